@@ -1,0 +1,7 @@
+"""Karrot: Burrow's verdicts on Kafka consumer groups, kept and handed on."""
+
+from importlib.metadata import version
+
+__all__ = ["__version__"]
+
+__version__ = version("karrot")

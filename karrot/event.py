@@ -1,0 +1,128 @@
+"""The vocabulary: what Burrow says of one consumer group at one moment.
+
+Frozen, no I/O, standard library only. Offsets, lags and counts are messages; times are epoch milliseconds.
+``None`` always means "not told" and is never a number.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum, IntEnum
+
+__all__ = ["Kind", "LagEvent", "OffsetSample", "PartitionLag", "Source", "Status"]
+
+
+class Status(IntEnum):
+    """Burrow's verdicts and their numbers (``core/protocol/evaluator.go``).
+
+    A consumer group has NOTFOUND to ERR; a partition has OK, WARN, STOP, STALL or REWIND.
+    """
+
+    NOTFOUND = 0
+    OK = 1
+    WARN = 2
+    ERR = 3
+    STOP = 4
+    STALL = 5
+    REWIND = 6
+
+
+class Kind(Enum):
+    """What an event says about the incident of its group, read from the content alone."""
+
+    OBSERVATION = "observation"
+    INCIDENT = "incident"
+    CLOSE = "close"
+    DELETED = "deleted"
+    UNKNOWN = "unknown"
+
+
+class Source(Enum):
+    """Who told: Burrow's notifier, Burrow's REST API, or Kafka itself."""
+
+    WEBHOOK = "webhook"
+    REST = "rest"
+    KAFKA = "kafka"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSample:
+    """One commit as Burrow stored it.
+
+    ``lag`` is frozen at the time Burrow observed the commit; ``None`` where it was stored out of order.
+    ``timestamp_ms`` is any 64-bit number: Burrow misreads some commits of Kafka 4.1 (values near 8e18).
+    """
+
+    offset: int
+    timestamp_ms: int
+    lag: int | None
+    observed_at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """One partition of a group: its oldest and newest stored commit and its lag at evaluation."""
+
+    topic: str
+    partition: int
+    status_text: str
+    current_lag: int | None
+    start: OffsetSample | None = None
+    end: OffsetSample | None = None
+    owner: str = ""
+    client_id: str = ""
+    complete: float | None = None
+
+    @property
+    def status(self) -> Status | None:
+        """The status, or ``None`` for a text that Burrow is not known to send."""
+        return _STATUS_BY_NAME.get(self.status_text)
+
+
+@dataclass(frozen=True, slots=True)
+class LagEvent:
+    """One verdict on one consumer group.
+
+    ``partitions`` holds what the source listed: a webhook lists only those worse than OK, REST ``/lag`` and Kafka
+    list all. ``max_lag`` is the partition with the largest current lag, listed or not. ``total_lag`` covers all
+    partitions. ``observed_at_ms`` is when the verdict was taken (receipt of a webhook, start of a REST request,
+    the poll of Kafka).
+    """
+
+    cluster: str
+    consumer: str
+    status_text: str
+    total_lag: int | None
+    observed_at_ms: int
+    source: Source = Source.WEBHOOK
+    incident_id: str | None = None
+    incident_start: datetime | None = None
+    complete: float | None = None
+    partition_count: int | None = None
+    max_lag: PartitionLag | None = None
+    partitions: tuple[PartitionLag, ...] = ()
+    extras: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def status(self) -> Status | None:
+        """The status, or ``None`` for a text that Burrow is not known to send."""
+        return _STATUS_BY_NAME.get(self.status_text)
+
+    @property
+    def kind(self) -> Kind:
+        """The kind by content: the URL and the method that carried the event say nothing reliable.
+
+        Burrow's REST API answers NOTFOUND for a group it does not know (any more), so that is how a deletion is
+        written down.
+        """
+        match self.status:
+            case Status.OK:
+                return Kind.OBSERVATION if self.incident_id is None else Kind.CLOSE
+            case Status.WARN | Status.ERR:
+                return Kind.INCIDENT
+            case Status.NOTFOUND:
+                return Kind.DELETED
+            case _:
+                return Kind.UNKNOWN
+
+
+_STATUS_BY_NAME = {status.name: status for status in Status}

@@ -1,0 +1,271 @@
+"""The event log as its users see it: what is kept, what can go wrong.
+
+The log is the truth. Every worker appends to it and reads from it; nothing that another worker must be able to show
+lives anywhere else.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from karrot.event import Kind, LagEvent, Source, Status
+from karrot.signals import Signals
+
+__all__ = [
+    "READ_LIMIT",
+    "Appended",
+    "Counter",
+    "Cursor",
+    "Damaged",
+    "EventLog",
+    "GroupKey",
+    "GroupState",
+    "Incident",
+    "LogSize",
+    "LogUnavailableError",
+    "OverloadedError",
+    "Reject",
+    "ReporterState",
+    "StoredEvent",
+    "Summary",
+    "groups",
+]
+
+READ_LIMIT = 500
+"""Rows one read returns at most: a reader that stays open keeps SQLite's write-ahead log from being reset."""
+
+
+class LogUnavailableError(Exception):
+    """The log cannot be written or read; the message says why. Nothing of the call was stored."""
+
+
+class OverloadedError(Exception):
+    """The call waited its whole time for its turn. Nothing of it was stored, and nothing will be."""
+
+
+class GroupKey(NamedTuple):
+    """Names one consumer group."""
+
+    cluster: str
+    consumer: str
+
+
+class Appended(NamedTuple):
+    """The outcome of an append. ``tracked`` is false for a group beyond the bound: logged, but with no state."""
+
+    seq: int
+    tracked: bool
+
+
+class Cursor(NamedTuple):
+    """A reader's place: everything up to and including ``seq`` in the log ``log_id`` is done."""
+
+    log_id: str
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """One event as the log keeps it; ``body`` is the exact JSON text received (or its wire form)."""
+
+    log_id: str
+    seq: int
+    received_at_ms: int
+    log_time_ms: int
+    body: bytes
+    event: LagEvent
+
+    @property
+    def event_id(self) -> str:
+        """``<log_id>-<seq>``: unique even when a database is replaced."""
+        return f"{self.log_id}-{self.seq}"
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A row whose checksum does not hold: it is passed over, and said so."""
+
+    log_id: str
+    seq: int
+
+
+class Summary(msgspec.Struct, frozen=True, array_like=True):
+    """The newest event of a group without its partitions, with its signals: all that an exporter needs.
+
+    Stored as one value per group; fields may only be added at the end, with a default.
+    """
+
+    status_text: str
+    kind: Kind
+    source: Source
+    observed_at_ms: int
+    received_at_ms: int
+    total_lag: int | None
+    max_lag: int | None
+    max_lag_topic: str | None
+    partition_count: int | None
+    complete: float | None
+    bad: tuple[int, int, int, int]
+    last_commit_ms: int | None
+    signals: Signals
+
+    @property
+    def status(self) -> Status | None:
+        """The status, or ``None`` for a text that Burrow is not known to send."""
+        return Status.__members__.get(self.status_text)
+
+
+class Incident(NamedTuple):
+    """What the log knows of a group's incidents. ``open_id`` is ``None`` outside one."""
+
+    open_id: str | None = None
+    since_ms: int | None = None
+    total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """A group as of its newest event (newest by observation, not by arrival)."""
+
+    key: GroupKey
+    seq: int
+    log_time_ms: int
+    summary: Summary
+    incident: Incident
+
+
+class Counter(NamedTuple):
+    """A counter's value over all workers, since the log began."""
+
+    name: str
+    labels: tuple[tuple[str, str], ...]
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A body that was refused: its first 4 KiB, the stable code and the sentence the client got."""
+
+    received_at_ms: int
+    code: str
+    detail: str
+    source: Source
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ReporterState:
+    """What delivery last said of one reporter. ``state`` is ``idle``, ``ok`` or ``failing``."""
+
+    name: str
+    cursor: Cursor | None
+    state: str = "idle"
+    last_error: str | None = None
+    last_error_ms: int | None = None
+    last_success_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogSize:
+    """How much there is. ``first_seq`` and ``last_seq`` are 0 in an empty log."""
+
+    events: int
+    bytes: int
+    groups: int
+    first_seq: int
+    last_seq: int
+
+
+class EventLog(Protocol):
+    """An append-only log of events with the newest state of every group beside it.
+
+    Safe to use from several threads and, where it is a file, from several processes. Every method that writes raises
+    `LogUnavailableError` if the storage refuses and `OverloadedError` if its turn did not come in time.
+    """
+
+    @property
+    def log_id(self) -> str:
+        """A random name given when the log was created."""
+
+    def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Appended:
+        """Store an event durably and bring its group up to date.
+
+        ``age_ms`` is how long ago the event was observed, by a clock that cannot be set: an event older than the
+        group's newest is logged but does not change the group.
+        """
+
+    def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
+        """The events after sequence number ``after``, oldest first, at most ``limit`` (and `READ_LIMIT`)."""
+
+    def recent(self, key: GroupKey, limit: int = 50) -> Sequence[StoredEvent]:
+        """The newest events of one group, newest first."""
+
+    def event(self, seq: int) -> StoredEvent | None:
+        """One event, if it is still kept and whole."""
+
+    def latest(self, after: GroupKey | None = None, limit: int = READ_LIMIT) -> Sequence[GroupState]:
+        """A page of the groups that have not expired and are not deleted, ordered by key, after ``after``."""
+
+    def group(self, key: GroupKey) -> GroupState | None:
+        """One group, unless it has expired or is deleted."""
+
+    def heard(self) -> Mapping[str, int]:
+        """When each cluster's Burrow was last heard by webhook (epoch ms). Never expires."""
+
+    def cursor(self, reporter: str) -> Cursor | None:
+        """Where a reporter stands in this log; ``None`` if it never stood in it."""
+
+    def save_reporter(self, state: ReporterState) -> None:
+        """Keep a reporter's cursor and state."""
+
+    def reporters(self) -> Sequence[ReporterState]:
+        """What is kept of every reporter, by name."""
+
+    def lead(self) -> bool:
+        """Whether the caller's process leads; takes the lead if nobody has it."""
+
+    def resign(self) -> None:
+        """Give up the lead, if held."""
+
+    def count(self, name: str, by: float = 1, **labels: str) -> None:
+        """Add to a shared counter. Never blocks and never raises: kept in memory until the next commit."""
+
+    def counters(self) -> Sequence[Counter]:
+        """Every shared counter, with what this process has not committed yet."""
+
+    def reject(self, reject: Reject) -> None:
+        """Keep a refused body. Never blocks and never raises; bounded, the oldest go."""
+
+    def rejects(self, limit: int = 50) -> Sequence[Reject]:
+        """The newest refused bodies, newest first."""
+
+    def expire(self) -> int:
+        """Mark and count the groups that fell silent since the last call; return how many."""
+
+    def prune(self) -> int:
+        """Delete the events beyond age and size; return how many."""
+
+    def size(self) -> LogSize:
+        """How much there is."""
+
+    def log_time_ms(self) -> int:
+        """The log's own time: advances with the boot clock, whatever happens to the wall clock."""
+
+    def writable(self) -> str | None:
+        """``None`` if the last commit succeeded, else why not. This process's own word."""
+
+    def flush(self) -> None:
+        """Commit counters and rejects that wait in memory."""
+
+    def close(self) -> None:
+        """Stop writing and release every file."""
+
+
+def groups(log: EventLog) -> Iterator[GroupState]:
+    """Every live group of a log, page by page."""
+    page = log.latest()
+    while page:
+        yield from page
+        page = log.latest(after=page[-1].key)

@@ -1,0 +1,64 @@
+"""The only way into the log: bytes from the web, events from resync and watch."""
+
+import time
+from collections.abc import Callable
+
+from karrot import telemetry
+from karrot.burrow.payload import MalformedPayload, parse_webhook, to_wire
+from karrot.clock import Clock
+from karrot.event import LagEvent, Source
+from karrot.eventlog.base import Appended, EventLog, Reject
+
+__all__ = ["KEPT_BYTES", "Intake"]
+
+KEPT_BYTES = 4096
+"""How much of a refused body is kept."""
+
+
+class Intake:
+    """Parses, appends and counts; what it refuses is kept in the log's bounded table of rejects."""
+
+    def __init__(self, log: EventLog, clock: Clock, *, stopwatch: Callable[[], float] = time.perf_counter) -> None:
+        self._log = log
+        self._clock = clock
+        self._stopwatch = stopwatch
+
+    def receive(self, body: bytes) -> Appended:
+        """Take one webhook body; return when it is durable.
+
+        Raises `MalformedPayload` for a body that is refused (already counted and kept), `LogUnavailableError` and
+        `OverloadedError` if it could not be stored.
+        """
+        started = self._stopwatch()
+        try:
+            event = parse_webhook(body, observed_at_ms=self._clock.wall_ms())
+        except MalformedPayload as error:
+            self.refuse(error.code, str(error), body)
+            raise
+        appended = self._append(event, body)
+        telemetry.EVENT_HANDLING_SECONDS.observe(self._log.count, self._stopwatch() - started)
+        return appended
+
+    def accept(self, event: LagEvent, *, age_ms: int = 0) -> Appended:
+        """Take an event that resync or watch observed ``age_ms`` ago, by a clock that cannot be set."""
+        return self._append(event, to_wire(event), age_ms=age_ms)
+
+    def refuse(self, code: str, detail: str, body: bytes = b"") -> None:
+        """Count a refusal and keep the head of what was refused. Never blocks, never raises."""
+        self._log.count(telemetry.EVENTS_REJECTED.name, code=code)
+        self._log.reject(
+            Reject(
+                received_at_ms=self._clock.wall_ms(),
+                code=code,
+                detail=detail,
+                source=Source.WEBHOOK,
+                body=body[:KEPT_BYTES],
+            )
+        )
+
+    def _append(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Appended:
+        appended = self._log.append(event, body, age_ms=age_ms)
+        self._log.count(telemetry.EVENTS_ACCEPTED.name, source=event.source.value)
+        if not appended.tracked:
+            self._log.count(telemetry.SERIES_DROPPED.name)
+        return appended
