@@ -1,0 +1,139 @@
+"""Where settings come from: a TOML file, the environment, the command line; each gives texts by name."""
+
+import re
+import stat
+import tomllib
+from collections.abc import Container, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = [
+    "PREFIX",
+    "Given",
+    "SourceError",
+    "from_command_line",
+    "from_environment",
+    "from_file",
+    "merged",
+    "secret_text",
+]
+
+PREFIX = "KARROT_"
+_FILE = "_FILE"
+_SECRET_BYTES = 64 * 1024
+_KUBERNETES = re.compile(r"KARROT_(PORT|PORT_.*|SERVICE_.*|BURROW_PORT.*|BURROW_SERVICE_.*)", re.DOTALL)
+"""What Kubernetes gives a pod for the Services ``karrot`` and ``karrot-burrow``: addresses, not settings."""
+
+
+class SourceError(Exception):
+    """A source, or a file that a value names, cannot be used; the message is a sentence."""
+
+
+class Given(NamedTuple):
+    """A value as somebody wrote it. ``label`` is how they wrote its name, ``file`` that it names a file to read."""
+
+    label: str
+    text: str
+    file: bool = False
+
+
+def from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
+    """The ``KARROT_*`` variables, without those that Kubernetes injects."""
+    ours = {name: text for name, text in environ.items() if name.startswith(PREFIX) and not _KUBERNETES.fullmatch(name)}
+    return {name: Given(name, text) for name, text in ours.items()}
+
+
+def from_command_line(overrides: Mapping[str, str]) -> dict[str, Given]:
+    """What was given as ``--name value``; keys are attribute names."""
+    return {PREFIX + name.upper(): Given(f"--{name.replace('_', '-')}", text) for name, text in overrides.items()}
+
+
+def from_file(path: Path) -> dict[str, Given]:
+    """A TOML file's flat keys or its ``[karrot]`` table: names in lower case without the prefix.
+
+    Raises `SourceError` if it cannot be read, is not TOML, or holds something that is no setting.
+    """
+    table = _table(_toml(path), path)
+    return {PREFIX + key.upper(): Given(f"{key} in {path}", _text(value, key, path)) for key, value in table.items()}
+
+
+def readable_by_others(path: Path) -> str | None:
+    """The file's mode, as ``0644``, if anybody on the machine can read it."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    return f"{mode:04o}" if mode & stat.S_IROTH else None
+
+
+def merged(layers: Iterable[Mapping[str, Given]], *, plain: Container[str], secret: Container[str]) -> dict[str, Given]:
+    """The layers as one, the last wins.
+
+    ``X_FILE`` gives X from a file, unless X is ``plain``. An empty text is as good as none, except for a ``secret``:
+    whoever sets one wants one. Raises `SourceError` where one layer gives both X and X_FILE.
+    """
+    result: dict[str, Given] = {}
+    for layer in layers:
+        told = _with_files(layer, plain)
+        result |= {name: given for name, given in told.items() if given.text or name in secret}
+    return result
+
+
+def secret_text(given: Given) -> str:
+    """The text of a value that may be in a file, less one line end.
+
+    Raises `SourceError` if the file cannot be read or the text is empty.
+    """
+    text = _read(given) if given.file else given.text
+    if not text:
+        raise SourceError(f"{given.label} is set but empty: give it a value or remove it")
+    return text
+
+
+def _with_files(layer: Mapping[str, Given], plain: Container[str]) -> dict[str, Given]:
+    result: dict[str, Given] = {}
+    for name, given in layer.items():
+        target = name.removesuffix(_FILE)
+        by_file = target != name and target not in plain
+        if by_file and target in layer:
+            raise SourceError(f"{layer[target].label} and {given.label} are both set: keep one")
+        result[target if by_file else name] = given._replace(file=by_file)
+    return result
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SourceError(f"the configuration file {path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SourceError(f"the configuration file {path} is not TOML: {error}") from error
+
+
+def _table(document: dict[str, Any], path: Path) -> dict[str, Any]:
+    table = document.get("karrot", document)
+    if not isinstance(table, dict) or (table is not document and len(document) > 1):
+        raise SourceError(f"{path} must hold either flat keys or one [karrot] table")
+    return table
+
+
+def _text(value: object, key: str, path: Path) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case str() | int() | float():
+            return str(value)
+        case list() if all(isinstance(item, str) and "," not in item for item in value):
+            return ",".join(value)
+        case _:
+            raise SourceError(f"{key} in {path} must be a text, a number, true or false, or a list of texts")
+
+
+def _read(given: Given) -> str:
+    try:
+        with Path(given.text).open("rb") as file:
+            content = file.read(_SECRET_BYTES + 1)
+        text = content.decode()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise SourceError(f"{given.label} names {given.text!r}, which cannot be read: {reason}") from error
+    if len(content) > _SECRET_BYTES:
+        raise SourceError(f"{given.label} names {given.text!r}, which is larger than {_SECRET_BYTES} bytes")
+    return text.removesuffix("\n").removesuffix("\r")

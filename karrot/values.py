@@ -1,0 +1,245 @@
+"""The kinds of value a setting can have: how each is read from text, shown as text and described in a sentence."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+__all__ = ["Address", "Kind", "Secret"]
+
+T = TypeVar("T")
+
+_DURATION_UNITS = {
+    "ms": Fraction(1, 1000),
+    "s": Fraction(1),
+    "m": Fraction(60),
+    "h": Fraction(3600),
+    "d": Fraction(86400),
+}
+_SIZE_UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_TRUE = {"true", "yes", "on", "1"}
+_FALSE = {"false", "no", "off", "0"}
+
+
+class Secret:
+    """A text that never shows itself; ``reveal()`` is the one way to it."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """The text itself."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return "Secret('***')"
+
+    def __str__(self) -> str:
+        return "***"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+class Address(NamedTuple):
+    """Where to listen. ``host`` has no brackets; port 0 lets the system choose."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """One kind of value.
+
+    ``read`` raises `ValueError` for a text that is not allowed; ``allowed`` completes the sentence "it must be ...".
+    ``show`` is the way back: ``read(show(value)) == value``, except for a secret.
+    """
+
+    read: Callable[[str], T]
+    allowed: str
+    show: Callable[[T], str] = str
+
+
+def one_of(*choices: str, note: str = "") -> Kind[str]:
+    """One of a few words, in any case; ``note`` says why another that one might expect is not among them."""
+    by_folded = {choice.casefold(): choice for choice in choices}
+
+    def read(text: str) -> str:
+        if (found := by_folded.get(text.casefold())) is None:
+            raise ValueError(text)
+        return found
+
+    words = choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
+    return Kind(read, f"{words} ({note})" if note else words)
+
+
+def whole(low: int, high: int) -> Kind[int]:
+    """A whole number between two bounds, both allowed."""
+
+    def read(text: str) -> int:
+        return _within(_digits(text), low, high)
+
+    return Kind(read, f"a whole number from {low} to {high}")
+
+
+def duration(low: int, high: int) -> Kind[int]:
+    """A span of time in whole seconds: ``300``, ``300s``, ``5m``, ``24h`` or ``30d``."""
+
+    def read(text: str) -> int:
+        seconds = _seconds(text)
+        if seconds.denominator != 1:
+            raise ValueError(text)
+        return _within(int(seconds), low, high)
+
+    spans = f"from {_show_duration(low)} to {_show_duration(high)}"
+    return Kind(read, f"seconds, or a number with s, m, h or d, {spans}", _show_duration)
+
+
+def timeout(low: float, high: float) -> Kind[float]:
+    """A short span of time in seconds: ``2``, ``2.5s`` or ``500ms``."""
+
+    def read(text: str) -> float:
+        return _within(float(_seconds(text)), low, high)
+
+    return Kind(read, f"seconds, or a number with ms, s or m, from {low:g}s to {high:g}s", "{:.12g}s".format)
+
+
+def size(low: int, high: int) -> Kind[int]:
+    """A size in bytes: ``1048576``, ``512KiB``, ``8MiB`` or ``1GiB``."""
+
+    def read(text: str) -> int:
+        number, unit = _split(text)
+        units = {name.casefold(): factor for name, factor in _SIZE_UNITS.items()}
+        if unit.casefold() not in units or not number.isdecimal():
+            raise ValueError(text)
+        return _within(_digits(number) * units[unit.casefold()], low, high)
+
+    spans = f"from {_show_size(low)} to {_show_size(high)}"
+    return Kind(read, f"bytes, or a number with KiB, MiB, GiB or TiB, {spans}", _show_size)
+
+
+def _read_flag(text: str) -> bool:
+    if text.casefold() not in _TRUE | _FALSE:
+        raise ValueError(text)
+    return text.casefold() in _TRUE
+
+
+def _read_list(text: str, item: re.Pattern[str]) -> tuple[str, ...]:
+    """Items between commas; spaces, a trailing comma and repetitions are forgiven."""
+    items = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not items or not all(map(item.fullmatch, items)):
+        raise ValueError(text)
+    return items
+
+
+def _read_address(text: str) -> Address:
+    matched = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]/@]*)):([0-9]{1,5})", text, re.ASCII)
+    if matched is None:
+        raise ValueError(text)
+    return Address(matched[1] or matched[2] or "0.0.0.0", _within(int(matched[3]), 0, 65535))
+
+
+def _read_url(text: str) -> str:
+    parts = urlsplit(text)
+    plain = not (parts.username or parts.password or parts.query or parts.fragment)
+    if (
+        parts.scheme not in {"http", "https"}
+        or not parts.hostname
+        or not plain
+        or re.search(r"[\s\x00-\x1f\x7f]", text)
+    ):
+        raise ValueError(text)
+    _ = parts.port  # raises ValueError itself if it is not a port
+    return text.rstrip("/")
+
+
+def _read_path(text: str) -> Path:
+    if "\0" in text:
+        raise ValueError(text)
+    return Path(text).expanduser()
+
+
+def _read_pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ValueError(text) from error
+
+
+def _read_user(text: str) -> str:
+    if ":" in text or not text.isprintable():
+        raise ValueError(text)
+    return text
+
+
+def _show_list(items: tuple[str, ...]) -> str:
+    return ",".join(items)
+
+
+flag = Kind(_read_flag, "true or false", lambda value: str(value).lower())
+names = Kind(
+    partial(_read_list, item=re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")), "names separated by commas", _show_list
+)
+texts = Kind(partial(_read_list, item=re.compile(r".+", re.DOTALL)), "texts separated by commas", _show_list)
+address = Kind(_read_address, "HOST:PORT, [IPV6]:PORT or :PORT")
+url = Kind(_read_url, "an http:// or https:// address without user, query or fragment")
+path = Kind(_read_path, "a path")
+pattern: Kind[re.Pattern[str]] = Kind(_read_pattern, "a regular expression", lambda value: value.pattern)
+user = Kind(_read_user, "a name without a colon")
+secret = Kind(Secret, "a text, or use the name with _FILE for a file that holds it")
+
+
+def _split(text: str) -> tuple[str, str]:
+    matched = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)", text)
+    if matched is None:
+        raise ValueError(text)
+    return matched[1], matched[2]
+
+
+def _digits(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise ValueError(text)
+    return int(text)
+
+
+def _seconds(text: str) -> Fraction:
+    number, unit = _split(text)
+    if (unit or "s") not in _DURATION_UNITS:
+        raise ValueError(text)
+    return Fraction(number) * _DURATION_UNITS[unit or "s"]
+
+
+_N = TypeVar("_N", int, float)
+
+
+def _within(value: _N, low: _N, high: _N) -> _N:
+    if not low <= value <= high:
+        raise ValueError(value)
+    return value
+
+
+def _show_duration(seconds: int) -> str:
+    """In days from two days on, else in hours from one hour on, else in seconds; always exact."""
+    for unit, factor, least in (("d", 86400, 2), ("h", 3600, 1)):
+        if seconds % factor == 0 and seconds >= least * factor:
+            return f"{seconds // factor}{unit}"
+    return f"{seconds}s"
+
+
+def _show_size(count: int) -> str:
+    fitting = (name for name, factor in reversed(_SIZE_UNITS.items()) if count and count % factor == 0)
+    unit = next(fitting, "")
+    return f"{count // _SIZE_UNITS[unit]}{unit}"
