@@ -1,12 +1,29 @@
-"""Pure ``LagEvent -> Signals``: what one verdict says beyond its lag."""
+"""Pure ``LagEvent -> Signals``: what one verdict says beyond its lag.
 
+An event carries three glimpses of the log end offset of its max-lag partition: with the oldest stored commit, with the
+newest, and at evaluation. Each is as old as Burrow's last look at the broker (``offset-refresh``, 10 s by default), so
+every rate is an average and every time has a floor of about one refresh; ``docs/signals.md`` has the measured errors.
+"""
+
+from itertools import pairwise
 from typing import NamedTuple
 
-__all__ = ["Signals"]
+from karrot.event import LagEvent, OffsetSample, PartitionLag, Status
+
+__all__ = ["Signals", "signals_of"]
+
+_REFRESH_SECONDS = 10.0
+_MAX_SECONDS = 10 * 365 * 86_400.0
+_MAX_RATE = 1e9
+_MAX_TIME_MS = 253_402_300_800_000  # the year 10000: Burrow misreads some commits of Kafka 4.1 as near 8e18
+_NOT_SCALABLE = frozenset({Status.STOP, Status.STALL, Status.REWIND})
 
 
 class Signals(NamedTuple):
-    """Numbers derived from one event. ``None`` is "not known", never zero."""
+    """Numbers derived from one event. ``None`` is "not known", never zero.
+
+    Rates (messages per second) and times are those of the max-lag partition, ``scalable_lag`` is of the whole group.
+    """
 
     scalable_lag: int | None = None
     produce_rate: float | None = None
@@ -14,3 +31,133 @@ class Signals(NamedTuple):
     lag_seconds: float | None = None
     lag_seconds_extrapolated: bool = False
     catch_up_seconds: float | None = None
+
+
+class _Head(NamedTuple):
+    """The log end offset of a partition, as Burrow knew it at a moment."""
+
+    at_ms: int
+    offset: int
+
+
+def signals_of(event: LagEvent) -> Signals:
+    """The signals of one event. Takes whatever an event may hold: what cannot be known from it is ``None``."""
+    if event.status is Status.NOTFOUND:
+        return Signals()
+    scalable_lag = _scalable_lag(event)
+    worst, now_ms = event.max_lag, event.observed_at_ms
+    if worst is None:
+        return Signals(scalable_lag)
+    heads = _heads(worst, now_ms)
+    produce_rate = _produce_rate(heads)
+    consume_rate = _consume_rate(worst, now_ms)
+    lag_seconds, extrapolated = _lag_seconds(worst, heads, produce_rate, now_ms)
+    catch_up_seconds = _catch_up_seconds(worst.current_lag, produce_rate, consume_rate)
+    return Signals(scalable_lag, produce_rate, consume_rate, lag_seconds, extrapolated, catch_up_seconds)
+
+
+def _scalable_lag(event: LagEvent) -> int | None:
+    """The total lag less that of partitions which more consumers would not help."""
+    if event.total_lag is None:
+        return None
+    stuck = sum(partition.current_lag or 0 for partition in event.partitions if partition.status in _NOT_SCALABLE)
+    return max(0, event.total_lag - stuck)
+
+
+def _heads(partition: PartitionLag, now_ms: int) -> list[_Head]:
+    """The glimpses of the log end, oldest first; none if they contradict each other (a topic made anew)."""
+    heads = [head for commit in (partition.start, partition.end) if commit and (head := _head_at(commit))]
+    present = _present_head(partition, now_ms)
+    # A receiver's clock may be a little behind Burrow's: then the two commits have to do.
+    if present and (not heads or present.at_ms > heads[-1].at_ms):
+        heads.append(present)
+    forward = all(older.at_ms <= newer.at_ms and older.offset <= newer.offset for older, newer in pairwise(heads))
+    return heads if forward else []
+
+
+def _head_at(commit: OffsetSample) -> _Head | None:
+    """Where the log ended when Burrow read the commit: its lag is of that moment, not of the commit's timestamp."""
+    at_ms = commit.timestamp_ms if commit.observed_at_ms is None else commit.observed_at_ms
+    if commit.lag is None or commit.lag < 0 or not _is_time(at_ms):
+        return None
+    return _Head(at_ms, commit.offset + commit.lag)
+
+
+def _present_head(partition: PartitionLag, now_ms: int) -> _Head | None:
+    end, lag = partition.end, partition.current_lag
+    if end is None or lag is None or lag < 0 or not _is_time(now_ms):
+        return None
+    return _Head(now_ms, end.offset + lag)
+
+
+def _produce_rate(heads: list[_Head]) -> float | None:
+    """The growth of the log from the first glimpse to the last."""
+    if not heads or heads[0].at_ms == heads[-1].at_ms:
+        return None
+    first, last = heads[0], heads[-1]
+    return _within(1000 * (last.offset - first.offset) / (last.at_ms - first.at_ms), _MAX_RATE)
+
+
+def _consume_rate(partition: PartitionLag, now_ms: int) -> float | None:
+    """Committed messages over the time between the commits; 0 for STOP, unknown once the commits are old.
+
+    Old is what Burrow calls stopped: nothing was committed for longer than the window spans.
+    """
+    if partition.status is Status.STOP:
+        return 0.0
+    start, end = partition.start, partition.end
+    if start is None or end is None or not _is_time(start.timestamp_ms) or not _is_time(end.timestamp_ms):
+        return None
+    width_ms = end.timestamp_ms - start.timestamp_ms
+    if width_ms <= 0 or now_ms - end.timestamp_ms > width_ms:
+        return None
+    return _within(1000 * (end.offset - start.offset) / width_ms, _MAX_RATE)
+
+
+def _lag_seconds(
+    partition: PartitionLag, heads: list[_Head], produce_rate: float | None, now_ms: int
+) -> tuple[float | None, bool]:
+    """How long ago the log ended at the newest commit, and whether that lies before the first glimpse."""
+    if partition.current_lag == 0:
+        return 0.0, False
+    if partition.current_lag is None or partition.end is None or not heads or not _is_time(now_ms):
+        return None, False
+    committed, first = partition.end.offset, heads[0]
+    if committed >= first.offset:
+        return _age(now_ms - _time_of(committed, heads)), False
+    if not produce_rate:
+        return None, False
+    age = _age(now_ms - first.at_ms + 1000 * (first.offset - committed) / produce_rate)
+    return age, age is not None
+
+
+def _time_of(offset: int, heads: list[_Head]) -> float:
+    """When the log grew beyond an offset that is not below the first glimpse: the last moment it ended there."""
+    for older, newer in pairwise(heads):
+        if older.offset <= offset < newer.offset:
+            share = (offset - older.offset) / (newer.offset - older.offset)
+            return older.at_ms + share * (newer.at_ms - older.at_ms)
+    return heads[-1].at_ms
+
+
+def _age(age_ms: float) -> float | None:
+    """Seconds; below zero by less than a refresh is two clocks that differ, more is nonsense."""
+    seconds = age_ms / 1000
+    return _within(max(0.0, seconds) if seconds > -_REFRESH_SECONDS else seconds, _MAX_SECONDS)
+
+
+def _catch_up_seconds(lag: int | None, produce_rate: float | None, consume_rate: float | None) -> float | None:
+    """Time until the lag is gone if both rates stay; ``None`` while the consumer is not the faster one."""
+    if lag == 0:
+        return 0.0
+    if lag is None or produce_rate is None or consume_rate is None or consume_rate <= produce_rate:
+        return None
+    return _within(lag / (consume_rate - produce_rate), _MAX_SECONDS)
+
+
+def _is_time(at_ms: int) -> bool:
+    return 0 < at_ms < _MAX_TIME_MS
+
+
+def _within(value: float, bound: float) -> float | None:
+    return value if 0 <= value <= bound else None
