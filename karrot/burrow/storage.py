@@ -1,0 +1,135 @@
+"""What Burrow remembers of one cluster (v1.9.5, ``core/internal/storage/inmemory.go``), as a pure reference model.
+
+Fed with log end offsets, commits and owners, asked for the partitions of a group. Timestamps are epoch milliseconds,
+``now`` is epoch seconds. Burrow's filters by group name are its caller's business.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from karrot.burrow.rules import DEFAULT_INTERVALS, TrackedPartition, Window
+
+__all__ = ["DEFAULT_EXPIRE_GROUP", "Storage"]
+
+DEFAULT_EXPIRE_GROUP = 604_800
+"""Seconds after its last commit at which Burrow forgets a group, unless configured."""
+
+
+@dataclass(slots=True)
+class _Partition:
+    window: Window
+    owner: str = ""
+    client_id: str = ""
+
+
+@dataclass(slots=True)
+class _Group:
+    topics: dict[str, list[_Partition | None]] = field(default_factory=dict)  # None: only siblings were seen
+    last_commit_ms: int = 0
+
+
+class Storage:
+    """The windows and broker histories of one cluster. Not safe to use from several threads."""
+
+    def __init__(
+        self,
+        *,
+        intervals: int = DEFAULT_INTERVALS,
+        min_distance: float = 0,
+        expire_group: int = DEFAULT_EXPIRE_GROUP,
+    ) -> None:
+        self._intervals = intervals
+        self._min_distance = min_distance
+        self._expire_group = expire_group
+        self._broker: dict[str, list[deque[int]]] = {}
+        self._groups: dict[str, _Group] = {}
+
+    def groups(self) -> tuple[str, ...]:
+        """Every group known, whether it has partitions or not."""
+        return tuple(self._groups)
+
+    def put_log_end(self, topic: str, partition: int, offset: int, *, partition_count: int) -> None:
+        """Note a log end offset; the newest ``intervals`` of each partition are kept."""
+        histories = self._broker.setdefault(topic, [])
+        histories.extend(deque[int](maxlen=self._intervals) for _ in range(len(histories), partition_count))
+        histories[partition].append(offset)
+
+    def put_commit(
+        self, group: str, topic: str, partition: int, offset: int, *, order: int, timestamp_ms: int, now: int
+    ) -> bool:
+        """Store a commit, unless it is too old or its partition's log end is not known yet; return whether it may be.
+
+        A commit that may be stored can still be dropped by its window (see `Window.add`).
+        """
+        if timestamp_ms < self._expiry_ms(now) or not self._is_known(topic, partition):
+            return False
+        known = self._groups.setdefault(group, _Group())
+        is_newest = self._track(known, topic, partition).window.add(
+            offset,
+            order=order,
+            timestamp_ms=timestamp_ms,
+            broker_offset=self._broker[topic][partition][-1],
+            observed_at_ms=now * 1000,
+        )
+        if is_newest:
+            known.last_commit_ms = timestamp_ms  # the raw one, even where the window keeps its predecessor's
+        return True
+
+    def put_owner(self, group: str, topic: str, partition: int, owner: str, client_id: str) -> None:
+        """Note who reads a partition. Makes the group and its slots, but a group of owners alone is soon purged."""
+        known = self._groups.setdefault(group, _Group())
+        if self._is_known(topic, partition):
+            tracked = self._track(known, topic, partition)
+            tracked.owner, tracked.client_id = owner, client_id
+
+    def clear_owners(self, group: str) -> None:
+        """Forget who reads the group's partitions: it has no members."""
+        for partitions in self._groups.get(group, _Group()).topics.values():
+            for tracked in filter(None, partitions):
+                tracked.owner = tracked.client_id = ""
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget a topic. Its groups stay, perhaps without a partition."""
+        self._broker.pop(topic, None)
+        for group in self._groups.values():
+            group.topics.pop(topic, None)
+
+    def delete_group(self, group: str) -> None:
+        """Forget a group."""
+        self._groups.pop(group, None)
+
+    def fetch(self, group: str, now: int) -> tuple[TrackedPartition, ...] | None:
+        """The partitions of a group, ``None`` if it is unknown. One that expired is purged by being asked for."""
+        known = self._groups.get(group)
+        if known is None:
+            return None
+        if self._expiry_ms(now) > known.last_commit_ms:
+            del self._groups[group]
+            return None
+        return tuple(
+            self._fetch(topic, number, tracked)
+            for topic, partitions in known.topics.items()
+            for number, tracked in enumerate(partitions)
+        )
+
+    def _fetch(self, topic: str, number: int, tracked: _Partition | None) -> TrackedPartition:
+        ends = tuple(self._broker[topic][number])
+        if tracked is None:
+            return TrackedPartition(topic, number, (), ends)
+        return TrackedPartition(topic, number, tracked.window.slots, ends, tracked.owner, tracked.client_id)
+
+    def _track(self, group: _Group, topic: str, partition: int) -> _Partition:
+        """The partition, made if need be; a group's list of partitions is as long as its topic's."""
+        partitions = group.topics.setdefault(topic, [])
+        if partition >= len(partitions):
+            partitions.extend([None] * (len(self._broker[topic]) - len(partitions)))
+        tracked = partitions[partition] or _Partition(Window(self._intervals, self._min_distance))
+        partitions[partition] = tracked
+        return tracked
+
+    def _is_known(self, topic: str, partition: int) -> bool:
+        histories = self._broker.get(topic, [])
+        return 0 <= partition < len(histories) and bool(histories[partition])
+
+    def _expiry_ms(self, now: int) -> int:
+        return (now - self._expire_group) * 1000
