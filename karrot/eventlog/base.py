@@ -118,11 +118,15 @@ class Summary(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Incident(NamedTuple):
-    """What the log knows of a group's incidents. ``open_id`` is ``None`` outside one."""
+    """What the log knows of a group's incidents.
+
+    ``open_id`` is ``None`` outside one, ``remembered`` holds the newest ids, oldest first.
+    """
 
     open_id: str | None = None
     since_ms: int | None = None
     total: int = 0
+    remembered: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

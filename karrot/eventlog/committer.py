@@ -1,0 +1,86 @@
+"""Group commits to the file: what a transaction goes through, and what is done when SQLite refuses."""
+
+import logging
+from collections.abc import Callable, Sequence
+
+import apsw
+
+from karrot.eventlog.base import LogUnavailableError
+from karrot.eventlog.locks import FileLock
+from karrot.eventlog.logfile import LogFile
+from karrot.eventlog.tally import Tally
+from karrot.eventlog.transaction import Transaction
+from karrot.eventlog.writer import Job
+
+__all__ = ["Committer"]
+
+_ROOM_FOR_ONE = 4
+_log = logging.getLogger(__name__)
+
+
+class Committer:
+    """Commits groups of jobs under ``commit.lock``. Used by the writer thread alone.
+
+    ``trouble`` says why the last commit failed, ``None`` if it did not.
+    """
+
+    def __init__(self, file: LogFile, lock: FileLock, tally: Tally, *, max_consumers: int) -> None:
+        self._file = file
+        self._lock = lock
+        self._tally = tally
+        self._max_consumers = max_consumers
+        self.trouble: str | None = None
+
+    def commit(self, take: Callable[[], Sequence[Job]]) -> None:
+        """Run what ``take`` gives in one durable transaction; `LogUnavailableError` if that cannot be had."""
+        with self._lock:
+            try:
+                self._file.follow()
+                self._attempt(take())
+            except (apsw.Error, OSError) as error:
+                self._file.distrust()
+                self.trouble = f"{type(error).__name__}: {error}"
+                _log.warning("the event log refused a commit: %s", self.trouble)
+                raise LogUnavailableError(self.trouble) from error
+            self.trouble = None
+
+    def _attempt(self, jobs: Sequence[Job]) -> None:
+        try:
+            self._transact(jobs)
+        except apsw.FullError:
+            self._make_room()
+            self._transact(jobs)
+        except (apsw.CorruptError, apsw.NotADBError) as error:
+            self._file.replace(str(error))
+            self._transact(jobs)
+        except (TypeError, ValueError, OverflowError):
+            self._one_by_one(jobs)
+
+    def _one_by_one(self, jobs: Sequence[Job]) -> None:
+        # One of them holds a value that cannot be written; its neighbours can.
+        for job in jobs:
+            try:
+                self._transact([job])
+            except (TypeError, ValueError, OverflowError) as error:
+                _log.exception("a write was refused for what it holds")
+                job.error = LogUnavailableError(f"cannot be written: {error}")
+
+    def _transact(self, jobs: Sequence[Job]) -> None:
+        connection = self._file.connection
+        pending = self._tally.take()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            transaction = Transaction(connection, max_consumers=self._max_consumers)
+            for job in jobs:
+                job.result = job.work(transaction)
+            transaction.settle(pending, self._file.time.anchor())
+            connection.execute("COMMIT")
+        except BaseException:
+            self._tally.back(pending)
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    def _make_room(self) -> None:
+        for _ in range(_ROOM_FOR_ONE):
+            self._transact([Job(Transaction.prune_oldest)])

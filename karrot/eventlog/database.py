@@ -1,0 +1,143 @@
+"""The SQLite file: its schema, the migrations to it, and the settings that make a commit durable."""
+
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import apsw
+
+from karrot.eventlog.base import LogUnavailableError
+from karrot.eventlog.logtime import Anchor
+
+__all__ = [
+    "APPLICATION_ID",
+    "MIGRATIONS",
+    "DamagedDatabaseError",
+    "check",
+    "connect",
+    "connect_reader",
+    "create_or_migrate",
+]
+
+APPLICATION_ID = 0x4B415252
+"""``KARR``, in the file's header: a file of another program is not taken for ours."""
+
+_BUSY_MS = 2000
+_WAL_LIMIT = 64 << 20
+_CHECKPOINT_PAGES = 1000
+
+_VERSION_1 = """
+CREATE TABLE log (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    log_id TEXT NOT NULL,
+    boot_id TEXT NOT NULL,
+    boot_ms INTEGER NOT NULL,
+    wall_ms INTEGER NOT NULL,
+    log_ms INTEGER NOT NULL,
+    events INTEGER NOT NULL,
+    groups INTEGER NOT NULL
+);
+CREATE TABLE events (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, -- without AUTOINCREMENT a deleted id is given out again, below a cursor
+    previous INTEGER,                      -- the event of the same group before this one
+    received_at_ms INTEGER NOT NULL,
+    observed_at_ms INTEGER NOT NULL,
+    log_time_ms INTEGER NOT NULL,
+    source TEXT NOT NULL,
+    crc INTEGER NOT NULL,
+    body BLOB NOT NULL
+);
+CREATE TABLE groups (
+    cluster TEXT NOT NULL,
+    consumer TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    last_seq INTEGER NOT NULL,
+    log_time_ms INTEGER NOT NULL,
+    expired INTEGER NOT NULL,
+    gone INTEGER NOT NULL,
+    state BLOB NOT NULL,
+    PRIMARY KEY (cluster, consumer)
+) WITHOUT ROWID;
+CREATE TABLE heard (cluster TEXT PRIMARY KEY, at_ms INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE counters (
+    name TEXT NOT NULL, labels TEXT NOT NULL, value REAL NOT NULL, PRIMARY KEY (name, labels)
+) WITHOUT ROWID;
+CREATE TABLE reporters (name TEXT PRIMARY KEY, log_id TEXT, seq INTEGER, state BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE rejects (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    received_at_ms INTEGER NOT NULL,
+    code TEXT NOT NULL,
+    detail TEXT NOT NULL,
+    source TEXT NOT NULL,
+    body BLOB NOT NULL
+);
+"""
+
+MIGRATIONS: tuple[str, ...] = (_VERSION_1,)
+"""``MIGRATIONS[n]`` takes a file from version n to n + 1. Only ever appended to."""
+
+
+class DamagedDatabaseError(Exception):
+    """The file is not, or no longer, a log of ours. The message says what is wrong."""
+
+
+def connect(path: Path, *, max_bytes: int, create: bool = False) -> apsw.Connection:
+    """Open the file with everything that a durable commit needs.
+
+    ``synchronous=FULL`` flushes every commit; ``max_page_count`` stops the file below the volume's end, because on a
+    full disk SQLite cannot even delete.
+    """
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+    connection = apsw.Connection(str(path), flags=flags)
+    connection.set_busy_timeout(_BUSY_MS)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
+    connection.execute(f"PRAGMA journal_size_limit={_WAL_LIMIT}")
+    page_size = connection.pragma("page_size")
+    connection.execute(f"PRAGMA max_page_count={max(64, max_bytes // page_size)}")
+    return connection
+
+
+def connect_reader(path: Path) -> apsw.Connection:
+    """Open the file for reading only."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection.set_busy_timeout(_BUSY_MS)
+    connection.execute("PRAGMA query_only=1")
+    return connection
+
+
+def create_or_migrate(
+    connection: apsw.Connection, anchor: Anchor, migrations: Sequence[str] = MIGRATIONS
+) -> tuple[int, int]:
+    """Bring the schema to the newest version; return the version before and after.
+
+    Raises `LogUnavailableError` for a file written by a newer Karrot.
+    """
+    before = connection.pragma("user_version")
+    if before > len(migrations):
+        raise LogUnavailableError(
+            f"the event log has schema version {before}, this Karrot knows up to {len(migrations)}: "
+            "start the newer one again, or move the data directory away"
+        )
+    with connection:
+        for script in migrations[before:]:
+            connection.execute(script)
+        if before == 0:
+            connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            connection.execute("INSERT INTO log VALUES (1, ?, ?, ?, ?, ?, 0, 0)", (uuid.uuid4().hex, *anchor))
+        connection.execute(f"PRAGMA user_version={len(migrations)}")
+    return before, len(migrations)
+
+
+def check(connection: apsw.Connection) -> None:
+    """Raise `DamagedDatabaseError` unless the file is a whole log of ours, or new and empty."""
+    application_id = connection.pragma("application_id")
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
+    if application_id == 0 and tables == 0:
+        return
+    if application_id != APPLICATION_ID:
+        raise DamagedDatabaseError("it is a database of another program")
+    verdict = connection.execute("PRAGMA quick_check(1)").get
+    if verdict != "ok":
+        raise DamagedDatabaseError(str(verdict))

@@ -1,0 +1,144 @@
+"""The data directory: who may use it, and what is done before the workers start.
+
+``dir.lock``    held by the service, inherited by its workers
+``commit.lock`` held around each commit, by whichever worker commits
+``leader.lock`` held by the worker that leads
+``events.db``   the log; ``events.db.corrupt-<time>`` is one that was found damaged
+``log-id``      the id of the log that ought to be there: an emptied file would otherwise pass for a new one
+"""
+
+import os
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import apsw
+
+from karrot.clock import Clock
+from karrot.eventlog import database
+from karrot.eventlog.base import LogUnavailableError
+from karrot.eventlog.locks import FileLock
+from karrot.eventlog.logtime import Anchor, LogTime
+
+__all__ = ["DATABASE", "Prepared", "create", "hold", "prepare", "set_aside"]
+
+DATABASE = "events.db"
+_MARKER = "log-id"
+_ORPHANS_WAIT_S = 5.0
+_FIXED = ((3, 51, 3), (3, 50, 7), (3, 44, 6))
+_NETWORK = ("nfs", "cifs", "smb", "fuse.", "9p", "afs", "ceph", "lustre", "glusterfs")
+_LOCAL = ("fuse.fuse-overlayfs",)
+
+
+class Prepared(NamedTuple):
+    """What `prepare` found. ``replaced`` is where a damaged file now lies, ``reason`` what was wrong with it."""
+
+    log_id: str
+    replaced: Path | None = None
+    reason: str | None = None
+
+
+def hold(directory: Path, wait_s: float = _ORPHANS_WAIT_S) -> FileLock:
+    """Take the directory for this service; workers inherit the lock.
+
+    Waits for the orphans of a parent that died; then raises `LogUnavailableError`.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(directory / "dir.lock")
+    except OSError as error:
+        raise LogUnavailableError(f"cannot use the data directory {directory}: {error.strerror}") from error
+    if not lock.try_acquire(wait_s):
+        lock.close()
+        raise LogUnavailableError(f"the data directory {directory} is in use by another Karrot")
+    return lock
+
+
+def prepare(directory: Path, clock: Clock, *, max_bytes: int, mounts: Path = Path("/proc/self/mounts")) -> Prepared:
+    """Recover, check and migrate the log, and close it again: nothing of SQLite may be open across a fork.
+
+    A damaged file is set aside and a new log begun. Raises `LogUnavailableError` on a network file system, for an
+    SQLite that can corrupt the file, for a file of a newer Karrot and where nothing can be written.
+    """
+    _refuse_old_sqlite(tuple(int(part) for part in apsw.sqlite_lib_version().split(".")))
+    _refuse_network_filesystem(directory, mounts)
+    try:
+        return _open_and_close(directory, clock, max_bytes)
+    except (database.DamagedDatabaseError, apsw.CorruptError, apsw.NotADBError) as error:
+        aside = set_aside(directory, clock)
+        return _open_and_close(directory, clock, max_bytes)._replace(replaced=aside, reason=str(error))
+    except apsw.Error as error:
+        raise LogUnavailableError(f"cannot open the event log in {directory}: {error}") from error
+
+
+def set_aside(directory: Path, clock: Clock) -> Path:
+    """Move a damaged log, with its write-ahead log, out of the way; return where it is now."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(clock.wall_ms() / 1000))
+    aside = directory / f"{DATABASE}.corrupt-{stamp}"
+    for tail in ("", "-wal", "-shm"):
+        part = directory / f"{DATABASE}{tail}"
+        if part.exists():
+            part.rename(f"{aside}{tail}")
+    (directory / _MARKER).unlink(missing_ok=True)
+    return aside
+
+
+def create(directory: Path, anchor: Anchor, *, max_bytes: int) -> apsw.Connection:
+    """Open the log, creating or migrating it, and note its id."""
+    connection = database.connect(directory / DATABASE, max_bytes=max_bytes, create=True)
+    database.create_or_migrate(connection, anchor)
+    marker = directory / _MARKER
+    log_id = connection.execute("SELECT log_id FROM log").get
+    if not marker.exists() or marker.read_text().strip() != log_id:
+        marker.write_text(f"{log_id}\n")
+    return connection
+
+
+def _open_and_close(directory: Path, clock: Clock, max_bytes: int) -> Prepared:
+    path = directory / DATABASE
+    if path.exists():
+        connection = database.connect(path, max_bytes=max_bytes)
+        try:
+            database.check(connection)
+            if (directory / _MARKER).exists() and connection.pragma("user_version") == 0:
+                raise database.DamagedDatabaseError("it is empty, but a log was here")
+        finally:
+            connection.close()
+    connection = create(directory, LogTime(clock, None).anchor(), max_bytes=max_bytes)
+    try:
+        return Prepared(connection.execute("SELECT log_id FROM log").get)
+    finally:
+        connection.close()
+
+
+def _refuse_old_sqlite(version: tuple[int, ...]) -> None:
+    newest = _FIXED[0]
+    if version >= newest or any(version[:2] == fixed[:2] and version >= fixed for fixed in _FIXED):
+        return
+    raise LogUnavailableError(
+        f"SQLite {'.'.join(map(str, version))} can corrupt a log that several workers write "
+        f"(its WAL-reset bug); install apsw with SQLite {'.'.join(map(str, newest))} or newer"
+    )
+
+
+def _refuse_network_filesystem(directory: Path, mounts: Path) -> None:
+    kind = _filesystem(directory, mounts)
+    if kind.startswith(_NETWORK) and kind not in _LOCAL:
+        raise LogUnavailableError(
+            f"the data directory {directory} is on {kind}: SQLite's locks do not hold on a network file system; "
+            "use a local or block volume"
+        )
+
+
+def _filesystem(directory: Path, mounts: Path) -> str:
+    """The type of the file system that holds ``directory``, "" where the system does not say."""
+    if not mounts.exists():
+        return ""
+    real = os.path.realpath(directory)
+    found = [line.split()[1:3] for line in mounts.read_text(errors="replace").splitlines()]
+    inside = [
+        (len(point), kind)
+        for point, kind in ((point.replace("\\040", " "), kind) for point, kind in found)
+        if real == point or real.startswith(point.rstrip("/") + "/")
+    ]
+    return max(inside, default=(0, ""))[1]

@@ -1,0 +1,56 @@
+"""When an incident begins and ends, as the log sees it. Pure.
+
+Burrow gives an incident one id from the first verdict worse than OK to the first OK. It never repeats a lost close,
+forgets ids in a failover and reports some incidents only by their end, so the log draws its own line: an incident is
+opened by the first event with a new id and ended by its close, another id, an observation or a deletion.
+"""
+
+from karrot.event import Kind, LagEvent
+from karrot.eventlog.base import Incident
+
+__all__ = ["REMEMBERED", "after"]
+
+REMEMBERED = 8
+"""How many ids of a group are remembered, so that late events neither reopen an incident nor count it again."""
+
+
+def after(incident: Incident, event: LagEvent) -> Incident:
+    """The group's incident once ``event`` is its newest.
+
+    A verdict without an id (Burrow's REST API, Kafka) attaches to the open incident. An incident that fell silent
+    resumes with its id: it is the same one, and it was counted.
+    """
+    match event.kind:
+        case Kind.OBSERVATION | Kind.DELETED:
+            return _ended(incident)
+        case Kind.CLOSE:
+            return _closed(incident, event)
+        case Kind.INCIDENT if event.incident_id is not None:
+            return _opened(incident, event, event.incident_id)
+        case _:
+            return incident
+
+
+def _ended(incident: Incident) -> Incident:
+    return incident._replace(open_id=None, since_ms=None)
+
+
+def _closed(incident: Incident, event: LagEvent) -> Incident:
+    if event.incident_id == incident.open_id:
+        return _ended(incident)
+    if event.incident_id in incident.remembered:
+        return incident
+    # Below the notifier's threshold Burrow sends nothing but the close: the incident was real, and is over.
+    return _ended(_opened(incident, event, str(event.incident_id)))
+
+
+def _opened(incident: Incident, event: LagEvent, new_id: str) -> Incident:
+    if new_id in incident.remembered:
+        return incident
+    start = event.incident_start
+    return Incident(
+        open_id=new_id,
+        since_ms=event.observed_at_ms if start is None else int(start.timestamp() * 1000),
+        total=incident.total + 1,
+        remembered=(*incident.remembered, new_id)[-REMEMBERED:],
+    )

@@ -1,0 +1,64 @@
+"""File locks between processes (``flock``): they end with the process that holds them, however it ends."""
+
+import fcntl
+import os
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+__all__ = ["FileLock"]
+
+
+class FileLock:
+    """One lock file, opened at once.
+
+    The lock belongs to the open file, which a forked child shares with its parent: open a lock before the fork to
+    pass it on (``dir.lock``), after the fork to exclude the others (``commit.lock``, ``leader.lock``).
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._held = False
+
+    @property
+    def held(self) -> bool:
+        """Whether this object holds the lock."""
+        return self._held
+
+    def acquire(self) -> None:
+        """Wait for the lock, however long it takes."""
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        self._held = True
+
+    def try_acquire(self, wait_s: float = 0.0, poll_s: float = 0.05) -> bool:
+        """Take the lock if it is free, or becomes free within ``wait_s``."""
+        deadline = time.monotonic() + wait_s
+        while not self._held:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._held = True
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    break
+                time.sleep(poll_s)
+        return self._held
+
+    def release(self) -> None:
+        """Let others have it."""
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        self._held = False
+
+    def close(self) -> None:
+        """Close the file, which releases the lock unless a child shares it."""
+        os.close(self._fd)
+        self._held = False
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()

@@ -1,0 +1,40 @@
+"""The log's own time: no jump of the wall clock, in either direction, makes an old value young or a young one old."""
+
+from typing import NamedTuple
+
+from karrot.clock import Clock
+
+__all__ = ["Anchor", "LogTime"]
+
+
+class Anchor(NamedTuple):
+    """One moment on all three clocks. Stored with each commit, read at the next start."""
+
+    boot_id: str
+    boot_ms: int
+    wall_ms: int
+    log_ms: int
+
+
+class LogTime:
+    """Advances with the boot clock within one boot, and by max(0, wall-clock difference) from one boot to the next."""
+
+    def __init__(self, clock: Clock, anchor: Anchor | None) -> None:
+        self._clock = clock
+        self._base = self._log_ms_now(anchor) - clock.boot_ms()
+
+    def now(self) -> int:
+        """Milliseconds. Near the epoch's in a log that has only known sane clocks."""
+        return self._base + self._clock.boot_ms()
+
+    def anchor(self) -> Anchor:
+        """This moment, to be stored."""
+        boot_ms = self._clock.boot_ms()
+        return Anchor(self._clock.boot_id, boot_ms, self._clock.wall_ms(), self._base + boot_ms)
+
+    def _log_ms_now(self, anchor: Anchor | None) -> int:
+        if anchor is None:
+            return self._clock.wall_ms()
+        if anchor.boot_id == self._clock.boot_id:
+            return anchor.log_ms + max(0, self._clock.boot_ms() - anchor.boot_ms)
+        return anchor.log_ms + max(0, self._clock.wall_ms() - anchor.wall_ms)

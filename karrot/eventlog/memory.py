@@ -1,0 +1,225 @@
+"""A log in memory: for one worker, for tests and for those who want nothing on disk. Nothing survives the process."""
+
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+
+from karrot.clock import Clock
+from karrot.event import LagEvent
+from karrot.eventlog import state
+from karrot.eventlog.base import (
+    READ_LIMIT,
+    Appended,
+    Counter,
+    Cursor,
+    Damaged,
+    GroupKey,
+    GroupState,
+    LogSize,
+    Reject,
+    ReporterState,
+    StoredEvent,
+)
+from karrot.eventlog.logtime import LogTime
+from karrot.eventlog.tally import Tally
+
+__all__ = ["MemoryEventLog"]
+
+
+class MemoryEventLog:
+    """The `EventLog` protocol over dictionaries behind one lock.
+
+    ``retention_ms`` and ``max_bytes`` (of bodies) bound the events, ``max_consumers`` the groups.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        stale_after_ms: int = 300_000,
+        retention_ms: int = 86_400_000,
+        max_bytes: int = 1 << 30,
+        max_consumers: int = 50_000,
+    ) -> None:
+        self._clock = clock
+        self._stale_after_ms = stale_after_ms
+        self._retention_ms = retention_ms
+        self._max_bytes = max_bytes
+        self._max_consumers = max_consumers
+        self._log_id = uuid.uuid4().hex
+        self._time = LogTime(clock, None)
+        self._lock = threading.RLock()
+        self._events: dict[int, state.Arrival] = {}
+        self._bytes = 0
+        self._seq = 0
+        self._groups: dict[GroupKey, state.GroupRow] = {}
+        self._heard: dict[str, int] = {}
+        self._reporters: dict[str, ReporterState] = {}
+        self._tally = Tally()
+
+    @property
+    def log_id(self) -> str:
+        """Random, new with every process."""
+        return self._log_id
+
+    def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Appended:
+        """Keep an event and bring its group up to date."""
+        with self._lock:
+            arrived = state.arrival(
+                event, body, received_at_ms=self._clock.wall_ms(), log_time_ms=self._time.now(), age_ms=age_ms
+            )
+            self._seq += 1
+            self._events[self._seq] = arrived
+            self._bytes += len(body)
+            self._drop_over_size()
+            if arrived.from_webhook:
+                self._heard[event.cluster] = arrived.received_at_ms
+            return Appended(self._seq, self._track(arrived))
+
+    def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
+        """The events after ``after``, oldest first."""
+        with self._lock:
+            seqs = [seq for seq in self._events if seq > after][: min(limit, READ_LIMIT)]
+            return [self._stored(seq) for seq in seqs]
+
+    def recent(self, key: GroupKey, limit: int = 50) -> Sequence[StoredEvent]:
+        """The newest events of a group, newest first."""
+        with self._lock:
+            if key not in self._groups:
+                return []
+            seqs = [seq for seq in reversed(self._events) if self._events[seq].key == key]
+            return [self._stored(seq) for seq in seqs[:limit]]
+
+    def event(self, seq: int) -> StoredEvent | None:
+        """One event, if still kept."""
+        with self._lock:
+            return self._stored(seq) if seq in self._events else None
+
+    def latest(self, after: GroupKey | None = None, limit: int = READ_LIMIT) -> Sequence[GroupState]:
+        """A page of live groups by key."""
+        with self._lock:
+            now = self._time.now()
+            keys = sorted(
+                key
+                for key, row in self._groups.items()
+                if (after is None or key > after) and row.alive(now, self._stale_after_ms)
+            )
+            return [state.state_of(key, self._groups[key]) for key in keys[: min(limit, READ_LIMIT)]]
+
+    def group(self, key: GroupKey) -> GroupState | None:
+        """One live group."""
+        with self._lock:
+            row = self._groups.get(key)
+            if row is None or not row.alive(self._time.now(), self._stale_after_ms):
+                return None
+            return state.state_of(key, row)
+
+    def heard(self) -> Mapping[str, int]:
+        """When each cluster was last heard by webhook."""
+        with self._lock:
+            return dict(self._heard)
+
+    def cursor(self, reporter: str) -> Cursor | None:
+        """Where a reporter stands."""
+        kept = self._reporters.get(reporter)
+        return None if kept is None else kept.cursor
+
+    def save_reporter(self, reporter_state: ReporterState) -> None:
+        """Keep a reporter's state."""
+        with self._lock:
+            self._reporters[reporter_state.name] = reporter_state
+
+    def reporters(self) -> Sequence[ReporterState]:
+        """What is kept of every reporter, by name."""
+        with self._lock:
+            return [self._reporters[name] for name in sorted(self._reporters)]
+
+    def lead(self) -> bool:
+        """The only process leads."""
+        return True
+
+    def resign(self) -> None:
+        """There is nobody else."""
+
+    def count(self, name: str, by: float = 1, **labels: str) -> None:
+        """Add to a counter."""
+        self._tally.count(name, by, labels)
+
+    def counters(self) -> Sequence[Counter]:
+        """Every counter."""
+        return self._tally.counters()
+
+    def reject(self, reject: Reject) -> None:
+        """Keep a refused body."""
+        self._tally.reject(reject)
+
+    def rejects(self, limit: int = 50) -> Sequence[Reject]:
+        """The newest refused bodies."""
+        return self._tally.rejects()[::-1][:limit]
+
+    def expire(self) -> int:
+        """Mark and count the groups that fell silent."""
+        with self._lock:
+            now = self._time.now()
+            silent = [
+                key
+                for key, row in self._groups.items()
+                if not row.expired and not row.gone and not row.alive(now, self._stale_after_ms)
+            ]
+            for key in silent:
+                self._groups[key] = self._groups[key]._replace(expired=True)
+            return len(silent)
+
+    def prune(self) -> int:
+        """Delete what is older than the retention."""
+        with self._lock:
+            oldest = self._time.now() - self._retention_ms
+            old = [seq for seq, arrived in self._events.items() if arrived.log_time_ms < oldest]
+            for seq in old:
+                self._drop(seq)
+            return len(old)
+
+    def size(self) -> LogSize:
+        """How much there is."""
+        with self._lock:
+            first = next(iter(self._events), 0)
+            return LogSize(len(self._events), self._bytes, len(self._groups), first, self._seq if first else 0)
+
+    def log_time_ms(self) -> int:
+        """The log's own time."""
+        return self._time.now()
+
+    def writable(self) -> str | None:
+        """Memory always is."""
+        return None
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _track(self, arrived: state.Arrival) -> bool:
+        row = self._groups.get(arrived.key)
+        if row is None and len(self._groups) >= self._max_consumers and not self._evict():
+            return False
+        self._groups[arrived.key] = state.after(row, self._seq, arrived)
+        return True
+
+    def _evict(self) -> bool:
+        silent = [key for key, row in self._groups.items() if row.expired or row.gone]
+        if not silent:
+            return False
+        del self._groups[min(silent, key=lambda key: self._groups[key].log_time_ms)]
+        return True
+
+    def _drop_over_size(self) -> None:
+        while self._bytes > self._max_bytes and len(self._events) > 1:
+            self._drop(next(iter(self._events)))
+
+    def _drop(self, seq: int) -> None:
+        self._bytes -= len(self._events.pop(seq).body)
+
+    def _stored(self, seq: int) -> StoredEvent:
+        arrived = self._events[seq]
+        return StoredEvent(self._log_id, seq, arrived.received_at_ms, arrived.log_time_ms, arrived.body, arrived.event)

@@ -1,0 +1,124 @@
+"""How a log's values look in SQLite rows, and back. A checksum goes with each event."""
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from karrot.event import Source
+from karrot.eventlog.base import (
+    Counter,
+    Cursor,
+    Damaged,
+    GroupKey,
+    GroupState,
+    Incident,
+    Reject,
+    ReporterState,
+    StoredEvent,
+    Summary,
+)
+from karrot.eventlog.state import Arrival, Decode, GroupRow
+
+__all__ = [
+    "EVENT_COLUMNS",
+    "GROUP_COLUMNS",
+    "counter_of",
+    "event_row",
+    "group_of",
+    "group_row",
+    "labels_text",
+    "reject_of",
+    "reporter_of",
+    "reporter_row",
+    "state_of",
+    "stored_event",
+]
+
+Row = Sequence[Any]
+
+EVENT_COLUMNS = "seq, received_at_ms, observed_at_ms, log_time_ms, source, crc, body"
+GROUP_COLUMNS = "seq, last_seq, log_time_ms, expired, state"
+
+_State = tuple[Incident, Summary]
+_encode = msgspec.msgpack.Encoder().encode
+_decode_state = msgspec.msgpack.Decoder(_State).decode
+_decode_reporter = msgspec.msgpack.Decoder(tuple[str, str | None, int | None, int | None]).decode
+
+
+def event_row(arrived: Arrival, previous: int | None) -> Row:
+    """The columns of ``events`` after ``seq``."""
+    facts = (
+        arrived.received_at_ms,
+        arrived.event.observed_at_ms,
+        arrived.log_time_ms,
+        arrived.event.source.value,
+    )
+    return (previous, *facts, _checksum(facts, arrived.body), arrived.body)
+
+
+def stored_event(log_id: str, row: Row, decode: Decode) -> StoredEvent | Damaged:
+    """One row of `EVENT_COLUMNS`, if its checksum holds and its body still reads."""
+    seq, received_at_ms, observed_at_ms, log_time_ms, source, crc, body = row
+    if crc != _checksum((received_at_ms, observed_at_ms, log_time_ms, source), body):
+        return Damaged(log_id, seq)
+    try:
+        event = decode(body, observed_at_ms=observed_at_ms, source=Source(source))
+    except ValueError:
+        return Damaged(log_id, seq)
+    return StoredEvent(log_id, seq, received_at_ms, log_time_ms, body, event)
+
+
+def group_row(key: GroupKey, row: GroupRow) -> Row:
+    """The columns of ``groups``."""
+    state = _encode((row.incident, row.summary))
+    return (*key, row.seq, row.last_seq, row.log_time_ms, row.expired, row.gone, state)
+
+
+def group_of(row: Row) -> GroupRow:
+    """One row of `GROUP_COLUMNS`."""
+    seq, last_seq, log_time_ms, expired, state = row
+    incident, summary = _decode_state(state)
+    return GroupRow(seq, last_seq, log_time_ms, bool(expired), incident, summary)
+
+
+def state_of(row: Row) -> GroupState:
+    """One row of cluster, consumer, seq, log_time_ms, state."""
+    cluster, consumer, seq, log_time_ms, state = row
+    incident, summary = _decode_state(state)
+    return GroupState(GroupKey(cluster, consumer), seq, log_time_ms, summary, incident)
+
+
+def labels_text(labels: tuple[tuple[str, str], ...]) -> str:
+    """A counter's labels as one key."""
+    return msgspec.json.encode(labels).decode()
+
+
+def counter_of(row: Row) -> Counter:
+    """One row of ``counters``."""
+    name, labels, value = row
+    return Counter(name, msgspec.json.decode(labels, type=tuple[tuple[str, str], ...]), value)
+
+
+def reporter_row(state: ReporterState) -> Row:
+    """The columns of ``reporters``."""
+    log_id, seq = state.cursor or (None, None)
+    told = (state.state, state.last_error, state.last_error_ms, state.last_success_ms)
+    return (state.name, log_id, seq, _encode(told))
+
+
+def reporter_of(row: Row) -> ReporterState:
+    """One row of ``reporters``."""
+    name, log_id, seq, told = row
+    return ReporterState(name, None if log_id is None else Cursor(log_id, seq), *_decode_reporter(told))
+
+
+def reject_of(row: Row) -> Reject:
+    """One row of received_at_ms, code, detail, source, body."""
+    received_at_ms, code, detail, source, body = row
+    return Reject(received_at_ms, code, detail, Source(source), body)
+
+
+def _checksum(facts: tuple[object, ...], body: bytes) -> int:
+    return zlib.crc32(body, zlib.crc32(repr(facts).encode()))

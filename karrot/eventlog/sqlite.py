@@ -1,0 +1,285 @@
+"""The event log in one SQLite file, shared by all workers of one machine.
+
+Each worker has one writer thread and a few reading connections; every transaction is taken under ``commit.lock`` and
+flushed before anybody hears of it. Open it after the fork: neither threads nor connections survive one.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import apsw
+
+from karrot.clock import Clock
+from karrot.event import LagEvent
+from karrot.eventlog import rows
+from karrot.eventlog.base import (
+    READ_LIMIT,
+    Appended,
+    Counter,
+    Cursor,
+    Damaged,
+    GroupKey,
+    GroupState,
+    LogSize,
+    LogUnavailableError,
+    OverloadedError,
+    Reject,
+    ReporterState,
+    StoredEvent,
+)
+from karrot.eventlog.committer import Committer
+from karrot.eventlog.locks import FileLock
+from karrot.eventlog.logfile import LogFile
+from karrot.eventlog.state import Decode, arrival
+from karrot.eventlog.tally import Tally
+from karrot.eventlog.transaction import Transaction
+from karrot.eventlog.writer import Writer
+
+__all__ = ["SqliteEventLog"]
+
+_READ_BYTES = 8 << 20
+_NEARLY_FULL = 0.9
+_FIRST = GroupKey("", "")
+
+
+class SqliteEventLog:
+    """The `EventLog` protocol over a directory that `datadir.prepare` has prepared.
+
+    ``decode`` reads a stored body back, ``stale_after_ms`` is the silence after which a group is no longer shown,
+    ``max_bytes`` bounds the file (the oldest events go first), ``max_consumers`` the groups.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        clock: Clock,
+        *,
+        decode: Decode,
+        stale_after_ms: int = 300_000,
+        retention_ms: int = 86_400_000,
+        max_bytes: int = 1 << 30,
+        max_consumers: int = 50_000,
+        on_replaced: Callable[[Path, str], None] = lambda _path, _reason: None,
+    ) -> None:
+        self._clock = clock
+        self._decode = decode
+        self._stale_after_ms = stale_after_ms
+        self._retention_ms = retention_ms
+        self._max_bytes = max_bytes
+        self._tally = Tally()
+        self._commit_lock = FileLock(directory / "commit.lock")
+        self._leader_lock = FileLock(directory / "leader.lock")
+        with self._commit_lock:
+            self._file = LogFile(directory, clock, max_bytes=max_bytes, on_replaced=on_replaced)
+        self._committer = Committer(self._file, self._commit_lock, self._tally, max_consumers=max_consumers)
+        self._writer = Writer(self._committer.commit, idle_work=lambda: bool(self._tally))
+
+    @property
+    def log_id(self) -> str:
+        """The name of the file this process writes to now."""
+        return self._file.log_id
+
+    def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Appended:
+        """Store an event durably and bring its group up to date."""
+        arrived = arrival(
+            event, body, received_at_ms=self._clock.wall_ms(), log_time_ms=self.log_time_ms(), age_ms=age_ms
+        )
+        return self._writer.submit(lambda transaction: transaction.append(arrived))
+
+    def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
+        """The events after ``after``, oldest first; fewer than ``limit`` where they are large."""
+        sql = f"SELECT {rows.EVENT_COLUMNS} FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
+        with self._file.reading() as connection:
+            log_id = self.log_id
+            found = list(_bounded(connection.execute(sql, (after, min(limit, READ_LIMIT)))))
+        return [rows.stored_event(log_id, row, self._decode) for row in found]
+
+    def recent(self, key: GroupKey, limit: int = 50) -> Sequence[StoredEvent]:
+        """The newest events of one group, newest first: each event points at the one before it."""
+        sql = f"SELECT {rows.EVENT_COLUMNS}, previous FROM events WHERE seq = ?"
+        found: list[rows.Row] = []
+        with self._file.reading() as connection:
+            seq = connection.execute("SELECT last_seq FROM groups WHERE cluster = ? AND consumer = ?", key).get
+            while seq is not None and len(found) < min(limit, READ_LIMIT):
+                row = connection.execute(sql, (seq,)).fetchone()
+                if row is None:
+                    break
+                found.append(row[:-1])
+                seq = row[-1]
+        return self._whole(found)
+
+    def event(self, seq: int) -> StoredEvent | None:
+        """One event, if it is still kept and whole."""
+        with self._file.reading() as connection:
+            row = connection.execute(f"SELECT {rows.EVENT_COLUMNS} FROM events WHERE seq = ?", (seq,)).fetchone()
+        return next(iter(self._whole([row] if row else [])), None)
+
+    def latest(self, after: GroupKey | None = None, limit: int = READ_LIMIT) -> Sequence[GroupState]:
+        """A page of live groups by key."""
+        sql = (
+            "SELECT cluster, consumer, seq, log_time_ms, state FROM groups "
+            f"WHERE (cluster, consumer) {'>=' if after is None else '>'} (?, ?) AND log_time_ms >= ? AND NOT gone "
+            "ORDER BY cluster, consumer LIMIT ?"
+        )
+        with self._file.reading() as connection:
+            page = connection.execute(sql, (*(after or _FIRST), self._oldest_live(), min(limit, READ_LIMIT))).fetchall()
+        return [rows.state_of(row) for row in page]
+
+    def group(self, key: GroupKey) -> GroupState | None:
+        """One live group."""
+        sql = (
+            "SELECT cluster, consumer, seq, log_time_ms, state FROM groups "
+            "WHERE cluster = ? AND consumer = ? AND log_time_ms >= ? AND NOT gone"
+        )
+        with self._file.reading() as connection:
+            row = connection.execute(sql, (*key, self._oldest_live())).fetchone()
+        return None if row is None else rows.state_of(row)
+
+    def heard(self) -> Mapping[str, int]:
+        """When each cluster was last heard by webhook."""
+        with self._file.reading() as connection:
+            found = connection.execute("SELECT cluster, at_ms FROM heard").fetchall()
+        return {str(cluster): int(at_ms) for cluster, at_ms in found}  # type: ignore[arg-type]
+
+    def cursor(self, reporter: str) -> Cursor | None:
+        """Where a reporter stands; ``None`` also for a place in a log that was replaced."""
+        with self._file.reading() as connection:
+            row = connection.execute("SELECT log_id, seq FROM reporters WHERE name = ?", (reporter,)).fetchone()
+        return None if row is None or row[0] != self.log_id else Cursor(*row)
+
+    def save_reporter(self, state: ReporterState) -> None:
+        """Keep a reporter's cursor and state."""
+        self._writer.submit(lambda transaction: transaction.save_reporter(state))
+
+    def reporters(self) -> Sequence[ReporterState]:
+        """What is kept of every reporter, by name."""
+        with self._file.reading() as connection:
+            found = connection.execute("SELECT name, log_id, seq, state FROM reporters ORDER BY name").fetchall()
+        return [rows.reporter_of(row) for row in found]
+
+    def lead(self) -> bool:
+        """Whether this process holds ``leader.lock``; takes it if it is free."""
+        return self._leader_lock.try_acquire()
+
+    def resign(self) -> None:
+        """Let another worker lead."""
+        if self._leader_lock.held:
+            self._leader_lock.release()
+
+    def count(self, name: str, by: float = 1, **labels: str) -> None:
+        """Add to a shared counter, with the next commit."""
+        self._tally.count(name, by, labels)
+
+    def counters(self) -> Sequence[Counter]:
+        """Every shared counter, with what waits in this process."""
+        with self._file.reading() as connection:
+            kept = connection.execute("SELECT name, labels, value FROM counters").fetchall()
+        sums = {(name, labels): value for name, labels, value in map(rows.counter_of, kept)}
+        for name, labels, value in self._tally.counters():
+            sums[name, labels] = sums.get((name, labels), 0) + value
+        return [Counter(name, labels, value) for (name, labels), value in sorted(sums.items())]
+
+    def reject(self, reject: Reject) -> None:
+        """Keep a refused body, with the next commit."""
+        self._tally.reject(reject)
+
+    def rejects(self, limit: int = 50) -> Sequence[Reject]:
+        """The newest refused bodies: those that wait in this process, then those of all."""
+        waiting = self._tally.rejects()[::-1][:limit]
+        sql = "SELECT received_at_ms, code, detail, source, body FROM rejects ORDER BY id DESC LIMIT ?"
+        with self._file.reading() as connection:
+            kept = connection.execute(sql, (limit - len(waiting),)).fetchall()
+        return [*waiting, *map(rows.reject_of, kept)]
+
+    def expire(self) -> int:
+        """Mark and count the groups that fell silent."""
+        before_ms = self._oldest_live()
+        sql = "SELECT 1 FROM groups WHERE NOT expired AND NOT gone AND log_time_ms < ? LIMIT 1"
+        with self._file.reading() as connection:
+            if connection.execute(sql, (before_ms,)).fetchone() is None:
+                return 0
+        return self._writer.submit(lambda transaction: transaction.expire(before_ms))
+
+    def prune(self) -> int:
+        """Delete what is beyond age or size, a few hundred events in a transaction."""
+        before_ms = self.log_time_ms() - self._retention_ms
+        return self._prune(lambda transaction: transaction.prune_older(before_ms), self._any_older(before_ms)) + (
+            self._prune(Transaction.prune_oldest, self._nearly_full)
+        )
+
+    def size(self) -> LogSize:
+        """How much there is; bytes are those in use in the file, and the write-ahead log."""
+        with self._file.reading() as connection:
+            events, groups = connection.execute("SELECT events, groups FROM log").get
+            first, last = connection.execute("SELECT min(seq), max(seq) FROM events").get
+            used = _used_bytes(connection)
+        with contextlib.suppress(FileNotFoundError):
+            used += self._file.path.with_name(f"{self._file.path.name}-wal").stat().st_size
+        return LogSize(events, used, groups, first or 0, last or 0)
+
+    def log_time_ms(self) -> int:
+        """The log's own time."""
+        return self._file.time.now()
+
+    def writable(self) -> str | None:
+        """Why this process's last commit failed, if it did."""
+        return self._committer.trouble
+
+    def flush(self) -> None:
+        """Commit what waits in memory."""
+        self._writer.submit(lambda _transaction: None)
+
+    def close(self) -> None:
+        """Commit what waits, and release everything. The last process to close merges the write-ahead log."""
+        with contextlib.suppress(LogUnavailableError, OverloadedError):
+            self.flush()
+        self._writer.stop()
+        self.resign()
+        with self._commit_lock:
+            self._file.close()
+        self._commit_lock.close()
+        self._leader_lock.close()
+
+    def _oldest_live(self) -> int:
+        return self.log_time_ms() - self._stale_after_ms
+
+    def _whole(self, found: Sequence[rows.Row]) -> list[StoredEvent]:
+        events = (rows.stored_event(self.log_id, row, self._decode) for row in found)
+        return [event for event in events if isinstance(event, StoredEvent)]
+
+    def _any_older(self, before_ms: int) -> Callable[[], bool]:
+        def any_older() -> bool:
+            with self._file.reading() as connection:
+                oldest = connection.execute("SELECT log_time_ms FROM events ORDER BY seq LIMIT 1").fetchone()
+            return oldest is not None and oldest[0] < before_ms
+
+        return any_older
+
+    def _nearly_full(self) -> bool:
+        with self._file.reading() as connection:
+            return _used_bytes(connection) > self._max_bytes * _NEARLY_FULL
+
+    def _prune(self, work: Callable[[Transaction], int], wanted: Callable[[], bool]) -> int:
+        deleted = 0
+        while wanted():
+            some = self._writer.submit(work)
+            if some == 0:
+                break
+            deleted += some
+        return deleted
+
+
+def _bounded(found: Iterator[rows.Row]) -> Iterator[rows.Row]:
+    """Rows until their bodies make up `_READ_BYTES`; at least one."""
+    total = 0
+    for row in found:
+        yield row
+        total += len(row[-1])
+        if total >= _READ_BYTES:
+            return
+
+
+def _used_bytes(connection: apsw.Connection) -> int:
+    pages = connection.pragma("page_count") - connection.pragma("freelist_count")
+    return int(pages * connection.pragma("page_size"))

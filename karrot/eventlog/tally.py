@@ -1,0 +1,72 @@
+"""What waits in memory for the next commit: counter increments and refused bodies. Bounded, never blocks for long."""
+
+import threading
+from collections import Counter as Sums
+from collections import deque
+from typing import NamedTuple
+
+from karrot.eventlog.base import Counter, Reject
+
+__all__ = ["KEPT_REJECTS", "Pending", "Tally"]
+
+KEPT_REJECTS = 1000
+"""Refused bodies kept, in memory and in a log; the oldest go."""
+
+CounterKey = tuple[str, tuple[tuple[str, str], ...]]
+
+
+class Pending(NamedTuple):
+    """What one commit takes along."""
+
+    counts: dict[CounterKey, float]
+    rejects: list[Reject]
+
+
+class Tally:
+    """Counters and rejects of this process that no commit holds yet."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Sums[CounterKey] = Sums()
+        self._rejects: deque[Reject] = deque(maxlen=KEPT_REJECTS)
+
+    def count(self, name: str, by: float, labels: dict[str, str]) -> None:
+        """Add to a counter."""
+        key = (name, tuple(sorted(labels.items())))
+        with self._lock:
+            self._counts[key] += by  # type: ignore[assignment]  # typeshed: a Counter counts in int
+
+    def reject(self, reject: Reject) -> None:
+        """Keep a refused body; the oldest goes when there are too many."""
+        with self._lock:
+            self._rejects.append(reject)
+
+    def take(self) -> Pending:
+        """Everything that waits; the caller commits it or gives it `back`."""
+        with self._lock:
+            taken = Pending(dict(self._counts), list(self._rejects))
+            self._counts.clear()
+            self._rejects.clear()
+        return taken
+
+    def back(self, pending: Pending) -> None:
+        """What could not be committed waits for the next commit."""
+        with self._lock:
+            for key, by in pending.counts.items():
+                self._counts[key] += by  # type: ignore[assignment]
+            later = list(self._rejects)
+            self._rejects.clear()
+            self._rejects.extend([*pending.rejects, *later])
+
+    def counters(self) -> list[Counter]:
+        """What waits, as counters."""
+        with self._lock:
+            return [Counter(name, labels, value) for (name, labels), value in self._counts.items()]
+
+    def rejects(self) -> list[Reject]:
+        """The refused bodies that wait, oldest first."""
+        with self._lock:
+            return list(self._rejects)
+
+    def __bool__(self) -> bool:
+        return bool(self._counts or self._rejects)

@@ -1,0 +1,132 @@
+"""What can be written in one transaction. Used by the writer thread alone."""
+
+import apsw
+
+from karrot.eventlog import rows
+from karrot.eventlog.base import Appended, Counter, GroupKey, ReporterState
+from karrot.eventlog.logtime import Anchor
+from karrot.eventlog.state import Arrival, GroupRow, after
+from karrot.eventlog.tally import KEPT_REJECTS, Pending
+
+__all__ = ["Transaction"]
+
+_MOST_CLUSTERS = 1000
+_EVICTED_AT_ONCE = 100
+_PRUNED_AT_ONCE = 500
+_ADD_COUNTER = "INSERT INTO counters VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = value + excluded.value"
+_HEAR = "INSERT INTO heard VALUES (?, ?) ON CONFLICT DO UPDATE SET at_ms = max(at_ms, excluded.at_ms)"
+
+
+class Transaction:
+    """An open transaction: created after BEGIN, `settle`d before COMMIT."""
+
+    def __init__(self, connection: apsw.Connection, *, max_consumers: int) -> None:
+        self._connection = connection
+        self._max_consumers = max_consumers
+        self._events, self._groups = connection.execute("SELECT events, groups FROM log").get
+        self._heard: dict[str, int] = {}
+        self._nothing_to_evict = False
+
+    def append(self, arrived: Arrival) -> Appended:
+        """Log an event and bring its group up to date, unless the group is one too many."""
+        row = self._group(arrived.key)
+        previous = None if row is None else row.last_seq
+        self._connection.execute(
+            "INSERT INTO events VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", rows.event_row(arrived, previous)
+        )
+        seq = self._connection.last_insert_rowid()
+        self._events += 1
+        if arrived.from_webhook:
+            self._heard[arrived.key.cluster] = arrived.received_at_ms
+        if row is None and not self._admit():
+            return Appended(seq, tracked=False)
+        self._connection.execute(
+            "INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            rows.group_row(arrived.key, after(row, seq, arrived)),
+        )
+        return Appended(seq, tracked=True)
+
+    def save_reporter(self, state: ReporterState) -> None:
+        """Keep a reporter's cursor and state."""
+        self._connection.execute("INSERT OR REPLACE INTO reporters VALUES (?, ?, ?, ?)", rows.reporter_row(state))
+
+    def expire(self, before_ms: int) -> int:
+        """Mark the groups last observed before ``before_ms``; return how many."""
+        self._connection.execute(
+            "UPDATE groups SET expired = 1 WHERE NOT expired AND NOT gone AND log_time_ms < ?", (before_ms,)
+        )
+        return self._connection.changes()
+
+    def prune_older(self, before_ms: int) -> int:
+        """Delete some of the events logged before ``before_ms``, oldest first; return how many."""
+        oldest = self._connection.execute(f"SELECT seq, log_time_ms FROM events ORDER BY seq LIMIT {_PRUNED_AT_ONCE}")
+        last = max((seq for seq, log_time_ms in oldest if log_time_ms < before_ms), default=0)
+        return self._delete_up_to(last)
+
+    def prune_oldest(self) -> int:
+        """Delete some of the oldest events, whatever their age; return how many."""
+        last = self._connection.execute(
+            f"SELECT max(seq) FROM (SELECT seq FROM events ORDER BY seq LIMIT {_PRUNED_AT_ONCE})"
+        ).get
+        return self._delete_up_to(last or 0)
+
+    def settle(self, pending: Pending, anchor: Anchor) -> None:
+        """Write down what goes with every commit: counters, rejects, who was heard, and the time."""
+        for (name, labels), by in pending.counts.items():
+            self._connection.execute(_ADD_COUNTER, Counter(name, rows.labels_text(labels), by))  # type: ignore[arg-type]
+        if pending.rejects:
+            self._keep_rejects(pending)
+        for cluster, at_ms in self._heard.items():
+            self._hear(cluster, at_ms)
+        self._connection.execute(
+            "UPDATE log SET boot_id = ?, boot_ms = ?, wall_ms = ?, log_ms = ?, events = ?, groups = ?",
+            (*anchor, self._events, self._groups),
+        )
+
+    def _group(self, key: GroupKey) -> GroupRow | None:
+        found = self._connection.execute(
+            f"SELECT {rows.GROUP_COLUMNS} FROM groups WHERE cluster = ? AND consumer = ?", key
+        ).fetchone()
+        return None if found is None else rows.group_of(found)
+
+    def _admit(self) -> bool:
+        if self._groups >= self._max_consumers and not self._evict():
+            return False
+        self._groups += 1
+        return True
+
+    def _evict(self) -> bool:
+        # Looked for once in a transaction: under a flood of new names this must not become a scan per event.
+        if self._nothing_to_evict:
+            return False
+        self._connection.execute(
+            "DELETE FROM groups WHERE (cluster, consumer) IN "
+            f"(SELECT cluster, consumer FROM groups WHERE expired OR gone "
+            f"ORDER BY log_time_ms LIMIT {_EVICTED_AT_ONCE})"
+        )
+        evicted = self._connection.changes()
+        self._groups -= evicted
+        self._nothing_to_evict = evicted == 0
+        return evicted > 0
+
+    def _hear(self, cluster: str, at_ms: int) -> None:
+        self._connection.execute(_HEAR, (cluster, at_ms))
+        self._connection.execute(
+            "DELETE FROM heard WHERE cluster IN (SELECT cluster FROM heard ORDER BY at_ms DESC LIMIT -1 OFFSET ?)",
+            (_MOST_CLUSTERS,),
+        )
+
+    def _keep_rejects(self, pending: Pending) -> None:
+        for reject in pending.rejects:
+            self._connection.execute(
+                "INSERT INTO rejects VALUES (NULL, ?, ?, ?, ?, ?)",
+                (reject.received_at_ms, reject.code, reject.detail, reject.source.value, reject.body),
+            )
+        newest = self._connection.last_insert_rowid()
+        self._connection.execute("DELETE FROM rejects WHERE id <= ?", (newest - KEPT_REJECTS,))
+
+    def _delete_up_to(self, seq: int) -> int:
+        self._connection.execute("DELETE FROM events WHERE seq <= ?", (seq,))
+        deleted = self._connection.changes()
+        self._events -= deleted
+        return deleted

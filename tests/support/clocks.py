@@ -1,0 +1,32 @@
+"""A clock that tests set by hand."""
+
+from dataclasses import dataclass
+
+__all__ = ["ManualClock"]
+
+
+@dataclass
+class ManualClock:
+    """Stands still until told; ``jump`` moves the wall clock alone, as an administrator or NTP does."""
+
+    wall: int = 1_800_000_000_000
+    boot: int = 5_000_000
+    boot_id: str = "boot-1"
+
+    def wall_ms(self) -> int:
+        return self.wall
+
+    def boot_ms(self) -> int:
+        return self.boot
+
+    def advance(self, ms: int) -> None:
+        self.wall += ms
+        self.boot += ms
+
+    def jump(self, ms: int) -> None:
+        self.wall += ms
+
+    def reboot(self, *, down_ms: int, boot_id: str = "boot-2") -> None:
+        self.wall += down_ms
+        self.boot = 1_000
+        self.boot_id = boot_id
