@@ -1,0 +1,66 @@
+"""The ``prometheus`` reporter: the log's newest state as metrics, whenever somebody scrapes.
+
+Any worker answers, and all answer alike, because nothing is kept here.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from karrot.eventlog.base import EventLog
+from karrot.reporters.base import Context
+from karrot.reporters.prometheus.collector import LogCollector, Options
+from karrot.reporters.prometheus.exposition import render
+
+__all__ = ["LogCollector", "Options", "PrometheusReporter", "build", "render"]
+
+_TRUE = frozenset({"1", "true", "yes", "on"})
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusReporter:
+    """A pull reporter: see `karrot.reporters.base.PullReporter`."""
+
+    name: str
+    options: Options
+    count: Callable[..., None]
+
+    def collector(self, log: EventLog) -> LogCollector:
+        """A collector over a log."""
+        return LogCollector(log, self.name, self.options, self.count)
+
+
+def build(context: Context) -> PrometheusReporter:
+    """The reporter.
+
+    Its settings, all optional: ``partition_metrics`` and ``topic_metrics`` (``true`` to have them),
+    ``exclude_consumers`` (a regular expression that matches anywhere), ``expected_clusters`` (comma-separated) and
+    ``reporters`` (comma-separated: whose backlogs to show, all by default). Raises `ValueError` for an expression
+    that cannot be read.
+    """
+    return PrometheusReporter(context.name, _options(context.settings), context.count)
+
+
+def _options(settings: Mapping[str, str]) -> Options:
+    return Options(
+        partition_metrics=_flag(settings, "partition_metrics"),
+        topic_metrics=_flag(settings, "topic_metrics"),
+        exclude=_pattern(settings.get("exclude_consumers", "")),
+        expected_clusters=_names(settings.get("expected_clusters", "")),
+        reporters=_names(settings["reporters"]) if "reporters" in settings else None,
+    )
+
+
+def _flag(settings: Mapping[str, str], name: str) -> bool:
+    return settings.get(name, "").strip().lower() in _TRUE
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _pattern(text: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(text) if text else None
+    except re.error as error:
+        raise ValueError(f"exclude_consumers is not a regular expression: {error}") from error

@@ -1,0 +1,120 @@
+"""The log as a collector: read at scrape time, no metric state kept."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import structlog
+from prometheus_client.core import Metric as ClientMetric
+
+from karrot import telemetry
+from karrot.eventlog.base import EventLog, GroupState, LogUnavailableError, groups
+from karrot.reporters.prometheus import own
+from karrot.reporters.prometheus.families import Family, ListedFamily, client_metric, sample
+from karrot.reporters.prometheus.groups import Row, group_families, row_of
+from karrot.reporters.prometheus.labels import label_value
+from karrot.reporters.prometheus.partitions import listed_partitions, partition_families, topic_families
+
+__all__ = ["LogCollector", "Options"]
+
+_BURROW_PREFIX = "burrow-"
+_BURROW_TOPIC = "__consumer_offsets"
+_ORDER = {metric.name: place for place, metric in enumerate(telemetry.METRICS)}
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is exported beyond the groups. ``reporters`` limits the backlogs shown to these names."""
+
+    partition_metrics: bool = False
+    topic_metrics: bool = False
+    exclude: re.Pattern[str] | None = None
+    expected_clusters: tuple[str, ...] = ()
+    reporters: tuple[str, ...] | None = None
+
+    def excludes(self, consumer: str) -> bool:
+        """Whether a group is stored but not exported: the expression matches anywhere in its name."""
+        return self.exclude is not None and self.exclude.search(consumer) is not None
+
+
+class LogCollector:
+    """Every declared metric, read from the log.
+
+    ``count`` adds to the shared counters, ``name`` is the reporter's.
+    """
+
+    def __init__(self, log: EventLog, name: str, options: Options, count: Callable[..., None]) -> None:
+        self._log = log
+        self._name = name
+        self._options = options
+        self._count = count
+
+    def describe(self) -> Sequence[ClientMetric]:
+        """Nothing, so that registering does not collect."""
+        return ()
+
+    def collect(self) -> Iterator[ClientMetric]:
+        """The families as the client library has them. `families` is the faster way."""
+        return map(client_metric, self.families())
+
+    def families(self) -> Sequence[Family]:
+        """The families in the order of the register, with everything already read.
+
+        If the log cannot be read, those that say so.
+        """
+        try:
+            families = [*self._read(), *own.always(self._log)]
+        except LogUnavailableError as error:
+            _log.warning("scrape_without_log", error=str(error))
+            families = list(own.always(self._log, readable=False))
+        return sorted(families, key=lambda family: _ORDER[family.metric.name])
+
+    def _read(self) -> Iterator[Family]:
+        live = list(groups(self._log))
+        rows = self._rows([state for state in live if not _is_burrow_itself(state)])
+        yield from group_families(rows)
+        yield from self._by_partition(rows)
+        yield _burrow_self_lag(state for state in live if _is_burrow_itself(state))
+        yield own.one(telemetry.CONSUMERS, len(live))
+        yield own.heard_family(self._log, self._options.expected_clusters)
+        yield from own.log_families(self._log)
+        yield from own.reporter_families(self._log, self._options.reporters)
+        yield from own.counter_families(self._log.counters(), self._name)
+
+    def _rows(self, states: Sequence[GroupState]) -> list[Row]:
+        """One row per pair of label values: where two groups meet in one, the one heard last is exported."""
+        rows: dict[tuple[str, str], Row] = {}
+        exported = [state for state in states if not self._options.excludes(state.key.consumer)]
+        for row in map(row_of, exported):
+            kept = rows.get((row.cluster, row.consumer))
+            if kept is None or kept.state.seq < row.state.seq:
+                rows[row.cluster, row.consumer] = row
+        if dropped := len(exported) - len(rows):
+            self._count(telemetry.SERIES_DROPPED.name, dropped)
+        return list(rows.values())
+
+    def _by_partition(self, rows: Sequence[Row]) -> Iterator[Family]:
+        if not (self._options.partition_metrics or self._options.topic_metrics):
+            return
+        listed = listed_partitions(self._log, rows)
+        if self._options.topic_metrics:
+            yield from topic_families(listed)
+        if self._options.partition_metrics:
+            yield from partition_families(listed)
+
+
+def _is_burrow_itself(state: GroupState) -> bool:
+    return state.key.consumer.startswith(_BURROW_PREFIX) and state.summary.max_lag_topic == _BURROW_TOPIC
+
+
+def _burrow_self_lag(states: Iterator[GroupState]) -> Family:
+    """The largest where several Burrows watch one cluster: any of them may be the one that reports."""
+    lags: dict[str, int] = {}
+    for state in states:
+        if state.summary.total_lag is not None:
+            cluster = label_value(state.key.cluster)
+            lags[cluster] = max(lags.get(cluster, 0), state.summary.total_lag)
+    metric = telemetry.BURROW_SELF_LAG
+    return ListedFamily(metric, (sample(metric, (cluster,), lag) for cluster, lag in lags.items()))

@@ -1,0 +1,77 @@
+"""A metric family with its samples, in the two shapes that are asked for: text pieces and the client's objects."""
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Protocol, Self
+
+from prometheus_client.core import Metric as ClientMetric
+from prometheus_client.core import Sample
+
+from karrot.reporters.prometheus.labels import escaped
+from karrot.telemetry import Metric
+
+__all__ = ["Family", "ListedFamily", "client_metric", "header", "sample"]
+
+
+class Family(Protocol):
+    """One declared metric with its samples at one moment."""
+
+    @property
+    def metric(self) -> Metric:
+        """What the register says of it."""
+
+    def samples(self) -> Iterator[Sample]:
+        """The samples as the client library has them."""
+
+    def pieces(self) -> Iterator[str]:
+        """The sample lines, in pieces that are small beside the whole. Both text formats have the same."""
+
+    def only(self, names: Collection[str]) -> Self | None:
+        """The family with no other samples than those of these names; ``None`` if it has none."""
+
+
+class ListedFamily:
+    """A family of few samples."""
+
+    def __init__(self, metric: Metric, samples: Iterable[Sample]) -> None:
+        self.metric = metric
+        self._samples = tuple(samples)
+
+    def samples(self) -> Iterator[Sample]:
+        """The samples."""
+        return iter(self._samples)
+
+    def pieces(self) -> Iterator[str]:
+        """One piece per sample."""
+        return map(_line, self._samples)
+
+    def only(self, names: Collection[str]) -> "ListedFamily | None":
+        """The samples of these names."""
+        chosen = [each for each in self._samples if each.name in names]
+        return ListedFamily(self.metric, chosen) if chosen else None
+
+
+def sample(metric: Metric, values: Iterable[str], value: float) -> Sample:
+    """A sample with the labels of its metric."""
+    return Sample(metric.name, dict(zip(metric.labels, values, strict=True)), value)
+
+
+def header(metric: Metric, *, openmetrics: bool) -> str:
+    """The HELP and TYPE lines. OpenMetrics names a counter's family without ``_total``."""
+    name = _family_name(metric) if openmetrics else metric.name
+    return f"# HELP {name} {metric.help}\n# TYPE {name} {metric.kind}\n"
+
+
+def client_metric(family: Family) -> ClientMetric:
+    """The family as the client library has it."""
+    metric = ClientMetric(_family_name(family.metric), family.metric.help, family.metric.kind)
+    metric.samples = list(family.samples())
+    return metric
+
+
+def _family_name(metric: Metric) -> str:
+    return metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
+
+
+def _line(sample: Sample) -> str:
+    labels = ",".join(f'{name}="{escaped(value)}"' for name, value in sorted(sample.labels.items()))
+    return f"{sample.name}{{{labels}}} {sample.value}\n" if labels else f"{sample.name} {sample.value}\n"

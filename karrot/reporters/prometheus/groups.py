@@ -1,0 +1,147 @@
+"""The families with one sample, or one per status, of every consumer group.
+
+With 10,000 groups they are nearly all of an exposition, so their lines are written straight from the log's values: the
+labels are escaped once per group, and nothing is made per sample but its line.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import NamedTuple
+
+from prometheus_client.core import Sample
+
+from karrot import telemetry
+from karrot.event import Status
+from karrot.eventlog.base import GroupState
+from karrot.reporters.prometheus.labels import escaped, label_value
+from karrot.telemetry import Metric
+
+__all__ = ["GroupFamily", "Row", "group_families", "row_of"]
+
+_ROWS_PER_PIECE = 1000
+_GROUP_STATUSES = (Status.OK, Status.WARN, Status.ERR)
+_BAD_STATUSES = (Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
+
+Value = Callable[[GroupState], float | None]
+
+
+class Row(NamedTuple):
+    """A group under the label values it is exported with; ``text`` has them written out."""
+
+    cluster: str
+    consumer: str
+    text: str
+    state: GroupState
+
+
+class Column(NamedTuple):
+    """One sample of every group: its status label, if it has one, and its value, ``None`` where there is none."""
+
+    status: Status | None
+    value: Value
+
+
+def row_of(state: GroupState) -> Row:
+    """The row of a group."""
+    cluster, consumer = map(label_value, state.key)
+    return Row(cluster, consumer, f'cluster="{escaped(cluster)}",consumer="{escaped(consumer)}"', state)
+
+
+class GroupFamily:
+    """A family over all groups."""
+
+    def __init__(self, metric: Metric, columns: Sequence[Column], rows: Sequence[Row]) -> None:
+        self.metric = metric
+        self._columns = columns
+        self._rows = rows
+
+    def samples(self) -> Iterator[Sample]:
+        """The samples, column by column."""
+        for status, value_of in self._columns:
+            extra = {} if status is None else {"status": status.name}
+            for row in self._rows:
+                value = value_of(row.state)
+                if value is not None:
+                    yield Sample(self.metric.name, {"cluster": row.cluster, "consumer": row.consumer, **extra}, value)
+
+    def pieces(self) -> Iterator[str]:
+        """The lines of a thousand groups at a time."""
+        head = f"{self.metric.name}{{"
+        for status, value_of in self._columns:
+            tail = "}" if status is None else f',status="{status.name}"}}'
+            for start in range(0, len(self._rows), _ROWS_PER_PIECE):
+                yield "".join(
+                    [
+                        f"{head}{text}{tail} {value}\n"
+                        for _, _, text, state in self._rows[start : start + _ROWS_PER_PIECE]
+                        if (value := value_of(state)) is not None
+                    ]
+                )
+
+    def only(self, names: Collection[str]) -> "GroupFamily | None":
+        """All or nothing: every sample has the metric's name."""
+        return self if self.metric.name in names else None
+
+
+def group_families(rows: Sequence[Row]) -> Iterator[GroupFamily]:
+    """Every family of the groups, in the order of the register."""
+    for metric, columns in _FAMILIES:
+        yield GroupFamily(metric, columns, rows)
+
+
+def _status_code(state: GroupState) -> int | None:
+    status = state.summary.status
+    return status.value if status in _GROUP_STATUSES else None
+
+
+def _is_status(status: Status) -> Value:
+    def value(state: GroupState) -> int | None:
+        code = _status_code(state)
+        return None if code is None else int(code == status)
+
+    return value
+
+
+def _bad_partitions(index: int) -> Value:
+    return lambda state: state.summary.bad[index]
+
+
+def _complete_ratio(state: GroupState) -> float | None:
+    complete = state.summary.complete
+    return complete if complete is not None and 0 <= complete <= 1 else None
+
+
+def _last_commit(state: GroupState) -> float | None:
+    commit_ms = state.summary.last_commit_ms
+    return None if commit_ms is None else commit_ms / 1000
+
+
+def _incident_start(state: GroupState) -> float | None:
+    incident = state.incident
+    return None if incident.open_id is None or incident.since_ms is None else incident.since_ms / 1000
+
+
+def _one(value: Value) -> tuple[Column, ...]:
+    return (Column(None, value),)
+
+
+_FAMILIES: tuple[tuple[Metric, tuple[Column, ...]], ...] = (
+    (telemetry.CONSUMER_LAG, _one(lambda state: state.summary.total_lag)),
+    (telemetry.CONSUMER_MAX_LAG, _one(lambda state: state.summary.max_lag)),
+    (telemetry.CONSUMER_SCALABLE_LAG, _one(lambda state: state.summary.signals.scalable_lag)),
+    (telemetry.CONSUMER_LAG_SECONDS, _one(lambda state: state.summary.signals.lag_seconds)),
+    (telemetry.CONSUMER_CATCH_UP_SECONDS, _one(lambda state: state.summary.signals.catch_up_seconds)),
+    (telemetry.CONSUMER_PRODUCE_RATE, _one(lambda state: state.summary.signals.produce_rate)),
+    (telemetry.CONSUMER_CONSUME_RATE, _one(lambda state: state.summary.signals.consume_rate)),
+    (telemetry.CONSUMER_STATUS, tuple(Column(status, _is_status(status)) for status in _GROUP_STATUSES)),
+    (telemetry.CONSUMER_STATUS_CODE, _one(_status_code)),
+    (telemetry.CONSUMER_PARTITIONS, _one(lambda state: state.summary.partition_count)),
+    (
+        telemetry.CONSUMER_BAD_PARTITIONS,
+        tuple(Column(status, _bad_partitions(index)) for index, status in enumerate(_BAD_STATUSES)),
+    ),
+    (telemetry.CONSUMER_COMPLETE_RATIO, _one(_complete_ratio)),
+    (telemetry.CONSUMER_LAST_EVENT, _one(lambda state: state.summary.observed_at_ms / 1000)),
+    (telemetry.CONSUMER_LAST_COMMIT, _one(_last_commit)),
+    (telemetry.CONSUMER_INCIDENT_START, _one(_incident_start)),
+    (telemetry.CONSUMER_INCIDENTS, _one(lambda state: state.incident.total)),
+)

@@ -1,0 +1,109 @@
+"""The families about Karrot itself: its counters, its log, its reporters and the Burrows it hears."""
+
+import platform
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from prometheus_client.core import Sample
+
+from karrot import __version__, telemetry
+from karrot.eventlog.base import Counter, EventLog, LogSize, ReporterState, StoredEvent
+from karrot.reporters.prometheus.families import ListedFamily, sample
+from karrot.telemetry import Histogram, Metric
+
+__all__ = ["always", "counter_families", "heard_family", "log_families", "one", "reporter_families"]
+
+_DAMAGED_AT_MOST = 50
+"""How many damaged events in a row are passed over to find the age of a backlog."""
+
+Counts = Mapping[str, Mapping[tuple[tuple[str, str], ...], float]]
+
+
+def one(metric: Metric, value: float) -> ListedFamily:
+    """A family of one sample without labels."""
+    return ListedFamily(metric, [sample(metric, (), value)])
+
+
+def always(log: EventLog, *, readable: bool = True) -> Iterator[ListedFamily]:
+    """What can be said even if the log cannot be read."""
+    build = sample(telemetry.BUILD_INFO, (__version__, platform.python_version()), 1)
+    yield ListedFamily(telemetry.BUILD_INFO, [build])
+    yield one(telemetry.LOG_WRITABLE, int(readable and log.writable() is None))
+
+
+def log_families(log: EventLog) -> Iterator[ListedFamily]:
+    """How much the log holds."""
+    size = log.size()
+    yield one(telemetry.LOG_EVENTS, size.events)
+    yield one(telemetry.LOG_SIZE_BYTES, size.bytes)
+
+
+def heard_family(log: EventLog, expected: Iterable[str]) -> ListedFamily:
+    """When each cluster was last heard. Burrow writes cluster names in lower case, people may not."""
+    heard = log.heard()
+    known = {cluster.casefold() for cluster in heard}
+    silent = {cluster: 0 for cluster in expected if cluster.casefold() not in known}
+    return ListedFamily(
+        telemetry.LAST_EVENT,
+        (sample(telemetry.LAST_EVENT, (cluster,), at_ms / 1000) for cluster, at_ms in {**heard, **silent}.items()),
+    )
+
+
+def counter_families(counters: Iterable[Counter], reporter: str) -> Iterator[ListedFamily]:
+    """Every declared counter and histogram of the log; a count under a name or labels not declared is not shown."""
+    counts: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
+    for name, labels, value in counters:
+        counts.setdefault(name, {})[tuple(sorted(labels))] = value
+    for metric in telemetry.METRICS:
+        if isinstance(metric, Histogram):
+            yield ListedFamily(metric, _histogram(metric, counts))
+        elif metric.kind == "counter" and metric is not telemetry.CONSUMER_INCIDENTS:
+            yield ListedFamily(metric, _counter(metric, counts, reporter))
+
+
+def reporter_families(log: EventLog, chosen: Sequence[str] | None) -> Iterator[ListedFamily]:
+    """What each reporter fed by cursor has not had yet; only the chosen ones, where a choice is given."""
+    states = [state for state in log.reporters() if chosen is None or state.name in chosen]
+    size = log.size()
+    backlogs = [(state.name, *_backlog(log, state, size)) for state in states]
+    events, age = telemetry.REPORTER_BACKLOG_EVENTS, telemetry.REPORTER_BACKLOG_AGE
+    yield ListedFamily(events, (sample(events, (name,), waiting) for name, waiting, _ in backlogs))
+    yield ListedFamily(age, (sample(age, (name,), seconds) for name, _, seconds in backlogs if seconds is not None))
+
+
+def _counter(metric: Metric, counts: Counts, reporter: str) -> Iterator[Sample]:
+    values = dict.fromkeys(_known(metric), 0.0) | dict(counts.get(metric.name, {}))
+    if metric is telemetry.REPORTER_EVENTS:
+        # This reporter is handed no events: each is there to be scraped once it is accepted.
+        values[(("reporter", reporter),)] = sum(counts.get(telemetry.EVENTS_ACCEPTED.name, {}).values())
+    for labels, value in values.items():
+        if {name for name, _ in labels} == set(metric.labels):
+            yield Sample(metric.name, dict(labels), value)
+
+
+def _known(metric: Metric) -> Iterator[tuple[tuple[str, str], ...]]:
+    if not metric.labels:
+        yield ()
+    for value in metric.known:
+        yield ((metric.labels[0], value),)
+
+
+def _histogram(metric: Histogram, counts: Counts) -> Iterator[Sample]:
+    buckets = counts.get(f"{metric.name}_bucket", {})
+    total = 0.0
+    for edge in metric.edges:
+        total += buckets.get((("le", edge),), 0)
+        yield Sample(f"{metric.name}_bucket", {"le": edge}, total)
+    yield Sample(f"{metric.name}_count", {}, total)
+    yield Sample(f"{metric.name}_sum", {}, counts.get(f"{metric.name}_sum", {}).get((), 0.0))
+
+
+def _backlog(log: EventLog, state: ReporterState, size: LogSize) -> tuple[int, float | None]:
+    """Events waiting, and the age in seconds of the oldest, unless that cannot be read."""
+    done = state.cursor.seq if state.cursor and state.cursor.log_id == log.log_id else 0
+    done = max(done, size.first_seq - 1)
+    waiting = max(0, size.last_seq - done)
+    if not waiting:
+        return 0, 0
+    readable = (stored for stored in log.read(done, _DAMAGED_AT_MOST) if isinstance(stored, StoredEvent))
+    oldest = next(readable, None)
+    return waiting, None if oldest is None else max(0, log.log_time_ms() - oldest.log_time_ms) / 1000
