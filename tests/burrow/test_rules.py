@@ -107,12 +107,9 @@ def test_a_full_window_drops_what_is_older_than_all() -> None:
 
 
 def test_a_commit_right_after_the_oldest_of_a_full_window_replaces_it_and_never_merges() -> None:
-    window = filled(3, 2, 4, 6, min_distance=60)
-    assert window.orders == (6,)
-    window = filled(3, 2, 4, 6)
-    window._min_distance_ms = 60_000
-    assert not window.add(30, order=3, timestamp_ms=3000, broker_offset=1000)
-    assert window.slots == (OffsetSample(30, 3000, None), OffsetSample(40, 4000, 960), OffsetSample(60, 6000, 940))
+    window = filled(3, 2, 4, 6, min_distance=1)
+    assert not window.add(30, order=3, timestamp_ms=2500, broker_offset=1000)
+    assert window.slots == (OffsetSample(30, 2500, None), OffsetSample(40, 4000, 960), OffsetSample(60, 6000, 940))
 
 
 def test_exactly_the_minimum_distance_is_a_new_slot() -> None:

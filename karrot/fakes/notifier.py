@@ -1,0 +1,75 @@
+"""Burrow's notifier (v1.9.5, ``core/internal/notifier/coordinator.go``): what is sent for each verdict on a group."""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from karrot.event import Status
+
+__all__ = ["Incident", "Notification", "NotifiedGroup", "NotifierSettings", "notify"]
+
+
+@dataclass(frozen=True, slots=True)
+class NotifierSettings:
+    """One ``[notifier.X]`` section with Burrow's defaults. Seconds; ``send_interval`` is ``interval`` unless given."""
+
+    threshold: int = Status.WARN
+    interval: float = 60
+    send_interval: float | None = None
+    send_close: bool = False
+    send_once: bool = False
+
+    @property
+    def pause_ms(self) -> float:
+        """The milliseconds since the last open that the next one must exceed."""
+        return 1000 * (self.interval if self.send_interval is None else self.send_interval)
+
+
+class Incident(NamedTuple):
+    """Opened by the first verdict worse than OK, whether or not anything is sent for it."""
+
+    id: str
+    start_ms: int
+
+
+class Notification(NamedTuple):
+    """A request to be sent."""
+
+    incident: Incident | None
+    is_close: bool
+
+
+@dataclass(slots=True)
+class NotifiedGroup:
+    """What the notifier remembers of one group."""
+
+    incident: Incident | None = None
+    last_open_ms: int | None = None
+
+
+def notify(
+    group: NotifiedGroup, status: Status, now_ms: int, settings: NotifierSettings, new_id: Callable[[], uuid.UUID]
+) -> Notification | None:
+    """Take a verdict on a group: update what is remembered of it, return what is to be sent.
+
+    Whether the request succeeds makes no difference to Burrow, so it is not asked.
+    """
+    if group.incident is None and status > Status.OK:
+        group.incident = Incident(str(new_id()), now_ms)
+    notification = _decide(group, status, now_ms, settings)
+    if status is Status.OK:
+        group.incident = None
+    return notification
+
+
+def _decide(group: NotifiedGroup, status: Status, now_ms: int, settings: NotifierSettings) -> Notification | None:
+    if group.incident is not None and status is Status.OK and settings.send_close:
+        group.last_open_ms = None
+        return Notification(group.incident, is_close=True)
+    if status < settings.threshold or (settings.send_once and group.last_open_ms is not None):
+        return None
+    if group.last_open_ms is not None and now_ms - group.last_open_ms <= settings.pause_ms:
+        return None
+    group.last_open_ms = now_ms
+    return Notification(group.incident, is_close=False)
