@@ -91,7 +91,7 @@ class Settings:
     )
     retention: int = option("24h", values.duration(1, 3650 * 86400), "How long an event is kept.")
     max_log_bytes: int = option(
-        "1GiB", values.size(2**20, 2**50), "How large the event log may grow; the oldest events go first."
+        "1GiB", values.size(2**20, 2**46), "How large the event log may grow; the oldest events go first."
     )
     stale_after: int = option(
         "300s", values.duration(1, 365 * 86400), "How long after its last event a group is still shown."
@@ -133,7 +133,6 @@ class Settings:
         }
 
 
-_SHOWN = 80
 _ARCHIVE = ("DIR", "SEGMENT_SECONDS", "SEGMENT_BYTES", "RETENTION", "MAX_BYTES")
 _NEEDS = (
     ("burrow_username", "burrow_password"),
@@ -254,14 +253,12 @@ def _parsed(given: Mapping[str, Given]) -> tuple[dict[str, Any], list[str]]:
     """The values by attribute, and a sentence for each that is wrong."""
     parsed, problems = {}, []
     for name in given.keys() & _BY_NAME.keys():
-        known = _BY_NAME[name]
+        known, told = _BY_NAME[name], given[name]
         try:
-            text = sources.secret_text(given[name]) if known.is_secret else given[name].text.strip()
-            parsed[known.attribute] = known.kind.read(text)
-        except SourceError as error:
+            text = sources.secret_text(told) if known.is_secret else told.text.strip()
+            parsed[known.attribute] = values.checked(known.kind, told.label, text)
+        except (SourceError, ValueError) as error:
             problems.append(str(error))
-        except ValueError:
-            problems.append(f"{given[name].label} is {_quoted(given[name].text)}: it must be {known.kind.allowed}")
     return parsed, sorted(problems)
 
 
@@ -346,9 +343,3 @@ def _holds_secret(config: Path) -> bool:
 
 def _variable(attribute: str) -> str:
     return PREFIX + attribute.upper()
-
-
-def _quoted(text: str) -> str:
-    """A wrong value as it may be shown: short, on one line, without the password of an address."""
-    shown = re.sub(r"//.*@", "//***@", text, flags=re.DOTALL)
-    return repr(shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}...")

@@ -21,6 +21,7 @@ _DURATION_UNITS = {
     "d": Fraction(86400),
 }
 _SIZE_UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_SHOWN = 80
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
 
@@ -131,6 +132,20 @@ def size(low: int, high: int) -> Kind[int]:
     return Kind(read, f"bytes, or a number with KiB, MiB, GiB or TiB, {spans}", _show_size)
 
 
+def quoted(text: str) -> str:
+    """A wrong value as it may be shown: short, on one line, without the password of an address."""
+    shown = re.sub(r"//.*@", "//***@", text, flags=re.DOTALL)
+    return repr(shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}...")
+
+
+def checked(kind: Kind[T], what: str, text: str) -> T:
+    """The value that a text stands for. Raises `ValueError` with a sentence that begins with ``what`` it is."""
+    try:
+        return kind.read(text)
+    except ValueError as error:
+        raise ValueError(f"{what} is {quoted(text)}: it must be {kind.allowed}") from error
+
+
 def _read_flag(text: str) -> bool:
     if text.casefold() not in _TRUE | _FALSE:
         raise ValueError(text)
@@ -153,16 +168,10 @@ def _read_address(text: str) -> Address:
 
 
 def _read_url(text: str) -> str:
-    parts = urlsplit(text)
-    plain = not (parts.username or parts.password or parts.query or parts.fragment)
-    if (
-        parts.scheme not in {"http", "https"}
-        or not parts.hostname
-        or not plain
-        or re.search(r"[\s\x00-\x1f\x7f]", text)
-    ):
+    """Plain enough to be put into other programs' configuration: no braces, quotes, spaces or control characters."""
+    parts = urlsplit(text) if re.fullmatch(r"https?://[\w.~:/\[\]@!$&()*+,;=%-]+", text, re.ASCII) else urlsplit("")
+    if not parts.hostname or parts.username is not None or parts.port == 0:
         raise ValueError(text)
-    _ = parts.port  # raises ValueError itself if it is not a port
     return text.rstrip("/")
 
 

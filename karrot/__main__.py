@@ -1,0 +1,5 @@
+"""``python -m karrot`` is ``karrot``."""
+
+from karrot.cli import main
+
+main()

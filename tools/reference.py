@@ -1,0 +1,124 @@
+"""Writes ``docs/reference/`` from the code: ``python tools/reference.py``, which is ``make docs``."""  # noqa: INP001
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import click
+
+from karrot import cli, settings, telemetry
+from karrot.web import problems
+
+REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
+
+
+def pages() -> dict[str, str]:
+    """Each page of the reference by its file name."""
+    return {
+        "settings.md": _settings(),
+        "codes.md": _codes(),
+        "commands.md": _commands(),
+        "metrics.md": _metrics(),
+    }
+
+
+def _settings() -> str:
+    rows = (
+        (f"`{each.name}`", _default(each), _cell(each.sentence), _cell(_allowed(each))) for each in settings.OPTIONS
+    )
+    reserved = (f"- `{name}`: {part}" for name, part in settings.RESERVED.items())
+    fixed = ", ".join(f"`{each.name}`" for each in settings.OPTIONS if not each.reloads)
+    return _page(
+        "Settings",
+        "Later wins: default, file (`--config karrot.toml`), environment, command line. In the file the names are in\n"
+        "lower case without `KARROT_`, flat or in a table `[karrot]`. An empty value is as good as none, but an empty\n"
+        "secret is refused. `karrot check-config` prints what a start would run with.",
+        _table(("name", "default", "what it does", "allowed"), rows),
+        "A secret can come from a file: `KARROT_API_TOKEN_FILE=/run/secrets/token`; one line end at its end is cut.\n"
+        "The settings of a reporter are called `KARROT_<REPORTER>_*`; each of them can come from a file too.",
+        f"A reload (SIGHUP) cannot change {fixed}: these need a restart.",
+        "## Names that are taken",
+        "Reserved for parts that this version does not have; setting one is warned about:",
+        "\n".join(reserved),
+        "`KARROT_CLOUDWATCH_*` and `KARROT_IAM_ROLE` stop the start while the `cloudwatch` reporter is off: nobody\n"
+        "loses their scaling metric by an upgrade. `KARROT_PORT`, `KARROT_PORT_*`, `KARROT_SERVICE_*`,\n"
+        "`KARROT_BURROW_PORT*` and `KARROT_BURROW_SERVICE_*` are ignored: Kubernetes injects them. Other unknown names\n"
+        "are warned about.",
+    )
+
+
+def _default(option: settings.Option) -> str:
+    return f"`{option.default}`" if option.default else "none"
+
+
+def _allowed(option: settings.Option) -> str:
+    return "a text" if option.is_secret else option.kind.allowed
+
+
+def _codes() -> str:
+    rows = (
+        (f"`{code}`", str(known.status), _cell(known.title), _cell(known.remedy))
+        for code, known in problems.CODES.items()
+    )
+    return _page(
+        "Problem codes",
+        "Errors are `application/problem+json` (RFC 9457). The `code` is stable; the same word is the label of\n"
+        "`karrot_events_rejected_total` and the word in the log.",
+        _table(("code", "status", "what happened", "what to do"), rows),
+    )
+
+
+def _metrics() -> str:
+    rows = (
+        (f"`{each.name}`", each.kind, ", ".join(f"`{label}`" for label in each.labels), _cell(each.help))
+        for each in telemetry.METRICS
+    )
+    return _page(
+        "Metrics",
+        "What is not known has no sample: never NaN, never negative, never an old value as a new one.",
+        _table(("name", "kind", "labels", "what it tells"), rows),
+    )
+
+
+def _commands() -> str:
+    commands = sorted(cli.main.commands.items())
+    return _page(
+        "Commands",
+        "`python -m karrot` is `karrot`. What is wrong is said in one line on standard error; exit code 2 for\n"
+        "settings and arguments, 1 where the answer is no.",
+        *(f"## karrot {name}\n\n{_help(name, command)}" for name, command in commands),
+    )
+
+
+def _help(name: str, command: click.Command) -> str:
+    with click.Context(command, info_name=f"karrot {name}", max_content_width=100, terminal_width=100) as context:
+        return f"```text\n{command.get_help(context)}\n```"
+
+
+def _page(title: str, *parts: str) -> str:
+    mark = "<!-- Written by tools/reference.py (make docs) from the code: change it there. -->"
+    return "\n\n".join((f"# {title}", mark, *parts)) + "\n"
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in _with_rule(head, rows))
+
+
+def _with_rule(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+    yield head
+    yield ("---",) * len(head)
+    yield from rows
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def main() -> None:
+    """Write every page."""
+    REFERENCE.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (REFERENCE / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
