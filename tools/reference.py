@@ -1,4 +1,4 @@
-"""Writes ``docs/reference/`` from the code: ``python tools/reference.py``, which is ``make docs``."""  # noqa: INP001
+"""Writes ``docs/reference/`` from the code: ``python tools/reference.py``, which is ``make docs``."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -41,8 +41,8 @@ def _settings() -> str:
         "\n".join(reserved),
         "`KARROT_CLOUDWATCH_*` and `KARROT_IAM_ROLE` stop the start while the `cloudwatch` reporter is off: nobody\n"
         "loses their scaling metric by an upgrade. `KARROT_PORT`, `KARROT_PORT_*`, `KARROT_SERVICE_*`,\n"
-        "`KARROT_BURROW_PORT*` and `KARROT_BURROW_SERVICE_*` are ignored: Kubernetes injects them. Other unknown names\n"
-        "are warned about.",
+        "`KARROT_BURROW_PORT*` and `KARROT_BURROW_SERVICE_*` are ignored: Kubernetes injects them. Other unknown\n"
+        "names are warned about.",
     )
 
 
@@ -90,7 +90,8 @@ def _commands() -> str:
 
 
 def _help(name: str, command: click.Command) -> str:
-    with click.Context(command, info_name=f"karrot {name}", max_content_width=100, terminal_width=100) as context:
+    with click.Context(cli.main, info_name="karrot", **cli.main.context_settings) as parent:
+        context = click.Context(command, info_name=name, parent=parent, terminal_width=100)
         return f"```text\n{command.get_help(context)}\n```"
 
 
