@@ -1,6 +1,8 @@
 """The kinds of value a setting can have: how each is read from text, shown as text and described in a sentence."""
 
+import os
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -178,13 +180,15 @@ def _read_url(text: str) -> str:
 def _read_path(text: str) -> Path:
     if "\0" in text:
         raise ValueError(text)
-    return Path(text).expanduser()
+    return Path(os.path.expanduser(text))  # noqa: PTH111 (Path's own raises where there is no such home)
 
 
 def _read_pattern(text: str) -> re.Pattern[str]:
     try:
-        return re.compile(text)
-    except re.error as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # what may mean something else in the next Python is not taken today
+            return re.compile(text)
+    except (re.error, OverflowError, RecursionError, Warning) as error:
         raise ValueError(text) from error
 
 

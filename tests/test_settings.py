@@ -1,0 +1,329 @@
+"""From defaults, a file, the environment and the command line to settings that hold together."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from karrot import sources
+from karrot.settings import OPTIONS, Loaded, Settings, SettingsError, effective, load, needs_restart
+from karrot.values import Address, Secret
+
+OFFER = ("prometheus", "stdout", "pager-duty")
+
+
+def loaded(environ: Mapping[str, str], **more: object) -> Loaded:
+    return load(environ, available=OFFER, **more)  # type: ignore[arg-type]
+
+
+def problems(environ: Mapping[str, str], **more: object) -> tuple[str, ...]:
+    with pytest.raises(SettingsError) as caught:
+        loaded(environ, **more)
+    return caught.value.problems
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    file = tmp_path / "karrot.toml"
+    file.touch(0o600)
+    return file
+
+
+def test_without_anything_the_defaults_hold() -> None:
+    assert loaded({}) == Loaded(Settings(), ())
+    assert Settings().bind == Address("0.0.0.0", 5000)
+    assert Settings().retention == 86400
+    assert Settings().max_log_bytes == 1 << 30
+
+
+def test_every_option_is_described_and_its_default_is_what_its_text_says() -> None:
+    for option in OPTIONS:
+        assert re.fullmatch(r"[A-Z].*\.", option.sentence), option.name
+        value = getattr(Settings(), option.attribute)
+        assert not value if not option.default else value == option.kind.read(option.default)
+
+
+def test_the_last_source_wins(config: Path) -> None:
+    config.write_text('log = "ERROR"\nworkers = 3\nbind = "127.0.0.1:1"\nthreads = 5\n')
+    settings, warnings = loaded(
+        {"KARROT_WORKERS": "4", "KARROT_BIND": "127.0.0.1:2", "KARROT_THREADS": ""},
+        config=config,
+        overrides={"bind": "127.0.0.1:3"},
+    )
+    assert (settings.log, settings.workers, settings.bind.port, settings.threads) == ("ERROR", 4, 3, 5)
+    assert warnings == ()
+
+
+def test_a_file_may_hold_a_table_and_toml_s_own_types(config: Path) -> None:
+    config.write_text(
+        '[karrot]\nreporters = ["prometheus", "stdout"]\n'
+        "partition_metrics = true\nheader_timeout = 2.5\nretention = 60\n"
+    )
+    settings = loaded({}, config=config).settings
+    assert settings.reporters == ("prometheus", "stdout")
+    assert settings.partition_metrics is True
+    assert (settings.header_timeout, settings.retention) == (2.5, 60)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("log =", "is not TOML: Invalid value (at end of document)"),
+        ("\xff", "is not TOML: "),
+        ("[karrot]\n[other]", "must hold either flat keys or one [karrot] table"),
+        ("karrot = 1", "must hold either flat keys or one [karrot] table"),
+        ("[log]", "must be a text, a number, true or false, or a list of texts"),
+        ('reporters = ["a,b"]', "must be a text, a number, true or false, or a list of texts"),
+        ("workers = 0", "workers in {file} is '0': it must be a whole number from 1 to 64"),
+    ],
+)
+def test_a_file_that_cannot_be_meant_is_refused_by_name(config: Path, content: str, problem: str) -> None:
+    config.write_bytes(content.encode("latin-1"))
+    (sentence,) = problems({}, config=config)
+    assert problem.format(file=config) in sentence
+    assert str(config) in sentence
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.toml"
+    sentence = f"the configuration file {missing} cannot be read: No such file or directory"
+    assert problems({}, config=missing) == (sentence,)
+
+
+def test_all_wrong_values_are_named_at_once_with_what_is_allowed() -> None:
+    assert problems(
+        {
+            "KARROT_WORKERS": "many",
+            "KARROT_LOG": "LOUD",
+            "KARROT_MAX_BODY": "33MiB",
+            "KARROT_EVENT_LOG": "postgresql://u:p@h/d",
+        },
+        overrides={"bind": "nowhere"},
+    ) == (
+        "--bind is 'nowhere': it must be HOST:PORT, [IPV6]:PORT or :PORT",
+        (
+            "KARROT_EVENT_LOG is 'postgresql://***@h/d': it must be one of sqlite, memory "
+            "(postgresql:// is refused until it is built)"
+        ),
+        "KARROT_LOG is 'LOUD': it must be one of DEBUG, INFO, WARNING, ERROR",
+        "KARROT_MAX_BODY is '33MiB': it must be bytes, or a number with KiB, MiB, GiB or TiB, from 1KiB to 32MiB",
+        "KARROT_WORKERS is 'many': it must be a whole number from 1 to 64",
+    )
+
+
+@pytest.mark.parametrize("text", ["prometheus,stdout", " prometheus , stdout, ", "prometheus,stdout,prometheus,"])
+def test_spaces_and_a_trailing_comma_between_reporters_are_forgiven(text: str) -> None:
+    assert loaded({"KARROT_REPORTERS": text}).settings.reporters == ("prometheus", "stdout")
+
+
+def test_a_reporter_that_nobody_provides_is_refused_with_what_there_is() -> None:
+    assert problems({"KARROT_REPORTERS": "prometheus,promethius"}) == (
+        (
+            "KARROT_REPORTERS names promethius, which no installed package provides; "
+            "available are pager-duty, prometheus, stdout"
+        ),
+    )
+
+
+def test_the_installed_reporters_are_available_unless_told() -> None:
+    assert load({"KARROT_REPORTERS": "stdout"}).settings.reporters == ("stdout",)
+
+
+def test_the_first_karrot_s_defaults_need_its_cloudwatch_reporter() -> None:
+    (sentence,) = problems({"KARROT_COMPAT": "2019"})
+    assert sentence.startswith("KARROT_COMPAT is '2019': the first Karrot's defaults include the cloudwatch reporter")
+
+
+@pytest.mark.parametrize("name", ["KARROT_IAM_ROLE", "KARROT_CLOUDWATCH_NAMESPACE"])
+def test_settings_of_cloudwatch_while_it_is_off_stop_the_start_and_name_both_ways_out(name: str) -> None:
+    assert problems({name: "x"}) == (
+        (
+            f"{name}: set, but the cloudwatch reporter is off, so CloudWatch would get no metrics; either add "
+            "cloudwatch to KARROT_REPORTERS (no installed package provides it yet) or remove it"
+        ),
+    )
+    assert loaded({name: ""}).warnings == ()
+
+
+def test_a_cloudwatch_reporter_that_is_on_gets_its_settings() -> None:
+    environ = {"KARROT_REPORTERS": "cloudwatch", "KARROT_CLOUDWATCH_NAMESPACE": "Mine"}
+    settings = load(environ, available=["cloudwatch"]).settings
+    assert settings.reporter_settings("cloudwatch") == {"namespace": "Mine"}
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [("KARROT_BURROW_URL", "Burrow's REST API"), ("KARROT_ARCHIVE_DIR", "archive"), ("KARROT_TABLES_DIR", "pipeline")],
+)
+def test_a_setting_of_a_later_part_is_said_to_have_no_effect(name: str, part: str) -> None:
+    (warning,) = loaded({name: "x"}).warnings
+    assert warning.startswith(f"{name} is reserved for ")
+    assert part in warning
+
+
+def test_an_unknown_name_is_warned_about_without_its_value_and_with_what_may_be_meant() -> None:
+    warnings = loaded(
+        {"KARROT_API_TOKN": "hunter2", "KARROT_XYZZY": "hunter2", "KARROT_STDOUT_FORMAT": "hunter2"}
+    ).warnings
+    assert warnings == (
+        "KARROT_API_TOKN is not a setting of Karrot: it has no effect; did you mean KARROT_API_TOKEN?",
+        "KARROT_STDOUT_FORMAT is of the reporter stdout, which is not in KARROT_REPORTERS: it has no effect",
+        "KARROT_XYZZY is not a setting of Karrot: it has no effect",
+    )
+
+
+def test_names_that_kubernetes_injects_are_ignored() -> None:
+    injected = {
+        "KARROT_PORT": "tcp://10.0.0.1:5000",
+        "KARROT_PORT_5000_TCP_ADDR": "10.0.0.1",
+        "KARROT_SERVICE_HOST": "10.0.0.1",
+        "KARROT_SERVICE_PORT_HTTP": "5000",
+        "KARROT_BURROW_PORT": "tcp://10.0.0.2:8000",
+        "KARROT_BURROW_PORT_8000_TCP": "tcp://10.0.0.2:8000",
+        "KARROT_BURROW_SERVICE_HOST": "10.0.0.2",
+    }
+    assert loaded(injected) == Loaded(Settings(), ())
+
+
+def test_a_stranger_s_reporter_reads_its_own_settings_and_its_secrets_from_files(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("hunter2\n")
+    settings, warnings = loaded(
+        {
+            "KARROT_REPORTERS": "pager-duty",
+            "KARROT_PAGER_DUTY_URL": "http://x",
+            "KARROT_PAGER_DUTY_KEY_FILE": str(tmp_path / "key"),
+        }
+    )
+    assert settings.reporter_settings("pager-duty") == {"url": "http://x", "key": "hunter2"}
+    assert settings.reporter_settings("prometheus") == {}
+    assert warnings == ()
+    assert effective(settings)["KARROT_PAGER_DUTY_KEY"] == "***"
+    assert "hunter2" not in repr(settings)
+
+
+@pytest.mark.parametrize("content", ["hunter2", "hunter2\n", "hunter2\r\n"])
+def test_a_secret_comes_from_a_file_less_one_line_end(tmp_path: Path, content: str) -> None:
+    (tmp_path / "token").write_bytes(content.encode())
+    settings = loaded({"KARROT_API_TOKEN_FILE": str(tmp_path / "token")}).settings
+    assert settings.api_token == Secret("hunter2")
+
+
+def test_a_secret_s_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "binary").write_bytes(b"\xff")
+    (tmp_path / "large").write_bytes(b"x" * 70_000)
+    for name, why in [
+        ("none", f"names {str(tmp_path / 'none')!r}, which cannot be read: No such file or directory"),
+        ("empty", "is set but empty: give it a value or remove it"),
+        ("binary", f"names {str(tmp_path / 'binary')!r}, which cannot be read: it is not UTF-8 text"),
+        ("large", f"names {str(tmp_path / 'large')!r}, which is larger than 65536 bytes"),
+    ]:
+        assert problems({"KARROT_API_TOKEN_FILE": str(tmp_path / name)}) == (f"KARROT_API_TOKEN_FILE {why}",)
+
+
+def test_a_secret_s_file_in_the_environment_wins_over_a_secret_in_the_configuration(
+    config: Path, tmp_path: Path
+) -> None:
+    config.write_text('api_token = "old"\n')
+    (tmp_path / "token").write_text("new")
+    environ = {"KARROT_API_TOKEN_FILE": str(tmp_path / "token")}
+    assert loaded(environ, config=config).settings.api_token == Secret("new")
+
+
+def test_a_secret_given_twice_in_one_place_is_refused() -> None:
+    environ = {"KARROT_API_TOKEN": "a", "KARROT_API_TOKEN_FILE": "b"}
+    assert problems(environ) == ("KARROT_API_TOKEN and KARROT_API_TOKEN_FILE are both set: keep one",)
+
+
+def test_an_empty_secret_is_refused_because_nobody_wants_one() -> None:
+    assert problems({"KARROT_API_TOKEN": ""}) == ("KARROT_API_TOKEN is set but empty: give it a value or remove it",)
+
+
+def test_only_what_is_secret_may_come_from_a_file() -> None:
+    assert loaded({"KARROT_LOG_FILE": "/dev/null"}).warnings == (
+        "KARROT_LOG_FILE is not a setting of Karrot: it has no effect; did you mean KARROT_LOG?",
+    )
+
+
+@pytest.mark.parametrize(
+    ("environ", "problem"),
+    [
+        (
+            {"KARROT_EVENT_LOG": "memory"},
+            "KARROT_WORKERS is 2: it must be 1 with KARROT_EVENT_LOG=memory, which no two can share",
+        ),
+        ({"KARROT_BURROW_USERNAME": "u"}, "KARROT_BURROW_USERNAME is set without KARROT_BURROW_PASSWORD"),
+        ({"KARROT_BURROW_PASSWORD": "p"}, "KARROT_BURROW_PASSWORD is set without KARROT_BURROW_USERNAME"),
+        (
+            {"KARROT_BURROW_PASSWORD_PREVIOUS": "p"},
+            "KARROT_BURROW_PASSWORD_PREVIOUS is set without KARROT_BURROW_PASSWORD",
+        ),
+        ({"KARROT_BURROW_TOKEN_PREVIOUS": "p"}, "KARROT_BURROW_TOKEN_PREVIOUS is set without KARROT_BURROW_TOKEN"),
+        ({"KARROT_TLS_CERT": __file__}, "KARROT_TLS_CERT is set without KARROT_TLS_KEY"),
+        ({"KARROT_TLS_KEY": __file__}, "KARROT_TLS_KEY is set without KARROT_TLS_CERT"),
+        ({"KARROT_METRICS_AUTH": "true"}, "KARROT_METRICS_AUTH is set without KARROT_API_TOKEN"),
+        (
+            {"KARROT_TLS_CERT": "/none", "KARROT_TLS_KEY": __file__},
+            "KARROT_TLS_CERT names '/none', which cannot be read",
+        ),
+    ],
+)
+def test_values_that_contradict_each_other_are_refused(environ: dict[str, str], problem: str) -> None:
+    (sentence,) = problems(environ)
+    assert sentence.removesuffix(": give both or neither") == problem
+
+
+def test_clusters_that_burrow_cannot_name_are_doubted() -> None:
+    assert loaded({"KARROT_EXPECTED_CLUSTERS": "prod,Test"}).warnings == (
+        "KARROT_EXPECTED_CLUSTERS has Test: Burrow writes the names of clusters in lower case",
+    )
+
+
+def test_a_configuration_with_a_secret_that_others_can_read_is_warned_about_with_its_mode(config: Path) -> None:
+    config.write_text('api_token = "hunter2"\n')
+    assert loaded({}, config=config).warnings == ()
+    config.chmod(0o644)
+    (warning,) = loaded({}, config=config).warnings
+    assert warning.startswith(f"{config} holds a secret and has mode 0644")
+    assert "hunter2" not in warning
+    config.write_text('log = "INFO"\n')
+    assert loaded({}, config=config).warnings == ()
+
+
+def test_a_secret_is_neither_shown_nor_echoed() -> None:
+    environ = {"KARROT_BURROW_USERNAME": "u", "KARROT_BURROW_PASSWORD": "hunter2", "KARROT_API_TOKEN": "hunter2"}
+    settings = loaded(environ).settings
+    assert "hunter2" not in f"{settings} {effective(settings)}"
+    assert effective(settings)["KARROT_API_TOKEN"] == "***"
+    assert not any("hunter2" in problem for problem in problems({**environ, "KARROT_LOG": "x"}))
+
+
+def test_the_effective_settings_have_every_name_and_read_back_as_themselves() -> None:
+    changed = {"KARROT_RETENTION": "90m", "KARROT_EXCLUDE_CONSUMERS": "^test-", "KARROT_BIND": "[::]:1"}
+    shown = effective(loaded(changed).settings)
+    assert list(shown) == [option.name for option in OPTIONS]
+    assert shown["KARROT_RETENTION"] == "5400s"
+    assert loaded({name: text for name, text in shown.items() if text}) == loaded(changed)
+
+
+@given(st.dictionaries(st.sampled_from([option.name for option in OPTIONS]), st.text(max_size=12), max_size=4))
+def test_any_texts_are_settings_or_one_settings_error(environ: dict[str, str]) -> None:
+    try:
+        settings = loaded(environ).settings
+    except SettingsError:
+        return
+    assert effective(settings).keys() >= environ.keys()
+
+
+def test_what_a_reload_cannot_change_is_named() -> None:
+    old = Settings()
+    new = loaded({"KARROT_BIND": ":1", "KARROT_DATA_DIR": "/x", "KARROT_LOG": "DEBUG"}).settings
+    assert needs_restart(old, new) == ("KARROT_BIND", "KARROT_DATA_DIR")
+    assert needs_restart(old, old) == ()
+
+
+def test_the_environment_of_others_is_not_looked_at() -> None:
+    assert sources.from_environment({"PATH": "x", "MY_KARROT_LOG": "x"}) == {}

@@ -1,0 +1,148 @@
+"""Texts into values and back."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from karrot import values
+from karrot.settings import OPTIONS, Option
+from karrot.values import Address, Secret
+
+span = values.duration(1, 3650 * 86400)
+amount = values.size(1, 2**46)
+short = values.timeout(0.1, 60)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("300", 300), ("300s", 300), ("5m", 300), ("24h", 86400), ("30d", 2592000), ("1.5h", 5400), ("5 m", 300)],
+)
+def test_a_duration_is_seconds_or_has_a_unit(text: str, seconds: int) -> None:
+    assert span.read(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "m", "-5m", "5 minutes", "1h30m", "0", "1.5", "9" * 30, "٣s", "5M", "1e3"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 (its message is not for users)
+        span.read(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("8MiB", 8 << 20), ("8mib", 8 << 20), ("1 GiB", 1 << 30), ("1048576", 1 << 20), ("512KiB", 1 << 19)],
+)
+def test_a_size_is_bytes_or_has_a_binary_unit(text: str, size: int) -> None:
+    assert amount.read(text) == size
+
+
+@pytest.mark.parametrize("text", ["8MB", "8M", "1.5GiB", "0", "-1", "MiB", "65TiB"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        amount.read(text)
+
+
+@given(st.integers(1, 3650 * 86400))
+def test_a_duration_is_shown_as_it_can_be_read(seconds: int) -> None:
+    assert span.read(span.show(seconds)) == seconds
+
+
+@given(st.integers(1, 2**46))
+def test_a_size_is_shown_as_it_can_be_read(size: int) -> None:
+    assert amount.read(amount.show(size)) == size
+
+
+@given(st.integers(100, 60_000))
+def test_a_timeout_is_shown_as_it_can_be_read(milliseconds: int) -> None:
+    seconds = short.read(f"{milliseconds}ms")
+    assert seconds == pytest.approx(milliseconds / 1000)
+    assert short.read(short.show(seconds)) == seconds
+
+
+@pytest.mark.parametrize("option", [each for each in OPTIONS if not each.is_secret], ids=lambda each: each.name)
+@given(text=st.text(max_size=30))
+def test_any_text_is_a_value_or_a_value_error(option: Option, text: str) -> None:
+    kind = option.kind
+    try:
+        value = kind.read(text)
+    except ValueError:
+        return
+    assert kind.read(kind.show(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "address", "shown"),
+    [
+        ("0.0.0.0:5000", Address("0.0.0.0", 5000), "0.0.0.0:5000"),
+        ("[::]:5000", Address("::", 5000), "[::]:5000"),
+        (":8080", Address("0.0.0.0", 8080), "0.0.0.0:8080"),
+        ("karrot.local:0", Address("karrot.local", 0), "karrot.local:0"),
+    ],
+)
+def test_an_address_is_host_and_port(text: str, address: Address, shown: str) -> None:
+    assert values.address.read(text) == address
+    assert str(address) == shown
+
+
+@pytest.mark.parametrize("text", ["(", "a{99999999999}", "[[a]"])
+def test_what_is_no_regular_expression_or_soon_another_one_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        values.pattern.read(text)
+
+
+@pytest.mark.parametrize("text", ["5000", "host", "host:", "host:65536", "::1:5000", "[host]:1", "a b:1", "http://h:1"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        values.address.read(text)
+
+
+@pytest.mark.parametrize("text", ["http://karrot:5000", "https://k.example/a/b", "http://[::1]:5000"])
+def test_a_plain_address_of_the_web_is_taken_without_its_last_slash(text: str) -> None:
+    assert values.url.read(text + "/") == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "karrot:5000",
+        "ftp://karrot",
+        "http://",
+        "http://user:password@karrot",
+        "http://karrot/?q=1",
+        "http://karrot/#top",
+        "http://karrot:99999",
+        "http://[::1",
+        "http://karrot/{{.Group}}",
+        'http://karrot"\nthreshold = 4',
+        "http://karrot/\\",
+        "http://kärrot",
+        "http://a b",
+    ],
+)
+def test_an_address_that_could_mean_more_than_an_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        values.url.read(text)
+
+
+def test_a_secret_never_shows_itself() -> None:
+    secret = Secret("hunter2")
+    assert secret.reveal() == "hunter2"
+    assert "hunter2" not in f"{secret} {secret!r} {[secret]}"
+    assert secret == Secret("hunter2") != Secret("hunter3")
+    assert hash(secret) == hash(Secret("hunter2"))
+
+
+def test_a_wrong_value_is_quoted_short_on_one_line_and_without_a_password() -> None:
+    assert values.quoted("a\nb\x1b") == r"'a\nb\x1b'"
+    assert values.quoted("postgresql://karrot:p@ss@db/x") == "'postgresql://***@db/x'"
+    assert values.quoted("x" * 1000) == f"'{'x' * 80}...'"
+
+
+def test_checking_says_what_is_wrong_and_what_is_allowed() -> None:
+    with pytest.raises(ValueError, match=r"^--speed is 'fast': it must be a whole number from 1 to 9$"):
+        values.checked(values.whole(1, 9), "--speed", "fast")
+
+
+def test_a_path_may_start_at_home() -> None:
+    assert values.path.read("~/karrot") == Path.home() / "karrot"
