@@ -2,56 +2,23 @@
 
 import re
 from datetime import UTC, datetime
-from typing import Literal, TypeVar
 
 import msgspec
 
 from karrot.burrow import wire
+from karrot.burrow.decoding import MalformedPayload, decode, wrong
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Source
 
 __all__ = ["MalformedPayload", "parse_rest", "parse_stored", "parse_webhook", "to_wire"]
 
-MAX_DEPTH = 32
-"""Burrow's deepest body has 6 levels."""
-
-Code = Literal["invalid_json", "not_an_object", "unsupported_template", "invalid_field", "invalid_text"]
-Body = TypeVar("Body")
-
 _WEBHOOK = msgspec.json.Decoder(wire.Webhook)
 _REST_REPLY = msgspec.json.Decoder(wire.RestReply)
-_ANY_JSON = msgspec.json.Decoder(msgspec.Raw)
-_ANY_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _STRING = msgspec.json.Decoder(str)
 
-_SHIPPED_TEMPLATES = (
-    ("default-http-post.tmpl", {"api_key", "events"}),
-    ("default-http-delete.tmpl", {"api_key", "ids"}),
-    ("Slack template", {"attachments"}),
-)
-
-_ONE_KIND = bytes.maketrans(b"{}", b"[]")
-_ALL_BUT_MARKS = bytes(set(range(256)) - set(b'[]{}"'))
-_LONE_SURROGATE = re.compile(
-    rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])"  # a high one without its low one
-    rb"|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]"  # a low one without its high one
-)
-_MISSING = re.compile(r"missing required field `(\w+)`")
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 _NO_START = "0001-01-01T00:00:00Z"
-_SHORT = 100
-
-
-class MalformedPayload(Exception):  # noqa: N818 (DESIGN's name; it is what the sender is told, not a failure of ours)
-    """A body that is none of Burrow's.
-
-    ``code`` is stable: the answer to the client, the metric label and the word in the log. ``path`` is the JSON path of
-    the field that is wrong, if it is one. The text is a sentence for people and of bounded length.
-    """
-
-    def __init__(self, code: Code, sentence: str, path: str | None = None) -> None:
-        super().__init__(sentence)
-        self.code = code
-        self.path = path
+_QUOTED = 100
+"""How much of a foreign text a sentence quotes."""
 
 
 def parse_webhook(body: bytes, *, observed_at_ms: int) -> LagEvent:
@@ -64,7 +31,7 @@ def parse_webhook(body: bytes, *, observed_at_ms: int) -> LagEvent:
 
 def parse_stored(body: bytes, *, observed_at_ms: int, source: Source) -> LagEvent:
     """Read a webhook body back from where it was kept, whoever it came from. Raises `MalformedPayload`."""
-    said = _decode(body, _WEBHOOK).event
+    said = decode(body, _WEBHOOK).event
     return _event(
         said.result,
         "$.Event.Result",
@@ -84,12 +51,12 @@ def parse_rest(body: bytes, *, observed_at_ms: int) -> LagEvent:
     The 404 for an unknown group is an event too: its status is NOTFOUND. Raises `MalformedPayload`, also for a reply
     that reports an error.
     """
-    reply = _decode(body, _REST_REPLY)
+    reply = decode(body, _REST_REPLY)
     if reply.error:
-        raise _wrong("$.error", f"Burrow reports an error: {reply.message[:_SHORT]!r}")
+        raise wrong("$.error", f"Burrow reports an error: {reply.message[:_QUOTED]!r}")
     said = reply.status
     if said is None:
-        raise _wrong("$.status", "it is missing")
+        raise wrong("$.status", "it is missing")
     return _event(
         said,
         "$.status",
@@ -119,82 +86,9 @@ def to_wire(event: LagEvent) -> bytes:
     )
 
 
-# --- bytes to wire ---
-
-
-def _decode(body: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
-    if not body.isascii():
-        _require_utf8(body)
-    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _is_too_deep(body):
-        raise MalformedPayload("invalid_json", f"The JSON is nested over {MAX_DEPTH} levels or its brackets differ.")
-    try:
-        return decoder.decode(body)
-    except msgspec.DecodeError as error:
-        raise _explained(body, error) from error
-
-
-def _require_utf8(body: bytes) -> None:
-    # msgspec looks only at the texts it keeps.
-    try:
-        body.decode()
-    except UnicodeDecodeError as error:
-        raise MalformedPayload("invalid_text", f"The body is not UTF-8 (byte {error.start}).") from error
-
-
-def _is_too_deep(body: bytes) -> bool:
-    """Look at the brackets alone: each round takes the innermost pair of every branch, so one level."""
-    marks = body.replace(rb"\\", b"").replace(rb"\"", b"").translate(_ONE_KIND, _ALL_BUT_MARKS)
-    brackets = b"".join(marks.replace(b'""', b"").split(b'"')[::2])
-    for _ in range(MAX_DEPTH):
-        brackets = brackets.replace(b"[]", b"")
-    return bool(brackets)
-
-
-def _explained(body: bytes, error: msgspec.DecodeError) -> MalformedPayload:
-    """Why a body was not decoded. The decoder stops at the first fault; faulty JSON is said before a faulty field."""
-    try:
-        _ANY_JSON.decode(body)
-    except msgspec.DecodeError as syntax:
-        return _not_json(body, syntax)
-    try:
-        keys = _ANY_OBJECT.decode(body).keys()
-    except msgspec.ValidationError:
-        return MalformedPayload("not_an_object", "The body is JSON but not an object.")
-    for template, marks in _SHIPPED_TEMPLATES:
-        if marks <= keys and "Event" not in keys:
-            return _unsupported(template)
-    return _wrong_by(error)
-
-
-def _not_json(body: bytes, syntax: msgspec.DecodeError) -> MalformedPayload:
-    if _LONE_SURROGATE.search(body.replace(rb"\\", b"__")):
-        return MalformedPayload("invalid_text", "A text of the body has half of a surrogate pair (\\ud800 to \\udfff).")
-    return MalformedPayload("invalid_json", f"The body is not JSON: {syntax}.")
-
-
-def _unsupported(template: str) -> MalformedPayload:
-    return MalformedPayload(
-        "unsupported_template",
-        f"This body is written by Burrow's {template}, which leaves out most of the verdict. In burrow.toml, set "
-        "template-open and template-close of this notifier to a file that contains "
-        '{"Event": {{ jsonencoder . }}} (`karrot burrow-config` prints the section and the file).',
-    )
-
-
-def _wrong_by(error: msgspec.DecodeError) -> MalformedPayload:
-    what, _, at = str(error).partition(" - at `")
-    path = at.removesuffix("`") or "$"
-    missing = _MISSING.search(what)
-    return _wrong(f"{path}.{missing[1]}" if missing else path, what)
-
-
-def _wrong(path: str, what: str) -> MalformedPayload:
-    return MalformedPayload("invalid_field", f"The field {path} is wrong: {what}.", path)
-
-
 def _present(text: str | None, path: str) -> str:
     if text is None:
-        raise _wrong(path, "it is missing")
+        raise wrong(path, "it is missing")
     return text
 
 
@@ -251,7 +145,7 @@ def _sample(said: wire.Commit, path: str, lag: str) -> OffsetSample:
 
 def _uint64(value: int | None, path: str, field: str) -> int | None:
     if value is not None and value > wire.UINT64_MAX:
-        raise _wrong(path + field, f"Expected `int` <= {wire.UINT64_MAX}")
+        raise wrong(path + field, f"Expected `int` <= {wire.UINT64_MAX}")
     return value
 
 
