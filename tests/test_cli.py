@@ -1,0 +1,272 @@
+"""The commands as somebody types them."""
+
+import subprocess
+import sys
+import threading
+import tomllib
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import pytest
+from click.testing import CliRunner, Result
+
+import karrot
+from karrot.burrow.payload import parse_webhook
+from karrot.cli import main
+from karrot.event import Kind, Status
+from karrot.eventlog.base import LogUnavailableError
+from karrot.settings import Loaded, SettingsError
+
+NOW_MS = 1_763_740_800_000
+
+
+def run(*arguments: str, env: dict[str, str] | None = None, typed: str = "") -> Result:
+    return CliRunner().invoke(main, list(arguments), env=env, input=typed, catch_exceptions=False)
+
+
+class Request(NamedTuple):
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class Server(ThreadingHTTPServer):
+    """Answers every request with one status and keeps what was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.status = 202
+        self.seen: list[Request] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.seen.append(Request(self.command, self.path, dict(self.headers), body))
+        self.send_response(self.server.status)
+        self.send_header("Location", "/elsewhere")
+        self.end_headers()
+        self.wfile.write(b'{"status":"told"}\n')
+
+    do_GET = do_POST = answer  # noqa: N815 (the names http.server looks for)
+
+    def log_message(self, *_arguments: object) -> None:
+        """Not on standard error."""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def wire(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Puts a function in the place of the service that a command would start."""
+
+    def put(**functions: object) -> None:
+        monkeypatch.setattr(karrot, "wiring", SimpleNamespace(**functions), raising=False)
+
+    return put
+
+
+def test_the_program_and_the_module_are_the_same() -> None:
+    program = str(Path(sys.executable).with_name("karrot"))
+    told = [
+        subprocess.check_output(command, text=True)
+        for command in ([program, "version"], [sys.executable, "-m", "karrot", "version"])
+    ]
+    assert told == [f"karrot {karrot.__version__}\n"] * 2
+
+
+def test_help_loads_nothing_heavy() -> None:
+    script = "import sys, karrot.cli; print(*sys.modules)"
+    loaded = set(subprocess.check_output([sys.executable, "-c", script], text=True).split())
+    assert not loaded & {"flask", "apsw", "jinja2", "structlog", "boto3", "karrot.settings", "karrot.wiring"}
+
+
+def test_every_command_has_help() -> None:
+    for name, command in main.commands.items():
+        assert command.help, name
+        assert run(name, "--help").exit_code == 0
+
+
+def test_check_config_prints_every_setting_and_the_warnings(tmp_path: Path) -> None:
+    file = tmp_path / "karrot.toml"
+    file.write_text('log = "DEBUG"\n')
+    result = run("check-config", "--config", str(file), env={"KARROT_API_TOKEN": "hunter2", "KARROT_LOGG": "x"})
+    assert result.exit_code == 0
+    assert "KARROT_LOG=DEBUG\n" in result.stdout
+    assert "KARROT_API_TOKEN=***\n" in result.stdout
+    assert "hunter2" not in result.output
+    assert (
+        result.stderr == "warning: KARROT_LOGG is not a setting of Karrot: it has no effect; did you mean KARROT_LOG?\n"
+    )
+
+
+def test_check_config_refuses_wrong_settings_with_a_line_each() -> None:
+    result = run("check-config", env={"KARROT_WORKERS": "0", "KARROT_LOG": "LOUD"})
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr == (
+        "karrot: KARROT_LOG is 'LOUD': it must be one of DEBUG, INFO, WARNING, ERROR\n"
+        "karrot: KARROT_WORKERS is '0': it must be a whole number from 1 to 64\n"
+    )
+
+
+def test_burrow_config_prints_toml() -> None:
+    result = run("burrow-config", "--url", "http://karrot:5000", "--user", "burrow")
+    assert result.exit_code == 0
+    assert tomllib.loads(result.stdout)["notifier"]["karrot"]["username"] == "burrow"
+
+
+def test_burrow_config_prints_the_template_alone() -> None:
+    result = run("burrow-config", "--url", "http://karrot:5000", "--template")
+    assert result.stdout == '{"Event": {{ jsonencoder . }}}\n'
+
+
+def test_an_address_that_is_none_is_refused_in_one_line() -> None:
+    for command in ("burrow-config", "send-sample", "healthcheck"):
+        result = run(command, "--url", "karrot:5000")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert len(result.stderr.splitlines()) == 1
+        assert "'karrot:5000': it must be an http:// or https:// address" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [("OK", Kind.OBSERVATION), ("WARN", Kind.INCIDENT), ("ERR", Kind.INCIDENT)]
+)
+def test_a_sample_is_an_event_as_burrow_posts_it(server: Server, status: str, kind: Kind) -> None:
+    result = run("send-sample", "--url", server.url, "--status", status, "--count", "2")
+    assert result.exit_code == 0
+    assert result.stdout == '202 {"status":"told"}\n' * 2
+    assert [(each.method, each.path) for each in server.seen] == [("POST", "/burrow")] * 2
+    assert server.seen[0].headers["Content-Type"] == "application/json"
+    events = [parse_webhook(each.body, observed_at_ms=NOW_MS) for each in server.seen]
+    assert [each.consumer for each in events] == ["sample-group-1", "sample-group-2"]
+    assert {(each.status, each.kind) for each in events} == {(Status[status], kind)}
+    assert events[0].max_lag is not None
+
+
+def test_a_sample_carries_credentials_that_are_not_arguments(server: Server) -> None:
+    run("send-sample", "--url", server.url, "--user", "burrow", env={"KARROT_BURROW_PASSWORD": "hunter2"})
+    run("send-sample", "--url", server.url, "--user", "burrow", typed="hunter2\n")
+    run("send-sample", "--url", server.url, env={"KARROT_BURROW_TOKEN": "hunter2"})
+    run("send-sample", "--url", server.url)
+    basic = "Basic YnVycm93Omh1bnRlcjI="
+    assert [each.headers.get("Authorization") for each in server.seen] == [basic, basic, "Bearer hunter2", None]
+
+
+def test_a_token_that_no_header_can_hold_is_refused_without_showing_it(server: Server) -> None:
+    result = run("send-sample", "--url", server.url, env={"KARROT_BURROW_TOKEN": "hunter2\nX: y"})
+    assert (result.exit_code, result.stderr) == (2, "karrot: a Bearer token must be printable ASCII\n")
+
+
+@pytest.mark.parametrize(
+    ("status", "sentence"),
+    [
+        (400, "is something between here and Karrot changing the body?"),
+        (401, "the credentials are missing or wrong"),
+        (404, "is it Karrot's?"),
+        (302, "Burrow would follow it without the event"),
+        (503, "its /readyz says why"),
+        (200, '200 {"status":"told"}'),
+    ],
+)
+def test_a_sample_that_is_not_accepted_ends_with_what_to_do(server: Server, status: int, sentence: str) -> None:
+    server.status = status
+    result = run("send-sample", "--url", server.url, "--count", "5")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f'karrot: {status} {{"status":"told"}}\n' in result.stderr
+    assert sentence in result.stderr
+    assert len(server.seen) == 1
+
+
+def test_a_karrot_that_is_not_there_is_named_in_one_line(server: Server) -> None:
+    server.server_close()
+    for command in ("send-sample", "healthcheck"):
+        result = run(command, "--url", server.url)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert f"nothing listens at 127.0.0.1:{server.server_port} (connection refused)" in result.stderr
+        assert len(result.stderr.splitlines()) == 1
+
+
+def test_health_is_asked_of_this_machine_where_karrot_listens(server: Server) -> None:
+    server.status = 200
+    result = run(
+        "healthcheck", env={"KARROT_BIND": f"0.0.0.0:{server.server_port}", "http_proxy": "http://127.0.0.1:1"}
+    )
+    assert (result.exit_code, result.stdout) == (0, '{"status":"told"}\n')
+    assert [(each.method, each.path) for each in server.seen] == [("GET", "/healthz")]
+
+
+def test_a_karrot_that_is_not_well_is_not_healthy(server: Server) -> None:
+    server.status = 500
+    result = run("healthcheck", "--url", server.url)
+    assert (result.exit_code, result.stderr) == (1, 'karrot: 500: {"status":"told"}\n')
+
+
+def test_serve_hands_over_what_reads_the_settings_again(wire: Callable[..., None], tmp_path: Path) -> None:
+    file = tmp_path / "karrot.toml"
+    levels: list[str] = []
+
+    def serve(load: Callable[[], Loaded]) -> int:
+        for level in ("DEBUG", "ERROR"):
+            file.write_text(f'log = "{level}"\nbind = "127.0.0.1:1"\n')
+            settings = load().settings
+            levels.append(f"{settings.log} {settings.bind}")
+        file.write_text("log =")
+        with pytest.raises(SettingsError):
+            load()
+        return 3
+
+    wire(serve=serve)
+    assert run("serve", "--config", str(file), "--bind", "127.0.0.1:2").exit_code == 3
+    assert levels == ["DEBUG 127.0.0.1:2", "ERROR 127.0.0.1:2"]
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (SettingsError(["KARROT_LOG is wrong"]), "karrot: KARROT_LOG is wrong\n"),
+        (LogUnavailableError("the data directory is in use"), "karrot: the data directory is in use\n"),
+        (OSError(98, "Address already in use"), "karrot: [Errno 98] Address already in use\n"),
+    ],
+)
+def test_what_keeps_the_service_from_starting_is_a_sentence(
+    wire: Callable[..., None], error: Exception, line: str
+) -> None:
+    def refuse(*_arguments: object) -> int:
+        raise error
+
+    wire(serve=refuse, demo=refuse)
+    for command in ("serve", "demo"):
+        result = run(command)
+        assert (result.exit_code, result.stderr) == (2, line)
+
+
+def test_the_demo_starts_as_asked(wire: Callable[..., None]) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    def demo(*arguments: object) -> int:
+        asked.append(arguments)
+        return 0
+
+    wire(demo=demo)
+    assert run("demo").exit_code == 0
+    assert run("demo", "--port", "8000", "--groups", "3", "--seed", "1", "--speed", "2.5").exit_code == 0
+    assert asked == [(None, 24, 7, 1.0), (8000, 3, 1, 2.5)]

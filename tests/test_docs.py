@@ -1,0 +1,39 @@
+"""The reference says what the code does."""
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = ["settings.md", "codes.md", "commands.md", "metrics.md"]
+
+
+@pytest.fixture(scope="module")
+def reference() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("reference", ROOT / "tools" / "reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_of_the_reference_is_what_the_code_gives(page: str, reference: ModuleType) -> None:
+    written = (DOCS / "reference" / page).read_text(encoding="utf-8")
+    assert written == reference.pages()[page], "make docs writes it anew"
+
+
+def test_the_reference_has_no_other_pages(reference: ModuleType) -> None:
+    assert sorted(reference.pages()) == sorted(PAGES)
+    assert sorted(path.name for path in (DOCS / "reference").iterdir()) == sorted(PAGES)
+
+
+def test_every_link_between_the_pages_leads_somewhere() -> None:
+    for page in DOCS.rglob("*.md"):
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
