@@ -22,7 +22,8 @@ _NOT_SCALABLE = frozenset({Status.STOP, Status.STALL, Status.REWIND})
 class Signals(NamedTuple):
     """Numbers derived from one event. ``None`` is "not known", never zero.
 
-    Rates (messages per second) and times are those of the max-lag partition, ``scalable_lag`` is of the whole group.
+    Rates (messages per second, to a millionth) and times (to a millisecond, as they come in) are those of the max-lag
+    partition, ``scalable_lag`` is of the whole group.
     """
 
     scalable_lag: int | None = None
@@ -53,7 +54,14 @@ def signals_of(event: LagEvent) -> Signals:
     consume_rate = _consume_rate(worst, now_ms)
     lag_seconds, extrapolated = _lag_seconds(worst, heads, produce_rate, now_ms)
     catch_up_seconds = _catch_up_seconds(worst.current_lag, produce_rate, consume_rate)
-    return Signals(scalable_lag, produce_rate, consume_rate, lag_seconds, extrapolated, catch_up_seconds)
+    return Signals(
+        scalable_lag=scalable_lag,
+        produce_rate=_rounded(produce_rate, 6),
+        consume_rate=_rounded(consume_rate, 6),
+        lag_seconds=_rounded(lag_seconds, 3),
+        lag_seconds_extrapolated=extrapolated,
+        catch_up_seconds=_rounded(catch_up_seconds, 3),
+    )
 
 
 def _scalable_lag(event: LagEvent) -> int | None:
@@ -161,3 +169,7 @@ def _is_time(at_ms: int) -> bool:
 
 def _within(value: float, bound: float) -> float | None:
     return value if 0 <= value <= bound else None
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)

@@ -149,6 +149,7 @@ EVENTS_REJECTED = Metric(
         "invalid_text",
         "too_large",
         "length_required",
+        "unsupported_media_type",
         "unauthorized",
         "overloaded",
         "log_unavailable",
@@ -184,10 +185,7 @@ SERIES_DROPPED = Metric(
 )
 LOG_EVENTS = Metric("karrot_log_events", "gauge", "Events in the log.")
 LOG_SIZE_BYTES = Metric("karrot_log_size_bytes", "gauge", "Size of the log on disk.")
-LOG_PRUNED = Metric(
-    "karrot_log_pruned_total", "counter", "Events deleted from the log, by reason.", ("reason",), known=("age", "size")
-)
-LOG_DAMAGED = Metric("karrot_log_damaged_total", "counter", "Events passed over because their checksum does not hold.")
+LOG_PRUNED = Metric("karrot_log_pruned_total", "counter", "Events deleted from the log for their age or its size.")
 REPORTER_EVENTS = Metric("karrot_reporter_events_count_total", "counter", "Events handed to a reporter.", ("reporter",))
 REPORTER_FAILURES = Metric(
     "karrot_reporter_failures_total", "counter", "Reports that failed, by reason.", ("reporter", "reason")

@@ -21,13 +21,12 @@ _TRUE = frozenset({"1", "true", "yes", "on"})
 class PrometheusReporter:
     """A pull reporter: see `karrot.reporters.base.PullReporter`."""
 
-    name: str
     options: Options
     count: Callable[..., None]
 
     def collector(self, log: EventLog) -> LogCollector:
         """A collector over a log."""
-        return LogCollector(log, self.name, self.options, self.count)
+        return LogCollector(log, self.options, self.count)
 
 
 def build(context: Context) -> PrometheusReporter:
@@ -35,10 +34,10 @@ def build(context: Context) -> PrometheusReporter:
 
     Its settings, all optional: ``partition_metrics`` and ``topic_metrics`` (``true`` to have them),
     ``exclude_consumers`` (a regular expression that matches anywhere), ``expected_clusters`` (comma-separated) and
-    ``reporters`` (comma-separated: whose backlogs to show, all by default). Raises `ValueError` for an expression
+    ``reporters`` (comma-separated: those that are on; without it, every one that the log knows is shown). Raises `ValueError` for an expression
     that cannot be read.
     """
-    return PrometheusReporter(context.name, _options(context.settings), context.count)
+    return PrometheusReporter(_options(context.settings), context.count)
 
 
 def _options(settings: Mapping[str, str]) -> Options:

@@ -40,14 +40,10 @@ class Options:
 
 
 class LogCollector:
-    """Every declared metric, read from the log.
+    """Every declared metric, read from the log. ``count`` adds to the shared counters."""
 
-    ``count`` adds to the shared counters, ``name`` is the reporter's.
-    """
-
-    def __init__(self, log: EventLog, name: str, options: Options, count: Callable[..., None]) -> None:
+    def __init__(self, log: EventLog, options: Options, count: Callable[..., None]) -> None:
         self._log = log
-        self._name = name
         self._options = options
         self._count = count
 
@@ -81,7 +77,7 @@ class LogCollector:
         yield own.heard_family(self._log, self._options.expected_clusters)
         yield from own.log_families(self._log)
         yield from own.reporter_families(self._log, self._options.reporters)
-        yield from own.counter_families(self._log.counters(), self._name)
+        yield from own.counter_families(self._log.counters(), self._options.reporters or ())
 
     def _rows(self, states: Sequence[GroupState]) -> list[Row]:
         """One row per pair of label values: where two groups meet in one, the one heard last is exported."""
@@ -89,7 +85,7 @@ class LogCollector:
         exported = [state for state in states if not self._options.excludes(state.key.consumer)]
         for row in map(row_of, exported):
             kept = rows.get((row.cluster, row.consumer))
-            if kept is None or kept.state.seq < row.state.seq:
+            if kept is None or kept.seq < row.seq:
                 rows[row.cluster, row.consumer] = row
         if dropped := len(exported) - len(rows):
             self._count(telemetry.SERIES_DROPPED.name, dropped)

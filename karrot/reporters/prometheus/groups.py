@@ -11,26 +11,33 @@ from prometheus_client.core import Sample
 
 from karrot import telemetry
 from karrot.event import Status
-from karrot.eventlog.base import GroupState
+from karrot.eventlog.base import GroupState, Incident, Summary
 from karrot.reporters.prometheus.labels import escaped, label_value
 from karrot.telemetry import Metric
 
 __all__ = ["GroupFamily", "Row", "group_families", "row_of"]
 
 _ROWS_PER_PIECE = 1000
-_GROUP_STATUSES = (Status.OK, Status.WARN, Status.ERR)
+_GROUP_STATUSES = {status.name: status for status in (Status.OK, Status.WARN, Status.ERR)}
 _BAD_STATUSES = (Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
-
-Value = Callable[[GroupState], float | None]
 
 
 class Row(NamedTuple):
-    """A group under the label values it is exported with; ``text`` has them written out."""
+    """A group under the label values it is exported with; ``text`` has them written out.
+
+    ``status`` is ``None`` for a text that is no status of a group.
+    """
 
     cluster: str
     consumer: str
     text: str
-    state: GroupState
+    status: Status | None
+    seq: int
+    summary: Summary
+    incident: Incident
+
+
+Value = Callable[[Row], float | None]
 
 
 class Column(NamedTuple):
@@ -43,7 +50,9 @@ class Column(NamedTuple):
 def row_of(state: GroupState) -> Row:
     """The row of a group."""
     cluster, consumer = map(label_value, state.key)
-    return Row(cluster, consumer, f'cluster="{escaped(cluster)}",consumer="{escaped(consumer)}"', state)
+    text = f'cluster="{escaped(cluster)}",consumer="{escaped(consumer)}"'
+    status = _GROUP_STATUSES.get(state.summary.status_text)
+    return Row(cluster, consumer, text, status, state.seq, state.summary, state.incident)
 
 
 class GroupFamily:
@@ -59,7 +68,7 @@ class GroupFamily:
         for status, value_of in self._columns:
             extra = {} if status is None else {"status": status.name}
             for row in self._rows:
-                value = value_of(row.state)
+                value = value_of(row)
                 if value is not None:
                     yield Sample(self.metric.name, {"cluster": row.cluster, "consumer": row.consumer, **extra}, value)
 
@@ -71,9 +80,9 @@ class GroupFamily:
             for start in range(0, len(self._rows), _ROWS_PER_PIECE):
                 yield "".join(
                     [
-                        f"{head}{text}{tail} {value}\n"
-                        for _, _, text, state in self._rows[start : start + _ROWS_PER_PIECE]
-                        if (value := value_of(state)) is not None
+                        f"{head}{row.text}{tail} {value}\n"
+                        for row in self._rows[start : start + _ROWS_PER_PIECE]
+                        if (value := value_of(row)) is not None
                     ]
                 )
 
@@ -88,35 +97,26 @@ def group_families(rows: Sequence[Row]) -> Iterator[GroupFamily]:
         yield GroupFamily(metric, columns, rows)
 
 
-def _status_code(state: GroupState) -> int | None:
-    status = state.summary.status
-    return status.value if status in _GROUP_STATUSES else None
-
-
 def _is_status(status: Status) -> Value:
-    def value(state: GroupState) -> int | None:
-        code = _status_code(state)
-        return None if code is None else int(code == status)
-
-    return value
+    return lambda row: None if row.status is None else int(row.status is status)
 
 
 def _bad_partitions(index: int) -> Value:
-    return lambda state: state.summary.bad[index]
+    return lambda row: row.summary.bad[index]
 
 
-def _complete_ratio(state: GroupState) -> float | None:
-    complete = state.summary.complete
+def _complete_ratio(row: Row) -> float | None:
+    complete = row.summary.complete
     return complete if complete is not None and 0 <= complete <= 1 else None
 
 
-def _last_commit(state: GroupState) -> float | None:
-    commit_ms = state.summary.last_commit_ms
+def _last_commit(row: Row) -> float | None:
+    commit_ms = row.summary.last_commit_ms
     return None if commit_ms is None else commit_ms / 1000
 
 
-def _incident_start(state: GroupState) -> float | None:
-    incident = state.incident
+def _incident_start(row: Row) -> float | None:
+    incident = row.incident
     return None if incident.open_id is None or incident.since_ms is None else incident.since_ms / 1000
 
 
@@ -125,23 +125,23 @@ def _one(value: Value) -> tuple[Column, ...]:
 
 
 _FAMILIES: tuple[tuple[Metric, tuple[Column, ...]], ...] = (
-    (telemetry.CONSUMER_LAG, _one(lambda state: state.summary.total_lag)),
-    (telemetry.CONSUMER_MAX_LAG, _one(lambda state: state.summary.max_lag)),
-    (telemetry.CONSUMER_SCALABLE_LAG, _one(lambda state: state.summary.signals.scalable_lag)),
-    (telemetry.CONSUMER_LAG_SECONDS, _one(lambda state: state.summary.signals.lag_seconds)),
-    (telemetry.CONSUMER_CATCH_UP_SECONDS, _one(lambda state: state.summary.signals.catch_up_seconds)),
-    (telemetry.CONSUMER_PRODUCE_RATE, _one(lambda state: state.summary.signals.produce_rate)),
-    (telemetry.CONSUMER_CONSUME_RATE, _one(lambda state: state.summary.signals.consume_rate)),
-    (telemetry.CONSUMER_STATUS, tuple(Column(status, _is_status(status)) for status in _GROUP_STATUSES)),
-    (telemetry.CONSUMER_STATUS_CODE, _one(_status_code)),
-    (telemetry.CONSUMER_PARTITIONS, _one(lambda state: state.summary.partition_count)),
+    (telemetry.CONSUMER_LAG, _one(lambda row: row.summary.total_lag)),
+    (telemetry.CONSUMER_MAX_LAG, _one(lambda row: row.summary.max_lag)),
+    (telemetry.CONSUMER_SCALABLE_LAG, _one(lambda row: row.summary.signals.scalable_lag)),
+    (telemetry.CONSUMER_LAG_SECONDS, _one(lambda row: row.summary.signals.lag_seconds)),
+    (telemetry.CONSUMER_CATCH_UP_SECONDS, _one(lambda row: row.summary.signals.catch_up_seconds)),
+    (telemetry.CONSUMER_PRODUCE_RATE, _one(lambda row: row.summary.signals.produce_rate)),
+    (telemetry.CONSUMER_CONSUME_RATE, _one(lambda row: row.summary.signals.consume_rate)),
+    (telemetry.CONSUMER_STATUS, tuple(Column(status, _is_status(status)) for status in _GROUP_STATUSES.values())),
+    (telemetry.CONSUMER_STATUS_CODE, _one(lambda row: row.status)),
+    (telemetry.CONSUMER_PARTITIONS, _one(lambda row: row.summary.partition_count)),
     (
         telemetry.CONSUMER_BAD_PARTITIONS,
         tuple(Column(status, _bad_partitions(index)) for index, status in enumerate(_BAD_STATUSES)),
     ),
     (telemetry.CONSUMER_COMPLETE_RATIO, _one(_complete_ratio)),
-    (telemetry.CONSUMER_LAST_EVENT, _one(lambda state: state.summary.observed_at_ms / 1000)),
+    (telemetry.CONSUMER_LAST_EVENT, _one(lambda row: row.summary.observed_at_ms / 1000)),
     (telemetry.CONSUMER_LAST_COMMIT, _one(_last_commit)),
     (telemetry.CONSUMER_INCIDENT_START, _one(_incident_start)),
-    (telemetry.CONSUMER_INCIDENTS, _one(lambda state: state.incident.total)),
+    (telemetry.CONSUMER_INCIDENTS, _one(lambda row: row.incident.total)),
 )

@@ -48,8 +48,11 @@ def heard_family(log: EventLog, expected: Iterable[str]) -> ListedFamily:
     )
 
 
-def counter_families(counters: Iterable[Counter], reporter: str) -> Iterator[ListedFamily]:
-    """Every declared counter and histogram of the log; a count under a name or labels not declared is not shown."""
+def counter_families(counters: Iterable[Counter], reporters: Sequence[str]) -> Iterator[ListedFamily]:
+    """Every declared counter and histogram of the log; a count under a name or labels not declared is not shown.
+
+    What has not been counted yet is 0 where the labels are known, so that the first increase is seen as one.
+    """
     counts: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
     for name, labels, value in counters:
         counts.setdefault(name, {})[tuple(sorted(labels))] = value
@@ -57,7 +60,7 @@ def counter_families(counters: Iterable[Counter], reporter: str) -> Iterator[Lis
         if isinstance(metric, Histogram):
             yield ListedFamily(metric, _histogram(metric, counts))
         elif metric.kind == "counter" and metric is not telemetry.CONSUMER_INCIDENTS:
-            yield ListedFamily(metric, _counter(metric, counts, reporter))
+            yield ListedFamily(metric, _counter(metric, counts, reporters))
 
 
 def reporter_families(log: EventLog, chosen: Sequence[str] | None) -> Iterator[ListedFamily]:
@@ -70,21 +73,21 @@ def reporter_families(log: EventLog, chosen: Sequence[str] | None) -> Iterator[L
     yield ListedFamily(age, (sample(age, (name,), seconds) for name, _, seconds in backlogs if seconds is not None))
 
 
-def _counter(metric: Metric, counts: Counts, reporter: str) -> Iterator[Sample]:
-    values = dict.fromkeys(_known(metric), 0.0) | dict(counts.get(metric.name, {}))
-    if metric is telemetry.REPORTER_EVENTS:
-        # This reporter is handed no events: each is there to be scraped once it is accepted.
-        values[(("reporter", reporter),)] = sum(counts.get(telemetry.EVENTS_ACCEPTED.name, {}).values())
-    for labels, value in values.items():
+def _counter(metric: Metric, counts: Counts, reporters: Sequence[str]) -> Iterator[Sample]:
+    zeros = dict.fromkeys(_known(metric, reporters), 0.0)
+    for labels, value in {**zeros, **counts.get(metric.name, {})}.items():
         if {name for name, _ in labels} == set(metric.labels):
             yield Sample(metric.name, dict(labels), value)
 
 
-def _known(metric: Metric) -> Iterator[tuple[tuple[str, str], ...]]:
-    if not metric.labels:
-        yield ()
-    for value in metric.known:
-        yield ((metric.labels[0], value),)
+def _known(metric: Metric, reporters: Sequence[str]) -> list[tuple[tuple[str, str], ...]]:
+    match metric.labels:
+        case ():
+            return [()]
+        case ("reporter",):
+            return [(("reporter", name),) for name in reporters]
+        case _:
+            return [((metric.labels[0], value),) for value in metric.known]
 
 
 def _histogram(metric: Histogram, counts: Counts) -> Iterator[Sample]:

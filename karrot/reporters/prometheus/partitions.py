@@ -36,7 +36,7 @@ def listed_partitions(log: EventLog, rows: Sequence[Row]) -> Listed:
     partitions: dict[Place, PartitionLag] = {}
     complete = set()
     for row in rows:
-        stored = log.event(row.state.seq)
+        stored = log.event(row.seq)
         if stored is None:
             continue
         partitions.update(_places(row, stored.event))

@@ -1,0 +1,23 @@
+"""How far the signals are from the truth, as the table of docs/signals.md.
+
+PYTHONPATH=tests python benchmarks/signal_error.py
+"""
+
+from support.lagging import Errors, mean_errors
+
+RATES = (0.5, 5.0, 50.0)
+COMMIT_SECONDS = (0.5, 1, 2, 5, 10, 30, 60)
+
+
+def row(rate: float, commit_seconds: float, errors: Errors) -> str:
+    """One line of the table."""
+    shares = (errors.produce_rate, errors.consume_rate, errors.lag_seconds, errors.known)
+    return f"| {rate:g} | {commit_seconds:g} | " + " | ".join(f"{share:.0%}" for share in shares) + " |"
+
+
+if __name__ == "__main__":
+    print("| messages/s | commit every, s | produce rate | consume rate | lag seconds | lag seconds known |")
+    print("|--:|--:|--:|--:|--:|--:|")
+    for rate in RATES:
+        for commit_seconds in COMMIT_SECONDS:
+            print(row(rate, commit_seconds, mean_errors(rate, commit_seconds)))
