@@ -82,9 +82,9 @@ def serve(bind: str | None, config: Path | None) -> NoReturn:
 )
 def demo(port: int | None, groups: int, seed: int, speed: float) -> NoReturn:
     """Run the service with a simulated Burrow: no Kafka and no AWS needed. Ctrl-C ends both."""
-    from karrot import wiring
+    from karrot.demo import demo as run_demo
 
-    sys.exit(_stated(partial(wiring.demo, port, groups, seed, speed)))
+    sys.exit(_stated(partial(run_demo, port, groups, seed, speed)))
 
 
 @main.command("check-config")

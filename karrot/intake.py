@@ -1,7 +1,7 @@
 """The only way into the log: bytes from the web, events from resync and watch."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from karrot import telemetry
 from karrot.burrow.payload import MalformedPayload, parse_webhook, to_wire
@@ -18,9 +18,17 @@ KEPT_BYTES = 4096
 class Intake:
     """Parses, appends and counts; what it refuses is kept in the log's bounded table of rejects."""
 
-    def __init__(self, log: EventLog, clock: Clock, *, stopwatch: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        clock: Clock,
+        *,
+        pull_reporters: Sequence[str] = (),
+        stopwatch: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._log = log
         self._clock = clock
+        self._pull_reporters = pull_reporters
         self._stopwatch = stopwatch
 
     def receive(self, body: bytes) -> Appended:
@@ -59,6 +67,8 @@ class Intake:
     def _append(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Appended:
         appended = self._log.append(event, body, age_ms=age_ms)
         self._log.count(telemetry.EVENTS_ACCEPTED.name, source=event.source.value)
+        for reporter in self._pull_reporters:  # what is in the log is in their next answer
+            self._log.count(telemetry.REPORTER_EVENTS.name, reporter=reporter)
         if not appended.tracked:
             self._log.count(telemetry.SERIES_DROPPED.name)
         return appended

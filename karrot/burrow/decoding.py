@@ -31,7 +31,7 @@ _LONE_SURROGATE = re.compile(
 _MISSING = re.compile(r"missing required field `(\w+)`")
 
 
-class MalformedPayload(Exception):  # noqa: N818 (names what the sender did, not a failure of ours)
+class MalformedPayload(ValueError):  # noqa: N818 (names what the sender did, not a failure of ours)
     """A body that is none of Burrow's.
 
     ``code`` is stable: the answer to the client, the metric label and the word in the log. ``path`` is the JSON path of

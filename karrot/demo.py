@@ -1,0 +1,132 @@
+"""``karrot demo``: the real service as a process of its own, and a simulated Burrow that posts to it over HTTP."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from types import FrameType
+
+from karrot import logs
+from karrot.clock import SystemClock
+from karrot.eventlog.base import LogUnavailableError
+from karrot.fakes.burrow import simulate
+from karrot.fakes.posting import HttpSender, run
+from karrot.sources import PREFIX
+
+__all__ = ["CLUSTERS", "demo"]
+
+CLUSTERS = ("prod-eu", "prod-us")
+_HOST = "127.0.0.1"
+_DEFAULT_PORT = 5000
+_PORTS_TRIED = 100
+_READY_S = 20.0
+_STOP_S = 12.0
+_OK = 200
+
+
+def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
+    """Run until Ctrl-C or SIGTERM; return the exit code.
+
+    Without a port, 5000 or the next free one is taken. Raises `OSError` for a given port that is taken and
+    `LogUnavailableError` if the service does not get ready.
+    """
+    logs.configure("WARNING", sys.stdout)
+    chosen = _free_port(_DEFAULT_PORT, _PORTS_TRIED) if port is None else _free_port(port, 1)
+    stop = threading.Event()
+    _stop_on_signals(stop)
+    with tempfile.TemporaryDirectory(prefix="karrot-demo-") as directory, _service(chosen, Path(directory)) as service:
+        _await_ready(service, chosen, stop)
+        clock = SystemClock()
+        burrow = simulate(groups, seed=seed, speed=speed, clusters=CLUSTERS, now_ms=clock.wall_ms())
+        print(_greeting(chosen, groups, seed, speed), flush=True)  # noqa: T201 - what the command is there to say
+        threading.Thread(target=_stop_with, args=(service, stop), daemon=True).start()
+        with closing(HttpSender(f"http://{_HOST}:{chosen}/burrow", idempotency_key="1")) as send:
+            run(burrow, send, stop, clock=clock)
+        return 0 if service.poll() is None else 1
+
+
+def _free_port(first: int, tried: int) -> int:
+    for port in range(first, first + tried):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((_HOST, port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    last = first + tried - 1
+    raise OSError(f"port {first} is taken" if tried == 1 else f"ports {first} to {last} are all taken")
+
+
+def _stop_on_signals(stop: threading.Event) -> None:
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+
+
+@contextmanager
+def _service(port: int, directory: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """``karrot serve`` with settings of its own, whatever the environment says; stopped at the end."""
+    command = [sys.executable, "-m", "karrot", "serve", "--bind", f"{_HOST}:{port}"]
+    # A session of its own: Ctrl-C at the terminal reaches only the demo, which then stops the service in good order.
+    service = subprocess.Popen(command, env=_environment(os.environ, directory), start_new_session=True)  # noqa: S603
+    try:
+        yield service
+    finally:
+        service.terminate()
+        try:
+            service.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            service.kill()
+            service.wait()
+
+
+def _environment(environ: Mapping[str, str], directory: Path) -> dict[str, str]:
+    own = {name: value for name, value in environ.items() if not name.startswith(PREFIX)}
+    return own | {f"{PREFIX}DATA_DIR": str(directory), f"{PREFIX}LOG": "WARNING"}
+
+
+def _await_ready(service: "subprocess.Popen[bytes]", port: int, stop: threading.Event) -> None:
+    deadline = time.monotonic() + _READY_S
+    while not _is_ready(port):
+        if service.poll() is not None or time.monotonic() > deadline:
+            raise LogUnavailableError("the service did not start; what it said is above")
+        if stop.wait(0.05):
+            return
+
+
+def _is_ready(port: int) -> bool:
+    with closing(HTTPConnection(_HOST, port, timeout=2)) as connection:
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == _OK
+        except (OSError, HTTPException):
+            return False
+
+
+def _stop_with(service: "subprocess.Popen[bytes]", stop: threading.Event) -> None:
+    service.wait()
+    stop.set()
+
+
+def _greeting(port: int, groups: int, seed: int, speed: float) -> str:
+    base = f"http://{_HOST}:{port}"
+    return (
+        f"Karrot with a simulated Burrow: {groups} consumer groups on {len(CLUSTERS)} clusters "
+        f"(seed {seed}, speed {speed:g})\n\n"
+        f"  page     {base}/\n"
+        f"  metrics  {base}/metrics\n"
+        f"  API      {base}/api/v1/groups\n"
+        f"  health   {base}/readyz\n\n"
+        "Groups fall behind and recover as you watch. Ctrl-C stops everything."
+    )

@@ -1,0 +1,68 @@
+"""The ``stdout`` reporter: one line of JSON per event, for a log collector or a pair of eyes.
+
+```
+{"event_id":"9f…-1","received_at_ms":1795272998676,"cluster":"prod","consumer":"orders","status":"WARN", …}
+```
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import IO
+
+import msgspec
+
+from karrot.eventlog.base import StoredEvent
+from karrot.reporters.base import Context
+
+__all__ = ["StdoutReporter", "build"]
+
+
+class Line(msgspec.Struct):
+    """What is written of an event."""
+
+    event_id: str
+    received_at_ms: int
+    source: str
+    cluster: str
+    consumer: str
+    status: str
+    kind: str
+    total_lag: int | None
+    partition_count: int | None
+    incident_id: str | None
+
+
+class StdoutReporter:
+    """A push reporter: see `karrot.reporters.base.PushReporter`."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def report(self, events: Sequence[StoredEvent]) -> None:
+        """Write the events and flush them."""
+        self._stream.write(b"".join(msgspec.json.encode(_line(event)) + b"\n" for event in events))
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Nothing is held: the stream belongs to the process."""
+
+
+def build(_context: Context) -> StdoutReporter:
+    """The reporter. It has no settings."""
+    return StdoutReporter(sys.stdout.buffer)
+
+
+def _line(stored: StoredEvent) -> Line:
+    event = stored.event
+    return Line(
+        event_id=stored.event_id,
+        received_at_ms=stored.received_at_ms,
+        source=event.source.value,
+        cluster=event.cluster,
+        consumer=event.consumer,
+        status=event.status_text,
+        kind=event.kind.value,
+        total_lag=event.total_lag,
+        partition_count=event.partition_count,
+        incident_id=event.incident_id,
+    )

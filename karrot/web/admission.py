@@ -1,0 +1,11 @@
+"""Whether a request's body is worth waiting for, from its headers alone."""
+
+from karrot.web.arriving import Head
+from karrot.web.site import Site
+
+__all__ = ["worth_reading"]
+
+
+def worth_reading(site: Site, head: Head) -> bool:
+    """Whether the application will read the announced body; what it refuses by the headers it answers without."""
+    return head.length is not None and head.length <= site.max_body

@@ -1,0 +1,77 @@
+"""A request while it arrives: enough of HTTP to know when a thread can serve it without waiting. Pure.
+
+What is understood here decides only when a request is handed over; gunicorn's parser reads the same bytes again and
+judges them.
+"""
+
+from typing import NamedTuple
+
+__all__ = ["HEAD_LIMIT", "Arriving", "Head"]
+
+HEAD_LIMIT = 64 << 10
+"""Bytes after which headers without an end are handed over as they are, for the parser to refuse."""
+
+_END = b"\r\n\r\n"
+
+
+class Head(NamedTuple):
+    """What the headers say of the body. ``length`` is ``None`` where they give none that can be understood."""
+
+    method: str
+    path: str
+    length: int | None
+    authorization: str
+    waits_for_continue: bool
+
+
+class Arriving:
+    """The bytes of one request that have come so far."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+        self._body_starts = 0
+        self.head: Head | None = None
+
+    def __len__(self) -> int:
+        return len(self._bytes)
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes."""
+        searched = max(0, len(self._bytes) - len(_END) + 1)
+        self._bytes += data
+        if self.head is None and (end := self._bytes.find(_END, searched)) >= 0:
+            self._body_starts = end + len(_END)
+            self.head = _head(bytes(self._bytes[:end]))
+
+    @property
+    def head_is_endless(self) -> bool:
+        """Whether no end of the headers is in sight within `HEAD_LIMIT`."""
+        return self.head is None and len(self._bytes) > HEAD_LIMIT
+
+    @property
+    def body_is_whole(self) -> bool:
+        """Whether the body that the headers announce is here."""
+        return self.head is not None and len(self._bytes) - self._body_starts >= (self.head.length or 0)
+
+    def take(self) -> bytes:
+        """Everything that came."""
+        return bytes(self._bytes)
+
+
+def _head(raw: bytes) -> Head:
+    request_line, *lines = raw.decode("latin-1").split("\r\n")
+    method, _, rest = request_line.partition(" ")
+    fields = dict(_field(line) for line in lines)
+    length = fields.get("content-length", "")
+    return Head(
+        method=method,
+        path=rest.partition(" ")[0].partition("?")[0],
+        length=int(length) if length.isascii() and length.isdigit() and len(length) < 16 else None,  # noqa: PLR2004
+        authorization=fields.get("authorization", ""),
+        waits_for_continue="expect" in fields,
+    )
+
+
+def _field(line: str) -> tuple[str, str]:
+    name, _, value = line.partition(":")
+    return name.strip().lower(), value.strip()

@@ -1,0 +1,283 @@
+"""gunicorn's threaded worker, with threads that never wait for a client to send.
+
+gunicorn hands a connection to a thread at its first byte, so as many half requests as there are threads stop a worker
+(measured: 8 of them against 2 workers of 4 threads). Here the event loop collects a request until it is whole, within
+the time for headers and for the body, and only then queues it; one that has been queued for too long is answered 503
+by the loop itself. Whoever reads slowly shares a pool of threads with other readers and never keeps Burrow waiting.
+"""
+
+import contextlib
+import selectors
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple
+
+from gunicorn import http
+from gunicorn.sock import ssl_context
+from gunicorn.workers.gthread import TConn, ThreadWorker
+
+from karrot.web.arriving import Arriving, Head
+
+__all__ = ["Patience", "Worker"]
+
+_RECEIVE = 64 << 10
+_LINGER_S = 2.0
+_LINGER_BYTES = 64 << 10
+_BUFFERED = 64 << 20
+_TICK_S = 0.25
+_QUICK_PATHS = ("/burrow", "/burrow/", "/healthz", "/readyz", "/heartbeat")
+_DRAIN_S = 0.05
+
+
+class Patience(NamedTuple):
+    """How long whom is waited for, in seconds; ``admits`` says whether a request's body is worth waiting for."""
+
+    headers_s: float
+    body_s: float
+    thread_s: float
+    admits: Callable[[Head], bool]
+
+
+def _answer(status: str, code: str, detail: str) -> bytes:
+    body = f'{{"type":"urn:problem-type:karrot:{code}","title":"{detail}","status":{status[:3]},"code":"{code}"}}'
+    retry = "Retry-After: 1\r\n" if status.startswith("503") else ""
+    return (
+        f"HTTP/1.1 {status}\r\nContent-Type: application/problem+json\r\nContent-Length: {len(body)}\r\n"
+        f"{retry}Connection: close\r\n\r\n{body}"
+    ).encode()
+
+
+_OVERLOADED = _answer("503 Service Unavailable", "overloaded", "The request waited too long for its turn")
+_TIMED_OUT = _answer("408 Request Timeout", "incomplete_body", "The request did not arrive whole in time")
+
+
+class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
+    """A connection, with the request that is arriving on it and the moment it has to be here."""
+
+    sock: Any
+    parser: Any
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.arriving = Arriving()
+        self.deadline = 0.0
+        self.body_awaited = False
+        self.discarded = 0
+        self.handshaken = not self.cfg.is_ssl
+        self.future: Future[bool] | None = None
+        if not self.handshaken:
+            context = ssl_context(self.cfg)
+            self.sock = context.wrap_socket(self.sock, server_side=True, do_handshake_on_connect=False)
+
+    def receive(self) -> bytes | None:
+        """What has come; ``b""`` at the end of the stream, ``None`` if nothing has come yet."""
+        try:
+            if not self.handshaken:
+                self.sock.do_handshake()
+                self.handshaken = True
+            data: bytes = self.sock.recv(_RECEIVE)
+        except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return None
+        except OSError:
+            return b""
+        return data
+
+    def hand_over(self, patience_s: float) -> None:
+        """Give what has come to gunicorn's parser; from here on a thread works on it."""
+        self.sock.settimeout(patience_s)
+        if self.parser is None:
+            self.parser = http.get_parser(self.cfg, self.sock, self.client)
+            self.initialized = True
+        self.parser.unreader.unread(self.arriving.take())
+        self.arriving = Arriving()
+        self.body_awaited = False
+
+
+class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
+    """Takes the place of ``gthread``. The application gives its `Patience` as ``app.patience``."""
+
+    def init_process(self) -> None:
+        """Make the second pool before the loop starts."""
+        self.patience: Patience = self.app.patience
+        self.readers = ThreadPoolExecutor(max_workers=max(2, self.cfg.threads // 4), thread_name_prefix="reader")
+        self.collecting: set[Connection] = set()
+        self.queued: dict[Connection, float] = {}
+        self.lingering: dict[Connection, float] = {}
+        self.buffered = 0
+        super().init_process()
+
+    def accept(self, listener: Any) -> None:
+        """Take a new connection; no thread hears of it yet."""
+        try:
+            client_sock, client_addr = listener.accept()
+        except (BlockingIOError, ConnectionAbortedError, InterruptedError):
+            return
+        try:
+            conn = Connection(self.cfg, client_sock, client_addr, listener.getsockname())
+        except OSError:
+            client_sock.close()
+            return
+        self.nr_conns += 1
+        self._collect(conn)
+
+    def enqueue_req(self, conn: Connection) -> None:
+        """Begin with the next request of a connection, some of which may be here already."""
+        self._feed(conn, conn.parser.unreader.take_buffered())
+        self._collect(conn)
+
+    def on_client_socket_readable(self, conn: Connection, client: Any) -> None:
+        """A kept-alive connection speaks again."""
+        self.poller.unregister(client)
+        self.keepalived_conns.remove(conn)
+        self._collect(conn)
+
+    def wait_for_and_dispatch_events(self, timeout: float) -> None:
+        """Wait for events, and keep the deadlines that gunicorn does not know."""
+        timed = self.collecting or self.queued or self.lingering
+        super().wait_for_and_dispatch_events(min(timeout, _TICK_S) if timed else timeout)
+        self._keep_deadlines(time.monotonic())
+
+    def handle(self, conn: Connection) -> bool:
+        """Serve one request, in a thread; say whether the connection can be used again."""
+        req = None
+        try:
+            self.queued.pop(conn, None)
+            req = next(conn.parser)
+            kept = bool(req) and self.handle_request(req, conn)
+            return kept and bool(conn.parser.finish_body(deadline=time.monotonic() + _DRAIN_S))
+        except (http.errors.NoMoreData, StopIteration):
+            self.log.debug("connection closed by its client")
+        except OSError as error:
+            self.log.debug("connection lost: %s", type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - the outermost loop of a thread: gunicorn logs and answers it
+            self.handle_error(req, conn.sock, conn.client, error)
+        return False
+
+    def finish_request(self, conn: Connection, fs: "Future[bool]") -> None:
+        """Keep the connection for its next request, or part with it without waiting for the client."""
+        if fs.cancelled():
+            return
+        try:
+            if fs.result():
+                conn.sock.setblocking(False)
+                super().finish_request(conn, fs)
+                return
+        except Exception:
+            self.log.exception("a request ended in a way nobody expected")
+        self._part(conn)
+
+    def _collect(self, conn: Connection) -> None:
+        conn.sock.setblocking(False)
+        conn.deadline = time.monotonic() + self.patience.headers_s
+        self.collecting.add(conn)
+        self.poller.register(conn.sock, selectors.EVENT_READ, partial(self._on_bytes, conn))
+        if len(conn.arriving):
+            self._advance(conn)
+        else:
+            self._on_bytes(conn, conn.sock)
+
+    def _on_bytes(self, conn: Connection, _sock: Any) -> None:
+        while (data := conn.receive()) is not None:
+            if not data:
+                self._forget(conn)
+                self._close(conn)
+                return
+            self._feed(conn, data)
+            if not self._advance(conn):
+                return
+
+    def _feed(self, conn: Connection, data: bytes) -> None:
+        self.buffered += len(data)
+        conn.arriving.feed(data)
+
+    def _advance(self, conn: Connection) -> bool:
+        """Hand the request over if it is here; say whether it is still arriving."""
+        if self.buffered > _BUFFERED:
+            self._refuse(conn, _OVERLOADED)
+            return False
+        head = conn.arriving.head
+        if head is None and not conn.arriving.head_is_endless:
+            return True
+        if head is not None and not conn.arriving.body_is_whole and self._worth_waiting(head):
+            self._await_body(conn)
+            return True
+        self._dispatch(conn)
+        return False
+
+    def _await_body(self, conn: Connection) -> None:
+        if not conn.body_awaited:
+            conn.body_awaited = True
+            conn.deadline = time.monotonic() + self.patience.body_s
+
+    def _worth_waiting(self, head: Head) -> bool:
+        return not head.waits_for_continue and self.patience.admits(head)
+
+    def _dispatch(self, conn: Connection) -> None:
+        head = conn.arriving.head
+        self._forget(conn)
+        conn.hand_over(self.patience.body_s)
+        pool = self.tpool if head is None or head.path in _QUICK_PATHS else self.readers
+        self.queued[conn] = time.monotonic() + self.patience.thread_s
+        conn.future = pool.submit(self.handle, conn)
+        conn.future.add_done_callback(lambda future: self.method_queue.defer(self.finish_request, conn, future))
+
+    def _keep_deadlines(self, now: float) -> None:
+        for conn in [conn for conn in self.collecting if conn.deadline <= now]:
+            self._refuse(conn, _TIMED_OUT if len(conn.arriving) else b"")
+        for conn, deadline in list(self.queued.items()):
+            if deadline <= now and self.queued.pop(conn, 0.0) and conn.future and conn.future.cancel():
+                self._send(conn, _OVERLOADED)
+                self._part(conn)
+        for conn in [conn for conn, deadline in self.lingering.items() if deadline <= now]:
+            self._end_lingering(conn)
+
+    def _refuse(self, conn: Connection, answer: bytes) -> None:
+        self._forget(conn)
+        self._send(conn, answer)
+        self._part(conn)
+
+    def _send(self, conn: Connection, answer: bytes) -> None:
+        # A few hundred bytes fit into any socket buffer; a client whose buffer is full would not read them either.
+        with contextlib.suppress(OSError):
+            conn.sock.setblocking(False)
+            conn.sock.send(answer)
+
+    def _part(self, conn: Connection) -> None:
+        """Close for writing, and read on for a moment: a close with bytes unread would destroy the answer."""
+        try:
+            conn.sock.setblocking(False)
+            conn.sock.shutdown(socket.SHUT_WR)
+            self.lingering[conn] = time.monotonic() + _LINGER_S
+            self.poller.register(conn.sock, selectors.EVENT_READ, partial(self._discard, conn))
+            self._discard(conn, conn.sock)
+        except (OSError, ValueError):
+            self.lingering.pop(conn, None)
+            self._close(conn)
+
+    def _discard(self, conn: Connection, _sock: Any) -> None:
+        data = conn.receive()
+        if data is None:
+            return
+        conn.discarded += len(data)
+        if not data or conn.discarded > _LINGER_BYTES:
+            self._end_lingering(conn)
+
+    def _end_lingering(self, conn: Connection) -> None:
+        self.lingering.pop(conn, None)
+        with contextlib.suppress(OSError, KeyError, ValueError):
+            self.poller.unregister(conn.sock)
+        self._close(conn)
+
+    def _forget(self, conn: Connection) -> None:
+        self.collecting.discard(conn)
+        self.buffered -= len(conn.arriving)
+        with contextlib.suppress(KeyError, ValueError):
+            self.poller.unregister(conn.sock)
+
+    def _close(self, conn: Connection) -> None:
+        self.nr_conns -= 1
+        conn.close()
