@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from karrot import sources, values
-from karrot.sources import PREFIX, Given, SourceError
+from karrot.sources import PREFIX, File, Given, SourceError
 from karrot.values import Address, Kind, Secret
 
 __all__ = ["OPTIONS", "RESERVED", "Loaded", "Option", "Settings", "SettingsError", "effective", "load", "needs_restart"]
@@ -59,7 +59,9 @@ def optional(kind: Kind[T], sentence: str) -> T | None:
 class Settings:
     """What Karrot runs with. Spans of time are seconds, sizes are bytes."""
 
-    log: str = option("INFO", values.one_of("DEBUG", "INFO", "WARNING", "ERROR"), "The lowest level that is logged.")
+    log: str = option(
+        "INFO", values.one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "The lowest level that is logged."
+    )
     reporters: tuple[str, ...] = option("prometheus", values.names, "The reporters that are on.")
     compat: str | None = optional(
         values.one_of("2019"), "Turns the defaults of the first Karrot on; needs the cloudwatch reporter."
@@ -195,7 +197,12 @@ def load(
     `SettingsError` that names every wrong value.
     """
     available = installed_reporters() if available is None else available
-    given = _given(environ, config, overrides)
+    try:
+        file = sources.from_file(config) if config else File({}, None)
+        layers = [file.given, sources.from_environment(environ), sources.from_command_line(overrides)]
+        given = sources.merged(layers, plain=_BY_NAME.keys() - _SECRETS, secret=_SECRETS)
+    except SourceError as error:
+        raise SettingsError([str(error)]) from error
     parsed, problems = _parsed(given)
     settings = Settings(**parsed)
     extras, unreadable = _extras(given, settings.reporters)
@@ -206,7 +213,7 @@ def load(
     ]
     if problems or (problems := list(_contradictions(settings))):
         raise SettingsError(problems)
-    warnings = [*_unknown(given, settings, available), *_doubts(settings, config)]
+    warnings = [*_unknown(given, settings, available), *_doubts(settings, file, config)]
     return Loaded(replace(settings, extras=extras), tuple(warnings))
 
 
@@ -232,21 +239,6 @@ def needs_restart(old: Settings, new: Settings) -> tuple[str, ...]:
 
 def _show(option: Option, value: object) -> str:
     return "" if value is None else option.kind.show(value)
-
-
-def _given(environ: Mapping[str, str], config: Path | None, overrides: Mapping[str, str]) -> dict[str, Given]:
-    try:
-        return sources.merged(
-            [
-                sources.from_file(config) if config else {},
-                sources.from_environment(environ),
-                sources.from_command_line(overrides),
-            ],
-            plain=_BY_NAME.keys() - _SECRETS,
-            secret=_SECRETS,
-        )
-    except SourceError as error:
-        raise SettingsError([str(error)]) from error
 
 
 def _parsed(given: Mapping[str, Given]) -> tuple[dict[str, Any], list[str]]:
@@ -329,16 +321,12 @@ def _why_ignored(name: str, available: Collection[str]) -> str:
     return "is not a setting of Karrot: it has no effect" + (f"; did you mean {close[0]}?" if close else "")
 
 
-def _doubts(settings: Settings, config: Path | None) -> Iterator[str]:
+def _doubts(settings: Settings, file: File, config: Path | None) -> Iterator[str]:
     """What is allowed and probably not meant."""
-    if config and (mode := sources.readable_by_others(config)) and _holds_secret(config):
-        yield f"{config} holds a secret and has mode {mode}: everybody on this machine can read it; chmod 600 {config}"
+    if file.open_mode and _SECRETS & file.given.keys():
+        yield f"{config} holds a secret and has mode {file.open_mode}: everybody on this machine can read it"
     if upper := [name for name in settings.expected_clusters if name != name.lower()]:
         yield f"KARROT_EXPECTED_CLUSTERS has {', '.join(upper)}: Burrow writes the names of clusters in lower case"
-
-
-def _holds_secret(config: Path) -> bool:
-    return bool(_SECRETS & sources.from_file(config).keys())
 
 
 def _variable(attribute: str) -> str:

@@ -1,5 +1,6 @@
 """Where settings come from: a TOML file, the environment, the command line; each gives texts by name."""
 
+import os
 import re
 import stat
 import tomllib
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 
 __all__ = [
     "PREFIX",
+    "File",
     "Given",
     "SourceError",
     "from_command_line",
@@ -37,6 +39,13 @@ class Given(NamedTuple):
     file: bool = False
 
 
+class File(NamedTuple):
+    """What a configuration file gives. ``open_mode`` is its mode, as ``0644``, if everybody can read it."""
+
+    given: dict[str, Given]
+    open_mode: str | None
+
+
 def from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
     """The ``KARROT_*`` variables, without those that Kubernetes injects."""
     ours = {name: text for name, text in environ.items() if name.startswith(PREFIX) and not _KUBERNETES.fullmatch(name)}
@@ -48,19 +57,15 @@ def from_command_line(overrides: Mapping[str, str]) -> dict[str, Given]:
     return {PREFIX + name.upper(): Given(f"--{name.replace('_', '-')}", text) for name, text in overrides.items()}
 
 
-def from_file(path: Path) -> dict[str, Given]:
+def from_file(path: Path) -> File:
     """A TOML file's flat keys or its ``[karrot]`` table: names in lower case without the prefix.
 
     Raises `SourceError` if it cannot be read, is not TOML, or holds something that is no setting.
     """
-    table = _table(_toml(path), path)
-    return {PREFIX + key.upper(): Given(f"{key} in {path}", _text(value, key, path)) for key, value in table.items()}
-
-
-def readable_by_others(path: Path) -> str | None:
-    """The file's mode, as ``0644``, if anybody on the machine can read it."""
-    mode = stat.S_IMODE(path.stat().st_mode)
-    return f"{mode:04o}" if mode & stat.S_IROTH else None
+    document, mode = _toml(path)
+    table = _table(document, path).items()
+    given = {PREFIX + key.upper(): Given(f"{key} in {path}", _text(value, key, path)) for key, value in table}
+    return File(given, f"{mode:04o}" if mode & stat.S_IROTH else None)
 
 
 def merged(layers: Iterable[Mapping[str, Given]], *, plain: Container[str], secret: Container[str]) -> dict[str, Given]:
@@ -98,9 +103,11 @@ def _with_files(layer: Mapping[str, Given], plain: Container[str]) -> dict[str, 
     return result
 
 
-def _toml(path: Path) -> dict[str, Any]:
+def _toml(path: Path) -> tuple[dict[str, Any], int]:
+    """What the file says, and its mode."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            return tomllib.load(file), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     except OSError as error:
         raise SourceError(f"the configuration file {path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

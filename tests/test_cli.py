@@ -7,7 +7,6 @@ import tomllib
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -74,16 +73,6 @@ def server() -> Iterator[Server]:
         thread.join()
 
 
-@pytest.fixture
-def wire(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Puts a function in the place of the service that a command would start."""
-
-    def put(**functions: object) -> None:
-        monkeypatch.setattr(karrot, "wiring", SimpleNamespace(**functions), raising=False)
-
-    return put
-
-
 def test_the_program_and_the_module_are_the_same() -> None:
     program = str(Path(sys.executable).with_name("karrot"))
     told = [
@@ -123,7 +112,7 @@ def test_check_config_refuses_wrong_settings_with_a_line_each() -> None:
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr == (
-        "karrot: KARROT_LOG is 'LOUD': it must be one of DEBUG, INFO, WARNING, ERROR\n"
+        "karrot: KARROT_LOG is 'LOUD': it must be one of DEBUG, INFO, WARNING, ERROR, CRITICAL\n"
         "karrot: KARROT_WORKERS is '0': it must be a whole number from 1 to 64\n"
     )
 
@@ -220,7 +209,7 @@ def test_a_karrot_that_is_not_well_is_not_healthy(server: Server) -> None:
     assert (result.exit_code, result.stderr) == (1, 'karrot: 500: {"status":"told"}\n')
 
 
-def test_serve_hands_over_what_reads_the_settings_again(wire: Callable[..., None], tmp_path: Path) -> None:
+def test_serve_hands_over_what_reads_the_settings_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "karrot.toml"
     levels: list[str] = []
 
@@ -234,7 +223,7 @@ def test_serve_hands_over_what_reads_the_settings_again(wire: Callable[..., None
             load()
         return 3
 
-    wire(serve=serve)
+    monkeypatch.setattr("karrot.wiring.serve", serve)
     assert run("serve", "--config", str(file), "--bind", "127.0.0.1:2").exit_code == 3
     assert levels == ["DEBUG 127.0.0.1:2", "ERROR 127.0.0.1:2"]
 
@@ -248,25 +237,26 @@ def test_serve_hands_over_what_reads_the_settings_again(wire: Callable[..., None
     ],
 )
 def test_what_keeps_the_service_from_starting_is_a_sentence(
-    wire: Callable[..., None], error: Exception, line: str
+    monkeypatch: pytest.MonkeyPatch, error: Exception, line: str
 ) -> None:
     def refuse(*_arguments: object) -> int:
         raise error
 
-    wire(serve=refuse, demo=refuse)
+    monkeypatch.setattr("karrot.wiring.serve", refuse)
+    monkeypatch.setattr("karrot.demo.demo", refuse)
     for command in ("serve", "demo"):
         result = run(command)
         assert (result.exit_code, result.stderr) == (2, line)
 
 
-def test_the_demo_starts_as_asked(wire: Callable[..., None]) -> None:
+def test_the_demo_starts_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[object, ...]] = []
 
     def demo(*arguments: object) -> int:
         asked.append(arguments)
         return 0
 
-    wire(demo=demo)
+    monkeypatch.setattr("karrot.demo.demo", demo)
     assert run("demo").exit_code == 0
     assert run("demo", "--port", "8000", "--groups", "3", "--seed", "1", "--speed", "2.5").exit_code == 0
     assert asked == [(None, 24, 7, 1.0), (8000, 3, 1, 2.5)]

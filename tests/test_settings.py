@@ -108,7 +108,7 @@ def test_all_wrong_values_are_named_at_once_with_what_is_allowed() -> None:
             "KARROT_EVENT_LOG is 'postgresql://***@h/d': it must be one of sqlite, memory "
             "(postgresql:// is refused until it is built)"
         ),
-        "KARROT_LOG is 'LOUD': it must be one of DEBUG, INFO, WARNING, ERROR",
+        "KARROT_LOG is 'LOUD': it must be one of DEBUG, INFO, WARNING, ERROR, CRITICAL",
         "KARROT_MAX_BODY is '33MiB': it must be bytes, or a number with KiB, MiB, GiB or TiB, from 1KiB to 32MiB",
         "KARROT_WORKERS is 'many': it must be a whole number from 1 to 64",
     )
