@@ -82,9 +82,12 @@ class Feed:
         return 0.0
 
     def _resume(self) -> ReporterState:
-        """The state as kept, or a new one at the start of the log where it was replaced."""
-        if self.state is None or self.state.cursor is None or self.state.cursor.log_id != self.log.log_id:
-            self.state = ReporterState(self.name, self.log.cursor(self.name))
+        """The state as kept; without a place where the log was replaced meanwhile."""
+        if self.state is None:
+            kept = {each.name: each for each in self.log.reporters()}
+            self.state = kept.get(self.name, ReporterState(self.name, None))
+        if self.state.cursor is not None and self.state.cursor.log_id != self.log.log_id:
+            self.state = replace(self.state, cursor=None)
         return self.state
 
     def _whole(self, cursor: Cursor, found: Sequence[StoredEvent | Damaged]) -> list[StoredEvent]:

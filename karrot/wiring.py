@@ -1,7 +1,6 @@
 """Settings to a running service: the one module that knows everybody."""
 
 import contextlib
-import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -9,6 +8,8 @@ from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
+
+import structlog
 
 from karrot import __version__, logs, render
 from karrot.burrow.payload import parse_stored
@@ -32,7 +33,7 @@ from karrot.web.worker import Patience
 __all__ = ["Plan", "Service", "open_log", "open_reporters", "serve"]
 
 _THREAD_WAIT_S = 2.0
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 def serve(load: Callable[[], Loaded]) -> int:
@@ -74,10 +75,11 @@ class Plan:
         try:
             loaded = self._load()
         except SettingsError as error:
-            _log.error("the new settings are refused; the old ones stay: %s", error)
+            for problem in error.problems:
+                _log.error("the new settings are refused, the old ones stay", problem=problem)
             return
         if fixed := needs_restart(self._settings, loaded.settings):
-            _log.warning("these settings take effect with a restart, not a reload: %s", ", ".join(fixed))
+            _log.warning("some settings take effect with a restart, not a reload", settings=", ".join(fixed))
         kept = {name: getattr(self._settings, name) for name in map(_attribute, fixed)}
         self._settings = replace(loaded.settings, **kept)
         logs.configure(self._settings.log, sys.stdout)
@@ -205,10 +207,10 @@ def _attribute(setting: str) -> str:
 
 def _tell(loaded: Loaded) -> None:
     for warning in loaded.warnings:
-        _log.warning("settings: %s", warning)
+        _log.warning("doubtful setting", warning=warning)
     for name, value in effective(loaded.settings).items():
-        _log.info("setting %s=%s", name, value)
+        _log.info("setting", name=name, value=value)
 
 
 def _tell_replaced(path: Path, reason: str) -> None:
-    _log.error("the event log was damaged and set aside as %s; a new one begins: %s", path, reason)
+    _log.error("the event log was damaged and set aside; a new one begins", path=str(path), reason=reason)

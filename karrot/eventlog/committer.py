@@ -1,5 +1,6 @@
 """Group commits to the file: what a transaction goes through, and what is done when SQLite refuses."""
 
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 
@@ -14,7 +15,7 @@ from karrot.eventlog.writer import Job
 
 __all__ = ["Committer"]
 
-_ROOM_FOR_ONE = 4
+_ATTEMPTS = 50
 _log = logging.getLogger(__name__)
 
 
@@ -48,8 +49,7 @@ class Committer:
         try:
             self._transact(jobs)
         except apsw.FullError:
-            self._make_room()
-            self._transact(jobs)
+            self._transact_with_room(jobs)
         except (apsw.CorruptError, apsw.NotADBError) as error:
             self._file.replace(str(error))
             self._transact(jobs)
@@ -81,6 +81,10 @@ class Committer:
                 connection.execute("ROLLBACK")
             raise
 
-    def _make_room(self) -> None:
-        for _ in range(_ROOM_FOR_ONE):
+    def _transact_with_room(self, jobs: Sequence[Job]) -> None:
+        """Drop the oldest events until the newest fit; raise what SQLite says if they never do."""
+        for _ in range(_ATTEMPTS):
             self._transact([Job(Transaction.prune_oldest)])
+            with contextlib.suppress(apsw.FullError):
+                return self._transact(jobs)
+        return self._transact(jobs)

@@ -61,7 +61,7 @@ def event_row(arrived: Arrival, previous: int | None) -> Row:
 def stored_event(log_id: str, row: Row, decode: Decode) -> StoredEvent | Damaged:
     """One row of `EVENT_COLUMNS`, if its checksum holds and its body still reads."""
     seq, received_at_ms, observed_at_ms, log_time_ms, source, crc, body = row
-    if crc != _checksum((received_at_ms, observed_at_ms, log_time_ms, source), body):
+    if not isinstance(body, bytes) or crc != _checksum((received_at_ms, observed_at_ms, log_time_ms, source), body):
         return Damaged(log_id, seq)
     try:
         event = decode(body, observed_at_ms=observed_at_ms, source=Source(source))

@@ -47,7 +47,8 @@ class SqliteEventLog:
     """The `EventLog` protocol over a directory that `datadir.prepare` has prepared.
 
     ``decode`` reads a stored body back, ``stale_after_ms`` is the silence after which a group is no longer shown,
-    ``max_bytes`` bounds the file (the oldest events go first), ``max_consumers`` the groups.
+    ``max_bytes`` bounds the file (the oldest events go first), ``max_consumers`` the groups. Who writes waits at most
+    ``patience_s`` for its turn, and as long again for the disk.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class SqliteEventLog:
         retention_ms: int = 86_400_000,
         max_bytes: int = 1 << 30,
         max_consumers: int = 50_000,
+        patience_s: float = 2.0,
         on_replaced: Callable[[Path, str], None] = lambda _path, _reason: None,
     ) -> None:
         self._clock = clock
@@ -73,7 +75,7 @@ class SqliteEventLog:
         with self._commit_lock:
             self._file = LogFile(directory, clock, max_bytes=max_bytes, on_replaced=on_replaced)
         self._committer = Committer(self._file, self._commit_lock, self._tally, max_consumers=max_consumers)
-        self._writer = Writer(self._committer.commit, idle_work=lambda: bool(self._tally))
+        self._writer = Writer(self._committer.commit, idle_work=lambda: bool(self._tally), patience_s=patience_s)
 
     @property
     def log_id(self) -> str:

@@ -64,9 +64,10 @@ class Transaction:
         return self._delete_up_to(last)
 
     def prune_oldest(self) -> int:
-        """Delete some of the oldest events, whatever their age; return how many."""
+        """Delete a twentieth of the events, the oldest, whatever their age, and a few hundred at most."""
+        some = max(1, min(_PRUNED_AT_ONCE, self._events // 20))
         last = self._connection.execute(
-            f"SELECT max(seq) FROM (SELECT seq FROM events ORDER BY seq LIMIT {_PRUNED_AT_ONCE})"
+            "SELECT max(seq) FROM (SELECT seq FROM events ORDER BY seq LIMIT ?)", (some,)
         ).get
         return self._delete_up_to(last or 0)
 

@@ -1,26 +1,287 @@
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import apsw
 import pytest
 
-from karrot.burrow.payload import parse_stored
-from karrot.eventlog import datadir
+from karrot.burrow.payload import to_wire
+from karrot.eventlog.base import (
+    Counter,
+    Cursor,
+    Damaged,
+    EventLog,
+    GroupKey,
+    LogUnavailableError,
+    OverloadedError,
+    ReporterState,
+    StoredEvent,
+)
+from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sqlite import SqliteEventLog
+from support.bodies import make_event
 from support.clocks import ManualClock
-from support.eventlog_contract import MOST, RETENTION_MS, STALE_MS, EventLogContract, Open
-
-MAX_BYTES = 64 << 20
+from support.eventlog_contract import MOST, RETENTION_MS, STALE_MS, EventLogContract, Open, append, names
+from support.sqlite_logs import open_sqlite
 
 
 class TestSqliteEventLog(EventLogContract):
     @pytest.fixture
     def open_log(self, tmp_path: Path, clock: ManualClock) -> Open:
-        datadir.prepare(tmp_path, clock, max_bytes=MAX_BYTES)
-        return lambda: SqliteEventLog(
-            tmp_path,
-            clock,
-            decode=parse_stored,
-            stale_after_ms=STALE_MS,
-            retention_ms=RETENTION_MS,
-            max_bytes=MAX_BYTES,
-            max_consumers=MOST,
+        return lambda: open_sqlite(
+            tmp_path, clock, stale_after_ms=STALE_MS, retention_ms=RETENTION_MS, max_consumers=MOST
         )
+
+
+OpenHere = Callable[..., SqliteEventLog]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def open_here(tmp_path: Path, clock: ManualClock) -> Iterator[OpenHere]:
+    opened: list[SqliteEventLog] = []
+
+    def open_one(**options: Any) -> SqliteEventLog:
+        opened.append(open_sqlite(tmp_path, clock, prepare=not opened, **options))
+        return opened[-1]
+
+    yield open_one
+    for log in opened:
+        log.close()
+
+
+def seqs(log: EventLog) -> list[int]:
+    return [event.seq for event in log.read(0)]
+
+
+def test_everything_is_there_after_a_restart(tmp_path: Path, clock: ManualClock) -> None:
+    before = open_sqlite(tmp_path, clock)
+    append(before)
+    before.count("karrot_x_total", 3)
+    before.save_reporter(ReporterState("stdout", Cursor(before.log_id, 1), "ok"))
+    told = (before.log_id, before.read(0), before.latest(), before.heard())
+    before.close()
+    after = open_sqlite(tmp_path, clock)
+    assert (after.log_id, after.read(0), after.latest(), after.heard()) == told
+    assert after.counters() == [Counter("karrot_x_total", (), 3)]
+    assert after.cursor("stdout") == Cursor(after.log_id, 1)
+    assert append(after).seq == 2
+    after.close()
+
+
+def test_a_group_ages_while_the_service_is_down(tmp_path: Path, clock: ManualClock) -> None:
+    first = open_sqlite(tmp_path, clock, stale_after_ms=STALE_MS)
+    append(first)
+    first.close()
+    clock.reboot(down_ms=STALE_MS - 1_000)
+    second = open_sqlite(tmp_path, clock, stale_after_ms=STALE_MS)
+    assert names(second) == ["orders-svc"]
+    clock.advance(1_001)
+    assert names(second) == []
+    second.close()
+
+
+def test_a_clock_set_back_between_boots_makes_nothing_younger(tmp_path: Path, clock: ManualClock) -> None:
+    first = open_sqlite(tmp_path, clock, stale_after_ms=STALE_MS)
+    append(first)
+    told = first.log_time_ms()
+    first.close()
+    clock.reboot(down_ms=-86_400_000)
+    second = open_sqlite(tmp_path, clock, stale_after_ms=STALE_MS)
+    assert second.log_time_ms() == told
+    second.close()
+
+
+def test_two_workers_share_one_log(open_here: OpenHere) -> None:
+    one, two = open_here(), open_here()
+    append(one, consumer="a")
+    append(two, consumer="b")
+    append(one, consumer="c")
+    assert seqs(one) == seqs(two) == [1, 2, 3]
+    assert names(two) == ["a", "b", "c"]
+    one.count("karrot_x_total")
+    two.count("karrot_x_total")
+    one.flush()
+    two.flush()
+    assert list(one.counters()) == list(two.counters()) == [Counter("karrot_x_total", (), 2)]
+
+
+def test_one_worker_leads_and_another_follows_it(open_here: OpenHere) -> None:
+    one, two = open_here(), open_here()
+    assert one.lead()
+    assert not two.lead()
+    one.resign()
+    assert two.lead()
+    assert not one.lead()
+
+
+def test_concurrent_appends_are_committed_together_and_none_is_lost(open_here: OpenHere) -> None:
+    logs = [open_here(), open_here()]
+
+    def post(number: int) -> int:
+        return append(logs[number % 2], consumer=f"g{number}", total_lag=number).seq
+
+    with ThreadPoolExecutor(16) as pool:
+        given = list(pool.map(post, range(400)))
+    assert sorted(given) == list(range(1, 401))
+    stored = {event.seq: event for event in logs[0].read(0)}
+    for number, seq in enumerate(given):
+        found = stored[seq]
+        assert isinstance(found, StoredEvent)
+        assert found.event.consumer == f"g{number}"
+
+
+def test_who_waits_too_long_is_refused_and_never_stored(open_here: OpenHere, tmp_path: Path) -> None:
+    log = open_here(patience_s=0.2)
+    other = FileLock(tmp_path / "commit.lock")
+    with other, pytest.raises(OverloadedError, match=r"waited 0\.2 s for a commit"):
+        append(log, consumer="too late")
+    append(log, consumer="in time")
+    assert names(log) == ["in time"]
+    assert seqs(log) == [1]
+    other.close()
+
+
+def test_a_write_that_cannot_be_stored_does_not_harm_its_neighbours(open_here: OpenHere, tmp_path: Path) -> None:
+    log = open_here(patience_s=30)
+    outcomes: dict[str, object] = {}
+
+    def post(consumer: str, observed_at_ms: int) -> None:
+        try:
+            outcomes[consumer] = append(log, consumer=consumer, observed_at_ms=observed_at_ms).tracked
+        except LogUnavailableError as error:
+            outcomes[consumer] = str(error).partition(":")[0]
+
+    cases = [("before", 1), ("impossible", 2**63), ("after", 1)]
+    other = FileLock(tmp_path / "commit.lock")
+    with other:
+        threads = [threading.Thread(target=post, args=case) for case in cases]
+        for thread in threads:
+            thread.start()
+    for thread in threads:
+        thread.join()
+    other.close()
+    assert outcomes == {"before": True, "impossible": "cannot be written", "after": True}
+    assert names(log) == ["after", "before"]
+
+
+def test_a_changed_byte_in_a_stored_event_is_noticed(open_here: OpenHere, tmp_path: Path) -> None:
+    log = open_here()
+    append(log)
+    append(log, total_lag=5)
+    with apsw.Connection(str(tmp_path / "events.db")) as file:
+        file.execute("UPDATE events SET body = replace(CAST(body AS TEXT), 'WARN', 'WARM') WHERE seq = 1")
+    damaged, whole = log.read(0)
+    assert damaged == Damaged(log.log_id, 1)
+    assert isinstance(whole, StoredEvent)
+    assert log.event(1) is None
+    assert [event.seq for event in log.recent(GroupKey("prod-eu", "orders-svc"))] == [2]
+
+
+def test_at_its_size_the_log_drops_the_oldest_events_and_goes_on(open_here: OpenHere) -> None:
+    log = open_here(max_bytes=2 << 20)
+    filler = (("filler", "x" * 20_000),)
+    last = max(append(log, extras=filler, total_lag=n).seq for n in range(200))
+    found = seqs(log)
+    assert found[-1] == last == 200
+    assert found == list(range(found[0], 201))
+    assert 60 < len(found) < 105
+    assert log.size().events == len(found)
+    assert log.size().bytes < (2 << 20) + (5 << 20)  # the file, and the write-ahead log before its checkpoint
+    assert log.writable() is None
+
+
+def test_pruning_keeps_the_log_below_its_size(open_here: OpenHere) -> None:
+    log = open_here(max_bytes=20 << 20)
+    filler = (("filler", "x" * 20_000),)
+    for n in range(960):
+        append(log, extras=filler, total_lag=n)
+    before = log.size().events
+    pruned = log.prune()
+    assert 0 < pruned < 200
+    assert log.size().events == before - pruned
+    assert log.prune() == 0
+
+
+def test_an_event_as_large_as_the_log_is_refused(open_here: OpenHere) -> None:
+    log = open_here(max_bytes=1 << 20)
+    with pytest.raises(LogUnavailableError, match="full"):
+        append(log, extras=(("filler", "x" * (2 << 20)),))
+    assert log.writable() == "FullError: database or disk is full"
+    assert append(log).tracked
+    assert log.writable() is None
+
+
+def overwrite(path: Path, offset: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def test_a_file_damaged_under_a_running_service_is_set_aside(open_here: OpenHere, tmp_path: Path) -> None:
+    told: list[str] = []
+    one = open_here(on_replaced=lambda path, reason: told.append(f"{path.name}: {reason}"))
+    two = open_here()
+    for n in range(50):
+        append(one, consumer=f"g{n}", extras=(("filler", "x" * 20_000),))
+    with apsw.Connection(str(tmp_path / "events.db")) as file:
+        file.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    old = one.log_id
+    for page in range(1, 200):
+        overwrite(tmp_path / "events.db", page * 4096, b"\xa5" * 4096)
+    assert append(one, consumer="after") == (1, True)
+    assert one.log_id != old
+    assert len(told) == 1
+    assert told[0].startswith("events.db.corrupt-20")
+    assert append(two, consumer="other worker").seq == 2
+    assert two.log_id == one.log_id
+    assert names(two) == names(one) == ["after", "other worker"]
+
+
+def test_a_deleted_file_is_begun_anew(open_here: OpenHere, tmp_path: Path) -> None:
+    log = open_here()
+    append(log)
+    old = log.log_id
+    for part in tmp_path.glob("events.db*"):
+        part.unlink()
+    assert append(log, consumer="after").seq == 1
+    assert log.log_id != old
+    assert names(log) == ["after"]
+
+
+def test_a_cursor_of_a_replaced_log_is_no_place_in_the_new_one(open_here: OpenHere) -> None:
+    log = open_here()
+    append(log)
+    log.save_reporter(ReporterState("stdout", Cursor("another log", 1), "ok"))
+    assert log.cursor("stdout") is None
+
+
+def test_an_unreadable_log_says_so(open_here: OpenHere, tmp_path: Path) -> None:
+    log = open_here()
+    append(log)
+    for part in tmp_path.glob("events.db*"):
+        part.unlink()
+    with pytest.raises(LogUnavailableError, match="cannot be read"):
+        log.latest()
+
+
+def test_a_closed_log_refuses_writes(tmp_path: Path, clock: ManualClock) -> None:
+    log = open_sqlite(tmp_path, clock)
+    log.close()
+    event = make_event()
+    with pytest.raises(LogUnavailableError, match="closed"):
+        log.append(event, to_wire(event))
+
+
+def test_a_flood_of_new_names_costs_no_scan_per_event(open_here: OpenHere) -> None:
+    log = open_here(max_consumers=10)
+    with ThreadPoolExecutor(8) as pool:
+        tracked = list(pool.map(lambda n: append(log, consumer=f"forged-{n}").tracked, range(200)))
+    assert tracked.count(True) == 10
+    assert log.size().groups == 10

@@ -1,0 +1,179 @@
+import multiprocessing
+from pathlib import Path
+
+import apsw
+import pytest
+
+from karrot.eventlog import database, datadir
+from karrot.eventlog.base import LogUnavailableError
+from karrot.eventlog.logtime import Anchor
+from support.clocks import ManualClock
+from support.eventlog_contract import append, names
+from support.sqlite_logs import MAX_BYTES, open_sqlite
+
+ANCHOR = Anchor("boot", 1, 2, 3)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+def filled(directory: Path, clock: ManualClock) -> str:
+    log = open_sqlite(directory, clock)
+    for n in range(40):
+        append(log, consumer=f"g{n}", extras=(("filler", "x" * 10_000),))
+    log.close()
+    return log.log_id
+
+
+def prepare(directory: Path, clock: ManualClock) -> datadir.Prepared:
+    return datadir.prepare(directory, clock, max_bytes=MAX_BYTES)
+
+
+def test_a_whole_log_is_left_alone(tmp_path: Path, clock: ManualClock) -> None:
+    log_id = filled(tmp_path, clock)
+    assert prepare(tmp_path, clock) == datadir.Prepared(log_id)
+    assert prepare(tmp_path, clock) == datadir.Prepared(log_id)
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda path: path.write_bytes(b""), "it is empty, but a log was here"),
+        (lambda path: path.write_bytes(b"\x00" * 4096 + path.read_bytes()[4096:]), "file is not a database"),
+        (lambda path: path.write_bytes(path.read_bytes()[: 20 * 4096]), ""),
+        (lambda path: path.write_bytes(path.read_bytes()[:8192] + b"\xa5" * 8192 + path.read_bytes()[16384:]), ""),
+        (lambda path: path.write_text("not a database, but a letter to my mother\n" * 200), "file is not a database"),
+    ],
+    ids=["emptied", "no header", "truncated", "pages overwritten", "a text file"],
+)
+def test_a_damaged_log_is_set_aside_and_a_new_one_begun(
+    tmp_path: Path, clock: ManualClock, damage: "object", reason: str
+) -> None:
+    old = filled(tmp_path, clock)
+    damage(tmp_path / "events.db")  # type: ignore[operator]
+    found = prepare(tmp_path, clock)
+    assert found.log_id != old
+    assert found.replaced == tmp_path / "events.db.corrupt-20270115T080000Z"
+    assert found.replaced.exists()
+    assert reason in (found.reason or "")
+    log = open_sqlite(tmp_path, clock, prepare=False)
+    assert append(log).seq == 1
+    log.close()
+
+
+def test_a_database_of_another_program_is_set_aside(tmp_path: Path, clock: ManualClock) -> None:
+    with apsw.Connection(str(tmp_path / "events.db")) as other:
+        other.execute("CREATE TABLE recipes (name)")
+    assert prepare(tmp_path, clock).reason == "it is a database of another program"
+
+
+def test_a_log_without_its_write_ahead_log_still_opens(tmp_path: Path, clock: ManualClock) -> None:
+    log_id = filled(tmp_path, clock)
+    for tail in ("-wal", "-shm"):
+        (tmp_path / f"events.db{tail}").unlink(missing_ok=True)
+    assert prepare(tmp_path, clock) == datadir.Prepared(log_id)
+
+
+def test_what_a_killed_process_left_in_the_write_ahead_log_is_recovered(tmp_path: Path, clock: ManualClock) -> None:
+    process = multiprocessing.get_context("spawn").Process(target=_append_and_die, args=(tmp_path,))
+    process.start()
+    process.join()
+    assert process.exitcode == -9
+    log = open_sqlite(tmp_path, clock)
+    assert names(log) == ["a", "b"]
+    log.close()
+
+
+def _append_and_die(directory: Path) -> None:
+    import os  # noqa: PLC0415 - in another process
+    import signal  # noqa: PLC0415
+
+    log = open_sqlite(directory, ManualClock())
+    append(log, consumer="a")
+    append(log, consumer="b")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_file_of_a_newer_karrot_is_refused(tmp_path: Path, clock: ManualClock) -> None:
+    filled(tmp_path, clock)
+    with apsw.Connection(str(tmp_path / "events.db")) as file:
+        file.execute("PRAGMA user_version=99")
+    with pytest.raises(LogUnavailableError, match="schema version 99, this Karrot knows up to"):
+        prepare(tmp_path, clock)
+
+
+def test_migrations_run_once_each_in_their_order(tmp_path: Path) -> None:
+    file = database.connect(tmp_path / "events.db", max_bytes=MAX_BYTES, create=True)
+    older = database.MIGRATIONS
+    newer = (*older, "CREATE TABLE more (x); INSERT INTO more VALUES (1)")
+    assert database.create_or_migrate(file, ANCHOR, older) == (0, len(older))
+    log_id = file.execute("SELECT log_id FROM log").get
+    assert database.create_or_migrate(file, ANCHOR, newer) == (len(older), len(newer))
+    assert database.create_or_migrate(file, ANCHOR, newer) == (len(newer), len(newer))
+    assert file.execute("SELECT x FROM more").fetchall() == [(1,)]
+    assert file.execute("SELECT log_id FROM log").get == log_id
+    file.close()
+
+
+def test_a_migration_that_fails_changes_nothing(tmp_path: Path) -> None:
+    file = database.connect(tmp_path / "events.db", max_bytes=MAX_BYTES, create=True)
+    database.create_or_migrate(file, ANCHOR)
+    broken = (*database.MIGRATIONS, "CREATE TABLE more (x); INSERT INTO nowhere VALUES (1)")
+    with pytest.raises(apsw.SQLError):
+        database.create_or_migrate(file, ANCHOR, broken)
+    assert file.pragma("user_version") == len(database.MIGRATIONS)
+    assert file.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'more'").get == 0
+    file.close()
+
+
+def test_a_second_service_in_the_same_directory_is_refused(tmp_path: Path) -> None:
+    first = datadir.hold(tmp_path, wait_s=0)
+    with pytest.raises(LogUnavailableError, match="in use by another Karrot"):
+        datadir.hold(tmp_path, wait_s=0.1)
+    first.close()
+    datadir.hold(tmp_path, wait_s=0).close()
+
+
+def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LogUnavailableError, match="cannot use the data directory"):
+        datadir.hold(tmp_path / "file" / "data")
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused"),
+    [("nfs4", True), ("cifs", True), ("fuse.sshfs", True), ("ext4", False), ("fuse.fuse-overlayfs", False)],
+)
+def test_a_network_file_system_is_refused(tmp_path: Path, clock: ManualClock, kind: str, *, refused: bool) -> None:
+    data = tmp_path / "with space" / "data"
+    data.mkdir(parents=True)
+    mounts = tmp_path / "mounts"
+    mounts.write_text(
+        f"/dev/vda / ext4 rw 0 0\nserver:/x {str(tmp_path).replace(' ', chr(92) + '040')} {kind} rw 0 0\n"
+    )
+    if refused:
+        with pytest.raises(LogUnavailableError, match=f"is on {kind}"):
+            datadir.prepare(data, clock, max_bytes=MAX_BYTES, mounts=mounts)
+    else:
+        datadir.prepare(data, clock, max_bytes=MAX_BYTES, mounts=mounts)
+
+
+@pytest.mark.parametrize(
+    ("version", "refused"),
+    [
+        ((3, 40, 1), True),
+        ((3, 51, 2), True),
+        ((3, 51, 3), False),
+        ((3, 50, 7), False),
+        ((3, 50, 6), True),
+        ((3, 54, 1), False),
+    ],
+)
+def test_an_sqlite_that_can_corrupt_the_log_is_refused(version: tuple[int, ...], *, refused: bool) -> None:
+    if refused:
+        with pytest.raises(LogUnavailableError, match="WAL-reset"):
+            datadir._refuse_old_sqlite(version)
+    else:
+        datadir._refuse_old_sqlite(version)

@@ -1,0 +1,36 @@
+import io
+import json
+
+from karrot.eventlog.memory import MemoryEventLog
+from karrot.reporters.base import Context, PushReporter
+from karrot.reporters.stdout import StdoutReporter, build
+from support.clocks import ManualClock
+from support.eventlog_contract import append, stored
+
+
+def test_it_writes_a_line_of_json_per_event() -> None:
+    clock = ManualClock()
+    log = MemoryEventLog(clock)
+    append(log, total_lag=2**64 - 1)
+    append(log, consumer="grüppe\n", status_text="OK", incident_id=None, total_lag=None)
+    stream = io.BytesIO()
+    StdoutReporter(stream).report(stored(log))
+    first, second = stream.getvalue().splitlines()
+    assert json.loads(first) == {
+        "event_id": f"{log.log_id}-1",
+        "received_at_ms": clock.wall,
+        "source": "webhook",
+        "cluster": "prod-eu",
+        "consumer": "orders-svc",
+        "status": "WARN",
+        "kind": "incident",
+        "total_lag": 2**64 - 1,
+        "partition_count": 12,
+        "incident_id": "8d5c0c9e-52a1-4d67-9a54-0f6a2b6f3c11",
+    }
+    assert json.loads(second)["consumer"] == "grüppe\n"
+    assert json.loads(second)["total_lag"] is None
+
+
+def test_it_is_a_push_reporter() -> None:
+    assert isinstance(build(Context("stdout", {}, print)), PushReporter)

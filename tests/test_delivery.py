@@ -1,0 +1,225 @@
+import threading
+from collections.abc import Callable, Sequence
+from random import Random
+
+import pytest
+
+from karrot import telemetry
+from karrot.delivery import Backoff, Delivery, Feed
+from karrot.eventlog.base import Cursor, Damaged, EventLog, LogUnavailableError, ReporterState, StoredEvent
+from karrot.eventlog.memory import MemoryEventLog
+from support.clocks import ManualClock
+from support.eventlog_contract import append
+from support.waiting import wait_for
+
+
+class Recorder:
+    """A destination that remembers, and fails as often as it is told."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.seen: list[int] = []
+        self.calls = 0
+        self.closed = False
+        self.failures = failures
+
+    def report(self, events: Sequence[StoredEvent]) -> None:
+        self.calls += 1
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError("no route")
+        self.seen += [event.seq for event in events]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Stuck(Recorder):
+    """A destination that does not come back until it is released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released = threading.Event()
+
+    def report(self, events: Sequence[StoredEvent]) -> None:
+        self.released.wait(30)
+        super().report(events)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def log(clock: ManualClock) -> MemoryEventLog:
+    return MemoryEventLog(clock, retention_ms=60_000)
+
+
+def feed(log: EventLog, reporter: Recorder, clock: ManualClock) -> Feed:
+    return Feed("recorder", reporter, log, clock, Random(1))
+
+
+def counted(log: EventLog, metric: telemetry.Metric, **labels: str) -> float:
+    return sum(
+        counter.value
+        for counter in log.counters()
+        if counter.name == metric.name and labels.items() <= dict(counter.labels).items()
+    )
+
+
+def test_events_are_handed_on_in_order_and_the_cursor_follows(log: MemoryEventLog, clock: ManualClock) -> None:
+    recorder = Recorder()
+    for _ in range(3):
+        append(log)
+    step = feed(log, recorder, clock)
+    assert step.step() == 0
+    assert recorder.seen == [1, 2, 3]
+    assert log.reporters() == [ReporterState("recorder", Cursor(log.log_id, 3), "ok", last_success_ms=clock.wall)]
+    assert counted(log, telemetry.REPORTER_EVENTS, reporter="recorder") == 3
+    assert step.step() > 0
+    append(log)
+    step.step()
+    assert recorder.seen == [1, 2, 3, 4]
+
+
+def test_a_failed_report_is_repeated_with_the_same_events(log: MemoryEventLog, clock: ManualClock) -> None:
+    recorder = Recorder(failures=2)
+    append(log)
+    step = feed(log, recorder, clock)
+    first, second = step.step(), step.step()
+    assert 0.5 <= first <= 1 <= second <= 2
+    assert log.cursor("recorder") is None
+    assert log.reporters() == [
+        ReporterState("recorder", None, "failing", "ConnectionError: no route", last_error_ms=clock.wall)
+    ]
+    assert step.step() == 0
+    assert recorder.seen == [1]
+    assert counted(log, telemetry.REPORTER_FAILURES, reporter="recorder", reason="ConnectionError") == 2
+    assert log.reporters()[0].state == "ok"
+
+
+def test_a_new_process_goes_on_at_the_cursor(log: MemoryEventLog, clock: ManualClock) -> None:
+    append(log)
+    feed(log, Recorder(), clock).step()
+    append(log)
+    recorder = Recorder()
+    feed(log, recorder, clock).step()
+    assert recorder.seen == [2]
+
+
+def test_events_pruned_before_their_report_are_counted(log: MemoryEventLog, clock: ManualClock) -> None:
+    recorder = Recorder()
+    append(log)
+    step = feed(log, recorder, clock)
+    step.step()
+    append(log)
+    append(log)
+    clock.advance(60_001)
+    log.prune()
+    append(log)
+    step.step()
+    assert recorder.seen == [1, 4]
+    assert counted(log, telemetry.REPORTER_DROPPED, reporter="recorder", reason="retention") == 2
+
+
+def test_a_reporter_that_is_new_to_an_old_log_lost_nothing(log: MemoryEventLog, clock: ManualClock) -> None:
+    append(log)
+    clock.advance(60_001)
+    log.prune()
+    append(log)
+    recorder = Recorder()
+    feed(log, recorder, clock).step()
+    assert recorder.seen == [2]
+    assert counted(log, telemetry.REPORTER_DROPPED) == 0
+
+
+def test_a_damaged_event_is_passed_over_and_counted(
+    log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = Recorder()
+    append(log)
+    append(log)
+    whole = list(log.read(0))
+    monkeypatch.setattr(log, "read", lambda after: [Damaged(log.log_id, 1), whole[1]][after:])
+    feed(log, recorder, clock).step()
+    assert recorder.seen == [2]
+    assert counted(log, telemetry.REPORTER_DROPPED, reporter="recorder", reason="damaged") == 1
+
+
+def test_a_log_that_cannot_be_read_is_tried_again(
+    log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = Recorder()
+    append(log)
+    step = feed(log, recorder, clock)
+    with monkeypatch.context() as broken:
+        broken.setattr(log, "read", raising(LogUnavailableError("disk")))
+        assert step.step() >= 0.5
+    assert step.step() == 0
+    assert recorder.seen == [1]
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
+
+
+def test_a_replaced_log_is_read_from_its_start(clock: ManualClock) -> None:
+    old, new = MemoryEventLog(clock), MemoryEventLog(clock)
+    for _ in range(5):
+        append(old)
+    recorder = Recorder()
+    step = feed(old, recorder, clock)
+    step.step()
+    append(new, consumer="after")
+    step.log = new
+    step.step()
+    assert recorder.seen == [1, 2, 3, 4, 5, 1]
+
+
+def test_one_stuck_reporter_keeps_no_other_waiting(log: MemoryEventLog, clock: ManualClock) -> None:
+    stuck, recorder = Stuck(), Recorder()
+    delivery = Delivery(log, {"stuck": stuck, "recorder": recorder}, clock)
+    delivery.start()
+    append(log)
+    wait_for(lambda: recorder.seen == [1])
+    assert stuck.seen == []
+    stuck.released.set()
+    wait_for(lambda: stuck.seen == [1])
+    delivery.stop()
+    assert recorder.closed
+    assert stuck.closed
+
+
+def test_only_who_leads_delivers(log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder()
+    asked = threading.Event()
+
+    def follow() -> bool:
+        asked.set()
+        return False
+
+    monkeypatch.setattr(log, "lead", follow)
+    append(log)
+    delivery = Delivery(log, {"recorder": recorder}, clock)
+    delivery.start()
+    assert asked.wait(5)
+    delivery.stop()
+    assert recorder.calls == 0
+
+
+def test_the_leader_counts_who_fell_silent(log: MemoryEventLog, clock: ManualClock) -> None:
+    append(log)
+    clock.advance(300_001)
+    delivery = Delivery(log, {}, clock)
+    delivery.start()
+    wait_for(lambda: counted(log, telemetry.CONSUMERS_EXPIRED) == 1)
+    delivery.stop()
+
+
+def test_backoff_doubles_up_to_its_bound_and_never_overflows() -> None:
+    waits = [Backoff(1, 60).seconds(failures, Random(failures)) for failures in (1, 2, 3, 4, 10, 10_000)]
+    for wait, whole in zip(waits, (1, 2, 4, 8, 60, 60), strict=True):
+        assert whole / 2 <= wait <= whole
