@@ -1,0 +1,48 @@
+"""The web application: `create_app` joins the routes with the ready-made objects they work on."""
+
+import jinja2
+from flask import Flask, Response
+
+from karrot.web import api, health, human, kept, metrics, pages, problems, static, webhook
+from karrot.web.auth import Credentials
+from karrot.web.site import EXTENSION, Site
+
+__all__ = ["Credentials", "Site", "create_app"]
+
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",  # the names of groups are in the addresses of their pages
+    "Cache-Control": "no-store",
+}
+
+
+def create_app(site: Site) -> Flask:
+    """The WSGI application over a site. Reads the templates and starts nothing."""
+    app = Flask(__name__, static_folder=None, template_folder=site.templates / "web")
+    app.url_map.strict_slashes = False  # a trailing slash is no other address ...
+    app.url_map.merge_slashes = False  # ... and nothing here redirects: Burrow would repeat a POST as GET
+    app.json.sort_keys = False  # type: ignore[attr-defined]  # of Flask's default provider
+    app.extensions[EXTENSION] = site
+    app.extensions[static.EXTENSION] = static.load(site.templates / "web" / "static")
+    _prepare_templates(app, site)
+    problems.install(app)
+    for module in (webhook, metrics, health, api, kept, pages, static):
+        app.register_blueprint(module.routes)
+    app.after_request(_add_headers)
+    return app
+
+
+def _prepare_templates(app: Flask, site: Site) -> None:
+    app.jinja_env.undefined = jinja2.StrictUndefined
+    app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
+    app.jinja_env.filters.update(human.FILTERS)
+    app.jinja_env.globals.update(assets=app.extensions[static.EXTENSION].names, version=site.version)
+
+
+def _add_headers(response: Response) -> Response:
+    for name, value in _HEADERS.items():
+        response.headers.setdefault(name, value)
+    return response

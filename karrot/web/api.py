@@ -1,0 +1,97 @@
+"""``/api/v1`` and ``/openapi.json``: what Karrot knows, for programs."""
+
+import binascii
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+
+import msgspec
+from flask import Blueprint, Response, request
+
+from karrot.eventlog.base import GroupKey
+from karrot.web.guard import require_reader
+from karrot.web.listing import STATUSES, GroupFilter, page_by_key
+from karrot.web.openapi import document
+from karrot.web.problems import Problem
+from karrot.web.progress import Reporters, progress
+from karrot.web.shapes import GroupPage, group_detail, group_shape
+from karrot.web.site import site
+
+__all__ = ["DEFAULT_LIMIT", "MAX_LIMIT", "asked_filter", "asked_key", "routes"]
+
+DEFAULT_LIMIT = 100
+MAX_LIMIT = 1000
+
+routes = Blueprint("api", __name__)
+routes.before_request(require_reader)
+
+
+@routes.get("/api/v1/groups")
+def list_groups() -> Response:
+    """A page of groups."""
+    page = page_by_key(site().log, asked_filter(), after=_asked_after(), limit=_asked_limit())
+    after = None if page.next_after is None else _opaque(page.next_after)
+    return _json(GroupPage([group_shape(state) for state in page.groups], after))
+
+
+@routes.get("/api/v1/group")
+def show_group() -> Response:
+    """One group with its partitions and recent events."""
+    log = site().log
+    key = asked_key()
+    state = log.group(key)
+    if state is None:
+        raise Problem("not_found", "No live consumer group has this name in this cluster.")
+    return _json(group_detail(state, log.event(state.seq), list(log.recent(key))))
+
+
+@routes.get("/api/v1/reporters")
+def list_reporters() -> Response:
+    """How far each reporter has come."""
+    return _json(Reporters(progress(site())))
+
+
+@routes.get("/openapi.json")
+def openapi() -> Response:
+    """The description of all of this."""
+    return _json(document(site().version))
+
+
+def asked_filter() -> GroupFilter:
+    """The filter in the query; an empty value is none."""
+    status = request.args.get("status") or None
+    if status is not None and status not in STATUSES:
+        raise Problem("invalid_field", f"status is one of {', '.join(STATUSES)}.", path="status")
+    return GroupFilter(request.args.get("cluster") or None, status, request.args.get("q") or None)
+
+
+def asked_key() -> GroupKey:
+    """The group named in the query."""
+    for name in ("cluster", "consumer"):
+        if name not in request.args:
+            raise Problem("invalid_field", f"The parameter {name} is missing.", path=name)
+    return GroupKey(request.args["cluster"], request.args["consumer"])
+
+
+def _asked_limit() -> int:
+    text = request.args.get("limit") or str(DEFAULT_LIMIT)
+    # Not int(text) alone: it takes "+5", "1_000" and digits of any script, and raises on 5,000 digits.
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(MAX_LIMIT)) and 1 <= int(text) <= MAX_LIMIT):
+        raise Problem("invalid_field", f"limit is a whole number from 1 to {MAX_LIMIT}.", path="limit")
+    return int(text)
+
+
+def _opaque(key: GroupKey) -> str:
+    return urlsafe_b64encode(msgspec.json.encode(key)).decode().rstrip("=")
+
+
+def _asked_after() -> GroupKey | None:
+    text = request.args.get("after")
+    if not text:
+        return None
+    try:
+        return msgspec.json.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=GroupKey)
+    except (binascii.Error, ValueError, msgspec.MsgspecError):
+        raise Problem("invalid_field", "after is the `next` of the page before.", path="after") from None
+
+
+def _json(answer: object) -> Response:
+    return Response(msgspec.json.encode(answer), content_type="application/json")

@@ -1,0 +1,99 @@
+"""Who may post events, and who may read."""
+
+import binascii
+import hmac
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from flask import request
+
+__all__ = ["Credentials", "burrow_challenges", "may_post", "may_read", "reader_challenges"]
+
+_LONGEST = 8192
+"""No header of ours is longer; what is longer is not decoded."""
+
+_BASIC = 'Basic realm="karrot", charset="UTF-8"'
+_BEARER = 'Bearer realm="karrot"'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """What Burrow may show at ``/burrow``; the previous secret is valid too, so that one can be rotated."""
+
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    password_previous: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    token_previous: str | None = field(default=None, repr=False)
+
+    @property
+    def basic(self) -> tuple[bytes, ...]:
+        """Every valid ``user:password``."""
+        passwords = (self.password, self.password_previous)
+        return tuple(f"{self.username or ''}:{password}".encode() for password in passwords if password)
+
+    @property
+    def bearer(self) -> tuple[bytes, ...]:
+        """Every valid token."""
+        return tuple(token.encode() for token in (self.token, self.token_previous) if token)
+
+
+def may_post(credentials: Credentials) -> bool:
+    """Whether the request's Authorization header opens ``/burrow``; without credentials everything does."""
+    if not credentials.basic and not credentials.bearer:
+        return True
+    scheme, shown = _shown()
+    return _any_equal(shown, credentials.basic if scheme == "basic" else credentials.bearer)
+
+
+def may_read(token: str | None) -> bool:
+    """Whether the request may read: the token as Bearer, or as Basic password, because a browser can send no Bearer."""
+    if not token:
+        return True
+    scheme, shown = _shown()
+    if scheme == "basic":
+        shown = shown.partition(b":")[2]
+    return _any_equal(shown, (token.encode(),))
+
+
+def burrow_challenges(credentials: Credentials) -> tuple[str, ...]:
+    """The WWW-Authenticate values of ``/burrow``."""
+    return ((_BASIC,) if credentials.basic else ()) + ((_BEARER,) if credentials.bearer else ())
+
+
+def reader_challenges() -> tuple[str, ...]:
+    """The WWW-Authenticate values of everything that is read."""
+    return _BASIC, _BEARER
+
+
+def _shown() -> tuple[str, bytes]:
+    """The scheme in lower case and the secret part; empty if there is none that can be understood."""
+    header = request.headers.get("Authorization", "")
+    scheme, _, rest = header.partition(" ")
+    if len(header) > _LONGEST:
+        return "", b""
+    match scheme.lower():
+        case "bearer":
+            return "bearer", _bytes(rest.strip())
+        case "basic":
+            return "basic", _decoded(rest.strip())
+        case _:
+            return "", b""
+
+
+def _bytes(text: str) -> bytes:
+    # WSGI hands headers over as Latin-1, whatever their bytes mean.
+    return text.encode("latin-1", "replace")
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return binascii.a2b_base64(_bytes(text), strict_mode=True)
+    except ValueError:
+        return b""
+
+
+def _any_equal(shown: bytes, candidates: Iterable[bytes]) -> bool:
+    # Every candidate is compared in full: the time taken tells nothing about which one was close.
+    equal = [hmac.compare_digest(shown, candidate) for candidate in candidates]
+    return any(equal)

@@ -1,0 +1,14 @@
+"""Lets readers in, or ends the request."""
+
+from karrot.web import auth
+from karrot.web.problems import Problem
+from karrot.web.site import site
+
+__all__ = ["require_reader"]
+
+
+def require_reader() -> None:
+    """End the request with 401 unless it shows the API token, where one is set."""
+    if not auth.may_read(site().api_token):
+        challenges = [("WWW-Authenticate", value) for value in auth.reader_challenges()]
+        raise Problem("unauthorized", "The API token is missing or wrong.", headers=challenges)

@@ -1,0 +1,77 @@
+"""Numbers, durations, times and names as people read them: the filters of the pages."""
+
+from datetime import datetime
+
+from markupsafe import Markup
+
+from karrot.event import PartitionLag
+
+__all__ = ["FILTERS", "count", "duration", "head_offset", "moment", "percent", "rate", "visible"]
+
+NOT_KNOWN = Markup('<span class="quiet" title="not known">–</span>')  # noqa: RUF001 (a typesetter's empty cell)
+
+_LONGEST_NAME = 256
+_UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+_YEARS = 100 * 365 * 86_400
+
+
+def count(number: float | None) -> str:
+    """``12,345``."""
+    return NOT_KNOWN if number is None else f"{number:,.0f}" if isinstance(number, float) else f"{number:,}"
+
+
+def duration(seconds: float | None) -> str:
+    """``2 min 10 s``: the two largest units."""
+    if seconds is None:
+        return NOT_KNOWN
+    if seconds >= _YEARS:
+        return "over 100 years"
+    left = max(0, round(seconds))
+    parts: list[str] = []
+    for unit, length in _UNITS:
+        amount, left = divmod(left, length)
+        if amount or parts:
+            parts.append(f"{amount} {unit}" if amount else "")
+    return " ".join(part for part in parts[:2] if part) or "0 s"
+
+
+def rate(per_second: float | None) -> str:
+    """``1,234 /s``, with a decimal where it says something."""
+    if per_second is None:
+        return NOT_KNOWN
+    return f"{per_second:,.0f} /s" if per_second >= 10 else f"{per_second:,.1f} /s"  # noqa: PLR2004
+
+
+def percent(share: float | None) -> str:
+    """``66.7 %``."""
+    if share is None:
+        return NOT_KNOWN
+    return f"{share * 100:.1f}".removesuffix(".0") + " %"
+
+
+def moment(when: datetime | None) -> str:
+    """``2026-11-21 16:04:05 UTC``."""
+    return NOT_KNOWN if when is None else when.isoformat(" ", "seconds").replace("+00:00", " UTC")
+
+
+def visible(name: str) -> str:
+    """A name in which everything can be seen: controls and directions are written out, length is bounded."""
+    shown = name if len(name) <= _LONGEST_NAME else name[:_LONGEST_NAME] + "…"
+    if not shown.strip():
+        return "(empty)" if not shown else "".join(f"\\u{{{ord(char):x}}}" for char in shown)
+    return shown if shown.isprintable() else "".join(map(_visible_char, shown))
+
+
+def _visible_char(char: str) -> str:
+    return char if char.isprintable() else f"\\u{{{ord(char):x}}}"
+
+
+def head_offset(partition: PartitionLag) -> int | None:
+    """The log end offset when the verdict was taken."""
+    if partition.end is None or partition.current_lag is None:
+        return None
+    return partition.end.offset + partition.current_lag
+
+
+FILTERS = {function.__name__: function for function in (count, duration, head_offset, moment, percent, rate, visible)}
+"""By the names the templates use."""

@@ -1,0 +1,65 @@
+"""Routes kept from the first Karrot, with its JSON: ``/config``, ``/reporters`` and ``/reporters/<name>``."""
+
+import json
+from http import HTTPStatus
+from typing import Any
+
+from flask import Blueprint, Response, jsonify, render_template
+from werkzeug.http import http_date
+
+from karrot.eventlog.base import StoredEvent
+from karrot.web.guard import require_reader
+from karrot.web.negotiate import html_asked
+from karrot.web.problems import Problem
+from karrot.web.progress import last_event, progress
+from karrot.web.site import site
+
+__all__ = ["routes"]
+
+routes = Blueprint("kept", __name__)
+routes.before_request(require_reader)
+
+
+@routes.get("/config")
+def config() -> Response:
+    """The settings in effect, secrets redacted."""
+    return jsonify(status="success", config=dict(site().effective_settings()))
+
+
+@routes.get("/reporters")
+def list_reporters() -> Response:
+    """The names of the reporters; as a page, how far each has come."""
+    if html_asked():
+        return _vary(Response(render_template("reporters.html", reporters=progress(site()))))
+    return _vary(jsonify(reporters=list(site().reporters)))
+
+
+@routes.get("/reporters/<name>")
+def show_reporter(name: str) -> Response:
+    """One reporter with the last event it had; as JSON, an unknown one is an empty list, as ever."""
+    here = site()
+    known = name in here.reporters
+    if html_asked():
+        if not known:
+            raise Problem("not_found", "No reporter of this name is switched on.")
+        return _vary(Response(_reporter_page(name), HTTPStatus.OK))
+    return _vary(jsonify(reporters=[{name: _as_ever(last_event(here, name))}] if known else []))
+
+
+def _reporter_page(name: str) -> str:
+    reporter = next(reporter for reporter in progress(site()) if reporter.name == name)
+    return render_template("reporter.html", reporter=reporter, last=last_event(site(), name))
+
+
+def _as_ever(stored: StoredEvent | None) -> dict[str, Any]:
+    if stored is None:
+        return {"last_event_timestamp": None, "last_event": None}
+    return {
+        "last_event_timestamp": http_date(stored.received_at_ms // 1000),
+        "last_event": json.loads(stored.body).get("Event"),
+    }
+
+
+def _vary(response: Response) -> Response:
+    response.vary.add("Accept")
+    return response

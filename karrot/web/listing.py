@@ -1,0 +1,90 @@
+"""Groups as people and programs ask for them: filtered, in pages, the worst first."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+from karrot.event import Status
+from karrot.eventlog.base import EventLog, GroupKey, GroupState, groups
+
+__all__ = ["STATUSES", "GroupFilter", "Overview", "Page", "overview", "page_by_key"]
+
+STATUSES = ("ERR", "WARN", "OK")
+"""What a group's status may be, the worst first."""
+
+_SEVERITY = {Status.ERR: 0, Status.WARN: 1, None: 2, Status.OK: 3}
+
+
+class GroupFilter(NamedTuple):
+    """``None`` admits everything. ``text`` is looked for in the names of group and cluster, whatever its case."""
+
+    cluster: str | None = None
+    status: str | None = None
+    text: str | None = None
+
+    def admits(self, state: GroupState) -> bool:
+        """Whether a group is wanted."""
+        return self.status in (None, state.summary.status_text) and self.admits_name(state.key)
+
+    def admits_name(self, key: GroupKey) -> bool:
+        """Whether a group is wanted, status aside."""
+        if self.cluster not in (None, key.cluster):
+            return False
+        wanted = (self.text or "").casefold()
+        return wanted in key.consumer.casefold() or wanted in key.cluster.casefold()
+
+
+class Page(NamedTuple):
+    """Some groups in the order of their keys; ``next_after`` is where the following page starts."""
+
+    groups: list[GroupState]
+    next_after: GroupKey | None
+
+
+def page_by_key(log: EventLog, wanted: GroupFilter, *, after: GroupKey | None, limit: int) -> Page:
+    """At most ``limit`` groups with keys beyond ``after``."""
+    found = list(islice(filter(wanted.admits, _groups_after(log, after)), limit + 1))
+    page = found[:limit]
+    return Page(page, page[-1].key if len(found) > limit else None)
+
+
+def _groups_after(log: EventLog, after: GroupKey | None) -> Iterator[GroupState]:
+    while page := log.latest(after=after):
+        yield from page
+        after = page[-1].key
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What the first page shows.
+
+    ``counts`` are groups by status text, for every status whatever is filtered; ``total`` is how many there are
+    without any filter; ``matching`` how many ``rows`` there would be without pages.
+    """
+
+    counts: Counter[str]
+    clusters: list[str]
+    total: int
+    matching: int
+    rows: list[GroupState]
+
+
+def overview(log: EventLog, wanted: GroupFilter, *, page: int, size: int) -> Overview:
+    """Page ``page`` (from 1) of the groups wanted, the worst first."""
+    everything = list(groups(log))
+    named = [state for state in everything if wanted.admits_name(state.key)]
+    matching = sorted(filter(wanted.admits, named), key=_worst_first)
+    return Overview(
+        counts=Counter(state.summary.status_text for state in named),
+        clusters=sorted({state.key.cluster for state in everything}),
+        total=len(everything),
+        matching=len(matching),
+        rows=matching[(page - 1) * size : page * size],
+    )
+
+
+def _worst_first(state: GroupState) -> tuple[int, int, GroupKey]:
+    lag = state.summary.total_lag
+    return _SEVERITY.get(state.summary.status, 2), 0 if lag is None else -1 - lag, state.key

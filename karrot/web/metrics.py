@@ -1,0 +1,55 @@
+"""``/metrics``: the exposition for Prometheus."""
+
+import zlib
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from flask import Blueprint, Response, request
+
+from karrot.web.guard import require_reader
+from karrot.web.negotiate import gzip_accepted
+from karrot.web.site import site
+
+__all__ = ["routes"]
+
+_FASTEST = 1
+"""gzip level: a scrape has a deadline, the network between has room."""
+
+_GZIP_WINDOW = 31
+"""zlib's way to say: largest window, with gzip's header."""
+
+routes = Blueprint("metrics", __name__)
+
+
+@routes.before_request
+def _authorize() -> None:
+    if site().metrics_auth:
+        require_reader()
+
+
+@routes.get("/metrics")
+def metrics() -> Response:
+    """Text format or OpenMetrics, by ``Accept``; only the families of ``name[]`` where given."""
+    content_type, exposition = site().render_metrics(request.headers.get("Accept", ""), request.args.getlist("name[]"))
+    chunks = _begun(exposition)
+    response = Response(content_type=content_type)
+    response.vary.update(("Accept", "Accept-Encoding"))
+    if gzip_accepted():
+        response.content_encoding = "gzip"
+        chunks = _gzipped(chunks)
+    response.response = chunks
+    return response
+
+
+def _begun(exposition: Iterable[bytes] | bytes) -> Iterator[bytes]:
+    """The chunks, with the first already made: what fails early can still be answered with a problem."""
+    chunks = iter((exposition,) if isinstance(exposition, bytes) else exposition)
+    return chain([next(chunks, b"")], chunks)
+
+
+def _gzipped(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    squeeze = zlib.compressobj(_FASTEST, wbits=_GZIP_WINDOW)
+    for chunk in chunks:
+        if squeezed := squeeze.compress(chunk):
+            yield squeezed
+    yield squeeze.flush()

@@ -1,0 +1,243 @@
+"""The OpenAPI 3.1 description of every route. Its schemas come from the types that write the answers."""
+
+from typing import Any
+
+import msgspec
+
+from karrot.web.health import Heartbeat, Readiness
+from karrot.web.listing import STATUSES
+from karrot.web.problems import CODES, ProblemBody
+from karrot.web.progress import Reporters
+from karrot.web.shapes import GroupDetail, GroupPage
+
+__all__ = ["document"]
+
+_ANSWERS = (GroupPage, GroupDetail, Reporters, Readiness, Heartbeat, ProblemBody)
+_REF = "#/components/schemas/{name}"
+_READER: list[dict[str, list[str]]] = [{"apiToken": []}, {"apiTokenAsPassword": []}, {}]
+_JSON = "application/json"
+
+Node = dict[str, Any]
+
+
+def document(version: str) -> Node:
+    """The whole document."""
+    _, schemas = msgspec.json.schema_components(_ANSWERS, ref_template=_REF)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Karrot",
+            "version": version,
+            "summary": "Takes Burrow's verdicts on Kafka consumer groups and hands them on.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": {
+            "/burrow": _burrow(),
+            "/metrics": {"get": _metrics()},
+            **_health(),
+            **_api(),
+            **_kept(),
+            **_pages(),
+        },
+        "components": {"schemas": schemas, "securitySchemes": _security_schemes()},
+    }
+
+
+def _burrow() -> Node:
+    codes = [
+        "invalid_json", "not_an_object", "unsupported_template", "invalid_field", "invalid_text", "incomplete_body",
+        "unauthorized", "length_required", "too_large", "unsupported_media_type", "overloaded", "log_unavailable",
+    ]  # fmt: skip
+    operation = {
+        "summary": "Take one event; what it means is read from its content, whatever the method",
+        "security": [{"burrowBasic": []}, {"burrowBearer": []}, {}],
+        "requestBody": {
+            "required": True,
+            "description": 'What the template {"Event": {{ jsonencoder . }}} makes of a notification of Burrow 1.x.',
+            "content": {_JSON: {"schema": _object({"Event": {"type": "object"}}, "Event")}},
+        },
+        "responses": {
+            "202": _answer("The event is stored durably", _object({"status": {"const": "accepted"}}, "status")),
+            **_problems(*codes),
+        },
+    }
+    return {method: operation | {"operationId": f"receive_{method}"} for method in ("post", "put", "delete")}
+
+
+def _metrics() -> Node:
+    names = _query("name[]", {"type": "array", "items": {"type": "string"}}, "Only these metrics")
+    body = {"schema": {"type": "string"}}
+    return {
+        "operationId": "metrics",
+        "summary": "The exposition for Prometheus; open unless KARROT_METRICS_AUTH is set",
+        "security": _READER,
+        "parameters": [names],
+        "responses": {
+            "200": {
+                "description": "Text format or OpenMetrics, by negotiation",
+                "content": {"text/plain": body, "application/openmetrics-text": body},
+            },
+            **_problems("unauthorized", "log_unavailable"),
+        },
+    }
+
+
+def _health() -> Node:
+    readiness = _ref("Readiness")
+    return {
+        "/healthz": {
+            "get": _open("alive", "The process answers", _object({"status": {"const": "alive"}}, "status")),
+        },
+        "/readyz": {
+            "get": _open("ready", "Whether events can be stored, component by component", readiness)
+            | {"responses": {"200": _answer("Ready", readiness), "503": _answer("The log is not writable", readiness)}},
+        },
+        "/heartbeat": {"get": _open("heartbeat", "Kept from the first Karrot", _ref("Heartbeat"))},
+    }
+
+
+def _api() -> Node:
+    filters = [
+        _query("cluster", _TEXT, "Only this cluster"),
+        _query("status", {"type": "string", "enum": [*STATUSES, ""]}, "Only this status"),
+        _query("q", _TEXT, "Only names of groups or clusters that contain this, whatever the case"),
+    ]
+    pages = [
+        _query("limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}, "Groups per page"),
+        _query("after", _TEXT, "The `next` of the page before"),
+    ]
+    return {
+        "/api/v1/groups": {
+            "get": _read("list_groups", "Groups in the order of cluster and name", _ref("GroupPage"), "invalid_field")
+            | {"parameters": filters + pages}
+        },
+        "/api/v1/group": {
+            "get": _read(
+                "show_group", "One group with its partitions and recent events", _ref("GroupDetail"),
+                "invalid_field", "not_found",
+            )
+            | {"parameters": _KEY}
+        },
+        "/api/v1/reporters": {"get": _read("list_reporters", "How far each reporter has come", _ref("Reporters"))},
+        "/openapi.json": {"get": _read("openapi", "This document", {"type": "object"})},
+    }  # fmt: skip
+
+
+def _kept() -> Node:
+    names = _object({"reporters": {"type": "array", "items": {"type": "string"}}}, "reporters")
+    one = _object({"reporters": {"type": "array", "items": {"type": "object"}, "maxItems": 1}}, "reporters")
+    settings = {"type": "object", "additionalProperties": {"type": "string"}}
+    config = _object({"status": {"const": "success"}, "config": settings}, "status", "config")
+    name = {"name": "name", "in": "path", "required": True, "schema": _TEXT}
+    return {
+        "/config": {"get": _read("config", "The settings in effect, secrets redacted", config)},
+        "/reporters": {"get": _or_page(_read("reporter_names", "The reporters that are switched on", names))},
+        "/reporters/{name}": {
+            "get": _or_page(_read("reporter", "One reporter and the last event it had; none if unknown", one))
+            | {"parameters": [name]}
+        },
+    }
+
+
+def _pages() -> Node:
+    page = {"text/html": {"schema": {"type": "string"}}}
+    asset = {"name": "name", "in": "path", "required": True, "schema": _TEXT}
+    shown = {"200": {"description": "A page", "content": page}}
+    found = {"200": {"description": "A file, to be kept for ever", "content": {"*/*": {}}}}
+    return {
+        "/": {
+            "get": {
+                "operationId": "index",
+                "summary": "Every group, the worst first",
+                "security": _READER,
+                "responses": shown | _problems("unauthorized", "invalid_field"),
+            }
+        },
+        "/group": {
+            "get": {
+                "operationId": "group_page",
+                "summary": "One group",
+                "security": _READER,
+                "parameters": _KEY,
+                "responses": shown | _problems("unauthorized", "invalid_field", "not_found"),
+            }
+        },
+        "/static/{name}": {
+            "get": {
+                "operationId": "asset",
+                "summary": "Style, script and icon of the pages",
+                "security": [],
+                "parameters": [asset],
+                "responses": found | _problems("not_found"),
+            }
+        },
+    }
+
+
+def _security_schemes() -> Node:
+    return {
+        "burrowBasic": {"type": "http", "scheme": "basic", "description": "KARROT_BURROW_USERNAME and _PASSWORD"},
+        "burrowBearer": {"type": "http", "scheme": "bearer", "description": "KARROT_BURROW_TOKEN"},
+        "apiToken": {"type": "http", "scheme": "bearer", "description": "KARROT_API_TOKEN"},
+        "apiTokenAsPassword": {
+            "type": "http",
+            "scheme": "basic",
+            "description": "KARROT_API_TOKEN as the password of any user, for browsers",
+        },
+    }
+
+
+def _open(operation: str, summary: str, schema: Node) -> Node:
+    return {
+        "operationId": operation,
+        "summary": summary,
+        "security": [],
+        "responses": {"200": _answer("The answer", schema)},
+    }
+
+
+def _read(operation: str, summary: str, schema: Node, *codes: str) -> Node:
+    answers = {"200": _answer("The answer", schema), **_problems("unauthorized", "log_unavailable", *codes)}
+    return {"operationId": operation, "summary": summary, "security": _READER, "responses": answers}
+
+
+def _or_page(operation: Node) -> Node:
+    """The same answer as a page, for whoever asks for HTML."""
+    operation["responses"]["200"]["content"]["text/html"] = {"schema": {"type": "string"}}
+    return operation
+
+
+def _problems(*codes: str) -> Node:
+    by_status: dict[int, list[str]] = {}
+    for code in codes:
+        by_status.setdefault(CODES[code].status, []).append(code)
+    return {
+        str(status): {
+            "description": ", ".join(same),
+            "content": {"application/problem+json": {"schema": _ref("ProblemBody")}},
+        }
+        for status, same in sorted(by_status.items())
+    }
+
+
+def _answer(description: str, schema: Node) -> Node:
+    return {"description": description, "content": {_JSON: {"schema": schema}}}
+
+
+def _object(properties: Node, *required: str) -> Node:
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+def _query(name: str, schema: Node, description: str, *, required: bool = False) -> Node:
+    return {"name": name, "in": "query", "required": required, "schema": schema, "description": description}
+
+
+def _ref(name: str) -> Node:
+    return {"$ref": _REF.format(name=name)}
+
+
+_TEXT: Node = {"type": "string"}
+_KEY = [
+    _query("cluster", _TEXT, "The cluster's name", required=True),
+    _query("consumer", _TEXT, "The group's name", required=True),
+]

@@ -1,0 +1,179 @@
+"""Every way to fail, in one register, and how each becomes ``application/problem+json`` (RFC 9457)."""
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import NamedTuple
+
+import msgspec
+import structlog
+from flask import Flask, Response, render_template, request
+from werkzeug.exceptions import BadHost, HTTPException, MethodNotAllowed
+
+from karrot.eventlog.base import LogUnavailableError, OverloadedError
+from karrot.web.negotiate import html_asked
+
+__all__ = ["CODES", "TYPE_PREFIX", "Code", "Problem", "ProblemBody", "install"]
+
+TYPE_PREFIX = "urn:problem-type:karrot:"
+
+_log = structlog.get_logger(__name__)
+
+
+class Code(NamedTuple):
+    """A stable code: also the metric label and the word in the log. ``remedy`` speaks to whoever must mend it."""
+
+    status: int
+    title: str
+    remedy: str
+
+
+CODES: dict[str, Code] = {
+    "invalid_json": Code(
+        400,
+        "The body is not JSON",
+        "Post with the template that `karrot burrow-config` prints. Burrow itself sends such a body when a value "
+        "cannot be encoded.",
+    ),
+    "not_an_object": Code(
+        400,
+        "The body is JSON, but not an object",
+        'Post one event per request, as {"Event": {...}}: `karrot burrow-config` prints the template.',
+    ),
+    "unsupported_template": Code(
+        400,
+        "The body comes from a template that Burrow ships",
+        "Set template-open and template-close in burrow.toml to a file that holds only "
+        '{"Event": {{ jsonencoder . }}}: `karrot burrow-config` prints both.',
+    ),
+    "invalid_field": Code(
+        400,
+        "A field has a wrong type or value",
+        "`path` names the field. A Burrow that sends such an event is worth a bug report with the body.",
+    ),
+    "invalid_text": Code(
+        400,
+        "A text cannot be written as UTF-8",
+        "Lone surrogates are refused. Rename the consumer group, or mend the program that wrote the body.",
+    ),
+    "incomplete_body": Code(
+        408,
+        "The body did not arrive whole",
+        "The client left or was too slow. Nothing was stored; look at the network between.",
+    ),
+    "bad_request": Code(400, "The request cannot be understood", "Compare it with /openapi.json."),
+    "unauthorized": Code(
+        401,
+        "Valid credentials are needed",
+        "For /burrow: username and password in burrow.toml as in KARROT_BURROW_USERNAME and KARROT_BURROW_PASSWORD, "
+        "or a Bearer token in its headers. Elsewhere: KARROT_API_TOKEN as Bearer token or as Basic password.",
+    ),
+    "not_found": Code(404, "There is nothing here", "The routes are listed in /openapi.json, the groups at /."),
+    "method_not_allowed": Code(405, "The method does not fit the route", "The header Allow names those that do."),
+    "length_required": Code(
+        411, "Content-Length is missing", "Send the body with its length; Burrow always does, so look for a proxy."
+    ),
+    "too_large": Code(
+        413,
+        "The body is larger than allowed",
+        "Raise KARROT_MAX_BODY; a bad partition takes about 400 bytes.",
+    ),
+    "unsupported_media_type": Code(
+        415, "Encoded bodies are not taken", "Send the body as it is, without Content-Encoding."
+    ),
+    "internal_error": Code(
+        500, "Karrot failed", "The log of Karrot holds the traceback; please report it with the request."
+    ),
+    "overloaded": Code(
+        503,
+        "The request waited too long for its turn",
+        "Nothing was stored. If it lasts: a faster disk, more KARROT_WORKERS, or a longer interval in burrow.toml.",
+    ),
+    "log_unavailable": Code(
+        503,
+        "The event log cannot be used",
+        "Nothing was stored. `detail` and /readyz say why; most often the disk is full.",
+    ),
+}
+
+_RETRY_AFTER_SECONDS = "1"
+_BY_STATUS = {404: "not_found", 405: "method_not_allowed", 411: "length_required", 413: "too_large"}
+
+
+class ProblemBody(msgspec.Struct, omit_defaults=True):
+    """What went wrong (RFC 9457); ``code`` is stable, ``path`` names the wrong field or parameter."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    path: str | None = None
+
+
+class Problem(Exception):  # noqa: N818 (the word of RFC 9457)
+    """Ends a request. ``code`` is a key of `CODES`."""
+
+    def __init__(
+        self, code: str, detail: str, *, path: str | None = None, headers: Sequence[tuple[str, str]] = ()
+    ) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.path = path
+        self.headers = headers
+
+    @property
+    def body(self) -> ProblemBody:
+        """The members of the answer."""
+        known = CODES[self.code]
+        return ProblemBody(TYPE_PREFIX + self.code, known.title, known.status, self.detail, self.code, self.path)
+
+
+def install(app: Flask) -> None:
+    """Make every failure of a request a problem."""
+    app.register_error_handler(Problem, _respond)
+    app.register_error_handler(HTTPException, _from_http)
+    app.register_error_handler(LogUnavailableError, lambda error: _respond(Problem("log_unavailable", str(error))))
+    app.register_error_handler(OverloadedError, lambda error: _respond(Problem("overloaded", str(error))))
+    app.register_error_handler(Exception, _unexpected)
+
+
+def _respond(problem: Problem) -> Response:
+    status = CODES[problem.code].status
+    response = Response(status=status, content_type="application/problem+json")
+    if _page_asked():
+        response.content_type = "text/html; charset=utf-8"
+        response.set_data(render_template("problem.html", problem=problem.body, remedy=CODES[problem.code].remedy))
+    else:
+        response.set_data(msgspec.json.encode(problem.body))
+    response.headers.extend(problem.headers)
+    response.vary.add("Accept")
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        response.headers["Retry-After"] = _RETRY_AFTER_SECONDS
+    return response
+
+
+def _page_asked() -> bool:
+    # A page has links, and no link can be made to a host that is none.
+    addressed = not isinstance(request.routing_exception, BadHost)
+    return addressed and html_asked() and not request.path.startswith(("/api/", "/burrow"))
+
+
+def _from_http(error: HTTPException) -> Response:
+    if isinstance(error, MethodNotAllowed):
+        return _respond(_method_not_allowed(error))
+    code = _BY_STATUS.get(error.code or 0, "bad_request" if (error.code or 0) < 500 else "internal_error")  # noqa: PLR2004
+    return _respond(Problem(code, CODES[code].remedy))
+
+
+def _method_not_allowed(error: MethodNotAllowed) -> Problem:
+    allowed = ", ".join(sorted(error.valid_methods or ()))
+    detail = f"This route takes {allowed}."
+    if request.path.rstrip("/") == "/burrow":
+        detail += " It is where Burrow posts its verdicts; people read them at / and programs at /api/v1/groups."
+    return Problem("method_not_allowed", detail, headers=[("Allow", allowed)])
+
+
+def _unexpected(_error: Exception) -> Response:
+    _log.exception("request failed", code="internal_error", method=request.method, path=request.path[:200])
+    return _respond(Problem("internal_error", CODES["internal_error"].remedy))

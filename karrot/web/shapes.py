@@ -1,0 +1,246 @@
+"""The JSON of the API: what its answers hold, and how they are made from the log's words.
+
+The same types write the answers and describe them in ``/openapi.json``.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from karrot.event import OffsetSample, PartitionLag, Source
+from karrot.eventlog.base import GroupState, StoredEvent
+
+__all__ = [
+    "BadPartitions",
+    "Commit",
+    "Group",
+    "GroupDetail",
+    "GroupEvent",
+    "GroupPage",
+    "OpenIncident",
+    "Partition",
+    "event_shape",
+    "group_detail",
+    "group_shape",
+    "instant",
+]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class BadPartitions(msgspec.Struct):
+    """Partitions worse than OK, by status."""
+
+    WARN: int
+    STOP: int
+    STALL: int
+    REWIND: int
+
+
+class OpenIncident(msgspec.Struct):
+    """The incident a group is in; ``id`` is Burrow's."""
+
+    id: str
+    since: datetime | None
+
+
+class Group(msgspec.Struct):
+    """A consumer group as of its newest event. Lags are messages, rates messages per second; null is not known.
+
+    ``lag`` covers all partitions, ``max_lag`` is that of the worst one, ``scalable_lag`` leaves out partitions that
+    no further consumer could help (STOP, STALL, REWIND). ``lag_seconds``, ``catch_up_seconds`` and the rates are those
+    of the worst partition. ``complete`` is the share of partitions whose window of commits is full. ``observed_at`` is
+    when the verdict was taken, ``last_event_at`` when it arrived.
+    """
+
+    cluster: str
+    consumer: str
+    status: str
+    status_code: int | None
+    lag: int | None
+    max_lag: int | None
+    max_lag_topic: str | None
+    scalable_lag: int | None
+    lag_seconds: float | None
+    lag_seconds_extrapolated: bool
+    catch_up_seconds: float | None
+    produce_rate: float | None
+    consume_rate: float | None
+    partition_count: int | None
+    bad_partitions: BadPartitions
+    complete: float | None
+    kind: str
+    source: str
+    observed_at: datetime | None
+    last_event_at: datetime | None
+    last_commit_at: datetime | None
+    incident: OpenIncident | None
+    incidents_total: int
+
+
+class GroupPage(msgspec.Struct):
+    """Groups in the order of cluster and name; ``next`` is the ``after`` of the following page, null on the last."""
+
+    groups: list[Group]
+    next: str | None
+
+
+class Commit(msgspec.Struct):
+    """One stored commit. ``timestamp_ms`` is as the source gave it, ``committed_at`` null where that is no time.
+
+    ``lag`` is that at the time the commit was seen.
+    """
+
+    offset: int
+    timestamp_ms: int
+    committed_at: datetime | None
+    lag: int | None
+    observed_at: datetime | None
+
+
+class Partition(msgspec.Struct):
+    """One partition of a group: its oldest and newest stored commit, its lag when the verdict was taken."""
+
+    topic: str
+    partition: int
+    status: str
+    lag: int | None
+    start: Commit | None
+    end: Commit | None
+    owner: str
+    client_id: str
+    complete: float | None
+
+
+class GroupEvent(msgspec.Struct):
+    """One verdict from the past of a group. ``bad_partitions`` are those it listed as worse than OK."""
+
+    event_id: str
+    observed_at: datetime | None
+    received_at: datetime | None
+    source: str
+    kind: str
+    status: str
+    lag: int | None
+    max_lag: int | None
+    bad_partitions: int
+    incident_id: str | None
+
+
+class GroupDetail(Group):
+    """A group with its partitions and its recent events, newest first.
+
+    ``partitions`` are those the newest event listed; it lists all of them if ``all_partitions_listed``, else only
+    those worse than OK. Null if that event is no longer kept. ``max_lag_partition`` is listed or not.
+    """
+
+    partitions: list[Partition] | None
+    all_partitions_listed: bool
+    max_lag_partition: Partition | None
+    events: list[GroupEvent]
+
+
+def instant(epoch_ms: int | None) -> datetime | None:
+    """Epoch milliseconds as a time in UTC; ``None`` where no calendar reaches (Burrow misreads some commits)."""
+    if epoch_ms is None:
+        return None
+    try:
+        return _EPOCH + timedelta(milliseconds=epoch_ms)
+    except OverflowError:
+        return None
+
+
+def group_shape(state: GroupState) -> Group:
+    """A group without its partitions."""
+    return Group(**_group_fields(state))
+
+
+def group_detail(state: GroupState, newest: StoredEvent | None, recent: list[StoredEvent]) -> GroupDetail:
+    """A group with everything. ``newest`` is the event that its state comes from, if still kept."""
+    event = newest.event if newest else None
+    return GroupDetail(
+        **_group_fields(state),
+        partitions=None if event is None else [_partition_shape(partition) for partition in event.partitions],
+        all_partitions_listed=state.summary.source is not Source.WEBHOOK,
+        max_lag_partition=_partition_shape(event.max_lag) if event and event.max_lag else None,
+        events=[event_shape(stored) for stored in recent],
+    )
+
+
+def event_shape(stored: StoredEvent) -> GroupEvent:
+    """One event as a line of history."""
+    event = stored.event
+    return GroupEvent(
+        event_id=stored.event_id,
+        observed_at=instant(event.observed_at_ms),
+        received_at=instant(stored.received_at_ms),
+        source=event.source.value,
+        kind=event.kind.value,
+        status=event.status_text,
+        lag=event.total_lag,
+        max_lag=event.max_lag.current_lag if event.max_lag else None,
+        bad_partitions=sum(partition.status_text != "OK" for partition in event.partitions),
+        incident_id=event.incident_id,
+    )
+
+
+def _group_fields(state: GroupState) -> dict[str, Any]:
+    summary = state.summary
+    signals = summary.signals
+    return {
+        "cluster": state.key.cluster,
+        "consumer": state.key.consumer,
+        "status": summary.status_text,
+        "status_code": summary.status,
+        "lag": summary.total_lag,
+        "max_lag": summary.max_lag,
+        "max_lag_topic": summary.max_lag_topic,
+        "scalable_lag": signals.scalable_lag,
+        "lag_seconds": signals.lag_seconds,
+        "lag_seconds_extrapolated": signals.lag_seconds_extrapolated,
+        "catch_up_seconds": signals.catch_up_seconds,
+        "produce_rate": signals.produce_rate,
+        "consume_rate": signals.consume_rate,
+        "partition_count": summary.partition_count,
+        "bad_partitions": BadPartitions(*summary.bad),
+        "complete": summary.complete,
+        "kind": summary.kind.value,
+        "source": summary.source.value,
+        "observed_at": instant(summary.observed_at_ms),
+        "last_event_at": instant(summary.received_at_ms),
+        "last_commit_at": instant(summary.last_commit_ms),
+        "incident": _incident_shape(state),
+        "incidents_total": state.incident.total,
+    }
+
+
+def _incident_shape(state: GroupState) -> OpenIncident | None:
+    incident = state.incident
+    return None if incident.open_id is None else OpenIncident(incident.open_id, instant(incident.since_ms))
+
+
+def _partition_shape(partition: PartitionLag) -> Partition:
+    return Partition(
+        topic=partition.topic,
+        partition=partition.partition,
+        status=partition.status_text,
+        lag=partition.current_lag,
+        start=_commit_shape(partition.start),
+        end=_commit_shape(partition.end),
+        owner=partition.owner,
+        client_id=partition.client_id,
+        complete=partition.complete,
+    )
+
+
+def _commit_shape(sample: OffsetSample | None) -> Commit | None:
+    if sample is None:
+        return None
+    return Commit(
+        offset=sample.offset,
+        timestamp_ms=sample.timestamp_ms,
+        committed_at=instant(sample.timestamp_ms),
+        lag=sample.lag,
+        observed_at=instant(sample.observed_at_ms),
+    )

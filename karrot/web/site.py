@@ -1,0 +1,56 @@
+"""What the web application is made of: ready objects, handed in once, found again in every request."""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from flask import current_app
+
+from karrot.clock import Clock
+from karrot.eventlog.base import EventLog
+from karrot.intake import Intake
+from karrot.web.auth import Credentials
+
+__all__ = ["EXTENSION", "RenderMetrics", "Site", "site"]
+
+EXTENSION = "karrot"
+"""Where a `Site` sits among the extensions of its Flask application."""
+
+RenderMetrics = Callable[[str, Sequence[str]], tuple[str, Iterable[bytes] | bytes]]
+"""``(Accept header, name[] values) -> (content type, exposition)``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Everything the routes read or call.
+
+    ``max_body`` is in bytes, ``body_timeout`` and ``large_body_wait`` in seconds. ``effective_settings`` has its
+    secrets redacted already. ``burrow_config`` makes the ``[notifier.karrot]`` section for the URL of ``/burrow``.
+    ``templates`` is the folder that holds ``web/``.
+    """
+
+    intake: Intake
+    log: EventLog
+    clock: Clock
+    render_metrics: RenderMetrics
+    effective_settings: Callable[[], Mapping[str, str]]
+    reporters: Sequence[str]
+    burrow_config: Callable[[str], str]
+    templates: Path
+    version: str
+    credentials: Credentials = field(default_factory=Credentials)
+    api_token: str | None = field(default=None, repr=False)
+    metrics_auth: bool = False
+    external_url: str | None = None
+    max_body: int = 8 * 1024 * 1024
+    body_timeout: float = 4.0
+    large_body_wait: float = 2.0
+    stale_after_ms: int = 300_000
+    large_bodies: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+
+def site() -> Site:
+    """The site of the current request."""
+    return cast("Site", current_app.extensions[EXTENSION])

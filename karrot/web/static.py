@@ -1,0 +1,51 @@
+"""Style, script and icon: served from memory, under names that change with the content, to be kept for ever."""
+
+import mimetypes
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+from flask import Blueprint, Response, abort, current_app, request
+
+__all__ = ["EXTENSION", "Assets", "load", "routes"]
+
+EXTENSION = "karrot-assets"
+
+_FOR_EVER = "public, max-age=31536000, immutable"
+
+routes = Blueprint("static", __name__)
+
+
+class Assets(NamedTuple):
+    """``names`` gives the served name of a file; ``contents`` are by served name."""
+
+    names: Mapping[str, str]
+    contents: Mapping[str, bytes]
+
+
+def load(folder: Path) -> Assets:
+    """Read every file of a folder."""
+    contents = {path: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
+    served = {path: _served_name(path, content) for path, content in contents.items()}
+    return Assets(
+        names={path.name: name for path, name in served.items()},
+        contents={served[path]: content for path, content in contents.items()},
+    )
+
+
+def _served_name(path: Path, content: bytes) -> str:
+    return f"{path.stem}.{sha256(content).hexdigest()[:12]}{path.suffix}"
+
+
+@routes.get("/static/<name>")
+def asset(name: str) -> Response:
+    """One file."""
+    assets: Assets = current_app.extensions[EXTENSION]
+    if name not in assets.contents:
+        abort(404)
+    response = Response(assets.contents[name], mimetype=mimetypes.guess_type(name)[0])
+    response.set_etag(name)
+    response.headers["Cache-Control"] = _FOR_EVER
+    response.make_conditional(request)
+    return response

@@ -1,0 +1,119 @@
+"""``/burrow``: where Burrow posts. Limits first, then work; the answer 202 means stored."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+import structlog
+from flask import Blueprint, Response, request
+
+from karrot.burrow.payload import MalformedPayload
+from karrot.eventlog.base import LogUnavailableError, OverloadedError
+from karrot.web import auth
+from karrot.web.problems import Problem
+from karrot.web.site import Site, site
+
+__all__ = ["LARGE_BODY", "routes"]
+
+LARGE_BODY = 1024 * 1024
+"""Bytes above which bodies are parsed one at a time: JSON can take 25 times its size in memory."""
+
+_CHUNK = 64 * 1024
+_ACCEPTED = b'{"status":"accepted"}'
+_CLOSE = ("Connection", "close")
+"""Sent where the body was left unread: the connection cannot be used again without swallowing it."""
+
+_log = structlog.get_logger(__name__)
+
+routes = Blueprint("webhook", __name__)
+
+
+@routes.route("/burrow", methods=["POST", "PUT", "DELETE"])
+def receive() -> Response:
+    """Take one event; 202 once it is committed."""
+    here = site()
+    try:
+        _take(here)
+    except MalformedPayload as error:  # counted and kept by the intake
+        _refuse(Problem(error.code, str(error), path=error.path))
+    except Problem as problem:
+        here.intake.refuse(problem.code, problem.detail)
+        _refuse(problem)
+    return Response(_ACCEPTED, status=202, content_type="application/json")
+
+
+def _refuse(problem: Problem) -> NoReturn:
+    _log.warning("event refused", code=problem.code, detail=problem.detail[:500], client=request.remote_addr)
+    raise problem from None
+
+
+def _take(here: Site) -> None:
+    _check_sender(here.credentials)
+    body = _read(here, _admitted_length(here.max_body))
+    with _turn(here, len(body)):
+        try:
+            here.intake.receive(body)
+        except LogUnavailableError as error:
+            raise Problem("log_unavailable", str(error)) from error
+        except OverloadedError as error:
+            raise Problem("overloaded", str(error)) from error
+
+
+def _check_sender(credentials: auth.Credentials) -> None:
+    if not auth.may_post(credentials):
+        challenges = [("WWW-Authenticate", value) for value in auth.burrow_challenges(credentials)]
+        raise Problem("unauthorized", "The credentials are missing or wrong.", headers=[*challenges, _CLOSE])
+
+
+def _admitted_length(max_body: int) -> int:
+    encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding not in ("identity", ""):
+        raise Problem("unsupported_media_type", "The body has a Content-Encoding.", headers=[_CLOSE])
+    length = request.content_length
+    if length is None or "Transfer-Encoding" in request.headers:
+        raise Problem("length_required", "The request has no Content-Length.", headers=[_CLOSE])
+    if length > max_body:
+        detail = f"The body has {length} bytes, allowed are {max_body}."
+        raise Problem("too_large", detail, headers=[_CLOSE])
+    return length
+
+
+def _read(here: Site, length: int) -> bytes:
+    """Exactly ``length`` bytes of body, or a problem: what is not whole is never stored."""
+    deadline = here.clock.boot_ms() + here.body_timeout * 1000
+    body = bytearray()
+    while len(body) < length:
+        if here.clock.boot_ms() > deadline:
+            raise _incomplete(f"only {len(body)} of {length} bytes came within {here.body_timeout:g} s")
+        chunk = _next_chunk(min(_CHUNK, length - len(body)))
+        if not chunk:
+            raise _incomplete(f"the connection ended after {len(body)} of {length} bytes")
+        body += chunk
+    return bytes(body)
+
+
+def _next_chunk(size: int) -> bytes:
+    # The server's own stream, not werkzeug's wrapper: that one raises where this one says b"".
+    try:
+        chunk: bytes = request.environ["wsgi.input"].read(size)
+    except OSError as error:  # reset, or the socket's own timeout
+        raise _incomplete(f"the connection failed: {type(error).__name__}") from error
+    return chunk
+
+
+def _incomplete(why: str) -> Problem:
+    return Problem("incomplete_body", f"The body is not whole: {why}.", headers=[_CLOSE])
+
+
+@contextmanager
+def _turn(here: Site, size: int) -> Iterator[None]:
+    """Hold large bodies back until the one before is done with its memory."""
+    if size <= LARGE_BODY:
+        yield
+        return
+    if not here.large_bodies.acquire(timeout=here.large_body_wait):
+        raise Problem("overloaded", "Other large bodies are being parsed.")
+    try:
+        yield
+    finally:
+        here.large_bodies.release()

@@ -1,0 +1,64 @@
+// Keeps a page fresh: fetches it again and swaps what is live in it. Without it the page is whole, just not moving.
+"use strict";
+
+(() => {
+  const seconds = Number(document.body.dataset.refresh);
+  const note = document.getElementById("live");
+  if (!seconds) return;
+
+  const stylesheet = (page) => page.querySelector("link[rel=stylesheet]").getAttribute("href");
+
+  async function load() {
+    const answer = await fetch(location.href, {
+      headers: { Accept: "text/html" },
+      cache: "no-store",
+      signal: AbortSignal.timeout(10_000),
+    });
+    if (!answer.ok) throw new Error(`answered ${answer.status}`);
+    return new DOMParser().parseFromString(await answer.text(), "text/html");
+  }
+
+  function swap(fresh) {
+    const focused = document.activeElement?.getAttribute("href");
+    const pairs = [...document.querySelectorAll("[data-live]")].map((old) => [old, fresh.getElementById(old.id)]);
+    if (fresh.body.dataset.page === document.body.dataset.page && pairs.every(([, young]) => young)) {
+      for (const [old, young] of pairs) old.replaceWith(young);
+    } else {
+      document.getElementById("main").replaceWith(fresh.getElementById("main"));
+      document.body.dataset.page = fresh.body.dataset.page;
+    }
+    document.title = fresh.title;
+    if (focused) document.querySelector(`#main a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+  }
+
+  function say(text, stale) {
+    note.hidden = false;
+    note.classList.toggle("stale", stale);
+    if (note.textContent !== text) note.textContent = text;
+  }
+
+  let freshAt = new Date();
+
+  async function refresh() {
+    const reading = !getSelection().isCollapsed;
+    if (document.hidden || reading) return;
+    try {
+      const fresh = await load();
+      if (stylesheet(fresh) !== stylesheet(document)) location.reload();
+      swap(fresh);
+      freshAt = new Date();
+      say("Live", false);
+    } catch (error) {
+      say(`Not updated since ${freshAt.toLocaleTimeString()}`, true);
+    }
+  }
+
+  async function run() {
+    await refresh();
+    setTimeout(run, seconds * 1000);
+  }
+
+  say("Live", false);
+  document.addEventListener("visibilitychange", refresh);
+  setTimeout(run, seconds * 1000);
+})();

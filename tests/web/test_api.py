@@ -1,0 +1,242 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from karrot.burrow.payload import to_wire
+from karrot.event import LagEvent, OffsetSample, Source
+from karrot.eventlog.base import Cursor, ReporterState
+from support.bodies import event_strategy, make_event, make_partition, recorded
+from support.website import Website, make_website
+
+
+def take(website: Website, *events: LagEvent) -> Website:
+    for event in events:
+        website.site.intake.accept(event)
+    return website
+
+
+def names(answer: Any) -> list[tuple[str, str]]:
+    return [(group["cluster"], group["consumer"]) for group in answer["groups"]]
+
+
+def get(website: Website, path: str, **query: Any) -> Any:
+    response = website.client.get(path, query_string=query)
+    assert response.status_code == 200, response.text
+    assert response.content_type == "application/json"
+    return json.loads(response.data)
+
+
+def test_a_group_is_told_in_full() -> None:
+    website = make_website()
+    website.client.post("/burrow", data=recorded("karrot_v1.9.5_err_stop.json"))
+    answer = get(website, "/api/v1/groups")
+    assert answer["next"] is None
+    (group,) = answer["groups"]
+    signals = {"lag_seconds", "lag_seconds_extrapolated", "catch_up_seconds", "produce_rate", "consume_rate"}
+    assert {key: value for key, value in group.items() if key not in signals} == {
+        "cluster": "prod-eu",
+        "consumer": "orders-svc",
+        "status": "ERR",
+        "status_code": 3,
+        "lag": 48263,
+        "max_lag": 48211,
+        "max_lag_topic": "orders.v1",
+        "scalable_lag": 52,
+        "partition_count": 12,
+        "bad_partitions": {"WARN": 0, "STOP": 1, "STALL": 0, "REWIND": 0},
+        "complete": 1.0,
+        "kind": "incident",
+        "source": "webhook",
+        "observed_at": "2027-01-15T08:00:00Z",
+        "last_event_at": "2027-01-15T08:00:00Z",
+        "last_commit_at": "2025-05-11T07:43:20Z",
+        "incident": {"id": "8d5c0c9e-52a1-4d67-9a54-0f6a2b6f3c11", "since": "2025-05-11T07:58:12.304000Z"},
+        "incidents_total": 1,
+    }
+    assert signals <= group.keys()
+
+
+def test_numbers_are_exact_and_the_unknown_is_null() -> None:
+    website = take(make_website(), make_event(total_lag=2**64 - 1, max_lag=None, partitions=(), complete=None))
+    (group,) = get(website, "/api/v1/groups")["groups"]
+    assert group["lag"] == 18446744073709551615
+    assert group["max_lag"] is None
+    assert group["lag_seconds"] is None
+    assert group["complete"] is None
+
+
+def test_pages_follow_each_other_whatever_the_names() -> None:
+    keys = sorted(
+        (cluster, consumer) for cluster in ("a", "ü/…", "z") for consumer in ("", "\0", "g/h?i#", "名前", "x" * 999)
+    )
+    website = take(make_website(), *(make_event(cluster=cluster, consumer=consumer) for cluster, consumer in keys))
+    seen: list[tuple[str, str]] = []
+    after = ""
+    while after is not None:
+        answer = get(website, "/api/v1/groups", limit=4, after=after)
+        assert 1 <= len(answer["groups"]) <= 4
+        seen += names(answer)
+        after = answer["next"]
+    assert seen == keys
+
+
+def test_groups_are_filtered_by_cluster_status_and_text() -> None:
+    website = take(
+        make_website(),
+        make_event(cluster="eu", consumer="Orders", status_text="WARN"),
+        make_event(cluster="eu", consumer="payments", status_text="OK", incident_id=None),
+        make_event(cluster="us", consumer="orders", status_text="ERR"),
+    )
+    assert names(get(website, "/api/v1/groups", cluster="eu")) == [("eu", "Orders"), ("eu", "payments")]
+    assert names(get(website, "/api/v1/groups", status="ERR")) == [("us", "orders")]
+    assert names(get(website, "/api/v1/groups", q="ORD")) == [("eu", "Orders"), ("us", "orders")]
+    assert names(get(website, "/api/v1/groups", q="ord", cluster="eu", status="WARN")) == [("eu", "Orders")]
+    assert len(get(website, "/api/v1/groups", cluster="", status="", q="")["groups"]) == 3
+
+
+def test_a_filtered_page_ends_where_its_last_match_is() -> None:
+    website = take(make_website(), *(make_event(consumer=name) for name in ("a1", "b", "a2", "c", "a3")))
+    first = get(website, "/api/v1/groups", q="a", limit=2, cluster="prod-eu")
+    assert [name for _, name in names(first)] == ["a1", "a2"]
+    second = get(website, "/api/v1/groups", q="a", limit=2, cluster="prod-eu", after=first["next"])
+    assert ([name for _, name in names(second)], second["next"]) == (["a3"], None)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("limit", value) for value in ("0", "1001", "-1", "+5", "ten", "1_0", "٣", "9" * 5000, "1.0", " 5")),
+        *(("after", value) for value in ("x", "!!!", "W10", "bnVsbA", "e30", "é", "WyJhIl0", "gA")),
+        *(("status", value) for value in ("warn", "STOP", "\0")),
+    ],
+)
+def test_a_wrong_parameter_is_named(name: str, value: str) -> None:
+    response = make_website().client.get("/api/v1/groups", query_string={name: value})
+    assert response.status_code == 400
+    assert response.json is not None
+    assert (response.json["code"], response.json["path"]) == ("invalid_field", name)
+
+
+def test_one_group_comes_with_its_partitions_and_its_past() -> None:
+    website = make_website()
+    website.client.post("/burrow", data=recorded("karrot_v1.9.5_warn.json"))
+    website.clock.advance(30_000)
+    website.client.post("/burrow", data=recorded("karrot_v1.9.5_err_stop.json"))
+    answer = get(website, "/api/v1/group", cluster="prod-eu", consumer="orders-svc")
+    assert answer["status"] == "ERR"
+    assert answer["all_partitions_listed"] is False
+    (partition,) = answer["partitions"]
+    assert partition == {
+        "topic": "orders.v1",
+        "partition": 3,
+        "status": "STOP",
+        "lag": 48211,
+        "start": {
+            "offset": 188200,
+            "timestamp_ms": 1746948500000,
+            "committed_at": "2025-05-11T07:28:20Z",
+            "lag": 0,
+            "observed_at": "2025-05-11T07:28:21Z",
+        },
+        "end": {
+            "offset": 190011,
+            "timestamp_ms": 1746949400000,
+            "committed_at": "2025-05-11T07:43:20Z",
+            "lag": 12,
+            "observed_at": "2025-05-11T07:43:21Z",
+        },
+        "owner": "/10.20.30.40",
+        "client_id": "consumer-orders-1",
+        "complete": 1.0,
+    }
+    assert answer["max_lag_partition"] == partition
+    assert [event["status"] for event in answer["events"]] == ["ERR", "WARN"]
+    assert answer["events"][0]["event_id"] == f"{website.log.log_id}-2"
+    assert answer["events"][0]["bad_partitions"] == 1
+
+
+def test_an_event_that_lists_every_partition_says_so() -> None:
+    website = take(make_website(), make_event(source=Source.REST))
+    answer = get(website, "/api/v1/group", cluster="prod-eu", consumer="orders-svc")
+    assert answer["all_partitions_listed"] is True
+
+
+def test_a_time_that_no_calendar_holds_is_told_as_its_number_alone() -> None:
+    misread = OffsetSample(1, 7_850_000_000_000_000_000, None)
+    website = take(make_website(), make_event(max_lag=make_partition(end=misread)))
+    answer = get(website, "/api/v1/group", cluster="prod-eu", consumer="orders-svc")
+    end = answer["max_lag_partition"]["end"]
+    assert (end["timestamp_ms"], end["committed_at"]) == (7_850_000_000_000_000_000, None)
+
+
+@pytest.mark.parametrize("query", [{}, {"cluster": "a"}, {"consumer": "b"}])
+def test_a_group_has_two_names(query: dict[str, str]) -> None:
+    response = make_website().client.get("/api/v1/group", query_string=query)
+    assert response.json is not None
+    assert (response.status_code, response.json["code"]) == (400, "invalid_field")
+
+
+def test_an_unknown_or_silent_group_is_not_found() -> None:
+    website = take(make_website(), make_event())
+    website.clock.advance(300_001)
+    for consumer in ("orders-svc", "nobody"):
+        response = website.client.get("/api/v1/group", query_string={"cluster": "prod-eu", "consumer": consumer})
+        assert response.json is not None
+        assert (response.status_code, response.json["code"]) == (404, "not_found")
+
+
+def test_reporters_are_told_with_what_waits_for_them() -> None:
+    website = make_website(reporters=("prometheus", "stdout", "cloudwatch"))
+    log = website.log
+    for _ in range(3):
+        take(website, make_event())
+        website.clock.advance(2000)
+    log.save_reporter(ReporterState("stdout", Cursor(log.log_id, 1), "failing", "no room", 1_800_000_000_000, None))
+    log.save_reporter(ReporterState("cloudwatch", Cursor("another log", 9), "ok"))
+    log.save_reporter(ReporterState("switched-off", Cursor(log.log_id, 1), "ok"))
+    unknown = {"backlog_events": None, "backlog_age_seconds": None, "last_success_at": None}
+    quiet = {"last_error": None, "last_error_at": None}
+    assert get(website, "/api/v1/reporters") == {
+        "reporters": [
+            {"name": "prometheus", "state": "idle", "cursor": None, **unknown, **quiet},
+            {
+                "name": "stdout",
+                "state": "failing",
+                "cursor": {"log_id": log.log_id, "seq": 1},
+                "backlog_events": 2,
+                "backlog_age_seconds": 4.0,
+                "last_success_at": None,
+                "last_error": "no room",
+                "last_error_at": "2027-01-15T08:00:00Z",
+            },
+            {"name": "cloudwatch", "state": "ok", "cursor": {"log_id": "another log", "seq": 9}, **unknown, **quiet},
+        ]
+    }
+
+
+@pytest.fixture(scope="module")
+def shared() -> Website:
+    return make_website()
+
+
+@given(event=event_strategy())
+@settings(max_examples=150, deadline=None)
+def test_any_event_can_be_told(shared: Website, event: LagEvent) -> None:
+    website = shared
+    website.forget()
+    website.log.append(event, to_wire(event))
+    for path in ("/api/v1/groups", "/api/v1/group", "/", "/group"):
+        query = {"cluster": event.cluster, "consumer": event.consumer} if path.endswith("group") else {}
+        response = website.client.get(path, query_string=query)
+        assert response.status_code in ((200, 404) if path.endswith("group") else (200,)), path
+
+
+@given(query=st.dictionaries(st.sampled_from(["cluster", "status", "q", "limit", "after", "page"]), st.text()))
+@settings(max_examples=200, deadline=None)
+def test_no_query_is_a_fault_of_ours(shared: Website, query: dict[str, str]) -> None:
+    website = take(shared, make_event())
+    for path in ("/api/v1/groups", "/"):
+        assert website.client.get(path, query_string=query).status_code in (200, 400)

@@ -1,0 +1,72 @@
+import base64
+
+import pytest
+
+from karrot.web import Credentials
+from support.bodies import recorded
+from support.website import make_website
+
+TOKEN = "rèad-me"
+READ = ["/", "/group?cluster=a&consumer=b", "/api/v1/groups", "/api/v1/group?cluster=a&consumer=b", "/api/v1/reporters",
+        "/openapi.json", "/config", "/reporters", "/reporters/prometheus"]  # fmt: skip
+OPEN = ["/healthz", "/readyz", "/heartbeat"]
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": "Bearer " + token.encode().decode("latin-1")}
+
+
+def as_password(token: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(f"anyone:{token}".encode()).decode()}
+
+
+@pytest.mark.parametrize("path", READ)
+def test_readers_show_the_token_as_bearer_or_as_password(path: str) -> None:
+    client = make_website(api_token=TOKEN).client
+    refused = client.get(path)
+    assert refused.status_code == 401
+    assert refused.headers.getlist("WWW-Authenticate") == [
+        'Basic realm="karrot", charset="UTF-8"',
+        'Bearer realm="karrot"',
+    ]
+    assert client.get(path, headers=bearer("wrong")).status_code == 401
+    assert client.get(path, headers=as_password("wrong")).status_code == 401
+    assert client.get(path, headers=bearer(TOKEN)).status_code in (200, 404)
+    assert client.get(path, headers=as_password(TOKEN)).status_code in (200, 404)
+
+
+@pytest.mark.parametrize("path", READ)
+def test_without_a_token_everybody_reads(path: str) -> None:
+    assert make_website().client.get(path).status_code in (200, 404)
+
+
+@pytest.mark.parametrize("path", OPEN)
+def test_probes_never_need_a_token(path: str) -> None:
+    assert make_website(api_token=TOKEN, metrics_auth=True).client.get(path).status_code == 200
+
+
+def test_metrics_need_the_token_only_if_told() -> None:
+    assert make_website(api_token=TOKEN).client.get("/metrics").status_code == 200
+    guarded = make_website(api_token=TOKEN, metrics_auth=True).client
+    assert guarded.get("/metrics").status_code == 401
+    assert guarded.get("/metrics", headers=bearer(TOKEN)).status_code == 200
+
+
+def test_the_token_of_readers_does_not_open_the_webhook() -> None:
+    client = make_website(api_token=TOKEN, credentials=Credentials(token="tok")).client
+    body = recorded("karrot_v1.9.5_warn.json")
+    assert client.post("/burrow", data=body, headers=bearer(TOKEN)).status_code == 401
+    assert client.post("/burrow", data=body, headers=bearer("tok")).status_code == 202
+    assert client.get("/api/v1/groups", headers=bearer("tok")).status_code == 401
+
+
+def test_an_empty_secret_is_no_secret() -> None:
+    credentials = Credentials(username="", password="", token="")
+    assert (credentials.basic, credentials.bearer) == ((), ())
+
+
+def test_no_secret_is_in_a_repr() -> None:
+    site = make_website(
+        api_token="canary", credentials=Credentials(password="canary", password_previous="canary", token="canary")
+    ).site
+    assert "canary" not in repr(site)

@@ -1,0 +1,48 @@
+from karrot.eventlog.base import Cursor, ReporterState
+from karrot.eventlog.memory import MemoryEventLog
+from support.clocks import ManualClock
+from support.website import make_website
+
+
+class Full(MemoryEventLog):
+    def writable(self) -> str | None:
+        return "the disk is full"
+
+
+def test_the_process_is_alive_whatever_its_log_says() -> None:
+    response = make_website(log=Full(ManualClock())).client.get("/healthz")
+    assert (response.status_code, response.json) == (200, {"status": "alive"})
+
+
+def test_the_heartbeat_is_that_of_the_first_karrot() -> None:
+    response = make_website().client.get("/heartbeat")
+    assert (response.status_code, response.json) == (
+        200,
+        {"status": "success", "msg": "Burrow-reporter is healthy", "time": "2027-01-15T08:00:00Z"},
+    )
+
+
+def test_readiness_names_each_component_and_a_failing_destination_does_not_matter() -> None:
+    website = make_website(reporters=("prometheus", "cloudwatch"))
+    cursor = Cursor(website.log.log_id, 0)
+    website.log.save_reporter(ReporterState("cloudwatch", cursor, "failing", "AccessDenied for arn:aws:iam::1"))
+    response = website.client.get("/readyz")
+    assert (response.status_code, response.json) == (
+        200,
+        {
+            "status": "ready",
+            "components": {
+                "log": {"state": "ok"},
+                "reporter prometheus": {"state": "idle"},
+                "reporter cloudwatch": {"state": "failing"},
+            },
+        },
+    )
+
+
+def test_a_log_that_cannot_be_written_is_not_ready() -> None:
+    response = make_website(log=Full(ManualClock())).client.get("/readyz")
+    assert response.status_code == 503
+    assert response.json is not None
+    assert response.json["status"] == "not ready"
+    assert response.json["components"]["log"] == {"state": "failing", "detail": "the disk is full"}

@@ -1,0 +1,78 @@
+import re
+from typing import Any
+
+import pytest
+from openapi_schema_validator import OAS31Validator
+from openapi_spec_validator import validate
+
+from karrot.web.openapi import document
+from karrot.web.problems import CODES
+from support.bodies import make_event, recorded
+from support.website import make_website
+
+
+@pytest.fixture(scope="module")
+def described() -> dict[str, Any]:
+    answer: dict[str, Any] = make_website().client.get("/openapi.json").get_json()
+    return answer
+
+
+def test_the_description_is_valid_openapi(described: dict[str, Any]) -> None:
+    assert described == document("2.0.0")
+    assert described["openapi"] == "3.1.0"
+    validate(described)
+
+
+def test_every_route_is_described_and_no_other(described: dict[str, Any]) -> None:
+    app = make_website().client.application
+    routes = {
+        (re.sub(r"<(\w+)>", r"{\1}", rule.rule), method.lower())
+        for rule in app.url_map.iter_rules()
+        for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
+    }
+    told = {(path, method) for path, operations in described["paths"].items() for method in operations}
+    assert told == routes
+
+
+def test_every_operation_has_its_own_name(described: dict[str, Any]) -> None:
+    names = [
+        operation["operationId"] for operations in described["paths"].values() for operation in operations.values()
+    ]
+    assert len(names) == len(set(names))
+
+
+def test_every_code_is_told_somewhere_or_general(described: dict[str, Any]) -> None:
+    told = " ".join(
+        answer["description"]
+        for operations in described["paths"].values()
+        for operation in operations.values()
+        for answer in operation["responses"].values()
+    )
+    assert {code for code in CODES if code not in told} == {"bad_request", "method_not_allowed", "internal_error"}
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/api/v1/groups", 200),
+        ("/api/v1/group?cluster=prod-eu&consumer=orders-svc", 200),
+        ("/api/v1/group?cluster=prod-eu&consumer=nobody", 404),
+        ("/api/v1/groups?limit=0", 400),
+        ("/api/v1/reporters", 200),
+        ("/readyz", 200),
+        ("/healthz", 200),
+        ("/heartbeat", 200),
+        ("/config", 200),
+        ("/reporters", 200),
+        ("/openapi.json", 200),
+    ],
+)
+def test_answers_are_as_described(described: dict[str, Any], path: str, status: int) -> None:
+    website = make_website()
+    website.client.post("/burrow", data=recorded("karrot_v1.9.5_err_stop.json"))
+    website.site.intake.accept(make_event(consumer="unknown", total_lag=None, max_lag=None, incident_id=None))
+    response = website.client.get(path)
+    assert response.status_code == status
+    answer = described["paths"][path.partition("?")[0]]["get"]["responses"][str(status)]
+    schema = answer["content"][response.mimetype]["schema"]
+    OAS31Validator(schema | {"components": described["components"]}).validate(response.get_json())

@@ -1,0 +1,261 @@
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from karrot.event import LagEvent, Source
+from karrot.web import Credentials
+from karrot.web.pages import PAGE_SIZE
+from support.bodies import conversation, make_event, make_partition, recorded
+from support.website import Website, make_website
+
+HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}\u202e\0"
+
+
+class Page(HTMLParser):
+    """What a browser would read: elements, attributes and the text of table rows."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.rows: list[str] = []
+        self._in_row = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag == "tr":
+            self._in_row = True
+            self.rows.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_row = self._in_row and tag != "tr"
+
+    def handle_data(self, data: str) -> None:
+        if self._in_row:
+            self.rows[-1] = " ".join(f"{self.rows[-1]} {data}".split())
+
+
+def take(website: Website, *events: LagEvent) -> Website:
+    for event in events:
+        website.site.intake.accept(event)
+    return website
+
+
+def read(website: Website, path: str = "/", **query: Any) -> str:
+    response = website.client.get(path, query_string=query, headers={"Accept": "text/html"})
+    assert response.status_code == 200, response.text
+    assert response.content_type == "text/html; charset=utf-8"
+    return response.text
+
+
+def rows(website: Website, **query: Any) -> list[str]:
+    return Page(read(website, **query)).rows[1:]
+
+
+def test_with_no_group_the_page_says_what_to_paste_with_this_host_filled_in() -> None:
+    website = make_website()
+    text = website.client.get("/", base_url="http://karrot.example:8080").text
+    assert "[notifier.karrot]" in text
+    assert "url-open = &#34;http://karrot.example:8080/burrow&#34;" in text
+    assert "curl -i http://karrot.example:8080/burrow -d &#39;{&#34;Event&#34;" in text
+
+
+def test_the_curl_line_posts_an_event_that_is_taken() -> None:
+    website = make_website()
+    sample = re.search(r"-d &#39;(.*)&#39;", read(website))
+    assert sample is not None
+    body = sample[1].replace("&#34;", '"')
+    assert website.client.post("/burrow", data=body.encode()).status_code == 202
+    assert rows(website) == ["OK first-group try 42 – – 0 of 1 0 s ago"]  # noqa: RUF001
+
+
+def test_an_address_given_from_outside_wins_and_the_curl_line_shows_no_secret() -> None:
+    website = make_website(
+        external_url="https://karrot.example/", credentials=Credentials(username="burrow", password="canary")
+    )
+    text = read(website)
+    assert "curl -i -u &#34;$KARROT_BURROW_USERNAME:$KARROT_BURROW_PASSWORD&#34; https://karrot.example/burrow" in text
+    assert "canary" not in text
+
+
+@pytest.mark.parametrize("host", ["", "a b", "'; rm -rf /", "<script>", '"', "x" * 3000, "[::1]:5000", "\xff"])
+def test_a_hostile_host_spoils_nothing(host: str) -> None:
+    response = make_website().client.get("/", headers={"Host": host, "Accept": "text/html"})
+    assert response.status_code in (200, 400)
+    assert "<script>" not in response.text
+    assert "rm -rf" not in response.text
+    if response.status_code == 200:
+        assert "[notifier.karrot]" in response.text
+
+
+def test_groups_are_listed_the_worst_first() -> None:
+    website = take(
+        make_website(),
+        make_event(consumer="well", status_text="OK", total_lag=10**9, incident_id=None),
+        make_event(consumer="slow", status_text="WARN", total_lag=5),
+        make_event(consumer="slower", status_text="WARN", total_lag=70_000),
+        make_event(consumer="odd", status_text="ODD", total_lag=1),
+        make_event(consumer="unknown", status_text="WARN", total_lag=None),
+        make_event(consumer="stuck", status_text="ERR", total_lag=0),
+    )
+    assert [row.split()[:2] for row in rows(website)] == [
+        ["ERR", "stuck"],
+        ["WARN", "slower"],
+        ["WARN", "slow"],
+        ["WARN", "unknown"],
+        ["ODD", "odd"],
+        ["OK", "well"],
+    ]
+
+
+def test_a_row_tells_what_an_operator_asks() -> None:
+    website = make_website()
+    website.clock.wall = 1_746_950_422_304
+    website.client.post("/burrow", data=recorded("karrot_v1.9.5_err_stop.json"))
+    website.clock.advance(130_000)
+    (row,) = rows(website)
+    assert row.startswith("ERR orders-svc prod-eu 48,263 ")
+    assert row.endswith("1 of 12 1 STOP 2 min 10 s ago 4 min 20 s")
+    assert "<b>1</b>" in read(website)
+    assert 'Burrow of <bdi class="name">prod-eu</bdi> heard 2 min 10 s ago' in read(website)
+
+
+def test_a_burrow_that_fell_silent_is_pointed_out_while_others_talk() -> None:
+    website = make_website()
+    website.client.post("/burrow", data=recorded("karrot_v1.9.5_err_stop.json"))
+    website.clock.advance(400_000)
+    take(website, make_event(cluster="other"))
+    assert "</bdi> silent for 6 min 40 s" in read(website)
+
+
+def test_the_page_filters_and_counts() -> None:
+    website = take(
+        make_website(),
+        make_event(cluster="eu", consumer="orders", status_text="ERR"),
+        make_event(cluster="eu", consumer="payments"),
+        make_event(cluster="us", consumer="orders", status_text="OK", incident_id=None),
+    )
+    assert [row.split()[1:3] for row in rows(website, q="ORD")] == [["orders", "eu"], ["orders", "us"]]
+    assert [row.split()[1] for row in rows(website, cluster="eu", status="WARN")] == ["payments"]
+    assert "No group matches." in read(website, q="nothing like it")
+    assert website.client.get("/?status=BAD").status_code == 400
+
+
+def test_a_long_list_comes_in_pages() -> None:
+    website = take(make_website(), *(make_event(consumer=f"g{n:04}", total_lag=n) for n in range(PAGE_SIZE + 5)))
+    assert len(rows(website)) == PAGE_SIZE
+    assert [row.split()[1] for row in rows(website, page=2)] == ["g0004", "g0003", "g0002", "g0001", "g0000"]
+    assert 'href="/?page=2"' in read(website)
+    assert "1 to 50 of 55" in read(website)
+    assert "There is no such page." in read(website, page=3)
+    for page in ("0", "-1", "x", "9" * 99):
+        assert website.client.get("/", query_string={"page": page}).status_code == 400
+
+
+def test_a_group_has_a_page_of_its_own() -> None:
+    website = make_website()
+    for _, body in conversation():
+        website.client.post("/burrow", data=body)
+    group = next(state for state in website.log.latest() if state.key.consumer == "skewed-consumer-group")
+    text = read(website, "/group", cluster=group.key.cluster, consumer=group.key.consumer)
+    assert "skewed-consumer-group" in text
+    assert "skewed-topic" in text
+    assert "Recent events" in text
+
+
+def test_the_partition_that_lags_most_is_shown_even_if_it_is_well() -> None:
+    worst = make_partition(partition=7, status_text="OK", current_lag=99_999)
+    website = take(make_website(), make_event(max_lag=worst))
+    text = read(website, "/group", cluster="prod-eu", consumer="orders-svc")
+    assert "99,999" in text
+    assert "Burrow lists partitions worse than OK" not in read(
+        take(make_website(), make_event(source=Source.KAFKA)), "/group", cluster="prod-eu", consumer="orders-svc"
+    )
+
+
+def test_thousands_of_partitions_are_cut_and_said_so() -> None:
+    website = make_website()
+    website.client.post("/burrow", data=recorded("karrot_v1.9.5_partitions_2000.json"))
+    (state,) = website.log.latest()
+    text = read(website, "/group", cluster=state.key.cluster, consumer=state.key.consumer)
+    assert "1,800 more are in the" in text
+    assert len(text) < 300_000
+
+
+def test_a_group_that_is_not_there_is_a_page_that_says_so() -> None:
+    response = make_website().client.get("/group?cluster=a&consumer=b", headers={"Accept": "text/html"})
+    assert response.status_code == 404
+    assert "No live consumer group has this name" in response.text
+
+
+def test_hostile_names_are_text_and_nothing_else() -> None:
+    hostile = make_partition(topic=HOSTILE, owner=HOSTILE, client_id=HOSTILE, status_text=HOSTILE)
+    website = take(
+        make_website(),
+        make_event(
+            cluster=HOSTILE,
+            consumer=HOSTILE,
+            incident_id=HOSTILE,
+            status_text="WARN",
+            max_lag=hostile,
+            partitions=(hostile,),
+        ),
+        make_event(status_text=HOSTILE),
+    )
+    for path, query in (("/", {}), ("/group", {"cluster": HOSTILE, "consumer": HOSTILE})):
+        text = read(website, path, **query)
+        page = Page(text)
+        assert page.tags.count("script") == 1
+        assert not [name for name, _ in page.attributes if name.startswith("on") or name == "style"]
+        assert "49" not in re.sub(r"[\d,.:/-]{3,}", "", " ".join(page.rows))
+        assert "\0" not in text
+        assert "\u202e" not in text
+
+
+@pytest.fixture(scope="module")
+def shared() -> Website:
+    return make_website()
+
+
+@given(name=st.text(max_size=40))
+@settings(max_examples=100, deadline=None)
+def test_any_name_leads_from_the_list_to_its_group(shared: Website, name: str) -> None:
+    website = shared
+    website.forget()
+    take(website, make_event(cluster=name, consumer=name))
+    page = Page(read(website))
+    (link,) = [value for key, value in page.attributes if key == "href" and (value or "").startswith("/group?")]
+    assert website.client.get(link or "").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/reporters", "/nothing"])
+def test_a_page_takes_nothing_from_elsewhere_and_nothing_inline(path: str) -> None:
+    website = take(make_website(), make_event())
+    page = Page(website.client.get(path, headers={"Accept": "text/html"}).text)
+    assert "style" not in page.tags
+    for name, value in page.attributes:
+        assert name != "style"
+        assert not name.startswith("on")
+        if name in ("href", "src", "action"):
+            assert value is not None
+            assert value.startswith(("/", "#")), value
+
+
+def test_static_files_are_kept_for_ever_under_names_of_their_content() -> None:
+    client = make_website().client
+    text = client.get("/").text
+    paths = set(re.findall(r'"(/static/[^"]+)"', text))
+    assert {path.rpartition(".")[2] for path in paths} == {"css", "js", "svg"}
+    for path in paths:
+        response = client.get(path)
+        assert response.status_code == 200
+        assert response.headers["Cache-Control"] == "public, max-age=31536000, immutable"
+        assert response.content_type.split(";")[0] in ("text/css", "text/javascript", "image/svg+xml")
+        again = client.get(path, headers={"If-None-Match": response.headers["ETag"]})
+        assert (again.status_code, again.data) == (304, b"")

@@ -1,0 +1,334 @@
+import base64
+import io
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from karrot.event import Kind
+from karrot.eventlog.base import Appended, GroupKey, LogUnavailableError, OverloadedError
+from karrot.eventlog.memory import MemoryEventLog
+from karrot.web import Credentials
+from karrot.web.problems import CODES
+from karrot.web.webhook import LARGE_BODY
+from support.bodies import expected, recorded
+from support.website import Website, make_website
+
+ERR_STOP = recorded("karrot_v1.9.5_err_stop.json")
+
+
+def rejected(website: Website) -> dict[str, float]:
+    return {
+        dict(counter.labels)["code"]: counter.value
+        for counter in website.log.counters()
+        if counter.name == "karrot_events_rejected_total"
+    }
+
+
+def basic(user: bytes, password: bytes) -> dict[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(user + b":" + password).decode()}
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+@pytest.mark.parametrize("path", ["/burrow", "/burrow/"])
+def test_an_event_is_accepted_once_it_is_stored(method: str, path: str) -> None:
+    website = make_website()
+    response = website.client.open(path, method=method, data=ERR_STOP)
+    assert (response.status_code, response.json) == (202, {"status": "accepted"})
+    assert response.content_type == "application/json"
+    (stored,) = website.log.read(0)
+    assert getattr(stored, "body", None) == ERR_STOP
+
+
+@pytest.mark.parametrize("name", sorted(expected()))
+def test_every_recorded_body_is_answered_as_its_index_says(name: str) -> None:
+    website = make_website()
+    response = website.client.post("/burrow", data=recorded(name))
+    kind = expected()[name].get("kind")
+    if "shape" in expected()[name]:
+        assert response.status_code == 400
+        assert response.json is not None
+        assert response.json["code"] == "unsupported_template"
+        assert '{"Event": {{ jsonencoder . }}}' in response.json["detail"]
+    else:
+        assert response.status_code == 202, kind
+
+
+def test_the_content_type_is_not_judged() -> None:
+    response = make_website().client.post("/burrow", data=ERR_STOP, content_type="text/x-burrow")
+    assert response.status_code == 202
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PATCH"])
+def test_other_methods_are_told_what_the_address_is_for(method: str) -> None:
+    response = make_website().client.open("/burrow", method=method)
+    assert response.status_code == 405
+    assert {"POST", "PUT", "DELETE"} <= set(response.headers["Allow"].split(", "))
+    if method != "HEAD":
+        assert response.json is not None
+        assert response.json["code"] == "method_not_allowed"
+        assert "where Burrow posts" in response.json["detail"]
+
+
+class Unread(io.BytesIO):
+    """A body that must not be touched."""
+
+    def read(self, *_args: Any) -> bytes:
+        raise AssertionError("the body was read")
+
+    readinto = readline = read  # type: ignore[assignment]
+
+
+def post_unread(website: Website, headers: dict[str, str], length: int | None = 10) -> Any:
+    environ = {"wsgi.input": Unread()} | ({} if length is None else {"CONTENT_LENGTH": str(length)})
+    return website.client.post("/burrow", environ_overrides=environ, headers=headers)
+
+
+SECRETS = Credentials(
+    username="burrow", password="pässword", password_previous="old", token="tok", token_previous="old-tok"
+)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        basic(b"burrow", "pässword".encode()),
+        basic(b"burrow", b"old"),
+        {"Authorization": "Bearer tok"},
+        {"Authorization": "bearer old-tok"},
+    ],
+)
+def test_present_and_previous_secrets_open_the_webhook(headers: dict[str, str]) -> None:
+    website = make_website(credentials=SECRETS)
+    assert website.client.post("/burrow", data=ERR_STOP, headers=headers).status_code == 202
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        None,
+        "",
+        "Basic",
+        "Basic !!!",
+        "Basic " + base64.b64encode(b"burrow:wrong").decode(),
+        "Basic " + base64.b64encode(b"other:old").decode(),
+        "Basic " + base64.b64encode(b"\xff\xfe:\x00").decode(),
+        "Bearer",
+        "Bearer wrong",
+        "Bearer t\xf6k",
+        "Bearer " + "x" * 100_000,
+        "Basic " + "QUFB" * 100_000,
+        "Digest username=burrow",
+    ],
+)
+def test_anything_else_is_401_before_the_body_is_read(authorization: str | None) -> None:
+    website = make_website(credentials=SECRETS)
+    response = post_unread(website, {} if authorization is None else {"Authorization": authorization})
+    assert response.status_code == 401
+    assert response.json["code"] == "unauthorized"
+    assert response.headers.getlist("WWW-Authenticate") == [
+        'Basic realm="karrot", charset="UTF-8"',
+        'Bearer realm="karrot"',
+    ]
+    assert rejected(website) == {"unauthorized": 1}
+    assert website.log.size().events == 0
+
+
+@pytest.mark.parametrize(
+    ("headers", "length", "code"),
+    [
+        ({"Content-Encoding": "gzip"}, 10, "unsupported_media_type"),
+        ({"Transfer-Encoding": "chunked"}, None, "length_required"),
+        ({"Transfer-Encoding": "gzip"}, 10, "length_required"),
+        ({}, None, "length_required"),
+        ({}, 8 * 1024 * 1024 + 1, "too_large"),
+        ({}, 10**30, "too_large"),
+    ],
+)
+def test_limits_come_before_the_body(headers: dict[str, str], length: int | None, code: str) -> None:
+    website = make_website()
+    response = post_unread(website, headers, length)
+    assert (response.status_code, response.json["code"]) == (CODES[code].status, code)
+    assert response.content_type == "application/problem+json"
+    assert response.headers["Connection"] == "close"
+    assert rejected(website) == {code: 1}
+
+
+def test_an_empty_body_is_no_json() -> None:
+    response = make_website().client.post("/burrow", environ_overrides={"CONTENT_LENGTH": "0"})
+    assert response.json is not None
+    assert (response.status_code, response.json["code"]) == (400, "invalid_json")
+
+
+def test_the_content_encoding_identity_is_none() -> None:
+    response = make_website().client.post("/burrow", data=ERR_STOP, headers={"Content-Encoding": "Identity"})
+    assert response.status_code == 202
+
+
+def test_a_short_body_is_never_stored() -> None:
+    website = make_website()
+    environ = {"wsgi.input": io.BytesIO(ERR_STOP), "CONTENT_LENGTH": str(len(ERR_STOP) + 1)}
+    response = website.client.post("/burrow", environ_overrides=environ)
+    assert response.status_code == 408
+    assert response.json is not None
+    assert response.json["code"] == "incomplete_body"
+    assert website.log.size().events == 0
+
+
+def test_no_byte_beyond_the_length_is_read() -> None:
+    website = make_website()
+    stream = io.BytesIO(ERR_STOP + b"GET /next")
+    environ = {"wsgi.input": stream, "CONTENT_LENGTH": str(len(ERR_STOP))}
+    assert website.client.post("/burrow", environ_overrides=environ).status_code == 202
+    assert stream.read() == b"GET /next"
+
+
+def test_a_body_that_takes_too_long_is_given_up() -> None:
+    website = make_website(body_timeout=4.0)
+
+    class Drip(io.BytesIO):
+        def read(self, _size: int | None = -1, /) -> bytes:
+            website.clock.advance(1000)
+            return super().read(1)
+
+    environ = {"wsgi.input": Drip(ERR_STOP), "CONTENT_LENGTH": str(len(ERR_STOP))}
+    response = website.client.post("/burrow", environ_overrides=environ)
+    assert response.json is not None
+    assert response.json["code"] == "incomplete_body"
+    assert f"5 of {len(ERR_STOP)} bytes" in response.json["detail"]
+
+
+def test_a_connection_that_breaks_stores_nothing() -> None:
+    class Broken(io.BytesIO):
+        def read(self, *_args: Any) -> bytes:
+            raise ConnectionResetError
+
+    website = make_website()
+    response = website.client.post("/burrow", environ_overrides={"wsgi.input": Broken(), "CONTENT_LENGTH": "9"})
+    assert response.json is not None
+    assert response.json["code"] == "incomplete_body"
+    assert website.log.size().events == 0
+
+
+def test_large_bodies_take_turns_and_give_up_waiting() -> None:
+    website = make_website(large_body_wait=0.01)
+    large = ERR_STOP + b" " * LARGE_BODY
+    with website.site.large_bodies:
+        response = website.client.post("/burrow", data=large)
+        assert response.status_code == 503
+        assert response.headers["Retry-After"] == "1"
+        assert response.json is not None
+        assert response.json["code"] == "overloaded"
+        assert website.client.post("/burrow", data=ERR_STOP).status_code == 202
+    assert website.client.post("/burrow", data=large).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(LogUnavailableError("the disk is full"), "log_unavailable"), (OverloadedError("no turn came"), "overloaded")],
+)
+def test_what_cannot_be_stored_is_503(error: Exception, code: str) -> None:
+    class Failing(MemoryEventLog):
+        def append(self, *_args: Any, **_kwargs: Any) -> Appended:
+            raise error
+
+    website = make_website()
+    failing = make_website(log=Failing(website.clock))
+    response = failing.client.post("/burrow", data=ERR_STOP)
+    assert response.status_code == 503
+    assert response.headers["Retry-After"] == "1"
+    assert response.json == {
+        "type": f"urn:problem-type:karrot:{code}",
+        "title": CODES[code].title,
+        "status": 503,
+        "detail": str(error),
+        "code": code,
+    }
+    assert rejected(failing) == {code: 1}
+
+
+def test_a_refused_body_is_counted_once_and_told_with_its_path() -> None:
+    website = make_website()
+    body = json.loads(ERR_STOP)
+    body["Event"]["Result"]["totallag"] = "many"
+    response = website.client.post("/burrow", json=body)
+    assert response.status_code == 400
+    assert response.json is not None
+    assert response.json["code"] == "invalid_field"
+    assert response.json["path"] == "$.Event.Result.totallag"
+    assert rejected(website) == {"invalid_field": 1}
+    assert len(website.log.rejects()) == 1
+
+
+def test_a_close_is_taken_by_its_content_whatever_the_method() -> None:
+    website = make_website()
+    website.client.post("/burrow", data=recorded("karrot_v1.9.5_close.json"))
+    (state,) = website.log.latest()
+    assert state.summary.kind is Kind.CLOSE
+
+
+JSON_ATOMS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+JSON_VALUES = st.recursive(JSON_ATOMS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
+ALMOST_EVENTS = st.builds(
+    lambda change, value: _changed(json.loads(ERR_STOP), change, value),
+    st.lists(st.sampled_from(["Event", "Result", "maxlag", "start", "partitions", "totallag", "Group", "offset"])),
+    JSON_VALUES,
+)
+
+
+def _changed(body: dict[str, Any], path: list[str], value: Any) -> bytes:
+    place: Any = body
+    for key in path:
+        if isinstance(place, dict) and isinstance(place.get(key), dict):
+            place = place[key]
+    if isinstance(place, dict) and path:
+        place[path[-1]] = value
+    return json.dumps(body).encode()
+
+
+@pytest.fixture(scope="module")
+def shared() -> Website:
+    return make_website()
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Website:
+    return make_website(credentials=SECRETS)
+
+
+@given(body=st.binary(min_size=1) | JSON_VALUES.map(lambda value: json.dumps(value).encode()) | ALMOST_EVENTS)
+@settings(max_examples=400, deadline=None)
+def test_no_body_is_a_fault_of_ours(shared: Website, body: bytes) -> None:
+    response = shared.client.post("/burrow", data=body)
+    assert response.status_code in (202, 400)
+    if response.status_code == 400:
+        assert response.json is not None
+        assert response.json["code"] in CODES
+        assert len(response.data) < 4096
+
+
+@given(group=st.text(), cluster=st.text(min_size=1))
+@settings(max_examples=200, deadline=None)
+def test_what_was_accepted_can_be_shown_everywhere(shared: Website, group: str, cluster: str) -> None:
+    website = shared
+    website.forget()
+    body = json.loads(ERR_STOP)
+    body["Event"] |= {"Group": group, "Cluster": cluster}
+    body["Event"]["Result"] |= {"group": group, "cluster": cluster}
+    response = website.client.post("/burrow", json=body)
+    if response.status_code != 202:
+        return
+    assert website.log.group(GroupKey(cluster, group)) is not None
+    query = {"cluster": cluster, "consumer": group}
+    for path in ("/", "/group", "/api/v1/group", "/api/v1/groups", "/metrics"):
+        shown = website.client.get(path, query_string=query if "group" in path else None)
+        assert shown.status_code == 200, path
+
+
+@given(authorization=st.text(st.characters(max_codepoint=255, exclude_characters="\r\n\0")))
+@settings(max_examples=200, deadline=None)
+def test_no_header_is_a_fault_of_ours(guarded: Website, authorization: str) -> None:
+    response = post_unread(guarded, {"Authorization": authorization})
+    assert response.status_code == 401
