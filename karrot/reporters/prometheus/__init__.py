@@ -33,9 +33,9 @@ def build(context: Context) -> PrometheusReporter:
     """The reporter.
 
     Its settings, all optional: ``partition_metrics`` and ``topic_metrics`` (``true`` to have them),
-    ``exclude_consumers`` (a regular expression that matches anywhere), ``expected_clusters`` (comma-separated) and
-    ``reporters`` (comma-separated: those that are on; without it, every one that the log knows is shown). Raises `ValueError` for an expression
-    that cannot be read.
+    ``exclude_consumers`` (a regular expression that matches anywhere), ``expected_clusters`` and ``reporters``
+    (comma-separated; without the latter every reporter that the log knows is shown).
+    Raises `ValueError` for an expression that cannot be read.
     """
     return PrometheusReporter(_options(context.settings), context.count)
 

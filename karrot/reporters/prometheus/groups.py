@@ -110,14 +110,13 @@ def _complete_ratio(row: Row) -> float | None:
     return complete if complete is not None and 0 <= complete <= 1 else None
 
 
-def _last_commit(row: Row) -> float | None:
-    commit_ms = row.summary.last_commit_ms
-    return None if commit_ms is None else commit_ms / 1000
-
-
 def _incident_start(row: Row) -> float | None:
-    incident = row.incident
-    return None if incident.open_id is None or incident.since_ms is None else incident.since_ms / 1000
+    return None if row.incident.open_id is None else _seconds(row.incident.since_ms)
+
+
+def _seconds(at_ms: int | None) -> float | None:
+    """A moment as epoch seconds; a body may name one before 1970, which is none."""
+    return at_ms / 1000 if at_ms is not None and at_ms > 0 else None
 
 
 def _one(value: Value) -> tuple[Column, ...]:
@@ -140,8 +139,8 @@ _FAMILIES: tuple[tuple[Metric, tuple[Column, ...]], ...] = (
         tuple(Column(status, _bad_partitions(index)) for index, status in enumerate(_BAD_STATUSES)),
     ),
     (telemetry.CONSUMER_COMPLETE_RATIO, _one(_complete_ratio)),
-    (telemetry.CONSUMER_LAST_EVENT, _one(lambda row: row.summary.observed_at_ms / 1000)),
-    (telemetry.CONSUMER_LAST_COMMIT, _one(_last_commit)),
+    (telemetry.CONSUMER_LAST_EVENT, _one(lambda row: _seconds(row.summary.observed_at_ms))),
+    (telemetry.CONSUMER_LAST_COMMIT, _one(lambda row: _seconds(row.summary.last_commit_ms))),
     (telemetry.CONSUMER_INCIDENT_START, _one(_incident_start)),
     (telemetry.CONSUMER_INCIDENTS, _one(lambda row: row.incident.total)),
 )

@@ -74,7 +74,7 @@ def reporter_families(log: EventLog, chosen: Sequence[str] | None) -> Iterator[L
 
 
 def _counter(metric: Metric, counts: Counts, reporters: Sequence[str]) -> Iterator[Sample]:
-    zeros = dict.fromkeys(_known(metric, reporters), 0.0)
+    zeros = dict.fromkeys(_known(metric, reporters), 0)
     for labels, value in {**zeros, **counts.get(metric.name, {})}.items():
         if {name for name, _ in labels} == set(metric.labels):
             yield Sample(metric.name, dict(labels), value)
@@ -92,12 +92,12 @@ def _known(metric: Metric, reporters: Sequence[str]) -> list[tuple[tuple[str, st
 
 def _histogram(metric: Histogram, counts: Counts) -> Iterator[Sample]:
     buckets = counts.get(f"{metric.name}_bucket", {})
-    total = 0.0
+    total: float = 0
     for edge in metric.edges:
         total += buckets.get((("le", edge),), 0)
         yield Sample(f"{metric.name}_bucket", {"le": edge}, total)
     yield Sample(f"{metric.name}_count", {}, total)
-    yield Sample(f"{metric.name}_sum", {}, counts.get(f"{metric.name}_sum", {}).get((), 0.0))
+    yield Sample(f"{metric.name}_sum", {}, counts.get(f"{metric.name}_sum", {}).get((), 0))
 
 
 def _backlog(log: EventLog, state: ReporterState, size: LogSize) -> tuple[int, float | None]:

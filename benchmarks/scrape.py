@@ -1,0 +1,87 @@
+"""What a scrape costs, by number of groups: time, size and memory of this renderer and of prometheus-client's.
+
+PYTHONPATH=tests python benchmarks/scrape.py [GROUPS ...]
+"""
+
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from karrot.burrow.payload import parse_stored, to_wire
+from karrot.clock import SystemClock
+from karrot.eventlog import datadir
+from karrot.eventlog.sqlite import SqliteEventLog
+from karrot.reporters.base import Context
+from karrot.reporters.prometheus import LogCollector, build, render
+from support.bodies import make_event
+
+MAX_BYTES = 4 << 30
+OPENMETRICS = "application/openmetrics-text;version=1.0.0"
+
+
+def filled(directory: Path, groups: int) -> SqliteEventLog:
+    """A log of as many groups."""
+    clock = SystemClock()
+    datadir.prepare(directory, clock, max_bytes=MAX_BYTES)
+    log = SqliteEventLog(
+        directory, clock, decode=parse_stored, stale_after_ms=3_600_000, max_bytes=MAX_BYTES, max_consumers=groups
+    )
+    event = make_event(observed_at_ms=clock.wall_ms())
+    for number in range(groups):
+        told = replace(
+            event, cluster=f"prod-{number % 4}", consumer=f"team-{number % 40}-service-{number:06d}-consumer"
+        )
+        log.append(told, to_wire(told))
+    return log
+
+
+def rows(collector: LogCollector) -> int:
+    """Only read the log; there is no text yet."""
+    collector.families()
+    return 0
+
+
+def scrape(collector: LogCollector) -> int:
+    """Render as the web does, piece by piece; return the size."""
+    return sum(map(len, render({"prometheus": collector}, OPENMETRICS)[1]))
+
+
+def by_the_client(collector: LogCollector) -> int:
+    """The same through prometheus-client; return the size."""
+    registry = CollectorRegistry()
+    registry.register(collector)
+    return len(generate_latest(registry))
+
+
+def measure(name: str, groups: int, work: Callable[[], int]) -> None:
+    """The best of three, and how far the process grew."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    best, size = min(timed(work) for _ in range(3))
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    print(f"{name:9} {groups:7} groups  {best:6.2f} s  {size / 1e6:6.1f} MB  peak memory +{grown / 1024:.0f} MiB")
+
+
+def timed(work: Callable[[], int]) -> tuple[float, int]:
+    """Seconds and result."""
+    started = time.perf_counter()
+    size = work()
+    return time.perf_counter() - started, size
+
+
+if __name__ == "__main__":
+    for groups in map(int, sys.argv[1:] or ("10000",)):
+        with tempfile.TemporaryDirectory() as directory:
+            log = filled(Path(directory), groups)
+            collector = build(Context("prometheus", {}, log.count)).collector(log)
+            measure("rows", groups, partial(rows, collector))
+            measure("rendered", groups, partial(scrape, collector))
+            if groups <= 10_000:
+                measure("client", groups, partial(by_the_client, collector))
+            log.close()

@@ -1,0 +1,500 @@
+import platform
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import Metric as ClientMetric
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+from prometheus_client.registry import Collector  # noqa: TC002 - beside what it is used with
+
+from karrot import __version__
+from karrot.burrow.payload import parse_rest, parse_webhook, to_wire
+from karrot.event import LagEvent, Source
+from karrot.eventlog.base import Cursor, EventLog, GroupKey, GroupState, LogUnavailableError, ReporterState
+from karrot.eventlog.memory import MemoryEventLog
+from karrot.reporters.base import Context, PullReporter
+from karrot.reporters.prometheus import LogCollector, build, render
+from karrot.reporters.prometheus.labels import label_value
+from karrot.telemetry import EVENT_HANDLING_SECONDS, METRICS, SERIES_DROPPED
+from support.bodies import event_strategy, make_event, make_partition, recorded, rest_answer
+from support.clocks import ManualClock
+
+GOLDEN = Path(__file__).resolve().parents[1] / "data" / "metrics"
+OPENMETRICS = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=0.0.4;q=0.5"
+RECORDED = (
+    "karrot_v1.9.5_warn.json",
+    "karrot_v1.9.5_open_ok_t1.json",
+    "karrot_v1.9.5_group_dots_spaces_slashes.json",
+    "karrot_v1.9.5_group_unicode.json",
+    "karrot_v1.9.5_burrow_self_group.json",
+    "karrot_v1.9.5_status_unknown_SYNTHETIC.json",
+    "karrot_v1.9.5_open_ok_maxlag_null.json",
+    "karrot_v1.9.5_err_stop.json",
+)
+"""Bodies of several groups; of those that share one, the later is the newest."""
+
+Labels = frozenset[tuple[str, str]]
+Samples = dict[tuple[str, Labels], float]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(wall=1_746_950_405_000)
+
+
+@pytest.fixture
+def log(clock: ManualClock) -> MemoryEventLog:
+    return MemoryEventLog(clock)
+
+
+def collector(log: EventLog, **settings: str) -> LogCollector:
+    return build(Context("prometheus", settings, log.count)).collector(log)
+
+
+def tell(log: EventLog, **overrides: Any) -> int:
+    event = make_event(**overrides)
+    return log.append(event, to_wire(event)).seq
+
+
+def tell_recorded(log: EventLog, clock: ManualClock, names: Iterable[str] = RECORDED) -> None:
+    for name in names:
+        body = recorded(name)
+        log.append(parse_webhook(body, observed_at_ms=clock.wall_ms()), body)
+
+
+def openmetrics(text: str) -> Iterator[ClientMetric]:
+    families: Iterator[ClientMetric] = parse_openmetrics(text)  # type: ignore[no-untyped-call]
+    return families
+
+
+def exposition(log: EventLog, accept: str = "", names: Sequence[str] = (), **settings: str) -> str:
+    _, pieces = render({"prometheus": collector(log, **settings)}, accept, names)
+    return b"".join(pieces).decode()
+
+
+def read(families: Iterable[ClientMetric]) -> Samples:
+    """The samples by name and labels; two of one series are an error."""
+    samples: Samples = {}
+    for family in families:
+        for sample in family.samples:
+            key = (sample.name, frozenset(sample.labels.items()))
+            assert key not in samples
+            samples[key] = sample.value
+    return samples
+
+
+def scraped(log: EventLog, **settings: str) -> Samples:
+    return read(parse_text(exposition(log, **settings)))
+
+
+def of(samples: Samples, name: str) -> dict[Labels, float]:
+    return {labels: value for (found, labels), value in samples.items() if found == name}
+
+
+def labels(**values: str) -> Labels:
+    return frozenset(values.items())
+
+
+def one_version(text: str) -> str:
+    """The exposition with the versions of this machine replaced."""
+    return text.replace(__version__, "VERSION").replace(platform.python_version(), "PYTHON")
+
+
+ORDERS = labels(cluster="prod-eu", consumer="orders-svc")
+
+
+@pytest.mark.parametrize(("accept", "golden"), [("", "recorded.prom"), (OPENMETRICS, "recorded.openmetrics.prom")])
+def test_recorded_bodies_give_this_exposition(
+    log: MemoryEventLog, clock: ManualClock, accept: str, golden: str
+) -> None:
+    tell_recorded(log, clock)
+    log.count("karrot_events_accepted_total", len(RECORDED), source="webhook")
+    log.save_reporter(ReporterState("stdout", Cursor(log.log_id, 5)))
+    EVENT_HANDLING_SECONDS.observe(log.count, 0.004)
+    clock.advance(2_500)
+    chosen = {"partition_metrics": "true", "expected_clusters": "prod-eu, dr", "reporters": "prometheus,stdout"}
+    assert one_version(exposition(log, accept, **chosen)) == (GOLDEN / golden).read_text(encoding="utf-8")
+
+
+def test_it_is_a_pull_reporter(log: MemoryEventLog) -> None:
+    assert isinstance(build(Context("prometheus", {}, log.count)), PullReporter)
+
+
+def test_an_empty_log_has_no_groups_and_all_counters_at_zero(log: MemoryEventLog) -> None:
+    samples = scraped(log)
+    assert not [name for name, _ in samples if name.startswith("karrot_consumer_")]
+    assert of(samples, "karrot_consumers") == {labels(): 0}
+    assert of(samples, "karrot_consumers_expired_total") == {labels(): 0}
+    assert of(samples, "karrot_events_accepted_total") == {
+        labels(source="webhook"): 0,
+        labels(source="rest"): 0,
+        labels(source="kafka"): 0,
+    }
+
+
+def test_every_declared_metric_is_exported_in_the_order_of_the_register(log: MemoryEventLog) -> None:
+    text = exposition(log, partition_metrics="true", topic_metrics="true")
+    assert re.findall(r"# TYPE (\S+)", text) == [metric.name for metric in METRICS]
+
+
+def test_nothing_carries_a_timestamp_and_nothing_is_of_a_worker_process(log: MemoryEventLog) -> None:
+    tell(log)
+    for line in exposition(log).splitlines():
+        assert line.startswith(("# HELP karrot_", "# TYPE karrot_")) or re.fullmatch(r"karrot_\S+({.*})? \S+", line)
+
+
+def test_a_verdict_becomes_the_samples_of_its_group(log: MemoryEventLog, clock: ManualClock) -> None:
+    tell(log, observed_at_ms=clock.wall_ms())
+    samples = {
+        (name, dict(where).get("status")): value for (name, where), value in scraped(log).items() if where >= ORDERS
+    }
+    assert samples == {
+        ("karrot_consumer_lag", None): 11_020,
+        ("karrot_consumer_max_lag", None): 10_440,
+        ("karrot_consumer_scalable_lag", None): 11_020,
+        ("karrot_consumer_lag_seconds", None): 98.006,
+        ("karrot_consumer_produce_rate", None): 106.103896,
+        ("karrot_consumer_consume_rate", None): 47.651007,
+        ("karrot_consumer_status", "OK"): 0,
+        ("karrot_consumer_status", "WARN"): 1,
+        ("karrot_consumer_status", "ERR"): 0,
+        ("karrot_consumer_status_code", None): 2,
+        ("karrot_consumer_partitions", None): 12,
+        ("karrot_consumer_bad_partitions", "WARN"): 1,
+        ("karrot_consumer_bad_partitions", "STOP"): 0,
+        ("karrot_consumer_bad_partitions", "STALL"): 0,
+        ("karrot_consumer_bad_partitions", "REWIND"): 0,
+        ("karrot_consumer_complete_ratio", None): 1,
+        ("karrot_consumer_last_event_timestamp_seconds", None): 1_746_950_405,
+        ("karrot_consumer_last_commit_timestamp_seconds", None): 1_746_950_399,
+        ("karrot_consumer_incident_start_timestamp_seconds", None): 1_746_950_292.304,
+        ("karrot_consumer_incidents_total", None): 1,
+    }
+
+
+def test_what_is_not_known_has_no_sample(log: MemoryEventLog) -> None:
+    tell(
+        log,
+        status_text="PUZZLED",
+        incident_id=None,
+        incident_start=None,
+        total_lag=None,
+        max_lag=None,
+        partitions=(),
+        complete=None,
+        partition_count=None,
+    )
+    assert {name for name, where in scraped(log) if where >= ORDERS} == {
+        "karrot_consumer_bad_partitions",
+        "karrot_consumer_last_event_timestamp_seconds",
+        "karrot_consumer_incidents_total",
+    }
+
+
+def test_zero_lag_is_zero(log: MemoryEventLog) -> None:
+    tell(log, status_text="OK", total_lag=0, max_lag=make_partition(status_text="OK", current_lag=0), partitions=())
+    samples = scraped(log)
+    for name in ("lag", "max_lag", "scalable_lag", "lag_seconds", "catch_up_seconds"):
+        assert of(samples, f"karrot_consumer_{name}") == {ORDERS: 0}
+
+
+def test_a_silent_group_leaves(log: MemoryEventLog, clock: ManualClock) -> None:
+    tell(log, consumer="silent")
+    clock.advance(200_000)
+    tell(log)
+    clock.advance(200_000)
+    samples = scraped(log)
+    assert of(samples, "karrot_consumer_lag") == {ORDERS: 11_020}
+    assert of(samples, "karrot_consumers") == {labels(): 1}
+
+
+def test_the_largest_number_of_burrow_is_exact(log: MemoryEventLog) -> None:
+    tell(log, total_lag=2**64 - 1)
+    assert f'karrot_consumer_lag{{cluster="prod-eu",consumer="orders-svc"}} {2**64 - 1}\n' in exposition(log)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("orders.v1", "orders.v1"),
+        ("", ""),
+        ("a\0b", "a�b"),
+        ("x" * 512, "x" * 512),
+        ("x" * 513, "x" * 503 + "~35ade009"),
+        ("ü" * 600, "ü" * 503 + "~4e543a2a"),
+    ],
+    ids=["plain", "empty", "NUL", "longest", "too long", "too long, not ASCII"],
+)
+def test_any_name_becomes_a_label_value(name: str, value: str) -> None:
+    assert label_value(name) == value
+
+
+def test_where_two_names_meet_the_newest_wins_and_it_is_counted(log: MemoryEventLog) -> None:
+    tell(log, consumer="a\ufffdb", total_lag=1, partitions=())
+    tell(log, consumer="a\0b", total_lag=2, partitions=())
+    samples = scraped(log)
+    assert of(samples, "karrot_consumer_lag") == {labels(cluster="prod-eu", consumer="a\ufffdb"): 2}
+    assert of(samples, "karrot_consumers") == {labels(): 2}
+    assert {counter.name: counter.value for counter in log.counters()}[SERIES_DROPPED.name] == 1
+
+
+def test_excluded_groups_are_not_exported(log: MemoryEventLog) -> None:
+    for consumer in ("my-console-consumer-7", "orders", "console"):
+        tell(log, consumer=consumer)
+    found = of(scraped(log, exclude_consumers="console-consumer-|^orders$"), "karrot_consumer_lag")
+    assert set(found) == {labels(cluster="prod-eu", consumer="console")}
+
+
+def test_an_expression_that_cannot_be_read_is_refused(log: MemoryEventLog) -> None:
+    with pytest.raises(ValueError, match=r"^exclude_consumers is not a regular expression: .*"):
+        build(Context("prometheus", {"exclude_consumers": "("}, log.count))
+
+
+def test_burrows_own_group_is_kept_apart_even_if_excluded(log: MemoryEventLog) -> None:
+    own = make_partition(topic="__consumer_offsets", current_lag=7)
+    tell(log, consumer="burrow-a", total_lag=9, max_lag=own)
+    tell(log, consumer="burrow-b", total_lag=5, max_lag=own)
+    tell(log, consumer="burrow-dashboards", total_lag=3)
+    samples = scraped(log, exclude_consumers="^burrow-(a|b)")
+    assert of(samples, "karrot_burrow_self_lag") == {labels(cluster="prod-eu"): 9}
+    assert of(samples, "karrot_consumer_lag") == {labels(cluster="prod-eu", consumer="burrow-dashboards"): 3}
+
+
+def test_a_cluster_is_heard_by_webhook_alone_and_an_expected_one_is_zero_until_then(log: MemoryEventLog) -> None:
+    tell(log, cluster="prod-eu")
+    tell(log, cluster="watched", source=Source.KAFKA)
+    assert of(scraped(log, expected_clusters="Prod-EU, dr,"), "karrot_last_event_timestamp_seconds") == {
+        labels(cluster="prod-eu"): 1_746_950_405,
+        labels(cluster="dr"): 0,
+    }
+
+
+def test_a_webhook_gives_the_partitions_it_lists_and_the_worst_but_no_topics(log: MemoryEventLog) -> None:
+    stopped = make_partition(partition=3, status_text="STOP", current_lag=5)
+    odd = make_partition(partition=4, status_text="ODD", current_lag=None)
+    tell(log, partitions=(stopped, odd), max_lag=make_partition(partition=1, status_text="OK", current_lag=50))
+
+    def place(partition: int) -> Labels:
+        return ORDERS | labels(topic="orders.v1", partition=str(partition))
+
+    samples = scraped(log, partition_metrics="true", topic_metrics="True")
+    assert of(samples, "karrot_partition_lag") == {place(1): 50, place(3): 5}
+    assert of(samples, "karrot_partition_status_code") == {place(1): 1, place(3): 4}
+    assert of(samples, "karrot_consumer_topic_lag") == {}
+
+
+def test_a_source_that_lists_all_partitions_gives_topics_too(log: MemoryEventLog) -> None:
+    event = parse_rest(rest_answer("lag-warn"), observed_at_ms=1_746_950_405_000)
+    assert event is not None
+    log.append(event, to_wire(event))
+    samples = scraped(log, topic_metrics="true")
+    assert of(samples, "karrot_consumer_topic_lag") == {
+        labels(cluster="stack", consumer="skewed-consumer-group", topic="skewed-topic"): 536
+    }
+    assert of(samples, "karrot_partition_lag") == {}
+
+
+def test_partitions_are_not_exported_unless_asked_for(log: MemoryEventLog) -> None:
+    tell(log)
+    assert "karrot_partition" not in exposition(log)
+    assert "karrot_consumer_topic" not in exposition(log)
+
+
+def test_the_histogram_is_cumulative(log: MemoryEventLog) -> None:
+    for seconds in (0.0005, 0.02, 0.02, 60):
+        EVENT_HANDLING_SECONDS.observe(log.count, seconds)
+    samples = scraped(log)
+    buckets = of(samples, "karrot_event_handling_seconds_bucket")
+    assert [buckets[labels(le=edge)] for edge in ("0.001", "0.01", "0.025", "2.5", "+Inf")] == [1, 1, 3, 3, 4]
+    assert of(samples, "karrot_event_handling_seconds_sum") == {labels(): 60.0405}
+    assert of(samples, "karrot_event_handling_seconds_count") == {labels(): 4}
+
+
+def test_counters_come_from_the_log_and_only_as_declared(log: MemoryEventLog) -> None:
+    log.count("karrot_reporter_failures_total", 3, reporter="cloudwatch", reason="Throttling")
+    log.count("karrot_reporter_failures_total", 1, reporter="cloudwatch")
+    log.count("karrot_somebody_total", 9)
+    samples = scraped(log, reporters="stdout")
+    assert of(samples, "karrot_reporter_failures_total") == {labels(reporter="cloudwatch", reason="Throttling"): 3}
+    assert of(samples, "karrot_reporter_events_count_total") == {labels(reporter="stdout"): 0}
+    assert "karrot_somebody" not in exposition(log)
+
+
+def test_a_reporters_backlog_is_what_it_has_not_had_yet(log: MemoryEventLog, clock: ManualClock) -> None:
+    seqs = []
+    for _ in range(3):
+        seqs.append(tell(log))
+        clock.advance(10_000)
+    log.save_reporter(ReporterState("ahead", Cursor(log.log_id, seqs[2])))
+    log.save_reporter(ReporterState("behind", Cursor(log.log_id, seqs[0])))
+    log.save_reporter(ReporterState("elsewhere", Cursor("another log", 99)))
+    log.save_reporter(ReporterState("new", None))
+    samples = scraped(log)
+    events = {dict(where)["reporter"]: value for where, value in of(samples, "karrot_reporter_backlog_events").items()}
+    age = {
+        dict(where)["reporter"]: value for where, value in of(samples, "karrot_reporter_backlog_age_seconds").items()
+    }
+    assert events == {"ahead": 0, "behind": 2, "elsewhere": 3, "new": 3}
+    assert age == {"ahead": 0, "behind": 20, "elsewhere": 30, "new": 30}
+    assert set(of(scraped(log, reporters="behind"), "karrot_reporter_backlog_events")) == {labels(reporter="behind")}
+
+
+class UnreadableLog(MemoryEventLog):
+    def latest(self, after: GroupKey | None = None, limit: int = 500) -> Sequence[GroupState]:
+        raise LogUnavailableError(f"no page of {limit} after {after}")
+
+
+def test_a_log_that_cannot_be_read_still_says_so(clock: ManualClock) -> None:
+    assert {name: value for (name, _), value in scraped(UnreadableLog(clock)).items()} == {
+        "karrot_build_info": 1,
+        "karrot_log_writable": 0,
+    }
+
+
+def test_a_log_that_cannot_be_written_is_read_on(log: MemoryEventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    tell(log)
+    monkeypatch.setattr(log, "writable", lambda: "disk full")
+    samples = scraped(log)
+    assert of(samples, "karrot_log_writable") == {labels(): 0}
+    assert of(samples, "karrot_consumer_lag") == {ORDERS: 11_020}
+
+
+def test_names_choose_samples(log: MemoryEventLog) -> None:
+    tell(log)
+    chosen = ["karrot_consumer_max_lag", "karrot_event_handling_seconds_sum", "karrot_log_events", "no_such"]
+    assert exposition(log, names=chosen) == (
+        "# HELP karrot_consumer_max_lag Lag of the partition that lags most, in messages.\n"
+        "# TYPE karrot_consumer_max_lag gauge\n"
+        'karrot_consumer_max_lag{cluster="prod-eu",consumer="orders-svc"} 10440\n'
+        "# HELP karrot_event_handling_seconds Time from the body of an event to its durable commit.\n"
+        "# TYPE karrot_event_handling_seconds histogram\n"
+        "karrot_event_handling_seconds_sum 0\n"
+        "# HELP karrot_log_events Events in the log.\n"
+        "# TYPE karrot_log_events gauge\n"
+        "karrot_log_events 1\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type", "last"),
+    [
+        ("", "text/plain; version=0.0.4; charset=utf-8", ""),
+        ("*/*", "text/plain; version=0.0.4; charset=utf-8", ""),
+        ("text/plain;version=0.0.4", "text/plain; version=0.0.4; charset=utf-8", ""),
+        ("text/plain;version=odd", "text/plain; version=0.0.4; charset=utf-8", ""),
+        (
+            "application/openmetrics-text;version=1.0.0",
+            "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=underscores",
+            "# EOF\n",
+        ),
+        (
+            OPENMETRICS,
+            "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=allow-utf-8",
+            "# EOF\n",
+        ),
+    ],
+)
+def test_the_format_is_negotiated(log: MemoryEventLog, accept: str, content_type: str, last: str) -> None:
+    tell(log)
+    given_type, pieces = render({"prometheus": collector(log)}, accept)
+    text = b"".join(pieces).decode()
+    assert given_type == content_type
+    assert text.endswith(last)
+    assert text.count("# EOF") == (1 if last else 0)
+
+
+class Stranger:
+    """Somebody else's collector."""
+
+    def collect(self) -> Iterator[ClientMetric]:
+        yield GaugeMetricFamily("queue_size", "Waiting.", value=3)
+        jobs = CounterMetricFamily("jobs", "Done.", labels=["kind"])
+        jobs.add_metric(["mail"], 5)
+        yield jobs
+
+
+class Failing:
+    def collect(self) -> Iterator[ClientMetric]:
+        yield GaugeMetricFamily("half", "Never seen.", value=1)
+        raise ZeroDivisionError
+
+
+def test_strangers_collectors_are_exported_beside(log: MemoryEventLog) -> None:
+    for accept, parse in (("", parse_text), (OPENMETRICS, openmetrics)):
+        _, pieces = render({"prometheus": collector(log), "stranger": Stranger()}, accept)
+        samples = read(parse(b"".join(pieces).decode()))
+        assert of(samples, "queue_size") == {labels(): 3}
+        assert of(samples, "jobs_total") == {labels(kind="mail"): 5}
+        assert of(samples, "karrot_consumers") == {labels(): 0}
+
+
+def test_names_choose_strangers_samples_too() -> None:
+    _, pieces = render({"stranger": Stranger()}, names=["jobs_total"])
+    assert b"".join(pieces) == b'# HELP jobs_total Done.\n# TYPE jobs_total counter\njobs_total{kind="mail"} 5.0\n'
+
+
+def test_a_failing_collector_is_left_out_and_counted(log: MemoryEventLog) -> None:
+    collectors: dict[str, Collector] = {"bad": Failing(), "stranger": Stranger(), "prometheus": collector(log)}
+    _, pieces = render(collectors, count=log.count)
+    samples = read(parse_text(b"".join(pieces).decode()))
+    assert of(samples, "half") == {}
+    assert of(samples, "queue_size") == {labels(): 3}
+    assert of(samples, "karrot_reporter_failures_total") == {labels(reporter="bad", reason="collect"): 1}
+
+
+def by_the_client(log: EventLog, generate: Callable[[CollectorRegistry], bytes]) -> str:
+    registry = CollectorRegistry()
+    registry.register(collector(log, **ALL))
+    return generate(registry).decode()
+
+
+def families(parsed: Iterable[ClientMetric]) -> list[tuple[str, str, str, list[tuple[str, Labels, float]]]]:
+    return [
+        (
+            family.name,
+            family.documentation,
+            family.type,
+            sorted(
+                ((sample.name, frozenset(sample.labels.items()), float(sample.value)) for sample in family.samples),
+                key=lambda sample: (sample[0], sorted(sample[1])),
+            ),
+        )
+        for family in parsed
+    ]
+
+
+ALL = {"partition_metrics": "true", "topic_metrics": "true"}
+HOSTILE = st.text(st.characters(codec="utf-8") | st.sampled_from('\\"\n\r\0\u2028{}=,# '), max_size=30)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(event_strategy(), max_size=4),
+    st.lists(st.tuples(HOSTILE, HOSTILE, HOSTILE), max_size=4),
+)
+def test_the_text_says_what_the_clients_own_would(events: list[LagEvent], names: list[tuple[str, str, str]]) -> None:
+    clock = ManualClock()
+    log = MemoryEventLog(clock)
+    for event in events:
+        log.append(event, b"")
+    for cluster, consumer, topic in names:
+        tell(log, cluster=cluster, consumer=consumer, partitions=(make_partition(topic=topic),), source=Source.REST)
+    ours, theirs = exposition(log, **ALL), by_the_client(log, generate_latest)
+    assert families(parse_text(ours)) == families(parse_text(theirs))
+    ours, theirs = exposition(log, OPENMETRICS, **ALL), by_the_client(log, generate_openmetrics)
+    assert families(openmetrics(ours)) == families(openmetrics(theirs))
+    assert not re.search(r"(?m)^karrot[^\n]* (NaN|[+-]?Inf|-[^\n]*)$", exposition(log, **ALL))
+
+
+def test_registering_does_not_collect(clock: ManualClock) -> None:
+    registry = CollectorRegistry()
+    registry.register(collector(UnreadableLog(clock)))
+    assert registry.get_sample_value("karrot_log_writable") == 0
