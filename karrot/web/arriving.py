@@ -9,7 +9,7 @@ from typing import NamedTuple
 __all__ = ["HEAD_LIMIT", "Arriving", "Head"]
 
 HEAD_LIMIT = 64 << 10
-"""Bytes after which headers without an end are handed over as they are, for the parser to refuse."""
+"""Bytes after which headers without an end are refused."""
 
 _END = b"\r\n\r\n"
 

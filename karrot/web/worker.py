@@ -52,6 +52,7 @@ def _answer(status: str, code: str, detail: str) -> bytes:
 
 
 _OVERLOADED = _answer("503 Service Unavailable", "overloaded", "The request waited too long for its turn")
+_TOO_MUCH = _answer("431 Request Header Fields Too Large", "bad_request", "The headers have no end in sight")
 _TIMED_OUT = _answer("408 Request Timeout", "incomplete_body", "The request did not arrive whole in time")
 
 
@@ -197,33 +198,31 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     def _advance(self, conn: Connection) -> bool:
         """Hand the request over if it is here; say whether it is still arriving."""
         if self.buffered > _BUFFERED:
-            self._refuse(conn, _OVERLOADED)
-            return False
+            return self._refuse(conn, _OVERLOADED)
         head = conn.arriving.head
-        if head is None and not conn.arriving.head_is_endless:
-            return True
-        if head is not None and not conn.arriving.body_is_whole and self._worth_waiting(head):
-            self._await_body(conn)
-            return True
-        self._dispatch(conn)
-        return False
+        if head is None:
+            return not conn.arriving.head_is_endless or self._refuse(conn, _TOO_MUCH)
+        if not conn.arriving.body_is_whole and self._worth_waiting(head):
+            return self._await_body(conn)
+        return self._dispatch(conn, head)
 
-    def _await_body(self, conn: Connection) -> None:
+    def _await_body(self, conn: Connection) -> bool:
         if not conn.body_awaited:
             conn.body_awaited = True
             conn.deadline = time.monotonic() + self.patience.body_s
+        return True
 
     def _worth_waiting(self, head: Head) -> bool:
         return not head.waits_for_continue and self.patience.admits(head)
 
-    def _dispatch(self, conn: Connection) -> None:
-        head = conn.arriving.head
+    def _dispatch(self, conn: Connection, head: Head) -> bool:
         self._forget(conn)
         conn.hand_over(self.patience.body_s)
-        pool = self.tpool if head is None or head.path in _QUICK_PATHS else self.readers
+        pool = self.tpool if head.path in _QUICK_PATHS else self.readers
         self.queued[conn] = time.monotonic() + self.patience.thread_s
         conn.future = pool.submit(self.handle, conn)
         conn.future.add_done_callback(lambda future: self.method_queue.defer(self.finish_request, conn, future))
+        return False
 
     def _keep_deadlines(self, now: float) -> None:
         for conn in [conn for conn in self.collecting if conn.deadline <= now]:
@@ -235,10 +234,11 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         for conn in [conn for conn, deadline in self.lingering.items() if deadline <= now]:
             self._end_lingering(conn)
 
-    def _refuse(self, conn: Connection, answer: bytes) -> None:
+    def _refuse(self, conn: Connection, answer: bytes) -> bool:
         self._forget(conn)
         self._send(conn, answer)
         self._part(conn)
+        return False
 
     def _send(self, conn: Connection, answer: bytes) -> None:
         # A few hundred bytes fit into any socket buffer; a client whose buffer is full would not read them either.

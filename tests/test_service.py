@@ -1,0 +1,205 @@
+"""The whole service as processes: what was acknowledged is there, whoever is killed."""
+
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from support.bodies import conversation, recorded
+from support.processes import Service
+from support.waiting import wait_for
+
+WARN = recorded("karrot_v1.9.5_warn.json")
+
+
+def named(consumer: str) -> bytes:
+    return WARN.replace(b'"orders-svc"', b'"%s"' % consumer.encode())
+
+
+class Load:
+    """Threads that post, each event with a name of its own, and note which were acknowledged."""
+
+    def __init__(self, service: Service, threads: int = 4) -> None:
+        self.service = service
+        self.acknowledged: list[str] = []
+        self.answers: Counter[int] = Counter()
+        self.broken = 0
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._post, args=(number,)) for number in range(threads)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def reach(self, more: int) -> None:
+        """Wait for so many more acknowledged events."""
+        goal = len(self.acknowledged) + more
+        wait_for(lambda: len(self.acknowledged) >= goal, 60)
+
+    def _post(self, number: int) -> None:
+        count = 0
+        while not self._stop.is_set():
+            with closing(HTTPConnection("127.0.0.1", self.service.port, timeout=20)) as connection:
+                try:
+                    while not self._stop.is_set():
+                        count += 1
+                        name = f"{number}-{count}"
+                        connection.request("POST", "/burrow", named(name))
+                        response = connection.getresponse()
+                        response.read()
+                        self.answers[response.status] += 1
+                        if response.status == 202:
+                            self.acknowledged.append(name)
+                except (OSError, HTTPException):
+                    self.broken += 1
+                    self._stop.wait(0.02)
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    with Service(tmp_path / "data") as service:
+        yield service
+
+
+def assert_nothing_is_lost(service: Service, load: Load) -> None:
+    stored = service.stored_consumers()
+    assert set(load.acknowledged) <= set(stored)
+    assert set(stored.values()) <= {1}
+    assert set(load.answers) <= {202, 503}
+
+
+def test_the_recorded_conversation_tells_its_story(service: Service) -> None:
+    story = []
+    for _, body in conversation():
+        assert service.post(body).status == 202
+        if b"skewed-consumer-group" in body:
+            group = service.get("/api/v1/group?cluster=stack&consumer=skewed-consumer-group").json
+            incident = group["incident"]
+            story.append((group["lag"], group["status"], incident and incident["id"][:8]))
+    assert story[:6] == [
+        (759, "WARN", "2acd55a9"),
+        (808, "WARN", "2acd55a9"),
+        (808, "ERR", "2acd55a9"),
+        (0, "OK", None),
+        (0, "OK", None),
+        (0, "OK", None),
+    ]
+    assert set(story[3:]) == {(0, "OK", None)}
+    assert len(story) == 20
+    assert service.metric("karrot_consumer_incidents_total", consumer="skewed-consumer-group") == 1
+    assert service.metric("karrot_consumer_lag", consumer="burrow-stack") is None
+    assert service.metric("karrot_burrow_self_lag", cluster="stack") == 0
+    wait_for(lambda: service.metric("karrot_events_accepted_total", source="webhook") == 40)
+
+
+def test_every_worker_shows_the_same(service: Service) -> None:
+    for number in range(20):
+        assert service.post(named(f"g{number}")).status == 202
+        assert service.metric("karrot_consumer_lag", consumer=f"g{number}") == 11_020
+    wait_for(lambda: {service.metric("karrot_events_accepted_total", source="webhook") for _ in range(6)} == {20})
+
+
+def test_a_killed_worker_loses_nothing_and_another_leads(tmp_path: Path) -> None:
+    with Service(tmp_path / "data", reporters="prometheus,stdout") as service:
+        with Load(service) as load:
+            for _ in range(4):
+                load.reach(60)
+                os.kill(service.workers()[0], signal.SIGKILL)
+            load.reach(200)
+        assert_nothing_is_lost(service, load)
+        wait_for(lambda: service.said.read_bytes().count(b'"event_id"') >= len(load.acknowledged))
+        delivered = service.said.read_text()
+    assert all(f'"consumer":"{name}"' in delivered for name in load.acknowledged)
+
+
+def test_a_killed_service_has_what_it_acknowledged(tmp_path: Path) -> None:
+    service = Service(tmp_path / "data")
+    service.start()
+    try:
+        with Load(service) as load:
+            for _ in range(3):
+                load.reach(100)
+                service.kill()
+                service.start()
+            load.reach(50)
+        assert_nothing_is_lost(service, load)
+    finally:
+        service.kill()
+
+
+def test_a_killed_parent_leaves_orphans_that_its_successor_waits_for(service: Service) -> None:
+    service.post(WARN)
+    orphans = service.workers()
+    os.kill(service.pid, signal.SIGKILL)
+    assert service.process is not None
+    service.process.wait()
+    service.start(wait=False)
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in orphans))
+    wait_for(service.ready)
+    assert service.metric("karrot_consumer_lag", consumer="orders-svc") == 11_020
+
+
+def test_sigterm_under_load_ends_well(service: Service) -> None:
+    with Load(service) as load:
+        load.reach(100)
+        assert service.stop(timeout_s=10) == 0
+    assert_nothing_is_lost(service, load)
+
+
+def test_a_reload_loses_nothing_and_brings_new_settings(tmp_path: Path) -> None:
+    config = tmp_path / "karrot.toml"
+    config.write_text('exclude_consumers = "^nobody$"\n')
+    with Service(tmp_path / "data", arguments=("--config", str(config))) as service, Load(service) as load:
+        load.reach(50)
+        first = set(service.workers())
+        config.write_text('exclude_consumers = "^0-"\n')
+        os.kill(service.pid, signal.SIGHUP)
+        wait_for(lambda: len(service.workers()) == 2 and not first & set(service.workers()), 30)
+        load.reach(50)
+        body = service.get("/metrics").body
+        assert b'consumer="1-' in body
+        assert b'consumer="0-' not in body
+        assert load.broken == 0
+    assert set(load.answers) == {202}
+
+
+def test_a_bad_reload_keeps_the_old_settings(tmp_path: Path) -> None:
+    config = tmp_path / "karrot.toml"
+    config.write_text("max_consumers = 4\n")
+    with Service(tmp_path / "data", arguments=("--config", str(config))) as service:
+        config.write_text('max_consumers = "many"\nbind = "127.0.0.1:1"\n')
+        os.kill(service.pid, signal.SIGHUP)
+        wait_for(lambda: "the new settings are refused, the old ones stay" in service.said.read_text())
+        wait_for(service.ready)
+        assert service.post(WARN).status == 202
+        problem = next(line for line in service.said.read_text().splitlines() if "refused" in line)
+    assert "max_consumers" in problem
+    assert "many" in problem
+
+
+def test_a_second_service_on_the_same_directory_says_why_it_does_not_start(service: Service) -> None:
+    second = Service(service.directory)
+    second.start(wait=False)
+    assert second.process is not None
+    assert second.process.wait(30) == 2
+    assert "is in use by another Karrot" in second.said.read_text()
+
+
+def test_a_memory_log_needs_no_directory(tmp_path: Path) -> None:
+    with Service(tmp_path / "data", event_log="memory", workers="1") as service:
+        assert service.post(WARN).status == 202
+        assert service.metric("karrot_consumer_lag", consumer="orders-svc") == 11_020
+        assert not service.directory.exists()

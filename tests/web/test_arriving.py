@@ -1,0 +1,60 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from karrot.web.arriving import HEAD_LIMIT, Arriving, Head
+
+HEADERS = b"POST /burrow?x=1 HTTP/1.1\r\nHost: karrot\r\nAuthorization: Basic abc\r\nContent-Length: 5\r\n\r\n"
+
+
+def fed(*pieces: bytes) -> Arriving:
+    arriving = Arriving()
+    for piece in pieces:
+        arriving.feed(piece)
+    return arriving
+
+
+def test_headers_say_what_is_to_come() -> None:
+    assert fed(HEADERS).head == Head("POST", "/burrow", 5, "Basic abc", waits_for_continue=False)
+
+
+def test_a_body_is_whole_when_its_length_is_here() -> None:
+    assert not fed(HEADERS, b"1234").body_is_whole
+    assert fed(HEADERS, b"12345").body_is_whole
+    assert fed(HEADERS, b"12345GET / HTTP/1.1").body_is_whole
+
+
+def test_without_a_length_there_is_nothing_to_wait_for() -> None:
+    arriving = fed(b"GET / HTTP/1.1\r\nHost: karrot\r\n\r\n")
+    assert arriving.head == Head("GET", "/", None, "", waits_for_continue=False)
+    assert arriving.body_is_whole
+
+
+def test_a_length_that_is_no_number_is_left_to_the_parser() -> None:
+    for length in (b"-1", b"+5", b"5, 5", b"0x10", b"9" * 40, "٣".encode()):
+        head = fed(b"POST /burrow HTTP/1.1\r\nContent-Length: %b\r\n\r\n" % length).head
+        assert head is not None
+        assert head.length is None
+
+
+def test_headers_without_an_end_are_noticed() -> None:
+    assert not fed(b"x" * HEAD_LIMIT).head_is_endless
+    assert fed(b"x" * HEAD_LIMIT, b"x").head_is_endless
+
+
+@given(data=st.binary(max_size=200), cuts=st.lists(st.integers(0, 200)))
+def test_it_does_not_matter_how_the_bytes_are_cut(data: bytes, cuts: list[int]) -> None:
+    whole = HEADERS + data
+    edges = [0, *sorted(cut for cut in cuts if cut < len(whole)), len(whole)]
+    pieces = [whole[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    one, many = fed(whole), fed(*pieces)
+    assert (one.head, one.body_is_whole, one.take()) == (many.head, many.body_is_whole, many.take())
+
+
+@given(st.binary())
+def test_any_bytes_can_arrive(data: bytes) -> None:
+    assert fed(data).take() == data
+
+
+@given(st.binary())
+def test_any_bytes_can_be_headers(data: bytes) -> None:
+    assert fed(data, b"\r\n\r\n").head is not None

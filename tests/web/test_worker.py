@@ -1,0 +1,186 @@
+"""The worker's promise: no client, however slow, keeps an honest one waiting."""
+
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from support.bodies import recorded
+from support.processes import Service
+
+WARN = recorded("karrot_v1.9.5_warn.json")
+HEAD = b"POST /burrow HTTP/1.1\r\nHost: karrot\r\nContent-Length: %d\r\n\r\n" % len(WARN)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    directory = tmp_path_factory.mktemp("worker") / "data"
+    with Service(directory, workers="1", threads="2", header_timeout="1s", body_timeout="2s") as service:
+        yield service
+
+
+def connect(service: Service) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", service.port), timeout=20)
+
+
+def read_all(client: socket.socket) -> bytes:
+    """Everything until the server closes."""
+    data = b""
+    while chunk := client.recv(65536):
+        data += chunk
+    return data
+
+
+def read_answer(client: socket.socket) -> bytes:
+    """One answer with a Content-Length."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += client.recv(65536)
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = int(next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))[15:])
+    while len(body) < length:
+        body += client.recv(65536)
+    return head + b"\r\n\r\n" + body
+
+
+def test_a_request_in_single_bytes_is_understood(service: Service) -> None:
+    with connect(service) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in HEAD[:40]:
+            client.send(bytes([byte]))
+        client.sendall(HEAD[40:] + WARN[:7])
+        client.sendall(WARN[7:])
+        assert read_answer(client).startswith(b"HTTP/1.1 202")
+
+
+def test_a_connection_is_kept_for_the_next_request(service: Service) -> None:
+    with connect(service) as client:
+        for _ in range(3):
+            client.sendall(HEAD + WARN)
+            assert read_answer(client).startswith(b"HTTP/1.1 202")
+
+
+def test_requests_sent_in_one_piece_are_answered_in_turn(service: Service) -> None:
+    with connect(service) as client:
+        client.sendall((HEAD + WARN) * 2 + b"GET /healthz HTTP/1.1\r\nHost: k\r\nConnection: close\r\n\r\n")
+        said = read_all(client)
+    assert said.count(b"HTTP/1.1 202") == 2
+    assert said.count(b"HTTP/1.1 200") == 1
+
+
+def test_half_of_a_next_request_waits_without_a_thread(service: Service) -> None:
+    with connect(service) as client:
+        client.sendall(HEAD + WARN + HEAD[:20])
+        assert read_answer(client).startswith(b"HTTP/1.1 202")
+        client.sendall(HEAD[20:] + WARN)
+        assert read_answer(client).startswith(b"HTTP/1.1 202")
+
+
+@pytest.mark.parametrize("start", [HEAD[:30], HEAD + WARN[:100]], ids=["half a header", "half a body"])
+def test_half_requests_keep_nobody_waiting_and_end_in_time(service: Service, start: bytes) -> None:
+    slow = [connect(service) for _ in range(50)]
+    for client in slow:
+        client.sendall(start)
+    for _ in range(5):
+        assert service.post(WARN).status == 202
+        assert service.get("/healthz").status == 200
+    answers = {read_all(client).partition(b"\r\n")[0] for client in slow}
+    assert answers == {b"HTTP/1.1 408 Request Timeout"}
+    for client in slow:
+        client.close()
+
+
+def test_connections_that_say_nothing_are_closed(service: Service) -> None:
+    with connect(service) as client:
+        assert read_all(client) == b""
+
+
+def test_clients_that_read_nothing_keep_nobody_waiting(service: Service) -> None:
+    for number in range(300):
+        service.post(WARN.replace(b"orders-svc", b"orders-svc-%d" % number))
+    deaf = [connect(service) for _ in range(20)]
+    for client in deaf:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.sendall(b"GET /metrics HTTP/1.1\r\nHost: k\r\n\r\n" * 20)
+    for _ in range(10):
+        assert service.post(WARN).status == 202
+        assert service.get("/healthz").status == 200
+    for client in deaf:
+        client.close()
+
+
+def test_a_refusal_by_the_headers_does_not_wait_for_the_body(service: Service) -> None:
+    with connect(service) as client:
+        client.sendall(b"POST /burrow HTTP/1.1\r\nHost: k\r\nContent-Length: 9999999999\r\n\r\n")
+        assert read_all(client).startswith(b"HTTP/1.1 413")
+
+
+def test_a_refused_client_that_goes_on_sending_still_gets_its_answer(service: Service) -> None:
+    with connect(service) as client:
+        client.sendall(b"POST /burrow HTTP/1.1\r\nHost: k\r\nContent-Length: 99999999\r\n\r\n" + b"x" * 40_000)
+        assert read_all(client).startswith(b"HTTP/1.1 413")
+
+
+def test_who_asks_before_sending_is_told_to_continue(service: Service) -> None:
+    with connect(service) as client:
+        client.sendall(HEAD[:-2] + b"Expect: 100-continue\r\n\r\n")
+        assert client.recv(65536).startswith(b"HTTP/1.1 100 Continue")
+        client.sendall(WARN)
+        assert read_answer(client).startswith(b"HTTP/1.1 202")
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"GARBAGE\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", b"400"),
+        (b"POST /burrow HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx", b"400"),
+        (b"POST /burrow HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nxxx", b"400"),
+        (b"GET /" + b"x" * 5_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", b"414"),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X: y\r\n" * 101 + b"\r\n", b"431"),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 70_000, b"431"),
+    ],
+    ids=["no request", "two hosts", "two lengths", "length and chunks", "long path", "many headers", "endless header"],
+)
+def test_what_is_not_http_is_refused(service: Service, request_bytes: bytes, status: bytes) -> None:
+    with connect(service) as client:
+        client.sendall(request_bytes)
+        assert read_all(client).startswith(b"HTTP/1.1 " + status)
+
+
+def test_a_herd_on_new_connections_is_taken_whole(service: Service) -> None:
+    with ThreadPoolExecutor(100) as pool:
+        assert set(pool.map(lambda _: service.post(WARN).status, range(500))) == {202}
+
+
+def test_https_with_a_slow_handshake_beside_it(tmp_path: Path) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+    subprocess.run([*make.split(), "-keyout", key, "-out", cert], check=True, capture_output=True)
+    service = Service(tmp_path / "data", tls_cert=str(cert), tls_key=str(key), workers="1", threads="2")
+    service.start(wait=False)
+    try:
+        context = ssl.create_default_context(cafile=str(cert))
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                mute = [connect(service) for _ in range(10)]
+                break
+            except ConnectionRefusedError:
+                assert time.monotonic() < deadline
+        with context.wrap_socket(connect(service), server_hostname="localhost") as client:
+            for _ in range(2):
+                client.sendall(HEAD + WARN)
+                answer = b""
+                while b"accepted" not in answer:
+                    answer += client.recv(65536)
+                assert answer.startswith(b"HTTP/1.1 202")
+        for client in mute:
+            client.close()
+    finally:
+        service.kill()
