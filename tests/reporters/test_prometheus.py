@@ -277,6 +277,13 @@ def test_a_cluster_is_heard_by_webhook_alone_and_an_expected_one_is_zero_until_t
     }
 
 
+def test_hostile_cluster_names_are_label_values_too(log: MemoryEventLog, clock: ManualClock) -> None:
+    tell(log, cluster="a\0")
+    clock.advance(1_000)
+    tell(log, cluster="a\ufffd")
+    assert of(scraped(log), "karrot_last_event_timestamp_seconds") == {labels(cluster="a\ufffd"): 1_746_950_406}
+
+
 def test_a_webhook_gives_the_partitions_it_lists_and_the_worst_but_no_topics(log: MemoryEventLog) -> None:
     stopped = make_partition(partition=3, status_text="STOP", current_lag=5)
     odd = make_partition(partition=4, status_text="ODD", current_lag=None)

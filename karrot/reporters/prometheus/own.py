@@ -8,6 +8,7 @@ from prometheus_client.core import Sample
 from karrot import __version__, telemetry
 from karrot.eventlog.base import Counter, EventLog, LogSize, ReporterState, StoredEvent
 from karrot.reporters.prometheus.families import ListedFamily, sample
+from karrot.reporters.prometheus.labels import label_value
 from karrot.telemetry import Histogram, Metric
 
 __all__ = ["always", "counter_families", "heard_family", "log_families", "one", "reporter_families"]
@@ -39,7 +40,9 @@ def log_families(log: EventLog) -> Iterator[ListedFamily]:
 
 def heard_family(log: EventLog, expected: Iterable[str]) -> ListedFamily:
     """When each cluster was last heard. Burrow writes cluster names in lower case, people may not."""
-    heard = log.heard()
+    heard: dict[str, int] = {}
+    for cluster, at_ms in log.heard().items():
+        heard[label_value(cluster)] = max(at_ms, heard.get(label_value(cluster), 0))
     known = {cluster.casefold() for cluster in heard}
     silent = {cluster: 0 for cluster in expected if cluster.casefold() not in known}
     return ListedFamily(
