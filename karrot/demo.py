@@ -33,15 +33,16 @@ _OK = 200
 
 
 def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
-    """Run until Ctrl-C or SIGTERM; return the exit code.
+    """Run until Ctrl-C or SIGTERM; return the exit code. SIGUSR1 lets another Burrow take over: the failover's herd.
 
     Without a port, 5000 or the next free one is taken. Raises `OSError` for a given port that is taken and
     `LogUnavailableError` if the service does not get ready.
     """
     logs.configure("WARNING", sys.stdout)
     chosen = _free_port(_DEFAULT_PORT, _PORTS_TRIED) if port is None else _free_port(port, 1)
-    stop = threading.Event()
-    _stop_on_signals(stop)
+    stop, failover = threading.Event(), threading.Event()
+    _set_on_signals(stop, signal.SIGINT, signal.SIGTERM)
+    _set_on_signals(failover, signal.SIGUSR1)
     with tempfile.TemporaryDirectory(prefix="karrot-demo-") as directory, _service(chosen, Path(directory)) as service:
         _await_ready(service, chosen, stop)
         clock = SystemClock()
@@ -49,7 +50,7 @@ def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
         print(_greeting(chosen, groups, seed, speed), flush=True)  # noqa: T201 - what the command is there to say
         threading.Thread(target=_stop_with, args=(service, stop), daemon=True).start()
         with closing(HttpSender(f"http://{_HOST}:{chosen}/burrow", idempotency_key="1")) as send:
-            run(burrow, send, stop, clock=clock)
+            run(burrow, send, stop, clock=clock, failover=failover)
         return 0 if service.poll() is None else 1
 
 
@@ -66,11 +67,11 @@ def _free_port(first: int, tried: int) -> int:
     raise OSError(f"port {first} is taken" if tried == 1 else f"ports {first} to {last} are all taken")
 
 
-def _stop_on_signals(stop: threading.Event) -> None:
+def _set_on_signals(event: threading.Event, *numbers: signal.Signals) -> None:
     def on_signal(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
+        event.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in numbers:
         signal.signal(number, on_signal)
 
 
@@ -128,5 +129,6 @@ def _greeting(port: int, groups: int, seed: int, speed: float) -> str:
         f"  metrics  {base}/metrics\n"
         f"  API      {base}/api/v1/groups\n"
         f"  health   {base}/readyz\n\n"
-        "Groups fall behind and recover as you watch. Ctrl-C stops everything."
+        "Groups fall behind and recover as you watch. Ctrl-C stops everything;\n"
+        f"kill -USR1 {os.getpid()} stages a failover of Burrow, which posts every group at once."
     )

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,7 +47,7 @@ def test_headers_without_an_end_are_noticed() -> None:
 def test_it_does_not_matter_how_the_bytes_are_cut(data: bytes, cuts: list[int]) -> None:
     whole = HEADERS + data
     edges = [0, *sorted(cut for cut in cuts if cut < len(whole)), len(whole)]
-    pieces = [whole[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    pieces = [whole[start:end] for start, end in pairwise(edges)]
     one, many = fed(whole), fed(*pieces)
     assert (one.head, one.body_is_whole, one.take()) == (many.head, many.body_is_whole, many.take())
 

@@ -173,12 +173,12 @@ def test_https_with_a_slow_handshake_beside_it(tmp_path: Path) -> None:
                 break
             except ConnectionRefusedError:
                 assert time.monotonic() < deadline
-        with context.wrap_socket(connect(service), server_hostname="localhost") as client:
+        with context.wrap_socket(connect(service), server_hostname="localhost") as secure:
             for _ in range(2):
-                client.sendall(HEAD + WARN)
+                secure.sendall(HEAD + WARN)
                 answer = b""
                 while b"accepted" not in answer:
-                    answer += client.recv(65536)
+                    answer += secure.recv(65536)
                 assert answer.startswith(b"HTTP/1.1 202")
         for client in mute:
             client.close()
