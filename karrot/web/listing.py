@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from karrot.event import Status
 from karrot.eventlog.base import EventLog, GroupKey, GroupState, groups
 
 __all__ = ["STATUSES", "GroupFilter", "Overview", "Page", "overview", "page_by_key"]
@@ -14,7 +13,8 @@ __all__ = ["STATUSES", "GroupFilter", "Overview", "Page", "overview", "page_by_k
 STATUSES = ("ERR", "WARN", "OK")
 """What a group's status may be, the worst first."""
 
-_SEVERITY = {Status.ERR: 0, Status.WARN: 1, None: 2, Status.OK: 3}
+_SEVERITY = {"ERR": 0, "WARN": 1, "OK": 3}
+_ODD = 2  # a status that nobody knows is worth a look
 
 
 class GroupFilter(NamedTuple):
@@ -32,7 +32,9 @@ class GroupFilter(NamedTuple):
         """Whether a group is wanted, status aside."""
         if self.cluster not in (None, key.cluster):
             return False
-        wanted = (self.text or "").casefold()
+        if self.text is None:
+            return True
+        wanted = self.text.casefold()
         return wanted in key.consumer.casefold() or wanted in key.cluster.casefold()
 
 
@@ -87,4 +89,4 @@ def overview(log: EventLog, wanted: GroupFilter, *, page: int, size: int) -> Ove
 
 def _worst_first(state: GroupState) -> tuple[int, int, GroupKey]:
     lag = state.summary.total_lag
-    return _SEVERITY.get(state.summary.status, 2), 0 if lag is None else -1 - lag, state.key
+    return _SEVERITY.get(state.summary.status_text, _ODD), 0 if lag is None else -1 - lag, state.key
