@@ -1,11 +1,9 @@
-"""Who may post events, and who may read."""
+"""Who may post events, and who may read, by the Authorization header as WSGI hands it over (Latin-1)."""
 
 import binascii
 import hmac
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-
-from flask import request
 
 __all__ = ["Credentials", "burrow_challenges", "may_post", "may_read", "reader_challenges"]
 
@@ -38,19 +36,19 @@ class Credentials:
         return tuple(token.encode() for token in (self.token, self.token_previous) if token)
 
 
-def may_post(credentials: Credentials) -> bool:
-    """Whether the request's Authorization header opens ``/burrow``; without credentials everything does."""
+def may_post(credentials: Credentials, authorization: str) -> bool:
+    """Whether a request with this Authorization header may post; without credentials every one may."""
     if not credentials.basic and not credentials.bearer:
         return True
-    scheme, shown = _shown()
+    scheme, shown = _shown(authorization)
     return _any_equal(shown, credentials.basic if scheme == "basic" else credentials.bearer)
 
 
-def may_read(token: str | None) -> bool:
-    """Whether the request may read: the token as Bearer, or as Basic password, because a browser can send no Bearer."""
+def may_read(token: str | None, authorization: str) -> bool:
+    """Whether a request may read: the token as Bearer, or as Basic password, because a browser can send no Bearer."""
     if not token:
         return True
-    scheme, shown = _shown()
+    scheme, shown = _shown(authorization)
     if scheme == "basic":
         shown = shown.partition(b":")[2]
     return _any_equal(shown, (token.encode(),))
@@ -66,9 +64,8 @@ def reader_challenges() -> tuple[str, ...]:
     return _BASIC, _BEARER
 
 
-def _shown() -> tuple[str, bytes]:
+def _shown(header: str) -> tuple[str, bytes]:
     """The scheme in lower case and the secret part; empty if there is none that can be understood."""
-    header = request.headers.get("Authorization", "")
     scheme, _, rest = header.partition(" ")
     if len(header) > _LONGEST:
         return "", b""

@@ -1,5 +1,7 @@
 """Lets readers in, or ends the request."""
 
+from flask import request
+
 from karrot.web import auth
 from karrot.web.problems import Problem
 from karrot.web.site import site
@@ -9,6 +11,6 @@ __all__ = ["require_reader"]
 
 def require_reader() -> None:
     """End the request with 401 unless it shows the API token, where one is set."""
-    if not auth.may_read(site().api_token):
+    if not auth.may_read(site().api_token, request.headers.get("Authorization", "")):
         challenges = [("WWW-Authenticate", value) for value in auth.reader_challenges()]
         raise Problem("unauthorized", "The API token is missing or wrong.", headers=challenges)

@@ -60,7 +60,7 @@ def _take(here: Site) -> None:
 
 
 def _check_sender(credentials: auth.Credentials) -> None:
-    if not auth.may_post(credentials):
+    if not auth.may_post(credentials, request.headers.get("Authorization", "")):
         challenges = [("WWW-Authenticate", value) for value in auth.burrow_challenges(credentials)]
         raise Problem("unauthorized", "The credentials are missing or wrong.", headers=[*challenges, _CLOSE])
 
