@@ -1,0 +1,109 @@
+# What a person types while working on Karrot. Nothing is installed but what requirements/*.txt pins by hash.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+# More arguments for the command of a target: make demo ARGS="--port 8080 --groups 200", make test ARGS="-k incident"
+ARGS ?=
+
+BIN := .venv/bin
+UV := $(BIN)/uv
+STAMPS := .venv/stamps
+PYTEST := pytest -n 2 --dist worksteal -m "not e2e"
+
+.PHONY: demo test test-wheel lint install bench docs requirements help clean e2e soak history image chart
+
+demo: $(STAMPS)/service ## Karrot with a simulated Burrow: a page with moving lag; Ctrl-C ends it
+	@exec $(BIN)/karrot demo $(ARGS)
+
+test: $(STAMPS)/dev ## Every test that needs no servers of others, on the checkout and then on the built wheel
+	$(BIN)/$(PYTEST) $(ARGS)
+	@$(MAKE) --no-print-directory test-wheel
+
+# From another directory and with a safe path, so that the checkout's karrot/ cannot be imported by chance.
+test-wheel: $(STAMPS)/dev .venv-wheel/stamps/dev
+	@rm -rf build/wheel
+	$(BIN)/hatchling build -t wheel -d build/wheel
+	$(UV) pip install -q --python .venv-wheel/bin/python --no-deps --reinstall build/wheel/karrot-*.whl
+	@directory=$$(mktemp -d); trap 'rm -rf "$$directory"' EXIT; cd "$$directory"; SECONDS=0; \
+	PYTHONSAFEPATH=1 TESTS_NEED_INSTALLED=1 $(CURDIR)/.venv-wheel/bin/$(PYTEST) \
+		-c $(CURDIR)/pyproject.toml --rootdir $(CURDIR) $(ARGS) $(CURDIR)/tests; \
+	echo "The tests of the built wheel took $$SECONDS s."
+
+lint: $(STAMPS)/dev ## Style, types, import arrows, spelling, stale documentation, requirements
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+	$(BIN)/pytest -q tests/test_docs.py
+	@! grep -nE '://|--(extra-)?index-url|--find-links' requirements/*.txt \
+		|| { echo "requirements/*.txt must not name a package index" >&2; exit 1; }
+
+install: $(STAMPS)/all ## .venv with every extra and every tool
+
+bench: $(STAMPS)/dev ## The measurements in benchmarks/, one after the other
+	@for each in benchmarks/*.py; do echo "== $$each"; PYTHONPATH=tests $(BIN)/python "$$each" $(ARGS); done
+
+docs: $(STAMPS)/dev ## Write docs/reference/ from the code
+	$(BIN)/python tools/reference.py
+
+COMPILE := $(UV) pip compile -q --universal --generate-hashes --python-version 3.11 --no-header
+
+requirements: $(STAMPS)/dev ## Compile requirements/*.txt from pyproject.toml; ARGS=--upgrade for newer versions
+	$(COMPILE) $(ARGS) pyproject.toml --group build -o requirements/service.txt
+	$(COMPILE) $(ARGS) pyproject.toml --group dev -c requirements/service.txt -o requirements/dev.txt
+	$(COMPILE) $(ARGS) pyproject.toml --group dev --all-extras -c requirements/dev.txt -o requirements/all.txt
+	$(COMPILE) $(ARGS) --group uv -o requirements/uv.txt
+
+e2e: ## Not yet: the tests against real Kafka, ZooKeeper, Burrow and Prometheus
+	@echo "make e2e: there are no tests against real servers of others yet." >&2; exit 1
+
+soak: ## Not yet: hours under load
+	@echo "make soak: there is no test that runs for hours yet." >&2; exit 1
+
+history: ## Not yet: the tables of the pipeline
+	@echo "make history: there is no pipeline that writes tables of the history yet." >&2; exit 1
+
+image: ## Not yet: the container image
+	@echo "make image: there is no container image yet." >&2; exit 1
+
+chart: ## Not yet: the Helm chart
+	@echo "make chart: there is no Helm chart yet." >&2; exit 1
+
+help: ## This list
+	@awk -F ':[^#]*## ' '/^[a-z0-9-]+:[^#]*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+clean: ## Remove all that the targets made, the environments too
+	rm -rf .venv .venv-wheel build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find karrot tests tools benchmarks examples -name __pycache__ -prune -exec rm -rf {} +
+
+# The environments. A stamp is older than what it was made from: then, and only then, there is something to install.
+
+.venv/bin/python .venv-wheel/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Karrot needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(@D:/bin=)
+	@mkdir -p $(@D:/bin=)/stamps
+
+$(STAMPS)/service: requirements/service.txt pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check --require-hashes -r requirements/service.txt
+	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(STAMPS)/uv: requirements/uv.txt | $(BIN)/python
+	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	@touch $@
+
+$(STAMPS)/dev: requirements/dev.txt $(STAMPS)/uv $(STAMPS)/service
+	$(UV) pip install -q --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	@touch $@
+
+$(STAMPS)/all: requirements/all.txt $(STAMPS)/dev
+	$(UV) pip install -q --python $(BIN)/python --require-hashes -r requirements/all.txt
+	@touch $@
+
+.venv-wheel/stamps/dev: requirements/dev.txt $(STAMPS)/uv | .venv-wheel/bin/python
+	$(UV) pip install -q --python .venv-wheel/bin/python --require-hashes -r requirements/dev.txt
+	@touch $@

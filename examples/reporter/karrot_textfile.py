@@ -1,0 +1,46 @@
+"""The ``textfile`` reporter: one line per event, appended to the file that ``KARROT_TEXTFILE_PATH`` names.
+
+```
+9f3c…-17 prod-eu orders-svc ERR 4388
+```
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from karrot.eventlog.base import StoredEvent
+from karrot.reporters.base import Context
+
+__all__ = ["TextfileReporter", "build"]
+
+
+class TextfileReporter:
+    """A push reporter: see `karrot.reporters.base.PushReporter`."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", encoding="utf-8")
+
+    def report(self, events: Sequence[StoredEvent]) -> None:
+        """Append the events. When this returns they are on disk, and the cursor moves."""
+        self._file.writelines(map(_line, events))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def build(context: Context) -> TextfileReporter:
+    """The reporter. Raises `ValueError` where its only setting is missing."""
+    path = context.settings.get("path")
+    if not path:
+        raise ValueError("KARROT_TEXTFILE_PATH is not set: it names the file to which lines are appended")
+    return TextfileReporter(Path(path))
+
+
+def _line(stored: StoredEvent) -> str:
+    event = stored.event
+    lag = "-" if event.total_lag is None else event.total_lag
+    return f"{stored.event_id} {event.cluster} {event.consumer} {event.status_text} {lag}\n"

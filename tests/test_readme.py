@@ -1,0 +1,45 @@
+"""What the README shows is what happens."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+
+from karrot.cli import main
+from support.service import running_service
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_posted_event_gives_the_metrics_that_are_shown(tmp_path: Path) -> None:
+    [commands] = [block for block in blocks("shell") if "curl" in block]
+    [shown] = blocks("text")
+    with running_service(tmp_path) as service:
+        here = commands.replace("http://127.0.0.1:5000", service.url)
+        ran = subprocess.run(["bash", "-ec", here], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout == shown
+
+
+def test_the_commands_and_targets_it_names_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    commands = {word for block in blocks("shell") for word in re.findall(r"^karrot (\S+)", block, re.MULTILINE)}
+    targets = {word for block in blocks("shell") for word in re.findall(r"^make (\S+)", block, re.MULTILINE)}
+    assert isinstance(main, click.Group)
+    assert commands <= set(main.commands)
+    assert targets == {word for word in targets if re.search(rf"^{word}:", makefile, re.MULTILINE)}
+
+
+def test_its_links_lead_somewhere() -> None:
+    for page in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        missing = [link for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", text) if not (ROOT / link).exists()]
+        assert not missing, page
