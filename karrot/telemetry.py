@@ -186,6 +186,9 @@ SERIES_DROPPED = Metric(
 LOG_EVENTS = Metric("karrot_log_events", "gauge", "Events in the log.")
 LOG_SIZE_BYTES = Metric("karrot_log_size_bytes", "gauge", "Size of the log on disk.")
 LOG_PRUNED = Metric("karrot_log_pruned_total", "counter", "Events deleted from the log for their age or its size.")
+LOG_REPLACED = Metric(
+    "karrot_log_replaced_total", "counter", "Damaged logs that were set aside; a new one began each time."
+)
 REPORTER_EVENTS = Metric("karrot_reporter_events_count_total", "counter", "Events handed to a reporter.", ("reporter",))
 REPORTER_FAILURES = Metric(
     "karrot_reporter_failures_total", "counter", "Reports that failed, by reason.", ("reporter", "reason")

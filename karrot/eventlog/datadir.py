@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 import apsw
 
+from karrot import telemetry
 from karrot.clock import Clock
-from karrot.eventlog import database
+from karrot.eventlog import database, rows
 from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.logtime import Anchor, LogTime
@@ -84,9 +85,12 @@ def set_aside(directory: Path, clock: Clock) -> Path:
 
 
 def create(directory: Path, anchor: Anchor, *, max_bytes: int) -> apsw.Connection:
-    """Open the log, creating or migrating it, and note its id."""
+    """Open the log, creating or migrating it, and note its id. A new one begins with the count of those set aside."""
     connection = database.connect(directory / DATABASE, max_bytes=max_bytes, create=True)
-    database.create_or_migrate(connection, anchor)
+    before, _ = database.create_or_migrate(connection, anchor)
+    if before == 0 and (replaced := len(list(directory.glob(f"{DATABASE}.corrupt-*Z")))):
+        labels = rows.labels_text(())
+        connection.execute("INSERT INTO counters VALUES (?, ?, ?)", (telemetry.LOG_REPLACED.name, labels, replaced))
     marker = directory / _MARKER
     log_id = connection.execute("SELECT log_id FROM log").get
     if not marker.exists() or marker.read_text().strip() != log_id:

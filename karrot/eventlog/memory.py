@@ -1,9 +1,11 @@
 """A log in memory: for one worker, for tests and for those who want nothing on disk. Nothing survives the process."""
 
+import heapq
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
 
+from karrot import telemetry
 from karrot.clock import Clock
 from karrot.event import LagEvent
 from karrot.eventlog import state
@@ -99,12 +101,13 @@ class MemoryEventLog:
         """A page of live groups by key."""
         with self._lock:
             now = self._time.now()
-            keys = sorted(
+            alive = (
                 key
                 for key, row in self._groups.items()
                 if (after is None or key > after) and row.alive(now, self._stale_after_ms)
             )
-            return [state.state_of(key, self._groups[key]) for key in keys[: min(limit, READ_LIMIT)]]
+            page = heapq.nsmallest(min(limit, READ_LIMIT), alive)
+            return [state.state_of(key, self._groups[key]) for key in page]
 
     def group(self, key: GroupKey) -> GroupState | None:
         """One live group."""
@@ -219,6 +222,7 @@ class MemoryEventLog:
 
     def _drop(self, seq: int) -> None:
         self._bytes -= len(self._events.pop(seq).body)
+        self._tally.count(telemetry.LOG_PRUNED.name, 1, {})
 
     def _stored(self, seq: int) -> StoredEvent:
         arrived = self._events[seq]

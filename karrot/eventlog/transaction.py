@@ -2,6 +2,7 @@
 
 import apsw
 
+from karrot import telemetry
 from karrot.eventlog import rows
 from karrot.eventlog.base import Appended, Counter, GroupKey, ReporterState
 from karrot.eventlog.logtime import Anchor
@@ -25,6 +26,7 @@ class Transaction:
         self._max_consumers = max_consumers
         self._events, self._groups = connection.execute("SELECT events, groups FROM log").get
         self._heard: dict[str, int] = {}
+        self._pruned = 0
         self._nothing_to_evict = False
 
     def append(self, arrived: Arrival) -> Appended:
@@ -75,6 +77,8 @@ class Transaction:
         """Write down what goes with every commit: counters, rejects, who was heard, and the time."""
         for (name, labels), by in pending.counts.items():
             self._connection.execute(_ADD_COUNTER, Counter(name, rows.labels_text(labels), by))  # type: ignore[arg-type]
+        if self._pruned:
+            self._connection.execute(_ADD_COUNTER, (telemetry.LOG_PRUNED.name, rows.labels_text(()), self._pruned))
         if pending.rejects:
             self._keep_rejects(pending)
         for cluster, at_ms in self._heard.items():
@@ -130,4 +134,5 @@ class Transaction:
         self._connection.execute("DELETE FROM events WHERE seq <= ?", (seq,))
         deleted = self._connection.changes()
         self._events -= deleted
+        self._pruned += deleted
         return deleted

@@ -5,7 +5,7 @@ import apsw
 import pytest
 
 from karrot.eventlog import database, datadir
-from karrot.eventlog.base import LogUnavailableError
+from karrot.eventlog.base import Counter, LogUnavailableError
 from karrot.eventlog.logtime import Anchor
 from support.clocks import ManualClock
 from support.eventlog_contract import append, names
@@ -60,6 +60,7 @@ def test_a_damaged_log_is_set_aside_and_a_new_one_begun(
     assert reason in (found.reason or "")
     log = open_sqlite(tmp_path, clock, prepare=False)
     assert append(log).seq == 1
+    assert log.counters() == [Counter("karrot_log_replaced_total", (), 1)]
     log.close()
 
 

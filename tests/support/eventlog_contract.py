@@ -332,6 +332,7 @@ class EventLogContract:
         assert log.prune() == 2
         assert [event.seq for event in stored(log)] == [3]
         assert (log.size().events, log.size().first_seq, log.size().last_seq) == (1, 3, 3)
+        assert log.counters() == [Counter("karrot_log_pruned_total", (), 2)]
 
     def test_a_sequence_number_is_never_given_twice(self, log: EventLog, clock: ManualClock) -> None:
         append(log)

@@ -12,6 +12,7 @@ import pytest
 
 from support.bodies import recorded
 from support.processes import Service
+from support.waiting import wait_for
 
 WARN = recorded("karrot_v1.9.5_warn.json")
 HEAD = b"POST /burrow HTTP/1.1\r\nHost: karrot\r\nContent-Length: %d\r\n\r\n" % len(WARN)
@@ -184,3 +185,15 @@ def test_https_with_a_slow_handshake_beside_it(tmp_path: Path) -> None:
             client.close()
     finally:
         service.kill()
+
+
+def test_wrong_credentials_are_refused_before_the_body(tmp_path: Path) -> None:
+    settings = {"burrow_username": "burrow", "burrow_password": "right", "workers": "1", "body_timeout": "60s"}
+    with Service(tmp_path / "data", **settings) as service:
+        for authorization in (b"", b"Authorization: Basic d3Jvbmc6d3Jvbmc=\r\n", b"Authorization: Bearer \xff\r\n"):
+            with connect(service) as client:
+                client.sendall(HEAD[:-2] + authorization + b"\r\n")
+                assert read_all(client).startswith(b"HTTP/1.1 401")
+        right = {"Authorization": "Basic YnVycm93OnJpZ2h0"}
+        assert service.post(WARN, right).status == 202
+        wait_for(lambda: service.metric("karrot_events_rejected_total", code="unauthorized") == 3)
