@@ -67,6 +67,7 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
         self.arriving = Arriving()
         self.deadline = 0.0
         self.body_awaited = False
+        self.polled = False
         self.discarded = 0
         self.handshaken = not self.cfg.is_ssl
         self.future: Future[bool] | None = None
@@ -175,21 +176,21 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         conn.sock.setblocking(False)
         conn.deadline = time.monotonic() + self.patience.headers_s
         self.collecting.add(conn)
-        self.poller.register(conn.sock, selectors.EVENT_READ, partial(self._on_bytes, conn))
-        if len(conn.arriving):
-            self._advance(conn)
-        else:
-            self._on_bytes(conn, conn.sock)
+        if (not len(conn.arriving) or self._advance(conn)) and self._read(conn):
+            conn.polled = True
+            self.poller.register(conn.sock, selectors.EVENT_READ, lambda _sock: self._read(conn))
 
-    def _on_bytes(self, conn: Connection, _sock: Any) -> None:
+    def _read(self, conn: Connection) -> bool:
+        """Take what has come; say whether the request is still arriving."""
         while (data := conn.receive()) is not None:
             if not data:
                 self._forget(conn)
                 self._close(conn)
-                return
+                return False
             self._feed(conn, data)
             if not self._advance(conn):
-                return
+                return False
+        return True
 
     def _feed(self, conn: Connection, data: bytes) -> None:
         self.buffered += len(data)
@@ -275,7 +276,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     def _forget(self, conn: Connection) -> None:
         self.collecting.discard(conn)
         self.buffered -= len(conn.arriving)
-        with contextlib.suppress(KeyError, ValueError):
+        if conn.polled:
+            conn.polled = False
             self.poller.unregister(conn.sock)
 
     def _close(self, conn: Connection) -> None:
