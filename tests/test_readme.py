@@ -9,7 +9,7 @@ import click
 import pytest
 
 from karrot.cli import main
-from support.service import running_service
+from support.processes import Service
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -23,8 +23,8 @@ def blocks(language: str) -> list[str]:
 def test_the_posted_event_gives_the_metrics_that_are_shown(tmp_path: Path) -> None:
     [commands] = [block for block in blocks("shell") if "curl" in block]
     [shown] = blocks("text")
-    with running_service(tmp_path) as service:
-        here = commands.replace("http://127.0.0.1:5000", service.url)
+    with Service(tmp_path / "data") as service:
+        here = commands.replace("127.0.0.1:5000", f"127.0.0.1:{service.port}")
         ran = subprocess.run(["bash", "-ec", here], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
     assert ran.stdout == shown
 

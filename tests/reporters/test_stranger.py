@@ -1,16 +1,16 @@
 """A reporter of a package that Karrot knows nothing of: the example in examples/reporter."""
 
-import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from karrot.burrow.payload import parse_webhook
 from support.bodies import recorded
-from support.service import running_service
+from support.processes import Service
 from support.waiting import wait_for
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "reporter"
@@ -66,63 +66,53 @@ def lines_in(file: Path) -> list[list[str]]:
     return [line.split()[1:] for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
 
-def test_a_strangers_reporter_gets_every_event_in_the_order_of_the_log(installed: Path, tmp_path: Path) -> None:
-    file = tmp_path / "events.txt"
-    with running_service(
-        tmp_path,
-        PYTHONPATH=str(installed),
-        KARROT_REPORTERS="prometheus,textfile",
-        KARROT_TEXTFILE_PATH=str(file),
-    ) as service:
-        assert [service.post(recorded(name)) for name in BODIES] == [202] * len(BODIES)
-        wait_for(lambda: len(lines_in(file)) >= len(BODIES))
-        wait_for(lambda: 'karrot_reporter_events_count_total{reporter="textfile"} 4' in service.get("/metrics"))
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "events.txt"
+
+
+@pytest.fixture
+def service(installed: Path, tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    """A service with the example's reporter, which writes to ``file``; not started yet."""
+    monkeypatch.setenv("PYTHONPATH", str(installed))
+    service = Service(tmp_path / "data", reporters="prometheus,textfile", textfile_path=str(file))
+    yield service
+    service.kill()
+
+
+def test_a_strangers_reporter_gets_every_event_in_the_order_of_the_log(service: Service, file: Path) -> None:
+    service.start()
+    assert [service.post(recorded(name)).status for name in BODIES] == [202] * len(BODIES)
+    wait_for(lambda: service.metric("karrot_reporter_events_count_total", reporter="textfile") == len(BODIES))
     assert lines_in(file) == lines_expected()
 
 
-def test_after_a_restart_it_goes_on_where_it_was(installed: Path, tmp_path: Path) -> None:
-    file = tmp_path / "events.txt"
-    environment = {
-        "PYTHONPATH": str(installed),
-        "KARROT_REPORTERS": "prometheus,textfile",
-        "KARROT_TEXTFILE_PATH": str(file),
-    }
+def test_after_a_restart_it_goes_on_where_it_was(service: Service, file: Path) -> None:
     for name in BODIES[:2]:
-        with running_service(tmp_path, **environment) as service:
-            service.post(recorded(name))
-            wait_for(lambda: 'karrot_reporter_backlog_events{reporter="textfile"} 0' in service.get("/metrics"))
+        service.start()
+        service.post(recorded(name))
+        wait_for(lambda: service.metric("karrot_reporter_backlog_events", reporter="textfile") == 0)
+        assert service.stop() == 0
     assert lines_in(file) == lines_expected()[:2]
 
 
-def test_a_reporter_that_fails_stops_no_other(with_broken: str, tmp_path: Path) -> None:
-    file = tmp_path / "events.txt"
-    with running_service(
-        tmp_path,
-        PYTHONPATH=with_broken,
-        KARROT_REPORTERS="broken,prometheus,textfile",
-        KARROT_TEXTFILE_PATH=str(file),
-    ) as service:
-        for name in BODIES:
-            service.post(recorded(name))
-        wait_for(lambda: len(lines_in(file)) >= len(BODIES))
-        failing = 'karrot_reporter_failures_total{reason="RuntimeError",reporter="broken"}'
-        wait_for(lambda: failing in service.get("/metrics"))
-        wait_for(lambda: 'karrot_reporter_backlog_events{reporter="broken"} 4' in service.get("/metrics"))
+def test_a_reporter_that_fails_stops_no_other(
+    service: Service, file: Path, with_broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", with_broken)
+    service.settings["reporters"] = "broken,prometheus,textfile"
+    service.start()
+    for name in BODIES:
+        service.post(recorded(name))
+    wait_for(lambda: service.metric("karrot_reporter_events_count_total", reporter="textfile") == len(BODIES))
+    wait_for(lambda: (service.metric("karrot_reporter_failures_total", reporter="broken") or 0) > 0)
+    assert service.metric("karrot_reporter_backlog_events", reporter="broken") == len(BODIES)
     assert lines_in(file) == lines_expected()
 
 
-def test_a_setting_that_it_misses_stops_the_start_and_is_named(installed: Path, tmp_path: Path) -> None:
-    environment = {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(installed),
-        "KARROT_REPORTERS": "textfile",
-        "KARROT_DATA_DIR": str(tmp_path),
-        "KARROT_BIND": "127.0.0.1:0",
-    }
-    command = [sys.executable, "-m", "karrot", "serve"]
-    ended = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
-    )
-    assert ended.returncode != 0
-    errors = [line for line in map(json.loads, ended.stdout.splitlines()) if line["level"] == "error"]
-    assert any("KARROT_TEXTFILE_PATH is not set" in line.get("exception", "") for line in errors)
+def test_a_setting_that_it_misses_stops_the_start_and_is_named(service: Service) -> None:
+    del service.settings["textfile_path"]
+    service.start(wait=False)
+    assert service.process is not None
+    assert service.process.wait(30) != 0
+    assert "KARROT_TEXTFILE_PATH is not set" in service.said.read_text()
