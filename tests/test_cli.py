@@ -186,6 +186,7 @@ def test_a_sample_that_is_not_accepted_ends_with_what_to_do(server: Server, stat
 
 
 def test_a_karrot_that_is_not_there_is_named_in_one_line(server: Server) -> None:
+    server.shutdown()  # while its thread still polls, a closed socket takes connections
     server.server_close()
     for command in ("send-sample", "healthcheck"):
         result = run(command, "--url", server.url)

@@ -8,6 +8,7 @@ from karrot.eventlog import database, datadir
 from karrot.eventlog.base import Counter, LogUnavailableError
 from karrot.eventlog.logtime import Anchor
 from support.clocks import ManualClock
+from support.dying import append_and_die
 from support.eventlog_contract import append, names
 from support.sqlite_logs import MAX_BYTES, open_sqlite
 
@@ -78,23 +79,13 @@ def test_a_log_without_its_write_ahead_log_still_opens(tmp_path: Path, clock: Ma
 
 
 def test_what_a_killed_process_left_in_the_write_ahead_log_is_recovered(tmp_path: Path, clock: ManualClock) -> None:
-    process = multiprocessing.get_context("spawn").Process(target=_append_and_die, args=(tmp_path,))
+    process = multiprocessing.get_context("spawn").Process(target=append_and_die, args=(tmp_path,))
     process.start()
     process.join()
     assert process.exitcode == -9
     log = open_sqlite(tmp_path, clock)
     assert names(log) == ["a", "b"]
     log.close()
-
-
-def _append_and_die(directory: Path) -> None:
-    import os  # noqa: PLC0415 - in another process
-    import signal  # noqa: PLC0415
-
-    log = open_sqlite(directory, ManualClock())
-    append(log, consumer="a")
-    append(log, consumer="b")
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_file_of_a_newer_karrot_is_refused(tmp_path: Path, clock: ManualClock) -> None:
