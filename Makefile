@@ -85,25 +85,24 @@ clean: ## Remove all that the targets made, the environments too
 .venv/bin/python .venv-wheel/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Karrot needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(@D:/bin=)
-	@mkdir -p $(@D:/bin=)/stamps
 
 $(STAMPS)/service: requirements/service.txt pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check --require-hashes -r requirements/service.txt
 	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check --no-build-isolation --no-deps --editable .
-	@touch $@
+	@mkdir -p $(@D) && touch $@
 
 $(STAMPS)/uv: requirements/uv.txt | $(BIN)/python
 	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check --require-hashes -r requirements/uv.txt
-	@touch $@
+	@mkdir -p $(@D) && touch $@
 
 $(STAMPS)/dev: requirements/dev.txt $(STAMPS)/uv $(STAMPS)/service
 	$(UV) pip install -q --python $(BIN)/python --require-hashes -r requirements/dev.txt
-	@touch $@
+	@mkdir -p $(@D) && touch $@
 
 $(STAMPS)/all: requirements/all.txt $(STAMPS)/dev
 	$(UV) pip install -q --python $(BIN)/python --require-hashes -r requirements/all.txt
-	@touch $@
+	@mkdir -p $(@D) && touch $@
 
 .venv-wheel/stamps/dev: requirements/dev.txt $(STAMPS)/uv | .venv-wheel/bin/python
 	$(UV) pip install -q --python .venv-wheel/bin/python --require-hashes -r requirements/dev.txt
-	@touch $@
+	@mkdir -p $(@D) && touch $@

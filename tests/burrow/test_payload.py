@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.bodies import conversation, event_strategy, expected, make_event, make_partition, recorded, rest_answer
 
 from karrot.burrow.decoding import MAX_DEPTH
 from karrot.burrow.payload import MalformedPayload, parse_rest, parse_stored, parse_webhook, to_wire
 from karrot.event import Kind, LagEvent, OffsetSample, PartitionLag, Source
+from support.bodies import conversation, event_strategy, expected, make_event, make_partition, recorded, rest_answer
 
 NOW = 1_746_950_405_000
 KINDS = {
