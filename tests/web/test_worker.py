@@ -188,8 +188,9 @@ def test_https_with_a_slow_handshake_beside_it(tmp_path: Path) -> None:
 
 
 def test_wrong_credentials_are_refused_before_the_body(tmp_path: Path) -> None:
-    settings = {"burrow_username": "burrow", "burrow_password": "right", "workers": "1", "body_timeout": "60s"}
-    with Service(tmp_path / "data", **settings) as service:
+    with Service(
+        tmp_path / "data", burrow_username="burrow", burrow_password="right", workers="1", body_timeout="60s"
+    ) as service:
         for authorization in (b"", b"Authorization: Basic d3Jvbmc6d3Jvbmc=\r\n", b"Authorization: Bearer \xff\r\n"):
             with connect(service) as client:
                 client.sendall(HEAD[:-2] + authorization + b"\r\n")
