@@ -48,7 +48,8 @@ class Histogram(Metric):
 
     def observe(self, count: Callable[..., None], value: float) -> None:
         """Count one observation through ``count(name, by, **labels)``."""
-        count(f"{self.name}_bucket", 1, le=self.edges[bisect_left(self.bounds, value)])
+        place = bisect_left(self.bounds, value)
+        count(f"{self.name}_bucket", 1, le=str(self.bounds[place]) if place < len(self.bounds) else "+Inf")
         count(f"{self.name}_sum", value)
 
 

@@ -1,5 +1,7 @@
 """The web application: `create_app` joins the routes with the ready-made objects they work on."""
 
+from http import HTTPStatus
+
 import jinja2
 from flask import Flask, Response
 
@@ -43,6 +45,8 @@ def _prepare_templates(app: Flask, site: Site) -> None:
 
 
 def _add_headers(response: Response) -> Response:
+    if response.status_code == HTTPStatus.ACCEPTED:  # Burrow drops its answer unread, hundreds of times a second
+        return response
     for name, value in _HEADERS.items():
         response.headers.setdefault(name, value)
     return response

@@ -60,22 +60,27 @@ def _take(here: Site) -> None:
 
 
 def _check_sender(credentials: auth.Credentials) -> None:
-    if not auth.may_post(credentials, request.headers.get("Authorization", "")):
+    if not auth.may_post(credentials, request.environ.get("HTTP_AUTHORIZATION", "")):
         challenges = [("WWW-Authenticate", value) for value in auth.burrow_challenges(credentials)]
         raise Problem("unauthorized", "The credentials are missing or wrong.", headers=[*challenges, _CLOSE])
 
 
 def _admitted_length(max_body: int) -> int:
-    encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    environ = request.environ  # werkzeug's headers are five times as dear, and this is asked for every event
+    encoding = environ.get("HTTP_CONTENT_ENCODING", "identity").strip().lower()
     if encoding not in ("identity", ""):
         raise Problem("unsupported_media_type", "The body has a Content-Encoding.", headers=[_CLOSE])
-    length = request.content_length
-    if length is None or "Transfer-Encoding" in request.headers:
+    length = _whole_number(environ.get("CONTENT_LENGTH", ""))
+    if length is None or "HTTP_TRANSFER_ENCODING" in environ:
         raise Problem("length_required", "The request has no Content-Length.", headers=[_CLOSE])
     if length > max_body:
         detail = f"The body has {length} bytes, allowed are {max_body}."
         raise Problem("too_large", detail, headers=[_CLOSE])
     return length
+
+
+def _whole_number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None  # noqa: PLR2004 - fits 64 bits
 
 
 def _read(here: Site, length: int) -> bytes:

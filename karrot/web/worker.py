@@ -11,16 +11,17 @@ import selectors
 import socket
 import ssl
 import time
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
 from gunicorn import http
 from gunicorn.sock import ssl_context
-from gunicorn.workers.gthread import TConn, ThreadWorker
+from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, TConn, ThreadWorker
 
 from karrot.web.arriving import Arriving, Head
+from karrot.web.pool import Pool
 
 __all__ = ["Patience", "Worker"]
 
@@ -70,7 +71,6 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
         self.polled = False
         self.discarded = 0
         self.handshaken = not self.cfg.is_ssl
-        self.future: Future[bool] | None = None
         if not self.handshaken:
             context = ssl_context(self.cfg)
             self.sock = context.wrap_socket(self.sock, server_side=True, do_handshake_on_connect=False)
@@ -105,12 +105,18 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     def init_process(self) -> None:
         """Make the second pool before the loop starts."""
         self.patience: Patience = self.app.patience
-        self.readers = ThreadPoolExecutor(max_workers=max(2, self.cfg.threads // 4), thread_name_prefix="reader")
+        self.readers: Pool[Connection] = Pool(max(2, self.cfg.threads // 4), self._serve, "reader")
         self.collecting: set[Connection] = set()
         self.queued: dict[Connection, float] = {}
         self.lingering: dict[Connection, float] = {}
+        self.served: deque[tuple[Connection, bool]] = deque()
+        self.woken = False
         self.buffered = 0
         super().init_process()
+
+    def get_thread_pool(self) -> "Pool[Connection]":
+        """The threads that serve Burrow."""
+        return Pool(self.cfg.threads, self._serve, "intake")
 
     def accept(self, listener: Any) -> None:
         """Take a new connection; no thread hears of it yet."""
@@ -147,7 +153,6 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         """Serve one request, in a thread; say whether the connection can be used again."""
         req = None
         try:
-            self.queued.pop(conn, None)
             req = next(conn.parser)
             kept = bool(req) and self.handle_request(req, conn)
             return kept and bool(conn.parser.finish_body(deadline=time.monotonic() + _DRAIN_S))
@@ -159,18 +164,35 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
             self.handle_error(req, conn.sock, conn.client, error)
         return False
 
-    def finish_request(self, conn: Connection, fs: "Future[bool]") -> None:
-        """Keep the connection for its next request, or part with it without waiting for the client."""
-        if fs.cancelled():
+    def _serve(self, conn: Connection) -> None:
+        """Work on a connection, in a thread, unless the loop has answered it meanwhile: one of both takes it."""
+        if self.queued.pop(conn, None) is None:
             return
-        try:
-            if fs.result():
-                conn.sock.setblocking(False)
-                super().finish_request(conn, fs)
-                return
-        except Exception:
-            self.log.exception("a request ended in a way nobody expected")
-        self._part(conn)
+        self.served.append((conn, self.handle(conn)))
+        if not self.woken:
+            self.woken = True
+            self.method_queue.defer(self._finish_served)
+
+    def _finish_served(self) -> None:
+        # The flag falls before the queue is emptied: what is appended from now on wakes the loop again.
+        self.woken = False
+        while self.served:
+            conn, reusable = self.served.popleft()
+            if not reusable:
+                self._part(conn)
+            elif conn.parser.unreader.buf.getvalue():
+                self.enqueue_req(conn)
+            else:
+                self._keep(conn)
+
+    def _keep(self, conn: Connection) -> None:
+        """Wait for the next request without a thread; a stopping worker waits only for one that is on its way."""
+        conn.sock.setblocking(False)
+        conn.set_timeout()
+        if not self.alive:
+            conn.timeout = min(conn.timeout, time.monotonic() + STOP_KEEPALIVE_LINGER)
+        self.keepalived_conns.append(conn)
+        self.poller.register(conn.sock, selectors.EVENT_READ, partial(self.on_client_socket_readable, conn))
 
     def _collect(self, conn: Connection) -> None:
         conn.sock.setblocking(False)
@@ -221,15 +243,14 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         conn.hand_over(self.patience.body_s)
         pool = self.tpool if head.path in _QUICK_PATHS else self.readers
         self.queued[conn] = time.monotonic() + self.patience.thread_s
-        conn.future = pool.submit(self.handle, conn)
-        conn.future.add_done_callback(lambda future: self.method_queue.defer(self.finish_request, conn, future))
+        pool.submit(conn)
         return False
 
     def _keep_deadlines(self, now: float) -> None:
         for conn in [conn for conn in self.collecting if conn.deadline <= now]:
             self._refuse(conn, _TIMED_OUT if len(conn.arriving) else b"")
         for conn, deadline in list(self.queued.items()):
-            if deadline <= now and self.queued.pop(conn, 0.0) and conn.future and conn.future.cancel():
+            if deadline <= now and self.queued.pop(conn, None) is not None:
                 self._send(conn, _OVERLOADED)
                 self._part(conn)
         for conn in [conn for conn, deadline in self.lingering.items() if deadline <= now]:
