@@ -86,6 +86,7 @@ class Feed:
         if self.state is None:
             kept = {each.name: each for each in self.log.reporters()}
             self.state = kept.get(self.name, ReporterState(self.name, None))
+            self.log.save_reporter(self.state)  # who has had nothing yet is seen to be behind
         if self.state.cursor is not None and self.state.cursor.log_id != self.log.log_id:
             self.state = replace(self.state, cursor=None)
         return self.state

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from karrot.burrow.payload import parse_stored
 from karrot.clock import Clock, SystemClock
 from karrot.delivery import Delivery
 from karrot.eventlog import datadir
-from karrot.eventlog.base import EventLog
+from karrot.eventlog.base import EventLog, LogUnavailableError
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.eventlog.sqlite import SqliteEventLog
 from karrot.intake import Intake
@@ -33,6 +33,9 @@ from karrot.web.worker import Patience
 __all__ = ["Plan", "Service", "open_log", "open_reporters", "serve"]
 
 _THREAD_WAIT_S = 2.0
+_BOOT_FAILED = 3
+"""What tells gunicorn's parent not to try again."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -49,6 +52,10 @@ def serve(load: Callable[[], Loaded]) -> int:
     with _held_directory(loaded.settings, clock):
         Server(Plan(loaded.settings, load, clock)).run()
     return 0
+
+
+class ReporterError(Exception):
+    """A reporter that cannot be built; the message names it and says why."""
 
 
 class Plan:
@@ -86,8 +93,12 @@ class Plan:
         _tell(loaded)
 
     def build(self) -> "Service":
-        """The service of one worker."""
-        return Service(self._settings, self._clock)
+        """The service of one worker. Ends the worker, and with it the start, with a sentence if that fails."""
+        try:
+            return Service(self._settings, self._clock)
+        except (LogUnavailableError, ReporterError) as error:
+            _log.error("this worker cannot start", reason=str(error))
+            sys.exit(_BOOT_FAILED)
 
 
 class Service:
@@ -126,12 +137,20 @@ def open_log(settings: Settings, clock: Clock) -> EventLog:
 
 
 def open_reporters(settings: Settings, log: EventLog) -> Mapping[str, Reporter]:
-    """The reporters that are on, by name, each built by whoever registered it."""
+    """The reporters that are on, by name, each built by whoever registered it. Raises `ReporterError`."""
     points = {point.name: point for point in entry_points(group=GROUP)}
     return {
-        name: points[name].load()(Context(name, _reporter_settings(settings, name), log.count))
+        name: _built(points[name], Context(name, _reporter_settings(settings, name), log.count))
         for name in settings.reporters
     }
+
+
+def _built(point: EntryPoint, context: Context) -> Reporter:
+    try:
+        reporter: Reporter = point.load()(context)
+    except Exception as error:
+        raise ReporterError(f"the reporter {context.name} ({point.value}): {type(error).__name__}: {error}") from error
+    return reporter
 
 
 def _reporter_settings(settings: Settings, name: str) -> Mapping[str, str]:

@@ -202,3 +202,13 @@ def test_a_memory_log_needs_no_directory(tmp_path: Path) -> None:
         assert service.post(WARN).status == 202
         assert service.metric("karrot_consumer_lag", consumer="orders-svc") == 11_020
         assert not service.directory.exists()
+
+
+def test_a_start_that_cannot_succeed_ends_with_a_sentence(tmp_path: Path) -> None:
+    service = Service(tmp_path / "data", exclude_consumers="(", workers="1")
+    service.start(wait=False)
+    assert service.process is not None
+    assert service.process.wait(30) == 2
+    said = service.said.read_text()
+    assert said.startswith("karrot: KARROT_EXCLUDE_CONSUMERS is '('")
+    assert "Traceback" not in said

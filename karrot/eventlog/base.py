@@ -16,6 +16,7 @@ from karrot.signals import Signals
 __all__ = [
     "READ_LIMIT",
     "Appended",
+    "Backlog",
     "Counter",
     "Cursor",
     "Damaged",
@@ -30,11 +31,15 @@ __all__ = [
     "ReporterState",
     "StoredEvent",
     "Summary",
+    "backlog",
     "groups",
 ]
 
 READ_LIMIT = 500
 """Rows one read returns at most: a reader that stays open keeps SQLite's write-ahead log from being reset."""
+
+_PASSED_OVER = 50
+"""Damaged events that are passed over in search of a whole one."""
 
 
 class LogUnavailableError(Exception):
@@ -265,6 +270,25 @@ class EventLog(Protocol):
 
     def close(self) -> None:
         """Stop writing and release every file."""
+
+
+class Backlog(NamedTuple):
+    """What a reporter has not had yet. ``age_s`` is that of the oldest, ``None`` if it cannot be read."""
+
+    events: int
+    age_s: float | None
+
+
+def backlog(log: EventLog, state: ReporterState, size: LogSize) -> Backlog:
+    """How far a push reporter is behind. One that never stood in this log has everything before it."""
+    done = state.cursor.seq if state.cursor and state.cursor.log_id == log.log_id else 0
+    done = max(done, size.first_seq - 1)
+    waiting = max(0, size.last_seq - done)
+    if not waiting:
+        return Backlog(0, 0.0)
+    readable = (stored for stored in log.read(done, _PASSED_OVER) if isinstance(stored, StoredEvent))
+    oldest = next(readable, None)
+    return Backlog(waiting, None if oldest is None else max(0, log.log_time_ms() - oldest.log_time_ms) / 1000)
 
 
 def groups(log: EventLog) -> Iterator[GroupState]:

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import msgspec
 
-from karrot.eventlog.base import Damaged, EventLog, ReporterState, StoredEvent
+from karrot.eventlog.base import Backlog, EventLog, LogSize, ReporterState, StoredEvent, backlog
 from karrot.web.shapes import instant
 from karrot.web.site import Site
 
@@ -21,7 +21,7 @@ class Place(msgspec.Struct):
 class ReporterProgress(msgspec.Struct):
     """One reporter. ``state`` is ``idle``, ``ok`` or ``failing``; one that is read by scrapes stays ``idle``.
 
-    ``backlog_events`` and ``backlog_age_seconds`` are null for a reporter without a cursor in the present log.
+    ``backlog_events`` and ``backlog_age_seconds`` are null for a reporter that nothing is delivered to.
     """
 
     name: str
@@ -43,8 +43,8 @@ class Reporters(msgspec.Struct):
 def progress(here: Site) -> list[ReporterProgress]:
     """The reporters that are switched on, in the order of the settings."""
     kept = {state.name: state for state in here.log.reporters()}
-    last_seq = here.log.size().last_seq
-    return [_progress(here.log, kept.get(name) or ReporterState(name, None), last_seq) for name in here.reporters]
+    size = here.log.size()
+    return [_progress(here.log, name, kept.get(name), size) for name in here.reporters]
 
 
 def last_event(here: Site, name: str) -> StoredEvent | None:
@@ -55,23 +55,16 @@ def last_event(here: Site, name: str) -> StoredEvent | None:
     return here.log.event(state.cursor.seq) if state.cursor and state.cursor.log_id == here.log.log_id else None
 
 
-def _progress(log: EventLog, state: ReporterState, last_seq: int) -> ReporterProgress:
-    cursor = state.cursor
-    stands = cursor is not None and cursor.log_id == log.log_id
+def _progress(log: EventLog, name: str, kept: ReporterState | None, size: LogSize) -> ReporterProgress:
+    state = kept or ReporterState(name, None)
+    behind: Backlog | None = None if kept is None else backlog(log, kept, size)
     return ReporterProgress(
-        name=state.name,
+        name=name,
         state=state.state,
-        cursor=Place(cursor.log_id, cursor.seq) if cursor else None,
-        backlog_events=max(0, last_seq - cursor.seq) if cursor and stands else None,
-        backlog_age_seconds=_backlog_age(log, cursor.seq) if cursor and stands else None,
+        cursor=Place(*state.cursor) if state.cursor else None,
+        backlog_events=behind.events if behind else None,
+        backlog_age_seconds=behind.age_s if behind else None,
         last_success_at=instant(state.last_success_ms),
         last_error=state.last_error,
         last_error_at=instant(state.last_error_ms),
     )
-
-
-def _backlog_age(log: EventLog, seq: int) -> float:
-    for waiting in log.read(seq, 1):
-        if not isinstance(waiting, Damaged):
-            return max(0, log.log_time_ms() - waiting.log_time_ms) / 1000
-    return 0.0

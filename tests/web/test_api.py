@@ -212,7 +212,15 @@ def test_reporters_are_told_with_what_waits_for_them() -> None:
                 "last_error": "no room",
                 "last_error_at": "2027-01-15T08:00:00Z",
             },
-            {"name": "cloudwatch", "state": "ok", "cursor": {"log_id": "another log", "seq": 9}, **unknown, **quiet},
+            {
+                "name": "cloudwatch",
+                "state": "ok",
+                "cursor": {"log_id": "another log", "seq": 9},
+                "backlog_events": 3,
+                "backlog_age_seconds": 6.0,
+                "last_success_at": None,
+                **quiet,
+            },
         ]
     }
 

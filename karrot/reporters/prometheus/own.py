@@ -6,15 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from prometheus_client.core import Sample
 
 from karrot import __version__, telemetry
-from karrot.eventlog.base import Counter, EventLog, LogSize, ReporterState, StoredEvent
+from karrot.eventlog.base import Counter, EventLog, backlog
 from karrot.reporters.prometheus.families import ListedFamily, sample
 from karrot.reporters.prometheus.labels import label_value
 from karrot.telemetry import Histogram, Metric
 
 __all__ = ["always", "counter_families", "heard_family", "log_families", "one", "reporter_families"]
 
-_DAMAGED_AT_MOST = 50
-"""How many damaged events in a row are passed over to find the age of a backlog."""
 
 Counts = Mapping[str, Mapping[tuple[tuple[str, str], ...], float]]
 
@@ -70,7 +68,7 @@ def reporter_families(log: EventLog, chosen: Sequence[str] | None) -> Iterator[L
     """What each reporter fed by cursor has not had yet; only the chosen ones, where a choice is given."""
     states = [state for state in log.reporters() if chosen is None or state.name in chosen]
     size = log.size()
-    backlogs = [(state.name, *_backlog(log, state, size)) for state in states]
+    backlogs = [(state.name, *backlog(log, state, size)) for state in states]
     events, age = telemetry.REPORTER_BACKLOG_EVENTS, telemetry.REPORTER_BACKLOG_AGE
     yield ListedFamily(events, (sample(events, (name,), waiting) for name, waiting, _ in backlogs))
     yield ListedFamily(age, (sample(age, (name,), seconds) for name, _, seconds in backlogs if seconds is not None))
@@ -101,15 +99,3 @@ def _histogram(metric: Histogram, counts: Counts) -> Iterator[Sample]:
         yield Sample(f"{metric.name}_bucket", {"le": edge}, total)
     yield Sample(f"{metric.name}_count", {}, total)
     yield Sample(f"{metric.name}_sum", {}, counts.get(f"{metric.name}_sum", {}).get((), 0))
-
-
-def _backlog(log: EventLog, state: ReporterState, size: LogSize) -> tuple[int, float | None]:
-    """Events waiting, and the age in seconds of the oldest, unless that cannot be read."""
-    done = state.cursor.seq if state.cursor and state.cursor.log_id == log.log_id else 0
-    done = max(done, size.first_seq - 1)
-    waiting = max(0, size.last_seq - done)
-    if not waiting:
-        return 0, 0
-    readable = (stored for stored in log.read(done, _DAMAGED_AT_MOST) if isinstance(stored, StoredEvent))
-    oldest = next(readable, None)
-    return waiting, None if oldest is None else max(0, log.log_time_ms() - oldest.log_time_ms) / 1000
