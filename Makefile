@@ -53,8 +53,9 @@ docs: $(STAMPS)/dev ## Write docs/reference/ from the code
 COMPILE := $(UV) pip compile -q --universal --generate-hashes --python-version 3.11 --no-header
 
 requirements: $(STAMPS)/dev ## Compile requirements/*.txt from pyproject.toml; ARGS=--upgrade for newer versions
-	$(COMPILE) $(ARGS) pyproject.toml --group build -o requirements/service.txt
-	$(COMPILE) $(ARGS) pyproject.toml --group dev -c requirements/service.txt -o requirements/dev.txt
+	$(COMPILE) $(ARGS) pyproject.toml -o requirements/service.txt
+	$(COMPILE) $(ARGS) --group build -c requirements/service.txt -o requirements/build.txt
+	$(COMPILE) $(ARGS) pyproject.toml --group dev -c requirements/service.txt -c requirements/build.txt -o requirements/dev.txt
 	$(COMPILE) $(ARGS) pyproject.toml --group dev --all-extras -c requirements/dev.txt -o requirements/all.txt
 	$(COMPILE) $(ARGS) --group uv -o requirements/uv.txt
 
@@ -86,8 +87,9 @@ clean: ## Remove all that the targets made, the environments too
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Karrot needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(@D:/bin=)
 
-$(STAMPS)/service: requirements/service.txt pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check --require-hashes -r requirements/service.txt
+$(STAMPS)/service: requirements/service.txt requirements/build.txt pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check --require-hashes \
+		-r requirements/service.txt -r requirements/build.txt
 	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@mkdir -p $(@D) && touch $@
 
