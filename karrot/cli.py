@@ -92,8 +92,10 @@ def demo(port: int | None, groups: int, seed: int, speed: float) -> NoReturn:
 def check_config(config: Path | None) -> None:
     """Print the settings that a start would run with; exit 2 if it would be refused."""
     from karrot.settings import effective
+    from karrot.wiring import try_out
 
     loaded = _stated(_loader(None, config))
+    _stated(partial(try_out, loaded.settings))
     for name, text in effective(loaded.settings).items():
         click.echo(f"{name}={text}")
     for warning in loaded.warnings:

@@ -4,12 +4,13 @@ Each reporter has a thread of its own, so none waits for another. A cursor moves
 reporter is handed one batch again, and never misses one.
 """
 
-import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import NamedTuple
+
+import structlog
 
 from karrot import telemetry
 from karrot.clock import Clock
@@ -31,7 +32,7 @@ _POLL_S = 0.2
 _HOUSEKEEPING_S = 5.0
 _JOIN_S = 3.0
 _LONGEST_ERROR = 500
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class Backoff(NamedTuple):
@@ -76,7 +77,7 @@ class Feed:
         try:
             self.reporter.report(events)
         except Exception as error:  # noqa: BLE001 - a stranger's code, and the outermost loop around it
-            _log.exception("a reporter failed; it will be handed the same events again")
+            _log.exception("a reporter failed; it will be handed the same events again", reporter=self.name)
             return self._failed(type(error).__name__, error)
         self._succeeded(replace(state, cursor=Cursor(cursor.log_id, found[-1].seq)), len(events))
         return 0.0
@@ -169,7 +170,7 @@ class Delivery:
                 self._log.count(telemetry.CONSUMERS_EXPIRED.name, expired)
             self._log.prune()
         except (LogUnavailableError, OverloadedError) as error:
-            _log.warning("housekeeping has to wait: %s", error)
+            _log.warning("housekeeping has to wait", reason=str(error))
 
 
 def _repeat(stop: threading.Event, work: Callable[[], None], every_s: float) -> None:

@@ -1,11 +1,13 @@
 """Settings to a running service: the one module that knows everybody."""
 
 import contextlib
+import socket
+import ssl
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +28,11 @@ from karrot.settings import Loaded, Settings, SettingsError, effective, needs_re
 from karrot.sources import PREFIX
 from karrot.values import Secret
 from karrot.web import Credentials, Site, create_app
-from karrot.web.admission import worth_reading
+from karrot.web.admission import count_refusal, worth_reading
 from karrot.web.server import Server
 from karrot.web.worker import Patience
 
-__all__ = ["Plan", "Service", "open_log", "open_reporters", "serve"]
+__all__ = ["Plan", "Service", "open_log", "open_reporters", "serve", "try_out"]
 
 _THREAD_WAIT_S = 2.0
 _BOOT_FAILED = 3
@@ -42,20 +44,33 @@ _log = structlog.get_logger(__name__)
 def serve(load: Callable[[], Loaded]) -> int:
     """Run the service until it is told to stop; return the exit code.
 
-    ``load`` reads the settings, now and at every SIGHUP. Raises `SettingsError`, and `LogUnavailableError` if the
-    data directory cannot be used.
+    ``load`` reads the settings, now and at every SIGHUP. Raises `SettingsError`, `LogUnavailableError` if the data
+    directory cannot be used, and `OSError` if the port cannot.
     """
     loaded = load()
+    try_out(loaded.settings)
     logs.configure(loaded.settings.log, sys.stdout)
     _tell(loaded)
     clock = SystemClock()
     with _held_directory(loaded.settings, clock):
+        _refuse_taken_port(loaded.settings)  # only now: the orphans of a dead parent have left it
         Server(Plan(loaded.settings, load, clock)).run()
     return 0
 
 
-class ReporterError(Exception):
-    """A reporter that cannot be built; the message names it and says why."""
+def try_out(settings: Settings) -> None:
+    """Find out before anything is stopped or started whether a worker could start. Raises `SettingsError`."""
+    problems = [*_wrong_certificate(settings)]
+    for name in settings.reporters:
+        try:
+            reporter = _open_reporter(settings, name, _uncounted)
+        except Exception as error:  # noqa: BLE001 - a stranger's code; what it says is told to who starts the service
+            problems.append(f"KARROT_REPORTERS: {name} cannot be built: {type(error).__name__}: {error}")
+        else:
+            if isinstance(reporter, PushReporter):
+                reporter.close()
+    if problems:
+        raise SettingsError(problems)
 
 
 class Plan:
@@ -81,6 +96,7 @@ class Plan:
         """SIGHUP: the new settings, or the old ones where the new are wrong."""
         try:
             loaded = self._load()
+            try_out(loaded.settings)
         except SettingsError as error:
             for problem in error.problems:
                 _log.error("the new settings are refused, the old ones stay", problem=problem)
@@ -96,7 +112,7 @@ class Plan:
         """The service of one worker. Ends the worker, and with it the start, with a sentence if that fails."""
         try:
             return Service(self._settings, self._clock)
-        except (LogUnavailableError, ReporterError) as error:
+        except LogUnavailableError as error:
             _log.error("this worker cannot start", reason=str(error))
             sys.exit(_BOOT_FAILED)
 
@@ -113,7 +129,11 @@ class Service:
         self._site = _site(settings, self._log, clock, pull)
         self.wsgi: Callable[..., Any] = create_app(self._site)
         self.patience = Patience(
-            settings.header_timeout, settings.body_timeout, _THREAD_WAIT_S, partial(worth_reading, self._site)
+            settings.header_timeout,
+            settings.body_timeout,
+            _THREAD_WAIT_S,
+            admits=partial(worth_reading, self._site),
+            refused=partial(count_refusal, self._site),
         )
         self._delivery.start()
 
@@ -137,20 +157,18 @@ def open_log(settings: Settings, clock: Clock) -> EventLog:
 
 
 def open_reporters(settings: Settings, log: EventLog) -> Mapping[str, Reporter]:
-    """The reporters that are on, by name, each built by whoever registered it. Raises `ReporterError`."""
-    points = {point.name: point for point in entry_points(group=GROUP)}
-    return {
-        name: _built(points[name], Context(name, _reporter_settings(settings, name), log.count))
-        for name in settings.reporters
-    }
+    """The reporters that are on, by name, each built by whoever registered it."""
+    return {name: _open_reporter(settings, name, log.count) for name in settings.reporters}
 
 
-def _built(point: EntryPoint, context: Context) -> Reporter:
-    try:
-        reporter: Reporter = point.load()(context)
-    except Exception as error:
-        raise ReporterError(f"the reporter {context.name} ({point.value}): {type(error).__name__}: {error}") from error
+def _open_reporter(settings: Settings, name: str, count: Callable[..., None]) -> Reporter:
+    (point,) = entry_points(group=GROUP, name=name)
+    reporter: Reporter = point.load()(Context(name, _reporter_settings(settings, name), count))
     return reporter
+
+
+def _uncounted(_name: str, _by: float = 1, **_labels: str) -> None:
+    """Where nobody counts."""
 
 
 def _reporter_settings(settings: Settings, name: str) -> Mapping[str, str]:
@@ -224,11 +242,33 @@ def _attribute(setting: str) -> str:
     return setting.removeprefix(PREFIX).lower()
 
 
+def _wrong_certificate(settings: Settings) -> Iterator[str]:
+    if settings.tls_cert is None:
+        return
+    try:
+        # Without a password of ours OpenSSL would ask the terminal for one.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key, password="")
+    except (OSError, ValueError) as error:
+        yield f"KARROT_TLS_CERT and KARROT_TLS_KEY are no certificate with its key: {error}"
+
+
+def _refuse_taken_port(settings: Settings) -> None:
+    host, port = settings.bind
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise OSError(f"cannot listen on {settings.bind}: {error.strerror}") from error
+
+
 def _tell(loaded: Loaded) -> None:
     for warning in loaded.warnings:
         _log.warning("doubtful setting", warning=warning)
+    defaults = effective(Settings())
     for name, value in effective(loaded.settings).items():
-        _log.info("setting", name=name, value=value)
+        if value != defaults.get(name):
+            _log.info("setting", name=name, value=value)
 
 
 def _tell_replaced(path: Path, reason: str) -> None:

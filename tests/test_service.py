@@ -197,6 +197,35 @@ def test_a_second_service_on_the_same_directory_says_why_it_does_not_start(servi
     assert "is in use by another Karrot" in second.said.read_text()
 
 
+def test_a_port_that_is_taken_is_told_in_one_line(service: Service, tmp_path: Path) -> None:
+    second = Service(tmp_path / "other", workers="1")
+    second.port = service.port
+    second.start(wait=False)
+    assert second.process is not None
+    assert second.process.wait(30) == 2
+    assert second.said.read_text().splitlines()[-1] == (
+        f"karrot: cannot listen on 127.0.0.1:{service.port}: Address already in use"
+    )
+
+
+def test_a_certificate_that_is_none_is_refused_at_the_start_and_at_a_reload(tmp_path: Path) -> None:
+    junk = tmp_path / "junk.pem"
+    junk.write_text("junk")
+    config = tmp_path / "karrot.toml"
+    config.write_text("")
+    refused = Service(tmp_path / "refused", tls_cert=str(junk), tls_key=str(junk))
+    refused.start(wait=False)
+    assert refused.process is not None
+    assert refused.process.wait(30) == 2
+    assert "KARROT_TLS_CERT and KARROT_TLS_KEY are no certificate with its key" in refused.said.read_text()
+    with Service(tmp_path / "data", arguments=("--config", str(config))) as service:
+        config.write_text(f'tls_cert = "{junk}"\ntls_key = "{junk}"\n')
+        os.kill(service.pid, signal.SIGHUP)
+        wait_for(lambda: "the new settings are refused, the old ones stay" in service.said.read_text())
+        wait_for(service.ready)
+        assert service.post(WARN).status == 202
+
+
 def test_a_memory_log_needs_no_directory(tmp_path: Path) -> None:
     with Service(tmp_path / "data", event_log="memory", workers="1") as service:
         assert service.post(WARN).status == 202

@@ -35,26 +35,41 @@ _DRAIN_S = 0.05
 
 
 class Patience(NamedTuple):
-    """How long whom is waited for, in seconds; ``admits`` says whether a request's body is worth waiting for."""
+    """How long whom is waited for, in seconds.
+
+    ``admits`` says whether a request's body is worth waiting for; ``refused(head, code, detail)`` is told of each
+    request that was answered without a thread.
+    """
 
     headers_s: float
     body_s: float
     thread_s: float
     admits: Callable[[Head], bool]
+    refused: Callable[[Head, str, str], None]
 
 
-def _answer(status: str, code: str, detail: str) -> bytes:
-    body = f'{{"type":"urn:problem-type:karrot:{code}","title":"{detail}","status":{status[:3]},"code":"{code}"}}'
-    retry = "Retry-After: 1\r\n" if status.startswith("503") else ""
-    return (
-        f"HTTP/1.1 {status}\r\nContent-Type: application/problem+json\r\nContent-Length: {len(body)}\r\n"
-        f"{retry}Connection: close\r\n\r\n{body}"
-    ).encode()
+class Refusal(NamedTuple):
+    """An answer that needs no thread: a code of `karrot.web.problems.CODES` under a status line."""
+
+    status: str
+    code: str
+    detail: str
+
+    @property
+    def response(self) -> bytes:
+        """The bytes to send."""
+        retry = "Retry-After: 1\r\n" if self.status.startswith("503") else ""
+        type_uri = f"urn:problem-type:karrot:{self.code}"
+        body = f'{{"type":"{type_uri}","title":"{self.detail}","status":{self.status[:3]},"code":"{self.code}"}}'
+        return (
+            f"HTTP/1.1 {self.status}\r\nContent-Type: application/problem+json\r\nContent-Length: {len(body)}\r\n"
+            f"{retry}Connection: close\r\n\r\n{body}"
+        ).encode()
 
 
-_OVERLOADED = _answer("503 Service Unavailable", "overloaded", "The request waited too long for its turn")
-_TOO_MUCH = _answer("431 Request Header Fields Too Large", "bad_request", "The headers have no end in sight")
-_TIMED_OUT = _answer("408 Request Timeout", "incomplete_body", "The request did not arrive whole in time")
+_OVERLOADED = Refusal("503 Service Unavailable", "overloaded", "The request waited too long for its turn")
+_TOO_MUCH = Refusal("431 Request Header Fields Too Large", "bad_request", "The headers have no end in sight")
+_TIMED_OUT = Refusal("408 Request Timeout", "incomplete_body", "The request did not arrive whole in time")
 
 
 class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
@@ -63,17 +78,16 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
     sock: Any
     parser: Any
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: Any, tls: ssl.SSLContext | None) -> None:
         super().__init__(*args)
         self.arriving = Arriving()
         self.deadline = 0.0
         self.body_awaited = False
         self.polled = False
         self.discarded = 0
-        self.handshaken = not self.cfg.is_ssl
-        if not self.handshaken:
-            context = ssl_context(self.cfg)
-            self.sock = context.wrap_socket(self.sock, server_side=True, do_handshake_on_connect=False)
+        self.handshaken = tls is None
+        if tls is not None:
+            self.sock = tls.wrap_socket(self.sock, server_side=True, do_handshake_on_connect=False)
 
     def receive(self) -> bytes | None:
         """What has come; ``b""`` at the end of the stream, ``None`` if nothing has come yet."""
@@ -105,9 +119,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     def init_process(self) -> None:
         """Make the second pool before the loop starts."""
         self.patience: Patience = self.app.patience
+        self.tls: ssl.SSLContext | None = ssl_context(self.cfg) if self.cfg.is_ssl else None
         self.readers: Pool[Connection] = Pool(max(2, self.cfg.threads // 4), self._serve, "reader")
         self.collecting: set[Connection] = set()
-        self.queued: dict[Connection, float] = {}
+        self.queued: dict[Connection, tuple[float, Head]] = {}
         self.lingering: dict[Connection, float] = {}
         self.served: deque[tuple[Connection, bool]] = deque()
         self.woken = False
@@ -125,7 +140,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         except (BlockingIOError, ConnectionAbortedError, InterruptedError):
             return
         try:
-            conn = Connection(self.cfg, client_sock, client_addr, listener.getsockname())
+            conn = Connection(self.cfg, client_sock, client_addr, listener.getsockname(), tls=self.tls)
         except OSError:
             client_sock.close()
             return
@@ -242,31 +257,36 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self._forget(conn)
         conn.hand_over(self.patience.body_s)
         pool = self.tpool if head.path in _QUICK_PATHS else self.readers
-        self.queued[conn] = time.monotonic() + self.patience.thread_s
+        self.queued[conn] = (time.monotonic() + self.patience.thread_s, head)
         pool.submit(conn)
         return False
 
     def _keep_deadlines(self, now: float) -> None:
         for conn in [conn for conn in self.collecting if conn.deadline <= now]:
-            self._refuse(conn, _TIMED_OUT if len(conn.arriving) else b"")
-        for conn, deadline in list(self.queued.items()):
+            self._refuse(conn, _TIMED_OUT)
+        for conn, (deadline, head) in list(self.queued.items()):
             if deadline <= now and self.queued.pop(conn, None) is not None:
-                self._send(conn, _OVERLOADED)
-                self._part(conn)
+                self._answer(conn, head, _OVERLOADED)
         for conn in [conn for conn, deadline in self.lingering.items() if deadline <= now]:
             self._end_lingering(conn)
 
-    def _refuse(self, conn: Connection, answer: bytes) -> bool:
+    def _refuse(self, conn: Connection, refusal: Refusal) -> bool:
+        said_nothing = len(conn.arriving) == 0
         self._forget(conn)
-        self._send(conn, answer)
-        self._part(conn)
+        if said_nothing:
+            self._close(conn)
+        else:
+            self._answer(conn, conn.arriving.head, refusal)
         return False
 
-    def _send(self, conn: Connection, answer: bytes) -> None:
+    def _answer(self, conn: Connection, head: Head | None, refusal: Refusal) -> None:
+        if head is not None:
+            self.patience.refused(head, refusal.code, refusal.detail)
         # A few hundred bytes fit into any socket buffer; a client whose buffer is full would not read them either.
         with contextlib.suppress(OSError):
             conn.sock.setblocking(False)
-            conn.sock.send(answer)
+            conn.sock.send(refusal.response)
+        self._part(conn)
 
     def _part(self, conn: Connection) -> None:
         """Close for writing, and read on for a moment: a close with bytes unread would destroy the answer."""
