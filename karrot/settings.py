@@ -211,10 +211,10 @@ def load(
         *_missing_reporters(settings, available),
         *_lost_scaling_metrics(given, settings, available),
     ]
+    ignored = list(_unknown(given, settings, available))
     if problems or (problems := list(_contradictions(settings))):
-        raise SettingsError(problems)
-    warnings = [*_unknown(given, settings, available), *_doubts(settings, file, config)]
-    return Loaded(replace(settings, extras=extras), tuple(warnings))
+        raise SettingsError([*problems, *ignored])  # a wrong name is often why a value is missing
+    return Loaded(replace(settings, extras=extras), (*ignored, *_doubts(settings, file, config)))
 
 
 def installed_reporters() -> tuple[str, ...]:
@@ -296,7 +296,7 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         yield f"KARROT_WORKERS is {settings.workers}: it must be 1 with KARROT_EVENT_LOG=memory, which no two can share"
     for attribute, partner in _NEEDS:
         if getattr(settings, attribute) and not getattr(settings, partner):
-            yield f"{_variable(attribute)} is set without {_variable(partner)}: give both or neither"
+            yield f"{_variable(attribute)} needs {_variable(partner)}: set that too, or remove {_variable(attribute)}"
     for attribute in ("tls_cert", "tls_key"):
         file = getattr(settings, attribute)
         if file and not os.access(file, os.R_OK):
@@ -305,9 +305,9 @@ def _contradictions(settings: Settings) -> Iterator[str]:
 
 def _unknown(given: Mapping[str, Given], settings: Settings, available: Collection[str]) -> Iterator[str]:
     """Names that have no effect. Their values are not shown: nobody knows whether they are secret."""
-    used = tuple(map(reporter_prefix, settings.reporters))
+    spoken_for = (*map(reporter_prefix, settings.reporters), CLOUDWATCH, IAM_ROLE)
     for name in sorted(given.keys() - _BY_NAME.keys()):
-        if not name.startswith(used):
+        if not name.startswith(spoken_for):
             yield f"{given[name].label} {_why_ignored(name, available)}"
 
 

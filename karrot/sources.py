@@ -64,7 +64,7 @@ def from_file(path: Path) -> File:
     """
     document, mode = _toml(path)
     table = _table(document, path).items()
-    given = {PREFIX + key.upper(): Given(f"{key} in {path}", _text(value, key, path)) for key, value in table}
+    given = {_name(key, path): Given(f"{key} in {path}", _text(value, key, path)) for key, value in table}
     return File(given, f"{mode:04o}" if mode & stat.S_IROTH else None)
 
 
@@ -87,6 +87,8 @@ def secret_text(given: Given) -> str:
     Raises `SourceError` if the file cannot be read or the text is empty.
     """
     text = _read(given) if given.file else given.text
+    if not text and given.file:
+        raise SourceError(f"{given.label} names {given.text!r}, which is empty")
     if not text:
         raise SourceError(f"{given.label} is set but empty: give it a value or remove it")
     return text
@@ -116,9 +118,24 @@ def _toml(path: Path) -> tuple[dict[str, Any], int]:
 
 def _table(document: dict[str, Any], path: Path) -> dict[str, Any]:
     table = document.get("karrot", document)
+    for key, value in document.items():
+        if isinstance(value, dict) and value is not table:
+            raise _not_read(key, value, path)
     if not isinstance(table, dict) or (table is not document and len(document) > 1):
         raise SourceError(f"{path} must hold either flat keys or one [karrot] table")
     return table
+
+
+def _not_read(key: str, table: dict[str, Any], path: Path) -> SourceError:
+    setting = f"{key}_{next(iter(table), '...')}"
+    return SourceError(f"[{key}] in {path}: tables other than [karrot] are not read; write {setting} = ...")
+
+
+def _name(key: str, path: Path) -> str:
+    if key.upper().startswith(PREFIX):
+        written = key.upper().removeprefix(PREFIX).lower()
+        raise SourceError(f"{key} in {path}: names in a file are without {PREFIX}; write {written}")
+    return PREFIX + key.upper()
 
 
 def _text(value: object, key: str, path: Path) -> str:
@@ -129,6 +146,8 @@ def _text(value: object, key: str, path: Path) -> str:
             return str(value)
         case list() if all(isinstance(item, str) and "," not in item for item in value):
             return ",".join(value)
+        case dict():
+            raise _not_read(key, value, path)
         case _:
             raise SourceError(f"{key} in {path} must be a text, a number, true or false, or a list of texts")
 

@@ -73,9 +73,13 @@ def test_a_file_may_hold_a_table_and_toml_s_own_types(config: Path) -> None:
     [
         ("log =", "is not TOML: Invalid value (at end of document)"),
         ("\xff", "is not TOML: "),
-        ("[karrot]\n[other]", "must hold either flat keys or one [karrot] table"),
+        ("[karrot]\n[other]", "tables other than [karrot] are not read; write other_... = ..."),
+        ("[textfile]\npath = 'x'", "tables other than [karrot] are not read; write textfile_path = ..."),
+        ("[karrot.textfile]\npath = 'x'", "tables other than [karrot] are not read; write textfile_path = ..."),
+        ("workers = 3\n[karrot]", "must hold either flat keys or one [karrot] table"),
+        ("KARROT_WORKERS = 3", "names in a file are without KARROT_; write workers"),
         ("karrot = 1", "must hold either flat keys or one [karrot] table"),
-        ("[log]", "must be a text, a number, true or false, or a list of texts"),
+        ("log = [1]", "must be a text, a number, true or false, or a list of texts"),
         ('reporters = ["a,b"]', "must be a text, a number, true or false, or a list of texts"),
         ("workers = 0", "workers in {file} is '0': it must be a whole number from 1 to 64"),
     ],
@@ -175,6 +179,13 @@ def test_an_unknown_name_is_warned_about_without_its_value_and_with_what_may_be_
     )
 
 
+def test_an_unknown_name_is_told_with_what_is_wrong_as_it_may_be_the_reason() -> None:
+    assert problems({"KARROT_METRICS_AUTH": "true", "KARROT_API_TOKN": "hunter2"}) == (
+        "KARROT_METRICS_AUTH needs KARROT_API_TOKEN: set that too, or remove KARROT_METRICS_AUTH",
+        "KARROT_API_TOKN is not a setting of Karrot: it has no effect; did you mean KARROT_API_TOKEN?",
+    )
+
+
 def test_names_that_kubernetes_injects_are_ignored() -> None:
     injected = {
         "KARROT_PORT": "tcp://10.0.0.1:5000",
@@ -217,7 +228,7 @@ def test_a_secret_s_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(b"x" * 70_000)
     for name, why in [
         ("none", f"names {str(tmp_path / 'none')!r}, which cannot be read: No such file or directory"),
-        ("empty", "is set but empty: give it a value or remove it"),
+        ("empty", f"names {str(tmp_path / 'empty')!r}, which is empty"),
         ("binary", f"names {str(tmp_path / 'binary')!r}, which cannot be read: it is not UTF-8 text"),
         ("large", f"names {str(tmp_path / 'large')!r}, which is larger than 65536 bytes"),
     ]:
@@ -255,16 +266,13 @@ def test_only_what_is_secret_may_come_from_a_file() -> None:
             {"KARROT_EVENT_LOG": "memory"},
             "KARROT_WORKERS is 2: it must be 1 with KARROT_EVENT_LOG=memory, which no two can share",
         ),
-        ({"KARROT_BURROW_USERNAME": "u"}, "KARROT_BURROW_USERNAME is set without KARROT_BURROW_PASSWORD"),
-        ({"KARROT_BURROW_PASSWORD": "p"}, "KARROT_BURROW_PASSWORD is set without KARROT_BURROW_USERNAME"),
-        (
-            {"KARROT_BURROW_PASSWORD_PREVIOUS": "p"},
-            "KARROT_BURROW_PASSWORD_PREVIOUS is set without KARROT_BURROW_PASSWORD",
-        ),
-        ({"KARROT_BURROW_TOKEN_PREVIOUS": "p"}, "KARROT_BURROW_TOKEN_PREVIOUS is set without KARROT_BURROW_TOKEN"),
-        ({"KARROT_TLS_CERT": __file__}, "KARROT_TLS_CERT is set without KARROT_TLS_KEY"),
-        ({"KARROT_TLS_KEY": __file__}, "KARROT_TLS_KEY is set without KARROT_TLS_CERT"),
-        ({"KARROT_METRICS_AUTH": "true"}, "KARROT_METRICS_AUTH is set without KARROT_API_TOKEN"),
+        ({"KARROT_BURROW_USERNAME": "u"}, "KARROT_BURROW_USERNAME needs KARROT_BURROW_PASSWORD"),
+        ({"KARROT_BURROW_PASSWORD": "p"}, "KARROT_BURROW_PASSWORD needs KARROT_BURROW_USERNAME"),
+        ({"KARROT_BURROW_PASSWORD_PREVIOUS": "p"}, "KARROT_BURROW_PASSWORD_PREVIOUS needs KARROT_BURROW_PASSWORD"),
+        ({"KARROT_BURROW_TOKEN_PREVIOUS": "p"}, "KARROT_BURROW_TOKEN_PREVIOUS needs KARROT_BURROW_TOKEN"),
+        ({"KARROT_TLS_CERT": __file__}, "KARROT_TLS_CERT needs KARROT_TLS_KEY"),
+        ({"KARROT_TLS_KEY": __file__}, "KARROT_TLS_KEY needs KARROT_TLS_CERT"),
+        ({"KARROT_METRICS_AUTH": "true"}, "KARROT_METRICS_AUTH needs KARROT_API_TOKEN"),
         (
             {"KARROT_TLS_CERT": "/none", "KARROT_TLS_KEY": __file__},
             "KARROT_TLS_CERT names '/none', which cannot be read",
@@ -273,7 +281,7 @@ def test_only_what_is_secret_may_come_from_a_file() -> None:
 )
 def test_values_that_contradict_each_other_are_refused(environ: dict[str, str], problem: str) -> None:
     (sentence,) = problems(environ)
-    assert sentence.removesuffix(": give both or neither") == problem
+    assert sentence.partition(": set that too, or remove ")[0] == problem
 
 
 def test_clusters_that_burrow_cannot_name_are_doubted() -> None:
