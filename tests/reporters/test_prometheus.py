@@ -383,7 +383,7 @@ def test_names_choose_samples(log: MemoryEventLog) -> None:
         'karrot_consumer_max_lag{cluster="prod-eu",consumer="orders-svc"} 10440\n'
         "# HELP karrot_event_handling_seconds Time from the body of an event to its durable commit.\n"
         "# TYPE karrot_event_handling_seconds histogram\n"
-        "karrot_event_handling_seconds_sum 0\n"
+        "karrot_event_handling_seconds_sum 0.0\n"
         "# HELP karrot_log_events Events in the log.\n"
         "# TYPE karrot_log_events gauge\n"
         "karrot_log_events 1\n"
@@ -505,3 +505,14 @@ def test_registering_does_not_collect(clock: ManualClock) -> None:
     registry = CollectorRegistry()
     registry.register(collector(UnreadableLog(clock)))
     assert registry.get_sample_value("karrot_log_writable") == 0
+
+
+def test_a_count_is_written_alike_whether_the_log_keeps_whole_numbers_or_not(log: MemoryEventLog) -> None:
+    log.count("karrot_events_accepted_total", 2.0, source="webhook")
+    log.count("karrot_events_accepted_total", 1, source="rest")
+    EVENT_HANDLING_SECONDS.observe(log.count, 1.0)
+    text = exposition(log)
+    assert 'karrot_events_accepted_total{source="webhook"} 2\n' in text
+    assert 'karrot_events_accepted_total{source="rest"} 1\n' in text
+    assert "karrot_event_handling_seconds_count 1\n" in text
+    assert "karrot_event_handling_seconds_sum 1.0\n" in text

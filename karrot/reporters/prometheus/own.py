@@ -56,7 +56,7 @@ def counter_families(counters: Iterable[Counter], reporters: Sequence[str]) -> I
     """
     counts: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
     for name, labels, value in counters:
-        counts.setdefault(name, {})[tuple(sorted(labels))] = value
+        counts.setdefault(name, {})[tuple(sorted(labels))] = _plain(value)
     for metric in telemetry.METRICS:
         if isinstance(metric, Histogram):
             yield ListedFamily(metric, _histogram(metric, counts))
@@ -91,6 +91,11 @@ def _known(metric: Metric, reporters: Sequence[str]) -> list[tuple[tuple[str, st
             return [((metric.labels[0], value),) for value in metric.known]
 
 
+def _plain(value: float) -> float:
+    """A whole number without its ``.0``: a log may keep as 1.0 what another has as 1, and no series may tell."""
+    return int(value) if value == int(value) else value
+
+
 def _histogram(metric: Histogram, counts: Counts) -> Iterator[Sample]:
     buckets = counts.get(f"{metric.name}_bucket", {})
     total: float = 0
@@ -98,4 +103,4 @@ def _histogram(metric: Histogram, counts: Counts) -> Iterator[Sample]:
         total += buckets.get((("le", edge),), 0)
         yield Sample(f"{metric.name}_bucket", {"le": edge}, total)
     yield Sample(f"{metric.name}_count", {}, total)
-    yield Sample(f"{metric.name}_sum", {}, counts.get(f"{metric.name}_sum", {}).get((), 0))
+    yield Sample(f"{metric.name}_sum", {}, float(counts.get(f"{metric.name}_sum", {}).get((), 0)))
