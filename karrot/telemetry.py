@@ -148,6 +148,7 @@ EVENTS_REJECTED = Metric(
         "unsupported_template",
         "invalid_field",
         "invalid_text",
+        "incomplete_body",
         "too_large",
         "length_required",
         "unsupported_media_type",

@@ -55,15 +55,18 @@ def _allowed(option: settings.Option) -> str:
 
 
 def _codes() -> str:
+    counted = telemetry.EVENTS_REJECTED.known
     rows = (
-        (f"`{code}`", str(known.status), _cell(known.title), _cell(known.remedy))
+        (f"`{code}`", str(known.status), "yes" if code in counted else "", _cell(known.title), _cell(known.remedy))
         for code, known in problems.CODES.items()
     )
     return _page(
         "Problem codes",
-        "Errors are `application/problem+json` (RFC 9457). The `code` is stable; the same word is the label of\n"
-        "`karrot_events_rejected_total` and the word in the log.",
-        _table(("code", "status", "what happened", "what to do"), rows),
+        "Errors are `application/problem+json` (RFC 9457), with a stable `code`. Those that `/burrow` refuses an event\n"
+        "with are counted in `karrot_events_rejected_total` under the same word, and logged with it; the others are in\n"
+        "no metric, and only `internal_error` of them is logged. What is not HTTP at all never gets that far: the server\n"
+        "itself refuses it with a plain 400.",
+        _table(("code", "status", "at `/burrow`", "what happened", "what to do"), rows),
     )
 
 

@@ -2,11 +2,11 @@
 
 from datetime import datetime
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from karrot.event import PartitionLag
 
-__all__ = ["FILTERS", "count", "duration", "head_offset", "moment", "percent", "rate", "visible"]
+__all__ = ["FILTERS", "count", "duration", "head_offset", "marked", "moment", "percent", "rate", "visible"]
 
 NOT_KNOWN = Markup('<span class="quiet" title="not known">–</span>')  # noqa: RUF001 (a typesetter's empty cell)
 
@@ -62,6 +62,12 @@ def visible(name: str) -> str:
     return shown if shown.isprintable() else "".join(map(_visible_char, shown))
 
 
+def marked(sentence: str) -> Markup:
+    """A sentence in which what stands between backticks is shown as code."""
+    parts = enumerate(sentence.split("`"))
+    return Markup().join(Markup("<code>{}</code>").format(part) if at % 2 else escape(part) for at, part in parts)
+
+
 def _visible_char(char: str) -> str:
     return char if char.isprintable() else f"\\u{{{ord(char):x}}}"
 
@@ -73,5 +79,6 @@ def head_offset(partition: PartitionLag) -> int | None:
     return partition.end.offset + partition.current_lag
 
 
-FILTERS = {function.__name__: function for function in (count, duration, head_offset, moment, percent, rate, visible)}
+_ALL = (count, duration, head_offset, marked, moment, percent, rate, visible)
+FILTERS = {function.__name__: function for function in _ALL}
 """By the names the templates use."""

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from karrot.telemetry import EVENTS_REJECTED
 from karrot.web.health import Heartbeat, Readiness
 from karrot.web.listing import STATUSES
 from karrot.web.problems import CODES, ProblemBody
@@ -44,10 +45,6 @@ def document(version: str) -> Node:
 
 
 def _burrow() -> Node:
-    codes = [
-        "invalid_json", "not_an_object", "unsupported_template", "invalid_field", "invalid_text", "incomplete_body",
-        "unauthorized", "length_required", "too_large", "unsupported_media_type", "overloaded", "log_unavailable",
-    ]  # fmt: skip
     operation = {
         "summary": "Take one event; what it means is read from its content, whatever the method",
         "security": [{"burrowBasic": []}, {"burrowBearer": []}, {}],
@@ -58,7 +55,7 @@ def _burrow() -> Node:
         },
         "responses": {
             "202": _answer("The event is stored durably", _object({"status": {"const": "accepted"}}, "status")),
-            **_problems(*codes),
+            **_problems(*EVENTS_REJECTED.known),
         },
     }
     return {method: operation | {"operationId": f"receive_{method}"} for method in ("post", "put", "delete")}

@@ -20,7 +20,10 @@ _log = structlog.get_logger(__name__)
 
 
 class Code(NamedTuple):
-    """A stable code: also the metric label and the word in the log. ``remedy`` speaks to whoever must mend it."""
+    """A stable code, which is the word in the log too. ``remedy`` speaks to whoever must mend it.
+
+    What `/burrow` answers with is also a label: `karrot.telemetry.EVENTS_REJECTED` lists those.
+    """
 
     status: int
     title: str
@@ -48,7 +51,8 @@ CODES: dict[str, Code] = {
     "invalid_field": Code(
         400,
         "A field has a wrong type or value",
-        "`path` names the field. A Burrow that sends such an event is worth a bug report with the body.",
+        "`path` names the field or the parameter; /openapi.json says what it may be. If Burrow sent it, a bug report "
+        "with the body is welcome.",
     ),
     "invalid_text": Code(
         400,

@@ -73,6 +73,10 @@ def test_a_shown_name_is_printable_and_bounded(name: str) -> None:
     assert len(shown) <= 257 * len("\\u{10ffff}")
 
 
+def test_what_stands_between_backticks_is_code_and_nothing_is_markup() -> None:
+    assert human.marked("`path` names <it>; `a<b`.") == "<code>path</code> names &lt;it&gt;; <code>a&lt;b</code>."
+
+
 def test_the_log_end_offset_is_the_commit_and_its_lag() -> None:
     assert human.head_offset(make_partition(current_lag=40)) == 508_140
     assert human.head_offset(make_partition(end=None)) is None

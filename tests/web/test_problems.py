@@ -57,6 +57,15 @@ def test_a_browser_gets_a_small_page_instead() -> None:
     assert CODES["not_found"].title in response.text
 
 
+def test_the_page_says_what_is_wrong_and_where_in_words_for_people() -> None:
+    page = make_website().client.get("/?page=x", headers=HTML)
+    assert page.status_code == 400
+    assert "page is a whole number from 1." in page.text
+    assert "What is wrong: <code>page</code>" in page.text
+    assert "<code>path</code> names the field or the parameter" in page.text
+    assert "`" not in page.text
+
+
 def test_the_api_and_the_webhook_answer_browsers_as_programs() -> None:
     client = make_website().client
     for path in ("/api/v1/nothing", "/api/v1/group", "/burrow"):
