@@ -1,15 +1,19 @@
 """The commands. What a command needs is imported inside it, so that ``karrot --help`` answers at once."""
 # ruff: noqa: PLC0415
 
+import getpass
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
+
+from karrot import __version__
 
 if TYPE_CHECKING:
     from karrot.probe import Answer
@@ -56,6 +60,7 @@ url_option = click.option("--url", required=True, help="Karrot's address, such a
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, message="karrot %(version)s")
 def main() -> None:
     """Take Burrow's verdicts on Kafka consumer groups, keep them and hand them on."""
 
@@ -81,7 +86,7 @@ def serve(bind: str | None, config: Path | None) -> NoReturn:
     "--speed", type=click.FloatRange(0.1, 100), default=1, show_default=True, help="Scales rates and intervals."
 )
 def demo(port: int | None, groups: int, seed: int, speed: float) -> NoReturn:
-    """Run the service with a simulated Burrow: no Kafka and no AWS needed. Ctrl-C ends both."""
+    """Run the service with a simulated Burrow. Needs neither Kafka nor AWS; Ctrl-C ends both."""
     from karrot.demo import demo as run_demo
 
     sys.exit(_stated(partial(run_demo, port, groups, seed, speed)))
@@ -90,7 +95,7 @@ def demo(port: int | None, groups: int, seed: int, speed: float) -> NoReturn:
 @main.command("check-config")
 @config_option
 def check_config(config: Path | None) -> None:
-    """Print the settings that a start would run with; exit 2 if it would be refused."""
+    """Print the settings that a start would run with. Exit code 2 if it would be refused."""
     from karrot.settings import effective
     from karrot.wiring import try_out
 
@@ -104,7 +109,9 @@ def check_config(config: Path | None) -> None:
 
 @main.command("send-sample")
 @url_option
-@click.option("--user", help="For Basic authentication; the password is KARROT_BURROW_PASSWORD, or is asked for.")
+@click.option(
+    "--user", help="For Basic authentication; the password is KARROT_BURROW_PASSWORD (or _FILE), or is asked for."
+)
 @click.option("--count", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Groups to send.")
 @click.option(
     "--status", type=click.Choice(["OK", "WARN", "ERR"]), default="WARN", show_default=True, help="Burrow's verdict."
@@ -112,7 +119,7 @@ def check_config(config: Path | None) -> None:
 def send_sample(url: str, user: str | None, count: int, status: str) -> None:
     """Post made-up events as Burrow would and print the answers.
 
-    Without --user, a KARROT_BURROW_TOKEN in the environment is sent as Bearer token.
+    Without --user, a KARROT_BURROW_TOKEN (or _FILE) in the environment is sent as Bearer token.
     Exit code 1 if an event is not accepted.
     """
     from karrot import probe, render
@@ -121,7 +128,7 @@ def send_sample(url: str, user: str | None, count: int, status: str) -> None:
     headers = _valid(partial(_credentials, user))
     for number in range(1, count + 1):
         answer = probe.post(address, probe.sample(status, number, time.time_ns() // 1_000_000), headers)
-        _print(answer)
+        _print(answer, f"{probe.CLUSTER} {probe.group(number)} {status}")
 
 
 @main.command("burrow-config")
@@ -129,7 +136,7 @@ def send_sample(url: str, user: str | None, count: int, status: str) -> None:
 @click.option("--user", help="For Basic authentication.")
 @click.option("--template", "only_template", is_flag=True, help="Print only the template file.")
 def burrow_config(url: str, user: str | None, *, only_template: bool) -> None:
-    """Print what to put into burrow.toml, and why, with the template file that it names."""
+    """Print what to put into burrow.toml, and why. The template file that it names comes with it."""
     from karrot import render
 
     text = _valid(partial(render.burrow_config, url, user))
@@ -154,8 +161,6 @@ def healthcheck(url: str | None, config: Path | None) -> None:
 @main.command()
 def version() -> None:
     """Print the version."""
-    from karrot import __version__
-
     click.echo(f"karrot {__version__}")
 
 
@@ -179,10 +184,12 @@ def _stated(run: Callable[[], T]) -> T:
 
 
 def _valid(run: Callable[[], T]) -> T:
-    """What ``run`` makes of an argument; a `ValueError` says what is wrong with it."""
+    """What ``run`` makes of arguments and secrets; its error says what is wrong with them."""
+    from karrot.sources import SourceError
+
     try:
         return run()
-    except ValueError as error:
+    except (ValueError, SourceError) as error:
         raise Refused(str(error)) from error
 
 
@@ -191,10 +198,30 @@ def _credentials(user: str | None) -> dict[str, str]:
     from karrot import probe
 
     if user is not None:
-        password = os.environ.get("KARROT_BURROW_PASSWORD") or click.prompt("Password", hide_input=True, err=True)
-        return probe.basic(user, password)
-    token = os.environ.get("KARROT_BURROW_TOKEN")
+        return probe.basic(user, _secret("KARROT_BURROW_PASSWORD") or _typed_password())
+    token = _secret("KARROT_BURROW_TOKEN")
     return probe.bearer(token) if token else {}
+
+
+def _secret(name: str) -> str | None:
+    """A secret of the environment, or of the file that ``<name>_FILE`` there names."""
+    from karrot import sources
+
+    told = {each: os.environ[each] for each in (name, f"{name}_FILE") if each in os.environ}
+    given = sources.merged([sources.from_environment(told)], plain=(), secret=()).get(name)
+    return None if given is None else sources.secret_text(given)
+
+
+def _typed_password() -> str:
+    """The password as somebody types it. Raises `ValueError` where it could not be typed unseen."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", getpass.GetPassWarning)
+            return str(click.prompt("Password", hide_input=True, err=True))
+    except getpass.GetPassWarning as warning:
+        raise ValueError(
+            "there is no terminal to ask for the password: set KARROT_BURROW_PASSWORD or KARROT_BURROW_PASSWORD_FILE"
+        ) from warning
 
 
 def _own_address(config: Path | None) -> str:
@@ -204,10 +231,10 @@ def _own_address(config: Path | None) -> str:
     return f"{'https' if settings.tls_cert else 'http'}://{bind}"
 
 
-def _print(answer: "Answer") -> None:
+def _print(answer: "Answer", what: str) -> None:
     """Show what Karrot said; end the command if the event was not accepted."""
     if answer.status == ACCEPTED:
-        click.echo(f"{answer.status} {answer.body.strip()}")
+        click.echo(f"{what}: {answer.status} {answer.body.strip()}")
         return
     said = f"{answer.status} {answer.body.strip()}\n" if answer.status else ""
     raise NotDone(said + (_REMEDIES.get(answer.status) or answer.body))

@@ -5,15 +5,16 @@ import ssl
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPSConnection
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from karrot.burrow.payload import to_wire
 from karrot.event import LagEvent, OffsetSample, PartitionLag
 
-__all__ = ["Answer", "basic", "bearer", "fetch", "post", "sample"]
+__all__ = ["CLUSTER", "Answer", "basic", "bearer", "fetch", "group", "post", "sample"]
 
+CLUSTER = "karrot-sample"
 TIMEOUT_SECONDS = 5
 _COMMIT_EVERY_MS = 60_000
 _WINDOW_MS = 9 * _COMMIT_EVERY_MS
@@ -48,13 +49,18 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
+def group(number: int) -> str:
+    """The name of a made-up group."""
+    return f"sample-group-{number}"
+
+
 def sample(status: str, number: int, now_ms: int) -> bytes:
     """A body as Burrow v1.9.5 posts it for a made-up group: ten commits, two of six partitions bad if not OK."""
     bad = () if status == "OK" else (_partition(0, status, now_ms), _partition(3, status, now_ms))
     largest = bad[0] if bad else _partition(0, status, now_ms)
     event = LagEvent(
-        cluster="karrot-sample",
-        consumer=f"sample-group-{number}",
+        cluster=CLUSTER,
+        consumer=group(number),
         status_text=status,
         total_lag=sum(each.current_lag or 0 for each in bad or (largest,)),
         observed_at_ms=now_ms,
@@ -117,5 +123,9 @@ def _why(url: str, error: Exception) -> str:
             return f"no answer from {where} within {TIMEOUT_SECONDS} seconds, which is as long as Burrow waits"
         case ssl.SSLCertVerificationError():
             return f"the certificate of {where} is not trusted here: {error.verify_message}"
+        case ssl.SSLError() if error.reason == "WRONG_VERSION_NUMBER":
+            return f"{where} does not speak TLS: is its address http://{where}?"
+        case ConnectionResetError() | BadStatusLine() if not url.startswith("https:"):
+            return f"{where} hung up without an answer: if it speaks TLS, its address is https://{where}"
         case _:
             return f"{where} cannot be asked: {error or type(error).__name__}"

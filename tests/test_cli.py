@@ -1,5 +1,6 @@
 """The commands as somebody types them."""
 
+import ssl
 import subprocess
 import sys
 import threading
@@ -77,9 +78,9 @@ def test_the_program_and_the_module_are_the_same() -> None:
     program = str(Path(sys.executable).with_name("karrot"))
     told = [
         subprocess.check_output(command, text=True)
-        for command in ([program, "version"], [sys.executable, "-m", "karrot", "version"])
+        for command in ([program, "version"], [program, "--version"], [sys.executable, "-m", "karrot", "version"])
     ]
-    assert told == [f"karrot {karrot.__version__}\n"] * 2
+    assert told == [f"karrot {karrot.__version__}\n"] * 3
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -92,6 +93,11 @@ def test_every_command_has_help() -> None:
     for name, command in main.commands.items():
         assert command.help, name
         assert run(name, "--help").exit_code == 0
+
+
+def test_the_list_of_commands_fits_a_terminal_of_eighty_columns() -> None:
+    result = run("--help", env={"COLUMNS": "80"})
+    assert "..." not in result.stdout.partition("Commands:")[2]
 
 
 def test_check_config_prints_every_setting_and_the_warnings(tmp_path: Path) -> None:
@@ -142,7 +148,9 @@ def test_an_address_that_is_none_is_refused_in_one_line() -> None:
 def test_a_sample_is_an_event_as_burrow_posts_it(server: Server, status: str, kind: Kind) -> None:
     result = run("send-sample", "--url", server.url, "--status", status, "--count", "2")
     assert result.exit_code == 0
-    assert result.stdout == '202 {"status":"told"}\n' * 2
+    assert result.stdout.splitlines() == [
+        f'karrot-sample sample-group-{number} {status}: 202 {{"status":"told"}}' for number in (1, 2)
+    ]
     assert [(each.method, each.path) for each in server.seen] == [("POST", "/burrow")] * 2
     assert server.seen[0].headers["Content-Type"] == "application/json"
     events = [parse_webhook(each.body, observed_at_ms=NOW_MS) for each in server.seen]
@@ -151,13 +159,48 @@ def test_a_sample_is_an_event_as_burrow_posts_it(server: Server, status: str, ki
     assert events[0].max_lag is not None
 
 
-def test_a_sample_carries_credentials_that_are_not_arguments(server: Server) -> None:
+def test_a_sample_carries_credentials_that_are_not_arguments(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("hunter2\n")
+    file = str(tmp_path / "secret")
     run("send-sample", "--url", server.url, "--user", "burrow", env={"KARROT_BURROW_PASSWORD": "hunter2"})
     run("send-sample", "--url", server.url, "--user", "burrow", typed="hunter2\n")
     run("send-sample", "--url", server.url, env={"KARROT_BURROW_TOKEN": "hunter2"})
+    run("send-sample", "--url", server.url, "--user", "burrow", env={"KARROT_BURROW_PASSWORD_FILE": file})
+    run("send-sample", "--url", server.url, env={"KARROT_BURROW_TOKEN_FILE": file})
     run("send-sample", "--url", server.url)
     basic = "Basic YnVycm93Omh1bnRlcjI="
-    assert [each.headers.get("Authorization") for each in server.seen] == [basic, basic, "Bearer hunter2", None]
+    assert [each.headers.get("Authorization") for each in server.seen] == [
+        *(basic, basic, "Bearer hunter2"),
+        *(basic, "Bearer hunter2", None),
+    ]
+
+
+def test_a_secret_s_file_that_is_not_there_is_a_sentence(server: Server) -> None:
+    result = run("send-sample", "--url", server.url, env={"KARROT_BURROW_TOKEN_FILE": "/none"})
+    assert (result.exit_code, server.seen) == (2, [])
+    assert result.stderr == (
+        "karrot: KARROT_BURROW_TOKEN_FILE names '/none', which cannot be read: No such file or directory\n"
+    )
+
+
+def test_without_a_terminal_a_password_is_not_asked_for(server: Server) -> None:
+    command = [sys.executable, "-m", "karrot", "send-sample", "--url", server.url, "--user", "burrow"]
+    asked = subprocess.run(
+        command, input="hunter2\n", capture_output=True, text=True, start_new_session=True, timeout=60, check=False
+    )
+    assert (asked.returncode, asked.stdout, server.seen) == (2, "", [])
+    assert asked.stderr == (
+        "karrot: there is no terminal to ask for the password: "
+        "set KARROT_BURROW_PASSWORD or KARROT_BURROW_PASSWORD_FILE\n"
+    )
+
+
+def test_an_address_with_the_wrong_scheme_is_told_the_other(server: Server) -> None:
+    secure = server.url.replace("http:", "https:")
+    assert f"does not speak TLS: is its address {server.url}?" in run("send-sample", "--url", secure).stderr
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=True)
+    assert f"if it speaks TLS, its address is {secure}" in run("send-sample", "--url", server.url).stderr
 
 
 def test_a_token_that_no_header_can_hold_is_refused_without_showing_it(server: Server) -> None:
