@@ -7,6 +7,8 @@ from types import ModuleType
 
 import pytest
 
+from karrot.settings import load
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = ["settings.md", "codes.md", "commands.md", "metrics.md"]
@@ -37,3 +39,12 @@ def test_every_link_between_the_pages_leads_somewhere() -> None:
     for page in DOCS.rglob("*.md"):
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_sample_of_a_configuration_is_accepted_as_it_stands(tmp_path: Path) -> None:
+    page = (DOCS / "operations.md").read_text(encoding="utf-8")
+    [sample] = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    file = tmp_path / "karrot.toml"
+    file.write_text(sample, encoding="utf-8")
+    settings, warnings = load({}, config=file)
+    assert (settings.retention, warnings) == (7 * 86_400, ())
