@@ -6,6 +6,7 @@ reporter is handed one batch again, and never misses one.
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import NamedTuple
@@ -66,6 +67,9 @@ class Feed:
             return self._step()
         except (LogUnavailableError, OverloadedError) as error:
             return self._failed("log", error)
+        except Exception as error:  # noqa: BLE001 - the outermost loop: a thread that ends here delivers nothing more
+            _log.exception("delivery failed in a way nobody expected", reporter=self.name)
+            return self._failed("unexpected", error)
 
     def _step(self) -> float:
         state = self._resume()
@@ -111,10 +115,11 @@ class Feed:
     def _failed(self, reason: str, error: Exception) -> float:
         self.failures += 1
         self.log.count(telemetry.REPORTER_FAILURES.name, reporter=self.name, reason=reason)
-        if self.state is not None and reason != "log":
+        if self.state is not None:
             text = f"{type(error).__name__}: {error}"[:_LONGEST_ERROR]
             self.state = replace(self.state, state="failing", last_error=text, last_error_ms=self.clock.wall_ms())
-            self.log.save_reporter(self.state)
+            with suppress(LogUnavailableError, OverloadedError):
+                self.log.save_reporter(self.state)
         return self.backoff.seconds(self.failures, self.random)
 
 
@@ -171,6 +176,8 @@ class Delivery:
             self._log.prune()
         except (LogUnavailableError, OverloadedError) as error:
             _log.warning("housekeeping has to wait", reason=str(error))
+        except Exception:  # noqa: BLE001 - the outermost loop of the leader
+            _log.exception("housekeeping failed in a way nobody expected")
 
 
 def _repeat(stop: threading.Event, work: Callable[[], None], every_s: float) -> None:

@@ -52,8 +52,10 @@ class Intake:
         return self._append(event, to_wire(event), age_ms=age_ms)
 
     def refuse(self, code: str, detail: str, body: bytes = b"") -> None:
-        """Count a refusal and keep the head of what was refused. Never blocks, never raises."""
+        """Count a refusal and keep the head of what was refused, if any. Never blocks, never raises."""
         self._log.count(telemetry.EVENTS_REJECTED.name, code=code)
+        if not body:  # refused by its headers: there is nothing to look at, and it must not push out what there is
+            return
         self._log.reject(
             Reject(
                 received_at_ms=self._clock.wall_ms(),
@@ -66,7 +68,6 @@ class Intake:
 
     def _append(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Appended:
         appended = self._log.append(event, body, age_ms=age_ms)
-        self._log.count(telemetry.EVENTS_ACCEPTED.name, source=event.source.value)
         for reporter in self._pull_reporters:  # what is in the log is in their next answer
             self._log.count(telemetry.REPORTER_EVENTS.name, reporter=reporter)
         if not appended.tracked:

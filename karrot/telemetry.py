@@ -188,6 +188,7 @@ SERIES_DROPPED = Metric(
 LOG_EVENTS = Metric("karrot_log_events", "gauge", "Events in the log.")
 LOG_SIZE_BYTES = Metric("karrot_log_size_bytes", "gauge", "Size of the log on disk.")
 LOG_PRUNED = Metric("karrot_log_pruned_total", "counter", "Events deleted from the log for their age or its size.")
+LOG_DAMAGED = Metric("karrot_log_damaged_total", "counter", "Groups whose state did not match its checksum any more.")
 LOG_REPLACED = Metric(
     "karrot_log_replaced_total", "counter", "Damaged logs that were set aside; a new one began each time."
 )

@@ -199,7 +199,7 @@ class EventLog(Protocol):
         """A random name given when the log was created."""
 
     def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Appended:
-        """Store an event durably and bring its group up to date.
+        """Store an event durably, count it and bring its group up to date.
 
         ``age_ms`` is how long ago the event was observed, by a clock that cannot be set: an event older than the
         group's newest is logged but does not change the group.

@@ -55,6 +55,7 @@ CREATE TABLE groups (
     log_time_ms INTEGER NOT NULL,
     expired INTEGER NOT NULL,
     gone INTEGER NOT NULL,
+    crc INTEGER NOT NULL,
     state BLOB NOT NULL,
     PRIMARY KEY (cluster, consumer)
 ) WITHOUT ROWID;

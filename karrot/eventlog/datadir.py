@@ -7,7 +7,9 @@
 ``log-id``      the id of the log that ought to be there: an emptied file would otherwise pass for a new one
 """
 
+import logging
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -21,11 +23,14 @@ from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.logtime import Anchor, LogTime
 
+_log = logging.getLogger(__name__)
+
 __all__ = ["DATABASE", "Prepared", "create", "hold", "prepare", "set_aside"]
 
 DATABASE = "events.db"
 _MARKER = "log-id"
 _ORPHANS_WAIT_S = 5.0
+_FULL_BYTES = 1 << 20
 _FIXED = ((3, 51, 3), (3, 50, 7), (3, 44, 6))
 _NETWORK = ("nfs", "cifs", "smb", "fuse.", "9p", "afs", "ceph", "lustre", "glusterfs")
 _LOCAL = ("fuse.fuse-overlayfs",)
@@ -69,7 +74,7 @@ def prepare(directory: Path, clock: Clock, *, max_bytes: int, mounts: Path = Pat
         aside = set_aside(directory, clock)
         return _open_and_close(directory, clock, max_bytes)._replace(replaced=aside, reason=str(error))
     except apsw.Error as error:
-        raise LogUnavailableError(f"cannot open the event log in {directory}: {error}") from error
+        raise LogUnavailableError(f"cannot open the event log in {directory}: {error}{_why(directory)}") from error
 
 
 def set_aside(directory: Path, clock: Clock) -> Path:
@@ -85,17 +90,28 @@ def set_aside(directory: Path, clock: Clock) -> Path:
 
 
 def create(directory: Path, anchor: Anchor, *, max_bytes: int) -> apsw.Connection:
-    """Open the log, creating or migrating it, and note its id. A new one begins with the count of those set aside."""
+    """Open the log, creating or migrating it, and note its id.
+
+    A new one begins with the count of those that were set aside, and of one that vanished.
+    """
     connection = database.connect(directory / DATABASE, max_bytes=max_bytes, create=True)
     before, _ = database.create_or_migrate(connection, anchor)
-    if before == 0 and (replaced := len(list(directory.glob(f"{DATABASE}.corrupt-*Z")))):
+    marker = directory / _MARKER
+    replaced = len(list(directory.glob(f"{DATABASE}.corrupt-*Z"))) + marker.exists()
+    if before == 0 and replaced:
+        _log.error("a new event log begins: the one before it is damaged or gone")
         labels = rows.labels_text(())
         connection.execute("INSERT INTO counters VALUES (?, ?, ?)", (telemetry.LOG_REPLACED.name, labels, replaced))
-    marker = directory / _MARKER
     log_id = connection.execute("SELECT log_id FROM log").get
     if not marker.exists() or marker.read_text().strip() != log_id:
         marker.write_text(f"{log_id}\n")
     return connection
+
+
+def _why(directory: Path) -> str:
+    """SQLite calls a full disk an I/O error."""
+    free = shutil.disk_usage(directory).free
+    return f" (the volume is full: {free} bytes are free)" if free < _FULL_BYTES else ""
 
 
 def _open_and_close(directory: Path, clock: Clock, max_bytes: int) -> Prepared:

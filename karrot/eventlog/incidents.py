@@ -36,11 +36,8 @@ def _ended(incident: Incident) -> Incident:
 
 
 def _closed(incident: Incident, event: LagEvent) -> Incident:
-    if event.incident_id == incident.open_id:
-        return _ended(incident)
-    if event.incident_id in incident.remembered:
-        return incident
-    # Below the notifier's threshold Burrow sends nothing but the close: the incident was real, and is over.
+    # Whatever id it carries, the group is well now. An id never seen before counts: below the notifier's threshold
+    # Burrow sends nothing of an incident but its close.
     return _ended(_opened(incident, event, str(event.incident_id)))
 
 

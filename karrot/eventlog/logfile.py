@@ -1,6 +1,7 @@
 """The open SQLite file of one process: one connection that writes, a few that read, and following a replaced file."""
 
 import contextlib
+import logging
 import queue
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,8 +15,11 @@ from karrot.eventlog.logtime import Anchor, LogTime
 
 __all__ = ["LogFile"]
 
+_log = logging.getLogger(__name__)
+
 _IDLE_READERS = 4
 _Identity = tuple[int, int]
+_Identities = tuple[_Identity, _Identity]
 
 
 class LogFile:
@@ -32,7 +36,7 @@ class LogFile:
         self._clock = clock
         self._max_bytes = max_bytes
         self._on_replaced = on_replaced
-        self._idle: queue.LifoQueue[tuple[_Identity, apsw.Connection]] = queue.LifoQueue(_IDLE_READERS)
+        self._idle: queue.LifoQueue[tuple[_Identities, apsw.Connection]] = queue.LifoQueue(_IDLE_READERS)
         self._suspect: str | None = None
         self._broken = False
         self.time = LogTime(clock, None)
@@ -55,10 +59,12 @@ class LogFile:
         self._broken = True
 
     def follow(self) -> None:
-        """Make sure the write connection is on the file that has the name now, and that the file is sound."""
+        """Make sure the write connection is on the files that have the names now, and that the log is sound."""
         if self._broken or _identity(self.path) != self._opened:
             self.connection.close()
             self._open()
+        elif _identity(self._wal) != self._opened_wal:
+            self._rescue_wal()
         if self._suspect is not None:
             reason, self._suspect = self._suspect, None
             try:
@@ -95,12 +101,25 @@ class LogFile:
 
     def _open(self) -> None:
         self.connection = datadir.create(self._directory, self.time.anchor(), max_bytes=self._max_bytes)
-        self._opened = _identity(self.path)
-        self._broken = False
         self.log_id: str = self.connection.execute("SELECT log_id FROM log").get
+        self._opened, self._opened_wal = _identity(self.path), _identity(self._wal)
+        self._broken = False
 
-    def _reader(self) -> tuple[_Identity, apsw.Connection]:
-        current = _identity(self.path)
+    @property
+    def _wal(self) -> Path:
+        return self.path.with_name(f"{self.path.name}-wal")
+
+    def _rescue_wal(self) -> None:
+        """Somebody removed the write-ahead log: merge what is in it, still open here, before it is gone for good."""
+        _log.error("the write-ahead log was removed under a running service; merging what is still open")
+        # The first worker to notice merges it for all; what the others have open is stale from then on.
+        with contextlib.suppress(apsw.IOError):
+            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self.connection.close()
+        self._open()
+
+    def _reader(self) -> tuple[_Identities, apsw.Connection]:
+        current = (_identity(self.path), _identity(self._wal))
         with contextlib.suppress(queue.Empty):
             while True:
                 identity, connection = self._idle.get_nowait()
@@ -109,7 +128,7 @@ class LogFile:
                 connection.close()
         return current, database.connect_reader(self.path)
 
-    def _put_back(self, identity: _Identity, connection: apsw.Connection) -> None:
+    def _put_back(self, identity: _Identities, connection: apsw.Connection) -> None:
         try:
             self._idle.put_nowait((identity, connection))
         except queue.Full:

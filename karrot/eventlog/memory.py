@@ -76,6 +76,7 @@ class MemoryEventLog:
             self._drop_over_size()
             if arrived.from_webhook:
                 self._heard[event.cluster] = arrived.received_at_ms
+            self._tally.count(telemetry.EVENTS_ACCEPTED.name, 1, {"source": event.source.value})
             return Appended(self._seq, self._track(arrived))
 
     def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:

@@ -12,7 +12,6 @@ from karrot.eventlog.base import (
     Cursor,
     Damaged,
     GroupKey,
-    GroupState,
     Incident,
     Reject,
     ReporterState,
@@ -32,14 +31,16 @@ __all__ = [
     "reject_of",
     "reporter_of",
     "reporter_row",
-    "state_of",
     "stored_event",
 ]
 
 Row = Sequence[Any]
 
-EVENT_COLUMNS = "seq, received_at_ms, observed_at_ms, log_time_ms, source, crc, body"
-GROUP_COLUMNS = "seq, last_seq, log_time_ms, expired, state"
+# Texts and bodies are read as bytes: of a text that is damaged, SQLite's binding could not even raise the row.
+EVENT_COLUMNS = "seq, received_at_ms, observed_at_ms, log_time_ms, CAST(source AS BLOB), crc, CAST(body AS BLOB)"
+GROUP_COLUMNS = (
+    "CAST(cluster AS BLOB), CAST(consumer AS BLOB), seq, last_seq, log_time_ms, expired, crc, CAST(state AS BLOB)"
+)
 
 _State = tuple[Incident, Summary]
 _encode = msgspec.msgpack.Encoder().encode
@@ -53,18 +54,18 @@ def event_row(arrived: Arrival, previous: int | None) -> Row:
         arrived.received_at_ms,
         arrived.event.observed_at_ms,
         arrived.log_time_ms,
-        arrived.event.source.value,
+        arrived.event.source.value.encode(),
     )
-    return (previous, *facts, _checksum(facts, arrived.body), arrived.body)
+    return (previous, *facts[:3], arrived.event.source.value, _checksum(facts, arrived.body), arrived.body)
 
 
 def stored_event(log_id: str, row: Row, decode: Decode) -> StoredEvent | Damaged:
     """One row of `EVENT_COLUMNS`, if its checksum holds and its body still reads."""
     seq, received_at_ms, observed_at_ms, log_time_ms, source, crc, body = row
-    if not isinstance(body, bytes) or crc != _checksum((received_at_ms, observed_at_ms, log_time_ms, source), body):
+    if crc != _checksum((received_at_ms, observed_at_ms, log_time_ms, source), body):
         return Damaged(log_id, seq)
     try:
-        event = decode(body, observed_at_ms=observed_at_ms, source=Source(source))
+        event = decode(body, observed_at_ms=observed_at_ms, source=Source(source.decode()))
     except ValueError:
         return Damaged(log_id, seq)
     return StoredEvent(log_id, seq, received_at_ms, log_time_ms, body, event)
@@ -73,21 +74,18 @@ def stored_event(log_id: str, row: Row, decode: Decode) -> StoredEvent | Damaged
 def group_row(key: GroupKey, row: GroupRow) -> Row:
     """The columns of ``groups``."""
     state = _encode((row.incident, row.summary))
-    return (*key, row.seq, row.last_seq, row.log_time_ms, row.expired, row.gone, state)
+    crc = _checksum((key.cluster.encode(), key.consumer.encode(), row.seq, row.last_seq, row.log_time_ms), state)
+    return (*key, row.seq, row.last_seq, row.log_time_ms, row.expired, row.gone, crc, state)
 
 
-def group_of(row: Row) -> GroupRow:
-    """One row of `GROUP_COLUMNS`."""
-    seq, last_seq, log_time_ms, expired, state = row
+def group_of(row: Row) -> tuple[GroupKey, GroupRow] | None:
+    """One row of `GROUP_COLUMNS`; ``None`` if its checksum does not hold."""
+    cluster, consumer, seq, last_seq, log_time_ms, expired, crc, state = row
+    if crc != _checksum((cluster, consumer, seq, last_seq, log_time_ms), state):
+        return None
     incident, summary = _decode_state(state)
-    return GroupRow(seq, last_seq, log_time_ms, bool(expired), incident, summary)
-
-
-def state_of(row: Row) -> GroupState:
-    """One row of cluster, consumer, seq, log_time_ms, state."""
-    cluster, consumer, seq, log_time_ms, state = row
-    incident, summary = _decode_state(state)
-    return GroupState(GroupKey(cluster, consumer), seq, log_time_ms, summary, incident)
+    key = GroupKey(cluster.decode(), consumer.decode())
+    return key, GroupRow(seq, last_seq, log_time_ms, bool(expired), incident, summary)
 
 
 def labels_text(labels: tuple[tuple[str, str], ...]) -> str:
@@ -120,5 +118,5 @@ def reject_of(row: Row) -> Reject:
     return Reject(received_at_ms, code, detail, Source(source), body)
 
 
-def _checksum(facts: tuple[object, ...], body: bytes) -> int:
-    return zlib.crc32(body, zlib.crc32(repr(facts).encode()))
+def _checksum(facts: tuple[object, ...], body: bytes | None) -> int:
+    return zlib.crc32(body or b"", zlib.crc32(repr(facts).encode()))

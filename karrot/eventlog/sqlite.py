@@ -31,7 +31,7 @@ from karrot.eventlog.base import (
 from karrot.eventlog.committer import Committer
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.logfile import LogFile
-from karrot.eventlog.state import Decode, arrival
+from karrot.eventlog.state import Decode, arrival, state_of
 from karrot.eventlog.tally import Tally
 from karrot.eventlog.transaction import Transaction
 from karrot.eventlog.writer import Writer
@@ -118,25 +118,28 @@ class SqliteEventLog:
         return next(iter(self._whole([row] if row else [])), None)
 
     def latest(self, after: GroupKey | None = None, limit: int = READ_LIMIT) -> Sequence[GroupState]:
-        """A page of live groups by key."""
+        """A page of live groups by key; a group whose row is damaged is passed over until its next event."""
+        beyond = ">=" if after is None else ">"
         sql = (
-            "SELECT cluster, consumer, seq, log_time_ms, state FROM groups "
-            f"WHERE (cluster, consumer) {'>=' if after is None else '>'} (?, ?) AND log_time_ms >= ? AND NOT gone "
-            "ORDER BY cluster, consumer LIMIT ?"
+            f"SELECT {rows.GROUP_COLUMNS} FROM groups WHERE (cluster, consumer) {beyond} (?, ?) "
+            "AND log_time_ms >= ? AND NOT gone ORDER BY cluster, consumer LIMIT ?"
         )
+        page: list[GroupState] = []
         with self._file.reading() as connection:
-            page = connection.execute(sql, (*(after or _FIRST), self._oldest_live(), min(limit, READ_LIMIT))).fetchall()
-        return [rows.state_of(row) for row in page]
+            found = connection.execute(sql, (*(after or _FIRST), self._oldest_live(), min(limit, READ_LIMIT)))
+            page.extend(state_of(*whole) for row in found if (whole := rows.group_of(row)))
+        return page
 
     def group(self, key: GroupKey) -> GroupState | None:
         """One live group."""
         sql = (
-            "SELECT cluster, consumer, seq, log_time_ms, state FROM groups "
+            f"SELECT {rows.GROUP_COLUMNS} FROM groups "
             "WHERE cluster = ? AND consumer = ? AND log_time_ms >= ? AND NOT gone"
         )
         with self._file.reading() as connection:
             row = connection.execute(sql, (*key, self._oldest_live())).fetchone()
-        return None if row is None else rows.state_of(row)
+        whole = None if row is None else rows.group_of(row)
+        return None if whole is None else state_of(*whole)
 
     def heard(self) -> Mapping[str, int]:
         """When each cluster was last heard by webhook."""

@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 from karrot.eventlog.base import Counter, Reject
 
-__all__ = ["KEPT_REJECTS", "Pending", "Tally"]
+__all__ = ["KEPT_REJECTS", "CounterKey", "Pending", "Tally"]
 
 KEPT_REJECTS = 1000
 """Refused bodies kept, in memory and in a log; the oldest go."""
 
 CounterKey = tuple[str, tuple[tuple[str, str], ...]]
+"""A counter's name and its labels in order."""
 
 
 class Pending(NamedTuple):

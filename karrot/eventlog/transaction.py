@@ -1,13 +1,15 @@
 """What can be written in one transaction. Used by the writer thread alone."""
 
+from collections import Counter
+
 import apsw
 
 from karrot import telemetry
 from karrot.eventlog import rows
-from karrot.eventlog.base import Appended, Counter, GroupKey, ReporterState
+from karrot.eventlog.base import Appended, GroupKey, ReporterState
 from karrot.eventlog.logtime import Anchor
 from karrot.eventlog.state import Arrival, GroupRow, after
-from karrot.eventlog.tally import KEPT_REJECTS, Pending
+from karrot.eventlog.tally import KEPT_REJECTS, CounterKey, Pending
 
 __all__ = ["Transaction"]
 
@@ -26,12 +28,12 @@ class Transaction:
         self._max_consumers = max_consumers
         self._events, self._groups = connection.execute("SELECT events, groups FROM log").get
         self._heard: dict[str, int] = {}
-        self._pruned = 0
+        self._counts: Counter[CounterKey] = Counter()
         self._nothing_to_evict = False
 
     def append(self, arrived: Arrival) -> Appended:
         """Log an event and bring its group up to date, unless the group is one too many."""
-        row = self._group(arrived.key)
+        tracked, row = self._group(arrived.key)
         previous = None if row is None else row.last_seq
         self._connection.execute(
             "INSERT INTO events VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", rows.event_row(arrived, previous)
@@ -40,10 +42,11 @@ class Transaction:
         self._events += 1
         if arrived.from_webhook:
             self._heard[arrived.key.cluster] = arrived.received_at_ms
-        if row is None and not self._admit():
+        self._add(telemetry.EVENTS_ACCEPTED, 1, source=arrived.event.source.value)
+        if not tracked and not self._admit():
             return Appended(seq, tracked=False)
         self._connection.execute(
-            "INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             rows.group_row(arrived.key, after(row, seq, arrived)),
         )
         return Appended(seq, tracked=True)
@@ -75,10 +78,8 @@ class Transaction:
 
     def settle(self, pending: Pending, anchor: Anchor) -> None:
         """Write down what goes with every commit: counters, rejects, who was heard, and the time."""
-        for (name, labels), by in pending.counts.items():
-            self._connection.execute(_ADD_COUNTER, Counter(name, rows.labels_text(labels), by))  # type: ignore[arg-type]
-        if self._pruned:
-            self._connection.execute(_ADD_COUNTER, (telemetry.LOG_PRUNED.name, rows.labels_text(()), self._pruned))
+        for (name, labels), by in (*pending.counts.items(), *self._counts.items()):
+            self._connection.execute(_ADD_COUNTER, (name, rows.labels_text(labels), by))
         if pending.rejects:
             self._keep_rejects(pending)
         for cluster, at_ms in self._heard.items():
@@ -88,11 +89,17 @@ class Transaction:
             (*anchor, self._events, self._groups),
         )
 
-    def _group(self, key: GroupKey) -> GroupRow | None:
+    def _group(self, key: GroupKey) -> tuple[bool, GroupRow | None]:
+        """Whether the group is tracked, and its row unless that is damaged: then the event begins it anew."""
         found = self._connection.execute(
             f"SELECT {rows.GROUP_COLUMNS} FROM groups WHERE cluster = ? AND consumer = ?", key
         ).fetchone()
-        return None if found is None else rows.group_of(found)
+        if found is None:
+            return False, None
+        whole = rows.group_of(found)
+        if whole is None:
+            self._add(telemetry.LOG_DAMAGED, 1)
+        return True, None if whole is None else whole[1]
 
     def _admit(self) -> bool:
         if self._groups >= self._max_consumers and not self._evict():
@@ -114,6 +121,10 @@ class Transaction:
         self._nothing_to_evict = evicted == 0
         return evicted > 0
 
+    def _add(self, metric: telemetry.Metric, by: int, **labels: str) -> None:
+        """Count in this very transaction: such a counter never differs from what it counts."""
+        self._counts[metric.name, tuple(sorted(labels.items()))] += by
+
     def _hear(self, cluster: str, at_ms: int) -> None:
         self._connection.execute(_HEAR, (cluster, at_ms))
         self._connection.execute(
@@ -134,5 +145,6 @@ class Transaction:
         self._connection.execute("DELETE FROM events WHERE seq <= ?", (seq,))
         deleted = self._connection.changes()
         self._events -= deleted
-        self._pruned += deleted
+        if deleted:
+            self._add(telemetry.LOG_PRUNED, deleted)
         return deleted

@@ -61,7 +61,7 @@ def test_a_damaged_log_is_set_aside_and_a_new_one_begun(
     assert reason in (found.reason or "")
     log = open_sqlite(tmp_path, clock, prepare=False)
     assert append(log).seq == 1
-    assert log.counters() == [Counter("karrot_log_replaced_total", (), 1)]
+    assert Counter("karrot_log_replaced_total", (), 1) in log.counters()
     log.close()
 
 

@@ -220,7 +220,7 @@ class EventLogContract:
             ([("OK", "i1")], (None, 1)),
             ([("WARN", "i1"), ("OK", "i2")], (None, 2)),
             ([("WARN", "i1"), ("OK", "i1"), ("ERR", "i1")], (None, 1)),
-            ([("WARN", "i1"), ("WARN", "i2"), ("OK", "i1")], ("i2", 2)),
+            ([("WARN", "i1"), ("WARN", "i2"), ("OK", "i1")], (None, 2)),
             ([("WARN", "i1"), ("ERR", None)], ("i1", 1)),
             ([("ERR", None)], (None, 0)),
             ([("WARN", "i1"), ("UNHEARD-OF", "i1")], ("i1", 1)),
@@ -232,7 +232,7 @@ class EventLogContract:
             "a close without an open counts",
             "a close of another id ends both",
             "a late event does not reopen it",
-            "a late close leaves the newer open",
+            "a close under an older id, after a failover and back, ends it too",
             "a verdict without an id attaches to it",
             "a verdict without an id opens none",
             "an unknown status changes nothing",
@@ -309,6 +309,15 @@ class EventLogContract:
             Counter("karrot_y_total", (), 1),
         ]
 
+    def test_accepted_events_are_counted_with_their_source(self, log: EventLog) -> None:
+        append(log)
+        append(log, source=Source.REST)
+        append(log)
+        assert sorted(log.counters()) == [
+            Counter("karrot_events_accepted_total", (("source", "rest"),), 1),
+            Counter("karrot_events_accepted_total", (("source", "webhook"),), 2),
+        ]
+
     def test_the_newest_rejects_are_kept(self, log: EventLog) -> None:
         for n in range(1_005):
             log.reject(Reject(n, "invalid_json", "no", Source.WEBHOOK, b"\xff{"))
@@ -332,7 +341,7 @@ class EventLogContract:
         assert log.prune() == 2
         assert [event.seq for event in stored(log)] == [3]
         assert (log.size().events, log.size().first_seq, log.size().last_seq) == (1, 3, 3)
-        assert log.counters() == [Counter("karrot_log_pruned_total", (), 2)]
+        assert Counter("karrot_log_pruned_total", (), 2) in log.counters()
 
     def test_a_sequence_number_is_never_given_twice(self, log: EventLog, clock: ManualClock) -> None:
         append(log)
