@@ -62,10 +62,10 @@ def _codes() -> str:
     )
     return _page(
         "Problem codes",
-        "Errors are `application/problem+json` (RFC 9457), with a stable `code`. Those marked below are what `/burrow`\n"
-        "refuses an event with; there, and only there, they are counted: `karrot_events_rejected_total` has the same word\n"
-        "as its label. `internal_error` is in the log, with its traceback. What is not HTTP at all never gets that far:\n"
-        "the server itself refuses it with a plain 400.",
+        "Errors are `application/problem+json` (RFC 9457), with a stable `code`. Those marked below are what\n"
+        "`/burrow` refuses an event with; there, and only there, they are counted: the same word is the label of\n"
+        "`karrot_events_rejected_total`. `internal_error` is in the log, with its traceback. What is not HTTP at all\n"
+        "never gets that far: the server itself refuses it with a plain 400.",
         _table(("code", "status", "at `/burrow`", "what happened", "what to do"), rows),
     )
 
