@@ -15,7 +15,18 @@ from karrot import sources, values
 from karrot.sources import PREFIX, File, Given, SourceError
 from karrot.values import Address, Kind, Secret
 
-__all__ = ["OPTIONS", "RESERVED", "Loaded", "Option", "Settings", "SettingsError", "effective", "load", "needs_restart"]
+__all__ = [
+    "OPTIONS",
+    "RESERVED",
+    "Loaded",
+    "Option",
+    "Settings",
+    "SettingsError",
+    "checked",
+    "effective",
+    "load",
+    "needs_restart",
+]
 
 T = TypeVar("T")
 
@@ -215,6 +226,13 @@ def load(
     if problems or (problems := list(_contradictions(settings))):
         raise SettingsError([*problems, *ignored])  # a wrong name is often why a value is missing
     return Loaded(replace(settings, extras=extras), (*ignored, *_doubts(settings, file, config)))
+
+
+def checked(settings: Settings) -> Settings:
+    """The settings, unless they contradict each other: then `SettingsError`."""
+    if problems := list(_contradictions(settings)):
+        raise SettingsError(problems)
+    return settings
 
 
 def installed_reporters() -> tuple[str, ...]:

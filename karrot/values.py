@@ -68,12 +68,14 @@ class Kind(Generic[T]):
     """One kind of value.
 
     ``read`` raises `ValueError` for a text that is not allowed; ``allowed`` completes the sentence "it must be ...".
-    ``show`` is the way back: ``read(show(value)) == value``, except for a secret.
+    ``show`` is the way back: ``read(show(value)) == value``, except for a secret. ``may_be_told`` is false where a
+    wrong value is likely to hold a secret (``user:password``).
     """
 
     read: Callable[[str], T]
     allowed: str
     show: Callable[[T], str] = str
+    may_be_told: bool = True
 
 
 def one_of(*choices: str, note: str = "") -> Kind[str]:
@@ -136,7 +138,8 @@ def size(low: int, high: int) -> Kind[int]:
 
 def quoted(text: str) -> str:
     """A wrong value as it may be shown: short, on one line, without the password of an address."""
-    shown = re.sub(r"//.*@", "//***@", text, flags=re.DOTALL)
+    shown = re.sub(r"(://|//|:).*@", r"\1***@", text, flags=re.DOTALL)
+    shown = re.sub(r"(password=?)\S+", r"\1***", shown, flags=re.IGNORECASE)
     return repr(shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}...")
 
 
@@ -145,7 +148,8 @@ def checked(kind: Kind[T], what: str, text: str) -> T:
     try:
         return kind.read(text)
     except ValueError as error:
-        raise ValueError(f"{what} is {quoted(text)}: it must be {kind.allowed}") from error
+        told = quoted(text) if kind.may_be_told else "something else"
+        raise ValueError(f"{what} is {told}: it must be {kind.allowed}") from error
 
 
 def _read_flag(text: str) -> bool:
@@ -198,6 +202,11 @@ def _read_user(text: str) -> str:
     return text
 
 
+def _read_secret(text: str) -> Secret:
+    text.encode()  # bytes that are no UTF-8 come from the environment as surrogates, and no header could match them
+    return Secret(text)
+
+
 def _show_list(items: tuple[str, ...]) -> str:
     return ",".join(items)
 
@@ -211,8 +220,8 @@ address = Kind(_read_address, "HOST:PORT, [IPV6]:PORT or :PORT")
 url = Kind(_read_url, "an http:// or https:// address without user, query or fragment")
 path = Kind(_read_path, "a path")
 pattern: Kind[re.Pattern[str]] = Kind(_read_pattern, "a regular expression", lambda value: value.pattern)
-user = Kind(_read_user, "a name without a colon")
-secret = Kind(Secret, "a text, or use the name with _FILE for a file that holds it")
+user = Kind(_read_user, "a name without a colon", may_be_told=False)
+secret = Kind(_read_secret, "a text in UTF-8, or use the name with _FILE for a file that holds it")
 
 
 def _split(text: str) -> tuple[str, str]:

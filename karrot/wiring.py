@@ -24,7 +24,7 @@ from karrot.eventlog.sqlite import SqliteEventLog
 from karrot.intake import Intake
 from karrot.reporters.base import GROUP, Context, PullReporter, PushReporter, Reporter
 from karrot.reporters.prometheus import render as render_metrics
-from karrot.settings import Loaded, Settings, SettingsError, effective, needs_restart
+from karrot.settings import Loaded, Settings, SettingsError, checked, effective, needs_restart
 from karrot.sources import PREFIX
 from karrot.values import Secret
 from karrot.web import Credentials, Site, create_app
@@ -96,15 +96,17 @@ class Plan:
         """SIGHUP: the new settings, or the old ones where the new are wrong."""
         try:
             loaded = self._load()
-            try_out(loaded.settings)
+            fixed = needs_restart(self._settings, loaded.settings)
+            kept = {name: getattr(self._settings, name) for name in map(_attribute, fixed)}
+            settings = checked(replace(loaded.settings, **kept))
+            try_out(settings)
         except SettingsError as error:
             for problem in error.problems:
                 _log.error("the new settings are refused, the old ones stay", problem=problem)
             return
-        if fixed := needs_restart(self._settings, loaded.settings):
+        if fixed:
             _log.warning("some settings take effect with a restart, not a reload", settings=", ".join(fixed))
-        kept = {name: getattr(self._settings, name) for name in map(_attribute, fixed)}
-        self._settings = replace(loaded.settings, **kept)
+        self._settings = settings
         logs.configure(self._settings.log, sys.stdout)
         _tell(loaded)
 

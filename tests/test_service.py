@@ -140,15 +140,17 @@ def test_a_killed_service_has_what_it_acknowledged(tmp_path: Path) -> None:
 
 
 def test_a_killed_parent_leaves_orphans_that_its_successor_waits_for(service: Service) -> None:
-    service.post(WARN)
-    orphans = service.workers()
-    os.kill(service.pid, signal.SIGKILL)
-    assert service.process is not None
-    service.process.wait()
-    service.start(wait=False)
-    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in orphans))
-    wait_for(service.ready)
-    assert service.metric("karrot_consumer_lag", consumer="orders-svc") == 11_020
+    with Load(service) as load:
+        load.reach(50)
+        orphans = service.workers()
+        os.kill(service.pid, signal.SIGKILL)
+        assert service.process is not None
+        service.process.wait()
+        service.start(wait=False)
+        wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in orphans))
+        wait_for(service.ready)
+        load.reach(50)
+    assert_nothing_is_lost(service, load)
 
 
 def test_sigterm_under_load_ends_well(service: Service) -> None:

@@ -291,9 +291,9 @@ def backlog(log: EventLog, state: ReporterState, size: LogSize) -> Backlog:
     return Backlog(waiting, None if oldest is None else max(0, log.log_time_ms() - oldest.log_time_ms) / 1000)
 
 
-def groups(log: EventLog) -> Iterator[GroupState]:
-    """Every live group of a log, page by page."""
-    page = log.latest()
+def groups(log: EventLog, after: GroupKey | None = None) -> Iterator[GroupState]:
+    """Every live group of a log beyond ``after``, page by page."""
+    page = log.latest(after=after)
     while page:
         yield from page
         page = log.latest(after=page[-1].key)

@@ -24,4 +24,4 @@ def count_refusal(site: Site, head: Head, code: str, detail: str) -> None:
 
 
 def _is_webhook(head: Head) -> bool:
-    return head.path.rstrip("/") == "/burrow"
+    return head.path == "/burrow"

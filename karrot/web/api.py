@@ -8,7 +8,7 @@ from flask import Blueprint, Response, request
 
 from karrot.eventlog.base import GroupKey
 from karrot.web.guard import require_reader
-from karrot.web.listing import STATUSES, GroupFilter, page_by_key
+from karrot.web.listing import STATUSES, GroupFilter, Place, page_by_key
 from karrot.web.openapi import document
 from karrot.web.problems import Problem
 from karrot.web.progress import Reporters, progress
@@ -28,7 +28,7 @@ routes.before_request(require_reader)
 def list_groups() -> Response:
     """A page of groups."""
     page = page_by_key(site().log, asked_filter(), after=_asked_after(), limit=_asked_limit())
-    after = None if page.next_after is None else _opaque(page.next_after)
+    after = None if page.following is None else _opaque(page.following)
     return _json(GroupPage([group_shape(state) for state in page.groups], after))
 
 
@@ -79,16 +79,16 @@ def _asked_limit() -> int:
     return int(text)
 
 
-def _opaque(key: GroupKey) -> str:
-    return urlsafe_b64encode(msgspec.json.encode(key)).decode().rstrip("=")
+def _opaque(place: Place) -> str:
+    return urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
 
 
-def _asked_after() -> GroupKey | None:
+def _asked_after() -> Place | None:
     text = request.args.get("after")
     if not text:
         return None
     try:
-        return msgspec.json.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=GroupKey)
+        return msgspec.json.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Place)
     except (binascii.Error, ValueError, msgspec.MsgspecError):
         raise Problem("invalid_field", "after is the `next` of the page before.", path="after") from None
 

@@ -5,6 +5,7 @@ judges them.
 """
 
 from typing import NamedTuple
+from urllib.parse import unquote
 
 __all__ = ["HEAD_LIMIT", "Arriving", "Head"]
 
@@ -15,7 +16,10 @@ _END = b"\r\n\r\n"
 
 
 class Head(NamedTuple):
-    """What the headers say of the body. ``length`` is ``None`` where they give none that can be understood."""
+    """What the headers say of the body. ``length`` is ``None`` where they give none that can be understood.
+
+    ``path`` is decoded and has no slash at its end.
+    """
 
     method: str
     path: str
@@ -53,6 +57,13 @@ class Arriving:
         """Whether the body that the headers announce is here."""
         return self.head is not None and len(self._bytes) - self._body_starts >= (self.head.length or 0)
 
+    def go_on(self) -> None:
+        """The client was told to send its body: whoever reads the headers next need not tell it again."""
+        head, body = self._bytes[: self._body_starts - len(_END)], self._bytes[self._body_starts :]
+        lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"expect:")]
+        self._bytes = bytearray(b"\r\n".join(lines) + _END + body)
+        self._body_starts = len(self._bytes) - len(body)
+
     def take(self) -> bytes:
         """Everything that came."""
         return bytes(self._bytes)
@@ -65,11 +76,18 @@ def _head(raw: bytes) -> Head:
     length = fields.get("content-length", "")
     return Head(
         method=method,
-        path=rest.partition(" ")[0].partition("?")[0],
+        path=_path(rest.partition(" ")[0]),
         length=int(length) if length.isascii() and length.isdigit() and len(length) < 16 else None,  # noqa: PLR2004
         authorization=fields.get("authorization", ""),
         waits_for_continue="expect" in fields,
     )
+
+
+def _path(target: str) -> str:
+    """The path as the application routes it, however it is written: a proxy sends the whole address."""
+    scheme, separator, rest = target.partition("://")
+    path = f"/{rest.partition('/')[2]}" if separator and scheme.isalpha() else target
+    return "/" + unquote(path.partition("?")[0]).strip("/")
 
 
 def _field(line: str) -> tuple[str, str]:

@@ -1,17 +1,20 @@
 """Groups as people and programs ask for them: filtered, in pages, the worst first."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from karrot.eventlog.base import EventLog, GroupKey, GroupState, groups
 
-__all__ = ["STATUSES", "GroupFilter", "Overview", "Page", "overview", "page_by_key"]
+__all__ = ["STATUSES", "GroupFilter", "Overview", "Page", "Place", "overview", "page_by_key"]
 
 STATUSES = ("ERR", "WARN", "OK")
 """What a group's status may be, the worst first."""
+
+_LONGEST_NAME = 256
 
 _SEVERITY = {"ERR": 0, "WARN": 1, "OK": 3}
 _ODD = 2  # a status that nobody knows is worth a look
@@ -38,24 +41,60 @@ class GroupFilter(NamedTuple):
         return wanted in key.consumer.casefold() or wanted in key.cluster.casefold()
 
 
+class Place(NamedTuple):
+    """The place behind a group, short enough for an address: long names are cut, and told apart by their digest."""
+
+    cluster: str
+    consumer: str
+    digest: str | None = None
+
+    @classmethod
+    def behind(cls, key: GroupKey) -> "Place":
+        """The place behind a group."""
+        if max(map(len, key)) <= _LONGEST_NAME:
+            return cls(*key)
+        return cls(key.cluster[:_LONGEST_NAME], key.consumer[:_LONGEST_NAME], _digest(key))
+
+    def shares_beginning(self, key: GroupKey) -> bool:
+        """Whether a group's names begin like those of the group before the place."""
+        return key.cluster.startswith(self.cluster) and key.consumer.startswith(self.consumer)
+
+
 class Page(NamedTuple):
-    """Some groups in the order of their keys; ``next_after`` is where the following page starts."""
+    """Some groups in the order of their keys; ``following`` is where the next page starts."""
 
     groups: list[GroupState]
-    next_after: GroupKey | None
+    following: Place | None
 
 
-def page_by_key(log: EventLog, wanted: GroupFilter, *, after: GroupKey | None, limit: int) -> Page:
+def page_by_key(log: EventLog, wanted: GroupFilter, *, after: Place | None, limit: int) -> Page:
     """At most ``limit`` groups with keys beyond ``after``."""
     found = list(islice(filter(wanted.admits, _groups_after(log, after)), limit + 1))
     page = found[:limit]
-    return Page(page, page[-1].key if len(found) > limit else None)
+    return Page(page, Place.behind(page[-1].key) if len(found) > limit else None)
 
 
-def _groups_after(log: EventLog, after: GroupKey | None) -> Iterator[GroupState]:
-    while page := log.latest(after=after):
-        yield from page
-        after = page[-1].key
+def _groups_after(log: EventLog, place: Place | None) -> Iterator[GroupState]:
+    if place is None:
+        return groups(log)
+    beyond = groups(log, GroupKey(place.cluster, place.consumer))
+    return beyond if place.digest is None else _behind_digest(beyond, place)
+
+
+def _behind_digest(states: Iterator[GroupState], place: Place) -> Iterator[GroupState]:
+    """The groups behind that with the digest; if it is gone, all that follow the beginning of its names."""
+    passed = []
+    for state in states:
+        passed.append(state)
+        if _digest(state.key) == place.digest:
+            return states
+        if not place.shares_beginning(state.key):
+            break
+    return chain(passed, states)
+
+
+def _digest(key: GroupKey) -> str:
+    return hashlib.sha256(repr(key).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ _log = structlog.get_logger(__name__)
 routes = Blueprint("webhook", __name__)
 
 
-@routes.route("/burrow", methods=["POST", "PUT", "DELETE"])
+@routes.route("/burrow", methods=["POST", "PUT", "DELETE"], provide_automatic_options=False)
 def receive() -> Response:
     """Take one event; 202 once it is committed."""
     here = site()

@@ -27,10 +27,11 @@ __all__ = ["Patience", "Worker"]
 
 _RECEIVE = 64 << 10
 _LINGER_S = 2.0
-_LINGER_BYTES = 64 << 10
-_BUFFERED = 64 << 20
+_LINGER_BYTES = 32 << 20
+_LARGE = 64 << 10
+_LARGE_TOGETHER = 32 << 20
 _TICK_S = 0.25
-_QUICK_PATHS = ("/burrow", "/burrow/", "/healthz", "/readyz", "/heartbeat")
+_QUICK_PATHS = ("/burrow", "/healthz", "/readyz", "/heartbeat")
 _DRAIN_S = 0.05
 
 
@@ -69,6 +70,7 @@ class Refusal(NamedTuple):
 
 _OVERLOADED = Refusal("503 Service Unavailable", "overloaded", "The request waited too long for its turn")
 _TOO_MUCH = Refusal("431 Request Header Fields Too Large", "bad_request", "The headers have no end in sight")
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _TIMED_OUT = Refusal("408 Request Timeout", "incomplete_body", "The request did not arrive whole in time")
 
 
@@ -84,6 +86,7 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
         self.deadline = 0.0
         self.body_awaited = False
         self.polled = False
+        self.large_bytes = 0
         self.discarded = 0
         self.handshaken = tls is None
         if tls is not None:
@@ -116,6 +119,8 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
 class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     """Takes the place of ``gthread``. The application gives its `Patience` as ``app.patience``."""
 
+    alive: bool
+
     def init_process(self) -> None:
         """Make the second pool before the loop starts."""
         self.patience: Patience = self.app.patience
@@ -126,7 +131,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self.lingering: dict[Connection, float] = {}
         self.served: deque[tuple[Connection, bool]] = deque()
         self.woken = False
-        self.buffered = 0
+        self.large_bytes = 0
         super().init_process()
 
     def get_thread_pool(self) -> "Pool[Connection]":
@@ -161,8 +166,14 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     def wait_for_and_dispatch_events(self, timeout: float) -> None:
         """Wait for events, and keep the deadlines that gunicorn does not know."""
         timed = self.collecting or self.queued or self.lingering
-        super().wait_for_and_dispatch_events(min(timeout, _TICK_S) if timed else timeout)
+        for key, _ in self.poller.select(min(timeout, _TICK_S) if timed else timeout):
+            self._dispatch_event(key)
         self._keep_deadlines(time.monotonic())
+
+    def is_parent_alive(self) -> bool:
+        """Whether gunicorn's parent is there. An orphan says goodbye on every connection, or it would live on them."""
+        self.alive = bool(super().is_parent_alive()) and self.alive
+        return self.alive
 
     def handle(self, conn: Connection) -> bool:
         """Serve one request, in a thread; say whether the connection can be used again."""
@@ -179,6 +190,24 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
             self.handle_error(req, conn.sock, conn.client, error)
         return False
 
+    def _dispatch_event(self, key: selectors.SelectorKey) -> None:
+        try:
+            key.data(key.fileobj)
+        except Exception:
+            # The outermost loop: what goes wrong with one connection must not end the worker with all the others.
+            self.log.exception("an event on a connection could not be handled")
+            if isinstance(key.fileobj, socket.socket) and key.fileobj not in self.sockets:
+                self._drop(key.fileobj)
+
+    def _drop(self, sock: socket.socket) -> None:
+        with contextlib.suppress(OSError, KeyError, ValueError):
+            self.poller.unregister(sock)
+        for conn in [conn for conn in (*self.collecting, *self.lingering) if conn.sock is sock]:
+            self.collecting.discard(conn)
+            self.lingering.pop(conn, None)
+            self.nr_conns -= 1
+        sock.close()
+
     def _serve(self, conn: Connection) -> None:
         """Work on a connection, in a thread, unless the loop has answered it meanwhile: one of both takes it."""
         if self.queued.pop(conn, None) is None:
@@ -193,6 +222,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self.woken = False
         while self.served:
             conn, reusable = self.served.popleft()
+            self._account(conn, 0)
             if not reusable:
                 self._part(conn)
             elif conn.parser.unreader.buf.getvalue():
@@ -230,28 +260,35 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         return True
 
     def _feed(self, conn: Connection, data: bytes) -> None:
-        self.buffered += len(data)
         conn.arriving.feed(data)
+        self._account(conn, len(conn.arriving))
+
+    def _account(self, conn: Connection, size: int) -> None:
+        """Large requests share a budget until they are answered; small ones are bounded by their number."""
+        large = size if size > _LARGE else 0
+        self.large_bytes += large - conn.large_bytes
+        conn.large_bytes = large
 
     def _advance(self, conn: Connection) -> bool:
         """Hand the request over if it is here; say whether it is still arriving."""
-        if self.buffered > _BUFFERED:
+        if conn.large_bytes and self.large_bytes > _LARGE_TOGETHER:
             return self._refuse(conn, _OVERLOADED)
         head = conn.arriving.head
         if head is None:
             return not conn.arriving.head_is_endless or self._refuse(conn, _TOO_MUCH)
-        if not conn.arriving.body_is_whole and self._worth_waiting(head):
-            return self._await_body(conn)
+        if not conn.arriving.body_is_whole and self.patience.admits(head):
+            return self._await_body(conn, head)
         return self._dispatch(conn, head)
 
-    def _await_body(self, conn: Connection) -> bool:
+    def _await_body(self, conn: Connection, head: Head) -> bool:
         if not conn.body_awaited:
             conn.body_awaited = True
+            if head.waits_for_continue:
+                conn.arriving.go_on()
+                with contextlib.suppress(OSError):
+                    conn.sock.send(_CONTINUE)
             conn.deadline = time.monotonic() + self.patience.body_s
         return True
-
-    def _worth_waiting(self, head: Head) -> bool:
-        return not head.waits_for_continue and self.patience.admits(head)
 
     def _dispatch(self, conn: Connection, head: Head) -> bool:
         self._forget(conn)
@@ -290,6 +327,9 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
 
     def _part(self, conn: Connection) -> None:
         """Close for writing, and read on for a moment: a close with bytes unread would destroy the answer."""
+        if not conn.handshaken:
+            self._close(conn)
+            return
         try:
             conn.sock.setblocking(False)
             conn.sock.shutdown(socket.SHUT_WR)
@@ -316,11 +356,11 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
 
     def _forget(self, conn: Connection) -> None:
         self.collecting.discard(conn)
-        self.buffered -= len(conn.arriving)
         if conn.polled:
             conn.polled = False
             self.poller.unregister(conn.sock)
 
     def _close(self, conn: Connection) -> None:
+        self._account(conn, 0)
         self.nr_conns -= 1
         conn.close()

@@ -248,3 +248,18 @@ def test_no_query_is_a_fault_of_ours(shared: Website, query: dict[str, str]) -> 
     website = take(shared, make_event())
     for path in ("/api/v1/groups", "/"):
         assert website.client.get(path, query_string=query).status_code in (200, 400)
+
+
+def test_names_too_long_for_an_address_do_not_end_the_pages() -> None:
+    website = make_website()
+    long = ["a", *(("b" * 30_000) + tail for tail in ("", "1", "2", "3")), "b" * 300, "c"]
+    for consumer in long:
+        take(website, make_event(consumer=consumer))
+    found: list[str] = []
+    after = ""
+    while after is not None:
+        assert len(after) < 1_000
+        page = get(website, "/api/v1/groups", limit=1, **({"after": after} if after else {}))
+        found += [group["consumer"] for group in page["groups"]]
+        after = page["next"]
+    assert found == sorted(long)

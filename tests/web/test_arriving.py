@@ -1,5 +1,6 @@
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,25 @@ def test_a_body_is_whole_when_its_length_is_here() -> None:
     assert not fed(HEADERS, b"1234").body_is_whole
     assert fed(HEADERS, b"12345").body_is_whole
     assert fed(HEADERS, b"12345GET / HTTP/1.1").body_is_whole
+
+
+@pytest.mark.parametrize(
+    "target", ["/burrow", "/burrow/", "//burrow", "/%62urrow", "http://karrot:5000/burrow", "https://k/burrow?x=1"]
+)
+def test_a_path_is_read_however_it_is_written(target: str) -> None:
+    head = fed(f"POST {target} HTTP/1.1\r\n\r\n".encode()).head
+    assert head is not None
+    assert head.path == "/burrow"
+
+
+def test_who_was_told_to_go_on_is_not_told_again() -> None:
+    arriving = fed(HEADERS[:-2] + b"Expect: 100-continue\r\n\r\n123")
+    assert arriving.head is not None
+    assert arriving.head.waits_for_continue
+    arriving.go_on()
+    arriving.feed(b"45")
+    assert arriving.take() == HEADERS + b"12345"
+    assert arriving.body_is_whole
 
 
 def test_without_a_length_there_is_nothing_to_wait_for() -> None:

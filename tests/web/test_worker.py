@@ -3,9 +3,9 @@
 import socket
 import ssl
 import subprocess
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -159,21 +159,25 @@ def test_a_herd_on_new_connections_is_taken_whole(service: Service) -> None:
         assert set(pool.map(lambda _: service.post(WARN).status, range(500))) == {202}
 
 
-def test_https_with_a_slow_handshake_beside_it(tmp_path: Path) -> None:
+@contextmanager
+def tls_service(tmp_path: Path) -> Iterator[tuple[Service, ssl.SSLContext]]:
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
     subprocess.run([*make.split(), "-keyout", key, "-out", cert], check=True, capture_output=True)
-    service = Service(tmp_path / "data", tls_cert=str(cert), tls_key=str(key), workers="1", threads="2")
+    service = Service(
+        tmp_path / "data", tls_cert=str(cert), tls_key=str(key), workers="1", threads="2", header_timeout="1s"
+    )
     service.start(wait=False)
     try:
-        context = ssl.create_default_context(cafile=str(cert))
-        deadline = time.monotonic() + 20
-        while True:
-            try:
-                mute = [connect(service) for _ in range(10)]
-                break
-            except ConnectionRefusedError:
-                assert time.monotonic() < deadline
+        wait_for(lambda: b"Listening at" in service.said.read_bytes())
+        yield service, ssl.create_default_context(cafile=str(cert))
+    finally:
+        service.kill()
+
+
+def test_https_with_slow_handshakes_beside_it(tmp_path: Path) -> None:
+    with tls_service(tmp_path) as (service, context):
+        mute = [connect(service) for _ in range(10)]
         with context.wrap_socket(connect(service), server_hostname="localhost") as secure:
             for _ in range(2):
                 secure.sendall(HEAD + WARN)
@@ -183,8 +187,6 @@ def test_https_with_a_slow_handshake_beside_it(tmp_path: Path) -> None:
                 assert answer.startswith(b"HTTP/1.1 202")
         for client in mute:
             client.close()
-    finally:
-        service.kill()
 
 
 def test_wrong_credentials_are_refused_before_the_body(tmp_path: Path) -> None:
@@ -198,3 +200,45 @@ def test_wrong_credentials_are_refused_before_the_body(tmp_path: Path) -> None:
         right = {"Authorization": "Basic YnVycm93OnJpZ2h0"}
         assert service.post(WARN, right).status == 202
         wait_for(lambda: service.metric("karrot_events_rejected_total", code="unauthorized") == 3)
+
+
+@pytest.mark.parametrize(
+    "target", [b"/burrow", b"/%62urrow", b"http://karrot/burrow", b"//burrow", b"/burrow/?x=1"], ids=bytes.decode
+)
+@pytest.mark.parametrize("expect", [b"", b"Expect: 100-continue\r\n"], ids=["", "expect"])
+def test_no_spelling_of_a_request_gets_a_thread_before_its_body(service: Service, target: bytes, expect: bytes) -> None:
+    start = b"POST %b HTTP/1.1\r\nHost: k\r\n%bContent-Length: 500\r\n\r\n" % (target, expect)
+    slow = [connect(service) for _ in range(30)]
+    for client in slow:
+        client.sendall(start)
+    for _ in range(3):
+        assert service.post(WARN).status == 202
+        assert service.get("/metrics").status == 200
+    for client in slow:
+        client.close()
+
+
+def test_an_idle_connection_to_the_tls_port_harms_nobody(tmp_path: Path) -> None:
+    with tls_service(tmp_path) as (service, context):
+        first = service.workers()
+        idle = [connect(service) for _ in range(5)]
+        idle[0].sendall(b"\x16\x03\x01")
+        for client in idle[1:]:
+            assert read_all(client) == b""
+        with context.wrap_socket(connect(service), server_hostname="localhost") as secure:
+            secure.sendall(HEAD + WARN)
+            assert secure.recv(65536).startswith(b"HTTP/1.1 202")
+        assert service.workers() == first
+        for client in idle:
+            client.close()
+
+
+def test_many_large_bodies_at_once_are_taken_or_refused_and_small_ones_go_on(service: Service) -> None:
+    filler = b'"Extras":{"filler":"' + b"x" * 7_000_000 + b'"}'
+    large = WARN.replace(b'"Extras":{"key1":"value1","key2":"value2"}', filler)
+    assert len(large) > 7_000_000
+    with ThreadPoolExecutor(12) as pool:
+        answers = [pool.submit(service.post, large) for _ in range(10)]
+        assert {service.post(WARN).status for _ in range(10)} == {202}
+        assert {answer.result().status for answer in answers} <= {202, 503}
+    assert service.post(large).status == 202
