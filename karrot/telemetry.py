@@ -6,7 +6,7 @@ are read from it when somebody scrapes. What is not declared here is not exporte
 
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 __all__ = ["METRICS", "Histogram", "Metric", "MetricKind"]
@@ -40,16 +40,15 @@ class Histogram(Metric):
     """
 
     bounds: tuple[float, ...] = ()
+    edges: tuple[str, ...] = field(init=False)
+    """The values of the label ``le``, in order."""
 
-    @property
-    def edges(self) -> tuple[str, ...]:
-        """The values of the label ``le``, in order."""
-        return (*map(str, self.bounds), "+Inf")
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "edges", (*map(str, self.bounds), "+Inf"))
 
     def observe(self, count: Callable[..., None], value: float) -> None:
         """Count one observation through ``count(name, by, **labels)``."""
-        place = bisect_left(self.bounds, value)
-        count(f"{self.name}_bucket", 1, le=str(self.bounds[place]) if place < len(self.bounds) else "+Inf")
+        count(f"{self.name}_bucket", 1, le=self.edges[bisect_left(self.bounds, value)])
         count(f"{self.name}_sum", value)
 
 

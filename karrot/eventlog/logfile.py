@@ -39,16 +39,13 @@ class LogFile:
         self._idle: queue.LifoQueue[tuple[_Identities, apsw.Connection]] = queue.LifoQueue(_IDLE_READERS)
         self._suspect: str | None = None
         self._broken = False
+        self.path = directory / datadir.DATABASE
+        self._wal = directory / f"{datadir.DATABASE}-wal"
         self.time = LogTime(clock, None)
         self._open()
         self.time = LogTime(
             clock, Anchor(*self.connection.execute("SELECT boot_id, boot_ms, wall_ms, log_ms FROM log").get)
         )
-
-    @property
-    def path(self) -> Path:
-        """Where the file is."""
-        return self._directory / datadir.DATABASE
 
     def suspect(self, reason: str) -> None:
         """Have the whole file checked before the next commit."""
@@ -104,10 +101,6 @@ class LogFile:
         self.log_id: str = self.connection.execute("SELECT log_id FROM log").get
         self._opened, self._opened_wal = _identity(self.path), _identity(self._wal)
         self._broken = False
-
-    @property
-    def _wal(self) -> Path:
-        return self.path.with_name(f"{self.path.name}-wal")
 
     def _rescue_wal(self) -> None:
         """Somebody removed the write-ahead log: merge what is in it, still open here, before it is gone for good."""

@@ -17,7 +17,6 @@ _MOST_CLUSTERS = 1000
 _EVICTED_AT_ONCE = 100
 _PRUNED_AT_ONCE = 500
 _ADD_COUNTER = "INSERT INTO counters VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = value + excluded.value"
-_HEAR = "INSERT INTO heard VALUES (?, ?) ON CONFLICT DO UPDATE SET at_ms = max(at_ms, excluded.at_ms)"
 
 
 class Transaction:
@@ -126,7 +125,10 @@ class Transaction:
         self._counts[metric.name, tuple(sorted(labels.items()))] += by
 
     def _hear(self, cluster: str, at_ms: int) -> None:
-        self._connection.execute(_HEAR, (cluster, at_ms))
+        self._connection.execute("UPDATE heard SET at_ms = max(at_ms, ?) WHERE cluster = ?", (at_ms, cluster))
+        if self._connection.changes():
+            return
+        self._connection.execute("INSERT INTO heard VALUES (?, ?)", (cluster, at_ms))
         self._connection.execute(
             "DELETE FROM heard WHERE cluster IN (SELECT cluster FROM heard ORDER BY at_ms DESC LIMIT -1 OFFSET ?)",
             (_MOST_CLUSTERS,),

@@ -21,6 +21,9 @@ __all__ = ["Job", "Writer"]
 T = TypeVar("T")
 _GROUP = 256
 _TICK_S = 1.0
+_GATHER_S = 0.001
+"""How long a commit waits for company when the one before had some: under load most of its cost is per commit."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -110,7 +113,10 @@ class Writer:
             raise LogUnavailableError("the disk does not answer")
 
     def _run(self) -> None:
+        company = False
         while self._await_work():
+            if company:
+                time.sleep(_GATHER_S)
             taken: list[Job] = []
             try:
                 self._commit(partial(self._take, taken))
@@ -122,6 +128,7 @@ class Writer:
                 time.sleep(_TICK_S)  # whatever it was, it will not be better at once
             else:
                 self._finish(taken)
+            company = len(taken) > 1
 
     def _await_work(self) -> bool:
         with self._wake:

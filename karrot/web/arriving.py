@@ -4,6 +4,7 @@ What is understood here decides only when a request is handed over; gunicorn's p
 judges them.
 """
 
+import re
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -13,6 +14,7 @@ HEAD_LIMIT = 64 << 10
 """Bytes after which headers without an end are refused."""
 
 _END = b"\r\n\r\n"
+_FIELDS = re.compile(rb"\r\n(content-length|authorization|expect)[ \t]*:([^\r\n]*)", re.IGNORECASE)
 
 
 class Head(NamedTuple):
@@ -70,16 +72,15 @@ class Arriving:
 
 
 def _head(raw: bytes) -> Head:
-    request_line, *lines = raw.decode("latin-1").split("\r\n")
-    method, _, rest = request_line.partition(" ")
-    fields = dict(_field(line) for line in lines)
-    length = fields.get("content-length", "")
+    method, _, rest = raw.partition(b"\r\n")[0].decode("latin-1").partition(" ")
+    fields = {name.lower(): value.strip().decode("latin-1") for name, value in _FIELDS.findall(raw)}
+    length = fields.get(b"content-length", "")
     return Head(
         method=method,
         path=_path(rest.partition(" ")[0]),
         length=int(length) if length.isascii() and length.isdigit() and len(length) < 16 else None,  # noqa: PLR2004
-        authorization=fields.get("authorization", ""),
-        waits_for_continue="expect" in fields,
+        authorization=fields.get(b"authorization", ""),
+        waits_for_continue=b"expect" in fields,
     )
 
 
@@ -88,8 +89,3 @@ def _path(target: str) -> str:
     scheme, separator, rest = target.partition("://")
     path = f"/{rest.partition('/')[2]}" if separator and scheme.isalpha() else target
     return "/" + unquote(path.partition("?")[0]).strip("/")
-
-
-def _field(line: str) -> tuple[str, str]:
-    name, _, value = line.partition(":")
-    return name.strip().lower(), value.strip()

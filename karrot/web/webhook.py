@@ -1,11 +1,11 @@
 """``/burrow``: where Burrow posts. Limits first, then work; the answer 202 means stored."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import NoReturn
+from collections.abc import Mapping
+from typing import IO, Any, NoReturn
 
 import structlog
 from flask import Blueprint, Response, request
+from werkzeug.datastructures import Headers
 
 from karrot.burrow.payload import MalformedPayload
 from karrot.eventlog.base import LogUnavailableError, OverloadedError
@@ -23,6 +23,7 @@ _LONGEST_NUMBER = 4300
 """Digits that Python turns into a number."""
 
 _ACCEPTED = b'{"status":"accepted"}'
+_ACCEPTED_HEADERS = Headers([("Content-Type", "application/json")])
 _CLOSE = ("Connection", "close")
 """Sent where the body was left unread: the connection cannot be used again without swallowing it."""
 
@@ -36,13 +37,13 @@ def receive() -> Response:
     """Take one event; 202 once it is committed."""
     here = site()
     try:
-        _take(here)
+        _take(here, request.environ)
     except MalformedPayload as error:  # counted and kept by the intake
         _refuse(Problem(error.code, str(error), path=error.path))
     except Problem as problem:
         here.intake.refuse(problem.code, problem.detail)
         _refuse(problem)
-    return Response(_ACCEPTED, status=202, content_type="application/json")
+    return Response(_ACCEPTED, 202, _ACCEPTED_HEADERS)
 
 
 def _refuse(problem: Problem) -> NoReturn:
@@ -50,26 +51,41 @@ def _refuse(problem: Problem) -> NoReturn:
     raise problem from None
 
 
-def _take(here: Site) -> None:
-    _check_sender(here.credentials)
-    body = _read(here, _admitted_length(here.max_body))
-    with _turn(here, len(body)):
-        try:
-            here.intake.receive(body)
-        except LogUnavailableError as error:
-            raise Problem("log_unavailable", str(error)) from error
-        except OverloadedError as error:
-            raise Problem("overloaded", str(error)) from error
+# What follows reads the WSGI environment itself: werkzeug's headers are five times as dear, and every event asks.
 
 
-def _check_sender(credentials: auth.Credentials) -> None:
-    if not auth.may_post(credentials, request.environ.get("HTTP_AUTHORIZATION", "")):
+def _take(here: Site, environ: Mapping[str, Any]) -> None:
+    _check_sender(here.credentials, environ)
+    length = _admitted_length(here.max_body, environ)
+    body = _read(here, environ["wsgi.input"], length)
+    if length <= LARGE_BODY:
+        _store(here, body)
+        return
+    # JSON can take 25 times its size in memory: large ones are held back until the one before is done with it.
+    if not here.large_bodies.acquire(timeout=here.large_body_wait):
+        raise Problem("overloaded", "Other large bodies are being parsed.")
+    try:
+        _store(here, body)
+    finally:
+        here.large_bodies.release()
+
+
+def _store(here: Site, body: bytes) -> None:
+    try:
+        here.intake.receive(body)
+    except LogUnavailableError as error:
+        raise Problem("log_unavailable", str(error)) from error
+    except OverloadedError as error:
+        raise Problem("overloaded", str(error)) from error
+
+
+def _check_sender(credentials: auth.Credentials, environ: Mapping[str, Any]) -> None:
+    if not auth.may_post(credentials, environ.get("HTTP_AUTHORIZATION", "")):
         challenges = [("WWW-Authenticate", value) for value in auth.burrow_challenges(credentials)]
         raise Problem("unauthorized", "The credentials are missing or wrong.", headers=[*challenges, _CLOSE])
 
 
-def _admitted_length(max_body: int) -> int:
-    environ = request.environ  # werkzeug's headers are five times as dear, and this is asked for every event
+def _admitted_length(max_body: int, environ: Mapping[str, Any]) -> int:
     encoding = environ.get("HTTP_CONTENT_ENCODING", "identity").strip().lower()
     if encoding not in ("identity", ""):
         raise Problem("unsupported_media_type", "The body has a Content-Encoding.", headers=[_CLOSE])
@@ -86,42 +102,29 @@ def _whole_number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER else None
 
 
-def _read(here: Site, length: int) -> bytes:
+def _read(here: Site, stream: IO[bytes], length: int) -> bytes:
     """Exactly ``length`` bytes of body, or a problem: what is not whole is never stored."""
     deadline = here.clock.boot_ms() + here.body_timeout * 1000
-    body = bytearray()
-    while len(body) < length:
+    pieces: list[bytes] = []
+    missing = length
+    while missing:
         if here.clock.boot_ms() > deadline:
-            raise _incomplete(f"only {len(body)} of {length} bytes came within {here.body_timeout:g} s")
-        chunk = _next_chunk(min(_CHUNK, length - len(body)))
+            raise _incomplete(f"only {length - missing} of {length} bytes came within {here.body_timeout:g} s")
+        chunk = _next_chunk(stream, min(_CHUNK, missing))
         if not chunk:
-            raise _incomplete(f"the connection ended after {len(body)} of {length} bytes")
-        body += chunk
-    return bytes(body)
+            raise _incomplete(f"the connection ended after {length - missing} of {length} bytes")
+        pieces.append(chunk)
+        missing -= len(chunk)
+    return b"".join(pieces)
 
 
-def _next_chunk(size: int) -> bytes:
+def _next_chunk(stream: IO[bytes], size: int) -> bytes:
     # The server's own stream, not werkzeug's wrapper: that one raises where this one says b"".
     try:
-        chunk: bytes = request.environ["wsgi.input"].read(size)
+        return stream.read(size)
     except OSError as error:  # reset, or the socket's own timeout
         raise _incomplete(f"the connection failed: {type(error).__name__}") from error
-    return chunk
 
 
 def _incomplete(why: str) -> Problem:
     return Problem("incomplete_body", f"The body is not whole: {why}.", headers=[_CLOSE])
-
-
-@contextmanager
-def _turn(here: Site, size: int) -> Iterator[None]:
-    """Hold large bodies back until the one before is done with its memory."""
-    if size <= LARGE_BODY:
-        yield
-        return
-    if not here.large_bodies.acquire(timeout=here.large_body_wait):
-        raise Problem("overloaded", "Other large bodies are being parsed.")
-    try:
-        yield
-    finally:
-        here.large_bodies.release()
