@@ -4,7 +4,7 @@ The log is the truth. Every worker appends to it and reads from it; nothing that
 lives anywhere else.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -27,6 +27,7 @@ __all__ = [
     "LogSize",
     "LogUnavailableError",
     "OverloadedError",
+    "Pending",
     "Reject",
     "ReporterState",
     "StoredEvent",
@@ -62,6 +63,19 @@ class Appended(NamedTuple):
 
     seq: int
     tracked: bool
+
+
+class Pending(Protocol):
+    """An append on its way to the disk."""
+
+    def wait(self) -> Appended:
+        """The outcome, once it is known. Raises what `EventLog.append` raises."""
+
+    def when_done(self, call: Callable[[], object]) -> None:
+        """Have ``call`` run once when the outcome is known: in some thread, or at once."""
+
+    def withdraw(self) -> bool:
+        """Take it back: true if it has not been stored and will not be."""
 
 
 class Cursor(NamedTuple):
@@ -199,11 +213,14 @@ class EventLog(Protocol):
         """A random name given when the log was created."""
 
     def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Appended:
-        """Store an event durably, count it and bring its group up to date.
+        """Store an event durably, count it and bring its group up to date: `begin`, and wait.
 
         ``age_ms`` is how long ago the event was observed, by a clock that cannot be set: an event older than the
         group's newest is logged but does not change the group.
         """
+
+    def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Pending:
+        """Start an append without waiting for it. What can be refused at once raises at once."""
 
     def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
         """The events after sequence number ``after``, oldest first, at most ``limit`` (and `READ_LIMIT`)."""

@@ -3,7 +3,8 @@
 import heapq
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from karrot import telemetry
 from karrot.clock import Clock
@@ -25,7 +26,25 @@ from karrot.eventlog.base import (
 from karrot.eventlog.logtime import LogTime
 from karrot.eventlog.tally import Tally
 
-__all__ = ["MemoryEventLog"]
+__all__ = ["Done", "MemoryEventLog"]
+
+
+class Done(NamedTuple):
+    """The `Pending` of what is done already."""
+
+    appended: Appended
+
+    def wait(self) -> Appended:
+        """The outcome."""
+        return self.appended
+
+    def when_done(self, call: Callable[[], object]) -> None:
+        """It is."""
+        call()
+
+    def withdraw(self) -> bool:
+        """Too late."""
+        return False
 
 
 class MemoryEventLog:
@@ -78,6 +97,10 @@ class MemoryEventLog:
                 self._heard[event.cluster] = arrived.received_at_ms
             self._tally.count(telemetry.EVENTS_ACCEPTED.name, 1, {"source": event.source.value})
             return Appended(self._seq, self._track(arrived))
+
+    def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> "Done":
+        """Keep an event; there is nothing to wait for."""
+        return Done(self.append(event, body, age_ms=age_ms))
 
     def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
         """The events after ``after``, oldest first."""

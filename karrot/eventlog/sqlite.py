@@ -7,6 +7,7 @@ flushed before anybody hears of it. Open it after the fork: neither threads nor 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import apsw
 
@@ -34,9 +35,9 @@ from karrot.eventlog.logfile import LogFile
 from karrot.eventlog.state import Decode, arrival, state_of
 from karrot.eventlog.tally import Tally
 from karrot.eventlog.transaction import Transaction
-from karrot.eventlog.writer import Writer
+from karrot.eventlog.writer import Job, Writer
 
-__all__ = ["SqliteEventLog"]
+__all__ = ["PendingAppend", "SqliteEventLog"]
 
 _READ_BYTES = 8 << 20
 _NEARLY_FULL = 0.9
@@ -84,10 +85,14 @@ class SqliteEventLog:
 
     def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Appended:
         """Store an event durably and bring its group up to date."""
+        return self.begin(event, body, age_ms=age_ms).wait()
+
+    def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> "PendingAppend":
+        """Hand an event to the writer."""
         arrived = arrival(
             event, body, received_at_ms=self._clock.wall_ms(), log_time_ms=self.log_time_ms(), age_ms=age_ms
         )
-        return self._writer.submit(lambda transaction: transaction.append(arrived))
+        return PendingAppend(self._writer, self._writer.begin(lambda transaction: transaction.append(arrived)))
 
     def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
         """The events after ``after``, oldest first; fewer than ``limit`` where they are large."""
@@ -273,6 +278,27 @@ class SqliteEventLog:
                 break
             deleted += some
         return deleted
+
+
+class PendingAppend(NamedTuple):
+    """The `Pending` of a job of the writer's."""
+
+    writer: Writer
+    job: Job
+
+    def wait(self) -> Appended:
+        """The outcome, once the transaction is durable or failed."""
+        self.writer.wait(self.job)
+        appended: Appended = self.job.result
+        return appended
+
+    def when_done(self, call: Callable[[], object]) -> None:
+        """Have ``call`` run when the transaction is durable or failed."""
+        self.job.when_done(call)
+
+    def withdraw(self) -> bool:
+        """Take it back unless a transaction has it."""
+        return self.writer.withdraw(self.job)
 
 
 def _bounded(found: Iterator[rows.Row]) -> Iterator[rows.Row]:

@@ -28,26 +28,37 @@ _log = logging.getLogger(__name__)
 
 
 class Job:
-    """One piece of work for a transaction, and the place where its caller waits."""
+    """One piece of work for a transaction, and those who wait for it."""
 
-    __slots__ = ("_done", "error", "result", "work")
+    __slots__ = ("_calls", "_finished", "error", "result", "work")
 
     def __init__(self, work: Callable[[Transaction], object]) -> None:
         self.work = work
         self.result: Any = None
         self.error: Exception | None = None
-        # A bare lock: an Event is twice as dear, and there is one per request.
-        self._done = threading.Lock()
-        self._done.acquire()
+        self._finished = False
+        self._calls: deque[Callable[[], object]] = deque()
 
     def finish(self, error: Exception | None = None) -> None:
-        """Let the caller go on."""
+        """The outcome is known: let everybody go on."""
         self.error = error
-        self._done.release()
+        self._finished = True
+        self._call()
 
-    def wait(self, timeout_s: float) -> bool:
-        """Whether the work was finished in time."""
-        return self._done.acquire(timeout=timeout_s)
+    def when_done(self, call: Callable[[], object]) -> None:
+        """Have ``call`` run once, by whoever finishes the job, or at once if that has happened."""
+        self._calls.append(call)
+        if self._finished:
+            self._call()
+
+    def _call(self) -> None:
+        # Both sides write before they look, and taking from a deque is atomic: each call runs, and runs once.
+        while self._calls:
+            try:
+                call = self._calls.popleft()
+            except IndexError:
+                return
+            call()
 
 
 class Writer:
@@ -73,22 +84,46 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="karrot-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, work: Callable[[Transaction], T]) -> T:
-        """Run ``work`` in the next transaction and return its result once that is durable.
-
-        Raises `OverloadedError` if no transaction took it in time (and none will), `LogUnavailableError` if the
-        transaction failed, or was still being flushed after twice the time.
-        """
+    def begin(self, work: Callable[[Transaction], object]) -> Job:
+        """Have ``work`` run in the next transaction. Raises `LogUnavailableError` once the writer is stopped."""
         job = Job(work)
         with self._wake:
             if self._stopping:
                 raise LogUnavailableError("the log is closed")
             self._waiting.append(job)
             self._wake.notify()
-        if not job.wait(self._patience_s):
-            self._give_up(job)
+        return job
+
+    def withdraw(self, job: Job) -> bool:
+        """Take a job back: true if no transaction has taken it, and none will."""
+        with self._wake:
+            try:
+                self._waiting.remove(job)
+            except ValueError:
+                return False
+        return True
+
+    def wait(self, job: Job) -> None:
+        """Return when the job's work is durable.
+
+        Raises `OverloadedError` if no transaction took it in time (and none will), `LogUnavailableError` if the
+        transaction failed, or was still being flushed after twice the time.
+        """
+        gate = threading.Lock()  # a bare lock: an Event is twice as dear
+        gate.acquire()
+        job.when_done(gate.release)
+        if not gate.acquire(timeout=self._patience_s):
+            if self.withdraw(job):
+                raise OverloadedError(f"waited {self._patience_s:g} s for a commit")
+            if not gate.acquire(timeout=self._patience_s):
+                raise LogUnavailableError("the disk does not answer")
         if job.error is not None:
             raise job.error
+
+    def submit(self, work: Callable[[Transaction], T]) -> T:
+        """Run ``work`` in the next transaction and return its result once that is durable. Raises as `wait` does."""
+        job = self.begin(work)
+        self.wait(job)
         result: T = job.result
         return result
 
@@ -98,19 +133,6 @@ class Writer:
             self._stopping = True
             self._wake.notify()
         self._thread.join()
-
-    def _give_up(self, job: Job) -> None:
-        with self._wake:
-            try:
-                self._waiting.remove(job)
-            except ValueError:
-                taken = True
-            else:
-                taken = False
-        if not taken:
-            raise OverloadedError(f"waited {self._patience_s:g} s for a commit")
-        if not job.wait(self._patience_s):
-            raise LogUnavailableError("the disk does not answer")
 
     def _run(self) -> None:
         company = False

@@ -13,10 +13,17 @@ from karrot.web import auth
 from karrot.web.problems import Problem
 from karrot.web.site import Site, site
 
-__all__ = ["LARGE_BODY", "routes"]
+__all__ = ["DEFERS", "LARGE_BODY", "RECEIPT", "routes"]
 
 LARGE_BODY = 1024 * 1024
 """Bytes above which bodies are parsed one at a time: JSON can take 25 times its size in memory."""
+
+DEFERS = "karrot.defers"
+"""In the WSGI environment of a server that sends the answer only once the `RECEIPT` is settled, and 503 if it cannot
+be: so that no thread waits for the disk."""
+
+RECEIPT = "karrot.receipt"
+"""Where such a server finds it."""
 
 _CHUNK = 64 * 1024
 _LONGEST_NUMBER = 4300
@@ -54,25 +61,29 @@ def _refuse(problem: Problem) -> NoReturn:
 # What follows reads the WSGI environment itself: werkzeug's headers are five times as dear, and every event asks.
 
 
-def _take(here: Site, environ: Mapping[str, Any]) -> None:
+def _take(here: Site, environ: dict[str, Any]) -> None:
     _check_sender(here.credentials, environ)
     length = _admitted_length(here.max_body, environ)
     body = _read(here, environ["wsgi.input"], length)
     if length <= LARGE_BODY:
-        _store(here, body)
+        _store(here, environ, body)
         return
     # JSON can take 25 times its size in memory: large ones are held back until the one before is done with it.
     if not here.large_bodies.acquire(timeout=here.large_body_wait):
         raise Problem("overloaded", "Other large bodies are being parsed.")
     try:
-        _store(here, body)
+        _store(here, environ, body)
     finally:
         here.large_bodies.release()
 
 
-def _store(here: Site, body: bytes) -> None:
+def _store(here: Site, environ: dict[str, Any], body: bytes) -> None:
     try:
-        here.intake.receive(body)
+        receipt = here.intake.begin(body)
+        if DEFERS in environ:
+            environ[RECEIPT] = receipt
+        else:
+            receipt.settle()
     except LogUnavailableError as error:
         raise Problem("log_unavailable", str(error)) from error
     except OverloadedError as error:

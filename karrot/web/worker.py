@@ -1,15 +1,15 @@
-"""gunicorn's threaded worker, with threads that never wait for a client to send.
+"""gunicorn's threaded worker, with threads that never wait for a client to send, and events that need no thread.
 
 gunicorn hands a connection to a thread at its first byte, so as many half requests as there are threads stop a worker
 (measured: 8 of them against 2 workers of 4 threads). Here the event loop collects a request until it is whole, within
-the time for headers and for the body, and only then queues it; one that has been queued for too long is answered 503
-by the loop itself. Whoever reads slowly shares a pool of threads with other readers and never keeps Burrow waiting.
+the time for headers and for the body. An event it serves itself: the application hands it to the log's writer, and the
+answer is sent when the writer has committed it. Everything else is queued for a thread; what has been queued for too
+long is answered 503 by the loop. Whoever reads slowly shares a pool of threads with other readers.
 """
 
 import contextlib
 import selectors
 import socket
-import ssl
 import time
 from collections import deque
 from collections.abc import Callable
@@ -18,20 +18,32 @@ from typing import Any, NamedTuple
 
 from gunicorn import http
 from gunicorn.sock import ssl_context
-from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, TConn, ThreadWorker
+from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, ThreadWorker
 
-from karrot.web.arriving import Arriving, Head
+from karrot.eventlog.base import LogUnavailableError, OverloadedError
+from karrot.web import inline
+from karrot.web.arriving import Head
+from karrot.web.connection import (
+    CONTINUE,
+    LOG_UNAVAILABLE,
+    OVERLOADED,
+    TIMED_OUT,
+    TOO_MUCH,
+    Connection,
+    Refusal,
+)
+from karrot.web.inline import Answer
 from karrot.web.pool import Pool
 
 __all__ = ["Patience", "Worker"]
 
-_RECEIVE = 64 << 10
 _LINGER_S = 2.0
 _LINGER_BYTES = 32 << 20
 _LARGE = 64 << 10
 _LARGE_TOGETHER = 32 << 20
 _TICK_S = 0.25
-_QUICK_PATHS = ("/burrow", "/healthz", "/readyz", "/heartbeat")
+_WEBHOOK = "/burrow"
+_QUICK_PATHS = (_WEBHOOK, "/healthz", "/readyz", "/heartbeat")
 _DRAIN_S = 0.05
 
 
@@ -49,71 +61,13 @@ class Patience(NamedTuple):
     refused: Callable[[Head, str, str], None]
 
 
-class Refusal(NamedTuple):
-    """An answer that needs no thread: a code of `karrot.web.problems.CODES` under a status line."""
+class Storing(NamedTuple):
+    """An event whose answer waits for the disk until ``deadline``."""
 
-    status: str
-    code: str
-    detail: str
-
-    @property
-    def response(self) -> bytes:
-        """The bytes to send."""
-        retry = "Retry-After: 1\r\n" if self.status.startswith("503") else ""
-        type_uri = f"urn:problem-type:karrot:{self.code}"
-        body = f'{{"type":"{type_uri}","title":"{self.detail}","status":{self.status[:3]},"code":"{self.code}"}}'
-        return (
-            f"HTTP/1.1 {self.status}\r\nContent-Type: application/problem+json\r\nContent-Length: {len(body)}\r\n"
-            f"{retry}Connection: close\r\n\r\n{body}"
-        ).encode()
-
-
-_OVERLOADED = Refusal("503 Service Unavailable", "overloaded", "The request waited too long for its turn")
-_TOO_MUCH = Refusal("431 Request Header Fields Too Large", "bad_request", "The headers have no end in sight")
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_TIMED_OUT = Refusal("408 Request Timeout", "incomplete_body", "The request did not arrive whole in time")
-
-
-class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
-    """A connection, with the request that is arriving on it and the moment it has to be here."""
-
-    sock: Any
-    parser: Any
-
-    def __init__(self, *args: Any, tls: ssl.SSLContext | None) -> None:
-        super().__init__(*args)
-        self.arriving = Arriving()
-        self.deadline = 0.0
-        self.body_awaited = False
-        self.polled = False
-        self.large_bytes = 0
-        self.discarded = 0
-        self.handshaken = tls is None
-        if tls is not None:
-            self.sock = tls.wrap_socket(self.sock, server_side=True, do_handshake_on_connect=False)
-
-    def receive(self) -> bytes | None:
-        """What has come; ``b""`` at the end of the stream, ``None`` if nothing has come yet."""
-        try:
-            if not self.handshaken:
-                self.sock.do_handshake()
-                self.handshaken = True
-            data: bytes = self.sock.recv(_RECEIVE)
-        except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            return None
-        except OSError:
-            return b""
-        return data
-
-    def hand_over(self, patience_s: float) -> None:
-        """Give what has come to gunicorn's parser; from here on a thread works on it."""
-        self.sock.settimeout(patience_s)
-        if self.parser is None:
-            self.parser = http.get_parser(self.cfg, self.sock, self.client)
-            self.initialized = True
-        self.parser.unreader.unread(self.arriving.take())
-        self.arriving = Arriving()
-        self.body_awaited = False
+    head: Head
+    deadline: float
+    answer: Answer
+    receipt: inline.Receipt
 
 
 class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
@@ -124,12 +78,15 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     def init_process(self) -> None:
         """Make the second pool before the loop starts."""
         self.patience: Patience = self.app.patience
-        self.tls: ssl.SSLContext | None = ssl_context(self.cfg) if self.cfg.is_ssl else None
+        self.tls = ssl_context(self.cfg) if self.cfg.is_ssl else None
         self.readers: Pool[Connection] = Pool(max(2, self.cfg.threads // 4), self._serve, "reader")
         self.collecting: set[Connection] = set()
         self.queued: dict[Connection, tuple[float, Head]] = {}
         self.lingering: dict[Connection, float] = {}
-        self.served: deque[tuple[Connection, bool]] = deque()
+        self.storing: dict[Connection, Storing] = {}
+        self.served: deque[tuple[Connection, Answer]] = deque()
+        self.stored: deque[Connection] = deque()
+        self.turns = (time.monotonic(), time.monotonic())
         self.woken = False
         self.large_bytes = 0
         super().init_process()
@@ -165,8 +122,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
 
     def wait_for_and_dispatch_events(self, timeout: float) -> None:
         """Wait for events, and keep the deadlines that gunicorn does not know."""
-        timed = self.collecting or self.queued or self.lingering
-        for key, _ in self.poller.select(min(timeout, _TICK_S) if timed else timeout):
+        timed = self.collecting or self.queued or self.lingering or self.storing
+        events = self.poller.select(min(timeout, _TICK_S) if timed else timeout)
+        self.turns = (self.turns[1], time.monotonic())
+        for key, _ in events:
             self._dispatch_event(key)
         self._keep_deadlines(time.monotonic())
 
@@ -212,23 +171,77 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         """Work on a connection, in a thread, unless the loop has answered it meanwhile: one of both takes it."""
         if self.queued.pop(conn, None) is None:
             return
-        self.served.append((conn, self.handle(conn)))
+        self._finish(conn, Answer(b"", self.handle(conn)))
+
+    def _serve_here(self, conn: Connection, head: Head) -> bool:
+        """Serve an event in the loop; its answer waits for the writer."""
+        kept = inline.Kept(conn.sock)
+        try:
+            answer = inline.serve(conn, self.wsgi, kept, alive=self.alive)
+        except Exception as error:  # noqa: BLE001 - the outermost loop around one request: gunicorn logs and answers it
+            self.handle_error(None, kept, conn.client, error)
+            answer = Answer(bytes(kept.data), reusable=False)
+        if answer.receipt is None:
+            self._finish(conn, answer)
+        else:
+            deadline = time.monotonic() + self.patience.thread_s
+            self.storing[conn] = Storing(head, deadline, answer, answer.receipt)
+            answer.receipt.when_done(partial(self._on_stored, conn))
+        return False
+
+    def _on_stored(self, conn: Connection) -> None:
+        """The writer is done with an event: in its thread, or in this one if it was quicker."""
+        self.stored.append(conn)
+        self._wake()
+
+    def _finish(self, conn: Connection, answer: Answer) -> None:
+        """An answer is final: from a thread, or from the loop, which gets to it in its next turn."""
+        self.served.append((conn, answer))
+        self._wake()
+
+    def _wake(self) -> None:
         if not self.woken:
             self.woken = True
             self.method_queue.defer(self._finish_served)
 
     def _finish_served(self) -> None:
-        # The flag falls before the queue is emptied: what is appended from now on wakes the loop again.
+        # The flag falls before the queues are emptied: what is appended from now on wakes the loop again.
         self.woken = False
+        while self.stored:
+            self._settle(self.stored.popleft())
         while self.served:
-            conn, reusable = self.served.popleft()
-            self._account(conn, 0)
-            if not reusable:
-                self._part(conn)
-            elif conn.parser.unreader.buf.getvalue():
-                self.enqueue_req(conn)
-            else:
-                self._keep(conn)
+            self._deliver(*self.served.popleft())
+
+    def _settle(self, conn: Connection) -> None:
+        """Send the answer that waited for the disk, or what the log says instead, unless the wait was given up."""
+        storing = self.storing.pop(conn, None)
+        if storing is None:
+            return
+        try:
+            storing.receipt.settle()
+        except LogUnavailableError as error:
+            self._answer(conn, storing.head, LOG_UNAVAILABLE, str(error))
+        except OverloadedError as error:
+            self._answer(conn, storing.head, OVERLOADED, str(error))
+        else:
+            self._deliver(conn, storing.answer)
+
+    def _deliver(self, conn: Connection, answer: Answer) -> None:
+        self._account(conn, 0)
+        if not (self._send(conn, answer.data) and answer.reusable):
+            self._part(conn)
+        elif conn.parser.unreader.buf.getvalue():
+            self.enqueue_req(conn)
+        else:
+            self._keep(conn)
+
+    def _send(self, conn: Connection, data: bytes) -> bool:
+        """Whether all of it is on its way. It fits into any socket's buffer, unless the client reads nothing at all."""
+        try:
+            conn.sock.setblocking(False)
+            return not data or conn.sock.send(data) == len(data)
+        except OSError:
+            return False
 
     def _keep(self, conn: Connection) -> None:
         """Wait for the next request without a thread; a stopping worker waits only for one that is on its way."""
@@ -272,10 +285,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     def _advance(self, conn: Connection) -> bool:
         """Hand the request over if it is here; say whether it is still arriving."""
         if conn.large_bytes and self.large_bytes > _LARGE_TOGETHER:
-            return self._refuse(conn, _OVERLOADED)
+            return self._refuse(conn, OVERLOADED)
         head = conn.arriving.head
         if head is None:
-            return not conn.arriving.head_is_endless or self._refuse(conn, _TOO_MUCH)
+            return not conn.arriving.head_is_endless or self._refuse(conn, TOO_MUCH)
         if not conn.arriving.body_is_whole and self.patience.admits(head):
             return self._await_body(conn, head)
         return self._dispatch(conn, head)
@@ -285,14 +298,17 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
             conn.body_awaited = True
             if head.waits_for_continue:
                 conn.arriving.go_on()
-                with contextlib.suppress(OSError):
-                    conn.sock.send(_CONTINUE)
+                self._send(conn, CONTINUE)
             conn.deadline = time.monotonic() + self.patience.body_s
         return True
 
     def _dispatch(self, conn: Connection, head: Head) -> bool:
         self._forget(conn)
+        if time.monotonic() - self.turns[0] > self.patience.thread_s:
+            return self._answer(conn, head, OVERLOADED)
         conn.hand_over(self.patience.body_s)
+        if head.path == _WEBHOOK and not conn.large_bytes:
+            return self._serve_here(conn, head)
         pool = self.tpool if head.path in _QUICK_PATHS else self.readers
         self.queued[conn] = (time.monotonic() + self.patience.thread_s, head)
         pool.submit(conn)
@@ -300,12 +316,26 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
 
     def _keep_deadlines(self, now: float) -> None:
         for conn in [conn for conn in self.collecting if conn.deadline <= now]:
-            self._refuse(conn, _TIMED_OUT)
+            self._refuse(conn, TIMED_OUT)
         for conn, (deadline, head) in list(self.queued.items()):
             if deadline <= now and self.queued.pop(conn, None) is not None:
-                self._answer(conn, head, _OVERLOADED)
+                self._answer(conn, head, OVERLOADED)
+        for conn, storing in list(self.storing.items()):
+            if storing.deadline <= now:
+                self._give_up(conn, storing, now)
         for conn in [conn for conn, deadline in self.lingering.items() if deadline <= now]:
             self._end_lingering(conn)
+
+    def _give_up(self, conn: Connection, storing: Storing, now: float) -> None:
+        """Answer 503 for an event that will not be stored, or whose flush does not end."""
+        if storing.receipt.withdraw():
+            refusal = OVERLOADED
+        elif storing.deadline + self.patience.thread_s <= now:
+            refusal = LOG_UNAVAILABLE
+        else:
+            return
+        del self.storing[conn]
+        self._answer(conn, storing.head, refusal)
 
     def _refuse(self, conn: Connection, refusal: Refusal) -> bool:
         said_nothing = len(conn.arriving) == 0
@@ -316,14 +346,12 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
             self._answer(conn, conn.arriving.head, refusal)
         return False
 
-    def _answer(self, conn: Connection, head: Head | None, refusal: Refusal) -> None:
+    def _answer(self, conn: Connection, head: Head | None, refusal: Refusal, detail: str = "") -> bool:
         if head is not None:
-            self.patience.refused(head, refusal.code, refusal.detail)
-        # A few hundred bytes fit into any socket buffer; a client whose buffer is full would not read them either.
-        with contextlib.suppress(OSError):
-            conn.sock.setblocking(False)
-            conn.sock.send(refusal.response)
+            self.patience.refused(head, refusal.code, detail or refusal.detail)
+        self._send(conn, refusal.response)
         self._part(conn)
+        return False
 
     def _part(self, conn: Connection) -> None:
         """Close for writing, and read on for a moment: a close with bytes unread would destroy the answer."""

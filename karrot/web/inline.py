@@ -1,0 +1,73 @@
+"""One request served in the event loop: for events, which wait for nothing but the disk, and that without a thread."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from gunicorn.http import wsgi
+
+from karrot.web.connection import Connection
+from karrot.web.webhook import DEFERS, RECEIPT
+
+__all__ = ["Answer", "Receipt", "serve"]
+
+
+class Receipt(Protocol):
+    """What the application leaves behind when its answer holds only once the event is stored."""
+
+    def settle(self) -> object:
+        """Return if it is stored; raise `LogUnavailableError` or `OverloadedError` if not."""
+
+    def when_done(self, call: Callable[[], object]) -> None:
+        """Have ``call`` run once when `settle` would not wait."""
+
+    def withdraw(self) -> bool:
+        """Take the event back: true if it will not be stored."""
+
+
+class Answer(NamedTuple):
+    """The bytes of an answer, whether the connection can be used again, and the receipt it depends on, if any."""
+
+    data: bytes
+    reusable: bool
+    receipt: Receipt | None = None
+
+
+class Kept:
+    """Stands in for the socket: what gunicorn sends is kept, because it may not be true yet."""
+
+    def __init__(self, sock: Any) -> None:
+        self._sock = sock
+        self.data = bytearray()
+
+    def sendall(self, data: bytes) -> None:
+        """Keep what would be sent."""
+        self.data += data
+
+    send = sendall
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+
+def serve(conn: Connection, application: Callable[..., Any], kept: Kept, *, alive: bool) -> Answer:
+    """Run the application on a request whose body is here, or that is refused without it.
+
+    Raises what gunicorn's parser raises for a request that is none.
+    """
+    request = next(conn.parser)
+    response, environ = wsgi.create(request, kept, conn.client, conn.server, conn.cfg)
+    environ["wsgi.multithread"] = True
+    environ[DEFERS] = True
+    if not alive:
+        response.force_close()
+    body = application(environ, response.start_response)
+    try:
+        for piece in body:
+            response.write(piece)
+        response.close()
+    finally:
+        body.close()
+    receipt: Receipt | None = environ.get(RECEIPT)
+    # Only an accepted event was certainly read to its end; whoever is refused may come again on a new connection.
+    reusable = receipt is not None and not response.should_close()
+    return Answer(bytes(kept.data), reusable, receipt)
