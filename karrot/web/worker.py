@@ -127,6 +127,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self.turns = (self.turns[1], time.monotonic())
         for key, _ in events:
             self._dispatch_event(key)
+            if self.stored:  # a turn can be long: who waits for the disk need not wait for the end of it
+                self._finish_served()
         self._keep_deadlines(time.monotonic())
 
     def is_parent_alive(self) -> bool:
@@ -184,10 +186,14 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         if answer.receipt is None:
             self._finish(conn, answer)
         else:
-            deadline = time.monotonic() + self.patience.thread_s
+            deadline = time.monotonic() + self.patience.thread_s - self._waited()
             self.storing[conn] = Storing(head, deadline, answer, answer.receipt)
             answer.receipt.when_done(partial(self._on_stored, conn))
         return False
+
+    def _waited(self) -> float:
+        """How long a request of this turn may have been here: it came after the turn before began to look."""
+        return time.monotonic() - self.turns[0]
 
     def _on_stored(self, conn: Connection) -> None:
         """The writer is done with an event: in its thread, or in this one if it was quicker."""
@@ -304,7 +310,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
 
     def _dispatch(self, conn: Connection, head: Head) -> bool:
         self._forget(conn)
-        if time.monotonic() - self.turns[0] > self.patience.thread_s:
+        if self._waited() > self.patience.thread_s / 2:
             return self._answer(conn, head, OVERLOADED)
         conn.hand_over(self.patience.body_s)
         if head.path == _WEBHOOK and not conn.large_bytes:

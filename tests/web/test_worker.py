@@ -169,7 +169,7 @@ def tls_service(tmp_path: Path) -> Iterator[tuple[Service, ssl.SSLContext]]:
     )
     service.start(wait=False)
     try:
-        wait_for(lambda: b"Listening at" in service.said.read_bytes())
+        wait_for(lambda: b"this worker leads" in service.said.read_bytes())
         yield service, ssl.create_default_context(cafile=str(cert))
     finally:
         service.kill()

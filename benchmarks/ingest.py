@@ -1,0 +1,207 @@
+"""Events a second, durable, against an empty Flask endpoint under the same gunicorn settings, in turns.
+
+PYTHONPATH=tests python benchmarks/ingest.py [--seconds 8] [--rounds 3]
+
+Needs ``wrk`` (closed loop) and ``hey`` (herd, steady rate) on the PATH: Debian has both.
+"""
+
+import argparse
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from support.bodies import recorded
+from support.processes import Service, free_port
+from support.waiting import wait_for
+
+BODY = recorded("karrot_v1.2.1_warn_clientid_always_empty.json")
+CONNECTIONS = 32
+
+
+class Closed(NamedTuple):
+    """One closed-loop run: requests a second, the 99th percentile in milliseconds, answers that were not 2xx."""
+
+    rate: float
+    p99_ms: float
+    refused: int
+
+
+class Hey(NamedTuple):
+    """What ``hey`` saw: answers by status, requests without an answer, latencies in seconds."""
+
+    statuses: Counter[int]
+    errors: int
+    p99_s: float
+    slowest_s: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="karrot-bench-") as directory:
+        place = Path(directory)
+        (place / "body.json").write_bytes(BODY)
+        print(f"body {len(BODY)} bytes, {CONNECTIONS} connections, {os.cpu_count()} cores, median of {asked.rounds}")
+        one = throughput(place, asked.seconds, asked.rounds)
+        more_workers(place, asked.seconds, asked.rounds, one)
+        herd(place)
+        steady(place, asked.seconds)
+        overload(place, asked.seconds, one)
+
+
+def throughput(place: Path, seconds: int, rounds: int) -> float:
+    """One worker, against the empty endpoint in the same worker class of gunicorn's; return events a second."""
+    with karrot(place, "1") as service, yardstick(place, "empty", "-k", "gthread", "--threads", "16") as port:
+        pairs = [(wrk(place, port, seconds), wrk(place, service.port, seconds)) for _ in range(rounds)]
+    ratio = statistics.median(ours.rate / theirs.rate for theirs, ours in pairs)
+    told(
+        "one worker, durable",
+        statistics.median(ours.rate for _, ours in pairs),
+        f"events/s, p99 {max(ours.p99_ms for _, ours in pairs):.0f} ms; empty Flask endpoint "
+        f"{statistics.median(theirs.rate for theirs, _ in pairs):.0f}; ratio {ratio:.2f} (reach 0.7, aim at 0.85)",
+    )
+    return statistics.median(ours.rate for _, ours in pairs)
+
+
+def more_workers(place: Path, seconds: int, rounds: int, one: float) -> None:
+    """Two workers, against one, and against what the first Karrot did."""
+    with karrot(place, "2") as service, yardstick(place, "first_karrot", "-w", "4") as port:
+        pairs = [(wrk(place, port, seconds), wrk(place, service.port, seconds)) for _ in range(rounds)]
+    two = statistics.median(ours.rate for _, ours in pairs)
+    first = statistics.median(theirs.rate for theirs, _ in pairs)
+    told(
+        "two workers, durable",
+        two,
+        f"events/s; {two / one:.2f} times one worker (reach 1.5); "
+        f"stand-in for the first Karrot, not durable: {first:.0f}",
+    )
+
+
+def herd(place: Path, size: int = 2000) -> None:
+    """Burrow's failover: every group at once, each on a connection of its own."""
+    with karrot(place, "2") as service:
+        seen = hey(place, service.port, "-n", str(size), "-c", str(size), "-disable-keepalive")
+    told(
+        "herd of 2,000 connections",
+        seen.slowest_s,
+        f"s for the slowest (under 2); {dict(seen.statuses)}, {seen.errors} errors",
+    )
+
+
+def steady(place: Path, seconds: int, rate: int = 800) -> None:
+    """A steady rate from many connections, so that a slow answer does not hold the next request back."""
+    workers = 200
+    with karrot(place, "2") as service:
+        seen = hey(place, service.port, "-z", f"{seconds}s", "-c", str(workers), "-q", str(rate / workers))
+    told(f"steady {rate}/s", seen.p99_s * 1000, f"ms p99 (under 150); {dict(seen.statuses)}, {seen.errors} errors")
+
+
+def overload(place: Path, seconds: int, one: float) -> None:
+    """Three times what one worker takes."""
+    workers = 1000
+    with karrot(place, "1") as service:
+        before = stored(service)
+        seen = hey(place, service.port, "-z", f"{seconds}s", "-c", str(workers), "-q", str(3 * one / workers))
+        accepted = stored(service) - before
+        after = wrk(place, service.port, 3, connections=4)
+    told(
+        "overload, three times one worker",
+        seen.slowest_s,
+        f"s for the slowest (within 2); {dict(seen.statuses)}, {seen.errors} errors; stored {accepted:.0f}; "
+        f"p99 afterwards {after.p99_ms:.0f} ms (under 50)",
+    )
+
+
+@contextmanager
+def karrot(place: Path, workers: str) -> Iterator[Service]:
+    """The service over a directory of its own."""
+    directory = Path(tempfile.mkdtemp(dir=place)) / "data"
+    with Service(directory, workers=workers, threads="16", log="WARNING") as service:
+        yield service
+
+
+@contextmanager
+def yardstick(place: Path, name: str, *options: str) -> Iterator[int]:
+    """A yardstick under gunicorn; gives its port."""
+    port = free_port()
+    multiprocess = place / f"multiprocess-{port}"
+    multiprocess.mkdir()
+    command = [sys.executable, "-m", "gunicorn", *options, "--keep-alive", "75", "--no-control-socket"]
+    process = subprocess.Popen(
+        [*command, "-b", f"127.0.0.1:{port}", f"yardsticks:{name}()"],
+        cwd=Path(__file__).parent,
+        env=os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(multiprocess)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        wait_for(
+            lambda: (
+                subprocess.run(["curl", "-s", f"127.0.0.1:{port}/"], capture_output=True, check=False).returncode == 0
+            )
+        )
+        yield port
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait()
+
+
+def wrk(place: Path, port: int, seconds: int, connections: int = CONNECTIONS) -> Closed:
+    """A closed loop: each connection sends when it has its answer."""
+    script = place / "post.lua"
+    script.write_text(
+        'wrk.method = "POST"\nwrk.headers["Content-Type"] = "application/json"\n'
+        f'local file = io.open("{place}/body.json", "rb")\nwrk.body = file:read("*a")\nfile:close()\n'
+    )
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", str(script)]
+    said = output([*command, f"http://127.0.0.1:{port}/burrow"])
+    value, unit = re.search(r"99%\s+([\d.]+)(us|ms|s)", said).groups()  # type: ignore[union-attr]
+    refused = re.search(r"Non-2xx or 3xx responses: (\d+)", said)
+    return Closed(
+        float(re.search(r"Requests/sec:\s+([\d.]+)", said)[1]),  # type: ignore[index]
+        float(value) * {"us": 0.001, "ms": 1, "s": 1000}[unit],
+        int(refused[1]) if refused else 0,
+    )
+
+
+def hey(place: Path, port: int, *options: str) -> Hey:
+    """Requests at a rate, or all at once."""
+    command = ["hey", "-m", "POST", "-T", "application/json", "-D", str(place / "body.json"), "-t", "10", *options]
+    said = output([*command, f"http://127.0.0.1:{port}/burrow"])
+    statuses = Counter({int(code): int(count) for code, count in re.findall(r"\[(\d{3})\]\s+(\d+) responses", said)})
+    errors = said.partition("Error distribution:")[2]
+    return Hey(
+        statuses,
+        sum(map(int, re.findall(r"^\s+\[(\d+)\]", errors, re.MULTILINE))),
+        float((re.search(r"99% in ([\d.]+) secs", said) or ["", "nan"])[1]),
+        float((re.search(r"Slowest:\s+([\d.]+)", said) or ["", "nan"])[1]),
+    )
+
+
+def stored(service: Service) -> float:
+    """Events in the log."""
+    return service.metric("karrot_log_events") or 0
+
+
+def output(command: list[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def told(what: str, value: float, rest: str) -> None:
+    print(f"{what}: {value:,.2f} {rest}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
