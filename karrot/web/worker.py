@@ -42,6 +42,7 @@ _LINGER_BYTES = 32 << 20
 _LARGE = 64 << 10
 _LARGE_TOGETHER = 32 << 20
 _TICK_S = 0.25
+_ASLEEP_S = 0.005
 _WEBHOOK = "/burrow"
 _QUICK_PATHS = (_WEBHOOK, "/healthz", "/readyz", "/heartbeat")
 _DRAIN_S = 0.05
@@ -86,7 +87,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self.storing: dict[Connection, Storing] = {}
         self.served: deque[tuple[Connection, Answer]] = deque()
         self.stored: deque[Connection] = deque()
-        self.turns = (time.monotonic(), time.monotonic())
+        self.turn = self.since = time.monotonic()
         self.woken = False
         self.large_bytes = 0
         super().init_process()
@@ -123,8 +124,9 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     def wait_for_and_dispatch_events(self, timeout: float) -> None:
         """Wait for events, and keep the deadlines that gunicorn does not know."""
         timed = self.collecting or self.queued or self.lingering or self.storing
+        asked = time.monotonic()
         events = self.poller.select(min(timeout, _TICK_S) if timed else timeout)
-        self.turns = (self.turns[1], time.monotonic())
+        self._begin_turn(asked, time.monotonic())
         for key, _ in events:
             self._dispatch_event(key)
             if self.stored:  # a turn can be long: who waits for the disk need not wait for the end of it
@@ -191,9 +193,14 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
             answer.receipt.when_done(partial(self._on_stored, conn))
         return False
 
+    def _begin_turn(self, asked: float, now: float) -> None:
+        # What comes while the loop sleeps wakes it. What came while it worked did so after it had looked last.
+        self.since = now if now - asked > _ASLEEP_S else self.turn
+        self.turn = now
+
     def _waited(self) -> float:
-        """How long a request of this turn may have been here: it came after the turn before began to look."""
-        return time.monotonic() - self.turns[0]
+        """How long a request that is read in this turn may have been here."""
+        return time.monotonic() - self.since
 
     def _on_stored(self, conn: Connection) -> None:
         """The writer is done with an event: in its thread, or in this one if it was quicker."""

@@ -101,6 +101,13 @@ def test_connections_that_say_nothing_are_closed(service: Service) -> None:
         assert read_all(client) == b""
 
 
+def test_the_first_event_after_a_quiet_time_is_taken(service: Service) -> None:
+    for _ in range(3):
+        with connect(service) as idle:
+            assert read_all(idle) == b""  # closed after a second in which nothing else happened
+        assert service.post(WARN).status == 202
+
+
 def test_clients_that_read_nothing_keep_nobody_waiting(service: Service) -> None:
     for number in range(300):
         service.post(WARN.replace(b"orders-svc", b"orders-svc-%d" % number))
