@@ -1,0 +1,236 @@
+"""Hours under load: is memory flat, are threads, descriptors and the write-ahead log bounded, is anything lost?
+
+PYTHONPATH=tests python benchmarks/soak.py [--hours 8 | --minutes 3] [--rate 200] [--out soak.jsonl]
+
+Every few minutes the younger of two workers is killed, so that the older one can show what it gathers; now and then
+a reload replaces both. A line of JSON is written for each sample. Ends with 1 if a bound was broken. The slopes of
+memory are those after the first tenth, and are judged from `WORTH_JUDGING_H` on: a process that has just started
+grows, whatever it does later.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import LinearRegression, linear_regression
+from typing import NamedTuple
+
+from support.poster import Poster
+from support.processes import Service
+from support.waiting import wait_for
+
+SAMPLE_S = 15.0
+WORTH_JUDGING_H = 2.0
+RSS_MB_PER_HOUR = 1.0
+WAL_MB = 64.0
+MORE_THREADS = 4
+MORE_FDS = 32
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Process(NamedTuple):
+    """What one process takes."""
+
+    rss_mb: float
+    threads: int
+    fds: int
+
+
+class Sample(NamedTuple):
+    """All processes at one moment, ``hours`` after the start; the oldest worker apart."""
+
+    hours: float
+    processes: int
+    rss_mb: float
+    threads: int
+    fds: int
+    wal_mb: float
+    scrape_s: float
+    accepted: int
+    refused: int
+    broken: int
+    oldest: int
+    oldest_rss_mb: float
+
+
+class Disturbance(NamedTuple):
+    """Something that is done to the service every so often."""
+
+    name: str
+    every_s: float
+
+    def due(self, since_s: float, until_s: float) -> bool:
+        """Whether its time lies between two moments after the start."""
+        return bool(self.every_s) and int(until_s // self.every_s) > int(since_s // self.every_s)
+
+
+def process(pid: int) -> Process:
+    """Read from ``/proc``."""
+    directory = Path(f"/proc/{pid}")
+    resident = int((directory / "statm").read_text().split()[1])
+    return Process(resident * PAGE / 1e6, entries(directory / "task"), entries(directory / "fd"))
+
+
+def entries(directory: Path) -> int:
+    """How many there are."""
+    return sum(1 for _ in directory.iterdir())
+
+
+def oldest(pids: Sequence[int]) -> int:
+    """The one that started first."""
+    return min(pids, key=lambda pid: int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]))
+
+
+def sample(service: Service, poster: Poster, started: float) -> Sample:
+    """One scrape, and what all processes take after it."""
+    asked = time.monotonic()
+    if service.get("/metrics").status != 200:
+        raise RuntimeError("a scrape was refused")
+    scrape_s = time.monotonic() - asked
+    first = oldest(service.workers())
+    each = {pid: process(pid) for pid in (service.pid, *service.workers())}
+    wal = service.directory / "events.db-wal"
+    accepted, refused, other, broken = poster.tallies
+    return Sample(
+        hours=(time.monotonic() - started) / 3600,
+        processes=len(each),
+        rss_mb=sum(one.rss_mb for one in each.values()),
+        threads=sum(one.threads for one in each.values()),
+        fds=sum(one.fds for one in each.values()),
+        wal_mb=wal.stat().st_size / 1e6,
+        scrape_s=scrape_s,
+        accepted=accepted,
+        refused=refused + other,
+        broken=broken,
+        oldest=first,
+        oldest_rss_mb=each[first].rss_mb,
+    )
+
+
+def kill_the_younger(service: Service) -> None:
+    """The older worker lives on; wait until there are two again."""
+    first = oldest(service.workers())
+    victim = next(pid for pid in service.workers() if pid != first)
+    os.kill(victim, signal.SIGKILL)
+    wait_for(lambda: victim not in service.workers() and len(service.workers()) == 2)
+
+
+def reload(service: Service) -> None:
+    """Every worker is replaced."""
+    old = set(service.workers())
+    os.kill(service.pid, signal.SIGHUP)
+    wait_for(lambda: len(service.workers()) == 2 and not old & set(service.workers()), 60)
+
+
+def watch(service: Service, poster: Poster, arguments: argparse.Namespace) -> Iterator[Sample]:
+    """A sample every `SAMPLE_S`, with disturbances between them."""
+    kill = Disturbance("kill", arguments.kill_minutes * 60)
+    again = Disturbance("reload", arguments.reload_minutes * 60)
+    started = time.monotonic()
+    for turn in range(1, int(arguments.hours * 3600 / SAMPLE_S) + 1):
+        time.sleep(max(0.0, started + turn * SAMPLE_S - time.monotonic()))
+        yield sample(service, poster, started)
+        since, until = turn * SAMPLE_S, (turn + 1) * SAMPLE_S
+        if again.due(since, until):
+            reload(service)
+        elif kill.due(since, until):
+            kill_the_younger(service)
+
+
+def slope(samples: Sequence[tuple[float, float]]) -> float:
+    """Per hour, by least squares; 0 where there are too few to say."""
+    if len(samples) < 3:
+        return 0.0
+    line: LinearRegression = linear_regression([at for at, _ in samples], [value for _, value in samples])
+    return line.slope
+
+
+def longest_life(samples: Sequence[Sample]) -> list[tuple[float, float]]:
+    """Memory of the worker that lived longest, without the first tenth of its life."""
+    lives: dict[int, list[tuple[float, float]]] = {}
+    for each in samples:
+        lives.setdefault(each.oldest, []).append((each.hours, each.oldest_rss_mb))
+    longest = max(lives.values(), key=len)
+    return longest[len(longest) // 10 :]
+
+
+def verdicts(samples: Sequence[Sample], rss_bound: float) -> Iterator[str]:
+    """Print what was seen; yield each bound that was broken."""
+    settled = list(samples[len(samples) // 10 :])
+    whole = [each for each in settled if each.processes == 3]
+    total = slope([(each.hours, each.rss_mb) for each in whole])
+    life = longest_life(samples)
+    alone = slope(life)
+    first, last = settled[0], settled[-1]
+    print(
+        f"{len(samples)} samples over {last.hours:.2f} h, {last.accepted} answers 202, {last.refused} others, ", end=""
+    )
+    print(f"{last.broken} connections broken; slowest scrape {max(each.scrape_s for each in samples):.2f} s")
+    print(f"resident memory of all: {first.rss_mb:.0f} to {last.rss_mb:.0f} MB, slope {total:+.2f} MB/h")
+    print(f"resident memory of one worker over {life[-1][0] - life[0][0]:.2f} h: slope {alone:+.2f} MB/h")
+    for name in ("threads", "fds"):
+        values = [getattr(each, name) for each in whole]
+        per_hour = slope([(each.hours, getattr(each, name)) for each in whole])
+        print(f"{name}: {min(values)} to {max(values)}, slope {per_hour:+.2f}/h")
+    print(f"write-ahead log: at most {max(each.wal_mb for each in samples):.1f} MB")
+    if (last.hours - first.hours) < WORTH_JUDGING_H:
+        print(f"under {WORTH_JUDGING_H:g} h the slopes of memory are not judged (bound {rss_bound:g} MB/h)")
+    elif max(total, alone) > rss_bound:
+        yield f"memory grows by {max(total, alone):.2f} MB/h, the bound is {rss_bound:g}"
+    if whole[-1].threads > min(each.threads for each in whole) + MORE_THREADS:
+        yield f"{whole[-1].threads} threads at the end, there were {min(each.threads for each in whole)}"
+    if whole[-1].fds > min(each.fds for each in whole) + MORE_FDS:
+        yield f"{whole[-1].fds} descriptors at the end, there were {min(each.fds for each in whole)}"
+    if max(each.wal_mb for each in samples) > WAL_MB:
+        yield "the write-ahead log went beyond its bound"
+    if last.refused:
+        yield f"{last.refused} answers were not 202"
+
+
+def run(arguments: argparse.Namespace, directory: Path) -> Iterator[str]:
+    """Do all of it; yield each bound that was broken."""
+    samples: list[Sample] = []
+    service = Service(directory / "data", reporters="prometheus,stdout")
+    with service, arguments.out.open("w") as out:
+        with Poster(service.port, rate=arguments.rate, groups=500) as poster:
+            for each in watch(service, poster, arguments):
+                samples.append(each)
+                out.write(json.dumps(each._asdict()) + "\n")
+                out.flush()
+                service.said.write_bytes(b"")  # hours of events would fill the volume; the service appends
+        counted = service.metric("karrot_events_accepted_total", source="webhook") or 0
+        acknowledged = poster.tallies.accepted
+        code = service.stop(30)
+    print(f"acknowledged {acknowledged}, counted in the log {counted:.0f}")
+    if counted < acknowledged:
+        yield f"{acknowledged - counted:.0f} acknowledged events are not in the log"
+    if code:
+        yield f"SIGTERM ended with {code}"
+    yield from verdicts(samples, arguments.rss_bound)
+
+
+def parsed() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--hours", type=float, default=8.0)
+    length.add_argument("--minutes", type=lambda text: float(text) / 60, dest="hours", help="instead of hours")
+    parser.add_argument("--rate", type=float, default=200.0, help="events a second")
+    parser.add_argument("--kill-minutes", type=float, default=5.0, help="between kills of the younger worker; 0: none")
+    parser.add_argument("--reload-minutes", type=float, default=150.0, help="between reloads; 0: none")
+    parser.add_argument("--rss-bound", type=float, default=RSS_MB_PER_HOUR, help="MB an hour")
+    parser.add_argument("--out", type=Path, default=Path("soak.jsonl"), help="where each sample goes")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as scratch:
+        broken = list(run(parsed(), Path(scratch)))
+    for bound in broken:
+        print(f"BROKEN: {bound}")
+    sys.exit(1 if broken else 0)

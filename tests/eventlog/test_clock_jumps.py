@@ -1,0 +1,143 @@
+"""Somebody sets the clock while events come in: nothing of the log heeds it, in memory or in a file."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from karrot.eventlog.base import EventLog, GroupKey
+from karrot.eventlog.memory import MemoryEventLog
+from support.clocks import ManualClock
+from support.eventlog_contract import MOST, RETENTION_MS, STALE_MS, append, names, stored
+from support.sqlite_logs import open_sqlite
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+Y1970_MS = 0
+Y2038_MS = 2**31 * 1000
+"""The second after the last that 32 bits hold."""
+
+Set = Callable[[ManualClock], None]
+
+JUMPS = {
+    "an hour ahead": lambda clock: clock.jump(HOUR_MS),
+    "an hour back": lambda clock: clock.jump(-HOUR_MS),
+    "a day ahead": lambda clock: clock.jump(DAY_MS),
+    "a day back": lambda clock: clock.jump(-DAY_MS),
+    "to 1970": lambda clock: clock.jump(Y1970_MS - clock.wall),
+    "to 2038": lambda clock: clock.jump(Y2038_MS - clock.wall),
+}
+KEY = GroupKey("prod-eu", "orders-svc")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def reopen(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Callable[[], EventLog]:
+    bounds = {"stale_after_ms": STALE_MS, "retention_ms": RETENTION_MS, "max_consumers": MOST}
+    if request.param == "memory":
+        return lambda: MemoryEventLog(clock, **bounds)
+    return lambda: open_sqlite(tmp_path, clock, **bounds)
+
+
+@pytest.fixture
+def log(reopen: Callable[[], EventLog]) -> Iterator[EventLog]:
+    log = reopen()
+    yield log
+    log.close()
+
+
+@pytest.fixture(params=JUMPS.values(), ids=JUMPS)
+def set_clock(request: pytest.FixtureRequest) -> Set:
+    jump: Set = request.param
+    return jump
+
+
+def lag(log: EventLog) -> int | None:
+    state = log.group(KEY)
+    return None if state is None else state.summary.total_lag
+
+
+def test_the_newest_event_stays_the_newest(log: EventLog, clock: ManualClock, set_clock: Set) -> None:
+    append(log, total_lag=1)
+    set_clock(clock)
+    append(log, total_lag=2)
+    assert lag(log) == 2
+    clock.advance(1_000)
+    append(log, total_lag=99, age_ms=5_000)  # observed before the other two, told later
+    assert lag(log) == 2
+    assert [event.event.total_lag for event in stored(log)] == [1, 2, 99]
+    assert [event.event.total_lag for event in log.recent(KEY)] == [99, 2, 1]
+
+
+def test_nothing_expires_early(log: EventLog, clock: ManualClock, set_clock: Set) -> None:
+    append(log)
+    clock.advance(STALE_MS // 2)
+    set_clock(clock)
+    clock.advance(STALE_MS - STALE_MS // 2)
+    assert names(log) == ["orders-svc"]
+    assert log.expire() == 0
+
+
+def test_nothing_lives_on(log: EventLog, clock: ManualClock, set_clock: Set) -> None:
+    append(log)
+    clock.advance(STALE_MS // 2)
+    set_clock(clock)
+    append(log, consumer="later")
+    clock.advance(STALE_MS - STALE_MS // 2 + 1)
+    assert names(log) == ["later"]
+    assert log.expire() == 1
+    clock.advance(STALE_MS)
+    assert names(log) == []
+    assert log.expire() == 1
+
+
+def test_events_are_kept_for_their_time_and_no_longer(log: EventLog, clock: ManualClock, set_clock: Set) -> None:
+    append(log)
+    set_clock(clock)
+    clock.advance(RETENTION_MS)
+    assert log.prune() == 0
+    clock.advance(1)
+    assert log.prune() == 1
+
+
+def test_what_the_wall_clock_said_is_kept_as_it_was_said(log: EventLog, clock: ManualClock, set_clock: Set) -> None:
+    set_clock(clock)
+    append(log)
+    assert stored(log)[0].received_at_ms == clock.wall
+    assert dict(log.heard()) == {"prod-eu": clock.wall}
+
+
+def test_a_restart_after_the_jump_changes_nothing(tmp_path: Path, clock: ManualClock, set_clock: Set) -> None:
+    before = open_sqlite(tmp_path, clock, stale_after_ms=STALE_MS)
+    append(before, total_lag=1)
+    clock.advance(STALE_MS // 2)
+    before.close()
+    set_clock(clock)
+    after = open_sqlite(tmp_path, clock, stale_after_ms=STALE_MS)
+    clock.advance(STALE_MS - STALE_MS // 2)
+    assert lag(after) == 1
+    clock.advance(1)
+    assert lag(after) is None
+    append(after, total_lag=2)
+    assert lag(after) == 2
+    after.close()
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(st.tuples(st.sampled_from(sorted(JUMPS)), st.integers(0, 2 * STALE_MS)), max_size=12))
+def test_no_series_of_jumps_changes_who_is_alive(
+    log: EventLog, clock: ManualClock, steps: list[tuple[str, int]]
+) -> None:
+    append(log, total_lag=0)
+    for number, (name, elapsed_ms) in enumerate(steps, start=1):
+        JUMPS[name](clock)
+        clock.advance(elapsed_ms)
+        assert (lag(log) is not None) == (elapsed_ms <= STALE_MS)
+        append(log, total_lag=number)
+        assert lag(log) == number
