@@ -80,7 +80,7 @@ class Feed:
         events = self._whole(cursor, found)
         try:
             self.reporter.report(events)
-        except Exception as error:  # noqa: BLE001 - a stranger's code, and the outermost loop around it
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a stranger's code, and the outermost loop around it
             _log.exception("a reporter failed; it will be handed the same events again", reporter=self.name)
             return self._failed(type(error).__name__, error)
         self._succeeded(replace(state, cursor=Cursor(cursor.log_id, found[-1].seq)), len(events))
@@ -112,7 +112,7 @@ class Feed:
         self.state = replace(state, state="ok", last_success_ms=self.clock.wall_ms())
         self.log.save_reporter(self.state)
 
-    def _failed(self, reason: str, error: Exception) -> float:
+    def _failed(self, reason: str, error: BaseException) -> float:
         self.failures += 1
         self.log.count(telemetry.REPORTER_FAILURES.name, reporter=self.name, reason=reason)
         if self.state is not None:

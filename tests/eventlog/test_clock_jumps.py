@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,7 +22,7 @@ Y2038_MS = 2**31 * 1000
 
 Set = Callable[[ManualClock], None]
 
-JUMPS = {
+JUMPS: dict[str, Set] = {
     "an hour ahead": lambda clock: clock.jump(HOUR_MS),
     "an hour back": lambda clock: clock.jump(-HOUR_MS),
     "a day ahead": lambda clock: clock.jump(DAY_MS),
@@ -39,7 +40,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture(params=["memory", "sqlite"])
 def reopen(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Callable[[], EventLog]:
-    bounds = {"stale_after_ms": STALE_MS, "retention_ms": RETENTION_MS, "max_consumers": MOST}
+    bounds: dict[str, Any] = {"stale_after_ms": STALE_MS, "retention_ms": RETENTION_MS, "max_consumers": MOST}
     if request.param == "memory":
         return lambda: MemoryEventLog(clock, **bounds)
     return lambda: open_sqlite(tmp_path, clock, **bounds)
@@ -52,7 +53,7 @@ def log(reopen: Callable[[], EventLog]) -> Iterator[EventLog]:
     log.close()
 
 
-@pytest.fixture(params=JUMPS.values(), ids=JUMPS)
+@pytest.fixture(params=list(JUMPS.values()), ids=list(JUMPS))
 def set_clock(request: pytest.FixtureRequest) -> Set:
     jump: Set = request.param
     return jump
