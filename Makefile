@@ -44,8 +44,10 @@ lint: $(STAMPS)/dev ## Style, types, import arrows, spelling, stale documentatio
 
 install: $(STAMPS)/all ## .venv with every extra and every tool
 
+RUN_BY_SOAK := benchmarks/crash.py benchmarks/soak.py
+
 bench: $(STAMPS)/dev ## The measurements in benchmarks/, one after the other
-	@for each in benchmarks/*.py; do echo "== $$each"; PYTHONPATH=tests $(BIN)/python "$$each" $(ARGS); done
+	@for each in $(filter-out $(RUN_BY_SOAK),$(wildcard benchmarks/*.py)); do echo "== $$each"; PYTHONPATH=tests $(BIN)/python "$$each" $(ARGS); done
 
 docs: $(STAMPS)/dev ## Write docs/reference/ from the code
 	$(BIN)/python tools/reference.py
@@ -62,8 +64,9 @@ requirements: $(STAMPS)/dev ## Compile requirements/*.txt from pyproject.toml; A
 e2e: ## Not yet: the tests against real Kafka, ZooKeeper, Burrow and Prometheus
 	@echo "make e2e: there are no tests against real servers of others yet." >&2; exit 1
 
-soak: ## Not yet: hours under load
-	@echo "make soak: there is no test that runs for hours yet." >&2; exit 1
+soak: $(STAMPS)/dev ## Kills under load, then eight hours of it: is memory flat? ARGS="--minutes 3" for a trial
+	PYTHONPATH=tests $(BIN)/python benchmarks/crash.py
+	PYTHONPATH=tests $(BIN)/python benchmarks/soak.py $(ARGS)
 
 history: ## Not yet: the tables of the pipeline
 	@echo "make history: there is no pipeline that writes tables of the history yet." >&2; exit 1

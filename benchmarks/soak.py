@@ -1,6 +1,6 @@
 """Hours under load: is memory flat, are threads, descriptors and the write-ahead log bounded, is anything lost?
 
-PYTHONPATH=tests python benchmarks/soak.py [--hours 8 | --minutes 3] [--rate 200] [--out soak.jsonl]
+PYTHONPATH=tests python benchmarks/soak.py [--hours 8 | --minutes 3] [--rate 200] [--out build/soak.jsonl]
 
 Every few minutes the younger of two workers is killed, so that the older one can show what it gathers; now and then
 a reload replaces both. A line of JSON is written for each sample. Ends with 1 if a bound was broken. The slopes of
@@ -195,6 +195,7 @@ def verdicts(samples: Sequence[Sample], rss_bound: float) -> Iterator[str]:
 def run(arguments: argparse.Namespace, directory: Path) -> Iterator[str]:
     """Do all of it; yield each bound that was broken."""
     samples: list[Sample] = []
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
     service = Service(directory / "data", reporters="prometheus,stdout")
     with service, arguments.out.open("w") as out:
         with Poster(service.port, rate=arguments.rate, groups=500) as poster:
@@ -224,7 +225,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--kill-minutes", type=float, default=5.0, help="between kills of the younger worker; 0: none")
     parser.add_argument("--reload-minutes", type=float, default=150.0, help="between reloads; 0: none")
     parser.add_argument("--rss-bound", type=float, default=RSS_MB_PER_HOUR, help="MB an hour")
-    parser.add_argument("--out", type=Path, default=Path("soak.jsonl"), help="where each sample goes")
+    parser.add_argument("--out", type=Path, default=Path("build/soak.jsonl"), help="where each sample goes")
     return parser.parse_args()
 
 
