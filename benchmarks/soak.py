@@ -159,37 +159,50 @@ def longest_life(samples: Sequence[Sample]) -> list[tuple[float, float]]:
     return longest[len(longest) // 10 :]
 
 
-def verdicts(samples: Sequence[Sample], rss_bound: float) -> Iterator[str]:
-    """Print what was seen; yield each bound that was broken."""
-    settled = list(samples[len(samples) // 10 :])
-    whole = [each for each in settled if each.processes == 3]
-    total = slope([(each.hours, each.rss_mb) for each in whole])
-    life = longest_life(samples)
-    alone = slope(life)
-    first, last = settled[0], settled[-1]
-    print(
-        f"{len(samples)} samples over {last.hours:.2f} h, {last.accepted} answers 202, {last.refused} others, ", end=""
-    )
-    print(f"{last.broken} connections broken; slowest scrape {max(each.scrape_s for each in samples):.2f} s")
-    print(f"resident memory of all: {first.rss_mb:.0f} to {last.rss_mb:.0f} MB, slope {total:+.2f} MB/h")
-    print(f"resident memory of one worker over {life[-1][0] - life[0][0]:.2f} h: slope {alone:+.2f} MB/h")
-    for name in ("threads", "fds"):
-        values = [getattr(each, name) for each in whole]
-        per_hour = slope([(each.hours, getattr(each, name)) for each in whole])
-        print(f"{name}: {min(values)} to {max(values)}, slope {per_hour:+.2f}/h")
-    print(f"write-ahead log: at most {max(each.wal_mb for each in samples):.1f} MB")
-    if (last.hours - first.hours) < WORTH_JUDGING_H:
-        print(f"under {WORTH_JUDGING_H:g} h the slopes of memory are not judged (bound {rss_bound:g} MB/h)")
-    elif max(total, alone) > rss_bound:
-        yield f"memory grows by {max(total, alone):.2f} MB/h, the bound is {rss_bound:g}"
-    if whole[-1].threads > min(each.threads for each in whole) + MORE_THREADS:
-        yield f"{whole[-1].threads} threads at the end, there were {min(each.threads for each in whole)}"
-    if whole[-1].fds > min(each.fds for each in whole) + MORE_FDS:
-        yield f"{whole[-1].fds} descriptors at the end, there were {min(each.fds for each in whole)}"
-    if max(each.wal_mb for each in samples) > WAL_MB:
-        yield "the write-ahead log went beyond its bound"
-    if last.refused:
-        yield f"{last.refused} answers were not 202"
+class Findings:
+    """What a series of samples says. What has just started or been killed is left out of ``settled``."""
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        self.samples = samples
+        self.settled = [each for each in samples[len(samples) // 10 :] if each.processes == 3]
+        self.life = longest_life(samples)
+        self.total_slope = slope([(each.hours, each.rss_mb) for each in self.settled])
+        self.life_slope = slope(self.life)
+        self.wal_mb = max(each.wal_mb for each in samples)
+        self.worth_judging = self.settled[-1].hours - self.settled[0].hours >= WORTH_JUDGING_H
+
+    def tell(self) -> None:
+        """Print all of it."""
+        first, last = self.settled[0], self.settled[-1]
+        print(
+            f"{len(self.samples)} samples over {last.hours:.2f} h, {last.accepted} answers 202, {last.refused} others"
+        )
+        print(f"{last.broken} connections broken; slowest scrape {max(each.scrape_s for each in self.samples):.2f} s")
+        print(f"resident memory: {first.rss_mb:.0f} to {last.rss_mb:.0f} MB in all, {self.total_slope:+.2f} MB/h")
+        hours = self.life[-1][0] - self.life[0][0]
+        print(f"of the worker that lived longest, over {hours:.2f} h: {self.life_slope:+.2f} MB/h")
+        for name in ("threads", "fds"):
+            values = [(each.hours, float(getattr(each, name))) for each in self.settled]
+            least, most = min(value for _, value in values), max(value for _, value in values)
+            print(f"{name}: {least:.0f} to {most:.0f}, {slope(values):+.2f}/h")
+        print(f"write-ahead log: at most {self.wal_mb:.1f} MB")
+        if not self.worth_judging:
+            print(f"the slopes of memory are not judged under {WORTH_JUDGING_H:g} h")
+
+    def broken(self, rss_bound: float) -> Iterator[str]:
+        """Each bound that was broken."""
+        last = self.settled[-1]
+        steepest = max(self.total_slope, self.life_slope)
+        if self.worth_judging and steepest > rss_bound:
+            yield f"memory grows by {steepest:.2f} MB/h, the bound is {rss_bound:g}"
+        if last.threads > min(each.threads for each in self.settled) + MORE_THREADS:
+            yield f"{last.threads} threads at the end"
+        if last.fds > min(each.fds for each in self.settled) + MORE_FDS:
+            yield f"{last.fds} descriptors at the end"
+        if self.wal_mb > WAL_MB:
+            yield "the write-ahead log went beyond its bound"
+        if last.refused:
+            yield f"{last.refused} answers were not 202"
 
 
 def run(arguments: argparse.Namespace, directory: Path) -> Iterator[str]:
@@ -212,7 +225,9 @@ def run(arguments: argparse.Namespace, directory: Path) -> Iterator[str]:
         yield f"{acknowledged - counted:.0f} acknowledged events are not in the log"
     if code:
         yield f"SIGTERM ended with {code}"
-    yield from verdicts(samples, arguments.rss_bound)
+    findings = Findings(samples)
+    findings.tell()
+    yield from findings.broken(arguments.rss_bound)
 
 
 def parsed() -> argparse.Namespace:

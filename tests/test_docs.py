@@ -41,6 +41,12 @@ def test_every_link_between_the_pages_leads_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def test_every_test_and_benchmark_that_a_page_names_is_there() -> None:
+    for page in DOCS.rglob("*.md"):
+        for named in re.findall(r"\b(?:tests|benchmarks)/[\w/]+\.py", page.read_text(encoding="utf-8")):
+            assert (ROOT / named).exists(), f"{page.name} names {named}"
+
+
 def test_the_sample_of_a_configuration_is_accepted_as_it_stands(tmp_path: Path) -> None:
     page = (DOCS / "operations.md").read_text(encoding="utf-8")
     [sample] = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
