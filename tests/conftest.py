@@ -7,7 +7,7 @@ import pytest
 
 import karrot
 
-pytest.register_assert_rewrite("support.eventlog_contract")
+pytest.register_assert_rewrite("support.eventlog_contract", "support.load")
 
 
 def pytest_report_header() -> str:

@@ -3,83 +3,23 @@
 import os
 import re
 import signal
-import threading
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Self
 
 import pytest
 
 from support.bodies import conversation, recorded
+from support.load import Load, assert_nothing_is_lost, named
 from support.processes import Service
 from support.waiting import wait_for
 
 WARN = recorded("karrot_v1.9.5_warn.json")
 
 
-def named(consumer: str) -> bytes:
-    return WARN.replace(b'"orders-svc"', b'"%s"' % consumer.encode())
-
-
-class Load:
-    """Threads that post, each event with a name of its own, and note which were acknowledged."""
-
-    def __init__(self, service: Service, threads: int = 4) -> None:
-        self.service = service
-        self.acknowledged: list[str] = []
-        self.answers: Counter[int] = Counter()
-        self.broken = 0
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._post, args=(number,)) for number in range(threads)]
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def reach(self, more: int) -> None:
-        """Wait for so many more acknowledged events."""
-        goal = len(self.acknowledged) + more
-        wait_for(lambda: len(self.acknowledged) >= goal, 60)
-
-    def _post(self, number: int) -> None:
-        count = 0
-        while not self._stop.is_set():
-            with closing(HTTPConnection("127.0.0.1", self.service.port, timeout=20)) as connection:
-                try:
-                    while not self._stop.is_set():
-                        count += 1
-                        name = f"{number}-{count}"
-                        connection.request("POST", "/burrow", named(name))
-                        response = connection.getresponse()
-                        response.read()
-                        self.answers[response.status] += 1
-                        if response.status == 202:
-                            self.acknowledged.append(name)
-                except (OSError, HTTPException):
-                    self.broken += 1
-                    self._stop.wait(0.02)
-
-
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
     with Service(tmp_path / "data") as service:
         yield service
-
-
-def assert_nothing_is_lost(service: Service, load: Load) -> None:
-    stored = service.stored_consumers()
-    assert set(load.acknowledged) <= set(stored)
-    assert set(stored.values()) <= {1}
-    assert set(load.answers) <= {202, 503}
 
 
 def test_the_recorded_conversation_tells_its_story(service: Service) -> None:

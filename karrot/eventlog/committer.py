@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import apsw
 
 from karrot.eventlog.base import LogUnavailableError
+from karrot.eventlog.database import near_its_cap
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.logfile import LogFile
 from karrot.eventlog.tally import Tally
@@ -49,6 +50,9 @@ class Committer:
         try:
             self._transact(jobs)
         except apsw.FullError:
+            # Dropping events makes room below the log's own cap; on a full volume it would only lose them.
+            if not near_its_cap(self._file.connection):
+                raise
             self._transact_with_room(jobs)
         except (apsw.CorruptError, apsw.NotADBError) as error:
             self._file.replace(str(error))

@@ -17,6 +17,8 @@ __all__ = [
     "connect",
     "connect_reader",
     "create_or_migrate",
+    "near_its_cap",
+    "used_bytes",
 ]
 
 APPLICATION_ID = 0x4B415252
@@ -25,6 +27,8 @@ APPLICATION_ID = 0x4B415252
 _BUSY_MS = 2000
 _WAL_LIMIT = 64 << 20
 _CHECKPOINT_PAGES = 1000
+_MOST_AT_ONCE = 64 << 20
+"""Bytes that no one transaction needs: a worker takes half as much in large bodies, and a group of small ones."""
 
 _VERSION_1 = """
 CREATE TABLE log (
@@ -142,3 +146,15 @@ def check(connection: apsw.Connection) -> None:
     verdict = connection.execute("PRAGMA quick_check(1)").get
     if verdict != "ok":
         raise DamagedDatabaseError(str(verdict))
+
+
+def used_bytes(connection: apsw.Connection) -> int:
+    """The pages in use, in bytes."""
+    pages = connection.pragma("page_count") - connection.pragma("freelist_count")
+    return int(pages * connection.pragma("page_size"))
+
+
+def near_its_cap(connection: apsw.Connection) -> bool:
+    """Whether it may be for ``max_bytes`` that a write found no room; if not, it is the volume that is full."""
+    cap = connection.pragma("max_page_count") * connection.pragma("page_size")
+    return bool(used_bytes(connection) > cap - min(_MOST_AT_ONCE, cap // 2))

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import apsw
-
 from karrot.clock import Clock
 from karrot.event import LagEvent
 from karrot.eventlog import rows
@@ -30,6 +28,7 @@ from karrot.eventlog.base import (
     StoredEvent,
 )
 from karrot.eventlog.committer import Committer
+from karrot.eventlog.database import used_bytes
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.logfile import LogFile
 from karrot.eventlog.state import Decode, arrival, state_of
@@ -223,7 +222,7 @@ class SqliteEventLog:
         with self._file.reading() as connection:
             events, groups = connection.execute("SELECT events, groups FROM log").get
             first, last = connection.execute("SELECT min(seq), max(seq) FROM events").get
-            used = _used_bytes(connection)
+            used = used_bytes(connection)
         with contextlib.suppress(FileNotFoundError):
             used += self._file.path.with_name(f"{self._file.path.name}-wal").stat().st_size
         return LogSize(events, used, groups, first or 0, last or 0)
@@ -268,7 +267,7 @@ class SqliteEventLog:
 
     def _nearly_full(self) -> bool:
         with self._file.reading() as connection:
-            return _used_bytes(connection) > self._max_bytes * _NEARLY_FULL
+            return used_bytes(connection) > self._max_bytes * _NEARLY_FULL
 
     def _prune(self, work: Callable[[Transaction], int], wanted: Callable[[], bool]) -> int:
         deleted = 0
@@ -309,8 +308,3 @@ def _bounded(found: Iterator[rows.Row]) -> Iterator[rows.Row]:
         total += len(row[-1])
         if total >= _READ_BYTES:
             return
-
-
-def _used_bytes(connection: apsw.Connection) -> int:
-    pages = connection.pragma("page_count") - connection.pragma("freelist_count")
-    return int(pages * connection.pragma("page_size"))

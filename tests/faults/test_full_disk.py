@@ -1,0 +1,112 @@
+"""A volume that is full: events are refused in plain words, everything else goes on, and space ends it."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from support.load import named, sized
+from support.processes import Service
+from support.waiting import wait_for
+
+VOLUME_BYTES = 20 << 20
+SPARE_BYTES = 6 << 20
+REFUSED = {"code": "log_unavailable", "status": 503}
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Iterator[Path]:
+    """20 MB and no more."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small volume needs root")
+    path = tmp_path / "volume"
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={VOLUME_BYTES}", "tmpfs", str(path)]
+    mounted = subprocess.run(mount, check=False, capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"mounting a small volume is not allowed here: {mounted.stderr.strip()}")
+    yield path
+    subprocess.run(["umount", path], check=True)
+
+
+def fill_what_is_left(volume: Path) -> None:
+    with (volume / "last-bytes").open("ab", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"\0" * 4096)
+        except OSError:
+            return
+
+
+def post_until_refused(service: Service) -> tuple[list[str], int]:
+    """Post large events until every worker refuses them: who was acknowledged, and how many were not."""
+    acknowledged: list[str] = []
+    refused = in_a_row = 0
+    for number in count():
+        answer = service.post(sized(f"g{number}", 100_000))
+        if answer.status == 202:
+            acknowledged.append(f"g{number}")
+            in_a_row = 0
+        else:
+            assert REFUSED.items() <= json.loads(answer.body).items()
+            refused, in_a_row = refused + 1, in_a_row + 1
+            fill_what_is_left(service.directory)
+        if in_a_row > 3 and writable(service) == {0}:
+            return acknowledged, refused
+    raise AssertionError("unreachable")
+
+
+def writable(service: Service) -> set[float | None]:
+    """What the workers say, each for itself: which of them answers is not known."""
+    return {service.metric("karrot_log_writable") for _ in range(8)}
+
+
+def test_a_full_volume_refuses_events_and_nothing_else_until_there_is_space(volume: Path) -> None:
+    spare = volume / "spare"
+    spare.write_bytes(b"\0" * SPARE_BYTES)
+    with Service(volume, max_log_bytes="1GiB") as service:
+        acknowledged, refused = post_until_refused(service)
+        assert len(acknowledged) > 20
+        ready = service.get("/readyz")
+        assert (ready.status, ready.json["components"]["log"]["state"]) == (503, "failing")
+        for path in ("/", "/api/v1/groups", f"/group?cluster=prod-eu&consumer={acknowledged[-1]}", "/healthz"):
+            assert service.get(path).status == 200, path
+        assert service.metric("karrot_consumer_lag", consumer=acknowledged[-1]) == 11_020
+
+        spare.unlink()
+        (volume / "last-bytes").unlink()
+        freed = time.monotonic()
+        while (status := service.post(named("after")).status) == 503:
+            refused += 1
+        assert status == 202
+        assert time.monotonic() - freed < 5
+        wait_for(service.ready)
+        wait_for(lambda: writable(service) == {1})
+        wait_for(lambda: service.metric("karrot_events_rejected_total", code="log_unavailable") == refused)
+        assert service.metric("karrot_log_pruned_total") in (None, 0)
+        assert service.stop() == 0
+    assert set(service.stored_consumers()) >= {*acknowledged, "after"}
+
+
+def test_a_log_capped_below_the_volume_drops_the_oldest_and_takes_everything(volume: Path) -> None:
+    with Service(volume, max_log_bytes="6MiB") as service:
+        assert {service.post(sized(f"g{number}", 100_000)).status for number in range(300)} == {202}
+        assert writable(service) == {1}
+        assert (service.metric("karrot_log_pruned_total") or 0) > 200
+        assert service.stop() == 0
+    stored = service.stored_consumers()
+    assert list(stored) == [f"g{number}" for number in range(300 - len(stored), 300)]
+
+
+def test_a_service_that_starts_on_a_full_volume_says_so(volume: Path) -> None:
+    fill_what_is_left(volume)
+    service = Service(volume)
+    service.start(wait=False)
+    assert service.process is not None
+    assert service.process.wait(30) == 2
+    assert "the volume is full" in service.said.read_text() or "No space left" in service.said.read_text()

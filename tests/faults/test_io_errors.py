@@ -1,0 +1,60 @@
+"""A disk that fails: what could not be flushed is not acknowledged, and what was acknowledged stays."""
+
+from pathlib import Path
+
+import pytest
+
+from support.load import Load, assert_nothing_is_lost, named
+from support.processes import Service
+from support.tracing import failing, need_strace
+from support.waiting import wait_for
+
+FLUSH = "fsync,fdatasync"
+FAULTS = [
+    (FLUSH, "EIO", "3+5"),
+    (FLUSH, "ENOSPC", "2+7"),
+    ("pwrite64", "EIO", "40+211"),
+    ("pwrite64", "ENOSPC", "7+173"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _strace() -> None:
+    need_strace()
+
+
+@pytest.mark.parametrize(("calls", "error", "when"), FAULTS)
+def test_no_acknowledged_event_is_lost_to_a_disk_that_fails_now_and_then(
+    tmp_path: Path, calls: str, error: str, when: str
+) -> None:
+    with Service(tmp_path / "data") as service:
+        with Load(service) as load:
+            load.reach(50)
+            with failing(service.workers(), calls, error, when):
+                load.reach(20, status=503)
+                load.reach(20)
+            load.reach(50)
+        wait_for(service.ready)
+        service.kill()
+        service.start()
+        assert service.post(named("after")).status == 202
+    assert_nothing_is_lost(service, load)
+    assert not list((tmp_path / "data").glob("*.corrupt-*"))
+    assert "Traceback" not in service.said.read_text()
+
+
+@pytest.mark.parametrize("calls", [FLUSH, "pwrite64"])
+def test_a_disk_that_always_fails_is_told_and_forgiven_without_a_restart(tmp_path: Path, calls: str) -> None:
+    with Service(tmp_path / "data") as service:
+        for number in range(20):
+            assert service.post(named(f"g{number}")).status == 202
+        with failing(service.workers(), calls, "EIO", "1+1"):
+            assert {service.post(named("during")).status for _ in range(20)} == {503}
+            wait_for(lambda: {service.metric("karrot_log_writable") for _ in range(8)} == {0})
+            assert service.get("/readyz").status == 503
+            assert service.get("/api/v1/groups").status == 200
+            assert service.metric("karrot_consumer_lag", consumer="g19") == 11_020
+        wait_for(lambda: service.post(named("after")).status == 202, 5)
+        wait_for(lambda: {service.metric("karrot_log_writable") for _ in range(8)} == {1})
+        wait_for(lambda: (service.metric("karrot_events_rejected_total", code="log_unavailable") or 0) >= 20)
+    assert set(service.stored_consumers()) >= {*(f"g{number}" for number in range(20)), "after"}

@@ -1,0 +1,52 @@
+"""Somebody outside holds a read transaction: the log goes on, its growth is seen, and it ends with the reader."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from support.load import named, sized
+from support.processes import Service
+
+READER = """
+import sys, apsw
+connection = apsw.Connection(sys.argv[1])
+connection.execute("BEGIN")
+connection.execute("SELECT count(*) FROM events").fetchall()
+print("reading", flush=True)
+sys.stdin.read()
+"""
+LIMIT = 64 << 20
+LARGE = 7 << 20
+
+
+@contextmanager
+def stuck_reader(database: Path) -> Iterator[None]:
+    reader = subprocess.Popen(
+        [sys.executable, "-c", READER, str(database)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == b"reading\n"
+        yield
+
+
+def test_a_stuck_reader_is_seen_and_what_it_cost_comes_back(tmp_path: Path) -> None:
+    with Service(tmp_path / "data") as service:
+        wal = tmp_path / "data" / "events.db-wal"
+        assert service.post(named("before")).status == 202
+        with stuck_reader(tmp_path / "data" / "events.db"):
+            for number in range(12):
+                assert service.post(sized(f"g{number}", LARGE)).status == 202
+            grown = wal.stat().st_size
+            assert grown > LIMIT + LARGE
+            shown = service.metric("karrot_log_size_bytes")
+            assert shown is not None
+            assert shown >= grown
+            assert service.metric("karrot_consumer_lag", consumer="g11") == 11_020
+        for number in range(4):
+            assert service.post(sized(f"h{number}", LARGE)).status == 202
+        assert wal.stat().st_size <= LIMIT
+        assert service.stop() == 0
+    assert len(service.stored_consumers()) == 17
