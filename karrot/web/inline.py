@@ -58,16 +58,15 @@ def serve(conn: Connection, application: Callable[..., Any], kept: Kept, *, aliv
     response, environ = wsgi.create(request, kept, conn.client, conn.server, conn.cfg)
     environ["wsgi.multithread"] = True
     environ[DEFERS] = True
-    if not alive:
-        response.force_close()
     body = application(environ, response.start_response)
+    receipt: Receipt | None = environ.get(RECEIPT)
+    # Only an accepted event was certainly read to its end; whoever is refused is told to come on a new connection.
+    if receipt is None or not alive:
+        response.force_close()
     try:
         for piece in body:
             response.write(piece)
         response.close()
     finally:
         body.close()
-    receipt: Receipt | None = environ.get(RECEIPT)
-    # Only an accepted event was certainly read to its end; whoever is refused may come again on a new connection.
-    reusable = receipt is not None and not response.should_close()
-    return Answer(bytes(kept.data), reusable, receipt)
+    return Answer(bytes(kept.data), not response.should_close(), receipt)

@@ -66,6 +66,14 @@ def test_a_connection_is_kept_for_the_next_request(service: Service) -> None:
             assert read_answer(client).startswith(b"HTTP/1.1 202")
 
 
+def test_who_is_refused_is_told_that_the_connection_ends(service: Service) -> None:
+    with connect(service) as client:
+        client.sendall(HEAD + b"x" * len(WARN))
+        said = read_all(client)
+    assert said.startswith(b"HTTP/1.1 400")
+    assert b"connection: close" in said.lower()
+
+
 def test_requests_sent_in_one_piece_are_answered_in_turn(service: Service) -> None:
     with connect(service) as client:
         client.sendall((HEAD + WARN) * 2 + b"GET /healthz HTTP/1.1\r\nHost: k\r\nConnection: close\r\n\r\n")
