@@ -1,5 +1,7 @@
 """A disk that fails: what could not be flushed is not acknowledged, and what was acknowledged stays."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,11 +12,14 @@ from support.tracing import failing, need_strace
 from support.waiting import wait_for
 
 FLUSH = "fsync,fdatasync"
+PATIENCE_S = 2.0
+"""How long an event waits for a commit to take it, and as long again for the disk."""
+
 FAULTS = [
-    (FLUSH, "EIO", "3+5"),
-    (FLUSH, "ENOSPC", "2+7"),
-    ("pwrite64", "EIO", "40+211"),
-    ("pwrite64", "ENOSPC", "7+173"),
+    (FLUSH, "error=EIO:when=3+5"),
+    (FLUSH, "error=ENOSPC:when=2+7"),
+    ("pwrite64", "error=EIO:when=40+211"),
+    ("pwrite64", "error=ENOSPC:when=7+173"),
 ]
 
 
@@ -23,14 +28,14 @@ def _strace() -> None:
     need_strace()
 
 
-@pytest.mark.parametrize(("calls", "error", "when"), FAULTS)
+@pytest.mark.parametrize(("calls", "fault"), FAULTS)
 def test_no_acknowledged_event_is_lost_to_a_disk_that_fails_now_and_then(
-    tmp_path: Path, calls: str, error: str, when: str
+    tmp_path: Path, calls: str, fault: str
 ) -> None:
     with Service(tmp_path / "data") as service:
         with Load(service) as load:
             load.reach(50)
-            with failing(service.workers(), calls, error, when):
+            with failing(service.workers(), calls, fault):
                 load.reach(20, status=503)
                 load.reach(20)
             load.reach(50)
@@ -48,7 +53,7 @@ def test_a_disk_that_always_fails_is_told_and_forgiven_without_a_restart(tmp_pat
     with Service(tmp_path / "data") as service:
         for number in range(20):
             assert service.post(named(f"g{number}")).status == 202
-        with failing(service.workers(), calls, "EIO", "1+1"):
+        with failing(service.workers(), calls, "error=EIO:when=1+1"):
             assert {service.post(named("during")).status for _ in range(20)} == {503}
             wait_for(lambda: {service.metric("karrot_log_writable") for _ in range(8)} == {0})
             assert service.get("/readyz").status == 503
@@ -58,3 +63,28 @@ def test_a_disk_that_always_fails_is_told_and_forgiven_without_a_restart(tmp_pat
         wait_for(lambda: {service.metric("karrot_log_writable") for _ in range(8)} == {1})
         wait_for(lambda: (service.metric("karrot_events_rejected_total", code="log_unavailable") or 0) >= 20)
     assert set(service.stored_consumers()) >= {*(f"g{number}" for number in range(20)), "after"}
+
+
+def timed_post(service: Service, consumer: str) -> tuple[int, float]:
+    started = time.monotonic()
+    status = service.post(named(consumer)).status
+    return status, time.monotonic() - started
+
+
+def test_a_disk_that_stalls_keeps_nobody_waiting_for_long(tmp_path: Path) -> None:
+    with Service(tmp_path / "data") as service, ThreadPoolExecutor(12) as pool:
+        assert service.post(named("before")).status == 202
+        with failing(service.workers(), FLUSH, "delay_enter=7000000:when=1+1"):
+            posts = [pool.submit(timed_post, service, f"during-{number}") for number in range(12)]
+            while not all(post.done() for post in posts):
+                started = time.monotonic()
+                assert service.metric("karrot_consumer_lag", consumer="before") == 11_020
+                assert time.monotonic() - started < 2
+            answers = [post.result() for post in posts]
+        assert {status for status, _ in answers} == {503}
+        assert max(seconds for _, seconds in answers) < 2 * PATIENCE_S + 1
+        assert min(seconds for _, seconds in answers) < PATIENCE_S + 1
+        wait_for(lambda: service.post(named("after")).status == 202)
+        wait_for(service.ready)
+        assert service.stop() == 0
+    assert set(service.stored_consumers()) >= {"before", "after"}

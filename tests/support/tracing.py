@@ -32,10 +32,13 @@ def need_strace() -> None:
 
 
 @contextmanager
-def failing(pids: Sequence[int], calls: str, error: str, when: str) -> Iterator[None]:
-    """Let ``calls`` of these processes fail; ``when`` is strace's: ``3+5`` is a thread's third, then each fifth."""
+def failing(pids: Sequence[int], calls: str, fault: str) -> Iterator[None]:
+    """Let ``calls`` of these processes fail or take time, as strace's ``inject`` says it.
+
+    ``error=EIO:when=3+5`` fails each thread's third call and then each fifth; ``delay_enter=`` is in microseconds.
+    """
     targets = [word for pid in pids for word in ("-p", str(pid))]
-    rule = ["-e", f"trace={calls}", "-e", f"inject={calls}:error={error}:when={when}"]
+    rule = ["-e", f"trace={calls}", "-e", f"inject={calls}:{fault}"]
     strace = subprocess.Popen(["strace", "-f", "-qq", "-o", os.devnull, *rule, *targets])
     try:
         wait_for(lambda: all(_tracers(pid) == {strace.pid} for pid in pids))
