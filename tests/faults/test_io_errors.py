@@ -28,6 +28,12 @@ def _strace() -> None:
     need_strace()
 
 
+def both_workers(service: Service) -> list[int]:
+    """The first may answer before there is a second."""
+    wait_for(lambda: len(service.workers()) == 2)
+    return service.workers()
+
+
 @pytest.mark.parametrize(("calls", "fault"), FAULTS)
 def test_no_acknowledged_event_is_lost_to_a_disk_that_fails_now_and_then(
     tmp_path: Path, calls: str, fault: str
@@ -35,7 +41,7 @@ def test_no_acknowledged_event_is_lost_to_a_disk_that_fails_now_and_then(
     with Service(tmp_path / "data") as service:
         with Load(service) as load:
             load.reach(50)
-            with failing(service.workers(), calls, fault):
+            with failing(both_workers(service), calls, fault):
                 load.reach(20, status=503)
                 load.reach(20)
             load.reach(50)
@@ -53,7 +59,7 @@ def test_a_disk_that_always_fails_is_told_and_forgiven_without_a_restart(tmp_pat
     with Service(tmp_path / "data") as service:
         for number in range(20):
             assert service.post(named(f"g{number}")).status == 202
-        with failing(service.workers(), calls, "error=EIO:when=1+1"):
+        with failing(both_workers(service), calls, "error=EIO:when=1+1"):
             assert {service.post(named("during")).status for _ in range(20)} == {503}
             wait_for(lambda: {service.metric("karrot_log_writable") for _ in range(8)} == {0})
             assert service.get("/readyz").status == 503
@@ -74,7 +80,7 @@ def timed_post(service: Service, consumer: str) -> tuple[int, float]:
 def test_a_disk_that_stalls_keeps_nobody_waiting_for_long(tmp_path: Path) -> None:
     with Service(tmp_path / "data") as service, ThreadPoolExecutor(12) as pool:
         assert service.post(named("before")).status == 202
-        with failing(service.workers(), FLUSH, "delay_enter=7000000:when=1+1"):
+        with failing(both_workers(service), FLUSH, "delay_enter=7000000:when=1+1"):
             posts = [pool.submit(timed_post, service, f"during-{number}") for number in range(12)]
             while not all(post.done() for post in posts):
                 started = time.monotonic()
