@@ -43,6 +43,7 @@ _LARGE = 64 << 10
 _LARGE_TOGETHER = 32 << 20
 _TICK_S = 0.25
 _ASLEEP_S = 0.005
+_ACCEPTED_AT_ONCE = 256
 _WEBHOOK = "/burrow"
 _QUICK_PATHS = (_WEBHOOK, "/healthz", "/readyz", "/heartbeat")
 _DRAIN_S = 0.05
@@ -97,11 +98,15 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         return Pool(self.cfg.threads, self._serve, "intake")
 
     def accept(self, listener: Any) -> None:
-        """Take a new connection; no thread hears of it yet."""
-        try:
-            client_sock, client_addr = listener.accept()
-        except (BlockingIOError, ConnectionAbortedError, InterruptedError):
-            return
+        """Take the connections that are there; no thread hears of them yet."""
+        for _ in range(min(_ACCEPTED_AT_ONCE, self.worker_connections - self.nr_conns)):
+            try:
+                client_sock, client_addr = listener.accept()
+            except (BlockingIOError, ConnectionAbortedError, InterruptedError):
+                return
+            self._welcome(listener, client_sock, client_addr)
+
+    def _welcome(self, listener: Any, client_sock: Any, client_addr: Any) -> None:
         try:
             conn = Connection(self.cfg, client_sock, client_addr, listener.getsockname(), tls=self.tls)
         except OSError:
