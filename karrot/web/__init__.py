@@ -1,7 +1,5 @@
 """The web application: `create_app` joins the routes with the ready-made objects they work on."""
 
-from http import HTTPStatus
-
 import jinja2
 from flask import Flask, Response
 
@@ -34,6 +32,7 @@ def create_app(site: Site) -> Flask:
     for module in (webhook, metrics, health, api, kept, pages, static):
         app.register_blueprint(module.routes)
     app.after_request(_add_headers)
+    app.wsgi_app = webhook.Shortcut(site, app.wsgi_app)  # type: ignore[method-assign]  # Flask's way to add middleware
     return app
 
 
@@ -45,8 +44,6 @@ def _prepare_templates(app: Flask, site: Site) -> None:
 
 
 def _add_headers(response: Response) -> Response:
-    if response.status_code == HTTPStatus.ACCEPTED:  # Burrow drops its answer unread, hundreds of times a second
-        return response
     for name, value in _HEADERS.items():
         response.headers.setdefault(name, value)
     return response

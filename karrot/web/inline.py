@@ -68,5 +68,6 @@ def serve(conn: Connection, application: Callable[..., Any], kept: Kept, *, aliv
             response.write(piece)
         response.close()
     finally:
-        body.close()
+        if hasattr(body, "close"):
+            body.close()
     return Answer(bytes(kept.data), not response.should_close(), receipt)

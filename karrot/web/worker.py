@@ -43,7 +43,8 @@ _LARGE = 64 << 10
 _LARGE_TOGETHER = 32 << 20
 _TICK_S = 0.25
 _ASLEEP_S = 0.005
-_ACCEPTED_AT_ONCE = 256
+_LONG_TURN_S = 0.05
+_FEW, _MANY = 2, 256
 _WEBHOOK = "/burrow"
 _QUICK_PATHS = (_WEBHOOK, "/healthz", "/readyz", "/heartbeat")
 _DRAIN_S = 0.05
@@ -98,8 +99,13 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         return Pool(self.cfg.threads, self._serve, "intake")
 
     def accept(self, listener: Any) -> None:
-        """Take the connections that are there; no thread hears of them yet."""
-        for _ in range(min(_ACCEPTED_AT_ONCE, self.worker_connections - self.nr_conns)):
+        """Take the connections that are there; no thread hears of them yet.
+
+        An idle worker takes few at once and leaves the others their share; a busy one must not let them wait for
+        its next turn.
+        """
+        at_once = _MANY if self.turn - self.since > _LONG_TURN_S else _FEW
+        for _ in range(min(at_once, self.worker_connections - self.nr_conns)):
             try:
                 client_sock, client_addr = listener.accept()
             except (BlockingIOError, ConnectionAbortedError, InterruptedError):
