@@ -44,10 +44,10 @@ lint: $(STAMPS)/dev ## Style, types, import arrows, spelling, stale documentatio
 
 install: $(STAMPS)/all ## .venv with every extra and every tool
 
-RUN_BY_SOAK := benchmarks/crash.py benchmarks/soak.py
+NOT_IN_BENCH := benchmarks/yardsticks.py benchmarks/crash.py benchmarks/soak.py
 
 bench: $(STAMPS)/dev ## The measurements in benchmarks/, one after the other
-	@for each in $(filter-out $(RUN_BY_SOAK),$(wildcard benchmarks/*.py)); do echo "== $$each"; PYTHONPATH=tests $(BIN)/python "$$each" $(ARGS); done
+	@for each in $(filter-out $(NOT_IN_BENCH),$(wildcard benchmarks/*.py)); do echo "== $$each"; PYTHONPATH=tests $(BIN)/python "$$each" $(ARGS); done
 
 docs: $(STAMPS)/dev ## Write docs/reference/ from the code
 	$(BIN)/python tools/reference.py
