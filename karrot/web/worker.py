@@ -33,12 +33,11 @@ from karrot.web.connection import (
     Refusal,
 )
 from karrot.web.inline import Answer
+from karrot.web.lingering import Lingering
 from karrot.web.pool import Pool
 
 __all__ = ["Patience", "Worker"]
 
-_LINGER_S = 2.0
-_LINGER_BYTES = 32 << 20
 _LARGE = 64 << 10
 _LARGE_TOGETHER = 32 << 20
 _TICK_S = 0.25
@@ -85,7 +84,6 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self.readers: Pool[Connection] = Pool(max(2, self.cfg.threads // 4), self._serve, "reader")
         self.collecting: set[Connection] = set()
         self.queued: dict[Connection, tuple[float, Head]] = {}
-        self.lingering: dict[Connection, float] = {}
         self.storing: dict[Connection, Storing] = {}
         self.served: deque[tuple[Connection, Answer]] = deque()
         self.stored: deque[Connection] = deque()
@@ -93,6 +91,11 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self.woken = False
         self.large_bytes = 0
         super().init_process()
+
+    def run(self) -> None:
+        """The loop; the poller is there by now."""
+        self.lingering = Lingering(self.poller, self._close)
+        super().run()
 
     def get_thread_pool(self) -> "Pool[Connection]":
         """The threads that serve Burrow."""
@@ -176,10 +179,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     def _drop(self, sock: socket.socket) -> None:
         with contextlib.suppress(OSError, KeyError, ValueError):
             self.poller.unregister(sock)
-        for conn in [conn for conn in (*self.collecting, *self.lingering) if conn.sock is sock]:
+        self.lingering.drop(sock)
+        for conn in [conn for conn in self.collecting if conn.sock is sock]:
             self.collecting.discard(conn)
-            self.lingering.pop(conn, None)
-            self.nr_conns -= 1
+            self._close(conn)
         sock.close()
 
     def _serve(self, conn: Connection) -> None:
@@ -253,7 +256,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     def _deliver(self, conn: Connection, answer: Answer) -> None:
         self._account(conn, 0)
         if not (self._send(conn, answer.data) and answer.reusable):
-            self._part(conn)
+            self.lingering.part(conn)
         elif conn.parser.unreader.buf.getvalue():
             self.enqueue_req(conn)
         else:
@@ -347,8 +350,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         for conn, storing in list(self.storing.items()):
             if storing.deadline <= now:
                 self._give_up(conn, storing, now)
-        for conn in [conn for conn, deadline in self.lingering.items() if deadline <= now]:
-            self._end_lingering(conn)
+        self.lingering.expire(now)
 
     def _give_up(self, conn: Connection, storing: Storing, now: float) -> None:
         """Answer 503 for an event that will not be stored, or whose flush does not end."""
@@ -374,37 +376,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         if head is not None:
             self.patience.refused(head, refusal.code, detail or refusal.detail)
         self._send(conn, refusal.response)
-        self._part(conn)
+        self.lingering.part(conn)
         return False
-
-    def _part(self, conn: Connection) -> None:
-        """Close for writing, and read on for a moment: a close with bytes unread would destroy the answer."""
-        if not conn.handshaken:
-            self._close(conn)
-            return
-        try:
-            conn.sock.setblocking(False)
-            conn.sock.shutdown(socket.SHUT_WR)
-            self.lingering[conn] = time.monotonic() + _LINGER_S
-            self.poller.register(conn.sock, selectors.EVENT_READ, partial(self._discard, conn))
-            self._discard(conn, conn.sock)
-        except (OSError, ValueError):
-            self.lingering.pop(conn, None)
-            self._close(conn)
-
-    def _discard(self, conn: Connection, _sock: Any) -> None:
-        data = conn.receive()
-        if data is None:
-            return
-        conn.discarded += len(data)
-        if not data or conn.discarded > _LINGER_BYTES:
-            self._end_lingering(conn)
-
-    def _end_lingering(self, conn: Connection) -> None:
-        self.lingering.pop(conn, None)
-        with contextlib.suppress(OSError, KeyError, ValueError):
-            self.poller.unregister(conn.sock)
-        self._close(conn)
 
     def _forget(self, conn: Connection) -> None:
         self.collecting.discard(conn)
