@@ -44,7 +44,7 @@ def fill_what_is_left(volume: Path) -> None:
 
 
 def post_until_refused(service: Service) -> tuple[list[str], int]:
-    """Post large events until every worker refuses them: who was acknowledged, and how many were not."""
+    """Post large events until they are refused for good: who was acknowledged, and how many were not."""
     acknowledged: list[str] = []
     refused = in_a_row = 0
     for number in count():
@@ -56,20 +56,20 @@ def post_until_refused(service: Service) -> tuple[list[str], int]:
             assert REFUSED.items() <= json.loads(answer.body).items()
             refused, in_a_row = refused + 1, in_a_row + 1
             fill_what_is_left(service.directory)
-        if in_a_row > 3 and writable(service) == {0}:
+        if in_a_row > 3 and writable(service) == 0:
             return acknowledged, refused
     raise AssertionError("unreachable")
 
 
-def writable(service: Service) -> set[float | None]:
-    """What the workers say, each for itself: which of them answers is not known."""
-    return {service.metric("karrot_log_writable") for _ in range(8)}
+def writable(service: Service) -> float | None:
+    return service.metric("karrot_log_writable")
 
 
 def test_a_full_volume_refuses_events_and_nothing_else_until_there_is_space(volume: Path) -> None:
     spare = volume / "spare"
     spare.write_bytes(b"\0" * SPARE_BYTES)
-    with Service(volume, max_log_bytes="1GiB") as service:
+    # One worker: karrot_log_writable is each worker's own word, and one that had nothing to commit has nothing to say.
+    with Service(volume, max_log_bytes="1GiB", workers="1") as service:
         acknowledged, refused = post_until_refused(service)
         assert len(acknowledged) > 20
         ready = service.get("/readyz")
@@ -86,7 +86,7 @@ def test_a_full_volume_refuses_events_and_nothing_else_until_there_is_space(volu
         assert status == 202
         assert time.monotonic() - freed < 5
         wait_for(service.ready)
-        wait_for(lambda: writable(service) == {1})
+        wait_for(lambda: writable(service) == 1)
         wait_for(lambda: service.metric("karrot_events_rejected_total", code="log_unavailable") == refused)
         assert service.metric("karrot_log_pruned_total") in (None, 0)
         assert service.stop() == 0
@@ -96,7 +96,7 @@ def test_a_full_volume_refuses_events_and_nothing_else_until_there_is_space(volu
 def test_a_log_capped_below_the_volume_drops_the_oldest_and_takes_everything(volume: Path) -> None:
     with Service(volume, max_log_bytes="6MiB") as service:
         assert {service.post(sized(f"g{number}", 100_000)).status for number in range(300)} == {202}
-        assert writable(service) == {1}
+        assert writable(service) == 1
         assert (service.metric("karrot_log_pruned_total") or 0) > 200
         assert service.stop() == 0
     stored = service.stored_consumers()
