@@ -88,7 +88,11 @@ class Settings:
         "0.0.0.0:5000", values.address, "Where to listen; [::]:5000 takes IPv6 and IPv4.", reloads=False
     )
     workers: int = option("2", values.whole(1, 64), "Worker processes.")
-    threads: int = option("16", values.whole(1, 256), "Threads of each worker.")
+    threads: int = option(
+        "16",
+        values.whole(1, 256),
+        "Threads of each worker, and a quarter as many for scrapes and pages; events need none.",
+    )
     max_body: int = option("8MiB", values.size(2**10, 2**25), "The largest event that is taken.")
     header_timeout: float = option("2s", values.timeout(0.1, 60), "How long a client may take to send its headers.")
     body_timeout: float = option("4s", values.timeout(0.1, 60), "How long a client may take to send its body.")

@@ -1,4 +1,4 @@
-"""A request while it arrives: enough of HTTP to know when a thread can serve it without waiting. Pure.
+"""A request while it arrives: enough of HTTP to know when it can be served without waiting. Pure.
 
 What is understood here decides only when a request is handed over; gunicorn's parser reads the same bytes again and
 judges them.

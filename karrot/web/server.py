@@ -5,6 +5,7 @@ old ones stay. SIGTERM and SIGINT drain.
 """
 
 import logging
+import resource
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ __all__ = ["Plan", "Server", "Service"]
 _KEEP_ALIVE_S = 75
 _GRACE_S = 8
 _CONNECTIONS = 4096
+_OTHER_FILES = 128
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the workers' heartbeat files; never on a disk that may stall
 
 
@@ -87,7 +89,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             "logger_class": PlainLogger,
             "keepalive": _KEEP_ALIVE_S,  # longer than Burrow's interval: closing an idle connection loses its next POST
             "graceful_timeout": _GRACE_S,
-            "worker_connections": _CONNECTIONS,
+            "worker_connections": _connections(),
             "control_socket_disable": True,
             "worker_tmp_dir": str(_SHARED_MEMORY) if _SHARED_MEMORY.is_dir() else None,
             "worker_exit": lambda _server, worker: worker.app.close(),
@@ -113,3 +115,16 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         """End of a worker."""
         if self._service is not None:
             self._service.close()
+
+
+def _connections() -> int:
+    """How many connections a worker may hold: beyond its open files, accepting would fail again and again.
+
+    Many systems allow 1,024 by default and more to whoever asks, so this asks.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _CONNECTIONS + _OTHER_FILES
+    if resource.RLIM_INFINITY != soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return _CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(_CONNECTIONS, soft - _OTHER_FILES))

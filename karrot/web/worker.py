@@ -78,7 +78,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     alive: bool
 
     def init_process(self) -> None:
-        """Make the second pool before the loop starts."""
+        """Make what the loop needs; it starts at the end of this."""
         self.patience: Patience = self.app.patience
         self.tls = ssl_context(self.cfg) if self.cfg.is_ssl else None
         self.readers: Pool[Connection] = Pool(max(2, self.cfg.threads // 4), self._serve, "reader")
@@ -98,8 +98,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         super().run()
 
     def get_thread_pool(self) -> "Pool[Connection]":
-        """The threads that serve Burrow."""
-        return Pool(self.cfg.threads, self._serve, "intake")
+        """The threads for large events, and for whoever asks whether the service is well."""
+        return Pool(self.cfg.threads, self._serve, "quick")
 
     def accept(self, listener: Any) -> None:
         """Take the connections that are there; no thread hears of them yet.
