@@ -1,22 +1,11 @@
-"""Configuration for others, rendered from ``templates/``."""
-
-import json
-from importlib.resources import files
-from pathlib import Path
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+"""What Burrow needs to report to Karrot."""
 
 from karrot import values
+from karrot.render.environment import environment, templates_dir
 
-__all__ = ["burrow_config", "burrow_template", "templates_dir"]
+__all__ = ["burrow_config", "burrow_template", "webhook"]
 
 _TEMPLATE_PATH = "/etc/burrow/karrot.tmpl"
-
-
-def templates_dir() -> Path:
-    """Where the templates are: in the package once installed, beside it in a checkout and an editable install."""
-    installed = Path(str(files("karrot"))) / "templates"
-    return installed if installed.is_dir() else Path(__file__).resolve().parents[1] / "templates"
 
 
 def burrow_config(url: str, user: str | None = None) -> str:
@@ -26,7 +15,7 @@ def burrow_config(url: str, user: str | None = None) -> str:
     it is no plain address, or if ``user`` cannot be the user of Basic authentication.
     """
     return (
-        _environment()
+        environment()
         .get_template("burrow/notifier.toml.j2")
         .render(
             address=webhook(url),
@@ -46,21 +35,3 @@ def webhook(url: str) -> str:
     """The address Burrow posts to. Raises `ValueError` with a sentence if ``url`` is no plain address."""
     address = values.checked(values.url, "the address", url)
     return address if address.endswith("/burrow") else f"{address}/burrow"
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(templates_dir()),
-        undefined=StrictUndefined,
-        autoescape=False,  # noqa: S701 (these are configuration files, and each value passes its format's own filter)
-        keep_trailing_newline=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["toml"] = _toml
-    return environment
-
-
-def _toml(text: str) -> str:
-    """A TOML basic string. JSON's escapes are TOML's too; only DEL is allowed raw in JSON alone."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

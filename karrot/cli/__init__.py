@@ -1,0 +1,23 @@
+"""The commands. What a command needs is imported inside it, so that ``karrot --help`` answers at once."""
+
+import click
+
+from karrot import __version__
+from karrot.cli import probing, rendering, service
+
+__all__ = ["main"]
+
+
+@click.command()
+def version() -> None:
+    """Print the version."""
+    click.echo(f"karrot {__version__}")
+
+
+@click.group(
+    commands=[*service.COMMANDS, *probing.COMMANDS, *rendering.COMMANDS, version],
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, message="karrot %(version)s")
+def main() -> None:
+    """Take Burrow's verdicts on Kafka consumer groups, keep them and hand them on."""

@@ -1,0 +1,69 @@
+"""What several commands share: options, and errors that are sentences."""
+# ruff: noqa: PLC0415
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from karrot.settings import Loaded
+
+__all__ = ["NotDone", "Refused", "config_option", "loader", "stated", "url_option", "valid"]
+
+T = TypeVar("T")
+
+
+class Refused(click.ClickException):
+    """Ends a command that was asked for something wrong; each line of the message goes to standard error."""
+
+    exit_code = 2
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print every problem on a line of its own."""
+        for line in self.message.splitlines():
+            click.echo(f"karrot: {line}", file=file, err=True)
+
+
+class NotDone(Refused):
+    """Ends a command whose answer is no."""
+
+    exit_code = 1
+
+
+config_option = click.option(
+    "--config", type=click.Path(path_type=Path, dir_okay=False), help="A TOML file with settings; the environment wins."
+)
+url_option = click.option("--url", required=True, help="Karrot's address, such as http://karrot:5000.")
+
+
+def loader(bind: str | None, config: Path | None) -> Callable[[], "Loaded"]:
+    """Reads the settings from the same places each time: now, and when the service is told to reload."""
+    from karrot.settings import load
+
+    overrides = {} if bind is None else {"bind": bind}
+    return partial(load, os.environ, config=config, overrides=overrides)
+
+
+def stated(run: Callable[[], T]) -> T:
+    """What ``run`` returns; what is wrong with settings, files, ports or the log becomes sentences, not a traceback."""
+    from karrot.eventlog.base import LogUnavailableError
+    from karrot.settings import SettingsError
+
+    try:
+        return run()
+    except (SettingsError, LogUnavailableError, OSError) as error:
+        raise Refused(str(error)) from error
+
+
+def valid(run: Callable[[], T]) -> T:
+    """What ``run`` makes of arguments and secrets; its error says what is wrong with them."""
+    from karrot.sources import SourceError
+
+    try:
+        return run()
+    except (ValueError, SourceError) as error:
+        raise Refused(str(error)) from error

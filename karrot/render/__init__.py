@@ -1,0 +1,6 @@
+"""Configuration for others, rendered from ``templates/``."""
+
+from karrot.render.burrow import burrow_config, burrow_template, webhook
+from karrot.render.environment import templates_dir
+
+__all__ = ["burrow_config", "burrow_template", "templates_dir", "webhook"]

@@ -1,0 +1,34 @@
+"""Where the templates are, and the filters through which values get into them."""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+__all__ = ["environment", "templates_dir"]
+
+
+def templates_dir() -> Path:
+    """Where the templates are: in the package once installed, beside it in a checkout and an editable install."""
+    installed = Path(str(files("karrot"))) / "templates"
+    return installed if installed.is_dir() else Path(__file__).resolve().parents[2] / "templates"
+
+
+def environment() -> Environment:
+    """Jinja as every rendered file needs it: a name that is missing is an error, and each format has its filter."""
+    made = Environment(
+        loader=FileSystemLoader(templates_dir()),
+        undefined=StrictUndefined,
+        autoescape=False,  # noqa: S701 (these are configuration files, and each value passes its format's own filter)
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["toml"] = _toml
+    return made
+
+
+def _toml(text: str) -> str:
+    """A TOML basic string. JSON's escapes are TOML's too; only DEL is allowed raw in JSON alone."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
