@@ -1,0 +1,1 @@
+"""The ``cloudwatch`` reporter: lag that autoscaling can trust, as metrics of Amazon CloudWatch."""

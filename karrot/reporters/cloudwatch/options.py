@@ -1,0 +1,106 @@
+"""What the ``cloudwatch`` reporter is told: texts into values."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+from karrot import values
+from karrot.reporters.cloudwatch.datum import STANDARD_RESOLUTION
+from karrot.values import Kind
+
+__all__ = ["Layout", "Metric", "Options"]
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+
+class Metric(StrEnum):
+    """The metrics of a consumer group, by the names CloudWatch shows."""
+
+    LAG = "Lag"
+    SCALABLE_LAG = "ScalableLag"
+    MAX_LAG = "MaxLag"
+    LAG_SECONDS = "LagSeconds"
+    STATUS = "Status"
+
+
+class Layout(StrEnum):
+    """How a group becomes a metric: by dimensions or, as in the first Karrot, by the metric's name."""
+
+    DIMENSIONS = "dimensions"
+    LEGACY = "legacy"
+
+
+_SOME_METRICS = values.some_of(*Metric)
+_SOME_LAYOUTS = values.some_of(*Layout)
+_INTERVAL = values.duration(1, 3600)
+_TTL = values.duration(1, 14 * 86400)  # CloudWatch refuses what is older
+_MAX_GROUPS = values.whole(1, 1_000_000)
+_RESOLUTION = values.seconds_of("1", "60")
+_COMPAT = values.one_of("2019")
+_FIRST_KARROT_REGION = "us-east-1"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The reporter's settings. Intervals and ages are seconds; ``default_region`` is the last resort but one.
+
+    ``include`` is asked first, then ``exclude``: each matches anywhere in the name of a group.
+    """
+
+    namespace: str = "Karrot"
+    interval_s: int = 30
+    metrics: tuple[Metric, ...] = (Metric.LAG,)
+    layouts: tuple[Layout, ...] = (Layout.DIMENSIONS,)
+    max_groups: int = 1000
+    include: re.Pattern[str] | None = None
+    exclude: re.Pattern[str] | None = None
+    ttl_s: int = 180
+    min_complete: float = 0.0
+    resolution: int = STANDARD_RESOLUTION
+    iam_role: str | None = None
+    default_region: str | None = None
+
+    @classmethod
+    def read(cls, settings: Mapping[str, str]) -> "Options":
+        """The options that texts stand for; an empty text, or none, leaves the default.
+
+        A value lives one interval at least: else what is observed just after a flush would not live to the next.
+        Raises `ValueError` with a sentence that names the setting.
+        """
+        told = _Told(settings)
+        default = cls()
+        interval_s = told.value("interval", _INTERVAL, default.interval_s)
+        return cls(
+            namespace=told.value("namespace", values.namespace, default.namespace),
+            interval_s=interval_s,
+            metrics=tuple(map(Metric, told.value("metrics", _SOME_METRICS, default.metrics))),
+            layouts=tuple(map(Layout, told.value("layout", _SOME_LAYOUTS, default.layouts))),
+            max_groups=told.value("max_groups", _MAX_GROUPS, default.max_groups),
+            include=told.value("include", values.pattern, None),
+            exclude=told.value("exclude", values.pattern, None),
+            ttl_s=max(interval_s, told.value("ttl", _TTL, default.ttl_s)),
+            min_complete=told.value("min_complete", values.share, default.min_complete),
+            resolution=told.value("resolution", _RESOLUTION, default.resolution),
+            iam_role=told.value("iam_role", values.role, None),
+            default_region=_FIRST_KARROT_REGION if told.value("compat", _COMPAT, None) else None,
+        )
+
+    def wants(self, consumer: str) -> bool:
+        """Whether a group's name is one that is sent."""
+        if self.include is not None and self.include.search(consumer) is None:
+            return False
+        return self.exclude is None or self.exclude.search(consumer) is None
+
+
+class _Told:
+    """The texts that say something."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._texts = {name: text.strip() for name, text in settings.items() if text.strip()}
+
+    def value(self, name: str, kind: Kind[T], default: D) -> T | D:
+        text = self._texts.get(name)
+        return default if text is None else values.checked(kind, name, text)
