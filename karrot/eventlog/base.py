@@ -15,6 +15,7 @@ from karrot.signals import Signals
 
 __all__ = [
     "READ_LIMIT",
+    "TURN_SHARE",
     "Appended",
     "Backlog",
     "Counter",
@@ -32,6 +33,7 @@ __all__ = [
     "ReporterState",
     "StoredEvent",
     "Summary",
+    "UnconfirmedError",
     "backlog",
     "groups",
 ]
@@ -39,12 +41,20 @@ __all__ = [
 READ_LIMIT = 500
 """Rows one read returns at most: a reader that stays open keeps SQLite's write-ahead log from being reset."""
 
+TURN_SHARE = 0.75
+"""How much of its patience an append spends on its turn; the rest is for the disk. So one that was taken in turn is
+answered in time wherever the disk is well."""
+
 _PASSED_OVER = 50
 """Damaged events that are passed over in search of a whole one."""
 
 
 class LogUnavailableError(Exception):
     """The log cannot be written or read; the message says why. Nothing of the call was stored."""
+
+
+class UnconfirmedError(LogUnavailableError):
+    """The disk has not answered in time: the one failure after which the call may yet be stored."""
 
 
 class OverloadedError(Exception):
@@ -192,20 +202,25 @@ class ReporterState:
 
 @dataclass(frozen=True, slots=True)
 class LogSize:
-    """How much there is. ``first_seq`` and ``last_seq`` are 0 in an empty log."""
+    """How much there is. ``first_seq`` and ``last_seq`` are 0 in an empty log.
+
+    ``bytes`` includes the ``wal_bytes`` of a write-ahead log, where there is one.
+    """
 
     events: int
     bytes: int
     groups: int
     first_seq: int
     last_seq: int
+    wal_bytes: int = 0
 
 
 class EventLog(Protocol):
     """An append-only log of events with the newest state of every group beside it.
 
     Safe to use from several threads and, where it is a file, from several processes. Every method that writes raises
-    `LogUnavailableError` if the storage refuses and `OverloadedError` if its turn did not come in time.
+    `LogUnavailableError` if the storage refuses, `UnconfirmedError` if it does not answer, and `OverloadedError` if the
+    turn did not come in time.
     """
 
     @property

@@ -16,6 +16,8 @@ from karrot.eventlog.writer import Job
 
 __all__ = ["Committer"]
 
+Take = Callable[[], Sequence[Job]]
+
 _ATTEMPTS = 50
 _log = logging.getLogger(__name__)
 
@@ -33,12 +35,15 @@ class Committer:
         self._max_consumers = max_consumers
         self.trouble: str | None = None
 
-    def commit(self, take: Callable[[], Sequence[Job]]) -> None:
-        """Run what ``take`` gives in one durable transaction; `LogUnavailableError` if that cannot be had."""
+    def commit(self, take: Take) -> None:
+        """Run what ``take`` gives in one durable transaction; `LogUnavailableError` if that cannot be had.
+
+        ``take`` is asked as late as can be: who is taken can no longer be told that nothing was stored.
+        """
         with self._lock:
             try:
                 self._file.follow()
-                self._attempt(take())
+                self._attempt(take)
             except (apsw.Error, OSError) as error:
                 self._file.distrust()
                 self.trouble = f"{type(error).__name__}: {error}"
@@ -46,35 +51,39 @@ class Committer:
                 raise LogUnavailableError(self.trouble) from error
             self.trouble = None
 
-    def _attempt(self, jobs: Sequence[Job]) -> None:
+    def _attempt(self, take: Take) -> None:
         try:
-            self._transact(jobs)
+            self._transact(take)
         except apsw.FullError:
             # Dropping events makes room below the log's own cap; on a full volume it would only lose them.
             if not near_its_cap(self._file.connection):
                 raise
-            self._transact_with_room(jobs)
+            self._transact_with_room(take)
         except (apsw.CorruptError, apsw.NotADBError) as error:
             self._file.replace(str(error))
-            self._transact(jobs)
+            self._transact(take)
         except (TypeError, ValueError, OverflowError):
-            self._one_by_one(jobs)
+            self._one_by_one(take())
 
     def _one_by_one(self, jobs: Sequence[Job]) -> None:
         # One of them holds a value that cannot be written; its neighbours can.
         for job in jobs:
-            try:
-                self._transact([job])
-            except (TypeError, ValueError, OverflowError) as error:
-                _log.exception("a write was refused for what it holds")
-                job.error = LogUnavailableError(f"cannot be written: {error}")
+            self._alone(job)
 
-    def _transact(self, jobs: Sequence[Job]) -> None:
+    def _alone(self, job: Job) -> None:
+        try:
+            self._transact(lambda: [job])
+        except (TypeError, ValueError, OverflowError) as error:
+            _log.exception("a write was refused for what it holds")
+            job.error = LogUnavailableError(f"cannot be written: {error}")
+
+    def _transact(self, take: Take) -> None:
         connection = self._file.connection
         pending = self._tally.take()
         try:
             connection.execute("BEGIN IMMEDIATE")
             transaction = Transaction(connection, max_consumers=self._max_consumers)
+            jobs = take()
             for job in jobs:
                 job.result = job.work(transaction)
             transaction.settle(pending, self._file.time.anchor())
@@ -84,11 +93,13 @@ class Committer:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+        for job in jobs:
+            job.stored = True
 
-    def _transact_with_room(self, jobs: Sequence[Job]) -> None:
+    def _transact_with_room(self, take: Take) -> None:
         """Drop the oldest events until the newest fit; raise what SQLite says if they never do."""
         for _ in range(_ATTEMPTS):
-            self._transact([Job(Transaction.prune_oldest)])
+            self._transact(lambda: [Job(Transaction.prune_oldest)])
             with contextlib.suppress(apsw.FullError):
-                return self._transact(jobs)
-        return self._transact(jobs)
+                return self._transact(take)
+        return self._transact(take)

@@ -12,6 +12,7 @@ from karrot.eventlog.logtime import Anchor
 __all__ = [
     "APPLICATION_ID",
     "MIGRATIONS",
+    "WAL_LIMIT",
     "DamagedDatabaseError",
     "check",
     "connect",
@@ -24,9 +25,10 @@ __all__ = [
 APPLICATION_ID = 0x4B415252
 """``KARR``, in the file's header: a file of another program is not taken for ours."""
 
+WAL_LIMIT = 64 << 20
+"""Bytes that the write-ahead log keeps on disk once a checkpoint has emptied it."""
+
 _BUSY_MS = 2000
-_WAL_LIMIT = 64 << 20
-_CHECKPOINT_PAGES = 1000
 _MOST_AT_ONCE = 64 << 20
 """Bytes that no one transaction needs: a worker takes half as much in large bodies, and a group of small ones."""
 
@@ -97,8 +99,7 @@ def connect(path: Path, *, max_bytes: int, create: bool = False) -> apsw.Connect
     connection.set_busy_timeout(_BUSY_MS)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
-    connection.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
-    connection.execute(f"PRAGMA journal_size_limit={_WAL_LIMIT}")
+    connection.execute(f"PRAGMA journal_size_limit={WAL_LIMIT}")
     page_size = connection.pragma("page_size")
     connection.execute(f"PRAGMA max_page_count={max(64, max_bytes // page_size)}")
     return connection

@@ -26,7 +26,8 @@ class LogFile:
     """The connections to ``events.db``.
 
     `follow` and `replace` are called with ``commit.lock`` held; `reading` at any time, from any thread.
-    ``on_replaced(path, reason)`` is told when a damaged file was set aside.
+    ``on_replaced(path, reason)`` is told when a damaged file was set aside. ``wal_frames`` is how many pages the
+    write-ahead log held after the last commit.
     """
 
     def __init__(
@@ -89,6 +90,12 @@ class LogFile:
             raise LogUnavailableError(f"the event log cannot be read: {error}") from error
         self._put_back(identity, connection)
 
+    def wal_bytes(self) -> int:
+        """The size of the write-ahead log on disk."""
+        with contextlib.suppress(FileNotFoundError):
+            return self._wal.stat().st_size
+        return 0
+
     def close(self) -> None:
         """Close every connection; the last one of all processes merges the write-ahead log."""
         with contextlib.suppress(queue.Empty):
@@ -101,6 +108,12 @@ class LogFile:
         self.log_id: str = self.connection.execute("SELECT log_id FROM log").get
         self._opened, self._opened_wal = _identity(self.path), _identity(self._wal)
         self._broken = False
+        self.wal_frames = 0
+        self.connection.set_wal_hook(self._note_frames)  # in place of SQLite's, which checkpoints within the commit
+
+    def _note_frames(self, _connection: apsw.Connection, _name: str, frames: int) -> int:
+        self.wal_frames = frames
+        return apsw.SQLITE_OK
 
     def _rescue_wal(self) -> None:
         """Somebody removed the write-ahead log: merge what is in it, still open here, before it is gone for good."""

@@ -7,7 +7,6 @@ flushed before anybody hears of it. Open it after the fork: neither threads nor 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from karrot.clock import Clock
 from karrot.event import LagEvent
@@ -27,6 +26,7 @@ from karrot.eventlog.base import (
     ReporterState,
     StoredEvent,
 )
+from karrot.eventlog.checkpoint import Checkpointer
 from karrot.eventlog.committer import Committer
 from karrot.eventlog.database import used_bytes
 from karrot.eventlog.locks import FileLock
@@ -34,9 +34,9 @@ from karrot.eventlog.logfile import LogFile
 from karrot.eventlog.state import Decode, arrival, state_of
 from karrot.eventlog.tally import Tally
 from karrot.eventlog.transaction import Transaction
-from karrot.eventlog.writer import Job, Writer
+from karrot.eventlog.writer import PendingAppend, Writer
 
-__all__ = ["PendingAppend", "SqliteEventLog"]
+__all__ = ["SqliteEventLog"]
 
 _READ_BYTES = 8 << 20
 _NEARLY_FULL = 0.9
@@ -48,7 +48,7 @@ class SqliteEventLog:
 
     ``decode`` reads a stored body back, ``stale_after_ms`` is the silence after which a group is no longer shown,
     ``max_bytes`` bounds the file (the oldest events go first), ``max_consumers`` the groups. Who writes waits at most
-    ``patience_s`` for its turn, and as long again for the disk.
+    ``patience_s``: `TURN_SHARE` of it for its turn, the rest for the disk.
     """
 
     def __init__(
@@ -75,7 +75,12 @@ class SqliteEventLog:
         with self._commit_lock:
             self._file = LogFile(directory, clock, max_bytes=max_bytes, on_replaced=on_replaced)
         self._committer = Committer(self._file, self._commit_lock, self._tally, max_consumers=max_consumers)
-        self._writer = Writer(self._committer.commit, idle_work=lambda: bool(self._tally), patience_s=patience_s)
+        self._writer = Writer(
+            self._committer.commit,
+            afterwards=Checkpointer(self._file, self._commit_lock).run,
+            idle_work=lambda: bool(self._tally),
+            patience_s=patience_s,
+        )
 
     @property
     def log_id(self) -> str:
@@ -86,7 +91,7 @@ class SqliteEventLog:
         """Store an event durably and bring its group up to date."""
         return self.begin(event, body, age_ms=age_ms).wait()
 
-    def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> "PendingAppend":
+    def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> PendingAppend:
         """Hand an event to the writer."""
         arrived = arrival(
             event, body, received_at_ms=self._clock.wall_ms(), log_time_ms=self.log_time_ms(), age_ms=age_ms
@@ -223,9 +228,8 @@ class SqliteEventLog:
             events, groups = connection.execute("SELECT events, groups FROM log").get
             first, last = connection.execute("SELECT min(seq), max(seq) FROM events").get
             used = used_bytes(connection)
-        with contextlib.suppress(FileNotFoundError):
-            used += self._file.path.with_name(f"{self._file.path.name}-wal").stat().st_size
-        return LogSize(events, used, groups, first or 0, last or 0)
+        wal = self._file.wal_bytes()
+        return LogSize(events, used + wal, groups, first or 0, last or 0, wal)
 
     def log_time_ms(self) -> int:
         """The log's own time."""
@@ -277,27 +281,6 @@ class SqliteEventLog:
                 break
             deleted += some
         return deleted
-
-
-class PendingAppend(NamedTuple):
-    """The `Pending` of a job of the writer's."""
-
-    writer: Writer
-    job: Job
-
-    def wait(self) -> Appended:
-        """The outcome, once the transaction is durable or failed."""
-        self.writer.wait(self.job)
-        appended: Appended = self.job.result
-        return appended
-
-    def when_done(self, call: Callable[[], object]) -> None:
-        """Have ``call`` run when the transaction is durable or failed."""
-        self.job.when_done(call)
-
-    def withdraw(self) -> bool:
-        """Take it back unless a transaction has it."""
-        return self.writer.withdraw(self.job)
 
 
 def _bounded(found: Iterator[rows.Row]) -> Iterator[rows.Row]:

@@ -11,12 +11,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from karrot.eventlog.base import LogUnavailableError, OverloadedError
+from karrot.eventlog.base import TURN_SHARE, Appended, LogUnavailableError, OverloadedError, UnconfirmedError
 from karrot.eventlog.transaction import Transaction
 
-__all__ = ["Job", "Writer"]
+__all__ = ["Job", "PendingAppend", "Writer"]
 
 T = TypeVar("T")
 _GROUP = 256
@@ -28,20 +28,24 @@ _log = logging.getLogger(__name__)
 
 
 class Job:
-    """One piece of work for a transaction, and those who wait for it."""
+    """One piece of work for a transaction, and those who wait for it.
 
-    __slots__ = ("_calls", "_finished", "error", "result", "work")
+    ``stored`` is set once a transaction is durable that did it.
+    """
+
+    __slots__ = ("_calls", "_finished", "error", "result", "stored", "work")
 
     def __init__(self, work: Callable[[Transaction], object]) -> None:
         self.work = work
         self.result: Any = None
+        self.stored = False
         self.error: Exception | None = None
         self._finished = False
         self._calls: deque[Callable[[], object]] = deque()
 
     def finish(self, error: Exception | None = None) -> None:
-        """The outcome is known: let everybody go on."""
-        self.error = error
+        """The outcome is known: let everybody go on. What is stored has no error, whatever came after it."""
+        self.error = None if self.stored else self.error or error
         self._finished = True
         self._call()
 
@@ -62,22 +66,27 @@ class Job:
 
 
 class Writer:
-    """Runs jobs in groups through ``commit(jobs)``.
+    """Runs jobs in groups through ``commit(take)``.
 
-    ``commit`` runs each job and returns when all are durable, or raises `LogUnavailableError` with nothing stored.
-    ``idle_work`` says whether a commit without jobs is worth it (counters that wait).
+    ``commit`` runs the jobs that ``take()`` gives, the same ones however often it asks. It returns when each is durable
+    or has an error of its own; or it raises `LogUnavailableError`, and what is not ``stored`` by then never is.
+    ``afterwards`` runs when those who waited know: they do not wait for it. ``idle_work`` says whether a commit
+    without jobs is worth it (counters that wait).
     """
 
     def __init__(
         self,
         commit: Callable[[Callable[[], Sequence[Job]]], None],
         *,
+        afterwards: Callable[[], None],
         idle_work: Callable[[], bool],
         patience_s: float = 2.0,
     ) -> None:
         self._commit = commit
+        self._afterwards = afterwards
         self._idle_work = idle_work
-        self._patience_s = patience_s
+        self._turn_s = patience_s * TURN_SHARE
+        self._disk_s = patience_s - self._turn_s
         self._waiting: deque[Job] = deque()
         self._wake = threading.Condition()
         self._stopping = False
@@ -107,16 +116,16 @@ class Writer:
         """Return when the job's work is durable.
 
         Raises `OverloadedError` if no transaction took it in time (and none will), `LogUnavailableError` if the
-        transaction failed, or was still being flushed after twice the time.
+        transaction failed, `UnconfirmedError` if it was not done by then.
         """
         gate = threading.Lock()  # a bare lock: an Event is twice as dear
         gate.acquire()
         job.when_done(gate.release)
-        if not gate.acquire(timeout=self._patience_s):
+        if not gate.acquire(timeout=self._turn_s):
             if self.withdraw(job):
-                raise OverloadedError(f"waited {self._patience_s:g} s for a commit")
-            if not gate.acquire(timeout=self._patience_s):
-                raise LogUnavailableError("the disk does not answer")
+                raise OverloadedError(f"waited {self._turn_s:g} s for a commit")
+            if not gate.acquire(timeout=self._disk_s):
+                raise UnconfirmedError("the disk does not answer")
         if job.error is not None:
             raise job.error
 
@@ -142,14 +151,14 @@ class Writer:
             taken: list[Job] = []
             try:
                 self._commit(partial(self._take, taken))
+                self._finish(taken)
+                self._afterwards()
             except LogUnavailableError as error:
-                self._finish(taken or self._take(taken), error)
+                self._finish(self._take(taken), error)
             except Exception as error:  # noqa: BLE001 - the outermost loop: without it every later append hangs
                 _log.exception("a commit failed in a way nobody expected")
-                self._finish(taken or self._take(taken), LogUnavailableError(f"unexpected: {error}"))
+                self._finish(self._take(taken), LogUnavailableError(f"unexpected: {error}"))
                 time.sleep(_TICK_S)  # whatever it was, it will not be better at once
-            else:
-                self._finish(taken)
             company = len(taken) > 1
 
     def _await_work(self) -> bool:
@@ -162,12 +171,34 @@ class Writer:
             return True
 
     def _take(self, taken: list[Job]) -> list[Job]:
-        # Only now, with the lock held, can a waiting caller no longer change its mind.
-        with self._wake:
-            while self._waiting and len(taken) < _GROUP:
-                taken.append(self._waiting.popleft())
+        """What waits, the first time; the same again from then on. Who is taken can no longer withdraw."""
+        if not taken:
+            with self._wake:
+                while self._waiting and len(taken) < _GROUP:
+                    taken.append(self._waiting.popleft())
         return taken
 
     def _finish(self, jobs: Sequence[Job], error: Exception | None = None) -> None:
         for job in jobs:
-            job.finish(job.error or error)
+            job.finish(error)
+
+
+class PendingAppend(NamedTuple):
+    """The `Pending` of a job that appends an event."""
+
+    writer: Writer
+    job: Job
+
+    def wait(self) -> Appended:
+        """The outcome, once the transaction is durable or failed."""
+        self.writer.wait(self.job)
+        appended: Appended = self.job.result
+        return appended
+
+    def when_done(self, call: Callable[[], object]) -> None:
+        """Have ``call`` run when the transaction is durable or failed."""
+        self.job.when_done(call)
+
+    def withdraw(self) -> bool:
+        """Take it back unless a transaction has it."""
+        return self.writer.withdraw(self.job)
