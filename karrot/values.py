@@ -136,6 +136,22 @@ def size(low: int, high: int) -> Kind[int]:
     return Kind(read, f"bytes, or a number with KiB, MiB, GiB or TiB, {spans}", _show_size)
 
 
+def some_of(*choices: str) -> Kind[tuple[str, ...]]:
+    """One or more of a few words between commas, in any case."""
+    one = one_of(*choices)
+
+    def read(text: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(map(one.read, _read_list(text, re.compile(r"\w+")))))
+
+    return Kind(read, f"one or more of {', '.join(choices)}, separated by commas", _show_list)
+
+
+def seconds_of(*choices: str) -> Kind[int]:
+    """One of a few numbers of seconds."""
+    one = one_of(*choices)
+    return Kind(lambda text: int(one.read(text)), one.allowed)
+
+
 def quoted(text: str) -> str:
     """A wrong value as it may be shown: short, on one line, without the password of an address."""
     shown = re.sub(r"(://|//|:).*@", r"\1***@", text, flags=re.DOTALL)
@@ -196,6 +212,25 @@ def _read_pattern(text: str) -> re.Pattern[str]:
         raise ValueError(text) from error
 
 
+def _read_share(text: str) -> float:
+    if not re.fullmatch(r"0|1|[01]?\.[0-9]{1,9}", text, re.ASCII):
+        raise ValueError(text)
+    return _within(float(text), 0, 1)
+
+
+def _read_namespace(text: str) -> str:
+    """As PutMetricData takes it, and not one of AWS's own."""
+    if not re.fullmatch(r"[0-9A-Za-z._/#-][0-9A-Za-z._/#:-]{0,254}", text, re.ASCII) or text.startswith("AWS/"):
+        raise ValueError(text)
+    return text
+
+
+def _read_role(text: str) -> str:
+    if not re.fullmatch(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[\w+=,.@/-]{1,600}", text, re.ASCII):
+        raise ValueError(text)
+    return text
+
+
 def _read_user(text: str) -> str:
     if ":" in text or not text.isprintable():
         raise ValueError(text)
@@ -220,6 +255,9 @@ address = Kind(_read_address, "HOST:PORT, [IPV6]:PORT or :PORT")
 url = Kind(_read_url, "an http:// or https:// address without user, query or fragment")
 path = Kind(_read_path, "a path")
 pattern: Kind[re.Pattern[str]] = Kind(_read_pattern, "a regular expression", lambda value: value.pattern)
+share: Kind[float] = Kind(_read_share, "a number from 0 to 1", "{:.12g}".format)
+namespace = Kind(_read_namespace, "1 to 255 letters, digits or . - _ / # : and not begin with a colon or AWS/")
+role = Kind(_read_role, "the ARN of a role, such as arn:aws:iam::123456789012:role/karrot")
 user = Kind(_read_user, "a name without a colon", may_be_told=False)
 secret = Kind(_read_secret, "a text in UTF-8, or use the name with _FILE for a file that holds it")
 

@@ -19,6 +19,10 @@ def loaded(environ: Mapping[str, str], **more: object) -> Loaded:
     return load(environ, available=OFFER, **more)  # type: ignore[arg-type]
 
 
+def cloudwatch(environ: Mapping[str, str]) -> Loaded:
+    return load(environ, available=["cloudwatch", "prometheus"])
+
+
 def problems(environ: Mapping[str, str], **more: object) -> tuple[str, ...]:
     with pytest.raises(SettingsError) as caught:
         loaded(environ, **more)
@@ -136,26 +140,112 @@ def test_the_installed_reporters_are_available_unless_told() -> None:
     assert load({"KARROT_REPORTERS": "stdout"}).settings.reporters == ("stdout",)
 
 
-def test_the_first_karrot_s_defaults_need_its_cloudwatch_reporter() -> None:
-    (sentence,) = problems({"KARROT_COMPAT": "2019"})
-    assert sentence.startswith("KARROT_COMPAT is '2019': the first Karrot's defaults include the cloudwatch reporter")
+def test_the_first_karrot_s_defaults_are_turned_on_together() -> None:
+    settings = cloudwatch({"KARROT_COMPAT": "2019"}).settings
+    assert settings.reporters == ("prometheus", "cloudwatch")
+    assert settings.cloudwatch_namespace == "GumGum/Kafka/Burrow/ConsumerLag"
+    assert settings.cloudwatch_layout == ("legacy",)
+    assert settings.cloudwatch_max_groups == 1_000_000
 
 
-@pytest.mark.parametrize("name", ["KARROT_IAM_ROLE", "KARROT_CLOUDWATCH_NAMESPACE"])
-def test_settings_of_cloudwatch_while_it_is_off_stop_the_start_and_name_both_ways_out(name: str) -> None:
-    assert problems({name: "x"}) == (
+def test_what_is_set_wins_over_the_first_karrot_s_defaults() -> None:
+    given = {"KARROT_COMPAT": "2019", "KARROT_CLOUDWATCH_NAMESPACE": "Mine", "KARROT_CLOUDWATCH_LAYOUT": "dimensions"}
+    settings = cloudwatch(given).settings
+    assert (settings.cloudwatch_namespace, settings.cloudwatch_layout) == ("Mine", ("dimensions",))
+
+
+def test_the_first_karrot_s_defaults_without_its_cloudwatch_reporter_stop_the_start() -> None:
+    assert problems({"KARROT_COMPAT": "2019", "KARROT_REPORTERS": "prometheus"}) == (
+        (
+            "KARROT_COMPAT=2019: set, but the cloudwatch reporter is off, so CloudWatch would get no metrics; either "
+            "add cloudwatch to KARROT_REPORTERS or remove it"
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("KARROT_IAM_ROLE", "arn:aws:iam::123456789012:role/karrot"), ("KARROT_CLOUDWATCH_NAMESPACE", "Mine")],
+)
+def test_settings_of_cloudwatch_while_it_is_off_stop_the_start_and_name_both_ways_out(name: str, text: str) -> None:
+    assert problems({name: text}) == (
         (
             f"{name}: set, but the cloudwatch reporter is off, so CloudWatch would get no metrics; either add "
-            "cloudwatch to KARROT_REPORTERS (no installed package provides it yet) or remove it"
+            "cloudwatch to KARROT_REPORTERS or remove it"
         ),
     )
     assert loaded({name: ""}).warnings == ()
 
 
-def test_a_cloudwatch_reporter_that_is_on_gets_its_settings() -> None:
-    environ = {"KARROT_REPORTERS": "cloudwatch", "KARROT_CLOUDWATCH_NAMESPACE": "Mine"}
-    settings = load(environ, available=["cloudwatch"]).settings
-    assert settings.reporter_settings("cloudwatch") == {"namespace": "Mine"}
+def test_a_cloudwatch_reporter_that_is_on_gets_all_of_its_settings_as_texts() -> None:
+    given = {
+        "KARROT_REPORTERS": "cloudwatch",
+        "KARROT_CLOUDWATCH_NAMESPACE": "Mine",
+        "KARROT_CLOUDWATCH_METRICS": "lagseconds, Lag,",
+        "KARROT_CLOUDWATCH_EXCLUDE": "^test-",
+    }
+    assert cloudwatch(given).settings.reporter_settings("cloudwatch") == {
+        "namespace": "Mine",
+        "interval": "30s",
+        "metrics": "LagSeconds,Lag",
+        "layout": "dimensions",
+        "max_groups": "1000",
+        "include": "",
+        "exclude": "^test-",
+        "ttl": "180s",
+        "min_complete": "0",
+        "resolution": "60",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "allowed"),
+    [
+        ("NAMESPACE", "AWS/ECS", "1 to 255 letters, digits or . - _ / # : and not begin with a colon or AWS/"),
+        ("NAMESPACE", ":mine", "1 to 255 letters, digits or . - _ / # : and not begin with a colon or AWS/"),
+        ("METRICS", "Lag,Lagg", "one or more of Lag, ScalableLag, MaxLag, LagSeconds, Status, separated by commas"),
+        ("LAYOUT", "old", "one or more of dimensions, legacy, separated by commas"),
+        ("INTERVAL", "0", "seconds, or a number with s, m, h or d, from 1s to 1h"),
+        ("MIN_COMPLETE", "1.5", "a number from 0 to 1"),
+        ("RESOLUTION", "10", "one of 1, 60"),
+        ("MAX_GROUPS", "0", "a whole number from 1 to 1000000"),
+    ],
+)
+def test_a_wrong_value_for_cloudwatch_is_refused_with_what_is_allowed(name: str, text: str, allowed: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        cloudwatch({"KARROT_REPORTERS": "cloudwatch", f"KARROT_CLOUDWATCH_{name}": text})
+    assert refused.value.problems == (f"KARROT_CLOUDWATCH_{name} is {text!r}: it must be {allowed}",)
+
+
+def test_a_role_is_given_as_an_arn() -> None:
+    with pytest.raises(SettingsError, match="KARROT_IAM_ROLE is 'karrot': it must be the ARN of a role"):
+        cloudwatch({"KARROT_REPORTERS": "cloudwatch", "KARROT_IAM_ROLE": "karrot"})
+
+
+def test_values_that_would_be_too_old_when_their_turn_comes_are_refused() -> None:
+    given = {"KARROT_REPORTERS": "cloudwatch", "KARROT_CLOUDWATCH_TTL": "20", "KARROT_CLOUDWATCH_INTERVAL": "30"}
+    with pytest.raises(SettingsError, match="KARROT_CLOUDWATCH_TTL is 20s, less than KARROT_CLOUDWATCH_INTERVAL"):
+        cloudwatch(given)
+
+
+def test_an_interval_that_leaves_alarms_without_data_and_an_unknown_name_are_warned_about() -> None:
+    given = {
+        "KARROT_REPORTERS": "cloudwatch",
+        "KARROT_CLOUDWATCH_INTERVAL": "120",
+        "KARROT_CLOUDWATCH_RESOLUTION": "1",
+        "KARROT_CLOUDWATCH_METRIC": "x",
+    }
+    assert cloudwatch(given).warnings == (
+        (
+            "KARROT_CLOUDWATCH_METRIC is not a setting of Karrot: it has no effect; "
+            "did you mean KARROT_CLOUDWATCH_METRICS?"
+        ),
+        "KARROT_CLOUDWATCH_INTERVAL is 120s: alarms with a period of a minute will see minutes without data",
+        (
+            "KARROT_CLOUDWATCH_INTERVAL is 120s with KARROT_CLOUDWATCH_RESOLUTION=1: an alarm with a period of 10s "
+            "needs a value in each"
+        ),
+    )
 
 
 @pytest.mark.parametrize(

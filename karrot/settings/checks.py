@@ -1,0 +1,121 @@
+"""What is wrong or doubtful with settings that can all be read: each a sentence."""
+
+import difflib
+import os
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+from karrot.settings.options import CLOUDWATCH, OPTIONS, Settings, reporter_prefix
+from karrot.sources import PREFIX, File, Given
+
+__all__ = ["RESERVED", "contradictions", "doubts", "lost_scaling_metrics", "missing_reporters", "unknown"]
+
+_ARCHIVE = ("DIR", "SEGMENT_SECONDS", "SEGMENT_BYTES", "RETENTION", "MAX_BYTES")
+_NEEDS = (
+    ("burrow_username", "burrow_password"),
+    ("burrow_password", "burrow_username"),
+    ("burrow_password_previous", "burrow_password"),
+    ("burrow_token_previous", "burrow_token"),
+    ("tls_cert", "tls_key"),
+    ("tls_key", "tls_cert"),
+    ("metrics_auth", "api_token"),
+)
+
+RESERVED = (
+    dict.fromkeys(("KARROT_BURROW_URL", "KARROT_RESYNC_INTERVAL"), "the resynchronisation with Burrow's REST API")
+    | {f"KARROT_ARCHIVE_{each}": "the archive reporter" for each in _ARCHIVE}
+    | {f"KARROT_KAFKA_{each}": "the kafka reporter" for each in ("BOOTSTRAP", "TOPIC")}
+    | {f"KARROT_WATCH_{each}": "watching Kafka itself" for each in ("BOOTSTRAP", "CLUSTER", "INTERVAL", "PROPERTIES")}
+    | {"KARROT_TABLES_DIR": "the tables of the pipeline"}
+)
+"""Names that will mean something and do not yet."""
+
+_BY_NAME = {each.name: each for each in OPTIONS}
+_SECRETS = frozenset(each.name for each in OPTIONS if each.is_secret)
+_MINUTE_S = 60
+_HIGH_RESOLUTION_S = 10
+
+
+def missing_reporters(settings: Settings, available: Collection[str]) -> Iterator[str]:
+    """Reporters that nobody provides."""
+    offer = f"available are {', '.join(sorted(available))}"
+    if missing := [name for name in settings.reporters if name not in available]:
+        yield f"KARROT_REPORTERS names {', '.join(missing)}, which no installed package provides; {offer}"
+
+
+def lost_scaling_metrics(given: Mapping[str, Given], settings: Settings) -> Iterator[str]:
+    """Nobody loses the metric they scale by without being told."""
+    asked = sorted({given[name].label for name in given if name.startswith(CLOUDWATCH)})
+    if asked and "cloudwatch" not in settings.reporters:
+        yield (
+            f"{', '.join(asked)}: set, but the cloudwatch reporter is off, so CloudWatch would get no metrics; "
+            f"either add cloudwatch to KARROT_REPORTERS or remove {'it' if len(asked) == 1 else 'them'}"
+        )
+
+
+def contradictions(settings: Settings) -> Iterator[str]:
+    """Values that are right alone and wrong together."""
+    if settings.event_log == "memory" and settings.workers > 1:
+        yield f"KARROT_WORKERS is {settings.workers}: it must be 1 with KARROT_EVENT_LOG=memory, which no two can share"
+    for attribute, partner in _NEEDS:
+        if getattr(settings, attribute) and not getattr(settings, partner):
+            yield f"{_variable(attribute)} needs {_variable(partner)}: set that too, or remove {_variable(attribute)}"
+    if settings.cloudwatch_ttl < settings.cloudwatch_interval:
+        yield (
+            f"KARROT_CLOUDWATCH_TTL is {settings.cloudwatch_ttl}s, less than KARROT_CLOUDWATCH_INTERVAL "
+            f"({settings.cloudwatch_interval}s): values would be too old when their turn comes"
+        )
+    for attribute in ("tls_cert", "tls_key"):
+        file = getattr(settings, attribute)
+        if file and not os.access(file, os.R_OK):
+            yield f"{_variable(attribute)} names {str(file)!r}, which cannot be read"
+
+
+def unknown(given: Mapping[str, Given], settings: Settings, available: Collection[str]) -> Iterator[str]:
+    """Names that have no effect. Their values are not shown: nobody knows whether they are secret."""
+    own = tuple(prefix for prefix in map(reporter_prefix, settings.reporters) if not _is_described(prefix))
+    for name in sorted(given.keys() - _BY_NAME.keys()):
+        if not name.startswith(own):
+            yield f"{given[name].label} {_why_ignored(name, available)}"
+
+
+def _is_described(prefix: str) -> bool:
+    """Whether the settings of a reporter are all listed here."""
+    return any(name.startswith(prefix) for name in _BY_NAME)
+
+
+def _why_ignored(name: str, available: Collection[str]) -> str:
+    if part := RESERVED.get(name):
+        return f"is reserved for {part}, which this version does not have: it has no effect"
+    for reporter in available:
+        if name.startswith(reporter_prefix(reporter)) and not _is_described(reporter_prefix(reporter)):
+            return f"is of the reporter {reporter}, which is not in KARROT_REPORTERS: it has no effect"
+    close = difflib.get_close_matches(name, [*_BY_NAME, *RESERVED], n=1, cutoff=0.8)
+    return "is not a setting of Karrot: it has no effect" + (f"; did you mean {close[0]}?" if close else "")
+
+
+def doubts(settings: Settings, file: File, config: Path | None) -> Iterator[str]:
+    """What is allowed and probably not meant."""
+    if file.open_mode and _SECRETS & file.given.keys():
+        yield f"{config} holds a secret and has mode {file.open_mode}: everybody on this machine can read it"
+    if upper := [name for name in settings.expected_clusters if name != name.lower()]:
+        yield f"KARROT_EXPECTED_CLUSTERS has {', '.join(upper)}: Burrow writes the names of clusters in lower case"
+    if "cloudwatch" in settings.reporters:
+        yield from _doubts_about_cloudwatch(settings)
+
+
+def _doubts_about_cloudwatch(settings: Settings) -> Iterator[str]:
+    if settings.cloudwatch_interval > _MINUTE_S:
+        yield (
+            f"KARROT_CLOUDWATCH_INTERVAL is {settings.cloudwatch_interval}s: alarms with a period of a minute will see "
+            "minutes without data"
+        )
+    if settings.cloudwatch_resolution == 1 and settings.cloudwatch_interval > _HIGH_RESOLUTION_S:
+        yield (
+            f"KARROT_CLOUDWATCH_INTERVAL is {settings.cloudwatch_interval}s with KARROT_CLOUDWATCH_RESOLUTION=1: an "
+            f"alarm with a period of {_HIGH_RESOLUTION_S}s needs a value in each"
+        )
+
+
+def _variable(attribute: str) -> str:
+    return PREFIX + attribute.upper()

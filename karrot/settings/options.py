@@ -1,0 +1,207 @@
+"""Every option: its name, default, kind and one sentence."""
+# ruff: noqa: RUF009  (an option is declared where its attribute is: `option` and the kinds only describe it)
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from karrot import values
+from karrot.sources import PREFIX
+from karrot.values import Address, Kind, Secret
+
+__all__ = ["CLOUDWATCH", "OPTIONS", "Option", "Settings", "effective", "needs_restart", "reporter_prefix"]
+
+T = TypeVar("T")
+
+CLOUDWATCH = ("KARROT_CLOUDWATCH_", "KARROT_IAM_ROLE")
+"""What the names of the ``cloudwatch`` reporter's settings begin with."""
+
+
+class Option(NamedTuple):
+    """What is known of one setting. ``reloads`` is false where a change needs a restart."""
+
+    attribute: str
+    default: str
+    kind: Kind[Any]
+    sentence: str
+    reloads: bool
+
+    @property
+    def name(self) -> str:
+        """The environment variable."""
+        return PREFIX + self.attribute.upper()
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether its value must never be shown."""
+        return self.kind is values.secret
+
+
+def option(default: str, kind: Kind[T], sentence: str, *, reloads: bool = True) -> T:
+    """Declare an option that always has a value."""
+    return field(default=kind.read(default), metadata={"of": (default, kind, sentence, reloads)})
+
+
+def listed(kind: Kind[tuple[str, ...]], sentence: str) -> tuple[str, ...]:
+    """Declare an option that is a list, empty unless told."""
+    return field(default=(), metadata={"of": ("", kind, sentence, True)})
+
+
+def optional(kind: Kind[T], sentence: str) -> T | None:
+    """Declare an option that may be left out."""
+    return field(default=None, metadata={"of": ("", kind, sentence, True)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What Karrot runs with. Spans of time are seconds, sizes are bytes."""
+
+    log: str = option(
+        "INFO", values.one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "The lowest level that is logged."
+    )
+    reporters: tuple[str, ...] = option("prometheus", values.names, "The reporters that are on.")
+    compat: str | None = optional(
+        values.one_of("2019"), "Turns the defaults of the first Karrot on, the cloudwatch reporter among them."
+    )
+    external_url: str | None = optional(
+        values.url, "The address at which people reach Karrot, for links and for the configuration Burrow is given."
+    )
+    expected_clusters: tuple[str, ...] = listed(
+        values.texts, "Clusters whose Burrow must be heard: each is exported as never heard until it is."
+    )
+
+    bind: Address = option(
+        "0.0.0.0:5000", values.address, "Where to listen; [::]:5000 takes IPv6 and IPv4.", reloads=False
+    )
+    workers: int = option("2", values.whole(1, 64), "Worker processes.")
+    threads: int = option(
+        "16",
+        values.whole(1, 256),
+        "Threads of each worker, and a quarter as many for scrapes and pages; events need none.",
+    )
+    max_body: int = option("8MiB", values.size(2**10, 2**25), "The largest event that is taken.")
+    header_timeout: float = option("2s", values.timeout(0.1, 60), "How long a client may take to send its headers.")
+    body_timeout: float = option("4s", values.timeout(0.1, 60), "How long a client may take to send its body.")
+    tls_cert: Path | None = optional(values.path, "The certificate chain (PEM); with it Karrot speaks HTTPS.")
+    tls_key: Path | None = optional(values.path, "The key of the certificate (PEM).")
+
+    data_dir: Path = option("./karrot-data", values.path, "Where the event log lives; a local disk.", reloads=False)
+    event_log: str = option(
+        "sqlite",
+        values.one_of("sqlite", "memory", note="postgresql:// is refused until it is built"),
+        "How events are kept; memory forgets them at the end.",
+        reloads=False,
+    )
+    retention: int = option("24h", values.duration(1, 3650 * 86400), "How long an event is kept.")
+    max_log_bytes: int = option(
+        "1GiB", values.size(2**20, 2**46), "How large the event log may grow; the oldest events go first."
+    )
+    stale_after: int = option(
+        "300s", values.duration(1, 365 * 86400), "How long after its last event a group is still shown."
+    )
+
+    max_consumers: int = option(
+        "50000", values.whole(1, 10_000_000), "How many groups are tracked; more are logged and counted."
+    )
+    partition_metrics: bool = option(
+        "false", values.flag, "Exports lag and status of each partition that Burrow lists."
+    )
+    topic_metrics: bool = option("false", values.flag, "Exports the lag of each topic of a group.")
+    exclude_consumers: re.Pattern[str] | None = optional(
+        values.pattern, "Groups whose name matches anywhere are stored but not exported."
+    )
+
+    cloudwatch_namespace: str = option("Karrot", values.namespace, "The CloudWatch namespace of the metrics.")
+    cloudwatch_interval: int = option(
+        "30s", values.duration(1, 3600), "How often CloudWatch is sent what is new; at most 60s fills every minute."
+    )
+    cloudwatch_metrics: tuple[str, ...] = option(
+        "Lag",
+        values.some_of("Lag", "ScalableLag", "MaxLag", "LagSeconds", "Status"),
+        "The metrics of each group; each is billed for each group.",
+    )
+    cloudwatch_layout: tuple[str, ...] = option(
+        "dimensions",
+        values.some_of("dimensions", "legacy"),
+        "Dimensions Cluster and ConsumerGroup, or the first Karrot's layout (the group is the metric), or both.",
+    )
+    cloudwatch_max_groups: int = option(
+        "1000", values.whole(1, 1_000_000), "How many groups have metrics in CloudWatch; who is in stays in."
+    )
+    cloudwatch_include: re.Pattern[str] | None = optional(
+        values.pattern, "Only groups whose name matches anywhere are sent to CloudWatch."
+    )
+    cloudwatch_exclude: re.Pattern[str] | None = optional(
+        values.pattern, "Of those, groups whose name matches anywhere are not sent."
+    )
+    cloudwatch_ttl: int = option(
+        "180s", values.duration(1, 86400), "A value older than this helps no alarm any more and is not sent."
+    )
+    cloudwatch_min_complete: float = option(
+        "0", values.share, "Values of a group with a smaller share of full windows are held back."
+    )
+    cloudwatch_resolution: int = option(
+        "60", values.seconds_of("1", "60"), "Storage resolution in seconds; 1 allows alarms every 10 seconds."
+    )
+    iam_role: str | None = optional(values.role, "The role (ARN) that is assumed to send metrics to CloudWatch.")
+
+    burrow_username: str | None = optional(values.user, "The user of Basic authentication on /burrow.")
+    burrow_password: Secret | None = optional(values.secret, "The password of Basic authentication on /burrow.")
+    burrow_password_previous: Secret | None = optional(
+        values.secret, "A password that is still valid while it is being changed."
+    )
+    burrow_token: Secret | None = optional(values.secret, "The token of Bearer authentication on /burrow.")
+    burrow_token_previous: Secret | None = optional(
+        values.secret, "A token that is still valid while it is being changed."
+    )
+    api_token: Secret | None = optional(
+        values.secret, "The token of Bearer authentication on the pages, the API and /config."
+    )
+    metrics_auth: bool = option("false", values.flag, "Asks for the API token on /metrics too.")
+
+    extras: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """``KARROT_*`` values that belong to a reporter that is on; any of them may be a secret."""
+
+    def reporter_settings(self, reporter: str) -> Mapping[str, str]:
+        """The ``KARROT_<REPORTER>_*`` values as texts: prefix removed, in lower case."""
+        prefix = reporter_prefix(reporter)
+        own = {each.name: _show(each, getattr(self, each.attribute)) for each in OPTIONS}
+        told = own | dict(self.extras)
+        return {name.removeprefix(prefix).lower(): text for name, text in told.items() if name.startswith(prefix)}
+
+
+OPTIONS = tuple(Option(each.name, *each.metadata["of"]) for each in fields(Settings) if "of" in each.metadata)
+"""Every option, in the order of the reference."""
+
+
+def reporter_prefix(reporter: str) -> str:
+    """What the names of a reporter's own settings begin with."""
+    return f"{PREFIX}{re.sub(r'[^A-Za-z0-9]', '_', reporter).upper()}_"
+
+
+def effective(settings: Settings) -> dict[str, str]:
+    """Every setting as text under its ``KARROT_*`` name; secrets, and all that belongs to a reporter, as ``***``.
+
+    What has no effect because the ``cloudwatch`` reporter is off is shown as nothing.
+    """
+    off = () if "cloudwatch" in settings.reporters else CLOUDWATCH
+    shown = {
+        option.name: "" if option.name.startswith(off) else _show(option, getattr(settings, option.attribute))
+        for option in OPTIONS
+    }
+    return shown | dict.fromkeys(sorted(settings.extras), "***")
+
+
+def needs_restart(old: Settings, new: Settings) -> tuple[str, ...]:
+    """The names of settings that differ and that a reload cannot change."""
+    return tuple(
+        each.name
+        for each in OPTIONS
+        if not each.reloads and getattr(old, each.attribute) != getattr(new, each.attribute)
+    )
+
+
+def _show(option: Option, value: object) -> str:
+    return "" if value is None else option.kind.show(value)
