@@ -14,6 +14,7 @@ __all__ = ["Layout", "Metric", "Options"]
 
 T = TypeVar("T")
 D = TypeVar("D")
+E = TypeVar("E", bound=StrEnum)
 
 
 class Metric(StrEnum):
@@ -33,8 +34,13 @@ class Layout(StrEnum):
     LEGACY = "legacy"
 
 
-_SOME_METRICS = values.some_of(*Metric)
-_SOME_LAYOUTS = values.some_of(*Layout)
+def _some_of(words: type[E]) -> Kind[tuple[E, ...]]:
+    texts = values.some_of(*words)
+    return Kind(lambda text: tuple(map(words, texts.read(text))), texts.allowed)
+
+
+_METRICS = _some_of(Metric)
+_LAYOUTS = _some_of(Layout)
 _INTERVAL = values.duration(1, 3600)
 _TTL = values.duration(1, 14 * 86400)  # CloudWatch refuses what is older
 _MAX_GROUPS = values.whole(1, 1_000_000)
@@ -76,8 +82,8 @@ class Options:
         return cls(
             namespace=told.value("namespace", values.namespace, default.namespace),
             interval_s=interval_s,
-            metrics=tuple(map(Metric, told.value("metrics", _SOME_METRICS, default.metrics))),
-            layouts=tuple(map(Layout, told.value("layout", _SOME_LAYOUTS, default.layouts))),
+            metrics=told.value("metrics", _METRICS, default.metrics),
+            layouts=told.value("layout", _LAYOUTS, default.layouts),
             max_groups=told.value("max_groups", _MAX_GROUPS, default.max_groups),
             include=told.value("include", values.pattern, None),
             exclude=told.value("exclude", values.pattern, None),

@@ -1,0 +1,108 @@
+"""What the metrics will cost, said before they are sent.
+
+List prices of us-east-1 in US dollars, without free tier and taxes; other regions differ by a few per cent.
+"""
+
+from collections.abc import Collection
+from math import ceil
+from typing import NamedTuple
+
+from karrot.reporters.cloudwatch.batching import MAX_BYTES, MAX_DATA
+from karrot.reporters.cloudwatch.options import Layout, Metric
+
+__all__ = ["HOURS_A_MONTH", "PRICES_AS_OF", "Estimate", "monthly_estimate"]
+
+PRICES_AS_OF = "November 2026"
+HOURS_A_MONTH = 730
+
+_METRIC_TIERS = ((10_000, 0.30), (240_000, 0.10), (750_000, 0.05), (None, 0.02))  # how many at which price, in order
+_CALL = 0.01 / 1000
+_ALARM = 0.10
+_HIGH_RESOLUTION_ALARM = 0.30
+_DATUM_BYTES = 250  # with names of 20 characters; bytes decide over the number of calls from 900 on
+
+
+class Estimate(NamedTuple):
+    """A month of metrics, calls and alarms, and what each costs in US dollars.
+
+    It is the most that such settings can cost: a metric is billed for the hours in which it has data, and a flush with
+    fewer values may need fewer calls.
+    """
+
+    groups: int
+    metrics: int
+    calls: int
+    alarms: int
+    metrics_usd: float
+    calls_usd: float
+    alarms_usd: float
+
+    @property
+    def total_usd(self) -> float:
+        """All of it."""
+        return self.metrics_usd + self.calls_usd + self.alarms_usd
+
+    def sentences(self) -> tuple[str, ...]:
+        """The estimate for a person: a sentence for each thing that is billed, and one for the whole."""
+        metrics = f"{_many(self.metrics, 'metric')} of {_many(self.groups, 'consumer group')}"
+        prices = f"list prices of us-east-1, {PRICES_AS_OF}, without the free tier"
+        return (
+            f"{metrics}: at most {_usd(self.metrics_usd)}",
+            f"{_many(self.calls, 'call')} of PutMetricData: at most {_usd(self.calls_usd)}",
+            *([f"{_many(self.alarms, 'alarm')}: {_usd(self.alarms_usd)}"] if self.alarms else ()),
+            f"together at most {_usd(self.total_usd)} a month ({prices})",
+        )
+
+
+def monthly_estimate(
+    groups: int,
+    metrics: Collection[Metric],
+    clusters: int,
+    interval_s: int,
+    layouts: Collection[Layout],
+    *,
+    alarms: int = 0,
+    high_resolution_alarms: int = 0,
+    data_per_call: int = MAX_DATA,
+    datum_bytes: int = _DATUM_BYTES,
+) -> Estimate:
+    """What a month of ``groups`` groups in ``clusters`` clusters costs, if every group is heard in every interval.
+
+    A heartbeat per cluster is a metric too. ``data_per_call`` is less than CloudWatch allows for comparisons alone.
+    """
+    count = 0
+    if Layout.DIMENSIONS in layouts:
+        count += groups * len(set(metrics)) + clusters
+    if Layout.LEGACY in layouts:
+        count += groups
+    calls = _calls(count, interval_s, min(data_per_call, MAX_BYTES // datum_bytes))
+    return Estimate(
+        groups=groups,
+        metrics=count,
+        calls=calls,
+        alarms=alarms + high_resolution_alarms,
+        metrics_usd=_metrics_usd(count),
+        calls_usd=calls * _CALL,
+        alarms_usd=alarms * _ALARM + high_resolution_alarms * _HIGH_RESOLUTION_ALARM,
+    )
+
+
+def _calls(data: int, interval_s: int, data_per_call: int) -> int:
+    return ceil(data / data_per_call) * ceil(HOURS_A_MONTH * 3600 / interval_s)
+
+
+def _metrics_usd(metrics: int) -> float:
+    usd, rest = 0.0, metrics
+    for many, price in _METRIC_TIERS:
+        billed = rest if many is None else min(rest, many)
+        usd += billed * price
+        rest -= billed
+    return usd
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _usd(amount: float) -> str:
+    return f"{amount:,.2f} USD"

@@ -1,0 +1,75 @@
+"""Any name as CloudWatch takes it: printable ASCII of a bounded length, and two names never as one.
+
+``%``, control characters and all beyond ASCII are percent-encoded as UTF-8, and so is a name of blanks alone. No name
+at all is ``(empty)``. What is too long is cut and ends in ``~`` and the head of its SHA-256.
+"""
+
+import re
+from hashlib import sha256
+from typing import NamedTuple
+from urllib.parse import unquote
+
+__all__ = ["EMPTY", "MAX_DIMENSION_VALUE", "MAX_METRIC_NAME", "Encoded", "decoded", "dimension_value", "metric_name"]
+
+EMPTY = "(empty)"
+"""How no name at all is written."""
+
+MAX_DIMENSION_VALUE = 1024
+MAX_METRIC_NAME = 255
+
+_NOT_PLAIN = re.compile(r"[^ -$&-~]")
+_DIGEST = 8
+_CUT = re.compile(rf".*~[0-9a-f]{{{_DIGEST}}}")
+_LONGEST_ESCAPE = len("%FF")
+
+
+class Encoded(NamedTuple):
+    """A name as CloudWatch takes it, and whether it had to be cut: then there is no way back."""
+
+    text: str
+    cut: bool
+
+
+def dimension_value(name: str) -> Encoded:
+    """A name as the value of a dimension."""
+    return _within(name, MAX_DIMENSION_VALUE)
+
+
+def metric_name(name: str) -> Encoded:
+    """A name as the name of a metric, as the legacy layout has it."""
+    return _within(name, MAX_METRIC_NAME)
+
+
+def decoded(text: str) -> str:
+    """The name that was encoded, unless it was cut."""
+    return "" if text == EMPTY else unquote(text, errors="surrogatepass")
+
+
+def _within(name: str, limit: int) -> Encoded:
+    text = _encoded(name)
+    if len(text) <= limit and not _looks_cut(text, limit):
+        return Encoded(text, cut=False)
+    head = re.sub("%.?$", "", text[: limit - _DIGEST - 1])
+    return Encoded(f"{head}~{sha256(_utf8(name)).hexdigest()[:_DIGEST]}", cut=True)
+
+
+def _looks_cut(text: str, limit: int) -> bool:
+    """Whether a longer name could have been cut to this text: then it is taken for too long itself."""
+    return len(text) > limit - _LONGEST_ESCAPE and _CUT.fullmatch(text) is not None
+
+
+def _encoded(name: str) -> str:
+    if not name:
+        return EMPTY
+    if name == EMPTY or name.isspace():
+        return "".join(map(_escaped, name))
+    return _NOT_PLAIN.sub(lambda found: _escaped(found[0]), name)
+
+
+def _escaped(character: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in _utf8(character))
+
+
+def _utf8(text: str) -> bytes:
+    """Intake refuses lone surrogates; should one get here, it must not cost a whole flush."""
+    return text.encode("utf-8", "surrogatepass")
