@@ -18,9 +18,9 @@ from karrot.burrow.payload import parse_stored, to_wire
 from karrot.clock import SystemClock
 from karrot.eventlog import datadir
 from karrot.eventlog.sqlite import SqliteEventLog
-from karrot.reporters.base import Context
 from karrot.reporters.prometheus import LogCollector, build, render
 from support.bodies import make_event
+from support.reporting import make_context
 
 MAX_BYTES = 4 << 30
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
@@ -79,7 +79,7 @@ if __name__ == "__main__":
     for groups in map(int, sys.argv[1:] or ("10000",)):
         with tempfile.TemporaryDirectory() as directory:
             log = filled(Path(directory), groups)
-            collector = build(Context("prometheus", {}, log.count)).collector(log)
+            collector = build(make_context("prometheus", log=log)).collector(log)
             measure("rows", groups, partial(rows, collector))
             measure("rendered", groups, partial(scrape, collector))
             if groups <= 10_000:

@@ -22,7 +22,7 @@ from karrot.eventlog.base import EventLog, LogUnavailableError
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.eventlog.sqlite import SqliteEventLog
 from karrot.intake import Intake
-from karrot.reporters.base import GROUP, Context, PullReporter, PushReporter, Reporter
+from karrot.reporters.base import GROUP, Context, PullReporter, Reporter
 from karrot.reporters.prometheus import render as render_metrics
 from karrot.settings import Loaded, Settings, SettingsError, checked, effective, needs_restart
 from karrot.sources import PREFIX
@@ -48,10 +48,10 @@ def serve(load: Callable[[], Loaded]) -> int:
     directory cannot be used, and `OSError` if the port cannot.
     """
     loaded = load()
+    clock = SystemClock()
     try_out(loaded.settings)
     logs.configure(loaded.settings.log, sys.stdout)
     _tell(loaded)
-    clock = SystemClock()
     with _held_directory(loaded.settings, clock):
         _refuse_taken_port(loaded.settings)  # only now: the orphans of a dead parent have left it
         Server(Plan(loaded.settings, load, clock)).run()
@@ -61,13 +61,14 @@ def serve(load: Callable[[], Loaded]) -> int:
 def try_out(settings: Settings) -> None:
     """Find out before anything is stopped or started whether a worker could start. Raises `SettingsError`."""
     problems = [*_wrong_certificate(settings)]
+    clock = SystemClock()
     for name in settings.reporters:
         try:
-            reporter = _open_reporter(settings, name, _uncounted)
+            reporter = _open_reporter(settings, name, clock, MemoryEventLog(clock))
         except Exception as error:  # noqa: BLE001 - a stranger's code; what it says is told to who starts the service
             problems.append(f"KARROT_REPORTERS: {name} cannot be built: {type(error).__name__}: {error}")
         else:
-            if isinstance(reporter, PushReporter):
+            if not isinstance(reporter, PullReporter):
                 reporter.close()
     if problems:
         raise SettingsError(problems)
@@ -124,10 +125,10 @@ class Service:
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._log = open_log(settings, clock)
-        reporters = open_reporters(settings, self._log)
+        reporters = open_reporters(settings, self._log, clock)
         pull = {name: each for name, each in reporters.items() if isinstance(each, PullReporter)}
-        push = {name: each for name, each in reporters.items() if isinstance(each, PushReporter)}
-        self._delivery = Delivery(self._log, push, clock)
+        fed = {name: each for name, each in reporters.items() if not isinstance(each, PullReporter)}
+        self._delivery = Delivery(self._log, fed, clock)
         self._site = _site(settings, self._log, clock, pull)
         self.wsgi: Callable[..., Any] = create_app(self._site)
         self.patience = Patience(
@@ -158,34 +159,40 @@ def open_log(settings: Settings, clock: Clock) -> EventLog:
     return SqliteEventLog(settings.data_dir, clock, decode=parse_stored, on_replaced=_tell_replaced, **bounds)
 
 
-def open_reporters(settings: Settings, log: EventLog) -> Mapping[str, Reporter]:
+def open_reporters(settings: Settings, log: EventLog, clock: Clock) -> Mapping[str, Reporter]:
     """The reporters that are on, by name, each built by whoever registered it."""
-    return {name: _open_reporter(settings, name, log.count) for name in settings.reporters}
+    return {name: _open_reporter(settings, name, clock, log) for name in settings.reporters}
 
 
-def _open_reporter(settings: Settings, name: str, count: Callable[..., None]) -> Reporter:
+def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -> Reporter:
     (point,) = entry_points(group=GROUP, name=name)
-    reporter: Reporter = point.load()(Context(name, _reporter_settings(settings, name), count))
+    context = Context(
+        name=name,
+        settings=_reporter_settings(settings, name),
+        count=log.count,
+        clock=clock,
+        log_time_ms=log.log_time_ms,
+        recall=partial(log.recall, name),
+        remember=partial(log.remember, name),
+    )
+    reporter: Reporter = point.load()(context)
     return reporter
 
 
-def _uncounted(_name: str, _by: float = 1, **_labels: str) -> None:
-    """Where nobody counts."""
-
-
 def _reporter_settings(settings: Settings, name: str) -> Mapping[str, str]:
-    """A reporter's own settings; ``prometheus`` shares some of the service's."""
-    own = settings.reporter_settings(name)
-    if name != "prometheus":
-        return own
-    return {
-        **own,
-        "partition_metrics": str(settings.partition_metrics),
-        "topic_metrics": str(settings.topic_metrics),
-        "exclude_consumers": settings.exclude_consumers.pattern if settings.exclude_consumers else "",
-        "expected_clusters": ",".join(settings.expected_clusters),
-        "reporters": ",".join(settings.reporters),
-    }
+    """A reporter's own settings; some share more of the service's."""
+    shared: dict[str, str] = {}
+    if name == "prometheus":
+        shared = {
+            "partition_metrics": str(settings.partition_metrics),
+            "topic_metrics": str(settings.topic_metrics),
+            "exclude_consumers": settings.exclude_consumers.pattern if settings.exclude_consumers else "",
+            "expected_clusters": ",".join(settings.expected_clusters),
+            "reporters": ",".join(settings.reporters),
+        }
+    elif name == "cloudwatch":
+        shared = {"iam_role": settings.iam_role or "", "compat": settings.compat or ""}
+    return {**settings.reporter_settings(name), **shared}
 
 
 def _site(settings: Settings, log: EventLog, clock: Clock, pull: Mapping[str, PullReporter]) -> Site:

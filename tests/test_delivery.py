@@ -5,9 +5,10 @@ from random import Random
 import pytest
 
 from karrot import telemetry
-from karrot.delivery import Backoff, Delivery, Feed
+from karrot.delivery import Delivery
 from karrot.eventlog.base import Cursor, Damaged, EventLog, LogUnavailableError, ReporterState, StoredEvent
 from karrot.eventlog.memory import MemoryEventLog
+from karrot.feeds import Backoff, PushFeed
 from support.clocks import ManualClock
 from support.eventlog_contract import append
 from support.waiting import wait_for
@@ -55,8 +56,8 @@ def log(clock: ManualClock) -> MemoryEventLog:
     return MemoryEventLog(clock, retention_ms=60_000)
 
 
-def feed(log: EventLog, reporter: Recorder, clock: ManualClock) -> Feed:
-    return Feed("recorder", reporter, log, clock, Random(1))
+def feed(log: EventLog, reporter: Recorder, clock: ManualClock) -> PushFeed:
+    return PushFeed("recorder", log, clock, Random(1), reporter)
 
 
 def counted(log: EventLog, metric: telemetry.Metric, **labels: str) -> float:

@@ -85,13 +85,14 @@ def test_a_memory_log_takes_the_bounds_of_the_settings() -> None:
 
 
 def test_the_reporters_that_are_on_are_opened_by_name() -> None:
-    opened = wiring.open_reporters(settings(reporters="stdout,prometheus"), MemoryEventLog(ManualClock()))
+    clock = ManualClock()
+    opened = wiring.open_reporters(settings(reporters="stdout,prometheus"), MemoryEventLog(clock), clock)
     assert list(opened) == ["stdout", "prometheus"]
 
 
 def test_prometheus_shares_the_settings_of_the_service() -> None:
     chosen = settings(exclude_consumers="^test-", expected_clusters="a,b", partition_metrics="true")
-    opened = wiring.open_reporters(chosen, MemoryEventLog(ManualClock()))
+    opened = wiring.open_reporters(chosen, MemoryEventLog(ManualClock()), ManualClock())
     options = opened["prometheus"].options  # type: ignore[union-attr]
     assert (options.partition_metrics, options.expected_clusters) == (True, ("a", "b"))
     assert options.excludes("test-1")

@@ -264,6 +264,12 @@ class EventLog(Protocol):
     def reporters(self) -> Sequence[ReporterState]:
         """What is kept of every reporter, by name."""
 
+    def recall(self, reporter: str, name: str) -> bytes | None:
+        """What a reporter noted last under a name."""
+
+    def remember(self, reporter: str, name: str, value: bytes) -> None:
+        """Keep a reporter's note instead of what was noted before under the name."""
+
     def lead(self) -> bool:
         """Whether the caller's process leads; takes the lead if nobody has it."""
 

@@ -80,7 +80,13 @@ CREATE TABLE rejects (
 );
 """
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1,)
+_VERSION_2 = """
+CREATE TABLE notes (
+    reporter TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (reporter, name)
+) WITHOUT ROWID;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2)
 """``MIGRATIONS[n]`` takes a file from version n to n + 1. Only ever appended to."""
 
 

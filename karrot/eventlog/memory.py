@@ -76,6 +76,7 @@ class MemoryEventLog:
         self._groups: dict[GroupKey, state.GroupRow] = {}
         self._heard: dict[str, int] = {}
         self._reporters: dict[str, ReporterState] = {}
+        self._notes: dict[tuple[str, str], bytes] = {}
         self._tally = Tally()
 
     @property
@@ -160,6 +161,16 @@ class MemoryEventLog:
         """What is kept of every reporter, by name."""
         with self._lock:
             return [self._reporters[name] for name in sorted(self._reporters)]
+
+    def recall(self, reporter: str, name: str) -> bytes | None:
+        """What a reporter noted last under a name."""
+        with self._lock:
+            return self._notes.get((reporter, name))
+
+    def remember(self, reporter: str, name: str, value: bytes) -> None:
+        """Keep a reporter's note."""
+        with self._lock:
+            self._notes[reporter, name] = value
 
     def lead(self) -> bool:
         """The only process leads."""

@@ -172,6 +172,17 @@ class SqliteEventLog:
             found = connection.execute("SELECT name, log_id, seq, state FROM reporters ORDER BY name").fetchall()
         return [rows.reporter_of(row) for row in found]
 
+    def recall(self, reporter: str, name: str) -> bytes | None:
+        """What a reporter noted last under a name."""
+        with self._file.reading() as connection:
+            note = "SELECT value FROM notes WHERE reporter = ? AND name = ?"
+            found: bytes | None = connection.execute(note, (reporter, name)).get
+        return found
+
+    def remember(self, reporter: str, name: str, value: bytes) -> None:
+        """Keep a reporter's note."""
+        self._writer.submit(lambda transaction: transaction.remember(reporter, name, value))
+
     def lead(self) -> bool:
         """Whether this process holds ``leader.lock``; takes it if it is free."""
         return self._leader_lock.try_acquire()

@@ -54,6 +54,10 @@ class Transaction:
         """Keep a reporter's cursor and state."""
         self._connection.execute("INSERT OR REPLACE INTO reporters VALUES (?, ?, ?, ?)", rows.reporter_row(state))
 
+    def remember(self, reporter: str, name: str, value: bytes) -> None:
+        """Keep a reporter's note."""
+        self._connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", (reporter, name, value))
+
     def expire(self, before_ms: int) -> int:
         """Mark the groups last observed before ``before_ms``; return how many."""
         self._connection.execute(

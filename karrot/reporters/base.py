@@ -1,19 +1,22 @@
 """The contract of a reporter: something that hands events on to one destination.
 
 A reporter is a module with one function, named by an entry point of the group ``karrot.reporters``: it takes a
-`Context` and returns a `PushReporter` (fed from the log by cursor) or a `PullReporter` (read when somebody scrapes).
+`Context` and returns a `PushReporter` (fed from the log by cursor), a `PacedReporter` (fed alike, sends when it is due)
+or a `PullReporter` (read when somebody scrapes).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+
+from karrot.clock import Clock
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
     from karrot.eventlog.base import EventLog, StoredEvent
 
-__all__ = ["GROUP", "Context", "PullReporter", "PushReporter", "Reporter"]
+__all__ = ["GROUP", "Context", "PacedReporter", "PullReporter", "PushReporter", "Reporter", "Trouble"]
 
 GROUP = "karrot.reporters"
 """The entry-point group."""
@@ -24,12 +27,18 @@ class Context:
     """The world a reporter may use.
 
     ``settings`` are the ``KARROT_<NAME>_*`` values, prefix removed, in lower case, secrets read from their files.
-    ``count`` adds to one of Karrot's shared counters.
+    ``count`` adds to one of Karrot's shared counters. ``clock`` tells the time, ``log_time_ms`` the log's own, by which
+    the age of an event is told. ``remember(name, value)`` keeps a note in the log, ``recall(name)`` finds it, also in
+    another process; ``None`` where there is none.
     """
 
     name: str
     settings: Mapping[str, str]
     count: Callable[..., None]
+    clock: Clock
+    log_time_ms: Callable[[], int]
+    recall: Callable[[str], bytes | None]
+    remember: Callable[[str, bytes], None]
 
 
 @runtime_checkable
@@ -43,6 +52,37 @@ class PushReporter(Protocol):
         """Release what is held; called once, after the last report."""
 
 
+class Trouble(NamedTuple):
+    """Why a send failed, or failed in part: a stable ``reason`` for the counter, and a sentence for people."""
+
+    reason: str
+    text: str
+
+
+@runtime_checkable
+class PacedReporter(Protocol):
+    """Takes every event at least once, in the order of the log, and sends what they amount to when it is due.
+
+    An event owes a send from the moment it is taken until what it says was sent, or need not be sent any more. The
+    cursor stays below the oldest that owes one.
+    """
+
+    def take(self, events: Sequence["StoredEvent"]) -> None:
+        """Take events in. Must not wait for the destination."""
+
+    def due_in(self) -> float:
+        """Seconds until `send` should be called; 0 or less: now."""
+
+    def send(self) -> Trouble | None:
+        """Send what is owed; the trouble there was, if any. What could not be sent stays owed."""
+
+    def owed(self, log_id: str) -> int | None:
+        """The number of the oldest event of that log which still owes a send."""
+
+    def close(self) -> None:
+        """Release what is held; called once, after a last `send`."""
+
+
 @runtime_checkable
 class PullReporter(Protocol):
     """Is read when somebody asks."""
@@ -51,4 +91,4 @@ class PullReporter(Protocol):
         """A collector that reads the log at scrape time and keeps no metric state."""
 
 
-Reporter = PushReporter | PullReporter
+Reporter = PushReporter | PacedReporter | PullReporter

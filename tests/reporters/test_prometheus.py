@@ -20,12 +20,13 @@ from karrot.burrow.payload import parse_rest, parse_webhook, to_wire
 from karrot.event import LagEvent, Source
 from karrot.eventlog.base import Cursor, EventLog, GroupKey, GroupState, LogUnavailableError, ReporterState
 from karrot.eventlog.memory import MemoryEventLog
-from karrot.reporters.base import Context, PullReporter
+from karrot.reporters.base import PullReporter
 from karrot.reporters.prometheus import LogCollector, build, render
 from karrot.reporters.prometheus.labels import label_value
 from karrot.telemetry import EVENT_HANDLING_SECONDS, METRICS, SERIES_DROPPED
 from support.bodies import event_strategy, make_event, make_partition, recorded, rest_answer
 from support.clocks import ManualClock
+from support.reporting import make_context
 
 GOLDEN = Path(__file__).resolve().parents[1] / "data" / "metrics"
 OPENMETRICS = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=0.0.4;q=0.5"
@@ -56,7 +57,7 @@ def log(clock: ManualClock) -> MemoryEventLog:
 
 
 def collector(log: EventLog, **settings: str) -> LogCollector:
-    return build(Context("prometheus", settings, log.count)).collector(log)
+    return build(make_context("prometheus", settings, log=log)).collector(log)
 
 
 def tell(log: EventLog, **overrides: Any) -> int:
@@ -124,7 +125,7 @@ def test_recorded_bodies_give_this_exposition(
 
 
 def test_it_is_a_pull_reporter(log: MemoryEventLog) -> None:
-    assert isinstance(build(Context("prometheus", {}, log.count)), PullReporter)
+    assert isinstance(build(make_context("prometheus", log=log)), PullReporter)
 
 
 def test_an_empty_log_has_no_groups_and_all_counters_at_zero(log: MemoryEventLog) -> None:
@@ -254,7 +255,7 @@ def test_excluded_groups_are_not_exported(log: MemoryEventLog) -> None:
 
 def test_an_expression_that_cannot_be_read_is_refused(log: MemoryEventLog) -> None:
     with pytest.raises(ValueError, match=r"^exclude_consumers is not a regular expression: .*"):
-        build(Context("prometheus", {"exclude_consumers": "("}, log.count))
+        build(make_context("prometheus", {"exclude_consumers": "("}, log=log))
 
 
 def test_burrows_own_group_is_kept_apart_even_if_excluded(log: MemoryEventLog) -> None:

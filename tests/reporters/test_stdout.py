@@ -2,10 +2,11 @@ import io
 import json
 
 from karrot.eventlog.memory import MemoryEventLog
-from karrot.reporters.base import Context, PushReporter
+from karrot.reporters.base import PushReporter
 from karrot.reporters.stdout import StdoutReporter, build
 from support.clocks import ManualClock
 from support.eventlog_contract import append, stored
+from support.reporting import make_context
 
 
 def test_it_writes_a_line_of_json_per_event() -> None:
@@ -33,4 +34,4 @@ def test_it_writes_a_line_of_json_per_event() -> None:
 
 
 def test_it_is_a_push_reporter() -> None:
-    assert isinstance(build(Context("stdout", {}, print)), PushReporter)
+    assert isinstance(build(make_context("stdout")), PushReporter)

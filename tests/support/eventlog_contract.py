@@ -287,6 +287,16 @@ class EventLogContract:
         clock.advance(10 * STALE_MS)
         assert dict(log.heard()) == {"a": heard_at}
 
+    def test_a_reporters_notes_are_kept_by_name_the_last_one_wins(self, log: EventLog) -> None:
+        assert log.recall("cloudwatch", "inside") is None
+        log.remember("cloudwatch", "inside", b"one")
+        log.remember("cloudwatch", "inside", b"two")
+        log.remember("cloudwatch", "report", b"\x00")
+        log.remember("other", "inside", b"")
+        assert log.recall("cloudwatch", "inside") == b"two"
+        assert log.recall("cloudwatch", "report") == b"\x00"
+        assert log.recall("other", "inside") == b""
+
     def test_a_reporters_place_and_state_are_kept(self, log: EventLog) -> None:
         append(log)
         state = ReporterState("stdout", Cursor(log.log_id, 1), "failing", "boom", 5, 4)

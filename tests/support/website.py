@@ -7,10 +7,10 @@ from flask.testing import FlaskClient
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import Intake
 from karrot.render import burrow_config, templates_dir
-from karrot.reporters.base import Context
 from karrot.reporters.prometheus import build, render
 from karrot.web import Site, create_app
 from support.clocks import ManualClock
+from support.reporting import make_context
 
 __all__ = ["Website", "make_website"]
 
@@ -32,7 +32,7 @@ def make_website(**overrides: Any) -> Website:
     """A site whose settings are the defaults but for ``overrides`` (fields of `Site`)."""
     clock = overrides.pop("clock", None) or ManualClock()
     log = overrides.pop("log", None) or MemoryEventLog(clock)
-    collectors = {"prometheus": build(Context("prometheus", {}, log.count)).collector(log)}
+    collectors = {"prometheus": build(make_context("prometheus", log=log)).collector(log)}
     fields: dict[str, Any] = {
         "intake": Intake(log, clock),
         "log": log,

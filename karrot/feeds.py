@@ -1,0 +1,195 @@
+"""One reporter and its place in the log: what is handed on, and where the cursor stands afterwards."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import NamedTuple
+
+import structlog
+
+from karrot import telemetry
+from karrot.clock import Clock
+from karrot.eventlog.base import (
+    Cursor,
+    Damaged,
+    EventLog,
+    LogUnavailableError,
+    OverloadedError,
+    ReporterState,
+    StoredEvent,
+)
+from karrot.reporters.base import PacedReporter, PushReporter
+
+__all__ = ["Backoff", "Feed", "PacedFeed", "PushFeed"]
+
+_POLL_S = 0.2
+_LONGEST_ERROR = 500
+_log = structlog.get_logger(__name__)
+
+
+class Backoff(NamedTuple):
+    """Waiting between attempts: doubled from ``first_s`` up to ``most_s``, between half of that and the whole."""
+
+    first_s: float = 1.0
+    most_s: float = 60.0
+
+    def seconds(self, failures: int, random: Random) -> float:
+        """How long to wait after the n-th failure in a row."""
+        whole = min(self.most_s, self.first_s * 2.0 ** min(failures - 1, 30))
+        return whole * random.uniform(0.5, 1)
+
+
+@dataclass(slots=True)
+class Feed(ABC):
+    """``step`` is one attempt; a thread calls it in turn, then ``close`` once."""
+
+    name: str
+    log: EventLog
+    clock: Clock
+    random: Random
+    backoff: Backoff = field(default_factory=Backoff, kw_only=True)
+    failures: int = field(default=0, init=False)
+    state: ReporterState | None = field(default=None, init=False)
+
+    def step(self) -> float:
+        """Hand on the next events, if any; return how many seconds to wait before the next step."""
+        try:
+            return self._step(self._resume())
+        except (LogUnavailableError, OverloadedError) as error:
+            return self._failed("log", error)
+        except Exception as error:  # noqa: BLE001 - the outermost loop: a thread that ends here delivers nothing more
+            _log.exception("delivery failed in a way nobody expected", reporter=self.name)
+            return self._failed("unexpected", error)
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what the reporter holds."""
+
+    @abstractmethod
+    def _step(self, state: ReporterState) -> float: ...
+
+    def _resume(self) -> ReporterState:
+        """The state as kept; without a place where the log was replaced meanwhile."""
+        if self.state is None:
+            kept = {each.name: each for each in self.log.reporters()}
+            self.state = kept.get(self.name, ReporterState(self.name, None))
+            self.log.save_reporter(self.state)  # who has had nothing yet is seen to be behind
+        if self.state.cursor is not None and self.state.cursor.log_id != self.log.log_id:
+            self.state = replace(self.state, cursor=None)
+        return self.state
+
+    def _place(self, cursor: Cursor | None) -> Cursor:
+        """The cursor, or the one before the oldest event that the log has."""
+        return cursor or Cursor(self.log.log_id, max(0, self.log.size().first_seq - 1))
+
+    def _whole(self, cursor: Cursor, found: Sequence[StoredEvent | Damaged]) -> list[StoredEvent]:
+        """The events that can be handed on; the others are counted."""
+        # Sequence numbers have no gaps but those that pruning leaves.
+        if pruned := found[0].seq - cursor.seq - 1:
+            self.log.count(telemetry.REPORTER_DROPPED.name, pruned, reporter=self.name, reason="retention")
+        whole = [event for event in found if isinstance(event, StoredEvent)]
+        if damaged := len(found) - len(whole):
+            self.log.count(telemetry.REPORTER_DROPPED.name, damaged, reporter=self.name, reason="damaged")
+        return whole
+
+    def _failed(self, reason: str, error: BaseException) -> float:
+        self.failures += 1
+        self.log.count(telemetry.REPORTER_FAILURES.name, reporter=self.name, reason=reason)
+        if self.state is not None:
+            self.state = self._failing(self.state, f"{type(error).__name__}: {error}")
+            with suppress(LogUnavailableError, OverloadedError):
+                self.log.save_reporter(self.state)
+        return self.backoff.seconds(self.failures, self.random)
+
+    def _failing(self, state: ReporterState, text: str) -> ReporterState:
+        return replace(state, state="failing", last_error=text[:_LONGEST_ERROR], last_error_ms=self.clock.wall_ms())
+
+    def _well(self, state: ReporterState) -> ReporterState:
+        return replace(state, state="ok", last_success_ms=self.clock.wall_ms())
+
+
+@dataclass(slots=True)
+class PushFeed(Feed):
+    """Hands the events on as they come; the cursor moves after each report, and a failed one is repeated."""
+
+    reporter: PushReporter
+
+    def close(self) -> None:
+        """After the last report."""
+        self.reporter.close()
+
+    def _step(self, state: ReporterState) -> float:
+        cursor = self._place(state.cursor)
+        found = self.log.read(cursor.seq)
+        if not found:
+            return _POLL_S
+        events = self._whole(cursor, found)
+        try:
+            self.reporter.report(events)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a stranger's code, and the outermost loop around it
+            _log.exception("a reporter failed; it will be handed the same events again", reporter=self.name)
+            return self._failed(type(error).__name__, error)
+        self.failures = 0
+        self.log.count(telemetry.REPORTER_EVENTS.name, len(events), reporter=self.name)
+        self.state = replace(self._well(state), cursor=Cursor(cursor.log_id, found[-1].seq))
+        self.log.save_reporter(self.state)
+        return 0.0
+
+
+@dataclass(slots=True)
+class PacedFeed(Feed):
+    """Hands the events on as they come and has the reporter send when it is due.
+
+    The cursor stands one below the oldest event that still owes a send, so that whoever takes over reads from there.
+    """
+
+    reporter: PacedReporter
+    position: Cursor | None = field(default=None, init=False)
+
+    def close(self) -> None:
+        """Read what is new, send it if it can still be done, and say how far that came."""
+        try:
+            state = self._resume()
+            while self._take(state):
+                pass
+            self._send(state)
+        except (LogUnavailableError, OverloadedError) as error:
+            _log.warning("the last values were not sent", reporter=self.name, reason=str(error))
+        finally:
+            self.reporter.close()
+
+    def _step(self, state: ReporterState) -> float:
+        took = self._take(state)
+        if self.reporter.due_in() <= 0:
+            self._send(state)
+        return 0.0 if took else min(_POLL_S, max(0.0, self.reporter.due_in()))
+
+    def _take(self, state: ReporterState) -> int:
+        """Hand on the next page; return how many rows it had."""
+        if self.position is None or self.position.log_id != self.log.log_id:
+            self.position = self._place(state.cursor)
+        found = self.log.read(self.position.seq)
+        if found:
+            events = self._whole(self.position, found)
+            self.reporter.take(events)
+            self.log.count(telemetry.REPORTER_EVENTS.name, len(events), reporter=self.name)
+            self.position = Cursor(self.position.log_id, found[-1].seq)
+        return len(found)
+
+    def _send(self, state: ReporterState) -> None:
+        trouble = self.reporter.send()
+        if trouble is None:
+            self.failures, state = 0, self._well(state)
+        else:
+            self.failures, state = self.failures + 1, self._failing(state, trouble.text)
+            self.log.count(telemetry.REPORTER_FAILURES.name, reporter=self.name, reason=trouble.reason)
+        self.state = replace(state, cursor=self._cursor())
+        self.log.save_reporter(self.state)
+
+    def _cursor(self) -> Cursor | None:
+        if self.position is None:
+            return None
+        owed = self.reporter.owed(self.position.log_id)
+        return self.position if owed is None else Cursor(self.position.log_id, min(self.position.seq, owed - 1))
