@@ -1,0 +1,134 @@
+"""What the fake can be told to do wrong, and the queue of it."""
+
+import threading
+from collections import deque
+from dataclasses import dataclass
+
+__all__ = [
+    "ACCESS_DENIED",
+    "EXPIRED_TOKEN",
+    "HANG",
+    "HANG_AFTER_KEEPING",
+    "INTERNAL_ERROR",
+    "REQUEST_LIMIT_EXCEEDED",
+    "RESET",
+    "RESET_AFTER_KEEPING",
+    "SIGNATURE_DOES_NOT_MATCH",
+    "THROTTLING",
+    "THROTTLING_WITHOUT_QUERY_ERROR",
+    "TOO_LARGE",
+    "TOO_MANY_REQUESTS",
+    "UNAVAILABLE",
+    "UNRECOGNIZED_CLIENT",
+    "Fault",
+    "Hang",
+    "Refuse",
+    "Reset",
+    "Script",
+    "SlowDrip",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Answer with an error and keep nothing.
+
+    ``code`` is the name in the query protocol, ``shape`` the one of the service model: with ``query_error`` the
+    answer to AWS JSON carries both, without it the shape alone. No shape: no body.
+    """
+
+    status: int
+    code: str
+    shape: str
+    text: str
+    query_error: bool = True
+
+    @property
+    def sender(self) -> bool:
+        """Whether the caller is to blame."""
+        return self.status < 500  # noqa: PLR2004
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """Read the request and say nothing until the caller gives up."""
+
+    after_keeping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Read the request and reset the connection."""
+
+    after_keeping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SlowDrip:
+    """Do what is asked, and send the answer byte for byte with so many seconds between them."""
+
+    seconds: float = 0.05
+
+
+Fault = Refuse | Hang | Reset | SlowDrip
+
+HANG, HANG_AFTER_KEEPING = Hang(), Hang(after_keeping=True)
+RESET, RESET_AFTER_KEEPING = Reset(), Reset(after_keeping=True)
+
+INTERNAL_ERROR = Refuse(500, "InternalServiceError", "InternalServiceFault", "We encountered an internal error.")
+UNAVAILABLE = Refuse(503, "ServiceUnavailable", "", "")
+TOO_MANY_REQUESTS = Refuse(429, "TooManyRequestsException", "", "")
+THROTTLING = Refuse(400, "Throttling", "ThrottlingException", "Rate exceeded")
+THROTTLING_WITHOUT_QUERY_ERROR = Refuse(400, "Throttling", "ThrottlingException", "Rate exceeded", query_error=False)
+REQUEST_LIMIT_EXCEEDED = Refuse(400, "RequestLimitExceeded", "RequestLimitExceeded", "Request limit exceeded.")
+TOO_LARGE = Refuse(413, "RequestEntityTooLarge", "RequestEntityTooLarge", "Request size exceeded the limit")
+ACCESS_DENIED = Refuse(
+    403,
+    "AccessDenied",
+    "AccessDeniedException",
+    "User: arn:aws:sts::123456789012:assumed-role/karrot/session is not authorized to perform: "
+    "cloudwatch:PutMetricData because no identity-based policy allows the cloudwatch:PutMetricData action",
+)
+EXPIRED_TOKEN = Refuse(
+    403, "ExpiredToken", "ExpiredTokenException", "The security token included in the request is expired"
+)
+UNRECOGNIZED_CLIENT = Refuse(
+    403, "InvalidClientTokenId", "UnrecognizedClientException", "The security token included in the request is invalid."
+)
+SIGNATURE_DOES_NOT_MATCH = Refuse(
+    403,
+    "SignatureDoesNotMatch",
+    "InvalidSignatureException",
+    "The request signature we calculated does not match the signature you provided. "
+    "Check your AWS Secret Access Key and signing method. Consult the service documentation for details.",
+)
+
+
+class Script:
+    """Faults for the next requests, one each, and then one that stands until it is cleared."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queue: deque[Fault | None] = deque()
+        self._standing: Fault | None = None
+
+    def add(self, *faults: Fault | None) -> None:
+        """One for each of the next requests; None lets one pass."""
+        with self._lock:
+            self._queue.extend(faults)
+
+    def stand(self, fault: Fault) -> None:
+        """For every request that finds the queue empty."""
+        with self._lock:
+            self._standing = fault
+
+    def clear(self) -> None:
+        """Nothing goes wrong any more."""
+        with self._lock:
+            self._queue.clear()
+            self._standing = None
+
+    def take(self) -> Fault | None:
+        """What happens to this request."""
+        with self._lock:
+            return self._queue.popleft() if self._queue else self._standing
