@@ -1,0 +1,194 @@
+"""CloudWatch's metric math, as far as scaling on lag needs it.
+
+Operators ``+ - * /``, comparisons, ``AND`` and ``OR``, and the functions MAX, MIN, SUM and AVG of an array, FILL, IF,
+ABS, CEIL and FLOOR (CloudWatch User Guide, "Using math expressions with CloudWatch metrics").
+
+That page says that arithmetic reads a missing value as 0 and drops a point that would divide by zero. Whether a live
+alarm sees it so is not documented, so both readings can be run: ``Gaps.ZERO`` and ``Gaps.DROPPED``. Where no metric of
+an operation has a value there is no result in either.
+"""
+
+import ast
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import cast
+
+from karrot.autoscaling.series import Values
+
+__all__ = ["Expression", "Gaps", "UnsupportedExpressionError"]
+
+_Operand = float | Values
+
+
+class UnsupportedExpressionError(ValueError):
+    """The text is no metric math, or uses a part of it that this model has not."""
+
+
+class Gaps(StrEnum):
+    """How an operation reads a value that is missing from one of its metrics."""
+
+    ZERO = "zero"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A parsed expression."""
+
+    text: str
+    tree: ast.expr
+
+    @classmethod
+    def parse(cls, text: str) -> "Expression":
+        """Raises `UnsupportedExpressionError` for what cannot be evaluated."""
+        words = re.sub(r"&&|\bAND\b", " and ", re.sub(r"\|\||\bOR\b", " or ", text)).strip()
+        try:
+            tree = ast.parse(words, mode="eval").body
+        except SyntaxError as error:
+            raise UnsupportedExpressionError(f"not metric math: {text}") from error
+        _check(tree, text)
+        expression = cls(text, tree)
+        expression.values({name: [1.0] for name in expression.names}, 1, Gaps.ZERO)  # an argument too many shows now
+        return expression
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The ids it refers to."""
+        return frozenset(each.id for each in ast.walk(self.tree) if isinstance(each, ast.Name)) - _WORDS
+
+    def values(self, series: Mapping[str, Values], count: int, gaps: Gaps) -> Values:
+        """One value per period. ``series`` has ``count`` values for each name."""
+        result = _Evaluation(series, count, gaps).of(self.tree)
+        return result if isinstance(result, list) else [result] * count
+
+
+def _check(tree: ast.expr, text: str) -> None:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and type(node.value) not in (int, float):
+            raise UnsupportedExpressionError(f"texts have no place in {text}")
+        if isinstance(node, ast.Call) and _function_of(node) not in _FUNCTIONS:
+            raise UnsupportedExpressionError(f"{ast.unparse(node.func)} is not modelled: {text}")
+        if not isinstance(node, _KNOWN):
+            raise UnsupportedExpressionError(f"{type(node).__name__} is not modelled: {text}")
+
+
+def _function_of(call: ast.Call) -> str:
+    return call.func.id if isinstance(call.func, ast.Name) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Evaluation:
+    series: Mapping[str, Values]
+    count: int
+    gaps: Gaps
+
+    def of(self, node: ast.expr) -> _Operand:
+        match node:
+            case ast.Constant(value=value):
+                return float(cast("float", value))
+            case ast.Name(id=name):
+                return self.series[name]
+            case ast.UnaryOp(operand=operand):
+                return self.combine(operator.neg, [operand])
+            case ast.BinOp(left=left, op=sign, right=right) | ast.Compare(left=left, ops=[sign], comparators=[right]):
+                return self.combine(_BETWEEN_TWO[type(sign)], [left, right])
+            case ast.BoolOp(op=sign, values=operands):
+                both = isinstance(sign, ast.And)
+                return self.combine(lambda *each: float(all(each) if both else any(each)), operands)
+            case ast.Call(args=arguments):
+                return self.call(_function_of(node), arguments)
+            case _:
+                raise UnsupportedExpressionError(f"not modelled: {ast.unparse(node)}")
+
+    def call(self, name: str, arguments: Sequence[ast.expr]) -> _Operand:
+        match name, arguments:
+            case "FILL", [series, filler]:
+                return self.fill(self.broadcast(self.of(series)), filler)
+            case "IF", [condition, yes, no]:
+                chosen = zip(*(self.broadcast(self.of(each)) for each in (condition, yes, no)), strict=True)
+                return [None if met is None else here if met else other for met, here, other in chosen]
+            case (("ABS" | "CEIL" | "FLOOR"), [operand]):
+                return self.combine(_OF_ONE[name], [operand])
+            case (("MAX" | "MIN" | "SUM" | "AVG"), [ast.List(elts=elements)]) if elements:
+                return self.combine(_OF_MANY[name], elements)
+            case _:
+                raise UnsupportedExpressionError(
+                    f"{name} is modelled for arrays like [m1, 1] or its usual arguments only"
+                )
+
+    def combine(self, function: Callable[..., float], nodes: Sequence[ast.expr]) -> _Operand:
+        """The function of each period's values. Numbers alone stay one: they do not say which periods exist."""
+        operands = [self.of(node) for node in nodes]
+        series = [each for each in operands if isinstance(each, list)]
+        if not series:
+            return self._constant(function, operands)
+        columns = [self.broadcast(each) for each in operands]
+        return [
+            None
+            if self._is_gap([each[at] for each in series])
+            else _or_nothing(function, [c[at] or 0.0 for c in columns])
+            for at in range(self.count)
+        ]
+
+    def _constant(self, function: Callable[..., float], operands: Sequence[_Operand]) -> _Operand:
+        value = _or_nothing(function, cast("Sequence[float]", operands))
+        return [None] * self.count if value is None else value
+
+    def _is_gap(self, values: Values) -> bool:
+        missing = [value is None for value in values]
+        return any(missing) if self.gaps is Gaps.DROPPED else all(missing)
+
+    def fill(self, values: Values, filler: ast.expr) -> Values:
+        if isinstance(filler, ast.Name) and filler.id == "REPEAT":
+            return _repeated(values)
+        instead = self.broadcast(self.of(filler))
+        return [other if value is None else value for value, other in zip(values, instead, strict=True)]
+
+    def broadcast(self, operand: _Operand) -> Values:
+        return operand if isinstance(operand, list) else [operand] * self.count
+
+
+def _repeated(values: Values) -> Values:
+    """Each gap filled with the value before it; only what the alarm fetched is there to repeat."""
+    filled: Values = []
+    for value in values:
+        filled.append(filled[-1] if value is None and filled else value)
+    return filled
+
+
+def _or_nothing(function: Callable[..., float], values: Sequence[float]) -> float | None:
+    try:
+        return float(function(*values))
+    except ZeroDivisionError:
+        return None
+
+
+_WORDS = frozenset({"FILL", "IF", "ABS", "CEIL", "FLOOR", "MAX", "MIN", "SUM", "AVG", "REPEAT"})
+_FUNCTIONS = _WORDS - {"REPEAT"}
+_KNOWN = (
+    ast.Constant, ast.Name, ast.Load, ast.UnaryOp, ast.USub, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div,
+    ast.Compare, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq, ast.BoolOp, ast.And, ast.Or, ast.Call, ast.List,
+)  # fmt: skip
+_BETWEEN_TWO: dict[type[ast.operator | ast.cmpop], Callable[..., float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+_OF_ONE: dict[str, Callable[..., float]] = {"ABS": abs, "CEIL": math.ceil, "FLOOR": math.floor}
+_OF_MANY: dict[str, Callable[..., float]] = {
+    "MAX": lambda *each: max(each),
+    "MIN": lambda *each: min(each),
+    "SUM": lambda *each: sum(each),
+    "AVG": lambda *each: sum(each) / len(each),
+}

@@ -1,0 +1,91 @@
+"""Metrics as an alarm sees them: points in time, made into one value per period.
+
+Times are epoch seconds; a period holds the points from its start up to, not including, its end.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import NamedTuple, Protocol
+
+__all__ = ["STATISTICS", "Metric", "MetricReader", "Point", "RecordedMetrics", "Values", "values_per_period"]
+
+_STANDARD_RESOLUTION = 60
+
+Values = list[float | None]
+"""One value per period, oldest first; ``None`` where the metric has no point."""
+
+
+class Metric(NamedTuple):
+    """What names a metric: dimensions are part of the name, and CloudWatch aggregates over none of them."""
+
+    namespace: str
+    name: str
+    dimensions: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, namespace: str, name: str, dimensions: Mapping[str, str] | Iterable[tuple[str, str]] = ()) -> "Metric":
+        """The metric with its dimensions in one order, whichever way they are given."""
+        pairs = dimensions.items() if isinstance(dimensions, Mapping) else dimensions
+        return cls(namespace, name, tuple(sorted(pairs)))
+
+
+class Point(NamedTuple):
+    """One value at a time; ``resolution_s`` is its StorageResolution (1 or 60)."""
+
+    at_s: float
+    value: float
+    resolution_s: int = _STANDARD_RESOLUTION
+
+
+class MetricReader(Protocol):
+    """Where alarms find their metrics: what has arrived by now, never what will."""
+
+    def points(self, metric: Metric, start_s: float, end_s: float) -> Iterable[Point]:
+        """The points of a metric with start <= time < end."""
+
+
+class RecordedMetrics:
+    """Points in memory, the newest ``keep_s`` seconds of each metric."""
+
+    def __init__(self, keep_s: float = 86_400) -> None:
+        self._keep_s = keep_s
+        self._points: dict[Metric, list[Point]] = {}
+
+    def put(self, metric: Metric, at_s: float, value: float, resolution_s: int = _STANDARD_RESOLUTION) -> None:
+        """Take one point, late ones too."""
+        kept = self._points.setdefault(metric, [])
+        point = Point(at_s, value, resolution_s)
+        kept.insert(bisect_left(kept, point) if kept and kept[-1] > point else len(kept), point)
+        if kept[-1].at_s - kept[0].at_s > 2 * self._keep_s:
+            del kept[: bisect_left(kept, (kept[-1].at_s - self._keep_s,))]
+
+    def points(self, metric: Metric, start_s: float, end_s: float) -> Sequence[Point]:
+        """The points of a metric with start <= time < end, oldest first."""
+        kept = self._points.get(metric, [])
+        return kept[bisect_left(kept, (start_s,)) : bisect_left(kept, (end_s,))]
+
+
+def values_per_period(
+    reader: MetricReader, metric: Metric, statistic: str, *, end_s: float, period_s: int, count: int
+) -> Values:
+    """The statistic over each of the ``count`` periods before ``end_s``, oldest first.
+
+    Points of standard resolution cannot fill periods below a minute (API reference, PutMetricAlarm: Period).
+    """
+    start_s = end_s - count * period_s
+    buckets: list[list[float]] = [[] for _ in range(count)]
+    for point in reader.points(metric, start_s, end_s):
+        if period_s >= _STANDARD_RESOLUTION or point.resolution_s < _STANDARD_RESOLUTION:
+            buckets[int((point.at_s - start_s) // period_s)].append(point.value)
+    summarise = STATISTICS[statistic]
+    return [summarise(bucket) if bucket else None for bucket in buckets]
+
+
+STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
+    "Maximum": max,
+    "Minimum": min,
+    "Average": fmean,
+    "Sum": sum,
+    "SampleCount": len,
+}

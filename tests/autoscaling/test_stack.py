@@ -1,0 +1,218 @@
+"""Policies, cooldowns and limits as time goes by. The policies are given by what an alarm on lag leads to."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from karrot.autoscaling import Activity, NotScaled, RecordedMetrics, ScaleIn, Stack, State, from_cloudformation
+from support.stacks import LAG, alarm, step_policy, template, tracking_policy
+
+ADD_TWO = {"MetricIntervalLowerBound": 0, "ScalingAdjustment": 2}
+TAKE_ONE = {"MetricIntervalUpperBound": 0, "ScalingAdjustment": -1}
+LOW = {
+    "ComparisonOperator": "LessThanOrEqualToThreshold",
+    "Threshold": 10,
+    "EvaluationPeriods": 15,
+    "DatapointsToAlarm": 15,
+}
+
+
+class Service:
+    """A stack and the service it scales. Every minute its lag is published, then the alarms look."""
+
+    def __init__(self, stack: Stack, tasks: int) -> None:
+        self.stack, self.tasks, self.now_s = stack, tasks, 0
+        self.metrics = RecordedMetrics()
+
+    def live(self, *lags: float | None) -> list[int]:
+        """The desired tasks after each minute with such a lag; ``None`` is a minute without data."""
+        return [self._minute(lag) for lag in lags]
+
+    def _minute(self, lag: float | None) -> int:
+        if lag is not None:
+            self.metrics.put(LAG, self.now_s, lag)
+        for _ in range(6):
+            self.now_s += 10
+            self.tasks = self.stack.tick(self.now_s, self.metrics, self.tasks)
+        return self.tasks
+
+
+def stepping(tasks: int = 2, steps: Sequence[dict[str, int]] = (ADD_TWO,), **settings: Any) -> Service:
+    resources = {
+        "Out": step_policy(*steps, **settings),
+        "In": step_policy(TAKE_ONE, Cooldown=300),
+        "High": alarm("Out", DatapointsToAlarm=1, EvaluationPeriods=1),
+        "Low": alarm("In", **LOW),
+    }
+    return Service(from_cloudformation(template(**resources)), tasks)
+
+
+def tracking(tasks: int, target: float = 100, scale_in: ScaleIn = ScaleIn.ONE, **settings: Any) -> Service:
+    return Service(from_cloudformation(template(Track=tracking_policy(target, **settings)), scale_in=scale_in), tasks)
+
+
+def test_an_action_repeats_every_minute_while_in_alarm_once_its_cooldown_is_over() -> None:
+    service = stepping(Cooldown=60)
+    assert service.live(5000, 5000, 5000, 5000) == [4, 6, 8, 10]
+    assert service.live(5000) == [10]
+    assert service.stack.not_scaled == {NotScaled.AT_MAXIMUM: 1}
+
+
+def test_the_same_step_within_the_cooldown_changes_nothing() -> None:
+    service = stepping(Cooldown=300)
+    assert service.live(*[5000] * 7) == [4, 4, 4, 4, 4, 6, 6]
+
+
+def test_a_larger_step_within_the_cooldown_adds_the_difference() -> None:
+    """AWS's example: 2 were added, now 3 are asked for, so 1 is added."""
+    steps = [
+        {"MetricIntervalLowerBound": 0, "MetricIntervalUpperBound": 1000, "ScalingAdjustment": 2},
+        {"MetricIntervalLowerBound": 1000, "ScalingAdjustment": 3},
+    ]
+    service = stepping(steps=steps, Cooldown=300)
+    assert service.live(1500, 2500, 2500) == [4, 5, 5]
+    assert [each.after - each.before for each in service.stack.activities] == [2, 1]
+
+
+def test_scale_in_waits_for_fifteen_minutes_and_then_for_its_cooldown() -> None:
+    service = stepping(tasks=5)
+    assert service.live(*[0] * 14) == [5] * 14
+    assert service.live(*[0] * 11) == [4] * 5 + [3] * 5 + [2]
+
+
+def test_a_scale_out_interrupts_the_cooldown_of_a_scale_in() -> None:
+    service = stepping(tasks=5)
+    assert service.live(*[0] * 15)[-1] == 4
+    assert service.live(5000) == [6]
+
+
+def test_an_activity_says_which_alarm_called_which_policy() -> None:
+    service = stepping()
+    service.live(5000)
+    assert service.stack.activities == [Activity(60, "Out", "High", 2, 4)]
+
+
+def test_an_average_below_the_threshold_finds_no_step_though_two_of_three_breach() -> None:
+    resources = {"Out": step_policy(ADD_TWO, MetricAggregationType="Average"), "High": alarm("Out")}
+    service = Service(from_cloudformation(template(**resources)), 2)
+    assert service.live(0, 1100, 1100) == [2, 2, 2]
+    assert service.stack.states["High"] is State.ALARM
+    assert service.stack.not_scaled == {NotScaled.NO_STEP: 1}
+    assert service.live(1100) == [4]
+
+
+def test_exactly_one_task_from_zero() -> None:
+    wake = step_policy({"MetricIntervalLowerBound": 0, "ScalingAdjustment": 1}, AdjustmentType="ExactCapacity")
+    stack = template(Wake=wake, High=alarm("Wake", Threshold=1, EvaluationPeriods=1, DatapointsToAlarm=1))
+    stack["Resources"]["Target"]["Properties"]["MinCapacity"] = 0
+    assert Service(from_cloudformation(stack), 0).live(0, 0, 7, 7) == [0, 0, 1, 1]
+
+
+def test_target_tracking_takes_three_minutes_and_scales_in_proportion() -> None:
+    service = tracking(tasks=2)
+    assert service.live(250, 250) == [2, 2]
+    assert service.live(250) == [5]
+    assert service.live(250) == [5]  # what was added counts while the cooldown lasts
+    assert service.live(400) == [8]  # in proportion to the two before it
+    assert service.live(5000) == [10]
+
+
+def test_target_tracking_scales_in_after_fifteen_minutes_below_nine_tenths() -> None:
+    service = tracking(tasks=5)
+    assert service.live(*[95] * 20) == [5] * 20
+    assert service.live(*[89] * 14) == [5] * 14
+    assert service.live(89) == [5]  # 5 * 0.89 rounded up is 5
+    service = tracking(tasks=5)
+    assert service.live(*[40] * 14)[-1] == 5
+    assert service.live(*[40] * 6) == [4] * 5 + [3]
+    assert tracking(tasks=5, scale_in=ScaleIn.PROPORTIONAL).live(*[40] * 15)[-1] == 2
+
+
+def test_target_tracking_with_scale_in_disabled_never_takes_away() -> None:
+    service = tracking(tasks=5, DisableScaleIn=True)
+    assert service.live(*[0] * 60) == [5] * 60
+    assert set(service.stack.alarms) == {"Track-AlarmHigh"}
+
+
+def test_silence_scales_nothing_once_the_range_has_passed() -> None:
+    """A dead monitor: the alarms forget what they saw, and then they know nothing."""
+    for service in (stepping(tasks=4), tracking(tasks=4), tracking(tasks=4, target=100_000)):
+        service.live(*[2000] * 20)
+        service.live(*[None] * 20)
+        tasks, done = service.tasks, len(service.stack.activities)
+        assert service.live(*[None] * 60) == [tasks] * 60
+        assert len(service.stack.activities) == done
+        assert set(service.stack.states.values()) == {State.INSUFFICIENT_DATA}
+
+
+def test_two_tracking_policies_grow_with_either_and_shrink_only_together() -> None:
+    service = Service(from_cloudformation(template(Few=tracking_policy(100), Many=tracking_policy(1000))), 2)
+    assert service.live(150, 150, 150) == [2, 2, 3]
+    service = Service(from_cloudformation(template(Few=tracking_policy(100), Many=tracking_policy(1000))), 5)
+    assert service.live(*[95] * 30) == [5] * 30
+    assert service.stack.states["Many-AlarmLow"] is State.ALARM
+    assert service.live(*[50] * 15)[-1] == 4
+
+
+def test_a_high_resolution_alarm_looks_every_ten_seconds() -> None:
+    resources = {"Out": step_policy(ADD_TWO), "High": alarm("Out", Period=10, DatapointsToAlarm=3)}
+    stack, metrics = from_cloudformation(template(**resources)), RecordedMetrics()
+    seen = []
+    for now_s in range(10, 70, 10):
+        metrics.put(LAG, now_s - 10, 5000, resolution_s=1)
+        seen.append(stack.tick(now_s, metrics, 2))
+    assert seen == [2, 2, 4, 2, 2, 2]  # in alarm after 30 s; the action comes again after a minute
+
+
+def test_standard_metrics_leave_a_high_resolution_alarm_without_data() -> None:
+    stack = from_cloudformation(template(Out=step_policy(ADD_TWO), High=alarm("Out", Period=10)))
+    metrics = RecordedMetrics()
+    for now_s in range(10, 120, 10):
+        metrics.put(LAG, now_s - 10, 5000)
+        assert stack.tick(now_s, metrics, 2) == 2
+    assert stack.states == {"High": State.INSUFFICIENT_DATA}
+
+
+lags = st.lists(st.none() | st.sampled_from([0.0, 5.0, 50.0, 999.0, 1000.0, 3000.0, 50_000.0]), max_size=80)
+services: list[Callable[[int], Service]] = [
+    lambda tasks: stepping(tasks, Cooldown=180),
+    tracking,
+    lambda tasks: tracking(tasks, scale_in=ScaleIn.PROPORTIONAL, ScaleInCooldown=600),
+]
+
+
+@given(lags=lags, tasks=st.integers(0, 30), make=st.sampled_from(services))
+def test_the_capacity_stays_within_its_limits(
+    lags: Sequence[float | None], tasks: int, make: Callable[[int], Service]
+) -> None:
+    assert all(1 <= each <= 10 for each in make(tasks).live(*lags))
+
+
+@given(lags=lags, tasks=st.integers(1, 10), make=st.sampled_from(services))
+def test_no_scale_in_within_the_cooldown_of_one_but_after_a_scale_out(
+    lags: Sequence[float | None], tasks: int, make: Callable[[int], Service]
+) -> None:
+    service = make(tasks)
+    service.live(*lags)
+    done = service.stack.activities
+    for before, after in pairwise(done):
+        if before.after < before.before and after.after < after.before:
+            cooldown_s = service.stack.policies[before.policy].in_cooldown_s
+            assert after.at_s - before.at_s >= cooldown_s
+
+
+@given(lags=lags, tasks=st.integers(1, 10))
+def test_no_second_equal_step_within_the_cooldown(lags: Sequence[float | None], tasks: int) -> None:
+    service = stepping(tasks, Cooldown=180)
+    service.live(*lags)
+    outs = [each for each in service.stack.activities if each.after > each.before]
+    assert all(later.at_s - sooner.at_s >= 180 for sooner, later in pairwise(outs))
+
+
+@given(lags=lags)
+def test_without_data_nothing_is_ever_done(lags: Sequence[float | None]) -> None:
+    for service in (stepping(tasks=3), tracking(tasks=3)):
+        assert service.live(*[None for _ in lags]) == [3 for _ in lags]
