@@ -28,6 +28,7 @@ from karrot.fakes.cloudwatch.faults import (
     Reset,
     Script,
     SlowDrip,
+    without_query_error,
 )
 from karrot.fakes.cloudwatch.identity import Assumed
 from karrot.fakes.cloudwatch.store import Call, Datum, MetricId, Point, Statistics
@@ -61,4 +62,5 @@ __all__ = [
     "Script",
     "SlowDrip",
     "Statistics",
+    "without_query_error",
 ]

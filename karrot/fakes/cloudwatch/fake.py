@@ -87,11 +87,19 @@ class FakeCloudWatch:
         return self._store.metrics()
 
     def points(
-        self, namespace: str, metric: str, dimensions: Mapping[str, str] | Iterable[tuple[str, str]] = ()
+        self,
+        namespace: str,
+        metric: str,
+        dimensions: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+        *,
+        since_ms: int = 0,
     ) -> list[Point]:
-        """The points of one metric in the order in which they were taken."""
+        """The points of one metric in the order in which they were taken, none with a timestamp before ``since_ms``.
+
+        A datum with several values is so many points; of a statistic set these are its minimum and its maximum.
+        """
         data = self._store.data_of(MetricId(namespace, metric, sorted_dimensions(dimensions)))
-        return [point for datum in data for point in datum.points()]
+        return [point for datum in data if datum.timestamp_ms >= since_ms for point in datum.points()]
 
     def as_json(self) -> dict[str, Any]:
         """What ``GET /points`` answers."""

@@ -111,8 +111,9 @@ class Identity:
             }
         )
 
-    def sts(self, action: str, parameters: Mapping[str, str], caller: Signature | None) -> Answer:
+    def sts(self, parameters: Mapping[str, str], caller: Signature | None) -> Answer:
         """AssumeRole and AssumeRoleWithWebIdentity."""
+        action = parameters["Action"]
         role = _ROLE.fullmatch(parameters.get("RoleArn", ""))
         session = parameters.get("RoleSessionName", "")
         refuse = _why_refused(action, caller, parameters, is_role=role is not None)

@@ -90,7 +90,7 @@ def _metric(metric: MetricId, data: Sequence[Datum]) -> dict[str, Any]:
         "metric": metric.metric,
         "dimensions": dict(metric.dimensions),
         "unit": data[-1].unit if data else None,
-        "points": [point for datum in data for point in datum.points()],
+        "points": [list(point) for datum in data for point in datum.points()],
     }
 
 

@@ -96,7 +96,7 @@ class Server(ThreadingHTTPServer):
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._to_reset: set[socket.socket] = set()
-        self._thread = threading.Thread(target=self.serve_forever, args=(0.05,), name="fake-cloudwatch")
+        self._thread = threading.Thread(target=self._accept, name="fake-cloudwatch")
 
     def start(self) -> None:
         """Serve in threads."""
@@ -106,12 +106,20 @@ class Server(ThreadingHTTPServer):
         """Hang up on everybody; returns when every thread has ended."""
         self.closing.set()
         if self._thread.is_alive():
-            self.shutdown()
+            socket.create_connection(("127.0.0.1", self.server_port)).close()  # wakes the one that waits for callers
             self._thread.join()
         with self._lock:
             for connection in self._open:
                 _hang_up(connection)
         self.server_close()
+
+    def _accept(self) -> None:
+        while not self.closing.is_set():
+            self.handle_request()
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002 (socketserver's)
+        """Nobody is let in at the end."""
+        return not self.closing.is_set()
 
     def will_reset(self, connection: socket.socket) -> None:
         """Close with a reset instead of an orderly end."""

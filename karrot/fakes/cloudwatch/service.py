@@ -10,7 +10,7 @@ from karrot.fakes.cloudwatch.answers import Answer, Protocol, accepted, error, h
 from karrot.fakes.cloudwatch.faults import EXPIRED_TOKEN, Fault, Hang, Refuse, Reset, Script
 from karrot.fakes.cloudwatch.identity import STS_XML, Identity, Signature, signature, task_metadata
 from karrot.fakes.cloudwatch.store import Call, Datum, MetricId, Statistics, Store, sorted_dimensions
-from karrot.fakes.cloudwatch.validation import Problem, Wrong, entity_problems, problems
+from karrot.fakes.cloudwatch.validation import Problem, Wrong, entity_problems, members, problems
 from karrot.fakes.cloudwatch.wire import (
     Malformed,
     MetricDatum,
@@ -25,7 +25,7 @@ __all__ = ["Reply", "Request", "Service"]
 
 _TARGET = "GraniteServiceVersion20100801."
 _FORM = "application/x-www-form-urlencoded"
-_MEMBER = re.compile(r"MetricData\.member\.\d+\.?")
+_MEMBER = re.compile(r"(?:Entity)?MetricData\.member\.\d+\.?")
 _SHAPES = {
     Wrong.MISSING: "MissingRequiredParameterException",
     Wrong.VALUE: "InvalidParameterValueException",
@@ -34,6 +34,7 @@ _SHAPES = {
 _MISSING_TOKEN = Refuse(
     403, "MissingAuthenticationToken", "MissingAuthenticationTokenException", "Missing Authentication Token"
 )
+_UNKNOWN_OPERATION = Refuse(400, "InvalidAction", "UnknownOperationException", "Only PutMetricData is served here")
 _NOT_FOUND = Answer(404, b"Not found\n", {"Content-Type": "text/plain"})
 
 
@@ -61,15 +62,11 @@ class _Sent:
 
     protocol: Protocol
     plain_bytes: int
-    content: PutMetricData | None
-    refuse: Refuse | None
+    content: PutMetricData | Refuse
 
     @property
     def data(self) -> list[MetricDatum]:
-        if self.content is None:
-            return []
-        entities = self.content.entity_metric_data or ()
-        return [*(self.content.metric_data or ()), *(datum for entry in entities for datum in entry.metric_data or ())]
+        return [] if isinstance(self.content, Refuse) else [datum for _, datum in members(self.content)]
 
 
 class Service:
@@ -95,8 +92,10 @@ class Service:
             return Reply(self._page(request.path.partition("?")[0]))
         if not request.headers.get("content-type", "").startswith(_FORM):
             return self._put(request, Protocol.JSON)
-        action = dict(parse_qsl(_text(request))).get("Action", "")
-        return self._put(request, Protocol.QUERY) if action == "PutMetricData" else self._sts(request)
+        parameters = _form(request.body)
+        if parameters.get("Action", "").startswith("AssumeRole"):
+            return self._sts(parameters, signature(request.headers))
+        return self._put(request, Protocol.QUERY)
 
     def _page(self, path: str) -> Answer:
         match path.rstrip("/").split("/"):
@@ -111,30 +110,31 @@ class Service:
             case _:
                 return _NOT_FOUND
 
-    def _sts(self, request: Request) -> Reply:
-        fault, caller = self.sts_faults.take(), signature(request.headers)
+    def _sts(self, parameters: Mapping[str, str], caller: Signature | None) -> Reply:
+        fault = self.sts_faults.take()
+        if caller and self._identity.is_expired(caller.access_key):
+            fault = EXPIRED_TOKEN
         if isinstance(fault, Refuse):
             return Reply(error(Protocol.QUERY, fault, namespace=STS_XML))
-        if caller and self._identity.is_expired(caller.access_key):
-            return Reply(error(Protocol.QUERY, EXPIRED_TOKEN, namespace=STS_XML))
-        parameters = dict(parse_qsl(_text(request)))
-        return Reply(self._identity.sts(parameters.get("Action", ""), parameters, caller), fault)
+        if isinstance(fault, Hang | Reset) and not fault.after_keeping:
+            return Reply(Answer(200), fault)  # never sent: nobody assumed the role
+        return Reply(self._identity.sts(parameters, caller), fault)
 
     def _put(self, request: Request, protocol: Protocol) -> Reply:
         fault, now_ms = self.faults.take(), self._clock_ms()
         caller = signature(request.headers)
         sent = _read(request, protocol)
         refuse = fault if isinstance(fault, Refuse) else self._why_refused(sent, caller, now_ms)
-        answers = not isinstance(fault, Hang | Reset)
+        silent = isinstance(fault, Hang | Reset)
         keeps = refuse is None and not (isinstance(fault, Hang | Reset) and not fault.after_keeping)
-        if keeps and sent.content:
+        if keeps and not isinstance(sent.content, Refuse):
             self._store.keep(_kept(sent.content.namespace or "", sent.data, now_ms))
         answer = error(protocol, refuse) if refuse else _accepted(sent)
         self._store.record(
             Call(
                 at_ms=now_ms,
-                status=answer.status if answers else None,
-                code=(refuse.code if refuse else "") if answers else type(fault).__name__,
+                status=None if silent else answer.status,
+                code=type(fault).__name__ if silent else refuse.code if refuse else "",
                 data=len(sent.data),
                 kept=keeps,
                 bytes=sent.plain_bytes,
@@ -151,48 +151,42 @@ class Service:
             return _MISSING_TOKEN
         if self._identity.is_expired(caller.access_key):
             return EXPIRED_TOKEN
-        if sent.content is None:
-            return sent.refuse
+        if isinstance(sent.content, Refuse):
+            return sent.content
         found = [*problems(sent.content, now_ms), *self._poisonous(sent.content)]
         if sent.content.strict_entity_validation:
             found += entity_problems(sent.content)
         return _refusal(found, names_members=self.names_members) if found else None
 
     def _poisonous(self, content: PutMetricData) -> Iterator[Problem]:
-        for number, datum in enumerate(content.metric_data or () if self.poison else (), 1):
+        for path, datum in members(content) if self.poison else ():
             texts = {datum.metric_name, *(dimension.value for dimension in datum.dimensions or ())}
             if texts & self.poison:
-                yield Problem(
-                    Wrong.VALUE, f"The value for parameter MetricData.member.{number}.Value is not supported."
-                )
+                yield Problem(Wrong.VALUE, f"The value for parameter {path}.Value is not supported.")
 
 
-def _text(request: Request) -> str:
-    return inflate(request.body, request.headers.get("content-encoding", "")).decode("utf-8", "replace")
+def _form(body: bytes) -> dict[str, str]:
+    return dict(parse_qsl(body.decode("utf-8", "replace")))
 
 
 def _read(request: Request, protocol: Protocol) -> _Sent:
-    target = request.headers.get("x-amz-target", "")
+    plain = request.body
     try:
-        plain = inflate(request.body, request.headers.get("content-encoding", ""))
+        plain = inflate(plain, request.headers.get("content-encoding", ""))
+        content = _content(request, protocol, plain)
     except Malformed as malformed:
-        return _Sent(protocol, len(request.body), None, _serialization(malformed))
+        content = Refuse(400, "MalformedInput", "SerializationException", str(malformed))
+    return _Sent(protocol, len(plain), content)
+
+
+def _content(request: Request, protocol: Protocol, plain: bytes) -> PutMetricData | Refuse:
     if len(plain) > limits.REQUEST_BYTES:
-        return _Sent(protocol, len(plain), None, _too_large(len(plain)))
-    if protocol is Protocol.JSON and target != f"{_TARGET}PutMetricData":
-        return _Sent(protocol, len(plain), None, _UNKNOWN_OPERATION)
-    try:
-        content = decode_json(plain) if protocol is Protocol.JSON else decode_query(dict(parse_qsl(plain.decode())))
-    except Malformed as malformed:
-        return _Sent(protocol, len(plain), None, _serialization(malformed))
-    return _Sent(protocol, len(plain), content, None)
-
-
-_UNKNOWN_OPERATION = Refuse(400, "InvalidAction", "UnknownOperationException", "Only PutMetricData is served here")
-
-
-def _serialization(malformed: Malformed) -> Refuse:
-    return Refuse(400, "MalformedInput", "SerializationException", str(malformed))
+        return _too_large(len(plain))
+    if protocol is Protocol.JSON:
+        is_put = request.headers.get("x-amz-target") == f"{_TARGET}PutMetricData"
+        return decode_json(plain) if is_put else _UNKNOWN_OPERATION
+    parameters = _form(plain)
+    return decode_query(parameters) if parameters.get("Action") == "PutMetricData" else _UNKNOWN_OPERATION
 
 
 def _too_large(size: int) -> Refuse:
@@ -210,7 +204,7 @@ def _refusal(found: Sequence[Problem], *, names_members: bool) -> Refuse:
 
 
 def _accepted(sent: _Sent) -> Answer:
-    failures = entity_problems(sent.content) if sent.content else ()
+    failures = () if isinstance(sent.content, Refuse) else entity_problems(sent.content)
     return accepted(sent.protocol, "; ".join(problem.text for problem in failures))
 
 

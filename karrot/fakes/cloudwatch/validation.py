@@ -20,7 +20,7 @@ from karrot.fakes.cloudwatch.wire import (
     StatisticSet,
 )
 
-__all__ = ["Problem", "Wrong", "entity_problems", "problems"]
+__all__ = ["Problem", "Wrong", "entity_problems", "members", "problems"]
 
 _NAMESPACE = re.compile(r"[0-9A-Za-z.\-_/#: ]*")  # the space: cloudwatch_concepts.html#Namespace
 _UNITS = frozenset(limits.UNITS)
@@ -79,7 +79,12 @@ def _both(first: str, second: str) -> Problem:
     )
 
 
-def _text_problems(text: str | None, path: str, most: int) -> Iterator[Problem]:
+def _text_problems(text: str | None, path: str, most: int) -> Iterable[Problem]:
+    is_good = text and len(text) <= most and text.isascii() and text.isprintable() and not text.isspace()
+    return () if is_good else _wrong_text(text, path, most)  # nearly all are good, and there are thousands
+
+
+def _wrong_text(text: str | None, path: str, most: int) -> Iterator[Problem]:
     if not text:
         yield _missing(path)
         return
@@ -103,24 +108,26 @@ def _namespace_problems(namespace: str) -> Iterator[Problem]:
         yield _invalid(namespace, "Namespace")
 
 
+def members(request: PutMetricData) -> Iterator[tuple[str, MetricDatum]]:
+    """Every datum with its path."""
+    for number, datum in enumerate(request.metric_data or (), 1):
+        yield f"MetricData.member.{number}", datum
+    for entity_number, entry in enumerate(request.entity_metric_data or (), 1):
+        for number, datum in enumerate(entry.metric_data or (), 1):
+            yield f"EntityMetricData.member.{entity_number}.MetricData.member.{number}", datum
+
+
 def _collection_problems(request: PutMetricData, now_ms: int) -> Iterator[Problem]:
-    data, entities = request.metric_data or [], request.entity_metric_data or []
-    of_entities = [entry.metric_data or [] for entry in entities]
-    if not data and not any(of_entities):
+    data = list(members(request))
+    if not data:
         yield _missing("MetricData")
-    if len(entities) > limits.ENTITIES:
+    if len(request.entity_metric_data or ()) > limits.ENTITIES:
         yield _too_many("EntityMetricData", limits.ENTITIES)
-    if len(data) + sum(map(len, of_entities)) > limits.DATA:
-        yield _too_many("MetricData", limits.DATA)  # the members are not looked at
-        return
-    yield from _members_problems(data, "MetricData", now_ms)
-    for number, members in enumerate(of_entities, 1):
-        yield from _members_problems(members, f"EntityMetricData.member.{number}.MetricData", now_ms)
-
-
-def _members_problems(data: Sequence[MetricDatum], path: str, now_ms: int) -> Iterator[Problem]:
-    for number, datum in enumerate(data, 1):
-        yield from _datum_problems(datum, f"{path}.member.{number}", now_ms)
+    if len(data) > limits.DATA:
+        yield _too_many("MetricData", limits.DATA)
+        return  # without a look at the members
+    for path, datum in data:
+        yield from _datum_problems(datum, path, now_ms)
 
 
 def _datum_problems(datum: MetricDatum, path: str, now_ms: int) -> Iterator[Problem]:
@@ -150,9 +157,10 @@ def _dimensions_problems(dimensions: Sequence[Dimension], path: str) -> Iterator
         yield Problem(Wrong.VALUE, "No metric may specify the same dimension name twice.")  # names no member
 
 
-def _time_problems(at_ms: float, now_ms: int, path: str) -> Iterator[Problem]:
-    if not now_ms - limits.OLDEST_MS <= round(at_ms) <= now_ms + limits.NEWEST_MS:
-        yield Problem(Wrong.VALUE, f"The parameter {path} must specify a time within the past two weeks.")
+def _time_problems(at_ms: float, now_ms: int, path: str) -> Iterable[Problem]:
+    if now_ms - limits.OLDEST_MS <= round(at_ms) <= now_ms + limits.NEWEST_MS:
+        return ()
+    return [Problem(Wrong.VALUE, f"The parameter {path} must specify a time within the past two weeks.")]
 
 
 def _choice_problems(datum: MetricDatum, path: str) -> Iterator[Problem]:
@@ -184,10 +192,11 @@ def _number_problems(datum: MetricDatum, path: str) -> Iterator[Problem]:
         yield from _statistics_problems(datum.statistic_values, f"{path}.StatisticValues")
 
 
-def _range_problems(value: Number, path: str) -> Iterator[Problem]:
+def _range_problems(value: Number, path: str) -> Iterable[Problem]:
     number = float(value)
-    if not (number == 0 or limits.LEAST <= abs(number) <= limits.GREATEST):  # NaN is neither
-        yield _invalid("?" if math.isnan(number) else value, path)
+    if number == 0 or limits.LEAST <= abs(number) <= limits.GREATEST:  # NaN is neither
+        return ()
+    return [_invalid("?" if math.isnan(number) else value, path)]
 
 
 def _statistics_problems(statistics: StatisticSet, path: str) -> Iterator[Problem]:

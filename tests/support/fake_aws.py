@@ -1,0 +1,107 @@
+"""The fake CloudWatch under a clock that stands still, and two ways to it: the real client and bare HTTP."""
+
+import gzip
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from http.client import HTTPConnection
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from karrot.fakes.cloudwatch import FakeCloudWatch
+
+if TYPE_CHECKING:
+    from types_boto3_cloudwatch.client import CloudWatchClient
+
+__all__ = ["NOW_MS", "SIGNED", "Response", "at", "client", "datum", "put", "put_json", "refusal", "send"]
+
+NOW_MS = 1_800_000_000_000
+SIGNED = (
+    "AWS4-HMAC-SHA256 Credential=AKIDRAW/20270115/eu-west-1/monitoring/aws4_request, SignedHeaders=host, Signature=0"
+)
+
+
+@cache
+def _session() -> boto3.Session:
+    return boto3.Session(aws_access_key_id="AKIDTEST", aws_secret_access_key="secret", region_name="eu-west-1")
+
+
+@contextmanager
+def client(fake: FakeCloudWatch, *, attempts: int = 1, **config: Any) -> Iterator["CloudWatchClient"]:
+    """boto3's own, with so many attempts in all."""
+    settings = Config(retries={"mode": "standard", "total_max_attempts": attempts}, **config)
+    with closing(_session().client("cloudwatch", endpoint_url=fake.url, config=settings)) as opened:
+        yield opened
+
+
+def at(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def datum(**members: Any) -> dict[str, Any]:
+    """A good one, but for what is told."""
+    value = {} if {"Values", "StatisticValues"} & set(members) else {"Value": 1.0}
+    return {"MetricName": "Lag", "Timestamp": at(NOW_MS), **value, **members}
+
+
+def put(fake: FakeCloudWatch, *data: dict[str, Any], namespace: str = "Karrot", **more: Any) -> dict[str, Any]:
+    """Through the real client; raises its ClientError."""
+    request: Any = {"Namespace": namespace, "MetricData": list(data), **more}
+    with client(fake) as cloudwatch:
+        return dict(cloudwatch.put_metric_data(**request)["ResponseMetadata"])
+
+
+def refusal(fake: FakeCloudWatch, *data: dict[str, Any], **more: Any) -> tuple[str, str]:
+    """Code and message with which the real client is refused; fails where it is not."""
+    try:
+        put(fake, *data, **more)
+    except ClientError as error:
+        return error.response["Error"]["Code"], error.response["Error"]["Message"]
+    raise AssertionError("it was accepted")
+
+
+@dataclass(frozen=True)
+class Response:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def code(self) -> str:
+        return self.headers.get("x-amzn-query-error", "")
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+def send(fake: FakeCloudWatch, body: bytes = b"", *, get: str | None = None, **headers: Any) -> Response:
+    """Bare HTTP; underscores in a header's name are dashes, None leaves one out. ``get``: a path to get."""
+    usual = {
+        "authorization": SIGNED,
+        "content-type": "application/x-amz-json-1.0",
+        "x-amz-target": "GraniteServiceVersion20100801.PutMetricData",
+        "x-amzn-query-mode": "true",
+    }
+    told = {name.replace("_", "-"): value for name, value in headers.items()}
+    used = {name: value for name, value in (usual | told).items() if value is not None}
+    with closing(HTTPConnection(urlsplit(fake.url).netloc, timeout=10)) as connection:
+        connection.request("POST" if get is None else "GET", get or "/", body, used)
+        answer = connection.getresponse()
+        found = {name.lower(): value for name, value in answer.getheaders()}
+        return Response(answer.status, found, answer.read())
+
+
+def put_json(fake: FakeCloudWatch, request: Any, *, compress: bool = False, **headers: Any) -> Response:
+    """JSON as it stands, for what the real client does not let through."""
+    body = json.dumps(request).encode()
+    if compress:
+        return send(fake, gzip.compress(body), content_encoding="gzip", **headers)
+    return send(fake, body, **headers)
