@@ -83,19 +83,23 @@ def _metrics() -> str:
 
 
 def _commands() -> str:
-    commands = sorted(cli.main.commands.items())
+    with click.Context(cli.main, info_name="karrot", **cli.main.context_settings) as whole:
+        commands = [f"## {path}\n\n```text\n{text}\n```" for path, text in _helps(cli.main, whole)]
     return _page(
         "Commands",
         "`python -m karrot` is `karrot`. What is wrong is said in one line on standard error; exit code 2 for\n"
         "settings and arguments, 1 where the answer is no.",
-        *(f"## karrot {name}\n\n{_help(name, command)}" for name, command in commands),
+        *commands,
     )
 
 
-def _help(name: str, command: click.Command) -> str:
-    with click.Context(cli.main, info_name="karrot", **cli.main.context_settings) as parent:
-        context = click.Context(command, info_name=name, parent=parent, terminal_width=100)
-        return f"```text\n{command.get_help(context)}\n```"
+def _helps(group: click.Group, parent: click.Context) -> Iterator[tuple[str, str]]:
+    """Each command of a group, and each of a group below it, with its help."""
+    for name, command in sorted(group.commands.items()):
+        with click.Context(command, info_name=name, parent=parent, terminal_width=100) as context:
+            yield context.command_path, command.get_help(context)
+            if isinstance(command, click.Group):
+                yield from _helps(command, context)
 
 
 def _page(title: str, *parts: str) -> str:

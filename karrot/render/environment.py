@@ -1,10 +1,11 @@
 """Where the templates are, and the filters through which values get into them."""
 
-import json
 from importlib.resources import files
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from karrot.render import formats
 
 __all__ = ["environment", "templates_dir"]
 
@@ -25,10 +26,5 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["toml"] = _toml
+    made.filters.update(toml=formats.toml, yaml=formats.yaml, hcl=formats.hcl, json=formats.yaml)
     return made
-
-
-def _toml(text: str) -> str:
-    """A TOML basic string. JSON's escapes are TOML's too; only DEL is allowed raw in JSON alone."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

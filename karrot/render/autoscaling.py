@@ -1,0 +1,272 @@
+"""``karrot render ecs-autoscaling``: policies and alarms that scale on the lag of one consumer group.
+
+``docs/autoscaling.md`` tells why each number is what it is.
+"""
+
+import re
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from karrot.render.environment import environment
+from karrot.render.formats import aligned
+from karrot.render.scaling import FORMATS, Scaling
+from karrot.reporters.cloudwatch.naming import dimension_value
+
+__all__ = ["autoscaling", "heartbeat_of", "lag_of", "running_of"]
+
+_TEMPLATES = dict(zip(FORMATS, ("ecs/autoscaling.yaml.j2", "ecs/autoscaling.tf.j2"), strict=True))
+_LONGEST_NAME = 255
+_HIGH, _LOW = "GreaterThanOrEqualToThreshold", "LessThanOrEqualToThreshold"
+_LOW_SHARE = 0.25
+
+
+class Metric(NamedTuple):
+    """What names a metric of CloudWatch."""
+
+    namespace: str
+    name: str
+    dimensions: tuple[tuple[str, str], ...]
+
+
+class Query(NamedTuple):
+    """A metric by the name that an expression has for it."""
+
+    id: str
+    metric: Metric
+    statistic: str = "Maximum"
+
+
+class Expression(NamedTuple):
+    """Metric math."""
+
+    id: str
+    text: str
+
+
+class Tracking(NamedTuple):
+    """What target tracking holds: one metric, or an expression over several."""
+
+    metric: Metric
+    expression: Expression | None = None
+    metrics: tuple[Query, ...] = ()
+
+
+class Step(NamedTuple):
+    """A change of capacity; its bounds are relative to the alarm's threshold."""
+
+    change: int
+    lower: float | None = None
+    upper: float | None = None
+
+
+class Alarm(NamedTuple):
+    """An alarm on a metric, or on an expression over several; without a policy it only tells."""
+
+    id: str
+    description: str
+    metric: Metric
+    threshold: float
+    periods: int
+    datapoints: int
+    policy: str | None = None
+    comparison: str = _HIGH
+    missing: str = "missing"
+    period: int = 60
+    expression: Expression | None = None
+    metrics: tuple[Query, ...] = ()
+    of: str = ""
+
+
+def autoscaling(asked: Scaling, output: str) -> str:
+    """The recipe as a CloudFormation template or as Terraform; ``output`` is one of `FORMATS`."""
+    text = environment().get_template(_TEMPLATES[output]).render(_context(asked))
+    return aligned(text) if output == "terraform" else text
+
+
+def lag_of(namespace: str, burrow_cluster: str, group: str, name: str) -> Metric:
+    """A metric of a consumer group, named as Karrot's reporter names it."""
+    cluster, consumer = dimension_value(burrow_cluster).text, dimension_value(group).text
+    return Metric(namespace, name, (("Cluster", cluster), ("ConsumerGroup", consumer)))
+
+
+def heartbeat_of(namespace: str, burrow_cluster: str) -> Metric:
+    """The metric that is there while Burrow reports on a cluster and Karrot publishes it."""
+    return Metric(namespace, "Heartbeat", (("Cluster", dimension_value(burrow_cluster).text),))
+
+
+def running_of(ecs_cluster: str | None, service: str | None, asg_name: str | None) -> Metric:
+    """The metric that counts the running tasks of a service, or the instances in service of a group."""
+    if asg_name is not None:
+        return Metric("AWS/AutoScaling", "GroupInServiceInstances", (("AutoScalingGroupName", asg_name),))
+    return Metric("ECS/ContainerInsights", "RunningTaskCount", _service(ecs_cluster, service))
+
+
+def _service(ecs_cluster: str | None, service: str | None) -> tuple[tuple[str, str], ...]:
+    return (("ClusterName", str(ecs_cluster)), ("ServiceName", str(service)))
+
+
+def _context(asked: Scaling) -> dict[str, Any]:
+    steps = asked.recipe == "step"
+    return {
+        "asked": asked,
+        "unit": "task" if asked.on_ecs else "instance",
+        "needed": _needed(asked),
+        "names": _Names(asked),
+        "label": _label(asked),
+        "resource_id": f"service/{asked.ecs_cluster}/{asked.service}",
+        "cooldowns": _cooldowns(asked),
+        "target": getattr(asked, asked.measure),
+        "tracking": None if steps else _tracking(asked),
+        "wake_up": _wake_up(asked) if asked.recipe == "from-zero" else None,
+        "wake_up_steps": [Step(1, lower=0)],
+        "high": _lag_high(asked) if steps else None,
+        "high_steps": _steps_out(getattr(asked, asked.measure)),
+        "low": _lag_low(asked) if steps else None,
+        "low_steps": [Step(-1, upper=0)],
+        "max_capacity": _max_capacity(asked),
+        "heartbeat": _heartbeat(asked),
+    }
+
+
+def _needed(asked: Scaling) -> list[str]:
+    seconds = ["LagSeconds"] if asked.measure == "max_lag_seconds" else []
+    messages = ["Lag"] if asked.recipe == "from-zero" or not seconds else []
+    return messages + seconds
+
+
+def _cooldowns(asked: Scaling) -> dict[str, int]:
+    """Seconds; of an Auto Scaling group the first is the time that a new instance needs to help."""
+    usual = 60 if asked.on_ecs else 300
+    return {
+        "out": usual if asked.scale_out_cooldown is None else asked.scale_out_cooldown,
+        "in": 300 if asked.scale_in_cooldown is None else asked.scale_in_cooldown,
+    }
+
+
+def _lag(asked: Scaling, name: str) -> Metric:
+    return lag_of(asked.namespace, asked.burrow_cluster, asked.group, name)
+
+
+def _running(asked: Scaling) -> Metric:
+    return running_of(asked.ecs_cluster, asked.service, asked.asg_name)
+
+
+def _measured(asked: Scaling) -> Metric:
+    return _lag(asked, "LagSeconds" if asked.measure == "max_lag_seconds" else "Lag")
+
+
+def _tracking(asked: Scaling) -> Tracking:
+    measured = _measured(asked)
+    if asked.measure == "max_lag_seconds":
+        return Tracking(measured)
+    # points / points is 1 where lag has a point. It stands below the line, because there a missing value leaves none
+    # whichever way it is read: as 0 it divides by 0. Above the line it could be read as a lag of 0.
+    return Tracking(
+        measured,
+        Expression("backlog", "lag / (running * points / points)"),
+        (
+            Query("lag", measured),
+            Query("points", measured, "SampleCount"),
+            Query("running", _running(asked), "Average"),
+        ),
+    )
+
+
+def _wake_up(asked: Scaling) -> Alarm:
+    lag = _lag(asked, "Lag")
+    if asked.on_ecs:
+        # Comes with every service, once per task and minute, without Container Insights; none without a task.
+        running = Metric("AWS/ECS", "CPUUtilization", _service(asked.ecs_cluster, asked.service))
+        text = "IF(FILL(FILL(running, REPEAT), 0) < 1, lag, 0)"
+        metrics: tuple[Query, ...] = (Query("lag", lag), Query("running", running, "SampleCount"))
+    else:
+        running = _running(asked)
+        text = "IF(running < 1, lag / (counted / counted), 0)"
+        metrics = (Query("lag", lag), Query("running", running), Query("counted", running, "SampleCount"))
+    return Alarm(
+        "WakeUpAlarm",
+        "Messages are unread and nothing runs to read them",
+        lag,
+        threshold=asked.wake_up_lag,
+        periods=3,
+        datapoints=3,
+        policy="WakeUpPolicy",
+        expression=Expression("unread", text),
+        metrics=metrics,
+    )
+
+
+def _lag_high(asked: Scaling) -> Alarm:
+    threshold: float = getattr(asked, asked.measure)
+    alarm = Alarm(
+        "LagHighAlarm", "The lag is too high", _measured(asked), threshold, 3, 2, "LagHighPolicy", of=_unit(asked)
+    )
+    return alarm._replace(period=10, datapoints=3) if asked.high_resolution else alarm
+
+
+def _lag_low(asked: Scaling) -> Alarm:
+    """Down to zero only from a lag of zero: nobody would read the rest."""
+    threshold = getattr(asked, asked.measure) * _LOW_SHARE if asked.least else 0
+    alarm = Alarm(
+        "LagLowAlarm", "The lag has been low for long", _measured(asked), threshold, 15, 15, "LagLowPolicy", _LOW
+    )
+    return alarm._replace(of=_unit(asked))
+
+
+def _unit(asked: Scaling) -> str:
+    return " seconds" if asked.measure == "max_lag_seconds" else " messages"
+
+
+def _steps_out(threshold: float) -> list[Step]:
+    """One more below twice the threshold, two below four times, else four."""
+    return [
+        Step(1, lower=0, upper=threshold),
+        Step(2, lower=threshold, upper=3 * threshold),
+        Step(4, lower=3 * threshold),
+    ]
+
+
+def _max_capacity(asked: Scaling) -> Alarm:
+    description = "As many run as are allowed: the lag may grow on"
+    return Alarm("MaxCapacityAlarm", description, _running(asked), asked.max_tasks, 15, 15)
+
+
+def _heartbeat(asked: Scaling) -> Alarm:
+    return Alarm(
+        "HeartbeatAlarm",
+        "Karrot or Burrow is silent: nothing is scaled on lag until both are back",
+        heartbeat_of(asked.namespace, asked.burrow_cluster),
+        threshold=1,
+        periods=5,
+        datapoints=5,
+        comparison="LessThanThreshold",
+        missing="breaching",
+    )
+
+
+class _Names:
+    """What policies and alarms are called, by their logical id: unlike for each service, group and Burrow cluster."""
+
+    def __init__(self, asked: Scaling) -> None:
+        self._scaled = f"{asked.ecs_cluster}/{asked.service}" if asked.on_ecs else str(asked.asg_name)
+        self._heard = dimension_value(asked.burrow_cluster).text
+
+    def __getitem__(self, logical_id: str) -> str:
+        words = re.sub(r"(?<!^)(?=[A-Z])", "-", logical_id).lower()
+        of = self._heard if logical_id == "HeartbeatAlarm" else self._scaled
+        return _within(f"karrot/{of}/{words}", _LONGEST_NAME)
+
+
+def _label(asked: Scaling) -> str:
+    """What Terraform's resources are called, unlike for each service: its names know no more than these characters."""
+    plain = f"karrot_{asked.ecs_cluster}_{asked.service}" if asked.on_ecs else f"karrot_{asked.asg_name}"
+    made = re.sub(r"[^A-Za-z0-9_-]", "_", plain)
+    return made if made == plain else f"{made}_{_digest(plain)}"
+
+
+def _within(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 9]}~{_digest(text)}"
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:8]

@@ -1,0 +1,55 @@
+"""How a value is written in each format, so that no name can be more than a value.
+
+Each function takes one value and returns the whole literal, quotes included. Templates write every value through one
+of them.
+"""
+
+import json
+import re
+from itertools import chain, groupby
+
+__all__ = ["aligned", "hcl", "toml", "yaml"]
+
+_NOT_PRINTABLE_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+_ATTRIBUTE = re.compile(r"( *)([\w-]+) = (.*[^{\[])")
+
+
+def toml(text: str) -> str:
+    """A TOML basic string. JSON's escapes are TOML's too; only DEL is allowed raw in JSON alone."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def yaml(value: str | float) -> str:
+    """A YAML double-quoted scalar, or a number. JSON's escapes are YAML's too; more has to be escaped in YAML."""
+    if not isinstance(value, str):
+        return _number(value)
+    return _NOT_PRINTABLE_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
+
+
+def hcl(value: str | float) -> str:
+    """A quoted string of Terraform's language, or a number. ``${`` and ``%{`` would begin a template: never raw."""
+    if not isinstance(value, str):
+        return _number(value)
+    quoted = yaml(value).replace("\\b", "\\u0008").replace("\\f", "\\u000c")  # HCL knows fewer letters than JSON
+    return re.sub(r"[$%](?=\{)", lambda found: f"\\u{ord(found[0]):04x}", quoted)
+
+
+def aligned(text: str) -> str:
+    """Terraform's text with the signs of neighbouring attributes below each other, as ``terraform fmt`` has them."""
+    return "\n".join(chain.from_iterable(_columns(list(lines)) for _, lines in groupby(text.split("\n"), _margin)))
+
+
+def _margin(line: str) -> str | None:
+    """The spaces before an attribute that ends on its line; what has none separates."""
+    found = _ATTRIBUTE.fullmatch(line)
+    return found and found[1]
+
+
+def _columns(lines: list[str]) -> list[str]:
+    attributes = [found.groups() for line in lines if (found := _ATTRIBUTE.fullmatch(line))]
+    width = max((len(name) for _, name, _ in attributes), default=0)
+    return [f"{margin}{name.ljust(width)} = {value}" for margin, name, value in attributes] or lines
+
+
+def _number(value: float) -> str:
+    return f"{value:.15g}"
