@@ -1,0 +1,219 @@
+"""What boto3 raises, as what the sender has to do about it.
+
+The names of error codes come in two spellings, with the header ``x-amzn-query-error`` (``Throttling``) and without it
+(``ThrottlingException``); both are known here. What was raised while credentials were being fetched never says
+anything about the data.
+"""
+
+# ruff: noqa: PLC0415 - botocore is loaded with the first client, not with the reporter
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+__all__ = ["Fault", "FaultKind", "Rejected", "TooLarge", "Verdict", "classify", "status_of", "without_secrets"]
+
+_LONGEST_TEXT = 300
+_PUT = "PutMetricData"
+_THROTTLED = {"Throttling", "Throttled", "RequestThrottled", "RequestLimitExceeded", "TooManyRequests", "SlowDown"}
+_UNAVAILABLE = {"InternalServiceFault", "InternalServiceError", "InternalFailure", "ServiceUnavailable"} | {
+    "RequestTimeout",
+    "IDPCommunicationError",
+}
+_CREDENTIALS = {"SignatureDoesNotMatch", "InvalidSignature", "IncompleteSignature", "InvalidClientTokenId"} | {
+    "UnrecognizedClient",
+    "ExpiredToken",
+    "RequestExpired",
+    "MissingAuthenticationToken",
+    "InvalidAccessKeyId",
+    "AuthFailure",
+}
+_PERMISSION = {"AccessDenied", "UnauthorizedOperation", "OptInRequired"}
+_REGION = {"UnknownOperation", "InvalidAction", "RegionDisabled"}
+
+_NAMED = re.compile(r"metricData\.(?:member\.)?(\d+)", re.IGNORECASE)
+"""A member as CloudWatch names it, from 1: ``MetricData.member.15.Value`` or ``metricData.15.member.value``."""
+_NAMED_BY_BOTO = re.compile(r"MetricData\[(\d+)\]")
+_SECRETS = (
+    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}"), "***"),  # the id of an access key
+    (re.compile(r"(?<![-A-Za-z0-9+/=])[A-Za-z0-9+/=]{40,}"), "***"),  # a secret key or a session token; no ARN
+    (re.compile(r"//[^/@\s]+@"), "//***@"),  # a password in an address
+)
+
+
+class FaultKind(StrEnum):
+    """Why sending stopped; the values are stable and label metrics."""
+
+    UNAVAILABLE = "unavailable"
+    THROTTLED = "throttled"
+    CREDENTIALS = "credentials"
+    PERMISSION = "permission"
+    REGION = "region"
+    UNEXPECTED = "unexpected"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with CloudWatch, or on the way to it; the data are as good as they were.
+
+    ``text`` is a sentence for a person, without secrets.
+    """
+
+    kind: FaultKind
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Some of the data are not acceptable, so none was accepted.
+
+    ``members`` are the positions, from 0, that the answer names; none if it names none.
+    """
+
+    text: str
+    members: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TooLarge:
+    """The request has too many bytes."""
+
+    text: str
+
+
+Verdict = Fault | Rejected | TooLarge
+
+
+def classify(error: Exception) -> Verdict:
+    """What to make of an exception that opening the client or calling it raised."""
+    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.parsers import ResponseParserError
+
+    if isinstance(error, ClientError):
+        return _of_answer(error)
+    if isinstance(error, BotoCoreError):
+        return _of_botocore(error)
+    text = without_secrets(str(error))
+    if isinstance(error, ConnectionError | TimeoutError | ResponseParserError):
+        return Fault(FaultKind.UNAVAILABLE, f"AWS could not be talked to: {text}")
+    if isinstance(error, OSError) and error.filename is not None:  # a token file, a program that gives credentials
+        return Fault(FaultKind.CREDENTIALS, f"A file that the AWS credentials need cannot be used: {text}")
+    return Fault(_kind_of_message(text), f"{type(error).__name__}: {text}")
+
+
+def status_of(error: Exception) -> int | None:
+    """The HTTP status of CloudWatch's answer, where the exception is one."""
+    from botocore.exceptions import ClientError
+
+    if not isinstance(error, ClientError) or error.operation_name != _PUT:
+        return None
+    return error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+
+
+def without_secrets(text: str) -> str:
+    """The first line of a message, cut, with what could be a key, a token or a password masked."""
+    line = text.strip().partition("\n")[0]
+    for pattern, mask in _SECRETS:
+        line = pattern.sub(mask, line)
+    return line if len(line) <= _LONGEST_TEXT else line[: _LONGEST_TEXT - 1] + "…"
+
+
+def _of_answer(error: "ClientError") -> Verdict:
+    answer = error.response.get("Error", {})
+    code, message = answer.get("Code", ""), answer.get("Message", "")
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    name = "" if code.isdecimal() else f" {code}"  # boto3 makes a code of the status of an answer without a body
+    text = f"{error.operation_name} was answered {status}{name}: {without_secrets(message)}".rstrip(": ")
+    if error.operation_name == _PUT:
+        if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or code.startswith("RequestEntityTooLarge"):
+            return TooLarge(text)
+        kind = _kind_of_code(code, status)
+        # A code that is not known may be about one datum: looking for it is bounded, and the others go on their way.
+        # A bare 400 is not CloudWatch's: its errors have names.
+        if kind is None and status == HTTPStatus.BAD_REQUEST and not code.isdecimal():
+            return Rejected(text, tuple(sorted({int(number) - 1 for number in _NAMED.findall(message)})))
+        return Fault(kind or FaultKind.UNEXPECTED, text)
+    return Fault(_kind_of_code(code, status) or FaultKind.CREDENTIALS, text)
+
+
+def _kind_of_code(code: str, status: int) -> FaultKind | None:
+    name = code.removesuffix("Exception")
+    if name in _THROTTLED or status == HTTPStatus.TOO_MANY_REQUESTS:
+        return FaultKind.THROTTLED
+    if name in _UNAVAILABLE or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return FaultKind.UNAVAILABLE
+    if name in _CREDENTIALS:
+        return FaultKind.CREDENTIALS
+    if name in _REGION:
+        return FaultKind.REGION
+    if name in _PERMISSION or status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return FaultKind.PERMISSION
+    return None
+
+
+def _of_botocore(error: "BotoCoreError") -> Verdict:
+    from botocore import exceptions as boto
+
+    if isinstance(error, boto.ParamValidationError):
+        return _of_parameters(str(error))
+    text = without_secrets(str(error))
+    if isinstance(error, boto.CredentialRetrievalError) and error.kwargs.get("provider") == "custom-process":
+        text = "the credential_process of the AWS configuration failed"  # what it printed could be a secret
+    for kinds, kind in (
+        ((boto.HTTPClientError, boto.ConnectionError), FaultKind.UNAVAILABLE),
+        ((boto.BaseEndpointResolverError, boto.EndpointProviderError), FaultKind.REGION),
+        ((boto.InvalidRegionError, boto.UnknownRegionError), FaultKind.REGION),
+        (_credentials_errors(), FaultKind.CREDENTIALS),
+    ):
+        if isinstance(error, kinds):
+            return Fault(kind, f"{_SAYS[kind]}: {text}")
+    return Fault(FaultKind.UNEXPECTED, f"{type(error).__name__}: {text}")
+
+
+_SAYS = {
+    FaultKind.UNAVAILABLE: "AWS could not be reached, or its answer did not arrive",
+    FaultKind.REGION: "The AWS Region or the endpoint is missing or wrong",
+    FaultKind.CREDENTIALS: "AWS credentials are missing or cannot be had",
+}
+
+
+def _credentials_errors() -> tuple[type["BotoCoreError"], ...]:
+    from botocore import exceptions as boto
+
+    return (
+        boto.NoCredentialsError,
+        boto.PartialCredentialsError,
+        boto.CredentialRetrievalError,
+        boto.MetadataRetrievalError,
+        boto.ProfileNotFound,
+        boto.ConfigParseError,
+        boto.ConfigNotFound,
+        boto.InvalidConfigError,
+        boto.TokenRetrievalError,
+        boto.SSOError,
+    )
+
+
+def _of_parameters(report: str) -> Verdict:
+    """Parameters that boto3 itself refuses: those of a datum, or those of a call for credentials.
+
+    An empty web identity token file makes one of the latter.
+    """
+    text = without_secrets(report.replace("\n", " "))
+    if members := tuple(sorted({int(number) for number in _NAMED_BY_BOTO.findall(report)})):
+        return Rejected(text, members)
+    return Fault(FaultKind.CREDENTIALS, f"{_SAYS[FaultKind.CREDENTIALS]}: {text}")
+
+
+def _kind_of_message(text: str) -> FaultKind:
+    """Some errors of botocore are errors of Python: only their messages tell them apart."""
+    if text.startswith("Invalid endpoint"):  # an AWS_ENDPOINT_URL without a scheme
+        return FaultKind.REGION
+    if text.startswith(("Unsupported host", "Auth token value", "Credentials were refreshed")):
+        return FaultKind.CREDENTIALS
+    return FaultKind.UNEXPECTED

@@ -1,0 +1,43 @@
+"""AWS as far as a test may see it: a fake on loopback, and none of this machine's own AWS configuration."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from karrot.fakes.cloudwatch import FakeCloudWatch
+from support.cloudwatch_data import NOW_MS
+
+_NOT_OURS = ("AWS_", "ECS_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "REQUESTS_CA_BUNDLE")
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeCloudWatch]:
+    with FakeCloudWatch(clock_ms=lambda: NOW_MS) as serving:
+        yield serving
+
+
+@pytest.fixture
+def bare_environ(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Mapping[str, str]:
+    """Nothing tells of AWS, and nobody is asked."""
+    for name in list(os.environ):
+        if name.upper().startswith(_NOT_OURS):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    return os.environ
+
+
+@pytest.fixture
+def environ(
+    bare_environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, fake: FakeCloudWatch
+) -> Mapping[str, str]:
+    """Region, credentials and an endpoint: the fake's."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", fake.url)
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDTEST")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    return bare_environ

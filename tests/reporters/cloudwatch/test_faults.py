@@ -1,0 +1,344 @@
+"""Every way in which AWS, the network or the configuration fail, as boto3 itself raises it."""
+
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore import exceptions as boto
+from botocore.config import Config
+
+from karrot.fakes import cloudwatch as aws
+from karrot.fakes.cloudwatch import FakeCloudWatch, Refuse
+from karrot.reporters.cloudwatch.client import open_client
+from karrot.reporters.cloudwatch.faults import (
+    Fault,
+    FaultKind,
+    Rejected,
+    TooLarge,
+    classify,
+    status_of,
+    without_secrets,
+)
+from karrot.reporters.cloudwatch.options import Options
+from support.cloudwatch_data import NOW_MS, make_datum
+
+K = FaultKind
+ROLE = "arn:aws:iam::123456789012:role/karrot"
+
+
+def raised_by(act: Callable[[], object]) -> Exception:
+    try:
+        act()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is looked at
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def put() -> None:
+    """One datum through a client as Karrot opens it."""
+    with closing(open_client(Options(), os.environ)) as client:
+        client.put_metric_data(Namespace="Karrot", MetricData=[make_datum().wire()])
+
+
+@cache
+def _session() -> boto3.Session:
+    return boto3.Session(aws_access_key_id="AKIDTEST", aws_secret_access_key="secret", region_name="eu-west-1")
+
+
+def put_once(url: str, *, seconds: float = 5, **members: Any) -> None:
+    """One datum in one attempt, and with little time if told so."""
+    retries: Any = {"mode": "standard", "total_max_attempts": 1}
+    config = Config(retries=retries, read_timeout=seconds, connect_timeout=seconds)
+    with closing(_session().client("cloudwatch", endpoint_url=url, config=config)) as client:
+        client.put_metric_data(Namespace="Karrot", MetricData=[make_datum().wire() | members])
+
+
+def refuse(status: int, shape: str, text: str = "", code: str | None = None) -> Refuse:
+    return Refuse(status, code or shape, shape, text, query_error=code is not None)
+
+
+# --- answers ---
+
+FAULTS: dict[str, tuple[Refuse, FaultKind]] = {
+    "500": (aws.INTERNAL_ERROR, K.UNAVAILABLE),
+    "500, shape": (refuse(500, "InternalServiceFault"), K.UNAVAILABLE),
+    "503 without a body": (aws.UNAVAILABLE, K.UNAVAILABLE),
+    "504 of a proxy": (Refuse(504, "", "", ""), K.UNAVAILABLE),
+    "408": (refuse(400, "RequestTimeoutException"), K.UNAVAILABLE),
+    "throttling": (aws.THROTTLING, K.THROTTLED),
+    "throttling, shape": (aws.THROTTLING_WITHOUT_QUERY_ERROR, K.THROTTLED),
+    "request limit": (aws.REQUEST_LIMIT_EXCEEDED, K.THROTTLED),
+    "429 without a body": (aws.TOO_MANY_REQUESTS, K.THROTTLED),
+    "access denied": (aws.ACCESS_DENIED, K.PERMISSION),
+    "access denied, shape": (refuse(403, "AccessDeniedException"), K.PERMISSION),
+    "403 without a body": (Refuse(403, "", "", ""), K.PERMISSION),
+    "opt in": (refuse(403, "OptInRequired"), K.PERMISSION),
+    "wrong signature": (aws.SIGNATURE_DOES_NOT_MATCH, K.CREDENTIALS),
+    "wrong signature, shape": (refuse(403, "InvalidSignatureException", "Signature expired: 2026"), K.CREDENTIALS),
+    "unknown key": (aws.UNRECOGNIZED_CLIENT, K.CREDENTIALS),
+    "unknown key, shape": (refuse(403, "UnrecognizedClientException"), K.CREDENTIALS),
+    "expired": (aws.EXPIRED_TOKEN, K.CREDENTIALS),
+    "expired, shape": (refuse(400, "ExpiredTokenException"), K.CREDENTIALS),
+    "no signature": (refuse(403, "MissingAuthenticationTokenException"), K.CREDENTIALS),
+    "another service": (refuse(404, "UnknownOperationException"), K.REGION),
+    "404 of a proxy": (Refuse(404, "", "", ""), K.UNEXPECTED),
+    "400 of a proxy": (Refuse(400, "", "", ""), K.UNEXPECTED),
+    "302 of a proxy": (Refuse(302, "", "", ""), K.UNEXPECTED),
+}
+
+
+@pytest.mark.parametrize(("refusal", "kind"), FAULTS.values(), ids=FAULTS.keys())
+def test_an_answer_that_is_not_about_the_data_is_a_fault(
+    fake: FakeCloudWatch, refusal: Refuse, kind: FaultKind
+) -> None:
+    fake.stand(refusal)
+    error = raised_by(lambda: put_once(fake.url))
+    assert isinstance(error, boto.ClientError)
+    verdict = classify(error)
+    assert isinstance(verdict, Fault)
+    assert verdict.kind is kind
+    assert verdict.text.startswith(f"PutMetricData was answered {refusal.status}")
+    assert status_of(error) == refusal.status
+
+
+REJECTIONS: dict[str, tuple[Refuse, tuple[int, ...]]] = {
+    "named": (
+        refuse(
+            400,
+            "InvalidParameterValueException",
+            "The parameter MetricData.member.15.Dimensions.member.1.Value is required.\n"
+            "The value ? for parameter MetricData.member.2.Value is invalid.",
+            "InvalidParameterValue",
+        ),
+        (1, 14),
+    ),
+    "shape, not named": (refuse(400, "InvalidParameterValueException", "bad"), ()),
+    "combination": (refuse(400, "InvalidParameterCombinationException", "MetricData.member.1.Value"), (0,)),
+    "missing": (refuse(400, "MissingRequiredParameterException", "bad", "MissingParameter"), ()),
+    "named as other services do": (
+        refuse(400, "ValidationException", "1 validation error detected: Value at 'metricData.3.member.unit' failed"),
+        (2,),
+    ),
+    "unknown": (refuse(400, "SomethingNewException", "bad"), ()),
+}
+
+
+@pytest.mark.parametrize(("refusal", "members"), REJECTIONS.values(), ids=REJECTIONS.keys())
+def test_an_answer_about_the_data_says_which_from_zero(
+    fake: FakeCloudWatch, refusal: Refuse, members: tuple[int, ...]
+) -> None:
+    fake.stand(refusal)
+    verdict = classify(raised_by(lambda: put_once(fake.url)))
+    assert isinstance(verdict, Rejected)
+    assert verdict.members == members
+
+
+@pytest.mark.parametrize("refusal", [aws.TOO_LARGE, Refuse(413, "", "", "")], ids=["named", "without a body"])
+def test_413_is_about_the_size(fake: FakeCloudWatch, refusal: Refuse) -> None:
+    fake.stand(refusal)
+    assert isinstance(classify(raised_by(lambda: put_once(fake.url))), TooLarge)
+
+
+def test_a_datum_that_boto3_itself_refuses_is_named_too() -> None:
+    error = raised_by(lambda: put_once("http://127.0.0.1:1", Value="many"))
+    assert isinstance(error, boto.ParamValidationError)
+    verdict = classify(error)
+    assert isinstance(verdict, Rejected)
+    assert verdict.members == (0,)
+    assert "Invalid type for parameter MetricData[0].Value, value: many" in verdict.text
+
+
+# --- the network ---
+
+
+@contextmanager
+def full_backlog() -> Iterator[str]:
+    """An address whose connections are neither accepted nor refused."""
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.socket())
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        for _ in range(3):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(server.getsockname())
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def is_unavailable(error: Exception, expected: type[Exception]) -> bool:
+    verdict = classify(error)
+    return type(error) is expected and isinstance(verdict, Fault) and verdict.kind is K.UNAVAILABLE
+
+
+@pytest.mark.usefixtures("environ")
+def test_no_answer_in_time_is_unavailability(fake: FakeCloudWatch) -> None:
+    fake.stand(aws.HANG)
+    assert is_unavailable(raised_by(lambda: put_once(fake.url, seconds=0.2)), boto.ReadTimeoutError)
+
+
+@pytest.mark.usefixtures("environ")
+def test_a_connection_that_is_reset_is_unavailability(fake: FakeCloudWatch) -> None:
+    fake.stand(aws.RESET)
+    assert is_unavailable(raised_by(lambda: put_once(fake.url, seconds=0.2)), boto.ConnectionClosedError)
+
+
+@pytest.mark.usefixtures("environ")
+def test_a_connection_that_is_not_accepted_is_unavailability() -> None:
+    with full_backlog() as url:
+        assert is_unavailable(raised_by(lambda: put_once(url, seconds=0.2)), boto.ConnectTimeoutError)
+
+
+@pytest.mark.usefixtures("environ")
+def test_a_server_without_tls_is_unavailability(fake: FakeCloudWatch) -> None:
+    url = fake.url.replace("http:", "https:")
+    assert is_unavailable(raised_by(lambda: put_once(url)), boto.SSLError)
+
+
+@pytest.mark.usefixtures("environ")
+def test_a_refused_connection_is_unavailability() -> None:
+    error = raised_by(lambda: put_once("http://127.0.0.1:1"))
+    assert is_unavailable(error, boto.EndpointConnectionError)
+
+
+@pytest.mark.usefixtures("environ")
+def test_a_proxy_that_is_down_is_unavailability(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    error = raised_by(lambda: put_once("http://monitoring.invalid"))
+    assert is_unavailable(error, boto.ProxyConnectionError)
+
+
+# --- credentials, Region and endpoint: what is configured, what boto3 raises, what it is ---
+
+WEB_IDENTITY = {"AWS_ROLE_ARN": ROLE, "AWS_WEB_IDENTITY_TOKEN_FILE": "{tmp}/token"}
+KEYS = {"AWS_ACCESS_KEY_ID": "AKIDTEST", "AWS_SECRET_ACCESS_KEY": "secret"}
+HERE = {"AWS_REGION": "eu-west-1"}
+Row = tuple[Mapping[str, str], Mapping[str, str], type[Exception], FaultKind]
+CONFIGURED: dict[str, Row] = {
+    "none": (HERE, {}, boto.NoCredentialsError, K.CREDENTIALS),
+    "half": (HERE | {"AWS_ACCESS_KEY_ID": "AKIDTEST"}, {}, boto.PartialCredentialsError, K.CREDENTIALS),
+    "no such profile": (HERE | {"AWS_PROFILE": "gone"}, {}, boto.ProfileNotFound, K.CREDENTIALS),
+    "no token file": (HERE | WEB_IDENTITY, {}, FileNotFoundError, K.CREDENTIALS),
+    "empty token file": (HERE | WEB_IDENTITY, {"token": ""}, boto.ParamValidationError, K.CREDENTIALS),
+    "token but no role": (
+        HERE | {"AWS_WEB_IDENTITY_TOKEN_FILE": "{tmp}/token"},
+        {"token": "a-token"},
+        boto.InvalidConfigError,
+        K.CREDENTIALS,
+    ),
+    "sts down": (HERE | WEB_IDENTITY, {"token": "a-token"}, boto.EndpointConnectionError, K.UNAVAILABLE),
+    "a role that is none": (
+        HERE | WEB_IDENTITY | {"AWS_ROLE_ARN": "nonsense-instead-of-an-arn", "AWS_ENDPOINT_URL": "{fake}"},
+        {"token": "a-token"},
+        boto.ClientError,
+        K.CREDENTIALS,
+    ),
+    "container's host": (
+        HERE | {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://192.0.2.1/"},
+        {},
+        ValueError,
+        K.CREDENTIALS,
+    ),
+    "container's token file": (
+        HERE
+        | {
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://127.0.0.1:1/",
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": "{tmp}/token",
+        },
+        {},
+        FileNotFoundError,
+        K.CREDENTIALS,
+    ),
+    "container's endpoint down": (
+        HERE | {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://127.0.0.1:1/"},
+        {},
+        boto.CredentialRetrievalError,
+        K.CREDENTIALS,
+    ),
+    "configuration file": (HERE, {"config": "nonsense ["}, boto.ConfigParseError, K.CREDENTIALS),
+    "program": (
+        HERE,
+        {"config": "[default]\ncredential_process = {tmp}/gone\n"},
+        FileNotFoundError,
+        K.CREDENTIALS,
+    ),
+    "sso": (
+        HERE,
+        {"config": "[default]\nsso_start_url = x\nsso_region = eu-west-1\nsso_account_id = 1\nsso_role_name = r\n"},
+        boto.SSOTokenLoadError,
+        K.CREDENTIALS,
+    ),
+    "no region": (KEYS, {}, boto.NoRegionError, K.REGION),
+    "impossible region": (KEYS | {"AWS_REGION": "eu west 1"}, {}, boto.InvalidRegionError, K.REGION),
+    "endpoint without a scheme": (
+        HERE | KEYS | {"AWS_ENDPOINT_URL_CLOUDWATCH": "localhost:5000"},
+        {},
+        ValueError,
+        K.REGION,
+    ),
+    "nobody listens": (HERE | KEYS, {}, boto.EndpointConnectionError, K.UNAVAILABLE),
+    "mode": (HERE | KEYS | {"AWS_DEFAULTS_MODE": "x"}, {}, boto.InvalidDefaultsMode, K.UNEXPECTED),
+}
+
+
+@pytest.mark.parametrize("row", CONFIGURED.values(), ids=CONFIGURED.keys())
+@pytest.mark.usefixtures("bare_environ")
+def test_what_is_configured_wrongly_is_a_fault_of_its_kind(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fake: FakeCloudWatch, row: Row
+) -> None:
+    names, files, expected, kind = row
+    for name, text in names.items():
+        monkeypatch.setenv(name, text.format(tmp=tmp_path, fake=fake.url))
+    for name, text in files.items():
+        (tmp_path / name).write_text(text.format(tmp=tmp_path))
+    error = raised_by(put)
+    assert type(error) is expected
+    verdict = classify(error)
+    assert isinstance(verdict, Fault)
+    assert verdict.kind is kind
+    assert status_of(error) is None
+
+
+@pytest.mark.usefixtures("bare_environ")
+def test_what_a_credential_process_printed_is_not_repeated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    (tmp_path / "config").write_text('[default]\ncredential_process = sh -c "echo hunter2 >&2; exit 1"\n')
+    error = raised_by(put)
+    assert "hunter2" in str(error)
+    verdict = classify(error)
+    assert isinstance(verdict, Fault)
+    assert verdict.kind is K.CREDENTIALS
+    assert "hunter2" not in verdict.text
+
+
+def test_what_nobody_expected_is_named_by_its_type() -> None:
+    assert classify(KeyError("AccessKeyId")) == Fault(K.UNEXPECTED, "KeyError: 'AccessKeyId'")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("key AKIAIOSFODNN7EXAMPLE is unknown", "key *** is unknown"),
+        ("secret wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY here", "secret *** here"),
+        ("http://me:hunter2@proxy:3128 is down", "http://***@proxy:3128 is down"),
+        ("does not match\nThe Canonical String was x-amz-security-token:IQoJ", "does not match"),
+        (
+            "User: arn:aws:sts::123456789012:assumed-role/karrotTaskRole/0123456789abcdef0123456789abcdef is not",
+            "User: arn:aws:sts::123456789012:assumed-role/karrotTaskRole/0123456789abcdef0123456789abcdef is not",
+        ),
+        ("x " * 400, "x " * 149 + "x…"),
+    ],
+)
+def test_texts_are_shown_without_secrets(text: str, shown: str) -> None:
+    assert without_secrets(text) == shown
+
+
+def test_the_data_of_these_tests_are_good(environ: Mapping[str, str], fake: FakeCloudWatch) -> None:
+    assert environ["AWS_ENDPOINT_URL"] == fake.url
+    put()
+    assert [datum.timestamp_ms for datum in fake.accepted] == [NOW_MS]

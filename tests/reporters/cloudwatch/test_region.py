@@ -1,0 +1,97 @@
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import pytest
+
+from karrot.fakes.cloudwatch import FakeCloudWatch
+from karrot.reporters.cloudwatch.options import Options
+from karrot.reporters.cloudwatch.region import find_region
+from support.cloudwatch_data import NOW_MS
+
+COMPAT = Options(default_region="us-east-1")
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[str]:
+    """An agent that says the same to everybody; one that says nothing keeps the connection open."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        done = threading.Event()
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+                if not answer:
+                    done.wait(10)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.getsockname()[1]}/v4/some"
+        finally:
+            done.set()
+            thread.join()
+
+
+def http(body: bytes, status: bytes = b"200 OK") -> bytes:
+    return b"HTTP/1.1 %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (status, len(body), body)
+
+
+@pytest.mark.parametrize(
+    ("environ", "options", "profile", "region"),
+    [
+        ({"AWS_REGION": "eu-west-1", "AWS_DEFAULT_REGION": "eu-west-2"}, COMPAT, "eu-west-3", "eu-west-1"),
+        ({"AWS_DEFAULT_REGION": "eu-west-2"}, COMPAT, "eu-west-3", "eu-west-2"),
+        ({"AWS_REGION": " ", "AWS_DEFAULT_REGION": "eu-west-2"}, COMPAT, "eu-west-3", "eu-west-2"),
+        ({}, COMPAT, "eu-west-3", "us-east-1"),
+        ({}, Options(), "eu-west-3", "eu-west-3"),
+        ({}, Options(), None, None),
+    ],
+)
+def test_the_first_that_tells_a_region_is_believed(
+    environ: Mapping[str, str], options: Options, profile: str | None, region: str | None
+) -> None:
+    assert find_region(options, environ, profile) == region
+
+
+def test_an_ecs_task_is_in_the_region_of_its_arn(fake: FakeCloudWatch) -> None:
+    environ = {"ECS_CONTAINER_METADATA_URI_V4": fake.task_metadata_url}
+    assert find_region(COMPAT, environ, "eu-west-3") == "eu-west-1"
+
+
+def test_the_environment_is_believed_before_the_task_without_asking_it() -> None:
+    environ = {"AWS_REGION": "eu-west-2", "ECS_CONTAINER_METADATA_URI_V4": "http://127.0.0.1:1/never"}
+    assert find_region(COMPAT, environ, None) == "eu-west-2"
+
+
+def test_a_proxy_is_not_asked_for_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    with FakeCloudWatch(clock_ms=lambda: NOW_MS, region="ap-south-1") as fake:
+        assert find_region(COMPAT, {"ECS_CONTAINER_METADATA_URI_V4": fake.task_metadata_url}, None) == "ap-south-1"
+
+
+@pytest.mark.parametrize(
+    ("answer", "region"),
+    [
+        (http(b'{"AvailabilityZone": "us-gov-west-1b"}'), "us-gov-west-1"),
+        (http(b'{"TaskARN": "arn:aws-cn:ecs:cn-north-1:123456789012:task/x"}'), "cn-north-1"),
+        (http(b'{"TaskARN": "nonsense", "AvailabilityZone": ""}'), "us-east-1"),
+        (http(b"[1]"), "us-east-1"),
+        (http(b"{"), "us-east-1"),
+        (http(b"\xff\xfe"), "us-east-1"),
+        (http(b"gone", b"404 Not Found"), "us-east-1"),
+        (b"SSH-2.0\r\n\r\n", "us-east-1"),
+        (b"", "us-east-1"),  # within a second
+    ],
+)
+def test_an_agent_that_says_nothing_useful_leaves_the_default(answer: bytes, region: str) -> None:
+    with answering(answer) as address:
+        assert find_region(COMPAT, {"ECS_CONTAINER_METADATA_URI_V4": address}, None) == region
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:1/v4/gone", "file:///etc", "nonsense", "", "http://[bad"])
+def test_an_address_where_no_agent_is_leaves_the_default(address: str) -> None:
+    assert find_region(COMPAT, {"ECS_CONTAINER_METADATA_URI_V4": address}, None) == "us-east-1"
