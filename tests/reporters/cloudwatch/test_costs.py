@@ -1,0 +1,73 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from karrot.reporters.cloudwatch.costs import Estimate, monthly_estimate
+from karrot.reporters.cloudwatch.options import Layout, Metric
+
+LAG, DIMENSIONS = [Metric.LAG], [Layout.DIMENSIONS]
+
+
+@pytest.mark.parametrize(
+    ("groups", "metrics", "calls_of_20", "calls_of_1000"),
+    [
+        (10, 3.00, (0.88, 0.44), (0.88, 0.44)),
+        (100, 30.00, (4.38, 2.19), (0.88, 0.44)),
+        (1_000, 300.00, (43.80, 21.90), (0.88, 0.44)),
+        (10_000, 3_000.00, (438.00, 219.00), (8.76, 4.38)),
+    ],
+)
+def test_a_metric_per_group_costs_what_the_price_list_says(
+    groups: int, metrics: float, calls_of_20: tuple[float, float], calls_of_1000: tuple[float, float]
+) -> None:
+    for data_per_call, costs in ((20, calls_of_20), (1000, calls_of_1000)):
+        for interval_s, cost in zip((30, 60), costs, strict=True):
+            made = monthly_estimate(groups, LAG, 0, interval_s, DIMENSIONS, data_per_call=data_per_call)
+            assert round(made.metrics_usd, 2) == metrics
+            assert round(made.calls_usd, 2) == cost
+
+
+@pytest.mark.parametrize(
+    ("groups", "usd"), [(10_001, 3_000.10), (250_000, 27_000), (1_000_000, 64_500), (1_000_100, 64_502)]
+)
+def test_more_metrics_cost_less_each(groups: int, usd: float) -> None:
+    assert monthly_estimate(groups, LAG, 0, 30, DIMENSIONS).metrics_usd == pytest.approx(usd)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "layouts", "count"),
+    [
+        ([Metric.LAG], [Layout.DIMENSIONS], 102),
+        ([Metric.LAG, Metric.LAG_SECONDS], [Layout.DIMENSIONS], 202),
+        ([Metric.LAG, Metric.LAG_SECONDS], [Layout.LEGACY], 100),
+        ([Metric.LAG, Metric.LAG_SECONDS], [Layout.LEGACY, Layout.DIMENSIONS], 302),
+    ],
+)
+def test_metrics_layouts_and_heartbeats_are_counted(metrics: list[Metric], layouts: list[Layout], count: int) -> None:
+    assert monthly_estimate(100, metrics, 2, 30, layouts).metrics == count
+
+
+def test_large_data_need_more_calls() -> None:
+    assert monthly_estimate(1000, LAG, 0, 3600, DIMENSIONS, datum_bytes=4_500).calls == 5 * 730
+
+
+def test_alarms_cost_more_in_high_resolution() -> None:
+    made = monthly_estimate(0, LAG, 0, 30, DIMENSIONS, alarms=2, high_resolution_alarms=2)
+    assert made._replace(alarms_usd=0) == Estimate(0, 0, 0, 4, 0, 0, 0)
+    assert made.alarms_usd == made.total_usd == pytest.approx(0.80)
+
+
+def test_an_estimate_is_told_in_sentences() -> None:
+    assert monthly_estimate(1000, LAG, 1, 30, DIMENSIONS, alarms=1).sentences() == (
+        "1,001 metrics of 1,000 consumer groups: at most 300.30 USD",
+        "175,200 calls of PutMetricData: at most 1.75 USD",
+        "1 alarm: 0.10 USD",
+        "together at most 302.15 USD a month (list prices of us-east-1, November 2026, without the free tier)",
+    )
+
+
+@given(st.integers(0, 2_000_000), st.integers(0, 100), st.integers(1, 3600))
+def test_another_group_never_costs_less(groups: int, clusters: int, interval_s: int) -> None:
+    one = monthly_estimate(groups, LAG, clusters, interval_s, DIMENSIONS)
+    more = monthly_estimate(groups + 1, LAG, clusters, interval_s, DIMENSIONS)
+    assert 0 <= one.total_usd < more.total_usd

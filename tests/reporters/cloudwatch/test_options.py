@@ -1,0 +1,90 @@
+import re
+
+import pytest
+
+from karrot.reporters.cloudwatch.options import Layout, Metric, Options
+from karrot.settings import OPTIONS
+from karrot.settings.compat import FIRST_KARROT_REGION
+
+
+def test_nothing_told_is_the_defaults() -> None:
+    assert Options.read({}) == Options.read({"include": "", "iam_role": " "}) == Options()
+
+
+def test_the_defaults_are_those_of_the_settings() -> None:
+    texts = {
+        option.attribute.removeprefix("cloudwatch_"): option.default
+        for option in OPTIONS
+        if option.attribute.startswith("cloudwatch_") or option.attribute in {"iam_role", "compat"}
+    }
+    assert Options.read(texts) == Options()
+
+
+def test_every_setting_can_be_told() -> None:
+    told = {
+        "namespace": "Kafka/Lag",
+        "interval": "60s",
+        "metrics": "lagseconds, Lag,Status,",
+        "layout": "legacy,dimensions",
+        "max_groups": "50000",
+        "include": "^prod-",
+        "exclude": "-test$",
+        "ttl": "5m",
+        "min_complete": "0.5",
+        "resolution": "1",
+        "iam_role": "arn:aws:iam::123456789012:role/karrot",
+        "compat": "2019",
+    }
+    assert Options.read(told) == Options(
+        namespace="Kafka/Lag",
+        interval_s=60,
+        metrics=(Metric.LAG_SECONDS, Metric.LAG, Metric.STATUS),
+        layouts=(Layout.LEGACY, Layout.DIMENSIONS),
+        max_groups=50_000,
+        include=re.compile("^prod-"),
+        exclude=re.compile("-test$"),
+        ttl_s=300,
+        min_complete=0.5,
+        resolution=1,
+        iam_role="arn:aws:iam::123456789012:role/karrot",
+        default_region=FIRST_KARROT_REGION,
+    )
+
+
+def test_a_value_lives_an_interval_at_least() -> None:
+    assert Options.read({"interval": "10m"}).ttl_s == 600
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("namespace", "AWS/ECS"),
+        ("interval", "0"),
+        ("metrics", "Lag,Lags"),
+        ("layout", "flat"),
+        ("max_groups", "0"),
+        ("include", "("),
+        ("ttl", "15d"),
+        ("min_complete", "1.1"),
+        ("resolution", "10"),
+        ("iam_role", "karrot"),
+        ("compat", "2020"),
+    ],
+)
+def test_nonsense_is_a_sentence_that_names_the_setting(name: str, text: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name} is {re.escape(repr(text))}: it must be "):
+        Options.read({name: text})
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "wanted"),
+    [
+        ("", "", ["prod-orders", "prod-test", "dev-orders"]),
+        ("prod", "", ["prod-orders", "prod-test"]),
+        ("", "test", ["prod-orders", "dev-orders"]),
+        ("prod", "test", ["prod-orders"]),
+    ],
+)
+def test_include_is_asked_first_and_then_exclude(include: str, exclude: str, wanted: list[str]) -> None:
+    options = Options.read({"include": include, "exclude": exclude})
+    assert [name for name in ("prod-orders", "prod-test", "dev-orders") if options.wants(name)] == wanted

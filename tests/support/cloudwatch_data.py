@@ -1,0 +1,77 @@
+"""Data for CloudWatch, and the request that boto3 would make of them."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import botocore.session
+from hypothesis import strategies as st
+
+from karrot.reporters.cloudwatch.datum import Datum
+from karrot.reporters.cloudwatch.validation import UNITS
+
+__all__ = ["NOW_MS", "body_of", "datum_strategy", "make_datum", "service_model"]
+
+NOW_MS = 1_746_950_405_123
+
+_PRINTABLE = st.characters(min_codepoint=0x20, max_codepoint=0x7E)
+
+
+def make_datum(**overrides: Any) -> Datum:
+    """A lag as the reporter sends it."""
+    fields: dict[str, Any] = {
+        "metric": "Lag",
+        "dimensions": (("Cluster", "prod-eu"), ("ConsumerGroup", "orders-svc")),
+        "value": 11_020.0,
+        "unit": "Count",
+        "timestamp_ms": NOW_MS,
+    }
+    return Datum(**(fields | overrides))
+
+
+def datum_strategy() -> st.SearchStrategy[Datum]:
+    """Any datum that CloudWatch takes at `NOW_MS`."""
+    dimensions = st.lists(
+        st.tuples(_texts(20).filter(lambda name: not name.startswith(":")), _texts(1024)),
+        max_size=30,
+        unique_by=lambda dimension: dimension[0],
+    )
+    return st.builds(
+        Datum,
+        metric=_texts(255),
+        dimensions=dimensions.map(tuple),
+        value=st.floats(-(2.0**360), 2.0**360) | st.integers(0, 2**64).map(float),
+        unit=st.none() | st.sampled_from(sorted(UNITS)),
+        timestamp_ms=st.integers(NOW_MS - 13 * 86_400_000, NOW_MS + 3_600_000),
+        resolution=st.sampled_from([1, 60]),
+    )
+
+
+def body_of(namespace: str, data: Sequence[Datum]) -> bytes:
+    """The uncompressed body that boto3 sends, made by its own serializer."""
+    client = _client()
+    operation = client.meta.service_model.operation_model("PutMetricData")
+    parameters = {"Namespace": namespace, "MetricData": [datum.wire() for datum in data]}
+    body: bytes = client._serializer.serialize_to_request(parameters, operation)["body"]
+    return body
+
+
+def service_model() -> dict[str, Any]:
+    """What botocore knows of CloudWatch's shapes."""
+    loader = botocore.session.get_session().get_component("data_loader")
+    shapes: dict[str, Any] = loader.load_service_model("cloudwatch", "service-2")["shapes"]
+    return shapes
+
+
+@cache
+def _client() -> Any:
+    return botocore.session.get_session().create_client(
+        "cloudwatch", region_name="eu-west-1", aws_access_key_id="none", aws_secret_access_key="none"
+    )
+
+
+def _texts(longest: int) -> st.SearchStrategy[str]:
+    texts = st.text(_PRINTABLE, min_size=1, max_size=30) | st.builds(
+        lambda text, times: (text * times)[:longest], st.text(_PRINTABLE, min_size=1, max_size=30), st.integers(1, 99)
+    )
+    return texts.map(lambda text: text[:longest]).filter(lambda text: bool(text.strip()))
