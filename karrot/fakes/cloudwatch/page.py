@@ -23,6 +23,7 @@ _PAGE = """<!doctype html>
   .wide { overflow-x: auto; }
   table { border-collapse: collapse; width: 100%; }
   th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #8885; }
+  .time { white-space: nowrap; }
   .number { text-align: right; font-variant-numeric: tabular-nums; }
   td.refused { color: light-dark(#a40000, #ff8a80); }
   p.note { opacity: .75; }
@@ -39,7 +40,7 @@ sends nothing on. The same as <a href="/points">JSON</a>.</p>
 <tr><td>{{ id.namespace }}<td>{{ id.metric }}
 <td>{% for name, value in id.dimensions %}{{ name }}={{ value }}{% if not loop.last %}, {% endif %}{% endfor %}
 <td class="number">{% for point in newest.points()[-1:] %}{{ "%.12g" | format(point.value) }}{% endfor %}
-<td>{{ newest.unit or "" }}<td>{{ newest.timestamp_ms | moment }}<td class="number">{{ data | length }}
+<td>{{ newest.unit or "" }}<td class="time">{{ newest.timestamp_ms | moment }}<td class="number">{{ data | length }}
 {% endfor %}
 </table></div>
 {% else %}
@@ -50,7 +51,7 @@ sends nothing on. The same as <a href="/points">JSON</a>.</p>
 <thead><tr><th>At (UTC)<th class="number">Answer<th>Code<th class="number">Data<th class="number">Bytes
 <th class="number">On the wire</thead>
 {% for call in calls %}
-<tr><td>{{ call.at_ms | moment }}<td class="number{% if call.code %} refused{% endif %}">{{ call.status or "none" }}
+<tr><td class="time">{{ call.at_ms | moment }}<td class="number{% if call.code %} refused{% endif %}">{{ call.status or "none" }}
 <td>{{ call.code or "kept" }}<td class="number">{{ call.data }}<td class="number">{{ call.bytes }}
 <td class="number">{{ call.wire_bytes }}{{ " gzip" if call.gzip }}
 {% endfor %}
