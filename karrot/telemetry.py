@@ -154,6 +154,8 @@ EVENTS_REJECTED = Metric(
         "unauthorized",
         "overloaded",
         "log_unavailable",
+        "unconfirmed",
+        "internal_error",
     ),
 )
 EVENT_HANDLING_SECONDS = Histogram(
@@ -186,6 +188,11 @@ SERIES_DROPPED = Metric(
 )
 LOG_EVENTS = Metric("karrot_log_events", "gauge", "Events in the log.")
 LOG_SIZE_BYTES = Metric("karrot_log_size_bytes", "gauge", "Size of the log on disk.")
+LOG_WAL_BYTES = Metric(
+    "karrot_log_wal_bytes",
+    "gauge",
+    "Size of the log's write-ahead log on disk; far above 4 MB while a program holds a read transaction on it.",
+)
 LOG_PRUNED = Metric("karrot_log_pruned_total", "counter", "Events deleted from the log for their age or its size.")
 LOG_DAMAGED = Metric("karrot_log_damaged_total", "counter", "Groups whose state did not match its checksum any more.")
 LOG_REPLACED = Metric(
@@ -196,7 +203,25 @@ REPORTER_FAILURES = Metric(
     "karrot_reporter_failures_total", "counter", "Reports that failed, by reason.", ("reporter", "reason")
 )
 REPORTER_DROPPED = Metric(
-    "karrot_reporter_dropped_total", "counter", "Events that a reporter never got, by reason.", ("reporter", "reason")
+    "karrot_reporter_dropped_total",
+    "counter",
+    "Events that a reporter never got and values that it will never send, by reason.",
+    ("reporter", "reason"),
+)
+REPORTER_CLOUDWATCH_API = Metric(
+    "karrot_reporter_cloudwatch_api_count_total",
+    "counter",
+    "Calls of PutMetricData by the HTTP status of the answer; error where none came.",
+    ("reporter", "status"),
+)
+CLOUDWATCH_DATA_SENT = Metric(
+    "karrot_reporter_cloudwatch_data_sent_total", "counter", "Data that CloudWatch took.", ("reporter",)
+)
+CLOUDWATCH_NAMES_CUT = Metric(
+    "karrot_reporter_cloudwatch_names_cut_total",
+    "counter",
+    "Times a name was too long for CloudWatch and was cut.",
+    ("reporter",),
 )
 REPORTER_BACKLOG_EVENTS = Metric(
     "karrot_reporter_backlog_events", "gauge", "Events in the log that a reporter has not had yet.", ("reporter",)

@@ -6,7 +6,7 @@ from markupsafe import Markup, escape
 
 from karrot.event import PartitionLag
 
-__all__ = ["FILTERS", "count", "duration", "head_offset", "marked", "moment", "percent", "rate", "visible"]
+__all__ = ["FILTERS", "amount", "count", "duration", "head_offset", "marked", "moment", "percent", "rate", "visible"]
 
 NOT_KNOWN = Markup('<span class="quiet" title="not known">–</span>')  # noqa: RUF001 (a typesetter's empty cell)
 
@@ -18,6 +18,11 @@ _YEARS = 100 * 365 * 86_400
 def count(number: float | None) -> str:
     """``12,345``."""
     return NOT_KNOWN if number is None else f"{number:,.0f}" if isinstance(number, float) else f"{number:,}"
+
+
+def amount(number: float) -> str:
+    """``12,345`` or ``12.345``: as many decimals as say something, three at most."""
+    return f"{number:,.3f}".rstrip("0").rstrip(".")
 
 
 def duration(seconds: float | None) -> str:
@@ -79,6 +84,6 @@ def head_offset(partition: PartitionLag) -> int | None:
     return partition.end.offset + partition.current_lag
 
 
-_ALL = (count, duration, head_offset, marked, moment, percent, rate, visible)
+_ALL = (amount, count, duration, head_offset, marked, moment, percent, rate, visible)
 FILTERS = {function.__name__: function for function in _ALL}
 """By the names the templates use."""

@@ -5,10 +5,11 @@ from datetime import datetime
 import msgspec
 
 from karrot.eventlog.base import Backlog, EventLog, LogSize, ReporterState, StoredEvent, backlog
+from karrot.reporters.report import NOTE, Fact, Refused, Report, Sent, read
 from karrot.web.shapes import instant
 from karrot.web.site import Site
 
-__all__ = ["Place", "ReporterProgress", "Reporters", "last_event", "progress"]
+__all__ = ["LastSend", "Place", "RefusedValue", "ReporterProgress", "Reporters", "SentValue", "last_event", "progress"]
 
 
 class Place(msgspec.Struct):
@@ -18,10 +19,39 @@ class Place(msgspec.Struct):
     seq: int
 
 
+class SentValue(msgspec.Struct):
+    """One value that the destination took, under the name it has there."""
+
+    what: str
+    value: float
+    unit: str | None
+    observed_at: datetime | None
+
+
+class RefusedValue(msgspec.Struct):
+    """One value that was not, and will not be, sent; ``reason`` is that of the counter."""
+
+    what: str
+    reason: str
+    text: str
+    at: datetime | None
+
+
+class LastSend(msgspec.Struct):
+    """A reporter's own words on its last send; ``sent`` and ``refused`` are the newest of each."""
+
+    at: datetime | None
+    sent_count: int
+    facts: list[Fact]
+    sent: list[SentValue]
+    refused: list[RefusedValue]
+
+
 class ReporterProgress(msgspec.Struct):
     """One reporter. ``state`` is ``idle``, ``ok`` or ``failing``; one that is read by scrapes stays ``idle``.
 
-    ``backlog_events`` and ``backlog_age_seconds`` are null for a reporter that nothing is delivered to.
+    ``backlog_events`` and ``backlog_age_seconds`` are null for a reporter that nothing is delivered to, ``last_send``
+    for one that does not tell.
     """
 
     name: str
@@ -32,6 +62,7 @@ class ReporterProgress(msgspec.Struct):
     last_success_at: datetime | None
     last_error: str | None
     last_error_at: datetime | None
+    last_send: LastSend | None
 
 
 class Reporters(msgspec.Struct):
@@ -67,4 +98,25 @@ def _progress(log: EventLog, name: str, kept: ReporterState | None, size: LogSiz
         last_success_at=instant(state.last_success_ms),
         last_error=state.last_error,
         last_error_at=instant(state.last_error_ms),
+        last_send=_last_send(read(log.recall(name, NOTE))),
     )
+
+
+def _last_send(report: Report | None) -> LastSend | None:
+    if report is None:
+        return None
+    return LastSend(
+        at=instant(report.at_ms),
+        sent_count=report.sent_count,
+        facts=list(report.facts),
+        sent=[_sent(each) for each in report.sent],
+        refused=[_refused(each) for each in report.refused],
+    )
+
+
+def _sent(sent: Sent) -> SentValue:
+    return SentValue(sent.what, sent.value, sent.unit, instant(sent.observed_at_ms))
+
+
+def _refused(refused: Refused) -> RefusedValue:
+    return RefusedValue(refused.what, refused.reason, refused.text, instant(refused.at_ms))

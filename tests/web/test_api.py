@@ -1,6 +1,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from karrot.burrow.payload import to_wire
 from karrot.event import LagEvent, OffsetSample, Source
 from karrot.eventlog.base import Cursor, ReporterState
+from karrot.reporters.report import Fact, Refused, Report, Sent
 from support.bodies import event_strategy, make_event, make_partition, recorded
 from support.website import Website, make_website
 
@@ -198,7 +200,21 @@ def test_reporters_are_told_with_what_waits_for_them() -> None:
     log.save_reporter(ReporterState("cloudwatch", Cursor("another log", 9), "ok"))
     log.save_reporter(ReporterState("switched-off", Cursor(log.log_id, 1), "ok"))
     unknown = {"backlog_events": None, "backlog_age_seconds": None, "last_success_at": None}
-    quiet = {"last_error": None, "last_error_at": None}
+    quiet = {"last_error": None, "last_error_at": None, "last_send": None}
+    log.remember(
+        "cloudwatch",
+        "report",
+        msgspec.json.encode(
+            Report(
+                at_ms=1_800_000_000_000,
+                sent_count=2,
+                facts=(Fact("namespace", "Karrot"),),
+                sent=(Sent("Lag {Cluster=a}", 5.0, None, 1_800_000_000_000),),
+                refused=(Refused("Lag {Cluster=b}", "value", "it is no number", 1_800_000_000_000),),
+            )
+        ),
+    )
+    log.remember("stdout", "report", b"of another version")
     assert get(website, "/api/v1/reporters") == {
         "reporters": [
             {"name": "prometheus", "state": "idle", "cursor": None, **unknown, **quiet},
@@ -211,6 +227,7 @@ def test_reporters_are_told_with_what_waits_for_them() -> None:
                 "last_success_at": None,
                 "last_error": "no room",
                 "last_error_at": "2027-01-15T08:00:00Z",
+                "last_send": None,
             },
             {
                 "name": "cloudwatch",
@@ -220,6 +237,27 @@ def test_reporters_are_told_with_what_waits_for_them() -> None:
                 "backlog_age_seconds": 6.0,
                 "last_success_at": None,
                 **quiet,
+                "last_send": {
+                    "at": "2027-01-15T08:00:00Z",
+                    "sent_count": 2,
+                    "facts": [{"name": "namespace", "text": "Karrot"}],
+                    "sent": [
+                        {
+                            "what": "Lag {Cluster=a}",
+                            "value": 5.0,
+                            "unit": "Count",
+                            "observed_at": "2027-01-15T08:00:00Z",
+                        }
+                    ],
+                    "refused": [
+                        {
+                            "what": "Lag {Cluster=b}",
+                            "reason": "value",
+                            "text": "it is no number",
+                            "at": "2027-01-15T08:00:00Z",
+                        }
+                    ],
+                },
             },
         ]
     }

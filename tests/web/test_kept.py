@@ -1,6 +1,9 @@
 import json
 
+import msgspec
+
 from karrot.eventlog.base import Cursor, ReporterState
+from karrot.reporters.report import Fact, Refused, Report, Sent
 from support.bodies import recorded
 from support.website import make_website
 
@@ -54,3 +57,19 @@ def test_browsers_get_pages_of_them() -> None:
         assert error not in response.text
     assert "&lt;b&gt;no&lt;/b&gt; room" in website.client.get("/reporters", headers=HTML).text
     assert website.client.get("/reporters/carrier-pigeon", headers=HTML).status_code == 404
+
+
+def test_a_reporter_s_page_shows_what_it_sent_and_refused_in_its_own_words() -> None:
+    website = make_website(reporters=("cloudwatch",))
+    report = Report(
+        at_ms=1_800_000_000_000,
+        sent_count=1,
+        facts=(Fact("estimate", "1 metric"), Fact("estimate", "together at most 0.30 USD a month")),
+        sent=(Sent("Lag {ConsumerGroup=<b>}", 12_345.5, None, 1_800_000_000_000),),
+        refused=(Refused("Lag {ConsumerGroup=x}", "rejected", "PutMetricData was answered 400", 1_800_000_000_000),),
+    )
+    website.log.remember("cloudwatch", "report", msgspec.json.encode(report))
+    page = website.client.get("/reporters/cloudwatch", headers=HTML).get_data(as_text=True)
+    for text in ("together at most 0.30 USD a month", "Lag {ConsumerGroup=&lt;b&gt;}", "12,345.5", "was answered 400"):
+        assert text in page
+    assert page.count(">estimate<") == 1

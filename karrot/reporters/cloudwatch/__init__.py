@@ -1,1 +1,31 @@
 """The ``cloudwatch`` reporter: lag that autoscaling can trust, as metrics of Amazon CloudWatch."""
+
+import os
+import time
+from functools import partial
+from random import Random
+
+from karrot import telemetry
+from karrot.reporters.base import Context
+from karrot.reporters.cloudwatch.client import open_client
+from karrot.reporters.cloudwatch.options import Options
+from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
+from karrot.reporters.cloudwatch.sender import Sender
+
+__all__ = ["build"]
+
+
+def build(context: Context) -> CloudWatchReporter:
+    """The reporter. The client is opened with the first send, in the process that leads.
+
+    Raises `ValueError` with a sentence for a setting that cannot be used.
+    """
+    options = Options.read(context.settings)
+    sender = Sender(
+        partial(open_client, options, os.environ),
+        options.namespace,
+        count=partial(context.count, telemetry.REPORTER_CLOUDWATCH_API.name, 1, reporter=context.name),
+        pause=time.sleep,
+        monotonic=time.monotonic,
+    )
+    return CloudWatchReporter(options, sender, context, Random())  # noqa: S311 - it only spreads attempts

@@ -35,6 +35,21 @@ class Reason(StrEnum):
     TOO_OLD = "too_old"
     TOO_NEW = "too_new"
 
+    @property
+    def sentence(self) -> str:
+        """The rule that is broken, for a person."""
+        return _RULES[self]
+
+
+_RULES = {
+    Reason.METRIC_NAME: "the name of a metric is 1 to 255 characters of printable ASCII",
+    Reason.DIMENSION: "dimensions are at most 30, with names and values of printable ASCII that are not too long",
+    Reason.VALUE: "a value is a number between -2^360 and 2^360",
+    Reason.UNIT: "the unit is none that CloudWatch knows",
+    Reason.RESOLUTION: "the storage resolution is 1 or 60 seconds",
+    Reason.TOO_OLD: "it was observed more than two weeks ago, by the clocks of its source and of this machine",
+    Reason.TOO_NEW: "it was observed more than two hours ahead of this machine's clock",
+}
 
 MAX_DIMENSIONS = 30
 MAX_DIMENSION_NAME = 255

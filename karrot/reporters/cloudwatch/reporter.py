@@ -1,0 +1,160 @@
+"""The reporter: events in, the newest value of every metric out, at a fixed rate."""
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+
+import structlog
+
+from karrot import telemetry
+from karrot.eventlog.base import StoredEvent
+from karrot.reporters.base import Context, Trouble
+from karrot.reporters.cloudwatch.buffer import Buffer
+from karrot.reporters.cloudwatch.collisions import LegacyNames
+from karrot.reporters.cloudwatch.datum import Datum
+from karrot.reporters.cloudwatch.faults import Fault, FaultKind
+from karrot.reporters.cloudwatch.ledger import Ledger
+from karrot.reporters.cloudwatch.mapping import CLUSTER, HEARTBEAT, Held, Mapped, data_of
+from karrot.reporters.cloudwatch.membership import Membership
+from karrot.reporters.cloudwatch.options import Options
+from karrot.reporters.cloudwatch.schedule import Schedule
+from karrot.reporters.cloudwatch.sender import Outcome, Refusal, Sender
+from karrot.reporters.cloudwatch.validation import why_refused
+from karrot.reporters.report import NOTE
+
+__all__ = ["CloudWatchReporter"]
+
+_INSIDE = "inside"
+"""The name of the note that says which groups have a place under the cap."""
+
+_log = structlog.get_logger(__name__)
+
+
+class CloudWatchReporter:
+    """A paced reporter: see `karrot.reporters.base.PacedReporter`."""
+
+    def __init__(self, options: Options, sender: Sender, context: Context, random: Random) -> None:
+        self._options = options
+        self._sender = sender
+        self._clock = context.clock
+        self._log_time_ms = context.log_time_ms
+        self._count = _Counts(context.name, context.count)
+        self._recall, self._remember = context.recall, context.remember
+        self._schedule = Schedule(options.interval_s, lambda: context.clock.boot_ms() / 1000, random)
+        self._buffer = Buffer()
+        self._legacy_names = LegacyNames()
+        self._ledger = Ledger(options)
+        self._membership: Membership | None = None
+
+    def take(self, events: Sequence[StoredEvent]) -> None:
+        """Owe what the events say, as far as it is wanted, known and acceptable."""
+        inside, now_ms = self._inside(), self._clock.wall_ms()
+        for stored in events:
+            mapped = data_of(stored, self._options)
+            self._count.dropped(mapped.held)
+            if mapped.gone:
+                inside.leaves(mapped.key)
+            data = [] if mapped.heartbeat is None else [mapped.heartbeat]
+            if mapped.group and self._admitted(inside, stored, mapped):
+                data += mapped.group
+            for datum in data:
+                self._owe(datum, stored, now_ms)
+
+    def due_in(self) -> float:
+        """Seconds until the next send."""
+        return self._schedule.due_in()
+
+    def send(self) -> Trouble | None:
+        """Send the newest of everything; what is older than ``ttl_s`` helps no alarm any more and is dropped."""
+        self._count.dropped({"expired": self._buffer.expire(self._log_time_ms() - 1000 * self._options.ttl_s)})
+        outcome = self._sent()
+        self._buffer.settle(outcome.delivered)
+        self._buffer.settle(refusal.datum for refusal in outcome.refused)
+        for refusal in outcome.refused:
+            self._refuse(refusal)
+        self._count.sent(len(outcome.delivered))
+        self._note(outcome)
+        if outcome.fault is None:
+            self._schedule.went_well()
+            return None
+        self._schedule.failed(outcome.fault.kind)
+        return Trouble(outcome.fault.kind.value, outcome.fault.text)
+
+    def owed(self, log_id: str) -> int | None:
+        """The oldest event that owes a send."""
+        return self._buffer.oldest(log_id)
+
+    def close(self) -> None:
+        """Close the connections to AWS."""
+        self._sender.close()
+
+    def _sent(self) -> Outcome:
+        data = self._buffer.data()
+        try:
+            return self._sender.send(data)
+        except Exception as error:  # noqa: BLE001 - the outermost loop of the reporter: a surprise must not end it
+            _log.exception("sending to CloudWatch failed in a way nobody expected")
+            fault = Fault(FaultKind.UNEXPECTED, f"{type(error).__name__}: {error}")
+            return Outcome(delivered=(), refused=(), kept=tuple(data), calls=0, fault=fault)
+
+    def _admitted(self, inside: Membership, stored: StoredEvent, mapped: Mapped) -> bool:
+        if not inside.admits(mapped.key, stored.log_time_ms):
+            self._count.dropped({"over_cap": 1})
+            return False
+        self._count.names_cut(mapped.cut)
+        for datum in mapped.group:
+            if not datum.dimensions and self._legacy_names.taken_over(datum.metric, mapped.key.cluster):
+                self._count.dropped({"name_collision": 1})
+        return True
+
+    def _owe(self, datum: Datum, stored: StoredEvent, now_ms: int) -> None:
+        reason = why_refused(datum, now_ms)
+        if reason is None:
+            self._buffer.put(datum, stored)
+        else:
+            self._refuse(Refusal(datum, reason.value, f"event {stored.event_id}: {reason.sentence}"))
+
+    def _refuse(self, refusal: Refusal) -> None:
+        self._count.dropped({refusal.reason: 1})
+        self._ledger.refused(refusal, self._clock.wall_ms())
+
+    def _inside(self) -> Membership:
+        """Who is inside the cap: as the log says, which whoever led before kept up to date."""
+        if self._membership is None:
+            try:
+                self._membership = Membership.restore(self._recall(_INSIDE), self._options)
+            except ValueError as error:
+                _log.error("the groups inside the cap are chosen anew", reason=str(error))
+                self._membership = Membership(self._options)
+        return self._membership
+
+    def _note(self, outcome: Outcome) -> None:
+        inside = self._inside()
+        if (dump := inside.dump()) is not None:
+            self._remember(_INSIDE, dump)
+        clusters = {dict(datum.dimensions)[CLUSTER] for datum in outcome.delivered if datum.metric == HEARTBEAT}
+        report = self._ledger.report(outcome, inside, clusters, self._clock.wall_ms())
+        self._remember(NOTE, report)
+
+
+class _Counts:
+    """What the reporter counts, under its name."""
+
+    def __init__(self, reporter: str, count: Callable[..., None]) -> None:
+        self._reporter = reporter
+        self._count = count
+
+    def dropped(self, reasons: Mapping[str, int] | Mapping[Held, int]) -> None:
+        """Values that are not sent, by reason."""
+        for reason, many in reasons.items():
+            if many:
+                self._count(telemetry.REPORTER_DROPPED.name, many, reporter=self._reporter, reason=reason)
+
+    def names_cut(self, many: int) -> None:
+        """Names that were too long for CloudWatch."""
+        if many:
+            self._count(telemetry.CLOUDWATCH_NAMES_CUT.name, many, reporter=self._reporter)
+
+    def sent(self, many: int) -> None:
+        """Data that CloudWatch took."""
+        if many:
+            self._count(telemetry.CLOUDWATCH_DATA_SENT.name, many, reporter=self._reporter)

@@ -1,0 +1,292 @@
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+
+from karrot.event import Source
+from karrot.eventlog.base import Cursor
+from karrot.fakes.cloudwatch import ACCESS_DENIED, INTERNAL_ERROR, THROTTLING, UNAVAILABLE, FakeCloudWatch
+from karrot.reporters.report import Refused, Sent
+from support.clocks import ManualClock
+from support.cloudwatch_rig import CloudWatchRig, point_aws_at
+from support.eventlog_contract import stored
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def fake(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCloudWatch]:
+    with FakeCloudWatch(clock_ms=clock.wall_ms) as serving:
+        point_aws_at(serving, monkeypatch)
+        yield serving
+
+
+@pytest.fixture
+def rig(fake: FakeCloudWatch, clock: ManualClock) -> CloudWatchRig:
+    return CloudWatchRig(fake, clock)
+
+
+def test_the_newest_lag_of_a_group_is_sent_with_the_time_at_which_it_was_observed(rig: CloudWatchRig) -> None:
+    rig.tell(total_lag=5)
+    rig.clock.advance(500)
+    observed = rig.clock.wall
+    rig.tell(total_lag=7)
+    rig.run(10)
+    assert rig.points() == [(observed, 7.0)]
+    assert [call.data for call in rig.fake.calls] == [2]
+
+
+def test_a_cluster_that_was_heard_has_a_heartbeat_in_that_flush_and_none_in_the_next(rig: CloudWatchRig) -> None:
+    rig.tell(consumer="a")
+    rig.clock.advance(100)
+    heard = rig.clock.wall
+    rig.tell(consumer="b")
+    rig.run(60)
+    beats = rig.fake.points("Karrot", "Heartbeat", {"Cluster": "prod-eu"})
+    assert [(point.timestamp_ms, point.value) for point in beats] == [(heard, 1.0)]
+
+
+def test_zero_is_sent_when_an_event_says_zero_and_never_again_by_itself(rig: CloudWatchRig) -> None:
+    observed = rig.clock.wall
+    rig.tell(total_lag=0, status_text="OK", incident_id=None)
+    rig.run(120)
+    assert rig.points() == [(observed, 0.0)]
+
+
+def test_unknown_lag_is_not_sent_and_is_counted(rig: CloudWatchRig) -> None:
+    rig.tell(total_lag=None)
+    rig.run(60)
+    assert rig.points() == []
+    assert rig.dropped() == {"unknown": 1}
+
+
+def test_an_older_observation_does_not_replace_a_newer_one(rig: CloudWatchRig) -> None:
+    rig.clock.advance(10_000)
+    newest = rig.clock.wall
+    rig.tell(total_lag=7)
+    rig.tell(total_lag=99, age_ms=5_000)
+    rig.run(30)
+    assert rig.points() == [(newest, 7.0)]
+
+
+def test_flushes_keep_their_rate_whatever_they_take_so_that_every_minute_has_a_value(rig: CloudWatchRig) -> None:
+    began = rig.clock.wall
+    for second in range(1800):
+        rig.tell(total_lag=second)
+        rig.run(1)
+    calls = [call.at_ms for call in rig.fake.calls]
+    assert {later - earlier for earlier, later in pairwise(calls)} == {30_000}
+    assert {(at - began) // 60_000 for at, _ in rig.points()} == set(range(30))
+
+
+def test_the_cursor_stands_below_what_is_owed_and_moves_once_it_is_sent(rig: CloudWatchRig) -> None:
+    rig.tell()
+    rig.run(5)
+    assert rig.log.cursor("cloudwatch") == Cursor(rig.log.log_id, 1)
+    rig.fake.stand(UNAVAILABLE)
+    rig.tell(consumer="a", total_lag=1)
+    rig.tell(consumer="b", total_lag=1)
+    rig.run(30)
+    rig.tell(consumer="a", total_lag=2)
+    rig.run(30)
+    assert rig.log.cursor("cloudwatch") == Cursor(rig.log.log_id, 2)  # b's event owes; a's first was superseded
+    rig.fake.clear()
+    rig.run(30)
+    assert rig.log.cursor("cloudwatch") == Cursor(rig.log.log_id, 4)
+    assert [value for _, value in rig.points(consumer="a")] == [2.0]
+
+
+def test_a_process_that_takes_over_sends_what_the_one_before_owed(rig: CloudWatchRig) -> None:
+    rig.fake.stand(INTERNAL_ERROR)
+    rig.tell(consumer="a")
+    rig.run(10)
+    rig.fake.clear()
+    rig.restart()
+    rig.run(5)
+    assert len(rig.points(consumer="a")) == 1
+
+
+def test_a_crash_between_the_call_and_the_cursor_sends_a_datum_twice_never_zero_times(rig: CloudWatchRig) -> None:
+    rig.tell()
+    rig.feed.reporter.take(stored(rig.log))
+    assert rig.feed.reporter.send() is None
+    rig.restart()
+    rig.run(5)
+    assert len(rig.points()) == 2
+    assert len(set(rig.points())) == 1
+
+
+def test_after_an_outage_the_newest_value_of_every_group_arrives_within_an_interval_and_no_old_one(
+    rig: CloudWatchRig,
+) -> None:
+    rig.fake.stand(UNAVAILABLE)
+    for second in range(300):
+        for number in range(10):
+            rig.tell(consumer=f"g{(second * 10 + number) % 100}", total_lag=second)
+        if second == 0:
+            rig.tell(consumer="quiet")
+        rig.run(1)
+    rig.fake.clear()
+    back = rig.clock.wall
+    rig.run(30)
+    assert {group for group in range(100) if len(rig.points(consumer=f"g{group}")) == 1} == set(range(100))
+    assert rig.points(consumer="quiet") == []
+    assert all(back - datum.timestamp_ms <= 180_000 for datum in rig.fake.accepted)
+    assert rig.dropped() == {"expired": 1.0}
+
+
+def test_an_outage_owes_as_many_data_as_there_are_metrics_however_long_it_is(rig: CloudWatchRig) -> None:
+    rig.fake.stand(UNAVAILABLE)
+    for second in range(600):
+        rig.tell(total_lag=second)
+        rig.run(1)
+    rig.fake.clear()
+    rig.fake.forget()
+    rig.run(30)
+    assert [call.data for call in rig.fake.calls] == [2]
+
+
+def test_a_fault_is_said_and_counted_and_recovery_too(rig: CloudWatchRig) -> None:
+    rig.tell()
+    rig.fake.stand(ACCESS_DENIED)
+    rig.run(5)
+    (state,) = rig.log.reporters()
+    assert state.state == "failing"
+    assert state.last_error is not None
+    assert "AccessDenied" in state.last_error
+    assert rig.counted("karrot_reporter_failures_total", "reason") == {"permission": 1}
+    assert rig.counted("karrot_reporter_cloudwatch_api_count_total", "status") == {"403": 1}
+    rig.fake.clear()
+    rig.run(60)
+    assert rig.log.reporters()[0].state == "ok"
+    assert len(rig.points()) == 1
+
+
+def test_throttling_is_backed_off_from_and_lost_nothing(rig: CloudWatchRig) -> None:
+    rig.tell(total_lag=3)
+    rig.fake.script(*[THROTTLING] * 6)
+    rig.run(30)
+    assert [value for _, value in rig.points()] == [3.0]
+    assert rig.counted("karrot_reporter_failures_total", "reason") == {"throttled": 3}
+
+
+def test_a_fault_between_events_is_not_forgotten_when_nothing_is_owed(rig: CloudWatchRig) -> None:
+    rig.run(60)
+    assert rig.fake.calls == []
+    assert rig.log.reporters()[0].state == "ok"
+
+
+def test_the_groups_inside_the_cap_stay_inside_across_a_restart(fake: FakeCloudWatch, clock: ManualClock) -> None:
+    rig = CloudWatchRig(fake, clock, {"max_groups": "2"})
+    for consumer in ("a", "b", "c"):
+        rig.tell(consumer=consumer)
+    rig.run(5)
+    rig.restart()
+    for consumer in ("c", "d", "b", "a"):
+        rig.tell(consumer=consumer)
+    rig.run(30)
+    assert {dict(metric.dimensions).get("ConsumerGroup") for metric in fake.metrics()} == {"a", "b", None}
+    assert rig.dropped() == {"over_cap": 3}
+    facts = {fact.name: fact.text for fact in rig.report().facts}
+    assert (facts["groups with metrics"], facts["groups left out"]) == ("2 of at most 2", "2")
+
+
+def test_a_deleted_group_leaves_its_place(fake: FakeCloudWatch, clock: ManualClock) -> None:
+    rig = CloudWatchRig(fake, clock, {"max_groups": "1"})
+    rig.tell(consumer="a")
+    rig.tell(consumer="a", status_text="NOTFOUND", total_lag=None, incident_id=None)
+    rig.tell(consumer="b")
+    rig.run(5)
+    assert len(rig.points(consumer="b")) == 1
+
+
+def test_a_note_that_cannot_be_read_costs_the_choice_and_nothing_else(rig: CloudWatchRig) -> None:
+    rig.log.remember("cloudwatch", "inside", b"\xff")
+    rig.restart()
+    rig.tell()
+    rig.run(5)
+    assert len(rig.points()) == 1
+
+
+def test_a_value_that_cloudwatch_would_refuse_is_set_aside_and_its_neighbours_go(rig: CloudWatchRig) -> None:
+    ahead = rig.clock.wall + 3 * 3_600_000
+    rig.tell(consumer="ahead", observed_at_ms=ahead, source=Source.KAFKA)
+    rig.tell(consumer="fine")
+    rig.run(5)
+    assert len(rig.points(consumer="fine")) == 1
+    (refused,) = rig.report().refused
+    assert refused == Refused(
+        "Lag {Cluster=prod-eu, ConsumerGroup=ahead}",
+        "too_new",
+        f"event {rig.log.log_id}-1: it was observed more than two hours ahead of this machine's clock",
+        rig.clock.wall - 5_000 + 500,
+    )
+    assert rig.dropped() == {"too_new": 1}
+
+
+def test_a_value_that_cloudwatch_refuses_after_all_is_set_aside_with_its_words(rig: CloudWatchRig) -> None:
+    rig.fake.poison("bad")
+    rig.tell(consumer="bad")
+    rig.tell(consumer="good")
+    rig.run(5)
+    assert len(rig.points(consumer="good")) == 1
+    (refused,) = rig.report().refused
+    assert (refused.what, refused.reason) == ("Lag {Cluster=prod-eu, ConsumerGroup=bad}", "rejected")
+    assert rig.log.cursor("cloudwatch") == Cursor(rig.log.log_id, 2)
+
+
+def test_the_report_says_what_was_sent_and_what_it_costs(rig: CloudWatchRig) -> None:
+    observed = rig.clock.wall
+    rig.tell(total_lag=12)
+    rig.run(5)
+    report = rig.report()
+    assert report.sent == (
+        Sent("Heartbeat {Cluster=prod-eu}", 1.0, "None", observed),
+        Sent("Lag {Cluster=prod-eu, ConsumerGroup=orders-svc}", 12.0, "Count", observed),
+    )
+    facts = {fact.name: fact.text for fact in report.facts}
+    assert facts["last send"] == "2 data in 1 calls, 0 kept"
+    assert "together at most" in facts["estimate"]
+
+
+def test_groups_of_one_name_in_two_clusters_are_counted_in_the_legacy_layout(
+    fake: FakeCloudWatch, clock: ManualClock
+) -> None:
+    rig = CloudWatchRig(fake, clock, {"layout": "legacy"})
+    rig.tell(cluster="a")
+    rig.tell(cluster="b")
+    rig.tell(cluster="b")
+    rig.run(5)
+    assert rig.dropped() == {"name_collision": 1}
+    assert [metric.metric for metric in fake.metrics()] == ["orders-svc"]
+
+
+def test_both_layouts_can_be_sent_at_once(fake: FakeCloudWatch, clock: ManualClock) -> None:
+    rig = CloudWatchRig(fake, clock, {"layout": "legacy,dimensions"})
+    rig.tell(total_lag=4)
+    rig.run(5)
+    assert [point.value for point in fake.points("Karrot", "orders-svc")] == [4.0]
+    assert [value for _, value in rig.points()] == [4.0]
+
+
+def test_closing_sends_what_is_due_and_hangs_up(rig: CloudWatchRig) -> None:
+    rig.run(5)
+    rig.tell(total_lag=8)
+    rig.feed.close()
+    assert [value for _, value in rig.points()] == [8.0]
+    assert rig.log.cursor("cloudwatch") == Cursor(rig.log.log_id, 1)
+
+
+def test_a_missing_region_fails_this_reporter_and_says_so(
+    fake: FakeCloudWatch, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_REGION")
+    rig = CloudWatchRig(fake, clock)
+    rig.tell()
+    rig.run(5)
+    (state,) = rig.log.reporters()
+    assert (state.state, fake.calls) == ("failing", [])
+    assert rig.counted("karrot_reporter_failures_total", "reason") == {"region": 1}
