@@ -51,7 +51,8 @@ sends nothing on. The same as <a href="/points">JSON</a>.</p>
 <thead><tr><th>At (UTC)<th class="number">Answer<th>Code<th class="number">Data<th class="number">Bytes
 <th class="number">On the wire</thead>
 {% for call in calls %}
-<tr><td class="time">{{ call.at_ms | moment }}<td class="number{% if call.code %} refused{% endif %}">{{ call.status or "none" }}
+<tr><td class="time">{{ call.at_ms | moment }}
+<td class="number{% if call.code %} refused{% endif %}">{{ call.status or "none" }}
 <td>{{ call.code or "kept" }}<td class="number">{{ call.data }}<td class="number">{{ call.bytes }}
 <td class="number">{{ call.wire_bytes }}{{ " gzip" if call.gzip }}
 {% endfor %}
