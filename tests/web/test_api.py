@@ -245,7 +245,7 @@ def test_reporters_are_told_with_what_waits_for_them() -> None:
                         {
                             "what": "Lag {Cluster=a}",
                             "value": 5.0,
-                            "unit": "Count",
+                            "unit": None,
                             "observed_at": "2027-01-15T08:00:00Z",
                         }
                     ],
