@@ -9,23 +9,16 @@ from typing import Any, NamedTuple
 
 from karrot.render.environment import environment
 from karrot.render.formats import aligned
+from karrot.render.metrics import Metric, heartbeat_of, lag_of, running_of, utilization_of
 from karrot.render.scaling import FORMATS, Scaling
 from karrot.reporters.cloudwatch.naming import dimension_value
 
-__all__ = ["autoscaling", "heartbeat_of", "lag_of", "running_of"]
+__all__ = ["autoscaling"]
 
 _TEMPLATES = dict(zip(FORMATS, ("ecs/autoscaling.yaml.j2", "ecs/autoscaling.tf.j2"), strict=True))
 _LONGEST_NAME = 255
 _HIGH, _LOW = "GreaterThanOrEqualToThreshold", "LessThanOrEqualToThreshold"
 _LOW_SHARE = 0.25
-
-
-class Metric(NamedTuple):
-    """What names a metric of CloudWatch."""
-
-    namespace: str
-    name: str
-    dimensions: tuple[tuple[str, str], ...]
 
 
 class Query(NamedTuple):
@@ -81,28 +74,6 @@ def autoscaling(asked: Scaling, output: str) -> str:
     """The recipe as a CloudFormation template or as Terraform; ``output`` is one of `FORMATS`."""
     text = environment().get_template(_TEMPLATES[output]).render(_context(asked))
     return aligned(text) if output == "terraform" else text
-
-
-def lag_of(namespace: str, burrow_cluster: str, group: str, name: str) -> Metric:
-    """A metric of a consumer group, named as Karrot's reporter names it."""
-    cluster, consumer = dimension_value(burrow_cluster).text, dimension_value(group).text
-    return Metric(namespace, name, (("Cluster", cluster), ("ConsumerGroup", consumer)))
-
-
-def heartbeat_of(namespace: str, burrow_cluster: str) -> Metric:
-    """The metric that is there while Burrow reports on a cluster and Karrot publishes it."""
-    return Metric(namespace, "Heartbeat", (("Cluster", dimension_value(burrow_cluster).text),))
-
-
-def running_of(ecs_cluster: str | None, service: str | None, asg_name: str | None) -> Metric:
-    """The metric that counts the running tasks of a service, or the instances in service of a group."""
-    if asg_name is not None:
-        return Metric("AWS/AutoScaling", "GroupInServiceInstances", (("AutoScalingGroupName", asg_name),))
-    return Metric("ECS/ContainerInsights", "RunningTaskCount", _service(ecs_cluster, service))
-
-
-def _service(ecs_cluster: str | None, service: str | None) -> tuple[tuple[str, str], ...]:
-    return (("ClusterName", str(ecs_cluster)), ("ServiceName", str(service)))
 
 
 def _context(asked: Scaling) -> dict[str, Any]:
@@ -175,8 +146,7 @@ def _tracking(asked: Scaling) -> Tracking:
 def _wake_up(asked: Scaling) -> Alarm:
     lag = _lag(asked, "Lag")
     if asked.on_ecs:
-        # Comes with every service, once per task and minute, without Container Insights; none without a task.
-        running = Metric("AWS/ECS", "CPUUtilization", _service(asked.ecs_cluster, asked.service))
+        running = utilization_of(asked.ecs_cluster, asked.service)
         text = "IF(FILL(FILL(running, REPEAT), 0) < 1, lag, 0)"
         metrics: tuple[Query, ...] = (Query("lag", lag), Query("running", running, "SampleCount"))
     else:

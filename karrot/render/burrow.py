@@ -8,7 +8,7 @@ __all__ = ["burrow_config", "burrow_template", "webhook"]
 _TEMPLATE_PATH = "/etc/burrow/karrot.tmpl"
 
 
-def burrow_config(url: str, user: str | None = None) -> str:
+def burrow_config(url: str, user: str | None = None, *, template_path: str = _TEMPLATE_PATH) -> str:
     """The ``[notifier.karrot]`` section of burrow.toml, a comment per line, and how to write its template file.
 
     ``url`` is Karrot's address as Burrow sees it, with or without ``/burrow``. Raises `ValueError` with a sentence if
@@ -21,7 +21,7 @@ def burrow_config(url: str, user: str | None = None) -> str:
             address=webhook(url),
             user=None if user is None else values.checked(values.user, "the user", user),
             event_template=burrow_template().strip(),
-            template_path=_TEMPLATE_PATH,
+            template_path=template_path,
         )
     )
 

@@ -1,10 +1,10 @@
 """What a scaling recipe is asked for, and whether that can work."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from karrot import values
+from karrot.render import checks
 
 __all__ = ["FORMATS", "MEASURES", "RECIPES", "TARGETS", "Scaling"]
 
@@ -20,10 +20,6 @@ MEASURES = {
 
 RECIPES = tuple(MEASURES)
 
-_ECS_NAME = re.compile(r"[A-Za-z0-9_-]{1,255}")
-_ASG_NAME = re.compile(r"(?=.*[!-~])[ -9;-~]{1,255}")
-_TOPIC = re.compile(r"arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,256}")
-_MOST = 1e12
 _MOST_TASKS = 10_000
 _MOST_COOLDOWN = 3600
 
@@ -57,8 +53,7 @@ class Scaling:
     shared: bool = True
 
     def __post_init__(self) -> None:
-        if problems := list(_problems(self)):
-            raise ValueError("\n".join(problems))
+        checks.refuse(_problems(self))
 
     @property
     def least(self) -> int:
@@ -94,25 +89,17 @@ def _problems(asked: Scaling) -> Iterator[str]:
 def _problems_of_target(asked: Scaling) -> Iterator[str]:
     if asked.target not in TARGETS:
         yield f"--target is {values.quoted(asked.target)}: it must be one of {', '.join(TARGETS)}"
-    elif asked.target == "asg":
-        yield from _problems_of_group(asked)
-    else:
+    elif asked.on_ecs:
+        yield from checks.ecs_name("--ecs-cluster", asked.ecs_cluster)
+        yield from checks.ecs_name("--service", asked.service)
         if asked.asg_name is not None:
             yield "--asg-name goes with --target asg"
-        for option, name in (("--ecs-cluster", asked.ecs_cluster), ("--service", asked.service)):
-            if name is None or not _ECS_NAME.fullmatch(name):
-                allowed = "up to 255 letters, digits, hyphens and underscores"
-                yield f"{option} is {_told(name)}: it must be the name that ECS knows, {allowed}"
-
-
-def _problems_of_group(asked: Scaling) -> Iterator[str]:
-    if asked.asg_name is None or not _ASG_NAME.fullmatch(asked.asg_name):
-        allowed = "up to 255 printable ASCII characters without a colon"
-        yield f"--asg-name is {_told(asked.asg_name)}: it must be the name of the Auto Scaling group, {allowed}"
-    if asked.ecs_cluster is not None or asked.service is not None:
-        yield "--ecs-cluster and --service go with --target ecs"
-    if asked.scale_in_cooldown is not None:
-        yield "--scale-in-cooldown goes with --target ecs: an Auto Scaling group has its instances' warm-up instead"
+    else:
+        yield from checks.asg_name(asked.asg_name)
+        if asked.ecs_cluster is not None or asked.service is not None:
+            yield "--ecs-cluster and --service go with --target ecs"
+        if asked.scale_in_cooldown is not None:
+            yield "--scale-in-cooldown goes with --target ecs: an Auto Scaling group has the warm-up of its instances"
 
 
 def _problems_of_measure(asked: Scaling) -> Iterator[str]:
@@ -121,8 +108,7 @@ def _problems_of_measure(asked: Scaling) -> Iterator[str]:
     if len(given) != 1 or given[0] not in allowed:
         yield f"--recipe {asked.recipe} takes either {' or '.join(map(_option, allowed))}"
     for name in (*given, "wake_up_lag"):
-        if not 0 < getattr(asked, name) <= _MOST:
-            yield f"{_option(name)} is {getattr(asked, name)}: it must be a number above 0, at most {_MOST:.0f}"
+        yield from checks.number(_option(name), getattr(asked, name))
     if asked.wake_up_lag != 1 and asked.recipe != "from-zero":
         yield "--wake-up-lag goes with --recipe from-zero"
     if asked.high_resolution and asked.recipe != "step":
@@ -141,33 +127,15 @@ def _problems_of_counts(asked: Scaling) -> Iterator[str]:
         yield "--recipe target-tracking needs --min-tasks 1 or more: it never leaves zero; --recipe from-zero does"
     if asked.recipe == "step" and asked.least == 0 and asked.max_lag is None:
         yield "--min-tasks 0 needs --max-lag: while nobody commits, the age of the lag may not be known, its size is"
-    for option, cooldown in _cooldowns(asked):
-        if cooldown is not None and not 0 <= cooldown <= _MOST_COOLDOWN:
-            yield f"{option} is {cooldown}: it must be a number of seconds from 0 to {_MOST_COOLDOWN}"
-
-
-def _cooldowns(asked: Scaling) -> Iterator[tuple[str, int | None]]:
-    yield "--scale-out-cooldown", asked.scale_out_cooldown
-    yield "--scale-in-cooldown", asked.scale_in_cooldown
+    yield from checks.whole("--scale-out-cooldown", asked.scale_out_cooldown, 0, _MOST_COOLDOWN)
+    yield from checks.whole("--scale-in-cooldown", asked.scale_in_cooldown, 0, _MOST_COOLDOWN)
 
 
 def _problems_of_texts(asked: Scaling) -> Iterator[str]:
-    for option, text in (("--burrow-cluster", asked.burrow_cluster), ("--group", asked.group)):
-        if re.search("[\ud800-\udfff]", text):
-            yield f"{option} is {_told(text)}: it must be a text in UTF-8"
-        if "{{resolve:" in text:
-            yield f"{option} is {_told(text)}: CloudFormation would look up what {{{{resolve: names instead"
-    try:
-        values.checked(values.namespace, "--namespace", asked.namespace)
-    except ValueError as error:
-        yield str(error)
-    if asked.sns_topic_arn is not None and not _TOPIC.fullmatch(asked.sns_topic_arn):
-        example = "arn:aws:sns:eu-west-1:123456789012:alarms"
-        yield f"--sns-topic-arn is {_told(asked.sns_topic_arn)}: it must be the ARN of a topic, such as {example}"
-
-
-def _told(text: str | None) -> str:
-    return "missing" if text is None else values.quoted(text)
+    yield from checks.free_text("--burrow-cluster", asked.burrow_cluster)
+    yield from checks.free_text("--group", asked.group)
+    yield from checks.namespace(asked.namespace)
+    yield from checks.topic(asked.sns_topic_arn)
 
 
 def _option(attribute: str) -> str:

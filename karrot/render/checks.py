@@ -1,0 +1,72 @@
+"""Whether a value can stand where it is to be written. Each check gives a sentence for what is wrong, or none."""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from karrot import values
+
+__all__ = ["asg_name", "ecs_name", "free_text", "matching", "namespace", "number", "refuse", "topic", "whole"]
+
+_MOST = 1e12
+
+
+def refuse(problems: Iterable[str]) -> None:
+    """Raises `ValueError` with a line for each problem, if there is one."""
+    if told := list(problems):
+        raise ValueError("\n".join(told))
+
+
+def ecs_name(option: str, text: str | None) -> Iterator[str]:
+    """The name of an ECS cluster or service."""
+    allowed = "the name that ECS knows, up to 255 letters, digits, hyphens and underscores"
+    return matching(option, text, r"[A-Za-z0-9_-]{1,255}", allowed)
+
+
+def asg_name(text: str | None) -> Iterator[str]:
+    """The name of an Auto Scaling group that can be a dimension of its metrics."""
+    allowed = "the name of the Auto Scaling group, up to 255 printable ASCII characters without a colon"
+    return matching("--asg-name", text, r"(?=.*[!-~])[ -9;-~]{1,255}", allowed)
+
+
+def topic(text: str | None) -> Iterator[str]:
+    """The ARN of an SNS topic, or none."""
+    if text is not None:
+        allowed = "the ARN of a topic, such as arn:aws:sns:eu-west-1:123456789012:alarms"
+        pattern = r"arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,256}"
+        yield from matching("--sns-topic-arn", text, pattern, allowed)
+
+
+def matching(option: str, text: str | None, pattern: str, allowed: str) -> Iterator[str]:
+    """A text of which a pattern says what it may hold."""
+    if text is None:
+        yield f"{option} is missing: it must be {allowed}"
+    elif not re.fullmatch(pattern, text, re.ASCII):
+        yield f"{option} is {values.quoted(text)}: it must be {allowed}"
+
+
+def free_text(option: str, text: str) -> Iterator[str]:
+    """The name of a Kafka cluster or consumer group: anything, as it will be encoded."""
+    if re.search("[\ud800-\udfff]", text):
+        yield f"{option} is {values.quoted(text)}: it must be a text in UTF-8"
+    if "{{resolve:" in text:
+        yield f"{option} is {values.quoted(text)}: CloudFormation would look up what {{{{resolve: names instead"
+
+
+def namespace(text: str) -> Iterator[str]:
+    """A namespace that PutMetricData takes."""
+    try:
+        values.checked(values.namespace, "--namespace", text)
+    except ValueError as error:
+        yield str(error)
+
+
+def number(option: str, value: float) -> Iterator[str]:
+    """A number above zero; neither infinite nor no number at all."""
+    if not 0 < value <= _MOST:
+        yield f"{option} is {value}: it must be a number above 0, at most {_MOST:.0f}"
+
+
+def whole(option: str, value: int | None, low: int, high: int) -> Iterator[str]:
+    """A whole number between two bounds, both allowed, or none."""
+    if value is not None and not low <= value <= high:
+        yield f"{option} is {value}: it must be a whole number from {low} to {high}"
