@@ -2,16 +2,15 @@
 
 PYTHONPATH=tests python benchmarks/ingest.py [--seconds 8] [--rounds 3]
 
-Needs ``wrk`` (closed loop) and ``hey`` (herd, steady rate) on the PATH: Debian has both.
+Needs ``wrk`` (closed loop) and ``hey`` (herd) on the PATH: Debian has both. What needs an open loop is in
+`open_loop.py`.
 """
 
 import argparse
 import os
 import re
-import signal
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -20,8 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from support.bodies import recorded
-from support.processes import Service, free_port
-from support.waiting import wait_for
+from support.processes import Service
+from support.yardstick import yardstick
 
 BODY = recorded("karrot_v1.2.1_warn_clientid_always_empty.json")
 CONNECTIONS = 32
@@ -36,11 +35,10 @@ class Closed(NamedTuple):
 
 
 class Hey(NamedTuple):
-    """What ``hey`` saw: answers by status, requests without an answer, latencies in seconds."""
+    """What ``hey`` saw: answers by status, requests without an answer, the slowest answer in seconds."""
 
     statuses: Counter[int]
     errors: int
-    p99_s: float
     slowest_s: float
 
 
@@ -56,8 +54,6 @@ def main() -> None:
         one = throughput(place, asked.seconds, asked.rounds)
         more_workers(place, asked.seconds, asked.rounds, one)
         herd(place)
-        steady(place, asked.seconds)
-        overload(place, asked.seconds, one)
 
 
 def throughput(place: Path, seconds: int, rounds: int) -> float:
@@ -99,63 +95,12 @@ def herd(place: Path, size: int = 2000) -> None:
     )
 
 
-def steady(place: Path, seconds: int, rate: int = 800) -> None:
-    """A steady rate from many connections, so that a slow answer does not hold the next request back."""
-    workers = 200
-    with karrot(place, "2") as service:
-        seen = hey(place, service.port, "-z", f"{seconds}s", "-c", str(workers), "-q", str(rate / workers))
-    told(f"steady {rate}/s", seen.p99_s * 1000, f"ms p99 (under 150); {dict(seen.statuses)}, {seen.errors} errors")
-
-
-def overload(place: Path, seconds: int, one: float) -> None:
-    """Three times what one worker takes."""
-    workers = 1000
-    with karrot(place, "1") as service:
-        before = stored(service)
-        seen = hey(place, service.port, "-z", f"{seconds}s", "-c", str(workers), "-q", str(3 * one / workers))
-        accepted = stored(service) - before
-        after = wrk(place, service.port, 3, connections=4)
-    told(
-        "overload, three times one worker",
-        seen.slowest_s,
-        f"s for the slowest (within 2); {dict(seen.statuses)}, {seen.errors} errors; stored {accepted:.0f}; "
-        f"p99 afterwards {after.p99_ms:.0f} ms (under 50)",
-    )
-
-
 @contextmanager
 def karrot(place: Path, workers: str) -> Iterator[Service]:
     """The service over a directory of its own."""
     directory = Path(tempfile.mkdtemp(dir=place)) / "data"
     with Service(directory, workers=workers, threads="16", log="WARNING") as service:
         yield service
-
-
-@contextmanager
-def yardstick(place: Path, name: str, *options: str) -> Iterator[int]:
-    """A yardstick under gunicorn; gives its port."""
-    port = free_port()
-    multiprocess = place / f"multiprocess-{port}"
-    multiprocess.mkdir()
-    command = [sys.executable, "-m", "gunicorn", *options, "--keep-alive", "75", "--no-control-socket"]
-    process = subprocess.Popen(
-        [*command, "-b", f"127.0.0.1:{port}", f"yardsticks:{name}()"],
-        cwd=Path(__file__).parent,
-        env=os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(multiprocess)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        wait_for(
-            lambda: (
-                subprocess.run(["curl", "-s", f"127.0.0.1:{port}/"], capture_output=True, check=False).returncode == 0
-            )
-        )
-        yield port
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait()
 
 
 def wrk(place: Path, port: int, seconds: int, connections: int = CONNECTIONS) -> Closed:
@@ -177,7 +122,7 @@ def wrk(place: Path, port: int, seconds: int, connections: int = CONNECTIONS) ->
 
 
 def hey(place: Path, port: int, *options: str) -> Hey:
-    """Requests at a rate, or all at once."""
+    """Requests all at once."""
     command = ["hey", "-m", "POST", "-T", "application/json", "-D", str(place / "body.json"), "-t", "10", *options]
     said = output([*command, f"http://127.0.0.1:{port}/burrow"])
     statuses = Counter({int(code): int(count) for code, count in re.findall(r"\[(\d{3})\]\s+(\d+) responses", said)})
@@ -185,14 +130,8 @@ def hey(place: Path, port: int, *options: str) -> Hey:
     return Hey(
         statuses,
         sum(map(int, re.findall(r"^\s+\[(\d+)\]", errors, re.MULTILINE))),
-        float((re.search(r"99% in ([\d.]+) secs", said) or ["", "nan"])[1]),
         float((re.search(r"Slowest:\s+([\d.]+)", said) or ["", "nan"])[1]),
     )
-
-
-def stored(service: Service) -> float:
-    """Events in the log."""
-    return service.metric("karrot_log_events") or 0
 
 
 def output(command: list[str]) -> str:
