@@ -5,12 +5,16 @@ Pure: no I/O, no clock, nothing of the rest of Karrot. `from_cloudformation` rea
 """
 
 from karrot.autoscaling.alarms import Alarm, AlarmWatch, Comparison, Evaluation
+from karrot.autoscaling.chart import Chart, chart_of
+from karrot.autoscaling.consumers import Consumers
 from karrot.autoscaling.expressions import Expression, Gaps, UnsupportedExpressionError
 from karrot.autoscaling.intrinsics import TemplateError
+from karrot.autoscaling.load import Load, Sample, loaded
 from karrot.autoscaling.missing import State, Treatment, judge
 from karrot.autoscaling.policies import ScaleIn, StepPolicy, TrackingPolicy
 from karrot.autoscaling.queries import MathQuery, MetricQuery
 from karrot.autoscaling.series import Metric, MetricReader, Point, RecordedMetrics
+from karrot.autoscaling.simulation import Moment, Publishing, Run, Signal, Summary, signal_of, simulate
 from karrot.autoscaling.stack import Activity, NotScaled, Stack
 from karrot.autoscaling.steps import Adjustment, Step
 from karrot.autoscaling.template import Limits, from_cloudformation
@@ -20,27 +24,40 @@ __all__ = [
     "Adjustment",
     "Alarm",
     "AlarmWatch",
+    "Chart",
     "Comparison",
+    "Consumers",
     "Evaluation",
     "Expression",
     "Gaps",
     "Limits",
+    "Load",
     "MathQuery",
     "Metric",
     "MetricQuery",
     "MetricReader",
+    "Moment",
     "NotScaled",
     "Point",
+    "Publishing",
     "RecordedMetrics",
+    "Run",
+    "Sample",
     "ScaleIn",
+    "Signal",
     "Stack",
     "State",
     "Step",
     "StepPolicy",
+    "Summary",
     "TemplateError",
     "TrackingPolicy",
     "Treatment",
     "UnsupportedExpressionError",
+    "chart_of",
     "from_cloudformation",
     "judge",
+    "loaded",
+    "signal_of",
+    "simulate",
 ]

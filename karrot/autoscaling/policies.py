@@ -52,19 +52,10 @@ class StepPolicy:
     name: str
     adjustment: Adjustment
     steps: tuple[Step, ...]
-    cooldown_s: int = DEFAULT_COOLDOWN_S
+    out_cooldown_s: int = DEFAULT_COOLDOWN_S
+    in_cooldown_s: int = DEFAULT_COOLDOWN_S
     aggregation: str = "Average"
     minimum_magnitude: int = 0
-
-    @property
-    def out_cooldown_s(self) -> int:
-        """The one cooldown it has."""
-        return self.cooldown_s
-
-    @property
-    def in_cooldown_s(self) -> int:
-        """The one cooldown it has."""
-        return self.cooldown_s
 
     def asks(self, capacity: int, alarm: Alarm, evaluation: Evaluation) -> int | None:
         """The capacity after the step that the breach falls into."""

@@ -1,6 +1,6 @@
 """A scaling stack read from a CloudFormation template, so that what runs here is what would be deployed."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
@@ -38,6 +38,11 @@ class Limits(NamedTuple):
 
     minimum: int
     maximum: int
+
+
+class _Cooldowns(NamedTuple):
+    out_s: int
+    in_s: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,25 +125,24 @@ def _policies(reading: _Reading) -> Iterator[tuple[str, Policy]]:
 def _ecs_policy(name: str, node: _Node, reading: _Reading) -> Policy:
     if node.get("PolicyType") == "TargetTrackingScaling":
         settings = node["TargetTrackingScalingPolicyConfiguration"]
-        cooldowns = [int(settings.get(key, DEFAULT_COOLDOWN_S)) for key in ("ScaleOutCooldown", "ScaleInCooldown")]
-        return _tracking_policy(name, settings, cooldowns, reading)
+        return _tracking_policy(name, settings, _cooldowns(settings, "ScaleOutCooldown", "ScaleInCooldown"), reading)
     settings = node["StepScalingPolicyConfiguration"]
-    return _step_policy(name, settings, int(settings.get("Cooldown", DEFAULT_COOLDOWN_S)))
+    return _step_policy(name, settings, _cooldowns(settings, "Cooldown", "Cooldown"))
 
 
 def _group_policy(name: str, node: _Node, reading: _Reading) -> Policy:
-    """An EC2 policy: its warm-up does what a cooldown does in Application Auto Scaling."""
-    warm_up = int(node.get("EstimatedInstanceWarmup", DEFAULT_COOLDOWN_S))
+    """An EC2 policy: its warm-up does what a cooldown of scale-outs does elsewhere; scale-ins have none."""
+    cooldowns = _Cooldowns(int(node.get("EstimatedInstanceWarmup", DEFAULT_COOLDOWN_S)), 0)
     match node.get("PolicyType"):
         case "TargetTrackingScaling":
-            return _tracking_policy(name, node["TargetTrackingConfiguration"], [warm_up, 0], reading)
+            return _tracking_policy(name, node["TargetTrackingConfiguration"], cooldowns, reading)
         case "StepScaling":
-            return _step_policy(name, node, warm_up)
+            return _step_policy(name, node, cooldowns)
         case other:
             raise TemplateError(f"{other or 'SimpleScaling'} is not modelled")
 
 
-def _tracking_policy(name: str, settings: _Node, cooldowns: Sequence[int], reading: _Reading) -> TrackingPolicy:
+def _tracking_policy(name: str, settings: _Node, cooldowns: _Cooldowns, reading: _Reading) -> TrackingPolicy:
     watched = settings.get("CustomizedMetricSpecification")
     if watched is None:
         raise TemplateError("only customized metrics are modelled")
@@ -146,14 +150,14 @@ def _tracking_policy(name: str, settings: _Node, cooldowns: Sequence[int], readi
         name=name,
         query=_query(watched, reading.gaps),
         target=float(settings["TargetValue"]),
-        out_cooldown_s=cooldowns[0],
-        in_cooldown_s=cooldowns[1],
+        out_cooldown_s=cooldowns.out_s,
+        in_cooldown_s=cooldowns.in_s,
         scales_in=not _is_true(settings.get("DisableScaleIn", False)),
         scale_in=reading.scale_in,
     )
 
 
-def _step_policy(name: str, settings: _Node, cooldown_s: int) -> StepPolicy:
+def _step_policy(name: str, settings: _Node, cooldowns: _Cooldowns) -> StepPolicy:
     steps = tuple(
         Step(
             _bound(step, "MetricIntervalLowerBound"),
@@ -169,7 +173,8 @@ def _step_policy(name: str, settings: _Node, cooldown_s: int) -> StepPolicy:
         name=name,
         adjustment=Adjustment(settings["AdjustmentType"]),
         steps=steps,
-        cooldown_s=cooldown_s,
+        out_cooldown_s=cooldowns.out_s,
+        in_cooldown_s=cooldowns.in_s,
         aggregation=settings.get("MetricAggregationType", "Average"),
         minimum_magnitude=int(settings.get("MinAdjustmentMagnitude", 0)),
     )
@@ -237,6 +242,10 @@ def _metric_query(node: _Node, statistic: str | None) -> MetricQuery:
         raise TemplateError(f"the statistic {statistic} is not modelled")
     dimensions = [(each["Name"], str(each["Value"])) for each in node.get("Dimensions", ())]
     return MetricQuery(Metric.of(node["Namespace"], node["MetricName"], dimensions), statistic)
+
+
+def _cooldowns(settings: _Node, out: str, back: str) -> _Cooldowns:
+    return _Cooldowns(*(int(settings.get(key, DEFAULT_COOLDOWN_S)) for key in (out, back)))
 
 
 def _bound(step: _Node, key: str) -> float | None:

@@ -103,16 +103,14 @@ def _case(samples: list["Sample"], given: dict[str, Any]) -> Case:
     consumers = autoscaling.Consumers(rate, given.pop("start_seconds"), given.pop("rebalance_seconds"), partitions)
     readings = {"gaps": autoscaling.Gaps(given.pop("gaps")), "scale_in": autoscaling.ScaleIn(given.pop("scale_in"))}
     asked = scaling(**_named(given))
-    return Case(asked, _stack(asked, readings), load, consumers, tasks)
+    return Case(asked, _stack(asked, readings), load, consumers, tasks, given["group"])
 
 
 def _named(given: dict[str, Any]) -> dict[str, Any]:
     """A recipe has names in it; those that were not given play no part here."""
     scaled = ("asg_name",) if given["target"] == "asg" else ("ecs_cluster", "service")
-    return {
-        name: "recorded" if value is None and name in (*scaled, "burrow_cluster", "group") else value
-        for name, value in given.items()
-    }
+    unnamed = [name for name in (*scaled, "burrow_cluster", "group") if given[name] is None]
+    return given | dict.fromkeys(unnamed, "recorded")
 
 
 def _stack(asked: "Scaling", readings: dict[str, Any]) -> "Stack":

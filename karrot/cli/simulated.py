@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["Case", "drawing", "report", "warnings"]
 
 _LONG_GAP_SECONDS = 300
+_CHANGES_SHOWN = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Case:
     load: "Load"
     consumers: "Consumers"
     tasks_then: int
+    group: str | None = None
 
     @property
     def unit(self) -> str:
@@ -33,7 +35,7 @@ class Case:
     @property
     def title(self) -> str:
         """The recipe, and on whose lag."""
-        return f"{self.asked.recipe} on the lag of {self.asked.group}"
+        return f"{self.asked.recipe} on {f'the lag of {self.group}' if self.group else 'a recorded lag'}"
 
 
 def report(case: Case, run: "Run", still: "Run") -> Iterator[str]:
@@ -45,6 +47,8 @@ def report(case: Case, run: "Run", still: "Run") -> Iterator[str]:
     yield from _columns(list(_figures(case, run, still)))
     yield ""
     yield from _columns(list(_changes(case, run))) if run.activities else ("Nothing was scaled.",)
+    if len(run.activities) > _CHANGES_SHOWN:
+        yield f"and {len(run.activities) - _CHANGES_SHOWN} changes more"
 
 
 def _figures(case: Case, run: "Run", still: "Run") -> Iterator[tuple[str, ...]]:
@@ -62,7 +66,7 @@ def _figures(case: Case, run: "Run", still: "Run") -> Iterator[tuple[str, ...]]:
 
 def _changes(case: Case, run: "Run") -> Iterator[tuple[str, ...]]:
     yield "time (UTC)", case.unit, "lag", "alarm"
-    for change in run.activities:
+    for change in run.activities[:_CHANGES_SHOWN]:
         moment = next(each for each in run.moments if each.at_s >= change.at_s)
         yield _clock(change.at_s), f"{change.before} to {change.after}", _count(moment.lag), change.alarm
 

@@ -15,9 +15,10 @@ from karrot.web.progress import Reporters, progress
 from karrot.web.shapes import GroupPage, group_detail, group_shape
 from karrot.web.site import site
 
-__all__ = ["DEFAULT_LIMIT", "MAX_LIMIT", "asked_filter", "asked_key", "routes"]
+__all__ = ["DEFAULT_LIMIT", "EVENTS_LIMIT", "MAX_LIMIT", "asked_filter", "asked_key", "routes"]
 
 DEFAULT_LIMIT = 100
+EVENTS_LIMIT = 50
 MAX_LIMIT = 1000
 
 routes = Blueprint("api", __name__)
@@ -40,7 +41,7 @@ def show_group() -> Response:
     state = log.group(key)
     if state is None:
         raise Problem("not_found", "No live consumer group has this name in this cluster.")
-    return _json(group_detail(state, log.event(state.seq), list(log.recent(key))))
+    return _json(group_detail(state, log.event(state.seq), list(log.recent(key, _asked_limit(EVENTS_LIMIT)))))
 
 
 @routes.get("/api/v1/reporters")
@@ -71,8 +72,8 @@ def asked_key() -> GroupKey:
     return GroupKey(request.args["cluster"], request.args["consumer"])
 
 
-def _asked_limit() -> int:
-    text = request.args.get("limit") or str(DEFAULT_LIMIT)
+def _asked_limit(default: int = DEFAULT_LIMIT) -> int:
+    text = request.args.get("limit") or str(default)
     # Not int(text) alone: it takes "+5", "1_000" and digits of any script, and raises on 5,000 digits.
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(MAX_LIMIT)) and 1 <= int(text) <= MAX_LIMIT):
         raise Problem("invalid_field", f"limit is a whole number from 1 to {MAX_LIMIT}.", path="limit")

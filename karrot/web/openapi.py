@@ -113,7 +113,12 @@ def _api() -> Node:
                 "show_group", "One group with its partitions and recent events", _ref("GroupDetail"),
                 "invalid_field", "not_found",
             )
-            | {"parameters": _KEY}
+            | {
+                "parameters": [
+                    *_KEY,
+                    _query("limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 50}, "Recent events"),
+                ]
+            }
         },
         "/api/v1/reporters": {"get": _read("list_reporters", "How far each reporter has come", _ref("Reporters"))},
         "/openapi.json": {"get": _read("openapi", "This document", {"type": "object"})},

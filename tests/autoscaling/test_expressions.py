@@ -1,0 +1,84 @@
+"""Metric math, above all what becomes of missing values."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from karrot.autoscaling import Expression, Gaps, UnsupportedExpressionError
+from karrot.autoscaling.series import Values
+
+LAG = [None, 100.0, 200.0, None, 400.0]
+TASKS = [None, 2.0, None, 4.0, 0.0]
+
+
+def values(text: str, gaps: Gaps = Gaps.ZERO, **series: Values) -> Values:
+    given = {"lag": LAG, "tasks": TASKS} | series
+    return Expression.parse(text).values(given, 5, gaps)
+
+
+@pytest.mark.parametrize(
+    ("text", "as_zero", "dropped"),
+    [
+        ("lag / tasks", [None, 50, None, 0, None], [None, 50, None, None, None]),
+        ("lag + tasks", [None, 102, 200, 4, 400], [None, 102, None, None, 400]),
+        ("lag / MAX([tasks, 1])", [None, 50, None, 0, 400], [None, 50, None, None, 400]),
+        ("lag * 2", [None, 200, 400, None, 800], [None, 200, 400, None, 800]),
+        ("SUM([lag, tasks])", [None, 102, 200, 4, 400], [None, 102, None, None, 400]),
+        ("MIN([lag, 150])", [None, 100, 150, None, 150], [None, 100, 150, None, 150]),
+        ("AVG([lag, 0])", [None, 50, 100, None, 200], [None, 50, 100, None, 200]),
+        ("lag > 150 AND tasks < 1", [None, 0, 0, 0, 1], [None, 0, None, None, 1]),
+        ("lag > 150 || tasks < 1", [None, 0, 1, 0, 1], [None, 0, None, None, 1]),
+    ],
+)
+def test_a_missing_value_counts_as_zero_or_drops_the_point(text: str, as_zero: Values, dropped: Values) -> None:
+    assert values(text) == as_zero
+    assert values(text, Gaps.DROPPED) == dropped
+
+
+@pytest.mark.parametrize("gaps", Gaps)
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("FILL(lag, REPEAT)", [None, 100, 200, 200, 400]),
+        ("FILL(lag, 0)", [0, 100, 200, 0, 400]),
+        ("FILL(FILL(lag, REPEAT), 7)", [7, 100, 200, 200, 400]),
+        ("FILL(lag, tasks)", [None, 100, 200, 4, 400]),
+        ("IF(FILL(tasks, 0) < 1, lag, 0)", [None, 0, 200, 0, 400]),
+        ("IF(lag > 150, 1, 0)", [None, 0, 1, None, 1]),
+        ("-lag", [None, -100, -200, None, -400]),
+        ("CEIL(lag / 3)", [None, 34, 67, None, 134]),
+        ("FLOOR(lag / 3) + ABS(-1)", [None, 34, 67, None, 134]),
+        ("1 + 2 * 3", [7, 7, 7, 7, 7]),
+        ("1 / 0", [None, None, None, None, None]),
+        ("(lag - 100) != 0", [None, 0, 1, None, 1]),
+    ],
+)
+def test_what_both_readings_have_in_common(text: str, expected: Values, gaps: Gaps) -> None:
+    assert values(text, gaps) == expected
+
+
+@pytest.mark.parametrize("gaps", Gaps)
+def test_a_lag_whose_points_are_counted_below_the_line_is_never_invented(gaps: Gaps) -> None:
+    points = [None, 2.0, 2.0, None, 2.0]
+    assert values("lag / (tasks * points / points)", gaps, points=points) == [None, 50, None, None, None]
+
+
+def test_the_names_are_those_of_metrics_and_other_expressions() -> None:
+    assert Expression.parse("IF(FILL(m1, REPEAT) > 0, e2, MAX([m3, 1]))").names == {"m1", "e2", "m3"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "lag /", "METRICS()", "RATE(lag)", "lag ^ 2", "'text'", "MAX(lag)", "MAX([])", "FILL(lag)", "lag.real",
+     "1 < lag < 2", "__import__('os')", "[lag]", "lag if tasks else 0", "True"],
+)  # fmt: skip
+def test_what_is_not_modelled_is_refused_when_it_is_read(text: str) -> None:
+    with pytest.raises(UnsupportedExpressionError):
+        Expression.parse(text)
+
+
+@given(lag=st.lists(st.none() | st.floats(0, 1e9), min_size=5, max_size=5), gaps=st.sampled_from(Gaps))
+def test_no_value_comes_from_nothing(lag: Values, gaps: Gaps) -> None:
+    for text in ("lag / 2", "lag + 1", "MAX([lag, 1])", "IF(lag > 1, lag, 0)", "lag * lag"):
+        told = values(text, gaps, lag=lag)
+        assert [value is None for value in told] == [value is None for value in lag]

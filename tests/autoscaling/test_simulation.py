@@ -1,0 +1,183 @@
+"""A stack in front of a load."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from karrot.autoscaling import (
+    Consumers,
+    Load,
+    Metric,
+    Publishing,
+    Run,
+    Sample,
+    ScaleIn,
+    Signal,
+    Stack,
+    chart_of,
+    from_cloudformation,
+    loaded,
+    signal_of,
+    simulate,
+)
+from karrot.autoscaling.consumers import Backlog, Fleet
+from support.stacks import LAG, Node, alarm, step_policy, template, tracking_policy
+
+RATE = 100
+ADD_TWO = {"MetricIntervalLowerBound": 0, "ScalingAdjustment": 2}
+
+
+def load_of(*minutes: float) -> Load:
+    """So many messages a second in each minute."""
+    return loaded([Sample(at * 60, 0, rate) for at, rate in enumerate([*minutes, 0.0])], tasks=1, rate_per_task=RATE)
+
+
+def tracking(target: float = 5000, scale_in: ScaleIn = ScaleIn.ONE) -> Stack:
+    return from_cloudformation(template(Track=tracking_policy(target, ScaleOutCooldown=60)), scale_in=scale_in)
+
+
+def run_of(stack: Stack, load: Load, **consumers: float) -> Run:
+    return simulate(stack, load, Consumers(rate_per_task=RATE, **consumers), tasks=1)  # type: ignore[arg-type]
+
+
+BURST = load_of(*[80] * 10, *[600] * 20, *[80] * 120)
+
+
+def test_a_burst_brings_tasks_and_its_end_takes_them_away() -> None:
+    summary = run_of(tracking(), BURST).summary
+    assert summary.most_tasks == 10
+    assert summary.last_lag == 0
+    assert run_of(tracking(), BURST).moments[-1].desired == 1
+    still = run_of(Stack((), (), minimum=1, maximum=1), BURST).summary
+    assert still.peak_lag == 20 * 60 * 500
+    assert summary.peak_lag < still.peak_lag / 3
+    assert summary.peak_lag_seconds < still.peak_lag_seconds / 3
+
+
+def test_task_hours_are_those_that_are_paid_for() -> None:
+    run = run_of(tracking(), BURST)
+    paid = sum(
+        each.desired * (later.at_s - each.at_s) for each, later in zip(run.moments, run.moments[1:], strict=False)
+    )
+    assert run.summary.task_hours == pytest.approx(paid / 3600, rel=0.05)
+    assert run.summary.at_maximum_s > 0
+
+
+def test_a_recipe_without_its_least_goes_up_and_down() -> None:
+    """A lag of zero says nothing of how busy the tasks are: what was taken away is missing soon."""
+    summary = run_of(tracking(), load_of(*[150] * 180)).summary
+    assert summary.flaps > 1
+    summary = run_of(tracking(scale_in=ScaleIn.PROPORTIONAL), load_of(*[150] * 180)).summary
+    assert summary.flaps > 1
+
+
+def test_tasks_beyond_the_partitions_do_nothing() -> None:
+    few, many = run_of(tracking(), BURST, partitions=2), run_of(tracking(), BURST)
+    assert few.summary.peak_lag > many.summary.peak_lag
+    assert few.summary.most_tasks == 10
+
+
+def test_a_slow_start_and_rebalances_cost_lag() -> None:
+    quick, slow = run_of(tracking(), BURST), run_of(tracking(), BURST, start_s=300, rebalance_s=60)
+    assert slow.summary.peak_lag > quick.summary.peak_lag
+
+
+def test_a_metric_that_is_not_simulated_is_named() -> None:
+    policy = step_policy(ADD_TWO)
+    stack = from_cloudformation(template(Out=policy, High=alarm("Out", MetricName="Temperature")))
+    run = run_of(stack, BURST)
+    assert [metric.name for metric in run.unknown_metrics] == ["Temperature"]
+    assert run.activities == ()
+
+
+def math(expression: str, **metrics: Node) -> Node:
+    parts = [
+        {"Id": name, "ReturnData": False, "MetricStat": {"Metric": metric, "Stat": "SampleCount", "Period": 60}}
+        for name, metric in metrics.items()
+    ]
+    settings = {"Metrics": [{"Id": "e", "Expression": expression}, *parts]}
+    return alarm("Out", Threshold=1, EvaluationPeriods=1, DatapointsToAlarm=1, **settings)
+
+
+def test_running_tasks_are_counted_by_the_points_of_their_cpu() -> None:
+    cpu = {"Namespace": "AWS/ECS", "MetricName": "CPUUtilization"}
+    many = template(Out=step_policy(ADD_TWO), High=math("IF(cpu >= 3, 1, 0)", cpu=cpu))
+    idle = load_of(*[0] * 10)
+    assert simulate(from_cloudformation(many), idle, Consumers(RATE), tasks=2).activities == ()
+    assert len(simulate(from_cloudformation(many), idle, Consumers(RATE), tasks=3).activities) > 0
+
+
+def test_what_each_metric_tells() -> None:
+    assert signal_of(LAG) is Signal.LAG
+    assert signal_of(Metric("Karrot", "LagSeconds")) is Signal.LAG_SECONDS
+    assert signal_of(Metric("Karrot", "Heartbeat")) is Signal.HEARTBEAT
+    assert signal_of(Metric("ECS/ContainerInsights", "RunningTaskCount")) is Signal.RUNNING
+    assert signal_of(Metric("Mine", "CPUUtilization")) is None
+
+
+def test_high_resolution_reacts_sooner() -> None:
+    out = step_policy(ADD_TWO)
+    minute = from_cloudformation(template(Out=out, High=alarm("Out", DatapointsToAlarm=3)))
+    tenth = from_cloudformation(template(Out=out, High=alarm("Out", DatapointsToAlarm=3, Period=10)))
+    quick = simulate(tenth, BURST, Consumers(RATE), tasks=1, publishing=Publishing(10, 10, 1)).activities[0]
+    assert run_of(minute, BURST).activities[0].at_s - quick.at_s >= 90
+
+
+def test_the_age_of_a_backlog_is_that_of_its_oldest_message() -> None:
+    backlog = Backlog()
+    assert backlog.age(100) == 0
+    backlog.add(0, 100, 1000)
+    backlog.add(100, 110, 1000)
+    backlog.take(500)
+    assert (backlog.age(110), backlog.lag) == (60, 1500)
+    backlog.take(750)
+    assert backlog.age(110) == pytest.approx(7.5)
+    backlog.take(10_000)
+    assert (backlog.age(110), backlog.lag) == (0, 0)
+
+
+def test_a_task_starts_late_and_leaves_at_once() -> None:
+    fleet = Fleet(Consumers(rate_per_task=10, start_s=60, rebalance_s=5), 1)
+    assert fleet.consumable(0, 10) == 100
+    fleet.scale(3, 10)
+    assert (fleet.desired, fleet.running) == (3, 1)
+    assert fleet.consumable(60, 70) == 100
+    assert fleet.consumable(70, 80) == 150  # three from now on, which stand still for half of it
+    assert fleet.consumable(80, 90) == 300
+    fleet.scale(5, 90)
+    fleet.scale(2, 100)
+    assert (fleet.desired, fleet.running) == (2, 2)
+
+
+def test_a_chart_shows_the_whole_recording_within_its_borders() -> None:
+    run = run_of(tracking(), BURST)
+    chart = chart_of(run, BURST, maximum=10)
+    assert [label.text for label in chart.tasks.ticks] == ["0", "2", "4", "6", "8", "10"]
+    assert [label.text for label in chart.lag.ticks][:3] == ["0", "25k", "50k"]
+    assert [label.text for label in chart.times] == ["00:00", "00:30", "01:00", "01:30", "02:00", "02:30"]
+    assert chart.recorded.startswith(f"M{chart.left} ")
+    assert chart.desired.endswith(f"H{chart.right}")
+    assert chart.simulated_area.endswith("Z")
+
+
+def test_a_long_recording_is_drawn_with_its_peaks() -> None:
+    load = load_of(*[10] * 3000, 5000, *[10] * 3000)
+    run = run_of(Stack((), (), minimum=1, maximum=1), load)
+    assert len(run.moments) <= 1441
+    assert max(moment.lag for moment in run.moments) == run.summary.peak_lag
+
+
+@given(
+    rates=st.lists(st.floats(0, 2000), min_size=1, max_size=40),
+    tasks=st.integers(1, 10),
+    scale_in=st.sampled_from(ScaleIn),
+)
+def test_no_message_is_lost_or_read_twice_and_no_limit_is_passed(
+    rates: list[float], tasks: int, scale_in: ScaleIn
+) -> None:
+    load = load_of(*rates)
+    run = simulate(tracking(scale_in=scale_in), load, Consumers(RATE), tasks=tasks)
+    assert all(1 <= moment.desired <= 10 and 0 <= moment.running <= moment.desired for moment in run.moments)
+    assert 0 <= run.summary.last_lag <= sum(rate * 60 for rate in rates) + 1e-3
+    assert all(moment.lag_seconds <= moment.at_s + 1e-6 for moment in run.moments)
+    chart_of(run, load, 10)
