@@ -8,7 +8,16 @@ from gunicorn.workers.gthread import TConn
 
 from karrot.web.arriving import Arriving
 
-__all__ = ["CONTINUE", "LOG_UNAVAILABLE", "OVERLOADED", "TIMED_OUT", "TOO_MUCH", "Connection", "Refusal"]
+__all__ = [
+    "CONTINUE",
+    "LOG_UNAVAILABLE",
+    "OVERLOADED",
+    "TIMED_OUT",
+    "TOO_MUCH",
+    "UNCONFIRMED",
+    "Connection",
+    "Refusal",
+]
 
 _RECEIVE = 64 << 10
 
@@ -35,6 +44,7 @@ class Refusal(NamedTuple):
 OVERLOADED = Refusal("503 Service Unavailable", "overloaded", "The request waited too long for its turn")
 TOO_MUCH = Refusal("431 Request Header Fields Too Large", "bad_request", "The headers have no end in sight")
 LOG_UNAVAILABLE = Refusal("503 Service Unavailable", "log_unavailable", "The event log cannot be used")
+UNCONFIRMED = Refusal("503 Service Unavailable", "unconfirmed", "The disk did not answer in time")
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 TIMED_OUT = Refusal("408 Request Timeout", "incomplete_body", "The request did not arrive whole in time")
 
@@ -69,6 +79,14 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
         except OSError:
             return b""
         return data
+
+    def send(self, data: bytes) -> bool:
+        """Whether all of it is on its way. It fits into any socket's buffer, unless the client reads nothing at all."""
+        try:
+            self.sock.setblocking(False)
+            return not data or self.sock.send(data) == len(data)
+        except OSError:
+            return False
 
     def hand_over(self, patience_s: float) -> None:
         """Give what has come to gunicorn's parser; from here on a thread works on it."""

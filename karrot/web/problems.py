@@ -9,7 +9,7 @@ import structlog
 from flask import Flask, Response, render_template, request
 from werkzeug.exceptions import BadHost, HTTPException, MethodNotAllowed
 
-from karrot.eventlog.base import LogUnavailableError, OverloadedError
+from karrot.eventlog.base import LogUnavailableError, OverloadedError, UnconfirmedError
 from karrot.web.negotiate import html_asked
 
 __all__ = ["CODES", "TYPE_PREFIX", "Code", "Problem", "ProblemBody", "install"]
@@ -85,7 +85,10 @@ CODES: dict[str, Code] = {
         415, "Encoded bodies are not taken", "Send the body as it is, without Content-Encoding."
     ),
     "internal_error": Code(
-        500, "Karrot failed", "The log of Karrot holds the traceback; please report it with the request."
+        500,
+        "Karrot failed",
+        "The log of Karrot holds the traceback; please report it with the request. The body of an event is kept at "
+        "/api/v1/rejects.",
     ),
     "overloaded": Code(
         503,
@@ -96,6 +99,12 @@ CODES: dict[str, Code] = {
         503,
         "The event log cannot be used",
         "Nothing was stored. `detail` and /readyz say why; most often the disk is full.",
+    ),
+    "unconfirmed": Code(
+        503,
+        "The disk did not answer in time",
+        "The event is stored or lost, nobody can know before the disk answers. Look at the disk; post the event again "
+        "if in doubt, as one that is stored twice does no harm.",
     ),
 }
 
@@ -137,6 +146,7 @@ def install(app: Flask) -> None:
     """Make every failure of a request a problem."""
     app.register_error_handler(Problem, _respond)
     app.register_error_handler(HTTPException, _from_http)
+    app.register_error_handler(UnconfirmedError, lambda error: _respond(Problem("unconfirmed", str(error))))
     app.register_error_handler(LogUnavailableError, lambda error: _respond(Problem("log_unavailable", str(error))))
     app.register_error_handler(OverloadedError, lambda error: _respond(Problem("overloaded", str(error))))
     app.register_error_handler(Exception, _unexpected)

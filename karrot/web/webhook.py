@@ -7,7 +7,7 @@ import structlog
 from flask import Blueprint, request
 
 from karrot.burrow.payload import MalformedPayload
-from karrot.eventlog.base import LogUnavailableError, OverloadedError
+from karrot.eventlog.base import LogUnavailableError, OverloadedError, UnconfirmedError
 from karrot.web import auth
 from karrot.web.problems import Problem
 from karrot.web.site import Site, site
@@ -27,6 +27,7 @@ RECEIPT = "karrot.receipt"
 _PATH = "/burrow"
 _METHODS = ("POST", "PUT", "DELETE")
 _FAILED = "karrot.failed"
+_BODY = "karrot.body"
 _CHUNK = 64 * 1024
 _LONGEST_NUMBER = 4300
 """Digits that Python turns into a number."""
@@ -69,15 +70,17 @@ class Shortcut:
 
 @routes.route(_PATH, methods=_METHODS, provide_automatic_options=False)
 def receive() -> NoReturn:
-    """Say why the event was not taken."""
+    """Say why the event was not taken, and count it."""
     here = site()
-    try:
-        raise request.environ[_FAILED]
-    except MalformedPayload as error:  # counted and kept by the intake
+    error = request.environ[_FAILED]
+    if isinstance(error, MalformedPayload):  # counted and kept by the intake
         _refuse(Problem(error.code, str(error), path=error.path))
-    except Problem as problem:
-        here.intake.refuse(problem.code, problem.detail)
-        _refuse(problem)
+    if isinstance(error, Problem):
+        here.intake.refuse(error.code, error.detail)
+        _refuse(error)
+    # Nobody expected it. The application's own handler logs and answers it.
+    here.intake.refuse("internal_error", f"{type(error).__name__}: {error}", request.environ.get(_BODY, b""))
+    raise error
 
 
 def _refuse(problem: Problem) -> NoReturn:
@@ -91,7 +94,7 @@ def _refuse(problem: Problem) -> NoReturn:
 def _take(here: Site, environ: dict[str, Any]) -> None:
     _check_sender(here.credentials, environ)
     length = _admitted_length(here.max_body, environ)
-    body = _read(here, environ["wsgi.input"], length)
+    body = environ[_BODY] = _read(here, environ["wsgi.input"], length)
     if length <= LARGE_BODY:
         _store(here, environ, body)
         return
@@ -111,6 +114,8 @@ def _store(here: Site, environ: dict[str, Any], body: bytes) -> None:
             environ[RECEIPT] = receipt
         else:
             receipt.settle()
+    except UnconfirmedError as error:
+        raise Problem("unconfirmed", str(error)) from error
     except LogUnavailableError as error:
         raise Problem("log_unavailable", str(error)) from error
     except OverloadedError as error:

@@ -20,27 +20,18 @@ from gunicorn import http
 from gunicorn.sock import ssl_context
 from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, ThreadWorker
 
-from karrot.eventlog.base import LogUnavailableError, OverloadedError
 from karrot.web import inline
 from karrot.web.arriving import Head
-from karrot.web.connection import (
-    CONTINUE,
-    LOG_UNAVAILABLE,
-    OVERLOADED,
-    TIMED_OUT,
-    TOO_MUCH,
-    Connection,
-    Refusal,
-)
+from karrot.web.collecting import Collecting, Ends
+from karrot.web.connection import OVERLOADED, Connection, Refusal
 from karrot.web.inline import Answer
 from karrot.web.lingering import Lingering
 from karrot.web.pool import Pool
+from karrot.web.storing import Storing
 
 __all__ = ["Patience", "Worker"]
 
-_LARGE = 64 << 10
-_LARGE_TOGETHER = 32 << 20
-_TICK_S = 0.25
+_TICK_S = 0.1
 _ASLEEP_S = 0.005
 _LONG_TURN_S = 0.05
 _FEW, _MANY = 2, 256
@@ -63,15 +54,6 @@ class Patience(NamedTuple):
     refused: Callable[[Head, str, str], None]
 
 
-class Storing(NamedTuple):
-    """An event whose answer waits for the disk until ``deadline``."""
-
-    head: Head
-    deadline: float
-    answer: Answer
-    receipt: inline.Receipt
-
-
 class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     """Takes the place of ``gthread``. The application gives its `Patience` as ``app.patience``."""
 
@@ -82,19 +64,23 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self.patience: Patience = self.app.patience
         self.tls = ssl_context(self.cfg) if self.cfg.is_ssl else None
         self.readers: Pool[Connection] = Pool(max(2, self.cfg.threads // 4), self._serve, "reader")
-        self.collecting: set[Connection] = set()
         self.queued: dict[Connection, tuple[float, Head]] = {}
-        self.storing: dict[Connection, Storing] = {}
         self.served: deque[tuple[Connection, Answer]] = deque()
-        self.stored: deque[Connection] = deque()
+        self.storing = Storing(self._deliver, self._answer, self._wake, patience_s=self.patience.thread_s)
         self.turn = self.since = time.monotonic()
         self.woken = False
-        self.large_bytes = 0
         super().init_process()
 
     def run(self) -> None:
         """The loop; the poller is there by now."""
         self.lingering = Lingering(self.poller, self._close)
+        self.collecting = Collecting(
+            self.poller,
+            self.patience.admits,
+            Ends(self._dispatch, self._answer, self._close),
+            headers_s=self.patience.headers_s,
+            body_s=self.patience.body_s,
+        )
         super().run()
 
     def get_thread_pool(self) -> "Pool[Connection]":
@@ -122,18 +108,17 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
             client_sock.close()
             return
         self.nr_conns += 1
-        self._collect(conn)
+        self.collecting.begin(conn)
 
     def enqueue_req(self, conn: Connection) -> None:
         """Begin with the next request of a connection, some of which may be here already."""
-        self._feed(conn, conn.parser.unreader.take_buffered())
-        self._collect(conn)
+        self.collecting.begin(conn, conn.parser.unreader.take_buffered())
 
     def on_client_socket_readable(self, conn: Connection, client: Any) -> None:
         """A kept-alive connection speaks again."""
         self.poller.unregister(client)
         self.keepalived_conns.remove(conn)
-        self._collect(conn)
+        self.collecting.begin(conn)
 
     def wait_for_and_dispatch_events(self, timeout: float) -> None:
         """Wait for events, and keep the deadlines that gunicorn does not know."""
@@ -143,8 +128,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self._begin_turn(asked, time.monotonic())
         for key, _ in events:
             self._dispatch_event(key)
-            if self.stored:  # a turn can be long: who waits for the disk need not wait for the end of it
-                self._finish_served()
+            self.storing.settle()  # a turn can be long: who waits for the disk need not wait for the end of it
         self._keep_deadlines(time.monotonic())
 
     def is_parent_alive(self) -> bool:
@@ -180,9 +164,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         with contextlib.suppress(OSError, KeyError, ValueError):
             self.poller.unregister(sock)
         self.lingering.drop(sock)
-        for conn in [conn for conn in self.collecting if conn.sock is sock]:
-            self.collecting.discard(conn)
-            self._close(conn)
+        self.collecting.drop(sock)
         sock.close()
 
     def _serve(self, conn: Connection) -> None:
@@ -191,7 +173,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
             return
         self._finish(conn, Answer(b"", self.handle(conn)))
 
-    def _serve_here(self, conn: Connection, head: Head) -> bool:
+    def _serve_here(self, conn: Connection, head: Head) -> None:
         """Serve an event in the loop; its answer waits for the writer."""
         kept = inline.Kept(conn.sock)
         try:
@@ -202,10 +184,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         if answer.receipt is None:
             self._finish(conn, answer)
         else:
-            deadline = time.monotonic() + self.patience.thread_s - self._waited()
-            self.storing[conn] = Storing(head, deadline, answer, answer.receipt)
-            answer.receipt.when_done(partial(self._on_stored, conn))
-        return False
+            self.storing.hold(conn, head, answer, answer.receipt, waited_s=self._waited())
 
     def _begin_turn(self, asked: float, now: float) -> None:
         # What comes while the loop sleeps wakes it. What came while it worked did so after it had looked last.
@@ -215,11 +194,6 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     def _waited(self) -> float:
         """How long a request that is read in this turn may have been here."""
         return time.monotonic() - self.since
-
-    def _on_stored(self, conn: Connection) -> None:
-        """The writer is done with an event: in its thread, or in this one if it was quicker."""
-        self.stored.append(conn)
-        self._wake()
 
     def _finish(self, conn: Connection, answer: Answer) -> None:
         """An answer is final: from a thread, or from the loop, which gets to it in its next turn."""
@@ -234,41 +208,18 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     def _finish_served(self) -> None:
         # The flag falls before the queues are emptied: what is appended from now on wakes the loop again.
         self.woken = False
-        while self.stored:
-            self._settle(self.stored.popleft())
+        self.storing.settle()
         while self.served:
             self._deliver(*self.served.popleft())
 
-    def _settle(self, conn: Connection) -> None:
-        """Send the answer that waited for the disk, or what the log says instead, unless the wait was given up."""
-        storing = self.storing.pop(conn, None)
-        if storing is None:
-            return
-        try:
-            storing.receipt.settle()
-        except LogUnavailableError as error:
-            self._answer(conn, storing.head, LOG_UNAVAILABLE, str(error))
-        except OverloadedError as error:
-            self._answer(conn, storing.head, OVERLOADED, str(error))
-        else:
-            self._deliver(conn, storing.answer)
-
     def _deliver(self, conn: Connection, answer: Answer) -> None:
-        self._account(conn, 0)
-        if not (self._send(conn, answer.data) and answer.reusable):
+        self.collecting.answered(conn)
+        if not (conn.send(answer.data) and answer.reusable):
             self.lingering.part(conn)
         elif conn.parser.unreader.buf.getvalue():
             self.enqueue_req(conn)
         else:
             self._keep(conn)
-
-    def _send(self, conn: Connection, data: bytes) -> bool:
-        """Whether all of it is on its way. It fits into any socket's buffer, unless the client reads nothing at all."""
-        try:
-            conn.sock.setblocking(False)
-            return not data or conn.sock.send(data) == len(data)
-        except OSError:
-            return False
 
     def _keep(self, conn: Connection) -> None:
         """Wait for the next request without a thread; a stopping worker waits only for one that is on its way."""
@@ -279,113 +230,35 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self.keepalived_conns.append(conn)
         self.poller.register(conn.sock, selectors.EVENT_READ, partial(self.on_client_socket_readable, conn))
 
-    def _collect(self, conn: Connection) -> None:
-        conn.sock.setblocking(False)
-        conn.deadline = time.monotonic() + self.patience.headers_s
-        self.collecting.add(conn)
-        if (not len(conn.arriving) or self._advance(conn)) and self._read(conn):
-            conn.polled = True
-            self.poller.register(conn.sock, selectors.EVENT_READ, lambda _sock: self._read(conn))
-
-    def _read(self, conn: Connection) -> bool:
-        """Take what has come; say whether the request is still arriving."""
-        while (data := conn.receive()) is not None:
-            if not data:
-                self._forget(conn)
-                self._close(conn)
-                return False
-            self._feed(conn, data)
-            if not self._advance(conn):
-                return False
-        return True
-
-    def _feed(self, conn: Connection, data: bytes) -> None:
-        conn.arriving.feed(data)
-        self._account(conn, len(conn.arriving))
-
-    def _account(self, conn: Connection, size: int) -> None:
-        """Large requests share a budget until they are answered; small ones are bounded by their number."""
-        large = size if size > _LARGE else 0
-        self.large_bytes += large - conn.large_bytes
-        conn.large_bytes = large
-
-    def _advance(self, conn: Connection) -> bool:
-        """Hand the request over if it is here; say whether it is still arriving."""
-        if conn.large_bytes and self.large_bytes > _LARGE_TOGETHER:
-            return self._refuse(conn, OVERLOADED)
-        head = conn.arriving.head
-        if head is None:
-            return not conn.arriving.head_is_endless or self._refuse(conn, TOO_MUCH)
-        if not conn.arriving.body_is_whole and self.patience.admits(head):
-            return self._await_body(conn, head)
-        return self._dispatch(conn, head)
-
-    def _await_body(self, conn: Connection, head: Head) -> bool:
-        if not conn.body_awaited:
-            conn.body_awaited = True
-            if head.waits_for_continue:
-                conn.arriving.go_on()
-                self._send(conn, CONTINUE)
-            conn.deadline = time.monotonic() + self.patience.body_s
-        return True
-
-    def _dispatch(self, conn: Connection, head: Head) -> bool:
-        self._forget(conn)
+    def _dispatch(self, conn: Connection, head: Head) -> None:
+        """A request is whole: serve it, or queue it for a thread."""
         if self._waited() > self.patience.thread_s / 2:
-            return self._answer(conn, head, OVERLOADED)
+            self._answer(conn, head, OVERLOADED)
+            return
         conn.hand_over(self.patience.body_s)
         if head.path == _WEBHOOK and not conn.large_bytes:
-            return self._serve_here(conn, head)
+            self._serve_here(conn, head)
+            return
         pool = self.tpool if head.path in _QUICK_PATHS else self.readers
         self.queued[conn] = (time.monotonic() + self.patience.thread_s, head)
         pool.submit(conn)
-        return False
 
     def _keep_deadlines(self, now: float) -> None:
-        for conn in [conn for conn in self.collecting if conn.deadline <= now]:
-            self._refuse(conn, TIMED_OUT)
+        self.collecting.expire(now)
         for conn, (deadline, head) in list(self.queued.items()):
             if deadline <= now and self.queued.pop(conn, None) is not None:
                 self._answer(conn, head, OVERLOADED)
-        for conn, storing in list(self.storing.items()):
-            if storing.deadline <= now:
-                self._give_up(conn, storing, now)
+        self.storing.expire(now)
         self.lingering.expire(now)
 
-    def _give_up(self, conn: Connection, storing: Storing, now: float) -> None:
-        """Answer 503 for an event that will not be stored, or whose flush does not end."""
-        if storing.receipt.withdraw():
-            refusal = OVERLOADED
-        elif storing.deadline + self.patience.thread_s <= now:
-            refusal = LOG_UNAVAILABLE
-        else:
-            return
-        del self.storing[conn]
-        self._answer(conn, storing.head, refusal)
-
-    def _refuse(self, conn: Connection, refusal: Refusal) -> bool:
-        said_nothing = len(conn.arriving) == 0
-        self._forget(conn)
-        if said_nothing:
-            self._close(conn)
-        else:
-            self._answer(conn, conn.arriving.head, refusal)
-        return False
-
-    def _answer(self, conn: Connection, head: Head | None, refusal: Refusal, detail: str = "") -> bool:
+    def _answer(self, conn: Connection, head: Head | None, refusal: Refusal, detail: str = "") -> None:
+        """Refuse a request without a thread."""
         if head is not None:
             self.patience.refused(head, refusal.code, detail or refusal.detail)
-        self._send(conn, refusal.response)
+        conn.send(refusal.response)
         self.lingering.part(conn)
-        return False
-
-    def _forget(self, conn: Connection) -> None:
-        self.collecting.discard(conn)
-        if conn.polled:
-            conn.polled = False
-            self.poller.unregister(conn.sock)
 
     def _close(self, conn: Connection) -> None:
-        self._account(conn, 0)
+        self.collecting.answered(conn)
         self.nr_conns -= 1
         conn.close()

@@ -13,7 +13,8 @@ from support.waiting import wait_for
 
 FLUSH = "fsync,fdatasync"
 STALL_S = 7
-"""How long an event waits for a commit to take it, and as long again for the disk."""
+IN_TIME_S = 3.0
+"""An event waits two seconds in all; a busy machine may take another to say so."""
 
 FAULTS = [
     (FLUSH, "error=EIO:when=3+5"),
@@ -72,10 +73,11 @@ def test_a_disk_that_always_fails_is_told_and_forgiven_without_a_restart(tmp_pat
     assert set(service.stored_consumers()) >= {*(f"g{number}" for number in range(20)), "after"}
 
 
-def timed_post(service: Service, consumer: str) -> tuple[int, float]:
+def timed_post(service: Service, consumer: str) -> tuple[str, tuple[str, float]]:
     started = time.monotonic()
-    status = service.post(named(consumer)).status
-    return status, time.monotonic() - started
+    answer = service.post(named(consumer))
+    assert answer.status == 503
+    return consumer, (answer.json["code"], time.monotonic() - started)
 
 
 def test_a_disk_that_stalls_keeps_nobody_waiting_for_long(tmp_path: Path) -> None:
@@ -86,11 +88,14 @@ def test_a_disk_that_stalls_keeps_nobody_waiting_for_long(tmp_path: Path) -> Non
             while not all(post.done() for post in posts):
                 started = time.monotonic()
                 assert service.metric("karrot_consumer_lag", consumer="before") == 11_020
-                assert time.monotonic() - started < STALL_S
-            answers = [post.result() for post in posts]
-        assert {status for status, _ in answers} == {503}
-        assert max(seconds for _, seconds in answers) < STALL_S
+                assert time.monotonic() - started < IN_TIME_S
+            answers = dict(post.result() for post in posts)
+            assert {code for code, _ in answers.values()} == {"overloaded", "unconfirmed"}
+            assert max(seconds for _, seconds in answers.values()) < IN_TIME_S
         wait_for(lambda: service.post(named("after")).status == 202)
         wait_for(service.ready)
+        unconfirmed = {name for name, (code, _) in answers.items() if code == "unconfirmed"}
+        wait_for(lambda: service.metric("karrot_events_rejected_total", code="unconfirmed") == len(unconfirmed))
         assert service.stop() == 0
-    assert set(service.stored_consumers()) >= {"before", "after"}
+    # Who was told that nothing was stored finds nothing stored; of the others nobody knew.
+    assert set(service.stored_consumers()) - unconfirmed == {"before", "after"}

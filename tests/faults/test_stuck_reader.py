@@ -41,9 +41,11 @@ def test_a_stuck_reader_is_seen_and_what_it_cost_comes_back(tmp_path: Path) -> N
                 assert service.post(sized(f"g{number}", LARGE)).status == 202
             grown = wal.stat().st_size
             assert grown > LIMIT + LARGE
-            shown = service.metric("karrot_log_size_bytes")
-            assert shown is not None
-            assert shown >= grown
+            assert service.metric("karrot_log_wal_bytes") == grown
+            told = [line for line in service.said.read_text().splitlines() if "cannot be emptied" in line]
+            assert told
+            assert all("a program holds a read transaction on it open" in line for line in told)
+            assert len(told) <= len(service.workers())
             assert service.metric("karrot_consumer_lag", consumer="g11") == 11_020
         for number in range(4):
             assert service.post(sized(f"h{number}", LARGE)).status == 202

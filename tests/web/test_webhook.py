@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot.event import Kind
-from karrot.eventlog.base import Appended, GroupKey, LogUnavailableError, OverloadedError
+from karrot.eventlog.base import Appended, GroupKey, LogUnavailableError, OverloadedError, UnconfirmedError
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.web import Credentials
 from karrot.web.problems import CODES
 from karrot.web.webhook import LARGE_BODY
 from support.bodies import expected, recorded
+from support.clocks import ManualClock
 from support.website import Website, make_website
 
 ERR_STOP = recorded("karrot_v1.9.5_err_stop.json")
@@ -227,7 +228,11 @@ def test_large_bodies_take_turns_and_give_up_waiting() -> None:
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(LogUnavailableError("the disk is full"), "log_unavailable"), (OverloadedError("no turn came"), "overloaded")],
+    [
+        (LogUnavailableError("the disk is full"), "log_unavailable"),
+        (OverloadedError("no turn came"), "overloaded"),
+        (UnconfirmedError("the disk does not answer"), "unconfirmed"),
+    ],
 )
 def test_what_cannot_be_stored_is_503(error: Exception, code: str) -> None:
     class Failing(MemoryEventLog):
@@ -247,6 +252,21 @@ def test_what_cannot_be_stored_is_503(error: Exception, code: str) -> None:
         "code": code,
     }
     assert rejected(failing) == {code: 1}
+
+
+def test_a_fault_of_ours_is_counted_and_its_body_kept() -> None:
+    class Faulty(MemoryEventLog):
+        def append(self, *_args: Any, **_kwargs: Any) -> Appended:
+            raise ZeroDivisionError("nobody expected this")
+
+    faulty = make_website(log=Faulty(ManualClock()))
+    response = faulty.client.post("/burrow", data=ERR_STOP)
+    assert response.status_code == 500
+    assert response.json is not None
+    assert response.json["code"] == "internal_error"
+    assert rejected(faulty) == {"internal_error": 1}
+    (kept,) = faulty.log.rejects()
+    assert (kept.detail, kept.body) == ("ZeroDivisionError: nobody expected this", ERR_STOP[:4096])
 
 
 def test_a_refused_body_is_counted_once_and_told_with_its_path() -> None:

@@ -34,6 +34,7 @@ def log_families(log: EventLog) -> Iterator[ListedFamily]:
     size = log.size()
     yield one(telemetry.LOG_EVENTS, size.events)
     yield one(telemetry.LOG_SIZE_BYTES, size.bytes)
+    yield one(telemetry.LOG_WAL_BYTES, size.wal_bytes)
 
 
 def heard_family(log: EventLog, expected: Iterable[str]) -> ListedFamily:

@@ -1,0 +1,138 @@
+"""Requests that are arriving: collected by the event loop until they are whole, each within its time."""
+
+import selectors
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from karrot.web.arriving import Head
+from karrot.web.connection import CONTINUE, OVERLOADED, TIMED_OUT, TOO_MUCH, Connection, Refusal
+
+__all__ = ["Collecting", "Ends"]
+
+_LARGE = 64 << 10
+_LARGE_TOGETHER = 32 << 20
+_CHUNKS_A_TURN = 4
+"""One that sends much must not keep the others waiting until it has sent it all."""
+
+
+class Ends(NamedTuple):
+    """How collecting a request ends: ``whole(conn, head)``, ``refused(conn, head, refusal)`` or ``gone(conn)``."""
+
+    whole: Callable[[Connection, Head], object]
+    refused: Callable[[Connection, Head | None, Refusal], object]
+    gone: Callable[[Connection], object]
+
+
+class Collecting:
+    """Reads what clients send; no thread hears of them before a request is whole, or not worth waiting for.
+
+    ``admits`` says whether the body that a head announces is worth waiting for. Large requests share a budget until
+    they are answered; small ones are bounded by the number of connections.
+    """
+
+    def __init__(
+        self,
+        poller: selectors.BaseSelector,
+        admits: Callable[[Head], bool],
+        ends: Ends,
+        *,
+        headers_s: float,
+        body_s: float,
+    ) -> None:
+        self._poller = poller
+        self._admits = admits
+        self._ends = ends
+        self._headers_s = headers_s
+        self._body_s = body_s
+        self._here: set[Connection] = set()
+        self._large_bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._here)
+
+    def begin(self, conn: Connection, data: bytes = b"") -> None:
+        """Wait for the next request of a connection, some of which may be here already."""
+        conn.sock.setblocking(False)
+        conn.deadline = time.monotonic() + self._headers_s
+        self._here.add(conn)
+        if data:
+            self._feed(conn, data)
+        if (not data or self._advance(conn)) and self._read(conn):
+            conn.polled = True
+            self._poller.register(conn.sock, selectors.EVENT_READ, lambda _sock: self._read(conn))
+
+    def expire(self, now: float) -> None:
+        """Refuse those that have had their time."""
+        for conn in [conn for conn in self._here if conn.deadline <= now]:
+            self._refuse(conn, TIMED_OUT)
+
+    def drop(self, sock: object) -> None:
+        """End the connection over a socket that is no longer polled, if it is one of these."""
+        for conn in [conn for conn in self._here if conn.sock is sock]:
+            self._here.discard(conn)
+            self._ends.gone(conn)
+
+    def answered(self, conn: Connection) -> None:
+        """The request is answered: its bytes are free."""
+        self._account(conn, 0)
+
+    def _read(self, conn: Connection) -> bool:
+        """Take what has come; say whether the request is still arriving."""
+        for _ in range(_CHUNKS_A_TURN):
+            data = conn.receive()
+            if data is None:
+                break
+            if not data:
+                self._leave(conn)
+                self._ends.gone(conn)
+                return False
+            self._feed(conn, data)
+            if not self._advance(conn):
+                return False
+        return True
+
+    def _feed(self, conn: Connection, data: bytes) -> None:
+        conn.arriving.feed(data)
+        self._account(conn, len(conn.arriving))
+
+    def _account(self, conn: Connection, size: int) -> None:
+        large = size if size > _LARGE else 0
+        self._large_bytes += large - conn.large_bytes
+        conn.large_bytes = large
+
+    def _advance(self, conn: Connection) -> bool:
+        """Hand the request over if it is here; say whether it is still arriving."""
+        if conn.large_bytes and self._large_bytes > _LARGE_TOGETHER:
+            return self._refuse(conn, OVERLOADED)
+        head = conn.arriving.head
+        if head is None:
+            return not conn.arriving.head_is_endless or self._refuse(conn, TOO_MUCH)
+        if not conn.arriving.body_is_whole and self._admits(head):
+            return self._await_body(conn, head)
+        self._leave(conn)
+        self._ends.whole(conn, head)
+        return False
+
+    def _await_body(self, conn: Connection, head: Head) -> bool:
+        if not conn.body_awaited:
+            conn.body_awaited = True
+            if head.waits_for_continue:
+                conn.arriving.go_on()
+                conn.send(CONTINUE)
+            conn.deadline = time.monotonic() + self._body_s
+        return True
+
+    def _refuse(self, conn: Connection, refusal: Refusal) -> bool:
+        self._leave(conn)
+        if len(conn.arriving):
+            self._ends.refused(conn, conn.arriving.head, refusal)
+        else:  # it has said nothing, so it is told nothing
+            self._ends.gone(conn)
+        return False
+
+    def _leave(self, conn: Connection) -> None:
+        self._here.discard(conn)
+        if conn.polled:
+            conn.polled = False
+            self._poller.unregister(conn.sock)

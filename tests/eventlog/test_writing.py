@@ -1,0 +1,167 @@
+"""The writer and what it commits through, over a real file."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+import apsw
+import pytest
+
+from karrot.burrow.payload import to_wire
+from karrot.eventlog import datadir
+from karrot.eventlog.base import GroupKey, LogUnavailableError, UnconfirmedError, groups
+from karrot.eventlog.checkpoint import Checkpointer
+from karrot.eventlog.committer import Committer
+from karrot.eventlog.locks import FileLock
+from karrot.eventlog.logfile import LogFile
+from karrot.eventlog.state import arrival
+from karrot.eventlog.tally import Tally
+from karrot.eventlog.transaction import Transaction
+from karrot.eventlog.writer import Job, Writer
+from support.bodies import make_event
+from support.clocks import ManualClock
+from support.sqlite_logs import MAX_BYTES, open_sqlite
+from support.waiting import wait_for
+
+
+class Parts(NamedTuple):
+    file: LogFile
+    lock: FileLock
+    committer: Committer
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Iterator[Parts]:
+    clock = ManualClock()
+    datadir.prepare(tmp_path, clock, max_bytes=MAX_BYTES)
+    file = LogFile(tmp_path, clock, max_bytes=MAX_BYTES, on_replaced=lambda _path, _reason: None)
+    lock = FileLock(tmp_path / "commit.lock")
+    yield Parts(file, lock, Committer(file, lock, Tally(), max_consumers=10))
+    file.close()
+    lock.close()
+
+
+def storing(consumer: str, size: int = 0) -> Job:
+    event = make_event(consumer=consumer, extras=(("filler", "x" * size),))
+    arrived = arrival(event, to_wire(event), received_at_ms=1, log_time_ms=1, age_ms=0)
+    return Job(lambda transaction: transaction.append(arrived))
+
+
+def failing(error: Exception) -> Job:
+    def fail(_transaction: Transaction) -> NoReturn:
+        raise error
+
+    return Job(fail)
+
+
+def stored(file: LogFile) -> list[str]:
+    with file.reading() as connection:
+        return [consumer for (consumer,) in connection.execute("SELECT consumer FROM groups ORDER BY consumer")]
+
+
+def test_what_was_stored_before_the_disk_failed_is_not_called_refused(parts: Parts) -> None:
+    jobs = [storing("a"), failing(ValueError("impossible")), storing("b"), failing(apsw.IOError("gone")), storing("c")]
+    with pytest.raises(LogUnavailableError) as caught:
+        parts.committer.commit(lambda: jobs)
+    for job in jobs:
+        job.finish(caught.value)
+    outcomes = [None if job.error is None else str(job.error) for job in jobs]
+    assert outcomes == [None, "cannot be written: impossible", None, "IOError: gone", "IOError: gone"]
+    assert stored(parts.file) == ["a", "b"]
+
+
+def test_who_a_commit_has_taken_is_told_that_nobody_knows(parts: Parts) -> None:
+    answered = FileLock(parts.file.path.with_name("other.lock"))
+    disk = FileLock(parts.file.path.with_name("other.lock"))
+
+    def commit_slowly(take: object) -> None:
+        jobs: Sequence[Job] = take()  # type: ignore[operator]
+        with disk:
+            parts.committer.commit(lambda: jobs)
+
+    writer = Writer(commit_slowly, afterwards=lambda: None, idle_work=lambda: False, patience_s=0.2)
+    with answered:
+        job = writer.begin(storing("late").work)
+        with pytest.raises(UnconfirmedError, match="the disk does not answer"):
+            writer.wait(job)
+        assert not writer.withdraw(job)
+    writer.wait(job)
+    assert job.stored
+    assert stored(parts.file) == ["late"]
+    writer.stop()
+    answered.close()
+    disk.close()
+
+
+def test_whoever_waits_is_answered_before_the_checkpoint(parts: Parts) -> None:
+    gate = FileLock(parts.file.path.with_name("gate.lock"))
+    held = FileLock(parts.file.path.with_name("gate.lock"))
+
+    def checkpoint() -> None:
+        with held:
+            Checkpointer(parts.file, parts.lock).run()
+
+    writer = Writer(parts.committer.commit, afterwards=checkpoint, idle_work=lambda: False)
+    with gate:
+        writer.wait(writer.begin(storing("large", 5 << 20).work))
+        assert parts.file.path.stat().st_size < 1 << 20
+    wait_for(lambda: parts.file.path.stat().st_size > 5 << 20)
+    writer.stop()
+    gate.close()
+    held.close()
+
+
+def test_a_write_ahead_log_that_cannot_be_emptied_is_told_once_a_minute(
+    parts: Parts, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = [0.0]
+    checkpointer = Checkpointer(parts.file, parts.lock, seconds=lambda: now[0])
+    reader = apsw.Connection(str(parts.file.path))
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM log").fetchall()
+    for second in (0, 1, 2, 3, 4, 62, 63):
+        now[0] = second
+        parts.committer.commit(partial(list, [storing(f"g{second}", 17 << 20)]))
+        checkpointer.run()
+    told = [record.getMessage() for record in caplog.records]
+    path = parts.file.path
+    sentence = "the write-ahead log has {} MiB and cannot be emptied: a program holds a read transaction on it open"
+    advice = f" (`fuser -v {path}` names who has the file open)"
+    assert told == [sentence.format(size) + advice for size in (68, 120)]
+    reader.close()
+    checkpointer.run()
+    parts.committer.commit(lambda: [storing("after")])
+    assert parts.file.wal_bytes() <= 64 << 20
+
+
+def test_no_read_of_ours_keeps_a_checkpoint_from_ending(tmp_path: Path) -> None:
+    log = open_sqlite(tmp_path, ManualClock(), retention_ms=1)
+    for number in range(1200):
+        event = make_event(consumer=f"g{number}", extras=(("filler", "x" * 20_000),))
+        log.append(event, to_wire(event))
+    key = GroupKey("prod-eu", "g7")
+    pages = groups(log)
+    next(pages)
+    reads: list[Callable[[], object]] = [
+        lambda: log.read(0),
+        lambda: log.recent(key),
+        lambda: log.event(1),
+        log.latest,
+        lambda: next(pages),
+        lambda: log.group(key),
+        log.heard,
+        lambda: log.cursor("stdout"),
+        log.reporters,
+        log.counters,
+        log.rejects,
+        log.expire,
+        log.size,
+    ]
+    assert len(log.read(0)) < 500  # it ends early, at eight megabytes
+    outside = apsw.Connection(str(tmp_path / "events.db"))
+    for read in reads:
+        kept = read()
+        assert outside.execute("PRAGMA wal_checkpoint(TRUNCATE)").get[0] == 0, kept
+    outside.close()
+    log.close()

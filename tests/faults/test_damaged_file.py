@@ -1,0 +1,75 @@
+"""The file of the log is damaged under a running service: the next events are taken, and what happened is told."""
+
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from support.load import named, sized
+from support.processes import Service
+
+SOON_S = 5.0
+
+
+def overwrite_pages(file: Path) -> None:
+    with file.open("r+b") as damaged:
+        for page in range(1, file.stat().st_size // 4096):
+            damaged.seek(page * 4096)
+            damaged.write(b"\xa5" * 4096)
+
+
+def zero_the_header(file: Path) -> None:
+    with file.open("r+b") as damaged:
+        damaged.write(bytes(100))
+
+
+def truncate(file: Path) -> None:
+    with file.open("r+b") as damaged:
+        damaged.truncate(file.stat().st_size // 2)
+
+
+def remove(file: Path) -> None:
+    for part in file.parent.glob("events.db*"):
+        part.unlink()
+
+
+def put_a_foreign_one_there(file: Path) -> None:
+    other = file.with_name("other.db")
+    with closing(sqlite3.connect(other)) as connection, connection:
+        connection.execute("CREATE TABLE plants (name TEXT)")
+    for part in file.parent.glob("events.db-*"):
+        part.unlink()
+    other.replace(file)
+
+
+def merge(file: Path) -> None:
+    """Have everything in the file itself, where the damage is done."""
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+@pytest.mark.parametrize("damage", [overwrite_pages, zero_the_header, truncate, remove, put_a_foreign_one_there])
+def test_a_service_whose_log_is_damaged_goes_on_within_five_seconds(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    file = tmp_path / "data" / "events.db"
+    with Service(tmp_path / "data") as service:
+        for number in range(40):
+            assert service.post(sized(f"g{number}", 50_000)).status == 202
+        merge(file)
+        damage(file)
+        damaged = time.monotonic()
+        answers = [service.post(named(f"after-{number}")).status for number in range(20)]
+        while not (answers[-1] == 202 and service.get("/api/v1/groups").status == 200):
+            assert time.monotonic() - damaged < SOON_S
+            answers.append(service.post(named(f"again-{len(answers)}")).status)
+        assert set(answers) <= {202, 503}
+        name = f"after-{answers.index(202)}" if 202 in answers[:20] else f"again-{len(answers) - 1}"
+        assert service.metric("karrot_consumer_lag", consumer=name) == 11_020
+        assert service.metric("karrot_log_replaced_total") == 1
+        assert time.monotonic() - damaged < SOON_S
+        assert "Traceback" not in service.said.read_text()
+        assert service.stop() == 0
