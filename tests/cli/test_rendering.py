@@ -1,0 +1,59 @@
+"""``karrot render`` as somebody types it."""
+
+import json
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from karrot.cli import main
+from support.terraform import parsed
+
+GROUP = ("--burrow-cluster", "prod-eu", "--group", "orders")
+SERVICE = ("--ecs-cluster", "prod", "--service", "worker")
+
+
+def render(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["render", *arguments], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("name", ["ecs-autoscaling", "ecs-service", "cloudwatch-dashboard"])
+def test_every_kind_has_help(name: str) -> None:
+    assert render(name, "--help").stdout.startswith(f"Usage: main render {name} ")
+
+
+def test_a_recipe_is_printed_as_cloudformation_unless_told() -> None:
+    options = ("--recipe", "step", "--max-lag", "1000", "--max-tasks", "12", "--no-shared", *SERVICE, *GROUP)
+    printed = render("ecs-autoscaling", *options)
+    assert (printed.exit_code, printed.stderr) == (0, "")
+    assert list(yaml.safe_load(printed.stdout)["Resources"]) == [
+        *("ScalableTarget", "LagHighPolicy", "LagHighAlarm", "LagLowPolicy", "LagLowAlarm", "MaxCapacityAlarm"),
+    ]
+    printed = render("ecs-autoscaling", *options, "--format", "terraform")
+    assert len(parsed(printed.stdout)["resource"]) == 6
+
+
+def test_a_recipe_for_instances_needs_their_group_alone() -> None:
+    options = ("--recipe", "from-zero", "--target-lag-per-task", "6000", "--max-tasks", "12", *GROUP)
+    printed = render("ecs-autoscaling", *options, "--target", "asg", "--asg-name", "workers")
+    assert list(yaml.safe_load(printed.stdout)["Resources"])[:3] == ["WakeUpPolicy", "WakeUpAlarm", "LagTracking"]
+
+
+def test_what_no_recipe_can_be_made_of_is_refused_with_a_line_each() -> None:
+    refused = render("ecs-autoscaling", "--recipe", "step", "--max-tasks", "12", "--service", "a b", *GROUP)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert [line.split(" is ")[0] for line in refused.stderr.splitlines()] == [
+        "karrot: --ecs-cluster",
+        "karrot: --service",
+        "karrot: --recipe step takes either --max-lag-seconds or --max-lag",
+    ]
+
+
+def test_services_are_printed_as_cloudformation() -> None:
+    printed = render("ecs-service", "--ecs-cluster", "prod", "--image", "karrot:2", "--burrow-cluster", "eu")
+    assert "KarrotService" in yaml.safe_load(printed.stdout)["Resources"]
+
+
+def test_a_dashboard_is_printed_as_json() -> None:
+    printed = render("cloudwatch-dashboard", "--region", "eu-west-1", *SERVICE, *GROUP)
+    assert len(json.loads(printed.stdout)["widgets"]) == 3

@@ -1,0 +1,33 @@
+"""CloudFormation's own rules, by cfn-lint: errors, warnings and advice."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from karrot.render.autoscaling import autoscaling
+from karrot.render.service import Service, service
+from support.recipes import RECIPES
+
+SERVICES = {
+    "karrot": Service(ecs_cluster="prod", image="registry.example/karrot:2", burrow_cluster="prod-eu"),
+    "karrot-and-burrow": Service(
+        ecs_cluster="prod",
+        image="registry.example/karrot:2",
+        burrow_cluster="prod-eu",
+        burrow_image="registry.example/burrow:1.9.5",
+        kafka="kafka-1:9092,kafka-2:9092",
+        zookeeper="zookeeper:2181",
+    ),
+}
+
+
+def test_every_template_is_valid(tmp_path: Path) -> None:
+    texts = {name: autoscaling(asked, "cloudformation") for name, asked in RECIPES.items()}
+    texts |= {name: service(asked) for name, asked in SERVICES.items()}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
+    # One process for all: most of its time is its start. -c I: what it only advises counts too.
+    program = Path(sys.executable).with_name("cfn-lint")
+    command = [str(program), "-c", "I", "-r", "eu-west-1", "--", *map(str, sorted(tmp_path.iterdir()))]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert (told.returncode, told.stdout.strip(), told.stderr) == (0, "", "")

@@ -1,0 +1,67 @@
+"""A value stays a value in every format."""
+
+import json
+import tomllib
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from karrot.render import formats
+from support.terraform import literal
+
+HOSTILE = [
+    "${a}",
+    "%{a}",
+    "$${a}",
+    "%%{a}",
+    '"',
+    "\\",
+    "\\u0041",
+    "\n",
+    "\0",
+    "\x7f",
+    "\x85",
+    "\u2028",
+    "\ufeff",
+    "\uffff",
+]
+
+
+@given(st.text())
+def test_any_text_comes_back_from_yaml(text: str) -> None:
+    assert yaml.safe_load(f"a: {formats.yaml(text)}") == {"a": text}
+
+
+@given(st.text())
+def test_any_text_comes_back_from_toml(text: str) -> None:
+    assert tomllib.loads(f"a = {formats.toml(text)}") == {"a": text}
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.text())
+def test_any_text_comes_back_from_terraform_and_holds_no_template(text: str) -> None:
+    written = formats.hcl(text)
+    assert literal(written) == text
+    assert "${" not in written
+    assert "%{" not in written
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_what_means_something_in_a_format_means_nothing_in_a_value(text: str) -> None:
+    assert yaml.safe_load(formats.yaml(text)) == text
+    assert literal(formats.hcl(text)) == text
+    assert tomllib.loads(f"a = {formats.toml(text)}") == {"a": text}
+
+
+@given(st.one_of(st.integers(-(10**15) + 1, 10**15 - 1), st.sampled_from([0.5, 1e12, 6000.25, 1e-6])))
+def test_a_number_is_written_as_it_is(number: float) -> None:
+    assert json.loads(formats.yaml(number)) == number
+    assert formats.hcl(number) == formats.yaml(number)
+
+
+def test_neighbouring_attributes_are_aligned_and_blocks_keep_apart() -> None:
+    assert formats.aligned("a = 1\nlong = 2\nb = {\n  c = 3\n  dd = 4\n}\ne = 5\n\nff = 6\n") == (
+        "a    = 1\nlong = 2\nb = {\n  c  = 3\n  dd = 4\n}\ne = 5\n\nff = 6\n"
+    )

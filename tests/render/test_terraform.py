@@ -1,0 +1,56 @@
+"""Terraform says what CloudFormation says."""
+
+import pytest
+
+from karrot.render.autoscaling import autoscaling
+from support.recipes import RECIPES, cloudformation, recipe
+from support.terraform import parsed, resources
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_each_resource_has_every_attribute_of_its_counterpart_and_no_other(name: str) -> None:
+    assert resources(autoscaling(RECIPES[name], "terraform")) == cloudformation(RECIPES[name])["Resources"]
+
+
+def test_the_policy_to_attach_is_an_output_of_both() -> None:
+    [output] = parsed(autoscaling(recipe(recipe="step", max_lag=1), "terraform"))["output"]
+    assert output["karrot_prod_orders-worker_publish_policy_arn"]["value"] == {
+        "Ref": "aws_iam_policy.karrot_prod_orders-worker_PublishPolicy.arn"
+    }
+    outputs = cloudformation(recipe(recipe="step", max_lag=1))["Outputs"]
+    assert outputs["PublishPolicyArn"]["Value"] == {"Ref": "PublishPolicy"}
+
+
+def test_resources_of_several_services_can_share_a_folder() -> None:
+    texts = [
+        autoscaling(recipe(recipe="step", max_lag=1, **where), "terraform")
+        for where in (
+            {"service": "a-b"},
+            {"service": "a_b"},
+            {"target": "asg", "asg_name": "a b"},
+            {"target": "asg", "asg_name": "a_b"},
+        )
+    ]
+    labels = [
+        (kind, label)
+        for text in texts
+        for resource in parsed(text)["resource"]
+        for kind, named in resource.items()
+        for label in named
+    ]
+    assert len(labels) == len(set(labels))
+
+
+def test_attributes_stand_below_each_other_as_terraform_fmt_has_them() -> None:
+    text = autoscaling(recipe(recipe="step", max_lag=1), "terraform")
+    assert (
+        '  alarm_description = "The lag is too high"\n'
+        '  namespace         = "Karrot"\n'
+        '  metric_name       = "Lag"\n'
+        "  dimensions = {\n"
+        '    Cluster       = "prod-eu"\n'
+        '    ConsumerGroup = "orders"\n'
+        "  }\n"
+        '  statistic           = "Maximum"\n'
+        "  period              = 60\n"
+    ) in text

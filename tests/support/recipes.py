@@ -1,0 +1,44 @@
+"""Every recipe that can be rendered, and what becomes of it as CloudFormation."""
+
+from typing import Any
+
+import yaml
+
+from karrot.render.autoscaling import autoscaling
+from karrot.render.scaling import Scaling
+
+__all__ = ["RECIPES", "TOPIC", "cloudformation", "recipe"]
+
+TOPIC = "arn:aws:sns:eu-west-1:123456789012:alarms"
+
+_SERVICE = {"ecs_cluster": "prod", "service": "orders-worker"}
+_GROUP = {"target": "asg", "asg_name": "orders workers"}
+_MEASURES: dict[str, dict[str, Any]] = {
+    "tracking-seconds": {"recipe": "target-tracking", "max_lag_seconds": 60},
+    "tracking-backlog": {"recipe": "target-tracking", "target_lag_per_task": 6000.5, "shared": False},
+    "step-seconds": {"recipe": "step", "max_lag_seconds": 60, "sns_topic_arn": TOPIC},
+    "step-messages": {"recipe": "step", "max_lag": 10_000, "min_tasks": 0},
+    "step-fast": {"recipe": "step", "max_lag": 10_000, "high_resolution": True},
+    "zero-seconds": {"recipe": "from-zero", "max_lag_seconds": 60},
+    "zero-backlog": {"recipe": "from-zero", "target_lag_per_task": 6000, "wake_up_lag": 10},
+}
+
+
+def recipe(**changes: Any) -> Scaling:
+    """A recipe for a group of a Kafka cluster, of which only what matters is told."""
+    told = {"burrow_cluster": "prod-eu", "group": "orders", "max_tasks": 12, **changes}
+    return Scaling(**(told if "asg_name" in told else {**_SERVICE, **told}))
+
+
+def cloudformation(asked: Scaling) -> dict[str, Any]:
+    """The rendered template, read again."""
+    read: dict[str, Any] = yaml.safe_load(autoscaling(asked, "cloudformation"))
+    return read
+
+
+RECIPES = {
+    f"{target}-{measure}": recipe(**settings, **where)
+    for target, where in (("ecs", {}), ("asg", _GROUP))
+    for measure, settings in _MEASURES.items()
+}
+"""Recipe and measure on each target, by a name."""

@@ -1,0 +1,237 @@
+"""Terraform as CloudFormation: every attribute has its counterpart here, and one that has none is a KeyError."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import hcl2
+
+__all__ = ["literal", "parsed", "resources"]
+
+Body = Mapping[str, Any]
+Rule = Callable[[Any], Body]
+Table = Mapping[str, "str | Rule"]
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """Terraform read by python-hcl2; strings as their values, references as ``{"Ref": ...}``."""
+    options = hcl2.SerializationOptions(with_comments=False, explicit_blocks=False)
+    read: dict[str, Any] = _plain(hcl2.loads(text, serialization_options=options))
+    return read
+
+
+def literal(text: str) -> Any:
+    """What one literal stands for."""
+    return parsed(f"value = {text}\n")["value"]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_plain(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, str) and value.startswith("${"):
+        return {"Ref": value[2:-1]}
+    # Karrot writes no escape that JSON has not, so a string of its Terraform is one of JSON.
+    return json.loads(value) if isinstance(value, str) and value.startswith('"') else value
+
+
+def resources(text: str) -> dict[str, Any]:
+    """The resources of the same stack as CloudFormation would have them, by logical id."""
+    read = parsed(text)
+    documents = {name: body for data in read.get("data", []) for _, each in data.items() for name, body in each.items()}
+    found: dict[str, Any] = {}
+    for resource in read["resource"]:
+        [(kind, named)] = resource.items()
+        [(label, body)] = named.items()
+        type_name, table = _KINDS[kind]
+        if kind == "aws_iam_policy":
+            body = {**body, "policy": documents[body["policy"]["Ref"].split(".")[2]]}
+        found[_logical_id(label, kind)] = {"Type": type_name, "Properties": _translated(body, table)}
+    return found
+
+
+def _translated(body: Body, table: Table) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for attribute, value in body.items():
+        rule = table[attribute]
+        made.update({rule: value} if isinstance(rule, str) else rule(value))
+    return made
+
+
+def _logical_id(label: str, kind: str) -> str:
+    return "ScalableTarget" if kind == "aws_appautoscaling_target" else label.rpartition("_")[2]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block that stands once, or with ``many`` any number of times."""
+
+    name: str
+    table: Table
+    many: bool = False
+
+    def __call__(self, bodies: list[Body]) -> Body:
+        made = [_translated(body, self.table) for body in bodies]
+        if self.many:
+            return {self.name: made}
+        [only] = made
+        return {self.name: only}
+
+
+def _nothing(_value: Any) -> Body:
+    """What CloudFormation has no property for."""
+    return {}
+
+
+def _target(value: Any) -> Body:
+    """The three attributes that name the scalable target in Terraform are one reference in CloudFormation."""
+    assert re.fullmatch(
+        r"aws_appautoscaling_target\.[\w-]+\.(service_namespace|scalable_dimension|resource_id)", value["Ref"]
+    )
+    return {"ScalingTargetId": {"Ref": "ScalableTarget"}}
+
+
+def _actions(name: str) -> Rule:
+    def rule(values: list[Any]) -> Body:
+        return {name: [_action(value) for value in values]}
+
+    return rule
+
+
+def _action(value: Any) -> Any:
+    if isinstance(value, str):
+        return value
+    kind, label, attribute = value["Ref"].split(".")
+    assert (kind.endswith("autoscaling_policy"), attribute) == (True, "arn")
+    return {"Ref": _logical_id(label, kind)}
+
+
+def _dimensions(pairs: Mapping[str, str]) -> Body:
+    return {"Dimensions": [{"Name": name, "Value": value} for name, value in pairs.items()]}
+
+
+def _queried(metrics: list[Body]) -> Body:
+    """In an alarm statistic and period stand beside the metric's name, in CloudFormation around the metric."""
+    [body] = metrics
+    metric = {name: value for name, value in body.items() if name not in ("stat", "period")}
+    around = {"Stat": body["stat"], "Period": body["period"]}
+    return {"MetricStat": {"Metric": _translated(metric, {**_METRIC, "dimensions": _dimensions}), **around}}
+
+
+def _document(body: Body) -> Body:
+    [statement] = body["statement"]
+    [condition] = statement.pop("condition")
+    [action], [resource], [value] = statement.pop("actions"), statement.pop("resources"), condition["values"]
+    assert set(statement) == {"effect"}
+    return {
+        "PolicyDocument": {
+            "Version": "2012-10-17",
+            "Statement": [
+                {
+                    "Effect": statement["effect"],
+                    "Action": action,
+                    "Resource": resource,
+                    "Condition": {condition["test"]: {condition["variable"]: value}},
+                }
+            ],
+        }
+    }
+
+
+_METRIC: Table = {"namespace": "Namespace", "metric_name": "MetricName"}
+_DIMENSION: Table = {"name": "Name", "value": "Value"}
+_BY_BLOCKS: Table = {**_METRIC, "dimensions": Block("Dimensions", _DIMENSION, many=True)}
+_QUERY: Table = {
+    "id": "Id",
+    "expression": "Expression",
+    "return_data": "ReturnData",
+    "metric_stat": Block("MetricStat", {"stat": "Stat", "metric": Block("Metric", _BY_BLOCKS)}),
+}
+_STEPS: Table = {
+    "adjustment_type": "AdjustmentType",
+    "metric_aggregation_type": "MetricAggregationType",
+    "cooldown": "Cooldown",
+    "step_adjustment": Block(
+        "StepAdjustments",
+        {
+            "scaling_adjustment": "ScalingAdjustment",
+            "metric_interval_lower_bound": "MetricIntervalLowerBound",
+            "metric_interval_upper_bound": "MetricIntervalUpperBound",
+        },
+        many=True,
+    ),
+}
+_WATCHED: Table = {"statistic": "Statistic", "metrics": Block("Metrics", _QUERY, many=True)}
+_TRACKING: Table = {
+    "target_value": "TargetValue",
+    "scale_out_cooldown": "ScaleOutCooldown",
+    "scale_in_cooldown": "ScaleInCooldown",
+    "customized_metric_specification": Block(
+        "CustomizedMetricSpecification",
+        # The provider calls the same block metric_dimension for groups and dimensions for services.
+        {**_BY_BLOCKS, **_WATCHED, "metric_dimension": Block("Dimensions", _DIMENSION, many=True)},
+    ),
+}
+_KINDS: dict[str, tuple[str, Table]] = {
+    "aws_appautoscaling_target": (
+        "AWS::ApplicationAutoScaling::ScalableTarget",
+        {
+            "service_namespace": "ServiceNamespace",
+            "scalable_dimension": "ScalableDimension",
+            "resource_id": "ResourceId",
+            "min_capacity": "MinCapacity",
+            "max_capacity": "MaxCapacity",
+        },
+    ),
+    "aws_appautoscaling_policy": (
+        "AWS::ApplicationAutoScaling::ScalingPolicy",
+        {
+            "name": "PolicyName",
+            "policy_type": "PolicyType",
+            "service_namespace": _target,
+            "scalable_dimension": _target,
+            "resource_id": _target,
+            "step_scaling_policy_configuration": Block("StepScalingPolicyConfiguration", _STEPS),
+            "target_tracking_scaling_policy_configuration": Block(
+                "TargetTrackingScalingPolicyConfiguration", _TRACKING
+            ),
+        },
+    ),
+    "aws_autoscaling_policy": (
+        "AWS::AutoScaling::ScalingPolicy",
+        {
+            "name": _nothing,  # CloudFormation makes the name up
+            "policy_type": "PolicyType",
+            "autoscaling_group_name": "AutoScalingGroupName",
+            "estimated_instance_warmup": "EstimatedInstanceWarmup",
+            **_STEPS,
+            "target_tracking_configuration": Block("TargetTrackingConfiguration", _TRACKING),
+        },
+    ),
+    "aws_cloudwatch_metric_alarm": (
+        "AWS::CloudWatch::Alarm",
+        {
+            "alarm_name": "AlarmName",
+            "alarm_description": "AlarmDescription",
+            **_METRIC,
+            "dimensions": _dimensions,
+            "statistic": "Statistic",
+            "period": "Period",
+            "metric_query": Block("Metrics", {**_QUERY, "metric": _queried}, many=True),
+            "comparison_operator": "ComparisonOperator",
+            "threshold": "Threshold",
+            "evaluation_periods": "EvaluationPeriods",
+            "datapoints_to_alarm": "DatapointsToAlarm",
+            "treat_missing_data": "TreatMissingData",
+            "alarm_actions": _actions("AlarmActions"),
+            "ok_actions": _actions("OKActions"),
+        },
+    ),
+    "aws_iam_policy": (
+        "AWS::IAM::ManagedPolicy",
+        {"name_prefix": _nothing, "description": "Description", "policy": _document},
+    ),
+}
