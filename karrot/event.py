@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, IntEnum
 
-__all__ = ["Kind", "LagEvent", "OffsetSample", "PartitionLag", "Source", "Status"]
+__all__ = ["Kind", "LagEvent", "OffsetSample", "PartitionLag", "Source", "Status", "is_burrow_itself"]
 
 
 class Status(IntEnum):
@@ -126,3 +126,11 @@ class LagEvent:
 
 
 _STATUS_BY_NAME = {status.name: status for status in Status}
+
+_BURROW_GROUPS = "burrow-"
+_BURROW_TOPIC = "__consumer_offsets"
+
+
+def is_burrow_itself(consumer: str, max_lag_topic: str | None) -> bool:
+    """Whether a group is Burrow's own, which reads everybody's offsets and says nothing of anybody's service."""
+    return consumer.startswith(_BURROW_GROUPS) and max_lag_topic == _BURROW_TOPIC

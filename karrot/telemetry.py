@@ -214,14 +214,11 @@ REPORTER_CLOUDWATCH_API = Metric(
     "Calls of PutMetricData by the HTTP status of the answer; error where none came.",
     ("reporter", "status"),
 )
-CLOUDWATCH_DATA_SENT = Metric(
-    "karrot_reporter_cloudwatch_data_sent_total", "counter", "Data that CloudWatch took.", ("reporter",)
-)
-CLOUDWATCH_NAMES_CUT = Metric(
-    "karrot_reporter_cloudwatch_names_cut_total",
+REPORTER_CLOUDWATCH_DATA = Metric(
+    "karrot_reporter_cloudwatch_data_total",
     "counter",
-    "Times a name was too long for CloudWatch and was cut.",
-    ("reporter",),
+    "Data that CloudWatch took (sent), and names that were too long for it (name_cut).",
+    ("reporter", "outcome"),
 )
 REPORTER_BACKLOG_EVENTS = Metric(
     "karrot_reporter_backlog_events", "gauge", "Events in the log that a reporter has not had yet.", ("reporter",)

@@ -19,10 +19,13 @@ from karrot.clock import Clock, SystemClock
 from karrot.delivery import Delivery
 from karrot.eventlog import datadir
 from karrot.eventlog.base import EventLog, LogUnavailableError
+from karrot.eventlog.glance import known_groups
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.eventlog.sqlite import SqliteEventLog
 from karrot.intake import Intake
 from karrot.reporters.base import GROUP, Context, PullReporter, Reporter
+from karrot.reporters.cloudwatch.costs import bill
+from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.prometheus import render as render_metrics
 from karrot.settings import Loaded, Settings, SettingsError, checked, effective, needs_restart
 from karrot.sources import PREFIX
@@ -32,7 +35,7 @@ from karrot.web.admission import count_refusal, worth_reading
 from karrot.web.server import Server
 from karrot.web.worker import Patience
 
-__all__ = ["Plan", "Service", "open_log", "open_reporters", "serve", "try_out"]
+__all__ = ["Plan", "Service", "cloudwatch_bill", "open_log", "open_reporters", "reporter_settings", "serve", "try_out"]
 
 _THREAD_WAIT_S = 2.0
 _BOOT_FAILED = 3
@@ -72,6 +75,15 @@ def try_out(settings: Settings) -> None:
                 reporter.close()
     if problems:
         raise SettingsError(problems)
+
+
+def cloudwatch_bill(settings: Settings) -> tuple[str, ...]:
+    """What a month of CloudWatch costs for the groups that are now in the log, in sentences; none while it is off."""
+    if "cloudwatch" not in settings.reporters:
+        return ()
+    options = Options.read(reporter_settings(settings, "cloudwatch"))
+    groups = [] if settings.event_log == "memory" else known_groups(settings.data_dir)
+    return bill(groups, options)
 
 
 class Plan:
@@ -168,7 +180,7 @@ def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -
     (point,) = entry_points(group=GROUP, name=name)
     context = Context(
         name=name,
-        settings=_reporter_settings(settings, name),
+        settings=reporter_settings(settings, name),
         count=log.count,
         clock=clock,
         log_time_ms=log.log_time_ms,
@@ -179,7 +191,7 @@ def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -
     return reporter
 
 
-def _reporter_settings(settings: Settings, name: str) -> Mapping[str, str]:
+def reporter_settings(settings: Settings, name: str) -> Mapping[str, str]:
     """A reporter's own settings; some share more of the service's."""
     shared: dict[str, str] = {}
     if name == "prometheus":

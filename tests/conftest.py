@@ -4,10 +4,15 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import karrot
 
 pytest.register_assert_rewrite("support.eventlog_contract", "support.load")
+
+# A machine that is busy with something else says nothing about what is tested.
+settings.register_profile("karrot", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("karrot")
 
 
 def pytest_report_header() -> str:

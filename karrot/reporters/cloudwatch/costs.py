@@ -3,14 +3,15 @@
 List prices of us-east-1 in US dollars, without free tier and taxes; other regions differ by a few per cent.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from math import ceil
 from typing import NamedTuple
 
+from karrot.eventlog.base import GroupKey
 from karrot.reporters.cloudwatch.batching import MAX_BYTES, MAX_DATA
-from karrot.reporters.cloudwatch.options import Layout, Metric
+from karrot.reporters.cloudwatch.options import Layout, Metric, Options
 
-__all__ = ["HOURS_A_MONTH", "PRICES_AS_OF", "Estimate", "monthly_estimate"]
+__all__ = ["HOURS_A_MONTH", "PRICES_AS_OF", "Estimate", "bill", "monthly_estimate"]
 
 PRICES_AS_OF = "November 2026"
 HOURS_A_MONTH = 730
@@ -52,6 +53,18 @@ class Estimate(NamedTuple):
             *([f"{_many(self.alarms, 'alarm')}: {_usd(self.alarms_usd)}"] if self.alarms else ()),
             f"together at most {_usd(self.total_usd)} a month ({prices})",
         )
+
+
+def bill(groups: Iterable[GroupKey], options: Options) -> tuple[str, ...]:
+    """What a month of these groups costs under the options, and what the bound on groups leaves out, in sentences."""
+    wanted = {key for key in groups if options.wants(key.consumer)}
+    if not wanted:
+        return (f"no group is in the log yet; each metric of a group costs up to {_usd(_METRIC_TIERS[0][1])} a month",)
+    inside = min(len(wanted), options.max_groups)
+    clusters = len({key.cluster for key in wanted})
+    estimate = monthly_estimate(inside, options.metrics, clusters, options.interval_s, options.layouts)
+    left_out = [f"{_many(len(wanted) - inside, 'group')} beyond KARROT_CLOUDWATCH_MAX_GROUPS get no metrics"]
+    return (*estimate.sentences(), *(left_out if len(wanted) > inside else ()))
 
 
 def monthly_estimate(

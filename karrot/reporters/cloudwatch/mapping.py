@@ -5,7 +5,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from karrot.event import Kind, LagEvent, Source
+from karrot.event import Kind, LagEvent, Source, is_burrow_itself
 from karrot.eventlog.base import GroupKey, StoredEvent
 from karrot.reporters.cloudwatch.datum import Datum, Dimensions
 from karrot.reporters.cloudwatch.naming import dimension_value, metric_name
@@ -20,9 +20,6 @@ __all__ = ["CLUSTER", "CONSUMER_GROUP", "HEARTBEAT", "Held", "Mapped", "data_of"
 CLUSTER = "Cluster"
 CONSUMER_GROUP = "ConsumerGroup"
 HEARTBEAT = "Heartbeat"
-
-_BURROW_PREFIX = "burrow-"
-_BURROW_TOPIC = "__consumer_offsets"
 
 
 class Held(StrEnum):
@@ -63,7 +60,8 @@ def data_of(stored: StoredEvent, options: Options) -> Mapped:
     heartbeat = _heartbeat(event, options)
     if event.kind is Kind.DELETED:
         return Mapped(key, heartbeat=heartbeat, gone=True)
-    if not options.wants(event.consumer) or _is_burrow_itself(event):
+    topic = None if event.max_lag is None else event.max_lag.topic
+    if not options.wants(event.consumer) or is_burrow_itself(event.consumer, topic):
         return Mapped(key, heartbeat=heartbeat)
     known, unknown = _values(event, options)
     if event.complete is not None and event.complete < options.min_complete:
@@ -139,12 +137,6 @@ _VALUES: Mapping[Metric, Callable[[LagEvent], float | None]] = {
     Metric.LAG_SECONDS: lambda event: signals_of(event).lag_seconds,
     Metric.STATUS: _status,
 }
-
-
-def _is_burrow_itself(event: LagEvent) -> bool:
-    """Burrow's own consumer group, which says nothing of anybody's service."""
-    topic = None if event.max_lag is None else event.max_lag.topic
-    return event.consumer.startswith(_BURROW_PREFIX) and topic == _BURROW_TOPIC
 
 
 def _counted(held: Mapping[Held, int]) -> Mapping[Held, int]:

@@ -9,7 +9,16 @@ from hashlib import sha256
 from typing import NamedTuple
 from urllib.parse import unquote
 
-__all__ = ["EMPTY", "MAX_DIMENSION_VALUE", "MAX_METRIC_NAME", "Encoded", "decoded", "dimension_value", "metric_name"]
+__all__ = [
+    "EMPTY",
+    "MAX_DIMENSION_VALUE",
+    "MAX_METRIC_NAME",
+    "Encoded",
+    "decoded",
+    "decoded_metric",
+    "dimension_value",
+    "metric_name",
+]
 
 EMPTY = "(empty)"
 """How no name at all is written."""
@@ -18,6 +27,7 @@ MAX_DIMENSION_VALUE = 1024
 MAX_METRIC_NAME = 255
 
 _NOT_PLAIN = re.compile(r"[^ -$&-~]")
+_PRINTABLE = re.compile(r" *[!-~][ -~]*")
 _DIGEST = 8
 _CUT = re.compile(rf".*~[0-9a-f]{{{_DIGEST}}}")
 _LONGEST_ESCAPE = len("%FF")
@@ -36,13 +46,22 @@ def dimension_value(name: str) -> Encoded:
 
 
 def metric_name(name: str) -> Encoded:
-    """A name as the name of a metric, as the legacy layout has it."""
-    return _within(name, MAX_METRIC_NAME)
+    """A name as the name of a metric, as the legacy layout has it.
+
+    A name that the first Karrot could send stays as it is, ``%`` and all, unless it reads like another one encoded:
+    somebody's service may scale by it.
+    """
+    return Encoded(name, cut=False) if _could_always_be_sent(name) else _within(name, MAX_METRIC_NAME)
 
 
 def decoded(text: str) -> str:
     """The name that was encoded, unless it was cut."""
     return "" if text == EMPTY else unquote(text, errors="surrogatepass")
+
+
+def decoded_metric(text: str) -> str:
+    """The name that was made the name of a metric, unless it was cut."""
+    return text if _could_always_be_sent(text) else decoded(text)
 
 
 def _within(name: str, limit: int) -> Encoded:
@@ -56,6 +75,13 @@ def _within(name: str, limit: int) -> Encoded:
 def _looks_cut(text: str, limit: int) -> bool:
     """Whether a longer name could have been cut to this text: then it is taken for too long itself."""
     return len(text) > limit - _LONGEST_ESCAPE and _CUT.fullmatch(text) is not None
+
+
+def _could_always_be_sent(name: str) -> bool:
+    if not _PRINTABLE.fullmatch(name) or len(name) > MAX_METRIC_NAME or _looks_cut(name, MAX_METRIC_NAME):
+        return False
+    meant = "" if name == EMPTY else unquote(name)
+    return meant == name or _encoded(meant) != name
 
 
 def _encoded(name: str) -> str:

@@ -71,7 +71,7 @@ class CloudWatchReporter:
         self._buffer.settle(refusal.datum for refusal in outcome.refused)
         for refusal in outcome.refused:
             self._refuse(refusal)
-        self._count.sent(len(outcome.delivered))
+        self._count.outcome("sent", len(outcome.delivered))
         self._note(outcome)
         if outcome.fault is None:
             self._schedule.went_well()
@@ -100,7 +100,7 @@ class CloudWatchReporter:
         if not inside.admits(mapped.key, stored.log_time_ms):
             self._count.dropped({"over_cap": 1})
             return False
-        self._count.names_cut(mapped.cut)
+        self._count.outcome("name_cut", mapped.cut)
         for datum in mapped.group:
             if not datum.dimensions and self._legacy_names.taken_over(datum.metric, mapped.key.cluster):
                 self._count.dropped({"name_collision": 1})
@@ -149,12 +149,7 @@ class _Counts:
             if many:
                 self._count(telemetry.REPORTER_DROPPED.name, many, reporter=self._reporter, reason=reason)
 
-    def names_cut(self, many: int) -> None:
-        """Names that were too long for CloudWatch."""
+    def outcome(self, outcome: str, many: int) -> None:
+        """Data that were sent, names that were cut."""
         if many:
-            self._count(telemetry.CLOUDWATCH_NAMES_CUT.name, many, reporter=self._reporter)
-
-    def sent(self, many: int) -> None:
-        """Data that CloudWatch took."""
-        if many:
-            self._count(telemetry.CLOUDWATCH_DATA_SENT.name, many, reporter=self._reporter)
+            self._count(telemetry.REPORTER_CLOUDWATCH_DATA.name, many, reporter=self._reporter, outcome=outcome)

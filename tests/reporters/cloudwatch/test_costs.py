@@ -1,9 +1,13 @@
+import re
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.reporters.cloudwatch.costs import Estimate, monthly_estimate
-from karrot.reporters.cloudwatch.options import Layout, Metric
+from karrot.eventlog.base import GroupKey
+from karrot.reporters.cloudwatch.costs import Estimate, bill, monthly_estimate
+from karrot.reporters.cloudwatch.options import Layout, Metric, Options
 
 LAG, DIMENSIONS = [Metric.LAG], [Layout.DIMENSIONS]
 
@@ -71,3 +75,16 @@ def test_another_group_never_costs_less(groups: int, clusters: int, interval_s: 
     one = monthly_estimate(groups, LAG, clusters, interval_s, DIMENSIONS)
     more = monthly_estimate(groups + 1, LAG, clusters, interval_s, DIMENSIONS)
     assert 0 <= one.total_usd < more.total_usd
+
+
+def test_the_bill_counts_the_groups_that_are_wanted_and_says_who_is_left_out() -> None:
+    groups = [GroupKey(cluster, f"g{number}") for cluster in ("a", "b") for number in range(3)]
+    options = Options(max_groups=4, exclude=re.compile("g0"), metrics=(Metric.LAG, Metric.LAG_SECONDS))
+    assert bill(groups, options)[0] == "10 metrics of 4 consumer groups: at most 3.00 USD"
+    assert bill(groups, replace(options, max_groups=3))[-1] == (
+        "1 group beyond KARROT_CLOUDWATCH_MAX_GROUPS get no metrics"
+    )
+
+
+def test_the_bill_of_an_empty_log_is_the_price_of_one() -> None:
+    assert bill([], Options()) == ("no group is in the log yet; each metric of a group costs up to 0.30 USD a month",)

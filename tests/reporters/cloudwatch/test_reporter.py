@@ -238,6 +238,20 @@ def test_a_value_that_cloudwatch_refuses_after_all_is_set_aside_with_its_words(r
     assert rig.log.cursor("cloudwatch") == Cursor(rig.log.log_id, 2)
 
 
+def test_of_each_metric_the_newest_refusal_is_shown(rig: CloudWatchRig) -> None:
+    rig.fake.poison("bad", "worse")
+    for _ in range(2):
+        rig.tell(consumer="bad")
+        rig.tell(consumer="worse")
+        rig.run(30)
+    refused = rig.report().refused
+    assert [each.what for each in refused] == [
+        "Lag {Cluster=prod-eu, ConsumerGroup=worse}",
+        "Lag {Cluster=prod-eu, ConsumerGroup=bad}",
+    ]
+    assert {each.at_ms for each in refused} == {rig.report().at_ms}
+
+
 def test_the_report_says_what_was_sent_and_what_it_costs(rig: CloudWatchRig) -> None:
     observed = rig.clock.wall
     rig.tell(total_lag=12)
@@ -248,7 +262,7 @@ def test_the_report_says_what_was_sent_and_what_it_costs(rig: CloudWatchRig) -> 
         Sent("Lag {Cluster=prod-eu, ConsumerGroup=orders-svc}", 12.0, "Count", observed),
     )
     facts = {fact.name: fact.text for fact in report.facts}
-    assert facts["last send"] == "2 data in 1 calls, 0 kept"
+    assert facts["last send"] == "2 data in 1 call"
     assert "together at most" in facts["estimate"]
 
 

@@ -1,0 +1,80 @@
+"""``KARROT_COMPAT=2019``: whoever scales by the first Karrot's metrics finds them where they were."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from karrot.burrow.payload import parse_webhook
+from karrot.eventlog.base import EventLog
+from karrot.fakes.cloudwatch import FakeCloudWatch
+from karrot.settings import load
+from karrot.wiring import reporter_settings
+from support.bodies import conversation, recorded
+from support.clocks import ManualClock
+from support.cloudwatch_rig import CloudWatchRig, point_aws_at
+
+NAMESPACE = "GumGum/Kafka/Burrow/ConsumerLag"
+REGION = "us-east-1"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def fake(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCloudWatch]:
+    with FakeCloudWatch(clock_ms=clock.wall_ms) as serving:
+        point_aws_at(serving, monkeypatch)
+        monkeypatch.delenv("AWS_REGION")
+        yield serving
+
+
+@pytest.fixture
+def rig(fake: FakeCloudWatch, clock: ManualClock) -> CloudWatchRig:
+    settings = load({"KARROT_COMPAT": "2019"}).settings
+    assert settings.reporters == ("prometheus", "cloudwatch")
+    return CloudWatchRig(fake, clock, dict(reporter_settings(settings, "cloudwatch")))
+
+
+def as_the_first_karrot_sent(body: bytes) -> dict[str, object]:
+    """A datum of its requests for an event: the group is the metric, the total lag its value; nothing else."""
+    event = json.loads(body)["Event"]
+    return {"MetricName": event["Group"], "Value": float(event["Result"]["totallag"])}
+
+
+def take(log: EventLog, body: bytes, clock: ManualClock) -> None:
+    log.append(parse_webhook(body, observed_at_ms=clock.wall), body)
+
+
+@pytest.mark.parametrize(
+    "name", ["karrot_v1.9.5_warn.json", "karrot_v1.9.5_err_stop.json", "karrot_v1.9.5_group_dots_spaces_slashes.json"]
+)
+def test_an_event_becomes_the_datum_that_the_first_karrot_sent(rig: CloudWatchRig, name: str) -> None:
+    body = recorded(name)
+    take(rig.log, body, rig.clock)
+    rig.run(3)
+    assert [{"MetricName": each.id.metric, "Value": each.values[0]} for each in rig.fake.accepted] == [
+        as_the_first_karrot_sent(body)
+    ]
+    assert {(each.id.namespace, each.id.dimensions, each.unit) for each in rig.fake.accepted} == {(NAMESPACE, (), None)}
+
+
+def test_the_recorded_conversation_ends_at_the_values_that_the_first_karrot_would_have_sent_last(
+    rig: CloudWatchRig,
+) -> None:
+    # Burrow's own group aside, which the first Karrot sent too and by which nobody scales.
+    last: dict[str, float] = {}
+    began = conversation()[0][0]
+    for at, body in conversation():
+        rig.clock.wall = int(1_800_000_000_000 + 1000 * (at - began))
+        take(rig.log, body, rig.clock)
+        event = json.loads(body)["Event"]
+        last[event["Group"]] = float(event["Result"]["totallag"])
+        rig.run(1)
+    rig.run(60)
+    del last["burrow-stack"]
+    assert {name: rig.fake.points(NAMESPACE, name)[-1].value for name in last} == last
+    assert {metric.metric for metric in rig.fake.metrics()} == set(last)
+    assert {call.region for call in rig.fake.calls} == {REGION}
