@@ -13,7 +13,7 @@ UV := $(BIN)/uv
 STAMPS := .venv/stamps
 PYTEST := pytest -n 2 --dist worksteal -m "not e2e"
 
-.PHONY: demo test test-wheel lint install bench docs requirements help clean e2e soak history image chart
+.PHONY: demo test test-wheel lint install bench docs requirements help clean e2e fuzz soak history image chart
 
 demo: $(STAMPS)/service ## Karrot with a simulated Burrow: a page with moving lag; Ctrl-C ends it
 	@exec $(BIN)/karrot demo $(ARGS)
@@ -44,7 +44,7 @@ lint: $(STAMPS)/dev ## Style, types, import arrows, spelling, stale documentatio
 
 install: $(STAMPS)/all ## .venv with every extra and every tool
 
-NOT_IN_BENCH := benchmarks/yardsticks.py benchmarks/crash.py benchmarks/soak.py
+NOT_IN_BENCH := benchmarks/yardsticks.py benchmarks/crash.py benchmarks/soak.py benchmarks/hostile.py benchmarks/fuzz.py
 
 bench: $(STAMPS)/dev ## The measurements in benchmarks/, one after the other
 	@for each in $(filter-out $(NOT_IN_BENCH),$(wildcard benchmarks/*.py)); do echo "== $$each"; PYTHONPATH=tests $(BIN)/python "$$each" $(ARGS); done
@@ -59,13 +59,18 @@ requirements: $(STAMPS)/dev ## Compile requirements/*.txt from pyproject.toml; A
 	$(COMPILE) $(ARGS) --group build -c requirements/service.txt -o requirements/build.txt
 	$(COMPILE) $(ARGS) pyproject.toml --group dev -c requirements/service.txt -c requirements/build.txt -o requirements/dev.txt
 	$(COMPILE) $(ARGS) pyproject.toml --group dev --all-extras -c requirements/dev.txt -o requirements/all.txt
+	$(COMPILE) $(ARGS) --group fuzz -o requirements/fuzz.txt
 	$(COMPILE) $(ARGS) --group uv -o requirements/uv.txt
 
 e2e: ## Not yet: the tests against real Kafka, ZooKeeper, Burrow and Prometheus
 	@echo "make e2e: there are no tests against real servers of others yet." >&2; exit 1
 
-soak: $(STAMPS)/dev ## Kills under load, then eight hours of it: is memory flat? ARGS="--minutes 3" for a trial
+fuzz: $(STAMPS)/fuzz ## Five minutes of byte fuzzing of the parser, bred by coverage; ARGS="--seconds 3600" for more (Linux)
+	PYTHONPATH=tests $(BIN)/python benchmarks/fuzz.py $(ARGS)
+
+soak: $(STAMPS)/dev ## Kills under load, hostile input, then eight hours of load: is memory flat? ARGS="--minutes 3" for a trial
 	PYTHONPATH=tests $(BIN)/python benchmarks/crash.py
+	PYTHONPATH=tests $(BIN)/python benchmarks/hostile.py
 	PYTHONPATH=tests $(BIN)/python benchmarks/soak.py $(ARGS)
 
 history: ## Not yet: the tables of the pipeline
@@ -102,6 +107,10 @@ $(STAMPS)/uv: requirements/uv.txt | $(BIN)/python
 
 $(STAMPS)/dev: requirements/dev.txt $(STAMPS)/uv $(STAMPS)/service
 	$(UV) pip install -q --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	@mkdir -p $(@D) && touch $@
+
+$(STAMPS)/fuzz: requirements/fuzz.txt $(STAMPS)/dev
+	$(UV) pip install -q --python $(BIN)/python --require-hashes -r requirements/fuzz.txt
 	@mkdir -p $(@D) && touch $@
 
 $(STAMPS)/all: requirements/all.txt $(STAMPS)/dev

@@ -5,27 +5,22 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
-from itertools import count
+from itertools import count, islice
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from prometheus_client.openmetrics import parser as openmetrics
-from prometheus_client.parser import text_string_to_metric_families
 
 from karrot.burrow.payload import to_wire
-from support.bodies import event_strategy, expected, recorded
+from support.bodies import event_strategy
+from support.flooding import assert_metrics_parse, post_all
+from support.hostile import ANSWERS, PIECES, WHOLE, bodies
 from support.processes import Service
 
 BODIES = 2_000
+RANDOM_BODIES = 1_200
 PARSED_EVERY = 400
-ANSWERS = {202, 400, 413, 415, 503}
-WHOLE = [recorded(name) for name in sorted(expected())]
-PIECES = [
-    *(b'"\\ud800"', b'"\\u0000"', b'"\\u2028\\r\\n"', b"18446744073709551615", b"18446744073709551616", b"-1"),
-    *(b"1e400", b"NaN", b"-Infinity", b"9" * 5_000, b"[" * 100_000, b'{"a":' * 2_000, b'""', b"null", b"{}", b"\xff"),
-    *(b'"' + b"n" * 65_536 + b'"', b'{"Event": }', b'"Status":"ERR",', b"\x00", b"\xef\xbb\xbf", b'"\\"', b"//"),
-]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
@@ -79,15 +74,6 @@ def post(service: Service) -> Iterator[Callable[[bytes], int]]:
     connection.close()
 
 
-def assert_metrics_parse(service: Service) -> None:
-    plain = service.get("/metrics", {"Accept": "text/plain"}).body.decode()
-    assert len(list(text_string_to_metric_families(plain))) > 20
-    answer = service.get("/metrics", {"Accept": "application/openmetrics-text;version=1.0.0"})
-    assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
-    families = openmetrics.text_string_to_metric_families(answer.body.decode())  # type: ignore[no-untyped-call]
-    assert len(list(families)) > 20
-
-
 def test_no_body_harms_the_service_or_its_metrics(service: Service, post: Callable[[bytes], int]) -> None:
     sent = count(1)
     answers = Counter[int]()
@@ -113,4 +99,14 @@ def test_no_body_harms_the_service_or_its_metrics(service: Service, post: Callab
     assert answers.total() >= BODIES * 0.9
     assert min(answers[202], answers[400]) > BODIES // 10
     assert "Traceback" not in service.said.read_text()
-    assert service.post(WHOLE[0]).status in {202, 400}
+
+
+def test_no_random_body_harms_the_service_or_its_metrics(service: Service) -> None:
+    made = bodies(Random(3))
+    answers = Counter[tuple[int, str]]()
+    for _ in range(RANDOM_BODIES // PARSED_EVERY):
+        answers += post_all(service, islice(made, PARSED_EVERY))
+        assert_metrics_parse(service)
+    assert {status for status, _ in answers} <= ANSWERS
+    assert "Traceback" not in service.said.read_text()
+    assert min(answers[202, ""], answers[400, "invalid_field"]) > RANDOM_BODIES // 20

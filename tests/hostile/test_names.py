@@ -1,45 +1,30 @@
 """Names without end: the groups that were there first stay, the rest is counted, and memory knows a bound."""
 
-import socket
-from concurrent.futures import ThreadPoolExecutor
+import re
 from pathlib import Path
 
+import pytest
+
+from karrot.eventlog.memory import MemoryEventLog
+from karrot.reporters.prometheus import LogCollector, Options
+from karrot.reporters.prometheus.labels import label_value
+from support.bodies import make_event
+from support.clocks import ManualClock
+from support.flooding import flood, resident
 from support.load import named
 from support.processes import Service
 from support.waiting import wait_for
 
 NAMES = 20_000
 MOST = 1_000
-CLIENTS = 16
 GROWTH_BYTES = 48 << 20
-
-
-def resident(service: Service) -> int:
-    """Bytes of the workers' own: what they share with their parent is not counted."""
-    found = 0
-    for pid in service.workers():
-        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        found += sum(int(line.split()[1]) * 1024 for line in rollup if line.startswith("Private_"))
-    return found
-
-
-def flood(service: Service, client: int) -> int:
-    """Post names that nobody has heard of, as fast as they are answered; how many were accepted."""
-    accepted = 0
-    with socket.create_connection(("127.0.0.1", service.port), timeout=20) as connection:
-        for number in range(client, NAMES, CLIENTS):
-            body = named(f"forged-{number}")
-            connection.sendall(b"POST /burrow HTTP/1.1\r\nHost: k\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
-            accepted += b" 202 " in connection.recv(4096)
-    return accepted
 
 
 def test_a_flood_of_names_is_bounded_and_the_known_groups_go_on(tmp_path: Path) -> None:
     with Service(tmp_path / "data", max_consumers=str(MOST)) as service:
         assert service.post(named("known")).status == 202
         before = resident(service)
-        with ThreadPoolExecutor(CLIENTS) as pool:
-            assert sum(pool.map(lambda client: flood(service, client), range(CLIENTS))) == NAMES
+        assert flood(service, range(NAMES)) == {202: NAMES}
         assert service.post(named("known").replace(b"11020", b"77")).status == 202
         assert service.metric("karrot_consumer_lag", consumer="known") == 77
         assert service.metric("karrot_consumers") == MOST
@@ -48,3 +33,13 @@ def test_a_flood_of_names_is_bounded_and_the_known_groups_go_on(tmp_path: Path) 
         dropped = NAMES + 1 - MOST
         wait_for(lambda: service.metric("karrot_series_dropped_total") == dropped)
         assert service.metric("karrot_log_events") == NAMES + 2
+
+
+@pytest.mark.timeout(20)
+def test_no_length_of_a_name_holds_a_scrape_up_in_an_excluding_expression() -> None:
+    log = MemoryEventLog(ManualClock())
+    for consumer in ("orders", "orders-canary", "a" * 1_000_000):
+        log.append(make_event(consumer=consumer), b"")
+    collector = LogCollector(log, Options(exclude=re.compile(r".*-canary$")), log.count)
+    exported = {sample.labels["consumer"] for sample in next(iter(collector.collect())).samples}
+    assert exported == {"orders", label_value("a" * 1_000_000)}

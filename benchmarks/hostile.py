@@ -1,0 +1,154 @@
+"""Hostile input by the hundred thousand, through the real service.
+
+PYTHONPATH=tests python benchmarks/hostile.py [--bodies 100000] [--names 1000000] [--seed 1]
+
+First random bodies: no answer is a 5xx but 503, no traceback is logged, the counters say exactly what was answered, and
+after each thousand ``/metrics`` parses, in both formats; a real Prometheus scrapes meanwhile, if there is one. Then
+group names that nobody has heard of, at full speed, under the default bounds: 202 or 503, memory stays bounded, and
+each name is shown, expired or counted as dropped. Ends with 1 if a promise was broken.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+from support.flooding import assert_metrics_parse, flood, post_all, resident
+from support.hostile import ANSWERS, bodies
+from support.processes import Service
+from support.prometheus import Prometheus, prometheus_binary
+from support.waiting import wait_for
+
+TOGETHER = 1_000
+SHOWN_EVERY = 10
+MOST_CONSUMERS = 50_000
+ROUND = 100_000
+GROWTH_BYTES = 512 << 20
+ACCEPTED = "karrot_events_accepted_total"
+REJECTED = "karrot_events_rejected_total"
+
+
+def post_bodies(directory: Path, total: int, seed: int) -> Iterator[str]:
+    """Post random bodies, a thousand at a time; yield each broken promise."""
+    made = bodies(Random(seed))
+    answers = Counter[tuple[int, str]]()
+    service = Service(directory, max_consumers="1000", stale_after="5s", partition_metrics="true", topic_metrics="true")
+    with ExitStack() as stack:
+        stack.enter_context(service)
+        wait_for(lambda: len(service.workers()) == 2)
+        workers = service.workers()
+        binary = prometheus_binary()
+        prometheus = binary and stack.enter_context(
+            Prometheus(binary, directory.with_name("prometheus"), service.port, interval_s=5)
+        )
+        for done in range(0, total, TOGETHER):
+            answers += post_all(service, islice(made, min(TOGETHER, total - done)))
+            assert_metrics_parse(service)
+            if (done // TOGETHER + 1) % SHOWN_EVERY == 0:
+                print(f"{answers.total()} bodies: {dict(answers.most_common())}", flush=True)
+        if prometheus:
+            scrapes, good = (prometheus.number(f"{what}_over_time(up[1d])") for what in ("count", "sum"))
+            print(f"a real Prometheus scraped {scrapes:g} times")
+            if good != scrapes:
+                yield f"only {good} scrapes by Prometheus succeeded"
+        yield from miscounted(service, answers)
+        if service.workers() != workers:
+            yield f"the workers were {workers} and are {service.workers()}"
+    if others := {status for status, _ in answers} - ANSWERS:
+        yield f"answers {others}"
+    if b"Traceback" in service.said.read_bytes():
+        yield f"a traceback in {service.said}"
+
+
+def miscounted(service: Service, answers: Counter[tuple[int, str]]) -> Iterator[str]:
+    """What the service's counters and the answers do not agree on. A refusal is counted with the next commit."""
+    wanted = {code: times for (status, code), times in answers.items() if status != 202}
+    wait_for(lambda: sum(service.metric(REJECTED, code=code) or 0 for code in wanted) >= sum(wanted.values()))
+    counted = {code: int(service.metric(REJECTED, code=code) or 0) for code in wanted}
+    if counted != wanted:
+        yield f"refusals counted {counted}, answered {wanted}"
+    if (accepted := service.metric(ACCEPTED, source="webhook")) != answers[202, ""]:
+        yield f"events counted {accepted}, answered {answers[202, '']}"
+
+
+def post_names(directory: Path, total: int) -> Iterator[str]:
+    """Post names that nobody has heard of; yield each broken promise."""
+    with Service(directory) as service:
+        before = resident(service)
+        answers = Counter[int]()
+        for first in range(0, total, ROUND):
+            started = time.monotonic()
+            round_answers = flood(service, range(first, min(first + ROUND, total)))
+            took = time.monotonic() - started
+            answers += round_answers
+            assert_metrics_parse(service)
+            grown = resident(service) - before
+            shown = service.metric("karrot_consumers") or 0
+            print(
+                f"{answers.total()} names: {dict(answers)}, {round_answers.total() / took:.0f}/s, {shown:.0f} shown, "
+                f"workers grown by {grown >> 20} MB, peak {peak(service) >> 20} MB, log {log_bytes(service) >> 20} MB",
+                flush=True,
+            )
+            if answers.keys() - {202, 503}:
+                yield f"answers {answers}"
+            if shown > MOST_CONSUMERS:
+                yield f"{shown} groups are shown"
+            if grown > GROWTH_BYTES:
+                yield f"the workers grew by {grown >> 20} MB"
+            yield from unaccounted(service, answers[202])
+    if b"Traceback" in service.said.read_bytes():
+        yield f"a traceback in {service.said}"
+
+
+def unaccounted(service: Service, accepted: int) -> Iterator[str]:
+    """Each accepted name was new: it is shown, has expired or was dropped."""
+
+    def counts() -> list[int]:
+        names = ("karrot_consumers", "karrot_consumers_expired_total", "karrot_series_dropped_total")
+        return [int(service.metric(name) or 0) for name in names]
+
+    try:
+        wait_for(lambda: sum(counts()) == accepted, 60)
+    except AssertionError:
+        yield f"accepted {accepted}, but shown, expired and dropped are {counts()}"
+    if (counted := service.metric(ACCEPTED, source="webhook")) != accepted:
+        yield f"events counted {counted}, answered {accepted}"
+
+
+def peak(service: Service) -> int:
+    """The most that any one worker has ever had resident, in bytes."""
+    statuses = [Path(f"/proc/{pid}/status").read_text().splitlines() for pid in service.workers()]
+    return max(int(line.split()[1]) << 10 for status in statuses for line in status if line.startswith("VmHWM"))
+
+
+def log_bytes(service: Service) -> int:
+    """What the log takes on disk."""
+    return sum(file.stat().st_size for file in service.directory.glob("events.db*"))
+
+
+def parsed() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bodies", type=int, default=100_000)
+    parser.add_argument("--names", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=1)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    arguments = parsed()
+    broken: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="karrot-hostile-") as scratch:
+        if arguments.bodies:
+            broken += post_bodies(Path(scratch, "bodies"), arguments.bodies, arguments.seed)
+        if arguments.names:
+            broken += post_names(Path(scratch, "names"), arguments.names)
+    for promise in broken:
+        print(f"BROKEN: {promise}")
+    sys.exit(1 if broken else 0)

@@ -1,0 +1,60 @@
+"""Names of every kind, through a real Prometheus: scraped whole, and found again by the very name."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from karrot.reporters.prometheus.labels import label_value
+from support.bodies import recorded
+from support.flooding import post_all
+from support.hostile import names
+from support.processes import Service
+from support.prometheus import Prometheus, prometheus_binary, quoted
+from support.waiting import wait_for
+
+WARN = recorded("karrot_v1.9.5_warn.json")
+BINARY = prometheus_binary()
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(BINARY is None, reason="needs a prometheus, on PATH or named by PROMETHEUS_BIN"),
+]
+
+
+def verdict(name: str, lag: int) -> bytes:
+    return WARN.replace(b'"orders-svc"', json.dumps(name).encode()).replace(b"11020", b"%d" % lag)
+
+
+def test_a_real_prometheus_reads_every_name_and_finds_it_again(tmp_path: Path) -> None:
+    assert BINARY is not None
+    lags = {name: 100_000 + number for number, name in enumerate(dict.fromkeys(names()))}
+    exported = {label_value(name): lag for name, lag in lags.items()}  # where two names meet, the newest wins
+    assert len(exported) > 200
+    with Service(tmp_path / "data", partition_metrics="true", topic_metrics="true") as service:
+        bodies = [verdict(name, lag) for name, lag in lags.items()]
+        assert post_all(service, bodies, clients=1) == {(202, ""): len(lags)}
+        with Prometheus(BINARY, tmp_path / "prometheus", service.port) as prometheus:
+            wait_for(lambda: prometheus.number("count(karrot_consumer_lag)") == len(exported))
+            stored = prometheus.query("karrot_consumer_lag")
+            assert {each["metric"].get("consumer", ""): int(each["value"][1]) for each in stored} == exported
+            assert prometheus.label_values("consumer") == exported.keys() - {""}  # an empty label is no label there
+            for name, lag in exported.items():
+                assert prometheus.number(f"karrot_consumer_lag{{consumer={quoted(name)}}}") == lag
+            lines = service.get("/metrics").body.removesuffix(b"\n").split(b"\n")
+            assert prometheus.number("scrape_samples_scraped") == sum(not line.startswith(b"#") for line in lines)
+            assert prometheus.number("min_over_time(up[5m])") == 1
+        said = prometheus.said.read_text()
+        assert "level=error" not in said
+        assert "level=warn" not in said
+
+
+def test_promtool_finds_no_fault_in_the_text_format(tmp_path: Path) -> None:
+    assert BINARY is not None
+    promtool = Path(BINARY).with_name("promtool")
+    with Service(tmp_path / "data", partition_metrics="true", topic_metrics="true") as service:
+        post_all(service, [verdict(name, 7) for name in names()])
+        text = service.get("/metrics", {"Accept": "text/plain"}).body
+    checked = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, check=False)
+    assert (checked.returncode, checked.stderr.decode()) == (0, "")

@@ -1,0 +1,32 @@
+"""What holds for the parser whatever bytes it is given."""
+
+import json
+import math
+from collections.abc import Callable
+
+from karrot.burrow.payload import MalformedPayload, parse_rest, parse_stored, parse_webhook, to_wire
+from karrot.event import LagEvent
+from karrot.signals import signals_of
+
+__all__ = ["assert_read_or_refused"]
+
+_NOW_MS = 1_746_950_405_000
+_LONGEST_SENTENCE = 1_000
+
+
+def assert_read_or_refused(body: bytes) -> None:
+    """An event that survives the way to the wire and back and has finite signals, or a `MalformedPayload`."""
+    _check(parse_webhook, body)
+    _check(parse_rest, body)
+
+
+def _check(parse: Callable[..., LagEvent], body: bytes) -> None:
+    try:
+        event = parse(body, observed_at_ms=_NOW_MS)
+    except MalformedPayload as error:
+        sentence = str(error).encode()
+        assert 0 < len(sentence) <= _LONGEST_SENTENCE
+        return
+    assert isinstance(json.loads(body, parse_int=str), dict)
+    assert parse_stored(to_wire(event), observed_at_ms=_NOW_MS, source=event.source) == event
+    assert all(value is None or (math.isfinite(value) and value >= 0) for value in signals_of(event))
