@@ -56,7 +56,7 @@ def simulate(
     svg: Path | None,
     **given: Any,
 ) -> None:
-    """Say whether a recipe would have coped with a lag that was recorded.
+    """Run a scaling recipe on a lag that was recorded.
 
     Takes the options of `karrot render ecs-autoscaling` and runs the very template that it prints, on a model of
     CloudWatch's alarms and of the scaling policies: a model, not AWS. What arrived is worked out from the lag, from
