@@ -7,6 +7,10 @@ from types import ModuleType
 
 import pytest
 
+from karrot.reporters.cloudwatch.faults import FaultKind
+from karrot.reporters.cloudwatch.mapping import HEARTBEAT, Held
+from karrot.reporters.cloudwatch.options import Metric
+from karrot.reporters.cloudwatch.validation import Reason
 from karrot.settings import load
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -54,3 +58,11 @@ def test_the_sample_of_a_configuration_is_accepted_as_it_stands(tmp_path: Path) 
     file.write_text(sample, encoding="utf-8")
     settings, warnings = load({}, config=file)
     assert (settings.retention, warnings) == (7 * 86_400, ())
+
+
+def test_every_reason_for_which_cloudwatch_gets_less_is_explained() -> None:
+    page = (DOCS / "cloudwatch.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"`(\w+)`", page))
+    counted_by_the_reporter = {"over_cap", "expired", "name_collision", "rejected", "too_large"}
+    assert {*FaultKind, *Reason, *Held, *counted_by_the_reporter} <= told
+    assert {*Metric, HEARTBEAT} <= told
