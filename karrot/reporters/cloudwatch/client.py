@@ -51,8 +51,7 @@ def open_client(options: Options, environ: Mapping[str, str]) -> "CloudWatchClie
     from botocore.session import Session
 
     session = Session()
-    config = _config()
-    session.set_default_client_config(config)  # so the clients that fetch credentials have the time limits too
+    session.set_default_client_config(_limits())  # so the clients that fetch credentials have them too
     region = find_region(options, environ, session.get_config_variable("region"))
     session.set_config_variable("region", region)  # and the same Region: without it they know AWS_DEFAULT_REGION alone
     if options.iam_role:
@@ -62,7 +61,7 @@ def open_client(options: Options, environ: Mapping[str, str]) -> "CloudWatchClie
     return cast("CloudWatchClient", client)
 
 
-def _config() -> "Config":
+def _limits() -> "Config":
     from botocore.config import Config
 
     # The cursor owns the retry: boto3's own defaults would hold a flush for minutes.

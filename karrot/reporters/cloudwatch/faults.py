@@ -39,6 +39,8 @@ _REGION = {"UnknownOperation", "InvalidAction", "RegionDisabled"}
 _NAMED = re.compile(r"metricData\.(?:member\.)?(\d+)", re.IGNORECASE)
 """A member as CloudWatch names it, from 1: ``MetricData.member.15.Value`` or ``metricData.15.member.value``."""
 _NAMED_BY_BOTO = re.compile(r"MetricData\[(\d+)\]")
+_IN_XML = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>")
+"""The error of a front that answers JSON with XML, as moto's does; boto3 then makes the whole body the message."""
 _SECRETS = (
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}"), "***"),  # the id of an access key
     (re.compile(r"(?<![-A-Za-z0-9+/=])[A-Za-z0-9+/=]{40,}"), "***"),  # a secret key or a session token; no ARN
@@ -126,6 +128,8 @@ def without_secrets(text: str) -> str:
 def _of_answer(error: "ClientError") -> Verdict:
     answer = error.response.get("Error", {})
     code, message = answer.get("Code", ""), answer.get("Message", "")
+    if found := _IN_XML.search(message):
+        code, message = found.groups()
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     name = "" if code.isdecimal() else f" {code}"  # boto3 makes a code of the status of an answer without a body
     text = f"{error.operation_name} was answered {status}{name}: {without_secrets(message)}".rstrip(": ")

@@ -101,8 +101,8 @@ class Sender:
     """Owns the client: one per process, opened when first needed.
 
     ``count(status=…)`` is told of every call by the HTTP status of its answer, or ``error`` where none came.
-    ``pause`` waits for so many seconds, or less when the service stops; ``monotonic`` is in seconds. Not for several
-    threads at once.
+    ``pause`` waits for so many seconds, or less when the service stops; ``monotonic`` is in seconds. For one thread at
+    a time, and for the process that sends: a client does not survive a fork.
     """
 
     def __init__(

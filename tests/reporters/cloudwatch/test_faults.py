@@ -154,6 +154,15 @@ def test_a_datum_that_boto3_itself_refuses_is_named_too() -> None:
     assert "Invalid type for parameter MetricData[0].Value, value: many" in verdict.text
 
 
+def test_an_error_in_xml_is_understood_too() -> None:
+    body = "<ErrorResponse><Error><Code>ExpiredToken</Code><Message>It is old</Message></Error></ErrorResponse>"
+    error = boto.ClientError(
+        {"Error": {"Code": "403", "Message": body}, "ResponseMetadata": {"HTTPStatusCode": 403}},  # type: ignore[typeddict-item]
+        "PutMetricData",
+    )
+    assert classify(error) == Fault(K.CREDENTIALS, "PutMetricData was answered 403 ExpiredToken: It is old")
+
+
 # --- the network ---
 
 
