@@ -175,12 +175,23 @@ def _lag_high(asked: Scaling) -> Alarm:
 
 
 def _lag_low(asked: Scaling) -> Alarm:
-    """Down to zero only from a lag of zero: nobody would read the rest."""
-    threshold = getattr(asked, asked.measure) * _LOW_SHARE if asked.least else 0
-    alarm = Alarm(
-        "LagLowAlarm", "The lag has been low for long", _measured(asked), threshold, 15, 15, "LagLowPolicy", _LOW
+    """Down to zero only from a lag of zero: nobody would read the rest.
+
+    A missing point is not a low one: with ``missing`` a few low points before a silence would do (CloudWatch User
+    Guide, "Avoiding premature transitions to alarm state").
+    """
+    return Alarm(
+        "LagLowAlarm",
+        "The lag has been low for long",
+        _measured(asked),
+        threshold=getattr(asked, asked.measure) * _LOW_SHARE if asked.least else 0,
+        periods=15,
+        datapoints=15,
+        policy="LagLowPolicy",
+        comparison=_LOW,
+        missing="notBreaching",
+        of=_unit(asked),
     )
-    return alarm._replace(of=_unit(asked))
 
 
 def _unit(asked: Scaling) -> str:

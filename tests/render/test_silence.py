@@ -1,0 +1,87 @@
+"""Each recipe, as it is rendered, in front of a monitor that falls silent. The alarms are a model's, not AWS's."""
+
+from typing import Any
+
+import pytest
+
+from karrot.autoscaling import Gaps, RecordedMetrics, Stack, State, from_cloudformation
+from karrot.render.scaling import Scaling
+from support.recipes import RECIPES, cloudformation
+
+MINUTE = 60
+RANGE = 18 * MINUTE
+"""What the alarms of target tracking look back at to scale in: 15 points and a little more, real ones before missing
+ones. Until then the last low points count."""
+
+
+class Service:
+    """Runs what the stack wants; CloudWatch has its own points of it, and Karrot's as long as Karrot lives."""
+
+    def __init__(self, asked: Scaling, gaps: Gaps) -> None:
+        limits = None if asked.on_ecs else (asked.least, asked.max_tasks)
+        self.stack: Stack = from_cloudformation(cloudformation(asked), limits=limits, gaps=gaps)
+        self.resolution = 1 if asked.high_resolution else 60
+        self.metrics = RecordedMetrics()
+        self.tasks = 4
+        self.now = 0
+
+    def runs(self, minutes: int, lag: float | None) -> None:
+        """Time goes on; a lag of ``None`` is a Karrot that publishes nothing."""
+        for _ in range(minutes * 6):
+            self.now += 10
+            for metric in self.stack.metrics:
+                for value in self.values_of(metric.namespace, metric.name, lag):
+                    self.metrics.put(metric, self.now - 1, value, self.resolution)
+            self.tasks = self.stack.tick(self.now, self.metrics, self.tasks)
+
+    def values_of(self, namespace: str, name: str, lag: float | None) -> list[float]:
+        if namespace == "AWS/ECS":
+            return [50.0] * self.tasks
+        if namespace != "Karrot":
+            return [float(self.tasks)] if self.tasks or namespace == "AWS/AutoScaling" else []
+        return [] if lag is None else [1.0 if name == "Heartbeat" else lag]
+
+    def changes_after(self, time: int) -> list[Any]:
+        return [each for each in self.stack.activities if each.at_s > time]
+
+
+@pytest.mark.parametrize("gaps", Gaps)
+@pytest.mark.parametrize("lag", [0.0, 1e9])
+@pytest.mark.parametrize("name", RECIPES)
+def test_once_the_range_of_its_alarms_has_passed_silence_scales_nothing(name: str, lag: float, gaps: Gaps) -> None:
+    service = Service(RECIPES[name], gaps)
+    service.runs(3, lag)
+    silent_since = service.now
+    service.runs(60, None)
+    assert service.changes_after(silent_since + RANGE) == []
+    if RECIPES[name].shared:
+        assert service.stack.states["HeartbeatAlarm"] is State.ALARM
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if "-step-" in name])
+def test_a_few_low_points_before_the_silence_take_nothing_away(name: str) -> None:
+    service = Service(RECIPES[name], Gaps.ZERO)
+    service.runs(10, 0.0)
+    service.runs(60, None)
+    assert service.stack.activities == []
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_burst_scales_out_and_quiet_scales_in_again(name: str) -> None:
+    service = Service(RECIPES[name], Gaps.ZERO)
+    service.runs(20, 1e9)
+    assert service.tasks == 12
+    service.runs(240, 0.0)
+    assert service.tasks == RECIPES[name].least
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if "-zero-" in name])
+@pytest.mark.parametrize("gaps", Gaps)
+def test_what_sleeps_is_woken_up_by_what_is_unread_and_by_that_alone(name: str, gaps: Gaps) -> None:
+    service = Service(RECIPES[name], gaps)
+    service.tasks = 0
+    service.runs(15, 0.0)
+    service.runs(15, None)
+    assert service.tasks == 0
+    service.runs(6, 20.0)
+    assert service.tasks == 1
