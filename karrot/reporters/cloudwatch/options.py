@@ -51,7 +51,8 @@ _FIRST_KARROT_REGION = "us-east-1"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The reporter's settings. Intervals and ages are seconds; ``default_region`` is the last resort but one.
+    """The reporter's settings. Intervals and ages are seconds; ``default_region`` is where to publish unless
+    the environment says so.
 
     ``include`` is asked first, then ``exclude``: each matches anywhere in the name of a group.
     """

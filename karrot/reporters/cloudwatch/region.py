@@ -18,13 +18,15 @@ _DIRECT = build_opener(ProxyHandler({}))  # the agent is on this machine, whatev
 
 
 def find_region(options: Options, environ: Mapping[str, str], profile_region: str | None) -> str | None:
-    """The first that is told of ``AWS_REGION``, ``AWS_DEFAULT_REGION``, the ECS task's, the default, the profile's.
+    """The first that is told of ``AWS_REGION``, ``AWS_DEFAULT_REGION``, the default, the ECS task's, the profile's.
 
-    ``profile_region`` is what boto3 knows by itself; ``AWS_REGION`` it does not read. None where nothing says a Region.
-    The ECS task metadata is asked, for a second at most, only where the environment does not say.
+    ``options.default_region`` is the first Karrot's: whoever asked for its defaults has metrics there, wherever the
+    task runs. ``profile_region`` is what boto3 knows by itself; ``AWS_REGION`` it does not read. None where nothing
+    says a Region. The ECS task metadata is asked, for a second at most, only where nothing before it says one.
     """
     told = environ.get("AWS_REGION", "").strip() or environ.get("AWS_DEFAULT_REGION", "").strip()
-    return told or _region_of_task(environ.get(_METADATA, "")) or options.default_region or profile_region or None
+    known = told or options.default_region
+    return known or _region_of_task(environ.get(_METADATA, "")) or profile_region or None
 
 
 def _region_of_task(address: str) -> str | None:

@@ -66,7 +66,7 @@ def test_a_task_of_ecs_publishes_in_its_own_region(
 ) -> None:
     monkeypatch.delenv("AWS_REGION")
     monkeypatch.setenv("ECS_CONTAINER_METADATA_URI_V4", fake.task_metadata_url)
-    put(environ, Options(default_region="us-east-1"))
+    put(environ)
     assert [call.region for call in fake.calls] == ["eu-west-1"]
 
 

@@ -59,7 +59,11 @@ def test_the_first_that_tells_a_region_is_believed(
 
 def test_an_ecs_task_is_in_the_region_of_its_arn(fake: FakeCloudWatch) -> None:
     environ = {"ECS_CONTAINER_METADATA_URI_V4": fake.task_metadata_url}
-    assert find_region(COMPAT, environ, "eu-west-3") == "eu-west-1"
+    assert find_region(Options(), environ, "eu-west-3") == "eu-west-1"
+
+
+def test_the_first_karrot_s_region_is_believed_before_the_task(fake: FakeCloudWatch) -> None:
+    assert find_region(COMPAT, {"ECS_CONTAINER_METADATA_URI_V4": fake.task_metadata_url}, "eu-west-3") == "us-east-1"
 
 
 def test_the_environment_is_believed_before_the_task_without_asking_it() -> None:
@@ -70,7 +74,7 @@ def test_the_environment_is_believed_before_the_task_without_asking_it() -> None
 def test_a_proxy_is_not_asked_for_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     with FakeCloudWatch(clock_ms=lambda: NOW_MS, region="ap-south-1") as fake:
-        assert find_region(COMPAT, {"ECS_CONTAINER_METADATA_URI_V4": fake.task_metadata_url}, None) == "ap-south-1"
+        assert find_region(Options(), {"ECS_CONTAINER_METADATA_URI_V4": fake.task_metadata_url}, None) == "ap-south-1"
 
 
 @pytest.mark.parametrize(
@@ -78,20 +82,20 @@ def test_a_proxy_is_not_asked_for_the_task(monkeypatch: pytest.MonkeyPatch) -> N
     [
         (http(b'{"AvailabilityZone": "us-gov-west-1b"}'), "us-gov-west-1"),
         (http(b'{"TaskARN": "arn:aws-cn:ecs:cn-north-1:123456789012:task/x"}'), "cn-north-1"),
-        (http(b'{"TaskARN": "nonsense", "AvailabilityZone": ""}'), "us-east-1"),
-        (http(b"[1]"), "us-east-1"),
-        (http(b"{"), "us-east-1"),
-        (http(b"\xff\xfe"), "us-east-1"),
-        (http(b"gone", b"404 Not Found"), "us-east-1"),
-        (b"SSH-2.0\r\n\r\n", "us-east-1"),
-        (b"", "us-east-1"),  # within a second
+        (http(b'{"TaskARN": "nonsense", "AvailabilityZone": ""}'), "eu-west-3"),
+        (http(b"[1]"), "eu-west-3"),
+        (http(b"{"), "eu-west-3"),
+        (http(b"\xff\xfe"), "eu-west-3"),
+        (http(b"gone", b"404 Not Found"), "eu-west-3"),
+        (b"SSH-2.0\r\n\r\n", "eu-west-3"),
+        (b"", "eu-west-3"),  # within a second
     ],
 )
-def test_an_agent_that_says_nothing_useful_leaves_the_default(answer: bytes, region: str) -> None:
+def test_an_agent_that_says_nothing_useful_leaves_the_profile_s(answer: bytes, region: str) -> None:
     with answering(answer) as address:
-        assert find_region(COMPAT, {"ECS_CONTAINER_METADATA_URI_V4": address}, None) == region
+        assert find_region(Options(), {"ECS_CONTAINER_METADATA_URI_V4": address}, "eu-west-3") == region
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1/v4/gone", "file:///etc", "nonsense", "", "http://[bad"])
-def test_an_address_where_no_agent_is_leaves_the_default(address: str) -> None:
-    assert find_region(COMPAT, {"ECS_CONTAINER_METADATA_URI_V4": address}, None) == "us-east-1"
+def test_an_address_where_no_agent_is_leaves_the_profile_s(address: str) -> None:
+    assert find_region(Options(), {"ECS_CONTAINER_METADATA_URI_V4": address}, "eu-west-3") == "eu-west-3"
