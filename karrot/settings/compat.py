@@ -4,10 +4,7 @@ from collections.abc import Mapping
 
 from karrot.sources import Given
 
-__all__ = ["FIRST_KARROT_REGION", "completed"]
-
-FIRST_KARROT_REGION = "us-east-1"
-"""Where the first Karrot sent its metrics unless told."""
+__all__ = ["completed"]
 
 _COMPAT = "KARROT_COMPAT"
 _FIRST_KARROT = "2019"
