@@ -1,4 +1,7 @@
-"""``karrot demo``: the real service as a process of its own, and a simulated Burrow that posts to it over HTTP."""
+"""``karrot demo``: the real service as a process of its own, between a simulated Burrow and a fake CloudWatch.
+
+All three speak HTTP with each other, on this machine alone.
+"""
 
 import os
 import signal
@@ -18,10 +21,11 @@ from karrot import logs
 from karrot.clock import SystemClock
 from karrot.eventlog.base import LogUnavailableError
 from karrot.fakes.burrow import simulate
+from karrot.fakes.cloudwatch import FakeCloudWatch
 from karrot.fakes.posting import HttpSender, run
 from karrot.sources import PREFIX
 
-__all__ = ["CLUSTERS", "demo"]
+__all__ = ["CLUSTERS", "demo", "environment_of"]
 
 CLUSTERS = ("prod-eu", "prod-us")
 _HOST = "127.0.0.1"
@@ -30,6 +34,19 @@ _PORTS_TRIED = 100
 _READY_S = 20.0
 _STOP_S = 12.0
 _OK = 200
+_MOST_KEPT = 50_000
+"""Data that the fake CloudWatch remembers: about three hours of 24 groups."""
+_CLOUDWATCH = {
+    f"{PREFIX}REPORTERS": "prometheus,cloudwatch",
+    f"{PREFIX}CLOUDWATCH_METRICS": "Lag,LagSeconds",
+    f"{PREFIX}CLOUDWATCH_INTERVAL": "10s",
+    "AWS_REGION": "eu-west-1",
+    "AWS_ACCESS_KEY_ID": "demo",
+    "AWS_SECRET_ACCESS_KEY": "demo",
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
 
 
 def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
@@ -43,11 +60,15 @@ def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
     stop, failover = threading.Event(), threading.Event()
     _set_on_signals(stop, signal.SIGINT, signal.SIGTERM)
     _set_on_signals(failover, signal.SIGUSR1)
-    with tempfile.TemporaryDirectory(prefix="karrot-demo-") as directory, _service(chosen, Path(directory)) as service:
+    clock = SystemClock()
+    with (
+        tempfile.TemporaryDirectory(prefix="karrot-demo-") as directory,
+        FakeCloudWatch(clock_ms=clock.wall_ms, keep=_MOST_KEPT) as cloudwatch,
+        _service(chosen, Path(directory), cloudwatch.url) as service,
+    ):
         _await_ready(service, chosen, stop)
-        clock = SystemClock()
         burrow = simulate(groups, seed=seed, speed=speed, clusters=CLUSTERS, now_ms=clock.wall_ms())
-        print(_greeting(chosen, groups, seed, speed), flush=True)  # noqa: T201 - what the command is there to say
+        print(_greeting(chosen, cloudwatch.url, groups, seed, speed), flush=True)  # noqa: T201 - what the command is there to say
         threading.Thread(target=_stop_with, args=(service, stop), daemon=True).start()
         with closing(HttpSender(f"http://{_HOST}:{chosen}/burrow", idempotency_key="1")) as send:
             run(burrow, send, stop, clock=clock, failover=failover)
@@ -76,11 +97,12 @@ def _set_on_signals(event: threading.Event, *numbers: signal.Signals) -> None:
 
 
 @contextmanager
-def _service(port: int, directory: Path) -> Iterator["subprocess.Popen[bytes]"]:
+def _service(port: int, directory: Path, cloudwatch: str) -> Iterator["subprocess.Popen[bytes]"]:
     """``karrot serve`` with settings of its own, whatever the environment says; stopped at the end."""
     command = [sys.executable, "-m", "karrot", "serve", "--bind", f"{_HOST}:{port}"]
     # A session of its own: Ctrl-C at the terminal reaches only the demo, which then stops the service in good order.
-    service = subprocess.Popen(command, env=_environment(os.environ, directory), start_new_session=True)  # noqa: S603
+    environment = environment_of(os.environ, directory, cloudwatch)
+    service = subprocess.Popen(command, env=environment, start_new_session=True)  # noqa: S603
     try:
         yield service
     finally:
@@ -92,9 +114,15 @@ def _service(port: int, directory: Path) -> Iterator["subprocess.Popen[bytes]"]:
             service.wait()
 
 
-def _environment(environ: Mapping[str, str], directory: Path) -> dict[str, str]:
-    own = {name: value for name, value in environ.items() if not name.startswith(PREFIX)}
-    return own | {f"{PREFIX}DATA_DIR": str(directory), f"{PREFIX}LOG": "WARNING"}
+def environment_of(environ: Mapping[str, str], directory: Path, cloudwatch: str) -> dict[str, str]:
+    """Nothing of this machine's own accounts, and no proxy: the service speaks with nobody but the fake CloudWatch."""
+    kept = {name: value for name, value in environ.items() if not _is_set_here(name)}
+    own = {f"{PREFIX}DATA_DIR": str(directory), f"{PREFIX}LOG": "WARNING", "AWS_ENDPOINT_URL_CLOUDWATCH": cloudwatch}
+    return kept | _CLOUDWATCH | own
+
+
+def _is_set_here(name: str) -> bool:
+    return name.startswith((PREFIX, "AWS_")) or name.lower().endswith("_proxy")
 
 
 def _await_ready(service: "subprocess.Popen[bytes]", port: int, stop: threading.Event) -> None:
@@ -120,15 +148,17 @@ def _stop_with(service: "subprocess.Popen[bytes]", stop: threading.Event) -> Non
     stop.set()
 
 
-def _greeting(port: int, groups: int, seed: int, speed: float) -> str:
+def _greeting(port: int, cloudwatch: str, groups: int, seed: int, speed: float) -> str:
     base = f"http://{_HOST}:{port}"
     return (
         f"Karrot with a simulated Burrow: {groups} consumer groups on {len(CLUSTERS)} clusters "
         f"(seed {seed}, speed {speed:g})\n\n"
-        f"  page     {base}/\n"
-        f"  metrics  {base}/metrics\n"
-        f"  API      {base}/api/v1/groups\n"
-        f"  health   {base}/readyz\n\n"
+        f"  page        {base}/\n"
+        f"  metrics     {base}/metrics\n"
+        f"  API         {base}/api/v1/groups\n"
+        f"  health      {base}/readyz\n"
+        f"  CloudWatch  {base}/reporters/cloudwatch\n"
+        f"              {cloudwatch}/ is the stand-in that it sends to; nothing goes to AWS\n\n"
         "Groups fall behind and recover as you watch. Ctrl-C stops everything;\n"
         f"kill -USR1 {os.getpid()} stages a failover of Burrow, which posts every group at once."
     )

@@ -1,14 +1,18 @@
+import json
+import re
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.request import urlopen
+from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from karrot.demo import environment_of
 from support.waiting import wait_for
 
 
@@ -28,7 +32,7 @@ def demo(said: Path) -> Iterator["subprocess.Popen[bytes]"]:
 
 
 def address(said: Path) -> str:
-    wait_for(lambda: "page" in said.read_text(), 30)
+    wait_for(lambda: "kill -USR1" in said.read_text(), 30)
     return next(word for word in said.read_text().split() if word.startswith("http://")).rstrip("/")
 
 
@@ -55,6 +59,49 @@ def test_the_demo_shows_lag_that_moves_and_stops_without_a_trace(demo: "subproce
     assert demo.wait(30) == 0
     with pytest.raises(OSError, match="refused"):
         urlopen(f"{base}/healthz")
+
+
+def sent(fake: str) -> dict[tuple[str, ...], Any]:
+    """The points that the fake CloudWatch has, by metric and dimensions."""
+    with urlopen(f"{fake}/points") as answer:
+        told = json.load(answer)
+    assert set(told["calls"]) <= {"200"}
+    return {
+        (each["namespace"], each["metric"], *each["dimensions"].values()): each["points"] for each in told["metrics"]
+    }
+
+
+def test_the_demo_sends_to_a_fake_cloudwatch_and_shows_what(demo: "subprocess.Popen[bytes]", said: Path) -> None:
+    base = address(said)
+    fake = re.findall(r"(http://\S+)/ is the stand-in", said.read_text())[0]
+    wait_for(lambda: {metric for _, metric, *_ in sent(fake)} == {"Heartbeat", "Lag", "LagSeconds"}, 30)
+    with urlopen(Request(f"{base}/reporters/cloudwatch", headers={"Accept": "text/html"})) as page:
+        text = page.read().decode()
+    assert "Heartbeat {Cluster=prod-eu}" in text
+    assert "together at most" in text
+    with urlopen(f"{base}/metrics") as answer:
+        assert re.search(
+            r"karrot_reporter_cloudwatch_api_count_total\{[^}]*status=\"200\"\} [1-9]", answer.read().decode()
+        )
+    demo.send_signal(signal.SIGINT)
+    assert demo.wait(30) == 0
+    with pytest.raises(OSError, match="refused"):
+        urlopen(fake)
+
+
+def test_nothing_of_the_machine_s_own_accounts_reaches_the_demo(tmp_path: Path) -> None:
+    machine = {
+        "PATH": "/bin",
+        "AWS_PROFILE": "production",
+        "AWS_ENDPOINT_URL": "https://example.org",
+        "KARROT_IAM_ROLE": "arn:aws:iam::123456789012:role/karrot",
+        "https_proxy": "http://127.0.0.1:1",
+    }
+    environment = environment_of(machine, tmp_path, "http://127.0.0.1:4566")
+    assert environment["PATH"] == "/bin"
+    assert not set(environment) & (set(machine) - {"PATH"})
+    assert environment["AWS_ENDPOINT_URL_CLOUDWATCH"] == "http://127.0.0.1:4566"
+    assert environment["AWS_CONFIG_FILE"] == environment["AWS_SHARED_CREDENTIALS_FILE"] == "/dev/null"
 
 
 def test_a_given_port_that_is_taken_is_an_error() -> None:

@@ -1,8 +1,9 @@
-"""Runs ``make demo`` as a newcomer does: lag moves on ``/metrics`` in time, and Ctrl-C ends it well.
+"""Runs ``make demo`` as a newcomer does: lag moves on ``/metrics`` in time, CloudWatch is told, and Ctrl-C ends it.
 
 ``python3 tools/demo_smoke.py``; needs nothing but the standard library. Exit code 1 if the demo is not as promised.
 """
 
+import json
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -22,19 +24,24 @@ def main() -> int:
     command = ["make", "--no-print-directory", "demo", "ARGS=--port 0"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True) as make:  # noqa: S603
         try:
-            seconds = _seconds_until_lag_moves(_metrics_address(make))
+            metrics, cloudwatch = _addresses(make)
+            seconds = _seconds_until_lag_moves(metrics)
             print(f"lag moved {seconds:.1f} s after the demo was up")
+            print(f"the fake CloudWatch has {_points(cloudwatch)} points")
         finally:
             _interrupt_children(make.pid)
         return make.wait(_STOP_S)
 
 
-def _metrics_address(make: "subprocess.Popen[str]") -> str:
+def _addresses(make: "subprocess.Popen[str]") -> tuple[str, str]:
+    """Of the metrics and of the fake CloudWatch, as the greeting names them."""
+    said = ""
     for line in make.stdout or ():
         print(line, end="")
-        if found := re.search(r"http://\S+/metrics", line):
-            return found[0]
-    sys.exit("the demo ended without naming its address")
+        said += line
+        if found := re.search(r"(http://\S+/metrics)\b.*(http://\S+)/ is the stand-in", said, re.DOTALL):
+            return found[1], found[2]
+    sys.exit("the demo ended without naming its addresses")
 
 
 def _seconds_until_lag_moves(address: str) -> float:
@@ -51,6 +58,21 @@ def _seconds_until_lag_moves(address: str) -> float:
 def _lags(address: str) -> dict[str, str]:
     with urlopen(address, timeout=5) as answer:  # noqa: S310 - the address is the demo's own
         return dict(re.findall(r"^karrot_consumer_lag(\{.*\}) (\S+)$", answer.read().decode(), re.MULTILINE))
+
+
+def _points(cloudwatch: str) -> int:
+    """How many there are as soon as there are any."""
+    start = time.monotonic()
+    while not (points := sum(len(metric["points"]) for metric in _json(f"{cloudwatch}/points")["metrics"])):
+        if time.monotonic() - start > _IN_TIME_S:
+            sys.exit(f"CloudWatch got nothing within {_IN_TIME_S:g} s")
+        time.sleep(0.2)
+    return points
+
+
+def _json(address: str) -> Any:
+    with urlopen(address, timeout=5) as answer:  # noqa: S310 - the address is the demo's own
+        return json.load(answer)
 
 
 def _interrupt_children(pid: int) -> None:

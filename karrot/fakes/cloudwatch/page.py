@@ -10,7 +10,7 @@ from karrot.fakes.cloudwatch.store import Call, Datum, MetricId, Store
 
 __all__ = ["points", "render"]
 
-_LATEST_CALLS = 20
+_LATEST_CALLS = 10
 _PAGE = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -23,7 +23,9 @@ _PAGE = """<!doctype html>
   .wide { overflow-x: auto; }
   table { border-collapse: collapse; width: 100%; }
   th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #8885; }
+  td { vertical-align: baseline; }
   .time { white-space: nowrap; }
+  .names { overflow-wrap: anywhere; min-width: 9rem; }
   .number { text-align: right; font-variant-numeric: tabular-nums; }
   td.refused { color: light-dark(#a40000, #ff8a80); }
   p.note { opacity: .75; }
@@ -31,21 +33,6 @@ _PAGE = """<!doctype html>
 <h1>Fake CloudWatch</h1>
 <p class="note">Stands in for Amazon CloudWatch on this machine: takes PutMetricData, keeps to its limits,
 sends nothing on. The same as <a href="/points">JSON</a>.</p>
-<h2>{{ metrics | length }} metrics</h2>
-{% if metrics %}
-<div class="wide"><table>
-<thead><tr><th>Namespace<th>Metric<th>Dimensions<th class="number">Newest value<th>Unit<th>At (UTC)
-<th class="number">Points</thead>
-{% for id, data in metrics %}{% set newest = data[-1] %}
-<tr><td>{{ id.namespace }}<td>{{ id.metric }}
-<td>{% for name, value in id.dimensions %}{{ name }}={{ value }}{% if not loop.last %}, {% endif %}{% endfor %}
-<td class="number">{% for point in newest.points()[-1:] %}{{ "%.12g" | format(point.value) }}{% endfor %}
-<td>{{ newest.unit or "" }}<td class="time">{{ newest.timestamp_ms | moment }}<td class="number">{{ data | length }}
-{% endfor %}
-</table></div>
-{% else %}
-<p>Nothing was kept yet.</p>
-{% endif %}
 <h2>Latest calls</h2>
 <div class="wide"><table>
 <thead><tr><th>At (UTC)<th class="number">Answer<th>Code<th class="number">Data<th class="number">Bytes
@@ -57,6 +44,22 @@ sends nothing on. The same as <a href="/points">JSON</a>.</p>
 <td class="number">{{ call.wire_bytes }}{{ " gzip" if call.gzip }}
 {% endfor %}
 </table></div>
+{% for namespace in metrics | groupby("0.namespace") %}
+<h2>{{ namespace.grouper }}: {{ namespace.list | length }} metrics</h2>
+<div class="wide"><table>
+<thead><tr><th>Metric<th>Dimensions<th class="number">Newest value<th>Unit<th>At (UTC)<th class="number">Points</thead>
+{% for id, data in namespace.list %}{% set newest = data[-1] %}
+<tr><td>{{ id.metric }}
+<td class="names">{% for name, value in id.dimensions %}
+{{ name }}=<wbr>{{ value }}{{ "" if loop.last else ", " }}{% endfor %}
+
+<td class="number">{% for point in newest.points()[-1:] %}{{ "%.12g" | format(point.value) }}{% endfor %}
+<td>{{ newest.unit or "" }}<td class="time">{{ newest.timestamp_ms | moment }}<td class="number">{{ data | length }}
+{% endfor %}
+</table></div>
+{% else %}
+<p>Nothing was kept yet.</p>
+{% endfor %}
 </html>
 """
 

@@ -1,6 +1,5 @@
 """What can be looked at: what was sent and refused last, who is inside the cap, and what it will cost."""
 
-from collections import deque
 from collections.abc import Collection
 from itertools import islice
 
@@ -19,17 +18,21 @@ _SHOWN = 50
 
 
 class Ledger:
-    """The newest refusals and the last data that CloudWatch took. Bounded. Not for several threads."""
+    """The newest refusal of each metric and the last data that CloudWatch took. Bounded. Not for several threads."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._refused: deque[Refused] = deque(maxlen=_SHOWN)
+        self._refused: dict[str, Refused] = {}
         self._sent: tuple[Sent, ...] = ()
         self._clusters: set[str] = set()
 
     def refused(self, refusal: Refusal, now_ms: int) -> None:
-        """Keep a refusal to look at, the newest first."""
-        self._refused.appendleft(Refused(_what(refusal.datum), refusal.reason, refusal.text, now_ms))
+        """Keep a refusal to look at, in place of an older one of that metric: it may come back with every send."""
+        what = _what(refusal.datum)
+        self._refused.pop(what, None)
+        self._refused[what] = Refused(what, refusal.reason, refusal.text, now_ms)
+        if len(self._refused) > _SHOWN:
+            del self._refused[next(iter(self._refused))]
 
     def report(self, outcome: Outcome, inside: Membership, clusters: Collection[str], now_ms: int) -> bytes:
         """The note that the pages and the API show after a send."""
@@ -42,7 +45,7 @@ class Ledger:
                 sent_count=len(outcome.delivered),
                 facts=tuple(self._facts(outcome, inside)),
                 sent=self._sent,
-                refused=tuple(self._refused),
+                refused=tuple(reversed(self._refused.values())),
             )
         )
 
@@ -54,13 +57,17 @@ class Ledger:
         )
         return [
             Fact("namespace", options.namespace),
-            Fact(
-                "last send", f"{len(outcome.delivered):,} data in {outcome.calls:,} calls, {len(outcome.kept):,} kept"
-            ),
+            Fact("last send", _told(outcome)),
             Fact("groups with metrics", f"{inside.inside:,} of at most {options.max_groups:,}"),
             Fact("groups left out", outside),
             *(Fact("estimate", sentence) for sentence in estimate.sentences()),
         ]
+
+
+def _told(outcome: Outcome) -> str:
+    calls = "1 call" if outcome.calls == 1 else f"{outcome.calls:,} calls"
+    kept = f"; {len(outcome.kept):,} wait for the next" if outcome.kept else ""
+    return f"{len(outcome.delivered):,} data in {calls}{kept}"
 
 
 def _sent(datum: Datum) -> Sent:
