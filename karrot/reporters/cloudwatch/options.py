@@ -53,7 +53,8 @@ _FIRST_KARROT_REGION = "us-east-1"
 class Options:
     """The reporter's settings. Intervals and ages are seconds.
 
-    ``default_region`` is where to publish unless the environment says so. ``include`` is asked first, then ``exclude``: each matches anywhere in the name of a group.
+    ``default_region`` is where to publish unless the environment says so. ``include`` is asked first, then
+    ``exclude``: each matches anywhere in the name of a group.
     """
 
     namespace: str = "Karrot"

@@ -4,7 +4,6 @@ import pytest
 
 from karrot.reporters.cloudwatch.options import Layout, Metric, Options
 from karrot.settings import OPTIONS
-from karrot.settings.compat import FIRST_KARROT_REGION
 
 
 def test_nothing_told_is_the_defaults() -> None:
@@ -47,7 +46,7 @@ def test_every_setting_can_be_told() -> None:
         min_complete=0.5,
         resolution=1,
         iam_role="arn:aws:iam::123456789012:role/karrot",
-        default_region=FIRST_KARROT_REGION,
+        default_region="us-east-1",
     )
 
 
