@@ -11,11 +11,15 @@ from karrot.eventlog.logtime import Anchor
 from karrot.eventlog.state import Arrival, GroupRow, after
 from karrot.eventlog.tally import KEPT_REJECTS, CounterKey, Pending
 
-__all__ = ["Transaction"]
+__all__ = ["FORGET", "Transaction"]
 
 _MOST_CLUSTERS = 1000
 _EVICTED_AT_ONCE = 100
 _PRUNED_AT_ONCE = 500
+FORGET = (
+    "DELETE FROM groups WHERE (cluster, consumer) IN "
+    f"(SELECT cluster, consumer FROM groups WHERE expired OR gone ORDER BY log_time_ms LIMIT {_EVICTED_AT_ONCE})"
+)
 _ADD_COUNTER = "INSERT INTO counters VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = value + excluded.value"
 
 
@@ -114,11 +118,7 @@ class Transaction:
         # Looked for once in a transaction: under a flood of new names this must not become a scan per event.
         if self._nothing_to_evict:
             return False
-        self._connection.execute(
-            "DELETE FROM groups WHERE (cluster, consumer) IN "
-            f"(SELECT cluster, consumer FROM groups WHERE expired OR gone "
-            f"ORDER BY log_time_ms LIMIT {_EVICTED_AT_ONCE})"
-        )
+        self._connection.execute(FORGET)
         evicted = self._connection.changes()
         self._groups -= evicted
         self._nothing_to_evict = evicted == 0

@@ -4,7 +4,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from karrot.eventlog import database, datadir
+from karrot.eventlog import database, datadir, transaction
 from karrot.eventlog.base import Counter, LogUnavailableError
 from karrot.eventlog.logtime import Anchor
 from support.clocks import ManualClock
@@ -169,3 +169,13 @@ def test_an_sqlite_that_can_corrupt_the_log_is_refused(version: tuple[int, ...],
             datadir._refuse_old_sqlite(version)
     else:
         datadir._refuse_old_sqlite(version)
+
+
+def test_groups_to_forget_are_found_without_looking_at_all_the_others(tmp_path: Path) -> None:
+    file = database.connect(tmp_path / "events.db", max_bytes=MAX_BYTES, create=True)
+    database.create_or_migrate(file, ANCHOR)
+    steps = {detail for *_, detail in file.execute(f"EXPLAIN QUERY PLAN {transaction.FORGET}")}
+    assert "SCAN groups USING INDEX forgettable" in steps  # which has those that can be forgotten, and no other
+    assert "SCAN groups" not in steps
+    assert "USE TEMP B-TREE FOR ORDER BY" not in steps
+    file.close()
