@@ -47,17 +47,24 @@ class CloudWatchReporter:
 
     def take(self, events: Sequence[StoredEvent]) -> None:
         """Owe what the events say, as far as it is wanted, known and acceptable."""
-        inside, now_ms = self._inside(), self._clock.wall_ms()
+        now_ms = self._clock.wall_ms()
         for stored in events:
-            mapped = data_of(stored, self._options)
-            self._count.dropped(mapped.held)
-            if mapped.gone:
-                inside.leaves(mapped.key)
-            data = [] if mapped.heartbeat is None else [mapped.heartbeat]
-            if mapped.group and self._admitted(inside, stored, mapped):
-                data += mapped.group
-            for datum in data:
-                self._owe(datum, stored, now_ms)
+            try:
+                self._take(stored, now_ms)
+            except Exception:  # noqa: BLE001 - one event that nobody foresaw must not keep all that follow from CloudWatch
+                _log.exception("an event was not understood", event=stored.event_id)
+                self._count.dropped({"unexpected": 1})
+
+    def _take(self, stored: StoredEvent, now_ms: int) -> None:
+        mapped = data_of(stored, self._options)
+        self._count.dropped(mapped.held)
+        if mapped.gone:
+            self._inside().leaves(mapped.key)
+        data = [] if mapped.heartbeat is None else [mapped.heartbeat]
+        if mapped.group and self._admitted(stored, mapped):
+            data += mapped.group
+        for datum in data:
+            self._owe(datum, stored, now_ms)
 
     def due_in(self) -> float:
         """Seconds until the next send."""
@@ -96,8 +103,8 @@ class CloudWatchReporter:
             fault = Fault(FaultKind.UNEXPECTED, f"{type(error).__name__}: {error}")
             return Outcome(delivered=(), refused=(), kept=tuple(data), calls=0, fault=fault)
 
-    def _admitted(self, inside: Membership, stored: StoredEvent, mapped: Mapped) -> bool:
-        if not inside.admits(mapped.key, stored.log_time_ms):
+    def _admitted(self, stored: StoredEvent, mapped: Mapped) -> bool:
+        if not self._inside().admits(mapped.key, stored.log_time_ms):
             self._count.dropped({"over_cap": 1})
             return False
         self._count.outcome("name_cut", mapped.cut)

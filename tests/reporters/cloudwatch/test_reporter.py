@@ -4,8 +4,10 @@ from itertools import pairwise
 import pytest
 
 from karrot.event import Source
-from karrot.eventlog.base import Cursor
+from karrot.eventlog.base import Cursor, StoredEvent
 from karrot.fakes.cloudwatch import ACCESS_DENIED, INTERNAL_ERROR, THROTTLING, UNAVAILABLE, FakeCloudWatch
+from karrot.reporters.cloudwatch.mapping import Mapped, data_of
+from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.report import Refused, Sent
 from support.clocks import ManualClock
 from support.cloudwatch_rig import CloudWatchRig, point_aws_at
@@ -304,3 +306,20 @@ def test_a_missing_region_fails_this_reporter_and_says_so(
     (state,) = rig.log.reporters()
     assert (state.state, fake.calls) == ("failing", [])
     assert rig.counted("karrot_reporter_failures_total", "reason") == {"region": 1}
+
+
+def test_an_event_that_is_not_understood_is_counted_and_its_neighbours_go(
+    rig: CloudWatchRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def misreading(each: StoredEvent, options: Options) -> Mapped:
+        if each.event.consumer == "odd":
+            raise ZeroDivisionError
+        return data_of(each, options)
+
+    monkeypatch.setattr("karrot.reporters.cloudwatch.reporter.data_of", misreading)
+    rig.tell(consumer="odd")
+    rig.tell(consumer="even")
+    rig.run(5)
+    assert len(rig.points(consumer="even")) == 1
+    assert rig.dropped() == {"unexpected": 1}
+    assert rig.log.cursor("cloudwatch") == Cursor(rig.log.log_id, 2)

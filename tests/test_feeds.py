@@ -1,0 +1,152 @@
+"""A feed that has its reporter send when it is due; the one that hands on is tested with delivery."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+
+from karrot.eventlog.base import Cursor, LogUnavailableError, StoredEvent
+from karrot.eventlog.memory import MemoryEventLog
+from karrot.feeds import PacedFeed
+from karrot.reporters.base import PacedReporter, Trouble
+from support.clocks import ManualClock
+from support.eventlog_contract import append
+
+
+@dataclass
+class Batching:
+    """Owes every event it took until a send goes well; is due when told."""
+
+    due: float = 60.0
+    trouble: Trouble | None = None
+    waiting: list[StoredEvent] = field(default_factory=list)
+    sent: list[int] = field(default_factory=list)
+    closed: int = 0
+
+    def take(self, events: Sequence[StoredEvent]) -> None:
+        self.waiting += events
+
+    def due_in(self) -> float:
+        return self.due
+
+    def send(self) -> Trouble | None:
+        if self.trouble is None:
+            self.sent += [event.seq for event in self.waiting]
+            self.waiting.clear()
+        return self.trouble
+
+    def owed(self, log_id: str) -> int | None:
+        return min((event.seq for event in self.waiting if event.log_id == log_id), default=None)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def log(clock: ManualClock) -> MemoryEventLog:
+    return MemoryEventLog(clock)
+
+
+def feed(log: MemoryEventLog, clock: ManualClock, reporter: Batching) -> PacedFeed:
+    assert isinstance(reporter, PacedReporter)
+    return PacedFeed("batching", log, clock, Random(1), reporter)
+
+
+def test_events_are_taken_at_once_and_sent_when_that_is_due(log: MemoryEventLog, clock: ManualClock) -> None:
+    reporter = Batching()
+    step = feed(log, clock, reporter)
+    append(log)
+    assert step.step() == 0
+    assert (len(reporter.waiting), reporter.sent) == (1, [])
+    assert log.cursor("batching") is None
+    assert 0 < step.step() <= 60
+    reporter.due = 0
+    step.step()
+    assert reporter.sent == [1]
+    assert log.cursor("batching") == Cursor(log.log_id, 1)
+
+
+def test_a_wait_is_never_longer_than_the_time_until_a_send_is_due(log: MemoryEventLog, clock: ManualClock) -> None:
+    assert feed(log, clock, Batching(due=0.05)).step() == 0.05
+
+
+def test_what_is_owed_holds_the_cursor_and_trouble_is_said_and_counted(log: MemoryEventLog, clock: ManualClock) -> None:
+    reporter = Batching(due=0, trouble=Trouble("throttled", "slower, please"))
+    step = feed(log, clock, reporter)
+    append(log)
+    append(log)
+    step.step()
+    (state,) = log.reporters()
+    assert (state.state, state.last_error, state.cursor) == ("failing", "slower, please", Cursor(log.log_id, 0))
+    counted = {each.name: dict(each.labels) for each in log.counters()}
+    assert counted["karrot_reporter_failures_total"] == {"reporter": "batching", "reason": "throttled"}
+    reporter.trouble = None
+    step.step()
+    (state,) = log.reporters()
+    assert (state.state, state.cursor) == ("ok", Cursor(log.log_id, 2))
+
+
+def test_whoever_takes_over_is_handed_what_was_owed_again(log: MemoryEventLog, clock: ManualClock) -> None:
+    append(log)
+    feed(log, clock, Batching(due=0)).step()
+    append(log)
+    feed(log, clock, Batching(due=0, trouble=Trouble("x", "y"))).step()
+    successor = Batching(due=0)
+    feed(log, clock, successor).step()
+    assert successor.sent == [2]
+
+
+def test_a_log_that_was_replaced_is_read_from_its_beginning(log: MemoryEventLog, clock: ManualClock) -> None:
+    reporter = Batching(due=0)
+    step = feed(log, clock, reporter)
+    append(log)
+    append(log)
+    step.step()
+    replaced = MemoryEventLog(clock)
+    append(replaced)
+    step.log = replaced
+    step.step()
+    assert reporter.sent == [1, 2, 1]
+    assert replaced.cursor("batching") == Cursor(replaced.log_id, 1)
+
+
+def test_the_end_takes_what_is_new_sends_it_and_closes(log: MemoryEventLog, clock: ManualClock) -> None:
+    reporter = Batching()
+    step = feed(log, clock, reporter)
+    step.step()
+    append(log)
+    step.close()
+    assert (reporter.sent, reporter.closed) == ([1], 1)
+    assert log.cursor("batching") == Cursor(log.log_id, 1)
+
+
+def test_a_reporter_is_closed_even_if_the_log_cannot_be_read_at_the_end(
+    log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(_after: int) -> None:
+        raise LogUnavailableError("the disk is gone")
+
+    reporter = Batching()
+    step = feed(log, clock, reporter)
+    step.step()
+    monkeypatch.setattr(log, "read", unreadable)
+    step.close()
+    assert reporter.closed == 1
+
+
+def test_a_surprise_in_a_reporter_is_said_and_does_not_end_the_feed(log: MemoryEventLog, clock: ManualClock) -> None:
+    class Surprising(Batching):
+        def send(self) -> Trouble | None:
+            raise RuntimeError("nobody expected this")
+
+    step = feed(log, clock, Surprising(due=0))
+    append(log)
+    assert step.step() > 0
+    (state,) = log.reporters()
+    assert (state.state, state.last_error) == ("failing", "RuntimeError: nobody expected this")
