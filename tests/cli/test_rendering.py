@@ -1,14 +1,20 @@
 """``karrot render`` as somebody types it."""
 
 import json
+import re
+import shlex
+from pathlib import Path
 
+import click
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from karrot.cli import main
+from karrot.cli import main, rendering
+from karrot.render.scaling import FORMATS, RECIPES, TARGETS
 from support.terraform import parsed
 
+ROOT = Path(__file__).resolve().parents[2]
 GROUP = ("--burrow-cluster", "prod-eu", "--group", "orders")
 SERVICE = ("--ecs-cluster", "prod", "--service", "worker")
 
@@ -20,6 +26,17 @@ def render(*arguments: str) -> Result:
 @pytest.mark.parametrize("name", ["ecs-autoscaling", "ecs-service", "cloudwatch-dashboard"])
 def test_every_kind_has_help(name: str) -> None:
     assert render(name, "--help").stdout.startswith(f"Usage: main render {name} ")
+
+
+def test_the_choices_are_those_that_can_be_rendered() -> None:
+    [command] = [each for each in rendering.COMMANDS if each.name == "render"]
+    assert isinstance(command, click.Group)
+    choices = {
+        parameter.opts[0]: tuple(parameter.type.choices)
+        for parameter in command.commands["ecs-autoscaling"].params
+        if isinstance(parameter.type, click.Choice)
+    }
+    assert choices == {"--recipe": RECIPES, "--target": TARGETS, "--format": FORMATS}
 
 
 def test_a_recipe_is_printed_as_cloudformation_unless_told() -> None:
@@ -52,6 +69,14 @@ def test_what_no_recipe_can_be_made_of_is_refused_with_a_line_each() -> None:
 def test_services_are_printed_as_cloudformation() -> None:
     printed = render("ecs-service", "--ecs-cluster", "prod", "--image", "karrot:2", "--burrow-cluster", "eu")
     assert "KarrotService" in yaml.safe_load(printed.stdout)["Resources"]
+
+
+def test_the_command_of_the_documentation_works() -> None:
+    page = (ROOT / "docs" / "autoscaling.md").read_text(encoding="utf-8")
+    [command] = re.findall(r"^karrot render (.*?) > scaling\.yaml$", page, re.MULTILINE | re.DOTALL)
+    printed = render(*shlex.split(command.replace("\\\n", " ")))
+    assert (printed.exit_code, printed.stderr) == (0, "")
+    assert "LagTracking" in yaml.safe_load(printed.stdout)["Resources"]
 
 
 def test_a_dashboard_is_printed_as_json() -> None:

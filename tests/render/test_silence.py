@@ -6,7 +6,7 @@ import pytest
 
 from karrot.autoscaling import Gaps, RecordedMetrics, Stack, State, from_cloudformation
 from karrot.render.scaling import Scaling
-from support.recipes import RECIPES, cloudformation
+from support.recipes import RECIPES, cloudformation, recipe
 
 MINUTE = 60
 RANGE = 18 * MINUTE
@@ -17,9 +17,13 @@ ones. Until then the last low points count."""
 class Service:
     """Runs what the stack wants; CloudWatch has its own points of it, and Karrot's as long as Karrot lives."""
 
-    def __init__(self, asked: Scaling, gaps: Gaps) -> None:
+    def __init__(self, asked: Scaling, gaps: Gaps, expression: str | None = None) -> None:
         limits = None if asked.on_ecs else (asked.least, asked.max_tasks)
-        self.stack: Stack = from_cloudformation(cloudformation(asked), limits=limits, gaps=gaps)
+        template = cloudformation(asked)
+        if expression is not None:
+            policy = template["Resources"]["LagTracking"]["Properties"]["TargetTrackingScalingPolicyConfiguration"]
+            policy["CustomizedMetricSpecification"]["Metrics"][0]["Expression"] = expression
+        self.stack: Stack = from_cloudformation(template, limits=limits, gaps=gaps)
         self.resolution = 1 if asked.high_resolution else 60
         self.metrics = RecordedMetrics()
         self.tasks = 4
@@ -85,3 +89,27 @@ def test_what_sleeps_is_woken_up_by_what_is_unread_and_by_that_alone(name: str, 
     assert service.tasks == 0
     service.runs(6, 20.0)
     assert service.tasks == 1
+
+
+@pytest.mark.parametrize(
+    ("expression", "read_as_zero"),
+    [
+        ("lag / running", (1, 1)),
+        ("lag / MAX([running, 1])", (1, 1)),
+        ("FILL(lag, REPEAT) / running", (1, 1)),
+        (None, (3, 10)),
+    ],
+)
+def test_what_an_outage_of_the_monitor_does_to_metric_math(
+    expression: str | None, read_as_zero: tuple[int, int]
+) -> None:
+    """The table of docs/autoscaling.md: both readings of a missing value, two lags, the rendered expression last."""
+    asked = recipe(recipe="target-tracking", target_lag_per_task=6000)
+    left: dict[Gaps, list[int]] = {}
+    for gaps in Gaps:
+        for minutes, lag in ((2, 12_000.0), (5, 60_000.0)):
+            service = Service(asked, gaps, expression)
+            service.runs(minutes, lag)
+            service.runs(120, None)
+            left.setdefault(gaps, []).append(service.tasks)
+    assert left == {Gaps.ZERO: [*read_as_zero], Gaps.DROPPED: [3, 10]}
