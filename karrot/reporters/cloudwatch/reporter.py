@@ -52,7 +52,7 @@ class CloudWatchReporter:
             try:
                 self._take(stored, now_ms)
             except Exception:  # noqa: BLE001 - one event that nobody foresaw must not keep all that follow from CloudWatch
-                _log.exception("an event was not understood", event=stored.event_id)
+                _log.exception("an event was not understood", event_id=stored.event_id)
                 self._count.dropped({"unexpected": 1})
 
     def _take(self, stored: StoredEvent, now_ms: int) -> None:
