@@ -1,0 +1,174 @@
+"""Each recipe in the closed loop, while something between the lag and the alarms is dead."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from karrot.autoscaling import Gaps, State
+from karrot.fakes.cloudwatch import UNAVAILABLE
+from support.loop import Aws, ClosedLoop
+from support.loop_kafka import JustStarted
+from support.loop_recipes import ASG, CLUSTER, ECS, GROUP, TOPIC_ARN, Recipe
+
+_OF_ECS = [each for name, each in ECS.items() if name != "step-seconds"]  # but for the unit it is step-messages
+_ALL = [*_OF_ECS, *(ASG[name] for name in ("tracking-seconds", "tracking-backlog", "step-messages"))]
+_FLOOD = 5000.0
+
+
+def kill_karrot(loop: ClosedLoop) -> None:
+    loop.karrot.kill()
+
+
+def kill_burrow(loop: ClosedLoop) -> None:
+    loop.burrow = None
+
+
+_KILLS = pytest.mark.parametrize("kill", [kill_karrot, kill_burrow])
+Kill = Callable[[ClosedLoop], None]
+
+
+def range_s(loop: ClosedLoop, *, upwards: bool) -> int:
+    """The longest evaluation range of the alarms that add tasks, or of those that take some away."""
+    acting = [alarm for alarm in loop.stack.alarms.values() if any(alarm.actions.values())]
+    return max(alarm.range_s for alarm in acting if alarm.comparison.upwards is upwards)
+
+
+def assert_no_policy_is_called_any_more(loop: ClosedLoop) -> None:
+    calls = len(loop.stack.activities), dict(loop.stack.not_scaled)
+    loop.run(60)
+    assert (len(loop.stack.activities), dict(loop.stack.not_scaled)) == calls
+
+
+@_KILLS
+@pytest.mark.parametrize("recipe", _ALL, ids=str)
+def test_nothing_more_happens_when_the_monitor_dies_in_the_middle_of_high_lag(
+    recipe: Recipe, aws: Aws, kill: Kill
+) -> None:
+    loop = ClosedLoop(recipe, aws, tasks=2, rate=40)
+    loop.feed(_FLOOD)
+    loop.run_until(lambda: loop.tasks > 2, within_minutes=10)
+    kill(loop)
+    loop.run(range_s(loop, upwards=True) / 60)
+    assert_no_policy_is_called_any_more(loop)
+    assert all(after > before for before, after in loop.changes())
+    assert loop.lag > _FLOOD * 3600 / 2
+
+
+@pytest.mark.parametrize("recipe", _ALL, ids=str)
+def test_when_the_monitor_dies_after_a_burst_tasks_go_for_no_longer_than_the_alarm_looks_back(
+    recipe: Recipe, aws: Aws
+) -> None:
+    loop = ClosedLoop(recipe.up_to(30), aws, tasks=30, rate=40)
+    loop.run_until(lambda: loop.tasks < 30, within_minutes=20)
+    loop.karrot.kill()
+    loop.feed(_FLOOD)
+    loop.run(range_s(loop, upwards=False) / 60)
+    assert_no_policy_is_called_any_more(loop)
+    assert loop.tasks > 10
+
+
+@_KILLS
+@pytest.mark.parametrize("recipe", [ECS["step-messages"], ASG["tracking-seconds"]], ids=str)
+def test_the_heartbeat_alarm_goes_off_when_the_monitor_dies_and_only_tells(
+    recipe: Recipe, aws: Aws, kill: Kill
+) -> None:
+    loop = ClosedLoop(recipe, aws, rate=40).run(10)
+    assert loop.state("HeartbeatAlarm") is State.OK
+    kill(loop)
+    loop.run(10)
+    assert loop.state("HeartbeatAlarm") is State.ALARM
+    assert loop.stack.alarms["HeartbeatAlarm"].actions == dict.fromkeys(State, ())
+    assert recipe.template["Resources"]["HeartbeatAlarm"]["Properties"]["AlarmActions"] == [TOPIC_ARN]
+    assert loop.changes() == []
+
+
+@pytest.mark.parametrize("recipe", _OF_ECS, ids=str)
+def test_scaling_goes_on_when_karrot_is_back(recipe: Recipe, aws: Aws) -> None:
+    loop = ClosedLoop(recipe, aws, tasks=2, rate=40).run(2)
+    loop.karrot.kill()
+    loop.feed(700)
+    loop.run(10)
+    assert (loop.changes(), loop.state("HeartbeatAlarm")) == ([], State.ALARM)
+    loop.karrot.start()
+    loop.run_until(lambda: loop.tasks == recipe.most, within_minutes=10)
+    assert loop.state("HeartbeatAlarm") is State.OK
+
+
+@pytest.mark.parametrize("recipe", _OF_ECS, ids=str)
+def test_a_cloudwatch_outage_of_five_minutes_in_a_burst_delays_scaling_and_no_more(recipe: Recipe, aws: Aws) -> None:
+    loop = ClosedLoop(recipe, aws, tasks=2, rate=40).run(2)
+    loop.feed(700)
+    aws.fake.stand(UNAVAILABLE)
+    loop.run(5)
+    assert loop.changes() == []
+    aws.fake.clear()
+    aws.fake.forget()
+    loop.forget()
+    back_ms = loop.clock.wall
+    loop.run(1)
+    of = {"Cluster": CLUSTER, "ConsumerGroup": GROUP}
+    lags = [point.timestamp_ms for point in aws.fake.points("Karrot", "Lag", of)]
+    assert lags
+    assert min(lags) >= back_ms - 60_000
+    loop.run_until(lambda: loop.tasks == recipe.most, within_minutes=10)
+    loop.run_until(lambda: loop.lag < 1000, within_minutes=60)
+    assert loop.karrot.dropped() == {}
+
+
+def naive(template: dict[str, Any]) -> dict[str, Any]:
+    """The same with the expression as everybody writes it at first."""
+    changed = deepcopy(template)
+    policy = changed["Resources"]["LagTracking"]["Properties"]["TargetTrackingScalingPolicyConfiguration"]
+    (expression,) = [each for each in policy["CustomizedMetricSpecification"]["Metrics"] if "Expression" in each]
+    expression["Expression"] = "lag / running"
+    return changed
+
+
+@pytest.mark.parametrize("gaps", Gaps)
+@_KILLS
+def test_backlog_per_task_takes_no_task_away_while_the_monitor_is_dead_however_missing_values_are_read(
+    gaps: Gaps, aws: Aws, kill: Kill
+) -> None:
+    loop = ClosedLoop(ECS["tracking-backlog"], aws, tasks=6, rate=40, gaps=gaps)
+    loop.feed(_FLOOD)
+    loop.run(2)
+    kill(loop)
+    loop.run(60)
+    assert [after for before, after in loop.changes() if after < before] == []
+
+
+@pytest.mark.parametrize(("gaps", "left"), [(Gaps.ZERO, 1), (Gaps.DROPPED, 8)])
+def test_lag_by_running_tasks_alone_is_a_trap_where_missing_values_are_read_as_zero(
+    gaps: Gaps, left: int, aws: Aws
+) -> None:
+    recipe = ECS["tracking-backlog"]
+    loop = ClosedLoop(recipe, aws, tasks=8, rate=40, gaps=gaps, template=naive(recipe.template))
+    loop.feed(_FLOOD)
+    loop.run(2)
+    loop.karrot.kill()
+    loop.run(60)
+    assert loop.tasks == left
+
+
+def start_burrow_anew(loop: ClosedLoop, recipe: Recipe) -> None:
+    """It reports on what it has read so far."""
+    loop.burrow = JustStarted(CLUSTER, GROUP, loop.topic, start_ms=loop.clock.wall, every_s=recipe.reports_every_s)
+
+
+@pytest.mark.parametrize("recipe", _OF_ECS, ids=str)
+def test_what_a_burrow_that_has_just_started_says_scales_nothing_with_min_complete(recipe: Recipe, aws: Aws) -> None:
+    loop = ClosedLoop(recipe, aws, tasks=2, rate=40, settings={"min_complete": "0.5"}).run(2)
+    start_burrow_anew(loop, recipe)
+    loop.run(6)
+    assert loop.changes() == []
+    assert loop.karrot.dropped()["incomplete"] >= 12
+
+
+@pytest.mark.parametrize("recipe", _OF_ECS, ids=str)
+def test_without_min_complete_it_scales_out(recipe: Recipe, aws: Aws) -> None:
+    loop = ClosedLoop(recipe, aws, tasks=2, rate=40).run(2)
+    start_burrow_anew(loop, recipe)
+    loop.run(6)
+    assert loop.tasks == recipe.most

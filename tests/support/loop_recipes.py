@@ -1,0 +1,78 @@
+"""The scaling recipes as ``karrot render ecs-autoscaling`` prints them, and what each asks of Karrot and Burrow."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import yaml
+from click.testing import CliRunner
+
+from karrot.cli import main
+
+__all__ = ["ASG", "CLUSTER", "ECS", "GROUP", "TOPIC_ARN", "Recipe"]
+
+CLUSTER, GROUP = "main", "orders"
+TOPIC_ARN = "arn:aws:sns:eu-west-1:123456789012:oncall"
+_COMMON = ("--burrow-cluster", CLUSTER, "--group", GROUP, "--sns-topic-arn", TOPIC_ARN)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """``fast`` has Burrow and Karrot report every 10 seconds, not 30; ``least`` and ``most`` are tasks."""
+
+    name: str
+    arguments: tuple[str, ...]
+    fast: bool = False
+    least: int = 1
+    most: int = 8
+
+    def __str__(self) -> str:
+        return self.name
+
+    @cached_property
+    def template(self) -> dict[str, Any]:
+        """What the command prints, read."""
+        asked = ["render", "ecs-autoscaling", *self.arguments, "--max-tasks", str(self.most), *_COMMON]
+        outcome = CliRunner().invoke(main, asked)
+        assert outcome.exit_code == 0, outcome.output
+        template: dict[str, Any] = yaml.safe_load(outcome.output)
+        return template
+
+    @property
+    def karrot(self) -> dict[str, str]:
+        """The settings of the reporter that the comments of the recipes ask for."""
+        return {"metrics": "Lag,LagSeconds"} | ({"resolution": "1", "interval": "10s"} if self.fast else {})
+
+    @property
+    def reports_every_s(self) -> int:
+        """Burrow's interval."""
+        return 10 if self.fast else 30
+
+    def of_seconds(self, seconds: int) -> "Recipe":
+        """The same with another --max-lag-seconds."""
+        return replace(self, arguments=(*self.arguments, "--max-lag-seconds", str(seconds)))
+
+    def up_to(self, most: int) -> "Recipe":
+        """The same with another maximum."""
+        return replace(self, most=most)
+
+
+def _recipes(kind: str, target: tuple[str, ...]) -> dict[str, Recipe]:
+    def recipe(name: str, *arguments: str, fast: bool = False, least: int = 1) -> tuple[str, Recipe]:
+        return name, Recipe(f"{name}-{kind}", (*target, "--recipe", *arguments), fast, least)
+
+    return dict(
+        [
+            recipe("tracking-seconds", "target-tracking", "--max-lag-seconds", "60"),
+            recipe("tracking-backlog", "target-tracking", "--target-lag-per-task", "3000"),
+            recipe("step-messages", "step", "--max-lag", "6000"),
+            recipe("step-seconds", "step", "--max-lag-seconds", "60"),
+            recipe("step-fast", "step", "--max-lag", "6000", "--high-resolution", fast=True),
+            recipe("from-zero-seconds", "from-zero", "--max-lag-seconds", "60", least=0),
+            recipe("from-zero-backlog", "from-zero", "--target-lag-per-task", "3000", least=0),
+        ]
+    )
+
+
+ECS = _recipes("ecs", ("--target", "ecs", "--ecs-cluster", "prod", "--service", "orders"))
+ASG = _recipes("asg", ("--target", "asg", "--asg-name", "orders"))

@@ -1,0 +1,127 @@
+"""The cloudwatch reporter in the real service: worker processes, signals and real time, against the strict fake."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from karrot.clock import SystemClock
+from karrot.fakes.cloudwatch import HANG, HANG_AFTER_KEEPING, UNRECOGNIZED_CLIENT, FakeCloudWatch
+from support.cloudwatch_rig import point_aws_at
+from support.load import named
+from support.processes import Service
+from support.waiting import wait_for
+
+_END_WITHIN_S = 10
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCloudWatch]:
+    with FakeCloudWatch(clock_ms=SystemClock().wall_ms) as serving:
+        point_aws_at(serving, monkeypatch)
+        yield serving
+
+
+def publishing(directory: Path, **settings: str) -> Service:
+    told = {"cloudwatch_interval": "1", "cloudwatch_resolution": "1"} | settings
+    return Service(directory / "data", arguments=(), reporters="prometheus,cloudwatch", **told)
+
+
+def points(fake: FakeCloudWatch, consumer: str) -> list[Any]:
+    return fake.points("Karrot", "Lag", {"Cluster": "prod-eu", "ConsumerGroup": consumer})
+
+
+def post(service: Service, *consumers: str) -> None:
+    assert {service.post(named(consumer)).status for consumer in consumers} == {202}
+
+
+def cloudwatch(service: Service) -> Any:
+    reporters = service.get("/api/v1/reporters").json["reporters"]
+    return next(each for each in reporters if each["name"] == "cloudwatch")
+
+
+def leader(service: Service) -> int:
+    """The worker that holds the lock of the lead."""
+    inode = (service.directory / "leader.lock").stat().st_ino
+    held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    (pid,) = [int(lock[4]) for lock in held if lock[5].endswith(f":{inode}")]
+    return pid
+
+
+def test_what_burrow_posts_is_in_cloudwatch_a_second_later(fake: FakeCloudWatch, tmp_path: Path) -> None:
+    with publishing(tmp_path) as service:
+        before_ms = SystemClock().wall_ms()
+        for number in range(20):
+            post(service, f"g{number}")
+        after_ms = SystemClock().wall_ms()
+        wait_for(lambda: all(points(fake, f"g{number}") for number in range(20)), 5)
+        wait_for(lambda: cloudwatch(service)["backlog_events"] == 0)
+    for number in range(20):
+        (point,) = points(fake, f"g{number}")
+        assert point.value == 11_020
+        assert before_ms <= point.timestamp_ms <= after_ms
+    beats = fake.points("Karrot", "Heartbeat", {"Cluster": "prod-eu"})
+    assert {point.value for point in beats} == {1.0}
+    assert {datum.resolution for datum in fake.accepted} == {1}
+    assert {call.status for call in fake.calls} == {200}
+
+
+def test_a_leader_killed_between_the_call_and_its_cursor_may_send_a_datum_twice_and_never_not_at_all(
+    fake: FakeCloudWatch, tmp_path: Path
+) -> None:
+    with publishing(tmp_path) as service:
+        post(service, "a")
+        wait_for(lambda: bool(points(fake, "a")))
+        fake.script(HANG_AFTER_KEEPING)
+        post(service, "kept")
+        wait_for(lambda: bool(points(fake, "kept")))
+        os.kill(leader(service), signal.SIGKILL)
+        post(service, "later")
+        wait_for(lambda: len(points(fake, "kept")) == 2)
+        wait_for(lambda: bool(points(fake, "later")))
+    assert len(set(points(fake, "kept"))) == 1
+
+
+def test_sigterm_sends_what_is_owed(fake: FakeCloudWatch, tmp_path: Path) -> None:
+    with publishing(tmp_path, cloudwatch_interval="120") as service:
+        post(service, "first")
+        wait_for(lambda: bool(points(fake, "first")))
+        post(service, "last")
+        began = time.monotonic()
+        assert service.stop() == 0
+        assert time.monotonic() - began < _END_WITHIN_S
+    assert [point.value for point in points(fake, "last")] == [11_020]
+
+
+def test_sigterm_ends_within_ten_seconds_while_cloudwatch_hangs_and_the_next_start_sends(
+    fake: FakeCloudWatch, tmp_path: Path
+) -> None:
+    fake.stand(HANG)
+    with publishing(tmp_path) as service:
+        post(service, "a")
+        wait_for(lambda: bool(fake.calls))
+        began = time.monotonic()
+        assert service.stop() == 0
+        assert time.monotonic() - began < _END_WITHIN_S
+        fake.clear()
+        service.start()
+        wait_for(lambda: bool(points(fake, "a")))
+
+
+def test_refused_credentials_are_told_and_turn_nobody_away(fake: FakeCloudWatch, tmp_path: Path) -> None:
+    fake.stand(UNRECOGNIZED_CLIENT)
+    with publishing(tmp_path) as service:
+        post(service, "a")
+        wait_for(lambda: cloudwatch(service)["state"] == "failing")
+        ready = service.get("/readyz")
+        assert ready.status == 200
+        assert ready.json["components"]["reporter cloudwatch"] == {"state": "failing"}
+        told = cloudwatch(service)
+        assert "security token" in told["last_error"]
+        assert told["backlog_events"] == 1
+        assert service.metric("karrot_reporter_failures_total", reporter="cloudwatch", reason="credentials") == 1
+        post(service, "b")
