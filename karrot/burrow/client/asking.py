@@ -1,0 +1,114 @@
+"""GET over HTTP: kept connections, limits of time and size, and a second try where one helps."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from urllib3 import BaseHTTPResponse, PoolManager
+from urllib3.exceptions import HTTPError, NewConnectionError, ProtocolError, SSLError
+from urllib3.exceptions import TimeoutError as NoAnswerInTime
+
+from karrot.burrow.client.errors import Unavailable, Unreadable, shown
+
+__all__ = ["Answer", "Asking", "WallMs", "wall_ms"]
+
+WallMs = Callable[[], int]
+"""Epoch milliseconds of the wall clock."""
+
+_HEADERS = {"Accept": "application/json", "User-Agent": "karrot"}
+_CONNECTIONS = 8
+_CHUNK_BYTES = 64 * 1024
+
+
+class Answer(NamedTuple):
+    """Whole, whatever its status. ``asked_at_ms`` is the start of the try that was answered."""
+
+    url: str
+    status: int
+    body: bytes
+    location: str
+    asked_at_ms: int
+
+
+class _Broken(Unavailable):
+    """Refused, or hung up on: a moment later it may be well, as when Burrow restarts or drops an idle connection."""
+
+
+def wall_ms() -> int:
+    """Now, in epoch milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How Burrow is asked.
+
+    ``timeout_s`` holds for the connection, for each wait on it and for the whole body. A try that was refused or hung
+    up on is repeated ``retries`` times, after ``backoff_s``, twice that and so on. One that took too long is not:
+    Burrow may still be at it.
+    """
+
+    timeout_s: float = 5.0
+    retries: int = 2
+    backoff_s: float = 0.1
+    max_bytes: int = 64 * 1024 * 1024
+    pause: Callable[[float], object] = time.sleep
+    monotonic: Callable[[], float] = time.monotonic
+
+    def pool(self) -> PoolManager:
+        """Connections that several threads may share. No proxy is used, whatever the environment says."""
+        return PoolManager(maxsize=_CONNECTIONS, headers=_HEADERS, retries=False, timeout=self.timeout_s)
+
+    def get(self, pool: PoolManager, url: str, now_ms: WallMs) -> Answer:
+        """The answer to a GET. Raises `Unavailable`, or `Unreadable` for more than ``max_bytes``."""
+        for tried in range(self.retries):
+            try:
+                return self._once(pool, url, now_ms)
+            except _Broken:
+                self.pause(self.backoff_s * 2**tried)
+        return self._once(pool, url, now_ms)
+
+    def _once(self, pool: PoolManager, url: str, now_ms: WallMs) -> Answer:
+        asked_at_ms = now_ms()
+        try:
+            response = pool.request("GET", url, preload_content=False, redirect=False)
+            body = self._body(response, url)
+        except HTTPError as error:
+            raise self._explained(error, url) from error
+        return Answer(url, response.status, body, response.headers.get("Location", ""), asked_at_ms)
+
+    def _body(self, response: BaseHTTPResponse, url: str) -> bytes:
+        """The whole body; a connection on which some of it is left is closed."""
+        deadline = self.monotonic() + self.timeout_s
+        body = bytearray()
+        with response:
+            while chunk := response.read1(_CHUNK_BYTES):
+                body += chunk
+                if len(body) > self.max_bytes:
+                    raise Unreadable(url, f"the answer is larger than {self.max_bytes} bytes")
+                if self.monotonic() > deadline:
+                    raise Unavailable(url, f"the answer is not complete after {self.timeout_s:g} s")
+            response.release_conn()
+        return bytes(body)
+
+    def _explained(self, error: HTTPError, url: str) -> Unavailable:
+        match error:
+            case NewConnectionError():
+                return _Broken(url, f"no connection: {_reason(error)}")
+            case NoAnswerInTime():
+                return Unavailable(url, f"no answer within {self.timeout_s:g} s")
+            case SSLError():
+                return Unavailable(url, f"no secure connection: {_reason(error)}")
+            case ProtocolError():
+                return _Broken(url, f"the connection broke: {_reason(error)}")
+            case _:
+                return Unavailable(url, f"it cannot be asked: {_reason(error)}")
+
+
+def _reason(error: BaseException) -> str:
+    """What the system said, where it was the system that failed."""
+    cause = error.__cause__ or error.__context__
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror
+    return shown(str(cause or error))

@@ -1,0 +1,268 @@
+"""The calls of REST v3, one method each."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import TracebackType
+from typing import Self, TypeVar
+from urllib.parse import quote
+
+import msgspec
+from urllib3 import PoolManager
+
+from karrot.burrow.client import config, replies
+from karrot.burrow.client.asking import Answer, Asking, WallMs, wall_ms
+from karrot.burrow.client.errors import (
+    BurrowError,
+    NotFound,
+    Unaddressable,
+    Unavailable,
+    UnknownCall,
+    Unreadable,
+    shown,
+)
+from karrot.burrow.decoding import MalformedPayload, decode
+from karrot.burrow.payload import parse_rest
+from karrot.event import LagEvent, Status
+
+__all__ = ["Burrow"]
+
+T = TypeVar("T")
+
+_UNKNOWN_CALL = "invalid request type"
+_OK, _NOT_FOUND = 200, 404
+_REDIRECTS, _SERVER_FAULTS = range(300, 400), range(500, 600)
+
+_REPLY = msgspec.json.Decoder(replies.Reply)
+_CLUSTERS = msgspec.json.Decoder(replies.ClustersReply)
+_TOPICS = msgspec.json.Decoder(replies.TopicsReply)
+_OFFSETS = msgspec.json.Decoder(replies.OffsetsReply)
+_CONSUMERS = msgspec.json.Decoder(replies.ConsumersReply)
+_CONSUMER = msgspec.json.Decoder(replies.ConsumerReply)
+_MAIN = msgspec.json.Decoder(config.MainConfig)
+_MODULES = msgspec.json.Decoder(config.ModulesReply)
+_CLUSTER_MODULE = msgspec.json.Decoder(config.ClusterReply)
+_STORAGE_MODULE = msgspec.json.Decoder(config.StorageReply)
+_CONSUMER_MODULE = msgspec.json.Decoder(config.ConsumerModuleReply)
+_EVALUATOR_MODULE = msgspec.json.Decoder(config.EvaluatorReply)
+_NOTIFIER_MODULE = msgspec.json.Decoder(config.NotifierReply)
+
+
+class Burrow:
+    """One Burrow, by the address of its HTTP server, such as ``http://burrow:8000``.
+
+    Every method asks once (see `Asking` for times and second tries) and raises `BurrowError` or one of its kinds:
+    `Unavailable` (no answer, or 5xx), `NotFound`, `UnknownCall` (an older Burrow), `Unaddressable`, `Unreadable`.
+    Lists come sorted, because Burrow's order is random. Safe to use from several threads.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = 5.0,
+        asking: Asking | None = None,
+        pool: PoolManager | None = None,
+        now_ms: WallMs = wall_ms,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._asking = asking or Asking(timeout_s=timeout_s)
+        self._pool = pool or self._asking.pool()
+        self._now_ms = now_ms
+
+    def close(self) -> None:
+        """Close the kept connections."""
+        self._pool.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- clusters and topics ---
+
+    def clusters(self) -> tuple[str, ...]:
+        """The clusters, as Burrow writes them: in lower case."""
+        return _sorted(self._read(_CLUSTERS, "kafka").clusters)
+
+    def cluster(self, cluster: str) -> config.ClusterModule:
+        """How a cluster is configured. Burrow takes its name in any case here, and here alone."""
+        return self._read(_CLUSTER_MODULE, "kafka", cluster).module
+
+    def topics(self, cluster: str) -> tuple[str, ...]:
+        """The topics of a cluster; none for seconds after Burrow's start."""
+        return _sorted(self._read(_TOPICS, "kafka", cluster, "topic").topics)
+
+    def topic_offsets(self, cluster: str, topic: str) -> tuple[int, ...]:
+        """The log end offsets that Burrow knows, by partition.
+
+        A partition whose offset is not known is left out: then the index of those after it is not their number.
+        """
+        return tuple(self._read(_OFFSETS, "kafka", cluster, "topic", topic).offsets or ())
+
+    def topic_consumers(self, cluster: str, topic: str) -> tuple[str, ...]:
+        """The groups that read a topic; none for a topic that is unknown. Since v1.1.0."""
+        return _sorted(self._read(_CONSUMERS, "kafka", cluster, "topic", topic, "consumers").consumers)
+
+    # --- consumer groups ---
+
+    def consumers(self, cluster: str) -> tuple[str, ...]:
+        """The groups of a cluster; none for seconds after Burrow's start."""
+        return _sorted(self._read(_CONSUMERS, "kafka", cluster, "consumer").consumers)
+
+    def consumer(self, cluster: str, group: str) -> dict[str, tuple[replies.StoredPartition, ...]]:
+        """All that Burrow holds of a group: for each topic its partitions by number."""
+        answer = self._get("kafka", cluster, "consumer", group)
+        return _understood(answer, lambda body: replies.stored(decode(body, _CONSUMER)))
+
+    def status(self, cluster: str, group: str) -> LagEvent:
+        """The verdict on a group with its bad partitions. See `lag`."""
+        return self._verdict("kafka", cluster, "consumer", group, "status")
+
+    def lag(self, cluster: str, group: str) -> LagEvent:
+        """The verdict on a group with all its partitions, in the order of topics and partition numbers.
+
+        Observed at the start of the request; what Burrow answers from its cache is up to ``expire-cache`` (10 s)
+        older. Asking a group that expired makes Burrow forget it. Raises `NotFound` for a group that is not known.
+        """
+        event = self._verdict("kafka", cluster, "consumer", group, "lag")
+        return replace(event, partitions=tuple(sorted(event.partitions, key=lambda one: (one.topic, one.partition))))
+
+    # --- configuration ---
+
+    def config_main(self) -> config.MainConfig:
+        """The sections that are no modules."""
+        return self._read(_MAIN, "config")
+
+    def config_storages(self) -> tuple[str, ...]:
+        """The names of the storage modules."""
+        return self._modules("storage")
+
+    def config_storage(self, name: str) -> config.StorageModule:
+        """One storage module."""
+        return self._read(_STORAGE_MODULE, "config", "storage", name).module
+
+    def config_evaluators(self) -> tuple[str, ...]:
+        """The names of the evaluators."""
+        return self._modules("evaluator")
+
+    def config_evaluator(self, name: str) -> config.EvaluatorModule:
+        """One evaluator."""
+        return self._read(_EVALUATOR_MODULE, "config", "evaluator", name).module
+
+    def config_clusters(self) -> tuple[str, ...]:
+        """The names of the clusters that are configured; `clusters` are those that the storage holds."""
+        return self._modules("cluster")
+
+    def config_consumers(self) -> tuple[str, ...]:
+        """The names of the consumer modules."""
+        return self._modules("consumer")
+
+    def config_consumer(self, name: str) -> config.ConsumerModule:
+        """One consumer module."""
+        return self._read(_CONSUMER_MODULE, "config", "consumer", name).module
+
+    def config_notifiers(self) -> tuple[str, ...]:
+        """The names of the notifiers."""
+        return self._modules("notifier")
+
+    def config_notifier(self, name: str) -> config.NotifierModule:
+        """One notifier. Burrow tells neither ``send-interval`` nor ``send-once``, denylist, headers or user."""
+        return self._read(_NOTIFIER_MODULE, "config", "notifier", name).module
+
+    # --- health ---
+
+    def admin(self) -> bool:
+        """Whether Burrow's HTTP server is alive; all it ever says is yes."""
+        return self._said("admin") == b"GOOD"
+
+    def ready(self) -> bool:
+        """Whether Burrow has started all its parts. Its lists may still be empty. Since v1.3.5."""
+        return self._said("admin", "ready") == b"READY"
+
+    # --- one question ---
+
+    def _said(self, *path: str) -> bytes:
+        answer = self._ask("burrow", *path)
+        if answer.body not in (b"GOOD", b"READY", b"STARTING"):
+            raise _refusal(answer)
+        return answer.body
+
+    def _modules(self, coordinator: str) -> tuple[str, ...]:
+        return _sorted(self._read(_MODULES, "config", coordinator).modules)
+
+    def _verdict(self, *path: str) -> LagEvent:
+        answer = self._ask("v3", *path)
+        if answer.status not in (_OK, _NOT_FOUND) or _error_message(answer) is not None:
+            raise _refusal(answer)
+        event = _understood(answer, lambda body: parse_rest(body, observed_at_ms=answer.asked_at_ms))
+        if event.status is Status.NOTFOUND:
+            raise NotFound(answer.url, "Burrow does not know the group")
+        return event
+
+    def _read(self, decoder: msgspec.json.Decoder[T], *path: str) -> T:
+        return _understood(self._get(*path), lambda body: decode(body, decoder))
+
+    def _get(self, *path: str) -> Answer:
+        answer = self._ask("v3", *path)
+        if answer.status != _OK:
+            raise _refusal(answer)
+        return answer
+
+    def _ask(self, *path: str) -> Answer:
+        return self._asking.get(self._pool, self._address(path), self._now_ms)
+
+    def _address(self, path: tuple[str, ...]) -> str:
+        address = "/".join((self.url, *(_escaped(part) for part in path)))
+        # Burrow takes its paths apart after it decoded them.
+        if any("/" in part for part in path):
+            raise Unaddressable(address, 'Burrow cannot be asked for a name with "/" in it')
+        if not path[-1]:
+            raise Unaddressable(address, "Burrow cannot be asked for a name that is empty")
+        return address
+
+
+def _escaped(name: str) -> str:
+    """A name as one part of a path. Bytes that are no UTF-8, as a command line hands them in, go out as they came."""
+    if name in (".", ".."):
+        return name.replace(".", "%2E")
+    return quote(name, safe="", errors="surrogateescape")
+
+
+def _sorted(names: list[str] | None) -> tuple[str, ...]:
+    return tuple(sorted(names or ()))
+
+
+def _understood(answer: Answer, read: Callable[[bytes], T]) -> T:
+    try:
+        return read(answer.body)
+    except MalformedPayload as error:
+        if _error_message(answer) is not None:
+            raise _refusal(answer) from error
+        raise Unreadable(answer.url, f"the answer is not Burrow's: {error}") from error
+
+
+def _error_message(answer: Answer) -> str | None:
+    """What Burrow says is wrong, if it is Burrow and says so."""
+    try:
+        reply = _REPLY.decode(answer.body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return reply.message if reply.error else None
+
+
+def _refusal(answer: Answer) -> BurrowError:
+    message = _error_message(answer)
+    said = shown(answer.body if message is None else message)
+    if answer.status in _SERVER_FAULTS:
+        return Unavailable(answer.url, f"HTTP {answer.status}, {said}")
+    if answer.status in _REDIRECTS:
+        return Unreadable(answer.url, f"HTTP {answer.status}, a redirect to {shown(answer.location)}: use that")
+    if message is None:
+        return Unreadable(answer.url, f"HTTP {answer.status}, which is not an answer of Burrow's: {said}")
+    if message == _UNKNOWN_CALL:
+        return UnknownCall(answer.url, f"Burrow has no such call ({said}): it is older, or this is not its root")
+    kind = NotFound if answer.status == _NOT_FOUND else BurrowError
+    return kind(answer.url, f"HTTP {answer.status}, Burrow says {said}")
