@@ -68,9 +68,10 @@ e2e: ## Not yet: the tests against real Kafka, ZooKeeper, Burrow and Prometheus
 fuzz: $(STAMPS)/fuzz ## Five minutes of byte fuzzing of the parser, bred by coverage; ARGS="--seconds 3600" for more (Linux)
 	PYTHONPATH=tests $(BIN)/python benchmarks/fuzz.py $(ARGS)
 
-soak: $(STAMPS)/dev ## Kills under load, hostile input, then eight hours of load: is memory flat? ARGS="--minutes 3" for a trial
+soak: $(STAMPS)/dev ## Kills under load, hostile input, CloudWatch's outage, then eight hours of load: is memory flat? ARGS="--minutes 3" for a trial
 	PYTHONPATH=tests $(BIN)/python benchmarks/crash.py
 	PYTHONPATH=tests $(BIN)/python benchmarks/hostile.py
+	PYTHONPATH=tests $(BIN)/python benchmarks/cloudwatch.py $(if $(ARGS),,--seconds 120 --rounds 1 --outage 600)
 	PYTHONPATH=tests $(BIN)/python benchmarks/soak.py $(ARGS)
 
 history: ## Not yet: the tables of the pipeline

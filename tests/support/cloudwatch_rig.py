@@ -16,16 +16,16 @@ from support.clocks import ManualClock
 from support.eventlog_contract import append
 from support.reporting import make_context
 
-__all__ = ["CloudWatchRig", "point_aws_at"]
+__all__ = ["CloudWatchRig", "aws_environment", "point_aws_at"]
 
 NAME = "cloudwatch"
 
 
-def point_aws_at(fake: FakeCloudWatch, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment in which the real client calls the fake, and nothing of this machine's own."""
-    environment = {
-        "AWS_ENDPOINT_URL_CLOUDWATCH": fake.url,
-        "AWS_ENDPOINT_URL_STS": fake.url,
+def aws_environment(url: str) -> dict[str, str]:
+    """The environment in which the real client calls the fake at ``url``, and nothing of this machine's own."""
+    return {
+        "AWS_ENDPOINT_URL_CLOUDWATCH": url,
+        "AWS_ENDPOINT_URL_STS": url,
         "AWS_ACCESS_KEY_ID": "AKIDTEST",
         "AWS_SECRET_ACCESS_KEY": "secret",
         "AWS_REGION": "eu-west-1",
@@ -33,7 +33,11 @@ def point_aws_at(fake: FakeCloudWatch, monkeypatch: pytest.MonkeyPatch) -> None:
         "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent/credentials",
         "AWS_EC2_METADATA_DISABLED": "true",
     }
-    for name, value in environment.items():
+
+
+def point_aws_at(fake: FakeCloudWatch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For this process."""
+    for name, value in aws_environment(fake.url).items():
         monkeypatch.setenv(name, value)
 
 

@@ -1,0 +1,316 @@
+"""CloudWatch: what a flush takes, what it costs in calls, and whether an outage of it is felt where events come in.
+
+PYTHONPATH=tests python benchmarks/cloudwatch.py [--groups 10000] [--seconds 10] [--rounds 3] [--outage 30]
+
+CloudWatch is the strict fake, in a process of its own. Ends with 1 if there was a call too many. ``--seconds 0`` leaves
+out the events that come in, ``--outage 0`` the memory. The long form is ``--seconds 120 --rounds 1 --outage 600``.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from math import ceil
+from pathlib import Path
+from statistics import linear_regression, median
+from threading import Event, Thread
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from open_loop import evenly, verdict
+from soak import process
+
+from karrot import logs
+from karrot.burrow.payload import to_wire
+from karrot.clock import SystemClock
+from karrot.eventlog.base import StoredEvent
+from karrot.eventlog.memory import MemoryEventLog
+from karrot.fakes.cloudwatch import HANG, INTERNAL_ERROR, THROTTLING, FakeCloudWatch, Fault
+from karrot.reporters.cloudwatch import build
+from karrot.reporters.cloudwatch.batching import batches
+from karrot.reporters.cloudwatch.client import open_client
+from karrot.reporters.cloudwatch.mapping import data_of
+from karrot.reporters.cloudwatch.options import Options
+from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
+from support.arrivals import Played, percentile, play
+from support.bodies import make_event
+from support.clocks import ManualClock
+from support.cloudwatch_rig import CloudWatchRig, aws_environment
+from support.far_cloudwatch import FarCloudWatch
+from support.processes import Service
+from support.reporting import make_context
+from support.waiting import wait_for
+from support.yardstick import yardstick
+
+METRICS = "Lag,LagSeconds"
+INTERVAL_S = 2
+RATE = 300
+SETTLE_S = 75
+"""Longer than the longest wait after throttling."""
+FLUSHES = 3
+FEW = 1000
+FAULTS: dict[str, Fault | None] = {"answering": None, "hanging": HANG, "500": INTERNAL_ERROR, "throttling": THROTTLING}
+DATA_A_CALL, BYTES_A_CALL = 1000, 900_000
+
+
+class Sizes(NamedTuple):
+    """What is asked for on the command line; times in seconds."""
+
+    groups: int
+    seconds: int
+    rounds: int
+    outage: int
+
+
+def main() -> int:
+    sizes = parsed()
+    logs.configure("WARNING", sys.stdout)
+    load, *_ = os.getloadavg()
+    print(f"{sizes.groups:,} groups, {METRICS}; {os.cpu_count()} cores, load average before it {load:.1f}")
+    with tempfile.TemporaryDirectory(prefix="karrot-bench-") as directory, FarCloudWatch() as far:
+        place = Path(directory)
+        os.environ.update(aws_environment(far.url))
+        too_many = [*flush(far, sizes.groups, "team-service"), *flush(far, FEW, "ü" * 150)]
+        print(f"{FEW:,} groups, one metric: {calls_in_a_minute()} calls a minute", flush=True)
+        if sizes.seconds:
+            first_karrot(place, far)
+            ingest(place, far, sizes)
+        if sizes.outage:
+            memory(place, far, sizes)
+    for each in too_many:
+        print(f"BROKEN: {each}")
+    return 1 if too_many else 0
+
+
+def flush(far: FarCloudWatch, groups: int, prefix: str) -> Iterator[str]:
+    """Sends of everything, against the same data by the same client without Karrot; yield what is wrong."""
+    reporter, events = loaded(groups, prefix)
+    took = []
+    for _ in range(1 + FLUSHES):  # the first one loads boto3
+        reporter.take(events)
+        far.forget()
+        took.append(timed(reporter.send))
+        time.sleep(1)  # as between two flushes, the calls that are allowed at once are so again
+    reporter.close()
+    calls = far.calls()
+    data, size = sum(call.data for call in calls), sum(call.bytes for call in calls)
+    fewest = max(ceil(data / DATA_A_CALL), ceil(size / BYTES_A_CALL))
+    ours, plain = median(took[1:]), median(plainly(events) for _ in range(FLUSHES))
+    print(
+        f"a flush of {data:,} data, {size / 1e6:.1f} MB: {ours:.2f} s (under 3 for 10,000 groups), with boto3 to load "
+        f"{took[0]:.2f} s;\n  {len(calls)} calls (fewest: {fewest}); the client alone, as fast as it can, "
+        f"{plain:.2f} s; ratio {ours / plain:.1f}",
+        flush=True,
+    )
+    if data != 2 * groups + 1 or any(not call.kept for call in calls):
+        yield f"{data:,} data of {groups:,} groups were sent"
+    if len(calls) > fewest:
+        yield f"{data:,} data took {len(calls)} calls, {fewest} would do"
+
+
+def loaded(groups: int, prefix: str) -> tuple[CloudWatchReporter, list[StoredEvent]]:
+    """A reporter, and an event of each group."""
+    clock = ManualClock(wall=SystemClock().wall_ms())
+    log = MemoryEventLog(clock)
+    for number in range(groups):
+        event = make_event(consumer=f"{prefix}-{number:06}", observed_at_ms=clock.wall)
+        log.append(event, to_wire(event))
+    settings = {"metrics": METRICS, "max_groups": str(groups)}
+    return build(make_context("cloudwatch", settings, log=log, clock=clock)), all_of(log)
+
+
+def all_of(log: MemoryEventLog) -> list[StoredEvent]:
+    events: list[StoredEvent] = []
+    while page := log.read(events[-1].seq if events else 0):
+        events += (each for each in page if isinstance(each, StoredEvent))
+    return events
+
+
+def plainly(events: Sequence[StoredEvent]) -> float:
+    """Seconds for the same data in the same requests, one after the other."""
+    options = Options.read({"metrics": METRICS})
+    data = {datum.key: datum for event in events for datum in data_of(event, options).data}
+    client = open_client(options, os.environ)
+    requests = [[datum.wire() for datum in batch] for batch in batches(data.values(), options.namespace)]
+
+    def put() -> None:
+        for request in requests:
+            client.put_metric_data(Namespace=options.namespace, MetricData=request)
+
+    try:
+        return timed(put)
+    finally:
+        client.close()
+
+
+def calls_in_a_minute() -> int:
+    """Of the reporter as it is by default, in simulated time; each group is told of twice."""
+    clock = ManualClock(wall=SystemClock().wall_ms())
+    with FakeCloudWatch(clock_ms=clock.wall_ms) as fake:
+        before = dict(os.environ)
+        os.environ.update(aws_environment(fake.url))
+        rig = CloudWatchRig(fake, clock)
+        rig.run(2)  # the first send is a second after the start
+        for _ in range(2):
+            for number in range(FEW):
+                rig.tell(consumer=f"group-{number}")
+            rig.run(30)
+        os.environ.update(before)
+        return len(fake.calls)
+
+
+def first_karrot(place: Path, far: FarCloudWatch) -> None:
+    """Its calls for what Burrow posts in a minute, each group twice, and what the poster notices of them."""
+    posts, request = 2 * FEW, partial(verdict, FEW)
+    far.forget()
+    with yardstick(place, "first_karrot_cloudwatch", "-w", "4", "--graceful-timeout", "1") as port:
+        healthy = play(port, evenly(RATE, posts / RATE), request)
+        first = len(far.calls())
+        far.stand(HANG)
+        hanging = play(port, evenly(RATE, 3), request)
+        far.clear()
+    print(
+        f"  the first Karrot's way {first}, with p99 {p99_ms(healthy):.0f} ms for the poster, and "
+        f"{hanging.answers().get(202, 0)} of {3 * RATE} posts answered while CloudWatch hangs",
+        flush=True,
+    )
+
+
+def ingest(place: Path, far: FarCloudWatch, sizes: Sizes) -> None:
+    """The same arrivals with CloudWatch as it should be and in each kind of outage, in turns."""
+    played: dict[str, list[Played]] = {name: [] for name in FAULTS}
+    due, request = evenly(RATE, sizes.seconds), partial(verdict, sizes.groups)
+    with karrot(place / "ingest", sizes) as service:
+        play(service.port, due, request)
+        for _ in range(sizes.rounds):
+            for name, fault in FAULTS.items():
+                far.clear()
+                if fault is None:
+                    wait_for(lambda: is_well(service), SETTLE_S)
+                else:
+                    far.stand(fault)
+                played[name].append(play(service.port, due, request))
+    far.clear()
+    print(f"{RATE} posts/s for {sizes.seconds} s, {sizes.rounds} times each, a flush every {INTERVAL_S} s")
+    for name, each in played.items():
+        told(name, each, played["answering"])
+
+
+def told(name: str, played: Sequence[Played], healthy: Sequence[Played]) -> None:
+    ratio = median(p99_ms(ours) / p99_ms(theirs) for ours, theirs in zip(played, healthy, strict=True))
+    answered = sum(each.answers().get(202, 0) for each in played)
+    times = ", ".join(f"{p99_ms(each):.1f}" for each in played)
+    print(
+        f"  CloudWatch {name:11} p99 {times} ms; ratio {ratio:.2f} (at most 1.1); "
+        f"202: {answered} of {sum(len(each.statuses) for each in played)}",
+        flush=True,
+    )
+
+
+def memory(place: Path, far: FarCloudWatch, sizes: Sizes) -> None:
+    """What the service takes while all that it owes waits, and how soon all of it arrives afterwards."""
+    request, pass_s = partial(verdict, sizes.groups), sizes.groups / RATE
+    with karrot(place / "memory", sizes) as service:
+        play(service.port, evenly(RATE, pass_s), request)
+        wait_for(lambda: is_well(service), SETTLE_S)
+        with Resident(service) as well:
+            play(service.port, evenly(RATE, sizes.outage), request)
+        far.stand(INTERNAL_ERROR)
+        play(service.port, evenly(RATE, pass_s), request)
+        far.forget()
+        with Resident(service) as outage:
+            play(service.port, evenly(RATE, sizes.outage), request)
+        expected = 2 * sizes.groups + 1
+        far.clear()
+        since = time.monotonic()
+        wait_for(lambda: far.metrics() >= expected, SETTLE_S)
+        back_s = time.monotonic() - since
+    print(
+        f"{sizes.outage} s of outage with {expected:,} data owed: {outage.first:.0f} to {outage.last:.0f} MB resident, "
+        f"{outage.slope:+.1f} MB a minute (flat);\n  as long before it {well.first:.0f} to {well.last:.0f} MB, "
+        f"{well.slope:+.1f}; all {expected:,} arrived {back_s:.1f} s after its end",
+        flush=True,
+    )
+
+
+class Resident:
+    """Memory of the parent and its workers, in MB, every second."""
+
+    def __init__(self, service: Service) -> None:
+        self._pids = (service.pid, *service.workers())
+        self._seen: list[tuple[float, float]] = []
+        self._stop = Event()
+        self._thread = Thread(target=self._watch)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(1):
+            self._seen.append((time.monotonic() / 60, sum(process(pid).rss_mb for pid in self._pids)))
+
+    @property
+    def first(self) -> float:
+        return self._seen[0][1]
+
+    @property
+    def last(self) -> float:
+        return self._seen[-1][1]
+
+    @property
+    def slope(self) -> float:
+        """MB a minute, by least squares."""
+        return linear_regression(*zip(*self._seen, strict=True)).slope
+
+
+def karrot(directory: Path, sizes: Sizes) -> Service:
+    """The service with the reporter on, not started yet."""
+    directory.mkdir()
+    return Service(
+        directory / "data",
+        threads="16",
+        log="WARNING",
+        reporters="prometheus,cloudwatch",
+        cloudwatch_metrics=METRICS,
+        cloudwatch_interval=f"{INTERVAL_S}s",
+        cloudwatch_max_groups=str(sizes.groups),
+    )
+
+
+def is_well(service: Service) -> bool:
+    """Whether the reporter's last send succeeded."""
+    states = {each["name"]: each["state"] for each in service.get("/api/v1/reporters").json["reporters"]}
+    return bool(states["cloudwatch"] == "ok")
+
+
+def p99_ms(played: Played) -> float:
+    return percentile(played.latencies, 99) * 1000
+
+
+def timed(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def parsed() -> Sizes:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--groups", type=int, default=10_000)
+    parser.add_argument("--seconds", type=int, default=10, help="of each kind of outage, for the events that come in")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--outage", type=int, default=30, help="seconds of it, for the memory")
+    return Sizes(**vars(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
