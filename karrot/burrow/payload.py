@@ -9,7 +9,7 @@ from karrot.burrow import wire
 from karrot.burrow.decoding import MalformedPayload, decode, wrong
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Source
 
-__all__ = ["MalformedPayload", "parse_rest", "parse_stored", "parse_webhook", "to_wire"]
+__all__ = ["MalformedPayload", "parse_rest", "parse_stored", "parse_webhook", "result_to_wire", "to_wire"]
 
 _WEBHOOK = msgspec.json.Decoder(wire.Webhook)
 _REST_REPLY = msgspec.json.Decoder(wire.RestReply)
@@ -84,6 +84,11 @@ def to_wire(event: LagEvent) -> bytes:
             )
         )
     )
+
+
+def result_to_wire(event: LagEvent) -> bytes:
+    """The verdict alone: ``Result`` of a webhook, ``status`` of REST ``/status`` and ``/lag``."""
+    return msgspec.json.encode(_verdict_on_wire(event))
 
 
 def _present(text: str | None, path: str) -> str:

@@ -48,6 +48,22 @@ class Storage:
         """Every group known, whether it has partitions or not."""
         return tuple(self._groups)
 
+    def topics(self) -> tuple[str, ...]:
+        """Every topic with a log end."""
+        return tuple(self._broker)
+
+    def log_ends(self, topic: str) -> tuple[int, ...] | None:
+        """The newest log end offsets of a topic's partitions, ``None`` if it is unknown.
+
+        Partitions without one are left out, as in Burrow's REST API, where nothing says which they are.
+        """
+        histories = self._broker.get(topic)
+        return None if histories is None else tuple(history[-1] for history in histories if history)
+
+    def groups_of(self, topic: str) -> tuple[str, ...]:
+        """Every group that has partitions of a topic, expired or not."""
+        return tuple(group for group, known in self._groups.items() if topic in known.topics)
+
     def put_log_end(self, topic: str, partition: int, offset: int, *, partition_count: int) -> None:
         """Note a log end offset; the newest ``intervals`` of each partition are kept."""
         histories = self._broker.setdefault(topic, [])
@@ -97,6 +113,13 @@ class Storage:
     def delete_group(self, group: str) -> None:
         """Forget a group."""
         self._groups.pop(group, None)
+
+    def delete_topic_of(self, group: str, topic: str) -> None:
+        """Forget what a group reads of a topic, and the group if that was all."""
+        known = self._groups.get(group, _Group())
+        known.topics.pop(topic, None)
+        if not known.topics:
+            self.delete_group(group)
 
     def fetch(self, group: str, now: int) -> tuple[TrackedPartition, ...] | None:
         """The partitions of a group, ``None`` if it is unknown. One that expired is purged by being asked for."""

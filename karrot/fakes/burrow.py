@@ -4,8 +4,11 @@ Nothing here sleeps or sends: `FakeBurrow.due` says what Burrow would have poste
 """
 
 import heapq
+import math
+import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -13,12 +16,16 @@ from random import Random
 from typing import NamedTuple
 
 from karrot.burrow.payload import to_wire
-from karrot.burrow.rules import DEFAULT_INTERVALS, evaluate_group
+from karrot.burrow.rules import evaluate_group
 from karrot.burrow.storage import Storage
 from karrot.event import LagEvent, Status
 from karrot.fakes.catalogue import application_groups, burrows_own_group
-from karrot.fakes.kafka import Commit, ConsumerGroup, Deletion, Owner, Record
-from karrot.fakes.notifier import Incident, NotifiedGroup, NotifierSettings, notify
+from karrot.fakes.go import as_go_writes
+from karrot.fakes.kafka import ConsumerGroup
+from karrot.fakes.lock import Instance, Key, Lock, Watched
+from karrot.fakes.notifier import Incident, NotifierSettings, notify
+from karrot.fakes.outage import ALWAYS, Outage, State
+from karrot.fakes.reader import Reader, StorageSettings
 
 __all__ = ["DEMO", "BurrowSettings", "FakeBurrow", "Post", "simulate"]
 
@@ -32,9 +39,10 @@ class BurrowSettings:
     """What a ``burrow.toml`` says, in seconds. The notifier's defaults are Burrow's, the rest is made for the demo."""
 
     notifier: NotifierSettings = field(default_factory=NotifierSettings)
-    intervals: int = DEFAULT_INTERVALS
+    storage: StorageSettings = field(default_factory=StorageSettings)
     offset_refresh: float = 1.0
     group_refresh: float = 60.0
+    expire_cache: float = 0.0
 
 
 DEMO = BurrowSettings(NotifierSettings(threshold=Status.OK, interval=5, send_interval=3, send_close=True))
@@ -42,7 +50,7 @@ DEMO = BurrowSettings(NotifierSettings(threshold=Status.OK, interval=5, send_int
 
 
 class Post(NamedTuple):
-    """A request that is due: an event whose ``observed_at_ms`` is when Burrow evaluated the group."""
+    """A request that is due: an event whose ``observed_at_ms`` is when Burrow sends it."""
 
     event: LagEvent
     is_close: bool
@@ -50,21 +58,16 @@ class Post(NamedTuple):
     @property
     def body(self) -> bytes:
         r"""What Burrow sends with the template ``{\n  "Event": {{ jsonencoder . }}\n}\n``."""
-        notification = to_wire(self.event).removeprefix(_HEAD).removesuffix(_TAIL)
+        notification = as_go_writes(to_wire(self.event)).removeprefix(_HEAD).removesuffix(_TAIL)
         return b'{\n  "Event": %b\n}\n' % notification
 
 
-class _Key(NamedTuple):
-    cluster: str
-    group: str
-
-
 class FakeBurrow:
-    """One Burrow over several clusters.
+    """One Burrow over several clusters, and others that wait for its lock.
 
     Everything happens at simulated seconds that depend on the seed alone, so ``due`` returns the same posts however
     often it is called. ``speed`` makes those seconds shorter: rates grow and intervals shrink, while every timestamp
-    is a moment of the caller's wall clock, on which the start is at ``start_ms``. Not safe to use from several threads.
+    is a moment of the caller's wall clock, on which the start is at ``start_ms``. Safe to use from several threads.
     """
 
     def __init__(
@@ -76,43 +79,91 @@ class FakeBurrow:
         speed: float = 1.0,
         settings: BurrowSettings = DEMO,
     ) -> None:
+        self.settings = settings
         self._random = random
         self._start_ms = start_ms
         self._speed = speed
-        self._settings = settings
         self._notifier = replace(
             settings.notifier,
             interval=settings.notifier.interval / speed,
             send_interval=settings.notifier.pause_ms / 1000 / speed,
         )
-        self._storages = {cluster: Storage(intervals=settings.intervals) for cluster in groups}
-        self._orders = {cluster: count(1) for cluster in groups}
-        self._notified: dict[_Key, NotifiedGroup] = {}
+        # Burrow asks "longer ago than the interval?" every millisecond.
+        self._period = settings.notifier.interval + speed / 1000
+        self._reader = Reader(groups, settings.storage)
+        self._cache: dict[Key, tuple[float, LagEvent]] = {}
+        self._lock = Lock()
+        self._one_at_a_time = threading.RLock()
         self._agenda: list[tuple[float, int, Callable[[float], None]]] = []
         self._agenda_numbers = count()
         self._posts: list[Post] = []
         self._at = -_HISTORY_SECONDS
+        self._start = ALWAYS
         self._begin(groups)
 
     def due(self, now_ms: int) -> list[Post]:
         """What Burrow has posted since the last call, in its order. A moment before the last call's brings nothing."""
-        self._run_until((now_ms - self._start_ms) * self._speed / 1000)
-        posts, self._posts = self._posts, []
-        return posts
+        with self.at(now_ms):
+            posts, self._posts = self._posts, []
+            return posts
 
-    def failover(self) -> None:
-        """Let another Burrow take over: all groups are due at once and stay in phase, and incidents get new ids."""
-        self._notified = {key: NotifiedGroup() for key in self._known_groups()}
-        for key, notified in self._notified.items():
-            self._evaluate_at(self._at, key, notified)
+    @contextmanager
+    def at(self, now_ms: int) -> Iterator[Mapping[str, Storage]]:
+        """What Burrow holds of each cluster at a moment; nothing else happens inside the block."""
+        with self._one_at_a_time:
+            self._run_until((now_ms - self._start_ms) * self._speed / 1000)
+            yield self._reader.storages
+
+    def state(self, now_ms: int) -> State:
+        """What its HTTP server says at a moment."""
+        with self.at(now_ms):
+            return self._start.state(self._at)
+
+    def verdict(self, cluster: str, group: str, now_ms: int) -> LagEvent | None:
+        """The verdict on a group with all its partitions, ``None`` if it is unknown; perhaps out of the cache."""
+        with self.at(now_ms) as storages:
+            return self._verdict(Key(cluster, group), self._at) if cluster in storages else None
+
+    # --- what befalls it, at the last moment that was asked for ---
+
+    def failover(self, to: str | None = None) -> None:
+        """Let another Burrow have the lock: all groups are due at once and stay in phase.
+
+        One that never had it gives incidents new ids and closes none of the old ones; one that had it before goes on
+        with its own. Without a name it is one that never had it.
+        """
+        with self._one_at_a_time:
+            self._lock.release()
+            self._hand_lock(self._lock.instance(to))
+
+    def lose_lock(self) -> None:
+        """ZooKeeper is away: nobody evaluates and nobody sends, until `failover` says who does."""
+        with self._one_at_a_time:
+            self._lock.release()
+
+    def split(self) -> None:
+        """Let one more Burrow believe that it has the lock: both send every group, with ids of their own."""
+        with self._one_at_a_time:
+            self._hand_lock(self._lock.instance())
+
+    def restart(self, outage: Outage = Outage()) -> None:  # noqa: B008 (immutable)
+        """Let Burrow forget everything and start again. It evaluates nothing in its first 60 seconds."""
+        with self._one_at_a_time:
+            self._start = start = outage.begins(self._at)
+            self._lock.release()
+            self._reader.forget(from_latest=outage.start_latest)
+            self._cache.clear()
+            self._do_at(start.ready_at, self._while_current(self._reader.read_log_ends))
+            self._do_at(start.loaded_at, self._while_current(self._read_backlog))
+            self._start_notifier(start.listens_at + self.settings.group_refresh)
 
     def _begin(self, groups: Mapping[str, Sequence[ConsumerGroup]]) -> None:
+        self._do_at(self._at, self._read_log_ends)
         for cluster, members in groups.items():
-            self._do_at(self._at, self._log_ends_reader(cluster, members))
             for group in members:
                 self._do_at(group.next_step(self._at), self._stepper(cluster, group))
         self._run_until(0.0)
-        self._do_at(0.0, self._refresh_groups)
+        self._start_notifier(0.0)
 
     # --- time ---
 
@@ -128,74 +179,85 @@ class FakeBurrow:
     def _wall_ms(self, at: float) -> int:
         return self._start_ms + int(at * 1000 / self._speed)
 
+    def _while_current(self, action: Callable[[float], None]) -> Callable[[float], None]:
+        """An action that a later restart makes void."""
+        start = self._start
+        return lambda at: action(at) if self._start is start else None
+
     # --- what Burrow reads ---
 
-    def _log_ends_reader(self, cluster: str, groups: Iterable[ConsumerGroup]) -> Callable[[float], None]:
-        storage = self._storages[cluster]
-        topics = {topic.name: topic for group in groups for topic in group.topics}
+    def _read_log_ends(self, at: float) -> None:
+        if at >= self._start.ready_at:
+            self._reader.read_log_ends(at)
+        self._do_at(at + self.settings.offset_refresh, self._read_log_ends)
 
-        def read(at: float) -> None:
-            for name, topic in topics.items():
-                ends = topic.ends(at)
-                for partition, end in enumerate(ends):
-                    storage.put_log_end(name, partition, int(end), partition_count=len(ends))
-            self._do_at(at + self._settings.offset_refresh, read)
-
-        return read
+    def _read_backlog(self, at: float) -> None:
+        self._reader.read_backlog(self._wall_ms(at))
 
     def _stepper(self, cluster: str, group: ConsumerGroup) -> Callable[[float], None]:
         def step(at: float) -> None:
-            now_ms = self._wall_ms(at)
+            is_read = at >= self._start.loaded_at
             for record in group.step(at):
-                self._take(_Key(cluster, group.name), record, now_ms)
+                self._reader.written(Key(cluster, group.name), record, self._wall_ms(at), is_read=is_read)
             self._do_at(group.next_step(at), step)
 
         return step
 
-    def _take(self, key: _Key, record: Record, now_ms: int) -> None:
-        storage = self._storages[key.cluster]
-        match record:
-            case Commit():
-                order = next(self._orders[key.cluster])
-                storage.put_commit(key.group, *record, order=order, timestamp_ms=now_ms, now=now_ms // 1000)
-            case Owner():
-                storage.put_owner(key.group, *record)
-            case Deletion():
-                storage.delete_group(key.group)
+    def _verdict(self, key: Key, at: float) -> LagEvent | None:
+        evaluated_at, event = self._cache.get(key, (-math.inf, None))
+        if event is not None and at - evaluated_at < self.settings.expire_cache:
+            return event
+        now_ms = self._wall_ms(at)
+        partitions = self._reader.storages[key.cluster].fetch(key.group, now_ms // 1000)
+        if partitions is None:
+            return None
+        event = evaluate_group(key.cluster, key.group, partitions, now_ms, show_all=True)
+        self._cache[key] = at, event
+        return event
 
     # --- what Burrow sends ---
 
-    def _known_groups(self) -> list[_Key]:
-        return [_Key(cluster, group) for cluster, storage in self._storages.items() for group in storage.groups()]
+    def _start_notifier(self, first_refresh: float) -> None:
+        self._lock = Lock()
+        self._lock.instance().tenure = object()
+        self._do_at(first_refresh, self._while_current(self._refresh_groups))
 
     def _refresh_groups(self, at: float) -> None:
         """Forget deleted groups; evaluate new ones from a random moment within the interval on."""
-        known = self._known_groups()
-        self._notified = {key: self._notified.get(key) or self._met(at, key) for key in known}
-        self._do_at(at + self._settings.group_refresh, self._refresh_groups)
+        for instance in self._lock.instances.values():
+            for key, watched in instance.refresh(self._reader.known_groups(), lambda _: self._met(at)):
+                self._evaluate_from(at, instance, key, watched)
+        self._do_at(at + self.settings.group_refresh, self._while_current(self._refresh_groups))
 
-    def _met(self, at: float, key: _Key) -> NotifiedGroup:
-        notified = NotifiedGroup()
-        self._evaluate_at(at + self._random.uniform(0, self._settings.notifier.interval), key, notified)
-        return notified
+    def _met(self, at: float) -> Watched:
+        return Watched(at + self._random.uniform(0, self.settings.notifier.interval) - self._period)
 
-    def _evaluate_at(self, at: float, key: _Key, notified: NotifiedGroup) -> None:
+    def _hand_lock(self, instance: Instance) -> None:
+        instance.tenure = object()
+        instance.refresh(self._reader.known_groups(), lambda _: Watched(-math.inf))
+        for key, watched in instance.groups.items():
+            self._evaluate_from(self._at, instance, key, watched)
+
+    def _evaluate_from(self, at: float, instance: Instance, key: Key, watched: Watched) -> None:
+        tenure = instance.tenure
+
         def evaluate(at: float) -> None:
-            if self._notified.get(key) is notified:  # else it was forgotten, or taken over
-                self._evaluate(key, notified, self._wall_ms(at))
-                # Burrow asks "longer ago than the interval?" every millisecond.
-                self._do_at(at + self._settings.notifier.interval + self._speed / 1000, evaluate)
+            if instance.tenure is tenure and instance.groups.get(key) is watched:
+                watched.evaluated_at = at
+                self._evaluate(key, watched, at)
+                self._do_at(at + self._period, evaluate)
 
-        self._do_at(at, evaluate)
+        if tenure is not None:
+            self._do_at(max(at, watched.evaluated_at + self._period), evaluate)
 
-    def _evaluate(self, key: _Key, notified: NotifiedGroup, now_ms: int) -> None:
-        partitions = self._storages[key.cluster].fetch(key.group, now_ms // 1000)
-        if partitions is None:
+    def _evaluate(self, key: Key, watched: Watched, at: float) -> None:
+        verdict = self._verdict(key, at)
+        if verdict is None:
             return
-        event = evaluate_group(key.cluster, key.group, partitions, now_ms)
-        sent = notify(notified, Status[event.status_text], now_ms, self._notifier, self._new_id)
+        status, now_ms = Status[verdict.status_text], self._wall_ms(at)
+        sent = notify(watched.notified, status, now_ms, self._notifier, self._new_id, name=key.group)
         if sent is not None:
-            self._posts.append(Post(_with_incident(event, sent.incident), sent.is_close))
+            self._posts.append(Post(_as_sent(verdict, sent.incident, now_ms), sent.is_close))
 
     def _new_id(self) -> uuid.UUID:
         return uuid.UUID(int=self._random.getrandbits(128), version=4)
@@ -212,8 +274,11 @@ def simulate(
     return FakeBurrow(world, random, start_ms=now_ms, speed=speed, settings=settings)
 
 
-def _with_incident(event: LagEvent, incident: Incident | None) -> LagEvent:
+def _as_sent(verdict: LagEvent, incident: Incident | None, now_ms: int) -> LagEvent:
+    """The bad partitions alone, and the incident."""
+    listed = tuple(lag for lag in verdict.partitions if lag.status_text != Status.OK.name)
+    sent = replace(verdict, partitions=listed, observed_at_ms=now_ms)
     if incident is None:
-        return event
+        return sent
     start = _EPOCH + timedelta(milliseconds=incident.start_ms)
-    return replace(event, incident_id=incident.id, incident_start=start)
+    return replace(sent, incident_id=incident.id, incident_start=start)

@@ -1,5 +1,6 @@
 """Burrow's notifier (v1.9.5, ``core/internal/notifier/coordinator.go``): what is sent for each verdict on a group."""
 
+import re
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,18 +13,28 @@ __all__ = ["Incident", "Notification", "NotifiedGroup", "NotifierSettings", "not
 
 @dataclass(frozen=True, slots=True)
 class NotifierSettings:
-    """One ``[notifier.X]`` section with Burrow's defaults. Seconds; ``send_interval`` is ``interval`` unless given."""
+    """One ``[notifier.X]`` section with Burrow's defaults. Seconds; ``send_interval`` is ``interval`` unless given.
+
+    The lists are regular expressions that are found anywhere in a name; ``""`` is none.
+    """
 
     threshold: int = Status.WARN
     interval: float = 60
     send_interval: float | None = None
     send_close: bool = False
     send_once: bool = False
+    group_allowlist: str = ""
+    group_denylist: str = ""
 
     @property
     def pause_ms(self) -> float:
         """The milliseconds since the last open that the next one must exceed."""
         return 1000 * (self.interval if self.send_interval is None else self.send_interval)
+
+    def admits(self, name: str) -> bool:
+        """Whether anything is sent of a group."""
+        is_denied = self.group_denylist and re.search(self.group_denylist, name)
+        return not is_denied and bool(re.search(self.group_allowlist, name))
 
 
 class Incident(NamedTuple):
@@ -49,15 +60,22 @@ class NotifiedGroup:
 
 
 def notify(
-    group: NotifiedGroup, status: Status, now_ms: int, settings: NotifierSettings, new_id: Callable[[], uuid.UUID]
+    group: NotifiedGroup,
+    status: Status,
+    now_ms: int,
+    settings: NotifierSettings,
+    new_id: Callable[[], uuid.UUID],
+    *,
+    name: str = "",
 ) -> Notification | None:
     """Take a verdict on a group: update what is remembered of it, return what is to be sent.
 
-    Whether the request succeeds makes no difference to Burrow, so it is not asked.
+    Whether the request succeeds makes no difference to Burrow, so it is not asked. A group that the lists keep out
+    has incidents all the same.
     """
     if group.incident is None and status > Status.OK:
         group.incident = Incident(str(new_id()), now_ms)
-    notification = _decide(group, status, now_ms, settings)
+    notification = _decide(group, status, now_ms, settings) if settings.admits(name) else None
     if status is Status.OK:
         group.incident = None
     return notification

@@ -1,0 +1,120 @@
+"""What Burrow reads of a simulated Kafka: log ends, and ``__consumer_offsets`` live or from its beginning."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import NamedTuple
+
+from karrot.burrow.rules import DEFAULT_INTERVALS
+from karrot.burrow.storage import DEFAULT_EXPIRE_GROUP, Storage
+from karrot.fakes.kafka import Commit, ConsumerGroup, Deletion, Owner, Record
+from karrot.fakes.lock import Key
+
+__all__ = ["Reader", "StorageSettings"]
+
+World = Mapping[str, Sequence[ConsumerGroup]]
+"""The groups of each cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSettings:
+    """A ``[storage.X]`` section; seconds."""
+
+    intervals: int = DEFAULT_INTERVALS
+    min_distance: float = 0
+    expire_group: int = DEFAULT_EXPIRE_GROUP
+
+
+class _Kept(NamedTuple):
+    """A commit as Kafka has it."""
+
+    commit: Commit
+    order: int
+    at_ms: int
+
+
+@dataclass(slots=True)
+class _Compacted:
+    """What compaction leaves of a group: for each partition the last commit and the last owner."""
+
+    commits: dict[tuple[str, int], _Kept] = field(default_factory=dict)
+    owners: dict[tuple[str, int], Owner] = field(default_factory=dict)
+
+
+class Reader:
+    """Fills one `Storage` for each cluster. Not safe to use from several threads."""
+
+    def __init__(self, world: World, settings: StorageSettings) -> None:
+        self._world = world
+        self._settings = settings
+        self._orders = {cluster: count(1) for cluster in world}
+        self._compacted: dict[Key, _Compacted] = {}
+        self.storages = self._empty()
+
+    def known_groups(self) -> list[Key]:
+        """Every group of every storage."""
+        return [Key(cluster, group) for cluster, storage in self.storages.items() for group in storage.groups()]
+
+    def read_log_ends(self, at: float) -> None:
+        """Ask the brokers for the log end of every partition that a group reads."""
+        for cluster, groups in self._world.items():
+            storage = self.storages[cluster]
+            for topic in {topic.name: topic for group in groups for topic in group.topics}.values():
+                ends = topic.ends(at)
+                for partition, end in enumerate(ends):
+                    storage.put_log_end(topic.name, partition, int(end), partition_count=len(ends))
+
+    def written(self, key: Key, record: Record, now_ms: int, *, is_read: bool) -> None:
+        """A group wrote something; it is read at once, or stays where it is."""
+        self._keep(key, record, now_ms)
+        if is_read:
+            self._read(key, record, now_ms)
+
+    def forget(self, *, from_latest: bool) -> None:
+        """Start from nothing, as after a restart; ``from_latest`` leaves no backlog to read."""
+        self.storages = self._empty()
+        if from_latest:
+            self._compacted = {}
+
+    def read_backlog(self, now_ms: int) -> None:
+        """Read what was written before, with the times of then."""
+        for key, compacted in self._compacted.items():
+            for owner in compacted.owners.values():
+                self._read(key, owner, now_ms)
+            for kept in compacted.commits.values():
+                self._put_commit(key, kept, now_ms)
+
+    def _empty(self) -> dict[str, Storage]:
+        settings = self._settings
+        return {
+            cluster: Storage(
+                intervals=settings.intervals, min_distance=settings.min_distance, expire_group=settings.expire_group
+            )
+            for cluster in self._world
+        }
+
+    def _keep(self, key: Key, record: Record, now_ms: int) -> None:
+        compacted = self._compacted.setdefault(key, _Compacted())
+        match record:
+            case Commit(topic, partition):
+                order = next(self._orders[key.cluster])
+                compacted.commits[topic, partition] = _Kept(record, order, now_ms)
+            case Owner(topic, partition):
+                compacted.owners[topic, partition] = record
+            case Deletion():
+                del self._compacted[key]
+
+    def _read(self, key: Key, record: Record, now_ms: int) -> None:
+        storage = self.storages[key.cluster]
+        match record:
+            case Commit(topic, partition):
+                self._put_commit(key, self._compacted[key].commits[topic, partition], now_ms)
+            case Owner():
+                storage.put_owner(key.group, *record)
+            case Deletion():
+                storage.delete_group(key.group)
+
+    def _put_commit(self, key: Key, kept: _Kept, now_ms: int) -> None:
+        self.storages[key.cluster].put_commit(
+            key.group, *kept.commit, order=kept.order, timestamp_ms=kept.at_ms, now=now_ms // 1000
+        )
