@@ -3,7 +3,7 @@
 import click
 
 from karrot import __version__
-from karrot.cli import probing, rendering, service, simulate
+from karrot.cli import probing, rendering, service, simulate, tables
 
 __all__ = ["main"]
 
@@ -15,7 +15,14 @@ def version() -> None:
 
 
 @click.group(
-    commands=[*service.COMMANDS, *probing.COMMANDS, *rendering.COMMANDS, *simulate.COMMANDS, version],
+    commands=[
+        *service.COMMANDS,
+        *probing.COMMANDS,
+        *rendering.COMMANDS,
+        *simulate.COMMANDS,
+        *tables.COMMANDS,
+        version,
+    ],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, message="karrot %(version)s")

@@ -1,0 +1,101 @@
+"""Tables of text: columns that line up whatever the names are made of, and that fit a narrow terminal."""
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+__all__ = ["Column", "laid_out", "shown", "width_of"]
+
+_GAP = "  "
+_LEGIBLE, _NARROWEST = 16, 8
+_CUT = "~"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. Numbers stand to the right; names may be cut; of what may be left out the first goes first."""
+
+    head: str
+    is_number: bool = False
+    may_be_cut: bool = False
+    goes: int = 0
+    """1 is left out before 2; 0 stays."""
+
+
+def shown(name: str, encoding: str = "utf-8") -> str:
+    """A name that somebody else chose, on one line and without anything a terminal obeys or cannot write."""
+    plain = "".join(each if each.isprintable() else _escaped(each) for each in name)
+    plain = plain.encode(encoding, "backslashreplace").decode(encoding)
+    return plain if plain.strip() == plain and plain else f'"{plain}"'
+
+
+def width_of(text: str) -> int:
+    """The cells that a terminal takes for a printable text."""
+    return sum(_cells(each) for each in text)
+
+
+def laid_out(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None = None) -> Iterator[str]:
+    """The lines of a table, head first, in at most ``width`` cells as far as that can be done.
+
+    Names are cut first, the widest first, to what can still be read; then columns are left out; then names are cut
+    further.
+    """
+    table = [[column.head for column in columns], *rows]
+    kept = list(range(len(columns)))
+    widths = [max(width_of(row[at]) for row in table) for at in kept]
+    while width is not None and _total(widths, kept) > width:
+        if (widest := _to_cut(columns, widths, kept, _LEGIBLE)) is not None:
+            widths[widest] -= 1
+        elif (leaves := _to_leave_out(columns, kept)) is not None:
+            kept.remove(leaves)
+        elif (widest := _to_cut(columns, widths, kept, _NARROWEST)) is not None:
+            widths[widest] -= 1
+        else:
+            break
+    for row in table:
+        yield _GAP.join(_cell(row[at], widths[at], columns[at]) for at in kept).rstrip()
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape", "surrogatepass").decode()
+
+
+def _cells(character: str) -> int:
+    if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def _total(widths: Sequence[int], kept: Sequence[int]) -> int:
+    return sum(widths[at] for at in kept) + len(_GAP) * (len(kept) - 1)
+
+
+def _to_cut(columns: Sequence[Column], widths: Sequence[int], kept: Sequence[int], least: int) -> int | None:
+    cuttable = [at for at in kept if columns[at].may_be_cut and widths[at] > least]
+    return max(cuttable, key=lambda at: widths[at], default=None)
+
+
+def _to_leave_out(columns: Sequence[Column], kept: Sequence[int]) -> int | None:
+    return min((at for at in kept if columns[at].goes), key=lambda at: columns[at].goes, default=None)
+
+
+def _cell(text: str, width: int, column: Column) -> str:
+    text = _cut(text, width) if width_of(text) > width else text
+    padding = " " * (width - width_of(text))
+    return padding + text if column.is_number else text + padding
+
+
+def _cut(text: str, width: int) -> str:
+    """The beginning and the end, which is where names differ."""
+    cells = width - len(_CUT)
+    head, tail = _beginning(text, cells - cells // 2), _beginning(text[::-1], cells // 2)[::-1]
+    return head + _CUT + tail
+
+
+def _beginning(text: str, cells: int) -> str:
+    taken = 0
+    for at, character in enumerate(text):
+        taken += _cells(character)
+        if taken > cells:
+            return text[:at]
+    return text
