@@ -5,7 +5,7 @@ reporter is handed one batch again, and never misses one.
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 import structlog
@@ -29,7 +29,8 @@ _log = structlog.get_logger(__name__)
 class Delivery:
     """Takes the lead when it is free, then feeds the reporters and keeps the log in bounds until stopped.
 
-    ``random`` spreads the attempts of reporters that fail.
+    ``random`` spreads the attempts of reporters that fail. ``alongside`` is what else the leading worker does: each
+    has a thread of its own and returns when the event that it is given is set.
     """
 
     def __init__(
@@ -38,8 +39,10 @@ class Delivery:
         reporters: Mapping[str, PushReporter | PacedReporter],
         clock: Clock,
         random: Random | None = None,
+        alongside: Sequence[Callable[[threading.Event], None]] = (),
     ) -> None:
         self._log = log
+        self._alongside = alongside
         jitter = random or Random()  # noqa: S311 - it only spreads attempts
         self._feeds = [_feed_of(name, each, log, clock, jitter) for name, each in reporters.items()]
         self._stop = threading.Event()
@@ -63,6 +66,7 @@ class Delivery:
             threading.Thread(target=self._feed, args=(feed,), name=f"karrot-{feed.name}", daemon=True)
             for feed in self._feeds
         ]
+        threads += [threading.Thread(target=work, args=(self._stop,), daemon=True) for work in self._alongside]
         for thread in threads:
             thread.start()
         _repeat(self._stop, self._keep_house, _HOUSEKEEPING_S)

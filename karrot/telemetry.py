@@ -128,6 +128,41 @@ PARTITION_STATUS_CODE = Metric(
     PARTITION,
 )
 
+CONSUMER_GROUP_STATE = Metric(
+    "karrot_consumer_group_state",
+    "gauge",
+    "State of the group: 1 for the present one, 0 for the others (only with KARROT_WATCH_BOOTSTRAP).",
+    (*GROUP, "state"),
+)
+CONSUMER_MEMBERS = Metric(
+    "karrot_consumer_members", "gauge", "Members of the group (only with KARROT_WATCH_BOOTSTRAP).", GROUP
+)
+CONSUMER_COORDINATOR = Metric(
+    "karrot_consumer_coordinator_id",
+    "gauge",
+    "Id of the broker that coordinates the group (only with KARROT_WATCH_BOOTSTRAP).",
+    GROUP,
+)
+CONSUMER_REBALANCES = Metric(
+    "karrot_consumer_rebalances_total",
+    "counter",
+    "Rebalances of the group that polls could see (only with KARROT_WATCH_BOOTSTRAP).",
+    GROUP,
+)
+CONSUMER_MESSAGES_LOST = Metric(
+    "karrot_consumer_messages_lost",
+    "gauge",
+    "Messages deleted before the group read them, until it goes on behind them (only with KARROT_WATCH_BOOTSTRAP).",
+    GROUP,
+)
+CONSUMER_RETENTION_MARGIN = Metric(
+    "karrot_consumer_retention_margin",
+    "gauge",
+    "Messages between the log start and the oldest unread one, where that is least; absent if nothing is unread "
+    "(only with KARROT_WATCH_BOOTSTRAP).",
+    GROUP,
+)
+
 BUILD_INFO = Metric("karrot_build_info", "gauge", "Always 1; the labels say what runs.", ("version", "python"))
 EVENTS_ACCEPTED = Metric(
     "karrot_events_accepted_total",
@@ -175,6 +210,36 @@ BURROW_SELF_LAG = Metric(
     "gauge",
     "Lag of Burrow itself on __consumer_offsets, in messages: while it grows, every other lag is old.",
     ("cluster",),
+)
+WATCH_LAST_POLL = Metric(
+    "karrot_watch_last_poll_timestamp_seconds",
+    "gauge",
+    "When Kafka was last asked about all groups of a cluster; never expires (only with KARROT_WATCH_BOOTSTRAP).",
+    ("cluster",),
+)
+WATCH_POLL_SECONDS = Metric(
+    "karrot_watch_poll_seconds",
+    "gauge",
+    "How long the last poll of Kafka took, in seconds (only with KARROT_WATCH_BOOTSTRAP).",
+    ("cluster",),
+)
+WATCH_FAILURES = Metric(
+    "karrot_watch_failures_total",
+    "counter",
+    "Groups, partitions and clusters that Kafka did not tell about, by Kafka's name of the error.",
+    ("reason",),
+)
+RESYNC_RUNS = Metric(
+    "karrot_resync_runs_total",
+    "counter",
+    "Passes over Burrow's REST API by outcome (only with KARROT_BURROW_URL).",
+    ("outcome",),
+)
+RESYNC_GROUPS = Metric(
+    "karrot_resync_groups_total",
+    "counter",
+    "Groups of these passes by outcome: taken, deleted, not_found, unaddressable, unavailable, failed.",
+    ("outcome",),
 )
 LOG_WRITABLE = Metric("karrot_log_writable", "gauge", "Whether the answering worker's last commit succeeded.")
 CONSUMERS = Metric("karrot_consumers", "gauge", "Consumer groups that have neither expired nor been deleted.")

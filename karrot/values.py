@@ -237,6 +237,12 @@ def _read_user(text: str) -> str:
     return text
 
 
+def _read_text(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError(text)
+    return text
+
+
 def _read_secret(text: str) -> Secret:
     text.encode()  # bytes that are no UTF-8 come from the environment as surrogates, and no header could match them
     return Secret(text)
@@ -251,6 +257,12 @@ names = Kind(
     partial(_read_list, item=re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")), "names separated by commas", _show_list
 )
 texts = Kind(partial(_read_list, item=re.compile(r".+", re.DOTALL)), "texts separated by commas", _show_list)
+text = Kind(_read_text, "a text")
+brokers = Kind(
+    partial(_read_list, item=re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+):[0-9]{1,5}", re.ASCII)),
+    "HOST:PORT, several separated by commas",
+    _show_list,
+)
 address = Kind(_read_address, "HOST:PORT, [IPV6]:PORT or :PORT")
 url = Kind(_read_url, "an http:// or https:// address without user, query or fragment")
 path = Kind(_read_path, "a path")

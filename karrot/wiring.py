@@ -4,6 +4,7 @@ import contextlib
 import socket
 import ssl
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Any
 import structlog
 
 from karrot import __version__, logs, render
+from karrot.burrow.client import Burrow
 from karrot.burrow.payload import parse_stored
 from karrot.clock import Clock, SystemClock
 from karrot.delivery import Delivery
@@ -27,9 +29,13 @@ from karrot.reporters.base import GROUP, Context, PullReporter, Reporter
 from karrot.reporters.cloudwatch.costs import bill
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.prometheus import render as render_metrics
+from karrot.resync import NAME as RESYNC
+from karrot.resync import Resync
 from karrot.settings import Loaded, Settings, SettingsError, checked, effective, needs_restart
 from karrot.sources import PREFIX
 from karrot.values import Secret
+from karrot.watch.serving import problems as unwatchable
+from karrot.watch.serving import serve_watch
 from karrot.web import Credentials, Site, create_app
 from karrot.web.admission import count_refusal, worth_reading
 from karrot.web.server import Server
@@ -63,7 +69,7 @@ def serve(load: Callable[[], Loaded]) -> int:
 
 def try_out(settings: Settings) -> None:
     """Find out before anything is stopped or started whether a worker could start. Raises `SettingsError`."""
-    problems = [*_wrong_certificate(settings)]
+    problems = [*_wrong_certificate(settings), *unwatchable(settings)]
     clock = SystemClock()
     for name in settings.reporters:
         try:
@@ -140,8 +146,10 @@ class Service:
         reporters = open_reporters(settings, self._log, clock)
         pull = {name: each for name, each in reporters.items() if isinstance(each, PullReporter)}
         fed = {name: each for name, each in reporters.items() if not isinstance(each, PullReporter)}
-        self._delivery = Delivery(self._log, fed, clock)
         self._site = _site(settings, self._log, clock, pull)
+        watching = partial(serve_watch, settings, self._log, self._site.intake, clock)
+        resyncing = partial(_resync, settings, self._log, self._site.intake, clock)
+        self._delivery = Delivery(self._log, fed, clock, alongside=[watching, resyncing])
         self.wsgi: Callable[..., Any] = create_app(self._site)
         self.patience = Patience(
             settings.header_timeout,
@@ -156,6 +164,12 @@ class Service:
         """Stop delivering, then release the log."""
         self._delivery.stop()
         self._log.close()
+
+
+def _resync(settings: Settings, log: EventLog, intake: Intake, clock: Clock, stop: threading.Event) -> None:
+    """Ask Burrow for every group now and then, if there is an address to ask at, until told to stop."""
+    if settings.burrow_url:
+        Resync(Burrow(settings.burrow_url), intake, log, clock, interval_s=settings.resync_interval).run(stop)
 
 
 def open_log(settings: Settings, clock: Clock) -> EventLog:
@@ -201,6 +215,7 @@ def reporter_settings(settings: Settings, name: str) -> Mapping[str, str]:
             "exclude_consumers": settings.exclude_consumers.pattern if settings.exclude_consumers else "",
             "expected_clusters": ",".join(settings.expected_clusters),
             "reporters": ",".join(settings.reporters),
+            "watch": str(bool(settings.watch_bootstrap)),
         }
     elif name == "cloudwatch":
         shared = {"iam_role": settings.iam_role or "", "compat": settings.compat or ""}
@@ -216,6 +231,7 @@ def _site(settings: Settings, log: EventLog, clock: Clock, pull: Mapping[str, Pu
         render_metrics=partial(render_metrics, collectors, count=log.count),
         effective_settings=partial(effective, settings),
         reporters=settings.reporters,
+        duties=(RESYNC,) if settings.burrow_url else (),
         burrow_config=render.burrow_config,
         templates=render.templates_dir(),
         version=__version__,

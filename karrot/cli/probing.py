@@ -16,7 +16,7 @@ from karrot.cli.common import NotDone, config_option, loader, stated, url_option
 if TYPE_CHECKING:
     from karrot.probe import Answer
 
-__all__ = ["COMMANDS"]
+__all__ = ["COMMANDS", "credentials"]
 
 ACCEPTED = 202
 OK = 200
@@ -49,7 +49,7 @@ def send_sample(url: str, user: str | None, count: int, status: str) -> None:
     from karrot import probe, render
 
     address = valid(partial(render.webhook, url))
-    headers = valid(partial(_credentials, user))
+    headers = valid(partial(credentials, user))
     for number in range(1, count + 1):
         answer = probe.post(address, probe.sample(status, number, time.time_ns() // 1_000_000), headers)
         _print(answer, f"{probe.CLUSTER} {probe.group(number)} {status}")
@@ -70,7 +70,7 @@ def healthcheck(url: str | None, config: Path | None) -> None:
     click.echo(answer.body.strip())
 
 
-def _credentials(user: str | None) -> dict[str, str]:
+def credentials(user: str | None) -> dict[str, str]:
     """Secrets come from the environment or the terminal: arguments are there for everybody to see."""
     from karrot import probe
 

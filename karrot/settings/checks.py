@@ -19,13 +19,13 @@ _NEEDS = (
     ("tls_cert", "tls_key"),
     ("tls_key", "tls_cert"),
     ("metrics_auth", "api_token"),
+    ("watch_bootstrap", "watch_cluster"),
+    ("watch_cluster", "watch_bootstrap"),
 )
 
 RESERVED = (
-    dict.fromkeys(("KARROT_BURROW_URL", "KARROT_RESYNC_INTERVAL"), "the resynchronisation with Burrow's REST API")
-    | {f"KARROT_ARCHIVE_{each}": "the archive reporter" for each in _ARCHIVE}
+    {f"KARROT_ARCHIVE_{each}": "the archive reporter" for each in _ARCHIVE}
     | {f"KARROT_KAFKA_{each}": "the kafka reporter" for each in ("BOOTSTRAP", "TOPIC")}
-    | {f"KARROT_WATCH_{each}": "watching Kafka itself" for each in ("BOOTSTRAP", "CLUSTER", "INTERVAL", "PROPERTIES")}
     | {"KARROT_TABLES_DIR": "the tables of the pipeline"}
 )
 """Names that will mean something and do not yet."""
@@ -65,7 +65,17 @@ def contradictions(settings: Settings) -> Iterator[str]:
             f"KARROT_CLOUDWATCH_TTL is {settings.cloudwatch_ttl}s, less than KARROT_CLOUDWATCH_INTERVAL "
             f"({settings.cloudwatch_interval}s): values would be too old when their turn comes"
         )
-    for attribute in ("tls_cert", "tls_key"):
+    if settings.burrow_url and settings.stale_after < 2 * settings.resync_interval:
+        yield (
+            f"KARROT_STALE_AFTER is {settings.stale_after}s, less than twice KARROT_RESYNC_INTERVAL "
+            f"({settings.resync_interval}s): a group that only the REST API tells of would come and go"
+        )
+    if settings.watch_bootstrap and settings.stale_after < 2 * settings.watch_interval:
+        yield (
+            f"KARROT_STALE_AFTER is {settings.stale_after}s, less than twice KARROT_WATCH_INTERVAL "
+            f"({settings.watch_interval}s): groups would expire between two polls"
+        )
+    for attribute in ("tls_cert", "tls_key", "watch_properties"):
         file = getattr(settings, attribute)
         if file and not os.access(file, os.R_OK):
             yield f"{_variable(attribute)} names {str(file)!r}, which cannot be read"

@@ -147,6 +147,23 @@ class Settings:
     )
     iam_role: str | None = optional(values.role, "The role (ARN) that is assumed to send metrics to CloudWatch.")
 
+    burrow_url: str | None = optional(
+        values.url, "Burrow's address, whose REST API fills in what webhooks lost and tells deleted groups."
+    )
+    resync_interval: int = option("120s", values.duration(10, 86400), "How often Burrow's REST API is read.")
+
+    watch_bootstrap: tuple[str, ...] = listed(
+        values.brokers, "Brokers of a Kafka cluster to watch without Burrow; needs karrot[kafka]."
+    )
+    watch_cluster: str | None = optional(values.text, "The name of that cluster in events and metrics.")
+    watch_interval: int = option("10s", values.duration(1, 3600), "How often Kafka is asked; a ring is ten of these.")
+    watch_properties: Path | None = optional(
+        values.path, "A file of client properties for TLS, SASL or MSK IAM, under librdkafka's or Java's names."
+    )
+    watch_exclude: re.Pattern[str] | None = optional(
+        values.pattern, "Groups whose name matches anywhere are not watched."
+    )
+
     burrow_username: str | None = optional(values.user, "The user of Basic authentication on /burrow.")
     burrow_password: Secret | None = optional(values.secret, "The password of Basic authentication on /burrow.")
     burrow_password_previous: Secret | None = optional(

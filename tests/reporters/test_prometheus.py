@@ -141,7 +141,7 @@ def test_an_empty_log_has_no_groups_and_all_counters_at_zero(log: MemoryEventLog
 
 
 def test_every_declared_metric_is_exported_in_the_order_of_the_register(log: MemoryEventLog) -> None:
-    text = exposition(log, partition_metrics="true", topic_metrics="true")
+    text = exposition(log, partition_metrics="true", topic_metrics="true", watch="true")
     assert re.findall(r"# TYPE (\S+)", text) == [metric.name for metric in METRICS]
 
 

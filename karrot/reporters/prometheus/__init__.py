@@ -32,7 +32,7 @@ class PrometheusReporter:
 def build(context: Context) -> PrometheusReporter:
     """The reporter.
 
-    Its settings, all optional: ``partition_metrics`` and ``topic_metrics`` (``true`` to have them),
+    Its settings, all optional: ``partition_metrics``, ``topic_metrics`` and ``watch`` (``true`` to have them),
     ``exclude_consumers`` (a regular expression that matches anywhere), ``expected_clusters`` and ``reporters``
     (comma-separated; without the latter every reporter that the log knows is shown).
     Raises `ValueError` for an expression that cannot be read.
@@ -44,6 +44,7 @@ def _options(settings: Mapping[str, str]) -> Options:
     return Options(
         partition_metrics=_flag(settings, "partition_metrics"),
         topic_metrics=_flag(settings, "topic_metrics"),
+        watch=_flag(settings, "watch"),
         exclude=_pattern(settings.get("exclude_consumers", "")),
         expected_clusters=_names(settings.get("expected_clusters", "")),
         reporters=_names(settings["reporters"]) if "reporters" in settings else None,

@@ -15,6 +15,7 @@ from karrot.reporters.prometheus.families import Family, ListedFamily, client_me
 from karrot.reporters.prometheus.groups import Row, group_families, row_of
 from karrot.reporters.prometheus.labels import label_value
 from karrot.reporters.prometheus.partitions import listed_partitions, partition_families, topic_families
+from karrot.reporters.prometheus.watched import watched_families
 
 __all__ = ["LogCollector", "Options"]
 
@@ -29,6 +30,7 @@ class Options:
 
     partition_metrics: bool = False
     topic_metrics: bool = False
+    watch: bool = False
     exclude: re.Pattern[str] | None = None
     expected_clusters: tuple[str, ...] = ()
     reporters: tuple[str, ...] | None = None
@@ -71,6 +73,8 @@ class LogCollector:
         rows = self._rows([state for state in live if not _is_burrow_itself(state)])
         yield from group_families(rows)
         yield from self._by_partition(rows)
+        if self._options.watch:
+            yield from watched_families(self._log, self._options.excludes)
         yield _burrow_self_lag(state for state in live if _is_burrow_itself(state))
         yield own.one(telemetry.CONSUMERS, len(live))
         yield own.heard_family(self._log, self._options.expected_clusters)

@@ -61,7 +61,7 @@ def counter_families(counters: Iterable[Counter], reporters: Sequence[str]) -> I
     for metric in telemetry.METRICS:
         if isinstance(metric, Histogram):
             yield ListedFamily(metric, _histogram(metric, counts))
-        elif metric.kind == "counter" and metric is not telemetry.CONSUMER_INCIDENTS:
+        elif metric.kind == "counter" and "consumer" not in metric.labels:
             yield ListedFamily(metric, _counter(metric, counts, reporters))
 
 

@@ -1,0 +1,62 @@
+"""What `watch` sees of groups beside their verdicts, kept in the log so that every worker can show it."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from karrot.eventlog.base import EventLog
+
+__all__ = ["NOTE", "STATES", "UNKNOWN_STATE", "GroupHealth", "Watched", "keep", "read"]
+
+NOTE = "groups"
+_WATCH = "watch"
+UNKNOWN_STATE = "Unknown"
+STATES = ("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead", UNKNOWN_STATE)
+"""A group's states under the names that Kafka's own tools show. The client library has no name for the states that
+only groups of the new protocol have (Assigning, Reconciling): they are Unknown."""
+
+
+class GroupHealth(msgspec.Struct, frozen=True, array_like=True):
+    """One group at the last poll. ``None`` is "not known".
+
+    ``messages_lost`` were deleted before they were read; ``retention_margin`` is how many messages the log start is
+    away from the oldest unread one, in the partition where that is least; ``None`` also if nothing is unread.
+    ``rebalances`` is counted since the group was first watched. Fields may only be added at the end, with a default.
+    """
+
+    consumer: str
+    state: str
+    members: int | None
+    coordinator: int | None
+    rebalances: int
+    messages_lost: int | None
+    retention_margin: int | None
+
+
+class Watched(msgspec.Struct, frozen=True, array_like=True):
+    """One cluster at the last poll, which was at ``log_time_ms`` by the log's time and is shown for ``good_for_ms``."""
+
+    cluster: str
+    polled_at_ms: int
+    poll_seconds: float
+    log_time_ms: int
+    good_for_ms: int
+    groups: tuple[GroupHealth, ...]
+
+
+_DECODER = msgspec.msgpack.Decoder(Watched)
+
+
+def keep(log: EventLog, watched: Watched) -> None:
+    """Note the last poll. Raises what `EventLog.remember` raises."""
+    log.remember(_WATCH, NOTE, msgspec.msgpack.encode(watched))
+
+
+def read(log: EventLog) -> Iterator[Watched]:
+    """The last poll, if there was one that can be read. Raises `LogUnavailableError`."""
+    kept = log.recall(_WATCH, NOTE)
+    if kept is not None:
+        try:
+            yield _DECODER.decode(kept)
+        except msgspec.DecodeError:  # of another version: the next poll replaces it
+            return

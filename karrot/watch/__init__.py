@@ -1,0 +1,20 @@
+"""Burrow's verdicts without Burrow: Kafka's Admin API, Burrow's rules, and the events that come of it."""
+
+from karrot.watch.connecting import NotConnected, connect
+from karrot.watch.keep import FileKeeper, NoKeeper, NoteKeeper
+from karrot.watch.sinks import IntakeSink, PostSink
+from karrot.watch.watcher import Outcome, Sink, Watcher, run
+
+__all__ = [
+    "FileKeeper",
+    "IntakeSink",
+    "NoKeeper",
+    "NotConnected",
+    "NoteKeeper",
+    "Outcome",
+    "PostSink",
+    "Sink",
+    "Watcher",
+    "connect",
+    "run",
+]

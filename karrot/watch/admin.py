@@ -1,0 +1,178 @@
+"""Kafka's Admin API through confluent-kafka."""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # their own __init__ does not say so
+    AdminClient,
+    ConsumerGroupDescription,
+    OffsetSpec,
+)
+
+from karrot.eventlog.watched import UNKNOWN_STATE
+from karrot.watch.cluster import ClusterError, Description, Failure, Listing, Member, Place
+
+__all__ = ["KafkaCluster"]
+
+_TIMEOUT_S = 10.0
+_AT_ONCE = 32
+"""Requests for committed offsets on their way at a time: one is about one group."""
+
+_DESCRIBED_AT_ONCE = 500
+_PATIENCE_S = 5.0
+"""How much longer than the client itself a caller waits for the client to give up."""
+
+_STATES = {
+    ConsumerGroupState.STABLE: "Stable",
+    ConsumerGroupState.EMPTY: "Empty",
+    ConsumerGroupState.PREPARING_REBALANCING: "PreparingRebalance",
+    ConsumerGroupState.COMPLETING_REBALANCING: "CompletingRebalance",
+    ConsumerGroupState.DEAD: "Dead",
+}
+
+V = TypeVar("V")
+
+
+class KafkaCluster:
+    """A `karrot.watch.cluster.Cluster` that is one. ``properties`` are librdkafka's.
+
+    Raises ``KafkaException`` for properties that the client refuses.
+    """
+
+    def __init__(self, properties: Mapping[str, Any], *, timeout_s: float = _TIMEOUT_S) -> None:
+        self._timeout_s = timeout_s
+        self._trouble = ""
+        # Its own log repeats each attempt to connect; what it last said of trouble is told with what failed.
+        client: dict[str, Any] = {"log_level": 0, **properties, "error_cb": self._note_trouble}
+        self._admin = AdminClient(client)
+
+    def groups(self) -> Listing:
+        """Every consumer group."""
+        self._admin.poll(0)
+        listed = self._result(self._ask(self._admin.list_consumer_groups))
+        if isinstance(listed, Failure):
+            raise ClusterError(listed.reason, f"{listed.text} {self._trouble}".strip())
+        self._trouble = ""
+        groups = {each.group_id: _state(getattr(each, "state", None)) for each in listed.valid or ()}
+        return Listing(groups, is_complete=not listed.errors)
+
+    def describe(self, groups: Collection[str]) -> Mapping[str, Description | Failure]:
+        """State and members, many groups a call."""
+        ordered = sorted(groups)
+        answers: dict[str, Description | Failure] = {}
+        for start in range(0, len(ordered), _DESCRIBED_AT_ONCE):
+            few = ordered[start : start + _DESCRIBED_AT_ONCE]
+            futures = self._ask(self._admin.describe_consumer_groups, few)
+            for group in few:
+                found = self._result(futures if isinstance(futures, Failure) else futures[group])
+                answers[group] = found if isinstance(found, Failure) else _description(found)
+        return answers
+
+    def committed(self, groups: Collection[str]) -> Mapping[str, Mapping[Place, int] | Failure]:
+        """Committed offsets, one group a call."""
+        return dict(self._committed(sorted(groups)))
+
+    def log_ends(self, places: Collection[Place]) -> Mapping[Place, int | Failure]:
+        """The high watermarks: also what belongs to a transaction that is not over, as Burrow counts."""
+        return self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+    def log_starts(self, places: Collection[Place]) -> Mapping[Place, int | Failure]:
+        """The oldest offsets."""
+        return self._offsets(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+    def close(self) -> None:
+        """Nothing: the client ends with the last reference to it."""
+
+    def _committed(self, groups: Iterable[str]) -> Iterator[tuple[str, Mapping[Place, int] | Failure]]:
+        waiting: deque[tuple[str, Any]] = deque()
+        for group in groups:
+            if len(waiting) >= _AT_ONCE:
+                yield self._committed_of(*waiting.popleft())
+            waiting.append((group, self._ask_committed(group)))
+        while waiting:
+            yield self._committed_of(*waiting.popleft())
+
+    def _ask_committed(self, group: str) -> Any:
+        asked = [ConsumerGroupTopicPartitions(group)]
+        futures = self._ask(self._admin.list_consumer_group_offsets, asked)
+        return futures if isinstance(futures, Failure) else futures[group]
+
+    def _committed_of(self, group: str, future: Any) -> tuple[str, Mapping[Place, int] | Failure]:
+        found = self._result(future)
+        if isinstance(found, Failure):
+            return group, found
+        offsets: dict[Place, int] = {}
+        for each in found.topic_partitions or ():
+            if each.error is not None:
+                return group, _failure(each.error)
+            if each.offset >= 0:
+                offsets[Place(each.topic, each.partition)] = each.offset
+        return group, offsets
+
+    def _offsets(self, places: Collection[Place], spec: OffsetSpec) -> Mapping[Place, int | Failure]:
+        if not places:
+            return {}
+        asked = {TopicPartition(*place): spec for place in places}
+        futures = self._ask(self._admin.list_offsets, asked)
+        if isinstance(futures, Failure):
+            raise ClusterError(*futures)
+        answers: dict[Place, int | Failure] = {}
+        for partition, future in futures.items():
+            found = self._result(future)
+            answers[Place(partition.topic, partition.partition)] = found if isinstance(found, Failure) else found.offset
+        return answers
+
+    def _ask(self, question: Callable[..., V], *about: object) -> V | Failure:
+        """What the client hands out for a question, unless it refuses it at once."""
+        try:
+            return question(*about, request_timeout=self._timeout_s)
+        except (KafkaException, ValueError, TypeError) as error:
+            return _failure_of(error)
+
+    def _result(self, future: Any) -> Any:
+        if isinstance(future, Failure):
+            return future
+        try:
+            return future.result(self._timeout_s + _PATIENCE_S)
+        except TimeoutError:
+            return Failure("_timed_out", "the client did not come back")
+        except (KafkaException, ValueError) as error:
+            return _failure_of(error)
+
+    def _note_trouble(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 (how the library names its own errors)
+            self._trouble = f"(the last trouble with a broker: {error.str()})"
+
+
+def _description(found: ConsumerGroupDescription) -> Description:
+    members = tuple(
+        Member(
+            each.member_id,
+            each.client_id,
+            each.host,
+            tuple(Place(at.topic, at.partition) for at in each.assignment.topic_partitions),
+        )
+        for each in found.members
+    )
+    return Description(_state(found.state), members, found.coordinator.id if found.coordinator else None)
+
+
+def _state(state: object) -> str:
+    return _STATES.get(state, UNKNOWN_STATE) if isinstance(state, ConsumerGroupState) else UNKNOWN_STATE
+
+
+def _failure_of(error: BaseException) -> Failure:
+    told = error.args[0] if error.args else None
+    return _failure(told) if isinstance(told, KafkaError) else Failure("client", f"{type(error).__name__}: {error}")
+
+
+def _failure(error: KafkaError) -> Failure:
+    return Failure(error.name().lower(), error.str())

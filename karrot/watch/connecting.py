@@ -1,0 +1,48 @@
+"""From addresses and properties to a cluster that can be asked; what is wrong becomes a sentence."""
+# ruff: noqa: PLC0415 (confluent-kafka is an extra: who does not watch does not need it)
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from karrot.watch.cluster import Cluster
+from karrot.watch.properties import PropertiesError, is_iam, read, without_values
+
+__all__ = ["NotConnected", "connect"]
+
+_OURS = {"client.id": "karrot-watch"}
+
+
+class NotConnected(ValueError):  # noqa: N818 (names what is so, not a failure of ours)
+    """No client can be made of what was given; the message is a sentence without secrets."""
+
+
+def connect(bootstrap: Sequence[str], properties: Path | None = None) -> Cluster:
+    """A client of the cluster at these addresses. Nothing is sent yet. Raises `NotConnected`."""
+    try:
+        from confluent_kafka import KafkaException
+
+        from karrot.watch.admin import KafkaCluster
+    except ImportError as error:
+        raise NotConnected("watching Kafka needs confluent-kafka: pip install 'karrot[kafka]'") from error
+    try:
+        given = {} if properties is None else read(properties)
+        return KafkaCluster(_complete(given, bootstrap))
+    except PropertiesError as error:
+        raise NotConnected(str(error)) from error
+    except KafkaException as error:
+        said = without_values(error.args[0].str(), given)
+        raise NotConnected(f"{properties}: {said}") from error  # only properties can be wrong: addresses are not tried
+    except ValueError as error:
+        raise NotConnected(without_values(str(error), given)) from error
+
+
+def _complete(given: Mapping[str, str], bootstrap: Sequence[str]) -> dict[str, Any]:
+    properties: dict[str, Any] = {**_OURS, **given, "bootstrap.servers": ",".join(bootstrap)}
+    if is_iam(given):
+        from karrot.watch.iam import token_source
+
+        properties["sasl.mechanisms"] = "OAUTHBEARER"
+        properties["oauth_cb"] = token_source(bootstrap, time.time)
+    return properties

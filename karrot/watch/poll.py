@@ -1,0 +1,68 @@
+"""One look at a cluster: what could be read, and what could not."""
+
+import re
+from collections.abc import Collection, Mapping
+from typing import NamedTuple, TypeVar
+
+from karrot.watch.cluster import Cluster, Description, Failure, Listing, Place
+
+__all__ = ["Poll", "log_starts", "look"]
+
+_GONE = frozenset({"unknown_topic_or_part", "_unknown_topic", "_unknown_partition"})
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Poll(NamedTuple):
+    """``gone`` are partitions that do not exist; ``failures`` say by name what could not be read."""
+
+    listing: Listing
+    described: Mapping[str, Description]
+    committed: Mapping[str, Mapping[Place, int]]
+    ends: Mapping[Place, int]
+    gone: frozenset[Place]
+    failures: Mapping[str, Failure]
+
+
+def look(cluster: Cluster, exclude: re.Pattern[str] | None = None) -> Poll:
+    """Ask for all groups but those whose name the expression matches anywhere. Raises `ClusterError`.
+
+    The log ends are asked for last: so no lag is below what it was when the offset was read.
+    """
+    listing = _without(cluster.groups(), exclude)
+    described, no_description = _parted(cluster.describe(listing.groups))
+    committed, no_offsets = _parted(cluster.committed(listing.groups))
+    ends, no_ends = _parted(cluster.log_ends(_places(committed)))
+    gone = frozenset(place for place, failure in no_ends.items() if failure.reason in _GONE)
+    return Poll(
+        listing,
+        {group: described.get(group) or Description(state, None) for group, state in listing.groups.items()},
+        committed,
+        ends,
+        gone,
+        {
+            **{f"group {group}": failure for group, failure in (no_description | no_offsets).items()},
+            **{f"partition {at.topic}-{at.partition}": no_ends[at] for at in no_ends.keys() - gone},
+        },
+    )
+
+
+def log_starts(cluster: Cluster, poll: Poll) -> dict[Place, int]:
+    """The log starts of all that was committed; what cannot be read is left out. Raises `ClusterError`."""
+    return _parted(cluster.log_starts(_places(poll.committed) - poll.gone))[0]
+
+
+def _without(listing: Listing, exclude: re.Pattern[str] | None) -> Listing:
+    if exclude is None:
+        return listing
+    return listing._replace(groups={name: state for name, state in listing.groups.items() if not exclude.search(name)})
+
+
+def _places(committed: Mapping[str, Collection[Place]]) -> set[Place]:
+    return {place for offsets in committed.values() for place in offsets}
+
+
+def _parted(answers: Mapping[K, V | Failure]) -> tuple[dict[K, V], dict[K, Failure]]:
+    answered = {key: answer for key, answer in answers.items() if not isinstance(answer, Failure)}
+    return answered, {key: answer for key, answer in answers.items() if isinstance(answer, Failure)}

@@ -1,0 +1,115 @@
+"""What is remembered of each group's partitions: Burrow's window of samples and the log ends seen lately.
+
+Burrow stores commits with their times. The Admin API tells no times, so a sample is taken at a poll, with the poll's
+time: when the offset moved, or when the group has members, who then are seen to stand still.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from karrot.burrow.rules import DEFAULT_INTERVALS, Slots, TrackedPartition, Window
+from karrot.event import OffsetSample
+from karrot.watch.cluster import Member, Place
+
+__all__ = ["Ring", "Rings"]
+
+
+@dataclass(slots=True)
+class Ring:
+    """The samples of one partition of one group.
+
+    ``silent`` counts the polls since the last sample. ``is_judged`` says that a verdict may fall: half a ring was
+    filled, or for a whole ring of polls there was nothing to take. Once it may, it may.
+    """
+
+    window: Window
+    silent: int = 0
+    is_judged: bool = False
+
+    def see(self, offset: int, end: int, order: int, now_ms: int, *, has_members: bool) -> None:
+        """Take a sample of the committed offset, or pass."""
+        slots = self.window.slots
+        newest = slots[-1]
+        if newest is None or newest.offset != offset or has_members:
+            self.window.add(offset, order=order, timestamp_ms=now_ms, broker_offset=end, observed_at_ms=now_ms)
+            self.silent = 0
+        else:
+            self.silent += 1
+        self.is_judged = self.is_judged or self.silent >= len(slots) or _is_half_full(self.window.slots)
+
+
+@dataclass(slots=True)
+class Rings:
+    """The rings of all groups of one cluster and the log ends of the partitions they read."""
+
+    intervals: int = DEFAULT_INTERVALS
+    ends: dict[Place, deque[int]] = field(default_factory=dict)
+    groups: dict[str, dict[Place, Ring]] = field(default_factory=dict)
+    order: int = 0
+
+    def see_ends(self, ends: Mapping[Place, int]) -> None:
+        """Note the log end offsets of a poll."""
+        for place, end in ends.items():
+            history = self.ends.get(place)
+            if history is None:
+                history = self.ends[place] = deque(maxlen=self.intervals)
+            history.append(end)
+
+    def see_commits(self, group: str, committed: Mapping[Place, int], *, has_members: bool, now_ms: int) -> None:
+        """Take the samples of a poll. What the group commits no more is forgotten: its topic or its offset is gone.
+
+        Where no log end was ever seen nothing is taken, as in Burrow.
+        """
+        self.order += 1
+        before = self.groups.get(group, {})
+        rings = {place: before.get(place) or Ring(Window(self.intervals)) for place in committed if place in self.ends}
+        for place, ring in rings.items():
+            ring.see(committed[place], self.ends[place][-1], self.order, now_ms, has_members=has_members)
+        self.groups[group] = rings
+
+    def restore(self, group: str, place: Place, ring: Ring, samples: Collection[OffsetSample]) -> None:
+        """Put back what was kept: samples with their lags, oldest first."""
+        for sample in samples:
+            self.order += 1
+            ring.window.add(
+                sample.offset,
+                order=self.order,
+                timestamp_ms=sample.timestamp_ms,
+                broker_offset=sample.offset + (sample.lag or 0),
+                observed_at_ms=sample.observed_at_ms,
+            )
+        self.groups.setdefault(group, {})[place] = ring
+
+    def forget(self, group: str) -> None:
+        """Forget a group."""
+        self.groups.pop(group, None)
+
+    def forget_unread(self) -> None:
+        """Forget the log ends that no group reads."""
+        read = {place for rings in self.groups.values() for place in rings}
+        self.ends = {place: history for place, history in self.ends.items() if place in read}
+
+    def tracked(
+        self, group: str, members: Collection[Member], without: Collection[Place]
+    ) -> Iterator[TrackedPartition]:
+        """The partitions of a group for the evaluator, by name, less those whose topic is gone."""
+        owners = {place: member for member in members for place in member.assigned}
+        for place, ring in sorted(self.groups.get(group, {}).items()):
+            if place not in without:
+                owner = owners.get(place)
+                yield TrackedPartition(
+                    *place,
+                    ring.window.slots,
+                    self.ends[place],
+                    owner.host if owner else "",
+                    owner.client_id if owner else "",
+                )
+
+    def unjudged(self, group: str) -> set[Place]:
+        """The partitions on which no verdict may fall yet."""
+        return {place for place, ring in self.groups.get(group, {}).items() if not ring.is_judged}
+
+
+def _is_half_full(slots: Slots) -> bool:
+    return 2 * sum(slot is not None for slot in slots) >= len(slots)

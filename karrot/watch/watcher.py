@@ -1,0 +1,201 @@
+"""One poll after another: look, judge, keep, hand on."""
+
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import structlog
+
+from karrot import telemetry
+from karrot.clock import Clock
+from karrot.event import LagEvent
+from karrot.eventlog.base import LogUnavailableError, OverloadedError
+from karrot.eventlog.watched import GroupHealth
+from karrot.watch import judge
+from karrot.watch.cluster import Cluster, ClusterError, Description, Failure, Place
+from karrot.watch.deletions import Deletions
+from karrot.watch.health import Stability, retention
+from karrot.watch.keep import Keeper, Memory, dump, load
+from karrot.watch.poll import Poll, log_starts, look
+
+__all__ = ["Outcome", "Sink", "Watcher", "run"]
+
+_SAVE_MS = 60_000
+_LOG_STARTS_MS = 60_000
+_NOT_KEPT = (LogUnavailableError, OverloadedError, OSError)
+
+_log = structlog.get_logger(__name__)
+
+
+class Sink(Protocol):
+    """Where events go."""
+
+    def send(self, outcome: "Outcome", age_ms: Callable[[], int]) -> None:
+        """Hand on what a poll brought; ``age_ms`` is how long ago it was.
+
+        What cannot be handed on is lost, and told: the next poll knows more.
+        """
+
+    def close(self) -> None:
+        """Hand on nothing more."""
+
+
+class Outcome(NamedTuple):
+    """What one poll brought: verdicts and deletions, and what is beside them for every group."""
+
+    polled_at_ms: int
+    seconds: float
+    events: Sequence[LagEvent]
+    groups: Sequence[GroupHealth]
+
+
+def _uncounted(_name: str, _by: float = 1, **_labels: str) -> None:
+    """Where nobody counts."""
+
+
+@dataclass(slots=True)
+class Watcher:
+    """Watches one cluster. ``interval`` is seconds; ``exclude`` matches groups that are not looked at, anywhere."""
+
+    name: str
+    cluster: Cluster
+    clock: Clock
+    sink: Sink
+    keeper: Keeper
+    interval: float = 10.0
+    exclude: re.Pattern[str] | None = None
+    count: Callable[..., None] = _uncounted
+    _memory: Memory | None = None
+    _starts: dict[Place, int] = field(default_factory=dict)
+    _starts_at_ms: int | None = None
+    _saved_at_ms: int = 0
+    _deletions: Deletions = field(default_factory=Deletions)
+    _told: Mapping[str, Failure] = field(default_factory=dict)
+
+    def step(self) -> float:
+        """One poll; return how many seconds to wait before the next."""
+        started, now_ms = self.clock.boot_ms(), self.clock.wall_ms()
+        try:
+            self._poll(started, now_ms)
+        except ClusterError as error:
+            self._tell({**self._told, "the cluster": Failure(error.reason, str(error))})
+            self._count({error.reason: 1})
+        except _NOT_KEPT as error:
+            self._tell({**self._told, "the memory": Failure("memory", str(error))})
+            self._count({"memory": 1})
+        took = (self.clock.boot_ms() - started) / 1000
+        if took > self.interval:
+            _log.warning("a poll took longer than the interval", seconds=took, interval=self.interval)
+        return max(0.0, self.interval - took)
+
+    def close(self) -> None:
+        """Keep what is known and let go."""
+        if self._memory is not None:
+            self._save(self._memory)
+        self.sink.close()
+        self.cluster.close()
+
+    def _poll(self, started: int, now_ms: int) -> None:
+        memory = self._remembered(now_ms)
+        poll = look(self.cluster, self.exclude)
+        self._see(poll, memory, now_ms)
+        before = dict(memory.incidents.open)
+        events = [memory.incidents.name(event) for event in self._verdicts(poll, memory, now_ms)]
+        events += self._gone(poll, memory, started, now_ms)
+        # Kept first: should this process die now, the incident goes on under its id.
+        if memory.incidents.open != before or started - self._saved_at_ms >= _SAVE_MS:
+            self._save(memory)
+        groups = self._health(poll, memory, started)
+        seconds = (self.clock.boot_ms() - started) / 1000
+        self.sink.send(Outcome(now_ms, seconds, events, groups), lambda: self.clock.boot_ms() - started)
+        self._tell(poll.failures)
+        self._count(Counter(failure.reason for failure in poll.failures.values()))
+
+    def _remembered(self, now_ms: int) -> Memory:
+        if self._memory is None:
+            self._memory = load(self.keeper.recall(), self.name, now_ms)
+            for group in [each for each in self._memory.stability if self.exclude and self.exclude.search(each)]:
+                self._memory.forget(group)
+        return self._memory
+
+    def _see(self, poll: Poll, memory: Memory, now_ms: int) -> None:
+        memory.rings.see_ends(poll.ends)
+        for group, committed in poll.committed.items():
+            has_members = poll.described[group].has_members
+            memory.rings.see_commits(group, committed, has_members=has_members, now_ms=now_ms)
+        memory.rings.forget_unread()
+        for group, described in poll.described.items():
+            memory.stability.setdefault(group, Stability()).see(described)
+
+    def _verdicts(self, poll: Poll, memory: Memory, now_ms: int) -> Iterator[LagEvent]:
+        """On all groups whose offsets were read now: an old lag would look like a new one."""
+        for group in poll.committed:
+            event = judge.verdict(self.name, group, memory.rings, poll.described[group], now_ms, without=poll.gone)
+            if event is not None:
+                yield event
+
+    def _gone(self, poll: Poll, memory: Memory, started: int, now_ms: int) -> Iterator[LagEvent]:
+        """The groups that were deleted: missing from the lists, and their coordinator says so."""
+        missing = self._deletions.see(poll.listing, memory.stability, started)
+        described = self.cluster.describe(missing) if missing else {}
+        for group, said in described.items():
+            if isinstance(said, Description) and said.state == "Dead":
+                if memory.rings.groups.get(group):
+                    yield judge.deleted(self.name, group, now_ms)
+                memory.forget(group)
+
+    def _health(self, poll: Poll, memory: Memory, started: int) -> list[GroupHealth]:
+        if self._starts_at_ms is None or started - self._starts_at_ms >= _LOG_STARTS_MS:
+            self._starts, self._starts_at_ms = log_starts(self.cluster, poll), started
+        healths = []
+        for group, described in poll.described.items():
+            lost, margin = retention(poll.committed.get(group, {}), self._starts, poll.ends)
+            healths.append(
+                GroupHealth(
+                    consumer=group,
+                    state=described.state,
+                    members=None if described.members is None else len(described.members),
+                    coordinator=described.coordinator,
+                    rebalances=memory.stability[group].rebalances,
+                    messages_lost=lost,
+                    retention_margin=margin,
+                )
+            )
+        return healths
+
+    def _save(self, memory: Memory) -> None:
+        try:
+            self.keeper.remember(dump(memory, self.name, self.clock.wall_ms()))
+        except _NOT_KEPT as error:  # what is known now is still true
+            _log.warning("what is known of the groups could not be kept for a restart", reason=str(error))
+            self._count({"memory": 1})
+        self._saved_at_ms = self.clock.boot_ms()
+
+    def _count(self, reasons: Mapping[str, int]) -> None:
+        for reason, times in reasons.items():
+            self.count(telemetry.WATCH_FAILURES.name, times, reason=reason)
+
+    def _tell(self, failures: Mapping[str, Failure]) -> None:
+        """Log what is new and what is over."""
+        for what, failure in failures.items():
+            if self._told.get(what) != failure:
+                _log.warning("cannot be watched", what=what, reason=failure.reason, text=failure.text)
+        for what in self._told.keys() - failures.keys():
+            _log.info("can be watched again", what=what)
+        self._told = failures
+
+
+def run(watcher: Watcher, stop: threading.Event) -> None:
+    """Poll until told to stop."""
+    wait_s = 0.0
+    while not stop.wait(wait_s):
+        try:
+            wait_s = watcher.step()
+        except Exception:  # noqa: BLE001 - the outermost loop: a thread that ends here watches nothing more
+            _log.exception("a poll failed in a way nobody expected")
+            watcher.count(telemetry.WATCH_FAILURES.name, reason="unexpected")
+            wait_s = watcher.interval
+    watcher.close()
