@@ -7,13 +7,16 @@ SHELL := bash
 PYTHON ?= python3
 # More arguments for the command of a target: make demo ARGS="--port 8080 --groups 200", make test ARGS="-k incident"
 ARGS ?=
+BROKERS ?= 1
+KAFKA_VERSION ?= 4.1.2
 
 BIN := .venv/bin
 UV := $(BIN)/uv
 STAMPS := .venv/stamps
 PYTEST := pytest -n 2 --dist worksteal -m "not e2e"
 
-.PHONY: demo test test-wheel lint install bench docs requirements help clean e2e fuzz soak history image chart
+.PHONY: demo test test-wheel lint install bench docs requirements help clean e2e stack-up stack-down fuzz soak history
+.PHONY: image chart
 
 demo: $(STAMPS)/service ## Karrot with a simulated Burrow: a page with moving lag; Ctrl-C ends it
 	@exec $(BIN)/karrot demo $(ARGS)
@@ -62,8 +65,16 @@ requirements: $(STAMPS)/dev ## Compile requirements/*.txt from pyproject.toml; A
 	$(COMPILE) $(ARGS) --group fuzz -o requirements/fuzz.txt
 	$(COMPILE) $(ARGS) --group uv -o requirements/uv.txt
 
-e2e: ## Not yet: the tests against real Kafka, ZooKeeper, Burrow and Prometheus
-	@echo "make e2e: there are no tests against real servers of others yet." >&2; exit 1
+STACK := PYTHONPATH=tests $(BIN)/python -m e2e.stack
+
+e2e: $(STAMPS)/dev ## The tests against real Kafka, ZooKeeper, Prometheus and, where BURROW_BIN or the PATH has one, Burrow
+	prometheus=$$($(STACK) fetch); PROMETHEUS_BIN=$$prometheus $(BIN)/pytest -m e2e $(ARGS)
+
+stack-up: $(STAMPS)/dev ## The same servers, to stay until make stack-down; BROKERS=3, KAFKA_VERSION=4.3.1
+	@$(STACK) up --brokers $(BROKERS) --kafka $(KAFKA_VERSION) $(ARGS)
+
+stack-down: $(STAMPS)/dev ## End them; their logs stay until the next start
+	@$(STACK) down
 
 fuzz: $(STAMPS)/fuzz ## Five minutes of byte fuzzing of the parser, bred by coverage; ARGS="--seconds 3600" for more (Linux)
 	PYTHONPATH=tests $(BIN)/python benchmarks/fuzz.py $(ARGS)

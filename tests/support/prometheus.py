@@ -14,7 +14,7 @@ from urllib.request import urlopen
 from support.processes import free_port
 from support.waiting import wait_for
 
-__all__ = ["Prometheus", "prometheus_binary", "quoted"]
+__all__ = ["Prometheus", "PrometheusApi", "prometheus_binary", "quoted"]
 
 _CONFIG = """
 scrape_configs:
@@ -35,14 +35,40 @@ def quoted(text: str) -> str:
     return f'"{escapes}"'
 
 
-class Prometheus:
+class PrometheusApi:
+    """What a Prometheus that runs on ``address`` (host and port) answers."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """The samples of an instant query: each has ``metric`` and ``value``."""
+        found: list[dict[str, Any]] = self._get("query", query=expression)["result"]
+        return found
+
+    def label_values(self, label: str) -> set[str]:
+        """Every value that a label has."""
+        return set(self._get(f"label/{label}/values"))
+
+    def number(self, expression: str) -> float | None:
+        """The value of a query that gives one sample."""
+        found = self.query(expression)
+        assert len(found) <= 1, found
+        return float(found[0]["value"][1]) if found else None
+
+    def _get(self, path: str, **arguments: str) -> Any:
+        with urlopen(f"http://{self._address}/api/v1/{path}", urlencode(arguments).encode() or None, 30) as answer:
+            return json.load(answer)["data"]
+
+
+class Prometheus(PrometheusApi):
     """The server as a process of its own; its data and what it says are in ``directory``."""
 
     def __init__(self, binary: str, directory: Path, target_port: int, *, interval_s: int = 1) -> None:
+        super().__init__(f"127.0.0.1:{free_port()}")
         self._binary = binary
         self._directory = directory
         self._config = _CONFIG % (interval_s, target_port)
-        self._address = f"127.0.0.1:{free_port()}"
         self.said = directory / "prometheus.log"
 
     def __enter__(self) -> Self:
@@ -65,25 +91,6 @@ class Prometheus:
     ) -> None:
         self._process.kill()
         self._process.wait()
-
-    def query(self, expression: str) -> list[dict[str, Any]]:
-        """The samples of an instant query: each has ``metric`` and ``value``."""
-        found: list[dict[str, Any]] = self._get("query", query=expression)["result"]
-        return found
-
-    def label_values(self, label: str) -> set[str]:
-        """Every value that a label has."""
-        return set(self._get(f"label/{label}/values"))
-
-    def number(self, expression: str) -> float | None:
-        """The value of a query that gives one sample."""
-        found = self.query(expression)
-        assert len(found) <= 1, found
-        return float(found[0]["value"][1]) if found else None
-
-    def _get(self, path: str, **arguments: str) -> Any:
-        with urlopen(f"http://{self._address}/api/v1/{path}", urlencode(arguments).encode() or None, 30) as answer:
-            return json.load(answer)["data"]
 
     def _scrapes(self) -> bool:
         assert self._process.poll() is None, self.said.read_text()

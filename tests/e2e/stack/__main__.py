@@ -1,0 +1,71 @@
+"""``PYTHONPATH=tests python -m e2e.stack``: what is behind ``make stack-up``, ``make stack-down`` and ``make e2e``."""
+
+import sys
+import time
+from collections.abc import Callable
+
+import click
+
+from e2e.stack.downloads import Downloads, default_cache
+from e2e.stack.kept import Kept, StackIsUp
+from e2e.stack.processes import NotStarted
+from e2e.stack.stack import NEWEST_KAFKA, Parts
+
+_DEFAULT = Parts()
+
+
+def _parts(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that say what to start."""
+    for option in (
+        click.option("--brokers", type=click.Choice([1, 3]), default=_DEFAULT.brokers, show_default=True),
+        click.option("--kafka", "kafka_version", default=_DEFAULT.kafka_version, show_default=True),
+        click.option("--karrot-port", type=int, default=5000, show_default=True, help="Where a Karrot will be."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def main() -> None:
+    """A real Kafka, ZooKeeper, Prometheus and, where there is one, Burrow."""
+
+
+@main.command()
+def fetch() -> None:
+    """Download what is not in the cache yet; prints Prometheus' path."""
+    downloads = Downloads(default_cache())
+    start = time.monotonic()
+    for version in (_DEFAULT.kafka_version, NEWEST_KAFKA):
+        downloads.jars(version)
+    click.echo(downloads.prometheus())
+    click.echo(f"The stack's parts are in {downloads.cache} ({time.monotonic() - start:.1f} s).", err=True)
+
+
+@main.command()
+@_parts
+def up(brokers: int, kafka_version: str, karrot_port: int) -> None:
+    """Start a stack that stays, and print its addresses."""
+    start = time.monotonic()
+    if not Kept(Downloads(default_cache())).up(Parts(brokers, kafka_version), karrot_port):
+        sys.exit(1)
+    click.echo(f"# up after {time.monotonic() - start:.1f} s")
+
+
+@main.command()
+def down() -> None:
+    """End it."""
+    click.echo("the stack is down" if Kept(Downloads(default_cache())).down() else "no stack was up")
+
+
+@main.command(hidden=True)
+@_parts
+def keep(brokers: int, kafka_version: str, karrot_port: int) -> None:
+    """Hold a stack until SIGTERM."""
+    Kept(Downloads(default_cache())).keep(Parts(brokers, kafka_version), karrot_port)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (NotStarted, StackIsUp) as failed:
+        sys.exit("\n".join([f"{failed}", *getattr(failed, "__notes__", [])]))

@@ -1,0 +1,132 @@
+"""The real Burrow, where there is one: it is in no package registry, so it is not downloaded."""
+
+import os
+import shutil
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from e2e.stack.kafka import Kafka
+from e2e.stack.ports import free_ports
+from e2e.stack.processes import Server, Servers, wait_until
+from e2e.stack.zookeeper import ZooKeeper
+
+__all__ = ["NO_BURROW", "Burrow", "burrow_binary", "karrot_notifier"]
+
+NO_BURROW = (
+    "needs the real Burrow, on the PATH or named by BURROW_BIN: "
+    "`go install github.com/linkedin/Burrow@v1.9.5` puts one into ~/go/bin"
+)
+# The short times matter: with Burrow's own a test waits a minute for a new topic.
+_CONFIG = """\
+[general]
+pidfile = "{directory}/burrow.pid"
+[logging]
+level = "info"
+[zookeeper]
+servers = ["{zookeeper}"]
+timeout = 6
+root-path = "/burrow"
+[client-profile.e2e]
+client-id = "burrow"
+kafka-version = "3.6.0"
+[cluster.{cluster}]
+class-name = "kafka"
+servers = [{brokers}]
+client-profile = "e2e"
+topic-refresh = 5
+offset-refresh = 1
+[consumer.{cluster}]
+class-name = "kafka"
+cluster = "{cluster}"
+servers = [{brokers}]
+client-profile = "e2e"
+group-allowlist = ".*"
+start-latest = false
+[httpserver.default]
+address = "127.0.0.1:{port}"
+[storage.default]
+class-name = "inmemory"
+intervals = 10
+min-distance = 1
+expire-group = 604800
+[evaluator.default]
+class-name = "caching"
+expire-cache = 1
+"""
+_NOTIFIER = """\
+[notifier.karrot]
+class-name = "http"
+url-open = "{url}"
+url-close = "{url}"
+method-open = "POST"
+method-close = "POST"
+template-open = "{template}"
+template-close = "{template}"
+interval = 10
+threshold = 1
+timeout = 5
+send-close = true
+group-allowlist = ".*"
+"""
+_TEMPLATE = '{\n  "Event": {{ jsonencoder . }}\n}\n'
+
+
+def burrow_binary() -> str | None:
+    """``BURROW_BIN``, or whatever is on the ``PATH``."""
+    return os.environ.get("BURROW_BIN") or shutil.which("Burrow") or shutil.which("burrow")
+
+
+def karrot_notifier(url: str, directory: Path) -> str:
+    """A section that posts every group's verdict to the URL each 10 seconds; its template goes into the directory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    template = directory / "karrot.tmpl"
+    template.write_text(_TEMPLATE)
+    return _NOTIFIER.format(url=url, template=template)
+
+
+class Burrow:
+    """One Burrow, which knows the Kafka cluster as ``cluster``; ``url`` is that of its REST API and metrics.
+
+    With notifiers it posts nothing in its first 60 seconds, and of several with one ZooKeeper one alone posts.
+    """
+
+    def __init__(
+        self,
+        servers: Servers,
+        binary: str,
+        kafka: Kafka,
+        zookeeper: ZooKeeper,
+        *,
+        name: str = "burrow",
+        cluster: str = "e2e",
+        notifiers: str = "",
+    ) -> None:
+        self._servers = servers
+        self._binary = binary
+        self.name = name
+        [self.port] = free_ports(1)
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.directory = servers.directory / name
+        self._config = notifiers + _CONFIG.format(
+            directory=self.directory,
+            zookeeper=zookeeper.address,
+            cluster=cluster,
+            brokers=", ".join(f'"{each}"' for each in kafka.addresses),
+            port=self.port,
+        )
+        self.server: Server
+
+    def start(self) -> None:
+        """Start it, and return when it says that it is ready."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        (self.directory / "burrow.toml").write_text(self._config)
+        self.server = self._servers.start(self.name, [self._binary, "-config-dir", self.directory])
+        wait_until(self.ready, [self.server], what=f"{self.name} is ready")
+
+    def ready(self) -> bool:
+        try:
+            with urlopen(f"{self.url}/burrow/admin/ready", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except (URLError, ConnectionError):
+            return False

@@ -1,0 +1,117 @@
+"""What the stack is made of, fetched once with the ordinary clients and kept outside the tree."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from e2e.stack.processes import NotStarted
+
+__all__ = ["Downloads", "Jars", "default_cache"]
+
+_POMS = Path(__file__).with_name("maven")
+_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+_SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def default_cache() -> Path:
+    """``KARROT_E2E_CACHE``, or a directory in the user's own cache."""
+    return Path(os.environ.get("KARROT_E2E_CACHE") or "~/.cache/karrot-e2e").expanduser()
+
+
+class Jars(NamedTuple):
+    """Two directories: the servers' logging libraries do not go together."""
+
+    kafka: Path
+    zookeeper: Path
+
+
+class Downloads:
+    """A directory in which each thing has a name with its version; what is there is whole."""
+
+    def __init__(self, cache: Path) -> None:
+        self.cache = cache
+
+    def jars(self, kafka_version: str) -> Jars:
+        """Of the brokers, with Kafka's own commands, and of ZooKeeper."""
+        wanted = Jars(self._place("kafka", f"-{kafka_version}"), self._place("zookeeper"))
+        with self._alone():
+            missing = {name: place for name, place in wanted._asdict().items() if not place.exists()}
+            if missing:
+                self._run_maven(missing, kafka_version)
+        return wanted
+
+    def prometheus(self) -> Path:
+        """The server; promtool is beside it. ``PROMETHEUS_BIN``, the ``PATH``, or Debian's package, not installed."""
+        at_hand = os.environ.get("PROMETHEUS_BIN") or shutil.which("prometheus")
+        return Path(at_hand) if at_hand else self._kept("prometheus", _unpack_debian) / "usr/bin/prometheus"
+
+    def _place(self, module: str, version: str = "") -> Path:
+        """A changed pom is another directory."""
+        pom = zlib.crc32((_POMS / module / "pom.xml").read_bytes())
+        return self.cache / f"{module}{version}-{pom:08x}"
+
+    def _run_maven(self, missing: dict[str, Path], kafka_version: str) -> None:
+        with self._scratch() as scratch:
+            command = ["mvn", "-B", "-ntp", "-T", "2", "-f", str(_POMS), "-pl", ",".join(missing), _COPY]
+            told = {"kafka.version": kafka_version, "includeScope": "runtime"}
+            told["outputDirectory"] = f"{scratch}/${{project.artifactId}}"
+            environment = {"MAVEN_OPTS": _SHORT_LIVED_JVM} | os.environ
+            _run([*command, *(f"-D{name}={value}" for name, value in told.items())], scratch, environment)
+            for name, place in missing.items():
+                (scratch / name).rename(place)
+
+    def _kept(self, name: str, make: Callable[[Path], None]) -> Path:
+        place = self.cache / name
+        with self._alone():
+            if not place.exists():
+                with self._scratch() as scratch:
+                    make(scratch)
+                    scratch.rename(place)
+        return place
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Two runs at the same time do not fetch the same thing twice."""
+        self.cache.mkdir(parents=True, exist_ok=True)
+        with (self.cache / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    @contextmanager
+    def _scratch(self) -> Iterator[Path]:
+        """Empty, on the file system of the cache, and gone afterwards: what is renamed away is whole."""
+        scratch = self.cache / "unfinished"
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir()
+        yield scratch
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _unpack_debian(directory: Path) -> None:
+    download = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", "prometheus"]
+    try:
+        _run(download, directory)
+    except NotStarted:  # a fresh machine has no lists of packages yet
+        _run(["apt-get", "-qq", "update"], directory)
+        _run(download, directory)
+    [package] = directory.glob("prometheus_*.deb")
+    _run(["dpkg", "-x", package.name, "."], directory)
+    package.unlink()
+
+
+def _run(command: Sequence[str], directory: Path, environment: dict[str, str] | None = None) -> None:
+    try:
+        done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        packages = "maven and default-jre-headless; apt-get is there on Debian and its kin only"
+        raise NotStarted(f"{command[0]} is not on the PATH (Debian's packages: {packages})") from None
+    if done.returncode:
+        failed = NotStarted(f"{' '.join(command)} ended with {done.returncode}")
+        failed.add_note(done.stdout[-3000:] + done.stderr[-3000:])
+        raise failed

@@ -1,0 +1,203 @@
+"""Kafka without ZooKeeper: every broker is a controller too."""
+
+import base64
+import logging
+import re
+import shutil
+import subprocess
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._metadata import TopicMetadata
+from confluent_kafka.cimpl import NewTopic
+
+from e2e.stack.java import java
+from e2e.stack.processes import NotStarted, Server, Servers, wait_until
+
+__all__ = ["Kafka", "Position"]
+
+_CLUSTER_ID = "c3RhY2tzdGFja3N0YWNrMA"
+_OFFSETS_TOPIC = "__consumer_offsets"
+_CONFIG = """\
+node.id={node}
+process.roles=broker,controller
+controller.quorum.voters={voters}
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+log.dirs={data}
+offsets.topic.num.partitions=4
+offsets.topic.replication.factor={replicas}
+transaction.state.log.num.partitions=2
+transaction.state.log.replication.factor={replicas}
+transaction.state.log.min.isr={in_sync}
+share.coordinator.state.topic.num.partitions=2
+share.coordinator.state.topic.replication.factor={replicas}
+share.coordinator.state.topic.min.isr={in_sync}
+group.initial.rebalance.delay.ms=0
+auto.create.topics.enable=false
+num.network.threads=2
+num.io.threads=2
+num.replica.fetchers=1
+log.cleaner.dedupe.buffer.size=4194304
+"""
+
+
+class Position(NamedTuple):
+    """Where a group is in one partition, as Kafka's own command says. None where it says ``-``."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    log_end: int | None
+    lag: int | None
+
+
+class Kafka:
+    """Brokers numbered from 1 and their clients' view of them.
+
+    ``bootstrap`` is what clients are told; ``ports`` are two a broker, for clients and for the other controllers.
+    """
+
+    def __init__(self, servers: Servers, jars: Path, version: str, ports: Sequence[int]) -> None:
+        self._servers = servers
+        self._jars = jars
+        self.version = version
+        self._ports = dict(enumerate(zip(ports[::2], ports[1::2], strict=True), 1))
+        self._running: dict[int, Server] = {}
+
+    @property
+    def brokers(self) -> list[int]:
+        """Their node ids."""
+        return list(self._ports)
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(self.addresses)
+
+    @property
+    def addresses(self) -> list[str]:
+        return [f"127.0.0.1:{port}" for port, _ in self._ports.values()]
+
+    @property
+    def client(self) -> dict[str, str | int | float | bool]:
+        """Properties for any client of librdkafka; one that is told of a broker that is down says so only if asked."""
+        return {"bootstrap.servers": self.bootstrap, "log_level": 2}
+
+    def start(self) -> None:
+        """Format the brokers' directories and start the brokers; `wait` says when they answer."""
+        self._format()
+        for node in self.brokers:
+            self.start_broker(node)
+
+    def start_broker(self, node: int) -> None:
+        self._running[node] = self._servers.start(
+            f"kafka-{node}", java(self._jars, 256, "kafka.Kafka", self._config(node))
+        )
+
+    def broker(self, node: int) -> Server:
+        """The process: to be stopped in order, killed, or stopped for a while."""
+        return self._running[node]
+
+    def wait(self, within_s: float = 60) -> None:
+        """Until every broker is in the cluster and every partition of ``__consumer_offsets`` is on all of them."""
+        admin = self.admin()
+        servers = list(self._running.values())
+        wait_until(lambda: self._registered(admin), servers, what="every broker answers", within_s=within_s)
+        what = f"{_OFFSETS_TOPIC} is on every broker"
+        wait_until(lambda: self._has_offsets_topic(admin), servers, what=what, within_s=within_s)
+
+    def admin(self) -> AdminClient:
+        return AdminClient(self.client, logger=logging.getLogger("librdkafka"))
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        """On every broker; it can be written to when this returns."""
+        admin = self.admin()
+        replicas = len(self._running)
+        admin.create_topics([NewTopic(name, partitions, replicas)])[name].result(30)
+        wait_until(
+            lambda: _replicated(_metadata(admin, name), partitions, replicas),
+            self._running.values(),
+            what=f"topic {name} has its leaders",
+        )
+
+    def positions(self, group: str) -> list[Position]:
+        """What ``kafka-consumer-groups --describe`` says of a group, in order of topic and partition. Takes seconds."""
+        main = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+        arguments = ("--bootstrap-server", self.bootstrap, "--describe", "--group", group)
+        command = java(self._jars, 128, main, *arguments, log_level="error")
+        said = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60, check=True).stdout
+        words = [line.split() for line in said.splitlines()]
+        rows = [each for each in words if each[:1] == [group] and each[2].isdigit()]
+        return sorted(Position(row[1], int(row[2]), *map(_number, row[3:6])) for row in rows)
+
+    def _format(self) -> None:
+        """The first directory by Kafka's own command; the others are copies with ids of their own: no JVM for each."""
+        first, *others = self.brokers
+        arguments = ("format", "-t", _CLUSTER_ID, "-c", self._config(first))
+        main = "kafka.tools.StorageTool"
+        formatting = self._servers.start("kafka-format", java(self._jars, 128, main, *arguments, log_level="warn"))
+        if formatting.wait(60):
+            raise NotStarted(f"formatting ended with {formatting.exit_code}")
+        for node in others:
+            shutil.copytree(self._data(first), self._data(node))
+            _rename(self._data(node) / "meta.properties", node)
+
+    def _data(self, node: int) -> Path:
+        return self._servers.directory / f"kafka-{node}"
+
+    def _config(self, node: int) -> Path:
+        port, controller_port = self._ports[node]
+        config = self._servers.directory / f"kafka-{node}.properties"
+        config.write_text(
+            _CONFIG.format(
+                node=node,
+                port=port,
+                controller_port=controller_port,
+                voters=",".join(f"{each}@127.0.0.1:{ports[1]}" for each, ports in self._ports.items()),
+                data=self._data(node),
+                replicas=len(self._ports),
+                in_sync=min(2, len(self._ports)),
+            )
+        )
+        return config
+
+    def _registered(self, admin: AdminClient) -> bool:
+        try:
+            return len(admin.list_topics(timeout=1).brokers) == len(self._ports)
+        except KafkaException:
+            return False
+
+    def _has_offsets_topic(self, admin: AdminClient) -> bool:
+        """A question about a group makes the brokers create the topic, and leaves no group behind."""
+        found = _metadata(admin, _OFFSETS_TOPIC)
+        if found is None:
+            admin.describe_consumer_groups(["nobody"], request_timeout=5)["nobody"].exception(10)
+        return _replicated(found, 4, len(self._ports))
+
+
+def _rename(properties: Path, node: int) -> None:
+    directory = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    text = re.sub(r"node\.id=.*", f"node.id={node}", properties.read_text())
+    properties.write_text(re.sub(r"directory\.id=.*", f"directory.id={directory}", text))
+
+
+def _metadata(admin: AdminClient, topic: str) -> TopicMetadata | None:
+    try:
+        return admin.list_topics(timeout=5).topics.get(topic)
+    except KafkaException:
+        return None
+
+
+def _replicated(topic: TopicMetadata | None, partitions: int, replicas: int) -> bool:
+    if topic is None or len(topic.partitions) != partitions:
+        return False
+    return all(each.leader > 0 and len(each.isrs) == replicas for each in topic.partitions.values())
+
+
+def _number(word: str) -> int | None:
+    return None if word == "-" else int(word)

@@ -1,0 +1,94 @@
+"""All of it together, on ports of its own."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from e2e.stack.burrow import Burrow
+from e2e.stack.downloads import Downloads
+from e2e.stack.kafka import Kafka
+from e2e.stack.ports import free_ports
+from e2e.stack.processes import NotStarted, Servers
+from e2e.stack.prometheus import Prometheus
+from e2e.stack.zookeeper import ZooKeeper
+
+__all__ = ["NEWEST_KAFKA", "Parts", "Stack", "running"]
+
+NEWEST_KAFKA = "4.3.1"  # of those whose jars are all to be had
+_ATTEMPTS = 3
+_PORT_TAKEN = "address already in use"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What to start."""
+
+    brokers: int = 1
+    kafka_version: str = "4.1.2"
+
+
+@dataclass(frozen=True)
+class Stack:
+    """What runs; a server that a test adds with ``servers`` ends with the rest."""
+
+    kafka: Kafka
+    zookeeper: ZooKeeper
+    prometheus: Prometheus
+    servers: Servers
+
+    def burrow(self, binary: str, *, name: str = "burrow", cluster: str = "e2e", notifiers: str = "") -> Burrow:
+        """A real Burrow for this Kafka, ready to answer; each of several needs a name."""
+        burrow = Burrow(
+            self.servers, binary, self.kafka, self.zookeeper, name=name, cluster=cluster, notifiers=notifiers
+        )
+        burrow.start()
+        return burrow
+
+
+@contextmanager
+def running(
+    parts: Parts, directory: Path, downloads: Downloads, choose_ports: Callable[[int], list[int]] = free_ports
+) -> Iterator[Stack]:
+    """A stack that answers; nothing of it runs afterwards. Its logs are below the directory and stay there.
+
+    Start it from the main thread (see `Server`). Raises `NotStarted`, with the ends of all logs as a note.
+    """
+    with ExitStack() as servers:
+        yield _started(servers, parts, directory, downloads, choose_ports)
+
+
+def _started(
+    servers: ExitStack, parts: Parts, directory: Path, downloads: Downloads, choose_ports: Callable[[int], list[int]]
+) -> Stack:
+    """A port that somebody took between the question and the start is a reason to try others, but not for ever."""
+    for attempt in count(1):
+        place = directory / str(attempt)
+        try:
+            with ExitStack() as tried:
+                stack = _start(tried.enter_context(Servers(place)), parts, downloads, choose_ports)
+                servers.push(tried.pop_all())
+                return stack
+        except NotStarted:
+            if attempt == _ATTEMPTS or not _met_a_taken_port(place):
+                raise
+    raise AssertionError("the loop ends by return or raise")
+
+
+def _start(servers: Servers, parts: Parts, downloads: Downloads, choose_ports: Callable[[int], list[int]]) -> Stack:
+    jars = downloads.jars(parts.kafka_version)
+    zookeeper_port, prometheus_port, *kafka_ports = choose_ports(2 + 2 * parts.brokers)
+    servers.directory.mkdir(parents=True)
+    kafka = Kafka(servers, jars.kafka, parts.kafka_version, kafka_ports)
+    zookeeper = ZooKeeper(servers, jars.zookeeper, zookeeper_port)
+    prometheus = Prometheus(servers, downloads.prometheus(), prometheus_port)
+    for part in (zookeeper, prometheus, kafka):
+        part.start()
+    for part in (zookeeper, prometheus, kafka):
+        part.wait()
+    return Stack(kafka, zookeeper, prometheus, servers)
+
+
+def _met_a_taken_port(directory: Path) -> bool:
+    return any(_PORT_TAKEN in log.read_text(errors="replace").lower() for log in directory.glob("*.log"))

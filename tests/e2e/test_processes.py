@@ -1,0 +1,77 @@
+"""Servers end with whoever started them. No real one is needed for that."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from e2e.stack.ports import free_ports
+from e2e.stack.processes import NotStarted, Servers, wait_until
+from support.waiting import wait_for
+
+STARTS_ONE = """
+import sys
+from pathlib import Path
+from e2e.stack.processes import Servers
+servers = Servers(Path(sys.argv[1]))
+print(servers.start("sleep", ["sleep", "600"]).pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_server_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", STARTS_ONE, str(tmp_path)]
+    paths = {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    with subprocess.Popen(command, env=paths, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as starter:
+        assert starter.stdout is not None
+        pid = int(starter.stdout.readline())
+        starter.send_signal(signal.SIGKILL)
+    wait_for(lambda: not runs(pid))
+
+
+def test_leaving_ends_every_server_and_keeps_what_it_said(tmp_path: Path) -> None:
+    with Servers(tmp_path) as servers:
+        pids = [servers.start(name, ["sh", "-c", f"echo here is {name}; sleep 600"]).pid for name in ("one", "two")]
+        wait_for(lambda: all("here is" in each.tail() for each in servers))
+    assert not any(map(runs, pids))
+    assert (tmp_path / "two.log").read_text() == "here is two\n"
+
+
+def test_one_that_ignores_the_request_to_stop_is_killed(tmp_path: Path) -> None:
+    with Servers(tmp_path) as servers:
+        server = servers.start("deaf", ["sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 0.1; done"])
+        wait_for(lambda: "deaf" in server.log.read_text())
+        server.stop(grace_s=0.1)
+        assert server.exit_code == -signal.SIGKILL
+
+
+def test_waiting_for_a_server_that_ended_fails_at_once_and_shows_what_it_said(tmp_path: Path) -> None:
+    with pytest.raises(NotStarted, match="short ended with 3 before it answers") as failure:
+        wait_in_vain_for(["sh", "-c", "echo no such thing; exit 3"], tmp_path)
+    [note] = failure.value.__notes__
+    assert note == f"--- short (ended with 3), the end of {tmp_path / 'short.log'}:\nno such thing"
+
+
+def test_waiting_has_an_end(tmp_path: Path) -> None:
+    with pytest.raises(NotStarted, match=r"it answers: not so after 0\.1 s"):
+        wait_in_vain_for(["sleep", "600"], tmp_path, within_s=0.1)
+
+
+def wait_in_vain_for(command: list[str], directory: Path, within_s: float = 60) -> None:
+    with Servers(directory) as servers:
+        wait_until(lambda: False, [servers.start("short", command)], what="it answers", within_s=within_s)
+
+
+def test_free_ports_are_as_many_as_asked_for() -> None:
+    assert len(set(free_ports(20))) == 20
+
+
+def runs(pid: int) -> bool:
+    """One that ended and was not waited for does not run."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
