@@ -47,10 +47,6 @@ class FarCloudWatch:
         """All requests so far."""
         return list(self._ask("calls"))
 
-    def metrics(self) -> int:
-        """Of how many metrics something is kept."""
-        return len(self._ask("metrics"))
-
     def _ask(self, name: str, *arguments: object) -> Any:
         self._here.send((name, arguments))
         return self._here.recv()
