@@ -46,6 +46,7 @@ _TTL = values.duration(1, 14 * 86400)  # CloudWatch refuses what is older
 _MAX_GROUPS = values.whole(1, 1_000_000)
 _RESOLUTION = values.seconds_of("1", "60")
 _COMPAT = values.one_of("2019")
+_TRIED = 512
 _FIRST_KARROT_REGION = "us-east-1"
 
 
@@ -96,10 +97,14 @@ class Options:
         )
 
     def wants(self, consumer: str) -> bool:
-        """Whether a group's name is one that is sent."""
-        if self.include is not None and self.include.search(consumer) is None:
+        """Whether a group's name is one that is sent.
+
+        An expression is tried on so much of a name as labels show: whoever may post chooses names, and their length.
+        """
+        tried = consumer[:_TRIED]
+        if self.include is not None and self.include.search(tried) is None:
             return False
-        return self.exclude is None or self.exclude.search(consumer) is None
+        return self.exclude is None or self.exclude.search(tried) is None
 
 
 class _Told:

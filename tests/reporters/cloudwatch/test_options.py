@@ -87,3 +87,9 @@ def test_nonsense_is_a_sentence_that_names_the_setting(name: str, text: str) -> 
 def test_include_is_asked_first_and_then_exclude(include: str, exclude: str, wanted: list[str]) -> None:
     options = Options.read({"include": include, "exclude": exclude})
     assert [name for name in ("prod-orders", "prod-test", "dev-orders") if options.wants(name)] == wanted
+
+
+def test_no_length_of_a_name_holds_up_an_expression() -> None:
+    options = Options(exclude=re.compile(".*-canary$"))
+    assert options.wants("x" * 1_000_000)
+    assert not options.wants("x" * 500 + "-canary")
