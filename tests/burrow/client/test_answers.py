@@ -1,0 +1,256 @@
+"""Answers as they are sent: recorded, odd, and broken, by a server of bytes."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from karrot.burrow.client import Asking, Burrow, BurrowError, NotFound, Unavailable, UnknownCall, Unreadable
+from karrot.event import Status
+from support.raw_server import Script, answer, serving
+
+REAL = Path(__file__).parents[2] / "data" / "burrow" / "real"
+ASKING = Asking(timeout_s=5, pause=lambda _: None)
+CLUSTERS = (
+    b'{"error":false,"message":"cluster list returned","clusters":["b","a"],"request":{"url":"/v3/kafka","host":"vm"}}'
+)
+NOT_FOUND = (
+    b'{"error":false,"message":"consumer status returned","status":{"cluster":"c","group":"g","status":"NOTFOUND",'
+    b'"complete":1,"partitions":[],"partition_count":0,"maxlag":null,"totallag":0},'
+    b'"request":{"url":"/v3/kafka/c/consumer/g/lag","host":"vm"}}'
+)
+HEAD = b"HTTP/1.1 200 OK\r\n"
+REST = CLUSTERS[5:] + b"\r\n0\r\n\r\n"
+
+
+def clusters(*scripts: Script, asking: Asking = ASKING) -> tuple[str, ...]:
+    with serving(*scripts) as (url, _), Burrow(url, asking=asking) as burrow:
+        return burrow.clusters()
+
+
+# As recorded
+
+
+@pytest.mark.parametrize(("name", "status", "total"), [("warn", Status.WARN, 536), ("2", Status.OK, 0)])
+def test_recorded_answers_are_understood(name: str, status: Status, total: int) -> None:
+    lag, bad = (REAL / f"rest-{call}-{name}.json" for call in ("lag", "status"))
+    with serving(answer(lag.read_bytes()), answer(bad.read_bytes())) as (url, asked), Burrow(url) as burrow:
+        whole = burrow.lag("stack", "skewed-consumer-group")
+        short = burrow.status("stack", "skewed-consumer-group")
+    assert (whole.status, whole.total_lag, whole.partition_count) == (status, total, 3)
+    assert [one.partition for one in whole.partitions] == [0, 1, 2]
+    assert short.partitions == tuple(one for one in whole.partitions if one.status is not Status.OK)
+    assert asked[0].startswith(b"GET /v3/kafka/stack/consumer/skewed-consumer-group/lag HTTP/1.1\r\n")
+
+
+# As some releases, or some groups, have them
+
+
+def test_json_that_is_called_plain_text_is_read() -> None:
+    assert clusters(answer(CLUSTERS, headers=b"Content-Type: text/plain; charset=utf-8\r\n")) == ("a", "b")
+
+
+def test_a_list_that_is_null_is_empty() -> None:
+    assert clusters(answer(b'{"error":false,"message":"","clusters":null}')) == ()
+
+
+def test_numbers_are_exact_up_to_64_bits() -> None:
+    most = 2**64 - 1
+    body = (
+        b'{"error":false,"message":"","topics":{"t":[{"offsets":[null,{"offset":9223372036854775807,"timestamp":1,'
+        b'"lag":%d}],"owner":"","current-lag":%d}, null]}}' % (most, most)
+    )
+    with serving(answer(body)) as (url, _), Burrow(url) as burrow:
+        first, second = burrow.consumer("c", "g")["t"]
+    assert first.offsets[0] is None
+    assert first.offsets[1] is not None
+    assert (first.offsets[1].offset, first.offsets[1].lag, first.current_lag) == (2**63 - 1, most, most)
+    assert (second.offsets, second.current_lag) == ((), None)
+
+
+def test_a_number_beyond_64_bits_is_refused() -> None:
+    body = b'{"error":false,"message":"","topics":{"t":[{"offsets":[],"current-lag":%d}]}}' % 2**64
+    with serving(answer(body)) as (url, _), Burrow(url) as burrow, pytest.raises(Unreadable, match="current-lag"):
+        burrow.consumer("c", "g")
+
+
+def test_log_ends_with_holes_are_given_as_they_come() -> None:
+    with serving(answer(b'{"error":false,"message":"","offsets":[5,7]}')) as (url, _), Burrow(url) as burrow:
+        assert burrow.topic_offsets("c", "t") == (5, 7)
+
+
+def test_a_verdict_of_not_found_is_no_event_though_its_error_is_false() -> None:
+    with serving(answer(NOT_FOUND, "404 Not Found")) as (url, _), Burrow(url) as burrow, pytest.raises(NotFound):
+        burrow.lag("c", "g")
+
+
+def test_partitions_in_random_order_come_in_order() -> None:
+    recorded = json.loads((REAL / "rest-lag-warn.json").read_bytes())
+    recorded["status"]["partitions"].reverse()
+    with serving(answer(json.dumps(recorded).encode())) as (url, _), Burrow(url) as burrow:
+        assert [one.partition for one in burrow.lag("stack", "g").partitions] == [0, 1, 2]
+
+
+def test_an_old_burrow_without_the_call_says_nothing_of_the_group() -> None:
+    body = b'{"error":true,"message":"invalid request type","result":{}}\n'
+    with serving(*[answer(body, "404 Not Found")] * 2) as (url, _), Burrow(url) as burrow:
+        for question in (burrow.ready, lambda: burrow.topic_consumers("c", "t")):
+            with pytest.raises(UnknownCall):
+                question()
+
+
+def test_the_whitelist_of_old_releases_is_told_by_its_name() -> None:
+    body = b'{"error":false,"message":"","module":{"class-name":"http","group-whitelist":"^a","threshold":2}}'
+    with serving(answer(body)) as (url, _), Burrow(url) as burrow:
+        notifier = burrow.config_notifier("n")
+    assert (notifier.group_whitelist, notifier.group_allowlist, notifier.threshold) == ("^a", None, 2)
+
+
+def test_an_evaluation_that_burrow_cannot_write_is_a_fault_of_burrow() -> None:
+    body = b'{"error":true,"message":"could not encode JSON","result":{}}'
+    with (
+        serving(answer(body, "500 Internal Server Error")) as (url, _),
+        Burrow(url) as burrow,
+        pytest.raises(Unavailable, match="HTTP 500, 'could not encode JSON'"),
+    ):
+        burrow.lag("c", "g")
+
+
+# Broken
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        [HEAD + b"\r\n" + CLUSTERS],
+        [HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\n" + CLUSTERS[:5], b"\r\n%x\r\n" % len(CLUSTERS[5:]), REST],
+    ],
+    ids=["no length", "chunks"],
+)
+def test_however_the_end_is_told_the_answer_is_whole(script: Script) -> None:
+    assert clusters(script) == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ([], "Remote end closed connection without response"),
+        ([HEAD + b"Content-Length: 500\r\n\r\n" + CLUSTERS], "IncompleteRead"),
+        ([HEAD + b"Transfer-Encoding: chunked\r\n\r\n500\r\n" + CLUSTERS], "IncompleteRead"),
+        ([b"SSH-2.0-OpenSSH\r\n"], "SSH-2.0-OpenSSH"),
+    ],
+    ids=["nothing", "cut", "cut chunk", "not HTTP"],
+)
+def test_an_answer_that_breaks_off_is_asked_for_again_and_then_given_up(script: Script, said: str) -> None:
+    assert clusters(script, script, answer(CLUSTERS)) == ("a", "b")
+    with pytest.raises(Unavailable, match=f"/v3/kafka: the connection broke: .*{said}"):
+        clusters(script, script, script)
+
+
+def test_a_server_that_says_nothing_is_asked_once() -> None:
+    with (
+        serving([b""], answer(CLUSTERS)) as (url, asked),
+        Burrow(url, timeout_s=0.1) as burrow,
+        pytest.raises(Unavailable, match=r"no answer within 0\.1 s"),
+    ):
+        burrow.clusters()
+    assert len(asked) == 1
+
+
+def test_an_answer_that_drips_has_an_end() -> None:
+    at = iter(range(100))
+    drip = [HEAD + b"Content-Length: 9999\r\n\r\n", *[b"x"] * 3, b""]
+    with pytest.raises(Unavailable, match=r"not complete after 0\.5 s"):
+        clusters(drip, asking=Asking(timeout_s=0.5, monotonic=lambda: float(next(at))))
+
+
+def test_an_answer_has_a_largest_size() -> None:
+    with pytest.raises(Unreadable, match="larger than 50 bytes"):
+        clusters(answer(CLUSTERS), asking=Asking(max_bytes=50))
+
+
+def test_nobody_listening_is_said() -> None:
+    with serving() as (url, _):
+        pass
+    pauses: list[float] = []
+    with Burrow(url, asking=Asking(pause=pauses.append)) as burrow, pytest.raises(Unavailable) as caught:
+        burrow.clusters()
+    assert str(caught.value) == f"{url}/v3/kafka: no connection: Connection refused"
+    assert pauses == [0.1, 0.2]
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (answer(b"{}"), "the answer is not Burrow's: .* missing required field `clusters`"),
+        (answer(b"<html>"), "the answer is not Burrow's: The body is not JSON"),
+        (answer(b'{"clusters":[1]}'), r"The field \$.clusters\[0\] is wrong"),
+        (answer(b"<html>", "404 Not Found"), "HTTP 404, which is not an answer of Burrow's: '<html>'"),
+        (answer(b"", "401 Unauthorized"), "HTTP 401"),
+        (answer(b"", "302 Found", b"Location: https://x/y\r\n"), "a redirect to 'https://x/y'"),
+        (answer(b"\x1b[2J\xff", "404 Not Found"), r"Burrow's: '\\x1b\[2J\\ufffd'"),
+    ],
+)
+def test_whoever_is_not_burrow_is_told_apart(script: Script, said: str) -> None:
+    with pytest.raises(Unreadable, match=said):
+        clusters(script)
+
+
+@pytest.mark.parametrize("status", ["502 Bad Gateway", "503 Service Unavailable"])
+def test_a_gateway_without_burrow_is_unavailable(status: str) -> None:
+    with pytest.raises(Unavailable, match=f"HTTP {status[:3]}"):
+        clusters(answer(b"<html>no upstream</html>", status))
+    with serving(answer(b"<html>", status)) as (url, _), Burrow(url) as burrow, pytest.raises(Unavailable):
+        burrow.ready()
+
+
+def test_an_error_that_comes_with_200_is_an_error() -> None:
+    with pytest.raises(BurrowError, match="Burrow says 'storage is on fire'"):
+        clusters(answer(b'{"error":true,"message":"storage is on fire"}'))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["error", "message", "clusters", "topics", "offsets", "consumers", "status", "module", "a"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=150)
+@given(st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()), st.sampled_from([200, 404, 500]))
+def test_any_answer_is_understood_or_one_of_our_errors(body: bytes, status: int) -> None:
+    script = answer(body, f"{status} Whatever")
+    with serving(*[script] * 9) as (url, _), Burrow(url) as burrow:
+        for question in (
+            burrow.clusters,
+            lambda: burrow.topics("c"),
+            lambda: burrow.topic_offsets("c", "t"),
+            lambda: burrow.consumer("c", "g"),
+            lambda: burrow.lag("c", "g"),
+            lambda: burrow.cluster("c"),
+            burrow.config_main,
+            lambda: burrow.config_notifier("n"),
+            burrow.ready,
+        ):
+            said = error_of(question)
+            assert said == "" or (said.startswith(url) and said.isprintable())
+
+
+def error_of(question: Callable[[], object]) -> str:
+    try:
+        question()
+    except BurrowError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,179 @@
+"""The client against the fake Burrow, over HTTP."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from karrot.burrow.client import Burrow, NotFound, Unaddressable, UnknownCall
+from karrot.event import Kind, Source, Status
+from karrot.fakes.kafka import Behaviour, Phase
+from support.fake_rest import Rig, group, rig
+
+
+@pytest.fixture
+def asked() -> Iterator[Rig]:
+    with rig(group("billing"), group("audit", topic="audit"), clusters=("prod", "empty")) as told:
+        yield told
+
+
+def test_lists_come_sorted_whatever_order_burrow_has_them_in(asked: Rig) -> None:
+    for _ in range(5):
+        assert asked.burrow.clusters() == ("empty", "prod")
+        assert asked.burrow.consumers("prod") == ("audit", "billing")
+        assert asked.burrow.topics("prod") == ("audit", "orders")
+        assert asked.burrow.topic_consumers("prod", "orders") == ("billing",)
+
+
+def test_a_cluster_without_groups_has_empty_lists(asked: Rig) -> None:
+    assert asked.burrow.consumers("empty") == ()
+    assert asked.burrow.topics("empty") == ()
+
+
+def test_log_ends_are_by_partition(asked: Rig) -> None:
+    ends = asked.burrow.topic_offsets("prod", "orders")
+    assert len(ends) == 3
+    assert all(end > 90_000 for end in ends)
+
+
+def test_lag_lists_all_partitions_and_status_those_that_are_bad(asked: Rig) -> None:
+    lag, status = asked.burrow.lag("prod", "billing"), asked.burrow.status("prod", "billing")
+    assert (lag.cluster, lag.consumer, lag.status, lag.source, lag.kind) == (
+        "prod",
+        "billing",
+        Status.OK,
+        Source.REST,
+        Kind.OBSERVATION,
+    )
+    assert [(one.topic, one.partition) for one in lag.partitions] == [("orders", 0), ("orders", 1), ("orders", 2)]
+    assert status.partitions == ()
+    assert (status.total_lag, status.partition_count, status.max_lag) == (lag.total_lag, 3, lag.max_lag)
+
+
+def test_a_verdict_is_observed_at_the_start_of_the_request(asked: Rig) -> None:
+    asked.after(17)
+    assert asked.burrow.lag("prod", "billing").observed_at_ms == asked.clock.wall_ms()
+
+
+def test_a_detail_has_the_window_of_every_partition(asked: Rig) -> None:
+    asked.after(30)
+    verdict = asked.burrow.lag("prod", "billing")
+    detail = asked.burrow.consumer("prod", "billing")
+    assert list(detail) == ["orders"]
+    for stored, judged in zip(detail["orders"], verdict.partitions, strict=True):
+        assert len(stored.offsets) == 10
+        assert (stored.offsets[0], stored.offsets[-1]) == (judged.start, judged.end)
+        assert (stored.current_lag, stored.owner, stored.client_id) == (
+            judged.current_lag,
+            judged.owner,
+            judged.client_id,
+        )
+
+
+def test_empty_slots_are_told_as_none() -> None:
+    with rig(group("new", Behaviour((Phase(5, exists=False), Phase(10_000)), starts=(0, 0)))) as asked:
+        asked.after(12)
+        offsets = asked.burrow.consumer("prod", "new")["orders"][0].offsets
+        assert offsets[0] is None
+        assert offsets[-1] is not None
+
+
+def test_what_burrow_does_not_know_is_not_found(asked: Rig) -> None:
+    for question in (
+        lambda: asked.burrow.lag("prod", "nobody"),
+        lambda: asked.burrow.status("nowhere", "billing"),
+        lambda: asked.burrow.consumer("prod", "nobody"),
+        lambda: asked.burrow.consumers("nowhere"),
+        lambda: asked.burrow.topics("nowhere"),
+        lambda: asked.burrow.topic_offsets("prod", "nothing"),
+        lambda: asked.burrow.cluster("nowhere"),
+        lambda: asked.burrow.config_notifier("nothing"),
+    ):
+        with pytest.raises(NotFound):
+            question()
+    assert asked.burrow.topic_consumers("prod", "nothing") == ()
+
+
+def test_an_error_names_the_url_and_what_burrow_said(asked: Rig) -> None:
+    with pytest.raises(NotFound) as caught:
+        asked.burrow.consumers("no where")
+    assert (
+        str(caught.value)
+        == f"{asked.server.url}/v3/kafka/no%20where/consumer: HTTP 404, Burrow says 'cluster not found'"
+    )
+
+
+def test_a_name_with_a_slash_is_refused_before_anybody_is_asked(asked: Rig) -> None:
+    with pytest.raises(Unaddressable, match='name with "/" in it'):
+        asked.burrow.lag("prod", "team/billing")
+    assert asked.server.asked == []
+
+
+def test_a_name_that_is_empty_can_be_asked_for_its_lag_alone(asked: Rig) -> None:
+    with pytest.raises(NotFound):
+        asked.burrow.lag("prod", "")
+    with pytest.raises(Unaddressable, match="empty"):
+        asked.burrow.consumer("prod", "")
+
+
+def test_a_url_that_is_not_burrows_root_is_an_unknown_call_and_no_deletion(asked: Rig) -> None:
+    with Burrow(f"{asked.server.url}/burrow") as elsewhere, pytest.raises(UnknownCall, match="not its root"):
+        elsewhere.lag("prod", "billing")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(name=st.text(st.characters(exclude_characters="/", exclude_categories=["Cs"]), min_size=1, max_size=40))
+@pytest.mark.parametrize("around", ["", ".", ".."])
+def test_every_other_name_reaches_burrow_as_it_is(around: str, name: str) -> None:
+    asked_for = around or name
+    with rig(group(asked_for)) as asked:
+        assert asked.burrow.consumers("prod") == (asked_for,)
+        assert asked.burrow.lag("prod", asked_for).consumer == asked_for
+        assert list(asked.burrow.consumer("prod", asked_for)) == ["orders"]
+
+
+def test_the_configuration_is_told_with_its_defaults(asked: Rig) -> None:
+    burrow = asked.burrow
+    main = burrow.config_main()
+    assert (main.zookeeper.servers, main.zookeeper.root_path, main.zookeeper.timeout) == (
+        ("zookeeper:2181",),
+        "/burrow",
+        6,
+    )
+    assert main.httpserver is not None
+    assert main.httpserver["default"].address == ":8000"
+    assert burrow.config_notifiers() == ("karrot",)
+    notifier = burrow.config_notifier("karrot")
+    assert (notifier.class_name, notifier.threshold, notifier.interval, notifier.send_close) == ("http", 1, 30, True)
+    assert (notifier.url_open, notifier.method_close, notifier.timeout, notifier.extra) == (
+        "http://karrot:5000/burrow",
+        "POST",
+        5,
+        {},
+    )
+    assert burrow.config_clusters() == ("prod",)
+    assert burrow.config_consumers() == ("prod",)
+    assert burrow.config_consumer("prod").offsets_topic == "__consumer_offsets"
+    [storage] = burrow.config_storages()
+    assert burrow.config_storage(storage).expire_group == 604_800
+    [evaluator] = burrow.config_evaluators()
+    assert burrow.config_evaluator(evaluator).expire_cache == 10
+    profile = burrow.cluster("PROD").client_profile
+    assert profile is not None
+    assert (profile.name, profile.kafka_version, profile.tls, profile.sasl) == ("karrot", "3.6.0", None, None)
+
+
+def test_a_burrow_that_starts_is_alive_and_not_ready(asked: Rig) -> None:
+    assert (asked.burrow.admin(), asked.burrow.ready()) == (True, True)
+    asked.fake.restart()
+    asked.after(1)
+    assert (asked.burrow.admin(), asked.burrow.ready()) == (True, False)
+
+
+def test_a_connection_is_kept() -> None:
+    with rig(group("billing")) as asked:
+        for _ in range(20):
+            asked.burrow.lag("prod", "billing")
+        [pool] = [asked.burrow._pool.connection_from_url(asked.server.url)]
+        assert (getattr(pool, "num_connections", 0), getattr(pool, "num_requests", 0)) == (1, 20)

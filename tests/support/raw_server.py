@@ -1,0 +1,53 @@
+"""A server of bytes: each connection gets the next script, whatever it asks."""
+
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+__all__ = ["Script", "answer", "serving"]
+
+Script = Sequence[bytes]
+"""What is sent to one connection before it is closed; ``b""`` waits until the other side hangs up."""
+
+
+def answer(body: bytes, status: str = "200 OK", headers: bytes = b"") -> Script:
+    """A whole answer as Go sends it, for a connection that is then closed."""
+    head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n".encode()
+    return [head + headers + b"\r\n" + body]
+
+
+@contextmanager
+def serving(*scripts: Script) -> Iterator[tuple[str, list[bytes]]]:
+    """The server's address, and the requests that came."""
+    asked: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=_serve, args=(listener, scripts, asked))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}", asked
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def _serve(listener: socket.socket, scripts: Sequence[Script], asked: list[bytes]) -> None:
+    for script in scripts:
+        try:
+            connection, _ = listener.accept()
+        except OSError:  # the test is over
+            return
+        with connection:
+            asked.append(connection.recv(65_536))
+            _play(connection, script)
+
+
+def _play(connection: socket.socket, script: Script) -> None:
+    try:
+        for part in script:
+            if part:
+                connection.sendall(part)
+            else:
+                connection.recv(1)
+    except OSError:
+        return  # the other side did not want to hear it all
