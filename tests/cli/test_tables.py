@@ -20,7 +20,8 @@ from karrot.fakes.kafka import Behaviour, Phase
 from support.fake_rest import Rig, group, rig
 from support.raw_server import answer, serving
 
-RECORDED = (Path(__file__).parents[1] / "data" / "burrow" / "real" / "rest-lag-warn.json").read_bytes()
+ROOT = Path(__file__).parents[2]
+RECORDED = (ROOT / "tests" / "data" / "burrow" / "real" / "rest-lag-warn.json").read_bytes()
 CLUSTERS = b'{"error":false,"message":"cluster list returned","clusters":["stack"]}'
 STALLED = Behaviour((Phase(100_000, pace=0),), starts=(0, 0))
 
@@ -54,6 +55,7 @@ def test_the_recorded_answer_as_a_table() -> None:
         "skewed-consumer-group  skewed-topic          2              58             187  129  WARN    -\n"
         "skewed-consumer-group: WARN, lag 536, 50% of it in skewed-topic-0; 3 partitions\n"
     )
+    assert f"```text\n{result.stdout}```" in (ROOT / "docs" / "burrow.md").read_text(encoding="utf-8")
 
 
 def test_a_narrow_terminal_gets_what_matters() -> None:
