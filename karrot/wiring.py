@@ -34,6 +34,7 @@ from karrot.resync import Resync
 from karrot.settings import Loaded, Settings, SettingsError, checked, effective, needs_restart
 from karrot.sources import PREFIX
 from karrot.values import Secret
+from karrot.watch.serving import NAME as WATCH
 from karrot.watch.serving import problems as unwatchable
 from karrot.watch.serving import serve_watch
 from karrot.web import Credentials, Site, create_app
@@ -231,7 +232,7 @@ def _site(settings: Settings, log: EventLog, clock: Clock, pull: Mapping[str, Pu
         render_metrics=partial(render_metrics, collectors, count=log.count),
         effective_settings=partial(effective, settings),
         reporters=settings.reporters,
-        duties=(RESYNC,) if settings.burrow_url else (),
+        duties=tuple(name for name, has in ((RESYNC, settings.burrow_url), (WATCH, settings.watch_bootstrap)) if has),
         burrow_config=render.burrow_config,
         templates=render.templates_dir(),
         version=__version__,

@@ -250,12 +250,22 @@ def test_an_interval_that_leaves_alarms_without_data_and_an_unknown_name_are_war
 
 @pytest.mark.parametrize(
     ("name", "part"),
-    [("KARROT_BURROW_URL", "Burrow's REST API"), ("KARROT_ARCHIVE_DIR", "archive"), ("KARROT_TABLES_DIR", "pipeline")],
+    [("KARROT_ARCHIVE_DIR", "archive"), ("KARROT_TABLES_DIR", "pipeline")],
 )
 def test_a_setting_of_a_later_part_is_said_to_have_no_effect(name: str, part: str) -> None:
     (warning,) = loaded({name: "x"}).warnings
     assert warning.startswith(f"{name} is reserved for ")
     assert part in warning
+
+
+def test_a_resynchronisation_that_is_rarer_than_groups_expire_is_refused() -> None:
+    given = {"KARROT_BURROW_URL": "http://burrow:8000", "KARROT_RESYNC_INTERVAL": "200", "KARROT_STALE_AFTER": "300"}
+    assert problems(given) == (
+        (
+            "KARROT_STALE_AFTER is 300s, less than twice KARROT_RESYNC_INTERVAL (200s): "
+            "a group that only the REST API tells of would come and go"
+        ),
+    )
 
 
 def test_an_unknown_name_is_warned_about_without_its_value_and_with_what_may_be_meant() -> None:

@@ -62,4 +62,5 @@ def _components(fault: str | None) -> dict[str, Component]:
     states = {} if fault else {state.name: state.state for state in site().log.reporters()}
     # Errors of destinations may hold names of theirs, and this route is open: the API tells them.
     reporters = {f"reporter {name}": Component(states.get(name, "idle")) for name in site().reporters}
-    return {"log": log} | reporters
+    duties = {name: Component(states.get(name, "idle")) for name in site().duties}
+    return {"log": log} | reporters | duties

@@ -28,7 +28,8 @@ class Site:
 
     ``max_body`` is in bytes, ``body_timeout`` and ``large_body_wait`` in seconds. ``effective_settings`` has its
     secrets redacted already. ``burrow_config`` makes the ``[notifier.karrot]`` section for the URL of ``/burrow``.
-    ``templates`` is the folder that holds ``web/``.
+    ``templates`` is the folder that holds ``web/``. ``duties`` name what else the leading worker does and the log keeps
+    a state of.
     """
 
     intake: Intake
@@ -44,6 +45,7 @@ class Site:
     api_token: str | None = field(default=None, repr=False)
     metrics_auth: bool = False
     external_url: str | None = None
+    duties: Sequence[str] = ()
     max_body: int = 8 * 1024 * 1024
     body_timeout: float = 4.0
     large_body_wait: float = 2.0

@@ -46,3 +46,14 @@ def test_a_log_that_cannot_be_written_is_not_ready() -> None:
     assert response.json is not None
     assert response.json["status"] == "not ready"
     assert response.json["components"]["log"] == {"state": "failing", "detail": "the disk is full"}
+
+
+def test_what_else_the_leader_does_is_a_component_too() -> None:
+    website = make_website(reporters=(), duties=("resync",))
+    assert website.client.get("/readyz").json == {
+        "status": "ready",
+        "components": {"log": {"state": "ok"}, "resync": {"state": "idle"}},
+    }
+    website.log.save_reporter(ReporterState("resync", None, "failing", "http://burrow:8000: no connection"))
+    response = website.client.get("/readyz")
+    assert (response.status_code, response.get_json()["components"]["resync"]) == (200, {"state": "failing"})

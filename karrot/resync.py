@@ -1,0 +1,142 @@
+"""Burrow's REST API as a second road: what a webhook lost comes in, and a deleted group is told from a quiet one."""
+
+import threading
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
+import structlog
+
+from karrot import telemetry
+from karrot.burrow.client import Burrow, BurrowError, NotFound, Unaddressable, Unavailable
+from karrot.clock import Clock
+from karrot.event import LagEvent, Source, Status
+from karrot.eventlog.base import EventLog, GroupKey, LogUnavailableError, OverloadedError, ReporterState, groups
+from karrot.intake import Intake
+
+__all__ = ["NAME", "Resync"]
+
+NAME = "resync"
+"""Under which its state is kept in the log."""
+
+_AT_ONCE = 4
+_PER_SECOND = 100.0
+_MISSING_MS = 60_000
+_LONGEST_ERROR = 500
+
+_log = structlog.get_logger(__name__)
+
+
+class _Missing(NamedTuple):
+    """Since when (boot clock) a group was not listed, and when (log time) it was heard last before."""
+
+    heard_ms: int
+    since_ms: int
+
+
+class Resync:
+    """Asks Burrow for every group, at once and then every ``interval_s``, in the worker that leads.
+
+    A Burrow with many groups is not hurt: few questions at once, and not many in a second. What it answers goes into
+    the log as observed when the question was asked, so a newer webhook wins.
+    """
+
+    def __init__(self, burrow: Burrow, intake: Intake, log: EventLog, clock: Clock, *, interval_s: float) -> None:
+        self._burrow = burrow
+        self._intake = intake
+        self._log = log
+        self._clock = clock
+        self._interval_s = interval_s
+        self._missing: dict[GroupKey, _Missing] = {}
+
+    def run(self, stop: threading.Event) -> None:
+        """Until told to stop."""
+        while not stop.is_set():
+            self.once(stop)
+            stop.wait(self._interval_s)
+        self._burrow.close()
+
+    def once(self, stop: threading.Event) -> None:
+        """One pass. Never raises: what goes wrong is counted and kept as the state of the resync."""
+        try:
+            failed = self._pass(stop)
+        except (BurrowError, LogUnavailableError, OverloadedError) as error:
+            failed = str(error)
+        except Exception as error:  # noqa: BLE001 - the outermost loop of its thread
+            _log.exception("the resynchronisation failed in a way nobody expected")
+            failed = f"{type(error).__name__}: {error}"
+        if stop.is_set():
+            return
+        self._log.count(telemetry.RESYNC_RUNS.name, outcome="failed" if failed else "ok")
+        with suppress(LogUnavailableError, OverloadedError):
+            self._log.save_reporter(self._state(failed))
+
+    def _pass(self, stop: threading.Event) -> str | None:
+        """Every group of every cluster; the last thing that went wrong, if any."""
+        ready = self._burrow.ready()
+        failed: str | None = None
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-resync") as pool:
+            for cluster in self._burrow.clusters():
+                listed = self._burrow.consumers(cluster)
+                for error in pool.map(partial(self._ask, stop, cluster), listed):
+                    failed = error or failed
+                if ready and listed and not stop.is_set():
+                    self._tell_deleted(cluster, set(listed))
+        return failed
+
+    def _ask(self, stop: threading.Event, cluster: str, consumer: str) -> str | None:
+        """One group, unless told to stop; what went wrong, if anything that may go better another time."""
+        if stop.wait(_AT_ONCE / _PER_SECOND):
+            return None
+        asked_ms = self._clock.boot_ms()
+        try:
+            event = self._burrow.lag(cluster, consumer)
+            self._intake.accept(event, age_ms=self._clock.boot_ms() - asked_ms)
+        except (NotFound, Unaddressable) as error:  # gone since the list was made; or no URL can name it
+            self._counted("not_found" if isinstance(error, NotFound) else "unaddressable")
+            return None
+        except (BurrowError, LogUnavailableError, OverloadedError) as error:
+            self._counted("unavailable" if isinstance(error, Unavailable) else "failed")
+            return str(error)
+        self._counted("taken")
+        return None
+
+    def _tell_deleted(self, cluster: str, listed: set[str]) -> None:
+        """Log the end of the groups that two lists did not hold, a while apart, and that nobody heard of since."""
+        now_ms = self._clock.boot_ms()
+        here = {key: heard for key, heard in self._known(cluster) if key.consumer not in listed}
+        self._missing = {
+            key: missing for key, missing in self._missing.items() if key.cluster != cluster or key in here
+        }
+        for key, heard_ms in here.items():
+            missing = self._missing.get(key)
+            if missing is None or missing.heard_ms != heard_ms:
+                self._missing[key] = _Missing(heard_ms, now_ms)
+            elif now_ms - missing.since_ms >= _MISSING_MS:
+                self._intake.accept(_deleted(key, self._clock.wall_ms()))
+                self._counted("deleted")
+                del self._missing[key]
+
+    def _known(self, cluster: str) -> Iterable[tuple[GroupKey, int]]:
+        """The live groups of a cluster, and the log time of the newest event of each."""
+        for state in groups(self._log, after=GroupKey(cluster, "")):
+            if state.key.cluster != cluster:
+                return
+            yield state.key, state.log_time_ms
+
+    def _counted(self, outcome: str) -> None:
+        self._log.count(telemetry.RESYNC_GROUPS.name, outcome=outcome)
+
+    def _state(self, failed: str | None) -> ReporterState:
+        kept = {state.name: state for state in self._log.reporters()}.get(NAME, ReporterState(NAME, None))
+        now_ms = self._clock.wall_ms()
+        if failed is None:
+            return ReporterState(NAME, None, "ok", kept.last_error, kept.last_error_ms, now_ms)
+        _log.warning("Burrow's REST API could not be read whole", reason=failed)
+        return ReporterState(NAME, None, "failing", failed[:_LONGEST_ERROR], now_ms, kept.last_success_ms)
+
+
+def _deleted(key: GroupKey, now_ms: int) -> LagEvent:
+    return LagEvent(*key, status_text=Status.NOTFOUND.name, total_lag=None, observed_at_ms=now_ms, source=Source.REST)

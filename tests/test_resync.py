@@ -1,0 +1,245 @@
+"""The second road, over the REST API of a fake Burrow on the test's own clock."""
+
+import threading
+from collections.abc import Iterator
+from random import Random
+from typing import cast
+
+import pytest
+
+from karrot.burrow.client import Burrow
+from karrot.event import Kind, Source
+from karrot.eventlog.base import GroupKey, GroupState, LogUnavailableError, StoredEvent, groups
+from karrot.eventlog.memory import MemoryEventLog
+from karrot.fakes.burrow import FakeBurrow, simulate
+from karrot.fakes.burrow_server import BurrowServer
+from karrot.fakes.outage import Outage
+from karrot.fakes.rest import RestApi
+from karrot.intake import Intake
+from karrot.resync import NAME, Resync
+from support.bodies import make_event
+from support.clocks import ManualClock
+
+CLUSTERS = ("prod-eu", "prod-us")
+
+
+class Unhurried(threading.Event):
+    """A service that does not stop, and for which no time passes."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return super().wait(0) if timeout is not None else super().wait()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def log(clock: ManualClock) -> MemoryEventLog:
+    return MemoryEventLog(clock, stale_after_ms=3_600_000)
+
+
+@pytest.fixture
+def world(clock: ManualClock) -> FakeBurrow:
+    return simulate(6, seed=3, speed=1, clusters=CLUSTERS, now_ms=clock.wall_ms())
+
+
+@pytest.fixture
+def server(world: FakeBurrow, clock: ManualClock) -> Iterator[BurrowServer]:
+    with BurrowServer(RestApi(world, clock, Random(1))) as serving:
+        yield serving
+
+
+@pytest.fixture
+def burrow(server: BurrowServer, clock: ManualClock) -> Iterator[Burrow]:
+    with Burrow(server.url, now_ms=clock.wall_ms) as client:
+        yield client
+
+
+@pytest.fixture
+def resync(burrow: Burrow, log: MemoryEventLog, clock: ManualClock) -> Resync:
+    return Resync(burrow, Intake(log, clock), log, clock, interval_s=120)
+
+
+def once(resync: Resync, clock: ManualClock, *, after_s: float = 0) -> None:
+    clock.advance(int(after_s * 1000))
+    resync.once(Unhurried())
+
+
+def known(log: MemoryEventLog) -> dict[GroupKey, GroupState]:
+    return {state.key: state for state in groups(log)}
+
+
+def counted(log: MemoryEventLog, name: str) -> dict[str, float]:
+    return {dict(each.labels)["outcome"]: each.value for each in log.counters() if each.name == name}
+
+
+def heard(log: MemoryEventLog, consumer: str, cluster: str = "prod-eu", **more: object) -> None:
+    event = make_event(consumer=consumer, cluster=cluster, **more)
+    Intake(log, ManualClock()).accept(event)
+
+
+def test_every_group_that_burrow_lists_comes_in_with_all_its_partitions(
+    resync: Resync, log: MemoryEventLog, clock: ManualClock, burrow: Burrow
+) -> None:
+    once(resync, clock, after_s=30)
+    listed = {GroupKey(cluster, group) for cluster in CLUSTERS for group in burrow.consumers(cluster)}
+    assert set(known(log)) == listed
+    for key, state in known(log).items():
+        event = cast("StoredEvent", log.event(state.seq)).event
+        assert (event.source, event.observed_at_ms) == (Source.REST, clock.wall)
+        assert event.total_lag == burrow.lag(*key).total_lag
+        assert len(event.partitions) == event.partition_count
+    assert counted(log, "karrot_resync_runs_total") == {"ok": 1}
+    assert counted(log, "karrot_resync_groups_total") == {"taken": len(listed)}
+
+
+def test_it_feeds_neither_the_dead_man_nor_the_count_of_webhooks(
+    resync: Resync, log: MemoryEventLog, clock: ManualClock
+) -> None:
+    once(resync, clock)
+    assert dict(log.heard()) == {}
+    (accepted,) = [each for each in log.counters() if each.name == "karrot_events_accepted_total"]
+    assert dict(accepted.labels) == {"source": "rest"}
+
+
+def test_a_newer_webhook_wins_over_an_answer_that_was_asked_for_before(
+    resync: Resync, log: MemoryEventLog, clock: ManualClock, burrow: Burrow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = burrow.consumers("prod-eu")[0]
+    asked = burrow.lag
+
+    def slow(cluster: str, name: str) -> object:
+        answer = asked(cluster, name)
+        clock.advance(2_000)
+        if (cluster, name) == ("prod-eu", group):
+            event = make_event(consumer=group, total_lag=777_777)
+            Intake(log, clock).accept(event)
+        return answer
+
+    monkeypatch.setattr(burrow, "lag", slow)
+    once(resync, clock)
+    assert known(log)[GroupKey("prod-eu", group)].summary.total_lag == 777_777
+
+
+def test_a_group_that_two_lists_a_minute_apart_do_not_hold_is_deleted_and_its_incident_closed(
+    resync: Resync, log: MemoryEventLog, clock: ManualClock
+) -> None:
+    heard(log, "gone")
+    once(resync, clock)
+    once(resync, clock, after_s=59)
+    assert GroupKey("prod-eu", "gone") in known(log)
+    once(resync, clock, after_s=1)
+    assert GroupKey("prod-eu", "gone") not in known(log)
+    (newest, _) = log.recent(GroupKey("prod-eu", "gone"))
+    assert (newest.event.kind, newest.event.source) == (Kind.DELETED, Source.REST)
+    assert counted(log, "karrot_resync_groups_total")["deleted"] == 1
+
+
+def test_a_group_that_was_heard_in_between_is_not_deleted(
+    resync: Resync, log: MemoryEventLog, clock: ManualClock
+) -> None:
+    heard(log, "elsewhere")
+    for _ in range(5):
+        once(resync, clock, after_s=50)
+        heard(log, "elsewhere")
+    assert GroupKey("prod-eu", "elsewhere") in known(log)
+
+
+def test_a_group_that_is_listed_again_in_between_begins_anew(
+    resync: Resync, log: MemoryEventLog, clock: ManualClock, burrow: Burrow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard(log, "flickering")
+    lists = burrow.consumers
+    once(resync, clock)
+    with monkeypatch.context() as listed:
+        listed.setattr(burrow, "consumers", lambda cluster: (*lists(cluster), "flickering"))
+        once(resync, clock, after_s=50)
+    once(resync, clock, after_s=50)
+    assert GroupKey("prod-eu", "flickering") in known(log)
+
+
+def test_a_burrow_that_has_just_started_deletes_nobody(
+    resync: Resync, log: MemoryEventLog, clock: ManualClock, world: FakeBurrow
+) -> None:
+    once(resync, clock, after_s=30)
+    before = set(known(log))
+    world.restart(Outage(down=0, starting=200, loading=200))
+    for _ in range(6):
+        once(resync, clock, after_s=60)
+    assert set(known(log)) == before
+    assert "deleted" not in counted(log, "karrot_resync_groups_total")
+
+
+def test_groups_of_a_cluster_that_this_burrow_does_not_watch_are_left_alone(
+    resync: Resync, log: MemoryEventLog, clock: ManualClock
+) -> None:
+    heard(log, "orders", cluster="another")
+    for _ in range(3):
+        once(resync, clock, after_s=61)
+    assert GroupKey("another", "orders") in known(log)
+
+
+def test_a_burrow_that_is_away_is_said_and_counted_and_changes_nothing_else(
+    log: MemoryEventLog, clock: ManualClock
+) -> None:
+    heard(log, "orders")
+    away = Resync(Burrow("http://127.0.0.1:1", timeout_s=1), Intake(log, clock), log, clock, interval_s=120)
+    once(away, clock)
+    (state,) = log.reporters()
+    assert (state.name, state.state) == (NAME, "failing")
+    assert "127.0.0.1:1" in str(state.last_error)
+    assert counted(log, "karrot_resync_runs_total") == {"failed": 1}
+    assert set(known(log)) == {GroupKey("prod-eu", "orders")}
+
+
+def test_a_name_that_no_url_can_hold_is_counted_and_its_neighbours_come_in(
+    resync: Resync, log: MemoryEventLog, clock: ManualClock, burrow: Burrow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lists = burrow.consumers
+    monkeypatch.setattr(burrow, "consumers", lambda cluster: ("a/b", *lists(cluster)))
+    once(resync, clock)
+    assert counted(log, "karrot_resync_groups_total")["unaddressable"] == 2
+    assert counted(log, "karrot_resync_runs_total") == {"ok": 1}
+
+
+def test_a_log_that_cannot_be_written_is_said_and_the_next_pass_goes_on(
+    resync: Resync, log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise LogUnavailableError("no room")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(log, "append", full)
+        once(resync, clock)
+    assert log.reporters()[0].last_error == "no room"
+    once(resync, clock)
+    assert log.reporters()[0].state == "ok"
+
+
+def test_it_runs_at_once_and_again_after_the_interval_until_it_is_told_to_stop(
+    burrow: Burrow, log: MemoryEventLog, clock: ManualClock
+) -> None:
+    class Twice(threading.Event):
+        waited: list[float | None]
+
+        def wait(self, timeout: float | None = None) -> bool:
+            if timeout == 120:
+                self.waited.append(timeout)
+                if len(self.waited) == 2:
+                    self.set()
+            return self.is_set()
+
+    stop = Twice()
+    stop.waited = []
+    Resync(burrow, Intake(log, clock), log, clock, interval_s=120).run(stop)
+    assert counted(log, "karrot_resync_runs_total") == {"ok": 2}
+
+
+def test_a_stop_ends_a_pass_over_many_groups_at_once(resync: Resync, log: MemoryEventLog, server: BurrowServer) -> None:
+    stop = threading.Event()
+    stop.set()
+    resync.once(stop)
+    assert known(log) == {}
+    assert not any("/lag" in asked for asked in server.asked)
