@@ -17,7 +17,6 @@ WallMs = Callable[[], int]
 """Epoch milliseconds of the wall clock."""
 
 _HEADERS = {"Accept": "application/json", "User-Agent": "karrot"}
-_CONNECTIONS = 8
 _CHUNK_BYTES = 64 * 1024
 
 
@@ -46,19 +45,20 @@ class Asking:
 
     ``timeout_s`` holds for the connection, for each wait on it and for the whole body. A try that was refused or hung
     up on is repeated ``retries`` times, after ``backoff_s``, twice that and so on. One that took too long is not:
-    Burrow may still be at it.
+    Burrow may still be at it. Up to ``connections`` are kept: as many threads can ask at once without opening new ones.
     """
 
     timeout_s: float = 5.0
     retries: int = 2
     backoff_s: float = 0.1
     max_bytes: int = 64 * 1024 * 1024
+    connections: int = 8
     pause: Callable[[float], object] = time.sleep
     monotonic: Callable[[], float] = time.monotonic
 
     def pool(self) -> PoolManager:
         """Connections that several threads may share. No proxy is used, whatever the environment says."""
-        return PoolManager(maxsize=_CONNECTIONS, headers=_HEADERS, retries=False, timeout=self.timeout_s)
+        return PoolManager(maxsize=self.connections, headers=_HEADERS, retries=False, timeout=self.timeout_s)
 
     def get(self, pool: PoolManager, url: str, now_ms: WallMs) -> Answer:
         """The answer to a GET. Raises `Unavailable`, or `Unreadable` for more than ``max_bytes``."""
