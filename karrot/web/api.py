@@ -12,14 +12,16 @@ from karrot.web.listing import STATUSES, GroupFilter, Place, page_by_key
 from karrot.web.openapi import document
 from karrot.web.problems import Problem
 from karrot.web.progress import Reporters, progress
+from karrot.web.rejects import Rejects, reject_shape
 from karrot.web.shapes import GroupPage, group_detail, group_shape
 from karrot.web.site import site
 
-__all__ = ["DEFAULT_LIMIT", "EVENTS_LIMIT", "MAX_LIMIT", "asked_filter", "asked_key", "routes"]
+__all__ = ["DEFAULT_LIMIT", "EVENTS_LIMIT", "MAX_LIMIT", "REJECTS_LIMIT", "asked_filter", "asked_key", "routes"]
 
 DEFAULT_LIMIT = 100
 EVENTS_LIMIT = 50
 MAX_LIMIT = 1000
+REJECTS_LIMIT = 50
 
 routes = Blueprint("api", __name__)
 routes.before_request(require_reader)
@@ -48,6 +50,12 @@ def show_group() -> Response:
 def list_reporters() -> Response:
     """How far each reporter has come."""
     return _json(Reporters(progress(site())))
+
+
+@routes.get("/api/v1/rejects")
+def list_rejects() -> Response:
+    """What was refused last."""
+    return _json(Rejects([reject_shape(reject) for reject in site().log.rejects(_asked_limit(REJECTS_LIMIT))]))
 
 
 @routes.get("/openapi.json")

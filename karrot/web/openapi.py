@@ -9,11 +9,12 @@ from karrot.web.health import Heartbeat, Readiness
 from karrot.web.listing import STATUSES
 from karrot.web.problems import CODES, ProblemBody
 from karrot.web.progress import Reporters
+from karrot.web.rejects import Rejects
 from karrot.web.shapes import GroupDetail, GroupPage
 
 __all__ = ["document"]
 
-_ANSWERS = (GroupPage, GroupDetail, Reporters, Readiness, Heartbeat, ProblemBody)
+_ANSWERS = (GroupPage, GroupDetail, Reporters, Rejects, Readiness, Heartbeat, ProblemBody)
 _REF = "#/components/schemas/{name}"
 _READER: list[dict[str, list[str]]] = [{"apiToken": []}, {"apiTokenAsPassword": []}, {}]
 _JSON = "application/json"
@@ -121,6 +122,14 @@ def _api() -> Node:
             }
         },
         "/api/v1/reporters": {"get": _read("list_reporters", "How far each reporter has come", _ref("Reporters"))},
+        "/api/v1/rejects": {
+            "get": _read("list_rejects", "The newest bodies that /burrow refused", _ref("Rejects"), "invalid_field")
+            | {
+                "parameters": [
+                    _query("limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 50}, "How many"),
+                ]
+            }
+        },
         "/openapi.json": {"get": _read("openapi", "This document", {"type": "object"})},
     }  # fmt: skip
 
@@ -162,6 +171,14 @@ def _pages() -> Node:
                 "security": _READER,
                 "parameters": _KEY,
                 "responses": shown | _problems("unauthorized", "invalid_field", "not_found"),
+            }
+        },
+        "/rejects": {
+            "get": {
+                "operationId": "rejects_page",
+                "summary": "What /burrow refused, the newest first",
+                "security": _READER,
+                "responses": shown | _problems("unauthorized", "log_unavailable"),
             }
         },
         "/static/{name}": {

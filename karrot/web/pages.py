@@ -11,7 +11,8 @@ from karrot.eventlog.base import GroupState, StoredEvent
 from karrot.web.api import asked_filter, asked_key
 from karrot.web.guard import require_reader
 from karrot.web.listing import STATUSES, overview
-from karrot.web.problems import Problem
+from karrot.web.problems import CODES, Problem
+from karrot.web.rejects import reject_shape
 from karrot.web.shapes import event_shape, instant
 from karrot.web.site import Site, site
 
@@ -22,6 +23,8 @@ PAGE_SIZE = 50
 _PARTITIONS_SHOWN = 200
 _CLUSTERS_SHOWN = 12
 _EVENTS_SHOWN = 30
+_REJECTS_SHOWN = 50
+_BODY_SHOWN = 400
 
 _SAMPLE = (
     '{"Event":{"Cluster":"try","Group":"first-group","ID":"","Start":"0001-01-01T00:00:00Z","Extras":{},"Result":'
@@ -91,6 +94,14 @@ def show_group() -> str:
         incident_since=instant(state.incident.since_ms),
         events=[event_shape(stored) for stored in here.log.recent(key, _EVENTS_SHOWN)],
     )
+
+
+@routes.get("/rejects")
+def show_rejects() -> str:
+    """What /burrow refused, the newest first."""
+    kept = [reject_shape(reject) for reject in site().log.rejects(_REJECTS_SHOWN)]
+    remedies = {code: CODES[code].remedy for code in sorted({each.code for each in kept} & CODES.keys())}
+    return render_template("rejects.html", rejects=kept, remedies=remedies, body_shown=_BODY_SHOWN)
 
 
 def _asked_page() -> int:

@@ -18,6 +18,7 @@ TRIED = "canary-tried-by-a-stranger"
 PATHS = [
     *("/", "/metrics", "/config", "/readyz", "/healthz", "/heartbeat", "/openapi.json", "/reporters"),
     *("/reporters/stdout", "/api/v1/groups", "/api/v1/groups?limit=none", "/api/v1/reporters", "/nowhere"),
+    *("/rejects", "/api/v1/rejects"),
     *("/group?cluster=prod-eu&consumer=orders-svc", "/api/v1/group?cluster=prod-eu&consumer=nobody", "/burrow"),
 ]
 

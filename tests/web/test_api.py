@@ -301,3 +301,15 @@ def test_names_too_long_for_an_address_do_not_end_the_pages() -> None:
         found += [group["consumer"] for group in page["groups"]]
         after = page["next"]
     assert found == sorted(long)
+
+
+def test_what_was_refused_is_told_with_the_beginning_of_its_body() -> None:
+    website = make_website()
+    website.client.post("/burrow", data=b'{"events": []}')
+    website.client.post("/burrow", data=b"\xff{")
+    newest, oldest = get(website, "/api/v1/rejects")["rejects"]
+    assert (newest["code"], newest["body"]) == ("invalid_text", "\ufffd{")
+    assert oldest["body"] == '{"events": []}'
+    assert oldest.keys() == {"received_at", "code", "detail", "source", "body"}
+    assert get(website, "/api/v1/rejects", limit=1)["rejects"] == [newest]
+    assert website.client.get("/api/v1/rejects?limit=0").status_code == 400

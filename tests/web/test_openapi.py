@@ -59,6 +59,8 @@ def test_every_code_is_told_somewhere_or_general(described: dict[str, Any]) -> N
         ("/api/v1/group?cluster=prod-eu&consumer=nobody", 404),
         ("/api/v1/groups?limit=0", 400),
         ("/api/v1/reporters", 200),
+        ("/api/v1/rejects", 200),
+        ("/api/v1/rejects?limit=0", 400),
         ("/readyz", 200),
         ("/healthz", 200),
         ("/heartbeat", 200),
@@ -70,6 +72,7 @@ def test_every_code_is_told_somewhere_or_general(described: dict[str, Any]) -> N
 def test_answers_are_as_described(described: dict[str, Any], path: str, status: int) -> None:
     website = make_website()
     website.client.post("/burrow", data=recorded("karrot_v1.9.5_err_stop.json"))
+    website.client.post("/burrow", data=b"not an event")
     website.site.intake.accept(make_event(consumer="unknown", total_lag=None, max_lag=None, incident_id=None))
     response = website.client.get(path)
     assert response.status_code == status

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from karrot.event import LagEvent, Source
 from karrot.web import Credentials
 from karrot.web.pages import PAGE_SIZE
+from karrot.web.problems import CODES
 from support.bodies import conversation, make_event, make_partition, recorded
 from support.website import Website, make_website
 
@@ -234,7 +235,19 @@ def test_any_name_leads_from_the_list_to_its_group(shared: Website, name: str) -
     assert website.client.get(link or "").status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/", "/reporters", "/nothing"])
+def test_what_was_refused_is_shown_with_why_and_what_to_do() -> None:
+    website = make_website()
+    assert "No body was refused." in read(website, "/rejects")
+    website.client.post("/burrow", data=HOSTILE.encode())
+    page = read(website, "/rejects")
+    assert HOSTILE not in page
+    assert "&lt;script&gt;alert(1)" in page
+    (row,) = Page(page).rows[1:]
+    assert row.startswith("invalid_json 2027-01-15 08:00:00 UTC")
+    assert CODES["invalid_json"].remedy in page
+
+
+@pytest.mark.parametrize("path", ["/", "/reporters", "/rejects", "/nothing"])
 def test_a_page_takes_nothing_from_elsewhere_and_nothing_inline(path: str) -> None:
     website = take(make_website(), make_event())
     page = Page(website.client.get(path, headers={"Accept": "text/html"}).text)
