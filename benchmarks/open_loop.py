@@ -139,15 +139,15 @@ def stored_numbers(service: Service) -> Counter[int]:
 
 
 def capacity_of(port: int, request: Callable[[int], bytes]) -> float:
-    """Answers a second: the median of three bursts. Their numbers are negative: they are not those to come."""
+    """Events taken a second: the median of three bursts. Their numbers are negative: they are not those to come."""
     return sorted(burst(port, lambda number: request(-1 - number)) for _ in range(3))[1]
 
 
 def burst(port: int, request: Callable[[int], bytes]) -> float:
-    """Answers a second to as many posts as a failover makes, all due at once."""
-    latencies = play(port, [0.0] * BURST, request).latencies
-    answered = [each for each in latencies if each < float("inf")]
-    return len(answered) / max(answered)
+    """Events taken a second of as many as a failover makes, all due at once."""
+    played = play(port, [0.0] * BURST, request)
+    taken = [played.latencies[number] for number in played.numbers(202)]
+    return len(taken) / max(taken)
 
 
 def evenly(rate: float, seconds: float) -> list[float]:

@@ -59,6 +59,11 @@ class Arriving:
         """Whether the body that the headers announce is here."""
         return self.head is not None and len(self._bytes) - self._body_starts >= (self.head.length or 0)
 
+    @property
+    def nothing_follows(self) -> bool:
+        """Whether a body of a known length is here, and nothing after it."""
+        return self.head is not None and len(self._bytes) - self._body_starts == self.head.length
+
     def go_on(self) -> None:
         """The client was told to send its body: whoever reads the headers next need not tell it again."""
         head, body = self._bytes[: self._body_starts - len(_END)], self._bytes[self._body_starts :]

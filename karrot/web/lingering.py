@@ -30,8 +30,8 @@ class Lingering:
         return bool(self._until)
 
     def part(self, conn: Connection) -> None:
-        """Begin; a connection that never finished its handshake, or is broken, ends at once."""
-        if not (conn.handshaken and _shut(conn.sock)):
+        """Begin; one that has sent a request and nothing after it, never finished its handshake, or is broken, ends."""
+        if conn.arriving.nothing_follows or not (conn.handshaken and _shut(conn.sock)):
             self._close(conn)
             return
         self._until[conn] = time.monotonic() + _LINGER_S

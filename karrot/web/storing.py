@@ -1,6 +1,5 @@
 """Events that the log's writer has: their answers are ready, and wait for the disk."""
 
-import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -48,9 +47,8 @@ class Storing:
     def __bool__(self) -> bool:
         return bool(self._events)
 
-    def hold(self, conn: Connection, head: Head, answer: Answer, receipt: Receipt, *, waited_s: float) -> None:
-        """Keep an answer until its event is stored; ``waited_s`` is how long the request has been here."""
-        since = time.monotonic() - waited_s
+    def hold(self, conn: Connection, head: Head, answer: Answer, receipt: Receipt, *, since: float) -> None:
+        """Keep an answer until its event is stored; the request has been here ``since``, by the monotonic clock."""
         turn_until = since + self._patience_s * TURN_SHARE
         self._events[conn] = _Event(head, answer, receipt, turn_until, since + self._patience_s)
         receipt.when_done(partial(self._on_done, conn))

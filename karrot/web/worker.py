@@ -2,9 +2,9 @@
 
 gunicorn hands a connection to a thread at its first byte, so as many half requests as there are threads stop a worker
 (measured: 8 of them against 2 workers of 4 threads). Here the event loop collects a request until it is whole, within
-the time for headers and for the body. An event it serves itself: the application hands it to the log's writer, and the
-answer is sent when the writer has committed it. Everything else is queued for a thread; what has been queued for too
-long is answered 503 by the loop. Whoever reads slowly shares a pool of threads with other readers.
+the time for headers and for the body. An event it serves itself, when it is its turn: the application hands it to the
+log's writer, and the answer is sent when the writer has committed it. Everything else is queued for a thread. What has
+waited for too long is answered 503 by the loop. Whoever reads slowly shares a pool of threads with other readers.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ from gunicorn import http
 from gunicorn.sock import ssl_context
 from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, ThreadWorker
 
+from karrot.eventlog.base import TURN_SHARE
 from karrot.web import inline
 from karrot.web.arriving import Head
 from karrot.web.collecting import Collecting, Ends
@@ -28,16 +29,18 @@ from karrot.web.inline import Answer
 from karrot.web.lingering import Lingering
 from karrot.web.pool import Pool
 from karrot.web.storing import Storing
+from karrot.web.turns import Turns
 
 __all__ = ["Patience", "Worker"]
 
 _TICK_S = 0.1
 _ASLEEP_S = 0.005
-_LONG_TURN_S = 0.05
-_FEW, _MANY = 2, 256
+_FEW, _MANY = 2, 512
 _WEBHOOK = "/burrow"
 _QUICK_PATHS = (_WEBHOOK, "/healthz", "/readyz", "/heartbeat")
 _DRAIN_S = 0.05
+_SHARE = TURN_SHARE - 0.05
+"""How much of its patience an event waits to be served. A commit has to take it within `TURN_SHARE`."""
 
 
 class Patience(NamedTuple):
@@ -67,6 +70,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self.queued: dict[Connection, tuple[float, Head]] = {}
         self.served: deque[tuple[Connection, Answer]] = deque()
         self.storing = Storing(self._deliver, self._answer, self._wake, patience_s=self.patience.thread_s)
+        self.turns = Turns(self._serve_here, self._refuse, patience_s=self.patience.thread_s * _SHARE)
+        self.at_once = _FEW
         self.turn = self.since = time.monotonic()
         self.woken = False
         super().init_process()
@@ -90,16 +95,17 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     def accept(self, listener: Any) -> None:
         """Take the connections that are there; no thread hears of them yet.
 
-        An idle worker takes few at once and leaves the others their share; a busy one must not let them wait for
-        its next turn.
+        A worker takes few at once and leaves the others their share. Where that leaves some waiting it takes more and
+        more: how long they have waited out there nobody knows.
         """
-        at_once = _MANY if self.turn - self.since > _LONG_TURN_S else _FEW
-        for _ in range(min(at_once, self.worker_connections - self.nr_conns)):
+        for _ in range(min(self.at_once, self.worker_connections - self.nr_conns)):
             try:
                 client_sock, client_addr = listener.accept()
             except (BlockingIOError, ConnectionAbortedError, InterruptedError):
+                self.at_once = _FEW
                 return
             self._welcome(listener, client_sock, client_addr)
+        self.at_once = min(4 * self.at_once, _MANY)
 
     def _welcome(self, listener: Any, client_sock: Any, client_addr: Any) -> None:
         try:
@@ -124,11 +130,14 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         """Wait for events, and keep the deadlines that gunicorn does not know."""
         timed = self.collecting or self.queued or self.lingering or self.storing
         asked = time.monotonic()
-        events = self.poller.select(min(timeout, _TICK_S) if timed else timeout)
+        if timed:
+            timeout = min(timeout, _TICK_S)
+        events = self.poller.select(0 if self.turns else timeout)
         self._begin_turn(asked, time.monotonic())
         for key, _ in events:
             self._dispatch_event(key)
             self.storing.settle()  # a turn can be long: who waits for the disk need not wait for the end of it
+        self.turns.give()
         self._keep_deadlines(time.monotonic())
 
     def is_parent_alive(self) -> bool:
@@ -173,10 +182,12 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
             return
         self._finish(conn, Answer(b"", self.handle(conn)))
 
-    def _serve_here(self, conn: Connection, head: Head) -> None:
+    def _serve_here(self, conn: Connection, head: Head, since: float) -> None:
         """Serve an event in the loop; its answer waits for the writer."""
+        self.storing.settle()
         kept = inline.Kept(conn.sock)
         try:
+            conn.hand_over(self.patience.body_s)
             answer = inline.serve(conn, self.wsgi, kept, alive=self.alive)
         except Exception as error:  # noqa: BLE001 - the outermost loop around one request: gunicorn logs and answers it
             self.handle_error(None, kept, conn.client, error)
@@ -184,16 +195,12 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         if answer.receipt is None:
             self._finish(conn, answer)
         else:
-            self.storing.hold(conn, head, answer, answer.receipt, waited_s=self._waited())
+            self.storing.hold(conn, head, answer, answer.receipt, since=since)
 
     def _begin_turn(self, asked: float, now: float) -> None:
         # What comes while the loop sleeps wakes it. What came while it worked did so after it had looked last.
         self.since = now if now - asked > _ASLEEP_S else self.turn
         self.turn = now
-
-    def _waited(self) -> float:
-        """How long a request that is read in this turn may have been here."""
-        return time.monotonic() - self.since
 
     def _finish(self, conn: Connection, answer: Answer) -> None:
         """An answer is final: from a thread, or from the loop, which gets to it in its next turn."""
@@ -231,16 +238,13 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self.poller.register(conn.sock, selectors.EVENT_READ, partial(self.on_client_socket_readable, conn))
 
     def _dispatch(self, conn: Connection, head: Head) -> None:
-        """A request is whole: serve it, or queue it for a thread."""
-        if self._waited() > self.patience.thread_s / 2:
-            self._answer(conn, head, OVERLOADED)
+        """A request is whole: it waits for its turn, or for a thread."""
+        if head.path == _WEBHOOK and not conn.large_bytes:
+            self.turns.join(conn, head, self.since)
             return
         conn.hand_over(self.patience.body_s)
-        if head.path == _WEBHOOK and not conn.large_bytes:
-            self._serve_here(conn, head)
-            return
         pool = self.tpool if head.path in _QUICK_PATHS else self.readers
-        self.queued[conn] = (time.monotonic() + self.patience.thread_s, head)
+        self.queued[conn] = (self.since + self.patience.thread_s, head)
         pool.submit(conn)
 
     def _keep_deadlines(self, now: float) -> None:
@@ -250,6 +254,9 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
                 self._answer(conn, head, OVERLOADED)
         self.storing.expire(now)
         self.lingering.expire(now)
+
+    def _refuse(self, conn: Connection, head: Head) -> None:
+        self._answer(conn, head, OVERLOADED)
 
     def _answer(self, conn: Connection, head: Head | None, refusal: Refusal, detail: str = "") -> None:
         """Refuse a request without a thread."""

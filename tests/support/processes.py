@@ -51,7 +51,11 @@ class Service:
         self.process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:  # nobody else will end what did not become ready
+            self.kill()
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

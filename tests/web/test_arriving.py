@@ -26,6 +26,13 @@ def test_a_body_is_whole_when_its_length_is_here() -> None:
     assert fed(HEADERS, b"12345GET / HTTP/1.1").body_is_whole
 
 
+def test_nothing_follows_a_body_that_ends_what_came() -> None:
+    assert fed(HEADERS, b"12345").nothing_follows
+    assert not fed(HEADERS, b"1234").nothing_follows
+    assert not fed(HEADERS, b"12345G").nothing_follows
+    assert not fed(b"POST /burrow HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n").nothing_follows
+
+
 @pytest.mark.parametrize(
     "target", ["/burrow", "/burrow/", "//burrow", "/%62urrow", "http://karrot:5000/burrow", "https://k/burrow?x=1"]
 )

@@ -1,13 +1,15 @@
 """The worker's promise: no client, however slow, keeps an honest one waiting."""
 
+import os
 import select
+import signal
 import socket
 import ssl
 import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
 
@@ -224,6 +226,61 @@ def test_what_is_not_http_is_refused(service: Service, request_bytes: bytes, sta
 def test_a_herd_on_new_connections_is_taken_whole(service: Service) -> None:
     with ThreadPoolExecutor(100) as pool:
         assert set(pool.map(lambda _: service.post(WARN).status, range(500))) == {202}
+
+
+STARVED_EVENTS = 500
+OVERLOADED = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nContent-Length: 129\r\n"
+    b"Retry-After: 1\r\nConnection: close\r\n\r\n"
+    b'{"type":"urn:problem-type:karrot:overloaded","title":"The request waited too long for its turn",'
+    b'"status":503,"code":"overloaded"}'
+)
+
+
+def test_who_would_have_no_turn_is_refused_and_not_stored_and_the_health_check_is_answered(tmp_path: Path) -> None:
+    with Service(tmp_path / "data", workers="1", threads="2") as service, ExitStack() as stack:
+        clients = [stack.enter_context(connect(service)) for _ in range(STARVED_EVENTS)]
+        with starved(*service.workers()):
+            for number, client in enumerate(clients):
+                client.sendall(numbered(number))
+            assert service.get("/healthz").status == 200
+            answers = {f"group-{number}": read_answer(client) for number, client in enumerate(clients)}
+        taken = {name for name, answer in answers.items() if answer.startswith(b"HTTP/1.1 202")}
+        refused = {name for name, answer in answers.items() if answer == OVERLOADED}
+        unknown = {name for name, answer in answers.items() if b'"unconfirmed"' in answer}
+        assert taken | refused | unknown == set(answers)
+        assert refused
+        wait_for(lambda: service.metric("karrot_events_rejected_total", code="overloaded") == len(refused))
+        assert service.post(WARN).status == 202
+        stored = set(service.stored_consumers())
+    assert taken <= stored
+    assert not refused & stored
+
+
+def numbered(number: int) -> bytes:
+    body = WARN.replace(b'"orders-svc"', b'"group-%d"' % number)
+    return HEAD.replace(b"%d" % len(WARN), b"%d" % len(body)) + body
+
+
+@contextmanager
+def starved(worker: int) -> Iterator[None]:
+    """A worker that runs for three hundredths of the time."""
+    over = Event()
+
+    def starve() -> None:
+        while not over.is_set():
+            os.kill(worker, signal.SIGSTOP)
+            over.wait(0.1)
+            os.kill(worker, signal.SIGCONT)
+            time.sleep(0.003)
+
+    thread = Thread(target=starve)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 @contextmanager

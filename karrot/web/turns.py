@@ -1,0 +1,71 @@
+"""Events whose requests are here and whose turn is yet to come: the oldest first, none for longer than it may wait."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+from karrot.web.arriving import Head
+from karrot.web.connection import Connection
+
+__all__ = ["Turns"]
+
+_SLICE_S = 0.01
+"""How long others are served before the loop looks for new ones: nobody knows how long those have been waiting."""
+
+_MOST = 3072
+_FIRST_GUESS = (0.01, 40.0)
+"""Seconds that so many turns took. Too few are better than too many: who does not get his turn is refused later."""
+
+_REMEMBERED = 1000
+
+
+class Turns:
+    """Serves events in slices of time; refuses whoever has waited ``patience_s``, or would, as far as can be foreseen.
+
+    ``serve(conn, head, since)`` takes some hundred microseconds, ``refuse(conn, head)`` a fraction of it.
+    """
+
+    def __init__(
+        self,
+        serve: Callable[[Connection, Head, float], object],
+        refuse: Callable[[Connection, Head], object],
+        *,
+        patience_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._serve = serve
+        self._refuse = refuse
+        self._patience_s = patience_s
+        self._clock = clock
+        self._waiting: deque[tuple[Connection, Head, float]] = deque()
+        self._took_s, self._turns = _FIRST_GUESS
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def join(self, conn: Connection, head: Head, since: float) -> None:
+        """Wait for a turn; the request has been here ``since``, by the clock."""
+        ahead = len(self._waiting)
+        if ahead >= _MOST or ahead * self._took_s > self._patience_s * self._turns:
+            self._refuse(conn, head)
+        else:
+            self._waiting.append((conn, head, since))
+
+    def give(self) -> None:
+        """Serve those whose turn it is, for one slice of time."""
+        started = now = self._clock()
+        served = 0
+        while self._waiting and now - started < _SLICE_S:
+            conn, head, since = self._waiting.popleft()
+            if now - since > self._patience_s:
+                self._refuse(conn, head)
+            else:
+                self._serve(conn, head, since)
+                served += 1
+            now = self._clock()
+        self._learn(now - started, served)
+
+    def _learn(self, took_s: float, served: int) -> None:
+        fade = 0.5 if self._turns > _REMEMBERED else 1.0
+        self._took_s = self._took_s * fade + took_s
+        self._turns = self._turns * fade + served

@@ -1,0 +1,100 @@
+from typing import Any
+
+from karrot.web.arriving import Head
+from karrot.web.turns import Turns
+
+HEAD = Head("POST", "/burrow", 0, "", waits_for_continue=False)
+PATIENCE_S = 1.0
+
+
+class Loop:
+    """Serves and refuses by writing it down, at a time of its own; a connection here is its number."""
+
+    def __init__(self, *, takes_s: float = 0.0) -> None:
+        self.now = 100.0
+        self.takes_s = takes_s
+        self.served: list[Any] = []
+        self.refused: list[Any] = []
+        self.turns = Turns(self.serve, self.refuse, patience_s=PATIENCE_S, clock=lambda: self.now)
+
+    def serve(self, conn: Any, _head: Head, _since: float) -> None:
+        self.served.append(conn)
+        self.now += self.takes_s
+
+    def refuse(self, conn: Any, _head: Head) -> None:
+        self.refused.append(conn)
+
+    def join(self, *conns: Any) -> None:
+        for conn in conns:
+            self.turns.join(conn, HEAD, self.now)
+
+    def give_all(self) -> None:
+        while self.turns:
+            self.turns.give()
+
+
+def test_the_oldest_has_the_first_turn() -> None:
+    loop = Loop()
+    loop.join(1, 2, 3)
+    loop.turns.give()
+    assert (loop.served, loop.refused) == ([1, 2, 3], [])
+
+
+def test_turns_are_given_for_a_while_so_that_others_can_join() -> None:
+    loop = Loop(takes_s=0.004)
+    loop.join(*range(10))
+    loop.turns.give()
+    assert loop.served == [0, 1, 2]
+    assert loop.turns
+
+
+def test_who_has_waited_too_long_is_refused_and_the_next_is_served() -> None:
+    loop = Loop()
+    loop.join(1)
+    loop.now += PATIENCE_S + 0.01
+    loop.join(2)
+    loop.turns.give()
+    assert (loop.served, loop.refused) == ([2], [1])
+
+
+def test_who_would_wait_too_long_is_refused_at_once() -> None:
+    loop = Loop(takes_s=1 / 128)
+    loop.join(*range(2000))
+    loop.give_all()
+    assert len(loop.served) == 129  # how long each takes is learnt
+    loop.served.clear()
+    loop.refused.clear()
+    loop.join(*range(2000))
+    assert len(loop.refused) > 1800
+    loop.give_all()
+    assert loop.served == list(range(len(loop.served)))
+    assert len(loop.served) > 100
+
+
+def test_a_herd_that_can_be_served_in_time_is_served_whole() -> None:
+    loop = Loop(takes_s=0.0004)
+    loop.join(*range(2000))
+    loop.give_all()
+    assert (loop.served, loop.refused) == (list(range(2000)), [])
+
+
+def test_slow_turns_of_long_ago_are_forgotten() -> None:
+    loop = Loop(takes_s=0.01)
+    loop.join(*range(100))
+    loop.give_all()
+    loop.takes_s = 0.0004
+    for _ in range(60):
+        loop.join(*range(100))
+        loop.give_all()
+    loop.refused.clear()
+    loop.join(*range(2000))
+    assert loop.refused == []
+
+
+def test_no_more_wait_than_there_are_connections_for() -> None:
+    loop = Loop(takes_s=0.0)
+    for _ in range(20):
+        loop.join(*range(1000))
+        loop.give_all()
+    loop.join(*range(5000))
+    assert len(loop.refused) == 5000 - 3072
