@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -192,8 +192,8 @@ def cache(tmp_path: Path, downloads: Downloads) -> Path:
 
 
 @pytest.fixture
-def commands(cache: Path, downloads: Downloads) -> Callable[..., str]:
-    """``python -m e2e.stack`` over that cache."""
+def commands(cache: Path, downloads: Downloads) -> Iterator[Callable[..., str]]:
+    """``python -m e2e.stack`` over that cache; what a failed test left up is ended."""
     told = {"KARROT_E2E_CACHE": str(cache), "PROMETHEUS_BIN": str(downloads.prometheus()), "PYTHONPATH": "tests"}
 
     def run(*arguments: str, fails: bool = False) -> str:
@@ -203,7 +203,8 @@ def commands(cache: Path, downloads: Downloads) -> Callable[..., str]:
         assert (done.returncode != 0) == fails, done.stdout + done.stderr
         return done.stdout
 
-    return run
+    yield run
+    run("down")
 
 
 def with_first(taken: socket.socket) -> Callable[[int], list[int]]:
