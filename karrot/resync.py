@@ -10,7 +10,7 @@ from typing import NamedTuple
 import structlog
 
 from karrot import telemetry
-from karrot.burrow.client import Burrow, BurrowError, NotFound, Unaddressable, Unavailable
+from karrot.burrow.client import Burrow, BurrowError, NotFound, Unaddressable, Unavailable, UnknownCall
 from karrot.clock import Clock
 from karrot.event import LagEvent, Source, Status
 from karrot.eventlog.base import EventLog, GroupKey, LogUnavailableError, OverloadedError, ReporterState, groups
@@ -75,7 +75,7 @@ class Resync:
 
     def _pass(self, stop: threading.Event) -> str | None:
         """Every group of every cluster; the last thing that went wrong, if any."""
-        ready = self._burrow.ready()
+        ready = self._is_ready()
         failed: str | None = None
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-resync") as pool:
             for cluster in self._burrow.clusters():
@@ -85,6 +85,13 @@ class Resync:
                 if ready and listed and not stop.is_set():
                     self._tell_deleted(cluster, set(listed))
         return failed
+
+    def _is_ready(self) -> bool:
+        """Whether Burrow says that it has started; one before v1.3.5 cannot, and nobody is deleted on its word."""
+        try:
+            return self._burrow.ready()
+        except UnknownCall:
+            return False
 
     def _ask(self, stop: threading.Event, cluster: str, consumer: str) -> str | None:
         """One group, unless told to stop; what went wrong, if anything that may go better another time."""

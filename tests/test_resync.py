@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from karrot.burrow.client import Burrow
+from karrot.burrow.client import Burrow, UnknownCall
 from karrot.event import Kind, Source
 from karrot.eventlog.base import GroupKey, GroupState, LogUnavailableError, StoredEvent, groups
 from karrot.eventlog.memory import MemoryEventLog
@@ -170,6 +170,20 @@ def test_a_burrow_that_has_just_started_deletes_nobody(
         once(resync, clock, after_s=60)
     assert set(known(log)) == before
     assert "deleted" not in counted(log, "karrot_resync_groups_total")
+
+
+def test_a_burrow_too_old_to_say_whether_it_has_started_is_read_and_deletes_nobody(
+    resync: Resync, log: MemoryEventLog, clock: ManualClock, burrow: Burrow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown() -> bool:
+        raise UnknownCall("http://burrow/burrow/admin/ready", "Burrow has no such call")
+
+    monkeypatch.setattr(burrow, "ready", unknown)
+    heard(log, "gone")
+    for _ in range(3):
+        once(resync, clock, after_s=61)
+    assert GroupKey("prod-eu", "gone") in known(log)
+    assert counted(log, "karrot_resync_runs_total") == {"ok": 3}
 
 
 def test_groups_of_a_cluster_that_this_burrow_does_not_watch_are_left_alone(
