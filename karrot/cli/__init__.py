@@ -3,7 +3,7 @@
 import click
 
 from karrot import __version__
-from karrot.cli import probing, rendering, service, simulate, tables, watch
+from karrot.cli import doctor, probing, rendering, service, simulate, tables, watch
 
 __all__ = ["main"]
 
@@ -21,6 +21,7 @@ def version() -> None:
         *rendering.COMMANDS,
         *simulate.COMMANDS,
         *tables.COMMANDS,
+        *doctor.COMMANDS,
         *watch.COMMANDS,
         version,
     ],

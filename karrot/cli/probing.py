@@ -16,7 +16,7 @@ from karrot.cli.common import NotDone, config_option, loader, stated, url_option
 if TYPE_CHECKING:
     from karrot.probe import Answer
 
-__all__ = ["COMMANDS", "credentials"]
+__all__ = ["COMMANDS", "credentials", "secret"]
 
 ACCEPTED = 202
 OK = 200
@@ -75,12 +75,12 @@ def credentials(user: str | None) -> dict[str, str]:
     from karrot import probe
 
     if user is not None:
-        return probe.basic(user, _secret("KARROT_BURROW_PASSWORD") or _typed_password())
-    token = _secret("KARROT_BURROW_TOKEN")
+        return probe.basic(user, secret("KARROT_BURROW_PASSWORD") or _typed_password())
+    token = secret("KARROT_BURROW_TOKEN")
     return probe.bearer(token) if token else {}
 
 
-def _secret(name: str) -> str | None:
+def secret(name: str) -> str | None:
     """A secret of the environment, or of the file that ``<name>_FILE`` there names."""
     from karrot import sources
 

@@ -1,0 +1,117 @@
+"""``karrot doctor``: what is wrong between Burrow, Karrot and Prometheus."""
+# ruff: noqa: PLC0415
+
+import json
+import sys
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from karrot.cli.columns import shown
+from karrot.cli.common import Refused, valid
+from karrot.cli.probing import secret
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from karrot.doctor import Finding
+
+__all__ = ["COMMANDS"]
+
+_MARKS = {"fault": "✖", "warn": "▲", "note": "◆", "ok": "●"}
+_PLAIN = {"fault": "x", "warn": "!", "note": "-", "ok": "+"}
+_COLOURS = {"fault": "red", "warn": "yellow", "note": "cyan", "ok": "green"}
+_COUNTED = {
+    "fault": ("fault", "faults"),
+    "warn": ("warning", "warnings"),
+    "note": ("note", "notes"),
+    "ok": ("check is well", "checks are well"),
+}
+_DOCS = "docs/"
+
+
+@click.command()
+@click.option("--burrow", envvar="KARROT_BURROW_URL", help="Burrow's address, such as http://burrow:8000.")
+@click.option("--karrot", help="Karrot's address, such as http://karrot:5000.")
+@click.option("--prometheus", help="Prometheus' address, such as http://prometheus:9090.")
+@click.option("--all", "with_ok", is_flag=True, help="What is well too, a line for each check.")
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON.")
+def doctor(burrow: str | None, karrot: str | None, prometheus: str | None, *, with_ok: bool, as_json: bool) -> None:
+    """Say what is wrong between Burrow, Karrot and Prometheus, and which line mends it.
+
+    Reads, and changes nothing. Without --burrow, KARROT_BURROW_URL is asked. A KARROT_API_TOKEN (or _FILE) in the
+    environment is shown to Karrot. Exit code 0 if nothing is wrong, 1 if something is (fault or warn), 2 if it is
+    unclear what is asked.
+    """
+    from karrot.doctor import examine, look
+
+    if not (burrow or karrot or prometheus):
+        raise Refused("say at least one of --burrow, --karrot and --prometheus")
+    seen = look(
+        _address("--burrow", burrow),
+        _address("--karrot", karrot),
+        _address("--prometheus", prometheus),
+        token=valid(partial(secret, "KARROT_API_TOKEN")),
+    )
+    findings = examine(seen)
+    for line in [_json_line(findings)] if as_json else _lines(findings, with_ok=with_ok):
+        click.echo(line)
+    if any(finding.level.is_wrong for finding in findings):
+        sys.exit(1)
+
+
+def _address(option: str, url: str | None) -> str | None:
+    from karrot import values
+
+    return None if url is None else valid(partial(values.checked, values.url, option, url))
+
+
+def _json_line(findings: "Sequence[Finding]") -> str:
+    wrong = any(finding.level.is_wrong for finding in findings)
+    return json.dumps({"wrong": wrong, "findings": [asdict(finding) for finding in findings]})
+
+
+def _lines(findings: "Sequence[Finding]", *, with_ok: bool) -> list[str]:
+    lines = [_line(finding) for finding in findings if with_ok or finding.level != "ok"]
+    return [*lines, _sum(findings, with_ok=with_ok)]
+
+
+def _line(finding: "Finding") -> str:
+    mark = click.style(f"{_mark(finding.level)} {finding.level:<5}", fg=_COLOURS[finding.level], bold=True)
+    line = f"{mark}  {_safe(finding.what)}"
+    if finding.level == "ok":
+        return line
+    mends = f" {_arrow()} {_safe(finding.remedy)}" if finding.remedy else ""
+    return f"{line}{mends}  ({_DOCS}{finding.where})"
+
+
+def _sum(findings: "Sequence[Finding]", *, with_ok: bool) -> str:
+    counts = {level: sum(finding.level == level for finding in findings) for level in _MARKS}
+    told = ", ".join(f"{number} {_COUNTED[level][number != 1]}" for level, number in counts.items())
+    more = "" if with_ok or not counts["ok"] else " (--all shows them)"
+    return f"{told}{more}"
+
+
+def _mark(level: str) -> str:
+    return _MARKS[level] if _can_write(_MARKS[level]) else _PLAIN[level]
+
+
+def _arrow() -> str:
+    return "→" if _can_write("→") else "->"
+
+
+def _can_write(text: str) -> bool:
+    try:
+        text.encode(sys.stdout.encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _safe(text: str) -> str:
+    return shown(text, sys.stdout.encoding)
+
+
+COMMANDS = (doctor,)

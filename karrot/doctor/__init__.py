@@ -1,0 +1,11 @@
+"""What is wrong between Burrow, Karrot and Prometheus, and the line that mends it.
+
+A side is read once (`look`), into frozen values; each check is a pure function of them.
+"""
+
+from karrot.doctor.examination import examine
+from karrot.doctor.finding import Finding, Level
+from karrot.doctor.looking import look
+from karrot.doctor.seen import Seen
+
+__all__ = ["Finding", "Level", "Seen", "examine", "look"]

@@ -1,0 +1,27 @@
+"""The checks: each looks for one trap in what was read, and touches nothing else."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from karrot.doctor.checks import agreement, karrot, notifier, reading, scrape
+from karrot.doctor.finding import Check
+
+__all__ = ["AGREEMENT", "BURROW", "KARROT", "PROMETHEUS", "SCRAPE", "all_checks"]
+
+BURROW = (*notifier.CHECKS, *reading.CHECKS)
+KARROT = karrot.CHECKS
+AGREEMENT = agreement.CHECKS
+PROMETHEUS = scrape.ALONE
+SCRAPE = scrape.WITH_KARROT
+
+
+def all_checks() -> Iterator[tuple[str, Check[Any]]]:
+    """Every check with the sides it needs, in the order of the documentation."""
+    for sides, checks in (
+        ("Burrow", BURROW),
+        ("Burrow, Karrot", AGREEMENT),
+        ("Karrot", KARROT),
+        ("Prometheus", PROMETHEUS),
+        ("Karrot, Prometheus", SCRAPE),
+    ):
+        yield from ((sides, each) for each in checks)

@@ -1,0 +1,109 @@
+"""Reads Burrow: its configuration, its lists, the verdicts on some groups, and where its notifiers post to."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+from karrot.burrow.client import Asking, Burrow, BurrowError, NotFound, NotifierModule, Unaddressable, UnknownCall
+from karrot.doctor.seen import Away, BurrowSeen, Webhook, is_for_karrot
+from karrot.doctor.web import NotTold, Parts, Web
+from karrot.event import LagEvent
+
+__all__ = ["GROUPS_ASKED", "read_burrow"]
+
+T = TypeVar("T")
+
+GROUPS_ASKED = 50
+"""Groups of each cluster that Burrow is asked about: each question makes it evaluate one."""
+
+_KARROTS_ANSWER = b'"code":"method_not_allowed"'
+_NOT_ALLOWED = 405
+
+
+def read_burrow(burrow: Burrow, *, asking: Asking, karrot_url: str | None = None) -> BurrowSeen | Away:
+    """What Burrow tells, or that it does not answer. Changes nothing there."""
+    try:
+        listed = burrow.clusters()
+    except BurrowError as error:
+        return Away("Burrow", burrow.url, error.said)
+    parts = Parts()
+    groups = _told({each: parts.read(f"groups of {each}", partial(burrow.consumers, each), None) for each in listed})
+    topics = _told({each: parts.read(f"topics of {each}", partial(burrow.topics, each), None) for each in listed})
+    main = parts.read("general configuration", burrow.config_main, None)
+    notifiers = _modules(parts, "notifier", burrow.config_notifiers, burrow.config_notifier)
+    return BurrowSeen(
+        url=burrow.url,
+        ready=parts.read("readiness", partial(_ready, burrow), None),
+        zookeeper=main.zookeeper if main else None,
+        clusters=_modules(parts, "cluster", burrow.config_clusters, burrow.cluster),
+        consumers=_modules(parts, "consumer", burrow.config_consumers, burrow.config_consumer),
+        storages=_modules(parts, "storage", burrow.config_storages, burrow.config_storage),
+        evaluators=_modules(parts, "evaluator", burrow.config_evaluators, burrow.config_evaluator),
+        notifiers=notifiers,
+        listed=listed,
+        groups=groups,
+        topics={cluster: len(names) for cluster, names in topics.items()},
+        verdicts=parts.read("verdicts on groups", partial(_verdicts, burrow, groups), ()),
+        webhooks=_webhooks(notifiers, asking, karrot_url),
+        karrot_url=karrot_url,
+        unread=tuple(parts.unread),
+    )
+
+
+def _ready(burrow: Burrow) -> bool | None:
+    try:
+        return burrow.ready()
+    except UnknownCall:
+        return None  # before v1.3.5
+
+
+def _modules(
+    parts: Parts, coordinator: str, names: Callable[[], Sequence[str]], detail: Callable[[str], T]
+) -> dict[str, T]:
+    told = parts.read(f"{coordinator} modules", names, ())
+    return _told({name: parts.read(f"[{coordinator}.{name}]", partial(detail, name), None) for name in told})
+
+
+def _told(found: Mapping[str, T | None]) -> dict[str, T]:
+    return {name: each for name, each in found.items() if each is not None}
+
+
+def _verdicts(burrow: Burrow, groups: Mapping[str, Sequence[str]]) -> tuple[LagEvent, ...]:
+    """All partitions of Burrow's own groups and of the first others, one question at a time.
+
+    A group is left out that is gone, or whose name cannot be asked for.
+    """
+    asked = ((cluster, group) for cluster, names in groups.items() for group in _some(names))
+    answers = (_verdict(burrow, *key) for key in asked)
+    return tuple(answer for answer in answers if answer is not None)
+
+
+def _some(names: Sequence[str]) -> Sequence[str]:
+    return sorted(names, key=lambda name: not name.startswith("burrow-"))[:GROUPS_ASKED]
+
+
+def _verdict(burrow: Burrow, cluster: str, group: str) -> LagEvent | None:
+    try:
+        return burrow.lag(cluster, group)
+    except (NotFound, Unaddressable):
+        return None
+
+
+def _webhooks(notifiers: Mapping[str, NotifierModule], asking: Asking, karrot_url: str | None) -> dict[str, Webhook]:
+    """What is at the addresses that Karrot's notifiers post to; nobody else's are asked."""
+    meant = [each for name, each in notifiers.items() if is_for_karrot(name, each, karrot_url)]
+    urls = {url for each in meant for url in (each.url_open, each.url_close) if url}
+    return {url: _webhook(url, asking) for url in sorted(urls) if "{{" not in url}
+
+
+def _webhook(url: str, asking: Asking) -> Webhook:
+    """GET, which Karrot answers with 405, and which stores nothing anywhere."""
+    web = Web(url, asking=asking)
+    try:
+        answer = web.answer()
+    except NotTold as error:
+        return Webhook(0, error.said, is_karrot=False)
+    finally:
+        web.close()
+    is_karrot = answer.status == _NOT_ALLOWED and _KARROTS_ANSWER in answer.body
+    return Webhook(answer.status, answer.location, is_karrot)

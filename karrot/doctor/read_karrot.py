@@ -1,0 +1,158 @@
+"""Reads Karrot by the routes that everybody has."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from itertools import islice
+
+import msgspec
+from msgspec import Struct
+from prometheus_client.parser import text_string_to_metric_families
+
+from karrot.doctor.seen import (
+    Away,
+    Component,
+    Group,
+    GroupEvent,
+    KarrotSeen,
+    Reject,
+    Reporter,
+    Sample,
+)
+from karrot.doctor.web import NotTold, Parts, Web
+
+__all__ = ["GROUPS_READ", "METRICS", "read_karrot"]
+
+GROUPS_READ = 10_000
+"""Groups that are read at most."""
+
+METRICS = (
+    "karrot_last_event_timestamp_seconds",
+    "karrot_events_accepted_total",
+    "karrot_events_rejected_total",
+    "karrot_burrow_self_lag",
+    "karrot_consumers",
+    "karrot_series_dropped_total",
+    "karrot_log_replaced_total",
+    "karrot_log_damaged_total",
+    "karrot_reporter_dropped_total",
+)
+"""What is read of ``/metrics``."""
+
+_PAGE = 1000
+_HISTORIES = 5
+_EVENTS = 30
+_UNREADY = 503
+
+
+class _Beat(Struct):
+    time: datetime
+
+
+class _Readiness(Struct):
+    components: dict[str, Component]
+
+
+class _Config(Struct):
+    config: dict[str, str]
+
+
+class _Reporters(Struct):
+    reporters: tuple[Reporter, ...]
+
+
+class _Groups(Struct):
+    groups: list[Group]
+    next: str | None
+
+
+class _History(Struct):
+    events: tuple[GroupEvent, ...]
+
+
+class _Rejects(Struct):
+    rejects: tuple[Reject, ...]
+
+
+def read_karrot(web: Web) -> KarrotSeen | Away:
+    """What Karrot tells, or that nobody, or somebody else, answers there."""
+    try:
+        now = web.read(_Beat, "/heartbeat").time
+    except NotTold as error:
+        return Away("Karrot", web.url, error.said)
+    parts = Parts()
+    groups, has_all = parts.read("groups (/api/v1/groups)", partial(_groups, web), (None, False))
+    config = parts.read("settings (/config)", partial(web.read, _Config, "/config"), None)
+    reporters = parts.read("reporters (/api/v1/reporters)", partial(web.read, _Reporters, "/api/v1/reporters"), None)
+    rejects = parts.read("rejects (/api/v1/rejects)", partial(web.read, _Rejects, "/api/v1/rejects"), None)
+    return KarrotSeen(
+        url=web.url,
+        now=now,
+        components=parts.read("readiness (/readyz)", partial(_components, web), {}),
+        settings=config.config if config else None,
+        reporters=reporters.reporters if reporters else None,
+        groups=groups,
+        has_all_groups=has_all,
+        rejects=rejects.rejects if rejects else None,
+        histories=_histories(web, parts, groups or ()),
+        samples=parts.read("metrics (/metrics)", partial(_samples, web), ()),
+        unread=tuple(parts.unread),
+    )
+
+
+def _components(web: Web) -> Mapping[str, Component]:
+    """What ``/readyz`` says, whether it is 200 or 503."""
+    answer = web.answer("/readyz")
+    if answer.status not in (200, _UNREADY):
+        raise NotTold(f"HTTP {answer.status} from /readyz", answer.status)
+    try:
+        return msgspec.json.decode(answer.body, type=_Readiness).components
+    except msgspec.MsgspecError as error:
+        raise NotTold(f"what /readyz answers is not understood: {error}", answer.status) from error
+
+
+def _groups(web: Web) -> tuple[Sequence[Group] | None, bool]:
+    read: list[Group] = []
+    after: str | None = ""
+    while after is not None and len(read) < GROUPS_READ:
+        page = web.read(_Groups, "/api/v1/groups", {"limit": str(_PAGE), "after": after})
+        read += page.groups
+        after = page.next
+    return tuple(read), after is None
+
+
+def _samples(web: Web) -> Sequence[Sample]:
+    text = web.body("/metrics", [("name[]", name) for name in METRICS]).decode(errors="replace")
+    families = text_string_to_metric_families(text)
+    try:
+        return [Sample(each.name, each.labels, each.value) for family in families for each in family.samples]
+    except ValueError as error:
+        raise NotTold(f"what /metrics answers is not understood: {error}") from error
+
+
+def _histories(web: Web, parts: Parts, groups: Sequence[Group]) -> Mapping[tuple[str, str], Sequence[GroupEvent]]:
+    """The newest events of the first groups of each cluster that Burrow posted."""
+    read: dict[tuple[str, str], Sequence[GroupEvent]] = {}
+    for each in _few_of_each_cluster(groups):
+        query = {"cluster": each.cluster, "consumer": each.consumer, "limit": str(_EVENTS)}
+        history = parts.read("events of groups (/api/v1/group)", partial(_history, web, query), _History(events=()))
+        read[each.cluster, each.consumer] = history.events
+    return read
+
+
+def _history(web: Web, query: Mapping[str, str]) -> _History:
+    try:
+        return web.read(_History, "/api/v1/group", query)
+    except NotTold as error:
+        if error.status == 404:  # noqa: PLR2004 (it is gone since the list was read)
+            return _History(events=())
+        raise
+
+
+def _few_of_each_cluster(groups: Sequence[Group]) -> Iterator[Group]:
+    by_cluster: dict[str, list[Group]] = defaultdict(list)
+    for each in groups:
+        by_cluster[each.cluster].append(each)
+    for members in by_cluster.values():
+        yield from islice(members, _HISTORIES)

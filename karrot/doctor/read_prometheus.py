@@ -1,0 +1,117 @@
+"""Reads Prometheus: which of its targets are Karrot's, how they are configured, and what became of their labels."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import yaml
+from msgspec import Struct
+
+from karrot.doctor.seen import Away, PrometheusSeen, Target, netloc
+from karrot.doctor.web import NotTold, Parts, Web
+
+__all__ = ["read_prometheus"]
+
+_MOVED = ("exported_cluster", "exported_consumer", "exported_status", "exported_topic", "exported_partition")
+
+
+class _Result(Struct):
+    metric: dict[str, str]
+    value: tuple[float, str]
+
+
+class _Samples(Struct):
+    result: list[_Result]
+
+
+class _Query(Struct):
+    data: _Samples
+
+
+class _Scalar(Struct):
+    result: tuple[float, str]
+
+
+class _Time(Struct):
+    data: _Scalar
+
+
+class _ActiveTargets(Struct, rename="camel"):
+    active_targets: list[Target]
+
+
+class _Targets(Struct):
+    data: _ActiveTargets
+
+
+class _Yaml(Struct):
+    yaml: str
+
+
+class _Config(Struct):
+    data: _Yaml
+
+
+class _Rules(Struct):
+    data: dict[str, Any]
+
+
+def read_prometheus(web: Web, *, karrot_url: str | None = None) -> PrometheusSeen | Away:
+    """What Prometheus tells, or that nobody, or somebody else, answers there."""
+    try:
+        now = web.read(_Time, "/api/v1/query", {"query": "time()"}).data.result[0]
+    except NotTold as error:
+        return Away("Prometheus", web.url, error.said)
+    parts = Parts()
+    found = partial(_query, web)
+    told = parts.read("targets", partial(web.read, _Targets, "/api/v1/targets", {"state": "active"}), None)
+    built = parts.read("karrot_build_info", lambda: found("karrot_build_info"), ())
+    instances = {(each.metric.get("job", ""), each.metric.get("instance", "")) for each in built}
+    targets = told.data.active_targets if told else []
+    return PrometheusSeen(
+        url=web.url,
+        now=datetime.fromtimestamp(now, UTC),
+        targets=[each for each in targets if _is_karrots(each, instances, karrot_url)],
+        config=parts.read("configuration", partial(_config, web), {}),
+        exported=[label for label in _MOVED if parts.read(label, partial(_is_there, web, label), otherwise=False)],
+        series=_first(parts.read("groups", lambda: found("count(karrot_consumer_lag)"), ())),
+        doubled=_first(parts.read("groups", lambda: found(_DOUBLED), ())),
+        rules=parts.read("rules", partial(_rules, web), None),
+        unread=tuple(parts.unread),
+    )
+
+
+_DOUBLED = "count(count by (cluster, consumer) (karrot_consumer_lag) > 1)"
+
+
+def _query(web: Web, expression: str) -> list[_Result]:
+    return web.read(_Query, "/api/v1/query", {"query": expression}).data.result
+
+
+def _is_there(web: Web, label: str) -> bool:
+    return bool(_query(web, f'count({{__name__=~"karrot_.+",{label}!=""}})'))
+
+
+def _first(results: Sequence[_Result]) -> int:
+    return int(float(results[0].value[1])) if results else 0
+
+
+def _config(web: Web) -> Mapping[str, Any]:
+    text = web.read(_Config, "/api/v1/status/config").data.yaml
+    try:
+        config = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise NotTold(f"its configuration is not understood: {error}") from error
+    return config if isinstance(config, dict) else {}
+
+
+def _rules(web: Web) -> str:
+    return str(web.read(_Rules, "/api/v1/rules", {"type": "alert"}).data)
+
+
+def _is_karrots(target: Target, instances: set[tuple[str, str]], karrot_url: str | None) -> bool:
+    job, instance = target.labels.get("job", ""), target.labels.get("instance", "")
+    if (job, instance) in instances or "karrot" in f"{job} {target.scrape_url}".lower():
+        return True
+    return karrot_url is not None and netloc(target.scrape_url) == netloc(karrot_url)
