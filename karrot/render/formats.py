@@ -8,9 +8,12 @@ import json
 import re
 from itertools import chain, groupby
 
-__all__ = ["aligned", "hcl", "toml", "yaml"]
+__all__ = ["aligned", "hcl", "number", "toml", "yaml"]
 
 _NOT_PRINTABLE_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+_ESCAPED = re.compile(r"\\.")
+# HCL knows fewer letters than JSON.
+_NOT_IN_HCL = {r"\b": r"\u0008", r"\f": r"\u000c"}
 _ATTRIBUTE = re.compile(r"( *)([\w-]+) = (.*[^{\[])")
 
 
@@ -22,15 +25,15 @@ def toml(text: str) -> str:
 def yaml(value: str | float) -> str:
     """A YAML double-quoted scalar, or a number. JSON's escapes are YAML's too; more has to be escaped in YAML."""
     if not isinstance(value, str):
-        return _number(value)
+        return number(value)
     return _NOT_PRINTABLE_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 
 def hcl(value: str | float) -> str:
     """A quoted string of Terraform's language, or a number. ``${`` and ``%{`` would begin a template: never raw."""
     if not isinstance(value, str):
-        return _number(value)
-    quoted = yaml(value).replace("\\b", "\\u0008").replace("\\f", "\\u000c")  # HCL knows fewer letters than JSON
+        return number(value)
+    quoted = _ESCAPED.sub(lambda found: _NOT_IN_HCL.get(found[0], found[0]), yaml(value))
     return re.sub(r"[$%](?=\{)", lambda found: f"\\u{ord(found[0]):04x}", quoted)
 
 
@@ -51,5 +54,6 @@ def _columns(lines: list[str]) -> list[str]:
     return [f"{margin}{name.ljust(width)} = {value}" for margin, name, value in attributes] or lines
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Digits as each format, and metric math, has them."""
     return f"{value:.15g}"
