@@ -110,7 +110,7 @@ class _Evaluation:
                 return self.fill(self.broadcast(self.of(series)), filler)
             case "IF", [condition, yes, no]:
                 chosen = zip(*(self.broadcast(self.of(each)) for each in (condition, yes, no)), strict=True)
-                return [None if met is None else here if met else other for met, here, other in chosen]
+                return [None if met is None else self.chosen(here) if met else other for met, here, other in chosen]
             case (("ABS" | "CEIL" | "FLOOR"), [operand]):
                 return self.combine(_OF_ONE[name], [operand])
             case (("MAX" | "MIN" | "SUM" | "AVG"), [ast.List(elts=elements)]) if elements:
@@ -147,6 +147,10 @@ class _Evaluation:
             return _repeated(values)
         instead = self.broadcast(self.of(filler))
         return [other if value is None else value for value, other in zip(values, instead, strict=True)]
+
+    def chosen(self, value: float | None) -> float | None:
+        """The second argument of IF, where the page has 0 for a missing value; in place of the third it drops it."""
+        return 0.0 if value is None and self.gaps is Gaps.ZERO else value
 
     def broadcast(self, operand: _Operand) -> Values:
         return operand if isinstance(operand, list) else [operand] * self.count

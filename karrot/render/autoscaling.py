@@ -7,8 +7,8 @@ import re
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from karrot.render import formats
 from karrot.render.environment import environment
-from karrot.render.formats import aligned
 from karrot.render.metrics import Metric, heartbeat_of, lag_of, running_of, utilization_of
 from karrot.render.scaling import FORMATS, Scaling
 from karrot.reporters.cloudwatch.naming import dimension_value
@@ -19,6 +19,9 @@ _TEMPLATES = dict(zip(FORMATS, ("ecs/autoscaling.yaml.j2", "ecs/autoscaling.tf.j
 _LONGEST_NAME = 255
 _HIGH, _LOW = "GreaterThanOrEqualToThreshold", "LessThanOrEqualToThreshold"
 _LOW_SHARE = 0.25
+_REPEATED = "FILL(running, REPEAT)"
+_RUNNING_ON_ECS = f"FILL({_REPEATED}, 0)"
+"""ECS may say nothing where nothing runs: a late value is the one before it, none in the whole range is 0."""
 
 
 class Query(NamedTuple):
@@ -73,7 +76,7 @@ class Alarm(NamedTuple):
 def autoscaling(asked: Scaling, output: str) -> str:
     """The recipe as a CloudFormation template or as Terraform; ``output`` is one of `FORMATS`."""
     text = environment().get_template(_TEMPLATES[output]).render(_context(asked))
-    return aligned(text) if output == "terraform" else text
+    return formats.aligned(text) if output == "terraform" else text
 
 
 def _context(asked: Scaling) -> dict[str, Any]:
@@ -127,28 +130,55 @@ def _measured(asked: Scaling) -> Metric:
 
 
 def _tracking(asked: Scaling) -> Tracking:
+    if asked.recipe == "from-zero":
+        return _tracking_from_zero(asked)
     measured = _measured(asked)
     if asked.measure == "max_lag_seconds":
         return Tracking(measured)
-    # points / points is 1 where lag has a point. It stands below the line, because there a missing value leaves none
-    # whichever way it is read: as 0 it divides by 0. Above the line it could be read as a lag of 0.
-    return Tracking(
-        measured,
-        Expression("backlog", "lag / (running * points / points)"),
-        (
-            Query("lag", measured),
-            Query("points", measured, "SampleCount"),
-            Query("running", _running(asked), "Average"),
-        ),
-    )
+    running = Query("running", _running(asked), "Average")
+    return Tracking(measured, Expression("backlog", _per_task("running")), (*_with_points(measured), running))
+
+
+def _tracking_from_zero(asked: Scaling) -> Tracking:
+    """The same, but while nothing runs the measure stands at its target.
+
+    A lag only says then that nobody reads: counted as soon as one runs, it would start as many as are allowed. And
+    with no value at all AlarmLow would go on to stand on the points of before, and stop what has just been started.
+    """
+    measured, target = _measured(asked), formats.number(getattr(asked, asked.measure))
+    by_age = asked.measure == "max_lag_seconds"
+    running = _utilization(asked) if by_age and asked.on_ecs else Query("running", _running(asked), "Average")
+    asleep = f"{_RUNNING_ON_ECS if asked.on_ecs else _REPEATED} < 1"
+    # The lag stands last: where IF takes its last argument a missing value leaves none, where it takes the second one
+    # a missing value is a 0 (CloudWatch User Guide, "Using IF expressions").
+    text = f"IF({asleep}, {target}, {'lag' if by_age else _per_task(_REPEATED)})"
+    lag = (Query("lag", measured),) if by_age else _with_points(measured)
+    return Tracking(measured, Expression("held", text), (*lag, running))
+
+
+def _per_task(running: str) -> str:
+    """The lag of each task. Without a point of the lag there is no value.
+
+    points / points is 1 where lag has a point. It stands below the line, because there a missing value leaves none
+    whichever way it is read: as 0 it divides by 0. Above the line it could be read as a lag of 0.
+    """
+    return f"lag / ({running} * points / points)"
+
+
+def _with_points(measured: Metric) -> tuple[Query, Query]:
+    return Query("lag", measured), Query("points", measured, "SampleCount")
+
+
+def _utilization(asked: Scaling) -> Query:
+    """Whether any task runs. How many do it does not tell: a task may have several points a minute."""
+    return Query("running", utilization_of(asked.ecs_cluster, asked.service), "SampleCount")
 
 
 def _wake_up(asked: Scaling) -> Alarm:
     lag = _lag(asked, "Lag")
     if asked.on_ecs:
-        running = utilization_of(asked.ecs_cluster, asked.service)
-        text = "IF(FILL(FILL(running, REPEAT), 0) < 1, lag, 0)"
-        metrics: tuple[Query, ...] = (Query("lag", lag), Query("running", running, "SampleCount"))
+        text = f"IF({_RUNNING_ON_ECS} < 1, lag, 0)"
+        metrics: tuple[Query, ...] = (Query("lag", lag), _utilization(asked))
     else:
         running = _running(asked)
         text = "IF(running < 1, lag / (counted / counted), 0)"

@@ -34,7 +34,7 @@ def running_of(ecs_cluster: str | None, service: str | None, asg_name: str | Non
 
 
 def utilization_of(ecs_cluster: str | None, service: str | None) -> Metric:
-    """A metric that every ECS service has, a point per task and minute, also without Container Insights."""
+    """A metric that every ECS service has in each minute in which a task runs, also without Container Insights."""
     return Metric("AWS/ECS", "CPUUtilization", _service(ecs_cluster, service))
 
 

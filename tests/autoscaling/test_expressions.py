@@ -28,6 +28,7 @@ def values(text: str, gaps: Gaps = Gaps.ZERO, **series: Values) -> Values:
         ("AVG([lag, 0])", [None, 50, 100, None, 200], [None, 50, 100, None, 200]),
         ("lag > 150 AND tasks < 1", [None, 0, 0, 0, 1], [None, 0, None, None, 1]),
         ("lag > 150 || tasks < 1", [None, 0, 1, 0, 1], [None, 0, None, None, 1]),
+        ("IF(FILL(tasks, 0) < 1, lag, 0)", [0, 0, 200, 0, 400], [None, 0, 200, 0, 400]),
     ],
 )
 def test_a_missing_value_counts_as_zero_or_drops_the_point(text: str, as_zero: Values, dropped: Values) -> None:
@@ -43,7 +44,7 @@ def test_a_missing_value_counts_as_zero_or_drops_the_point(text: str, as_zero: V
         ("FILL(lag, 0)", [0, 100, 200, 0, 400]),
         ("FILL(FILL(lag, REPEAT), 7)", [7, 100, 200, 200, 400]),
         ("FILL(lag, tasks)", [None, 100, 200, 4, 400]),
-        ("IF(FILL(tasks, 0) < 1, lag, 0)", [None, 0, 200, 0, 400]),
+        ("IF(FILL(tasks, 0) > 1, 7, lag)", [None, 7, 200, 7, 400]),
         ("IF(lag > 150, 1, 0)", [None, 0, 1, None, 1]),
         ("-lag", [None, -100, -200, None, -400]),
         ("CEIL(lag / 3)", [None, 34, 67, None, 134]),
@@ -61,6 +62,22 @@ def test_what_both_readings_have_in_common(text: str, expected: Values, gaps: Ga
 def test_a_lag_whose_points_are_counted_below_the_line_is_never_invented(gaps: Gaps) -> None:
     points = [None, 2.0, 2.0, None, 2.0]
     assert values("lag / (tasks * points / points)", gaps, points=points) == [None, 50, None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("IF(metric1, metric2, metric3)", [30, 0, 20, None, None]),
+        ("IF(metric1, 5, metric3)", [5, 5, 20, None, None]),
+        ("IF(metric1, metric2, 5)", [30, 0, 5, 5, None]),
+    ],
+)
+def test_if_gives_what_the_tables_of_the_user_guide_show(text: str, expected: Values) -> None:
+    """Its section "Using IF expressions"."""
+    metric1: Values = [1, 1, 0, 0, None]
+    metric2: Values = [30, None, 0, 0, 30]
+    metric3: Values = [0, 0, 20, None, 20]
+    assert values(text, metric1=metric1, metric2=metric2, metric3=metric3) == expected
 
 
 def test_the_names_are_those_of_metrics_and_other_expressions() -> None:

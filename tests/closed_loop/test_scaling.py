@@ -1,13 +1,18 @@
 """Each recipe in the closed loop, while everything works."""
 
+from copy import deepcopy
+from itertools import pairwise
+from typing import Any
+
 import pytest
 
-from karrot.autoscaling import State
+from karrot.autoscaling import Gaps, State
 from support.loop import Aws, ClosedLoop
 from support.loop_recipes import ASG, ECS, Recipe
 
 _ASG_UNLIKE_ECS = [ASG[name] for name in ("tracking-seconds", "tracking-backlog", "step-messages", "from-zero-backlog")]
 _ALL = [*ECS.values(), *_ASG_UNLIKE_ECS]
+_FROM_ZERO = [kit[f"from-zero-{measure}"] for kit in (ECS, ASG) for measure in ("seconds", "backlog")]
 _USUAL = 40.0
 
 
@@ -62,12 +67,53 @@ def test_from_zero_wakes_up_whether_or_not_aws_counts_the_tasks_where_there_are_
     assert loop.lag < 100
 
 
-@pytest.mark.parametrize(("seconds", "tasks"), [(60, 8), (600, 1)])
-def test_from_zero_overshoots_where_messages_may_be_no_older_than_waking_up_takes(
-    aws: Aws, seconds: int, tasks: int
+def stays_s(loop: ClosedLoop) -> list[float]:
+    """How long each task that was woken up stayed, in seconds; the loop had no more than one."""
+    changes = loop.stack.activities
+    assert set(loop.changes()) == {(0, 1), (1, 0)}
+    return [stopped.at_s - woken.at_s for woken, stopped in pairwise(changes) if woken.after]
+
+
+@pytest.mark.parametrize(("rate", "gaps"), [(5.0, Gaps.ZERO), (0.05, Gaps.DROPPED)])
+@pytest.mark.parametrize("recipe", _FROM_ZERO, ids=str)
+def test_a_trickle_from_zero_wakes_one_task_that_stays_a_quarter_of_an_hour(
+    recipe: Recipe, rate: float, gaps: Gaps, aws: Aws
 ) -> None:
-    """The age of the first message, while nobody read it, is taken for a lack of tasks."""
-    loop = ClosedLoop(ECS["from-zero-seconds"].of_seconds(seconds), aws)
-    loop.feed(1)
-    loop.run(12)
-    assert max(moment.desired for moment in loop.history) == tasks
+    """The age and the number of what came while nothing ran are no lack of tasks."""
+    loop = ClosedLoop(recipe, aws, rate=rate, gaps=gaps).run(75)
+    stays = stays_s(loop)
+    assert len(stays) == 3
+    assert min(stays) >= 15 * 60
+
+
+@pytest.mark.parametrize("gaps", Gaps)
+def test_where_aws_does_not_count_to_zero_a_trickle_stops_a_task_before_its_time(gaps: Gaps, aws: Aws) -> None:
+    loop = ClosedLoop(ECS["from-zero-backlog"], aws, rate=5.0, gaps=gaps, tells_zero=False).run(75)
+    usual, *others = stays_s(loop)
+    assert usual >= 15 * 60
+    assert set(others) == {3 * 60, 8 * 60}
+    assert max(moment.lag for moment in loop.history) < 3000
+
+
+def not_held(template: dict[str, Any]) -> dict[str, Any]:
+    """The same as if its measure were that of target tracking from one task."""
+    changed = deepcopy(template)
+    policy = changed["Resources"]["LagTracking"]["Properties"]["TargetTrackingScalingPolicyConfiguration"]
+    (expression,) = [each for each in policy["CustomizedMetricSpecification"]["Metrics"] if "Expression" in each]
+    by_age = expression["Expression"].endswith(", lag)")
+    expression["Expression"] = "lag" if by_age else "lag / (running * points / points)"
+    return changed
+
+
+def test_an_age_that_is_not_held_while_nothing_runs_is_taken_for_a_lack_of_tasks(aws: Aws) -> None:
+    recipe = ECS["from-zero-seconds"]
+    loop = ClosedLoop(recipe, aws, rate=5.0, template=not_held(recipe.template)).run(10)
+    assert loop.changes() == [(0, 1), (1, 4), (4, 8)]
+
+
+def test_a_backlog_that_is_not_held_while_nothing_runs_stops_a_task_a_minute_after_it_was_woken_up(aws: Aws) -> None:
+    recipe = ECS["from-zero-backlog"]
+    loop = ClosedLoop(recipe, aws, rate=0.05, template=not_held(recipe.template)).run(45)
+    usual, *others = stays_s(loop)
+    assert usual >= 15 * 60
+    assert others == [60] * 6

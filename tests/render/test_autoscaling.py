@@ -219,7 +219,10 @@ BACKLOG_ECS = {
 }
 
 
-def backlog(name: str) -> tuple[str, dict[str, tuple[str, str, str]]]:
+BACKLOG_ASG = {**BACKLOG_ECS, "running": ("AWS/AutoScaling", "GroupInServiceInstances", "Average")}
+
+
+def tracked(name: str) -> tuple[str, dict[str, tuple[str, str, str]]]:
     properties = stack(name)["LagTracking"]["Properties"]
     configuration = (
         properties.get("TargetTrackingScalingPolicyConfiguration") or properties["TargetTrackingConfiguration"]
@@ -233,19 +236,16 @@ def evaluated(text: str, gaps: Gaps, **series: float | None) -> float | None:
 
 
 def test_the_backlog_per_task_is_the_lag_over_those_who_run() -> None:
-    text, names = backlog("ecs-tracking-backlog")
+    text, names = tracked("ecs-tracking-backlog")
     assert names == BACKLOG_ECS
-    assert backlog("asg-zero-backlog") == (
-        text,
-        {**BACKLOG_ECS, "running": ("AWS/AutoScaling", "GroupInServiceInstances", "Average")},
-    )
+    assert tracked("asg-tracking-backlog") == (text, BACKLOG_ASG)
     for gaps in Gaps:
         assert evaluated(text, gaps, lag=900.0, points=2.0, running=3.0) == 300
         assert evaluated(text, gaps, lag=0.0, points=2.0, running=3.0) == 0
 
 
 def test_a_silent_monitor_leaves_no_backlog_whichever_way_a_missing_value_is_read() -> None:
-    text, _ = backlog("ecs-tracking-backlog")
+    text, _ = tracked("ecs-tracking-backlog")
     plain, filled = "lag / running", "lag / FILL(running, 1)"
     silent: dict[str, float | None] = {"lag": None, "points": None, "running": 3.0}
     assert {gaps: evaluated(plain, gaps, **silent) for gaps in Gaps} == {Gaps.ZERO: 0, Gaps.DROPPED: None}
@@ -253,6 +253,68 @@ def test_a_silent_monitor_leaves_no_backlog_whichever_way_a_missing_value_is_rea
     uncounted: dict[str, float | None] = {"lag": 900.0, "points": 2.0, "running": None}
     assert {gaps: evaluated(filled, gaps, **uncounted) for gaps in Gaps} == {Gaps.ZERO: 900, Gaps.DROPPED: 900}
     assert {gaps: evaluated(text, gaps, **uncounted) for gaps in Gaps} == {Gaps.ZERO: None, Gaps.DROPPED: None}
+
+
+AGE = ("Karrot", "LagSeconds", "Maximum")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected", "names"),
+    [
+        (
+            "ecs-zero-seconds",
+            "IF(FILL(FILL(running, REPEAT), 0) < 1, 60, lag)",
+            {"lag": AGE, "running": ("AWS/ECS", "CPUUtilization", "SampleCount")},
+        ),
+        (
+            "asg-zero-seconds",
+            "IF(FILL(running, REPEAT) < 1, 60, lag)",
+            {"lag": AGE, "running": BACKLOG_ASG["running"]},
+        ),
+        (
+            "ecs-zero-backlog",
+            "IF(FILL(FILL(running, REPEAT), 0) < 1, 6000, lag / (FILL(running, REPEAT) * points / points))",
+            BACKLOG_ECS,
+        ),
+        (
+            "asg-zero-backlog",
+            "IF(FILL(running, REPEAT) < 1, 6000, lag / (FILL(running, REPEAT) * points / points))",
+            BACKLOG_ASG,
+        ),
+    ],
+)
+def test_from_zero_holds_its_measure_at_the_target_while_nothing_runs(
+    name: str, expected: str, names: dict[str, tuple[str, str, str]]
+) -> None:
+    text, found = tracked(name)
+    assert (text, found) == (expected, names)
+    target = 60.0 if name.endswith("seconds") else 6000.0
+    share = 1 if name.endswith("seconds") else 3
+    for gaps in Gaps:
+        known = {"lag": 90_000.0} | ({} if share == 1 else {"points": 2.0})
+        silent = dict.fromkeys(known)
+        assert evaluated(text, gaps, running=0.0, **known) == target
+        assert evaluated(text, gaps, running=3.0, **known) == 90_000 / share
+        assert evaluated(text, gaps, running=3.0, **silent) is None
+        assert evaluated(text, gaps, running=0.0, **silent) == target
+        assert evaluated(text, gaps, running=None, **known) == (target if name.startswith("ecs") else None)
+
+
+def test_the_held_measure_is_the_very_target_however_it_is_written() -> None:
+    for seconds in (0.1 + 0.2, 1e12, 90.25):
+        asked = recipe(recipe="from-zero", max_lag_seconds=seconds)
+        policy = cloudformation(asked)["Resources"]["LagTracking"]["Properties"]
+        configuration = policy["TargetTrackingScalingPolicyConfiguration"]
+        text, _ = expression_of(configuration["CustomizedMetricSpecification"]["Metrics"])
+        [held] = Expression.parse(text).values({"running": [None], "lag": [None]}, 1, Gaps.ZERO)
+        assert held == configuration["TargetValue"]
+
+
+def test_the_lag_stands_where_if_drops_a_missing_value_and_not_where_it_has_0_for_it() -> None:
+    silent: dict[str, float | None] = {"running": 3.0, "lag": None}
+    text, _ = tracked("ecs-zero-seconds")
+    assert evaluated(text, Gaps.ZERO, **silent) is None
+    assert evaluated("IF(FILL(FILL(running, REPEAT), 0) >= 1, lag, 60)", Gaps.ZERO, **silent) == 0
 
 
 def unread(name: str) -> tuple[str, dict[str, tuple[str, str, str]]]:

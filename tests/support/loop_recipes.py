@@ -48,10 +48,6 @@ class Recipe:
         """Burrow's interval."""
         return 10 if self.fast else 30
 
-    def of_seconds(self, seconds: int) -> "Recipe":
-        """The same with another --max-lag-seconds."""
-        return replace(self, arguments=(*self.arguments, "--max-lag-seconds", str(seconds)))
-
     def up_to(self, most: int) -> "Recipe":
         """The same with another maximum."""
         return replace(self, most=most)
