@@ -4,9 +4,25 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
+from e2e.figures import Figures
 from e2e.stack.burrow import NO_BURROW, burrow_binary
 from e2e.stack.downloads import Downloads, default_cache
 from e2e.stack.stack import NEWEST_KAFKA, Parts, Stack, running
+
+_FIGURES = pytest.StashKey[Figures]()
+
+
+@pytest.fixture(scope="session")
+def figures(pytestconfig: pytest.Config) -> Figures:
+    """For what a test measures by the way."""
+    return pytestconfig.stash.setdefault(_FIGURES, Figures())
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if _FIGURES in config.stash:
+        terminalreporter.section("figures")
+        for line in config.stash[_FIGURES].lines:
+            terminalreporter.line(line)
 
 
 @pytest.fixture(scope="session")

@@ -46,6 +46,12 @@ class PrometheusApi:
         found: list[dict[str, Any]] = self._get("query", query=expression)["result"]
         return found
 
+    def samples(self, selector: str, back: str) -> list[tuple[float, float]]:
+        """What was scraped of one series: seconds since 1970 and value, the oldest first."""
+        found = self.query(f"{selector}[{back}]")
+        assert len(found) == 1, found
+        return [(float(at), float(value)) for at, value in found[0]["values"]]
+
     def label_values(self, label: str) -> set[str]:
         """Every value that a label has."""
         return set(self._get(f"label/{label}/values"))

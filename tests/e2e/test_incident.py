@@ -1,0 +1,79 @@
+"""A consumer that keeps up, falls behind, stops and catches up, seen through the whole chain."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from e2e.figures import Figures
+from e2e.services import watching
+from e2e.stack.prometheus import Prometheus
+from e2e.stack.stack import Stack
+from e2e.traffic import Traffic
+from support.waiting import wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+
+OK, WARN, ERR = 1, 2, 3
+GROUP, TOPIC = "ticketing", "tickets"
+OF_GROUP = f'{{consumer="{GROUP}"}}'
+STATUS, BEGAN = f"karrot_consumer_status_code{OF_GROUP}", f"karrot_consumer_incident_start_timestamp_seconds{OF_GROUP}"
+WITHIN_S = 60
+
+
+def settled(samples: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """When each value was first seen after another one."""
+    return [each for number, each in enumerate(samples) if number == 0 or each[1] != samples[number - 1][1]]
+
+
+def await_status(prometheus: Prometheus, status: int) -> None:
+    wait_for(lambda: prometheus.number(STATUS) == status, WITHIN_S)
+
+
+def test_one_incident_with_the_right_times_and_states(one_broker: Stack, tmp_path: Path, figures: Figures) -> None:
+    kafka, prometheus = one_broker.kafka, one_broker.prometheus
+    kafka.create_topic(TOPIC, 1)
+    with (
+        watching(kafka, tmp_path / "data", only=GROUP) as service,
+        prometheus.scraping("incident", service.port),
+        Traffic(kafka, TOPIC, GROUP, writes=20, reads=1000) as traffic,
+    ):
+        await_status(prometheus, OK)
+        assert prometheus.number(BEGAN) is None
+
+        slow_at = time.time()
+        traffic.reads = 1
+        await_status(prometheus, WARN)
+        warned_at = time.time()
+
+        traffic.reads = None
+        wait_for(lambda: not traffic.is_member)
+        stopped_at = time.time()
+        wait_for(lambda: service.metric("karrot_consumer_status_code", consumer=GROUP) == ERR, WITHIN_S)
+        figures.add("from a consumer's stop to ERR on /metrics, polls of 1 s", time.time() - stopped_at)
+        await_status(prometheus, ERR)
+        assert prometheus.number(f'karrot_consumer_group_state{{consumer="{GROUP}",state="Empty"}}') == 1
+        assert prometheus.number(f'karrot_consumer_bad_partitions{{consumer="{GROUP}",status="STOP"}}') == 1
+
+        traffic.reads = 100_000
+        caught_up_at = time.time()
+        await_status(prometheus, OK)
+        wait_for(lambda: prometheus.number(BEGAN) is None)
+        events = service.get(f"/api/v1/group?cluster=e2e&consumer={GROUP}").json["events"]
+        assert prometheus.number(f"karrot_consumer_incidents_total{OF_GROUP}") == 1
+        states = settled(prometheus.samples(STATUS, "10m"))
+        began = {value for _, value in prometheus.samples(BEGAN, "10m")}
+
+    assert [status for _, status in states] == [OK, WARN, ERR, OK]
+    [began_at] = began
+    _, (first_warn, _), (first_err, _), (first_ok, _) = states
+    assert slow_at < began_at < first_warn < warned_at + 1
+    assert first_warn - began_at < 5  # a poll may take a while, a scrape comes each second
+    assert stopped_at < first_err < caught_up_at < first_ok
+    told = [(each["kind"], each["status"], each["incident_id"]) for each in reversed(events)]
+    ids = {incident_id for _, _, incident_id in told if incident_id}
+    assert len(ids) == 1
+    of_incident = [(kind, status) for kind, status, incident_id in told if incident_id]
+    assert of_incident[-1] == ("close", "OK")
+    assert of_incident[:-1] == sorted(of_incident[:-1], key=lambda each: each[1], reverse=True)
+    assert set(of_incident[:-1]) == {("incident", "WARN"), ("incident", "ERR")}
