@@ -58,6 +58,8 @@ class KafkaCluster:
         """Every consumer group."""
         self._admin.poll(0)
         listed = self._result(self._ask(self._admin.list_consumer_groups))
+        if not isinstance(listed, Failure) and listed.errors and not listed.valid:
+            listed = _failure(listed.errors[0])  # no broker answered: not the same as a cluster without groups
         if isinstance(listed, Failure):
             raise ClusterError(listed.reason, f"{listed.text} {self._trouble}".strip())
         self._trouble = ""

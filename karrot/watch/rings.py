@@ -2,17 +2,29 @@
 
 Burrow stores commits with their times. The Admin API tells no times, so a sample is taken at a poll, with the poll's
 time: when the offset moved, or when the group has members, who then are seen to stand still.
+
+A commit that a poll finds was made since the poll before. Burrow would have measured its lag against the log end it
+knew then, which was that poll's; so does this. It matters: measured against the log end of now, the lag of a group that
+keeps up is what was written since its last commit, which is never zero and at times grows for ten polls in a row.
 """
 
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from karrot.burrow.rules import DEFAULT_INTERVALS, Slots, TrackedPartition, Window
 from karrot.event import OffsetSample
 from karrot.watch.cluster import Member, Place
 
 __all__ = ["Ring", "Rings"]
+
+
+class End(NamedTuple):
+    """A log end offset, and when it was seen."""
+
+    offset: int
+    at_ms: int
 
 
 @dataclass(slots=True)
@@ -27,12 +39,14 @@ class Ring:
     silent: int = 0
     is_judged: bool = False
 
-    def see(self, offset: int, end: int, order: int, now_ms: int, *, has_members: bool) -> None:
+    def see(self, offset: int, end: "End", order: int, now_ms: int, *, has_members: bool) -> None:
         """Take a sample of the committed offset, or pass."""
         slots = self.window.slots
         newest = slots[-1]
         if newest is None or newest.offset != offset or has_members:
-            self.window.add(offset, order=order, timestamp_ms=now_ms, broker_offset=end, observed_at_ms=now_ms)
+            self.window.add(
+                offset, order=order, timestamp_ms=now_ms, broker_offset=end.offset, observed_at_ms=end.at_ms
+            )
             self.silent = 0
         else:
             self.silent += 1
@@ -47,9 +61,13 @@ class Rings:
     ends: dict[Place, deque[int]] = field(default_factory=dict)
     groups: dict[str, dict[Place, Ring]] = field(default_factory=dict)
     order: int = 0
+    _newest: dict[Place, End] = field(default_factory=dict)
+    _before: dict[Place, End] = field(default_factory=dict)
 
-    def see_ends(self, ends: Mapping[Place, int]) -> None:
+    def see_ends(self, ends: Mapping[Place, int], now_ms: int) -> None:
         """Note the log end offsets of a poll."""
+        self._before = self._newest
+        self._newest = self._before | {place: End(end, now_ms) for place, end in ends.items()}
         for place, end in ends.items():
             history = self.ends.get(place)
             if history is None:
@@ -59,13 +77,15 @@ class Rings:
     def see_commits(self, group: str, committed: Mapping[Place, int], *, has_members: bool, now_ms: int) -> None:
         """Take the samples of a poll. What the group commits no more is forgotten: its topic or its offset is gone.
 
-        Where no log end was ever seen nothing is taken, as in Burrow.
+        Nothing is taken where no log end was known before: as in Burrow, which drops such a commit.
         """
         self.order += 1
         before = self.groups.get(group, {})
-        rings = {place: before.get(place) or Ring(Window(self.intervals)) for place in committed if place in self.ends}
-        for place, ring in rings.items():
-            ring.see(committed[place], self.ends[place][-1], self.order, now_ms, has_members=has_members)
+        rings = {
+            place: before.get(place) or Ring(Window(self.intervals)) for place in committed if place in self._newest
+        }
+        for place in rings.keys() & self._before.keys():
+            rings[place].see(committed[place], self._before[place], self.order, now_ms, has_members=has_members)
         self.groups[group] = rings
 
     def restore(self, group: str, place: Place, ring: Ring, samples: Collection[OffsetSample]) -> None:
@@ -89,14 +109,18 @@ class Rings:
         """Forget the log ends that no group reads."""
         read = {place for rings in self.groups.values() for place in rings}
         self.ends = {place: history for place, history in self.ends.items() if place in read}
+        self._newest = {place: end for place, end in self._newest.items() if place in read}
 
     def tracked(
         self, group: str, members: Collection[Member], without: Collection[Place]
     ) -> Iterator[TrackedPartition]:
-        """The partitions of a group for the evaluator, by name, less those whose topic is gone."""
+        """The partitions of a group for the evaluator, by name.
+
+        Without those whose topic is gone, and those of which no commit was looked at since the start.
+        """
         owners = {place: member for member in members for place in member.assigned}
         for place, ring in sorted(self.groups.get(group, {}).items()):
-            if place not in without:
+            if place not in without and place in self._before:
                 owner = owners.get(place)
                 yield TrackedPartition(
                     *place,

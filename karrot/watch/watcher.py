@@ -56,9 +56,17 @@ def _uncounted(_name: str, _by: float = 1, **_labels: str) -> None:
     """Where nobody counts."""
 
 
+def _unreported(_trouble: str | None) -> None:
+    """Where nobody asks."""
+
+
 @dataclass(slots=True)
 class Watcher:
-    """Watches one cluster. ``interval`` is seconds; ``exclude`` matches groups that are not looked at, anywhere."""
+    """Watches one cluster.
+
+    ``interval`` is seconds; ``exclude`` matches groups that are not looked at, anywhere. ``report`` is told after each
+    poll what was wrong with it as a whole, ``None`` if nothing was.
+    """
 
     name: str
     cluster: Cluster
@@ -68,6 +76,7 @@ class Watcher:
     interval: float = 10.0
     exclude: re.Pattern[str] | None = None
     count: Callable[..., None] = _uncounted
+    report: Callable[[str | None], None] = _unreported
     _memory: Memory | None = None
     _starts: dict[Place, int] = field(default_factory=dict)
     _starts_at_ms: int | None = None
@@ -80,12 +89,11 @@ class Watcher:
         started, now_ms = self.clock.boot_ms(), self.clock.wall_ms()
         try:
             self._poll(started, now_ms)
+            self.report(None)
         except ClusterError as error:
-            self._tell({**self._told, "the cluster": Failure(error.reason, str(error))})
-            self._count({error.reason: 1})
+            self._failed("the cluster", Failure(error.reason, str(error)))
         except _NOT_KEPT as error:
-            self._tell({**self._told, "the memory": Failure("memory", str(error))})
-            self._count({"memory": 1})
+            self._failed("the memory", Failure("memory", str(error)))
         took = (self.clock.boot_ms() - started) / 1000
         if took > self.interval:
             _log.warning("a poll took longer than the interval", seconds=took, interval=self.interval)
@@ -122,7 +130,7 @@ class Watcher:
         return self._memory
 
     def _see(self, poll: Poll, memory: Memory, now_ms: int) -> None:
-        memory.rings.see_ends(poll.ends)
+        memory.rings.see_ends(poll.ends, now_ms)
         for group, committed in poll.committed.items():
             has_members = poll.described[group].has_members
             memory.rings.see_commits(group, committed, has_members=has_members, now_ms=now_ms)
@@ -173,6 +181,11 @@ class Watcher:
             _log.warning("what is known of the groups could not be kept for a restart", reason=str(error))
             self._count({"memory": 1})
         self._saved_at_ms = self.clock.boot_ms()
+
+    def _failed(self, what: str, failure: Failure) -> None:
+        self._tell({**self._told, what: failure})
+        self._count({failure.reason: 1})
+        self.report(failure.text)
 
     def _count(self, reasons: Mapping[str, int]) -> None:
         for reason, times in reasons.items():

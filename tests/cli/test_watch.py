@@ -1,0 +1,81 @@
+"""`karrot watch` as somebody types it."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from karrot.cli import main
+from karrot.cli.watch import _as_json, _as_table
+from karrot.event import LagEvent, PartitionLag, Source
+from karrot.eventlog.watched import GroupHealth
+from karrot.watch.watcher import Outcome
+from support.waiting import wait_for
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["watch", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["--bootstrap-servers", "kafka", "--cluster", "c"],
+            "karrot: --bootstrap-servers is 'kafka': it must be HOST:PORT, several separated by commas\n",
+        ),
+        (
+            ["--bootstrap-servers", "kafka:9092", "--cluster", "c", "--exclude", "("],
+            "karrot: --exclude is '(': it must be a regular expression\n",
+        ),
+        (
+            ["--bootstrap-servers", "kafka:9092", "--cluster", "c", "--properties", "/nonexistent"],
+            "karrot: /nonexistent cannot be read: No such file or directory\n",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(arguments: list[str], said: str) -> None:
+    result = run(*arguments)
+    assert (result.exit_code, result.stderr) == (2, said)
+
+
+def test_without_the_client_library_the_way_to_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    result = run("--bootstrap-servers", "kafka:9092", "--cluster", "c")
+    assert result.stderr == "karrot: watching Kafka needs confluent-kafka: pip install 'karrot[kafka]'\n"
+    assert result.exit_code == 2
+
+
+def outcome() -> Outcome:
+    worst = PartitionLag("t", 0, "STALL", 90)
+    event = LagEvent("c", "orders", "ERR", 100, 0, Source.KAFKA, partition_count=1, max_lag=worst, partitions=(worst,))
+    groups = (
+        GroupHealth("orders", "Stable", 3, 1, 2, 0, 500),
+        GroupHealth("bill\x1b[2Jing", "Unknown", None, None, 0, None, None),
+    )
+    return Outcome(0, 0.1, [event], groups)
+
+
+def test_a_poll_is_a_table() -> None:
+    assert "\n".join(_as_table(outcome())) == (
+        "GROUP           STATUS  LAG  MAX-LAG  STATE    MEMBERS  COORDINATOR  REBALANCES  LOST  MARGIN\n"
+        "bill\\x1b[2Jing  -       -    -        Unknown  -        -            0           -     -\n"
+        "orders          ERR     100  90       Stable   3        1            2           0     500\n"
+    )
+
+
+def test_or_what_burrow_would_post() -> None:
+    [line] = _as_json(outcome())
+    assert line.startswith('{"Event":{"Cluster":"c","Group":"orders"')
+
+
+def test_it_ends_in_order_when_told_to(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    command = ["watch", "--bootstrap-servers", "127.0.0.1:1", "--cluster", "c", "--interval", "0.5"]
+    with said.open("w") as file, subprocess.Popen([sys.executable, "-m", "karrot", *command], stderr=file) as process:
+        wait_for(lambda: "cannot be watched" in said.read_text(), timeout_s=60)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0

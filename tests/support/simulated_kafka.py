@@ -1,0 +1,101 @@
+"""A Kafka cluster as `karrot.watch` sees one, whose contents tests set by hand or a simulated world tells."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from karrot.fakes.kafka import Commit, ConsumerGroup, Deletion, Owner, Record
+from karrot.watch.cluster import ClusterError, Description, Failure, Listing, Member, Place
+
+__all__ = ["SimulatedKafka", "World", "member"]
+
+DEAD = Description("Dead")
+
+
+def member(*assigned: Place, host: str = "/10.0.0.1", name: str = "consumer-1") -> Member:
+    return Member(f"{name}-{host}", name, host, assigned)
+
+
+@dataclass
+class SimulatedKafka:
+    """``failures`` are answers instead of what is there, by group or partition; ``down`` is instead of everything."""
+
+    descriptions: dict[str, Description] = field(default_factory=dict)
+    offsets: dict[str, dict[Place, int]] = field(default_factory=dict)
+    ends: dict[Place, int] = field(default_factory=dict)
+    starts: dict[Place, int] = field(default_factory=dict)
+    failures: dict[str | Place, Failure] = field(default_factory=dict)
+    undescribed: dict[str, Failure] = field(default_factory=dict)
+    unlisted: set[str] = field(default_factory=set)
+    is_complete: bool = True
+    down: ClusterError | None = None
+    asked: list[str] = field(default_factory=list)
+    is_closed: bool = False
+
+    def put(self, group: str, offsets: Mapping[Place, int], *members: Member, state: str | None = None) -> None:
+        """A group with these commits and members."""
+        self.offsets[group] = dict(offsets)
+        self.descriptions[group] = Description(state or ("Stable" if members else "Empty"), members, 1)
+
+    def delete(self, group: str) -> None:
+        """The group is no more."""
+        del self.offsets[group], self.descriptions[group]
+
+    def groups(self) -> Listing:
+        if self.down:
+            raise self.down
+        listed = {group: each.state for group, each in self.descriptions.items() if group not in self.unlisted}
+        return Listing(listed, self.is_complete)
+
+    def describe(self, groups: Collection[str]) -> Mapping[str, Description | Failure]:
+        self.asked += groups
+        return {group: self.undescribed.get(group) or self.descriptions.get(group, DEAD) for group in groups}
+
+    def committed(self, groups: Collection[str]) -> Mapping[str, Mapping[Place, int] | Failure]:
+        return {group: self.failures.get(group) or dict(self.offsets[group]) for group in groups}
+
+    def log_ends(self, places: Collection[Place]) -> Mapping[Place, int | Failure]:
+        return {place: self.failures.get(place) or self.ends[place] for place in places}
+
+    def log_starts(self, places: Collection[Place]) -> Mapping[Place, int | Failure]:
+        return {place: self.failures.get(place) or self.starts.get(place, 0) for place in places}
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@dataclass
+class World:
+    """Simulated consumer groups, told to a cluster up to a second."""
+
+    groups: Sequence[ConsumerGroup]
+    kafka: SimulatedKafka = field(default_factory=SimulatedKafka)
+    due: dict[str, float] = field(default_factory=dict)
+    records: list[tuple[float, str, Record]] = field(default_factory=list)
+
+    def run_until(self, at: float) -> list[tuple[float, str, Record]]:
+        """What the groups wrote since the last call, in order, each at its second; the cluster holds it afterwards."""
+        written: list[tuple[float, str, Record]] = []
+        for group in self.groups:
+            step_at = self.due.setdefault(group.name, 0.0)
+            while step_at <= at:
+                written += [(step_at, group.name, record) for record in group.step(step_at)]
+                step_at = self.due[group.name] = group.next_step(step_at)
+        written.sort(key=lambda each: each[0])
+        for _, name, record in written:
+            self._take(name, record)
+        for group in self.groups:
+            for topic in group.topics:
+                self.kafka.ends |= {Place(topic.name, number): int(end) for number, end in enumerate(topic.ends(at))}
+        return written
+
+    def _take(self, group: str, record: Record) -> None:
+        match record:
+            case Owner(topic, partition, host, client_id):
+                described = self.kafka.descriptions.setdefault(group, Description("Stable", (), 1))
+                joined = (*(described.members or ()), member(Place(topic, partition), host=host, name=client_id))
+                self.kafka.descriptions[group] = replace(described, members=joined)
+                self.kafka.offsets.setdefault(group, {})
+            case Commit(topic, partition, offset):
+                self.kafka.offsets[group][Place(topic, partition)] = offset
+            case Deletion():
+                self.kafka.delete(group)

@@ -1,0 +1,84 @@
+"""The real client against librdkafka's own mock brokers, which know topics and commits but no lists of groups."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AdminClient
+
+from karrot.watch import NotConnected, connect
+from karrot.watch.admin import KafkaCluster, _failure
+from karrot.watch.cluster import ClusterError, Failure, Place
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    """Two mock brokers with a topic of four partitions that hold 10, 11, 12 and 13 messages."""
+    host = Producer({"test.mock.num.brokers": 2, "bootstrap.servers": "ignored"})
+    brokers = host.list_topics(timeout=10).brokers
+    address = ",".join(f"{each.host}:{each.port}" for each in brokers.values())
+    producer = Producer({"bootstrap.servers": address})
+    for partition in range(4):
+        for number in range(10 + partition):
+            producer.produce("orders", str(number), partition=partition)
+    assert producer.flush(20) == 0
+    yield address
+    host.flush(0)
+
+
+def test_a_group_that_nobody_knows_has_committed_nothing(bootstrap: str) -> None:
+    """The mock answers with nothing when asked for all of a group: real offsets are asked of a real broker."""
+    assert KafkaCluster({"bootstrap.servers": bootstrap}).committed(["nobody"]) == {"nobody": {}}
+
+
+def test_log_ends_and_starts_come_for_all_partitions_at_once(bootstrap: str) -> None:
+    cluster = KafkaCluster({"bootstrap.servers": bootstrap})
+    places = [Place("orders", number) for number in range(4)]
+    assert cluster.log_ends(places) == {Place("orders", number): 10 + number for number in range(4)}
+    assert cluster.log_starts(places) == dict.fromkeys(places, 0)
+    assert cluster.log_ends([]) == {}
+
+
+def test_a_cluster_that_is_not_there_is_an_error_that_says_why() -> None:
+    cluster = KafkaCluster({"bootstrap.servers": "127.0.0.1:1"}, timeout_s=1)
+    with pytest.raises(ClusterError) as raised:
+        cluster.groups()
+    assert raised.value.reason.startswith("_")
+    found = cluster.committed(["g"])["g"]
+    assert isinstance(found, Failure)
+
+
+def test_kafkas_name_of_an_error_is_the_reason() -> None:
+    denied = _failure(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
+    assert denied == Failure("group_authorization_failed", "Broker: Group authorization failed")
+
+
+def test_without_the_client_library_one_sentence_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    with pytest.raises(NotConnected) as raised:
+        connect(["kafka:9092"])
+    assert str(raised.value) == "watching Kafka needs confluent-kafka: pip install 'karrot[kafka]'"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("sasl.pasword=hunter2", 'No such configuration property: "sasl.pasword"'),
+        ("security.protocol=hunter2", 'Invalid value "***" for configuration property "security.protocol"'),
+    ],
+)
+def test_wrong_properties_are_told_with_their_file_and_without_values(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(text)
+    with pytest.raises(NotConnected) as raised:
+        connect(["kafka:9092"], file)
+    assert str(raised.value) == f"{file}: {said}"
+
+
+def test_the_client_has_the_calls_that_are_made() -> None:
+    for call in ("list_consumer_groups", "describe_consumer_groups", "list_consumer_group_offsets", "list_offsets"):
+        assert callable(getattr(AdminClient, call))

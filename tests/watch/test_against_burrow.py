@@ -1,0 +1,119 @@
+"""Burrow's model and the watch over one and the same simulated history: where they agree, and where they do not.
+
+Burrow's model sees every commit at its time, with log ends ten seconds apart. The watch sees what the Admin API shows
+every ten seconds. Both rings span a hundred seconds (Burrow's by ``min-distance``).
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from karrot.burrow.rules import evaluate_group
+from karrot.burrow.storage import Storage
+from karrot.fakes.catalogue import BEHAVIOURS
+from karrot.fakes.kafka import Behaviour, Commit, ConsumerGroup, Deletion, Phase, Topic
+from karrot.watch.keep import NoKeeper
+from karrot.watch.watcher import Outcome, Watcher
+from support.clocks import ManualClock
+from support.simulated_kafka import World
+
+POLL_S = 10
+HOUR_S = 3600
+WARM_S = 120
+SEEDS = range(4)
+
+Verdicts = Counter[tuple[str, str]]
+"""How often Burrow said the one and the watch, at the same moment, the other; ``-`` is nothing."""
+
+
+class Newest:
+    """A sink that has what came last."""
+
+    status = "-"
+
+    def send(self, outcome: Outcome, age_ms: Callable[[], int]) -> None:
+        age_ms()
+        self.status = outcome.events[0].status_text if outcome.events else "-"
+
+    def close(self) -> None: ...
+
+
+def lived_by(behaviour: Behaviour, seed: int) -> ConsumerGroup:
+    """A group of six partitions; its phases last six times as long as in the demo, so that rings fill."""
+    slow = Behaviour(
+        tuple(phase._replace(seconds=6 * phase.seconds) for phase in behaviour.phases),
+        behaviour.afflicts,
+        spikes=behaviour.spikes,
+    )
+    random = Random(seed)
+    topic = Topic("t", [random.uniform(4, 150)] * 6, [10_000_000] * 6, spikes=behaviour.spikes)
+    afflicted = frozenset(("t", number) for number in random.sample(range(6), max(1, round(behaviour.afflicts * 6))))
+    return ConsumerGroup("g", [topic], slow, random, commit_every=random.choice((1.0, 2.0, 5.0)), afflicted=afflicted)
+
+
+def compared(group: ConsumerGroup) -> Verdicts:
+    world, clock, newest, verdicts = World([group]), ManualClock(), Newest(), Verdicts()
+    watcher = Watcher("c", world.kafka, clock, newest, NoKeeper())
+    storage, start_ms, order = Storage(min_distance=POLL_S), clock.wall, 0
+    for at in range(0, HOUR_S, POLL_S):
+        for moment, _, record in world.run_until(at):
+            order += 1
+            at_ms = start_ms + int(moment * 1000)
+            if isinstance(record, Commit):
+                storage.put_commit("g", *record, order=order, timestamp_ms=at_ms, now=at_ms // 1000)
+            elif isinstance(record, Deletion):
+                storage.delete_group("g")
+        for (topic, number), end in world.kafka.ends.items():
+            storage.put_log_end(topic, number, end, partition_count=6)
+        watcher.step()
+        tracked = storage.fetch("g", clock.wall // 1000)
+        burrow = "-" if tracked is None else evaluate_group("c", "g", tracked, clock.wall).status_text
+        if at >= WARM_S:
+            verdicts[burrow, newest.status] += 1
+        clock.advance(POLL_S * 1000)
+    return verdicts
+
+
+def over_all_seeds(behaviour: Behaviour) -> Verdicts:
+    return sum((compared(lived_by(behaviour, seed)) for seed in SEEDS), Verdicts())
+
+
+@pytest.mark.parametrize("name", ["healthy", "spiky"])
+def test_a_group_that_keeps_up_is_never_blamed(name: str) -> None:
+    assert set(over_all_seeds(BEHAVIOURS[name])) == {("OK", "OK")}
+
+
+@pytest.mark.parametrize("name", ["stalled", "stopped", "rewinding", "skewed"])
+def test_what_burrow_calls_an_error_is_one_here_but_for_a_poll_or_two_at_the_ends(name: str) -> None:
+    verdicts = over_all_seeds(BEHAVIOURS[name])
+    same = sum(times for (burrow, watch), times in verdicts.items() if burrow == watch)
+    assert same / verdicts.total() > 0.96
+    if name != "skewed":
+        assert verdicts["ERR", "ERR"] > 5 * (verdicts["ERR", "OK"] + verdicts["OK", "ERR"])
+
+
+def test_a_slowly_growing_lag_is_seen_at_least_as_often_as_by_burrow() -> None:
+    """Burrow's log ends are up to ten seconds old when a commit comes: in its ring the lag jumps, here it grows."""
+    verdicts = over_all_seeds(BEHAVIOURS["slowly falling behind"])
+    assert verdicts["WARN", "OK"] <= verdicts["WARN", "WARN"] / 10
+    assert verdicts["WARN", "WARN"] + verdicts["OK", "WARN"] > 100
+    assert not {"ERR"} & {said for pair in verdicts for said in pair}
+
+
+def test_a_group_that_commits_more_seldom_than_a_ring_of_polls_is_called_stalled_only_here() -> None:
+    """Its members are seen to stand still; Burrow's ring holds ten commits, however long they took."""
+    patient = ConsumerGroup(
+        "g", [Topic("t", [20.0], [10_000_000])], Behaviour((Phase(HOUR_S),)), Random(1), commit_every=300.0
+    )
+    verdicts = compared(patient)
+    assert verdicts["OK", "ERR"] > 100
+    second_commit = (330 - WARM_S) // POLL_S + 1  # until then Burrow has one commit, and calls that STOP
+    assert sum(times for (burrow, _), times in verdicts.items() if burrow == "ERR") <= second_commit
+
+
+def test_a_deleted_group_is_told_a_minute_after_burrow_forgets_it_in_silence() -> None:
+    verdicts = over_all_seeds(BEHAVIOURS["deleted"])
+    assert verdicts["-", "NOTFOUND"] >= len(SEEDS)
+    assert verdicts["-", "-"] > 100

@@ -1,0 +1,140 @@
+"""Property files as people have them, for Java and for librdkafka."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from karrot.watch.properties import PropertiesError, is_iam, parse, read, translated, without_values
+
+SCRAM = """\
+# for kafka-consumer-groups.sh --command-config
+security.protocol=SASL_SSL
+sasl.mechanism=SCRAM-SHA-512
+sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\
+  username="karrot" \\
+  password="p@ss=word;\\\\"x";
+ssl.truststore.location=/etc/kafka/ca.pem
+ssl.truststore.type=PEM
+"""
+MSK_IAM = """\
+security.protocol=SASL_SSL
+sasl.mechanism=AWS_MSK_IAM
+sasl.jaas.config=software.amazon.msk.auth.iam.IAMLoginModule required;
+sasl.client.callback.handler.class=software.amazon.msk.auth.iam.IAMClientCallbackHandler
+"""
+
+
+def test_a_file_of_kafkas_own_tools_is_understood() -> None:
+    assert translated(parse(SCRAM)) == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanisms": "SCRAM-SHA-512",
+        "sasl.username": "karrot",
+        "sasl.password": 'p@ss=word;"x',
+        "ssl.ca.location": "/etc/kafka/ca.pem",
+    }
+
+
+def test_librdkafkas_own_names_pass() -> None:
+    given = {
+        "security.protocol": "sasl_ssl",
+        "sasl.mechanisms": "PLAIN",
+        "sasl.username": "u",
+        "socket.timeout.ms": "9",
+    }
+    assert translated(given) == given
+
+
+def test_msk_iam_is_asked_for_under_javas_names() -> None:
+    found = translated(parse(MSK_IAM))
+    assert found == {"security.protocol": "SASL_SSL", "sasl.mechanisms": "AWS_MSK_IAM"}
+    assert is_iam(found)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"ssl.endpoint.identification.algorithm": ""}, {"ssl.endpoint.identification.algorithm": "none"}),
+        ({"ssl.endpoint.identification.algorithm": "https"}, {"ssl.endpoint.identification.algorithm": "https"}),
+        (
+            {"ssl.keystore.type": "PEM", "ssl.keystore.location": "/k.pem", "ssl.key.password": "x"},
+            {"ssl.certificate.location": "/k.pem", "ssl.key.location": "/k.pem", "ssl.key.password": "x"},
+        ),
+        (
+            {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": "/k.p12", "ssl.keystore.password": "x"},
+            {"ssl.keystore.location": "/k.p12", "ssl.keystore.password": "x"},
+        ),
+        ({"ssl.truststore.certificates": "-----BEGIN"}, {"ssl.ca.pem": "-----BEGIN"}),
+        (
+            {
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.oauthbearer.token.endpoint.url": "https://idp/token",
+                "sasl.jaas.config": 'x.y.OAuthBearerLoginModule required clientId="a" clientSecret="b" scope=s;',
+            },
+            {
+                "sasl.mechanisms": "OAUTHBEARER",
+                "sasl.oauthbearer.method": "oidc",
+                "sasl.oauthbearer.token.endpoint.url": "https://idp/token",
+                "sasl.oauthbearer.client.id": "a",
+                "sasl.oauthbearer.client.secret": "b",
+                "sasl.oauthbearer.scope": "s",
+            },
+        ),
+        ({"key.deserializer": "x.StringDeserializer", "interceptor.classes.class": "y"}, {}),
+    ],
+)
+def test_javas_names_become_librdkafkas(given: dict[str, str], expected: dict[str, str]) -> None:
+    assert translated(given) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        ({"ssl.truststore.location": "/t.jks"}, "PEM"),
+        ({"ssl.keystore.location": "/k.jks"}, "PKCS12"),
+        ({"sasl.jaas.config": 'com.sun.Krb5LoginModule required password="hunter2";'}, "login module"),
+    ],
+)
+def test_what_librdkafka_cannot_do_is_said_without_a_secret(given: dict[str, str], word: str) -> None:
+    with pytest.raises(PropertiesError, match=word) as raised:
+        translated(given)
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a=b", {"a": "b"}),
+        ("a: b", {"a": "b"}),
+        ("a b", {"a": "b"}),
+        ("  a = b = c ", {"a": "b = c "}),
+        ("a", {"a": ""}),
+        ("! no\n# no\n\na=b", {"a": "b"}),
+        ("a\\=b=c\\\\d", {"a=b": "c\\d"}),
+        ("a=one \\\n   two", {"a": "one two"}),
+        ("a=\\u00e9\\t.", {"a": "é\t."}),
+    ],
+)
+def test_lines_are_read_as_java_reads_them(text: str, expected: dict[str, str]) -> None:
+    assert parse(text) == expected
+
+
+@given(st.text())
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with suppress(PropertiesError):
+        translated(parse(text))
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PropertiesError, match="nowhere cannot be read: No such file"):
+        read(tmp_path / "nowhere")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    with pytest.raises(PropertiesError, match="it is not UTF-8 text"):
+        read(tmp_path / "binary")
+
+
+def test_what_the_client_says_is_told_without_values() -> None:
+    said = 'Invalid value "hunter2" for configuration property "security.protocol"'
+    assert without_values(said, {"security.protocol": "hunter2", "a": "x"}) == said.replace("hunter2", "***")

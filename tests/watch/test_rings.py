@@ -1,0 +1,124 @@
+"""When a sample is taken, what its lag is, and when a verdict may fall."""
+
+import pytest
+
+from karrot.event import OffsetSample
+from karrot.watch.cluster import Place
+from karrot.watch.rings import Rings
+from support.simulated_kafka import member
+
+A, B = Place("orders", 0), Place("orders", 1)
+NOW = 1_800_000_000_000
+
+
+class Polls:
+    """Polls ten seconds apart."""
+
+    def __init__(self) -> None:
+        self.rings = Rings()
+        self.now = NOW
+
+    def see(self, offsets: dict[Place, int], ends: dict[Place, int], *, members: bool = True) -> None:
+        self.rings.see_ends(ends, self.now)
+        self.rings.see_commits("g", offsets, has_members=members, now_ms=self.now)
+        self.now += 10_000
+
+    def samples(self, place: Place = A) -> list[OffsetSample]:
+        [tracked] = [each for each in self.rings.tracked("g", (), ()) if (each.topic, each.partition) == place]
+        return [slot for slot in tracked.slots if slot is not None]
+
+
+@pytest.fixture
+def polls() -> Polls:
+    return Polls()
+
+
+def test_an_offset_that_moved_is_a_sample_at_the_time_of_the_poll(polls: Polls) -> None:
+    polls.see({A: 5}, {A: 9}, members=False)
+    polls.see({A: 5}, {A: 9}, members=False)
+    polls.see({A: 8}, {A: 20}, members=False)
+    polls.see({A: 8}, {A: 30}, members=False)
+    assert [(each.offset, each.timestamp_ms) for each in polls.samples()] == [(5, NOW + 10_000), (8, NOW + 20_000)]
+
+
+def test_the_lag_of_a_sample_is_against_the_log_end_of_the_poll_before_as_burrow_knew_it(polls: Polls) -> None:
+    polls.see({A: 5}, {A: 9})
+    polls.see({A: 8}, {A: 20})
+    polls.see({A: 25}, {A: 30})
+    assert [(each.lag, each.observed_at_ms) for each in polls.samples()] == [
+        (1, NOW),
+        (0, NOW + 10_000),
+    ]
+
+
+def test_an_offset_that_stands_still_is_a_sample_only_if_somebody_could_move_it(polls: Polls) -> None:
+    for _ in range(3):
+        polls.see({A: 5}, {A: 9}, members=False)
+    assert len(polls.samples()) == 1
+    polls.see({A: 5}, {A: 9}, members=True)
+    assert len(polls.samples()) == 2
+
+
+def test_a_rewind_is_a_sample(polls: Polls) -> None:
+    polls.see({A: 5}, {A: 9}, members=False)
+    polls.see({A: 5}, {A: 9}, members=False)
+    polls.see({A: 2}, {A: 9}, members=False)
+    assert [each.offset for each in polls.samples()] == [5, 2]
+
+
+def test_a_partition_may_be_judged_from_half_a_ring_on(polls: Polls) -> None:
+    for _ in range(5):
+        polls.see({A: 5}, {A: 9})
+        assert polls.rings.unjudged("g") == {A}
+    polls.see({A: 5}, {A: 9})
+    assert polls.rings.unjudged("g") == set()
+
+
+def test_where_nothing_moves_and_nobody_reads_it_may_be_judged_after_a_whole_ring_of_polls(polls: Polls) -> None:
+    for _ in range(11):
+        polls.see({A: 5}, {A: 9}, members=False)
+        assert polls.rings.unjudged("g") == {A}
+    polls.see({A: 5}, {A: 9}, members=False)
+    assert polls.rings.unjudged("g") == set()
+
+
+def test_who_may_be_judged_may_be_judged_on_when_it_moves_again(polls: Polls) -> None:
+    for _ in range(12):
+        polls.see({A: 5}, {A: 9}, members=False)
+    polls.see({A: 6}, {A: 9}, members=False)
+    assert polls.rings.unjudged("g") == set()
+
+
+def test_what_is_committed_no_more_is_forgotten(polls: Polls) -> None:
+    polls.see({A: 5, B: 5}, {A: 9, B: 9})
+    polls.see({A: 5, B: 5}, {A: 9, B: 9})
+    polls.see({B: 6}, {A: 9, B: 9})
+    assert [each.partition for each in polls.rings.tracked("g", (), ())] == [1]
+    polls.rings.forget_unread()
+    assert set(polls.rings.ends) == {B}
+
+
+def test_nothing_is_taken_where_no_log_end_was_known_before(polls: Polls) -> None:
+    polls.see({A: 5, B: 5}, {A: 9})
+    assert list(polls.rings.tracked("g", (), ())) == []
+    polls.see({A: 5, B: 5}, {A: 9, B: 9})
+    assert [each.partition for each in polls.rings.tracked("g", (), ())] == [0]
+
+
+def test_a_log_end_that_could_not_be_read_is_the_last_one_known(polls: Polls) -> None:
+    polls.see({A: 5}, {A: 9})
+    polls.see({A: 6}, {})
+    polls.see({A: 8}, {})
+    [tracked] = polls.rings.tracked("g", (), ())
+    assert list(tracked.broker_offsets) == [9]
+    assert [each.lag for each in polls.samples()] == [3, 1]
+
+
+def test_a_partition_carries_the_name_of_the_member_that_reads_it(polls: Polls) -> None:
+    polls.see({A: 5, B: 5}, {A: 9, B: 9})
+    polls.see({A: 5, B: 5}, {A: 9, B: 9})
+    reading = [member(B, host="/10.1.2.3", name="reader")]
+    assert [(each.owner, each.client_id) for each in polls.rings.tracked("g", reading, ())] == [
+        ("", ""),
+        ("/10.1.2.3", "reader"),
+    ]

@@ -1,0 +1,367 @@
+"""Polls of a simulated cluster: what falls when, under which id, and what survives."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from karrot.event import Kind, LagEvent, Source
+from karrot.eventlog.watched import GroupHealth
+from karrot.watch.cluster import ClusterError, Failure, Place
+from karrot.watch.keep import FileKeeper, Keeper, NoKeeper
+from karrot.watch.watcher import Outcome, Watcher
+from support.clocks import ManualClock
+from support.simulated_kafka import SimulatedKafka, member
+
+A, B = Place("orders", 0), Place("orders", 1)
+DENIED = Failure("group_authorization_failed", "Broker: Group authorization failed")
+
+
+class Collected:
+    """A sink that remembers."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome] = []
+        self.is_closed = False
+
+    def send(self, outcome: Outcome, age_ms: Callable[[], int]) -> None:
+        assert age_ms() == 0
+        self.outcomes.append(outcome)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Rig:
+    """A watcher of a cluster with one topic, ten seconds from poll to poll."""
+
+    def __init__(self, keeper: Keeper | None = None, exclude: str | None = None) -> None:
+        self.kafka = SimulatedKafka(ends={A: 1000, B: 1000})
+        self.clock = ManualClock()
+        self.counted: Counter[str] = Counter()
+        self.keeper = keeper or NoKeeper()
+        self.exclude = exclude
+        self.restart()
+
+    def restart(self) -> None:
+        """Another process over the same cluster; what the old one kept is there."""
+        self.collected = Collected()
+        self.reports: list[str | None] = []
+        self.watcher = Watcher(
+            name="prod",
+            cluster=self.kafka,
+            clock=self.clock,
+            sink=self.collected,
+            keeper=self.keeper,
+            exclude=re.compile(self.exclude) if self.exclude else None,
+            count=self.count,
+            report=self.reports.append,
+        )
+
+    def count(self, name: str, by: float = 1, **labels: str) -> None:
+        assert name == "karrot_watch_failures_total"
+        self.counted[labels["reason"]] += int(by)
+
+    def poll(self, times: int = 1, *, reads: int = 0, writes: int = 0) -> list[LagEvent]:
+        """Poll so often; before each, so much is read and written. Returns the last poll's events."""
+        events: list[LagEvent] = []
+        for _ in range(times):
+            self.clock.advance(10_000)
+            for offsets in self.kafka.offsets.values():
+                offsets |= {place: offset + reads for place, offset in offsets.items()}
+            self.kafka.ends = {place: end + writes for place, end in self.kafka.ends.items()}
+            before = len(self.collected.outcomes)
+            self.watcher.step()
+            events = [event for outcome in self.collected.outcomes[before:] for event in outcome.events]
+        return events
+
+    def all_events(self, consumer: str = "g") -> list[LagEvent]:
+        return [event for outcome in self.collected.outcomes for event in outcome.events if event.consumer == consumer]
+
+    def health(self) -> Mapping[str, GroupHealth]:
+        return {each.consumer: each for each in self.collected.outcomes[-1].groups}
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def test_no_verdict_falls_below_half_a_ring(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 900}, member(A))
+    assert rig.poll(5, reads=5, writes=10) == []
+    [event] = rig.poll(reads=5, writes=10)
+    assert (event.status_text, event.total_lag) == ("WARN", 130)
+
+
+def test_a_verdict_lists_every_partition_and_says_who_and_when(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 1000, B: 980}, member(A, B, host="/10.1.2.3", name="reader"))
+    rig.poll(5)
+    [event] = rig.poll()
+    assert (event.cluster, event.consumer, event.source) == ("prod", "g", Source.KAFKA)
+    assert event.observed_at_ms == rig.clock.wall
+    assert [(each.partition, each.status_text, each.current_lag) for each in event.partitions] == [
+        (0, "OK", 0),
+        (1, "STALL", 20),
+    ]
+    assert event.partition_count == 2
+    assert event.max_lag is not None
+    assert (event.max_lag.partition, event.max_lag.owner, event.max_lag.client_id) == (1, "/10.1.2.3", "reader")
+    assert dict(event.extras) == {"state": "Stable", "members": "1", "coordinator": "1"}
+
+
+def test_a_consumer_that_stopped_but_is_still_a_member_is_seen_to_stand_still(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 1000}, member(A))
+    rig.poll(12, reads=10, writes=10)
+    events = [rig.poll(writes=10) for _ in range(14)]
+    statuses = [event.status_text for [event] in events]
+    assert statuses[:9] == ["OK"] * 9
+    assert statuses[-1] == "ERR"
+    [event] = events[-1]
+    assert [each.status_text for each in event.partitions] == ["STALL"]
+
+
+def test_a_group_whose_members_are_gone_is_stopped_when_it_was_silent_for_longer_than_its_ring(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 900}, member(A))
+    rig.poll(12, reads=10, writes=10)
+    rig.kafka.put("g", rig.kafka.offsets["g"])
+    events = [event for _ in range(12) for event in rig.poll(writes=10)]
+    assert [event.status_text for event in events].count("ERR") == 3
+    assert [each.status_text for each in events[-1].partitions] == ["STOP"]
+
+
+def test_a_group_that_nobody_reads_since_before_the_watch_is_stopped_after_a_ring(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 900})
+    assert rig.poll(11) == []
+    [event] = rig.poll()
+    assert (event.status_text, event.total_lag, event.partitions[0].status_text) == ("ERR", 100, "STOP")
+
+
+def test_a_partition_that_may_not_be_judged_yet_does_no_harm_to_its_group(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 1000}, member(A))
+    rig.poll(12, reads=10, writes=10)
+    rig.kafka.offsets["g"][B] = 5
+    [event] = rig.poll(2, reads=10, writes=10)
+    assert event.status_text == "OK"
+    assert [each.status_text for each in event.partitions] == ["OK", "OK"]
+    assert event.total_lag == 1140 - 25
+
+
+def test_an_incident_has_one_id_and_start_from_the_first_warning_to_its_close(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 1000}, member(A))
+    rig.poll(12, reads=10, writes=10)
+    rig.poll(15, reads=2, writes=10)
+    rig.poll(15, writes=10)
+    rig.poll(3, reads=200, writes=10)
+    events = rig.all_events()
+    kinds = [event.kind for event in events]
+    first, close = kinds.index(Kind.INCIDENT), kinds.index(Kind.CLOSE)
+    assert kinds == [
+        *[Kind.OBSERVATION] * first,
+        *[Kind.INCIDENT] * (close - first),
+        Kind.CLOSE,
+        *[Kind.OBSERVATION] * (len(kinds) - close - 1),
+    ]
+    assert {event.status_text for event in events[first:close]} == {"WARN", "ERR"}
+    [incident] = {(event.incident_id, event.incident_start) for event in events[first : close + 1]}
+    assert incident[1] == datetime.fromtimestamp(events[first].observed_at_ms / 1000, UTC)
+    assert events[close + 1].incident_id is None
+
+
+def test_a_second_incident_has_another_id(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 900}, member(A))
+    rig.poll(6)
+    rig.kafka.ends[A] = 900
+    rig.poll(2)
+    rig.kafka.ends[A] = 1000
+    rig.poll(20)
+    assert len({event.incident_id for event in rig.all_events() if event.kind is Kind.INCIDENT}) == 2
+
+
+def test_rings_and_incidents_survive_a_restart(tmp_path: Path) -> None:
+    rig = Rig(FileKeeper(tmp_path / "state"))
+    rig.kafka.put("g", {A: 900}, member(A))
+    [before] = rig.poll(6)
+    assert before.kind is Kind.INCIDENT
+    rig.watcher.close()
+    rig.restart()
+    assert rig.poll() == []  # what moved meanwhile is not known yet
+    [after] = rig.poll()
+    assert after.status_text == "ERR"
+    assert (after.incident_id, after.incident_start) == (before.incident_id, before.incident_start)
+    assert after.partitions[0].start == before.partitions[0].start
+    assert after.partitions[0].complete == 0.6
+
+
+def test_an_incident_is_kept_before_it_is_told_so_that_even_a_kill_does_not_change_its_id(tmp_path: Path) -> None:
+    rig = Rig(FileKeeper(tmp_path / "state"))
+    rig.kafka.put("g", {A: 900}, member(A))
+    [before] = rig.poll(6)
+    rig.restart()
+    [after] = rig.poll(2)
+    assert after.incident_id == before.incident_id
+
+
+def test_a_memory_that_cannot_be_kept_costs_no_verdict(tmp_path: Path) -> None:
+    rig = Rig(FileKeeper(tmp_path / "nowhere" / "state"))
+    rig.kafka.put("g", {A: 900}, member(A))
+    assert [event.status_text for event in rig.poll(6)] == ["ERR"]
+    assert rig.counted["memory"] >= 1
+
+
+def test_a_deleted_group_is_told_once_when_no_list_had_it_for_a_minute_and_its_coordinator_says_so(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 900}, member(A))
+    rig.kafka.put("other", {A: 1000}, member(A))
+    rig.poll(6)
+    rig.kafka.delete("g")
+    rig.poll(6)
+    assert rig.all_events()[-1].kind is Kind.INCIDENT
+    rig.poll(20)
+    [deleted] = [event for event in rig.all_events() if event.kind is Kind.DELETED]
+    assert (deleted.total_lag, deleted.partitions, deleted.source) == (0, (), Source.KAFKA)
+    assert "g" not in rig.health()
+
+
+def test_a_group_that_a_list_forgot_is_not_gone(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 900}, member(A))
+    rig.poll(6)
+    rig.kafka.unlisted = {"g"}
+    rig.poll(20)
+    assert Kind.DELETED not in {event.kind for event in rig.all_events()}
+    rig.kafka.unlisted = set()
+    assert [event.status_text for event in rig.poll()] == ["ERR"]
+
+
+def test_lists_that_are_not_complete_delete_nobody(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 900}, member(A))
+    rig.poll(6)
+    rig.kafka.delete("g")
+    rig.kafka.is_complete = False
+    rig.poll(20)
+    assert Kind.DELETED not in {event.kind for event in rig.all_events()}
+
+
+def test_a_group_made_anew_is_a_new_one(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 900}, member(A))
+    rig.poll(6)
+    rig.kafka.delete("g")
+    rig.poll(10)
+    rig.kafka.put("g", {A: 900}, member(A))
+    assert rig.poll() == []
+
+
+def test_a_group_that_may_not_be_read_is_named_and_counted_and_costs_the_others_nothing(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 900}, member(A))
+    rig.kafka.put("secret", {A: 1000}, member(A))
+    rig.kafka.failures["secret"] = rig.kafka.undescribed["secret"] = DENIED
+    with structlog.testing.capture_logs() as logs:
+        events = rig.poll(6)
+    assert [event.consumer for event in events] == ["g"]
+    assert rig.counted == {"group_authorization_failed": 6}
+    assert [(line["event"], line["what"], line["reason"]) for line in logs] == [
+        ("cannot be watched", "group secret", "group_authorization_failed")
+    ]
+    assert rig.health()["secret"] == GroupHealth("secret", "Stable", None, None, 0, None, None)
+
+
+def test_no_old_lag_is_told_as_a_new_one(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 900}, member(A))
+    rig.poll(6)
+    rig.kafka.failures["g"] = Failure("request_timed_out", "too slow")
+    assert rig.poll() == []
+    del rig.kafka.failures["g"]
+    with structlog.testing.capture_logs() as logs:
+        assert len(rig.poll()) == 1
+    assert [(line["event"], line["what"]) for line in logs] == [("can be watched again", "group g")]
+
+
+def test_a_group_that_is_not_described_has_members_if_its_state_says_so(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 900}, member(A))
+    rig.kafka.undescribed["g"] = DENIED
+    [event] = rig.poll(6)
+    assert [each.status_text for each in event.partitions] == ["STALL"]
+    assert dict(event.extras) == {"state": "Stable"}
+
+
+def test_a_topic_that_is_gone_is_no_part_of_the_verdict(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 900, B: 1000}, member(A, B))
+    rig.poll(6)
+    rig.kafka.failures[A] = Failure("unknown_topic_or_part", "gone")
+    [event] = rig.poll()
+    assert [each.partition for each in event.partitions] == [1]
+    assert (event.status_text, event.kind) == ("OK", Kind.CLOSE)
+    assert not rig.counted
+
+
+def test_a_partition_without_a_leader_keeps_its_last_log_end_and_is_told(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 900}, member(A))
+    rig.poll(6)
+    rig.kafka.failures[A] = Failure("leader_not_available", "no leader")
+    [event] = rig.poll()
+    assert event.total_lag == 100
+    assert rig.counted == {"leader_not_available": 1}
+
+
+def test_a_cluster_that_does_not_answer_is_told_once_and_watched_again_when_it_does(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 900}, member(A))
+    rig.poll(6)
+    rig.kafka.down = ClusterError("_transport", "Local: Broker transport failure")
+    with structlog.testing.capture_logs() as logs:
+        assert rig.poll(3) == []
+        rig.kafka.down = None
+        assert len(rig.poll()) == 1
+    assert [line["event"] for line in logs] == ["cannot be watched", "can be watched again"]
+    assert rig.counted == {"_transport": 3}
+    assert rig.reports[-4:] == ["Local: Broker transport failure"] * 3 + [None]
+
+
+def test_excluded_groups_are_not_even_asked_about() -> None:
+    rig = Rig(exclude="^console-")
+    rig.kafka.put("g", {A: 900}, member(A))
+    rig.kafka.put("console-consumer-1", {A: 900}, member(A))
+    rig.poll(6)
+    assert set(rig.kafka.asked) == {"g"}
+    assert set(rig.health()) == {"g"}
+
+
+def test_a_group_excluded_since_the_last_start_is_forgotten_not_deleted(tmp_path: Path) -> None:
+    rig = Rig(FileKeeper(tmp_path / "state"))
+    rig.kafka.put("console-consumer-1", {A: 900}, member(A))
+    rig.poll(6)
+    rig.watcher.close()
+    rig.exclude = "^console-"
+    rig.restart()
+    rig.poll(12)
+    assert rig.all_events("console-consumer-1") == []
+
+
+def test_what_only_kafka_knows_of_a_group_is_told_beside_its_verdict(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 900, B: 950}, member(A), member(B, host="/10.0.0.2"))
+    rig.kafka.starts = {A: 920, B: 910}
+    rig.poll()
+    rig.kafka.put("g", {A: 900, B: 950}, member(A, B))
+    rig.poll()
+    assert rig.health() == {"g": GroupHealth("g", "Stable", 1, 1, 1, 20, 0)}
+
+
+def test_the_next_poll_is_an_interval_after_the_start_of_this_one(rig: Rig) -> None:
+    assert rig.watcher.step() == 10.0
+
+
+def test_at_the_end_everything_is_closed(rig: Rig) -> None:
+    rig.poll()
+    rig.watcher.close()
+    assert rig.collected.is_closed
+    assert rig.kafka.is_closed
+
+
+def test_a_name_of_any_kind_is_a_group(rig: Rig) -> None:
+    names: list[Any] = ["", "a/b", "früh 🥕", "x" * 1000, 'q"\\\n']
+    for name in names:
+        rig.kafka.put(name, {A: 900}, member(A))
+    assert sorted(event.consumer for event in rig.poll(6)) == sorted(names)
