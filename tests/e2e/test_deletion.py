@@ -1,0 +1,127 @@
+"""Groups and topics that are deleted: what is gone is not shown for longer than it takes to be sure."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+
+from e2e.services import CLUSTER, watching
+from e2e.stack.kafka import Kafka
+from e2e.stack.stack import Stack
+from e2e.standin import standing_in
+from support.bodies import recorded
+from support.processes import Service
+from support.waiting import wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+
+KEPT, DELETED = "gone-kept", "gone-deleted"
+READ = {
+    "gone-group": {KEPT: 10},
+    "gone-half": {KEPT: 20, DELETED: 30},
+    "gone-whole": {DELETED: 40},
+    "gone-not": {KEPT: 60},
+}
+MESSAGES = 100
+LAGS = {group: sum(MESSAGES - offset for offset in topics.values()) for group, topics in READ.items()}
+SURE_S = 120
+INCIDENT_ID = "8d5c0c9e-52a1-4d67-9a54-0f6a2b6f3c11"
+
+
+class Scene(NamedTuple):
+    """Services that all knew the groups above when one of them and one of the topics were deleted."""
+
+    resync: Service
+    watch: Service
+    forgetful: Service
+    """Watches too, but shows nothing for longer than 5 s after the last word on it."""
+
+
+def lag(service: Service, group: str) -> float | None:
+    return service.metric("karrot_consumer_lag", consumer=group)
+
+
+def topic_lag(service: Service, group: str, topic: str) -> float | None:
+    return service.metric("karrot_consumer_topic_lag", consumer=group, topic=topic)
+
+
+def write_and_commit(kafka: Kafka) -> None:
+    admin = kafka.admin()
+    for topic in (KEPT, DELETED):
+        kafka.create_topic(topic, 1)
+        producer = Producer(kafka.client)
+        for _ in range(MESSAGES):
+            producer.produce(topic, b"message", partition=0)
+        assert producer.flush(30) == 0
+    for group, topics in READ.items():
+        offsets = [TopicPartition(topic, 0, offset) for topic, offset in topics.items()]
+        asked = [ConsumerGroupTopicPartitions(group, offsets)]
+        admin.alter_consumer_group_offsets(asked)[group].result(30)
+
+
+@pytest.fixture(scope="module")
+def scene(one_broker: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    kafka, directory = one_broker.kafka, tmp_path_factory.mktemp("deletion")
+    write_and_commit(kafka)
+    more = {"topic_metrics": "true"}
+    with (
+        standing_in(kafka, CLUSTER) as burrow,
+        Service(directory / "resync", burrow_url=burrow, resync_interval="10s", topic_metrics="true") as resync,
+        watching(kafka, directory / "watch", only="gone-", **more) as watch,
+        watching(kafka, directory / "forgetful", only="gone-", stale_after="5s", **more) as forgetful,
+    ):
+        found = Scene(resync, watch, forgetful)
+        for service in found:
+            wait_for(lambda service=service: {group: lag(service, group) for group in READ} == LAGS, 60)  # type: ignore[misc]
+        body = recorded("karrot_v1.9.5_warn.json").replace(b"prod-eu", b"e2e").replace(b"orders-svc", b"gone-group")
+        assert resync.post(body).status == 202
+        assert resync.metric("karrot_consumer_incident_start_timestamp_seconds", consumer="gone-group")
+        admin = kafka.admin()
+        admin.delete_consumer_groups(["gone-group"])["gone-group"].result(30)
+        admin.delete_topics([DELETED])[DELETED].result(30)
+        yield found
+
+
+def test_a_deleted_topic_leaves_its_groups_with_the_next_look(scene: Scene) -> None:
+    for service in scene:
+        wait_for(lambda service=service: topic_lag(service, "gone-half", DELETED) is None, 60)  # type: ignore[misc]
+        assert (lag(service, "gone-half"), topic_lag(service, "gone-half", KEPT)) == (80, 80)
+
+
+def test_a_group_without_topics_has_no_lag_where_burrow_says_so(scene: Scene) -> None:
+    wait_for(lambda: lag(scene.resync, "gone-whole") == 0, 60)
+    assert topic_lag(scene.resync, "gone-whole", DELETED) is None
+
+
+def test_what_nobody_speaks_of_any_more_ends_after_its_time(scene: Scene) -> None:
+    for group in ("gone-group", "gone-whole"):
+        wait_for(lambda group=group: lag(scene.forgetful, group) is None, 60)  # type: ignore[misc]
+    assert lag(scene.forgetful, "gone-not") == 40
+    wait_for(lambda: scene.forgetful.metric("karrot_consumers_expired_total") == 2)
+
+
+@pytest.mark.parametrize("which", ["resync", "watch"])
+def test_a_deleted_group_ends_when_its_deletion_is_certain_and_long_before_its_time(scene: Scene, which: str) -> None:
+    service: Service = getattr(scene, which)
+    wait_for(lambda: lag(service, "gone-group") is None, SURE_S)
+    assert lag(service, "gone-not") == 40
+    assert service.metric("karrot_consumers_expired_total") == 0
+    assert service.metric("karrot_consumer_incident_start_timestamp_seconds", consumer="gone-group") is None
+    assert service.get(f"/api/v1/group?cluster={CLUSTER}&consumer=gone-group").status == 404
+
+
+def test_without_a_second_road_a_silent_group_ends_after_its_time(tmp_path: Path) -> None:
+    body = recorded("karrot_v1.9.5_warn.json")
+    with Service(tmp_path / "data", stale_after="5s") as service:
+        assert service.post(body.replace(b"orders-svc", b"silent-svc")).status == 202
+
+        def told_of_the_other_alone() -> bool:
+            assert service.post(body).status == 202
+            return lag(service, "silent-svc") is None
+
+        assert lag(service, "silent-svc") == 11020
+        wait_for(told_of_the_other_alone)
+        assert lag(service, "orders-svc") == 11020
+        wait_for(lambda: service.metric("karrot_consumers_expired_total") == 1)
