@@ -15,7 +15,7 @@ from karrot.settings import load
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-PAGES = ["settings.md", "codes.md", "commands.md", "metrics.md"]
+PAGES = ["settings.md", "codes.md", "commands.md", "metrics.md", "checks.md"]
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from karrot import cli, settings, telemetry
+from karrot.doctor.checks import all_checks
 from karrot.web import problems
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
@@ -18,6 +19,7 @@ def pages() -> dict[str, str]:
         "codes.md": _codes(),
         "commands.md": _commands(),
         "metrics.md": _metrics(),
+        "checks.md": _checks(),
     }
 
 
@@ -90,6 +92,19 @@ def _commands() -> str:
         "`python -m karrot` is `karrot`. What is wrong is said in one line on standard error; exit code 2 for\n"
         "settings and arguments, 1 where the answer is no.",
         *commands,
+    )
+
+
+def _checks() -> str:
+    rows = (
+        (f"`{each.name}`", sides, _cell(each.trap), _cell(each.well), f"[{each.where}](../{each.where})")
+        for sides, each in all_checks()
+    )
+    return _page(
+        "Checks of karrot doctor",
+        "Each looks for one trap in what the sides that it needs have told. Where that was not told, it says nothing,\n"
+        "neither good nor bad. [burrow.md](../burrow.md#karrot-doctor) says how to read the answers.",
+        _table(("check", "needs", "trap", "what is so if all is well", "read on"), rows),
     )
 
 

@@ -2,12 +2,13 @@
 
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from karrot.burrow.client import NotifierModule
 from karrot.doctor.finding import Said, check, fault, note, only_if, warn
 from karrot.doctor.seen import WEBHOOK_PATH, BurrowSeen, Webhook
+from karrot.doctor.wording import counted, some
 
 __all__ = ["CHECKS"]
 
@@ -184,12 +185,16 @@ def allowlist(seen: BurrowSeen) -> Iterator[Said]:
             continue
         if kept:
             say = fault if len(kept) == len(everybody) else note
-            yield say(f"{_section(name)} {key} keeps back {len(kept)} of {len(everybody)} groups: {_some(kept)}", mend)
+            yield say(
+                f"{_section(name)} {key} keeps back {len(kept)} of {counted(len(everybody), 'group')}: {some(kept)}",
+                mend,
+            )
 
 
 @check(well="", where=_WRONG)
 def unseen(seen: BurrowSeen) -> Iterator[Said]:
-    """What Burrow does not tell: send-interval, send-once, group-denylist, headers, user, what templates hold."""
+    """What Burrow does not tell of itself has to be looked up in its burrow.toml."""
+    only_if(seen.to_karrot)
     for name in seen.to_karrot:
         yield note(
             f"of {_section(name)} Burrow tells no send-interval, send-once, group-denylist, headers and user, "
@@ -222,11 +227,6 @@ def _urls(each: NotifierModule) -> list[tuple[str, str]]:
 
 def _section(name: str) -> str:
     return f"[notifier.{name}]"
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:3])
-    return shown if len(names) <= 3 else f"{shown}, ..."  # noqa: PLR2004 (as many as are named)
 
 
 CHECKS = (

@@ -1,11 +1,12 @@
 """What Burrow reads and keeps: whether its verdicts can be right at all."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from karrot.burrow.client import ClientProfile, ConsumerModule
 from karrot.doctor.finding import Said, check, fault, note, only_if, warn
 from karrot.doctor.seen import BurrowSeen
+from karrot.doctor.wording import counted, some
 from karrot.event import LagEvent, Status
 
 __all__ = ["CHECKS", "is_own_group"]
@@ -62,6 +63,7 @@ def zookeeper(seen: BurrowSeen) -> Iterator[Said]:
 @check(well="Burrow lists topics and groups of every cluster", where=_WRONG)
 def lists(seen: BurrowSeen) -> Iterator[Said]:
     """Burrow lists no cluster, or no topics or groups of one."""
+    only_if(seen.ready is not False)  # while it starts it lists nothing, which is a finding of its own
     if not seen.listed:
         yield fault("Burrow lists no cluster", 'a section [cluster.NAME] with class-name = "kafka" and servers')
     for cluster in seen.listed:
@@ -164,13 +166,11 @@ def window(seen: BurrowSeen) -> Iterator[Said]:
                 f"[storage.{name}] keeps {each.intervals} commits of a partition: verdicts jump about",
                 f"[storage.{name}] intervals = 10",
             )
-        short = [
-            event for event in seen.verdicts if (span := _span_s(event)) is not None and span < _least(seen, event)
-        ]
+        short = [event.consumer for event in seen.verdicts if _is_short(seen, event)]
         if short:
             say = warn if len(short) * 2 > len(seen.verdicts) else note
             yield say(
-                f"the whole window of {_some(short)} is shorter than one offset-refresh: the lag in it cannot change",
+                f"the window of {some(short)} is shorter than one offset-refresh: the lag in it cannot change",
                 f"[storage.{name}] min-distance = 1, or more intervals than {each.intervals}",
             )
 
@@ -206,8 +206,10 @@ def odd_names(seen: BurrowSeen) -> Iterator[Said]:
     """Groups whose names Burrow's REST API cannot hold: webhooks bring them, resync and karrot lag cannot."""
     odd = [group for groups in seen.groups.values() for group in groups if "/" in group or not group]
     if odd:
-        shown = ", ".join(repr(group) for group in odd[:3])
-        yield note(f"{len(odd)} names cannot be asked for over REST: {shown}", "webhooks bring them all the same")
+        yield note(
+            f"{counted(len(odd), 'name')} cannot be asked for over REST: {some([repr(group) for group in odd])}",
+            "webhooks bring them all the same",
+        )
 
 
 def _named(name: str, each: ConsumerModule, clusters: Mapping[str, object]) -> Iterator[Said]:
@@ -229,24 +231,15 @@ def _version(profile: ClientProfile) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", profile.kafka_version)[:2])
 
 
-def _span_s(event: LagEvent) -> float | None:
-    """Seconds from the first to the last commit of the shortest window that is full."""
-    spans = [
+def _is_short(seen: BurrowSeen, event: LagEvent) -> bool:
+    """Whether a window that is full spans less than the time between two looks at the log ends."""
+    cluster = seen.clusters.get(event.cluster)
+    spans_s = (
         (each.end.timestamp_ms - each.start.timestamp_ms) / 1000
         for each in event.partitions
         if each.start and each.end and each.complete == 1
-    ]
-    return min((span for span in spans if span >= 0), default=None)
-
-
-def _least(seen: BurrowSeen, event: LagEvent) -> int:
-    cluster = seen.clusters.get(event.cluster)
-    return cluster.offset_refresh if cluster else 10
-
-
-def _some(events: Sequence[LagEvent]) -> str:
-    shown = ", ".join(event.consumer for event in events[:3])
-    return shown if len(events) <= 3 else f"{shown} and {len(events) - 3} more groups"  # noqa: PLR2004
+    )
+    return any(0 <= span < (cluster.offset_refresh if cluster else 10) for span in spans_s)
 
 
 CHECKS = (

@@ -5,6 +5,7 @@ from typing import Any
 
 from karrot.doctor.finding import Said, check, fault, note, only_if, warn
 from karrot.doctor.seen import KarrotSeen, PrometheusSeen, Target, seconds
+from karrot.doctor.wording import counted
 
 __all__ = ["ALONE", "WITH_KARROT"]
 
@@ -92,7 +93,7 @@ def doubled(seen: PrometheusSeen) -> Iterator[Said]:
     only_if(seen.series)
     if seen.doubled:
         yield warn(
-            f"{seen.doubled} groups have more than one sample of karrot_consumer_lag: sums over them count twice",
+            f"{counted(seen.doubled, 'group')} with more than one sample of karrot_consumer_lag: sums count twice",
             "one target for each Karrot, or max by (cluster, consumer) in queries",
         )
 

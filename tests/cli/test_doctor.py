@@ -1,0 +1,224 @@
+"""`karrot doctor` against the fake Burrow, the real service and a Prometheus, all over HTTP."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from karrot.cli import doctor as command
+from karrot.cli import main
+from karrot.doctor import Finding, Level
+from karrot.fakes.burrow_config import EXAMPLE
+from karrot.fakes.outage import Outage
+from support.bodies import recorded
+from support.canned_prometheus import canned_prometheus
+from support.fake_rest import Rig, group, rig
+from support.processes import Service, free_port
+from support.prometheus import Prometheus, prometheus_binary
+from support.waiting import wait_for
+
+TEMPLATES_OWN = b'{"api_key":"","app":"a","block":false,"events":[{"id":"1","event":{"severity":"OK"}}]}'
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    directory = tmp_path_factory.mktemp("doctor") / "data"
+    # One worker: another shows with its next commit what this one has counted.
+    with Service(directory, expected_clusters="prod", api_token="s3cret", workers="1") as running:
+        yield running
+
+
+def karrot(*arguments: str, **environ: str) -> Result:
+    return CliRunner().invoke(
+        main, ("doctor", *arguments), env={"KARROT_BURROW_URL": None, "KARROT_API_TOKEN": "s3cret", **environ}
+    )
+
+
+def url_of(service: Service) -> str:
+    return f"http://127.0.0.1:{service.port}"
+
+
+def configured(service: Service) -> str:
+    return EXAMPLE.replace("http://karrot:5000", url_of(service))
+
+
+def deliver(asked: Rig, service: Service) -> None:
+    """The newest event of each group, as Burrow would have posted it."""
+    asked.after(70)
+    for post in {each.event.consumer: each for each in asked.fake.due(asked.clock.wall_ms())}.values():
+        assert service.post(post.body).status == 202
+
+
+def target(service: Service, **fields: Any) -> dict[str, Any]:
+    return {
+        "scrapeUrl": f"{url_of(service)}/metrics",
+        "health": "up",
+        "labels": {"job": "karrot", "instance": "karrot"},
+        "scrapePool": "karrot",
+        "lastScrape": datetime.now(UTC).isoformat(),
+        "scrapeInterval": "15s",
+        "scrapeTimeout": "10s",
+        **fields,
+    }
+
+
+def findings(result: Result) -> dict[str, tuple[str, str]]:
+    """Level and sentence by check; of several the first, which is the worst."""
+    told = json.loads(result.stdout)["findings"]
+    return {each["check"]: (each["level"], each["what"]) for each in reversed(told)}
+
+
+def test_where_all_is_well_nothing_is_to_be_done(service: Service) -> None:
+    config = "scrape_configs:\n- job_name: karrot\n  honor_labels: true\n"
+    results = {"count(karrot_consumer_lag)": 1.0}
+    alert = {"query": "time() - karrot_last_event_timestamp_seconds > 300"}
+    with (
+        rig(group("billing"), group("burrow-prod"), configuration=configured(service)) as asked,
+        canned_prometheus(targets=[target(service)], config=config, results=results, rules=[alert]) as scrape,
+    ):
+        deliver(asked, service)
+        sides = ("--burrow", asked.server.url, "--karrot", url_of(service), "--prometheus", scrape)
+        result, told = karrot(*sides), findings(karrot(*sides, "--json"))
+    assert {name: level for name, (level, _) in told.items() if level != "ok"} == {"unseen": "note", "resync": "note"}
+    assert result.exit_code == 0
+    unseen, resync, total = result.stdout.splitlines()
+    assert unseen.startswith("◆ note   of [notifier.karrot] Burrow tells no send-interval, ")
+    assert f" → KARROT_BURROW_URL={asked.server.url}  (docs/reference/settings.md)" in resync
+    assert total == f"0 faults, 0 warnings, 2 notes, {len(told) - 2} checks are well (--all shows them)"
+
+
+def test_each_side_s_traps_are_found_at_once(service: Service) -> None:
+    trapped = (
+        configured(service)
+        .replace("threshold = 1", "threshold = 2")
+        .replace('method-close = "POST"', 'method-close = "DELETE"')
+        .replace('template-open = "/etc/burrow/karrot.tmpl"', 'template-open = "conf/default-http-post.tmpl"')
+        .replace('cluster = "prod"', 'cluster = "Prod"')
+        .replace('kafka-version = "3.6.0"', 'kafka-version = "0.10.2"')
+        .replace("interval = 30", "interval = 300", 1)
+    )
+    assert service.post(TEMPLATES_OWN).status == 400
+    with (
+        rig(group("billing"), configuration=trapped) as asked,
+        canned_prometheus(
+            targets=[target(service, labels={"job": "karrot", "cluster": "k8s"})],
+            config="scrape_configs:\n- job_name: karrot\n",
+        ) as scrape,
+    ):
+        asked.after(60)
+        sides = ("--burrow", asked.server.url, "--karrot", url_of(service), "--prometheus", scrape)
+        as_json, as_text = karrot(*sides, "--json"), karrot(*sides)
+    assert (as_json.exit_code, as_text.exit_code) == (1, 1)
+    told = findings(as_json)
+    faults = {name for name, (level, _) in told.items() if level == "fault"}
+    assert faults >= {
+        *("threshold", "template", "cluster-names", "kafka-version", "stale-after"),
+        *("templates-refused", "honor-labels"),
+    }
+    assert told["method"][0] == "warn"
+    lines = as_text.stdout.splitlines()
+    assert lines[0].startswith("✖ fault  ")
+    assert (
+        "✖ fault  [notifier.karrot] has threshold 2: only groups in WARN and ERR are sent, no healthy lag → "
+        "[notifier.karrot] threshold = 1  (docs/burrow.md#why-each-line)"
+    ) in lines
+    marks = [line[0] for line in lines[:-1]]
+    assert marks == sorted(marks, key="✖▲◆".index)
+    assert f"{marks.count('✖')} faults, " in lines[-1]
+
+
+def test_credentials_that_burrow_lacks_are_found(tmp_path: Path) -> None:
+    with Service(tmp_path / "data", burrow_username="burrow", burrow_password="p", workers="1") as closed:
+        assert closed.post(recorded("karrot_v1.9.5_warn.json")).status == 401
+        with rig(group("billing"), configuration=configured(closed)) as asked:
+            asked.after(60)
+            told = findings(karrot("--burrow", asked.server.url, "--karrot", url_of(closed), "--json"))
+    assert told["credentials"] == ("warn", "refused as unauthorized: 1 request since the log began")
+    assert told["webhook"][0] == "ok"
+    assert told["silent-notifier"] == ("fault", "Burrow lists 1 group of prod, and Karrot never heard of it")
+
+
+def test_without_the_token_what_is_closed_is_said(service: Service) -> None:
+    result = karrot("--karrot", url_of(service), KARROT_API_TOKEN="")
+    assert result.exit_code == 1
+    assert "Karrot: settings (/config) could not be read: HTTP 401 from /config" in result.stdout
+    assert "KARROT_API_TOKEN (or _FILE) in the environment of karrot doctor" in result.stdout
+
+
+def test_sides_that_are_away_are_faults_and_no_tracebacks() -> None:
+    urls = [f"http://127.0.0.1:{free_port()}" for _ in range(3)]
+    result = karrot("--burrow", urls[0], "--karrot", urls[1], "--prometheus", urls[2])
+    assert result.exit_code == 1
+    *lines, total = result.stdout.splitlines()
+    assert total == "3 faults, 0 warnings, 0 notes, 0 checks are well"
+    for line, side, url in zip(lines, ("Burrow", "Karrot", "Prometheus"), urls, strict=True):
+        assert line.startswith(f"✖ fault  {side} cannot be read at {url}: no connection: Connection refused → --")
+
+
+def test_a_burrow_that_is_starting_is_said_to_be(service: Service) -> None:
+    with rig(group("billing"), configuration=configured(service)) as asked:
+        asked.after(60)
+        asked.fake.restart(Outage(down=1, starting=20, loading=5))
+        asked.after(2)
+        starting = findings(karrot("--burrow", asked.server.url, "--json"))
+        asked.after(20)
+        loading = findings(karrot("--burrow", asked.server.url, "--json"))
+    assert (starting["ready"][0], "lists" in starting) == ("warn", False)
+    assert loading["lists"] == ("fault", "Burrow lists no group of prod")
+
+
+def test_what_is_asked_has_to_be_clear() -> None:
+    nothing, nonsense = karrot(), karrot("--karrot", "karrot:5000")
+    assert (nothing.exit_code, nonsense.exit_code) == (2, 2)
+    assert nothing.stderr == "karrot: say at least one of --burrow, --karrot and --prometheus\n"
+    assert nonsense.stderr.startswith("karrot: --karrot is 'karrot:5000': it must be an http://")
+
+
+def test_the_environment_names_burrow() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    assert f"Burrow cannot be read at {url}" in karrot(KARROT_BURROW_URL=url).stdout
+
+
+def test_a_terminal_that_is_not_utf_8_gets_plain_marks_and_names_cannot_move_its_cursor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Ascii:
+        encoding = "ascii"
+
+    monkeypatch.setattr(sys, "stdout", Ascii())
+    (line, total) = command._lines([Finding(Level.FAULT, "lag", "gr\x1b[2Jüp", "mend it", "burrow.md")], with_ok=True)
+    assert "x fault" in line
+    assert line.endswith("  gr\\x1b[2J\\xfcp -> mend it  (docs/burrow.md)")
+    assert total == "1 fault, 0 warnings, 0 notes, 0 checks are well"
+
+
+@pytest.mark.skipif(prometheus_binary() is None, reason="no prometheus: set PROMETHEUS_BIN or install it")
+def test_a_real_prometheus_is_read_as_it_is(service: Service, tmp_path: Path) -> None:
+    server = Prometheus(prometheus_binary() or "", tmp_path / "prometheus", service.port)
+    labelled = server._config.replace("]}]", '], labels: {cluster: "k8s-1"}}]')
+    with rig(group("billing"), configuration=configured(service)) as asked:
+        deliver(asked, service)
+    sides = ("--karrot", url_of(service), "--json", "--prometheus")
+    with server:
+        url = f"http://{server._address}"
+        wait_for(lambda: server.number("count(karrot_consumer_lag)") is not None)
+        honest = findings(karrot(*sides, url))
+    server._config = labelled
+    with server:
+        wait_for(lambda: server.number('count(karrot_consumer_lag{exported_cluster!=""})') is not None)
+        moved = findings(karrot(*sides, url))
+    for name in ("target", "scrape-fails", "honor-labels", "scrape-interval", "late-scrape", "doubled", "series"):
+        assert honest[name][0] == "ok", honest[name]
+    assert (honest["clocks"][0], honest["silence-alert"][0]) == ("ok", "note")
+    level, what = moved["honor-labels"]
+    assert (level, what) == (
+        "fault",
+        "Prometheus moves Karrot's labels aside: exported_cluster",
+    )
+    assert time.time() > 0

@@ -1,0 +1,184 @@
+"""The traps of `[notifier.X]`."""
+
+from typing import Any
+
+import pytest
+
+from karrot.doctor.checks import notifier as checks
+from karrot.doctor.seen import Webhook
+from support.doctoring import KARROT, WEBHOOK, burrow, is_unjudged, is_well, notifier, says
+
+ALL_BUT_THE_FIRST = checks.CHECKS[1:]
+
+
+def test_a_burrow_that_posts_to_somebody_else_is_at_fault() -> None:
+    assert is_well(checks.notifier, burrow())
+    elsewhere = notifier(url_open="http://pager.example:1467/v1/event", url_close="")
+    level, what, remedy = says(checks.notifier, burrow(elsewhere))
+    assert (level, what) == (
+        "fault",
+        "no notifier posts to Karrot: its notifiers are a (http, http://pager.example:1467/v1/event)",
+    )
+    assert remedy == f"karrot burrow-config --url {KARROT} prints the section for burrow.toml"
+    assert "it has no notifier at all" in says(checks.notifier, burrow(notifiers={}))[1]
+
+
+@pytest.mark.parametrize("check", ALL_BUT_THE_FIRST, ids=lambda check: check.name)
+def test_what_is_not_there_is_not_judged(check: Any) -> None:
+    assert is_unjudged(check, burrow(notifiers={}, webhooks={}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_meant"),
+    [
+        ({"url_open": "http://10.0.0.5:5000/burrow"}, True),
+        ({"url_open": "https://lag.example/karrot/v1"}, True),
+        ({"url_open": "http://karrot:5000/"}, True),
+        ({"url_open": "http://10.0.0.5:5000/event"}, False),
+        ({"url_open": WEBHOOK, "class_name": "slack"}, False),
+    ],
+)
+def test_a_notifier_is_karrot_s_by_its_url(fields: dict[str, Any], *, is_meant: bool) -> None:
+    assert bool(burrow(notifier(**fields)).to_karrot) is is_meant
+
+
+@pytest.mark.parametrize(
+    ("threshold", "said"),
+    [
+        (2, "only groups in WARN and ERR are sent, no healthy lag"),
+        (3, "only groups in ERR are sent, no healthy lag"),
+        (4, "nothing but closes is ever sent"),
+    ],
+)
+def test_a_threshold_above_1_hides_groups(threshold: int, said: str) -> None:
+    assert says(checks.threshold, burrow(notifier(threshold=threshold))) == (
+        "fault",
+        f"[notifier.a] has threshold {threshold}: {said}",
+        "[notifier.a] threshold = 1",
+    )
+
+
+@pytest.mark.parametrize("threshold", [0, 1])
+def test_a_threshold_of_1_or_less_sends_every_group(threshold: int) -> None:
+    assert is_well(checks.threshold, burrow(notifier(threshold=threshold)))
+
+
+def test_without_send_close_nobody_says_that_it_is_over() -> None:
+    assert is_well(checks.send_close, burrow())
+    assert says(checks.send_close, burrow(notifier(send_close=False))) == (
+        "warn",
+        "[notifier.a] has send-close off: an incident ends by the next healthy verdict",
+        "[notifier.a] send-close = true",
+    )
+    assert "by silence alone" in says(checks.send_close, burrow(notifier(send_close=False, threshold=2)))[1]
+
+
+def test_send_close_needs_an_address_and_a_template_of_its_own() -> None:
+    assert says(checks.send_close, burrow(notifier(url_close=""))) == (
+        "fault",
+        "[notifier.a] has send-close without url-close: Burrow panics at its next start",
+        f'[notifier.a] url-close = "{WEBHOOK}"',
+    )
+    assert says(checks.send_close, burrow(notifier(template_close="")))[2] == (
+        '[notifier.a] template-close = "/etc/burrow/karrot.tmpl"'
+    )
+
+
+def test_closes_go_where_opens_go() -> None:
+    level, what, _ = says(checks.send_close, burrow(notifier(url_close="http://other/burrow")))
+    assert (level, what) == ("warn", f"[notifier.a] sends opens to {WEBHOOK} and closes to http://other/burrow")
+
+
+@pytest.mark.parametrize(
+    ("method", "level"), [("POST", "ok"), ("post", "ok"), ("PUT", "note"), ("DELETE", "warn"), ("PATCH", "fault")]
+)
+def test_delete_may_lose_its_body_and_other_methods_are_refused(method: str, level: str) -> None:
+    assert says(checks.method, burrow(notifier(method_close=method)))[0] == level
+
+
+def test_the_method_of_a_close_that_is_never_sent_does_not_matter() -> None:
+    assert is_well(checks.method, burrow(notifier(method_close="DELETE", send_close=False)))
+
+
+def test_an_address_without_burrow_at_its_end_is_at_fault() -> None:
+    assert is_well(checks.url, burrow(notifier(url_open=f"{WEBHOOK}/")))
+    assert is_well(checks.url, burrow(notifier(url_open="https://proxy/monitoring/burrow")))
+    wrong = burrow(notifier(url_open=f"{KARROT}/", url_close=WEBHOOK))
+    assert says(checks.url, wrong) == (
+        "fault",
+        f"[notifier.a] posts to {KARROT}/, which is not Karrot's /burrow",
+        f'[notifier.a] url-open = "{WEBHOOK}"',
+    )
+
+
+def test_a_template_in_an_address_breaks_on_odd_names() -> None:
+    level, what, _ = says(checks.url, burrow(notifier(url_open=KARROT + "/burrow?group={{.Group}}")))
+    assert (level, "? # or %" in what) == ("warn", True)
+
+
+@pytest.mark.parametrize(
+    ("found", "level", "said"),
+    [
+        (Webhook(405, "", is_karrot=True), "ok", "Karrot answers where the notifier posts to, without a redirect"),
+        (Webhook(0, "no connection: refused", is_karrot=False), "note", "could not be asked from here"),
+        (Webhook(301, "https://karrot/burrow", is_karrot=False), "fault", "redirects to https://karrot/burrow"),
+        (Webhook(308, "https://karrot/burrow", is_karrot=False), "warn", "redirects to https://karrot/burrow"),
+        (Webhook(404, "", is_karrot=False), "fault", "a GET brings HTTP 404, not Karrot's 405"),
+        (Webhook(405, "", is_karrot=False), "fault", "is not Karrot's /burrow"),
+    ],
+)
+def test_whoever_is_at_the_notifier_s_address_should_be_karrot(found: Webhook, level: str, said: str) -> None:
+    told = says(checks.webhook, burrow(webhooks={WEBHOOK: found}))
+    assert told[0] == level
+    assert said in told[1]
+
+
+@pytest.mark.parametrize("name", ["default-http-post.tmpl", "default-http-delete.tmpl", "default-slack-post.tmpl"])
+def test_burrow_s_own_templates_are_known_by_their_names(name: str) -> None:
+    assert is_well(checks.template, burrow())
+    level, what, _ = says(checks.template, burrow(notifier(template_open=f"conf/{name}", send_close=False)))
+    assert (level, what) == ("fault", f"[notifier.a] has template-open conf/{name}: Karrot refuses what it makes")
+
+
+def test_two_templates_are_to_be_looked_at() -> None:
+    level, _, remedy = says(checks.template, burrow(notifier(template_close="/etc/burrow/close.tmpl")))
+    assert (level, remedy) == ("note", 'each has to be {"Event": {{ jsonencoder . }}}')
+
+
+@pytest.mark.parametrize(
+    ("timeout", "level"), [(0, "fault"), (1, "warn"), (5, "ok"), (25, "ok"), (30, "warn"), (60, "warn")]
+)
+def test_a_timeout_is_a_whole_number_shorter_than_the_interval(timeout: int, level: str) -> None:
+    assert says(checks.timeout, burrow(notifier(timeout=timeout)))[0] == level
+
+
+def test_a_long_timeout_holds_burrow_s_locks() -> None:
+    assert "holds its locks" in says(checks.timeout, burrow(notifier(interval=120, timeout=60)))[1]
+
+
+def test_a_notifier_that_takes_any_certificate_is_noted() -> None:
+    assert is_well(checks.noverify, burrow(notifier(noverify="true")))
+    secure = notifier(noverify="true", url_open="https://karrot/burrow")
+    assert says(checks.noverify, burrow(secure))[:2] == ("note", "[notifier.a] takes any certificate")
+
+
+def test_an_allowlist_that_keeps_groups_back_is_noted_and_one_that_keeps_all_is_at_fault() -> None:
+    assert is_well(checks.allowlist, burrow(notifier(group_allowlist=".*")))
+    assert says(checks.allowlist, burrow(notifier(group_allowlist="^bill"))) == (
+        "note",
+        "[notifier.a] group-allowlist keeps back 2 of 3 groups: audit, burrow-prod",
+        '[notifier.a] group-allowlist = ".*"',
+    )
+    assert says(checks.allowlist, burrow(notifier(group_allowlist=None, group_whitelist="nobody")))[::2] == (
+        "fault",
+        '[notifier.a] group-whitelist = ".*"',
+    )
+    assert "could not be tried" in says(checks.allowlist, burrow(notifier(group_allowlist=r"\pL+")))[1]
+
+
+def test_what_burrow_does_not_tell_is_said() -> None:
+    level, what, remedy = says(checks.unseen, burrow())
+    assert level == "note"
+    for key in ("send-interval", "send-once", "group-denylist", "headers", "user"):
+        assert key in what
+    assert "Idempotency-Key" in remedy

@@ -1,0 +1,161 @@
+"""The traps of what Burrow reads and keeps."""
+
+from typing import Any
+
+import pytest
+
+from karrot.burrow.client import ZooKeeperConfig
+from karrot.doctor.checks import reading as checks
+from karrot.doctor.seen import BurrowSeen, Unread
+from support.doctoring import PROFILE, burrow, changed, is_unjudged, is_well, module, notifier, says, verdict
+
+
+def test_a_burrow_that_is_starting_is_waited_for() -> None:
+    assert is_well(checks.ready, burrow())
+    assert says(checks.ready, burrow(ready=False))[0] == "warn"
+    assert is_unjudged(checks.ready, burrow(ready=None))
+
+
+def test_a_burrow_before_1_3_5_is_known_by_its_lists() -> None:
+    assert is_well(checks.release, burrow())
+    level, what, _ = says(checks.release, burrow(notifier(group_allowlist=None, group_whitelist=".*")))
+    assert (level, "[notifier.a] group-whitelist" in what) == ("note", True)
+    assert says(checks.release, burrow(ready=None))[0] == "note"
+
+
+def test_a_notifier_needs_zookeeper() -> None:
+    assert is_well(checks.zookeeper, burrow())
+    for none in (None, ()):
+        told = says(checks.zookeeper, burrow(zookeeper=ZooKeeperConfig(servers=none)))
+        assert told[::2] == ("fault", '[zookeeper] servers = ["HOST:2181"]')
+    assert is_unjudged(checks.zookeeper, burrow(zookeeper=None))
+
+
+def test_empty_lists_are_faults() -> None:
+    assert is_well(checks.lists, burrow())
+    assert says(checks.lists, burrow(listed=(), groups={}, topics={}))[:2] == ("fault", "Burrow lists no cluster")
+    assert "no topic of prod" in says(checks.lists, burrow(topics={"prod": 0}))[1]
+    assert says(checks.lists, burrow(groups={"prod": ()}))[:2] == ("fault", "Burrow lists no group of prod")
+
+
+def test_a_burrow_that_is_starting_lists_nothing_yet() -> None:
+    assert is_unjudged(checks.lists, burrow(ready=False, topics={"prod": 0}))
+
+
+def test_a_list_that_was_not_told_is_not_an_empty_one() -> None:
+    assert is_well(checks.lists, burrow(groups={}, topics={}))
+
+
+def test_burrow_writes_clusters_in_lower_case() -> None:
+    assert is_well(checks.cluster_names, burrow())
+    assert says(checks.cluster_names, burrow(**module("consumers", cluster="Prod"))) == (
+        "fault",
+        "[consumer.prod] names Prod, which Burrow calls prod: nothing is stored",
+        '[consumer.prod] cluster = "prod"',
+    )
+
+
+def test_a_cluster_without_a_consumer_section_and_one_with_a_space_are_faults() -> None:
+    alone = module("clusters")["clusters"]["prod"]
+    assert says(checks.cluster_names, burrow(consumers={}))[:2] == (
+        "fault",
+        "no consumer section reads the commits of prod",
+    )
+    spaced = burrow(clusters={"prod eu": alone}, **module("consumers", cluster="prod eu"))
+    assert "never evaluated" in says(checks.cluster_names, spaced)[1]
+    other = [each.what for each in checks.cluster_names(burrow(**module("consumers", cluster="test")))]
+    assert other == [
+        "[consumer.prod] names 'test', which is no cluster",
+        "no consumer section reads the commits of prod",
+    ]
+
+
+def test_a_section_that_was_not_told_condemns_no_other() -> None:
+    unread = (Unread("[cluster.prod]", "no answer"),)
+    assert is_unjudged(checks.cluster_names, burrow(clusters={}, unread=unread))
+    assert is_unjudged(checks.cluster_names, burrow(consumers={}, unread=(Unread("consumer modules", "no answer"),)))
+
+
+@pytest.mark.parametrize(
+    ("version", "level"), [("0.8.2", "fault"), ("0.10.2.0", "fault"), ("0.11.0", "ok"), ("2.8.0", "ok"), ("", "ok")]
+)
+def test_an_old_kafka_version_finds_no_groups(version: str, level: str) -> None:
+    profile = changed(PROFILE, kafka_version=version)
+    assert says(checks.kafka_version, burrow(**module("consumers", client_profile=profile)))[0] == level
+
+
+def test_lists_of_consumers_and_storage_are_noted() -> None:
+    assert is_well(checks.watched_groups, burrow(**module("storages", group_allowlist=".*")))
+    for kind, name in (("consumers", "consumer.prod"), ("storages", "storage.default")):
+        level, what, _ = says(checks.watched_groups, burrow(**module(kind, group_allowlist="^team-")))
+        assert (level, what) == ("note", f"[{name}] watches only groups that match '^team-'")
+
+
+def test_a_start_at_the_latest_commit_is_noted() -> None:
+    assert is_well(checks.start_latest, burrow())
+    assert says(checks.start_latest, burrow(**module("consumers", start_latest=True)))[0] == "note"
+
+
+def test_log_ends_and_topics_are_to_be_read_often() -> None:
+    assert is_well(checks.refresh, burrow())
+    assert says(checks.refresh, burrow(**module("clusters", offset_refresh=45)))[::2] == (
+        "warn",
+        "[cluster.prod] offset-refresh = 10",
+    )
+    assert says(checks.refresh, burrow(**module("clusters", topic_refresh=3600)))[::2] == (
+        "warn",
+        "[cluster.prod] topic-refresh = 60",
+    )
+
+
+def test_a_window_of_commits_is_large_enough_to_judge_by() -> None:
+    assert is_well(checks.window, burrow())
+    assert says(checks.window, burrow(**module("storages", intervals=2)))[::2] == (
+        "warn",
+        "[storage.default] intervals = 10",
+    )
+    short = burrow(verdicts=(verdict("billing", span_s=2), verdict("audit", span_s=0)))
+    assert says(checks.window, short) == (
+        "warn",
+        "the window of billing, audit is shorter than one offset-refresh: the lag in it cannot change",
+        "[storage.default] min-distance = 1, or more intervals than 10",
+    )
+    one = burrow(verdicts=(verdict("billing", span_s=2), verdict("audit"), verdict("stock")))
+    assert says(checks.window, one)[0] == "note"
+
+
+def test_a_misread_timestamp_makes_no_window_short() -> None:
+    assert is_well(checks.window, burrow(verdicts=(verdict(span_s=-9e12),)))
+
+
+def test_a_group_is_to_be_remembered() -> None:
+    assert is_well(checks.expire_group, burrow())
+    assert says(checks.expire_group, burrow(**module("storages", expire_group=600)))[::2] == (
+        "warn",
+        "[storage.default] expire-group = 604800",
+    )
+
+
+@pytest.mark.parametrize(("status", "lag", "level"), [("OK", 12, "ok"), ("WARN", 12, "fault"), ("OK", 20_000, "fault")])
+def test_a_burrow_that_lags_itself_makes_every_number_old(status: str, lag: int, level: str) -> None:
+    own = verdict("burrow-prod", status=status, lag=lag)
+    assert says(checks.self_lag, burrow(verdicts=(own, verdict(status="ERR", lag=10**9))))[0] == level
+
+
+def test_a_burrow_that_does_not_watch_itself_is_not_judged() -> None:
+    assert is_unjudged(checks.self_lag, burrow(verdicts=(verdict(),)))
+
+
+def test_names_that_rest_cannot_hold_are_noted() -> None:
+    assert is_well(checks.odd_names, burrow())
+    level, what, _ = says(checks.odd_names, burrow(groups={"prod": ("a/b", "", "c")}))
+    assert (level, what) == ("note", "2 names cannot be asked for over REST: 'a/b', ''")
+
+
+NOTHING = BurrowSeen(url="http://burrow:8000")
+JUDGED_ALWAYS = ("lists", "ready", "release", "odd-names")
+
+
+@pytest.mark.parametrize("check", checks.CHECKS, ids=lambda check: check.name)
+def test_what_was_not_told_is_not_judged(check: Any) -> None:
+    assert is_unjudged(check, NOTHING) is (check.name not in JUDGED_ALWAYS)

@@ -1,0 +1,224 @@
+"""What the doctor reads where nothing is wrong; a test changes the one thing that is."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from karrot.burrow.client import (
+    ClientProfile,
+    ClusterModule,
+    ConsumerModule,
+    EvaluatorModule,
+    NotifierModule,
+    StorageModule,
+    ZooKeeperConfig,
+)
+from karrot.doctor.finding import Check, Finding, Level
+from karrot.doctor.seen import (
+    BurrowSeen,
+    Component,
+    Group,
+    GroupEvent,
+    KarrotSeen,
+    PrometheusSeen,
+    Reporter,
+    Sample,
+    Target,
+    Webhook,
+)
+from karrot.event import LagEvent, OffsetSample, PartitionLag, Source
+
+__all__ = [
+    "KARROT",
+    "NOW",
+    "PROFILE",
+    "WEBHOOK",
+    "ago",
+    "burrow",
+    "changed",
+    "group",
+    "history",
+    "is_unjudged",
+    "is_well",
+    "karrot",
+    "module",
+    "notifier",
+    "prometheus",
+    "sample",
+    "says",
+    "target",
+    "verdict",
+]
+
+KARROT = "http://karrot:5000"
+NOW = datetime(2027, 1, 15, 8, 0, tzinfo=UTC)
+WEBHOOK = f"{KARROT}/burrow"
+PROFILE = ClientProfile(name="kafka", client_id="burrow", kafka_version="3.6.0")
+
+
+def ago(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+def changed(struct: Any, **fields: Any) -> Any:
+    """The same struct but for some fields."""
+    return type(struct)(**{name: getattr(struct, name) for name in struct.__struct_fields__} | fields)
+
+
+def notifier(**fields: Any) -> NotifierModule:
+    told: dict[str, Any] = {
+        "class_name": "http",
+        "interval": 30,
+        "threshold": 1,
+        "send_close": True,
+        "template_open": "/etc/burrow/karrot.tmpl",
+        "template_close": "/etc/burrow/karrot.tmpl",
+        "timeout": 5,
+        "url_open": WEBHOOK,
+        "url_close": WEBHOOK,
+        "method_open": "POST",
+        "method_close": "POST",
+        "group_allowlist": "",
+    }
+    return NotifierModule(**(told | fields))
+
+
+def verdict(
+    consumer: str = "billing", *, status: str = "OK", lag: int = 50, span_s: float = 90, cluster: str = "prod"
+) -> LagEvent:
+    end = int(NOW.timestamp() * 1000)
+    partition = PartitionLag(
+        topic="orders",
+        partition=0,
+        status_text=status,
+        current_lag=lag,
+        start=OffsetSample(100, end - int(span_s * 1000), 0),
+        end=OffsetSample(200, end, lag),
+        complete=1.0,
+    )
+    return LagEvent(
+        cluster, consumer, status, lag, end, Source.REST, complete=1.0, partition_count=1, partitions=(partition,)
+    )
+
+
+MODULES: dict[str, Any] = {
+    "clusters": ClusterModule(
+        class_name="kafka", servers=("kafka:9092",), client_profile=PROFILE, topic_refresh=60, offset_refresh=10
+    ),
+    "consumers": ConsumerModule(class_name="kafka", cluster="prod", client_profile=PROFILE, group_allowlist=""),
+    "storages": StorageModule(
+        class_name="inmemory", intervals=10, min_distance=1, expire_group=604_800, group_allowlist=""
+    ),
+    "evaluators": EvaluatorModule(class_name="caching", expire_cache=10),
+}
+
+
+def module(kind: str, **fields: Any) -> dict[str, Any]:
+    """The one module of a kind, but for some fields, as `burrow` takes it."""
+    return {kind: {"prod" if kind in ("clusters", "consumers") else "default": changed(MODULES[kind], **fields)}}
+
+
+def burrow(*notifiers: NotifierModule, **fields: Any) -> BurrowSeen:
+    """Burrow, with one notifier if none is given. One that is called ``a`` is followed by ``b``."""
+    told: dict[str, Any] = {
+        "url": "http://burrow:8000",
+        "zookeeper": ZooKeeperConfig(servers=("zookeeper:2181",), timeout=6, root_path="/burrow"),
+        "notifiers": dict(zip("abc", notifiers or (notifier(),), strict=False)),
+        "listed": ("prod",),
+        "groups": {"prod": ("audit", "billing", "burrow-prod")},
+        "topics": {"prod": 3},
+        "verdicts": (verdict("audit"), verdict("billing"), verdict("burrow-prod")),
+        "webhooks": {WEBHOOK: Webhook(405, "", is_karrot=True)},
+        "karrot_url": KARROT,
+    }
+    for kind in MODULES:
+        told |= module(kind)
+    return BurrowSeen(**(told | fields))
+
+
+def group(consumer: str = "billing", *, status: str = "OK", lag: int | None = 50, cluster: str = "prod") -> Group:
+    return Group(cluster, consumer, status, lag, "webhook", ago(10))
+
+
+def history(*gaps_s: float, ids: str = "") -> tuple[GroupEvent, ...]:
+    """Webhooks with so many seconds between them, the newest 5 s ago; ``ids`` are one letter each, oldest first."""
+    at, events = NOW - timedelta(seconds=5 + sum(gaps_s)), []
+    for number, gap in enumerate((0.0, *gaps_s)):
+        at += timedelta(seconds=gap)
+        events.append(GroupEvent(at, "webhook", ids[number] if ids else None))
+    return tuple(reversed(events))
+
+
+def sample(name: str, value: float, **labels: str) -> Sample:
+    return Sample(name, labels, value)
+
+
+def karrot(*samples: Sample, **fields: Any) -> KarrotSeen:
+    """Karrot; the samples take the place of those of the same name."""
+    usual = (
+        sample("karrot_last_event_timestamp_seconds", ago(10).timestamp(), cluster="prod"),
+        sample("karrot_events_rejected_total", 0, code="unsupported_template"),
+        sample("karrot_events_rejected_total", 0, code="unauthorized"),
+        sample("karrot_consumers", 2),
+    )
+    replaced = {each.name for each in samples}
+    told: dict[str, Any] = {
+        "url": KARROT,
+        "now": NOW,
+        "components": {"log": Component("ok"), "reporter prometheus": Component("idle"), "resync": Component("ok")},
+        "settings": {
+            "KARROT_STALE_AFTER": "300s",
+            "KARROT_REPORTERS": "prometheus",
+            "KARROT_EXPECTED_CLUSTERS": "prod",
+            "KARROT_BURROW_URL": "http://burrow:8000",
+        },
+        "reporters": (Reporter("prometheus", "idle"),),
+        "groups": (group("audit"), group("billing")),
+        "rejects": (),
+        "histories": {("prod", "billing"): history(30, 31, 30, 30, 29, 30)},
+        "samples": (*(each for each in usual if each.name not in replaced), *samples),
+    }
+    return KarrotSeen(**(told | fields))
+
+
+def target(**fields: Any) -> Target:
+    told: dict[str, Any] = {
+        "scrape_url": f"{KARROT}/metrics",
+        "health": "up",
+        "labels": {"job": "karrot", "instance": "karrot:5000"},
+        "scrape_pool": "karrot",
+        "last_scrape": ago(5),
+        "last_scrape_duration": 0.1,
+        "scrape_interval": "15s",
+        "scrape_timeout": "10s",
+    }
+    return Target(**(told | fields))
+
+
+def prometheus(*targets: Target, **fields: Any) -> PrometheusSeen:
+    told: dict[str, Any] = {
+        "url": "http://prometheus:9090",
+        "now": NOW,
+        "targets": targets or (target(),),
+        "config": {"scrape_configs": [{"job_name": "karrot"}]},
+        "series": 2,
+        "rules": "time() - karrot_last_event_timestamp_seconds > 300",
+    }
+    return replace(PrometheusSeen(url="", now=NOW), **(told | fields))
+
+
+def is_well(check: Check[Any], *sides: Any) -> bool:
+    """Whether a check has nothing to say but that all is well."""
+    return [(each.level, each.what) for each in check(*sides)] == [(Level.OK, check.well)]
+
+
+def is_unjudged(check: Check[Any], *sides: Any) -> bool:
+    """Whether a check says nothing at all, because there is nothing to judge by."""
+    return check(*sides) == []
+
+
+def says(check: Check[Any], *sides: Any) -> tuple[str, str, str]:
+    """The level, the sentence and the remedy of the one thing that a check finds."""
+    (finding,) = check(*sides)
+    assert isinstance(finding, Finding)
+    return str(finding.level), finding.what, finding.remedy
