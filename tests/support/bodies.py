@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Source
 
-__all__ = ["conversation", "event_strategy", "expected", "make_event", "make_partition", "recorded", "rest_answer"]
+__all__ = [
+    "conversation",
+    "conversation_requests",
+    "event_strategy",
+    "expected",
+    "make_event",
+    "make_partition",
+    "recorded",
+    "rest_answer",
+]
 
 _DATA = Path(__file__).resolve().parents[1] / "data" / "burrow"
 
@@ -35,8 +44,13 @@ def expected() -> dict[str, dict[str, Any]]:
 
 def conversation() -> list[tuple[float, bytes]]:
     """The 40 requests a real Burrow v1.9.5 sent: epoch seconds and body."""
+    return [(request["at"], request["body"].encode()) for request in conversation_requests()]
+
+
+def conversation_requests() -> list[dict[str, Any]]:
+    """The same with all that was recorded: ``at``, ``method``, ``path``, ``headers`` (pairs) and ``body``."""
     lines = (_DATA / "real" / "skew_experiment_v1.9.5_kafka4.1.2.jsonl").read_text(encoding="utf-8").splitlines()
-    return [(request["at"], request["body"].encode()) for request in map(json.loads, lines)]
+    return list(map(json.loads, lines))
 
 
 def rest_answer(name: str) -> bytes:

@@ -1,0 +1,118 @@
+"""What a real Burrow sent, sent again as it was: the same connection, headers and bytes, and its own timing.
+
+Its pauses are a tenth of what they were, but for one: between ERR and the close the connection idles as long as
+Burrow left it idle. Nothing in the bodies hangs on that: a webhook is dated by its receipt.
+"""
+
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from http.client import HTTPConnection
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from e2e.stack.stack import Stack
+from karrot.burrow.payload import parse_rest, parse_webhook
+from karrot.event import LagEvent
+from support.bodies import conversation_requests, rest_answer
+from support.processes import Service
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+
+GROUP = "skewed-consumer-group"
+FASTER = 10
+AS_IT_WAS = 6  # the request after the only ERR
+WARN, ERR, OK = 2, 3, 1
+
+
+class Seen(NamedTuple):
+    """What `/metrics` said right after an answer."""
+
+    status: float | None
+    lag: float | None
+    began: float | None
+
+
+def replayed(service: Service) -> Iterator[tuple[LagEvent, int, Seen]]:
+    """Send the conversation over one connection; what was sent, its answer, and what was visible then."""
+    connection = HTTPConnection("127.0.0.1", service.port, timeout=5)
+    connection.connect()
+    connection.auto_open = 0  # a connection that Karrot closes is an error
+    before: float | None = None
+    for number, request in enumerate(conversation_requests()):
+        pause = 0 if before is None else request["at"] - before
+        time.sleep(pause if number == AS_IT_WAS else pause / FASTER)
+        before = request["at"]
+        yield sent(connection, request), connection_status(connection), seen(service)
+    connection.close()
+
+
+def sent(connection: HTTPConnection, request: dict[str, Any]) -> LagEvent:
+    connection.putrequest(request["method"], request["path"], skip_host=True, skip_accept_encoding=True)
+    for name, value in request["headers"]:
+        connection.putheader(name, value)
+    body = request["body"].encode()
+    connection.endheaders(body)
+    return parse_webhook(body, observed_at_ms=int(time.time() * 1000))
+
+
+def connection_status(connection: HTTPConnection) -> int:
+    response = connection.getresponse()
+    response.read()
+    return response.status
+
+
+def seen(service: Service) -> Seen:
+    names = ("status_code", "lag", "incident_start_timestamp_seconds")
+    return Seen(*(service.metric(f"karrot_consumer_{name}", consumer=GROUP) for name in names))
+
+
+def test_the_states_and_the_incident_are_those_of_the_real_burrow(one_broker: Stack, tmp_path: Path) -> None:
+    prometheus = one_broker.prometheus
+    with Service(tmp_path / "data") as service, prometheus.scraping("replay", service.port):
+        started = time.time()
+        rows = list(replayed(service))
+        incidents = prometheus.number(f'karrot_consumer_incidents_total{{consumer="{GROUP}"}}')
+        scraped = [value for _, value in prometheus.samples(f'karrot_consumer_status_code{{consumer="{GROUP}"}}', "5m")]
+        events = service.get(f"/api/v1/group?cluster=stack&consumer={GROUP}&limit=100").json["events"]
+        accepted = service.metric("karrot_events_accepted_total", source="webhook")
+
+    assert [status for _, status, _ in rows] == [202] * 40
+    assert accepted == 40
+    told = [(event, found) for event, _, found in rows if event.consumer == GROUP]
+    assert all((found.status, found.lag) == (event.status, event.total_lag) for event, found in told)
+    assert [found.status for _, found in told[:5]] == [WARN, WARN, ERR, OK, OK]
+
+    start = told[0][0].incident_start
+    assert start is not None
+    assert [found.began for _, found in told[:3]] == pytest.approx([start.timestamp()] * 3, abs=0.001)
+    assert {found.began for _, found in told[3:]} == {None}
+    assert incidents == 1
+    assert [value for value, _ in groupby(scraped)] == [WARN, ERR, OK]
+    assert [(each["kind"], each["status"]) for each in reversed(events)][:5] == [
+        ("incident", "WARN"),
+        ("incident", "WARN"),
+        ("incident", "ERR"),
+        ("close", "OK"),
+        ("observation", "OK"),
+    ]
+    assert len({each["incident_id"] for each in events}) == 2  # the incident's, and none
+    dated = [datetime.fromisoformat(each["observed_at"]).timestamp() for each in events]
+    assert started < min(dated) <= max(dated) < time.time()
+
+
+@pytest.mark.parametrize(("moment", "number"), [("warn", 1), ("2", 9)])
+def test_the_webhook_says_what_burrows_rest_api_said_in_that_state(moment: str, number: int) -> None:
+    body = conversation_requests()[number]["body"].encode()
+    webhook = parse_webhook(body, observed_at_ms=0)
+    rest = parse_rest(rest_answer(f"status-{moment}"), observed_at_ms=0)
+    assert summary(webhook) == summary(rest)
+
+
+def summary(event: LagEvent) -> tuple[Any, ...]:
+    """What does not hang on the moment."""
+    partitions = sorted((each.topic, each.partition, each.status_text) for each in event.partitions)
+    return event.cluster, event.consumer, event.status_text, event.complete, event.partition_count, partitions
