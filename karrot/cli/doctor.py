@@ -39,7 +39,7 @@ _DOCS = "docs/"
 @click.option("--all", "with_ok", is_flag=True, help="What is well too, a line for each check.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON.")
 def doctor(burrow: str | None, karrot: str | None, prometheus: str | None, *, with_ok: bool, as_json: bool) -> None:
-    """Say what is wrong between Burrow, Karrot and Prometheus, and which line mends it.
+    """Find what is wrong on the way from Burrow, and its remedy.
 
     Reads, and changes nothing. Without --burrow, KARROT_BURROW_URL is asked. A KARROT_API_TOKEN (or _FILE) in the
     environment is shown to Karrot. Exit code 0 if nothing is wrong, 1 if something is (fault or warn), 2 if it is

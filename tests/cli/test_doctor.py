@@ -23,6 +23,7 @@ from support.processes import Service, free_port
 from support.prometheus import Prometheus, prometheus_binary
 from support.waiting import wait_for
 
+TOKEN = "Bearer s3cret"
 TEMPLATES_OWN = b'{"api_key":"","app":"a","block":false,"events":[{"id":"1","event":{"severity":"OK"}}]}'
 
 
@@ -104,6 +105,7 @@ def test_each_side_s_traps_are_found_at_once(service: Service) -> None:
         .replace("interval = 30", "interval = 300", 1)
     )
     assert service.post(TEMPLATES_OWN).status == 400
+    wait_for(lambda: b"unsupported_template" in service.get("/api/v1/rejects", {"Authorization": TOKEN}).body)
     with (
         rig(group("billing"), configuration=trapped) as asked,
         canned_prometheus(
@@ -136,6 +138,7 @@ def test_each_side_s_traps_are_found_at_once(service: Service) -> None:
 def test_credentials_that_burrow_lacks_are_found(tmp_path: Path) -> None:
     with Service(tmp_path / "data", burrow_username="burrow", burrow_password="p", workers="1") as closed:
         assert closed.post(recorded("karrot_v1.9.5_warn.json")).status == 401
+        wait_for(lambda: closed.metric("karrot_events_rejected_total", code="unauthorized") == 1)
         with rig(group("billing"), configuration=configured(closed)) as asked:
             asked.after(60)
             told = findings(karrot("--burrow", asked.server.url, "--karrot", url_of(closed), "--json"))
