@@ -32,7 +32,7 @@ from karrot.eventlog.database import used_bytes
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.logfile import LogFile
 from karrot.eventlog.state import Decode, arrival, state_of
-from karrot.eventlog.tally import Tally
+from karrot.eventlog.tally import HighWater, Tally
 from karrot.eventlog.transaction import Transaction
 from karrot.eventlog.writer import PendingAppend, Writer
 
@@ -70,6 +70,7 @@ class SqliteEventLog:
         self._retention_ms = retention_ms
         self._max_bytes = max_bytes
         self._tally = Tally()
+        self._high_water = HighWater()
         self._commit_lock = FileLock(directory / "commit.lock")
         self._leader_lock = FileLock(directory / "leader.lock")
         with self._commit_lock:
@@ -203,7 +204,8 @@ class SqliteEventLog:
         sums = {(name, labels): value for name, labels, value in map(rows.counter_of, kept)}
         for name, labels, value in self._tally.counters():
             sums[name, labels] = sums.get((name, labels), 0) + value
-        return [Counter(name, labels, value) for (name, labels), value in sorted(sums.items())]
+        shown = self._high_water.raised(self.log_id, sums)
+        return [Counter(name, labels, value) for (name, labels), value in sorted(shown.items())]
 
     def reject(self, reject: Reject) -> None:
         """Keep a refused body, with the next commit."""

@@ -3,11 +3,12 @@
 import threading
 from collections import Counter as Sums
 from collections import deque
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from karrot.eventlog.base import Counter, Reject
 
-__all__ = ["KEPT_REJECTS", "CounterKey", "Pending", "Tally"]
+__all__ = ["KEPT_REJECTS", "CounterKey", "HighWater", "Pending", "Tally"]
 
 KEPT_REJECTS = 1000
 """Refused bodies kept, in memory and in a log; the oldest go."""
@@ -21,6 +22,27 @@ class Pending(NamedTuple):
 
     counts: dict[CounterKey, float]
     rejects: list[Reject]
+
+
+class HighWater:
+    """Sums of a log that are never shown lower than before.
+
+    While a commit is under way its counts have left the memory and are not in the log yet; to Prometheus a counter that
+    falls has begun anew.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._log_id = ""
+        self._shown: dict[CounterKey, float] = {}
+
+    def raised(self, log_id: str, sums: Mapping[CounterKey, float]) -> dict[CounterKey, float]:
+        """The sums, each at least what it was; another log begins with its own."""
+        with self._lock:
+            if log_id != self._log_id:
+                self._log_id, self._shown = log_id, {}
+            self._shown |= {key: max(value, self._shown.get(key, value)) for key, value in sums.items()}
+            return dict(self._shown)
 
 
 class Tally:

@@ -1,6 +1,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -366,3 +367,20 @@ def test_a_flood_of_new_names_costs_no_scan_per_event(open_here: OpenHere) -> No
         tracked = list(pool.map(lambda n: append(log, consumer=f"forged-{n}").tracked, range(200)))
     assert tracked.count(True) == 10
     assert log.size().groups == 10
+
+
+def test_a_counter_never_falls_while_its_counts_are_on_their_way_into_the_log(tmp_path: Path) -> None:
+    with closing(open_sqlite(tmp_path, ManualClock())) as log:
+        done = threading.Event()
+
+        def commit() -> None:
+            while not done.is_set():
+                log.count("karrot_x_total")
+                log.flush()
+
+        thread = threading.Thread(target=commit)
+        thread.start()
+        shown = [sum(counter.value for counter in log.counters()) for _ in range(3000)]
+        done.set()
+        thread.join()
+    assert shown == sorted(shown)
