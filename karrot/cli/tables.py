@@ -73,7 +73,9 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
 @click.command("groups")
 @_options
 def groups_command(**asked: Any) -> None:
-    """Burrow's groups, a line each: status, lag, and the share of the worst partition.
+    """List the groups that Burrow knows, with lag and skew.
+
+    A line each: status, lag, and the share of the worst partition.
 
     Exit code 1 if Burrow does not answer or does not know what was named, 2 if it is unclear what is asked.
     """
@@ -83,7 +85,7 @@ def groups_command(**asked: Any) -> None:
 @click.command()
 @_options
 def status(**asked: Any) -> None:
-    """Burrow's verdicts on groups, with the partitions that are not OK.
+    """Print Burrow's verdicts and the partitions behind them.
 
     Exit codes as those of `karrot groups`; a bad verdict is not a failure.
     """
@@ -93,7 +95,9 @@ def status(**asked: Any) -> None:
 @click.command()
 @_options
 def lag(**asked: Any) -> None:
-    """The lag of groups as Burrow has it: every partition, the sum, the share of the worst partition.
+    """Print the lag of every partition, as Burrow has it.
+
+    With the sum, and the share of the worst partition.
 
     Exit codes as those of `karrot groups`.
     """
