@@ -56,8 +56,8 @@ def watch(
 ) -> None:
     """Judge consumer groups as Burrow would, without Burrow.
 
-    Ends with Ctrl-C. Without --post the verdicts are printed. The first one on a group falls when half a ring of ten polls is filled, or
-    when nothing moved for a whole one. Needs confluent-kafka: pip install 'karrot[kafka]'.
+    Ends with Ctrl-C. Without --post the verdicts are printed. The first one on a group falls when half a ring of ten
+    polls is filled, or when nothing moved for a whole one. Needs confluent-kafka: pip install 'karrot[kafka]'.
     """
     from karrot import logs, values
     from karrot.clock import SystemClock

@@ -1,5 +1,6 @@
 """Kafka's Admin API through confluent-kafka."""
 
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -30,6 +31,10 @@ _DESCRIBED_AT_ONCE = 500
 _PATIENCE_S = 5.0
 """How much longer than the client itself a caller waits for the client to give up."""
 
+_NO_PARTITION = Failure("unknown_topic_or_part", "there is no such partition")
+_NO_LEADER = Failure("leader_not_available", "no broker leads the partition")
+_LATE = Failure("_timed_out", "it was not asked about: the groups before it took too long")
+
 _STATES = {
     ConsumerGroupState.STABLE: "Stable",
     ConsumerGroupState.EMPTY: "Empty",
@@ -47,8 +52,15 @@ class KafkaCluster:
     Raises ``KafkaException`` for properties that the client refuses.
     """
 
-    def __init__(self, properties: Mapping[str, Any], *, timeout_s: float = _TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        properties: Mapping[str, Any],
+        *,
+        timeout_s: float = _TIMEOUT_S,
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._timeout_s = timeout_s
+        self._seconds = seconds
         self._trouble = ""
         # Its own log repeats each attempt to connect; what it last said of trouble is told with what failed.
         client: dict[str, Any] = {"log_level": 0, **properties, "error_cb": self._note_trouble}
@@ -56,10 +68,10 @@ class KafkaCluster:
 
     def groups(self) -> Listing:
         """Every consumer group."""
-        self._admin.poll(0)
         listed = self._result(self._ask(self._admin.list_consumer_groups))
         if not isinstance(listed, Failure) and listed.errors and not listed.valid:
             listed = _failure(listed.errors[0])  # no broker answered: not the same as a cluster without groups
+        self._admin.poll(0)  # lets the client say what trouble it had
         if isinstance(listed, Failure):
             raise ClusterError(listed.reason, f"{listed.text} {self._trouble}".strip())
         self._trouble = ""
@@ -95,10 +107,11 @@ class KafkaCluster:
 
     def _committed(self, groups: Iterable[str]) -> Iterator[tuple[str, Mapping[Place, int] | Failure]]:
         waiting: deque[tuple[str, Any]] = deque()
+        too_late = self._seconds() + 2 * self._timeout_s  # where a coordinator is down, hundreds of groups may wait
         for group in groups:
             if len(waiting) >= _AT_ONCE:
                 yield self._committed_of(*waiting.popleft())
-            waiting.append((group, self._ask_committed(group)))
+            waiting.append((group, self._ask_committed(group) if self._seconds() < too_late else _LATE))
         while waiting:
             yield self._committed_of(*waiting.popleft())
 
@@ -120,17 +133,36 @@ class KafkaCluster:
         return group, offsets
 
     def _offsets(self, places: Collection[Place], spec: OffsetSpec) -> Mapping[Place, int | Failure]:
+        """Offsets of the partitions that have a leader: about one that has none the client waits for its whole time."""
         if not places:
             return {}
-        asked = {TopicPartition(*place): spec for place in places}
-        futures = self._ask(self._admin.list_offsets, asked)
+        answers = dict(self._unled(places))
+        asked = {TopicPartition(*place): spec for place in places if place not in answers}
+        futures = self._ask(self._admin.list_offsets, asked) if asked else {}
         if isinstance(futures, Failure):
             raise ClusterError(*futures)
-        answers: dict[Place, int | Failure] = {}
         for partition, future in futures.items():
             found = self._result(future)
-            answers[Place(partition.topic, partition.partition)] = found if isinstance(found, Failure) else found.offset
+            place = Place(partition.topic, partition.partition)
+            if isinstance(found, Failure):
+                answers[place] = found
+            else:  # what lost its leader meanwhile comes without an error, and with a number that is no offset
+                answers[place] = found.offset if found.offset >= 0 else _NO_LEADER
         return answers
+
+    def _unled(self, places: Collection[Place]) -> Iterator[tuple[Place, int | Failure]]:
+        """Why a partition cannot be asked about: it does not exist, or nobody leads it."""
+        try:
+            topics = self._admin.list_topics(timeout=self._timeout_s).topics
+        except KafkaException as error:
+            raise ClusterError(*_failure_of(error)) from error
+        for place in places:
+            topic = topics.get(place.topic)
+            partition = None if topic is None else topic.partitions.get(place.partition)
+            if partition is None:
+                yield place, _NO_PARTITION
+            elif partition.leader < 0:
+                yield place, _NO_LEADER
 
     def _ask(self, question: Callable[..., V], *about: object) -> V | Failure:
         """What the client hands out for a question, unless it refuses it at once."""

@@ -8,7 +8,7 @@ from karrot.watch.cluster import Cluster, Description, Failure, Listing, Place
 
 __all__ = ["Poll", "log_starts", "look"]
 
-_GONE = frozenset({"unknown_topic_or_part", "_unknown_topic", "_unknown_partition"})
+_GONE = "unknown_topic_or_part"
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -34,7 +34,7 @@ def look(cluster: Cluster, exclude: re.Pattern[str] | None = None) -> Poll:
     described, no_description = _parted(cluster.describe(listing.groups))
     committed, no_offsets = _parted(cluster.committed(listing.groups))
     ends, no_ends = _parted(cluster.log_ends(_places(committed)))
-    gone = frozenset(place for place, failure in no_ends.items() if failure.reason in _GONE)
+    gone = frozenset(place for place, failure in no_ends.items() if failure.reason == _GONE)
     return Poll(
         listing,
         {group: described.get(group) or Description(state, None) for group, state in listing.groups.items()},

@@ -67,7 +67,7 @@ def test_without_the_client_library_one_sentence_says_how_to_get_it(monkeypatch:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("sasl.pasword=hunter2", 'No such configuration property: "sasl.pasword"'),
+        ("sasl.nosuch=hunter2", 'No such configuration property: "sasl.nosuch"'),
         ("security.protocol=hunter2", 'Invalid value "***" for configuration property "security.protocol"'),
     ],
 )
@@ -82,3 +82,19 @@ def test_wrong_properties_are_told_with_their_file_and_without_values(tmp_path: 
 def test_the_client_has_the_calls_that_are_made() -> None:
     for call in ("list_consumer_groups", "describe_consumer_groups", "list_consumer_group_offsets", "list_offsets"):
         assert callable(getattr(AdminClient, call))
+
+
+def test_a_partition_that_does_not_exist_is_told_apart(bootstrap: str) -> None:
+    cluster = KafkaCluster({"bootstrap.servers": bootstrap})
+    found = cluster.log_ends([Place("orders", 0), Place("orders", 77)])
+    assert found[Place("orders", 0)] == 10
+    assert found[Place("orders", 77)] == Failure("unknown_topic_or_part", "there is no such partition")
+
+
+def test_groups_whose_coordinator_is_down_do_not_hold_up_the_poll_for_ever() -> None:
+    moments = iter([0.0, *[1.0] * 2, *[100.0] * 1000])
+    cluster = KafkaCluster({"bootstrap.servers": "127.0.0.1:1"}, timeout_s=1, seconds=lambda: next(moments))
+    found = cluster.committed([f"g{number:03}" for number in range(300)])
+    late = [group for group, each in found.items() if isinstance(each, Failure) and "took too long" in each.text]
+    assert len(found) == 300
+    assert late == [f"g{number:03}" for number in range(2, 300)]

@@ -42,10 +42,10 @@ def test_an_address_without_a_port_is_refused() -> None:
 def test_properties_that_are_not_there_or_wrong_are_told_before_the_start(tmp_path: Path) -> None:
     assert "KARROT_WATCH_PROPERTIES names" in refused(KARROT_WATCH_PROPERTIES=str(tmp_path / "nowhere"))
     file = tmp_path / "client.properties"
-    file.write_text("sasl.pasword=hunter2")
+    file.write_text("sasl.nosuch=hunter2")
     settings = load(WATCHED | {"KARROT_WATCH_PROPERTIES": str(file)}, available=("prometheus",)).settings
     assert list(problems(settings)) == [
-        f'KARROT_WATCH_BOOTSTRAP: {file}: No such configuration property: "sasl.pasword"'
+        f'KARROT_WATCH_BOOTSTRAP: {file}: No such configuration property: "sasl.nosuch"'
     ]
 
 

@@ -1,0 +1,120 @@
+"""How many groups one core can watch: a poll of a simulated cluster, part by part, and of a real one where told.
+
+``--bootstrap HOST:PORT`` polls that cluster too: whatever groups it has.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from karrot.burrow.payload import parse_stored, to_wire
+from karrot.clock import SystemClock
+from karrot.eventlog import datadir
+from karrot.eventlog.sqlite import SqliteEventLog
+from karrot.intake import Intake
+from karrot.watch import IntakeSink, NoKeeper, Outcome, Watcher, connect
+from karrot.watch.cluster import Cluster, Place
+from karrot.watch.keep import NoteKeeper, dump, load
+from support.simulated_kafka import SimulatedKafka, member
+
+POLLS = 15
+
+
+class Held:
+    """A sink that holds the newest outcome."""
+
+    outcome: Outcome
+
+    def send(self, outcome: Outcome, age_ms: Callable[[], int]) -> None:
+        age_ms()
+        self.outcome = outcome
+
+    def close(self) -> None: ...
+
+
+def simulated(groups: int, partitions: int) -> SimulatedKafka:
+    """Groups with a topic, three members and a lag that grows a little; every offset moves with every poll."""
+    kafka = SimulatedKafka()
+    for number in range(groups):
+        places = [Place(f"topic-{number}", each) for each in range(partitions)]
+        kafka.ends |= dict.fromkeys(places, 1000)
+        members = [member(*places[each::3], host=f"/10.0.0.{each}") for each in range(3)]
+        kafka.put(f"group-{number}", dict.fromkeys(places, 990), *members)
+    return kafka
+
+
+def move(kafka: SimulatedKafka) -> None:
+    for place in kafka.ends:
+        kafka.ends[place] += 10
+    for offsets in kafka.offsets.values():
+        for place in offsets:
+            offsets[place] += 9
+
+
+def timed(what: str, work: Callable[[], object]) -> None:
+    wall, processor = time.perf_counter(), time.process_time()
+    work()
+    print(f"{what:58} {time.perf_counter() - wall:7.3f} s  {time.process_time() - processor:7.3f} s of processor")
+
+
+def pure(groups: int, partitions: int) -> None:
+    print(f"{groups} groups of {partitions} partitions, simulated")
+    kafka, held, clock = simulated(groups, partitions), Held(), SystemClock()
+    watcher = Watcher("bench", kafka, clock, held, NoKeeper())
+    for _ in range(POLLS):
+        move(kafka)
+        watcher.step()
+    move(kafka)
+    timed("  a poll with full rings: sample, judge", watcher.step)
+    assert len(held.outcome.events) == groups
+    assert watcher._memory is not None  # noqa: SLF001 (measured part by part)
+    memory = watcher._memory  # noqa: SLF001
+    timed("  to bytes for the log", lambda: [to_wire(event) for event in held.outcome.events])
+    timed("  what survives a restart: to bytes", lambda: dump(memory, "bench", clock.wall_ms()))
+    kept = dump(memory, "bench", clock.wall_ms())
+    timed("  and back", lambda: load(kept, "bench", clock.wall_ms()))
+    size = sum(len(to_wire(event)) for event in held.outcome.events)
+    print(f"  {size / groups:.0f} bytes an event, {len(kept)} bytes kept for a restart")
+    into_log(held.outcome, kept)
+
+
+def into_log(outcome: Outcome, kept: bytes) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        directory, clock = Path(name), SystemClock()
+        lock = datadir.hold(directory)
+        datadir.prepare(directory, clock, max_bytes=2**30)
+        log = SqliteEventLog(directory, clock, decode=parse_stored)
+        sink = IntakeSink("bench", Intake(log, clock), log, good_for_ms=300_000)
+        timed("  into the log on disk, durable", lambda: sink.send(outcome, lambda: 0))
+        timed("  the note for a restart", lambda: NoteKeeper(log, "bench").remember(kept))
+        sink.close()
+        log.close()
+        lock.close()
+
+
+def real(cluster: Cluster) -> None:
+    held = Held()
+    watcher = Watcher("bench", cluster, SystemClock(), held, NoKeeper())
+    watcher.step()
+    print(f"{len(held.outcome.groups)} groups of a real cluster")
+    timed("  a poll, with what the client library needs", watcher.step)
+    for _ in range(POLLS):
+        watcher.step()
+    timed("  a poll with full rings", watcher.step)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--groups", type=int, default=1000)
+    parser.add_argument("--partitions", type=int, default=10)
+    parser.add_argument("--bootstrap")
+    arguments = parser.parse_args()
+    pure(arguments.groups, arguments.partitions)
+    if arguments.bootstrap:
+        real(connect(arguments.bootstrap.split(",")))
+
+
+if __name__ == "__main__":
+    main()

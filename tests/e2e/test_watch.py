@@ -1,0 +1,272 @@
+"""`watch` against real brokers, compared with what Kafka's own command says of the same groups."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from prometheus_client.parser import text_string_to_metric_families
+
+from e2e.stack.kafka import Kafka, Position
+from e2e.stack.stack import Stack
+from karrot.watch.admin import KafkaCluster
+from karrot.watch.cluster import Description, Failure, Place
+from support.processes import Service
+from support.waiting import wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+
+INTERVAL_S = 0.5
+WITHIN_S = 60
+
+
+@pytest.fixture(params=["one_broker", "newest_kafka"])
+def kafka(request: pytest.FixtureRequest) -> Kafka:
+    stack: Stack = request.getfixturevalue(request.param)
+    return stack.kafka
+
+
+@pytest.fixture
+def topic(kafka: Kafka, request: pytest.FixtureRequest) -> str:
+    name = f"watched-{abs(hash(request.node.name))}"
+    kafka.create_topic(name, 3)
+    return name
+
+
+def produce(kafka: Kafka, topic: str, counts: list[int]) -> None:
+    producer = Producer(kafka.client)
+    for partition, count in enumerate(counts):
+        for _ in range(count):
+            producer.produce(topic, b"x", partition=partition)
+    assert producer.flush(30) == 0
+
+
+def commit(kafka: Kafka, group: str, topic: str, offsets: list[int]) -> None:
+    """The group commits without members."""
+    partitions = [TopicPartition(topic, number, offset) for number, offset in enumerate(offsets)]
+    asked = [ConsumerGroupTopicPartitions(group, partitions)]
+    admin = AdminClient(kafka.client)  # kept: without it its answers never come
+    found = admin.alter_consumer_group_offsets(asked)[group].result(30)
+    assert [each.error for each in found.topic_partitions] == [None] * len(offsets)
+
+
+@contextmanager
+def reading(kafka: Kafka, group: str, topic: str) -> Iterator[Consumer]:
+    """A member that has its assignment and goes on being one; it commits nothing of itself."""
+    consumer = Consumer(
+        kafka.client | {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    )
+    consumer.subscribe([topic])
+    wait_for(lambda: consumer.poll(0.1) is not None, WITHIN_S)
+    stop = threading.Event()
+
+    def go_on() -> None:
+        while not stop.wait(0.1):
+            consumer.poll(0)
+
+    heart = threading.Thread(target=go_on, daemon=True)
+    heart.start()
+    try:
+        yield consumer
+    finally:
+        stop.set()
+        heart.join()
+        consumer.close()
+
+
+@contextmanager
+def watching(kafka: Kafka, directory: Path, *arguments: str) -> Iterator[Path]:
+    """`karrot watch` as a process; yields the file that it prints to."""
+    said = directory / "said"
+    command = ["watch", "--bootstrap-servers", kafka.bootstrap, "--cluster", "e2e", "--interval", str(INTERVAL_S)]
+    with said.open("w") as file:
+        process = subprocess.Popen([sys.executable, "-m", "karrot", *command, *arguments], stdout=file)
+        try:
+            yield said
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+
+
+def results(said: Path, group: str) -> list[dict[str, Any]]:
+    """The verdicts on a group that were printed as Burrow's JSON."""
+    lines = said.read_text().splitlines(keepends=True)
+    events = [json.loads(line)["Event"] for line in lines if line.endswith("\n")]
+    return [event | event["Result"] for event in events if event["Group"] == group]
+
+
+def test_lag_by_partition_is_what_kafkas_own_command_says(kafka: Kafka, topic: str, tmp_path: Path) -> None:
+    produce(kafka, topic, [500, 251, 249])
+    commit(kafka, f"skewed-{topic}", topic, [20, 40, 249])
+    with watching(kafka, tmp_path, "--json") as said:
+        wait_for(lambda: bool(results(said, f"skewed-{topic}")), WITHIN_S)
+    event = results(said, f"skewed-{topic}")[-1]
+    seen = [
+        Position(each["topic"], each["partition"], each["end"]["offset"], None, each["current_lag"])
+        for each in event["partitions"]
+    ]
+    told = kafka.positions(f"skewed-{topic}")
+    assert seen == [each._replace(log_end=None) for each in told]
+    assert event["totallag"] == sum(each.lag or 0 for each in told) == 691
+    assert event["maxlag"]["current_lag"] == 480
+    assert [each["status"] for each in event["partitions"]] == ["STOP", "STOP", "OK"]
+    assert event["Extras"] == {"coordinator": "1", "members": "0", "state": "Empty"}
+
+
+def test_a_stopped_consumer_is_an_incident_with_one_id_that_a_close_ends(
+    kafka: Kafka, topic: str, tmp_path: Path
+) -> None:
+    group = f"stops-{topic}"
+    produce(kafka, topic, [10, 0, 0])
+    with reading(kafka, group, topic) as consumer, watching(kafka, tmp_path, "--json") as said:
+        consumer.commit(offsets=[TopicPartition(topic, 0, 3)], asynchronous=False)
+        wait_for(lambda: any(each["status"] == "ERR" for each in results(said, group)), WITHIN_S)
+        consumer.commit(offsets=[TopicPartition(topic, 0, 10)], asynchronous=False)
+        wait_for(lambda: results(said, group)[-1]["status"] == "OK" and not results(said, group)[-1]["ID"], WITHIN_S)
+    events = results(said, group)
+    bad = [each for each in events if each["status"] != "OK"]
+    [close] = [each for each in events if each["status"] == "OK" and each["ID"]]
+    assert {(each["ID"], each["Start"]) for each in bad} == {(close["ID"], close["Start"])}
+    assert [each["status"] for each in bad[-1]["partitions"]] == ["STALL"]
+    assert bad[-1]["partitions"][0]["owner"] == "/127.0.0.1"
+
+
+def test_kafka_is_asked_as_it_answers(kafka: Kafka, topic: str) -> None:
+    """Every question of the protocol, with groups that are empty, read, unknown and of odd names."""
+    group, odd = f"live-{topic}", f"früh/{topic} 🥕"
+    produce(kafka, topic, [5, 5, 5])
+    commit(kafka, odd, topic, [1, 2, 3])
+    cluster = KafkaCluster(kafka.client)
+    with reading(kafka, group, topic) as consumer:
+        consumer.commit(offsets=[TopicPartition(topic, 1, 4)], asynchronous=False)
+        listing = cluster.groups()
+        assert (listing.is_complete, listing.groups[group], listing.groups[odd]) == (True, "Stable", "Empty")
+        described = cluster.describe([group, odd, "nobody"])
+        live = described[group]
+        assert isinstance(live, Description)
+        assert live.members is not None
+        [member] = live.members
+        assert (member.host, sorted(member.assigned)) == ("/127.0.0.1", [Place(topic, number) for number in range(3)])
+        assert live.coordinator in kafka.brokers
+        assert described["nobody"] == Description("Dead", (), live.coordinator)
+        assert cluster.committed([group, odd, "nobody"]) == {
+            group: {Place(topic, 1): 4},
+            odd: {Place(topic, number): number + 1 for number in range(3)},
+            "nobody": {},
+        }
+    places = [Place(topic, 0), Place(topic, 77), Place("no-such-topic", 0)]
+    ends = cluster.log_ends(places)
+    assert ends[places[0]] == 5
+    failures = [ends[place] for place in places[1:]]
+    assert [each.reason for each in failures if isinstance(each, Failure)] == ["unknown_topic_or_part"] * 2
+
+
+def test_inside_the_service_verdicts_state_and_retention_are_on_the_metrics_page(
+    kafka: Kafka, topic: str, tmp_path: Path
+) -> None:
+    group = f"served-{topic}"
+    produce(kafka, topic, [100, 0, 0])
+    commit(kafka, group, topic, [10, 0, 0])
+    admin = AdminClient(kafka.client)
+    for each in admin.delete_records([TopicPartition(topic, 0, 30)]).values():
+        each.result(30)
+    data = tmp_path / "data"
+    with Service(
+        data, partition_metrics="true", watch_bootstrap=kafka.bootstrap, watch_cluster="e2e", watch_interval="1s"
+    ) as service:
+
+        def samples() -> dict[tuple[str, str], float]:
+            text = service.get("/metrics").body.decode()
+            return {
+                (sample.name, sample.labels.get("state") or sample.labels.get("partition", "")): sample.value
+                for family in text_string_to_metric_families(text)
+                for sample in family.samples
+                if sample.labels.get("consumer") == group and "status" not in sample.labels
+            }
+
+        wait_for(lambda: ("karrot_consumer_lag", "") in samples(), WITHIN_S)
+        found = samples()
+        ready = service.get("/readyz").json
+    assert found["karrot_consumer_lag", ""] == 90
+    assert [found["karrot_partition_lag", str(number)] for number in range(3)] == [90, 0, 0]
+    assert found["karrot_consumer_status_code", ""] == 3
+    assert found["karrot_consumer_group_state", "Empty"] == 1
+    assert found["karrot_consumer_group_state", "Stable"] == 0
+    assert found["karrot_consumer_members", ""] == 0
+    assert found["karrot_consumer_messages_lost", ""] == 20
+    assert found["karrot_consumer_retention_margin", ""] == 0
+    assert ready["components"]["watch"]["state"] == "ok"
+
+
+def test_posted_to_another_karrot_the_verdicts_are_burrows_in_shape(kafka: Kafka, topic: str, tmp_path: Path) -> None:
+    group = f"posted-{topic}"
+    produce(kafka, topic, [9, 0, 0])
+    commit(kafka, group, topic, [2, 0, 0])
+    with Service(tmp_path / "data") as service:
+        with watching(kafka, tmp_path, "--post", f"http://127.0.0.1:{service.port}"):
+            wait_for(lambda: group in service.get("/api/v1/groups").body.decode(), WITHIN_S)
+        [found] = [each for each in service.get("/api/v1/groups").json["groups"] if each["consumer"] == group]
+    assert (found["status"], found["lag"]) == ("ERR", 7)
+    assert found["incident"]
+
+
+def test_a_thousand_groups_of_ten_partitions_are_asked_about_within_an_interval(one_broker: Stack) -> None:
+    kafka = one_broker.kafka
+    kafka.create_topic("many", 10)
+    produce(kafka, "many", [100] * 10)
+    admin = AdminClient(kafka.client)
+    offsets = [TopicPartition("many", number, 50) for number in range(10)]
+    pending = [
+        admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(f"many-{number}", offsets)])
+        for number in range(1000)
+    ]
+    for each in pending:
+        for future in each.values():
+            future.result(60)
+    cluster = KafkaCluster(kafka.client)
+    started = time.monotonic()
+    groups = [each for each in cluster.groups().groups if each.startswith("many-")]
+    cluster.describe(groups)
+    committed = cluster.committed(groups)
+    cluster.log_ends({place for each in committed.values() if not isinstance(each, Failure) for place in each})
+    assert len(groups) == 1000
+    assert time.monotonic() - started < 10
+
+
+def test_a_broker_that_is_down_takes_only_its_own_partitions_along(stack: Stack) -> None:
+    kafka = stack.kafka
+    admin = AdminClient(kafka.client)
+    one_each = {number: [node] for number, node in enumerate(kafka.brokers)}
+    asked = NewTopic("one-copy", len(one_each), replica_assignment=list(one_each.values()))
+    admin.create_topics([asked])["one-copy"].result(30)
+    places = [Place("one-copy", number) for number in one_each]
+    cluster = KafkaCluster(kafka.client, timeout_s=5)
+    wait_for(lambda: cluster.log_ends(places) == dict.fromkeys(places, 0), WITHIN_S)
+    kafka.broker(3).kill()
+    wait_for(lambda: isinstance(cluster.log_ends(places)[places[2]], Failure), WITHIN_S)
+    wait_for(lambda: leader(admin, "one-copy", 2) < 0, WITHIN_S)
+    started = time.monotonic()
+    ends = cluster.log_ends(places)
+    assert time.monotonic() - started < 3  # and not the client's whole time
+    assert ends == {
+        places[0]: 0,
+        places[1]: 0,
+        places[2]: Failure("leader_not_available", "no broker leads the partition"),
+    }
+    kafka.start_broker(3)
+    kafka.wait()
+    wait_for(lambda: cluster.log_ends(places) == dict.fromkeys(places, 0), WITHIN_S)
+
+
+def leader(admin: AdminClient, topic: str, partition: int) -> int:
+    return admin.list_topics(topic, timeout=10).topics[topic].partitions[partition].leader
