@@ -71,7 +71,7 @@ requirements: $(STAMPS)/dev ## Compile requirements/*.txt from pyproject.toml; A
 STACK := PYTHONPATH=tests $(BIN)/python -m e2e.stack
 
 e2e: $(STAMPS)/dev ## The tests against real Kafka, ZooKeeper, Prometheus and, where BURROW_BIN or the PATH has one, Burrow
-	prometheus=$$($(STACK) fetch); PROMETHEUS_BIN=$$prometheus $(BIN)/pytest -m e2e $(ARGS)
+	prometheus=$$($(STACK) fetch); PROMETHEUS_BIN=$$prometheus $(BIN)/pytest -m e2e -n 2 --dist loadfile $(ARGS)
 
 stack-up: $(STAMPS)/dev ## The same servers, to stay until make stack-down; BROKERS=3, KAFKA_VERSION=4.3.1
 	@$(STACK) up --brokers $(BROKERS) --kafka $(KAFKA_VERSION) $(ARGS)

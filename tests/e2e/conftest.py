@@ -1,28 +1,25 @@
 """The real servers, each set of them started by the first test that asks for it and ended with the session."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import pytest
 
-from e2e.figures import Figures
+from e2e.figures import Figures, told
 from e2e.stack.burrow import NO_BURROW, burrow_binary
 from e2e.stack.downloads import Downloads, default_cache
 from e2e.stack.stack import NEWEST_KAFKA, Parts, Stack, running
 
-_FIGURES = pytest.StashKey[Figures]()
 
-
-@pytest.fixture(scope="session")
-def figures(pytestconfig: pytest.Config) -> Figures:
+@pytest.fixture
+def figures(record_property: Callable[[str, object], None]) -> Figures:
     """For what a test measures by the way."""
-    return pytestconfig.stash.setdefault(_FIGURES, Figures())
+    return Figures(record_property)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if _FIGURES in config.stash:
-        terminalreporter.section("figures")
-        for line in config.stash[_FIGURES].lines:
-            terminalreporter.line(line)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show the figures of the tests that passed, also of those that ran in another process."""
+    for line in (line for report in terminalreporter.stats.get("passed", ()) for line in told(report.user_properties)):
+        terminalreporter.line(line)
 
 
 @pytest.fixture(scope="session")

@@ -1,13 +1,22 @@
 """What tests measure by the way; pytest shows it at its end."""
 
-__all__ = ["Figures"]
+from collections.abc import Callable, Iterable, Iterator
+
+__all__ = ["Figures", "told"]
 
 
 class Figures:
-    """Seconds by name, in the order in which they were measured."""
+    """Seconds by name, kept as properties of the test's report."""
 
-    def __init__(self) -> None:
-        self.lines: list[str] = []
+    def __init__(self, record: Callable[[str, object], None]) -> None:
+        self._record = record
 
     def add(self, what: str, seconds: float) -> None:
-        self.lines.append(f"{what}: {seconds:.3f} s")
+        self._record(what, seconds)
+
+
+def told(properties: Iterable[tuple[str, object]]) -> Iterator[str]:
+    """A line for each figure among a report's properties."""
+    for what, value in properties:
+        if isinstance(value, float):
+            yield f"{what}: {value:.3f} s"

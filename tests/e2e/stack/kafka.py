@@ -61,11 +61,12 @@ class Kafka:
     """Brokers numbered from 1 and their clients' view of them.
 
     ``bootstrap`` is what clients are told; ``ports`` are two a broker, for clients and for the other controllers.
+    ``jars`` is the directory of its classes.
     """
 
     def __init__(self, servers: Servers, jars: Path, version: str, ports: Sequence[int]) -> None:
         self._servers = servers
-        self._jars = jars
+        self.jars = jars
         self.version = version
         self._ports = dict(enumerate(zip(ports[::2], ports[1::2], strict=True), 1))
         self._running: dict[int, Server] = {}
@@ -96,7 +97,7 @@ class Kafka:
 
     def start_broker(self, node: int) -> None:
         self._running[node] = self._servers.start(
-            f"kafka-{node}", java(self._jars, 256, "kafka.Kafka", self._config(node))
+            f"kafka-{node}", java(self.jars, 256, "kafka.Kafka", self._config(node))
         )
 
     def broker(self, node: int) -> Server:
@@ -129,7 +130,7 @@ class Kafka:
         """What ``kafka-consumer-groups --describe`` says of a group, in order of topic and partition. Takes seconds."""
         main = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
         arguments = ("--bootstrap-server", self.bootstrap, "--describe", "--group", group)
-        command = java(self._jars, 128, main, *arguments, log_level="error")
+        command = java(self.jars, 128, main, *arguments, log_level="error")
         said = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60, check=True).stdout
         words = [line.split() for line in said.splitlines()]
         rows = [each for each in words if each[:1] == [group] and each[2].isdigit()]
@@ -140,7 +141,7 @@ class Kafka:
         first, *others = self.brokers
         arguments = ("format", "-t", _CLUSTER_ID, "-c", self._config(first))
         main = "kafka.tools.StorageTool"
-        formatting = self._servers.start("kafka-format", java(self._jars, 128, main, *arguments, log_level="warn"))
+        formatting = self._servers.start("kafka-format", java(self.jars, 128, main, *arguments, log_level="warn"))
         if formatting.wait(60):
             raise NotStarted(f"formatting ended with {formatting.exit_code}")
         for node in others:

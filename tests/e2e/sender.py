@@ -1,0 +1,68 @@
+"""A sender that can be killed: each name that was acknowledged is on disk before the next one is sent.
+
+Run as ``python -m e2e.sender PORT FILE``. As Burrow it repeats nothing.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection, HTTPException
+from itertools import count
+from pathlib import Path
+from typing import IO
+
+from support.bodies import recorded
+
+__all__ = ["acknowledged", "sending"]
+
+_PAUSE_S = 0.01
+_WARN = recorded("karrot_v1.9.5_warn.json")
+
+
+@contextmanager
+def sending(port: int, file: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """A sender as a process, which is killed in the end."""
+    command = [sys.executable, "-m", "e2e.sender", str(port), str(file)]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    file.touch()
+    process = subprocess.Popen(command, env=environment)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def acknowledged(file: Path) -> set[str]:
+    """The names; the last line may be half of one."""
+    return {line.removesuffix("\n") for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")}
+
+
+def _send(name: str, file: IO[str], connection: HTTPConnection) -> None:
+    connection.request("POST", "/burrow", _WARN.replace(b'"orders-svc"', b'"%b"' % name.encode()))
+    response = connection.getresponse()
+    response.read()
+    if response.status == 202:
+        file.write(f"{name}\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _main(port: int, path: Path) -> None:
+    names = (f"{path.name}-{number}" for number in count())
+    with path.open("a") as file:
+        while True:
+            with closing(HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
+                try:
+                    for name in names:
+                        _send(name, file, connection)
+                        time.sleep(_PAUSE_S)
+                except (OSError, HTTPException):
+                    time.sleep(_PAUSE_S)
+
+
+if __name__ == "__main__":
+    _main(int(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,89 @@
+"""Somebody dies: nothing acknowledged is lost, and the dead-man metric and readiness say who it was."""
+
+from pathlib import Path
+
+import pytest
+
+from e2e.sender import acknowledged, sending
+from e2e.services import CLUSTER, watching
+from e2e.stack.stack import Stack
+from e2e.traffic import Traffic
+from support.processes import Service
+from support.waiting import wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+SILENCE = 'time() - karrot_last_event_timestamp_seconds{cluster="prod-eu"}'
+GROUP, TOPIC = "outage-svc", "outage"
+
+
+def test_a_killed_sender_is_told_by_the_dead_man_and_by_nothing_else(one_broker: Stack, tmp_path: Path) -> None:
+    prometheus = one_broker.prometheus
+
+    def silence() -> float:
+        return prometheus.number(SILENCE) or 0.0
+
+    with Service(tmp_path / "data") as service, prometheus.scraping("sender", service.port):
+        with sending(service.port, tmp_path / "first") as sender:
+            wait_for(lambda: len(acknowledged(tmp_path / "first")) > 50)
+            wait_for(lambda: 0 < silence() < 3)
+            sender.kill()
+            wait_for(lambda: silence() > 5)
+        assert prometheus.number(f'up{{job="sender",instance="127.0.0.1:{service.port}"}}') == 1
+        assert prometheus.number("karrot_log_writable") == 1
+        assert service.get("/readyz").status == 200
+        with sending(service.port, tmp_path / "second"):
+            wait_for(lambda: 0 < silence() < 3)
+    names = acknowledged(tmp_path / "first") | acknowledged(tmp_path / "second")
+    assert names <= service.stored_consumers().keys()
+
+
+def test_a_killed_karrot_has_everything_it_acknowledged(one_broker: Stack, tmp_path: Path) -> None:
+    prometheus, file = one_broker.prometheus, tmp_path / "acknowledged"
+    with Service(tmp_path / "data") as service, prometheus.scraping("killed", service.port):
+        up = f'up{{job="killed",instance="127.0.0.1:{service.port}"}}'
+        with sending(service.port, file):
+            wait_for(lambda: len(acknowledged(file)) > 50)
+            service.kill()
+            wait_for(lambda: prometheus.number(up) == 0)
+            with pytest.raises(ConnectionRefusedError):
+                service.get("/readyz")
+            before = len(acknowledged(file))
+            service.start()
+            wait_for(lambda: prometheus.number(up) == 1)
+            wait_for(lambda: len(acknowledged(file)) > before + 50)
+        heard = service.metric("karrot_last_event_timestamp_seconds", cluster="prod-eu")
+        service.kill()
+        service.start()
+        assert service.metric("karrot_last_event_timestamp_seconds", cluster="prod-eu") == heard
+    stored = service.stored_consumers()
+    assert acknowledged(file) <= stored.keys()
+    assert set(stored.values()) == {1}
+
+
+def test_a_dead_broker_costs_no_message_and_no_group(stack: Stack, tmp_path: Path) -> None:
+    kafka = stack.kafka
+    kafka.create_topic(TOPIC, 1)
+    with (
+        watching(kafka, tmp_path / "data", only=GROUP) as service,
+        Traffic(kafka, TOPIC, GROUP, writes=20, reads=5) as traffic,
+    ):
+
+        def coordinator() -> int:
+            return int(service.metric("karrot_consumer_coordinator_id", consumer=GROUP) or 0)
+
+        wait_for(lambda: (service.metric("karrot_consumer_lag", consumer=GROUP) or 0) > 0, 60)
+        killed = coordinator()
+        kafka.broker(killed).kill()
+        wait_for(lambda: coordinator() not in (0, killed), 90)
+        assert service.get("/readyz").status == 200
+        kafka.start_broker(killed)
+        kafka.wait()
+        polled = service.metric("karrot_watch_last_poll_timestamp_seconds", cluster=CLUSTER) or 0
+        wait_for(lambda: (service.metric("karrot_watch_last_poll_timestamp_seconds", cluster=CLUSTER) or 0) > polled)
+        assert service.get("/readyz").json["components"]["watch"]["state"] == "ok"
+        traffic.end()
+        [position] = kafka.positions(GROUP)
+        assert position.log_end is not None
+        assert position.log_end >= traffic.acknowledged > 0
+        wait_for(lambda: service.metric("karrot_consumer_lag", consumer=GROUP) == position.lag, 30)

@@ -1,0 +1,104 @@
+"""What the tutorial tells a newcomer to type is typed, and prints what it shows."""
+
+import os
+import re
+import signal
+import stat
+import subprocess
+from contextlib import suppress
+from itertools import zip_longest
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from e2e.stack.java import java
+from e2e.stack.kafka import Kafka
+from e2e.stack.stack import Stack
+from support.processes import free_port
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+
+ROOT = Path(__file__).resolve().parents[2]
+KAFKAS_COMMANDS = {
+    "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
+    "kafka-consumer-groups.sh": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "kafka-console-producer.sh": "org.apache.kafka.tools.ConsoleProducer",
+    "kafka-console-consumer.sh": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+}
+MARK = "--- the next block"
+
+
+class Step(NamedTuple):
+    """A block of commands and what the page shows of its output; ``None`` where it shows nothing."""
+
+    commands: str
+    shown: str | None
+
+
+def steps() -> list[Step]:
+    page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(shell|text)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    following = [*blocks[1:], ("", "")]
+    return [
+        Step(text, after if kind_after == "text" else None)
+        for (kind, text), (kind_after, after) in zip(blocks, following, strict=True)
+        if kind == "shell"
+    ]
+
+
+def script(places: dict[str, str]) -> str:
+    """All blocks for one shell, with what differs here from a home put in; it stops at the first error."""
+    text = f"echo '{MARK}'\n".join(step.commands for step in steps())
+    for home, here in places.items():
+        assert home in text
+        text = text.replace(home, here)
+    return f"set -eo pipefail\ntrap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n{text}"
+
+
+def kafkas_commands(kafka: Kafka, directory: Path) -> Path:
+    """Kafka's ``bin``, of which the stack has the jars alone."""
+    directory.mkdir()
+    for name, main in KAFKAS_COMMANDS.items():
+        command = java(kafka.jars, 128, main, log_level="error")
+        file = directory / name
+        file.write_text(f'#!/bin/sh\nexec {" ".join(f"{str(word)!r}" for word in command)} "$@"\n')
+        file.chmod(file.stat().st_mode | stat.S_IXUSR)
+    return directory
+
+
+def run(text: str, environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    """Nothing of it is left running."""
+    command = ["bash", "-c", text]
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as shell:
+        try:
+            said, complained = shell.communicate(timeout=360)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)
+    return subprocess.CompletedProcess(command, shell.returncode, said, complained)
+
+
+def test_it_works_word_for_word(one_broker: Stack, tmp_path: Path) -> None:
+    port = free_port()
+    places = {"localhost:9092": one_broker.kafka.bootstrap, "localhost:5000": f"127.0.0.1:{port}"}
+    bin_directory = kafkas_commands(one_broker.kafka, tmp_path / "bin")
+    own = {name: value for name, value in os.environ.items() if not name.startswith("KARROT_")}
+    own |= {"HOME": str(tmp_path), "PATH": f"{bin_directory}:{own['PATH']}", "KARROT_BIND": f"127.0.0.1:{port}"}
+    done = run(script(places), own)
+    said = f"{done.stdout}\n{done.stderr}"
+    log = tmp_path / "karrot-tutorial" / "karrot.log"
+    assert done.returncode == 0, said + (log.read_text() if log.exists() else "")
+    outputs = done.stdout.split(f"{MARK}\n")
+    for step, output in zip_longest(steps(), outputs):
+        assert step is not None
+        assert step.shown in (None, output), step.commands
+    assert not (tmp_path / "karrot-tutorial").exists()
