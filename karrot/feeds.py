@@ -20,7 +20,7 @@ from karrot.eventlog.base import (
     ReporterState,
     StoredEvent,
 )
-from karrot.reporters.base import PacedReporter, PushReporter
+from karrot.reporters.base import PacedReporter, PushReporter, Trouble
 
 __all__ = ["Backoff", "Feed", "PacedFeed", "PushFeed"]
 
@@ -147,6 +147,8 @@ class PacedFeed(Feed):
 
     reporter: PacedReporter
     position: Cursor | None = field(default=None, init=False)
+    told: str | None = field(default=None, init=False)
+    """The trouble that the log of the service has a line of."""
 
     def close(self) -> None:
         """Read what is new, send it if it can still be done, and say how far that came."""
@@ -157,6 +159,8 @@ class PacedFeed(Feed):
             self._send(state)
         except (LogUnavailableError, OverloadedError) as error:
             _log.warning("the last values were not sent", reporter=self.name, reason=str(error))
+        except Exception:  # noqa: BLE001 - the end of the service must not depend on one reporter
+            _log.exception("the last values were not sent", reporter=self.name)
         finally:
             self.reporter.close()
 
@@ -179,14 +183,28 @@ class PacedFeed(Feed):
         return len(found)
 
     def _send(self, state: ReporterState) -> None:
-        trouble = self.reporter.send()
-        if trouble is None:
-            self.failures, state = 0, self._well(state)
-        else:
-            self.failures, state = self.failures + 1, self._failing(state, trouble.text)
-            self.log.count(telemetry.REPORTER_FAILURES.name, reporter=self.name, reason=trouble.reason)
+        sending = self.reporter.send()
+        if sending.trouble is not None:
+            state = self._troubled(state, sending.trouble)
+        elif sending.calls:
+            state = self._recovered(state)
+        # Where nobody was asked, nothing is known but what was known before.
         self.state = replace(state, cursor=self._cursor())
         self.log.save_reporter(self.state)
+
+    def _troubled(self, state: ReporterState, trouble: Trouble) -> ReporterState:
+        if self.told != trouble.reason:
+            _log.warning("a reporter cannot send", reporter=self.name, reason=trouble.reason, error=trouble.text)
+            self.told = trouble.reason
+        self.failures += 1
+        self.log.count(telemetry.REPORTER_FAILURES.name, reporter=self.name, reason=trouble.reason)
+        return self._failing(state, trouble.text)
+
+    def _recovered(self, state: ReporterState) -> ReporterState:
+        if self.told is not None:
+            _log.info("a reporter can send again", reporter=self.name)
+        self.failures, self.told = 0, None
+        return self._well(state)
 
     def _cursor(self) -> Cursor | None:
         if self.position is None:

@@ -9,7 +9,7 @@ import pytest
 from karrot.eventlog.base import Cursor, LogUnavailableError, StoredEvent
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.feeds import PacedFeed
-from karrot.reporters.base import PacedReporter, Trouble
+from karrot.reporters.base import PacedReporter, Sending, Trouble
 from support.clocks import ManualClock
 from support.eventlog_contract import append
 
@@ -30,11 +30,12 @@ class Batching:
     def due_in(self) -> float:
         return self.due
 
-    def send(self) -> Trouble | None:
+    def send(self) -> Sending:
+        calls = len(self.waiting)
         if self.trouble is None:
             self.sent += [event.seq for event in self.waiting]
             self.waiting.clear()
-        return self.trouble
+        return Sending(calls, self.trouble)
 
     def owed(self, log_id: str) -> int | None:
         return min((event.seq for event in self.waiting if event.log_id == log_id), default=None)
@@ -142,7 +143,7 @@ def test_a_reporter_is_closed_even_if_the_log_cannot_be_read_at_the_end(
 
 def test_a_surprise_in_a_reporter_is_said_and_does_not_end_the_feed(log: MemoryEventLog, clock: ManualClock) -> None:
     class Surprising(Batching):
-        def send(self) -> Trouble | None:
+        def send(self) -> Sending:
             raise RuntimeError("nobody expected this")
 
     step = feed(log, clock, Surprising(due=0))
@@ -150,3 +151,18 @@ def test_a_surprise_in_a_reporter_is_said_and_does_not_end_the_feed(log: MemoryE
     assert step.step() > 0
     (state,) = log.reporters()
     assert (state.state, state.last_error) == ("failing", "RuntimeError: nobody expected this")
+
+
+def test_a_send_that_asked_nobody_changes_nothing_that_was_known(log: MemoryEventLog, clock: ManualClock) -> None:
+    reporter = Batching(due=0)
+    step = feed(log, clock, reporter)
+    step.step()
+    assert log.reporters()[0].state == "idle"
+    reporter.trouble = Trouble("permission", "the role may not")
+    append(log)
+    step.step()
+    reporter.trouble = None
+    reporter.waiting.clear()
+    step.step()
+    (state,) = log.reporters()
+    assert (state.state, state.last_error, state.last_success_ms) == ("failing", "the role may not", None)

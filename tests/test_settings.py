@@ -222,10 +222,10 @@ def test_a_role_is_given_as_an_arn() -> None:
         cloudwatch({"KARROT_REPORTERS": "cloudwatch", "KARROT_IAM_ROLE": "karrot"})
 
 
-def test_values_that_would_be_too_old_when_their_turn_comes_are_refused() -> None:
-    given = {"KARROT_REPORTERS": "cloudwatch", "KARROT_CLOUDWATCH_TTL": "20", "KARROT_CLOUDWATCH_INTERVAL": "30"}
-    with pytest.raises(SettingsError, match="KARROT_CLOUDWATCH_TTL is 20s, less than KARROT_CLOUDWATCH_INTERVAL"):
-        cloudwatch(given)
+def test_values_that_would_be_too_old_when_their_turn_comes_are_warned_about() -> None:
+    given = {"KARROT_REPORTERS": "cloudwatch", "KARROT_CLOUDWATCH_TTL": "59", "KARROT_CLOUDWATCH_INTERVAL": "30"}
+    (warning,) = cloudwatch(given).warnings
+    assert warning.startswith("KARROT_CLOUDWATCH_TTL is 59s, less than two intervals")
 
 
 def test_an_interval_that_leaves_alarms_without_data_and_an_unknown_name_are_warned_about() -> None:
@@ -239,6 +239,10 @@ def test_an_interval_that_leaves_alarms_without_data_and_an_unknown_name_are_war
         (
             "KARROT_CLOUDWATCH_METRIC is not a setting of Karrot: it has no effect; "
             "did you mean KARROT_CLOUDWATCH_METRICS?"
+        ),
+        (
+            "KARROT_CLOUDWATCH_TTL is 180s, less than two intervals: values would be too old when their turn comes, "
+            "so 240s are used"
         ),
         "KARROT_CLOUDWATCH_INTERVAL is 120s: alarms with a period of a minute will see minutes without data",
         (

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from karrot.eventlog.base import EventLog, StoredEvent
 
-__all__ = ["GROUP", "Context", "PacedReporter", "PullReporter", "PushReporter", "Reporter", "Trouble"]
+__all__ = ["GROUP", "Context", "PacedReporter", "PullReporter", "PushReporter", "Reporter", "Sending", "Trouble"]
 
 GROUP = "karrot.reporters"
 """The entry-point group."""
@@ -59,6 +59,13 @@ class Trouble(NamedTuple):
     text: str
 
 
+class Sending(NamedTuple):
+    """What came of one send: how often the destination was asked, and the trouble there was, if any."""
+
+    calls: int
+    trouble: Trouble | None = None
+
+
 @runtime_checkable
 class PacedReporter(Protocol):
     """Takes every event at least once, in the order of the log, and sends what they amount to when it is due.
@@ -73,8 +80,8 @@ class PacedReporter(Protocol):
     def due_in(self) -> float:
         """Seconds until `send` should be called; 0 or less: now."""
 
-    def send(self) -> Trouble | None:
-        """Send what is owed; the trouble there was, if any. What could not be sent stays owed."""
+    def send(self) -> Sending:
+        """Send what is owed. What could not be sent stays owed."""
 
     def owed(self, log_id: str) -> int | None:
         """The number of the oldest event of that log which still owes a send."""

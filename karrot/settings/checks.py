@@ -60,11 +60,6 @@ def contradictions(settings: Settings) -> Iterator[str]:
     for attribute, partner in _NEEDS:
         if getattr(settings, attribute) and not getattr(settings, partner):
             yield f"{_variable(attribute)} needs {_variable(partner)}: set that too, or remove {_variable(attribute)}"
-    if settings.cloudwatch_ttl < settings.cloudwatch_interval:
-        yield (
-            f"KARROT_CLOUDWATCH_TTL is {settings.cloudwatch_ttl}s, less than KARROT_CLOUDWATCH_INTERVAL "
-            f"({settings.cloudwatch_interval}s): values would be too old when their turn comes"
-        )
     if settings.burrow_url and settings.stale_after < 2 * settings.resync_interval:
         yield (
             f"KARROT_STALE_AFTER is {settings.stale_after}s, less than twice KARROT_RESYNC_INTERVAL "
@@ -115,6 +110,11 @@ def doubts(settings: Settings, file: File, config: Path | None) -> Iterator[str]
 
 
 def _doubts_about_cloudwatch(settings: Settings) -> Iterator[str]:
+    if settings.cloudwatch_ttl < 2 * settings.cloudwatch_interval:
+        yield (
+            f"KARROT_CLOUDWATCH_TTL is {settings.cloudwatch_ttl}s, less than two intervals: values would be too old "
+            f"when their turn comes, so {2 * settings.cloudwatch_interval}s are used"
+        )
     if settings.cloudwatch_interval > _MINUTE_S:
         yield (
             f"KARROT_CLOUDWATCH_INTERVAL is {settings.cloudwatch_interval}s: alarms with a period of a minute will see "

@@ -19,9 +19,13 @@ class _Owed(NamedTuple):
 
 
 class Buffer:
-    """As many data as there are metrics, whatever the length of an outage. Not for several threads."""
+    """As many data as there are metrics, whatever the length of an outage. Not for several threads.
+
+    A log that replaced another one has a time of its own: what is owed of the other one is as good as expired.
+    """
 
     def __init__(self) -> None:
+        self._log_id = ""
         self._owed: dict[MetricKey, _Owed] = {}
 
     def __len__(self) -> int:
@@ -30,13 +34,14 @@ class Buffer:
     def put(self, datum: Datum, stored: StoredEvent) -> None:
         """Owe a datum, unless a newer one of its metric is owed already. Age is told by observation."""
         observed_ms = stored.log_time_ms - max(0, stored.received_at_ms - stored.event.observed_at_ms)
+        self._log_id = stored.log_id
         there = self._owed.get(datum.key)
-        if there is None or observed_ms >= there.observed_ms:
+        if there is None or there.log_id != stored.log_id or observed_ms >= there.observed_ms:
             self._owed[datum.key] = _Owed(datum, stored.log_id, stored.seq, observed_ms)
 
     def expire(self, before_ms: int) -> int:
         """Owe nothing any more that was observed before that log time; return how many data that were."""
-        late = [key for key, owed in self._owed.items() if owed.observed_ms < before_ms]
+        late = [key for key, owed in self._owed.items() if owed.observed_ms < before_ms or owed.log_id != self._log_id]
         for key in late:
             del self._owed[key]
         return len(late)

@@ -34,6 +34,14 @@ _CREDENTIALS = {"SignatureDoesNotMatch", "InvalidSignature", "IncompleteSignatur
     "AuthFailure",
 }
 _PERMISSION = {"AccessDenied", "UnauthorizedOperation", "OptInRequired"}
+_ABOUT_THE_DATA = (
+    "InvalidParameter",
+    "MissingParameter",
+    "MissingRequiredParameter",
+    "InvalidFormat",
+    "Validation",
+    "SerializationException",
+)
 _REGION = {"UnknownOperation", "InvalidAction", "RegionDisabled"}
 
 _NAMED = re.compile(r"metricData\.(?:member\.)?(\d+)", re.IGNORECASE)
@@ -137,9 +145,8 @@ def _of_answer(error: "ClientError") -> Verdict:
         if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or code.startswith("RequestEntityTooLarge"):
             return TooLarge(text)
         kind = _kind_of_code(code, status)
-        # A code that is not known may be about one datum: looking for it is bounded, and the others go on their way.
-        # A bare 400 is not CloudWatch's: its errors have names.
-        if kind is None and status == HTTPStatus.BAD_REQUEST and not code.isdecimal():
+        # Only what is known to be about the data may cost data; any other 400 may be about the caller.
+        if kind is None and status == HTTPStatus.BAD_REQUEST and code.startswith(_ABOUT_THE_DATA):
             return Rejected(text, tuple(sorted({int(number) - 1 for number in _NAMED.findall(message)})))
         return Fault(kind or FaultKind.UNEXPECTED, text)
     return Fault(_kind_of_code(code, status) or FaultKind.CREDENTIALS, text)

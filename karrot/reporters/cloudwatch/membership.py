@@ -87,11 +87,17 @@ class Membership:
         if self._inside.pop(key, None) is not None:
             self._changed = True
 
-    def dump(self) -> bytes | None:
-        """Who is inside, as JSON that `restore` reads: the same for the same groups. ``None`` if nothing changed."""
-        if not self._changed:
-            return None
+    @property
+    def changed(self) -> bool:
+        """Whether a dump would differ from what was kept last."""
+        return self._changed
+
+    def kept(self) -> None:
+        """The dump was kept."""
         self._changed = False
+
+    def dump(self) -> bytes:
+        """Who is inside, as JSON that `restore` reads: the same for the same groups."""
         kept: dict[str, dict[str, int]] = {}
         for (cluster, consumer), quarter in self._inside.items():
             kept.setdefault(cluster, {})[consumer] = quarter

@@ -75,7 +75,7 @@ class Options:
     def read(cls, settings: Mapping[str, str]) -> "Options":
         """The options that texts stand for; an empty text, or none, leaves the default.
 
-        A value lives one interval at least: else what is observed just after a flush would not live to the next.
+        A value lives two intervals at least: else what is observed just after a flush might not live to the next.
         Raises `ValueError` with a sentence that names the setting.
         """
         told = _Told(settings)
@@ -89,7 +89,7 @@ class Options:
             max_groups=told.value("max_groups", _MAX_GROUPS, default.max_groups),
             include=told.value("include", values.pattern, None),
             exclude=told.value("exclude", values.pattern, None),
-            ttl_s=max(interval_s, told.value("ttl", _TTL, default.ttl_s)),
+            ttl_s=max(2 * interval_s, told.value("ttl", _TTL, default.ttl_s)),
             min_complete=told.value("min_complete", values.share, default.min_complete),
             resolution=told.value("resolution", _RESOLUTION, default.resolution),
             iam_role=told.value("iam_role", values.role, None),

@@ -7,7 +7,7 @@ import structlog
 
 from karrot import telemetry
 from karrot.eventlog.base import StoredEvent
-from karrot.reporters.base import Context, Trouble
+from karrot.reporters.base import Context, Sending, Trouble
 from karrot.reporters.cloudwatch.buffer import Buffer
 from karrot.reporters.cloudwatch.collisions import LegacyNames
 from karrot.reporters.cloudwatch.datum import Datum
@@ -26,6 +26,8 @@ __all__ = ["CloudWatchReporter"]
 _INSIDE = "inside"
 """The name of the note that says which groups have a place under the cap."""
 
+_MOST_CLUSTERS = 100
+
 _log = structlog.get_logger(__name__)
 
 
@@ -42,6 +44,7 @@ class CloudWatchReporter:
         self._schedule = Schedule(options.interval_s, lambda: context.clock.boot_ms() / 1000, random)
         self._buffer = Buffer()
         self._legacy_names = LegacyNames()
+        self._clusters: set[str] = set()
         self._ledger = Ledger(options)
         self._membership: Membership | None = None
 
@@ -60,7 +63,7 @@ class CloudWatchReporter:
         self._count.dropped(mapped.held)
         if mapped.gone:
             self._inside().leaves(mapped.key)
-        data = [] if mapped.heartbeat is None else [mapped.heartbeat]
+        data = [] if mapped.heartbeat is None or not self._beats(mapped) else [mapped.heartbeat]
         if mapped.group and self._admitted(stored, mapped):
             data += mapped.group
         for datum in data:
@@ -70,7 +73,7 @@ class CloudWatchReporter:
         """Seconds until the next send."""
         return self._schedule.due_in()
 
-    def send(self) -> Trouble | None:
+    def send(self) -> Sending:
         """Send the newest of everything; what is older than ``ttl_s`` helps no alarm any more and is dropped."""
         self._count.dropped({"expired": self._buffer.expire(self._log_time_ms() - 1000 * self._options.ttl_s)})
         outcome = self._sent()
@@ -82,9 +85,9 @@ class CloudWatchReporter:
         self._note(outcome)
         if outcome.fault is None:
             self._schedule.went_well()
-            return None
+            return Sending(outcome.calls)
         self._schedule.failed(outcome.fault.kind)
-        return Trouble(outcome.fault.kind.value, outcome.fault.text)
+        return Sending(outcome.calls, Trouble(outcome.fault.kind.value, outcome.fault.text))
 
     def owed(self, log_id: str) -> int | None:
         """The oldest event that owes a send."""
@@ -102,6 +105,15 @@ class CloudWatchReporter:
             _log.exception("sending to CloudWatch failed in a way nobody expected")
             fault = Fault(FaultKind.UNEXPECTED, f"{type(error).__name__}: {error}")
             return Outcome(delivered=(), refused=(), kept=tuple(data), calls=0, fault=fault)
+
+    def _beats(self, mapped: Mapped) -> bool:
+        """Whether a cluster has a heartbeat: not one of more than anybody runs, as names that are forged would be."""
+        if mapped.key.cluster not in self._clusters:
+            if len(self._clusters) >= _MOST_CLUSTERS:
+                self._count.dropped({"over_cap": 1})
+                return False
+            self._clusters.add(mapped.key.cluster)
+        return True
 
     def _admitted(self, stored: StoredEvent, mapped: Mapped) -> bool:
         if not self._inside().admits(mapped.key, stored.log_time_ms):
@@ -136,9 +148,12 @@ class CloudWatchReporter:
 
     def _note(self, outcome: Outcome) -> None:
         inside = self._inside()
-        if (dump := inside.dump()) is not None:
-            self._remember(_INSIDE, dump)
-        clusters = {dict(datum.dimensions)[CLUSTER] for datum in outcome.delivered if datum.metric == HEARTBEAT}
+        # A log that replaced another one has no notes yet.
+        if inside.changed or (inside.inside and self._recall(_INSIDE) is None):
+            self._remember(_INSIDE, inside.dump())
+            inside.kept()
+        beats = [datum for datum in outcome.delivered if datum.metric == HEARTBEAT and datum.dimensions]
+        clusters = {dict(datum.dimensions)[CLUSTER] for datum in beats}
         report = self._ledger.report(outcome, inside, clusters, self._clock.wall_ms())
         self._remember(NOTE, report)
 

@@ -125,7 +125,6 @@ REJECTIONS: dict[str, tuple[Refuse, tuple[int, ...]]] = {
         refuse(400, "ValidationException", "1 validation error detected: Value at 'metricData.3.member.unit' failed"),
         (2,),
     ),
-    "unknown": (refuse(400, "SomethingNewException", "bad"), ()),
 }
 
 
@@ -137,6 +136,16 @@ def test_an_answer_about_the_data_says_which_from_zero(
     verdict = classify(raised_by(lambda: put_once(fake.url)))
     assert isinstance(verdict, Rejected)
     assert verdict.members == members
+
+
+@pytest.mark.parametrize("code", ["SomethingNewException", "NotAuthorized", "MalformedHttpRequestException"])
+def test_a_400_that_is_not_known_to_be_about_the_data_is_a_fault_and_costs_none(
+    fake: FakeCloudWatch, code: str
+) -> None:
+    fake.stand(refuse(400, code, "bad"))
+    verdict = classify(raised_by(lambda: put_once(fake.url)))
+    assert isinstance(verdict, Fault)
+    assert verdict.kind is FaultKind.UNEXPECTED
 
 
 @pytest.mark.parametrize("refusal", [aws.TOO_LARGE, Refuse(413, "", "", "")], ids=["named", "without a body"])

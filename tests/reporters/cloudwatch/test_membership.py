@@ -107,7 +107,7 @@ def test_a_restart_does_not_prolong_a_silence_that_was_there_before() -> None:
 
 def test_nothing_kept_is_an_empty_membership() -> None:
     membership = Membership.restore(None, Options())
-    assert (membership.inside, membership.outside, membership.dump()) == (0, 0, None)
+    assert (membership.inside, membership.outside, membership.changed) == (0, 0, False)
 
 
 def test_a_dump_is_small_and_the_same_for_the_same_groups() -> None:
@@ -120,15 +120,19 @@ def test_a_dump_is_small_and_the_same_for_the_same_groups() -> None:
     assert dump == other.dump() == b'{"ap":{"c":2},"eu":{"a":2,"b":2}}'
 
 
-def test_there_is_a_dump_only_when_something_changed() -> None:
+def test_a_change_stays_one_until_the_dump_is_kept() -> None:
     membership = _full("a", "b")
-    assert membership.dump() is not None
+    assert membership.changed
+    membership.dump()
+    assert membership.changed
+    membership.kept()
     membership.admits(_key("a"), HOUR_MS)
     membership.admits(_key("c"), HOUR_MS)
     membership.leaves(_key("c"))
-    assert membership.dump() is None
+    assert not membership.changed
     membership.admits(_key("a"), 7 * HOUR_MS)
-    assert json.loads(membership.dump() or b"") == {"eu": {"a": 1, "b": 0}}
+    assert membership.changed
+    assert json.loads(membership.dump()) == {"eu": {"a": 1, "b": 0}}
     membership.leaves(_key("a"))
     assert membership.dump() == b'{"eu":{"b":0}}'
 
@@ -138,6 +142,7 @@ def test_a_lower_cap_keeps_those_that_were_heard_last() -> None:
     before.admits(_key("b"), 7 * HOUR_MS)
     after = Membership.restore(before.dump(), Options(max_groups=1))
     assert [after.admits(_key(name), 7 * HOUR_MS) for name in ("a", "b", "c")] == [False, True, False]
+    assert after.changed
     assert after.dump() == b'{"eu":{"b":1}}'
 
 
@@ -162,14 +167,13 @@ _STEP = st.tuples(
 @given(st.lists(_STEP, max_size=60), st.integers(1, 4))
 def test_no_group_loses_its_place_within_a_day_whatever_happens(steps: list[tuple[str, int, str]], cap: int) -> None:
     options = Options(max_groups=cap)
-    membership, dump = Membership(options), None
+    membership = Membership(options)
     inside: dict[str, int] = {}
     now_ms = 0
     for name, hours, what in steps:
         now_ms += hours * HOUR_MS
-        dump = membership.dump() or dump
         if what == "restart":
-            membership = Membership.restore(dump, options)
+            membership = Membership.restore(membership.dump(), options)
         elif what == "leave":
             membership.leaves(_key(name))
             inside.pop(name, None)

@@ -50,8 +50,8 @@ def test_every_setting_can_be_told() -> None:
     )
 
 
-def test_a_value_lives_an_interval_at_least() -> None:
-    assert Options.read({"interval": "10m"}).ttl_s == 600
+def test_a_value_lives_two_intervals_at_least() -> None:
+    assert Options.read({"interval": "10m"}).ttl_s == 1200
 
 
 @pytest.mark.parametrize(

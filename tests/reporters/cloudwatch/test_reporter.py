@@ -1,11 +1,13 @@
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 
 import pytest
 
 from karrot.event import Source
 from karrot.eventlog.base import Cursor, StoredEvent
-from karrot.fakes.cloudwatch import ACCESS_DENIED, INTERNAL_ERROR, THROTTLING, UNAVAILABLE, FakeCloudWatch
+from karrot.eventlog.memory import MemoryEventLog
+from karrot.fakes.cloudwatch import ACCESS_DENIED, INTERNAL_ERROR, THROTTLING, UNAVAILABLE, FakeCloudWatch, Refuse
 from karrot.reporters.cloudwatch.mapping import Mapped, data_of
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.report import Refused, Sent
@@ -114,7 +116,7 @@ def test_a_process_that_takes_over_sends_what_the_one_before_owed(rig: CloudWatc
 def test_a_crash_between_the_call_and_the_cursor_sends_a_datum_twice_never_zero_times(rig: CloudWatchRig) -> None:
     rig.tell()
     rig.feed.reporter.take(stored(rig.log))
-    assert rig.feed.reporter.send() is None
+    assert rig.feed.reporter.send().trouble is None
     rig.restart()
     rig.run(5)
     assert len(rig.points()) == 2
@@ -175,10 +177,62 @@ def test_throttling_is_backed_off_from_and_lost_nothing(rig: CloudWatchRig) -> N
     assert rig.counted("karrot_reporter_failures_total", "reason") == {"throttled": 3}
 
 
-def test_a_fault_between_events_is_not_forgotten_when_nothing_is_owed(rig: CloudWatchRig) -> None:
+def test_before_the_first_call_nothing_is_claimed(rig: CloudWatchRig) -> None:
     rig.run(60)
     assert rig.fake.calls == []
+    (state,) = rig.log.reporters()
+    assert (state.state, state.last_success_ms) == ("idle", None)
+
+
+def test_a_fault_is_not_forgotten_when_the_value_that_met_it_is_too_old_to_send(rig: CloudWatchRig) -> None:
+    rig.tell()
+    rig.fake.stand(ACCESS_DENIED)
+    rig.run(300)
+    assert rig.log.reporters()[0].state == "failing"
+    assert rig.dropped() == {"expired": 2}
+
+
+def test_a_400_that_is_about_the_caller_costs_no_value(rig: CloudWatchRig) -> None:
+    rig.fake.stand(Refuse(400, "NotAuthorized", "NotAuthorized", "You do not have permission to perform this action."))
+    for number in range(30):
+        rig.tell(consumer=f"g{number}")
+    rig.run(60)
+    assert rig.dropped() == {}
+    assert rig.log.reporters()[0].state == "failing"
+    rig.fake.clear()
+    rig.run(60)
+    assert all(len(rig.points(consumer=f"g{number}")) == 1 for number in range(30))
+
+
+def test_a_group_called_heartbeat_is_a_group_like_any_other(fake: FakeCloudWatch, clock: ManualClock) -> None:
+    rig = CloudWatchRig(fake, clock, {"layout": "legacy"})
+    rig.tell(consumer="Heartbeat", total_lag=9)
+    rig.run(5)
+    assert [point.value for point in fake.points("Karrot", "Heartbeat")] == [9.0]
     assert rig.log.reporters()[0].state == "ok"
+
+
+def test_a_log_that_replaced_another_keeps_who_is_inside_the_cap(fake: FakeCloudWatch, clock: ManualClock) -> None:
+    rig = CloudWatchRig(fake, clock, {"max_groups": "1"})
+    rig.tell(consumer="a")
+    rig.run(5)
+    rig.log = rig.feed.log = MemoryEventLog(clock)
+    rig.feed.reporter._recall = partial(rig.log.recall, "cloudwatch")  # type: ignore[attr-defined]
+    rig.feed.reporter._remember = partial(rig.log.remember, "cloudwatch")  # type: ignore[attr-defined]
+    rig.tell(consumer="a")
+    rig.run(30)
+    rig.restart()
+    rig.tell(consumer="newcomer")
+    rig.run(30)
+    assert rig.points(consumer="newcomer") == []
+
+
+def test_forged_clusters_do_not_run_up_a_bill(rig: CloudWatchRig) -> None:
+    for number in range(150):
+        rig.tell(cluster=f"c{number}", consumer="g")
+    rig.run(5)
+    assert sum(metric.metric == "Heartbeat" for metric in rig.fake.metrics()) == 100
+    assert rig.dropped() == {"over_cap": 50}
 
 
 def test_the_groups_inside_the_cap_stay_inside_across_a_restart(fake: FakeCloudWatch, clock: ManualClock) -> None:
