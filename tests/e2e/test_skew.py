@@ -1,6 +1,7 @@
 """One topic, one group, most of the lag in one partition: everybody who can be asked says the same of it."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,37 +11,26 @@ from typing import Any
 
 import pytest
 
-from e2e.services import watching
+from e2e.services import CLUSTER, watching
+from e2e.skew import GROUP, TOPIC, Lags, experiment, karrots_lags, remove
 from e2e.stack.kafka import Kafka
 from e2e.stack.stack import Stack
+from e2e.standin import standing_in
 from support.waiting import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "skew" / "skew.py"
-GROUP, TOPIC = "skewed-consumer-group", "skewed-topic"
 LAG = f'karrot_consumer_lag{{consumer="{GROUP}"}}'
-Lags = dict[int, int]
-
-
-def example(kafka: Kafka, *arguments: str) -> str:
-    """What the program prints; it checks by itself that `karrot watch` has the right lags."""
-    command = [sys.executable, str(EXAMPLE), "--bootstrap-servers", kafka.bootstrap, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 @pytest.fixture
 def lags(stack: Stack) -> Iterator[Lags]:
     """The experiment is over; the lag of each partition, as Kafka's own command has it."""
-    example(stack.kafka, "--keep")
+    experiment(stack.kafka, "--keep")
     try:
         yield {each.partition: each.lag or 0 for each in stack.kafka.positions(GROUP)}
     finally:
-        admin = stack.kafka.admin()
-        admin.delete_consumer_groups([GROUP])[GROUP].result(30)
-        admin.delete_topics([TOPIC])[TOPIC].result(30)
+        remove(stack.kafka)
 
 
 def test_kafka_karrot_watch_and_prometheus_have_the_same_lags(stack: Stack, lags: Lags, tmp_path: Path) -> None:
@@ -60,12 +50,27 @@ def test_kafka_karrot_watch_and_prometheus_have_the_same_lags(stack: Stack, lags
 
 
 def test_the_example_leaves_nothing_behind(one_broker: Stack) -> None:
-    said = example(one_broker.kafka)
+    said = experiment(one_broker.kafka)
     assert "wrote 1000 messages, every second one to partition 1" in said
     assert said.endswith(f"deleted {TOPIC} and {GROUP}\n")
     admin = one_broker.kafka.admin()
     wait_for(lambda: TOPIC not in admin.list_topics(timeout=10).topics)
     assert GROUP not in {each.group_id for each in admin.list_consumer_groups().result(30).valid or ()}
+
+
+def test_where_there_is_a_burrow_the_example_shows_its_three_answers(one_broker: Stack) -> None:
+    with standing_in(one_broker.kafka, CLUSTER) as burrow:
+        said = experiment(one_broker.kafka, "--burrow", burrow, "--keep")
+        try:
+            lags = {each.partition: each.lag for each in one_broker.kafka.positions(GROUP)}
+            assert karrots_lags(burrow) == lags
+        finally:
+            remove(one_broker.kafka)
+    groups, status, lag = said.split("$ karrot ")[1:]
+    assert (groups.split()[0], status.split()[0], lag.split()[0]) == ("groups", "status", "lag")
+    assert f"{GROUP}: ERR, lag {sum(each or 0 for each in lags.values())}" in status
+    for partition, number in lags.items():
+        assert re.search(rf"^{GROUP} +{TOPIC} +{partition} +\d+ +\d+ +{number} ", lag, re.MULTILINE)
 
 
 def watched(kafka: Kafka) -> Lags:

@@ -1,0 +1,39 @@
+"""The program in ``examples/skew``, and what `karrot lag` says after it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from e2e.services import CLUSTER
+from e2e.stack.kafka import Kafka
+
+__all__ = ["GROUP", "TOPIC", "Lags", "experiment", "karrots_lags", "remove"]
+
+_PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "skew" / "skew.py"
+GROUP, TOPIC = "skewed-consumer-group", "skewed-topic"
+Lags = dict[int, int]
+
+
+def experiment(kafka: Kafka, *arguments: str) -> str:
+    """Run it; what it prints. It fails if whom it asks has other lags than it caused."""
+    command = [sys.executable, str(_PROGRAM), "--bootstrap-servers", kafka.bootstrap, "--cluster", CLUSTER, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def karrots_lags(burrow: str) -> Lags:
+    """What `karrot lag` has from a Burrow, by partition."""
+    command = [sys.executable, "-m", "karrot", "lag", "--burrow", burrow, "--cluster", CLUSTER, "--group", GROUP]
+    said = json.loads(subprocess.run([*command, "--json"], capture_output=True, check=True).stdout)
+    [group] = said["groups"]
+    assert group["lag"] == sum(each["lag"] for each in group["partitions"])
+    return {each["partition"]: each["lag"] for each in group["partitions"]}
+
+
+def remove(kafka: Kafka) -> None:
+    """Delete what ``--keep`` left."""
+    admin = kafka.admin()
+    admin.delete_consumer_groups([GROUP])[GROUP].result(30)
+    admin.delete_topics([TOPIC])[TOPIC].result(30)
