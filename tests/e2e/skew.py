@@ -1,6 +1,7 @@
 """The program in ``examples/skew``, and what `karrot lag` says after it."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,8 @@ Lags = dict[int, int]
 def experiment(kafka: Kafka, *arguments: str) -> str:
     """Run it; what it prints. It fails if whom it asks has other lags than it caused."""
     command = [sys.executable, str(_PROGRAM), "--bootstrap-servers", kafka.bootstrap, "--cluster", CLUSTER, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    wide = os.environ | {"COLUMNS": "200"}
+    done = subprocess.run(command, env=wide, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
