@@ -1,6 +1,7 @@
 """Helpers under ``support`` get pytest's readable assertions too; the run says which Karrot it tests."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,11 @@ def pytest_report_header() -> str:
 
 
 def pytest_configure() -> None:
-    """``make test-wheel`` asks that the installed package is tested, not a checkout that happens to be importable."""
+    """Check what is tested, and give the programs that tests start a Ctrl-C that they can be sent.
+
+    ``make test-wheel`` asks that the installed package is tested, not a checkout that happens to be importable. A shell
+    starts what it runs in the background with SIGINT ignored, and that is inherited.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if "TESTS_NEED_INSTALLED" in os.environ and "site-packages" not in Path(karrot.__file__).parts:
         raise pytest.UsageError(f"karrot was imported from {karrot.__file__}, which is not an installed package")
