@@ -365,4 +365,4 @@ def test_many_large_bodies_at_once_are_taken_or_refused_and_small_ones_go_on(ser
         answers = [pool.submit(service.post, large) for _ in range(10)]
         assert {service.post(WARN).status for _ in range(10)} == {202}
         assert {answer.result().status for answer in answers} <= {202, 503}
-    assert service.post(large).status == 202
+    wait_for(lambda: service.post(large).status == 202)  # the last of them may still be on their way out
