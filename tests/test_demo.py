@@ -71,18 +71,20 @@ def sent(fake: str) -> dict[tuple[str, ...], Any]:
     }
 
 
+def read(request: Request) -> str:
+    with urlopen(request) as answer:
+        return str(answer.read().decode())
+
+
 def test_the_demo_sends_to_a_fake_cloudwatch_and_shows_what(demo: "subprocess.Popen[bytes]", said: Path) -> None:
     base = address(said)
     fake = re.findall(r"(http://\S+)/ is the stand-in", said.read_text())[0]
     wait_for(lambda: {metric for _, metric, *_ in sent(fake)} == {"Heartbeat", "Lag", "LagSeconds"}, 30)
-    with urlopen(Request(f"{base}/reporters/cloudwatch", headers={"Accept": "text/html"})) as page:
-        text = page.read().decode()
-    assert "Heartbeat {Cluster=prod-eu}" in text
-    assert "together at most" in text
-    with urlopen(f"{base}/metrics") as answer:
-        assert re.search(
-            r"karrot_reporter_cloudwatch_api_count_total\{[^}]*status=\"200\"\} [1-9]", answer.read().decode()
-        )
+    page = Request(f"{base}/reporters/cloudwatch", headers={"Accept": "text/html"})
+    wait_for(lambda: "Heartbeat {Cluster=prod-eu}" in read(page), 30)
+    assert "together at most" in read(page)
+    called = re.compile(r"karrot_reporter_cloudwatch_api_count_total\{[^}]*status=\"200\"\} [1-9]")
+    wait_for(lambda: called.search(read(Request(f"{base}/metrics"))) is not None, 30)
     demo.send_signal(signal.SIGINT)
     assert demo.wait(30) == 0
     with pytest.raises(OSError, match="refused"):

@@ -90,7 +90,8 @@ def test_a_disk_that_stalls_keeps_nobody_waiting_for_long(tmp_path: Path) -> Non
                 assert service.metric("karrot_consumer_lag", consumer="before") == 11_020
                 assert time.monotonic() - started < IN_TIME_S
             answers = dict(post.result() for post in posts)
-            assert {code for code, _ in answers.values()} == {"overloaded", "unconfirmed"}
+            # A commit of nothing but counters may be the one that stalls: then none of the events was taken yet.
+            assert {code for code, _ in answers.values()} <= {"overloaded", "unconfirmed"}
             assert max(seconds for _, seconds in answers.values()) < IN_TIME_S
         wait_for(lambda: service.post(named("after")).status == 202)
         wait_for(service.ready)
