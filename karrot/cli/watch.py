@@ -134,7 +134,8 @@ def _poster(url: str, user: str | None) -> "Sink":
 def _told_to_stop() -> threading.Event:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+        # By a thread: the handler interrupts whoever waits for the event, perhaps while he holds its lock.
+        signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())
     return stop
 
 
