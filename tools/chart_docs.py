@@ -1,0 +1,188 @@
+"""Writes each chart's ``values.schema.json`` and the table in its README: ``python tools/chart_docs.py [--check]``.
+
+Both come from ``values.yaml``, where every value has a sentence above it::
+
+    # -- Pods. At most one: the event log lives on one volume.
+    # @schema minimum: 0, maximum: 1
+    # @refused at most 1, because the event log lives on one volume
+    replicaCount: 1
+
+- ``# --`` begins the sentence; the comment lines after it go on with it.
+- ``# @schema`` adds JSON Schema (draft 07) to what the default shows; several such lines are one mapping.
+- ``# @refused`` is what Helm says when the value is wrong: JSON Schema has no messages of its own, so the sentence
+  becomes the ``const`` of an alternative, which Helm quotes.
+
+A mapping whose values have sentences is strict: other names are refused. One whose values have none, or that has no
+values, is one value that takes what Kubernetes takes. What ``values.yaml`` cannot show (names that are refused,
+with what to write in their place) stands in ``values.schema.yaml`` beside it, and is merged over the rest.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+CHARTS = Path(__file__).resolve().parents[1] / "helm"
+BEGIN, END = "<!-- values: written by tools/chart_docs.py -->", "<!-- end of values -->"
+_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+# What a parent chart or a condition may set beside a chart's own values.
+_GLOBAL = {"type": "object", "description": "What all charts of a release see."}
+
+Schema = dict[str, Any]
+
+
+class Value(NamedTuple):
+    """One key of ``values.yaml`` with the comment above it."""
+
+    path: tuple[str, ...]
+    default: object
+    sentence: str
+    schema: Schema
+    refusal: str
+    children: tuple["Value", ...]
+
+    @property
+    def is_section(self) -> bool:
+        """Whether it only groups others, which are described one by one."""
+        return any(child.sentence or child.is_section for child in self.children)
+
+
+class UndocumentedError(Exception):
+    """A value without a sentence."""
+
+
+def values(text: str) -> tuple[Value, ...]:
+    """The values of a ``values.yaml``; raises ``UndocumentedError``."""
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    found = tuple(_children(root, (), text.splitlines()))
+    missing = [".".join(each.path) for each in _walk(found) if not each.is_section and not each.sentence]
+    if missing:
+        raise UndocumentedError(f"no sentence (# --) above {', '.join(missing)}")
+    return found
+
+
+def _children(node: yaml.Node | None, path: tuple[str, ...], lines: list[str]) -> Iterator[Value]:
+    if not isinstance(node, yaml.MappingNode):
+        return
+    for key, value in node.value:
+        here = (*path, key.value)
+        sentence, schema, refusal = _comment(lines, key.start_mark.line)
+        default = yaml.SafeLoader("").construct_document(value)
+        yield Value(here, default, sentence, schema, refusal, tuple(_children(value, here, lines)))
+
+
+def _comment(lines: list[str], line: int) -> tuple[str, Schema, str]:
+    above: list[str] = []
+    while line and (comment := re.fullmatch(r"\s*#(?!#) ?(.*)", lines[line - 1])):
+        above.insert(0, comment[1].strip())
+        line -= 1
+    begins = [index for index, text in enumerate(above) if text.startswith("-- ")]
+    told = above[begins[-1] :] if begins else []
+    schema = [text.removeprefix("@schema ") for text in told if text.startswith("@schema ")]
+    refusal = [text.removeprefix("@refused ") for text in told if text.startswith("@refused ")]
+    sentence = " ".join(text for text in told if not text.startswith("@")).removeprefix("-- ")
+    return sentence, yaml.safe_load("{" + ", ".join(schema) + "}"), " ".join(refusal)
+
+
+def _walk(found: tuple[Value, ...]) -> Iterator[Value]:
+    """The sections, and the values that are described: not what lies inside one of these."""
+    for each in found:
+        yield each
+        if each.is_section:
+            yield from _walk(each.children)
+
+
+def schema(found: tuple[Value, ...], extra: Schema) -> Schema:
+    """The JSON Schema of a chart's values."""
+    root = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        **_strict(found),
+    }
+    root["properties"]["global"] = _GLOBAL
+    return _merged(root, extra)
+
+
+def _strict(found: tuple[Value, ...]) -> Schema:
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {each.path[-1]: _property(each) for each in found},
+    }
+
+
+def _property(value: Value) -> Schema:
+    shown = _strict(value.children) if value.is_section else {"type": _TYPES.get(type(value.default), "null")}
+    asked = _merged(shown, value.schema)
+    if value.refusal:
+        asked = {"anyOf": [asked, {"const": value.refusal}]}
+    return {"description": value.sentence, **asked} if value.sentence else asked
+
+
+def _merged(below: Schema, above: Schema) -> Schema:
+    both = dict(below)
+    for name, value in above.items():
+        deep = isinstance(value, dict) and isinstance(both.get(name), dict)
+        both[name] = _merged(both[name], value) if deep else value
+    return both
+
+
+def table(found: tuple[Value, ...]) -> str:
+    """The values as a table in Markdown, with their defaults and sentences."""
+    rows = [
+        f"| `{'.'.join(each.path)}` | {_default(each.default)} | {_cell(each.sentence)} |"
+        for each in _walk(found)
+        if not each.is_section
+    ]
+    return "\n".join(["| value | default | what it does |", "| --- | --- | --- |", *rows])
+
+
+def _default(default: object) -> str:
+    text = json.dumps(default, ensure_ascii=False)
+    return f"`{_cell(text)}`" if default not in ("", None) else "none"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def documents(chart: Path) -> dict[Path, str]:
+    """What is to be written for a chart, by file."""
+    found = values((chart / "values.yaml").read_text(encoding="utf-8"))
+    overlay, readme = chart / "values.schema.yaml", chart / "README.md"
+    extra = yaml.safe_load(overlay.read_text(encoding="utf-8")) if overlay.exists() else {}
+    before, _, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return {
+        chart / "values.schema.json": json.dumps(schema(found, extra), indent=2, ensure_ascii=False) + "\n",
+        readme: f"{before}{BEGIN}\n{table(found)}\n{END}{after}",
+    }
+
+
+def stale(charts: Path = CHARTS) -> dict[Path, str]:
+    """What differs from the files as they are, over all charts of a directory."""
+    wanted = {
+        path: text for each in sorted(charts.glob("*/Chart.yaml")) for path, text in documents(each.parent).items()
+    }
+    return {path: text for path, text in wanted.items() if not path.exists() or path.read_text("utf-8") != text}
+
+
+def main(arguments: list[str]) -> int:
+    """Writes what is stale, or with ``--check`` names it; the exit code."""
+    try:
+        changed = stale()
+    except UndocumentedError as missing:
+        print(missing, file=sys.stderr)
+        return 1
+    for path, text in changed.items():
+        print(path.relative_to(CHARTS.parent))
+        if "--check" not in arguments:
+            path.write_text(text, encoding="utf-8")
+    return 1 if changed and "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
