@@ -65,6 +65,8 @@ requirements: $(STAMPS)/dev ## Compile requirements/*.txt from pyproject.toml; A
 	$(COMPILE) $(ARGS) --group build -c requirements/service.txt -o requirements/build.txt
 	$(COMPILE) $(ARGS) pyproject.toml --group dev -c requirements/service.txt -c requirements/build.txt -o requirements/dev.txt
 	$(COMPILE) $(ARGS) pyproject.toml --group dev --all-extras -c requirements/dev.txt -o requirements/all.txt
+	$(COMPILE) $(ARGS) pyproject.toml --extra kafka -c requirements/all.txt -o requirements/image.txt
+	$(COMPILE) $(ARGS) pyproject.toml --extra kafka --extra spark --extra history -c requirements/all.txt -o requirements/pipeline.txt
 	$(COMPILE) $(ARGS) --group fuzz -o requirements/fuzz.txt
 	$(COMPILE) $(ARGS) --group uv -o requirements/uv.txt
 
