@@ -1,0 +1,109 @@
+# The image of Karrot.
+#
+#   docker build -t karrot .                                service: what runs beside Burrow
+#   docker build -t karrot-pipeline --target pipeline .     the same with Java and Spark, for `karrot pipeline`
+#
+# The base is an argument, so that a release can name it by digest: --build-arg PYTHON_IMAGE=python@sha256:...
+# Everything else that is installed is pinned by hash in requirements/.
+ARG PYTHON_IMAGE=docker.io/library/python:3.13-slim-trixie
+
+
+# What both environments are made with. Nothing of it reaches an image that runs.
+FROM ${PYTHON_IMAGE} AS tools
+ENV UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_NO_CACHE=1 UV_PYTHON_DOWNLOADS=never PIP_NO_CACHE_DIR=1
+WORKDIR /build
+COPY tools/with-ca requirements/uv.txt requirements/build.txt ./
+# Where a proxy speaks for the package index, its certificate is lent: --secret id=ca,src=bundle.pem
+RUN --mount=type=secret,id=ca \
+    python3 -m venv /tools \
+    && ./with-ca /tools/bin/pip install -q --disable-pip-version-check --require-hashes -r uv.txt -r build.txt
+COPY pyproject.toml README.md LICENSE CHANGELOG.md ./
+COPY karrot karrot
+COPY templates templates
+RUN /tools/bin/hatchling build -t wheel -d wheel
+
+
+FROM tools AS service-environment
+COPY requirements/image.txt ./
+RUN --mount=type=secret,id=ca \
+    python3 -m venv --without-pip /opt/karrot \
+    && ./with-ca /tools/bin/uv pip install -q --python /opt/karrot --only-binary :all: --require-hashes -r image.txt \
+    && /tools/bin/uv pip install -q --python /opt/karrot --offline --no-deps wheel/*.whl
+
+
+# What both images share: a user with a number and a name, a place for data, and no installer.
+FROM ${PYTHON_IMAGE} AS runtime
+RUN groupadd --gid 65532 karrot \
+    && useradd --uid 65532 --gid 65532 --home-dir /data --no-create-home --shell /usr/sbin/nologin karrot \
+    && install -d -o 65532 -g 65532 -m 0750 /data \
+    && rm -rf /usr/local/bin/pip* /usr/local/lib/python3*/site-packages/pip* /usr/local/lib/python3*/ensurepip \
+        /usr/lib/python3*/ensurepip /usr/share/python-wheels
+ENV PATH=/opt/karrot/bin:$PATH \
+    KARROT_DATA_DIR=/data \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+WORKDIR /data
+# `docker run --read-only` works as it stands: /data is the one place that is written to.
+VOLUME /data
+EXPOSE 5000
+STOPSIGNAL SIGTERM
+USER 65532:65532
+ENTRYPOINT ["karrot"]
+CMD ["serve"]
+
+
+FROM runtime AS service
+HEALTHCHECK --interval=30s --timeout=6s --start-period=15s --retries=3 CMD ["karrot", "healthcheck"]
+COPY --from=service-environment /opt/karrot /opt/karrot
+ARG PYTHON_IMAGE
+ARG VERSION=
+ARG REVISION=
+ARG CREATED=
+LABEL org.opencontainers.image.title="Karrot" \
+      org.opencontainers.image.description="Burrow's verdicts on Kafka consumer groups, kept and handed to Prometheus, CloudWatch and people" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.source="https://github.com/Lowess/karrot" \
+      org.opencontainers.image.url="https://github.com/Lowess/karrot" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.created="${CREATED}" \
+      org.opencontainers.image.base.name="${PYTHON_IMAGE}"
+
+
+FROM tools AS pipeline-environment
+COPY requirements/pipeline.txt requirements/pyspark-build.txt ./
+# Spark is published as source alone: what builds its wheel is pinned as well.
+RUN --mount=type=secret,id=ca \
+    python3 -m venv --without-pip /opt/karrot \
+    && ./with-ca /tools/bin/uv pip install -q --python /opt/karrot --only-binary :all: --no-binary pyspark \
+        --build-constraints pyspark-build.txt --require-hashes -r pipeline.txt \
+    && /tools/bin/uv pip install -q --python /opt/karrot --offline --no-deps wheel/*.whl
+
+
+FROM runtime AS pipeline
+USER 0:0
+# The distribution's newest Java of its release, as the base is that of its digest: pinning a package would only break.
+# hadolint ignore=DL3008
+RUN apt-get -qq update \
+    && apt-get -qq install --no-install-recommends -y default-jre-headless procps \
+    && rm -rf /var/lib/apt/lists/*
+USER 65532:65532
+CMD ["pipeline", "--help"]
+COPY --from=pipeline-environment /opt/karrot /opt/karrot
+ARG PYTHON_IMAGE
+ARG VERSION=
+ARG REVISION=
+ARG CREATED=
+LABEL org.opencontainers.image.title="Karrot with its pipeline" \
+      org.opencontainers.image.description="Karrot, Java and Spark: tables of consumer lag from Karrot's archive and Kafka's own offsets" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.source="https://github.com/Lowess/karrot" \
+      org.opencontainers.image.url="https://github.com/Lowess/karrot" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.created="${CREATED}" \
+      org.opencontainers.image.base.name="${PYTHON_IMAGE}"
+
+
+# What is built where no target is named.
+FROM service
