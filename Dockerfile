@@ -71,12 +71,12 @@ LABEL org.opencontainers.image.title="Karrot" \
 
 
 FROM tools AS pipeline-environment
-COPY requirements/pipeline.txt requirements/pyspark-build.txt ./
+COPY requirements/pipeline.txt requirements/spark-build.txt ./
 # Spark is published as source alone: what builds its wheel is pinned as well.
 RUN --mount=type=secret,id=ca \
     python3 -m venv --without-pip /opt/karrot \
     && ./with-ca /tools/bin/uv pip install -q --python /opt/karrot --only-binary :all: --no-binary pyspark \
-        --build-constraints pyspark-build.txt --require-hashes -r pipeline.txt \
+        --build-constraints spark-build.txt --require-hashes -r pipeline.txt \
     && /tools/bin/uv pip install -q --python /opt/karrot --offline --no-deps wheel/*.whl
 
 

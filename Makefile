@@ -25,8 +25,9 @@ test: $(STAMPS)/dev ## Every test that needs no servers of others, and then thos
 	$(BIN)/$(PYTEST) $(ARGS)
 	@$(MAKE) --no-print-directory test-wheel
 
-# What a wheel can lack is a file, a template or an entry point: the tests that start programs and render are enough.
-WHEEL_TESTS := $(wildcard tests/test_*.py) tests/cli tests/render tests/web
+# What a wheel can lack is a file, a template or an entry point: the tests that render, and those that start the demo, see it.
+WHEEL_TESTS := tests/test_cli.py tests/test_demo.py tests/test_readme.py tests/test_simulate.py tests/test_wiring.py \
+	tests/cli/test_rendering.py tests/render tests/web/test_human.py tests/web/test_pages.py
 
 # From another directory and with a safe path, so that the checkout's karrot/ cannot be imported by chance.
 test-wheel: $(STAMPS)/dev .venv-wheel/stamps/dev
@@ -67,6 +68,7 @@ requirements: $(STAMPS)/dev ## Compile requirements/*.txt from pyproject.toml; A
 	$(COMPILE) $(ARGS) pyproject.toml --group dev --all-extras -c requirements/dev.txt -o requirements/all.txt
 	$(COMPILE) $(ARGS) pyproject.toml --extra kafka -c requirements/all.txt -o requirements/image.txt
 	$(COMPILE) $(ARGS) pyproject.toml --extra kafka --extra spark --extra history -c requirements/all.txt -o requirements/pipeline.txt
+	$(COMPILE) $(ARGS) --group spark-build -o requirements/spark-build.txt
 	$(COMPILE) $(ARGS) --group fuzz -o requirements/fuzz.txt
 	$(COMPILE) $(ARGS) --group uv -o requirements/uv.txt
 
