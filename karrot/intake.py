@@ -7,7 +7,7 @@ from typing import NamedTuple
 from karrot import telemetry
 from karrot.burrow.payload import MalformedPayload, parse_webhook, to_wire
 from karrot.clock import Clock
-from karrot.event import LagEvent, Source
+from karrot.event import Kind, LagEvent, Source
 from karrot.eventlog.base import Appended, EventLog, Pending, Reject
 
 __all__ = ["KEPT_BYTES", "Intake", "Receipt"]
@@ -48,7 +48,7 @@ class Intake:
         except MalformedPayload as error:
             self.refuse(error.code, str(error), body)
             raise
-        return Receipt(self, self._log.begin(event, body), started)
+        return Receipt(self, self._log.begin(event, body), event.kind, started)
 
     def accept(self, event: LagEvent, *, age_ms: int = 0) -> Appended:
         """Take an event that resync or watch observed ``age_ms`` ago, by a clock that cannot be set."""
@@ -69,9 +69,10 @@ class Intake:
             )
         )
 
-    def settle(self, pending: Pending, started: float) -> Appended:
+    def settle(self, pending: Pending, kind: Kind, started: float) -> Appended:
         """Wait for a webhook's event to be durable and count it."""
         appended = self._count(pending.wait())
+        self._log.count(telemetry.WEBHOOK_EVENTS.name, kind=kind.value)
         telemetry.EVENT_HANDLING_SECONDS.observe(self._log.count, self._stopwatch() - started)
         return appended
 
@@ -88,11 +89,12 @@ class Receipt(NamedTuple):
 
     intake: Intake
     pending: Pending
+    kind: Kind
     started: float
 
     def settle(self) -> Appended:
         """The outcome. Raises `LogUnavailableError` or `OverloadedError` if the event is not in the log."""
-        return self.intake.settle(self.pending, self.started)
+        return self.intake.settle(self.pending, self.kind, self.started)
 
     def when_done(self, call: Callable[[], object]) -> None:
         """Have ``call`` run once when `settle` would not wait: in some thread, or at once."""

@@ -171,6 +171,13 @@ EVENTS_ACCEPTED = Metric(
     ("source",),
     known=("webhook", "rest", "kafka"),
 )
+WEBHOOK_EVENTS = Metric(
+    "karrot_webhook_events_total",
+    "counter",
+    "Events stored that came by webhook, by kind: observation (a healthy group), incident, close.",
+    ("kind",),
+    known=("observation", "incident", "close"),
+)
 EVENTS_REJECTED = Metric(
     "karrot_events_rejected_total",
     "counter",

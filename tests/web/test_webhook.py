@@ -352,3 +352,18 @@ def test_what_was_accepted_can_be_shown_everywhere(shared: Website, group: str, 
 def test_no_header_is_a_fault_of_ours(guarded: Website, authorization: str) -> None:
     response = post_unread(guarded, {"Authorization": authorization})
     assert response.status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("recording", "kind"),
+    [
+        ("karrot_v1.9.5_open_ok_t1.json", "observation"),
+        ("karrot_v1.9.5_err_stop.json", "incident"),
+        ("karrot_v1.9.5_close.json", "close"),
+    ],
+)
+def test_events_are_counted_by_kind_so_that_a_burrow_without_healthy_ones_is_seen(recording: str, kind: str) -> None:
+    website = make_website()
+    website.client.post("/burrow", data=recorded(recording))
+    counted = {counter.labels: counter.value for counter in website.log.counters() if "webhook_events" in counter.name}
+    assert counted == {(("kind", kind),): 1}
