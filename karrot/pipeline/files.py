@@ -1,0 +1,71 @@
+"""The few things the pipeline does with files beside reading and writing tables, on any file system Hadoop knows.
+
+Through the JVM, because ``s3a://`` and ``hdfs://`` are known there; names on the local one go by the operating system,
+whose rename replaces a file in one step.
+"""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pyspark.sql import SparkSession
+
+__all__ = ["delete", "exists", "listing", "rename_over"]
+
+
+def exists(spark: SparkSession, path: str) -> bool:
+    """Whether a file or directory is there."""
+    local = _local(path)
+    return local.exists() if local else bool(_hadoop(spark, path).exists(_path(spark, path)))
+
+
+def listing(spark: SparkSession, path: str) -> list[str]:
+    """The names in a directory, sorted; none if it is not there."""
+    if local := _local(path):
+        return sorted(entry.name for entry in local.iterdir()) if local.is_dir() else []
+    if not exists(spark, path):
+        return []
+    return sorted(str(entry.getPath().getName()) for entry in _hadoop(spark, path).listStatus(_path(spark, path)))
+
+
+def delete(spark: SparkSession, path: str) -> None:
+    """Remove a file or a directory with all that is in it, if it is there."""
+    local = _local(path)
+    if local is None:
+        _hadoop(spark, path).delete(_path(spark, path), True)
+    elif local.is_dir():
+        shutil.rmtree(local)
+    else:
+        local.unlink(missing_ok=True)
+
+
+def rename_over(spark: SparkSession, source: str, target: str) -> None:
+    """Give a file another name, in place of a file that has it. Raises OSError."""
+    if (old := _local(source)) and (new := _local(target)):
+        new.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(old, new)  # noqa: PTH105 (says what it is about)
+        return
+    files = _hadoop(spark, target)
+    files.mkdirs(_path(spark, target).getParent())
+    files.delete(_path(spark, target), False)
+    if not files.rename(_path(spark, source), _path(spark, target)):
+        raise OSError(f"{source} could not be renamed to {target}")
+
+
+def _local(path: str) -> Path | None:
+    """The path, unless it is a URL."""
+    return None if urlsplit(path).scheme else Path(path)
+
+
+def _path(spark: SparkSession, path: str) -> Any:
+    return _jvm(spark).org.apache.hadoop.fs.Path(path)
+
+
+def _hadoop(spark: SparkSession, path: str) -> Any:
+    return _path(spark, path).getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())  # noqa: SLF001
+
+
+def _jvm(spark: SparkSession) -> Any:
+    return spark.sparkContext._jvm  # noqa: SLF001 (pyspark has no other way to Hadoop's file systems)

@@ -1,0 +1,1 @@
+"""The jobs: each reads, transforms and writes, and says what it did."""

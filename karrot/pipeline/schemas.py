@@ -1,0 +1,287 @@
+"""The columns of every table, and of the archive's lines: the contracts of the pipeline.
+
+Every table is partitioned by ``day`` (UTC), which is in its path and not in its files; `with_day` adds it. Moments are
+``timestamp`` in UTC, and where a source gave epoch milliseconds they stay beside it as ``…_ms``, because not every one
+of them is a moment that a timestamp can hold. Lags, offsets and counts are messages. NULL is "not known", and never
+a number.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DateType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+__all__ = [
+    "CORRUPT",
+    "DAY",
+    "DERIVED",
+    "EVENTS",
+    "INCIDENTS",
+    "LAG_MINUTE",
+    "LINE",
+    "PARTITIONS",
+    "PARTITION_LINE",
+    "QUARANTINE",
+    "RATES_MINUTE",
+    "SKEW_MINUTE",
+    "SLO_DAILY",
+    "SORTED_BY",
+    "STATUS_INTERVALS",
+    "STREAMED",
+    "TABLES",
+    "columns_of",
+    "with_day",
+]
+
+_STRING, _INT, _LONG, _DOUBLE, _TIME = StringType(), IntegerType(), LongType(), DoubleType(), TimestampType()
+
+
+def _struct(**columns: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in columns.items()])
+
+
+# ---- The archive's line, version 1 (karrot/eventline.py) ----
+
+PARTITION_LINE: Final = _struct(
+    topic=_STRING,
+    partition=_INT,
+    status=_STRING,
+    owner=_STRING,
+    client_id=_STRING,
+    start_offset=_LONG,
+    start_ts_ms=_LONG,
+    start_lag=_DOUBLE,
+    end_offset=_LONG,
+    end_ts_ms=_LONG,
+    end_lag=_DOUBLE,
+    current_lag=_DOUBLE,
+    complete=_DOUBLE,
+)
+"""A partition in a line.
+
+Burrow's lags are unsigned 64 bits wide, which no type of Spark holds but a slow decimal. A double is exact up to 2^53,
+and beyond it a lag is a slip of arithmetic.
+"""
+
+LINE: Final = _struct(
+    v=_LONG,
+    event_id=_STRING,
+    log_id=_STRING,
+    seq=_LONG,
+    received_at_ms=_LONG,
+    observed_at_ms=_LONG,
+    source=_STRING,
+    cluster=_STRING,
+    consumer=_STRING,
+    status=_STRING,
+    kind=_STRING,
+    incident_id=_STRING,
+    incident_start_ms=_LONG,
+    total_lag=_DOUBLE,
+    max_lag=_DOUBLE,
+    scalable_lag=_DOUBLE,
+    lag_seconds=_DOUBLE,
+    produce_rate=_DOUBLE,
+    consume_rate=_DOUBLE,
+    catch_up_seconds=_DOUBLE,
+    complete=_DOUBLE,
+    partition_count=_INT,
+    bad_partitions=_INT,
+    max_partition=PARTITION_LINE,
+    partitions=ArrayType(PARTITION_LINE),
+    body=_STRING,
+)
+
+CORRUPT: Final = "_corrupt_record"
+"""Where Spark's JSON parser leaves what it could not read."""
+
+# ---- What ingest writes ----
+
+EVENTS: Final = _struct(
+    event_id=_STRING,
+    log_id=_STRING,
+    seq=_LONG,
+    received_at=_TIME,
+    received_at_ms=_LONG,
+    observed_at=_TIME,
+    observed_at_ms=_LONG,
+    source=_STRING,
+    cluster=_STRING,
+    consumer=_STRING,
+    status=_STRING,
+    kind=_STRING,
+    incident_id=_STRING,
+    incident_start=_TIME,
+    incident_start_ms=_LONG,
+    total_lag=_LONG,
+    max_lag=_LONG,
+    max_lag_topic=_STRING,
+    max_lag_partition=_INT,
+    max_lag_owner=_STRING,
+    scalable_lag=_LONG,
+    lag_seconds=_DOUBLE,
+    produce_rate=_DOUBLE,
+    consume_rate=_DOUBLE,
+    catch_up_seconds=_DOUBLE,
+    complete=_DOUBLE,
+    partition_count=_INT,
+    bad_partitions=_INT,
+)
+"""One row per event. The rates are those of the max-lag partition."""
+
+PARTITIONS: Final = _struct(
+    event_id=_STRING,
+    log_id=_STRING,
+    seq=_LONG,
+    received_at=_TIME,
+    observed_at=_TIME,
+    source=_STRING,
+    cluster=_STRING,
+    consumer=_STRING,
+    topic=_STRING,
+    partition=_INT,
+    status=_STRING,
+    owner=_STRING,
+    client_id=_STRING,
+    start_offset=_LONG,
+    start_ts=_TIME,
+    start_ts_ms=_LONG,
+    start_lag=_LONG,
+    end_offset=_LONG,
+    end_ts=_TIME,
+    end_ts_ms=_LONG,
+    end_lag=_LONG,
+    current_lag=_LONG,
+    complete=_DOUBLE,
+)
+"""One row per partition that an event lists: a webhook lists the bad ones, ``rest`` and ``kafka`` list all."""
+
+QUARANTINE: Final = _struct(source=_STRING, reason=_STRING, raw=_STRING, position=_LONG, missing=_LONG)
+"""One row per line that could not be read, and one per segment that came up short.
+
+``source`` is the segment, ``raw`` the line in base64 (cut when it is huge), ``position`` its number in the segment from
+1. ``missing`` counts the lines that a short segment's name promises and its content lacks. ``day`` is the day that the
+segment was written on, since the line's own is not known.
+"""
+
+# ---- What derive writes ----
+
+LAG_MINUTE: Final = _struct(
+    cluster=_STRING,
+    consumer=_STRING,
+    minute=_TIME,
+    count=_LONG,
+    lag_min=_LONG,
+    lag_max=_LONG,
+    lag_avg=_DOUBLE,
+    lag_last=_LONG,
+    lag_seconds_max=_DOUBLE,
+    worst_status=_STRING,
+    not_ok=_LONG,
+)
+
+INCIDENTS: Final = _struct(
+    incident_id=_STRING,
+    cluster=_STRING,
+    consumer=_STRING,
+    started_at=_TIME,
+    ended_at=_TIME,
+    ended_by=_STRING,
+    worst_status=_STRING,
+    peak_lag=_LONG,
+    events=_LONG,
+    topics=ArrayType(_STRING),
+)
+
+STATUS_INTERVALS: Final = _struct(cluster=_STRING, consumer=_STRING, status=_STRING, from_at=_TIME, to_at=_TIME)
+
+RATES_MINUTE: Final = _struct(
+    cluster=_STRING,
+    consumer=_STRING,
+    topic=_STRING,
+    partition=_INT,
+    minute=_TIME,
+    produced=_LONG,
+    consumed=_LONG,
+    produce_rate=_DOUBLE,
+    consume_rate=_DOUBLE,
+    catch_up_seconds=_DOUBLE,
+    coverage=_DOUBLE,
+)
+
+SKEW_MINUTE: Final = _struct(
+    cluster=_STRING,
+    consumer=_STRING,
+    topic=_STRING,
+    minute=_TIME,
+    max_share=_DOUBLE,
+    gini=_DOUBLE,
+    worst_partition=_INT,
+    owner=_STRING,
+    coverage=_DOUBLE,
+)
+
+SLO_DAILY: Final = _struct(
+    cluster=_STRING,
+    consumer=_STRING,
+    minutes_seen=_LONG,
+    minutes_ok=_LONG,
+    minutes_within_target=_LONG,
+    burn_rate=_DOUBLE,
+    worst_partition=_STRING,
+)
+
+STREAMED: Final[Mapping[str, StructType]] = MappingProxyType(
+    {"events": EVENTS, "partitions": PARTITIONS, "quarantine": QUARANTINE}
+)
+"""The tables that ingest writes batch by batch: they have ``batch_id=`` below ``day=``."""
+
+DERIVED: Final[Mapping[str, StructType]] = MappingProxyType(
+    {
+        "lag_minute": LAG_MINUTE,
+        "incidents": INCIDENTS,
+        "status_intervals": STATUS_INTERVALS,
+        "rates_minute": RATES_MINUTE,
+        "skew_minute": SKEW_MINUTE,
+        "slo_daily": SLO_DAILY,
+    }
+)
+"""The tables that are reckoned from those, whole days at a time: one file a day."""
+
+TABLES: Final[Mapping[str, StructType]] = MappingProxyType({**STREAMED, **DERIVED})
+
+SORTED_BY: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "lag_minute": ("cluster", "consumer", "minute"),
+        "incidents": ("started_at", "cluster", "consumer", "incident_id"),
+        "status_intervals": ("cluster", "consumer", "from_at"),
+        "rates_minute": ("cluster", "consumer", "topic", "partition", "minute"),
+        "skew_minute": ("cluster", "consumer", "topic", "minute"),
+        "slo_daily": ("cluster", "consumer"),
+    }
+)
+"""The order of the rows in a derived table's file: readers skip what they do not ask for."""
+
+DAY: Final = StructField("day", DateType())
+
+
+def columns_of(schema: StructType) -> list[str]:
+    """The names of the columns, in order: the last ``select`` of a transform."""
+    return list(schema.fieldNames())
+
+
+def with_day(schema: StructType) -> StructType:
+    """The schema as a reader sees it: the day comes from the path."""
+    return StructType([*schema.fields, DAY])

@@ -1,0 +1,115 @@
+"""The SparkSession, with what must be set; and what is wrong with this machine, in one sentence."""
+# ruff: noqa: PLC0415
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["RUNTIME", "SparkUnavailable", "require_java", "session"]
+
+_JAVA: Final = 17
+_JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_LAUNCHED_BY_SUBMIT: Final = "PYSPARK_GATEWAY_PORT"
+
+_STATIC: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
+        # Spark 4 writes a line of JSON with a whole stack for each analysis error beside raising it.
+        "spark.log.structuredLogging.enabled": "false",
+    }
+)
+
+RUNTIME: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.parquet.compression.codec": "zstd",
+        # Above 32 paths Spark starts a job to list them, which costs 16 times what listing them here does.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+        # Segments are small: many of them make one task, and so one file of a table.
+        "spark.sql.files.openCostInBytes": "65536",
+        # Retention may remove a segment while it is read; ingest counts what is missing.
+        "spark.sql.files.ignoreMissingFiles": "true",
+    }
+)
+"""What the pipeline sets unless ``--conf`` or spark-submit said otherwise."""
+
+
+class SparkUnavailable(RuntimeError):  # noqa: N818 (names the state of the machine)
+    """Spark cannot run here; the text is a sentence that says what to install."""
+
+
+def session(
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    *,
+    name: str = "karrot",
+    environ: MutableMapping[str, str] = os.environ,
+) -> "SparkSession":
+    """A session for the pipeline: the one of spark-submit where that started us, else a new one (``local[*]``).
+
+    ``conf`` wins over what is set here. pyspark reads the environment, so what it must find there is put there.
+    Raises `SparkUnavailable`.
+    """
+    asked = dict(conf or {})
+    submitted = _LAUNCHED_BY_SUBMIT in environ
+    if not submitted:
+        _require_pyspark()
+        require_java(environ)
+        # Without it the workers may be another python3, which has no pyarrow.
+        environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        if (master or "local").startswith("local"):
+            environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    return _built(master, asked, name=name, submitted=submitted)
+
+
+def _built(master: str | None, asked: Mapping[str, str], *, name: str, submitted: bool) -> "SparkSession":
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.Builder().appName(name)
+    for key, value in (asked if submitted else {**_STATIC, **asked}).items():
+        builder = builder.config(key, value)
+    if master is not None or not submitted:
+        builder = builder.master(master or "local[*]")
+    spark = builder.getOrCreate()
+    given = spark.sparkContext.getConf()
+    for key, value in RUNTIME.items():
+        if not given.contains(key):
+            spark.conf.set(key, value)
+    return spark
+
+
+def require_java(environ: Mapping[str, str] = os.environ) -> int:
+    """The major version of the Java that Spark would start. Raises `SparkUnavailable` for none, or an old one."""
+    home = environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java", path=environ.get("PATH", os.defpath))
+    if java is None or not Path(java).exists():
+        where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on the PATH"
+        raise SparkUnavailable(
+            f"Spark needs Java {_JAVA} or newer, and {where}: install a JDK (openjdk-17-jre-headless)."
+        )
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603 (the PATH's java)
+    found = _JAVA_VERSION.search(told.stderr + told.stdout)
+    if found is None or int(found[1]) < _JAVA:
+        version = f"is version {found[1]}" if found else "does not tell its version"
+        raise SparkUnavailable(
+            f"Spark needs Java {_JAVA} or newer, and {java} {version}: set JAVA_HOME to a newer one."
+        )
+    return int(found[1])
+
+
+def _require_pyspark() -> None:
+    if importlib.util.find_spec("pyspark") is None:
+        raise SparkUnavailable("The pipeline runs on PySpark, which is not installed: pip install 'karrot[spark]'.")

@@ -1,0 +1,100 @@
+"""The tables in their directory: where each lies, how it is read, and how a batch or a day of it is replaced.
+
+```
+<tables>/events/day=2026-11-20/batch_id=3f0c9a1e-000004/part-….zstd.parquet      streamed: a batch overwrites its own
+<tables>/lag_minute/day=2026-11-20/lag_minute.parquet                            derived: one sorted file a day
+```
+
+Names that begin with ``.`` or ``_`` are not data: Spark, DuckDB, Athena and Trino pass them by.
+"""
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from karrot.pipeline.files import delete, exists, listing, rename_over
+from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, columns_of, with_day
+
+__all__ = ["Tables"]
+
+_NO_MARKER = ("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The tables below one directory: a local path, or a URL that Hadoop's file systems know (``s3a://…``)."""
+
+    directory: str
+
+    def path(self, name: str, *below: str) -> str:
+        """Where a table lies, or something in it."""
+        return "/".join([self.directory.rstrip("/"), name, *below])
+
+    def checkpoint(self, job: str) -> str:
+        """Where a streaming job keeps what it has done."""
+        return self.path("_checkpoints", job)
+
+    def read(self, spark: SparkSession, name: str, *, batches: bool = False) -> DataFrame:
+        """A table with its ``day`` and, with ``batches``, the ``batch_id``; no rows if it is not there yet."""
+        schema = with_day(TABLES[name])
+        if batches:
+            schema = schema.add("batch_id", "string")
+        if not exists(spark, self.path(name)):
+            return spark.createDataFrame([], schema)
+        return spark.read.schema(schema).parquet(self.path(name)).select(*columns_of(schema))
+
+    def days(self, spark: SparkSession, name: str) -> list[date]:
+        """The days that a table has, in order."""
+        found = (entry.removeprefix("day=") for entry in listing(spark, self.path(name)) if entry.startswith("day="))
+        return sorted(map(date.fromisoformat, found))
+
+    def write_batch(self, df: DataFrame, name: str, batch_id: str) -> None:
+        """Write one batch of a streamed table (the columns of its schema and ``day``) where it, and only it, belongs.
+
+        Written again it overwrites itself; each of its days appears whole, by a rename.
+        """
+        columns = columns_of(with_day(STREAMED[name]))
+        writer = df.select(*columns, F.lit(batch_id).alias("batch_id")).write.mode("overwrite").option(*_NO_MARKER)
+        writer.option("partitionOverwriteMode", "dynamic").partitionBy("day", "batch_id").parquet(
+            self.path(name), compression="zstd"
+        )
+
+    def rows_of_batch(self, spark: SparkSession, name: str, batch_id: str) -> int:
+        """How many rows the files of a batch hold, as their footers say."""
+        return self.read(spark, name, batches=True).where(F.col("batch_id") == batch_id).count()
+
+    def replace_days(self, df: DataFrame, name: str, days: Iterable[date]) -> None:
+        """Replace days of a derived table by the rows of ``df`` (the columns of its schema and ``day``).
+
+        A day without rows loses its file. On a local file system each day's file changes by one rename, so that a
+        reader sees the old day or the new one, whole; elsewhere there is a moment without the file.
+        """
+        spark, staged = df.sparkSession, self.path(".staging", f"{name}-{uuid.uuid4().hex}")
+        ordered = df.select(*columns_of(with_day(TABLES[name]))).repartition("day")
+        ordered = ordered.sortWithinPartitions("day", *SORTED_BY[name])
+        try:
+            ordered.write.option(*_NO_MARKER).partitionBy("day").parquet(staged, compression="zstd")
+            for day in sorted(set(days)):
+                self._replace(spark, name, f"day={day.isoformat()}", staged)
+        finally:
+            delete(spark, staged)
+
+    def replace_day(self, df: DataFrame, name: str, day: date) -> None:
+        """Replace one day of a derived table by the rows of ``df`` (the columns of its schema)."""
+        self.replace_days(df.withColumn("day", F.lit(day)), name, [day])
+
+    def drop_day(self, spark: SparkSession, name: str, day: date) -> None:
+        """Remove a day of a table."""
+        delete(spark, self.path(name, f"day={day.isoformat()}"))
+
+    def _replace(self, spark: SparkSession, name: str, day: str, staged: str) -> None:
+        written = [entry for entry in listing(spark, f"{staged}/{day}") if entry.endswith(".parquet")]
+        if not written:
+            delete(spark, self.path(name, day))
+            return
+        (only,) = written
+        rename_over(spark, f"{staged}/{day}/{only}", self.path(name, day, f"{name}.parquet"))

@@ -1,0 +1,30 @@
+"""The one SparkSession of a test run's process, small and quick to start."""
+
+import functools
+import os
+import warnings
+from typing import TYPE_CHECKING
+
+from karrot.pipeline.spark import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["spark_session"]
+
+
+@functools.cache
+def spark_session() -> "SparkSession":
+    """Ends with the process: pyspark's JVM goes when its parent's pipe closes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return session(
+            "local[2]",
+            {
+                "spark.sql.shuffle.partitions": "1",
+                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+                "spark.driver.memory": "1g",
+                "spark.sql.adaptive.enabled": "false",
+            },
+            name=f"karrot-tests-{os.getpid()}",
+        )
