@@ -1,7 +1,7 @@
 """What ``karrot groups``, ``status`` and ``lag`` ask of Burrow: the verdicts on all groups of a cluster, or on some."""
 # ruff: noqa: PLC0415
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ from karrot.cli.common import NotDone, Refused
 if TYPE_CHECKING:
     from karrot.burrow.client import Burrow, BurrowError
     from karrot.event import LagEvent
+    from karrot.eventlog.watched import GroupHealth
 
 __all__ = ["Asked", "ask", "cluster_of"]
 
@@ -19,13 +20,20 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The verdicts in the order of names, and what went wrong by group."""
+    """The verdicts in the order of names, and what went wrong by group.
+
+    ``teller`` is who was asked. ``healths`` are what Kafka says of groups, if it was asked; of Kafka alone come lags
+    without a verdict. Rebalances are counted between two looks at Kafka: not before the second.
+    """
 
     cluster: str
     verdicts: "tuple[LagEvent, ...]"
-    failed: "dict[str, BurrowError]"
+    failed: Mapping[str, Exception]
     named: bool = False
     is_ready: bool = True
+    teller: str = "Burrow"
+    healths: "Mapping[str, GroupHealth] | None" = None
+    counts_rebalances: bool = False
 
     @property
     def has_failed(self) -> bool:
@@ -40,7 +48,7 @@ class Asked:
         said = [f"{group!a} is not shown: {error}" for group, error in self.failed.items()]
         if not self.verdicts and not self.failed:
             said.append(
-                f"Burrow lists no group in {self.cluster}" + ("" if self.is_ready else ": it is still starting")
+                f"{self.teller} lists no group in {self.cluster}" + ("" if self.is_ready else ": it is still starting")
             )
         return said
 

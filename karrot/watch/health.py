@@ -5,9 +5,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from karrot.eventlog.watched import GroupHealth
 from karrot.watch.cluster import Description, Member, Place
 
-__all__ = ["Retention", "Stability", "retention"]
+__all__ = ["Retention", "Stability", "group_health", "retention"]
 
 _REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance"})
 
@@ -51,6 +52,19 @@ def retention(committed: Mapping[Place, int], starts: Mapping[Place, int], ends:
     return Retention(
         lost=sum(max(0, start - offset) for offset, start in unread) if known else None,
         margin=min((max(0, offset - start) for offset, start in unread), default=None),
+    )
+
+
+def group_health(group: str, described: Description, stability: Stability, kept: Retention) -> GroupHealth:
+    """What is known of a group beside its verdict."""
+    return GroupHealth(
+        consumer=group,
+        state=described.state,
+        members=None if described.members is None else len(described.members),
+        coordinator=described.coordinator,
+        rebalances=stability.rebalances,
+        messages_lost=kept.lost,
+        retention_margin=kept.margin,
     )
 
 

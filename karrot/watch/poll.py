@@ -25,12 +25,14 @@ class Poll(NamedTuple):
     failures: Mapping[str, Failure]
 
 
-def look(cluster: Cluster, exclude: re.Pattern[str] | None = None) -> Poll:
-    """Ask for all groups but those whose name the expression matches anywhere. Raises `ClusterError`.
+def look(cluster: Cluster, exclude: re.Pattern[str] | None = None, only: Collection[str] = ()) -> Poll:
+    """Ask for all groups but those whose name the expression matches anywhere, or ``only`` for some.
+
+    Raises `ClusterError`.
 
     The log ends are asked for last: so no lag is below what it was when the offset was read.
     """
-    listing = _without(cluster.groups(), exclude)
+    listing = _chosen(cluster.groups(), exclude, only)
     described, no_description = _parted(cluster.describe(listing.groups))
     committed, no_offsets = _parted(cluster.committed(listing.groups))
     ends, no_ends = _parted(cluster.log_ends(_places(committed)))
@@ -53,10 +55,11 @@ def log_starts(cluster: Cluster, poll: Poll) -> dict[Place, int]:
     return _parted(cluster.log_starts(_places(poll.committed) - poll.gone))[0]
 
 
-def _without(listing: Listing, exclude: re.Pattern[str] | None) -> Listing:
-    if exclude is None:
-        return listing
-    return listing._replace(groups={name: state for name, state in listing.groups.items() if not exclude.search(name)})
+def _chosen(listing: Listing, exclude: re.Pattern[str] | None, only: Collection[str]) -> Listing:
+    def is_chosen(name: str) -> bool:
+        return (not only or name in only) and not (exclude and exclude.search(name))
+
+    return listing._replace(groups={name: state for name, state in listing.groups.items() if is_chosen(name)})
 
 
 def _places(committed: Mapping[str, Collection[Place]]) -> set[Place]:

@@ -17,7 +17,7 @@ from karrot.eventlog.watched import GroupHealth
 from karrot.watch import judge
 from karrot.watch.cluster import Cluster, ClusterError, Description, Failure, Place
 from karrot.watch.deletions import Deletions
-from karrot.watch.health import Stability, retention
+from karrot.watch.health import Stability, group_health, retention
 from karrot.watch.keep import Keeper, Memory, dump, load
 from karrot.watch.poll import Poll, log_starts, look
 
@@ -158,21 +158,15 @@ class Watcher:
     def _health(self, poll: Poll, memory: Memory, started: int) -> list[GroupHealth]:
         if self._starts_at_ms is None or started - self._starts_at_ms >= _LOG_STARTS_MS:
             self._starts, self._starts_at_ms = log_starts(self.cluster, poll), started
-        healths = []
-        for group, described in poll.described.items():
-            lost, margin = retention(poll.committed.get(group, {}), self._starts, poll.ends)
-            healths.append(
-                GroupHealth(
-                    consumer=group,
-                    state=described.state,
-                    members=None if described.members is None else len(described.members),
-                    coordinator=described.coordinator,
-                    rebalances=memory.stability[group].rebalances,
-                    messages_lost=lost,
-                    retention_margin=margin,
-                )
+        return [
+            group_health(
+                group,
+                described,
+                memory.stability[group],
+                retention(poll.committed.get(group, {}), self._starts, poll.ends),
             )
-        return healths
+            for group, described in poll.described.items()
+        ]
 
     def _save(self, memory: Memory) -> None:
         try:

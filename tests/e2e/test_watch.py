@@ -171,6 +171,34 @@ def test_kafka_is_asked_as_it_answers(kafka: Kafka, topic: str) -> None:
     assert [each.reason for each in failures if isinstance(each, Failure)] == ["unknown_topic_or_part"] * 2
 
 
+def test_the_tables_have_lags_and_stability_from_kafka_alone(kafka: Kafka, topic: str) -> None:
+    group = f"asked-{topic}"
+    produce(kafka, topic, [30, 20, 10])
+    command = [
+        sys.executable,
+        "-m",
+        "karrot",
+        "lag",
+        "--bootstrap-servers",
+        kafka.bootstrap,
+        "--group",
+        group,
+        "--json",
+    ]
+    with reading(kafka, group, topic) as consumer:
+        consumer.commit(offsets=[TopicPartition(topic, at, 5) for at in range(3)], asynchronous=False)
+        [told] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)["groups"]
+    seen = [
+        Position(each["topic"], each["partition"], each["current_offset"], each["log_end_offset"], each["lag"])
+        for each in told["partitions"]
+    ]
+    assert seen == kafka.positions(group)
+    assert (told["lag"], told["status"], told["worst"]["partition"]) == (45, None, 0)
+    assert (told["state"], told["members"], told["rebalances"], told["messages_lost"]) == ("Stable", 1, None, 0)
+    assert told["coordinator"] in kafka.brokers
+    assert {each["owner"] for each in told["partitions"]} == {"/127.0.0.1"}
+
+
 def test_inside_the_service_verdicts_state_and_retention_are_on_the_metrics_page(
     kafka: Kafka, topic: str, tmp_path: Path
 ) -> None:

@@ -1,0 +1,234 @@
+"""What ``karrot groups``, ``status`` and ``lag`` were told, as tables and as a line of JSON."""
+
+import json
+import os
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from karrot.cli.asked import Asked
+from karrot.cli.columns import Column, laid_out, shown
+
+if TYPE_CHECKING:
+    from karrot.event import LagEvent, PartitionLag
+
+__all__ = ["groups_table", "json_line", "partition_tables"]
+
+_GROUPS = (
+    Column("GROUP", may_be_cut=True),
+    Column("STATUS"),
+    Column("LAG", is_number=True),
+    Column("SHARE", is_number=True),
+    Column("WORST", may_be_cut=True, goes=6),
+    Column("PARTITIONS", is_number=True, goes=1),
+    Column("COMPLETE", is_number=True, goes=2),
+)
+_KAFKA = (
+    Column("STATE", goes=9),
+    Column("MEMBERS", is_number=True, goes=8),
+    Column("COORDINATOR", is_number=True, goes=5),
+    Column("REBALANCES", is_number=True, goes=7),
+    Column("LOST", is_number=True, goes=4),
+    Column("MARGIN", is_number=True, goes=3),
+)
+"""What only Kafka knows; the numbers are those of `GroupHealth`."""
+
+_PARTITIONS = (
+    Column("GROUP", may_be_cut=True, goes=4),
+    Column("TOPIC", may_be_cut=True),
+    Column("PARTITION", is_number=True),
+    Column("CURRENT-OFFSET", is_number=True, goes=3),
+    Column("LOG-END-OFFSET", is_number=True, goes=2),
+    Column("LAG", is_number=True),
+    Column("STATUS"),
+    Column("OWNER", may_be_cut=True, goes=1),
+)
+_UNKNOWN = "-"
+
+
+def groups_table(asked: Asked) -> Iterator[str]:
+    """A line for each group, and the sum."""
+    if not asked.verdicts:
+        return
+    rows = [(*_group_row(event), *_health_row(asked, event)) for event in asked.verdicts]
+    columns = _GROUPS if asked.healths is None else (*_GROUPS, *_KAFKA)
+    yield from laid_out(columns, rows, _width())
+    total = sum(event.total_lag or 0 for event in asked.verdicts)
+    told = [_tally(event.status_text for event in asked.verdicts)]
+    if asked.healths is not None:
+        told.append(_tally(health.state for health in asked.healths.values()))
+    yield "; ".join([f"{_safe(asked.cluster)}: {_counted(len(rows), 'group')}, lag {total}", *filter(None, told)])
+
+
+def _tally(words: Iterable[str]) -> str:
+    return ", ".join(f"{number} {_safe(word)}" for word, number in sorted(Counter(words).items()) if word)
+
+
+def _group_row(event: "LagEvent") -> tuple[str, ...]:
+    worst = event.max_lag
+    return (
+        _safe(event.consumer),
+        _status(event.status_text),
+        _number(event.total_lag),
+        _share(event),
+        _UNKNOWN if worst is None else f"{_safe(worst.topic)}-{worst.partition}",
+        _number(event.partition_count),
+        _UNKNOWN if event.complete is None else f"{event.complete:.0%}",
+    )
+
+
+def _health_row(asked: Asked, event: "LagEvent") -> tuple[str, ...]:
+    if asked.healths is None:
+        return ()
+    health = asked.healths.get(event.consumer)
+    if health is None:
+        return (_UNKNOWN,) * len(_KAFKA)
+    return (
+        health.state,
+        _number(health.members),
+        _number(health.coordinator),
+        _number(health.rebalances if asked.counts_rebalances else None),
+        _number(health.messages_lost),
+        _number(health.retention_margin),
+    )
+
+
+def partition_tables(asked: Asked) -> Iterator[str]:
+    """A block for each group, as Kafka's own tool prints them."""
+    width = _width()
+    for number, event in enumerate(asked.verdicts):
+        if number and (event.partitions or asked.verdicts[number - 1].partitions):
+            yield ""
+        if event.partitions:
+            yield from laid_out(_PARTITIONS, [_partition_row(event, each) for each in event.partitions], width)
+        yield _sum(event) + _stability(asked, event)
+
+
+def _partition_row(event: "LagEvent", one: "PartitionLag") -> tuple[str, ...]:
+    return (
+        _safe(event.consumer),
+        _safe(one.topic),
+        str(one.partition),
+        _number(None if one.end is None else one.end.offset),
+        _number(_log_end(one)),
+        _number(one.current_lag),
+        _status(one.status_text),
+        _safe(one.owner) if one.owner else _UNKNOWN,
+    )
+
+
+def _sum(event: "LagEvent") -> str:
+    worst = event.max_lag
+    status = f"{_safe(event.status_text)}, " if event.status_text else ""
+    told = f"{_safe(event.consumer)}: {status}lag {_number(event.total_lag)}"
+    if worst is not None and event.total_lag:
+        told += f", {_share(event)} of it in {_safe(worst.topic)}-{worst.partition}"
+    if event.partition_count is not None:
+        told += f"; {_counted(event.partition_count, 'partition')}"
+    return told if event.complete in (None, 1) else f"{told}, {event.complete:.0%} complete"
+
+
+def _stability(asked: Asked, event: "LagEvent") -> str:
+    """What Kafka says of the group, after its sum."""
+    health = (asked.healths or {}).get(event.consumer)
+    if health is None:
+        return ""
+    told = [health.state]
+    if health.members is not None:
+        told.append(_counted(health.members, "member"))
+    if health.coordinator is not None:
+        told.append(f"coordinator {health.coordinator}")
+    if asked.counts_rebalances:
+        told.append(_counted(health.rebalances, "rebalance"))
+    if health.messages_lost:
+        told.append(f"{health.messages_lost} deleted unread")
+    return "; " + ", ".join(told)
+
+
+def json_line(asked: Asked) -> Iterator[str]:
+    """All of it on one line."""
+    failed = [{"group": group, "error": str(error)} for group, error in asked.failed.items()]
+    verdicts = [_as_json(event) | _health_as_json(asked, event) for event in asked.verdicts]
+    yield json.dumps({"cluster": asked.cluster, "groups": verdicts, "failed": failed})
+
+
+def _health_as_json(asked: Asked, event: "LagEvent") -> dict[str, Any]:
+    """Nothing where Kafka was not asked."""
+    if asked.healths is None:
+        return {}
+    health = asked.healths.get(event.consumer)
+    return {
+        "state": health and health.state,
+        "members": health and health.members,
+        "coordinator": health and health.coordinator,
+        "rebalances": health and health.rebalances if asked.counts_rebalances else None,
+        "messages_lost": health and health.messages_lost,
+        "retention_margin": health and health.retention_margin,
+    }
+
+
+def _as_json(event: "LagEvent") -> dict[str, Any]:
+    worst = event.max_lag
+    return {
+        "group": event.consumer,
+        "status": event.status_text or None,
+        "lag": event.total_lag,
+        "complete": event.complete,
+        "partition_count": event.partition_count,
+        "worst": worst and _partition_as_json(worst) | {"share": _share_of(event)},
+        "partitions": [_partition_as_json(each) for each in event.partitions],
+    }
+
+
+def _partition_as_json(one: "PartitionLag") -> dict[str, Any]:
+    return {
+        "topic": one.topic,
+        "partition": one.partition,
+        "current_offset": one.end and one.end.offset,
+        "log_end_offset": _log_end(one),
+        "lag": one.current_lag,
+        "status": one.status_text or None,
+        "owner": one.owner,
+        "client_id": one.client_id,
+    }
+
+
+def _log_end(one: "PartitionLag") -> int | None:
+    """What Burrow counts the lag from. Where the commit is ahead of what it last saw there, the commit."""
+    return None if one.end is None or one.current_lag is None else one.end.offset + one.current_lag
+
+
+def _share_of(event: "LagEvent") -> float | None:
+    """The worst partition's share of the lag: 1/n of n partitions is even, 1 is all in one."""
+    if event.max_lag is None or event.max_lag.current_lag is None or not event.total_lag:
+        return None
+    return event.max_lag.current_lag / event.total_lag
+
+
+def _share(event: "LagEvent") -> str:
+    share = _share_of(event)
+    return _UNKNOWN if share is None else f"{share:.0%}"
+
+
+def _status(text: str) -> str:
+    """A verdict; Kafka alone has none."""
+    return _safe(text) if text else _UNKNOWN
+
+
+def _number(value: int | None) -> str:
+    return _UNKNOWN if value is None else str(value)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _safe(text: str) -> str:
+    return shown(text, sys.stdout.encoding)
+
+
+def _width() -> int | None:
+    """The terminal's; none where the output is kept or COLUMNS does not ask for one."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else None
