@@ -74,8 +74,11 @@ requirements: $(STAMPS)/dev ## Compile requirements/*.txt from pyproject.toml; A
 
 STACK := PYTHONPATH=tests $(BIN)/python -m e2e.stack
 
+# Only the files that have such tests: to collect all others takes as long as to start Kafka.
+E2E_TESTS = $(shell grep -rl --include='test_*.py' 'mark\.e2e' tests)
+
 e2e: $(STAMPS)/dev ## The tests against real Kafka, ZooKeeper, Prometheus and, where BURROW_BIN or the PATH has one, Burrow
-	prometheus=$$($(STACK) fetch); PROMETHEUS_BIN=$$prometheus $(BIN)/pytest -m e2e -n 2 --dist loadfile $(ARGS)
+	prometheus=$$($(STACK) fetch); PROMETHEUS_BIN=$$prometheus $(BIN)/pytest -m e2e -n 2 --dist loadfile $(ARGS) $(E2E_TESTS)
 
 stack-up: $(STAMPS)/dev ## The same servers, to stay until make stack-down; BROKERS=3, KAFKA_VERSION=4.3.1
 	@$(STACK) up --brokers $(BROKERS) --kafka $(KAFKA_VERSION) $(ARGS)
