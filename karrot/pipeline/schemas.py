@@ -41,6 +41,7 @@ __all__ = [
     "STATUS_INTERVALS",
     "STREAMED",
     "TABLES",
+    "VERDICT_RUNS",
     "columns_of",
     "with_day",
 ]
@@ -205,6 +206,22 @@ INCIDENTS: Final = _struct(
     topics=ArrayType(_STRING),
 )
 
+VERDICT_RUNS: Final = _struct(
+    cluster=_STRING,
+    consumer=_STRING,
+    run=_LONG,
+    kind=_STRING,
+    incident_id=_STRING,
+    status=_STRING,
+    first_at=_TIME,
+    last_at=_TIME,
+    events=_LONG,
+    incident_start=_TIME,
+    peak_lag=_LONG,
+    topics=ArrayType(_STRING),
+)
+"""One row per run of equal verdicts of a group within a day, numbered from 1: what incidents and intervals are made of."""
+
 STATUS_INTERVALS: Final = _struct(cluster=_STRING, consumer=_STRING, status=_STRING, from_at=_TIME, to_at=_TIME)
 
 RATES_MINUTE: Final = _struct(
@@ -230,18 +247,26 @@ SKEW_MINUTE: Final = _struct(
     gini=_DOUBLE,
     worst_partition=_INT,
     owner=_STRING,
+    owner_share=_DOUBLE,
+    cause=_STRING,
     coverage=_DOUBLE,
 )
+"""``cause`` is ``hot_partition`` or ``slow_owner`` where the other partitions of the worst one's owner tell which."""
 
 SLO_DAILY: Final = _struct(
     cluster=_STRING,
     consumer=_STRING,
     minutes_seen=_LONG,
     minutes_ok=_LONG,
+    minutes_measured=_LONG,
     minutes_within_target=_LONG,
+    target_seconds=_DOUBLE,
+    objective=_DOUBLE,
+    budget_minutes=_DOUBLE,
     burn_rate=_DOUBLE,
     worst_partition=_STRING,
 )
+"""A minute is measured if a lag in time was known in it; ``budget_minutes`` of those may be beyond the target."""
 
 STREAMED: Final[Mapping[str, StructType]] = MappingProxyType(
     {"events": EVENTS, "partitions": PARTITIONS, "quarantine": QUARANTINE}
@@ -251,6 +276,7 @@ STREAMED: Final[Mapping[str, StructType]] = MappingProxyType(
 DERIVED: Final[Mapping[str, StructType]] = MappingProxyType(
     {
         "lag_minute": LAG_MINUTE,
+        "verdict_runs": VERDICT_RUNS,
         "incidents": INCIDENTS,
         "status_intervals": STATUS_INTERVALS,
         "rates_minute": RATES_MINUTE,
@@ -265,6 +291,7 @@ TABLES: Final[Mapping[str, StructType]] = MappingProxyType({**STREAMED, **DERIVE
 SORTED_BY: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "lag_minute": ("cluster", "consumer", "minute"),
+        "verdict_runs": ("cluster", "consumer", "run"),
         "incidents": ("started_at", "cluster", "consumer", "incident_id"),
         "status_intervals": ("cluster", "consumer", "from_at"),
         "rates_minute": ("cluster", "consumer", "topic", "partition", "minute"),

@@ -1,0 +1,67 @@
+"""``skew_minute``: how unevenly the lag of a topic lies on its partitions, and whose fault that looks like."""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from karrot.pipeline.schemas import SKEW_MINUTE, columns_of
+
+__all__ = ["skew_minute"]
+
+_TOPIC = ("cluster", "consumer", "topic", "minute")
+_STANDS_OUT = 2.0
+_NEARLY_ALL = 0.8
+
+
+def skew_minute(listings: DataFrame) -> DataFrame:
+    """``skew_minute`` of ``listings``, the rows of events that list every partition of their group.
+
+    The lag of a partition is its mean over the minute. ``coverage`` is the share of the topic's partitions whose lag is
+    known; a minute in which it is not whole has no row. Without lag nothing is worst and no share is largest.
+
+    ``cause`` is told where one partition has more than twice its fair share and its owner has others to compare it with:
+    ``hot_partition`` where the owner keeps up with those, ``slow_owner`` where they lag too.
+    """
+    per_partition = listings.groupBy(
+        "cluster", "consumer", "topic", "partition", F.date_trunc("minute", "received_at").alias("minute")
+    ).agg(F.avg("current_lag").alias("lag"), F.max_by("owner", F.struct("received_at", "seq")).alias("owner"))
+    per_topic = per_partition.groupBy(*_TOPIC).agg(
+        F.sum("lag").alias("total"),
+        (F.count("lag") / F.count(F.lit(1))).alias("coverage"),
+        F.array_sort(F.collect_list(F.struct("lag", "partition", "owner"))).alias("by_lag"),
+    )
+    worst = F.element_at("by_lag", -1)
+    whole = per_topic.where(F.col("coverage") == 1).select(
+        "*", worst.alias("worst"), F.size("by_lag").alias("partitions")
+    )
+    return whole.select(*_TOPIC, "coverage", *_judged()).select(
+        *columns_of(SKEW_MINUTE), F.to_date("minute").alias("day")
+    )
+
+
+def _judged() -> list[Column]:
+    lagging = F.col("total") > 0
+    worst, theirs = F.col("worst"), F.filter("by_lag", lambda one: one.owner == F.col("worst.owner"))
+    owner_share = F.try_divide(_sum_of(F.transform(theirs, lambda one: one.lag)), F.col("total"))
+    max_share = F.try_divide(worst.lag, F.col("total"))
+    stands_out = max_share * F.col("partitions") > _STANDS_OUT
+    alone = max_share >= _NEARLY_ALL * owner_share
+    cause = F.when(alone, "hot_partition").otherwise("slow_owner")
+    return [
+        F.when(lagging, F.round(max_share, 6)).alias("max_share"),
+        F.round(F.when(lagging, _gini()).otherwise(0.0), 6).alias("gini"),
+        F.when(lagging, worst.partition).alias("worst_partition"),
+        F.when(lagging, worst.owner).alias("owner"),
+        F.when(lagging & worst.owner.isNotNull(), F.round(owner_share, 6)).alias("owner_share"),
+        F.when(lagging & stands_out & (F.size(theirs) > 1), cause).alias("cause"),
+    ]
+
+
+def _gini() -> Column:
+    """2 * sum(rank * lag) / (n * total) - (n + 1) / n over the lags in order, rank from 1."""
+    ranked = F.transform("by_lag", lambda one, index: one.lag * (index + 1))
+    n = F.col("partitions")
+    return F.try_divide(2 * _sum_of(ranked), n * F.col("total")) - (n + 1) / n
+
+
+def _sum_of(numbers: Column) -> Column:
+    return F.aggregate(numbers, F.lit(0.0), lambda total, one: total + one)

@@ -1,0 +1,71 @@
+"""``slo_daily``: how many minutes of a day a group was within its target, and what that cost of the error budget."""
+
+from typing import NamedTuple
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from karrot.event import Status
+from karrot.pipeline.schemas import SLO_DAILY, columns_of, with_day
+from karrot.pipeline.statuses import severity
+
+__all__ = ["Objective", "slo_daily"]
+
+_GROUP_DAY = ("cluster", "consumer", "day")
+
+
+class Objective(NamedTuple):
+    """The lag in time that a minute may have, and the share of minutes that must keep to it (below 1)."""
+
+    target_seconds: float = 60.0
+    share: float = 0.99
+
+
+def slo_daily(events: DataFrame, partitions: DataFrame, objective: Objective) -> DataFrame:
+    """``slo_daily`` of whole days of ``events`` (no event twice) and the ``partitions`` that they list.
+
+    A minute is within the target if the largest lag in time that was known in it is; where none was known it counts
+    neither way. ``burn_rate`` is the share of measured minutes beyond the target over the share allowed: at 1 the
+    budget lasts exactly, at 2 half the time. ``worst_partition`` is ``topic/partition`` of the largest lag listed.
+    """
+    daily = (
+        _minutes(events, objective)
+        .groupBy(*_GROUP_DAY)
+        .agg(
+            F.count(F.lit(1)).alias("minutes_seen"),
+            F.count_if("ok").alias("minutes_ok"),
+            F.count("within").alias("minutes_measured"),
+            F.count_if("within").alias("minutes_within_target"),
+        )
+    )
+    return (
+        daily.join(_worst_partitions(partitions), on=list(_GROUP_DAY), how="left")
+        .select(
+            "*",
+            F.lit(objective.target_seconds).cast("double").alias("target_seconds"),
+            F.lit(objective.share).cast("double").alias("objective"),
+            F.round(F.col("minutes_measured") * (1 - objective.share), 6).alias("budget_minutes"),
+            F.round(_burn_rate(objective.share), 6).alias("burn_rate"),
+        )
+        .select(*columns_of(with_day(SLO_DAILY)))
+    )
+
+
+def _minutes(events: DataFrame, objective: Objective) -> DataFrame:
+    known = events.where(severity("status") > Status.NOTFOUND)
+    return known.groupBy(*_GROUP_DAY, F.date_trunc("minute", "received_at").alias("minute")).agg(
+        (F.max(severity("status")) == Status.OK).alias("ok"),
+        (F.max("lag_seconds") <= objective.target_seconds).alias("within"),
+    )
+
+
+def _worst_partitions(partitions: DataFrame) -> DataFrame:
+    name = F.concat_ws("/", "topic", "partition")
+    lagging = partitions.where(F.col("current_lag") > 0)
+    largest = F.max(F.struct("current_lag", "topic", "partition", name.alias("name"))).getField("name")
+    return lagging.groupBy(*_GROUP_DAY).agg(largest.alias("worst_partition"))
+
+
+def _burn_rate(share: float) -> Column:
+    beyond = F.col("minutes_measured") - F.col("minutes_within_target")
+    return F.try_divide(beyond, F.col("minutes_measured")) / (1 - share)
