@@ -1,4 +1,4 @@
-"""Writes each chart's ``values.schema.json`` and the table in its README: ``python tools/chart_docs.py [--check]``.
+"""Writes a chart's ``values.schema.json`` and README table: ``python tools/chart_docs.py [--check] [CHART…]``.
 
 Both come from ``values.yaml``, where every value has a sentence above it::
 
@@ -9,6 +9,7 @@ Both come from ``values.yaml``, where every value has a sentence above it::
 
 - ``# --`` begins the sentence; the comment lines after it go on with it.
 - ``# @schema`` adds JSON Schema (draft 07) to what the default shows; several such lines are one mapping.
+- ``# @settings`` stands for the settings of Karrot that are neither secret nor set by the chart in another way.
 - ``# @refused`` is what Helm says when the value is wrong: JSON Schema has no messages of its own, so the sentence
   becomes the ``const`` of an alternative, which Helm quotes.
 
@@ -20,17 +21,22 @@ with what to write in their place) stands in ``values.schema.yaml`` beside it, a
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+
+from karrot.settings import OPTIONS, Option
 
 CHARTS = Path(__file__).resolve().parents[1] / "helm"
 BEGIN, END = "<!-- values: written by tools/chart_docs.py -->", "<!-- end of values -->"
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
 # What a parent chart or a condition may set beside a chart's own values.
 _GLOBAL = {"type": "object", "description": "What all charts of a release see."}
+
+# The chart sets these from values of their own.
+_CHARTS_OWN = ("bind", "data_dir", "tls_", "watch_", "burrow_username")
 
 Schema = dict[str, Any]
 
@@ -81,11 +87,26 @@ def _comment(lines: list[str], line: int) -> tuple[str, Schema, str]:
         above.insert(0, comment[1].strip())
         line -= 1
     begins = [index for index, text in enumerate(above) if text.startswith("-- ")]
-    told = above[begins[-1] :] if begins else []
-    schema = [text.removeprefix("@schema ") for text in told if text.startswith("@schema ")]
+    told = above[begins[-1] :] if begins else [text for text in above if text.startswith("@")]
+    schema = yaml.safe_load("{" + ", ".join(each[8:] for each in told if each.startswith("@schema ")) + "}")
+    if "@settings" in told:
+        schema |= _settings()
     refusal = [text.removeprefix("@refused ") for text in told if text.startswith("@refused ")]
     sentence = " ".join(text for text in told if not text.startswith("@")).removeprefix("-- ")
-    return sentence, yaml.safe_load("{" + ", ".join(schema) + "}"), " ".join(refusal)
+    return sentence, schema, " ".join(refusal)
+
+
+def _settings() -> Schema:
+    own = (each for each in OPTIONS if not each.is_secret and not each.attribute.startswith(_CHARTS_OWN))
+    return {"additionalProperties": False, "properties": {each.attribute: _setting(each) for each in own}}
+
+
+def _setting(option: Option) -> Schema:
+    return {
+        "description": f"{option.sentence} Allowed: {option.kind.allowed}. Default: {option.default or 'none'}.",
+        "type": ["string", "number", "boolean", "array"],
+        "items": {"type": "string"},
+    }
 
 
 def _walk(found: tuple[Value, ...]) -> Iterator[Value]:
@@ -162,18 +183,18 @@ def documents(chart: Path) -> dict[Path, str]:
     }
 
 
-def stale(charts: Path = CHARTS) -> dict[Path, str]:
-    """What differs from the files as they are, over all charts of a directory."""
-    wanted = {
-        path: text for each in sorted(charts.glob("*/Chart.yaml")) for path, text in documents(each.parent).items()
-    }
+def stale(charts: Iterable[Path]) -> dict[Path, str]:
+    """What differs from the files of these charts as they are."""
+    wanted = {path: text for each in charts for path, text in documents(each).items()}
     return {path: text for path, text in wanted.items() if not path.exists() or path.read_text("utf-8") != text}
 
 
 def main(arguments: list[str]) -> int:
     """Writes what is stale, or with ``--check`` names it; the exit code."""
+    names = [each for each in arguments if each != "--check"]
+    charts = [CHARTS / name for name in names] or sorted(each.parent for each in CHARTS.glob("*/Chart.yaml"))
     try:
-        changed = stale()
+        changed = stale(charts)
     except UndocumentedError as missing:
         print(missing, file=sys.stderr)
         return 1

@@ -1,0 +1,81 @@
+{{/* The credentials as a container's environment: (dict "context" $ "keys" …); secrets as files, which a reload reads anew. */}}
+{{- define "karrot.authEnv" -}}
+{{- $ := .context -}}
+{{- $settings := include "karrot.credentials" $ | fromYaml -}}
+{{- range $name, $key := .keys }}
+{{- if eq $name "username" }}
+- name: {{ get $settings $name }}
+  valueFrom:
+    secretKeyRef:
+      name: {{ include "karrot.authSecret" $ }}
+      key: {{ $key }}
+{{- else }}
+- name: {{ get $settings $name }}_FILE
+  value: /etc/karrot/auth/{{ $name }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The volumes that Secrets are, as YAML: their names with what a pod mounts; each is at /etc/karrot/<name>. */}}
+{{- define "karrot.secrets" -}}
+{{- with omit (include "karrot.authKeys" . | fromYaml) "username" }}
+auth:
+  secretName: {{ include "karrot.authSecret" $ }}
+  defaultMode: 0440
+  items:
+    {{- range $name, $key := . }}
+    - key: {{ $key }}
+      path: {{ $name }}
+    {{- end }}
+{{- end }}
+{{- with .Values.tls.existingSecret }}
+tls:
+  secretName: {{ . }}
+  defaultMode: 0440
+{{- end }}
+{{- if and .Values.watch.enabled .Values.watch.existingSecret }}
+watch:
+  secretName: {{ .Values.watch.existingSecret }}
+  defaultMode: 0440
+  items:
+    - key: {{ .Values.watch.propertiesKey }}
+      path: {{ .Values.watch.propertiesKey }}
+{{- end }}
+{{- end }}
+
+{{- define "karrot.secretVolumes" -}}
+{{- range $name, $secret := include "karrot.secrets" . | fromYaml }}
+- name: {{ $name }}
+  secret:
+    {{- toYaml $secret | nindent 4 }}
+{{- end }}
+{{- end }}
+
+{{- define "karrot.secretMounts" -}}
+{{- range $name, $_ := include "karrot.secrets" . | fromYaml }}
+- name: {{ $name }}
+  mountPath: /etc/karrot/{{ $name }}
+  readOnly: true
+{{- end }}
+{{- end }}
+
+{{/* What the two containers of helm test have in common. */}}
+{{- define "karrot.testContainer" -}}
+{{- $auth := pick (include "karrot.authKeys" . | fromYaml) "username" "password" "token" "apiToken" -}}
+image: {{ include "karrot.image" . | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+securityContext:
+  {{- toYaml .Values.securityContext | nindent 2 }}
+{{- if or $auth .Values.tls.existingSecret }}
+env:
+  {{- include "karrot.authEnv" (dict "context" $ "keys" $auth) | nindent 2 }}
+  {{- if .Values.tls.existingSecret }}
+  - name: SSL_CERT_FILE # the authority, which cert-manager puts beside the certificate
+    value: /etc/karrot/tls/ca.crt
+  {{- end }}
+{{- end }}
+volumeMounts:
+  - name: tmp
+    mountPath: /tmp
+  {{- include "karrot.secretMounts" . | nindent 2 }}
+{{- end }}

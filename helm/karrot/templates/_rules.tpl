@@ -1,0 +1,24 @@
+{{/* A file of rules with its thresholds and addresses: (dict "context" $ "file" "files/alerts.yaml"). Never tpl: {{ $labels }} is Prometheus'. */}}
+{{- define "karrot.rules" -}}
+{{- $ := .context -}}
+{{- $text := $.Files.Get .file -}}
+{{- if not $text }}{{ fail (printf "%s is missing: in a checkout without symbolic links, copy templates/prometheus there" .file) }}{{ end -}}
+{{- range $name, $address := dict "runbookUrl" $.Values.prometheusRule.runbookUrl "externalUrl" (default "" $.Values.config.external_url) }}
+{{- $token := printf "<<%s>>" $name -}}
+{{- if not $address }}{{ $text = regexReplaceAll (printf "(?m)^.*%s.*\n" $token) $text "" }}{{ end -}}
+{{- $text = replace $token (trimSuffix "/" $address) $text -}}
+{{- end }}
+{{- range $name, $value := $.Values.prometheusRule.thresholds }}
+{{- $text = replace (printf "<<%s>>" $name) (include "karrot.settingText" $value) $text -}}
+{{- end }}
+{{- $groups := (fromYaml $text).groups -}}
+{{- range $group := $groups }}
+{{- $kept := list -}}
+{{- range $rule := $group.rules }}
+{{- if $rule.alert }}{{ $_ := set $rule "labels" (mergeOverwrite $rule.labels (deepCopy $.Values.prometheusRule.alertLabels)) }}{{ end -}}
+{{- if not (has $rule.alert $.Values.prometheusRule.disabled) }}{{ $kept = append $kept $rule }}{{ end -}}
+{{- end }}
+{{- $_ := set $group "rules" $kept -}}
+{{- end }}
+{{- toYaml $groups }}
+{{- end }}
