@@ -8,11 +8,11 @@ before open nothing: the service remembers the newest eight of a group, the tabl
 
 from datetime import datetime, timedelta
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from karrot.pipeline.schemas import INCIDENTS, columns_of, with_day
-from karrot.pipeline.statuses import GROUP, in_order, severity, status_named
+from karrot.pipeline.statuses import GROUP, in_order, severity, silent_before, status_named
 
 __all__ = ["incidents"]
 
@@ -67,7 +67,7 @@ def _with_turns(runs: DataFrame, silence: timedelta) -> DataFrame:
 
 
 def _with_next_turn(turns: DataFrame) -> DataFrame:
-    """Adds the turn after each run. Backwards, because a frame that reaches to the end is reckoned anew for each row."""
+    """Adds the turn after each run. Backwards: a frame that reaches to the end is reckoned anew for each row."""
     later = Window.partitionBy(*GROUP).orderBy(F.desc("day"), F.desc("run"))
     turn = F.struct("kind", "incident_id", "fresh", "silent", "silences", "heard_at", F.col("first_at").alias("at"))
     next_turn = F.last(F.when(F.col("turn"), turn), ignorenulls=True)
@@ -75,7 +75,7 @@ def _with_next_turn(turns: DataFrame) -> DataFrame:
 
 
 def _with_members(walked: DataFrame) -> DataFrame:
-    """Adds ``member``: the incident that a run belongs to, by its id or, where it has none, by its place in the walk."""
+    """Adds ``member``: the incident that a run belongs to, by its id or, without one, by its place in the walk."""
     anonymous = _is(_INCIDENT) & F.col("incident_id").isNull()
     is_open = F.col("open_id") != ""
     own_id = F.col("incident_id").eqNullSafe(F.col("open_id"))
@@ -90,7 +90,7 @@ def _with_members(walked: DataFrame) -> DataFrame:
 
 
 def _with_ends(members: DataFrame, silence: timedelta, as_of: datetime) -> DataFrame:
-    """Adds ``end`` (NULL while the incident lasts) to the run that opens an incident, and to those of one without id."""
+    """Adds ``end`` (NULL while the incident lasts) to the run that opens an incident and to those of a nameless one."""
     group, unbroken = Window.partitionBy(*GROUP), Window.partitionBy(*GROUP, "silences")
     known = members.withColumn("last_heard", F.max("last_at").over(group)).withColumn(
         "heard_until", F.max("last_at").over(unbroken)
@@ -99,11 +99,8 @@ def _with_ends(members: DataFrame, silence: timedelta, as_of: datetime) -> DataF
     followed = F.col("next").isNotNull()
     closed = F.col("next.kind").eqNullSafe(_CLOSE) & F.col("next.incident_id").eqNullSafe(F.col("incident_id"))
     in_time = F.col("next.silences").eqNullSafe(F.col("silences"))
-    by_turn = (
-        F.when(F.col("next.fresh"), "new_incident")
-        .when(F.col("next.kind") == _DELETED, _DELETED)
-        .otherwise("recovered")
-    )
+    deleted = F.col("next.kind") == _DELETED
+    by_turn = F.when(F.col("next.fresh"), "new_incident").when(deleted, _DELETED).otherwise("recovered")
     end = (
         F.when(opens & _is(_CLOSE), _end(F.col("first_at"), _CLOSE))
         .when(opens & closed, _end(F.col("next.at"), _CLOSE))

@@ -29,7 +29,7 @@ def rates_minute(listings: DataFrame, *, longest: timedelta) -> DataFrame:
     """``rates_minute`` of `whole_listings`. Looks more than ``longest`` apart know nothing of the time between them.
 
     ``coverage`` is the share of the minute that lies between looks, and the rates are of that share. A log that shrank
-    (a topic made anew) or a commit that went back (a rewind) is neither produced nor consumed: that time is not covered.
+    (a topic made anew) or a commit that went back (a rewind) tells neither: that time is not covered.
     """
     spans = _spans(listings, longest).withColumn("minute_ms", F.explode(_minutes()))
     begin = F.greatest("from_ms", "minute_ms")

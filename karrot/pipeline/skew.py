@@ -18,7 +18,7 @@ def skew_minute(listings: DataFrame) -> DataFrame:
     The lag of a partition is its mean over the minute. ``coverage`` is the share of the topic's partitions whose lag is
     known; a minute in which it is not whole has no row. Without lag nothing is worst and no share is largest.
 
-    ``cause`` is told where one partition has more than twice its fair share and its owner has others to compare it with:
+    ``cause`` is told where a partition has more than twice its fair share and its owner others to compare it with:
     ``hot_partition`` where the owner keeps up with those, ``slow_owner`` where they lag too.
     """
     per_partition = listings.groupBy(
