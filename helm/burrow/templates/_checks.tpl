@@ -1,0 +1,122 @@
+{{/* What JSON Schema cannot see, each refused with what to write. Takes the root. */}}
+{{- define "burrow.checks" -}}
+{{- $config := include "burrow.config" . | fromJson -}}
+{{- if not $config.cluster -}}
+{{- fail "config.cluster is empty: name a Kafka cluster and its addresses, such as config.cluster.mycluster.servers: [kafka:9092]" -}}
+{{- end -}}
+{{- include "burrow.checks.kafka" $config -}}
+{{- include "burrow.checks.profiles" $config -}}
+{{- range $name, $notifier := $config.notifier -}}
+{{- include "burrow.checks.notifier" (list $ $name $notifier) -}}
+{{- end -}}
+{{- if and $config.notifier (not $config.zookeeper.servers) -}}
+{{- fail "a notifier needs ZooKeeper, also where Kafka runs without: write config.zookeeper.servers, or zookeeper.enabled: true for one that comes along" -}}
+{{- end -}}
+{{- if and .Values.karrot.enabled (ne .Values.karrot.auth.type "none") (not .Values.karrot.auth.existingSecret) -}}
+{{- fail (printf "karrot.auth.type %s needs karrot.auth.existingSecret: the Secret that Karrot's webhook reads too" .Values.karrot.auth.type) -}}
+{{- end -}}
+{{- include "burrow.checks.reference" (list "config.zookeeper.tls" $config.zookeeper.tls "tls" $config) -}}
+{{- range $name, $server := $config.httpserver -}}
+{{- include "burrow.checks.reference" (list (printf "config.httpserver.%s.tls" $name) $server.tls "tls" $config) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "burrow.checks.kafka" -}}
+{{- $config := . -}}
+{{- range $name, $cluster := .cluster -}}
+{{- if regexMatch "\\s" $name -}}
+{{- fail (printf "config.cluster has %q: Burrow never judges a cluster whose name has a space" $name) -}}
+{{- end -}}
+{{- if not $cluster.servers -}}
+{{- fail (printf "config.cluster.%s.servers is empty: Kafka's addresses, such as [kafka:9092]" $name) -}}
+{{- end -}}
+{{- include "burrow.checks.reference" (list (printf "config.cluster.%s.clientProfile" $name) $cluster.clientProfile "clientProfile" $config) -}}
+{{- end -}}
+{{- range $name, $consumer := .consumer -}}
+{{- include "burrow.checks.reference" (list (printf "config.consumer.%s.cluster" $name) $consumer.cluster "cluster" $config) -}}
+{{- include "burrow.checks.reference" (list (printf "config.consumer.%s.clientProfile" $name) $consumer.clientProfile "clientProfile" $config) -}}
+{{- include "burrow.checks.regexps" (list (printf "config.consumer.%s" $name) $consumer) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "burrow.checks.profiles" -}}
+{{- $config := . -}}
+{{- range $name, $profile := .clientProfile -}}
+{{- $place := printf "config.clientProfile.%s" $name -}}
+{{- range $kind := list "tls" "sasl" "iam" -}}
+{{- include "burrow.checks.reference" (list (printf "%s.%s" $place $kind) (get $profile $kind) $kind $config) -}}
+{{- end -}}
+{{- if and $profile.iam (not $profile.tls) -}}
+{{- fail (printf "%s.iam needs tls, else Burrow stops: write config.tls.amazon: {} and %s.tls: amazon" $place $place) -}}
+{{- end -}}
+{{- if and $profile.iam $profile.sasl -}}
+{{- fail (printf "%s has both sasl and iam: IAM is a kind of SASL; leave one out" $place) -}}
+{{- end -}}
+{{- $tls := get $config.tls ($profile.tls | default "") | default dict -}}
+{{- if and $tls.certFile (not $tls.caFile) -}}
+{{- fail (printf "config.tls.%s has certFile without caFile: Burrow then shows Kafka no certificate; write caFile too" $profile.tls) -}}
+{{- end -}}
+{{- end -}}
+{{- range $name, $tls := .tls -}}
+{{- if ne (empty $tls.certFile) (empty $tls.keyFile) -}}
+{{- fail (printf "config.tls.%s needs both certFile and keyFile, or neither" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Takes the place, the name it has, the kind, the configuration. */}}
+{{- define "burrow.checks.reference" -}}
+{{- $name := index . 1 -}}
+{{- $known := get (index . 3) (index . 2) | default dict -}}
+{{- if and $name (not (hasKey $known $name)) -}}
+{{- fail (printf "%s is %q, which config.%s does not have; known: %s" (index . 0) $name (index . 2) (keys $known | sortAlpha | join ", " | default "none")) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Go's regular expressions, as Burrow's are. */}}
+{{- define "burrow.checks.regexps" -}}
+{{- range $key := list "groupAllowlist" "groupDenylist" -}}
+{{- $_ := mustRegexMatch (get (index $ 1) $key | default "") "" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Takes the root, a name and a notifier. */}}
+{{- define "burrow.checks.notifier" -}}
+{{- $root := index . 0 -}}
+{{- $name := index . 1 -}}
+{{- $notifier := index . 2 -}}
+{{- $place := printf "config.notifier.%s" $name -}}
+{{- include "burrow.checks.regexps" (list $place $notifier) -}}
+{{- if not $notifier.templateOpen -}}
+{{- fail (printf "%s.templateOpen is missing: a file of templates, or karrot.tmpl" $place) -}}
+{{- end -}}
+{{- if and (eq $notifier.className "http") (not $notifier.urlOpen) -}}
+{{- fail (printf "%s.urlOpen is missing: where it posts to" $place) -}}
+{{- end -}}
+{{- if $notifier.sendClose -}}
+{{- if or (not $notifier.templateClose) (and (eq $notifier.className "http") (not $notifier.urlClose)) -}}
+{{- fail (printf "%s.sendClose needs urlClose and templateClose, else Burrow stops" $place) -}}
+{{- end -}}
+{{- end -}}
+{{- range $key := list "templateOpen" "templateClose" -}}
+{{- $file := get $notifier $key | default "" -}}
+{{- $short := trimPrefix "/etc/burrow/templates/" $file -}}
+{{- if and (ne $short $file) (not (hasKey (include "burrow.templates" $root | fromJson) $short)) -}}
+{{- fail (printf "%s.%s is %q, which templates does not have" $place $key $short) -}}
+{{- end -}}
+{{- end -}}
+{{- range $header, $value := $notifier.headers -}}
+{{- if eq (lower $header) "authorization" -}}
+{{- fail (printf "%s.headers has Authorization, which would be readable in a ConfigMap: use karrot.auth, or set BURROW_NOTIFIER_%s_HEADERS to a JSON object from a Secret" $place (upper $name)) -}}
+{{- end -}}
+{{- end -}}
+{{- if $root.Values.karrot.enabled -}}
+{{- if eq $name "karrot" -}}
+{{- if $notifier.sendOnce -}}
+{{- fail "config.notifier.karrot.sendOnce hides every change after the first verdict from Karrot; leave it out" -}}
+{{- end -}}
+{{- else if hasSuffix "/burrow" ($notifier.urlOpen | default "") -}}
+{{- fail (printf "%s posts to Karrot, as config.notifier.karrot does since karrot.enabled: name it karrot, or write karrot.enabled: false" $place) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,93 @@
+{{- define "burrow.name" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* Cut to 53, so that "-zookeeper-0" fits into the name of a pod. */}}
+{{- define "burrow.fullname" -}}
+{{- $name := include "burrow.name" . -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 51 | trimSuffix "-" -}}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 51 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 51 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "burrow.namespace" -}}
+{{- .Values.namespaceOverride | default .Release.Namespace -}}
+{{- end -}}
+
+{{/* What a Service or a Deployment chooses its pods by. Takes the root and the component. */}}
+{{- define "burrow.selector" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/name: {{ include "burrow.name" $root }}
+app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end -}}
+
+{{/* Takes the root and the component. */}}
+{{- define "burrow.labels" -}}
+{{- $root := index . 0 -}}
+{{ include "burrow.selector" . }}
+app.kubernetes.io/part-of: karrot
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+{{- if eq (index . 1) "burrow" }}
+app.kubernetes.io/version: {{ $root.Values.image.tag | default $root.Chart.AppVersion | trunc 63 | quote }}
+{{- end }}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- with $root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* name, namespace, labels, annotations. Takes the root, the component, a suffix of the name, more labels, more annotations. */}}
+{{- define "burrow.metadata" -}}
+{{- $root := index . 0 -}}
+name: {{ include "burrow.fullname" $root }}{{ index . 2 }}
+namespace: {{ include "burrow.namespace" $root }}
+labels:
+  {{- include "burrow.labels" (list $root (index . 1)) | nindent 2 }}
+  {{- with index . 3 }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with merge (dict) (index . 4) $root.Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Takes an image's values and the tag that stands in for an empty one. */}}
+{{- define "burrow.image" -}}
+{{- $image := index . 0 -}}
+{{- if $image.digest -}}
+{{- printf "%s@%s" $image.repository $image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $image.repository ($image.tag | default (index . 1)) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "burrow.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- .Values.serviceAccount.name | default (include "burrow.fullname" .) -}}
+{{- else -}}
+{{- .Values.serviceAccount.name | default "default" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The REST API's address inside the cluster: what KARROT_BURROW_URL asks for. */}}
+{{- define "burrow.url" -}}
+{{- $config := include "burrow.config" . | fromJson -}}
+{{- printf "%s://%s.%s:%v" (ternary "https" "http" (not (empty $config.httpserver.default.tls))) (include "burrow.fullname" .) (include "burrow.namespace" .) (int .Values.service.port) -}}
+{{- end -}}
+
+{{/* Whether a ZooKeeper comes along: "true" or nothing. Takes the root and the effective configuration. */}}
+{{- define "burrow.ownZookeeper" -}}
+{{- $config := index . 1 -}}
+{{- if and (index . 0).Values.zookeeper.enabled $config.notifier (not $config.zookeeper.given) -}}true{{- end -}}
+{{- end -}}
+
+{{- define "burrow.port" -}}
+{{- $config := include "burrow.config" . | fromJson -}}
+{{- regexFind "[0-9]+$" $config.httpserver.default.address -}}
+{{- end -}}
