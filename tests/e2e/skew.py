@@ -20,7 +20,7 @@ def experiment(kafka: Kafka, *arguments: str) -> str:
     """Run it; what it prints. It fails if whom it asks has other lags than it caused."""
     command = [sys.executable, str(_PROGRAM), "--bootstrap-servers", kafka.bootstrap, "--cluster", CLUSTER, *arguments]
     wide = os.environ | {"COLUMNS": "200"}
-    done = subprocess.run(command, env=wide, capture_output=True, text=True, timeout=150, check=False)
+    done = subprocess.run(command, env=wide, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -6,9 +6,11 @@ What it stores it asks Kafka for, once a tick: log ends, and committed offsets w
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from random import Random
 from typing import TYPE_CHECKING, cast
+
+from confluent_kafka import KafkaException
 
 from e2e.stack.kafka import Kafka
 from karrot.burrow.rules import evaluate_group
@@ -19,7 +21,7 @@ from karrot.fakes.burrow_server import BurrowServer
 from karrot.fakes.outage import State
 from karrot.fakes.rest import RestApi
 from karrot.watch.admin import KafkaCluster
-from karrot.watch.cluster import Failure, Place
+from karrot.watch.cluster import ClusterError, Failure, Place
 
 if TYPE_CHECKING:
     from karrot.fakes.burrow import FakeBurrow
@@ -76,7 +78,8 @@ class _Burrow:
 
     def _follow(self, stop: threading.Event) -> None:
         while not stop.wait(_TICK_S):
-            self._tick()
+            with suppress(ClusterError, KafkaException):  # Kafka did not answer: what is known stays, as in Burrow
+                self._tick()
 
     def _tick(self) -> None:
         groups = self._kafka.groups().groups

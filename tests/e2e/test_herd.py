@@ -13,7 +13,7 @@ from karrot.fakes.burrow import FakeBurrow, Post, simulate
 from support.arrivals import play
 from support.processes import Service
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 GROUPS = 500
 IN_TROUBLE_AFTER_MS = 20_000

@@ -10,15 +10,14 @@ from e2e.services import watching
 from e2e.stack.prometheus import Prometheus
 from e2e.stack.stack import Stack
 from e2e.traffic import Traffic
-from support.waiting import wait_for
+from e2e.waiting import wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 OK, WARN, ERR = 1, 2, 3
 GROUP, TOPIC = "ticketing", "tickets"
 OF_GROUP = f'{{consumer="{GROUP}"}}'
 STATUS, BEGAN = f"karrot_consumer_status_code{OF_GROUP}", f"karrot_consumer_incident_start_timestamp_seconds{OF_GROUP}"
-WITHIN_S = 60
 
 
 def settled(samples: list[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -27,7 +26,7 @@ def settled(samples: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def await_status(prometheus: Prometheus, status: int) -> None:
-    wait_for(lambda: prometheus.number(STATUS) == status, WITHIN_S)
+    wait_for(lambda: prometheus.number(STATUS) == status)
 
 
 def test_one_incident_with_the_right_times_and_states(one_broker: Stack, tmp_path: Path, figures: Figures) -> None:
@@ -49,7 +48,7 @@ def test_one_incident_with_the_right_times_and_states(one_broker: Stack, tmp_pat
         traffic.reads = None
         wait_for(lambda: not traffic.is_member)
         stopped_at = time.time()
-        wait_for(lambda: service.metric("karrot_consumer_status_code", consumer=GROUP) == ERR, WITHIN_S)
+        wait_for(lambda: service.metric("karrot_consumer_status_code", consumer=GROUP) == ERR)
         figures.add("from a consumer's stop to ERR on /metrics, polls of 1 s", time.time() - stopped_at)
         await_status(prometheus, ERR)
         assert prometheus.number(f'karrot_consumer_group_state{{consumer="{GROUP}",state="Empty"}}') == 1
@@ -68,7 +67,7 @@ def test_one_incident_with_the_right_times_and_states(one_broker: Stack, tmp_pat
     [began_at] = began
     _, (first_warn, _), (first_err, _), (first_ok, _) = states
     assert slow_at < began_at < first_warn < warned_at + 1
-    assert first_warn - began_at < 5  # a poll may take a while, a scrape comes each second
+    assert first_warn - began_at < 15  # a poll may take a while, a scrape comes each second
     assert stopped_at < first_err < caught_up_at < first_ok
     told = [(each["kind"], each["status"], each["incident_id"]) for each in reversed(events)]
     ids = {incident_id for _, _, incident_id in told if incident_id}

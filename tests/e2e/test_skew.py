@@ -16,9 +16,9 @@ from e2e.skew import GROUP, TOPIC, Lags, experiment, karrots_lags, remove
 from e2e.stack.kafka import Kafka
 from e2e.stack.stack import Stack
 from e2e.standin import standing_in
-from support.waiting import wait_for
+from e2e.waiting import wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 LAG = f'karrot_consumer_lag{{consumer="{GROUP}"}}'
 
@@ -40,7 +40,7 @@ def test_kafka_karrot_watch_and_prometheus_have_the_same_lags(stack: Stack, lags
     prometheus = stack.prometheus
     with watching(stack.kafka, tmp_path / "data", partition_metrics="true") as service:
         with prometheus.scraping("skew", service.port):
-            wait_for(lambda: prometheus.number(LAG) == sum(lags.values()), 60)
+            wait_for(lambda: prometheus.number(LAG) == sum(lags.values()))
             found = prometheus.query(f'karrot_partition_lag{{consumer="{GROUP}",topic="{TOPIC}"}}')
             largest = prometheus.number(f'karrot_consumer_max_lag{{consumer="{GROUP}"}}')
         assert {int(each["metric"]["partition"]): int(each["value"][1]) for each in found} == lags

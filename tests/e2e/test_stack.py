@@ -21,11 +21,11 @@ from e2e.stack.ports import free_ports
 from e2e.stack.processes import NotStarted
 from e2e.stack.stack import NEWEST_KAFKA, Parts, Stack, running
 from e2e.stack.zookeeper import ZooKeeper
+from e2e.waiting import wait_for
 from support.bodies import recorded
 from support.processes import Service
-from support.waiting import wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 WHICH = {"one_broker": (1, "4.1.2"), "stack": (3, "4.1.2"), "newest_kafka": (1, NEWEST_KAFKA)}
 
@@ -129,7 +129,7 @@ def test_the_real_burrow_sees_a_group_and_its_lag(stack: Stack, burrow_bin: str)
         read_and_commit(kafka, "seen-svc", "seen", [10, 10])
         return int(answered(f"{burrow.url}/v3/kafka/e2e/consumer/seen-svc/lag")["status"]["totallag"])
 
-    wait_for(lambda: lag_after_a_commit() == 20, 60)
+    wait_for(lambda: lag_after_a_commit() == 20)
     burrow.server.stop()
 
 

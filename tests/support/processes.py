@@ -76,7 +76,7 @@ class Service:
                 command, env=own | told, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
             )
         if wait:
-            wait_for(self.ready)
+            wait_for(self.ready, 60)
         return self
 
     def ready(self) -> bool:

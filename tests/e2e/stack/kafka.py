@@ -104,7 +104,7 @@ class Kafka:
         """The process: to be stopped in order, killed, or stopped for a while."""
         return self._running[node]
 
-    def wait(self, within_s: float = 60) -> None:
+    def wait(self, within_s: float = 120) -> None:
         """Until every broker is in the cluster and every partition of ``__consumer_offsets`` is on all of them."""
         admin = self.admin()
         servers = list(self._running.values())
@@ -131,7 +131,7 @@ class Kafka:
         main = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
         arguments = ("--bootstrap-server", self.bootstrap, "--describe", "--group", group)
         command = java(self.jars, 128, main, *arguments, log_level="error")
-        said = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60, check=True).stdout
+        said = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120, check=True).stdout
         words = [line.split() for line in said.splitlines()]
         rows = [each for each in words if each[:1] == [group] and each[2].isdigit()]
         return sorted(Position(row[1], int(row[2]), *map(_number, row[3:6])) for row in rows)
@@ -142,7 +142,7 @@ class Kafka:
         arguments = ("format", "-t", _CLUSTER_ID, "-c", self._config(first))
         main = "kafka.tools.StorageTool"
         formatting = self._servers.start("kafka-format", java(self.jars, 128, main, *arguments, log_level="warn"))
-        if formatting.wait(60):
+        if formatting.wait(120):
             raise NotStarted(f"formatting ended with {formatting.exit_code}")
         for node in others:
             shutil.copytree(self._data(first), self._data(node))

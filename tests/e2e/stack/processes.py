@@ -110,7 +110,7 @@ class Servers:
         return "\n".join(server.tail() for server in self._servers.values())
 
 
-def wait_until(true: Callable[[], bool], servers: Iterable[Server], *, what: str, within_s: float = 60) -> None:
+def wait_until(true: Callable[[], bool], servers: Iterable[Server], *, what: str, within_s: float = 120) -> None:
     """Ask until it is true; `NotStarted` if it is not in time, or if one of the servers it depends on has ended."""
     deadline = time.monotonic() + within_s
     while not true():

@@ -56,7 +56,7 @@ class Prometheus(PrometheusApi):
         self.scrape(job, port)
         try:
             up = f'up{{job="{job}",instance="127.0.0.1:{port}"}}'
-            wait_until(lambda: self.number(up) == 1, [self.server], what=f"{up} is 1", within_s=30)
+            wait_until(lambda: self.number(up) == 1, [self.server], what=f"{up} is 1")
             yield
         finally:
             self._file(job, port).unlink()
