@@ -20,7 +20,7 @@ from karrot.eventlog.base import (
     ReporterState,
     StoredEvent,
 )
-from karrot.reporters.base import PacedReporter, PushReporter, Trouble
+from karrot.reporters.base import Bounded, PacedReporter, PushReporter, Trouble
 
 __all__ = ["Backoff", "Feed", "PacedFeed", "PushFeed"]
 
@@ -171,9 +171,11 @@ class PacedFeed(Feed):
         return 0.0 if took else min(_POLL_S, max(0.0, self.reporter.due_in()))
 
     def _take(self, state: ReporterState) -> int:
-        """Hand on the next page; return how many rows it had."""
+        """Hand on the next page, if there is room for it; return how many rows it had."""
         if self.position is None or self.position.log_id != self.log.log_id:
             self.position = self._place(state.cursor)
+        if isinstance(self.reporter, Bounded) and self.reporter.full():
+            return 0
         found = self.log.read(self.position.seq)
         if found:
             events = self._whole(self.position, found)

@@ -292,6 +292,18 @@ REPORTER_CLOUDWATCH_DATA = Metric(
     "Data that CloudWatch took (sent), and names that were too long for it (name_cut).",
     ("reporter", "outcome"),
 )
+REPORTER_ARCHIVE_SEGMENTS = Metric(
+    "karrot_reporter_archive_segments_total",
+    "counter",
+    "Segments of the archive that were written, and those deleted because they were too old or all were too large.",
+    ("reporter", "outcome"),
+)
+REPORTER_ARCHIVE_BYTES = Metric(
+    "karrot_reporter_archive_bytes_total",
+    "counter",
+    "Bytes of those segments, compressed.",
+    ("reporter", "outcome"),
+)
 REPORTER_BACKLOG_EVENTS = Metric(
     "karrot_reporter_backlog_events", "gauge", "Events in the log that a reporter has not had yet.", ("reporter",)
 )

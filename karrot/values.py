@@ -203,6 +203,15 @@ def _read_path(text: str) -> Path:
     return Path(os.path.expanduser(text))  # noqa: PTH111 (Path's own raises where there is no such home)
 
 
+def _read_place(text: str) -> str:
+    """A path as it is, with ``~`` replaced; a bucket without a slash at the end."""
+    if "://" not in text:
+        return str(_read_path(text))
+    if not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[\w!.*'()=-]+)*/?", text, re.ASCII):
+        raise ValueError(text)
+    return text.rstrip("/")
+
+
 def _read_pattern(text: str) -> re.Pattern[str]:
     try:
         with warnings.catch_warnings():
@@ -266,6 +275,7 @@ brokers = Kind(
 address = Kind(_read_address, "HOST:PORT, [IPV6]:PORT or :PORT")
 url = Kind(_read_url, "an http:// or https:// address without user, query or fragment")
 path = Kind(_read_path, "a path")
+place = Kind(_read_place, "a path, or s3://bucket/prefix")
 pattern: Kind[re.Pattern[str]] = Kind(_read_pattern, "a regular expression", lambda value: value.pattern)
 share: Kind[float] = Kind(_read_share, "a number from 0 to 1", "{:.12g}".format)
 namespace = Kind(_read_namespace, "1 to 255 letters, digits or . - _ / # : and not begin with a colon or AWS/")

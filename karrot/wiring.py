@@ -220,6 +220,8 @@ def reporter_settings(settings: Settings, name: str) -> Mapping[str, str]:
         }
     elif name == "cloudwatch":
         shared = {"iam_role": settings.iam_role or "", "compat": settings.compat or ""}
+    elif name == "archive":
+        shared = {"dir": settings.archive_dir or str(settings.data_dir / "archive")}
     return {**settings.reporter_settings(name), **shared}
 
 

@@ -16,7 +16,17 @@ if TYPE_CHECKING:
 
     from karrot.eventlog.base import EventLog, StoredEvent
 
-__all__ = ["GROUP", "Context", "PacedReporter", "PullReporter", "PushReporter", "Reporter", "Sending", "Trouble"]
+__all__ = [
+    "GROUP",
+    "Bounded",
+    "Context",
+    "PacedReporter",
+    "PullReporter",
+    "PushReporter",
+    "Reporter",
+    "Sending",
+    "Trouble",
+]
 
 GROUP = "karrot.reporters"
 """The entry-point group."""
@@ -88,6 +98,14 @@ class PacedReporter(Protocol):
 
     def close(self) -> None:
         """Release what is held; called once, after a last `send`."""
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """What a paced reporter may have as well: a bound on what it holds."""
+
+    def full(self) -> bool:
+        """Whether events must stay in the log for now. It is asked before each `PacedReporter.take`."""
 
 
 @runtime_checkable

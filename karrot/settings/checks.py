@@ -10,7 +10,6 @@ from karrot.sources import PREFIX, File, Given
 
 __all__ = ["RESERVED", "contradictions", "doubts", "lost_scaling_metrics", "missing_reporters", "unknown"]
 
-_ARCHIVE = ("DIR", "SEGMENT_SECONDS", "SEGMENT_BYTES", "RETENTION", "MAX_BYTES")
 _NEEDS = (
     ("burrow_username", "burrow_password"),
     ("burrow_password", "burrow_username"),
@@ -23,11 +22,9 @@ _NEEDS = (
     ("watch_cluster", "watch_bootstrap"),
 )
 
-RESERVED = (
-    {f"KARROT_ARCHIVE_{each}": "the archive reporter" for each in _ARCHIVE}
-    | {f"KARROT_KAFKA_{each}": "the kafka reporter" for each in ("BOOTSTRAP", "TOPIC")}
-    | {"KARROT_TABLES_DIR": "the tables of the pipeline"}
-)
+RESERVED = {f"KARROT_KAFKA_{each}": "the kafka reporter" for each in ("BOOTSTRAP", "TOPIC")} | {
+    "KARROT_TABLES_DIR": "the tables of the pipeline"
+}
 """Names that will mean something and do not yet."""
 
 _BY_NAME = {each.name: each for each in OPTIONS}
@@ -70,10 +67,27 @@ def contradictions(settings: Settings) -> Iterator[str]:
             f"KARROT_STALE_AFTER is {settings.stale_after}s, less than twice KARROT_WATCH_INTERVAL "
             f"({settings.watch_interval}s): groups would expire between two polls"
         )
+    if "archive" in settings.reporters:
+        yield from _contradictions_about_the_archive(settings)
     for attribute in ("tls_cert", "tls_key", "watch_properties"):
         file = getattr(settings, attribute)
         if file and not os.access(file, os.R_OK):
             yield f"{_variable(attribute)} names {str(file)!r}, which cannot be read"
+
+
+def _contradictions_about_the_archive(settings: Settings) -> Iterator[str]:
+    if settings.retention < 2 * settings.archive_segment_seconds:
+        yield (
+            f"KARROT_RETENTION is {settings.retention}s, less than twice KARROT_ARCHIVE_SEGMENT_SECONDS "
+            f"({settings.archive_segment_seconds}s): events would be deleted before they are archived"
+        )
+    if settings.archive_max_bytes < 2 * settings.archive_segment_bytes:
+        yield (
+            f"KARROT_ARCHIVE_MAX_BYTES is {settings.archive_max_bytes}, less than twice KARROT_ARCHIVE_SEGMENT_BYTES "
+            f"({settings.archive_segment_bytes}): a segment would be deleted as soon as it is written"
+        )
+    if settings.archive_dir and Path(settings.archive_dir).is_file():
+        yield f"KARROT_ARCHIVE_DIR names {settings.archive_dir!r}, which is a file: it must be a folder"
 
 
 def unknown(given: Mapping[str, Given], settings: Settings, available: Collection[str]) -> Iterator[str]:

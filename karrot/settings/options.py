@@ -147,6 +147,22 @@ class Settings:
     )
     iam_role: str | None = optional(values.role, "The role (ARN) that is assumed to send metrics to CloudWatch.")
 
+    archive_dir: str | None = optional(
+        values.place,
+        "Where the archive reporter writes: a folder, or s3://bucket/prefix; the folder archive of the data directory "
+        "unless told.",
+    )
+    archive_segment_seconds: int = option(
+        "60s", values.duration(1, 3600), "How long an event waits at most until its segment is written."
+    )
+    archive_segment_bytes: int = option(
+        "8MiB", values.size(2**12, 2**28), "How many bytes of lines a segment holds at most, before compression."
+    )
+    archive_retention: int = option("30d", values.duration(3600, 3650 * 86400), "How long a segment is kept.")
+    archive_max_bytes: int = option(
+        "4GiB", values.size(2**20, 2**50), "How large all segments may grow; the oldest go first."
+    )
+
     burrow_url: str | None = optional(
         values.url, "Burrow's address, whose REST API fills in what webhooks lost and tells deleted groups."
     )

@@ -1,0 +1,142 @@
+"""Segments in a folder: written aside, synced, renamed. The rename is the commit."""
+
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from karrot.eventlog.locks import FileLock
+from karrot.reporters.archive.names import Hour, SegmentName
+from karrot.reporters.archive.store import Found, StoreError
+
+__all__ = ["Folder"]
+
+_LOCK = ".lock"
+_UNFINISHED = ".part"
+_REASONS = {
+    errno.ENOSPC: "full",
+    errno.EDQUOT: "full",
+    errno.EACCES: "permission",
+    errno.EPERM: "permission",
+    errno.EROFS: "permission",
+}
+
+
+class Folder:
+    """A store: see `karrot.reporters.archive.store.Store`.
+
+    Names that begin with a dot are not segments yet, and Spark passes them over.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._lock: FileLock | None = None
+
+    def open(self) -> Iterator[Found]:
+        """Keep other processes out, clear away what a killed one left half written, list what is there."""
+        with _explained(f"the archive {self._root} cannot be used"):
+            self._take()
+            for hour in self._hours():
+                yield from self._listed(hour, clear=True)
+
+    def put(self, name: SegmentName, data: bytes) -> None:
+        """Write, sync and rename; a failure leaves nothing behind that anybody reads."""
+        with _explained("a segment cannot be written"):
+            place = self._root / name.path
+            if not place.exists():
+                self._make(place.parent)
+                _write(place.with_name(f".{place.name}{_UNFINISHED}"), place, data)
+            _sync(place.parent)
+
+    def within(self, hour: Hour) -> Iterator[Found]:
+        """The segments of one hour."""
+        with _explained("the archive cannot be read"):
+            yield from self._listed(hour)
+
+    def remove(self, names: Iterable[SegmentName]) -> None:
+        """Delete segments, and the folders of an hour and a day that are empty then."""
+        with _explained("old segments cannot be deleted"):
+            folders = set()
+            for name in names:
+                place = self._root / name.path
+                place.unlink(missing_ok=True)
+                folders.add(place.parent)
+            for folder in folders:
+                with suppress(OSError):  # of a folder that holds something else yet
+                    folder.rmdir()
+                    folder.parent.rmdir()
+
+    def close(self) -> None:
+        """Let another process have the folder."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _take(self) -> None:
+        if self._lock is None:
+            self._make(self._root)
+            self._lock = FileLock(self._root / _LOCK)
+        if not self._lock.try_acquire():
+            raise StoreError("locked", f"another process writes to the archive {self._root}")
+
+    def _make(self, folder: Path) -> None:
+        """The folder, and those above it, on disk."""
+        if not folder.is_dir():
+            self._make(folder.parent)
+            folder.mkdir(exist_ok=True)
+            _sync(folder.parent)
+
+    def _hours(self) -> Iterator[Hour]:
+        for folder in self._root.glob("day=*/hour=*"):
+            hour = Hour.parse(f"{folder.parent.name}/{folder.name}")
+            if hour is not None:
+                yield hour
+
+    def _listed(self, hour: Hour, *, clear: bool = False) -> Iterator[Found]:
+        with suppress(FileNotFoundError), os.scandir(self._root / hour.folder) as entries:
+            for entry in entries:
+                name = SegmentName.parse(f"{hour.folder}/{entry.name}")
+                if name is not None:
+                    yield Found(name, entry.stat().st_size)
+                elif clear and _is_unfinished(hour, entry.name):
+                    Path(entry.path).unlink()
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = _REASONS.get(error.errno or 0, "unavailable")
+        raise StoreError(reason, f"{what}: {error.strerror or error}") from error
+
+
+def _write(aside: Path, place: Path, data: bytes) -> None:
+    try:
+        with aside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.rename(place)
+    except OSError:
+        with suppress(OSError):
+            aside.unlink()
+        raise
+
+
+def _sync(folder: Path) -> None:
+    """Have the names in a folder on disk."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _is_unfinished(hour: Hour, file: str) -> bool:
+    return (
+        file.startswith(".")
+        and file.endswith(_UNFINISHED)
+        and (SegmentName.parse(f"{hour.folder}/{file[1 : -len(_UNFINISHED)]}") is not None)
+    )

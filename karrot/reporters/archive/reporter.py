@@ -1,0 +1,167 @@
+"""The reporter: events in, segments out, each event in one of them."""
+
+from collections.abc import Sequence
+
+import structlog
+
+from karrot import telemetry
+from karrot.eventline import encode
+from karrot.eventlog.base import StoredEvent
+from karrot.reporters.archive.contents import Amount, Contents
+from karrot.reporters.archive.names import Hour
+from karrot.reporters.archive.options import Options
+from karrot.reporters.archive.retention import Retention
+from karrot.reporters.archive.segment import Buffer, Sealed
+from karrot.reporters.archive.store import Found, Store, StoreError
+from karrot.reporters.archive.telling import report_of
+from karrot.reporters.base import Context, Sending, Trouble
+from karrot.reporters.report import NOTE
+
+__all__ = ["ArchiveReporter"]
+
+_MOST_SEALED = 4
+"""Segments that wait for a place which cannot take them; then the log keeps the rest."""
+
+_LONGEST_WAIT_MS = 60_000
+_LIST_ANEW_MS = 3_600_000
+
+_log = structlog.get_logger(__name__)
+
+
+class ArchiveReporter:
+    """A paced and bounded reporter: see `karrot.reporters.base`.
+
+    The names of the segments say how far the archive has come, so an event that is in one is passed over, whatever the
+    cursor says: after a crash between a rename and the move of the cursor, nothing is written twice.
+    """
+
+    def __init__(self, options: Options, store: Store, context: Context) -> None:
+        self._options = options
+        self._store = store
+        self._retention = Retention(options.retention_s * 1000, options.max_bytes)
+        self._clock = context.clock
+        self._log_time_ms = context.log_time_ms
+        self._reporter, self._count, self._remember = context.name, context.count, context.remember
+        self._buffer = Buffer(options.segment_bytes)
+        self._contents: Contents | None = None
+        self._listed_ms = 0
+        self._passed_over = False
+        self._failures = 0
+        self._retry_ms = 0
+
+    def full(self) -> bool:
+        """Whether events must wait in the log: until it is known how far the archive has come, and in an outage."""
+        return self._contents is None or len(self._buffer.sealed) >= _MOST_SEALED
+
+    def take(self, events: Sequence[StoredEvent]) -> None:
+        """Put the events that are not archived yet into segments."""
+        contents = self._known()
+        for stored in events:
+            if stored.seq <= contents.last(stored.log_id):
+                self._passed_over = True
+            else:
+                self._take(stored)
+
+    def due_in(self) -> float:
+        """Seconds until a segment has to be cut or can be tried again."""
+        now_ms = self._clock.boot_ms()
+        if self._failures:
+            return (self._retry_ms - now_ms) / 1000
+        if self._contents is None or self._buffer.sealed or self._passed_over:
+            return 0.0
+        deadline_ms = self._buffer.deadline_ms
+        return self._options.segment_s if deadline_ms is None else (deadline_ms - now_ms) / 1000
+
+    def send(self) -> Sending:
+        """Keep the segments that are cut; all there are when called before that is due, as it is at the end."""
+        at_the_end = self.due_in() > 0
+        written: list[Found] = []
+        try:
+            calls = self._find_out()
+            self._write(written, at_the_end=at_the_end)
+        except StoreError as error:
+            return self._failed(error, len(written))
+        self._failures, self._passed_over = 0, False
+        trouble = self._enforce_retention()
+        self._tell(written)
+        return Sending(calls + len(written), trouble)
+
+    def owed(self, log_id: str) -> int | None:
+        """The oldest event of a log that is in no segment yet."""
+        return self._buffer.oldest(log_id)
+
+    def close(self) -> None:
+        """Let another process have the archive."""
+        self._store.close()
+
+    def _take(self, stored: StoredEvent) -> None:
+        try:
+            line = encode(stored)
+        except Exception:  # noqa: BLE001 - one event that nobody foresaw must not keep all that follow from the archive
+            _log.exception("an event cannot be written down", event_id=stored.event_id)
+            self._count(telemetry.REPORTER_DROPPED.name, 1, reporter=self._reporter, reason="unexpected")
+        else:
+            self._buffer.add(stored, line, self._deadline_ms(stored))
+
+    def _deadline_ms(self, stored: StoredEvent) -> int:
+        """When a segment that this event begins is cut, by the boot clock; not after its hour, if that still lasts."""
+        rest_of_hour_ms = Hour.at(stored.received_at_ms).end_ms - self._clock.wall_ms()
+        longest_ms = self._options.segment_s * 1000
+        return self._clock.boot_ms() + (min(longest_ms, rest_of_hour_ms) if rest_of_hour_ms > 0 else longest_ms)
+
+    def _known(self) -> Contents:
+        if self._contents is None:
+            raise RuntimeError("nobody knows yet what the archive holds")
+        return self._contents
+
+    def _find_out(self) -> int:
+        """See what is there, at first and then now and again; return how many times that was asked."""
+        now_ms = self._clock.boot_ms()
+        if self._contents is not None and now_ms - self._listed_ms < _LIST_ANEW_MS:
+            return 0
+        self._contents, self._listed_ms = Contents(self._store.open()), now_ms
+        return 1
+
+    def _write(self, written: list[Found], *, at_the_end: bool) -> None:
+        self._write_sealed(written)
+        deadline_ms = self._buffer.deadline_ms
+        if deadline_ms is not None and (at_the_end or deadline_ms <= self._clock.boot_ms()):
+            self._buffer.seal()
+            self._write_sealed(written)
+
+    def _write_sealed(self, written: list[Found]) -> None:
+        """A segment that could not be kept stays as it is cut: where the answer was lost, it may yet be there."""
+        while self._buffer.sealed:
+            segment: Sealed = self._buffer.sealed[0]
+            self._store.put(segment.name, segment.data)
+            self._buffer.sealed.popleft()
+            found = Found(segment.name, len(segment.data))
+            self._known().add(found)
+            written.append(found)
+            self._count_segments("written", Amount(1, found.size))
+
+    def _failed(self, error: StoreError, written: int) -> Sending:
+        self._failures += 1
+        self._retry_ms = self._clock.boot_ms() + min(_LONGEST_WAIT_MS, 1000 * 2 ** min(self._failures - 1, 30))
+        return Sending(written + 1, Trouble(error.reason, str(error)))
+
+    def _enforce_retention(self) -> Trouble | None:
+        """Age is told by the clock that is behind: one that jumped ahead must not cost a month."""
+        now_ms = min(self._clock.wall_ms(), self._log_time_ms())
+        try:
+            removed = self._retention.enforce(self._store, self._known(), now_ms)
+        except StoreError as error:
+            return Trouble(f"retention_{error.reason}", str(error))
+        self._count_segments("aged_out", removed.aged)
+        self._count_segments("over_size", removed.over)
+        return None
+
+    def _count_segments(self, outcome: str, amount: Amount) -> None:
+        if amount.segments:
+            labels = {"reporter": self._reporter, "outcome": outcome}
+            self._count(telemetry.REPORTER_ARCHIVE_SEGMENTS.name, amount.segments, **labels)
+            self._count(telemetry.REPORTER_ARCHIVE_BYTES.name, amount.size, **labels)
+
+    def _tell(self, written: Sequence[Found]) -> None:
+        if written:
+            self._remember(NOTE, report_of(self._options, self._known(), written, self._clock.wall_ms()))

@@ -1,0 +1,158 @@
+"""Segments as objects of Amazon S3, or of a store that speaks its language.
+
+An object appears whole or not at all. Endpoint, credentials and proxies are left to boto3 and its environment
+(``AWS_ENDPOINT_URL_S3``, ``AWS_PROFILE``, web identity, containers, instances).
+"""
+
+# ruff: noqa: PLC0415 - boto3 takes a second and 30 MB: only the process that writes loads it
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import TYPE_CHECKING, cast
+
+from karrot.reporters.archive.names import Hour, SegmentName
+from karrot.reporters.archive.options import Bucket
+from karrot.reporters.archive.store import Found, StoreError
+
+if TYPE_CHECKING:
+    from botocore.exceptions import ClientError
+    from types_boto3_s3.client import S3Client
+
+__all__ = ["Objects", "open_client"]
+
+_CONNECT_TIMEOUT_S = 2
+_READ_TIMEOUT_S = 10
+_ATTEMPTS = 2
+_A_CALL = 1000
+"""Objects that one call may delete."""
+
+_THROTTLED = {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequestsException"}
+_CREDENTIALS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "RequestTimeTooSkewed"}
+
+
+def open_client(environ: Mapping[str, str]) -> "S3Client":
+    """A client that knows nothing of earlier ones. Call it after the fork, in the process that writes.
+
+    ``environ`` says the Region by ``AWS_REGION``, which boto3 does not read, or else boto3 finds it.
+    """
+    from botocore.config import Config
+    from botocore.session import Session
+
+    # The cursor owns the retry: boto3's own defaults would hold a send for minutes.
+    limits = Config(
+        connect_timeout=_CONNECT_TIMEOUT_S,
+        read_timeout=_READ_TIMEOUT_S,
+        retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+        user_agent_extra="karrot",
+    )
+    session = Session()
+    session.set_default_client_config(limits)  # so the clients that fetch credentials have them too
+    region = environ.get("AWS_REGION", "").strip() or None
+    return cast("S3Client", session.create_client("s3", region_name=region))
+
+
+class Objects:
+    """A store: see `karrot.reporters.archive.store.Store`. It cannot keep other processes out."""
+
+    def __init__(self, bucket: Bucket, open_client: Callable[[], "S3Client"]) -> None:
+        self._bucket = bucket
+        self._open_client = open_client
+        self._opened: S3Client | None = None
+
+    def open(self) -> Iterator[Found]:
+        """List what is there."""
+        return self._listed("day=")
+
+    def put(self, name: SegmentName, data: bytes) -> None:
+        """Keep a segment. One that is there was put by a request whose answer did not arrive."""
+        with self._explained(f"{name.file} cannot be put", unless="PreconditionFailed"):
+            self._client.put_object(Bucket=self._bucket.name, Key=self._key(name.path), Body=data, IfNoneMatch="*")
+
+    def within(self, hour: Hour) -> Iterator[Found]:
+        """The segments of one hour."""
+        return self._listed(f"{hour.folder}/")
+
+    def remove(self, names: Iterable[SegmentName]) -> None:
+        """Delete segments."""
+        keys = [self._key(name.path) for name in names]
+        for start in range(0, len(keys), _A_CALL):
+            with self._explained("old segments cannot be deleted"):
+                answer = self._client.delete_objects(
+                    Bucket=self._bucket.name,
+                    Delete={"Objects": [{"Key": key} for key in keys[start : start + _A_CALL]], "Quiet": True},
+                )
+            for error in answer.get("Errors", []):
+                raise StoreError(
+                    "permission" if error.get("Code") == "AccessDenied" else "unavailable",
+                    f"old segments cannot be deleted: {error.get('Code')}: {error.get('Message')}",
+                )
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    @property
+    def _client(self) -> "S3Client":
+        if self._opened is None:
+            self._opened = self._open_client()
+        return self._opened
+
+    def _listed(self, under: str) -> Iterator[Found]:
+        with self._explained(f"{self._bucket} cannot be listed"):
+            pages = self._client.get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=self._bucket.name, Prefix=self._key(under)):
+                for each in page.get("Contents", []):
+                    name = SegmentName.parse(each["Key"].removeprefix(self._key("")))
+                    if name is not None:
+                        yield Found(name, each["Size"])
+
+    def _key(self, path: str) -> str:
+        return f"{self._bucket.prefix}/{path}" if self._bucket.prefix else path
+
+    @contextmanager
+    def _explained(self, what: str, unless: str | None = None) -> Iterator[None]:
+        """Raise `StoreError` for what boto3 raises, but for the code ``unless``; a new client after each."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            yield
+        except ClientError as error:
+            if unless is None or error.response.get("Error", {}).get("Code") != unless:
+                self.close()
+                raise StoreError(_reason(error), f"{what}: {error}") from error
+        except (BotoCoreError, OSError, ValueError) as error:
+            self.close()
+            raise StoreError(_reason_without_answer(error), f"{what}: {error}") from error
+
+
+def _reason(error: "ClientError") -> str:
+    code = error.response.get("Error", {}).get("Code", "")
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if code in _THROTTLED or status == HTTPStatus.TOO_MANY_REQUESTS:
+        return "throttled"
+    if code == "NoSuchBucket":
+        return "no_bucket"
+    if code in _CREDENTIALS:
+        return "credentials"
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return "permission"
+    return "unavailable"
+
+
+def _reason_without_answer(error: Exception) -> str:
+    from botocore import exceptions as boto
+
+    missing = (
+        boto.NoCredentialsError,
+        boto.PartialCredentialsError,
+        boto.CredentialRetrievalError,
+        boto.MetadataRetrievalError,
+        boto.ProfileNotFound,
+        boto.ConfigParseError,
+        boto.TokenRetrievalError,
+        boto.SSOError,
+    )
+    return "credentials" if isinstance(error, missing) else "unavailable"

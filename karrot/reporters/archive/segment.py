@@ -1,0 +1,91 @@
+"""Segments on their way: lines are compressed as they come, and cut by size and hour."""
+
+import gzip
+import io
+from collections import deque
+from typing import NamedTuple
+
+from karrot.eventlog.base import StoredEvent
+from karrot.reporters.archive.names import Hour, SegmentName
+
+__all__ = ["Buffer", "Sealed"]
+
+_LEVEL = 6
+
+
+class Sealed(NamedTuple):
+    """A segment that will not grow any more. Its bytes follow from its events alone."""
+
+    name: SegmentName
+    data: bytes
+
+
+class _Growing:
+    """A segment that still takes lines: of one log, in the order of the log."""
+
+    def __init__(self, first: StoredEvent, deadline_ms: int) -> None:
+        self.hour = Hour.at(first.received_at_ms)
+        self.log_id = first.log_id
+        self.first = self.last = first.seq
+        self.lines = 0
+        self.size = 0
+        self.deadline_ms = deadline_ms
+        self._bytes = io.BytesIO()
+        self._gzip = gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=self._bytes, mtime=0)
+
+    def add(self, seq: int, line: bytes) -> None:
+        self._gzip.write(line)
+        self.last = seq
+        self.lines += 1
+        self.size += len(line)
+
+    def sealed(self) -> Sealed:
+        self._gzip.close()
+        return Sealed(SegmentName(self.hour, self.log_id, self.first, self.last, self.lines), self._bytes.getvalue())
+
+
+class Buffer:
+    """Segments that are not kept yet, the oldest first; the last one may still grow. Not for several threads.
+
+    ``most_bytes`` bounds the lines of a segment before compression, unless a single one is longer. A segment lies in
+    the hour of its first event and is cut before the first event of a later hour; an event that comes late, or after
+    the clock went back, stays with those around it.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._growing: _Growing | None = None
+        self.sealed: deque[Sealed] = deque()
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When the segment that grows must be cut; ``None`` where none does."""
+        return None if self._growing is None else self._growing.deadline_ms
+
+    def add(self, stored: StoredEvent, line: bytes, deadline_ms: int) -> None:
+        """Take an event; ``deadline_ms`` is that of the segment which it may begin."""
+        if self._growing is not None and not self._fits(self._growing, stored, line):
+            self.seal()
+        if self._growing is None:
+            self._growing = _Growing(stored, deadline_ms)
+        self._growing.add(stored.seq, line)
+
+    def seal(self) -> None:
+        """Cut the segment that grows, if one does."""
+        if self._growing is not None:
+            self.sealed.append(self._growing.sealed())
+            self._growing = None
+
+    def oldest(self, log_id: str) -> int | None:
+        """The number of the oldest event of a log that is not kept yet."""
+        waiting = [each.name.first for each in self.sealed if each.name.log_id == log_id]
+        if self._growing is not None and self._growing.log_id == log_id:
+            waiting.append(self._growing.first)
+        return min(waiting, default=None)
+
+    def _fits(self, growing: _Growing, stored: StoredEvent, line: bytes) -> bool:
+        return (
+            stored.log_id == growing.log_id
+            and growing.size + len(line) <= self._most_bytes
+            and Hour.at(stored.received_at_ms) <= growing.hour
+        )

@@ -1,0 +1,34 @@
+"""The archive in words, for the API and the pages."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from karrot import values
+from karrot.reporters.archive.contents import Contents
+from karrot.reporters.archive.options import Options
+from karrot.reporters.archive.store import Found
+from karrot.reporters.report import Fact, Report, Sent
+
+__all__ = ["report_of"]
+
+_SHOWN = 20
+_AGE = values.duration(1, 2**40)
+_MIB = 2**20
+
+
+def report_of(options: Options, contents: Contents, written: Sequence[Found], at_ms: int) -> bytes:
+    """The note of a send that wrote something."""
+    facts = [Fact("Place", str(options.place))]
+    if contents.oldest is not None:
+        facts.append(
+            Fact(
+                "Holds",
+                f"{contents.segments} segments, {contents.size / _MIB:.1f} MiB, from {contents.oldest.folder} on",
+            )
+        )
+    facts.append(
+        Fact("Kept", f"{_AGE.show(options.retention_s)}, and at most {options.max_bytes / _MIB:.0f} MiB of segments")
+    )
+    sent = tuple(Sent(each.name.path, each.name.lines, "events", at_ms) for each in written[-_SHOWN:])
+    return msgspec.json.encode(Report(at_ms, len(written), tuple(facts), sent))

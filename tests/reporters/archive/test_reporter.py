@@ -1,0 +1,297 @@
+"""The reporter over a log and a real folder, fed as delivery feeds it, under a clock set by hand."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from karrot.eventlog.base import Cursor
+from karrot.eventlog.memory import MemoryEventLog
+from karrot.feeds import PacedFeed
+from karrot.reporters.archive.names import Hour
+from support.archives import archive_feed, archived, segments
+from support.clocks import ManualClock
+from support.eventlog_contract import append
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def log(clock: ManualClock) -> MemoryEventLog:
+    return MemoryEventLog(clock)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+def run(feed: PacedFeed) -> None:
+    """Until there is nothing to do now: a step may make room for the next."""
+    while feed.step() == 0 or feed.step() == 0:
+        pass
+
+
+def seqs(archive: Path) -> list[int]:
+    return [line.seq for line in archived(archive)]
+
+
+def ranges(archive: Path) -> list[tuple[int, int]]:
+    return [(name.first, name.last) for name in segments(archive)]
+
+
+def counted(log: MemoryEventLog, name: str) -> dict[str, float]:
+    return {dict(each.labels).get("outcome", ""): each.value for each in log.counters() if each.name == name}
+
+
+def test_a_segment_is_written_when_its_first_event_has_waited_long_enough(
+    log: MemoryEventLog, clock: ManualClock, archive: Path
+) -> None:
+    feed = archive_feed(log, clock, archive)
+    append(log)
+    run(feed)
+    assert feed.step() == pytest.approx(0.2)  # a poll of the log
+    clock.advance(59_999)
+    append(log)
+    run(feed)
+    assert (segments(archive), log.cursor("archive")) == ([], Cursor(log.log_id, 0))
+    clock.advance(1)
+    run(feed)
+    (name,) = segments(archive)
+    assert name.path == f"day=2027-01-15/hour=08/{log.log_id}-1-2-2.jsonl.gz"
+    assert seqs(archive) == [1, 2]
+    assert log.cursor("archive") == Cursor(log.log_id, 2)
+
+
+def test_a_segment_is_cut_at_the_end_of_its_hour(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
+    feed = archive_feed(log, clock, archive)
+    clock.advance(Hour.at(clock.wall_ms()).end_ms - clock.wall_ms() - 1000)
+    append(log)
+    run(feed)
+    clock.advance(999)
+    run(feed)
+    assert segments(archive) == []
+    clock.advance(1)
+    run(feed)
+    assert [name.path.rpartition("/")[0] for name in segments(archive)] == ["day=2027-01-15/hour=08"]
+
+
+def test_an_event_of_the_next_hour_begins_a_segment(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
+    append(log)
+    clock.advance(HOUR_MS)
+    append(log)
+    clock.jump(-HOUR_MS)  # what comes after the clock was set back stays with what came before
+    append(log)
+    feed = archive_feed(log, clock, archive)
+    run(feed)
+    feed.close()
+    found = [(name.path.partition("/")[2].partition("/")[0], name.first, name.last) for name in segments(archive)]
+    assert found == [("hour=08", 1, 1), ("hour=09", 2, 3)]
+
+
+def test_a_segment_is_cut_before_it_is_too_large_and_none_is_left_small(
+    log: MemoryEventLog, clock: ManualClock, archive: Path
+) -> None:
+    for _ in range(20):
+        append(log)
+    feed = archive_feed(log, clock, archive, segment_bytes="8KiB")
+    run(feed)
+    assert {last - first for first, last in ranges(archive)} == {2}
+    assert seqs(archive) == list(range(1, 19))
+    assert log.cursor("archive") == Cursor(log.log_id, 18)
+    clock.advance(60_000)
+    run(feed)
+    assert seqs(archive) == list(range(1, 21))
+
+
+def test_the_end_writes_what_there_is(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
+    feed = archive_feed(log, clock, archive)
+    append(log)
+    run(feed)
+    append(log)
+    feed.close()
+    assert seqs(archive) == [1, 2]
+    assert log.cursor("archive") == Cursor(log.log_id, 2)
+
+
+def test_a_crash_between_the_rename_and_the_move_of_the_cursor_writes_nothing_twice(
+    log: MemoryEventLog, clock: ManualClock, archive: Path
+) -> None:
+    feed = archive_feed(log, clock, archive)
+    append(log)
+    append(log)
+    run(feed)
+    clock.advance(60_000)
+    feed.reporter.send()  # the feed never hears of it
+    feed.reporter.close()
+    assert log.cursor("archive") == Cursor(log.log_id, 0)
+
+    successor = archive_feed(log, clock, archive)
+    run(successor)
+    assert log.cursor("archive") == Cursor(log.log_id, 2)
+    append(log)
+    run(successor)
+    successor.close()
+    assert ranges(archive) == [(1, 2), (3, 3)]
+    assert seqs(archive) == [1, 2, 3]
+
+
+def test_a_cursor_ahead_of_the_archive_stands(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
+    feed = archive_feed(log, clock, archive)
+    append(log)
+    run(feed)
+    feed.close()
+    (archive / segments(archive)[0].path).unlink()  # somebody moved it away
+    append(log)
+    successor = archive_feed(log, clock, archive)
+    run(successor)
+    successor.close()
+    assert ranges(archive) == [(2, 2)]
+
+
+def test_a_log_that_was_replaced_begins_anew_beside_what_there_is(
+    log: MemoryEventLog, clock: ManualClock, archive: Path
+) -> None:
+    feed = archive_feed(log, clock, archive)
+    append(log)
+    run(feed)
+    replaced = MemoryEventLog(clock)
+    append(replaced)
+    append(replaced)
+    feed.log = replaced
+    run(feed)
+    assert log.cursor("archive") == Cursor(log.log_id, 0)
+    clock.advance(60_000)
+    run(feed)
+    found = {(name.log_id, name.first, name.last) for name in segments(archive)}
+    assert found == {(log.log_id, 1, 1), (replaced.log_id, 1, 2)}
+    assert replaced.cursor("archive") == Cursor(replaced.log_id, 2)
+
+
+def test_two_processes_never_write_at_once(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
+    first, second = archive_feed(log, clock, archive), archive_feed(log, clock, archive)
+    append(log)
+    run(first)
+    second.step()
+    (state,) = log.reporters()
+    assert (state.state, state.last_error) == ("failing", f"another process writes to the archive {archive}")
+    first.close()
+    clock.advance(1000)
+    run(second)
+    append(log)
+    run(second)
+    second.close()
+    assert ranges(archive) == [(1, 1), (2, 2)]
+
+
+def test_a_place_that_cannot_be_used_holds_the_cursor_and_is_tried_ever_more_seldom(
+    log: MemoryEventLog, clock: ManualClock, archive: Path
+) -> None:
+    archive.write_text("not a folder")
+    feed = archive_feed(log, clock, archive)
+    append(log)
+    feed.step()
+    assert feed.reporter.due_in() == 1
+    clock.advance(1000)
+    feed.step()
+    assert feed.reporter.due_in() == 2
+    (state,) = log.reporters()
+    assert (state.state, state.cursor) == ("failing", Cursor(log.log_id, 0))
+    assert "the archive" in (state.last_error or "")
+    archive.unlink()
+    clock.advance(2000)
+    run(feed)
+    feed.close()
+    assert seqs(archive) == [1]
+    assert log.reporters()[0].state == "ok"
+
+
+def test_an_outage_leaves_the_events_in_the_log_once_enough_segments_wait(
+    log: MemoryEventLog, clock: ManualClock, archive: Path
+) -> None:
+    feed = archive_feed(log, clock, archive, segment_bytes="4KiB")
+    run(feed)
+    blocked = archive / Hour.at(clock.wall_ms()).folder
+    blocked.parent.mkdir()
+    blocked.write_text("in the way")
+    for _ in range(1200):
+        append(log)
+    run(feed)
+    assert feed.position == Cursor(log.log_id, 500)  # of 1,200
+    assert log.cursor("archive") == Cursor(log.log_id, 0)
+    blocked.unlink()
+    clock.advance(60_000)
+    run(feed)
+    feed.close()
+    assert seqs(archive) == list(range(1, 1201))
+    assert len({name.first for name in segments(archive)}) == len(segments(archive))
+
+
+def test_old_segments_go_and_are_counted(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
+    feed = archive_feed(log, clock, archive, retention="2h")
+    for _ in range(5):
+        append(log)
+        run(feed)
+        clock.advance(HOUR_MS)
+        run(feed)
+    assert [name.first for name in segments(archive)] == [4, 5]
+    assert counted(log, "karrot_reporter_archive_segments_total") == {"written": 5, "aged_out": 3}
+    sizes = counted(log, "karrot_reporter_archive_bytes_total")
+    assert sizes["written"] - sizes["aged_out"] == sum(
+        (archive / each.path).stat().st_size for each in segments(archive)
+    )
+
+
+def test_a_clock_that_jumps_ahead_costs_no_segment(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
+    feed = archive_feed(log, clock, archive, retention="2h")
+    append(log)
+    run(feed)
+    clock.jump(1000 * HOUR_MS)
+    append(log)
+    clock.advance(60_000)
+    run(feed)
+    feed.close()
+    assert seqs(archive) == [1, 2]
+
+
+def test_the_oldest_segments_go_when_all_are_too_large(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
+    strange = archive / "day=2020-01-01" / "hour=00" / "notes.txt"
+    strange.parent.mkdir(parents=True)
+    strange.write_text("a" * 3_000_000)
+    old = strange.with_name("old-1-9-9.jsonl.gz")
+    old.write_bytes(b"a" * 600_000)
+    older = strange.parents[1] / "hour=01" / "old-10-12-3.jsonl.gz"
+    older.parent.mkdir()
+    older.write_bytes(b"a" * 600_000)
+    append(log)
+    feed = archive_feed(log, clock, archive, max_bytes="1MiB", retention="3650d")
+    run(feed)
+    feed.close()
+    assert [name.first for name in segments(archive)] == [1, 10]
+    assert (strange.exists(), old.exists(), older.exists()) == (True, False, True)
+    assert counted(log, "karrot_reporter_archive_segments_total") == {"written": 1, "over_size": 1}
+
+
+def test_the_page_of_the_reporter_says_what_there_is(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
+    append(log)
+    feed = archive_feed(log, clock, archive)
+    run(feed)
+    feed.close()
+    (name,) = segments(archive)
+    size = (archive / name.path).stat().st_size / 2**20
+    assert json.loads(log.recall("archive", "report") or b"") == {
+        "at_ms": clock.wall_ms(),
+        "sent_count": 1,
+        "facts": [
+            {"name": "Place", "text": str(archive)},
+            {"name": "Holds", "text": f"1 segments, {size:.1f} MiB, from day=2027-01-15/hour=08 on"},
+            {"name": "Kept", "text": "30d, and at most 4096 MiB of segments"},
+        ],
+        "sent": [{"what": name.path, "value": 1.0, "unit": "events", "observed_at_ms": clock.wall_ms()}],
+        "refused": [],
+    }
