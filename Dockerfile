@@ -28,7 +28,8 @@ COPY requirements/image.txt ./
 RUN --mount=type=secret,id=ca \
     python3 -m venv --without-pip /opt/karrot \
     && ./with-ca /tools/bin/uv pip install -q --python /opt/karrot --only-binary :all: --require-hashes -r image.txt \
-    && /tools/bin/uv pip install -q --python /opt/karrot --offline --no-deps wheel/*.whl
+    && /tools/bin/uv pip install -q --python /opt/karrot --offline --no-deps wheel/*.whl \
+    && rm -f /opt/karrot/.lock
 
 
 # What both images share: a user with a number and a name, a place for data, and no installer.
@@ -77,7 +78,8 @@ RUN --mount=type=secret,id=ca \
     python3 -m venv --without-pip /opt/karrot \
     && ./with-ca /tools/bin/uv pip install -q --python /opt/karrot --only-binary :all: --no-binary pyspark \
         --build-constraints spark-build.txt --require-hashes -r pipeline.txt \
-    && /tools/bin/uv pip install -q --python /opt/karrot --offline --no-deps wheel/*.whl
+    && /tools/bin/uv pip install -q --python /opt/karrot --offline --no-deps wheel/*.whl \
+    && rm -f /opt/karrot/.lock
 
 
 FROM runtime AS pipeline

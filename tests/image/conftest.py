@@ -1,0 +1,106 @@
+"""The image, built once from what git knows of the tree and from files that must not get into it."""
+
+import os
+import shutil
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import karrot
+from support.buildah import Buildah, default_cache, missing
+from support.images import CANARY, ROOT, Image
+
+_HIDDEN = (
+    ".env",
+    ".git/config",
+    "karrot/.env.production",
+    "karrot/web/tls.key",
+    "karrot-data/events.db",
+    "karrot/karrot-data/events.db",
+    "requirements/pip.conf",
+    "templates/web/tls.pem",
+    "id_rsa",
+)
+"""Where people's secrets lie about."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--with-pipeline", action="store_true", help="build and try the target with Spark as well")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show the figures of the tests that passed."""
+    for report in terminalreporter.stats.get("passed", ()):
+        for _, figure in report.user_properties:
+            terminalreporter.line(str(figure))
+
+
+@pytest.fixture(scope="session")
+def buildah() -> Buildah:
+    """With the base ready. Without the tools the tests fail, or are left out where `IMAGE_MAY_BE_LEFT_OUT` is set."""
+    if lacking := missing():
+        sentence = f"make image cannot build here: {lacking}"
+        if "IMAGE_MAY_BE_LEFT_OUT" in os.environ:
+            pytest.skip(f"LEFT OUT: {sentence}")
+        pytest.fail(sentence, pytrace=False)
+    buildah = Buildah(default_cache())
+    buildah.ensure_base()
+    return buildah
+
+
+@pytest.fixture(scope="session")
+def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the tree, with a canary wherever a secret may lie about."""
+    copy = tmp_path_factory.mktemp("context")
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, names.split("\0")):
+        if (ROOT / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, copy / name)
+    for name in _HIDDEN:
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).write_text(f"password = {CANARY}\n")
+    return copy
+
+
+@pytest.fixture(scope="session")
+def lent_certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The certificates that this machine trusts, with a canary: they are lent to the build and must not stay."""
+    trusted = ssl.get_default_verify_paths().cafile
+    bundle = tmp_path_factory.mktemp("ca") / "ca.pem"
+    bundle.write_text(f"{Path(trusted).read_text() if trusted else ''}\n# {CANARY}\n")
+    return bundle
+
+
+@pytest.fixture(scope="session")
+def service(buildah: Buildah, context: Path, lent_certificates: Path) -> Iterator[Image]:
+    """The target that runs beside Burrow."""
+    yield from _built("service", buildah, context, lent_certificates)
+
+
+@pytest.fixture(scope="session")
+def pipeline(
+    request: pytest.FixtureRequest, buildah: Buildah, context: Path, lent_certificates: Path
+) -> Iterator[Image]:
+    """The target with Java and Spark: 700 MB to fetch, so only on request."""
+    if not request.config.getoption("--with-pipeline"):
+        pytest.skip('the pipeline\'s image is left out: make image ARGS="--with-pipeline" builds it too')
+    yield from _built("pipeline", buildah, context, lent_certificates)
+
+
+def _built(target: str, buildah: Buildah, context: Path, ca: Path) -> Iterator[Image]:
+    tag = f"localhost/karrot-{target}:{os.getpid()}"
+    arguments = {"VERSION": karrot.__version__, "REVISION": "0" * 40, "CREATED": "2026-01-02T03:04:05Z"}
+    start = time.monotonic()
+    buildah.build(context, tag, target=target, arguments=arguments, ca=ca)
+    took = time.monotonic() - start
+    try:
+        with buildah.mounted(tag) as root:
+            yield Image(tag, buildah.config(tag), root, buildah, took)
+    finally:
+        buildah.forget(tag)

@@ -1,0 +1,182 @@
+"""What a registry would be sent, started as a cluster that trusts nobody starts it."""
+
+import json
+import os
+import re
+import signal
+import stat
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+import pytest
+
+import karrot
+from support.bodies import recorded
+from support.buildah import BASE
+from support.containers import USER, Container
+from support.images import CANARY, ROOT, Image
+from support.processes import free_port
+from support.waiting import wait_for
+
+pytestmark = [pytest.mark.image, pytest.mark.timeout(600)]
+
+_MEGABYTE = 1_000_000
+_INSTALLERS = {"pip", "pip3", "uv", "hatchling", "wheel", "easy_install"}
+_COMPILERS = {"cc", "gcc", "g++", "c++", "clang", "make", "ld", "as", "rustc", "go"}
+_WARN = recorded("karrot_v1.9.5_warn.json")
+_BUDGET = 120 * _MEGABYTE
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A volume that belongs to the image's user, as Docker and ``fsGroup`` make one."""
+    volume = tmp_path / "data"
+    volume.mkdir(mode=0o750)
+    os.chown(volume, USER, USER)
+    return volume
+
+
+@pytest.fixture
+def start(service: Image, data: Path, tmp_path: Path) -> Iterator[Callable[[str], "Running"]]:
+    """Starts a container over the same volume, under the given name."""
+    port = free_port()
+    started: list[Running] = []
+
+    def start(name: str) -> Running:
+        environment = {"KARROT_BIND": f"127.0.0.1:{port}"}
+        container = Container(service.root, service.config, tmp_path / name, data, environment)
+        started.append(Running(container.__enter__(), port))
+        started[-1].await_alive()
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.container.__exit__(None, None, None)
+
+
+class Running:
+    """A container that answers on a port of this machine."""
+
+    def __init__(self, container: Container, port: int) -> None:
+        self.container = container
+        self._address = f"http://127.0.0.1:{port}"
+
+    def await_alive(self) -> None:
+        wait_for(lambda: self._is_alive() or not self.container.is_running)
+        assert self.container.is_running, self.container.said.read_text()
+
+    def _is_alive(self) -> bool:
+        try:
+            return '"alive"' in self.get("/healthz")
+        except URLError:
+            return False
+
+    def get(self, path: str) -> str:
+        with urlopen(self._address + path, timeout=5) as answer:
+            return str(answer.read().decode())
+
+    def post(self, body: bytes) -> int:
+        request = Request(f"{self._address}/burrow", body, {"Content-Type": "application/json"})
+        with urlopen(request, timeout=5) as answer:
+            return int(answer.status)
+
+
+def test_it_says_how_it_runs(service: Image) -> None:
+    config = service.config
+    assert config["User"] == f"{USER}:{USER}"
+    assert config["Entrypoint"] == ["karrot"]
+    assert config["Cmd"] == ["serve"]
+    assert config["WorkingDir"] == "/data"
+    assert config["Volumes"] == {"/data": {}}
+    assert config["ExposedPorts"] == {"5000/tcp": {}}
+    assert config["StopSignal"] == "SIGTERM"
+    assert config["Healthcheck"]["Test"] == ["CMD", "karrot", "healthcheck"]
+    assert "KARROT_DATA_DIR=/data" in config["Env"]
+    prefix = "org.opencontainers.image."
+    labels = {name.removeprefix(prefix): text for name, text in config["Labels"].items() if name.startswith(prefix)}
+    assert labels["title"] == "Karrot"
+    assert (labels["version"], labels["revision"]) == (karrot.__version__, "0" * 40)
+    assert (labels["created"], labels["base.name"]) == ("2026-01-02T03:04:05Z", BASE)
+    assert labels["licenses"] == "Apache-2.0"
+    assert set(labels) >= {"description", "source", "url"}
+
+
+def test_it_adds_little_to_its_base_and_no_secret(
+    service: Image, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    layers = service.buildah.layers(service.tag, tmp_path / "service")
+    base = {path.name for path in service.buildah.layers(BASE, tmp_path / "base")}
+    for path in layers:
+        assert CANARY.encode() not in path.read_bytes(), path
+    added = sum(path.stat().st_size for path in layers if path.name not in base)
+    record_property("figures", f"{added / _MEGABYTE:.0f} MB above the base, built in {service.build_seconds:.0f} s")
+    assert 10 * _MEGABYTE < added < _BUDGET
+
+
+def test_the_canary_would_have_been_found(context: Path, lent_certificates: Path) -> None:
+    assert CANARY in lent_certificates.read_text()
+    assert sum(CANARY.encode() in path.read_bytes() for path in context.rglob("*") if path.is_file()) > 5
+
+
+def test_nothing_in_it_installs_or_compiles(service: Image) -> None:
+    programs = {path.name for path in _files(service.root) if os.access(path, os.X_OK)}
+    assert programs & (_INSTALLERS | _COMPILERS) == set()
+    packages = {path.name.split("-")[0] for path in service.root.rglob("*.dist-info")}
+    assert packages & {"pip", "setuptools", "uv", "hatchling", "pyspark", "duckdb"} == set()
+    assert {"karrot", "gunicorn", "confluent_kafka"} <= packages
+    assert not list(service.root.rglob("ensurepip"))
+
+
+def test_its_user_owns_the_data_directory_alone(service: Image) -> None:
+    owned = [path for path in service.root.rglob("*") if path.lstat().st_uid == USER]
+    assert [str(path.relative_to(service.root)) for path in owned] == ["data"]
+    ours = service.root / "opt" / "karrot"
+    assert not [path for path in _files(ours) if path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH)]
+    assert list(ours.rglob("__pycache__/wiring.*.pyc")), "a start would compile what it cannot keep"
+
+
+def test_it_works_on_a_read_only_root_and_ends_well(start: Callable[[str], Running], data: Path) -> None:
+    first = start("first")
+    inside = first.container.execute
+    assert inside("id", "-u").stdout == f"{USER}\n"
+    assert "CapEff:\t0000000000000000" in inside("cat", "/proc/self/status").stdout
+    refused = inside("touch", *(f"{place}/written" for place in ("", "/tmp", "/opt/karrot", "/var/tmp", "/etc"))).stderr
+    assert refused.count("Read-only file system") == 5, refused
+    assert json.loads(inside("karrot", "healthcheck").stdout) == {"status": "alive"}
+    assert inside("karrot", "version").stdout.split()[-1] == karrot.__version__
+    assert inside("python", "-c", "import confluent_kafka, apsw, boto3").returncode == 0
+    assert inside("python", "-m", "pip").returncode != 0
+    assert first.post(_WARN) == 202
+    lag = re.search(r"^karrot_consumer_lag\{.*\} .*$", first.get("/metrics"), re.MULTILINE)
+    assert lag is not None
+    first.container.signal(signal.SIGTERM)
+    assert first.container.wait(20) == 0
+    assert {path.stat().st_uid for path in data.iterdir()} == {USER}
+
+    second = start("second")
+    assert lag[0] in second.get("/metrics"), "what was acknowledged is there after a restart"
+    second.container.signal(signal.SIGTERM)
+    assert second.container.wait(20) == 0
+
+
+def test_its_bill_of_materials_names_what_is_in_it(service: Image, tmp_path: Path) -> None:
+    [site] = service.root.glob("opt/karrot/lib/python3*/site-packages")
+    python = tmp_path / "python"  # the image's own cannot run here; all that is asked of it is where it looks
+    python.write_text(f"#!/bin/sh\necho '{json.dumps([str(site)])}'\n")
+    python.chmod(0o755)
+    bill = ROOT / "dist" / "karrot-image.cdx.json"
+    bill.parent.mkdir(exist_ok=True)
+    command = [ROOT / ".venv/bin/cyclonedx-py", "environment", "--output-reproducible", "-o", bill, python]
+    subprocess.run(command, check=True, capture_output=True)
+    named = {
+        part["name"].lower().replace("_", "-"): part["version"] for part in json.loads(bill.read_text())["components"]
+    }
+    pinned = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", (ROOT / "requirements" / "image.txt").read_text(), re.MULTILINE))
+    assert named == pinned | {"karrot": karrot.__version__}
+
+
+def _files(root: Path) -> Iterator[Path]:
+    return (path for path in root.rglob("*") if path.is_file() and not path.is_symlink())
