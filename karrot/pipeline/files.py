@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
-__all__ = ["delete", "exists", "listing", "rename_over"]
+__all__ = ["delete", "exists", "listing", "read_text", "rename_over", "write_text"]
 
 
 def exists(spark: SparkSession, path: str) -> bool:
@@ -52,6 +52,32 @@ def rename_over(spark: SparkSession, source: str, target: str) -> None:
     files.delete(_path(spark, target), False)
     if not files.rename(_path(spark, source), _path(spark, target)):
         raise OSError(f"{source} could not be renamed to {target}")
+
+
+def read_text(spark: SparkSession, path: str) -> str | None:
+    """What a small file says; ``None`` if it is not there."""
+    if local := _local(path):
+        return local.read_text(encoding="utf-8") if local.exists() else None
+    if not exists(spark, path):
+        return None
+    stream = _hadoop(spark, path).open(_path(spark, path))
+    try:
+        return str(_jvm(spark).org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    finally:
+        stream.close()
+
+
+def write_text(spark: SparkSession, path: str, text: str) -> None:
+    """Write a small file whole: beside its place, then renamed into it."""
+    aside = f"{path.rpartition('/')[0]}/.{path.rpartition('/')[2]}"
+    if local := _local(aside):
+        local.parent.mkdir(parents=True, exist_ok=True)
+        local.write_text(text, encoding="utf-8")
+    else:
+        stream = _hadoop(spark, aside).create(_path(spark, aside), True)
+        stream.write(bytearray(text, "utf-8"))
+        stream.close()
+    rename_over(spark, aside, path)
 
 
 def _local(path: str) -> Path | None:

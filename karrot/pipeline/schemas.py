@@ -220,7 +220,7 @@ VERDICT_RUNS: Final = _struct(
     peak_lag=_LONG,
     topics=ArrayType(_STRING),
 )
-"""One row per run of equal verdicts of a group within a day, numbered from 1: incidents and intervals are made of them."""
+"""One row per run of equal verdicts of a group in a day, numbered from 1: incidents and intervals are made of them."""
 
 STATUS_INTERVALS: Final = _struct(cluster=_STRING, consumer=_STRING, status=_STRING, from_at=_TIME, to_at=_TIME)
 
