@@ -12,7 +12,8 @@
 {{- if and $config.notifier (not $config.zookeeper.servers) -}}
 {{- fail "a notifier needs ZooKeeper, also where Kafka runs without: write config.zookeeper.servers, or zookeeper.enabled: true for one that comes along" -}}
 {{- end -}}
-{{- if and .Values.karrot.enabled (ne .Values.karrot.auth.type "none") (not .Values.karrot.auth.existingSecret) -}}
+{{- include "burrow.checks.passwords" (list . $config) -}}
+{{- if and .Values.karrot.enabled .Chart.IsRoot (has .Values.karrot.auth.type (list "basic" "bearer")) (not .Values.karrot.auth.existingSecret) -}}
 {{- fail (printf "karrot.auth.type %s needs karrot.auth.existingSecret: the Secret that Karrot's webhook reads too" .Values.karrot.auth.type) -}}
 {{- end -}}
 {{- include "burrow.checks.reference" (list "config.zookeeper.tls" $config.zookeeper.tls "tls" $config) -}}
@@ -60,6 +61,41 @@
 {{- range $name, $tls := .tls -}}
 {{- if ne (empty $tls.certFile) (empty $tls.keyFile) -}}
 {{- fail (printf "config.tls.%s needs both certFile and keyFile, or neither" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Where nothing from outside can hold it, a password must be in the values: Burrow stops without. */}}
+{{- define "burrow.checks.passwords" -}}
+{{- $values := (index . 0).Values -}}
+{{- $elsewhere := or $values.existingSecret $values.env $values.extraEnv $values.extraEnvFrom ($values.burrow).secretConfig -}}
+{{- range $name, $sasl := (index . 1).sasl -}}
+{{- if not (or $elsewhere $sasl.password $sasl.passwordFrom) -}}
+{{- fail (printf "config.sasl.%s has no password: write passwordFrom: {name: SECRET, key: KEY}, or existingSecret with the key %s" $name (include "burrow.variable" (list "sasl" $name "password"))) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+For the chart of Karrot that takes this one: a chart does not see its parent's values, so what was not said here must
+be what holds there. Takes this chart's root, Karrot's address, the names of the credentials it asks for, its own Secret.
+*/}}
+{{- define "burrow.checks.parent" -}}
+{{- $burrow := index . 0 -}}
+{{- $karrot := $burrow.Values.karrot -}}
+{{- $url := index . 1 | trimSuffix ":80" -}}
+{{- $asked := index . 2 -}}
+{{- if $karrot.enabled -}}
+{{- $notifier := (include "burrow.config" $burrow | fromJson).notifier.karrot -}}
+{{- if and (not $karrot.url) (eq $notifier.urlOpen (include "burrow.karrotUrl" $burrow)) (ne $notifier.urlOpen (printf "%s/burrow" $url)) -}}
+{{- fail (printf "burrow.karrot.url: Karrot is at %s here; write burrow.karrot.url: %s" $url $url) -}}
+{{- end -}}
+{{- $open := or (eq $karrot.auth.type "none") (and (eq $karrot.auth.type "auto") (index . 3) (not $karrot.auth.existingSecret)) -}}
+{{- if and $open (or (hasKey $asked "password") (hasKey $asked "token")) -}}
+{{- fail (printf "Karrot asks Burrow for credentials: write burrow.karrot.auth.type: %s and burrow.karrot.auth.existingSecret: %s" (hasKey $asked "password" | ternary "basic" "bearer") (index . 3 | default "the Secret")) -}}
+{{- end -}}
+{{- if and (hasKey $asked "token") (not (hasKey $asked "password")) (ne $karrot.auth.type "bearer") -}}
+{{- fail "Karrot asks Burrow for a token: write burrow.karrot.auth.type: bearer" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

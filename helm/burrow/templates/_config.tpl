@@ -5,7 +5,9 @@ them so, and a consumer that names one otherwise stores nothing.
 */}}
 {{- define "burrow.config" -}}
 {{- $config := deepCopy .Values.config -}}
+{{- if .Values.burrow -}}
 {{- include "burrow.overlay" (list $config (include "burrow.legacy" . | fromJson)) -}}
+{{- end -}}
 {{- $_ := set $config.general "pidfile" "/tmp/burrow.pid" -}}
 {{- $_ := set $config.zookeeper "given" (not (empty $config.zookeeper.servers)) -}}
 {{- include "burrow.clusters" $config -}}
@@ -114,13 +116,18 @@ them so, and a consumer that names one otherwise stores nothing.
 {{- $_ := set $config.notifier "karrot" $notifier -}}
 {{- end -}}
 
+{{/* The name of Karrot's objects in the same release, as its chart makes it. */}}
+{{- define "burrow.karrotName" -}}
+{{- contains "karrot" .Release.Name | ternary .Release.Name (printf "%s-karrot" .Release.Name) | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
 {{/* Where Burrow posts to. */}}
 {{- define "burrow.karrotUrl" -}}
 {{- $url := tpl .Values.karrot.url . | trimSuffix "/" -}}
 {{- if and (not $url) .Chart.IsRoot (not (((.Values.config.notifier).karrot).urlOpen)) -}}
 {{- fail "karrot.enabled needs karrot.url: the address of Karrot's Service, such as http://karrot" -}}
 {{- end -}}
-{{- $url = $url | default (printf "http://%s.%s" (contains "karrot" .Release.Name | ternary .Release.Name (printf "%s-karrot" .Release.Name) | trunc 63 | trimSuffix "-") (include "burrow.namespace" .)) -}}
+{{- $url = $url | default (printf "http://%s.%s" (include "burrow.karrotName" .) (include "burrow.namespace" .)) -}}
 {{- if hasSuffix "/burrow" $url -}}{{ $url }}{{- else -}}{{ $url }}/burrow{{- end -}}
 {{- end -}}
 

@@ -21,13 +21,38 @@
 {{- $passwords | toJson -}}
 {{- end -}}
 
-{{/* Takes the variable, the Secret and its key. */}}
+{{/* Takes the variable, the Secret, its key, and whether it may be missing. */}}
 {{- define "burrow.variableFrom" }}
 - name: {{ index . 0 }}
   valueFrom:
     secretKeyRef:
       name: {{ index . 1 | quote }}
       key: {{ index . 2 | quote }}
+      {{- if index . 3 }}
+      optional: true
+      {{- end }}
+{{- end -}}
+
+{{/*
+What Karrot's webhook asks for. A variable for the headers is the whole mapping, so the others are repeated in it;
+Kubernetes puts the token in the place of $(KARROT_TOKEN).
+*/}}
+{{- define "burrow.credentials" -}}
+{{- $auth := .Values.karrot.auth -}}
+{{- $secret := tpl $auth.existingSecret . -}}
+{{- $optional := and (eq $auth.type "auto") (not $secret) -}}
+{{- if not .Chart.IsRoot -}}
+{{- $secret = $secret | default (printf "%s-auth" (include "burrow.karrotName" .)) -}}
+{{- end -}}
+{{- if and $secret (has $auth.type (list "auto" "basic")) -}}
+{{- include "burrow.variableFrom" (list "BURROW_NOTIFIER_KARROT_USERNAME" $secret $auth.usernameKey $optional) }}
+{{- include "burrow.variableFrom" (list "BURROW_NOTIFIER_KARROT_PASSWORD" $secret $auth.passwordKey $optional) }}
+{{- else if eq $auth.type "bearer" -}}
+{{- $headers := (include "burrow.config" . | fromJson).notifier.karrot.headers -}}
+{{- include "burrow.variableFrom" (list "KARROT_TOKEN" $secret $auth.tokenKey false) }}
+- name: BURROW_NOTIFIER_KARROT_HEADERS
+  value: {{ set $headers "Authorization" "Bearer $(KARROT_TOKEN)" | toRawJson | quote }}
+{{- end -}}
 {{- end -}}
 
 {{/* The environment of Burrow's container. Burrow takes every key of burrow.toml from it, if it is there. */}}
@@ -36,21 +61,12 @@
 {{- range $kind := list "sasl" "notifier" }}
 {{- range $name, $module := index $config $kind }}
 {{- with $module.passwordFrom }}
-{{- include "burrow.variableFrom" (list (include "burrow.variable" (list $kind $name "password")) .name .key) }}
+{{- include "burrow.variableFrom" (list (include "burrow.variable" (list $kind $name "password")) .name .key false) }}
 {{- end }}
 {{- end }}
 {{- end }}
 {{- if .Values.karrot.enabled }}
-{{- $auth := .Values.karrot.auth }}
-{{- $secret := tpl $auth.existingSecret . }}
-{{- if eq $auth.type "basic" }}
-{{- include "burrow.variableFrom" (list "BURROW_NOTIFIER_KARROT_USERNAME" $secret $auth.usernameKey) }}
-{{- include "burrow.variableFrom" (list "BURROW_NOTIFIER_KARROT_PASSWORD" $secret $auth.passwordKey) }}
-{{- else if eq $auth.type "bearer" }}
-{{- include "burrow.variableFrom" (list "KARROT_TOKEN" $secret $auth.tokenKey) }}
-- name: BURROW_NOTIFIER_KARROT_HEADERS
-  value: {{ set $config.notifier.karrot.headers "Authorization" "Bearer $(KARROT_TOKEN)" | toRawJson | quote }}
-{{- end }}
+{{- include "burrow.credentials" . }}
 {{- end }}
 {{- range $name, $value := .Values.env }}
 - name: {{ $name }}
