@@ -11,6 +11,8 @@ from karrot.cli.scaling import scaling, scaling_options
 
 __all__ = ["COMMANDS"]
 
+_RUNBOOKS = "https://github.com/Lowess/karrot/blob/main/docs/runbooks"
+
 
 @click.command("burrow-config")
 @url_option
@@ -87,7 +89,33 @@ def cloudwatch_dashboard(**given: Any) -> None:
     click.echo(dashboard(valid(partial(Dashboard, **given))), nl=False)
 
 
-@click.group(commands=[ecs_autoscaling, ecs_service, cloudwatch_dashboard])
+@click.command("alert-rules")
+@click.option("--set", "changed", metavar="NAME=VALUE", multiple=True, help="A threshold; docs/alerts.md lists them.")
+@click.option(
+    "--external-url",
+    metavar="URL",
+    envvar="KARROT_EXTERNAL_URL",
+    show_envvar=True,
+    help="Karrot's address for people: each alert then links to its page there.",
+)
+@click.option("--runbook-url", metavar="URL", default=_RUNBOOKS, show_default=True, help="Where the runbooks are.")
+def alert_rules(changed: tuple[str, ...], **given: Any) -> None:
+    """Print alerts for Prometheus: on consumer groups, on Burrow and on Karrot itself."""
+    from karrot.render.rules import Rules, alert_rules
+
+    pairs = dict(text.partition("=")[::2] for text in changed)
+    click.echo(alert_rules(valid(partial(Rules, changed=pairs, **given))), nl=False)
+
+
+@click.command("recording-rules")
+def recording_rules() -> None:
+    """Print recording rules for Prometheus: one series per group, growth, share of time in OK, totals."""
+    from karrot.render.rules import recording_rules
+
+    click.echo(recording_rules(), nl=False)
+
+
+@click.group(commands=[ecs_autoscaling, ecs_service, cloudwatch_dashboard, alert_rules, recording_rules])
 def render() -> None:
     """Print configuration for other programs."""
 

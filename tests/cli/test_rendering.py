@@ -23,7 +23,9 @@ def render(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["render", *arguments], catch_exceptions=False)
 
 
-@pytest.mark.parametrize("name", ["ecs-autoscaling", "ecs-service", "cloudwatch-dashboard"])
+@pytest.mark.parametrize(
+    "name", ["ecs-autoscaling", "ecs-service", "cloudwatch-dashboard", "alert-rules", "recording-rules"]
+)
 def test_every_kind_has_help(name: str) -> None:
     assert render(name, "--help").stdout.startswith(f"Usage: main render {name} ")
 
@@ -69,6 +71,37 @@ def test_what_no_recipe_can_be_made_of_is_refused_with_a_line_each() -> None:
 def test_services_are_printed_as_cloudformation() -> None:
     printed = render("ecs-service", "--ecs-cluster", "prod", "--image", "karrot:2", "--burrow-cluster", "eu")
     assert "KarrotService" in yaml.safe_load(printed.stdout)["Resources"]
+
+
+def test_alerts_have_the_thresholds_and_addresses_that_were_asked_for() -> None:
+    asked = ("--set", "lagSeconds=60", "--set", "errorFor=10m", "--external-url", "https://karrot.example.org")
+    printed = render("alert-rules", *asked)
+    assert (printed.exit_code, printed.stderr) == (0, "")
+    first, second = yaml.safe_load(printed.stdout)["groups"][0]["rules"][:2]
+    assert first["for"] == "10m"
+    assert first["annotations"]["runbook_url"].endswith("/docs/runbooks/KarrotConsumerError.md")
+    assert first["annotations"]["karrot_url"].startswith("https://karrot.example.org/group?cluster={{ $labels.cluster")
+    assert "karrot_consumer_lag_seconds) > 60\n" in second["expr"]
+
+
+def test_alerts_take_karrot_s_address_from_where_karrot_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "karrot_url" not in render("alert-rules").stdout
+    monkeypatch.setenv("KARROT_EXTERNAL_URL", "https://karrot.example.org")
+    assert "karrot_url: https://karrot.example.org/group?" in render("alert-rules").stdout
+
+
+def test_thresholds_that_are_none_are_refused_with_a_line_each() -> None:
+    refused = render("alert-rules", "--set", "lagSeconds=soon", "--set", "errorFor", "--runbook-url", "wiki")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert [line.split(" is ")[0] for line in refused.stderr.splitlines()] == [
+        *("karrot: --set lagSeconds", "karrot: --set errorFor", "karrot: --runbook-url"),
+    ]
+
+
+def test_recording_rules_are_printed() -> None:
+    printed = render("recording-rules")
+    assert (printed.exit_code, printed.stderr) == (0, "")
+    assert all(":" in rule["record"] for rule in yaml.safe_load(printed.stdout)["groups"][0]["rules"])
 
 
 def test_the_command_of_the_documentation_works() -> None:

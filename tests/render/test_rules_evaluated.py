@@ -1,0 +1,88 @@
+"""What the rules make of series: tables of cases, through Prometheus' own tool."""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote_plus
+
+import yaml
+
+from karrot.render.rules import Rules, alert_rules, recording_rules
+from support.promtool import promtool, rules_of, series
+
+CASES = Path(__file__).resolve().parents[1] / "data" / "rules"
+RULES = alert_rules(Rules(external_url="https://karrot", runbook_url="https://runbooks"))
+Rule = Mapping[str, Any]
+ALERTS = {rule["alert"]: rule for rule in rules_of(RULES)}
+
+
+def test_every_alert_fires_when_it_should_and_is_silent_when_it_should_not(tmp_path: Path) -> None:
+    # A file of each alert alone: else every case would evaluate all of them, minute by minute.
+    files = []
+    for name, rule in ALERTS.items():
+        tests = [_alert_test(case) for case in _table("alerts.yaml") if case["alert"] == name]
+        files.append(_written_test(tmp_path, name, [rule], tests))
+    promtool("test", "rules", *files)
+
+
+def test_the_table_has_a_firing_and_a_silent_case_of_every_alert() -> None:
+    cases = _table("alerts.yaml")
+    assert {case["alert"] for case in cases if "fires" in case} == set(ALERTS)
+    assert {case["alert"] for case in cases if "fires" not in case} == set(ALERTS)
+
+
+def test_every_recording_rule_gives_what_it_should(tmp_path: Path) -> None:
+    table = _table("recordings.yaml")
+    assert list(table["expected"]) == [rule["record"] for rule in rules_of(recording_rules())]
+    queries = [_query_test(name, samples) for name, samples in table["expected"].items()]
+    test = {"interval": "1m", "input_series": series(table["series"]), "promql_expr_test": queries}
+    promtool("test", "rules", _written_test(tmp_path, "recordings", list(rules_of(recording_rules())), [test]))
+
+
+@cache
+def _table(name: str) -> Any:
+    return yaml.safe_load((CASES / name).read_text(encoding="utf-8"))
+
+
+def _written_test(directory: Path, name: str, rules: list[Rule], tests: list[dict[str, Any]]) -> Path:
+    """The test file, beside the file of the rules that it names."""
+    of_rules, of_tests = directory / f"{name}.yml", directory / f"{name}-test.yml"
+    of_rules.write_text(yaml.safe_dump({"groups": [{"name": name, "rules": rules}]}), encoding="utf-8")
+    test = {"rule_files": [of_rules.name], "evaluation_interval": "1m", "tests": tests}
+    of_tests.write_text(yaml.safe_dump(test, width=1000), encoding="utf-8")
+    return of_tests
+
+
+def _alert_test(case: Mapping[str, Any]) -> dict[str, Any]:
+    """A case as promtool has it: of a firing one exactly one alert, with all its labels and annotations."""
+    rule = ALERTS[case["alert"]]
+    expected = [_alert(case, rule)] if "fires" in case else []
+    return {
+        "name": f"{case['alert']}: {case['case']}",
+        "interval": "1m",
+        "input_series": series(case["series"]),
+        "alert_rule_test": [{"eval_time": case["at"], "alertname": case["alert"], "exp_alerts": expected}],
+    }
+
+
+def _alert(case: Mapping[str, Any], rule: Rule) -> dict[str, Any]:
+    links = {name: _linked(text, case["fires"]) for name, text in rule["annotations"].items() if name.endswith("_url")}
+    told = {"summary": case["summary"], "description": case["description"]}
+    return {"exp_labels": {**case["fires"], **rule["labels"]}, "exp_annotations": {**told, **links}}
+
+
+def _linked(text: str, labels: Mapping[str, str]) -> str:
+    for name, value in labels.items():
+        text = text.replace(f"{{{{ $labels.{name} | urlquery }}}}", quote_plus(value))
+        text = text.replace(f"{{{{ $labels.{name} }}}}", value)
+    return text
+
+
+def _query_test(name: str, samples: list[tuple[dict[str, str], float]]) -> dict[str, Any]:
+    expected = [{"labels": f"{name}{_written(labels)}", "value": value} for labels, value in samples]
+    return {"expr": name, "eval_time": "60m", "exp_samples": expected}
+
+
+def _written(labels: Mapping[str, str]) -> str:
+    return "{" + ",".join(f'{name}="{value}"' for name, value in labels.items()) + "}"
