@@ -30,6 +30,8 @@ CHARTS = ROOT / "helm"
 
 Object = dict[str, Any]
 
+helm.disable_logging()  # it says of every link in a chart that it was followed
+
 
 class Manifest(NamedTuple):
     """One object that a chart makes, and the template it comes from."""

@@ -28,6 +28,11 @@
 {{- if and .Values.burrow.enabled (not (hasKey .Subcharts "burrow")) }}
 {{- fail "burrow.enabled: this copy of the chart lacks charts/burrow; in a checkout without symbolic links, copy helm/burrow there" }}
 {{- end }}
+{{- if .Values.burrow.enabled }}
+{{- $secret := include "karrot.authSecret" . }}
+{{- $expected := printf "%s-auth" (include "burrow.karrotName" .Subcharts.burrow) }}
+{{- include "burrow.checks.parent" (list .Subcharts.burrow (include "karrot.url" .) $keys (eq $secret $expected | ternary "" $secret)) }}
+{{- end }}
 {{- range $name := list "KARROT_BIND" "KARROT_DATA_DIR" }}
 {{- if has $name (keys (include "karrot.env" $ | fromYaml)) }}
 {{- fail (printf "env.%s: the chart sets it; use bindAddress and containerPort, or persistence" $name) }}

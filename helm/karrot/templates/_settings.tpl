@@ -10,7 +10,7 @@
 {{- $_ := mergeOverwrite $settings (dict "KARROT_TLS_CERT" "/etc/karrot/tls/tls.crt" "KARROT_TLS_KEY" "/etc/karrot/tls/tls.key") -}}
 {{- end }}
 {{- if .Values.burrow.enabled }}
-{{- $_ := set $settings "KARROT_BURROW_URL" (include "karrot.burrowUrl" .) -}}
+{{- $_ := set $settings "KARROT_BURROW_URL" (include "burrow.url" .Subcharts.burrow) -}}
 {{- end }}
 {{- with .Values.watch }}
 {{- if .enabled }}
@@ -26,12 +26,6 @@
 {{- $_ := set $settings (printf "KARROT_%s" (upper $name)) (include "karrot.settingText" $value) -}}
 {{- end }}
 {{- toYaml $settings }}
-{{- end }}
-
-{{/* Burrow's address where this chart installs it. */}}
-{{- define "karrot.burrowUrl" -}}
-{{- $burrow := .Subcharts.burrow -}}
-{{- printf "http://%s:%v" (include "burrow.fullname" $burrow) $burrow.Values.service.port }}
 {{- end }}
 
 {{/* env, as YAML: what the chart of 2019 called karrot.env is part of it. */}}

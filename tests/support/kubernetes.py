@@ -1,0 +1,71 @@
+"""What an API server's schemas say of an object: the core's of several releases, and the operators'."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+from kubernetes_validate.utils import all_versions
+
+__all__ = ["MINORS", "crds", "faults"]
+
+MINORS = tuple(all_versions()[-4:])
+"""The four newest minor releases whose schemas are at hand."""
+
+_CRDS = Path(__file__).resolve().parents[1] / "data" / "crds"
+
+Object = dict[str, Any]
+
+
+def crds() -> list[Object]:
+    """The custom resource definitions that the charts may meet: ``tests/data/crds``."""
+    return [json.loads(path.read_text()) for path in sorted(_CRDS.glob("*.json"))]
+
+
+def faults(body: Object) -> list[str]:
+    """What is wrong with an object, in any of the releases."""
+    return _faults(json.dumps(body, sort_keys=True))
+
+
+@cache
+def _faults(text: str) -> list[str]:
+    """Many shapes have the same Service: it is looked at once."""
+    body = json.loads(text)
+    custom = _custom(body["apiVersion"], body["kind"])
+    if custom is not None:
+        return [f"{error.json_path}: {error.message}" for error in jsonschema.Draft7Validator(custom).iter_errors(body)]
+    return [fault for minor in MINORS for fault in _core(body, minor)]
+
+
+def _core(body: Object, minor: str) -> list[str]:
+    try:
+        kubernetes_validate.validate(body, minor, strict=True)
+    except kubernetes_validate.ValidationError as error:
+        return [f"{minor}: {error.json_path}: {error.message}"]
+    return []
+
+
+@cache
+def _custom(version: str, kind: str) -> Object | None:
+    for crd in crds():
+        spec = crd["spec"]
+        if spec["names"]["kind"] == kind and f"{spec['group']}/{spec['versions'][0]['name']}" == version:
+            schema = _strict(spec["versions"][0]["schema"]["openAPIV3Schema"])
+            return {**schema, "properties": {**schema["properties"], "metadata": {"type": "object"}}}
+    return None
+
+
+def _strict(schema: Any) -> Any:
+    """As the server takes it with strict field validation: no unknown names; a number or a text where either will do."""
+    if isinstance(schema, list):
+        return [_strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    strict = {name: _strict(value) for name, value in schema.items()}
+    if "properties" in schema and "additionalProperties" not in schema and schema.get("type") == "object":
+        strict["additionalProperties"] = False
+    if schema.get("x-kubernetes-int-or-string"):
+        strict = {"type": ["integer", "string"]}
+    return strict
