@@ -254,12 +254,45 @@ def test_an_interval_that_leaves_alarms_without_data_and_an_unknown_name_are_war
 
 @pytest.mark.parametrize(
     ("name", "part"),
-    [("KARROT_ARCHIVE_DIR", "archive"), ("KARROT_TABLES_DIR", "pipeline")],
+    [("KARROT_KAFKA_TOPIC", "kafka"), ("KARROT_TABLES_DIR", "pipeline")],
 )
 def test_a_setting_of_a_later_part_is_said_to_have_no_effect(name: str, part: str) -> None:
     (warning,) = loaded({name: "x"}).warnings
     assert warning.startswith(f"{name} is reserved for ")
     assert part in warning
+
+
+def test_an_archive_that_would_keep_nothing_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    given = {
+        "KARROT_REPORTERS": "prometheus,archive",
+        "KARROT_RETENTION": "90",
+        "KARROT_ARCHIVE_MAX_BYTES": "1MiB",
+        "KARROT_ARCHIVE_DIR": str(file),
+    }
+    with pytest.raises(SettingsError) as caught:
+        load(given, available=["archive", "prometheus"])
+    assert caught.value.problems == (
+        (
+            "KARROT_RETENTION is 90s, less than twice KARROT_ARCHIVE_SEGMENT_SECONDS (60s): "
+            "events would be deleted before they are archived"
+        ),
+        (
+            "KARROT_ARCHIVE_MAX_BYTES is 1048576, less than twice KARROT_ARCHIVE_SEGMENT_BYTES (8388608): "
+            "a segment would be deleted as soon as it is written"
+        ),
+        f"KARROT_ARCHIVE_DIR names {str(file)!r}, which is a file: it must be a folder",
+    )
+
+
+def test_settings_of_an_archive_that_is_off_are_warned_about() -> None:
+    assert loaded({"KARROT_ARCHIVE_DIR": "s3://lag/karrot/", "KARROT_ARCHIVE_RETENTION": "90d"}).warnings == (
+        (
+            "KARROT_ARCHIVE_DIR, KARROT_ARCHIVE_RETENTION: set, but archive is not in KARROT_REPORTERS, "
+            "so nothing is archived"
+        ),
+    )
 
 
 def test_a_resynchronisation_that_is_rarer_than_groups_expire_is_refused() -> None:

@@ -5,10 +5,10 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from karrot.settings.options import CLOUDWATCH, OPTIONS, Settings, reporter_prefix
+from karrot.settings.options import ARCHIVE, CLOUDWATCH, OPTIONS, Settings, reporter_prefix
 from karrot.sources import PREFIX, File, Given
 
-__all__ = ["RESERVED", "contradictions", "doubts", "lost_scaling_metrics", "missing_reporters", "unknown"]
+__all__ = ["RESERVED", "contradictions", "doubts", "lost_scaling_metrics", "missing_reporters", "unknown", "unused"]
 
 _NEEDS = (
     ("burrow_username", "burrow_password"),
@@ -96,6 +96,13 @@ def unknown(given: Mapping[str, Given], settings: Settings, available: Collectio
     for name in sorted(given.keys() - _BY_NAME.keys()):
         if not name.startswith(own):
             yield f"{given[name].label} {_why_ignored(name, available)}"
+
+
+def unused(given: Mapping[str, Given], settings: Settings) -> Iterator[str]:
+    """Settings of the archive while it is off."""
+    asked = sorted(given[name].label for name in given if name.startswith(ARCHIVE))
+    if asked and "archive" not in settings.reporters:
+        yield f"{', '.join(asked)}: set, but archive is not in KARROT_REPORTERS, so nothing is archived"
 
 
 def _is_described(prefix: str) -> bool:

@@ -60,7 +60,7 @@ def load(
         *checks.missing_reporters(settings, available),
         *checks.lost_scaling_metrics(given, settings),
     ]
-    ignored = list(checks.unknown(given, settings, available))
+    ignored = [*checks.unknown(given, settings, available), *checks.unused(given, settings)]
     if problems or (problems := list(checks.contradictions(settings))):
         raise SettingsError([*problems, *ignored])  # a wrong name is often why a value is missing
     return Loaded(replace(settings, extras=extras), (*ignored, *checks.doubts(settings, file, config)))

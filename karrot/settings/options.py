@@ -11,9 +11,12 @@ from karrot import values
 from karrot.sources import PREFIX
 from karrot.values import Address, Kind, Secret
 
-__all__ = ["CLOUDWATCH", "OPTIONS", "Option", "Settings", "effective", "needs_restart", "reporter_prefix"]
+__all__ = ["ARCHIVE", "CLOUDWATCH", "OPTIONS", "Option", "Settings", "effective", "needs_restart", "reporter_prefix"]
 
 T = TypeVar("T")
+
+ARCHIVE = ("KARROT_ARCHIVE_",)
+"""What the names of the ``archive`` reporter's settings begin with."""
 
 CLOUDWATCH = ("KARROT_CLOUDWATCH_", "KARROT_IAM_ROLE")
 """What the names of the ``cloudwatch`` reporter's settings begin with."""
@@ -217,9 +220,12 @@ def reporter_prefix(reporter: str) -> str:
 def effective(settings: Settings) -> dict[str, str]:
     """Every setting as text under its ``KARROT_*`` name; secrets, and all that belongs to a reporter, as ``***``.
 
-    What has no effect because the ``cloudwatch`` reporter is off is shown as nothing.
+    What has no effect because the ``cloudwatch`` or the ``archive`` reporter is off is shown as nothing.
     """
-    off = () if "cloudwatch" in settings.reporters else CLOUDWATCH
+    of_reporters = {"archive": ARCHIVE, "cloudwatch": CLOUDWATCH}
+    off = tuple(
+        name for reporter, names in of_reporters.items() if reporter not in settings.reporters for name in names
+    )
     shown = {
         option.name: "" if option.name.startswith(off) else _show(option, getattr(settings, option.attribute))
         for option in OPTIONS

@@ -214,7 +214,7 @@ def test_a_place_that_cannot_be_used_holds_the_cursor_and_is_tried_ever_more_sel
 def test_an_outage_leaves_the_events_in_the_log_once_enough_segments_wait(
     log: MemoryEventLog, clock: ManualClock, archive: Path
 ) -> None:
-    feed = archive_feed(log, clock, archive, segment_bytes="4KiB")
+    feed = archive_feed(log, clock, archive, segment_bytes="256KiB")
     run(feed)
     blocked = archive / Hour.at(clock.wall_ms()).folder
     blocked.parent.mkdir()

@@ -1,0 +1,151 @@
+"""What every place for segments must do: a folder, and a bucket of a real S3 client against moto's server."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from karrot.eventlog.memory import MemoryEventLog
+from karrot.reporters.archive.folder import Folder
+from karrot.reporters.archive.names import Hour, SegmentName
+from karrot.reporters.archive.options import Bucket
+from karrot.reporters.archive.s3 import Objects, open_client
+from karrot.reporters.archive.store import Found, Store, StoreError
+from support.archives import archive_feed, lines_of
+from support.clocks import ManualClock
+from support.eventlog_contract import append
+
+NINE, TEN = Hour.at(1_800_003_600_000), Hour.at(1_800_007_200_000)
+FIRST = SegmentName(NINE, "9f3c", 1, 500, 500)
+SECOND = SegmentName(NINE, "9f3c", 501, 502, 2)
+OTHER = SegmentName(TEN, "77aa", 1, 1, 1)
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[Any]:
+    """moto's server, and a client to look into it."""
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    keys = {"aws_access_key_id": "AKIDTEST", "aws_secret_access_key": "secret", "region_name": "eu-west-1"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL_S3", f"http://{host}:{port}")
+        patch.setenv("AWS_ACCESS_KEY_ID", "AKIDTEST")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        client = boto3.Session(**keys).client("s3", endpoint_url=f"http://{host}:{port}")
+        yield client
+        client.close()
+    server.stop()
+
+
+@pytest.fixture
+def bucket(s3: Any, request: pytest.FixtureRequest) -> Bucket:
+    """A bucket that nobody else uses."""
+    bucket = Bucket(f"lag-{abs(hash(request.node.name)):x}", "teams/karrot")
+    s3.create_bucket(Bucket=bucket.name, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+    return bucket
+
+
+def objects(bucket: Bucket) -> Objects:
+    return Objects(bucket, partial(open_client, {"AWS_REGION": "eu-west-1"}))
+
+
+@pytest.fixture(params=["folder", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    store: Store = Folder(tmp_path) if request.param == "folder" else objects(request.getfixturevalue("bucket"))
+    yield store
+    store.close()
+
+
+def test_what_was_put_is_found_and_what_is_removed_is_not(store: Store) -> None:
+    assert list(store.open()) == []
+    for name, data in ((FIRST, b"first"), (SECOND, b"second!"), (OTHER, b"other")):
+        store.put(name, data)
+    assert sorted(store.open()) == [Found(FIRST, 5), Found(SECOND, 7), Found(OTHER, 5)]
+    assert sorted(store.within(NINE)) == [Found(FIRST, 5), Found(SECOND, 7)]
+    store.remove([FIRST, SECOND, SECOND._replace(last=503)])
+    assert list(store.within(NINE)) == []
+    assert list(store.open()) == [Found(OTHER, 5)]
+
+
+def test_a_name_is_never_written_twice(store: Store) -> None:
+    list(store.open())
+    store.put(FIRST, b"first")
+    store.put(FIRST, b"another")
+    assert list(store.open()) == [Found(FIRST, 5)]
+
+
+def test_a_folder_passes_over_strange_names_and_clears_away_what_is_half_written(tmp_path: Path) -> None:
+    folder = tmp_path / NINE.folder
+    folder.mkdir(parents=True)
+    half, strange, dotted = folder / f".{FIRST.file}.part", folder / "notes.txt", folder / ".notes.part"
+    for path in (half, strange, dotted, tmp_path / "day=2026-11-21" / "x", tmp_path / "README"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("x")
+    store = Folder(tmp_path)
+    assert list(store.open()) == []
+    assert (half.exists(), strange.exists(), dotted.exists()) == (False, True, True)
+    store.put(OTHER, b"other")
+    store.remove([OTHER])
+    store.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [".lock", "README", "day=2026-11-21", NINE.folder.partition("/")[0]]
+    )
+
+
+def test_a_bucket_holds_what_the_log_held_under_the_same_names(s3: Any, bucket: Bucket) -> None:
+    clock = ManualClock()
+    log = MemoryEventLog(clock)
+    append(log, consumer="a")
+    append(log, consumer="b")
+    s3.put_object(Bucket=bucket.name, Key=f"{bucket.prefix}/{NINE.folder}/notes.txt", Body=b"strange")
+    feed = archive_feed(log, clock, str(bucket))
+    feed.step()
+    feed.step()
+    feed.reporter.send()  # at the end
+    feed.reporter.close()
+    key = f"{bucket.prefix}/day=2027-01-15/hour=08/{log.log_id}-1-2-2.jsonl.gz"
+    body = s3.get_object(Bucket=bucket.name, Key=key)["Body"].read()
+    assert [(line.seq, line.consumer) for line in lines_of(body)] == [(1, "a"), (2, "b")]
+
+    append(log, consumer="c")
+    successor = archive_feed(log, clock, str(bucket))  # whose cursor knows nothing of it
+    successor.step()
+    successor.step()
+    successor.close()
+    keys = [each["Key"] for each in s3.list_objects_v2(Bucket=bucket.name)["Contents"]]
+    assert [each.rpartition("/")[2] for each in keys] == [
+        f"{log.log_id}-1-2-2.jsonl.gz",
+        f"{log.log_id}-3-3-1.jsonl.gz",
+        "notes.txt",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("bucket", "environ", "reason"),
+    [
+        (Bucket("nobody-made-this", ""), {}, "no_bucket"),
+        (Bucket("nobody-made-this", ""), {"AWS_ENDPOINT_URL_S3": "http://127.0.0.1:1"}, "unavailable"),
+        (
+            Bucket("nobody-made-this", ""),
+            {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_EC2_METADATA_DISABLED": "true"},
+            "credentials",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("s3")
+def test_why_a_bucket_cannot_be_used_is_told(
+    bucket: Bucket, environ: dict[str, str], reason: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(StoreError) as caught:
+        list(objects(bucket).open())
+    assert caught.value.reason == reason
+    assert str(caught.value).startswith("s3://nobody-made-this cannot be listed: ")
