@@ -121,6 +121,7 @@ def test_burrows_own_metrics_and_karrots_agree_on_every_group(scene: Scene, figu
             "from a webhook on each group to Burrow's metrics and Karrot's being equal", time.monotonic() - started
         )
         lags, statuses = (told(ours, "consumer") for ours in AGREEING.values())
+        wait_for(lambda: prometheus.number(f'karrot_burrow_self_lag{{cluster="{CLUSTER}"}}') is not None, FIRST_WORD_S)
     assert {group: (lags[group], statuses[group]) for group in (GROUP, WELL, BEHIND)} == {
         GROUP: (sum(scene.lags.values()), ERR),
         WELL: (0, OK),
