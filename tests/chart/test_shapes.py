@@ -1,9 +1,10 @@
-"""Every supported shape: taken by Helm, by the schemas of Kubernetes and of the operators, and by a restricted namespace."""
+"""Every supported shape is taken by Helm, by the schemas of Kubernetes and its operators, by a restricted namespace."""
 
 from pathlib import Path
 
 import helm_python as helm
 import pytest
+
 from support.charts import CHARTS, Manifest, chart, containers, pods, rendered_shape, shapes, unrestricted, values_of
 from support.kubernetes import faults
 

@@ -30,8 +30,6 @@ CHARTS = ROOT / "helm"
 
 Object = dict[str, Any]
 
-helm.disable_logging()  # it says of every link in a chart that it was followed
-
 
 class Manifest(NamedTuple):
     """One object that a chart makes, and the template it comes from."""
@@ -53,9 +51,8 @@ class Manifest(NamedTuple):
         return bool(self.body["metadata"].get("annotations", {}).get("helm.sh/hook") == "test")
 
 
-@cache
 def chart(name: str) -> helm.Chart:
-    """The chart ``helm/<name>``, loaded once."""
+    """The chart ``helm/<name>``, loaded anew: a rendering without its dependency takes that out of the chart."""
     return helm.Chart.load(CHARTS / name)
 
 
