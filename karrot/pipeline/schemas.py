@@ -98,7 +98,7 @@ LINE: Final = _struct(
     consume_rate=_DOUBLE,
     catch_up_seconds=_DOUBLE,
     complete=_DOUBLE,
-    partition_count=_INT,
+    partition_count=_LONG,
     bad_partitions=_INT,
     max_partition=PARTITION_LINE,
     partitions=ArrayType(PARTITION_LINE),
@@ -137,7 +137,7 @@ EVENTS: Final = _struct(
     consume_rate=_DOUBLE,
     catch_up_seconds=_DOUBLE,
     complete=_DOUBLE,
-    partition_count=_INT,
+    partition_count=_LONG,
     bad_partitions=_INT,
 )
 """One row per event. The rates are those of the max-lag partition."""

@@ -24,6 +24,7 @@ _LAUNCHED_BY_SUBMIT: Final = "PYSPARK_GATEWAY_PORT"
 _STATIC: Final[Mapping[str, str]] = MappingProxyType(
     {
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         # Spark 4 writes a line of JSON with a whole stack for each analysis error beside raising it.
         "spark.log.structuredLogging.enabled": "false",

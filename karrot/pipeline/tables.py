@@ -38,14 +38,23 @@ class Tables:
         """Where a streaming job keeps what it has done."""
         return self.path("_checkpoints", job)
 
-    def read(self, spark: SparkSession, name: str, *, batches: bool = False) -> DataFrame:
-        """A table with its ``day`` and, with ``batches``, the ``batch_id``; no rows if it is not there yet."""
+    def read(
+        self, spark: SparkSession, name: str, *, days: Iterable[date] | None = None, batches: bool = False
+    ) -> DataFrame:
+        """A table with its ``day`` and, with ``batches``, the ``batch_id``; no rows of what is not there yet.
+
+        With ``days`` no other day is even listed.
+        """
         schema = with_day(TABLES[name])
         if batches:
             schema = schema.add("batch_id", "string")
-        if not exists(spark, self.path(name)):
+        table = self.path(name)
+        paths = [table] if days is None else [self.path(name, f"day={day.isoformat()}") for day in sorted(set(days))]
+        there = [path for path in paths if exists(spark, path)]
+        if not there:
             return spark.createDataFrame([], schema)
-        return spark.read.schema(schema).parquet(self.path(name)).select(*columns_of(schema))
+        reader = spark.read.schema(schema).option("basePath", table)
+        return reader.parquet(*there).select(*columns_of(schema))
 
     def days(self, spark: SparkSession, name: str) -> list[date]:
         """The days that a table has, in order."""
@@ -63,9 +72,9 @@ class Tables:
             self.path(name), compression="zstd"
         )
 
-    def rows_of_batch(self, spark: SparkSession, name: str, batch_id: str) -> int:
-        """How many rows the files of a batch hold, as their footers say."""
-        return self.read(spark, name, batches=True).where(F.col("batch_id") == batch_id).count()
+    def rows_of_batch(self, spark: SparkSession, name: str, batch_id: str, days: Iterable[date]) -> int:
+        """How many rows of these days the files of a batch hold, as their footers say."""
+        return self.read(spark, name, days=days, batches=True).where(F.col("batch_id") == batch_id).count()
 
     def replace_days(self, df: DataFrame, name: str, days: Iterable[date]) -> None:
         """Replace days of a derived table by the rows of ``df`` (the columns of its schema and ``day``).

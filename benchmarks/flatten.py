@@ -1,0 +1,128 @@
+"""Segments to tables: ``karrot pipeline ingest`` against Spark reading the same lines and writing nothing.
+
+The yardstick is ``spark.read.schema(…).json(…)`` to ``noop``: it decompresses and parses, once. Ingest parses once too,
+writes two tables, looks for events that are there already and counts what it wrote.
+"""
+
+import argparse
+import gzip
+import os
+import random
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from karrot.burrow.payload import to_wire
+from karrot.eventline import encode
+from karrot.eventlog.base import StoredEvent
+from karrot.pipeline.jobs.ingest import Ingest
+from karrot.pipeline.schemas import LINE
+from karrot.pipeline.spark import session
+from karrot.pipeline.tables import Tables
+from support.bodies import make_event, make_partition
+
+_LOG_ID = "0123456789abcdef"
+_START_MS = 1_746_950_400_000
+
+
+def lines_of(first: int, count: int, rng: random.Random) -> bytes:
+    """Events as Burrow sends them: two partitions each, a hundred groups, one a second."""
+    return b"".join(_line(seq, rng) for seq in range(first, first + count))
+
+
+def _line(seq: int, rng: random.Random) -> bytes:
+    at = _START_MS + seq * 1000
+    parts = tuple(make_partition(partition=number, current_lag=rng.randrange(100_000)) for number in range(2))
+    lag = sum(part.current_lag or 0 for part in parts)
+    event = make_event(
+        consumer=f"group-{seq % 100:03d}", total_lag=lag, observed_at_ms=at, max_lag=parts[0], partitions=parts
+    )
+    return encode(StoredEvent(_LOG_ID, seq, at, at, to_wire(event), event))
+
+
+def fill(archive: Path, segments: int, each: int) -> int:
+    """Write the archive; how many bytes of lines it holds."""
+    rng, size = random.Random(7), 0
+    for number in range(segments):
+        first = 1 + number * each
+        lines = lines_of(first, each, rng)
+        hour = time.gmtime((_START_MS + first * 1000) / 1000)
+        folder = archive / time.strftime("day=%Y-%m-%d/hour=%H", hour)
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"{_LOG_ID}-{first}-{first + each - 1}-{each}.jsonl.gz"
+        (folder / name).write_bytes(gzip.compress(lines, compresslevel=6, mtime=0))
+        size += len(lines)
+    return size
+
+
+class Discovery(StreamingQueryListener):
+    """Seconds that the file source spent on finding segments, as Spark's own progress tells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 0.0
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None: ...  # noqa: N802
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        self.seconds += event.progress.durationMs.get("latestOffset", 0) / 1000
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None: ...  # noqa: N802
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None: ...  # noqa: N802
+
+
+def timed(run: Callable[[], object]) -> float:
+    """Seconds."""
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def read_only(spark: SparkSession, archive: Path) -> None:
+    """The yardstick."""
+    reader = spark.read.schema(LINE).option("recursiveFileLookup", "true")
+    reader.json(str(archive)).write.format("noop").mode("overwrite").save()
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("--segments", type=int, default=2000)
+    asked.add_argument("--events", type=int, default=500, help="in each segment")
+    asked.add_argument("--rounds", type=int, default=3)
+    asked.add_argument("--master", default="local[2]")
+    options = asked.parse_args()
+    rows = options.segments * options.events
+    with tempfile.TemporaryDirectory() as directory:
+        archive = Path(directory, "archive")
+        size = fill(archive, options.segments, options.events)
+        print(f"{options.segments} segments of {options.events} events, {size / rows:.0f} B a line; {options.master}")
+        spark = session(options.master)
+        discovery = Discovery()
+        spark.streams.addListener(discovery)
+        for number in range(options.rounds):
+            yardstick = timed(lambda: read_only(spark, archive))
+            discovery.seconds = 0.0
+            job = Ingest(spark, str(archive), Tables(str(Path(directory, f"tables-{number}"))))
+            seconds = timed(job.run)
+            print(
+                f"round {number + 1}: read {yardstick:.1f} s, ingest {seconds:.1f} s ({rows / seconds:,.0f} events/s),"
+                f" ratio {yardstick / seconds:.2f}, discovery {discovery.seconds:.2f} s"
+                f" ({100 * discovery.seconds / seconds:.1f} %), load {os.getloadavg()[0]:.1f}"
+            )
+            print(f"         {job.total}")
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,226 @@
+"""Archive segments into the tables ``events``, ``partitions`` and ``quarantine``: Structured Streaming, stateless.
+
+Spark's file source says which segments are new; a batch reads them once and writes each table into its own
+``batch_id=``, so that a batch that is repeated after a crash overwrites itself. The id begins with that of the
+checkpoint: a new checkpoint counts from 0 again and must not overwrite what another one wrote.
+"""
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from datetime import date
+from typing import Any, Final, Self
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from karrot.pipeline.events import events, partitions, read_lines
+from karrot.pipeline.files import exists, read_text
+from karrot.pipeline.quarantine import bad_lines, short_segments
+from karrot.pipeline.repeats import repeats, without
+from karrot.pipeline.segments import Segment, plain, segments_of_batch
+from karrot.pipeline.tables import Tables
+
+__all__ = ["BATCH_BYTES", "Ingest", "Summary", "UnevenError"]
+
+BATCH_BYTES: Final = 256 * 1024 * 1024
+"""Compressed bytes of segments in a batch: what a batch holds in memory or on the local disk is a few times that."""
+
+_NAMES = "*.jsonl.gz"
+_EVER = "36500d"  # by default the file source passes by what is older than a week when it comes
+_BATCH_ID = "{checkpoint:.8}-{batch:06d}"
+_PATH = "source STRING, path STRING, first BIGINT"
+
+
+class UnevenError(RuntimeError):
+    """Rows in are not rows out: the tables do not hold what was read. Another run repeats the batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What went in and what came out. ``lines`` were read; ``missing`` were promised by the names of short segments."""
+
+    batches: int = 0
+    segments: int = 0
+    lines: int = 0
+    events: int = 0
+    partitions: int = 0
+    quarantined: int = 0
+    duplicates: int = 0
+    short_segments: int = 0
+    missing: int = 0
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+
+    @property
+    def is_even(self) -> bool:
+        """Whether every line that was read is accounted for."""
+        return self.lines == self.events + self.quarantined + self.duplicates
+
+    def __str__(self) -> str:
+        told = (
+            f"{self.lines:,} lines of {self.segments:,} segments = {self.events:,} events"
+            f" + {self.quarantined:,} quarantined + {self.duplicates:,} duplicates; {self.partitions:,} partitions"
+        )
+        if not self.short_segments:
+            return told
+        return f"{told}; {self.missing:,} lines are missing from {self.short_segments:,} short segments"
+
+    def as_dict(self) -> dict[str, int]:
+        """The counts by name."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class Ingest:
+    """The job. ``tell`` gets the summary of each batch once it is written.
+
+    Two ingests must not write into the same tables at a time: neither would see the other's events.
+    """
+
+    spark: SparkSession
+    archive: str
+    tables: Tables
+    checkpoint: str = ""
+    batch_bytes: int = BATCH_BYTES
+    tell: Callable[[Summary], object] = lambda _summary: None
+    total: Summary = field(default_factory=Summary)
+
+    def __post_init__(self) -> None:
+        self.checkpoint = self.checkpoint or self.tables.checkpoint("ingest")
+
+    def run(self, every: str | None = None) -> Summary:
+        """Take what is there and end; or with ``every`` (``"30 seconds"``) go on until interrupted.
+
+        Raises FileNotFoundError if there is no archive, `UnevenError`, and what Spark raises.
+        """
+        if not exists(self.spark, self.archive):
+            raise FileNotFoundError(f"{self.archive}: there is no archive")
+        trigger: dict[str, Any] = {"processingTime": every} if every else {"availableNow": True}
+        written = self._segments().writeStream.foreachBatch(self.take).trigger(**trigger)
+        query = written.option("checkpointLocation", self.checkpoint).start()
+        try:
+            query.awaitTermination()
+        except KeyboardInterrupt:
+            if every is None:
+                raise
+        finally:
+            query.stop()
+        return self.total
+
+    def take(self, lines: DataFrame, batch: int) -> None:
+        """Write one batch; called by Spark, again for the same batch after a crash."""
+        taken = segments_of_batch(self._read, batch)
+        batch_id = _BATCH_ID.format(checkpoint=self._checkpoint_id(lines.sparkSession), batch=batch)
+        with _persisted(read_lines(lines)) as read:
+            summary = _Batch(lines.sparkSession, self.tables, batch_id, read, taken).write()
+        if not summary.is_even:
+            raise UnevenError(f"batch {batch_id}: {summary}")
+        self.total += summary
+        self.tell(summary)
+
+    def _segments(self) -> DataFrame:
+        """The lines of new segments. Hidden names are not segments yet; folders are not columns."""
+        source = self.spark.readStream.format("text").options(
+            lineSep="\n",
+            recursiveFileLookup="true",
+            pathGlobFilter=_NAMES,
+            maxFileAge=_EVER,
+            maxBytesPerTrigger=str(self.batch_bytes),
+            # Lines before the damage are kept; what the name promises and is not there is counted.
+            ignoreCorruptFiles="true",
+        )
+        return source.load(self.archive).select(
+            "value",
+            F.col("_metadata.file_path").alias("path"),
+            F.col("_metadata.file_modification_time").alias("written_at"),
+        )
+
+    def _read(self, name: str) -> str | None:
+        return read_text(self.spark, f"{self.checkpoint}/{name}")
+
+    @staticmethod
+    def _checkpoint_id(spark: SparkSession) -> str:
+        """The id of the query, which lives in its checkpoint."""
+        return uuid.UUID(spark.sparkContext.getLocalProperty("sql.streaming.queryId")).hex
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """One batch: the lines as read, and the segments that they are of."""
+
+    spark: SparkSession
+    tables: Tables
+    batch_id: str
+    lines: DataFrame
+    segments: list[Segment]
+
+    def write(self) -> Summary:
+        counted = self._counted()
+        found = {plain(row.path): row.lines for row in counted}
+        missing = {one: lacks for one in self.segments if (lacks := one.missing(found.get(one.path, 0)))}
+        days = sorted({day for row in counted for day in row.days})
+        repeated = repeats(self.lines, self._known(counted, days))
+        duplicates = repeated.count()
+        new = without(self.lines, repeated) if duplicates else self.lines
+        self.tables.write_batch(events(new), "events", self.batch_id)
+        self.tables.write_batch(partitions(new), "partitions", self.batch_id)
+        self._write_quarantine(counted, missing)
+        written = {one.written_on for one in self.segments}
+        quarantine = self._rows("quarantine", written)
+        return Summary(
+            batches=1,
+            segments=len(self.segments),
+            lines=sum(found.values()),
+            events=self._rows("events", days),
+            partitions=self._rows("partitions", days),
+            quarantined=quarantine - len(missing),
+            duplicates=duplicates,
+            short_segments=len(missing),
+            missing=sum(missing.values()),
+        )
+
+    def _counted(self) -> list[Row]:
+        """A row per segment that has lines."""
+        line = F.col("line")
+        per_segment = self.lines.groupBy("path").agg(
+            F.count("*").alias("lines"),
+            F.count("reason").alias("bad"),
+            F.min("number").alias("first"),
+            F.collect_set(F.when(F.col("reason").isNull(), F.col("day"))).alias("days"),
+            F.min(line["seq"]).alias("lowest"),
+            F.max(line["seq"]).alias("highest"),
+        )
+        return per_segment.collect()
+
+    def _known(self, counted: list[Row], days: list[date]) -> DataFrame:
+        """The events of these days that other batches wrote, as far as they may be the same."""
+        known = self.tables.read(self.spark, "events", days=days, batches=True)
+        numbers = [bound for row in counted if row.lowest is not None for bound in (row.lowest, row.highest)]
+        # A file's footer says which numbers it holds: what is older is not read.
+        may_be_same = F.col("seq").between(min(numbers, default=0), max(numbers, default=0))
+        return known.where(may_be_same & (F.col("batch_id") != self.batch_id))
+
+    def _write_quarantine(self, counted: list[Row], missing: dict[Segment, int]) -> None:
+        if any(row.bad for row in counted):
+            firsts = [(plain(row.path), row.path, row.first) for row in counted if row.bad]
+            bad = bad_lines(self.lines, self.spark.createDataFrame(firsts, _PATH))
+            self.tables.write_batch(bad.unionByName(short_segments(self.spark, missing)), "quarantine", self.batch_id)
+        elif missing:
+            self.tables.write_batch(short_segments(self.spark, missing), "quarantine", self.batch_id)
+
+    def _rows(self, name: str, days: Iterable[date]) -> int:
+        """How many rows of the batch the table holds now, by the footers of its files."""
+        return self.tables.rows_of_batch(self.spark, name, self.batch_id, days)
+
+
+@contextmanager
+def _persisted(frame: DataFrame) -> Iterator[DataFrame]:
+    """Decompressed and parsed once for three tables."""
+    frame.persist()
+    try:
+        yield frame
+    finally:
+        frame.unpersist()
