@@ -1,6 +1,6 @@
 """Whatever Burrow may say, CloudWatch is sent nothing that it would refuse.
 
-``TESTS_STREAMS=10000`` runs so many streams of events instead of 200.
+``TESTS_STREAMS=10000`` runs so many streams of events instead of 80.
 """
 
 import os
@@ -16,7 +16,7 @@ from support.bodies import event_strategy
 from support.clocks import ManualClock
 from support.loop import Aws, Karrot
 
-_STREAMS = int(os.environ.get("TESTS_STREAMS", "200"))
+_STREAMS = int(os.environ.get("TESTS_STREAMS", "80"))
 _WEEK_MS = 7 * 86_400_000
 _NOW_MS = ManualClock().wall
 

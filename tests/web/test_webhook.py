@@ -319,7 +319,7 @@ def guarded() -> Website:
 
 
 @given(body=st.binary(min_size=1) | JSON_VALUES.map(lambda value: json.dumps(value).encode()) | ALMOST_EVENTS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_no_body_is_a_fault_of_ours(shared: Website, body: bytes) -> None:
     response = shared.client.post("/burrow", data=body)
     assert response.status_code in (202, 400)
@@ -330,7 +330,7 @@ def test_no_body_is_a_fault_of_ours(shared: Website, body: bytes) -> None:
 
 
 @given(group=st.text(), cluster=st.text(min_size=1))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_what_was_accepted_can_be_shown_everywhere(shared: Website, group: str, cluster: str) -> None:
     website = shared
     website.forget()
@@ -348,7 +348,7 @@ def test_what_was_accepted_can_be_shown_everywhere(shared: Website, group: str, 
 
 
 @given(authorization=st.text(st.characters(max_codepoint=255, exclude_characters="\r\n\0")))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_no_header_is_a_fault_of_ours(guarded: Website, authorization: str) -> None:
     response = post_unread(guarded, {"Authorization": authorization})
     assert response.status_code == 401
