@@ -92,6 +92,7 @@ fuzz: $(STAMPS)/fuzz ## Five minutes of byte fuzzing of the parser, bred by cove
 soak: $(STAMPS)/dev ## Kills under load, hostile input, CloudWatch's outage, then eight hours of load: is memory flat? ARGS="--minutes 3" for a trial
 	PYTHONPATH=tests $(BIN)/python benchmarks/crash.py
 	PYTHONPATH=tests $(BIN)/python benchmarks/hostile.py
+	TESTS_STREAMS=$(if $(ARGS),500,10000) $(BIN)/pytest -q -n 2 --timeout 0 tests/closed_loop/test_never_a_violation.py
 	PYTHONPATH=tests $(BIN)/python benchmarks/cloudwatch.py $(if $(ARGS),,--seconds 120 --rounds 1 --outage 600)
 	PYTHONPATH=tests $(BIN)/python benchmarks/soak.py $(ARGS)
 
