@@ -1,0 +1,92 @@
+"""The archive of a real service: killed at any moment, and on a disk that is full."""
+
+import os
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from karrot.clock import SystemClock
+from karrot.delivery import Delivery
+from karrot.eventline import event_of
+from karrot.eventlog.base import Cursor
+from karrot.reporters.archive import build
+from support.archives import archived, segments
+from support.eventlog_contract import append
+from support.load import Load
+from support.processes import Service
+from support.reporting import make_context
+from support.sqlite_logs import open_sqlite
+from support.waiting import wait_for
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Iterator[Path]:
+    """1 MB and no more."""
+    path = tmp_path / "volume"
+    path.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(path)], check=False)
+    if mounted.returncode:
+        pytest.skip("mounting a small volume is not allowed here")
+    yield path
+    subprocess.run(["umount", path], check=True)
+
+
+def test_what_was_acknowledged_is_archived_once_however_often_the_service_is_killed(tmp_path: Path) -> None:
+    archive = tmp_path / "data" / "archive"
+    acknowledged: set[str] = set()
+    service = Service(
+        tmp_path / "data",
+        reporters="prometheus,archive",
+        archive_segment_seconds="1",
+        archive_segment_bytes="64KiB",
+        retention="1h",
+    )
+    for _ in range(2):
+        with service, Load(service) as load:
+            before = len(segments(archive))
+            wait_for(lambda before=before: len(segments(archive)) > before + 3)  # type: ignore[misc]
+            service.kill()  # while segments are being written
+        acknowledged |= set(load.acknowledged)
+    with service:
+        wait_for(lambda: len(service.workers()) == 2)
+        os.kill(service.workers()[0], signal.SIGKILL)  # one of the two leads; if it was this one, the other takes over
+        wait_for(lambda: service.metric("karrot_reporter_backlog_events", reporter="archive") == 0)
+        assert str(archive) in service.get("/reporters/archive", {"Accept": "text/html"}).body.decode()
+        assert service.stop() == 0
+    lines = archived(archive)
+    assert len(acknowledged) > 100
+    assert [line.seq for line in lines] == list(range(1, len(lines) + 1))
+    assert Counter(line.consumer for line in lines) == service.stored_consumers()
+    assert acknowledged <= {line.consumer for line in lines}
+
+
+def test_a_full_disk_is_trouble_and_no_loss(volume: Path, tmp_path: Path) -> None:
+    filler = volume / "filler"
+    filler.write_bytes(bytes(900 << 10))
+    (tmp_path / "data").mkdir()
+    clock = SystemClock()
+    log = open_sqlite(tmp_path / "data", clock)
+    settings = {"dir": str(volume / "archive"), "segment_seconds": "1"}
+    incompressible = [os.urandom(150 << 10).hex() for _ in range(2)]
+    for text in incompressible:
+        append(log, extras=(("noise", text),))
+    context = replace(make_context("archive", settings, log=log), clock=clock)
+    delivery = Delivery(log, {"archive": build(context)}, clock)
+    delivery.start()
+    try:
+        wait_for(lambda: [each.state for each in log.reporters()] == ["failing"])
+        assert log.reporters()[0].last_error == "a segment cannot be written: No space left on device"
+        assert segments(volume / "archive") == []
+        assert list(volume.rglob("*.part")) == []
+        filler.unlink()
+        wait_for(lambda: log.cursor("archive") == Cursor(log.log_id, 2))
+    finally:
+        delivery.stop()
+    kept = [event_of(line).event.extras for line in archived(volume / "archive")]
+    assert kept == [(("noise", text),) for text in incompressible]
+    log.close()
