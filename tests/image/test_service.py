@@ -65,7 +65,7 @@ class Running:
         self._address = f"http://127.0.0.1:{port}"
 
     def await_alive(self) -> None:
-        wait_for(lambda: self._is_alive() or not self.container.is_running)
+        wait_for(lambda: self._is_alive() or not self.container.is_running, 60)
         assert self.container.is_running, self.container.said.read_text()
 
     def _is_alive(self) -> bool:
@@ -153,13 +153,13 @@ def test_it_works_on_a_read_only_root_and_ends_well(start: Callable[[str], Runni
     lag = re.search(r"^karrot_consumer_lag\{.*\} .*$", first.get("/metrics"), re.MULTILINE)
     assert lag is not None
     first.container.signal(signal.SIGTERM)
-    assert first.container.wait(20) == 0
+    assert first.container.wait(30) == 0
     assert {path.stat().st_uid for path in data.iterdir()} == {USER}
 
     second = start("second")
     assert lag[0] in second.get("/metrics"), "what was acknowledged is there after a restart"
     second.container.signal(signal.SIGTERM)
-    assert second.container.wait(20) == 0
+    assert second.container.wait(30) == 0
 
 
 def test_its_bill_of_materials_names_what_is_in_it(service: Image, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_its_bill_of_materials_names_what_is_in_it(service: Image, tmp_path: Pat
     bill = ROOT / "dist" / "karrot-image.cdx.json"
     bill.parent.mkdir(exist_ok=True)
     command = [ROOT / ".venv/bin/cyclonedx-py", "environment", "--output-reproducible", "-o", bill, python]
-    subprocess.run(command, check=True, capture_output=True)
+    subprocess.run([*map(str, command)], check=True, capture_output=True)
     named = {
         part["name"].lower().replace("_", "-"): part["version"] for part in json.loads(bill.read_text())["components"]
     }

@@ -1,0 +1,43 @@
+"""Posts the verdicts of made-up consumer groups to Karrot as Burrow's notifier does, until SIGTERM or Ctrl-C.
+
+``python fake_burrow.py http://karrot:5000/burrow [--groups 24] [--seed 7] [--speed 1]``; needs Karrot installed.
+"""
+
+import argparse
+import signal
+import sys
+import threading
+from contextlib import closing
+
+from karrot import logs
+from karrot.clock import SystemClock
+from karrot.demo import CLUSTERS
+from karrot.fakes.burrow import simulate
+from karrot.fakes.posting import HttpSender, run
+
+
+def main() -> None:
+    """Post what is due; nothing is kept and nothing is sent again."""
+    told = _arguments()
+    logs.configure("INFO", sys.stdout)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # By a thread: the handler interrupts whoever waits for the event, perhaps while he holds its lock.
+        signal.signal(number, lambda _number, _frame: threading.Thread(target=stop.set).start())
+    clock = SystemClock()
+    burrow = simulate(told.groups, seed=told.seed, speed=told.speed, clusters=CLUSTERS, now_ms=clock.wall_ms())
+    with closing(HttpSender(told.url, idempotency_key="1")) as send:
+        run(burrow, send, stop, clock=clock)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("url")
+    parser.add_argument("--groups", type=int, default=24)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--speed", type=float, default=1.0)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""The files for docker compose, as far as they can be judged without starting the images of others."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from karrot.render import burrow_config, burrow_template
+from karrot.render.rules import Rules, alert_rules, recording_rules
+from karrot.settings import OPTIONS
+from support.processes import Service
+from support.promtool import metrics_of, promtool
+from support.published_schemas import assert_valid
+from support.waiting import wait_for
+
+ROOT = Path(__file__).resolve().parents[1]
+DIRECTORY = ROOT / "examples" / "compose"
+DASHBOARD = DIRECTORY / "grafana" / "dashboards" / "karrot.json"
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, dict[str, Any]]:
+    named: dict[str, dict[str, Any]] = yaml.safe_load((DIRECTORY / "compose.yaml").read_text())["services"]
+    return named
+
+
+def test_compose_takes_the_file() -> None:
+    assert_valid("compose-spec", DIRECTORY / "compose.yaml")
+
+
+def test_the_profiles_are_complete(services: dict[str, dict[str, Any]]) -> None:
+    both = {"karrot", "rules", "prometheus", "grafana"}
+    assert {name for name, each in services.items() if "demo" in each["profiles"]} == both | {"fake-burrow"}
+    kafka = {"kafka", "zookeeper", "burrow", "producer", "slow-consumer"}
+    assert {name for name, each in services.items() if "kafka" in each["profiles"]} == both | kafka
+    for name, each in services.items():
+        for needed in each.get("depends_on", {}):
+            assert set(each["profiles"]) <= set(services[needed]["profiles"]), f"{name} needs {needed}"
+
+
+def test_whoever_is_waited_for_to_be_healthy_says_when_he_is(services: dict[str, dict[str, Any]]) -> None:
+    for each in services.values():
+        for needed, how in each.get("depends_on", {}).items():
+            assert how["condition"] != "service_healthy" or "healthcheck" in services[needed], needed
+
+
+def test_what_is_mounted_is_there(services: dict[str, dict[str, Any]]) -> None:
+    sources = {volume.split(":")[0] for each in services.values() for volume in each.get("volumes", ())}
+    files = {source for source in sources if source.startswith(".")}
+    assert {source for source in files if not (DIRECTORY / source).exists()} == set()
+    assert sources - files == set(yaml.safe_load((DIRECTORY / "compose.yaml").read_text())["volumes"])
+
+
+def test_only_this_machine_reaches_the_ports(services: dict[str, dict[str, Any]]) -> None:
+    ports = [port for each in services.values() for port in each.get("ports", ())]
+    assert sorted(ports) == [f"127.0.0.1:{port}:{port}" for port in (3000, 5000, 9090)]
+
+
+def test_karrot_runs_as_a_pod_would_and_knows_its_settings(services: dict[str, dict[str, Any]]) -> None:
+    ours = [each for each in services.values() if each["image"] == "${KARROT_IMAGE:-karrot}"]
+    assert len(ours) == 5
+    for each in ours:
+        assert (each["read_only"], each["cap_drop"]) == (True, ["ALL"])
+        assert each["security_opt"] == ["no-new-privileges:true"]
+    assert services["karrot"]["environment"].keys() <= {option.name for option in OPTIONS}
+
+
+def test_prometheus_takes_its_configuration_with_the_rules(tmp_path: Path) -> None:
+    shutil.copy(DIRECTORY / "prometheus" / "prometheus.yml", tmp_path)
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "alerts.yaml").write_text(alert_rules(Rules(external_url="http://localhost:5000")))
+    (tmp_path / "rules" / "recordings.yaml").write_text(recording_rules())
+    assert "2 rule files found" in promtool("check", "config", tmp_path / "prometheus.yml")
+
+
+def test_the_rules_are_written_by_commands_that_there_are(services: dict[str, dict[str, Any]]) -> None:
+    [script] = services["rules"]["command"]
+    for command in re.findall(r"^karrot (.*?) > /data/\w+\.yaml$", script, re.MULTILINE):
+        done = subprocess.run([sys.executable, "-m", "karrot", *command.split()], capture_output=True, check=True)
+        assert done.stdout.startswith((b"#", b"groups:"))
+    assert script.count("karrot render") == 2
+
+
+def test_burrow_gets_the_notifier_and_the_template_that_karrot_prints() -> None:
+    config = tomllib.loads((DIRECTORY / "burrow" / "burrow.toml").read_text())
+    assert config["notifier"] == tomllib.loads(burrow_config("http://karrot:5000/burrow"))["notifier"]
+    assert (DIRECTORY / "burrow" / "karrot.tmpl").read_text() == burrow_template()
+    assert config["consumer"]["compose"]["cluster"] == "compose"
+    assert config["cluster"]["compose"]["servers"] == config["consumer"]["compose"]["servers"] == ["kafka:9092"]
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
+    dashboard = json.loads(DASHBOARD.read_text())
+    targets = [target for panel in dashboard["panels"] for target in panel["targets"]]
+    named = {name for target in targets for name, _ in metrics_of(_without_variables(target["expr"]))}
+    known = re.findall(r"^\| `(karrot_\w+)`", (ROOT / "docs" / "reference" / "metrics.md").read_text(), re.MULTILINE)
+    assert len(named) > 5
+    assert named <= set(known)
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+
+
+def test_the_datasource_of_the_dashboard_is_provisioned() -> None:
+    provisioned = yaml.safe_load((DIRECTORY / "grafana/provisioning/datasources/prometheus.yaml").read_text())
+    uids = {source["uid"] for source in provisioned["datasources"]}
+    assert set(re.findall(r'"type": "prometheus",\s+"uid": "(\w+)"', DASHBOARD.read_text())) == uids
+
+
+def test_the_simulated_burrow_fills_a_karrot(tmp_path: Path) -> None:
+    with Service(tmp_path / "data", workers="1") as service:
+        command = [sys.executable, str(DIRECTORY / "fake_burrow.py"), f"http://127.0.0.1:{service.port}/burrow"]
+        with subprocess.Popen([*command, "--groups", "6", "--speed", "20"], stdout=subprocess.DEVNULL) as burrow:
+            try:
+                wait_for(lambda: service.metric("karrot_consumers") == 6 or burrow.poll() is not None)
+            finally:
+                burrow.terminate()
+            assert burrow.wait(20) == 0
+
+
+def _without_variables(expression: str) -> str:
+    return re.sub(r"\$\w+", "any", expression)

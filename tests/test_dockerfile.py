@@ -1,0 +1,62 @@
+"""What is to be seen of the image without building it; ``make image`` builds it."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+STAGES = dict(re.findall(r"^FROM \S+ AS (\S+)\n(.*?)(?=^FROM |\Z)", DOCKERFILE, re.MULTILINE | re.DOTALL))
+
+
+def test_hadolint_has_nothing_to_say() -> None:
+    done = subprocess.run(
+        [Path(sys.executable).with_name("hadolint"), ROOT / "Dockerfile"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_every_base_is_the_one_argument() -> None:
+    bases = set(re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)) - STAGES.keys()
+    assert bases == {"${PYTHON_IMAGE}"}
+    assert re.search(r"^ARG PYTHON_IMAGE=\S+:\S+$", DOCKERFILE.split("FROM")[0], re.MULTILINE)
+
+
+def test_the_service_is_built_where_no_target_is_named() -> None:
+    assert DOCKERFILE.rstrip().splitlines()[-1] == "FROM service"
+
+
+@pytest.mark.parametrize("requirements", ["uv", "build", "image", "pipeline", "spark-build"])
+def test_what_is_installed_is_pinned_by_hash(requirements: str) -> None:
+    pinned = (ROOT / "requirements" / f"{requirements}.txt").read_text()
+    packages = re.findall(r"^[\w.-]+==\S+.*\\\n    --hash=sha256:[0-9a-f]{64}", pinned, re.MULTILINE)
+    assert len(packages) == len(re.findall(r"^[\w.-]+==", pinned, re.MULTILINE)) > 0
+    assert f"{requirements}.txt" in STAGES["tools"] + STAGES["service-environment"] + STAGES["pipeline-environment"]
+
+
+def test_nothing_is_installed_unpinned() -> None:
+    for install in re.findall(r"(?:pip|uv pip) install\b.*?(?=&&|\n\n|\Z)", DOCKERFILE, re.DOTALL):
+        assert "--require-hashes" in install or "--offline --no-deps" in install, install
+
+
+def test_the_images_have_the_same_versions_as_the_tests() -> None:
+    tested = _versions("all")
+    for requirements in ("image", "pipeline"):
+        assert _versions(requirements).items() <= tested.items(), requirements
+
+
+def test_only_what_is_named_enters_the_build() -> None:
+    lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
+    assert lines[0] == "*"
+    allowed = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    copied = re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE, re.MULTILINE)
+    for source in " ".join(copied).split():
+        assert source in allowed or (source.startswith("requirements/") and source.endswith(".txt")), source
+
+
+def _versions(requirements: str) -> dict[str, str]:
+    pinned = (ROOT / "requirements" / f"{requirements}.txt").read_text()
+    return dict(re.findall(r"^([\w.-]+)==([\w.+!-]+)", pinned, re.MULTILINE))
