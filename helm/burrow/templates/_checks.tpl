@@ -13,6 +13,10 @@
 {{- fail "a notifier needs ZooKeeper, also where Kafka runs without: write config.zookeeper.servers, or zookeeper.enabled: true for one that comes along" -}}
 {{- end -}}
 {{- include "burrow.checks.passwords" (list . $config) -}}
+{{- $release := regexFind "^v?[0-9]+[.][0-9]+[.][0-9]+" .Values.image.tag -}}
+{{- if and $release (semverCompare "<1.3.5" $release) -}}
+{{- fail (printf "image.tag is %s: a Burrow before 1.3.5 knows neither allowlists nor /burrow/admin/ready; leave it out for %s" .Values.image.tag .Chart.AppVersion) -}}
+{{- end -}}
 {{- if and .Values.karrot.enabled .Chart.IsRoot (has .Values.karrot.auth.type (list "basic" "bearer")) (not .Values.karrot.auth.existingSecret) -}}
 {{- fail (printf "karrot.auth.type %s needs karrot.auth.existingSecret: the Secret that Karrot's webhook reads too" .Values.karrot.auth.type) -}}
 {{- end -}}

@@ -1,6 +1,5 @@
 {{/*
-TOML of one value. JSON's texts are TOML's, but for DEL, which TOML wants escaped. Helm has every number as a float:
-a whole one is written as such.
+TOML of one value. Helm has every number as a float: a whole one is written as such.
 */}}
 {{- define "burrow.toml.value" -}}
 {{- if kindIs "map" . -}}
@@ -8,12 +7,23 @@ a whole one is written as such.
 {{- else if kindIs "slice" . -}}
 [{{ range $index, $each := . }}{{ if $index }}, {{ end }}{{ include "burrow.toml.value" $each }}{{ end }}]
 {{- else if kindIs "string" . -}}
-{{- toRawJson . | replace "\u007f" "\\u007f" -}}
+{{- include "burrow.toml.text" . -}}
 {{- else if and (kindIs "float64" .) (eq (floor .) .) -}}
 {{- int64 . -}}
 {{- else -}}
 {{- toString . -}}
 {{- end -}}
+{{- end -}}
+
+{{/* JSON's texts are TOML's, but for DEL, which TOML wants escaped, and for characters that YAML does not hold as they are. */}}
+{{- define "burrow.toml.text" -}}
+{{- $text := toRawJson . -}}
+{{- if regexMatch "[\\x{7f}-\\x{9f}\\x{feff}\\x{fffe}\\x{ffff}]" $text -}}
+{{- range concat (untilStep 127 160 1) (list 65279 65534 65535) -}}
+{{- $text = replace (printf "%c" .) (printf "\\u%04x" .) $text -}}
+{{- end -}}
+{{- end -}}
+{{- $text -}}
 {{- end -}}
 
 {{/* A key, bare where TOML allows that. */}}
