@@ -54,7 +54,7 @@ def read_lines(lines: DataFrame) -> DataFrame:
         F.to_date(F.coalesce(moment(received_at_ms), F.col("written_at"))).alias("day"),
         F.when(is_good, F.col("line")).alias("line"),
         "reason",
-        F.when(~is_good, F.base64(F.substring(F.col("value").cast("binary"), 1, _RAW_BYTES))).alias("raw"),
+        F.when(~is_good, _base64_of_start(F.col("value"))).alias("raw"),
     )
 
 
@@ -99,6 +99,11 @@ def partitions(lines: DataFrame) -> DataFrame:
         )
         .select(*columns_of(with_day(PARTITIONS)))
     )
+
+
+def _base64_of_start(text: Column) -> Column:
+    """The first bytes of a text. Cut as characters first, because the cast copies: a huge line would fill the heap."""
+    return F.base64(F.substring(F.substring(text, 1, _RAW_BYTES).cast("binary"), 1, _RAW_BYTES))
 
 
 def _reason(short_enough: Column) -> Column:

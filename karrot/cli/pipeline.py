@@ -1,0 +1,104 @@
+"""``karrot pipeline``: the Spark jobs."""
+# ruff: noqa: PLC0415
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from karrot.cli.common import NotDone, Refused
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from karrot.pipeline.jobs.ingest import Summary
+
+__all__ = ["COMMANDS", "pipeline", "spark_options", "started"]
+
+
+@click.group()
+def pipeline() -> None:
+    """Make tables of the archive, on Spark.
+
+    Needs the extra "spark" and Java 17 or newer. On a cluster, start the same command by spark-submit.
+    """
+
+
+def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in given]
+    for key, equals, _ in pairs:
+        if not (key and equals):
+            raise click.BadParameter(f"{key!r} is not KEY=VALUE")
+    return {key: value for key, _, value in pairs}
+
+
+_SPARK_OPTIONS = (
+    click.option("--tables", "directory", required=True, help="Where the tables are: a directory or a URL (s3a://…)."),
+    click.option("--master", help="Spark's master; local[*], or that of spark-submit."),
+    click.option("--conf", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="Of Spark; can be given again."),
+)
+
+
+def spark_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that every job has: ``directory``, ``master`` and ``conf``."""
+    for option in reversed(_SPARK_OPTIONS):
+        command = option(command)
+    return command
+
+
+def started(job: str, master: str | None, conf: Mapping[str, str]) -> "SparkSession":
+    """A session for a job; what keeps Spark from running becomes a sentence."""
+    from karrot.pipeline.spark import SparkUnavailable, session
+
+    try:
+        return session(master, conf, name=f"karrot pipeline {job}")
+    except SparkUnavailable as error:
+        raise Refused(str(error)) from error
+
+
+@pipeline.command()
+@click.option("--archive", required=True, help="Where the archive reporter writes: a directory or a URL (s3a://…).")
+@spark_options
+@click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("--trigger", default="30 seconds", show_default=True, help="How often to look for it.")
+@click.option("--checkpoint", help="What was taken so far; below the tables if not given.")
+@click.option("--json", "as_json", is_flag=True, help="The sum as one line of JSON.")
+def ingest(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
+    """Take new segments of the archive into the tables events, partitions and quarantine.
+
+    Every line is accounted for: lines read = events + quarantined + duplicates. Run it again at any time, after a
+    crash too; but never twice at a time on the same tables.
+
+    Exit code 1 if a batch failed, 2 if Spark cannot run here or there is no archive.
+    """
+    spark = started("ingest", master, conf)
+    from pyspark.errors import StreamingQueryException
+
+    from karrot.pipeline.jobs.ingest import Ingest
+    from karrot.pipeline.tables import Tables
+
+    follow, as_json = asked["follow"], asked["as_json"]
+    job = Ingest(
+        spark,
+        asked["archive"],
+        Tables(directory),
+        checkpoint=asked["checkpoint"] or "",
+        tell=_shown if follow and not as_json else lambda _summary: None,
+    )
+    try:
+        total = job.run(asked["trigger"] if follow else None)
+    except FileNotFoundError as error:
+        raise Refused(str(error)) from error
+    except StreamingQueryException as error:
+        raise NotDone(str(error).split("JVM stacktrace", 1)[0].strip()) from error
+    finally:
+        spark.stop()
+    click.echo(json.dumps(total.as_dict()) if as_json else str(total))
+
+
+def _shown(summary: "Summary") -> None:
+    click.echo(str(summary))
+
+
+COMMANDS = (pipeline,)
