@@ -1,0 +1,118 @@
+"""What Burrow's pods are given: secrets by environment, a ZooKeeper where there is none, and a new start after a change."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.charts import Manifest, one, rendered, rendered_shape, shapes
+from support.pods import LaidOut, laid_out
+
+Object = dict[str, Any]
+SHAPES = {shape.stem: shape for shape in shapes("burrow")}
+KAFKA: Object = {"config": {"cluster": {"mycluster": {"servers": ["kafka:9092"]}}}}
+WIRED: Object = {**KAFKA, "karrot": {"enabled": True, "url": "http://karrot"}}
+
+
+def burrows_pod(manifests: Any) -> Object:
+    [deployment] = [each for each in manifests if each.kind == "Deployment"]
+    pod: Object = deployment.body["spec"]["template"]
+    return pod
+
+
+def started(shape: str, secrets: dict[str, Object], directory: Path) -> LaidOut:
+    manifests = rendered_shape(SHAPES[shape])
+    return laid_out(burrows_pod(manifests), manifests, secrets, directory)
+
+
+def test_burrow_starts_with_its_configuration_its_templates_and_its_authority(tmp_path: Path) -> None:
+    secrets = {
+        "prod-cluster-ca-cert": {"ca.crt": "authority"},
+        "burrow": {"password": "p4$$"},
+        "karrot-webhook": {"token": "t0ken"},
+    }
+    found = started("sasl-tls", secrets, tmp_path)
+    assert found == LaidOut(
+        {
+            "BURROW_SASL_BURROW_PASSWORD": "p4$$",
+            "KARROT_TOKEN": "t0ken",
+            "BURROW_NOTIFIER_KARROT_HEADERS": '{"Authorization":"Bearer t0ken","Idempotency-Key":"1"}',
+        },
+        ["/app/burrow", "--config-dir", f"{tmp_path}/etc/burrow"],
+    )
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()} == {
+        "etc/burrow/burrow.toml",
+        "etc/burrow/templates/karrot.tmpl",
+        "etc/burrow/tls/kafka/ca.crt",
+    }
+    assert f'cafile = "{tmp_path}/etc/burrow/tls/kafka/ca.crt"' in (tmp_path / "etc/burrow/burrow.toml").read_text()
+
+
+def test_a_password_in_the_values_gets_into_the_environment_and_nowhere_else(tmp_path: Path) -> None:
+    secrets = {
+        "burrow-environment": {"BURROW_SASL_OTHER_PASSWORD": "x"},
+        "karrot-webhook": {"user": "burrow", "password": "hook"},
+    }
+    assert started("own-secrets", secrets, tmp_path).environment == {
+        "BURROW_SASL_OTHER_PASSWORD": "x",
+        "BURROW_SASL_MAIN_USER_PASSWORD": 'p4$$ "w0rd"',
+        "BURROW_NOTIFIER_KARROT_USERNAME": "burrow",
+        "BURROW_NOTIFIER_KARROT_PASSWORD": "hook",
+    }
+    others = [each for each in rendered_shape(SHAPES["own-secrets"]) if each.kind != "Secret"]
+    assert "w0rd" not in str(others)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"config": {"logging": {"level": "debug"}}},
+        {"templates": {"other.tmpl": "x"}},
+        {"config": {"sasl": {"s": {"password": "changed"}}}},
+    ],
+    ids=["burrow.toml", "a template", "a password"],
+)
+def test_a_change_of_the_configuration_rolls_the_pod(change: Object) -> None:
+    before = {**WIRED, "config": {**WIRED["config"], "sasl": {"s": {"password": "first"}}}}
+    after = {**before, **change, "config": before["config"] | change.get("config", {})}
+    annotations = [burrows_pod(rendered("burrow", each))["metadata"]["annotations"] for each in (before, after)]
+    assert annotations[0] != annotations[1]
+
+
+@pytest.mark.parametrize(
+    ("values", "brought"),
+    [
+        (WIRED, True),
+        (KAFKA, False),
+        ({**WIRED, "config": {**WIRED["config"], "zookeeper": {"servers": ["zk:2181"]}}}, False),
+    ],
+    ids=["a notifier and no address", "no notifier", "an address"],
+)
+def test_zookeeper_comes_along_where_it_is_needed_and_not_named(values: Object, *, brought: bool) -> None:
+    manifests = rendered("burrow", values)
+    made = {each.kind for each in manifests if each.name == "burrow-zookeeper"}
+    assert made == ({"ConfigMap", "Service", "StatefulSet"} if brought else set())
+    toml = one(manifests, "ConfigMap", "burrow")["data"]["burrow.toml"]
+    assert ('servers = ["burrow-zookeeper.monitoring:2181"]' in toml) is brought
+
+
+def test_the_probes_ask_what_burrow_answers_when_it_is_alive_and_when_it_is_ready() -> None:
+    [container] = burrows_pod(rendered_shape(SHAPES["minimal"]))["spec"]["containers"]
+    asked = {name: container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
+    assert asked == {"startup": "/burrow/admin", "liveness": "/burrow/admin", "readiness": "/burrow/admin/ready"}
+
+
+def test_a_network_policy_lets_out_to_the_addresses_of_the_configuration() -> None:
+    policies = {each.name: each for each in rendered_shape(SHAPES["everything"]) if each.kind == "NetworkPolicy"}
+    ports = {port["port"] for port in open_to_all(policies["burrow-judge"])}
+    assert ports == {53, 80, 9092, 9094}
+    assert policies["burrow-judge-zookeeper"].body["spec"]["egress"] == []
+
+
+def open_to_all(policy: Manifest) -> list[Object]:
+    return [port for rule in policy.body["spec"]["egress"] if "to" not in rule for port in rule["ports"]]
+
+
+def test_the_digest_of_an_image_wins_over_its_tag() -> None:
+    images = {each["image"] for each in burrows_pod(rendered_shape(SHAPES["everything"]))["spec"]["containers"]}
+    assert images == {"registry.example.com/burrow@sha256:" + "0123456789abcdef" * 4}
