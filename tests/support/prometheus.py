@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,6 +18,8 @@ from support.waiting import wait_for
 __all__ = ["Prometheus", "PrometheusApi", "prometheus_binary", "quoted"]
 
 _CONFIG = """
+global: {evaluation_interval: 1s}
+rule_files: [rules-*.yml]
 scrape_configs:
   - job_name: karrot
     scrape_interval: %ds
@@ -52,6 +55,15 @@ class PrometheusApi:
         assert len(found) == 1, found
         return [(float(at), float(value)) for at, value in found[0]["values"]]
 
+    def alerts(self) -> list[dict[str, Any]]:
+        """Those that fire: each has ``labels`` and ``annotations``."""
+        found: list[dict[str, Any]] = self._get("alerts")["alerts"]
+        return [each for each in found if each["state"] == "firing"]
+
+    def rules(self) -> list[dict[str, Any]]:
+        """Every rule with its ``health``, and ``lastError`` if that is not ``ok``."""
+        return [rule for group in self._get("rules")["groups"] for rule in group["rules"]]
+
     def label_values(self, label: str) -> set[str]:
         """Every value that a label has."""
         return set(self._get(f"label/{label}/values"))
@@ -68,19 +80,24 @@ class PrometheusApi:
 
 
 class Prometheus(PrometheusApi):
-    """The server as a process of its own; its data and what it says are in ``directory``."""
+    """The server as a process of its own; its data, its rules and what it says are in ``directory``."""
 
-    def __init__(self, binary: str, directory: Path, target_port: int, *, interval_s: int = 1) -> None:
+    def __init__(
+        self, binary: str, directory: Path, target_port: int, *, interval_s: int = 1, rules: Sequence[str] = ()
+    ) -> None:
         super().__init__(f"127.0.0.1:{free_port()}")
         self._binary = binary
         self._directory = directory
         self._config = _CONFIG % (interval_s, target_port)
+        self._rules = rules
         self.said = directory / "prometheus.log"
 
     def __enter__(self) -> Self:
         self._directory.mkdir(parents=True, exist_ok=True)
         config = self._directory / "prometheus.yml"
         config.write_text(self._config)
+        for number, text in enumerate(self._rules):
+            (self._directory / f"rules-{number}.yml").write_text(text, encoding="utf-8")
         options = {
             "config.file": config,
             "storage.tsdb.path": self._directory / "tsdb",
