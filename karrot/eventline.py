@@ -29,7 +29,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-class PartitionLine(msgspec.Struct, frozen=True, kw_only=True):
+class PartitionLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One partition. Lags and offsets are messages; ``start`` is the oldest stored commit, ``end`` the newest."""
 
     topic: str

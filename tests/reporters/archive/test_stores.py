@@ -31,12 +31,11 @@ def s3() -> Iterator[Any]:
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    keys = {"aws_access_key_id": "AKIDTEST", "aws_secret_access_key": "secret", "region_name": "eu-west-1"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL_S3", f"http://{host}:{port}")
         patch.setenv("AWS_ACCESS_KEY_ID", "AKIDTEST")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-        client = boto3.Session(**keys).client("s3", endpoint_url=f"http://{host}:{port}")
+        client = boto3.Session(region_name="eu-west-1").client("s3", endpoint_url=f"http://{host}:{port}")
         yield client
         client.close()
     server.stop()

@@ -1,0 +1,101 @@
+"""The archive: events a second into segments, against writing the same lines to one gzip file plainly.
+
+PYTHONPATH=tests python benchmarks/archive.py [--events 50000] [--partitions 12]
+
+Each way is measured three times in turn, and the median told. The log is in memory: what is measured is the reporter.
+Times are CPU seconds.
+"""
+
+import argparse
+import gzip
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+
+from karrot.burrow.payload import to_wire
+from karrot.eventline import encode
+from karrot.eventlog.base import StoredEvent
+from karrot.reporters.archive import build
+from support.bodies import make_event, make_partition
+from support.clocks import ManualClock
+from support.reporting import make_context
+
+ROUNDS = 3
+PAGE = 500
+
+
+def made(count: int, partitions: int) -> list[StoredEvent]:
+    """As many events, of a thousand groups, ten to a millisecond."""
+    clock = ManualClock()
+    found = []
+    for number in range(count):
+        listed = tuple(make_partition(partition=each, current_lag=number % 7919 + each) for each in range(partitions))
+        event = make_event(
+            consumer=f"group-{number % 1000}",
+            total_lag=number % 9973,
+            observed_at_ms=clock.wall_ms(),
+            max_lag=listed[0],
+            partitions=listed,
+        )
+        at_ms = clock.wall_ms() + number // 10
+        found.append(StoredEvent("9f3c", number + 1, at_ms, at_ms, to_wire(event), event))
+    return found
+
+
+def archived(events: Sequence[StoredEvent], place: Path) -> None:
+    """As the feed does it: page by page, a send whenever that is due, and one at the end."""
+    reporter = build(make_context("archive", {"dir": str(place)}))
+    reporter.send()
+    for start in range(0, len(events), PAGE):
+        while reporter.full():
+            reporter.send()
+        reporter.take(events[start : start + PAGE])
+        if reporter.due_in() <= 0:
+            reporter.send()
+    reporter.send()
+    reporter.close()
+    assert reporter.owed("9f3c") is None
+
+
+def plain(lines: Sequence[bytes], place: Path) -> None:
+    """The lines are there already."""
+    with gzip.open(place, "wb", compresslevel=6) as file:
+        for line in lines:
+            file.write(line)
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """CPU time: the disk is waited for by a thread of its own, and other work on the machine is left out."""
+    started = time.process_time()
+    work()
+    return time.process_time() - started
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--events", type=int, default=50_000)
+    parser.add_argument("--partitions", type=int, default=12)
+    asked = parser.parse_args()
+    events = made(asked.events, asked.partitions)
+    lines = [encode(event) for event in events]
+    ours, theirs, encoding = [], [], []
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        for number in range(ROUNDS):
+            ours.append(seconds(lambda number=number: archived(events, place / str(number))))  # type: ignore[misc]
+            theirs.append(seconds(lambda number=number: plain(lines, place / f"{number}.gz")))  # type: ignore[misc]
+            encoding.append(seconds(lambda: [encode(event) for event in events]))
+        segments = list((place / "0").rglob("*.jsonl.gz"))
+        size = sum(each.stat().st_size for each in segments)
+        whole = (place / "0.gz").stat().st_size
+    print(f"{asked.events} events, {sum(map(len, lines)) / asked.events:.0f} bytes a line")
+    print(f"archive      {asked.events / median(ours):8.0f} events a second, {len(segments)} segments, {size} bytes")
+    print(f"gzip alone   {asked.events / median(theirs):8.0f} events a second, one file, {whole} bytes")
+    print(f"encode alone {asked.events / median(encoding):8.0f} events a second")
+    print(f"archive takes {median(ours) / median(theirs):.2f} of the time of gzip alone")
+
+
+if __name__ == "__main__":
+    main()
