@@ -12,6 +12,11 @@
 {{- $text = replace (printf "<<%s>>" $name) (include "karrot.settingText" $value) $text -}}
 {{- end }}
 {{- $groups := (fromYaml $text).groups -}}
+{{- range $name := $.Values.prometheusRule.disabled }}
+{{- if not (regexMatch (printf "(?m)alert: %s$" $name) ($.Files.Get "files/alerts.yaml")) }}
+{{- fail (printf "prometheusRule.disabled: there is no alert %q" $name) }}
+{{- end }}
+{{- end }}
 {{- range $group := $groups }}
 {{- $kept := list -}}
 {{- range $rule := $group.rules }}

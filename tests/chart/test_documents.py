@@ -1,0 +1,105 @@
+"""The README's tables and the schemas are those of the values; the golden manifests those that were looked at."""
+
+import importlib.util
+import os
+import tomllib
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft7Validator
+
+from support.charts import CHARTS, ROOT, chart, rendered_shape
+
+NAMES = ("burrow", "karrot")
+
+
+@pytest.fixture(scope="module")
+def chart_docs() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("chart_docs", ROOT / "tools" / "chart_docs.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_no_table_and_no_schema_is_stale(chart_docs: ModuleType) -> None:
+    stale = chart_docs.stale([CHARTS / name for name in NAMES])
+    assert list(stale) == [], "python tools/chart_docs.py writes them anew"
+
+
+def lax(schema: Any, path: str = "") -> Iterator[str]:
+    """The objects that list names and take others too."""
+    if not isinstance(schema, dict):
+        return
+    if isinstance(schema.get("properties"), dict):
+        if schema.get("additionalProperties") is not False:
+            yield path
+        for name, each in schema["properties"].items():
+            yield from lax(each, f"{path}/{name}")
+    for each in schema.get("anyOf", []):
+        yield from lax(each, path)
+
+
+@pytest.mark.parametrize(("name", "open_to_others"), [("burrow", []), ("karrot", ["/burrow", "/burrow/karrot"])])
+def test_a_schema_is_draft_7_and_strict_but_for_the_dependency(name: str, open_to_others: list[str]) -> None:
+    schema = chart(name).schema
+    assert schema is not None
+    assert schema["$schema"] == "http://json-schema.org/draft-07/schema#"
+    Draft7Validator.check_schema(schema)
+    assert list(lax(schema)) == open_to_others
+
+
+def test_a_wrong_value_without_a_sentence_is_named(chart_docs: ModuleType) -> None:
+    with pytest.raises(chart_docs.UndocumentedError, match=r"no sentence \(# --\) above service\.port"):
+        chart_docs.values("service:\n  # -- Its type.\n  type: ClusterIP\n  port: 80\n")
+
+
+def test_a_comment_becomes_a_row_and_a_schema(chart_docs: ModuleType) -> None:
+    text = """
+# -- Pods,
+# at most one.
+# @schema maximum: 1
+# @refused one only
+replicas: 1
+# -- As in a pod | a map.
+labels: {}
+"""
+    found = chart_docs.values(text)
+    assert chart_docs.table(found).splitlines()[2:] == [
+        "| `replicas` | `1` | Pods, at most one. |",
+        "| `labels` | `{}` | As in a pod \\| a map. |",
+    ]
+    assert chart_docs.schema(found, {"properties": {"old": {"const": "write new"}}})["properties"] == {
+        "replicas": {
+            "description": "Pods, at most one.",
+            "anyOf": [{"type": "integer", "maximum": 1}, {"const": "one only"}],
+        },
+        "labels": {"description": "As in a pod | a map.", "type": "object"},
+        "global": {"type": "object", "description": "What all charts of a release see."},
+        "old": {"const": "write new"},
+    }
+
+
+def test_the_chart_installs_the_version_beside_it() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    metadata = chart("karrot").metadata
+    assert (metadata["appVersion"], metadata["kubeVersion"]) == (project["version"], ">=1.29.0-0")
+
+
+@pytest.mark.parametrize("shape", ["minimal", "existing-secrets", "everything"])
+def test_a_shape_renders_the_manifests_that_were_looked_at(shape: str) -> None:
+    """After a change that is meant: GOLDEN=write pytest tests/chart/test_documents.py, and look at the difference."""
+    golden = CHARTS / "karrot" / "golden" / f"{shape}.yaml"
+    bodies = [
+        each.body
+        for each in rendered_shape(CHARTS / "karrot" / "ci" / f"{shape}.yaml")
+        if each.kind != "PrometheusRule"
+    ]
+    if os.environ.get("GOLDEN") == "write":
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(yaml.safe_dump_all(bodies, width=120), encoding="utf-8")
+    assert bodies == list(yaml.safe_load_all(golden.read_text(encoding="utf-8")))

@@ -1,0 +1,126 @@
+"""Who reaches Karrot, and whom Karrot reaches."""
+
+import tomllib
+from typing import Any
+
+import pytest
+import yaml
+
+from karrot.render import burrow_config
+from support.charts import CHARTS, one, rendered, rendered_shape, text_of
+
+POLICY = {"networkPolicy": {"enabled": True}}
+WATCH = {"enabled": True, "bootstrapServers": "a:9092,b:9092, c:9094", "cluster": "prod"}
+
+
+def test_nothing_is_opened_unless_asked_for() -> None:
+    manifests = rendered("karrot")
+    assert {each.kind for each in manifests} == {"ConfigMap", "Deployment", "Pod", "Service", "ServiceAccount"}
+    assert one(manifests, "Service")["spec"] == {
+        "type": "ClusterIP",
+        "selector": {"app.kubernetes.io/name": "karrot", "app.kubernetes.io/instance": "karrot"},
+        "ports": [{"name": "http", "port": 80, "targetPort": "http"}],
+    }
+
+
+def test_the_service_is_called_karrot_in_a_release_of_that_name_and_after_the_release_in_others() -> None:
+    names = [one(rendered("karrot", release=release), "Service")["metadata"]["name"] for release in ("karrot", "lag")]
+    assert names == ["karrot", "lag-karrot"]
+
+
+def test_the_minikube_values_open_a_port_of_the_node() -> None:
+    service = one(rendered_shape(CHARTS / "karrot" / "ci" / "minikube.yaml"), "Service")
+    assert (service["spec"]["type"], service["spec"]["ports"][0]["nodePort"]) == ("NodePort", 30500)
+
+
+def test_an_ingress_routes_hosts_with_and_without_paths() -> None:
+    manifests = rendered_shape(CHARTS / "karrot" / "ci" / "everything.yaml")
+    rules = one(manifests, "Ingress")["spec"]["rules"]
+    backend = {"service": {"name": "lag", "port": {"name": "http"}}}
+    path = {"path": "/", "pathType": "Prefix", "backend": backend}
+    assert rules == [{"host": host, "http": {"paths": [path]}} for host in ("karrot.example.com", "lag.example.com")]
+
+
+def test_an_httproute_leads_to_the_service() -> None:
+    manifests = rendered_shape(CHARTS / "karrot" / "ci" / "everything.yaml")
+    [rule] = one(manifests, "HTTPRoute")["spec"]["rules"]
+    service = one(manifests, "Service")
+    port = service["spec"]["ports"][0]["port"]
+    assert rule["backendRefs"] == [{"name": service["metadata"]["name"], "port": port}]
+
+
+@pytest.mark.parametrize("kind", ["ServiceMonitor", "PodMonitor"])
+def test_prometheus_keeps_the_names_of_clusters_and_finds_its_target(kind: str) -> None:
+    manifests = rendered("karrot", {kind[0].lower() + kind[1:]: {"enabled": True}})
+    spec = one(manifests, kind)["spec"]
+    [endpoint] = spec.get("endpoints") or spec["podMetricsEndpoints"]
+    assert endpoint == {"port": "http", "path": "/metrics", "scheme": "http", "honorLabels": True, "interval": "30s"}
+    target = one(manifests, "Service")["metadata"]
+    labels = (
+        target["labels"]
+        if kind == "ServiceMonitor"
+        else one(manifests, "Deployment")["spec"]["template"]["metadata"]["labels"]
+    )
+    assert spec["selector"]["matchLabels"].items() <= labels.items()
+    assert spec["namespaceSelector"] == {"matchNames": [target["namespace"]]}
+
+
+def test_prometheus_is_given_the_token_where_metrics_ask_for_it() -> None:
+    monitor = one(rendered_shape(CHARTS / "karrot" / "ci" / "existing-secrets.yaml"), "ServiceMonitor")
+    [endpoint] = monitor["spec"]["endpoints"]
+    assert endpoint["authorization"] == {"credentials": {"name": "karrot-credentials", "key": "api-token"}}
+    assert (endpoint["scheme"], endpoint["tlsConfig"]["serverName"]) == ("https", "karrot.monitoring")
+
+
+def test_the_monitors_selector_does_not_find_burrow() -> None:
+    values = yaml.safe_load((CHARTS / "karrot" / "ci" / "with-burrow.yaml").read_text(encoding="utf-8"))
+    manifests = rendered("karrot", values | {"serviceMonitor": {"enabled": True}})
+    chosen = one(manifests, "ServiceMonitor", "karrot")["spec"]["selector"]["matchLabels"].items()
+    services = {each.name: each.body["metadata"]["labels"].items() for each in manifests if each.kind == "Service"}
+    assert [name for name, labels in services.items() if chosen <= labels] == ["karrot"]
+
+
+def outgoing(values: dict[str, Any]) -> set[int]:
+    """The ports that the policy lets out to."""
+    policy = one(rendered("karrot", POLICY | values), "NetworkPolicy")["spec"]
+    return {port["port"] for rule in policy["egress"] for port in rule["ports"]}
+
+
+@pytest.mark.parametrize(
+    ("values", "ports"),
+    [
+        ({}, {53}),
+        ({"watch": WATCH}, {53, 9092, 9094}),
+        ({"config": {"reporters": ["prometheus", "cloudwatch"]}}, {53, 443, 80}),
+        ({"config": {"reporters": "cloudwatch"}}, {53, 443, 80}),
+        ({"config": {"compat": "2019"}}, {53, 443, 80}),
+        ({"config": {"compat": "2019", "reporters": "prometheus"}}, {53}),
+        ({"karrot": {"env": {"AWS_ACCESS_KEY_ID": "k"}}}, {53, 443, 80}),
+        ({"env": {"KARROT_REPORTERS": "cloudwatch"}}, {53, 443, 80}),
+    ],
+)
+def test_only_what_is_on_is_let_out(values: dict[str, Any], ports: set[int]) -> None:
+    assert outgoing(values) == ports
+
+
+def test_burrow_prometheus_and_helm_test_are_let_in() -> None:
+    [rule] = one(rendered("karrot", POLICY), "NetworkPolicy")["spec"]["ingress"]
+    assert [each["podSelector"]["matchLabels"]["app.kubernetes.io/name"] for each in rule["from"]] == [
+        "burrow",
+        "prometheus",
+        "karrot-test",
+    ]
+    assert rule["ports"] == [{"port": "http"}]
+
+
+def test_the_notes_have_the_section_that_burrow_needs() -> None:
+    notes = text_of("karrot", "NOTES.txt", {"auth": {"username": "burrow", "password": "p"}})
+    shown = tomllib.loads(notes[notes.index("  [notifier.karrot]") : notes.index("\nOr set")])
+    assert shown == tomllib.loads(burrow_config("http://karrot.monitoring:80", user="burrow"))
+
+
+def test_the_notes_warn_of_an_open_ingress() -> None:
+    ingress = {"enabled": True, "hosts": [{"host": "karrot.example.com"}]}
+    warning = "WARNING: the Ingress is open"
+    assert warning in text_of("karrot", "NOTES.txt", {"ingress": ingress})
+    assert warning not in text_of("karrot", "NOTES.txt", {"ingress": ingress, "auth": {"apiToken": "x"}})

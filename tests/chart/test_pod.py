@@ -1,0 +1,175 @@
+"""Karrot's pod: one, let in anywhere, rolled when what it runs with changes."""
+
+from typing import Any, ClassVar
+
+import pytest
+
+from karrot.settings import OPTIONS
+from support.charts import Manifest, one, rendered
+from support.website import make_website
+
+BASE: dict[str, Any] = {"auth": {"username": "burrow", "password": "first"}, "env": {"TZ": "UTC"}}
+
+
+def pod(values: dict[str, Any] | None = None) -> dict[str, Any]:
+    body: dict[str, Any] = one(rendered("karrot", values), "Deployment")["spec"]["template"]
+    return body
+
+
+def test_there_is_one_pod_and_the_old_one_ends_before_the_new_one_begins() -> None:
+    spec = one(rendered("karrot"), "Deployment")["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    assert spec["template"]["spec"]["volumes"][0] == {"name": "data", "emptyDir": {}}
+
+
+def test_no_variable_of_another_service_and_no_token_come_in() -> None:
+    spec = pod()["spec"]
+    assert (spec["enableServiceLinks"], spec["automountServiceAccountToken"]) == (False, False)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"config": {"retention": "7d"}},
+        {"env": {"TZ": "CET"}},
+        {"auth": {"username": "burrow", "password": "second"}},
+        {"watch": {"enabled": True, "bootstrapServers": "kafka:9092", "cluster": "prod"}},
+    ],
+)
+def test_what_it_runs_with_rolls_the_pod(changed: dict[str, Any]) -> None:
+    assert pod(BASE)["metadata"]["annotations"] != pod(BASE | changed)["metadata"]["annotations"]
+
+
+def test_what_it_does_not_run_with_does_not_roll_the_pod() -> None:
+    changed = {"prometheusRule": {"enabled": True}, "serviceMonitor": {"enabled": True}, "service": {"port": 8080}}
+    assert pod(BASE) == pod(BASE | changed)
+
+
+def test_a_new_version_of_the_chart_alone_does_not_roll_the_pod() -> None:
+    assert [name for name in pod()["metadata"]["labels"] if "chart" in name or "version" in name] == []
+
+
+def test_what_the_probes_ask_for_is_there() -> None:
+    client = make_website().client
+    [container] = pod()["spec"]["containers"]
+    paths = {container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
+    assert {path: client.get(path).status_code for path in paths} == {"/healthz": 200, "/readyz": 200}
+
+
+def test_with_a_certificate_the_probes_speak_https() -> None:
+    [container] = pod({"tls": {"existingSecret": "cert"}})["spec"]["containers"]
+    asked = {container[f"{name}Probe"]["httpGet"]["scheme"] for name in ("startup", "liveness", "readiness")}
+    assert asked == {"HTTPS"}
+
+
+def test_an_image_is_named_by_tag_or_digest() -> None:
+    digest = f"sha256:{'0' * 64}"
+    images = {
+        "appVersion": pod(),
+        "tag": pod({"image": {"repository": "r.example/karrot", "tag": "v9"}}),
+        "digest": pod({"image": {"repository": "r.example/karrot", "tag": "v9", "digest": digest}}),
+    }
+    assert {name: each["spec"]["containers"][0]["image"] for name, each in images.items()} == {
+        "appVersion": "karrot:2.0.0a1",
+        "tag": "r.example/karrot:v9",
+        "digest": f"r.example/karrot@{digest}",
+    }
+
+
+class TestSecrets:
+    """Credentials come as files, which a reload reads anew; none of them is readable anywhere but in a Secret."""
+
+    OWN: ClassVar[dict[str, Any]] = {
+        "auth": {"username": "burrow", "password": "pass-1", "token": "token-1", "apiToken": "api-1"}
+    }
+
+    def test_nothing_secret_is_outside_of_secrets(self) -> None:
+        values = self.OWN | {"env": {"AWS_SECRET_ACCESS_KEY": "key-1"}, "karrot": {"env": {"X": "old-1"}}}
+        others = [each for each in rendered("karrot", values) if each.kind != "Secret"]
+        assert [
+            each.template
+            for each in others
+            for secret in ("pass-1", "token-1", "api-1", "key-1", "old-1")
+            if secret in str(each)
+        ] == []
+
+    def test_every_credential_is_a_file(self) -> None:
+        [container] = pod(self.OWN)["spec"]["containers"]
+        told = {each["name"]: each.get("value") for each in container["env"]}
+        assert told == {
+            "KARROT_BURROW_USERNAME": None,
+            "KARROT_BURROW_PASSWORD_FILE": "/etc/karrot/auth/password",
+            "KARROT_BURROW_TOKEN_FILE": "/etc/karrot/auth/token",
+            "KARROT_API_TOKEN_FILE": "/etc/karrot/auth/apiToken",
+        }
+
+    def test_a_key_that_is_missing_keeps_the_pod_from_starting(self) -> None:
+        """An optional one would leave the webhook open to everybody."""
+        spec = pod({"auth": {"existingSecret": "mine", "keys": {"passwordPrevious": "old"}}})["spec"]
+        [volume] = [each for each in spec["volumes"] if each["name"] == "auth"]
+        assert volume["secret"] == {
+            "secretName": "mine",
+            "defaultMode": 0o440,
+            "items": [{"key": "password", "path": "password"}, {"key": "old", "path": "passwordPrevious"}],
+        }
+        [user] = [each for each in spec["containers"][0]["env"] if each["name"] == "KARROT_BURROW_USERNAME"]
+        assert user["valueFrom"] == {"secretKeyRef": {"name": "mine", "key": "username"}}
+
+    def test_each_setting_that_is_secret_has_its_place(self) -> None:
+        keys = dict.fromkeys(("username", "password", "passwordPrevious", "token", "tokenPrevious", "apiToken"), "k")
+        told = pod({"auth": {"existingSecret": "mine", "keys": keys}})["spec"]["containers"][0]["env"]
+        files = {each["name"].removesuffix("_FILE") for each in told if each["name"].endswith("_FILE")}
+        assert files == {each.name for each in OPTIONS if each.is_secret}
+
+
+class TestTheEventLog:
+    def test_a_claim_is_made_and_kept_on_request(self) -> None:
+        values = {"persistence": {"enabled": True, "retain": True, "storageClass": "gp3", "annotations": {"a": "b"}}}
+        claim = one(rendered("karrot", values), "PersistentVolumeClaim")
+        assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep", "a": "b"}
+        assert claim["spec"] == {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "gp3",
+            "resources": {"requests": {"storage": "4Gi"}},
+        }
+
+    def test_a_claim_that_is_there_is_used(self) -> None:
+        manifests = rendered("karrot", {"persistence": {"enabled": True, "existingClaim": "mine"}})
+        assert [each for each in manifests if each.kind == "PersistentVolumeClaim"] == []
+        [data] = [
+            each
+            for each in one(manifests, "Deployment")["spec"]["template"]["spec"]["volumes"]
+            if each["name"] == "data"
+        ]
+        assert data["persistentVolumeClaim"] == {"claimName": "mine"}
+
+
+def test_the_test_pod_is_not_behind_the_service() -> None:
+    manifests = rendered("karrot")
+    [test] = [each for each in manifests if each.is_test]
+    worn = test.body["metadata"]["labels"]
+    assert not one(manifests, "Service")["spec"]["selector"].items() <= worn.items()
+
+
+def namespaces(manifests: list[Manifest]) -> dict[str, str]:
+    return {each.kind: each.body["metadata"]["namespace"] for each in manifests}
+
+
+def test_objects_for_others_go_where_they_look() -> None:
+    values = {
+        "namespaceOverride": "kafka",
+        "serviceMonitor": {"enabled": True, "namespace": "prometheus", "labels": {"release": "kps"}},
+        "prometheusRule": {"enabled": True, "namespace": "prometheus", "labels": {"release": "kps"}},
+    }
+    manifests = rendered("karrot", values)
+    assert {kind for kind, namespace in namespaces(manifests).items() if namespace == "kafka"} == {
+        "ConfigMap",
+        "Deployment",
+        "Pod",
+        "Service",
+        "ServiceAccount",
+    }
+    for kind in ("ServiceMonitor", "PrometheusRule"):
+        metadata = one(manifests, kind)["metadata"]
+        assert (metadata["namespace"], metadata["labels"]["release"]) == ("prometheus", "kps")
+    assert one(manifests, "ServiceMonitor")["spec"]["namespaceSelector"] == {"matchNames": ["kafka"]}

@@ -1,0 +1,64 @@
+"""A value that is wrong is refused by a sentence that says what to write."""
+
+from typing import Any
+
+import helm_python as helm
+import pytest
+
+from support.charts import CHARTS, chart, refusal
+
+AUTH = {"username": "burrow", "password": "secret"}
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"replicaCount": 2}, "at most 1, until the event log can live in PostgreSQL"),
+        ({"replicaCount": "1"}, "at most 1, until the event log can live in PostgreSQL"),
+        ({"replicas": 1}, "additional properties 'replicas' not allowed"),
+        ({"service": {"type": "Nodeport"}}, "value must be one of 'ClusterIP', 'NodePort', 'LoadBalancer'"),
+        ({"service": {"port": 70000}}, "at '/service/port': maximum: got 70,000, want 65,535"),
+        ({"config": {"retentoin": "7d"}}, "at '/config': additional properties 'retentoin' not allowed"),
+        ({"config": {"api_token": "x"}}, "at '/config': additional properties 'api_token' not allowed"),
+        ({"image": {"digest": "latest"}}, "at '/image/digest': 'latest' does not match pattern"),
+        ({"persistence": {"size": "4 GB"}}, "a quantity, such as 4Gi"),
+        ({"serviceMonitor": {"interval": "30"}}, "a duration of Prometheus, such as 30s"),
+        ({"prometheusRule": {"thresholds": {"errorFor": "5"}}}, "a duration of Prometheus, such as 5m"),
+        ({"prometheusRule": {"thresholds": {"lag": 5}}}, "additional properties 'lag' not allowed"),
+        ({"auth": {"username": "a:b", "password": "x"}}, "a name without a colon"),
+        ({"auth": {"username": "burrow"}}, "auth.username and auth.password belong together"),
+        ({"auth": AUTH | {"existingSecret": "mine"}}, "auth.existingSecret is used alone"),
+        ({"config": {"metrics_auth": True}}, "config.metrics_auth needs auth.apiToken"),
+        ({"watch": {"enabled": True}}, "watch.enabled needs watch.bootstrapServers"),
+        ({"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}, "Karrot would be scraped twice"),
+        ({"httpRoute": {"enabled": True}}, "httpRoute.enabled needs httpRoute.parentRefs"),
+        ({"ingress": {"enabled": True}}, "ingress.enabled needs ingress.hosts"),
+        ({"env": {"KARROT_BIND": ":80"}}, "env.KARROT_BIND: the chart sets it; use bindAddress and containerPort"),
+        ({"prometheusRule": {"enabled": True, "disabled": ["KarotAbsent"]}}, 'there is no alert "KarotAbsent"'),
+        ({"burrow": {"enabled": True}}, "config.cluster is empty"),
+    ],
+    ids=str,
+)
+def test_a_wrong_value_is_refused(values: dict[str, Any], sentence: str) -> None:
+    assert sentence in refusal("karrot", values)
+
+
+def test_two_pods_are_refused_where_the_schema_is_skipped(tmp_path: Any) -> None:
+    copy = chart("karrot").save_dir(tmp_path)
+    (tmp_path / "karrot" / "values.schema.json").unlink()
+    with pytest.raises(helm.HelmRenderError, match="two pods would each have half of the events"):
+        helm.Chart.load(copy).render({"replicaCount": 2})
+
+
+def test_a_chart_without_burrow_says_so(tmp_path: Any) -> None:
+    """Helm itself leaves a dependency out in silence."""
+    chart("karrot").save_dir(tmp_path)
+    for path in sorted((tmp_path / "karrot" / "charts").rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    with pytest.raises(helm.HelmError, match="this copy of the chart lacks charts/burrow"):
+        helm.Chart.load(tmp_path / "karrot").render({"burrow": {"enabled": True}})
+
+
+def test_global_values_are_let_through() -> None:
+    chart("karrot").render({"global": {"anything": 1}})
+    assert (CHARTS / "karrot").is_dir()

@@ -1,0 +1,113 @@
+"""What the chart puts into the environment is what Karrot takes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from karrot.settings import OPTIONS, Settings, load
+from support.charts import CHARTS, chart, environment, one, rendered, rendered_shape, shapes
+from support.processes import Service
+
+SECRETS = {
+    "karrot-credentials": {
+        "username": "burrow",
+        "password": "new",
+        "old-password": "old",
+        "token": "t",
+        "api-token": "a",
+    },
+    "karrot-tls": {"tls.crt": "certificate", "tls.key": "key"},
+    "kafka-client": {"client.properties": "security.protocol=SSL\n"},
+}
+
+
+@pytest.mark.parametrize("shape", shapes("karrot"), ids=lambda path: path.stem)
+def test_every_shape_is_taken_without_a_doubt(shape: Path, tmp_path: Path) -> None:
+    told = environment(rendered_shape(shape), tmp_path, SECRETS)
+    settings, warnings = load(told)
+    assert warnings == ()
+    assert settings.data_dir == tmp_path / "data"
+
+
+def settings_of(values: dict[str, Any], root: Path) -> Settings:
+    return load(environment(rendered("karrot", values), root, SECRETS)).settings
+
+
+def test_values_arrive_whole(tmp_path: Path) -> None:
+    config = {
+        "retention": "7d",
+        "max_consumers": 10_000_000,
+        "partition_metrics": True,
+        "cloudwatch_min_complete": 0.5,
+        "expected_clusters": ["prod-eu", "prod-us"],
+        "exclude_consumers": "^a.*\\d$",
+        "reporters": ["prometheus", "cloudwatch"],
+    }
+    settings = settings_of({"config": config}, tmp_path)
+    assert (settings.retention, settings.max_consumers, settings.partition_metrics) == (7 * 86_400, 10_000_000, True)
+    assert (settings.cloudwatch_min_complete, settings.expected_clusters) == (0.5, ("prod-eu", "prod-us"))
+    assert (settings.exclude_consumers.pattern if settings.exclude_consumers else None) == "^a.*\\d$"
+
+
+def test_every_setting_has_one_place_in_the_values() -> None:
+    """In ``config``, or where the chart has values of its own for it."""
+    schema = chart("karrot").schema
+    assert schema is not None
+    listed = set(schema["properties"]["config"]["properties"])
+    own = {"bind", "data_dir", "tls_cert", "tls_key", "burrow_username"}
+    own |= {each.attribute for each in OPTIONS if each.is_secret or each.attribute.startswith("watch_")}
+    assert listed | own == {each.attribute for each in OPTIONS}
+    assert not listed & own
+
+
+def test_watching_is_two_values(tmp_path: Path) -> None:
+    settings = settings_of(
+        {"watch": {"enabled": True, "bootstrapServers": ["a:1", "b:2"], "cluster": "prod"}}, tmp_path
+    )
+    assert (settings.watch_bootstrap, settings.watch_cluster) == (("a:1", "b:2"), "prod")
+
+
+def test_burrow_beside_it_is_asked_too(tmp_path: Path) -> None:
+    told = environment(rendered_shape(CHARTS / "karrot" / "ci" / "with-burrow.yaml"), tmp_path, {})
+    assert told["KARROT_BURROW_URL"] == "http://karrot-burrow.monitoring:8000"
+
+
+def test_the_environment_of_2019_brings_the_defaults_of_2019(tmp_path: Path) -> None:
+    old = {"karrot": {"env": {"AWS_ACCESS_KEY_ID": "k", "KARROT_LOG": "DEBUG"}}}
+    settings = settings_of(old, tmp_path)
+    assert (settings.compat, settings.log, "cloudwatch" in settings.reporters) == ("2019", "DEBUG", True)
+    chosen = settings_of(old | {"config": {"reporters": "prometheus"}}, tmp_path / "chosen")
+    assert (chosen.compat, chosen.reporters) == (None, ("prometheus",))
+
+
+def test_helm_test_posts_a_sample_and_reads_it_back(tmp_path: Path) -> None:
+    """The very commands of the test's pod, against a service that runs with the rendered environment."""
+    values = {
+        "auth": {"username": "burrow", "password": 'not: a "good" one', "apiToken": "for-the-pages"},
+        "config": {"workers": 1, "threads": 4, "expected_clusters": ["prod"]},
+    }
+    manifests = rendered("karrot", values)
+    told = environment(manifests, tmp_path, {})
+    own = {name.removeprefix("KARROT_").lower(): value for name, value in told.items() if name != "KARROT_BIND"}
+    [test] = [each.body for each in manifests if each.is_test]
+    service = one(manifests, "Service")
+    address = f"http://{service['metadata']['name']}.{service['metadata']['namespace']}:80"
+    with Service(Path(told["KARROT_DATA_DIR"]), arguments=(), **own) as karrot:
+        for container in [*test["spec"]["initContainers"], *test["spec"]["containers"]]:
+            written = [*container.get("command", ["karrot"]), *container["args"]]
+            assert any(address in each for each in written)
+            command = [
+                each.replace(address, f"http://127.0.0.1:{karrot.port}")
+                .replace("$(KARROT_BURROW_USERNAME)", told["KARROT_BURROW_USERNAME"])
+                for each in written
+            ]  # fmt: skip
+            program = {"karrot": [sys.executable, "-m", "karrot"], "python3": [sys.executable]}[command[0]]
+            done = subprocess.run(
+                [*program, *command[1:]], env=os.environ | told, capture_output=True, text=True, timeout=60, check=False
+            )
+            assert done.returncode == 0, done.stderr
+        assert '"consumer":"sample-group-1"' in done.stdout.replace(" ", "")
