@@ -72,7 +72,7 @@ def values(text: str) -> tuple[Value, ...]:
 
 
 def _children(node: yaml.Node | None, path: tuple[str, ...], lines: list[str]) -> Iterator[Value]:
-    if not isinstance(node, yaml.MappingNode):
+    if not isinstance(node, yaml.MappingNode) or node.flow_style:  # {a: 1} is one value: nothing is above a
         return
     for key, value in node.value:
         here = (*path, key.value)

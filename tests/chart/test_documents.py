@@ -36,7 +36,7 @@ def lax(schema: Any, path: str = "") -> Iterator[str]:
     if not isinstance(schema, dict):
         return
     if isinstance(schema.get("properties"), dict):
-        if schema.get("additionalProperties") is not False:
+        if schema.get("additionalProperties") in (None, True):
             yield path
         for name, each in schema["properties"].items():
             yield from lax(each, f"{path}/{name}")

@@ -1,0 +1,45 @@
+"""kube-score has nothing to say that is not answered here. ``make chart`` fetches it; without it this is skipped."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+import yaml
+
+from support.charts import rendered_shape, shapes
+
+EXPLAINED = {
+    "container-resources": "A default would be wrong for most: it depends on the number of groups. CPU limits throttle.",
+    "container-ephemeral-storage-request-and-limit": "As with memory. config.max_log_bytes bounds the event log.",
+    "container-image-pull-policy": "The tags are versions, which do not move.",
+    "deployment-replicas": "One: the event log is SQLite on one volume, and Burrow's notifier has a lock.",
+    "deployment-strategy": "Recreate: the old pod has to let go of the event log first.",
+    "pod-networkpolicy": "Off unless asked for: who may come in depends on the cluster. helm test's pods live for seconds.",
+    "pod-probes-identical": "ZooKeeper alone: it is ready when it answers, and started again when it does not.",
+    "service-type": "A NodePort where the shape asks for one.",
+    "statefulset-has-servicename": "ZooKeeper is one pod behind an ordinary Service; nobody asks for it by its own name.",
+}
+KUBE_SCORE = os.environ.get("KUBE_SCORE") or shutil.which("kube-score")
+
+
+@pytest.mark.skipif(KUBE_SCORE is None, reason="kube-score is neither in KUBE_SCORE nor on the PATH")
+def test_no_finding_is_unexplained() -> None:
+    bodies = [
+        each.body | {"metadata": each.body["metadata"] | {"namespace": f"{shape.parents[1].name}-{shape.stem}"}}
+        for name in ("burrow", "karrot")
+        for shape in shapes(name)
+        for each in rendered_shape(shape)
+    ]
+    command = [str(KUBE_SCORE), "score", "--output-format", "json", "-"]
+    done = subprocess.run(command, input=yaml.safe_dump_all(bodies), capture_output=True, text=True, check=False)
+    findings = {
+        (one["check"]["id"], scored["object_name"])
+        for scored in json.loads(done.stdout)
+        for one in scored["checks"]
+        if not one["skipped"] and one["grade"] < 10
+    }
+    assert findings
+    assert {finding for finding in findings if finding[0] not in EXPLAINED} == set()
+    assert EXPLAINED.keys() - {check for check, _ in findings} == set(), "explained, and not found any more"
