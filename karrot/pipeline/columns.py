@@ -1,11 +1,14 @@
 """Column -> Column: what the transforms share."""
 
-from typing import Final
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, StructType
 
-__all__ = ["moment", "whole"]
+__all__ = ["moment", "rows", "whole"]
 
 _END_OF_TIME_MS: Final = 253_402_300_800_000  # the year 10000; Burrow misreads some commits of Kafka 4.1 as near 8e18
 _EXACT: Final = float(2**53)
@@ -19,3 +22,11 @@ def moment(epoch_ms: Column) -> Column:
 def whole(number: Column) -> Column:
     """A count that was read as a double; NULL beyond 2^53, where no double is exact and no lag is real."""
     return F.when(F.abs(number) <= _EXACT, number.cast("bigint"))
+
+
+def rows(told: Sequence[Mapping[str, Any]], schema: StructType) -> Column:
+    """A few rows as an expression that generates them: ``createDataFrame`` would start Python workers for them.
+
+    Dates are given as texts.
+    """
+    return F.inline(F.from_json(F.lit(json.dumps(told)), ArrayType(schema)))

@@ -5,18 +5,23 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructType
 
+from karrot.pipeline.columns import rows
 from karrot.pipeline.schemas import QUARANTINE, columns_of, with_day
 from karrot.pipeline.segments import Segment
 
-__all__ = ["SHORT", "bad_lines", "short_segments"]
+__all__ = ["PLACE", "SHORT", "bad_lines", "short_segments"]
+
+PLACE: Final = StructType().add("source", StringType()).add("path", StringType()).add("first", LongType())
+"""A segment, how Spark spells its path, and the number of its first line."""
 
 SHORT: Final = "short_segment"
 """The reason of a row that counts what a segment lacks."""
 
 
 def bad_lines(lines: DataFrame, segments: DataFrame) -> DataFrame:
-    """The lines that have a reason. ``segments``: ``path``, ``source``, and the ``first`` number of each."""
+    """The lines that have a reason. ``segments`` are of the schema `PLACE`."""
     return (
         lines.where(F.col("reason").isNotNull())
         .join(F.broadcast(segments), on="path", how="inner")
@@ -32,5 +37,8 @@ def bad_lines(lines: DataFrame, segments: DataFrame) -> DataFrame:
 
 def short_segments(spark: SparkSession, missing: Mapping[Segment, int]) -> DataFrame:
     """One row per segment that lacks lines, on the day that it was written."""
-    rows = [(segment.path, SHORT, None, None, count, segment.written_on) for segment, count in sorted(missing.items())]
-    return spark.createDataFrame(rows, with_day(QUARANTINE))
+    told = [
+        {"source": one.path, "reason": SHORT, "missing": count, "day": one.written_on.isoformat()}
+        for one, count in sorted(missing.items())
+    ]
+    return spark.range(1).select(rows(told, with_day(QUARANTINE)))

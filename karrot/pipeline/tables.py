@@ -16,6 +16,7 @@ from datetime import date
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from karrot.pipeline.columns import rows
 from karrot.pipeline.files import delete, exists, listing, rename_over
 from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, columns_of, with_day
 
@@ -52,7 +53,7 @@ class Tables:
         paths = [table] if days is None else [self.path(name, f"day={day.isoformat()}") for day in sorted(set(days))]
         there = [path for path in paths if exists(spark, path)]
         if not there:
-            return spark.createDataFrame([], schema)
+            return spark.range(0).select(rows([], schema))
         reader = spark.read.schema(schema).option("basePath", table)
         return reader.parquet(*there).select(*columns_of(schema))
 

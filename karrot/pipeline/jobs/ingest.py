@@ -15,9 +15,10 @@ from typing import Any, Final, Self
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from karrot.pipeline.columns import rows
 from karrot.pipeline.events import events, partitions, read_lines
 from karrot.pipeline.files import exists, read_text
-from karrot.pipeline.quarantine import bad_lines, short_segments
+from karrot.pipeline.quarantine import PLACE, bad_lines, short_segments
 from karrot.pipeline.repeats import repeats, without
 from karrot.pipeline.segments import Segment, plain, segments_of_batch
 from karrot.pipeline.tables import Tables
@@ -30,7 +31,6 @@ BATCH_BYTES: Final = 256 * 1024 * 1024
 _NAMES = "*.jsonl.gz"
 _EVER = "36500d"  # by default the file source passes by what is older than a week when it comes
 _BATCH_ID = "{checkpoint:.8}-{batch:06d}"
-_PATH = "source STRING, path STRING, first BIGINT"
 
 
 class UnevenError(RuntimeError):
@@ -205,8 +205,8 @@ class _Batch:
 
     def _write_quarantine(self, counted: list[Row], missing: dict[Segment, int]) -> None:
         if any(row.bad for row in counted):
-            firsts = [(plain(row.path), row.path, row.first) for row in counted if row.bad]
-            bad = bad_lines(self.lines, self.spark.createDataFrame(firsts, _PATH))
+            places = [{"source": plain(row.path), "path": row.path, "first": row.first} for row in counted if row.bad]
+            bad = bad_lines(self.lines, self.spark.range(1).select(rows(places, PLACE)))
             self.tables.write_batch(bad.unionByName(short_segments(self.spark, missing)), "quarantine", self.batch_id)
         elif missing:
             self.tables.write_batch(short_segments(self.spark, missing), "quarantine", self.batch_id)
