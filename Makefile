@@ -16,7 +16,7 @@ STAMPS := .venv/stamps
 PYTEST := pytest -n 2 --dist worksteal -m "not e2e and not image"
 
 .PHONY: demo test test-wheel lint install bench docs requirements help clean e2e stack-up stack-down fuzz soak history
-.PHONY: image chart
+.PHONY: image chart dist
 
 demo: $(STAMPS)/service ## Karrot with a simulated Burrow: a page with moving lag; Ctrl-C ends it
 	@exec $(BIN)/karrot demo $(ARGS)
@@ -98,6 +98,12 @@ soak: $(STAMPS)/dev ## Kills under load, hostile input, CloudWatch's outage, the
 
 history: ## Not yet: the tables of the pipeline
 	@echo "make history: there is no pipeline that writes tables of the history yet." >&2; exit 1
+
+dist: $(STAMPS)/dev ## Wheel, sdist, bill of materials and the release's notes, into dist/
+	@mkdir -p dist
+	$(BIN)/hatchling build -t sdist -t wheel -d dist
+	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible -o dist/karrot.cdx.json requirements/image.txt
+	$(PYTHON) tools/release.py notes > dist/notes.md
 
 image: $(STAMPS)/dev ## Builds the container image and runs it read-only (Debian, root); ARGS="--with-pipeline": Spark's too
 	$(BIN)/pytest -m image tests/image $(ARGS)

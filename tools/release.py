@@ -1,0 +1,67 @@
+"""Whether a tag may become a release, and what the release says of itself.
+
+``python tools/release.py check v2.1.0`` prints ``version=`` and ``prerelease=`` for the workflow, or ends with every
+reason against; ``python tools/release.py notes`` prints what the changelog says of the version in pyproject.toml. Needs
+nothing but the standard library.
+"""
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+_FINAL = re.compile(r"\d+\.\d+\.\d+")
+
+
+def main(arguments: list[str]) -> int:
+    """Run one of the two commands."""
+    match arguments:
+        case ["check", tag]:
+            if reasons := problems(ROOT, tag):
+                sys.exit("\n".join(reasons))
+            print(f"version={version(ROOT)}")
+            print(f"prerelease={str(is_prerelease(version(ROOT))).lower()}")
+        case ["notes"]:
+            print(notes((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), version(ROOT)))
+        case _:
+            sys.exit(__doc__)
+    return 0
+
+
+def version(root: Path) -> str:
+    """The one that everything else has to agree with."""
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return str(project["version"])
+
+
+def is_prerelease(number: str) -> bool:
+    """Whether it is an alpha, a beta or a candidate: no image is tagged ``latest`` for it."""
+    return _FINAL.fullmatch(number) is None
+
+
+def problems(root: Path, tag: str) -> list[str]:
+    """Why this tag is no release of what lies in ``root``; empty if it is one."""
+    number = version(root)
+    found = []
+    if tag != f"v{number}":
+        found.append(f"the tag is {tag}, but pyproject.toml says {number}: tag v{number}, or change the version")
+    chart = (root / "helm" / "karrot" / "Chart.yaml").read_text(encoding="utf-8")
+    if f"\nappVersion: {number}\n" not in chart:
+        found.append(f"helm/karrot/Chart.yaml: appVersion is not {number}")
+    if not notes((root / "CHANGELOG.md").read_text(encoding="utf-8"), number):
+        found.append(f"CHANGELOG.md: no section '## [{number}] - <date>'")
+    return found
+
+
+def notes(changelog: str, number: str) -> str:
+    """The section of the version; of a pre-release, that of what is not released yet. Empty without one."""
+    heading = rf"\[{re.escape(number)}\] - \d{{4}}-\d\d-\d\d"
+    if is_prerelease(number):
+        heading += r"|\[Unreleased\][^\n]*"
+    section = re.search(rf"^## (?:{heading})\n(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
+    return section[1].strip() if section else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
