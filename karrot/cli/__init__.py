@@ -3,7 +3,7 @@
 import click
 
 from karrot import __version__
-from karrot.cli import doctor, pipeline, probing, rendering, service, simulate, tables, watch
+from karrot.cli import deriving, doctor, probing, rendering, service, simulate, tables, watch
 
 __all__ = ["main"]
 
@@ -23,7 +23,7 @@ def version() -> None:
         *tables.COMMANDS,
         *doctor.COMMANDS,
         *watch.COMMANDS,
-        *pipeline.COMMANDS,
+        *deriving.COMMANDS,
         version,
     ],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

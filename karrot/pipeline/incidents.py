@@ -24,7 +24,8 @@ def incidents(runs: DataFrame, *, silence: timedelta, as_of: datetime) -> DataFr
     """``incidents`` of all the ``runs`` of their groups; an incident's day is the one on which it started.
 
     ``as_of`` is the newest event of all: an incident last heard of more than ``silence`` before it has ended, at the
-    moment when the service would have stopped to show it.
+    moment when the service would have stopped to show it. Lag, status and topics are those of its verdicts worse than
+    OK; ``events`` counts its close as one, however often it was said.
     """
     walked = _with_next_turn(_with_turns(in_order(runs), silence))
     members = _with_ends(_with_members(walked), silence, as_of)
@@ -36,8 +37,10 @@ def incidents(runs: DataFrame, *, silence: timedelta, as_of: datetime) -> DataFr
             F.max("end").alias("end"),
             status_named(F.max(F.when(_is(_INCIDENT), severity("status")))).alias("worst_status"),
             F.max(F.when(_is(_INCIDENT), F.col("peak_lag"))).alias("peak_lag"),
-            F.sum("events").alias("events"),
-            F.array_sort(F.array_distinct(F.flatten(F.collect_list("topics")))).alias("topics"),
+            F.sum(F.when(_is(_CLOSE), 1).otherwise(F.col("events"))).alias("events"),
+            F.array_sort(F.array_distinct(F.flatten(F.collect_list(F.when(_is(_INCIDENT), F.col("topics")))))).alias(
+                "topics"
+            ),
         )
         .select("*", "member.incident_id", "end.ended_at", "end.ended_by", F.to_date("started_at").alias("day"))
         .select(*columns_of(with_day(INCIDENTS)))

@@ -17,6 +17,7 @@ __all__ = ["in_order", "severity", "silent_before", "status_intervals", "status_
 GROUP = ("cluster", "consumer")
 _ARRIVAL = ("received_at_ms", "seq")
 _SAID = ("kind", "incident_id", "status")
+_OLDEST_MS = 86_400_000
 _SHOWN = [status.name for status in Status if status is not Status.NOTFOUND]
 
 
@@ -42,20 +43,22 @@ def verdict_runs(events: DataFrame, partitions: DataFrame, *, silence: timedelta
     ``silence``. Events are taken as they arrived; as in the service, one observed before its predecessor is passed over.
     """
     arrival = Window.partitionBy(*GROUP, "day").orderBy(*_ARRIVAL)
-    newest_before = F.max("observed_at_ms").over(arrival.rowsBetween(Window.unboundedPreceding, -1))
-    timely = events.withColumn("newest_before", newest_before).where(
-        F.col("newest_before").isNull() | (F.col("observed_at_ms") >= F.col("newest_before"))
+    newest_before = F.max("at_ms").over(arrival.rowsBetween(Window.unboundedPreceding, -1))
+    timely = (
+        events.withColumn("at_ms", _observed_ms())
+        .withColumn("newest_before", newest_before)
+        .where(F.col("newest_before").isNull() | (F.col("at_ms") >= F.col("newest_before")))
     )
     said = F.struct(*_SAID)
-    silent = F.col("observed_at_ms") - F.col("newest_before") > _milliseconds(silence)
+    silent = F.col("at_ms") - F.col("newest_before") > silence // timedelta(milliseconds=1)
     begins = F.col("newest_before").isNull() | silent | ~said.eqNullSafe(F.lag(said).over(arrival))
     numbered = timely.withColumn("begins", begins).withColumn("run", F.count_if("begins").over(arrival))
     return (
         numbered.join(_bad_topics(partitions), on="event_id", how="left")
         .groupBy(*GROUP, "day", "run", *_SAID)
         .agg(
-            F.min("observed_at").alias("first_at"),
-            F.max("observed_at").alias("last_at"),
+            F.timestamp_millis(F.min("at_ms")).alias("first_at"),
+            F.timestamp_millis(F.max("at_ms")).alias("last_at"),
             F.count(F.lit(1)).alias("events"),
             F.min_by("incident_start", F.struct(*_ARRIVAL)).alias("incident_start"),
             F.max("total_lag").alias("peak_lag"),
@@ -63,6 +66,12 @@ def verdict_runs(events: DataFrame, partitions: DataFrame, *, silence: timedelta
         )
         .select(*columns_of(with_day(VERDICT_RUNS)))
     )
+
+
+def _observed_ms() -> Column:
+    """When an event was observed: not after its receipt, and not so long before that a clock must have been wrong."""
+    observed, received = F.col("observed_at_ms"), F.col("received_at_ms")
+    return F.when(observed.between(received - _OLDEST_MS, received), observed).otherwise(received)
 
 
 def _bad_topics(partitions: DataFrame) -> DataFrame:
@@ -116,7 +125,3 @@ def _cut_at_midnight(intervals: DataFrame) -> DataFrame:
         F.least("to_at", next_midnight).alias("to_at"),
         "day",
     ).where(F.col("from_at") < F.col("to_at"))
-
-
-def _milliseconds(length: timedelta) -> int:
-    return length // timedelta(milliseconds=1)

@@ -1,0 +1,92 @@
+"""``karrot pipeline derive`` and ``compact``: what is reckoned from the events, and how they are kept."""
+# ruff: noqa: PLC0415
+
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import click
+
+from karrot.cli.common import valid
+from karrot.cli.pipeline import pipeline, spark_options, started
+
+__all__ = ["COMMANDS", "compact", "derive"]
+
+
+@pipeline.command()
+@spark_options
+@click.option(
+    "--day",
+    "only",
+    multiple=True,
+    type=click.DateTime(["%Y-%m-%d"]),
+    metavar="YYYY-MM-DD",
+    help="Derive this day (UTC) and no other, changed or not; can be given again.",
+)
+@click.option("--silence", default="300s", show_default=True, help="How long a verdict holds: KARROT_STALE_AFTER.")
+@click.option(
+    "--longest-gap", default="600s", show_default=True, help="Between two looks at a partition, for its rates."
+)
+@click.option(
+    "--target-seconds", type=click.FloatRange(0), default=60, show_default=True, help="The lag in time to stay within."
+)
+@click.option(
+    "--objective",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.99,
+    show_default=True,
+    help="The share of minutes that must be within it.",
+)
+def derive(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
+    """Rewrite what changed: minutes, incidents, intervals, rates, skew and the SLO.
+
+    Takes the days whose events came, went or were written again since the last time, all of them if an option differs
+    from then. Readers see each day of a table as it was or as it is now. Never run it twice at a time on the same
+    tables.
+    """
+    silence, longest = (valid(partial(_seconds, f"--{name}", asked[name.replace("-", "_")])) for name in _SPANS)
+    spark = started("derive", master, conf)
+    from karrot.pipeline.jobs import derive as job
+    from karrot.pipeline.slo import Objective
+    from karrot.pipeline.tables import Tables
+
+    rules = job.Rules(silence, longest, Objective(asked["target_seconds"], asked["objective"]))
+    only = [day.date() for day in asked["only"]]
+    try:
+        days = job.derive(spark, Tables(directory), rules, only=only, on_progress=partial(click.echo, err=True))
+    finally:
+        spark.stop()
+    click.echo(f"derived {len(days)} days, {days[0]} to {days[-1]}" if days else "nothing changed")
+
+
+@pipeline.command()
+@spark_options
+@click.option("--keep", default="400d", show_default=True, help="Days older than this go from every table.")
+def compact(directory: str, master: str | None, conf: dict[str, str], keep: str) -> None:
+    """Merge the small files of past days into one file each, and drop old days.
+
+    Can run beside ingest, not beside derive or itself.
+    """
+    kept = valid(partial(_seconds, "--keep", keep))
+    spark = started("compact", master, conf)
+    from karrot.pipeline.jobs import compact as job
+    from karrot.pipeline.tables import Tables
+
+    try:
+        done = job.compact(spark, Tables(directory), keep=kept, today=datetime.now(UTC).date())
+    finally:
+        spark.stop()
+    click.echo(f"merged {done.files_before} files into {done.files_after}, dropped {len(done.dropped)} days")
+
+
+_SPANS = ("silence", "longest-gap")
+
+
+def _seconds(option: str, text: str) -> timedelta:
+    from karrot.values import checked, duration
+
+    return timedelta(seconds=checked(duration(1, 10 * 365 * 86_400), option, text))
+
+
+COMMANDS = (pipeline,)
+"""The group, with these two in it."""

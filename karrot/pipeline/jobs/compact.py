@@ -1,0 +1,102 @@
+"""``karrot pipeline compact``: days that lie in many small files become one file, and days beyond the retention go.
+
+A day is merged beside its batches, moved in among them and only then are they removed, each by its name: a batch that
+ingest adds meanwhile stays, and nothing is ever missing. For a moment, or after a crash until the next run, a reader
+may see rows of such a day twice; derive takes every event once.
+"""
+
+import uuid
+from datetime import date, timedelta
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+
+from karrot.pipeline.files import delete, listing, rename_over
+from karrot.pipeline.schemas import DERIVED, STREAMED, columns_of
+from karrot.pipeline.tables import Tables
+from karrot.pipeline.touched import SOURCES, Note, digest, present, read_note, write_note
+
+__all__ = ["Compacted", "compact"]
+
+_SORTED_BY = {"events": ("cluster", "consumer", "received_at"), "partitions": ("cluster", "consumer", "received_at")}
+_ONE_OF = {"events": ["log_id", "seq"], "partitions": ["log_id", "seq", "topic", "partition"]}
+
+
+class Compacted(NamedTuple):
+    """What was done: how many files were merged into how many, and which days were dropped."""
+
+    files_before: int
+    files_after: int
+    dropped: list[date]
+
+
+def compact(spark: SparkSession, tables: Tables, *, keep: timedelta, today: date) -> Compacted:
+    """Drop the days older than ``keep`` and merge those before ``today`` that lie in more than one file."""
+    dropped = _drop(spark, tables, today - keep)
+    note, before = read_note(spark, tables), present(spark, tables)
+    merged, digests, count = 0, dict(before), 0
+    for day in sorted(before):
+        if day >= today:
+            continue
+        names: list[str] = []
+        for name in STREAMED:
+            files = _files(spark, tables, name, day)
+            if len(files) > 1:
+                merged, count = merged + len(files), count + 1
+                files = [_merge(spark, tables, name, day, files)]
+            names += [f"{name}/{file}" for file in files if name in SOURCES]
+        digests[day] = digest(names)
+    write_note(spark, tables, _renamed(note, before, digests))
+    return Compacted(merged, count, dropped)
+
+
+def _drop(spark: SparkSession, tables: Tables, oldest: date) -> list[date]:
+    """Drop the days before ``oldest`` from every table, and from the note."""
+    dropped: set[date] = set()
+    for name in (*STREAMED, *DERIVED):
+        for day in tables.days(spark, name):
+            if day < oldest:
+                tables.drop_day(spark, name, day)
+                dropped.add(day)
+    if dropped:
+        note = read_note(spark, tables)
+        write_note(spark, tables, Note(note.rules, {day: done for day, done in note.days.items() if day >= oldest}))
+    return sorted(dropped)
+
+
+def _files(spark: SparkSession, tables: Tables, name: str, day: date) -> list[str]:
+    """The files of a day, each ``YYYY-MM-DD/batch_id=…/name``."""
+    batches = listing(spark, tables.path(name, f"day={day}"))
+    return [
+        f"{day}/{batch}/{file}"
+        for batch in batches
+        if batch.startswith("batch_id=")
+        for file in listing(spark, tables.path(name, f"day={day}", batch))
+        if file.endswith(".parquet")
+    ]
+
+
+def _merge(spark: SparkSession, tables: Tables, name: str, day: date, files: list[str]) -> str:
+    """Merge the files of a day and return the name of the one that took their place."""
+    batch = f"batch_id=merged-{uuid.uuid4().hex[:12]}"
+    staged = tables.path(".staging", f"{name}-{day}-{batch}")
+    paths = [tables.path(name, f"day={file}") for file in files]
+    rows = spark.read.schema(STREAMED[name]).parquet(*paths)
+    once = rows.dropDuplicates(_ONE_OF.get(name))
+    one_file = once.select(*columns_of(STREAMED[name])).repartition(1)
+    one_file.sortWithinPartitions(*_SORTED_BY.get(name, ("source", "position"))).write.parquet(
+        staged, compression="zstd"
+    )
+    (written,) = [entry for entry in listing(spark, staged) if entry.endswith(".parquet")]
+    rename_over(spark, f"{staged}/{written}", tables.path(name, f"day={day}", batch, written))
+    delete(spark, staged)
+    for file in {file.rpartition("/")[0] for file in files}:
+        delete(spark, tables.path(name, f"day={file}"))
+    return f"{day}/{batch}/{written}"
+
+
+def _renamed(note: Note, before: dict[date, str], after: dict[date, str]) -> Note:
+    """The note with the new names of the files of days that it knew as they were: they need not be derived again."""
+    known = {day: done for day, done in note.days.items() if before.get(day) == done.files}
+    renamed = {day: type(done)(after[day], done.head, done.tail) for day, done in known.items()}
+    return Note(note.rules, {**note.days, **renamed})

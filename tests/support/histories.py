@@ -1,0 +1,96 @@
+"""Events as the pipeline's tables hold them, made to order."""
+
+import datetime as dt
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from karrot.pipeline.schemas import EVENTS, PARTITIONS, columns_of, with_day
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["MIDNIGHT", "at", "events_frame", "ms", "partitions_frame", "said", "table_of"]
+
+MIDNIGHT = dt.datetime(2026, 11, 20, tzinfo=dt.UTC)
+"""When the history of the tests begins."""
+
+_SEQ = itertools.count(1)
+
+
+class Kinds(NamedTuple):
+    """A kind and the status that goes with it."""
+
+    kind: str
+    status: str
+
+
+_KINDS = {
+    "ok": Kinds("observation", "OK"),
+    "warn": Kinds("incident", "WARN"),
+    "err": Kinds("incident", "ERR"),
+    "close": Kinds("close", "OK"),
+    "gone": Kinds("deleted", "NOTFOUND"),
+    "odd": Kinds("unknown", "PANIC"),
+}
+
+
+def at(seconds: float) -> dt.datetime:
+    """A moment, counted from `MIDNIGHT`."""
+    return MIDNIGHT + dt.timedelta(milliseconds=round(seconds * 1_000))
+
+
+def ms(moment: dt.datetime) -> int:
+    """A moment as epoch milliseconds."""
+    return (moment - dt.datetime.fromtimestamp(0, dt.UTC)) // dt.timedelta(milliseconds=1)
+
+
+def said(seconds: float, word: str, incident_id: str | None = None, **columns: Any) -> dict[str, Any]:
+    """A row of ``events``: what was said of group ``g`` that many seconds after `MIDNIGHT`.
+
+    ``word`` is ``ok``, ``warn``, ``err``, ``close``, ``gone`` or ``odd``; ``late`` the seconds that it was observed
+    before it arrived; ``topics`` those of its bad partitions.
+    """
+    seq, received = columns.pop("seq", None) or next(_SEQ), at(seconds)
+    observed = received - dt.timedelta(milliseconds=round(columns.pop("late", 0) * 1_000))
+    start: dt.datetime | None = columns.get("incident_start")
+    kind = _KINDS[word]
+    row = {
+        "event_id": f"log-{seq}",
+        "log_id": "log",
+        "seq": seq,
+        "received_at": received,
+        "received_at_ms": ms(received),
+        "observed_at": observed,
+        "observed_at_ms": ms(observed),
+        "source": "webhook",
+        "cluster": "c",
+        "consumer": "g",
+        "status": kind.status,
+        "kind": kind.kind,
+        "incident_id": incident_id,
+        "incident_start_ms": None if start is None else ms(start),
+        "bad_partitions": 0,
+        "day": received.date(),
+    }
+    return row | columns
+
+
+def events_frame(spark: "SparkSession", rows: Iterable[dict[str, Any]]) -> "DataFrame":
+    """The rows as a table of events with its day."""
+    return table_of(spark, with_day(EVENTS), rows)
+
+
+def partitions_frame(spark: "SparkSession", rows: Iterable[dict[str, Any]]) -> "DataFrame":
+    """The partitions that events list: each row's ``topics`` as bad ones, or its ``listed`` column by column."""
+    return table_of(spark, with_day(PARTITIONS), itertools.chain.from_iterable(map(_listed, rows)))
+
+
+def _listed(row: dict[str, Any]) -> Sequence[dict[str, Any]]:
+    bad = [{"topic": topic, "partition": 0, "status": "STALL"} for topic in row.get("topics", ())]
+    return [row | {"status": "OK"} | one for one in [*bad, *row.get("listed", ())]]
+
+
+def table_of(spark: "SparkSession", schema: Any, rows: Iterable[dict[str, Any]]) -> "DataFrame":
+    """Rows with the columns of a schema; what a row lacks is NULL."""
+    return spark.createDataFrame([tuple(row.get(name) for name in columns_of(schema)) for row in rows], schema)
