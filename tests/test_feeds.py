@@ -141,6 +141,23 @@ def test_a_reporter_is_closed_even_if_the_log_cannot_be_read_at_the_end(
     assert reporter.closed == 1
 
 
+def test_a_reporter_that_is_full_is_handed_nothing_and_loses_no_place(log: MemoryEventLog, clock: ManualClock) -> None:
+    class Full(Batching):
+        full_now = True
+
+        def full(self) -> bool:
+            return self.full_now
+
+    reporter = Full(due=0)
+    step = feed(log, clock, reporter)
+    append(log)
+    step.step()
+    assert (reporter.sent, log.cursor("batching")) == ([], Cursor(log.log_id, 0))
+    reporter.full_now = False
+    step.step()
+    assert (reporter.sent, log.cursor("batching")) == ([1], Cursor(log.log_id, 1))
+
+
 def test_a_surprise_in_a_reporter_is_said_and_does_not_end_the_feed(log: MemoryEventLog, clock: ManualClock) -> None:
     class Surprising(Batching):
         def send(self) -> Sending:

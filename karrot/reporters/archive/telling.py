@@ -14,6 +14,7 @@ __all__ = ["report_of"]
 
 _SHOWN = 20
 _AGE = values.duration(1, 2**40)
+_SIZE = values.size(1, 2**60)
 _MIB = 2**20
 
 
@@ -21,14 +22,8 @@ def report_of(options: Options, contents: Contents, written: Sequence[Found], at
     """The note of a send that wrote something."""
     facts = [Fact("Place", str(options.place))]
     if contents.oldest is not None:
-        facts.append(
-            Fact(
-                "Holds",
-                f"{contents.segments} segments, {contents.size / _MIB:.1f} MiB, from {contents.oldest.folder} on",
-            )
-        )
-    facts.append(
-        Fact("Kept", f"{_AGE.show(options.retention_s)}, and at most {options.max_bytes / _MIB:.0f} MiB of segments")
-    )
+        size = f"{contents.size / _MIB:.1f} MiB"
+        facts.append(Fact("Segments", f"{contents.segments}, together {size}, from {contents.oldest.folder} on"))
+    facts.append(Fact("Kept", f"{_AGE.show(options.retention_s)}, and at most {_SIZE.show(options.max_bytes)}"))
     sent = tuple(Sent(each.name.path, each.name.lines, "events", at_ms) for each in written[-_SHOWN:])
     return msgspec.json.encode(Report(at_ms, len(written), tuple(facts), sent))

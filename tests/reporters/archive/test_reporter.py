@@ -2,8 +2,11 @@
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from karrot.eventlog.base import Cursor
 from karrot.eventlog.memory import MemoryEventLog
@@ -289,9 +292,47 @@ def test_the_page_of_the_reporter_says_what_there_is(log: MemoryEventLog, clock:
         "sent_count": 1,
         "facts": [
             {"name": "Place", "text": str(archive)},
-            {"name": "Holds", "text": f"1 segments, {size:.1f} MiB, from day=2027-01-15/hour=08 on"},
-            {"name": "Kept", "text": "30d, and at most 4096 MiB of segments"},
+            {"name": "Segments", "text": f"1, together {size:.1f} MiB, from day=2027-01-15/hour=08 on"},
+            {"name": "Kept", "text": "30d, and at most 4GiB"},
         ],
         "sent": [{"what": name.path, "value": 1.0, "unit": "events", "observed_at_ms": clock.wall_ms()}],
         "refused": [],
     }
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.sampled_from(["append", "append", "step", "wait", "hour", "set back", "crash", "restart"]), max_size=25)
+)
+def test_whatever_happens_every_event_is_in_one_segment_of_its_hour_or_a_later_one(happenings: list[str]) -> None:
+    clock = ManualClock()
+    log = MemoryEventLog(clock)
+    with TemporaryDirectory() as name:
+        archive = Path(name)
+        feed = archive_feed(log, clock, archive, segment_bytes="8KiB")
+        for happening in [*happenings, "restart"]:
+            match happening:
+                case "append":
+                    append(log)
+                case "step":
+                    feed.step()
+                case "wait":
+                    clock.advance(60_000)
+                case "hour":
+                    clock.advance(HOUR_MS)
+                case "set back":
+                    clock.jump(-HOUR_MS)
+                case "crash":
+                    feed.reporter.send()  # the segments are there, the cursor is not
+                    feed.reporter.close()
+                    feed = archive_feed(log, clock, archive, segment_bytes="8KiB")
+                case _:
+                    run(feed)
+                    feed.close()
+                    feed = archive_feed(log, clock, archive, segment_bytes="8KiB")
+        lines = archived(archive)
+        assert [line.seq for line in lines] == list(range(1, log.size().last_seq + 1))
+        for segment in segments(archive):
+            hours = [Hour.at(line.received_at_ms) for line in lines if segment.first <= line.seq <= segment.last]
+            assert hours[0] == max(hours) == segment.hour
+        assert log.cursor("archive") == Cursor(log.log_id, log.size().last_seq)
