@@ -11,15 +11,15 @@ import yaml
 from support.charts import rendered_shape, shapes
 
 EXPLAINED = {
-    "container-resources": "A default would be wrong for most: it depends on the number of groups. CPU limits throttle.",
+    "container-resources": "A default would be wrong for most: it depends on the groups. CPU limits throttle.",
     "container-ephemeral-storage-request-and-limit": "As with memory. config.max_log_bytes bounds the event log.",
     "container-image-pull-policy": "The tags are versions, which do not move.",
     "deployment-replicas": "One: the event log is SQLite on one volume, and Burrow's notifier has a lock.",
     "deployment-strategy": "Recreate: the old pod has to let go of the event log first.",
-    "pod-networkpolicy": "Off unless asked for: who may come in depends on the cluster. helm test's pods live for seconds.",
+    "pod-networkpolicy": "Off unless asked for: who may come in depends on the cluster.",
     "pod-probes-identical": "ZooKeeper alone: it is ready when it answers, and started again when it does not.",
     "service-type": "A NodePort where the shape asks for one.",
-    "statefulset-has-servicename": "ZooKeeper is one pod behind an ordinary Service; nobody asks for it by its own name.",
+    "statefulset-has-servicename": "ZooKeeper is one pod behind an ordinary Service; nobody asks for it by name.",
 }
 KUBE_SCORE = os.environ.get("KUBE_SCORE") or shutil.which("kube-score")
 

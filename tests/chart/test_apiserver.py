@@ -1,0 +1,82 @@
+"""Every shape of both charts on a real API server: installed, upgraded, rolled back, uninstalled.
+
+It sees what schemas do not: selectors against labels, ranges, quantities, fields that exclude each other, the rules of
+the custom resources. There is no controller and no node behind it, so no pod runs.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import helm_python as helm
+import pytest
+
+from e2e.stack.processes import wait_until
+from support.charts import CHARTS, one, rendered_shape, shapes, values_of
+from support.kubeapi import ApiServer, ready, running
+from support.kubernetes import crds
+
+pytestmark = [
+    pytest.mark.apiserver,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(not ready(), reason="no kube-apiserver and etcd at hand: make kube-apiserver builds them, once"),
+]
+
+SHAPES = [shape for name in ("burrow", "karrot") for shape in shapes(name)]
+OTHERS = ("monitoring", "kafka-monitoring", "prometheus")
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    with running(tmp_path_factory.mktemp("kubeapi")) as server:
+        for name in OTHERS:
+            body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            server.ask("/api/v1/namespaces", body)
+        for crd in crds():
+            server.ask("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+            wait_until(partial(server.knows, crd), [], what=f"{crd['spec']['names']['kind']} is known")
+        yield server
+
+
+def annotations(api: ApiServer, shape: Path) -> dict[str, str]:
+    """Those of the pods that the chart's own Deployment is to make."""
+    own = [each for each in rendered_shape(shape) if "/charts/" not in each.template]
+    name, namespace = (one(own, "Deployment")["metadata"][key] for key in ("name", "namespace"))
+    found = api.ask(f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}")
+    told: dict[str, str] = found["spec"]["template"]["metadata"].get("annotations", {})
+    return told
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda path: f"{path.parents[1].name}-{path.stem}")
+def test_a_shape_is_installed_upgraded_and_rolled_back(shape: Path, api: ApiServer) -> None:
+    chart, name = str(shape.parents[1]), shape.parents[1].name
+    values: dict[str, Any] = values_of(shape)
+    changed = values | {"podAnnotations": values.get("podAnnotations", {}) | {"changed": "yes"}}
+    cluster = helm.Config(kubeconfig_path=api.kubeconfig, namespace="monitoring")
+    cluster.install(chart, name, values)
+    try:
+        before = annotations(api, shape)
+        cluster.upgrade(chart, name, changed)
+        assert annotations(api, shape) == before | {"changed": "yes"}
+        cluster.rollback(name, version=1)
+        assert annotations(api, shape) == before
+    finally:
+        cluster.uninstall(name)
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ({"service": {"ipFamilyPolicy": "RequireDualStack"}}, "ipFamilyPolicy"),
+        ({"resources": {"requests": {"cpu": "50mm"}}}, "quantities must match the regular expression"),
+        ({"livenessProbe": {"httpGet": {"path": "/", "port": "a--b"}}}, "must not contain consecutive hyphens"),
+    ],
+    ids=str,
+)
+def test_what_no_schema_sees_is_refused(broken: dict[str, Any], said: str, api: ApiServer) -> None:
+    """The server is one that looks: what it took above is right."""
+    cluster = helm.Config(kubeconfig_path=api.kubeconfig, namespace="monitoring")
+    with pytest.raises(helm.HelmError, match=said):
+        cluster.install(str(CHARTS / "karrot"), "broken", broken)
+    cluster.uninstall("broken")
