@@ -59,7 +59,7 @@ def test_burrow_knows_every_key_and_reads_it_as_what_is_written(shape: Path) -> 
 
 @each_shape
 def test_a_shape_renders_the_burrow_toml_that_was_looked_at(shape: Path) -> None:
-    """After a change that is meant: GOLDEN=write pytest tests/chart/test_burrow_config.py, and look at the difference."""
+    """After a change that is meant: GOLDEN=write pytest tests/chart/test_burrow_config.py, and look at git diff."""
     golden = CHART / "golden" / f"{shape.stem}.toml"
     if os.environ.get("GOLDEN") == "write":
         golden.write_text(text_of(rendered_shape(shape)))

@@ -1,4 +1,4 @@
-"""What Burrow's pods are given: secrets by environment, a ZooKeeper where there is none, and a new start after a change."""
+"""What Burrow's pods are given: secrets by environment, a ZooKeeper where there is none, a new start after a change."""
 
 from pathlib import Path
 from typing import Any

@@ -1,0 +1,76 @@
+"""Burrow beside Karrot in one release: Kafka's address is enough, and what cannot be known is asked for."""
+
+import tomllib
+from typing import Any
+
+import pytest
+
+from support.charts import Manifest, one, refusal, rendered
+from support.pods import laid_out
+
+Object = dict[str, Any]
+
+
+def together(parent: Object | None = None, **burrow: Any) -> Object:
+    config = {"cluster": {"mycluster": {"servers": ["kafka:9092"]}}}
+    return {**(parent or {}), "burrow": {"enabled": True, "config": config, **burrow}}
+
+
+def notifier(manifests: list[Manifest], name: str) -> Object:
+    toml = tomllib.loads(one(manifests, "ConfigMap", name)["data"]["burrow.toml"])
+    found: Object = toml["notifier"]["karrot"]
+    return found
+
+
+@pytest.mark.parametrize(("release", "karrot"), [("karrot", "karrot"), ("lag", "lag-karrot")])
+def test_kafkas_address_is_all_that_has_to_be_written(release: str, karrot: str) -> None:
+    manifests = rendered("karrot", together(), release=release)
+    assert notifier(manifests, f"{release}-burrow")["url-open"] == f"http://{karrot}.monitoring/burrow"
+    [port] = one(manifests, "Service", karrot)["spec"]["ports"]
+    assert port["port"] == 80
+    assert one(manifests, "StatefulSet")["metadata"]["name"] == f"{release}-burrow-zookeeper"
+    burrow = one(manifests, "Service", f"{release}-burrow")["spec"]["ports"][0]["port"]
+    asked = one(manifests, "ConfigMap", karrot)["data"]["KARROT_BURROW_URL"]
+    assert asked == f"http://{release}-burrow.monitoring:{burrow}"
+
+
+def test_a_password_of_karrots_values_gets_to_burrow_by_the_same_secret(tmp_path: Any) -> None:
+    manifests = rendered("karrot", together({"auth": {"username": "burrow", "password": "shared"}}))
+    pod = one(manifests, "Deployment", "karrot-burrow")["spec"]["template"]
+    assert laid_out(pod, manifests, {}, tmp_path).environment == {
+        "BURROW_NOTIFIER_KARROT_USERNAME": "burrow",
+        "BURROW_NOTIFIER_KARROT_PASSWORD": "shared",
+    }
+
+
+def test_without_credentials_burrow_has_none(tmp_path: Any) -> None:
+    manifests = rendered("karrot", together())
+    pod = one(manifests, "Deployment", "karrot-burrow")["spec"]["template"]
+    assert laid_out(pod, manifests, {}, tmp_path).environment == {}
+
+
+ASKED = {
+    "another name": (together({"fullnameOverride": "lag"}), "write burrow.karrot.url: http://lag.monitoring"),
+    "another port": (together({"service": {"port": 8080}}), "burrow.karrot.url: http://karrot.monitoring:8080"),
+    "TLS": (together({"tls": {"existingSecret": "t"}}), "write burrow.karrot.url: https://karrot.monitoring"),
+    "a Secret of one's own": (
+        together({"auth": {"existingSecret": "hook"}}),
+        "write burrow.karrot.auth.type: basic and burrow.karrot.auth.existingSecret: hook",
+    ),
+    "a token": (together({"auth": {"token": "t"}}), "write burrow.karrot.auth.type: bearer"),
+}
+
+
+@pytest.mark.parametrize(("values", "sentence"), ASKED.values(), ids=ASKED)
+def test_what_a_chart_cannot_see_of_its_parent_is_asked_for(values: Object, sentence: str) -> None:
+    assert sentence in refusal("karrot", values)
+
+
+def test_what_was_asked_for_is_taken(tmp_path: Any) -> None:
+    said = {"url": "https://lag.monitoring:443", "auth": {"type": "basic", "existingSecret": "hook"}}
+    parent = {"fullnameOverride": "lag", "tls": {"existingSecret": "t"}, "auth": {"existingSecret": "hook"}}
+    manifests = rendered("karrot", together(parent, karrot=said))
+    assert notifier(manifests, "karrot-burrow")["url-open"] == "https://lag.monitoring:443/burrow"
+    pod = one(manifests, "Deployment", "karrot-burrow")["spec"]["template"]
+    secrets = {"hook": {"username": "burrow", "password": "shared"}}
+    assert laid_out(pod, manifests, secrets, tmp_path).environment["BURROW_NOTIFIER_KARROT_PASSWORD"] == "shared"
