@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import karrot
-from support.buildah import Buildah, default_cache, missing
+from support.buildah import BASE, Buildah, default_cache, missing
+from support.containers import USER, Container
 from support.images import CANARY, ROOT, Image
 
 _HIDDEN = (
@@ -40,16 +41,33 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def buildah() -> Buildah:
-    """With the base ready. Without the tools the tests fail, or are left out where `IMAGE_MAY_BE_LEFT_OUT` is set."""
-    if lacking := missing():
-        sentence = f"make image cannot build here: {lacking}"
-        if "IMAGE_MAY_BE_LEFT_OUT" in os.environ:
-            pytest.skip(f"LEFT OUT: {sentence}")
-        pytest.fail(sentence, pytrace=False)
+def buildah(tmp_path_factory: pytest.TempPathFactory) -> Buildah:
+    """With the base ready, on a machine that can run a container."""
+    _end_if(missing())
     buildah = Buildah(default_cache())
     buildah.ensure_base()
+    _end_if(_refusal(buildah, tmp_path_factory.mktemp("probe")))
     return buildah
+
+
+def _end_if(lacking: str | None) -> None:
+    """Without what is needed the tests fail, or are left out where `IMAGE_MAY_BE_LEFT_OUT` is set."""
+    if lacking is None:
+        return
+    sentence = f"make image cannot do its work here: {lacking}"
+    if "IMAGE_MAY_BE_LEFT_OUT" in os.environ:
+        pytest.skip(f"LEFT OUT: {sentence}")
+    pytest.fail(sentence, pytrace=False)
+
+
+def _refusal(buildah: Buildah, directory: Path) -> str | None:
+    """Why this machine runs no container, if it runs none: one in a sandbox may not be allowed to."""
+    nothing = {"User": f"{USER}:{USER}", "Entrypoint": ["/bin/true"], "Cmd": [], "Env": [], "WorkingDir": "/"}
+    with (
+        buildah.mounted(BASE) as root,
+        Container(root, nothing, directory / "bundle", directory, {}) as container,
+    ):
+        return container.said.read_text() or "runc fails" if container.wait(60) else None
 
 
 @pytest.fixture(scope="session")
