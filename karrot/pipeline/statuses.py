@@ -40,7 +40,8 @@ def verdict_runs(events: DataFrame, partitions: DataFrame, *, silence: timedelta
     """``verdict_runs`` of whole days of ``events`` (no event twice) and the ``partitions`` that they list.
 
     A run ends where the kind, the incident's id or the status changes, and where a group was silent for longer than
-    ``silence``. Events are taken as they arrived; as in the service, one observed before its predecessor is passed over.
+    ``silence``. Events are taken as they arrived; one observed before its predecessor is passed over, as in the
+    service.
     """
     arrival = Window.partitionBy(*GROUP, "day").orderBy(*_ARRIVAL)
     newest_before = F.max("at_ms").over(arrival.rowsBetween(Window.unboundedPreceding, -1))

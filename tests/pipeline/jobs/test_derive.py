@@ -43,7 +43,8 @@ def _state(tables: Tables) -> dict[str, list[tuple[Any, ...]]]:
 
 def _incidents(tables: Tables) -> list[tuple[Any, ...]]:
     found = duckdb.sql(
-        "SELECT incident_id, day::VARCHAR, strftime(started_at, '%d %H:%M'), strftime(ended_at, '%d %H:%M'), ended_by, events "
+        "SELECT incident_id, day::VARCHAR, strftime(started_at, '%d %H:%M'), strftime(ended_at, '%d %H:%M'), "
+        "ended_by, events "
         f"FROM read_parquet('{tables.directory}/incidents/*/*.parquet', hive_partitioning=true) ORDER BY started_at"
     )
     return found.fetchall()

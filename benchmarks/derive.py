@@ -1,0 +1,144 @@
+"""Derive's minute table against DuckDB on the same files, its growth, and what one late file costs.
+
+PYTHONPATH=tests python benchmarks/derive.py [--rows 20000000] [--rounds 3] [--cores 2]
+
+Writes ``--rows`` events of 2,315 groups, one every 10 s each, and a tenth of them; the yardstick runs in the same
+process, in turns, on the same Parquet files.
+"""
+
+import argparse
+import datetime as dt
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from karrot.pipeline.jobs.derive import Rules, derive
+from karrot.pipeline.rollup import lag_minute
+from karrot.pipeline.schemas import EVENTS, columns_of, with_day
+from karrot.pipeline.spark import session
+from karrot.pipeline.tables import Tables
+
+GROUPS = 2_315
+BEGIN = dt.datetime(2026, 11, 20, tzinfo=dt.UTC)
+BEGIN_MS = int(BEGIN.timestamp() * 1_000)
+QUERY = """
+SELECT cluster, consumer, date_trunc('minute', received_at) AS minute, count(*), min(total_lag), max(total_lag),
+  avg(total_lag), arg_max(total_lag, received_at_ms) FILTER (total_lag IS NOT NULL), max(lag_seconds),
+  max(CASE status WHEN 'OK' THEN 1 WHEN 'WARN' THEN 2 ELSE 3 END), count(*) FILTER (status <> 'OK')
+FROM read_parquet('{files}', hive_partitioning=true) GROUP BY ALL
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=20_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cores", type=int, default=2)
+    asked = parser.parse_args()
+    spark = session(f"local[{asked.cores}]", {"spark.driver.memory": "4g"})
+    with tempfile.TemporaryDirectory(prefix="karrot-bench-") as directory:
+        place = Path(directory)
+        large = minutes(spark, place / "large", asked.rows, asked.rounds, asked.cores)
+        small = minutes(spark, place / "small", asked.rows // 10, asked.rounds, asked.cores)
+        print(f"ten times the rows: {large / small:.1f} times as long (at most 11)")
+        late_file(spark, place / "week", asked.rows // 10)
+    spark.stop()
+
+
+def minutes(spark: SparkSession, place: Path, rows: int, rounds: int, cores: int) -> float:
+    """``lag_minute`` in turns with DuckDB; returns Spark's median in seconds."""
+    tables = Tables(str(place))
+    tables.write_batch(history(spark, rows, days=1), "events", "b-0")
+    files = f"{place}/events/*/*/*.parquet"
+    theirs, ours = [], []
+    duck = duckdb.connect(config={"threads": cores})
+    for _ in range(rounds + 1):
+        theirs.append(taken(lambda: by_duckdb(duck, files, place / "duck.parquet")))
+        ours.append(taken(lambda: by_spark(spark, tables, place / "spark.parquet")))
+    # The first round compiles.
+    mine, yardstick = statistics.median(ours[1:]), statistics.median(theirs[1:])
+    told = f"{rows:>11,} rows to lag_minute: {mine:.1f} s, {rows / mine / 1e6:.2f} M rows/s (first {ours[0]:.1f} s)"
+    print(f"{told}; DuckDB {yardstick:.1f} s; {mine / yardstick:.1f} times as long")
+    shutil.rmtree(place)
+    return mine
+
+
+def late_file(spark: SparkSession, place: Path, rows: int) -> None:
+    """Seven days derived, then one late event in one of them: what that costs beside a seventh of the whole."""
+    tables = Tables(str(place))
+    tables.write_batch(history(spark, rows, days=7), "events", "b-0")
+    derive(spark, Tables(str(place)), Rules(), on_progress=quietly)
+    shutil.rmtree(place / "lag_minute")
+    (place / "_derived.json").unlink()
+    whole = taken(lambda: derive(spark, tables, Rules(), on_progress=quietly))
+    tables.write_batch(history(spark, rows, days=7).limit(1).withColumn("seq", F.lit(0).cast("long")), "events", "b-1")
+    again = taken(lambda: derive(spark, tables, Rules(), on_progress=quietly))
+    minute_tables = minute_share(spark, tables)
+    print(
+        f"{rows:,} rows in 7 days, all tables: {whole:.1f} s; after one late event {again:.1f} s, "
+        f"{again / (whole / 7):.1f} times a day's share; lag_minute alone: {minute_tables:.1f} times (at most 1.5)"
+    )
+
+
+def minute_share(spark: SparkSession, tables: Tables) -> float:
+    """One day of ``lag_minute`` written again, beside a seventh of all of them."""
+    events = tables.read(spark, "events")
+    days = tables.days(spark, "events")
+    of_all = taken(lambda: tables.replace_days(lag_minute(events), "lag_minute", days))
+    one = events.where(F.col("day") == days[0])
+    return taken(lambda: tables.replace_days(lag_minute(one), "lag_minute", days[:1])) / (of_all / len(days))
+
+
+def history(spark: SparkSession, rows: int, *, days: int) -> DataFrame:
+    """So many events, evenly over the groups and the days; one in ten is worse than OK."""
+    number = F.col("id")
+    received_ms = F.lit(BEGIN_MS) + F.floor(number * (days * 86_400_000 / rows))
+    bad = F.pmod(F.floor(number / (GROUPS * 60)) + F.pmod(number, F.lit(10)), F.lit(10)) == 0
+    filled = {
+        "event_id": F.concat(F.lit("log-"), number.cast("string")),
+        "log_id": F.lit("log"),
+        "seq": number + 1,
+        "received_at": F.timestamp_millis(received_ms),
+        "received_at_ms": received_ms,
+        "observed_at": F.timestamp_millis(received_ms),
+        "observed_at_ms": received_ms,
+        "source": F.lit("webhook"),
+        "cluster": F.lit("prod-eu"),
+        "consumer": F.concat(F.lit("group-"), F.pmod(number, F.lit(GROUPS)).cast("string")),
+        "status": F.when(bad, "WARN").otherwise("OK"),
+        "kind": F.when(bad, "incident").otherwise("observation"),
+        "total_lag": F.pmod(F.hash("id"), F.lit(100_000)).cast("long"),
+        "lag_seconds": F.pmod(F.hash("id"), F.lit(100)).cast("double"),
+    }
+    empty = {field.name: F.lit(None).cast(field.dataType) for field in EVENTS if field.name not in filled}
+    made = spark.range(rows).select(*(value.alias(name) for name, value in (filled | empty).items()))
+    return made.withColumn("day", F.to_date("received_at")).select(*columns_of(with_day(EVENTS)))
+
+
+def quietly(_line: str) -> None:
+    """Progress is not asked for."""
+
+
+def by_spark(spark: SparkSession, tables: Tables, to: Path) -> None:
+    lag_minute(tables.read(spark, "events")).write.mode("overwrite").parquet(str(to))
+
+
+def by_duckdb(duck: duckdb.DuckDBPyConnection, files: str, to: Path) -> None:
+    duck.execute(f"COPY ({QUERY.format(files=files)}) TO '{to}' (FORMAT parquet, COMPRESSION zstd)")
+
+
+def taken(run: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    run()
+    return time.perf_counter() - begin
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""The service and the pipeline, told the same, say the same."""
+
+import datetime as dt
+from contextlib import closing
+from pathlib import Path
+from random import Random
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from karrot.burrow.payload import to_wire
+from karrot.event import LagEvent, Source
+from karrot.eventline import line_of
+from karrot.eventlog.base import StoredEvent, groups
+from karrot.eventlog.sqlite import SqliteEventLog
+from karrot.pipeline.incidents import incidents
+from karrot.pipeline.rollup import lag_minute
+from karrot.pipeline.statuses import verdict_runs
+from support.bodies import make_event, make_partition
+from support.clocks import ManualClock
+from support.histories import events_frame, partitions_frame
+from support.sqlite_logs import open_sqlite
+
+SILENCE = dt.timedelta(seconds=300)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def _tell(log: SqliteEventLog, clock: ManualClock, rng: Random) -> list[dict[str, object]]:
+    """Half an hour of forty groups, into the log; returns the rows that ingest makes of it."""
+    rows = []
+    for _ in range(800):
+        clock.advance(rng.choice([0, 1_000, 4_000]))
+        age_ms = rng.choice([0, 0, 0, 5_000])
+        event = _verdict(rng, clock.wall - age_ms)
+        body = to_wire(event)
+        seq = log.append(event, body, age_ms=age_ms).seq
+        rows.append(_row(StoredEvent(log.log_id, seq, clock.wall, clock.wall, body, event)))
+    return rows
+
+
+def _verdict(rng: Random, observed_at_ms: int) -> LagEvent:
+    status = rng.choice(["OK", "WARN", "WARN", "ERR", "NOTFOUND"])
+    return make_event(
+        consumer=f"g{rng.randrange(40)}",
+        status_text=status,
+        source=rng.choice([Source.WEBHOOK, Source.REST]),
+        observed_at_ms=observed_at_ms,
+        incident_id=rng.choice([None, *"abcdefg"]) if status != "NOTFOUND" else None,
+        incident_start=_moment(observed_at_ms - 60_000),
+        total_lag=rng.randrange(1_000),
+        max_lag=make_partition(current_lag=rng.randrange(1_000)),
+    )
+
+
+def _row(stored: StoredEvent) -> dict[str, object]:
+    line = msgspec.to_builtins(line_of(stored))
+    received, observed = (_moment(line[name]) for name in ("received_at_ms", "observed_at_ms"))
+    start = line["incident_start_ms"]
+    told = {
+        "received_at": received,
+        "observed_at": observed,
+        "incident_start": None if start is None else _moment(start),
+    }
+    return line | told | {"day": received.date(), "listed": [one | told for one in line["partitions"]]}
+
+
+def _moment(epoch_ms: int) -> dt.datetime:
+    return _EPOCH + dt.timedelta(milliseconds=epoch_ms)
+
+
+def test_the_same_events_make_the_same_incidents_and_the_same_numbers(spark: SparkSession, tmp_path: Path) -> None:
+    clock = ManualClock()
+    with closing(open_sqlite(tmp_path, clock, stale_after_ms=10**9)) as log:
+        rows = _tell(log, clock, Random(5))
+        states = {state.key.consumer: state for state in groups(log)}
+    assert len(states) > 20
+
+    events, partitions = events_frame(spark, rows), partitions_frame(spark, rows)
+    runs = verdict_runs(events, partitions, silence=dt.timedelta(days=1))
+    found = incidents(runs, silence=dt.timedelta(days=1), as_of=_moment(clock.wall)).collect()
+    named = [row for row in found if row.incident_id is not None]
+    totals = {consumer: sum(row.consumer == consumer for row in named) for consumer in states}
+    still_open = {
+        row.consumer: (row.incident_id, row.started_at.astimezone(dt.UTC)) for row in named if row.ended_at is None
+    }
+
+    assert totals == {consumer: state.incident.total for consumer, state in states.items()}
+    assert {key: value for key, value in still_open.items() if key in states} == {
+        consumer: (state.incident.open_id, _moment(state.incident.since_ms))
+        for consumer, state in states.items()
+        if state.incident.open_id is not None and state.incident.since_ms is not None
+    }
+    assert len(still_open) > 5
+    newest = {row.consumer: row for row in lag_minute(events).orderBy("minute").collect()}
+    last = {row["consumer"]: row["seq"] for row in rows}
+    lags = {consumer: state.summary.total_lag for consumer, state in states.items() if state.seq == last[consumer]}
+    assert len(lags) > 10
+    assert {consumer: newest[consumer].lag_last for consumer in lags} == lags
