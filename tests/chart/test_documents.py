@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import tomllib
 from collections.abc import Iterator
 from types import ModuleType
@@ -11,7 +12,7 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from support.charts import CHARTS, ROOT, chart, rendered_shape
+from support.charts import CHARTS, ROOT, chart, rendered, rendered_shape
 
 NAMES = ("burrow", "karrot")
 
@@ -88,6 +89,16 @@ def test_the_chart_installs_the_version_beside_it() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     metadata = chart("karrot").metadata
     assert (metadata["appVersion"], metadata["kubeVersion"]) == (project["version"], ">=1.29.0-0")
+
+
+def test_the_values_that_the_page_shows_are_taken() -> None:
+    page = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    blocks = [yaml.safe_load(each) for each in re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)]
+    shown = [each for each in blocks if "scrape_configs" not in each]
+    assert len(shown) == 6
+    for values in shown:
+        assert rendered("karrot", values)
+    assert f"karrot:{chart('karrot').metadata['appVersion']}" in page
 
 
 @pytest.mark.parametrize("shape", ["minimal", "existing-secrets", "everything"])

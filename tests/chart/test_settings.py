@@ -3,13 +3,15 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from karrot.settings import OPTIONS, Settings, load
-from support.charts import CHARTS, chart, environment, one, rendered, rendered_shape, shapes
+from support.charts import CHARTS, Manifest, chart, one, rendered, rendered_shape, shapes
+from support.pods import laid_out
 from support.processes import Service
 
 SECRETS = {
@@ -22,19 +24,26 @@ SECRETS = {
     },
     "karrot-tls": {"tls.crt": "certificate", "tls.key": "key"},
     "kafka-client": {"client.properties": "security.protocol=SSL\n"},
+    "more": {"KARROT_THREADS": "8"},
 }
+
+
+def environment(manifests: Sequence[Manifest], root: Path) -> dict[str, str]:
+    """What Karrot's container finds, with ``root`` in the place of its own."""
+    own = [each for each in manifests if "/charts/" not in each.template]
+    return laid_out(one(own, "Deployment")["spec"]["template"], own, SECRETS, root).environment
 
 
 @pytest.mark.parametrize("shape", shapes("karrot"), ids=lambda path: path.stem)
 def test_every_shape_is_taken_without_a_doubt(shape: Path, tmp_path: Path) -> None:
-    told = environment(rendered_shape(shape), tmp_path, SECRETS)
+    told = environment(rendered_shape(shape), tmp_path)
     settings, warnings = load(told)
     assert warnings == ()
     assert settings.data_dir == tmp_path / "data"
 
 
 def settings_of(values: dict[str, Any], root: Path) -> Settings:
-    return load(environment(rendered("karrot", values), root, SECRETS)).settings
+    return load(environment(rendered("karrot", values), root)).settings
 
 
 def test_values_arrive_whole(tmp_path: Path) -> None:
@@ -72,7 +81,7 @@ def test_watching_is_two_values(tmp_path: Path) -> None:
 
 
 def test_burrow_beside_it_is_asked_too(tmp_path: Path) -> None:
-    told = environment(rendered_shape(CHARTS / "karrot" / "ci" / "with-burrow.yaml"), tmp_path, {})
+    told = environment(rendered_shape(CHARTS / "karrot" / "ci" / "with-burrow.yaml"), tmp_path)
     assert told["KARROT_BURROW_URL"] == "http://karrot-burrow.monitoring:8000"
 
 
@@ -91,7 +100,7 @@ def test_helm_test_posts_a_sample_and_reads_it_back(tmp_path: Path) -> None:
         "config": {"workers": 1, "threads": 4, "expected_clusters": ["prod"]},
     }
     manifests = rendered("karrot", values)
-    told = environment(manifests, tmp_path, {})
+    told = environment(manifests, tmp_path)
     own = {name.removeprefix("KARROT_").lower(): value for name, value in told.items() if name != "KARROT_BIND"}
     [test] = [each.body for each in manifests if each.is_test]
     service = one(manifests, "Service")

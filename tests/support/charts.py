@@ -1,6 +1,6 @@
 """The charts in ``helm/``, rendered by Helm itself."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +14,6 @@ __all__ = [
     "Manifest",
     "chart",
     "containers",
-    "environment",
     "one",
     "pods",
     "refusal",
@@ -152,41 +151,3 @@ def _unrestricted(container: Object, below: Object) -> Iterator[str]:
         yield "readOnlyRootFilesystem"
     if any("hostPort" in port for port in container.get("ports", [])):
         yield "hostPort"
-
-
-def environment(
-    manifests: Collection[Manifest], root: Path, secrets: Mapping[str, Mapping[str, str]]
-) -> dict[str, str]:
-    """What Karrot's container would find in its environment, with ``root`` in the place of the container's own.
-
-    Its volumes of Secrets are written below ``root``. ``secrets`` has those that the chart does not make, by name.
-    """
-    known = dict(secrets) | {each.name: each.body["stringData"] for each in manifests if each.kind == "Secret"}
-    maps = {each.name: each.body["data"] for each in manifests if each.kind == "ConfigMap"}
-    own = [each for each in manifests if "/charts/" not in each.template]
-    spec = one(own, "Deployment")["spec"]["template"]["spec"]
-    container = spec["containers"][0]
-    told: dict[str, str] = {}
-    for each in container["envFrom"]:
-        source = each.get("configMapRef") or each["secretRef"]
-        told |= {} if source.get("optional") else (maps if "configMapRef" in each else known)[source["name"]]
-    for each in container.get("env", []):
-        reference = each.get("valueFrom", {}).get("secretKeyRef")
-        told[each["name"]] = known[reference["name"]][reference["key"]] if reference else each.get("value", "")
-    mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
-    for volume in spec["volumes"]:
-        if secret := volume.get("secret"):
-            _write(known[secret["secretName"]], secret.get("items"), root / mounts[volume["name"]].lstrip("/"))
-    return {name: _moved(value, root) for name, value in told.items()}
-
-
-def _write(secret: Mapping[str, str], items: list[Object] | None, directory: Path) -> None:
-    directory.mkdir(parents=True)
-    for item in items or [{"key": key, "path": key} for key in secret]:
-        file = directory / item["path"]
-        file.write_text(secret[item["key"]], encoding="utf-8")
-        file.chmod(0o440)
-
-
-def _moved(value: str, root: Path) -> str:
-    return f"{root}{value}" if value.startswith(("/data", "/etc/karrot")) else value
