@@ -62,6 +62,14 @@ REFUSED: dict[str, tuple[Object, str]] = {
         "both certFile and keyFile",
     ),
     "a relative file of no Secret": (config(tls={"t": {"caFile": "ca.crt"}}), "config.tls.t.existingSecret"),
+    "an API with TLS and no certificate": (
+        config(httpserver={"default": {"tls": "t"}}, tls={"t": {"caFile": "/a"}}),
+        "config.httpserver.default.tls needs certFile and keyFile",
+    ),
+    "a ZooKeeper with TLS and no authority": (
+        config(zookeeper={"servers": ["zk:2281"], "tls": "t"}, tls={"t": {}}),
+        "config.zookeeper.tls needs caFile",
+    ),
     "no template": (config(notifier={"n": {"urlOpen": "http://a"}}), "templateOpen is missing"),
     "a template that is not there": (
         config(**notifier(templateOpen="b.tmpl")),

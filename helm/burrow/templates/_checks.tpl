@@ -21,8 +21,14 @@
 {{- fail (printf "karrot.auth.type %s needs karrot.auth.existingSecret: the Secret that Karrot's webhook reads too" .Values.karrot.auth.type) -}}
 {{- end -}}
 {{- include "burrow.checks.reference" (list "config.zookeeper.tls" $config.zookeeper.tls "tls" $config) -}}
+{{- if and $config.zookeeper.tls (not (get $config.tls $config.zookeeper.tls).caFile) -}}
+{{- fail (printf "config.zookeeper.tls needs caFile in config.tls.%s, else Burrow stops" $config.zookeeper.tls) -}}
+{{- end -}}
 {{- range $name, $server := $config.httpserver -}}
 {{- include "burrow.checks.reference" (list (printf "config.httpserver.%s.tls" $name) $server.tls "tls" $config) -}}
+{{- if and $server.tls (not (get $config.tls $server.tls).certFile) -}}
+{{- fail (printf "config.httpserver.%s.tls needs certFile and keyFile in config.tls.%s, else Burrow stops" $name $server.tls) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 

@@ -12,7 +12,7 @@ translated, those without a meaning are refused with what to write. Yields JSON 
 {{- $keys := .Files.Get "files/keys.yaml" | fromYaml -}}
 {{- include "burrow.legacy.known" (list "burrow.config" $config (keys $keys)) -}}
 {{- $_ := unset ($config.general | default dict) "pidfile" -}}
-{{- include "burrow.legacy.rename" (list ($config.zookeeper | default dict) (dict "timout" "timeout")) -}}
+{{- include "burrow.legacy.rename" (list ($config.zookeeper | default dict) (dict "timout" "timeout")) -}}{{/* codespell:ignore timout */}}
 {{- range $name, $sasl := $config.sasl -}}
 {{- include "burrow.legacy.rename" (list $sasl (dict "algorithm" "mechanism" "handshake_first" "handshakeFirst")) -}}
 {{- end -}}
