@@ -125,7 +125,8 @@ def test_whatever_a_group_says_the_columns_agree_with_a_walk_from_event_to_event
 
 def _anything(rng: Random, consumer: str) -> list[dict[str, Any]]:
     """Up to twenty events around midnight: any order of words and ids, silences, equal moments, late ones."""
-    seconds, rows = 86_400 - rng.randint(0, 3_000), []
+    seconds: float = 86_400 - rng.randint(0, 3_000)
+    rows = []
     for _ in range(rng.randint(1, 20)):
         seconds += rng.choice([0, 0, 30, 60, 120, 299.999, 300, 300.001, 900])
         word = rng.choice(["ok", "warn", "warn", "warn", "err", "err", "close", "gone", "odd"])

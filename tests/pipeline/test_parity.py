@@ -4,6 +4,7 @@ import datetime as dt
 from contextlib import closing
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import msgspec
 from pyspark.sql import SparkSession
@@ -53,7 +54,7 @@ def _verdict(rng: Random, observed_at_ms: int) -> LagEvent:
 
 
 def _row(stored: StoredEvent) -> dict[str, object]:
-    line = msgspec.to_builtins(line_of(stored))
+    line: dict[str, Any] = msgspec.to_builtins(line_of(stored))
     received, observed = (_moment(line[name]) for name in ("received_at_ms", "observed_at_ms"))
     start = line["incident_start_ms"]
     told = {

@@ -34,7 +34,12 @@ def _land(spark: SparkSession, tables: Tables, batch: str, rows: Rows) -> None:
 def _rows(tables: Tables, name: str) -> list[tuple[Any, ...]]:
     """A table as another engine reads it."""
     files = f"{tables.directory}/{name}/*/*.parquet"
-    return duckdb.sql(f"SELECT * FROM read_parquet('{files}', hive_partitioning=true) ORDER BY ALL").fetchall()
+    return _queried(f"SELECT * FROM read_parquet('{files}', hive_partitioning=true) ORDER BY ALL")
+
+
+def _queried(query: str) -> list[tuple[Any, ...]]:
+    with duckdb.connect() as connection:
+        return connection.execute(query).fetchall()
 
 
 def _state(tables: Tables) -> dict[str, list[tuple[Any, ...]]]:
@@ -42,12 +47,11 @@ def _state(tables: Tables) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def _incidents(tables: Tables) -> list[tuple[Any, ...]]:
-    found = duckdb.sql(
+    return _queried(
         "SELECT incident_id, day::VARCHAR, strftime(started_at, '%d %H:%M'), strftime(ended_at, '%d %H:%M'), "
         "ended_by, events "
         f"FROM read_parquet('{tables.directory}/incidents/*/*.parquet', hive_partitioning=true) ORDER BY started_at"
     )
-    return found.fetchall()
 
 
 def _every_five_minutes(first: float, until: float, word: str, incident_id: str | None = None) -> Rows:
