@@ -1,0 +1,175 @@
+"""What the charts render, run: the real Burrow with its files and environment posts to a Karrot with its own.
+
+Both are started as their pods would be, twice: with a user and a password, and with a token. Skipped where there is no
+Burrow.
+"""
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from e2e.stack.java import java
+from e2e.stack.ports import free_ports
+from e2e.stack.processes import Server, wait_until
+from e2e.stack.stack import Stack
+from e2e.traffic import Traffic
+from support.charts import Manifest, one, rendered
+from support.pods import LaidOut, laid_out
+from support.processes import Service
+from support.waiting import wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+
+CLUSTER = "E2E.charted"  # Burrow reads it in lower case; the dot has to be quoted
+GROUP = "charted-group"
+FIRST_WORD_S = 150  # Burrow sends nothing in its first 60 seconds, and groups begin at a random moment
+NEW_SESSION_S = 120  # ZooKeeper's session ends, the lock is taken again, the group is due
+
+Object = dict[str, Any]
+
+
+class Installed(NamedTuple):
+    """A release of the chart karrot with Burrow, its pods as processes; ``zookeeper`` is the one that comes along."""
+
+    karrot: Service
+    burrow: Server
+    zookeeper: "OwnZooKeeper"
+
+
+class OwnZooKeeper:
+    """The chart's ZooKeeper, with a directory of its own for each start: as a pod without a volume."""
+
+    def __init__(self, stack: Stack, manifests: list[Manifest], directory: Path, port: int) -> None:
+        self._stack = stack
+        self._directory = directory
+        self._port = port
+        self._config = one(manifests, "ConfigMap", "karrot-burrow-zookeeper")["data"]["zoo.cfg"]
+        self._starts = 0
+        self.server: Server
+
+    def start(self) -> None:
+        """Begin anew, and return when it answers, as the init container of Burrow's pod does."""
+        self._starts += 1
+        data = self._directory / f"zookeeper-{self._starts}"
+        data.mkdir(parents=True)
+        told = self._config.replace("/data", str(data)).replace("clientPort=2181", f"clientPort={self._port}")
+        config = self._directory / "zoo.cfg"
+        config.write_text(told.replace("admin.enableServer=true", "admin.enableServer=false"))  # Jetty is not at hand
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        command = java(self._stack.zookeeper._jars, 64, main, config)
+        self.server = self._stack.servers.start(f"{self._directory.name}-zookeeper", command)
+        wait_until(self._answers, [self.server], what="ZooKeeper answers")
+
+    def _answers(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self._port)) == 0
+
+
+class Ports(NamedTuple):
+    karrot: int
+    burrow: int
+    zookeeper: int
+
+
+def values(kafka: list[str], auth: Object, ports: Ports) -> Object:
+    """What a user writes, with the addresses and short times of this machine."""
+    way = "bearer" if "token" in auth else "auto"
+    return {
+        "auth": auth,
+        "config": {"burrow_url": f"http://127.0.0.1:{ports.burrow}", "workers": 1, "threads": 4},
+        "burrow": {
+            "enabled": True,
+            "karrot": {"url": f"http://127.0.0.1:{ports.karrot}", "auth": {"type": way}},
+            "config": {
+                "cluster": {CLUSTER: {"servers": kafka, "topicRefresh": 5, "offsetRefresh": 1}},
+                "httpserver": {"default": {"address": f"127.0.0.1:{ports.burrow}"}},
+                "evaluator": {"expireCache": 1},
+                "notifier": {"karrot": {"interval": 10}},
+            },
+        },
+    }
+
+
+def installed(stack: Stack, binary: str, auth: Object, directory: Path) -> Installed:
+    """All three of them started but Karrot, which ends with the ``with`` that starts it."""
+    ports = Ports(*free_ports(3))
+    manifests = rendered("karrot", values(stack.kafka.addresses, auth, ports))
+    zookeeper = OwnZooKeeper(stack, manifests, directory, ports.zookeeper)
+    zookeeper.start()
+    burrow = stack.servers.start(f"{directory.name}-burrow", burrows_command(manifests, binary, directory, ports))
+    return Installed(service(pod(manifests, "karrot", directory), ports.karrot), burrow, zookeeper)
+
+
+def burrows_command(manifests: list[Manifest], binary: str, directory: Path, ports: Ports) -> list[str]:
+    started = pod(manifests, "karrot-burrow", directory)
+    config = directory / "karrot-burrow" / "etc" / "burrow" / "burrow.toml"
+    service = "karrot-burrow-zookeeper.monitoring:2181"
+    assert service in config.read_text()
+    config.write_text(config.read_text().replace(service, f"127.0.0.1:{ports.zookeeper}"))
+    environment = [f"{name}={text}" for name, text in started.environment.items()]
+    return ["env", *environment, binary, *started.arguments[1:]]
+
+
+def pod(manifests: list[Manifest], deployment: str, directory: Path) -> LaidOut:
+    return laid_out(one(manifests, "Deployment", deployment)["spec"]["template"], manifests, {}, directory / deployment)
+
+
+def service(started: LaidOut, port: int) -> Service:
+    """``karrot serve`` with the pod's environment, but on a port of this machine."""
+    told: Object = {name.removeprefix("KARROT_").lower(): text for name, text in started.environment.items()}
+    del told["bind"]
+    found = Service(Path(told.pop("data_dir")), **told)
+    found.port = port
+    return found
+
+
+@pytest.fixture(scope="module")
+def releases(
+    burrow_bin: str, one_broker: Stack, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Installed]]:
+    directory = tmp_path_factory.mktemp("charts")
+    one_broker.kafka.create_topic("charted", 1)
+    ways: dict[str, Object] = {
+        "password": {"username": "burrow", "password": 'p4$$ "w0rd"'},
+        "token": {"token": "t0ken"},
+    }
+    with ExitStack() as ending, Traffic(one_broker.kafka, "charted", GROUP, writes=2, reads=1):
+        found = {name: installed(one_broker, burrow_bin, auth, directory / name) for name, auth in ways.items()}
+        for each in found.values():
+            ending.enter_context(each.karrot)
+        yield found
+        for each in found.values():
+            each.burrow.stop()
+            each.zookeeper.server.stop()
+
+
+def heard(release: Installed) -> Callable[[], float]:
+    """When a webhook of Burrow's was taken last, as a Unix time; 0 if none was."""
+    cluster = CLUSTER.lower()
+    return lambda: release.karrot.metric("karrot_last_event_timestamp_seconds", cluster=cluster) or 0.0
+
+
+@pytest.mark.parametrize("way", ["password", "token"])
+def test_the_events_of_the_rendered_burrow_arrive_in_the_rendered_karrot(
+    releases: dict[str, Installed], way: str
+) -> None:
+    release = releases[way]
+    wait_until(lambda: heard(release)() > 0, [release.burrow], what="an event arrived", within_s=FIRST_WORD_S)
+    wait_for(lambda: (release.karrot.metric("karrot_consumer_lag", consumer=GROUP) or 0) > 0, 60)
+    assert release.karrot.metric("karrot_events_rejected_total", code="unauthorized") in {None, 0}
+    assert release.karrot.post(b"{}").status == 401
+
+
+def test_burrow_takes_its_lock_again_when_its_zookeeper_begins_anew(releases: dict[str, Installed]) -> None:
+    release = releases["password"]
+    wait_for(lambda: heard(release)() > 0, FIRST_WORD_S)
+    release.zookeeper.server.kill()
+    release.zookeeper.start()
+    begun = heard(release)()
+    wait_until(
+        lambda: heard(release)() > begun + 30, [release.burrow], what="events came again", within_s=NEW_SESSION_S
+    )
