@@ -17,7 +17,7 @@ from e2e.stack.kafka import Kafka
 from e2e.stack.stack import Stack
 from support.processes import free_port
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(660)]
 
 ROOT = Path(__file__).resolve().parents[2]
 KAFKAS_COMMANDS = {
@@ -80,7 +80,7 @@ def run(text: str, environment: dict[str, str]) -> "subprocess.CompletedProcess[
         start_new_session=True,
     ) as shell:
         try:
-            said, complained = shell.communicate(timeout=360)
+            said, complained = shell.communicate(timeout=600)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(shell.pid, signal.SIGKILL)
