@@ -73,9 +73,7 @@ def ingest(directory: str, master: str | None, conf: dict[str, str], **asked: An
     Exit code 1 if a batch failed, 2 if Spark cannot run here or there is no archive.
     """
     spark = started("ingest", master, conf)
-    from pyspark.errors import StreamingQueryException
-
-    from karrot.pipeline.jobs.ingest import Ingest
+    from karrot.pipeline.jobs.ingest import Ingest, StreamingQueryException
     from karrot.pipeline.tables import Tables
 
     follow, as_json = asked["follow"], asked["as_json"]

@@ -20,8 +20,8 @@ def moment(epoch_ms: Column) -> Column:
 
 
 def whole(number: Column) -> Column:
-    """A count that was read as a double; NULL beyond 2^53, where no double is exact and no lag is real."""
-    return F.when(F.abs(number) <= _EXACT, number.cast("bigint"))
+    """A count that was read as a double; NULL from 2^53 on, where no double is exact and no lag is real."""
+    return F.when(F.abs(number) < _EXACT, number.cast("bigint"))
 
 
 def rows(told: Sequence[Mapping[str, Any]], schema: StructType) -> Column:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import date
 from typing import Any, Final, Self
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -23,7 +24,7 @@ from karrot.pipeline.repeats import repeats, without
 from karrot.pipeline.segments import Segment, plain, segments_of_batch
 from karrot.pipeline.tables import Tables
 
-__all__ = ["BATCH_BYTES", "Ingest", "Summary", "UnevenError"]
+__all__ = ["BATCH_BYTES", "Ingest", "StreamingQueryException", "Summary", "UnevenError"]
 
 BATCH_BYTES: Final = 256 * 1024 * 1024
 """Compressed bytes of segments in a batch: what a batch holds in memory or on the local disk is a few times that."""
@@ -94,7 +95,8 @@ class Ingest:
     def run(self, every: str | None = None) -> Summary:
         """Take what is there and end; or with ``every`` (``"30 seconds"``) go on until interrupted.
 
-        Raises FileNotFoundError if there is no archive, `UnevenError`, and what Spark raises.
+        Raises FileNotFoundError if there is no archive, and StreamingQueryException if a batch failed (`UnevenError` is
+        one reason).
         """
         if not exists(self.spark, self.archive):
             raise FileNotFoundError(f"{self.archive}: there is no archive")
