@@ -1,10 +1,12 @@
 """What the charts render, run: the real Burrow with its files and environment posts to a Karrot with its own.
 
-Both are started as their pods would be, twice: with a user and a password, and with a token. Skipped where there is no
-Burrow.
+Both are started as their pods would be, twice: with a user and a password, and with a token. Every shape of Burrow's
+chart is a configuration that Burrow takes. Skipped where there is no Burrow.
 """
 
+import re
 import socket
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,7 +19,7 @@ from e2e.stack.ports import free_ports
 from e2e.stack.processes import Server, wait_until
 from e2e.stack.stack import Stack
 from e2e.traffic import Traffic
-from support.charts import Manifest, one, rendered
+from support.charts import Manifest, one, rendered, rendered_shape, shapes
 from support.pods import LaidOut, laid_out
 from support.processes import Service
 from support.waiting import wait_for
@@ -173,3 +175,51 @@ def test_burrow_takes_its_lock_again_when_its_zookeeper_begins_anew(releases: di
     wait_until(
         lambda: heard(release)() > begun + 30, [release.burrow], what="events came again", within_s=NEW_SESSION_S
     )
+
+
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Object], list[Manifest]]:
+    """The Secrets and ConfigMaps that the shapes name, and that are not theirs."""
+    directory = tmp_path_factory.mktemp("certificate")
+    asked = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        "/CN=burrow",
+        "-keyout",
+        "key",
+        "-out",
+        "crt",
+    ]
+    subprocess.run(asked, cwd=directory, check=True, capture_output=True)
+    certificate, key = ((directory / name).read_text() for name in ("crt", "key"))
+    secrets: dict[str, Object] = {
+        "prod-cluster-ca-cert": {"ca.crt": certificate},
+        "burrow-tls": {"tls.crt": certificate, "tls.key": key},
+        "burrow": {"password": "x"},
+        "burrow-environment": {"BURROW_SASL_OTHER_PASSWORD": "x"},
+        "karrot-webhook": {"user": "burrow", "password": "x", "token": "x"},
+    }
+    names = ("authority", "burrow-environment")
+    return secrets, [Manifest("", {"kind": "ConfigMap", "metadata": {"name": name}}) for name in names]
+
+
+@pytest.mark.parametrize("shape", shapes("burrow"), ids=lambda path: path.stem)
+def test_burrow_takes_the_configuration_of_every_shape(
+    burrow_bin: str, outside: tuple[dict[str, Object], list[Manifest]], shape: Path, tmp_path: Path
+) -> None:
+    """It starts nothing before all of it is looked at, and ends at the first server that does not answer."""
+    secrets, configs = outside
+    manifests = rendered_shape(shape)
+    template = one(manifests, "Deployment")["spec"]["template"]
+    started = laid_out(template, [*manifests, *configs], secrets, tmp_path)
+    config = tmp_path / "etc" / "burrow" / "burrow.toml"
+    config.write_text(re.sub(r'address = ":\d+"', 'address = "127.0.0.1:0"', config.read_text()))
+    command = [burrow_bin, *started.arguments[1:]]
+    environment = started.environment | {"BURROW_LOGGING_LEVEL": "info"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert '"msg":"starting"' in done.stdout, done.stdout + done.stderr

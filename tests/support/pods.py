@@ -42,7 +42,7 @@ def _texts(body: Object) -> dict[str, str]:
     if body["kind"] == "ConfigMap":
         return dict(body.get("data", {}))
     coded = {name: base64.b64decode(value).decode() for name, value in body.get("data", {}).items()}
-    return coded | body.get("stringData", {})
+    return {**coded, **body.get("stringData", {})}
 
 
 def _files(volume: Object, texts: Mapping[tuple[str, str], Mapping[str, str]]) -> dict[str, str]:
@@ -81,8 +81,13 @@ def _environment(container: Object, texts: Mapping[tuple[str, str], Mapping[str,
 
 
 def _referred(source: Object, texts: Mapping[tuple[str, str], Mapping[str, str]]) -> str | None:
-    """The value of a key; none if it is missing and may be. A missing one that may not be is a ``KeyError``."""
+    """The value of a key; none if it is missing and may be. A missing one that may not be is a ``KeyError``.
+
+    A field of the pod is its own path.
+    """
     [(kind, asked)] = source.items()
+    if kind == "fieldRef":
+        return str(asked["fieldPath"])
     held = texts.get(("Secret" if kind == "secretKeyRef" else "ConfigMap", asked["name"]), {})
     return held.get(asked["key"]) if asked.get("optional") else held[asked["key"]]
 
