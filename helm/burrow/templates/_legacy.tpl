@@ -19,10 +19,9 @@ translated, those without a meaning are refused with what to write. Yields JSON 
 {{- range $kind := list "cluster" "consumer" -}}
 {{- $named := dict -}}
 {{- range $name, $module := index $config $kind -}}
-{{- if kindIs "map" $module -}}
+{{- $module = $module | default dict -}}
 {{- include "burrow.legacy.module" (list (printf "burrow.config.%s.%s" $kind $name) $module) -}}
 {{- $_ := set $named ($module.clusterName | default $name) (unset $module "clusterName") -}}
-{{- end -}}
 {{- end -}}
 {{- if $named -}}{{- $_ := set $config $kind $named -}}{{- end -}}
 {{- end -}}
