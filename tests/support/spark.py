@@ -25,6 +25,9 @@ def spark_session() -> "SparkSession":
                 "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
                 "spark.driver.memory": "1g",
                 "spark.sql.adaptive.enabled": "false",
+                # To compile a query takes many times as long as to interpret it for the few rows of a test.
+                "spark.sql.codegen.wholeStage": "false",
+                "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             },
             name=f"karrot-tests-{os.getpid()}",
         )

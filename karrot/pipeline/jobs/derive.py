@@ -6,7 +6,7 @@ and the days on which that makes a difference are rewritten.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from functools import reduce
 from itertools import islice
@@ -71,7 +71,7 @@ def derive(
     for chunk in _chunks(days):
         on_progress(f"deriving {chunk[0]} to {chunk[-1]}")
         edges |= _derive_days(spark, tables, rules, chunk)
-    midnights = _beside_changed_midnights(note, edges) & found.keys()
+    midnights = _beside_changed_midnights(note, days, edges) & found.keys()
     for chunk in _chunks(sorted({*days, *midnights})):
         _derive_rates(spark, tables, rules, chunk)
     on_progress("deriving intervals and incidents")
@@ -99,12 +99,12 @@ def _derive_days(spark: SparkSession, tables: Tables, rules: Rules, days: _Days)
     return {row.day: (row.head, row.tail) for row in counted.collect()}
 
 
-def _beside_changed_midnights(note: Note, edges: dict[date, tuple[int, int]]) -> set[date]:
-    """The days whose last or first minutes look different, because a day beside them has other looks there."""
-    before = {day: (derived.head, derived.tail) for day, derived in note.days.items()}
-    changed = {day: (edges.get(day, (0, 0)), before.get(day, (0, 0))) for day in {*edges, *before} if day in edges}
-    earlier = {day - _DAY for day, (now, then) in changed.items() if now[0] != then[0]}
-    later = {day + _DAY for day, (now, then) in changed.items() if now[1] != then[1]}
+def _beside_changed_midnights(note: Note, days: _Days, edges: Mapping[date, tuple[int, int]]) -> set[date]:
+    """The days whose first or last minutes look different, because a day beside them has other looks there."""
+    nothing = Derived("")
+    before = {day: note.days.get(day, nothing) for day in days}
+    earlier = {day - _DAY for day in days if edges.get(day, (0, 0))[0] != before[day].head}
+    later = {day + _DAY for day in days if edges.get(day, (0, 0))[1] != before[day].tail}
     return earlier | later
 
 
