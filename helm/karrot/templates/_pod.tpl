@@ -68,7 +68,9 @@ securityContext:
   {{- toYaml .Values.securityContext | nindent 2 }}
 {{- if or $auth .Values.tls.existingSecret }}
 env:
-  {{- include "karrot.authEnv" (dict "context" $ "keys" $auth) | nindent 2 }}
+  {{- with include "karrot.authEnv" (dict "context" $ "keys" $auth) | trim }}
+  {{- . | nindent 2 }}
+  {{- end }}
   {{- if .Values.tls.existingSecret }}
   - name: SSL_CERT_FILE # the authority, which cert-manager puts beside the certificate
     value: /etc/karrot/tls/ca.crt
@@ -77,5 +79,7 @@ env:
 volumeMounts:
   - name: tmp
     mountPath: /tmp
-  {{- include "karrot.secretMounts" . | nindent 2 }}
+  {{- with include "karrot.secretMounts" . | trim }}
+  {{- . | nindent 2 }}
+  {{- end }}
 {{- end }}
