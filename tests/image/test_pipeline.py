@@ -15,7 +15,7 @@ _JOB = (
     "from pyspark.sql import SparkSession; "
     "spark = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false').getOrCreate(); "
     "spark.range(7).write.parquet('/data/rows'); "
-    "import duckdb; print('rows', duckdb.sql(\"from '/data/rows/*.parquet'\").count('id').fetchone()[0])"
+    "import duckdb; print('rows', duckdb.sql(\"select count(*) from '/data/rows/*.parquet'\").fetchone()[0])"
 )
 
 

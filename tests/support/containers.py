@@ -58,17 +58,21 @@ class Container:
             "capabilities": {},
             "noNewPrivileges": True,
         }
+        hosts = self._directory / "hosts"  # as Docker and Kubernetes write one
+        hosts.write_text("127.0.0.1 localhost\n")
         mounts = [
             {"destination": "/proc", "type": "proc", "source": "proc"},
             _tmpfs("/dev", "nosuid", "mode=755"),
             _tmpfs("/dev/shm", "nosuid", "nodev", "mode=1777", "size=65536k"),
             {"destination": "/data", "type": "bind", "source": str(data), "options": ["bind", "rw"]},
+            {"destination": "/etc/hosts", "type": "bind", "source": str(hosts), "options": ["bind", "ro"]},
             *(_tmpfs(place, "nosuid", "nodev", "mode=1777") for place in self._temporary),
         ]
         return {
             "ociVersion": "1.0.2",
             "process": process,
             "root": {"path": str(root), "readonly": True},
+            "hostname": "localhost",
             "mounts": mounts,
             "linux": {
                 "namespaces": [{"type": kind} for kind in ("pid", "mount", "ipc", "uts")],
