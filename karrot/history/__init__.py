@@ -1,0 +1,30 @@
+"""What was: the pipeline's tables, read through DuckDB in milliseconds, without Spark.
+
+Only this package imports duckdb (``pip install 'karrot[history]'``), and only when something is asked.
+"""
+
+from karrot.history.answers import GroupHistory, Incident, Point, TimeSeries
+from karrot.history.errors import HistoryError, HistoryUnavailable, NoTables, UnclearGroup, UnreadableTable
+from karrot.history.metrics import METRICS, Metric
+from karrot.history.reader import GroupOrder, History, IncidentOrder
+from karrot.history.spans import Span, granularity, moment
+
+__all__ = [
+    "METRICS",
+    "GroupHistory",
+    "GroupOrder",
+    "History",
+    "HistoryError",
+    "HistoryUnavailable",
+    "Incident",
+    "IncidentOrder",
+    "Metric",
+    "NoTables",
+    "Point",
+    "Span",
+    "TimeSeries",
+    "UnclearGroup",
+    "UnreadableTable",
+    "granularity",
+    "moment",
+]

@@ -1,0 +1,91 @@
+"""Which files a table has: those of its days, and whether they are still the same.
+
+The pipeline replaces a day of a derived table by renaming a new file over the old one. DuckDB opens a file more than
+once while it reads it, and so could meet the old one and the new one in one query. Hence whoever reads compares what
+was there before with what is there after.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from datetime import date
+from pathlib import Path
+from typing import NamedTuple
+
+from karrot.history.errors import NoTables
+
+__all__ = ["StoredFile", "Table", "require_tables"]
+
+_FIRST = "lag_minute"
+"""The table that is there if anything was ever derived."""
+
+
+class StoredFile(NamedTuple):
+    """A file as it was found: another content has another one of these."""
+
+    path: str
+    inode: int
+    size: int
+    modified_ns: int
+
+
+class Table(NamedTuple):
+    """One table below the directory of the tables."""
+
+    directory: Path
+    name: str
+
+    def days(self) -> dict[date, Path]:
+        """The directories of its days, in order; none if the table is not there."""
+        try:
+            names = sorted(entry.name for entry in os.scandir(self.directory / self.name))
+        except FileNotFoundError:
+            return {}
+        found = ((_day(name), self.directory / self.name / name) for name in names)
+        return {day: path for day, path in found if day is not None}
+
+    def files(self, wanted: Callable[[date], bool]) -> tuple[StoredFile, ...]:
+        """The files of the days that are wanted, as they are now."""
+        return tuple(file for day, path in self.days().items() if wanted(day) for file in _files(path))
+
+
+def require_tables(directory: Path) -> None:
+    """Raises `NoTables` with a sentence where nothing can be read."""
+    table = directory / _FIRST
+    if not directory.is_dir():
+        raise NoTables(f"{directory}: no such directory; karrot pipeline ingest and derive make the tables")
+    if not table.is_dir():
+        raise NoTables(f"{directory} has no table {_FIRST}: karrot pipeline derive makes it")
+    if not Table(directory, _FIRST).days():
+        has_files = next(_files(table), None) is not None
+        wrong = "has files but no day=YYYY-MM-DD directories, so this pipeline did not write it" if has_files else "is empty"
+        raise NoTables(f"{table} {wrong}: karrot pipeline derive makes it anew")
+
+
+def _day(name: str) -> date | None:
+    try:
+        return date.fromisoformat(name.removeprefix("day=")) if name.startswith("day=") else None
+    except ValueError:
+        return None
+
+
+def _files(directory: Path) -> Iterator[StoredFile]:
+    """The data below a directory; ``.`` and ``_`` begin the names of what is none."""
+    for parent, below, names in os.walk(directory, onerror=_raised):
+        below[:] = sorted(name for name in below if name[0] not in "._")
+        for name in sorted(names):
+            if name.endswith(".parquet") and name[0] not in "._":
+                yield from _stored(Path(parent, name))
+
+
+def _stored(path: Path) -> Iterator[StoredFile]:
+    try:
+        found = path.stat()
+    except FileNotFoundError:  # replaced or dropped since it was listed
+        return
+    yield StoredFile(str(path), found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def _raised(error: OSError) -> None:
+    """A directory that has gone has no files; one that may not be read must not look empty."""
+    if not isinstance(error, FileNotFoundError):
+        raise error

@@ -1,0 +1,57 @@
+"""What can be asked for as a time series: each metric is one line."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from karrot.event import Status
+
+__all__ = ["METRICS", "Metric", "severity"]
+
+
+class Metric(NamedTuple):
+    """A metric: the table that knows it, and how the rows of a step become one value (SQL; no word of it is asked for).
+
+    Rows of the table have ``cluster``, ``consumer`` and ``minute``. ``parts`` are the columns by which it can be
+    narrowed to a part of the group.
+    """
+
+    name: str
+    table: str
+    value: str
+    about: str
+    parts: tuple[str, ...] = ()
+
+
+def severity(column: str) -> str:
+    """SQL for Burrow's number of a status in a column; what is no status of a group is unknown."""
+    cases = " ".join(f"WHEN '{each.name}' THEN {each.value}" for each in Status)
+    return f"CASE {column} {cases} END"
+
+
+_LAG, _RATES, _SKEW = "lag_minute", "rates_minute", "skew_minute"
+_BY_TOPIC, _BY_PARTITION = ("topic",), ("topic", "partition")
+_MINUTES: Final = "count(DISTINCT minute)"
+
+METRICS: Final[Mapping[str, Metric]] = MappingProxyType(
+    {
+        metric.name: metric
+        for metric in (
+            Metric("lag", _LAG, "arg_max(lag_last, minute) FILTER (lag_last IS NOT NULL)", "lag, the last one known"),
+            Metric("lag_min", _LAG, "min(lag_min)", "least lag"),
+            Metric("lag_max", _LAG, "max(lag_max)", "largest lag"),
+            Metric("lag_avg", _LAG, "avg(lag_avg)", "mean of the minutes' mean lags"),
+            Metric("lag_seconds", _LAG, "max(lag_seconds_max)", "largest lag in seconds"),
+            Metric("status", _LAG, f"max({severity('worst_status')})", "worst status as Burrow's number"),
+            Metric("events", _LAG, "sum(count)", "events"),
+            Metric("not_ok", _LAG, "sum(not_ok)", "events worse than OK"),
+            Metric("produced", _RATES, "sum(produced)", "messages produced", _BY_PARTITION),
+            Metric("consumed", _RATES, "sum(consumed)", "messages consumed", _BY_PARTITION),
+            Metric("produce_rate", _RATES, f"sum(produce_rate) / {_MINUTES}", "messages/s produced", _BY_PARTITION),
+            Metric("consume_rate", _RATES, f"sum(consume_rate) / {_MINUTES}", "messages/s consumed", _BY_PARTITION),
+            Metric("catch_up_seconds", _RATES, "max(catch_up_seconds)", "longest time to catch up", _BY_PARTITION),
+            Metric("max_share", _SKEW, "max(max_share)", "largest share of one partition in a topic's lag", _BY_TOPIC),
+            Metric("gini", _SKEW, "max(gini)", "how unevenly the lag lies, 0 to 1", _BY_TOPIC),
+        )
+    }
+)

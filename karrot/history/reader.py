@@ -1,0 +1,231 @@
+"""The questions: which groups there were, how a metric of one went, and what incidents there were."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Self
+
+from karrot.history.answers import GroupHistory, Incident, Point, TimeSeries
+from karrot.history.duck import Duck, Row
+from karrot.history.errors import UnclearGroup
+from karrot.history.files import Table, require_tables
+from karrot.history.metrics import METRICS, Metric, severity
+from karrot.history.spans import MINUTE, Span
+
+__all__ = ["GroupOrder", "History", "IncidentOrder"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+
+
+class GroupOrder(StrEnum):
+    """Which group comes first."""
+
+    NAME = "name"
+    LAG = "lag"
+    LAG_MAX = "lag_max"
+    NOT_OK = "not_ok"
+    INCIDENTS = "incidents"
+
+
+class IncidentOrder(StrEnum):
+    """Which incident comes first."""
+
+    NEWEST = "newest"
+    OLDEST = "oldest"
+    PEAK_LAG = "peak_lag"
+    LONGEST = "longest"
+
+
+class History:
+    """The tables below a directory, for any number of threads. Whoever asks gets frozen answers.
+
+    An answer shows each table as it was at one moment, also while ``karrot pipeline derive`` replaces days of it. Every
+    question raises a `HistoryError` with a sentence if it cannot be answered; that there is nothing is an answer.
+    """
+
+    def __init__(self, tables: Path, *, threads: int = 2, memory: str = "512MB") -> None:
+        self._tables = tables
+        self._duck = Duck(tables, threads=threads, memory=memory)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of DuckDB's threads and memory."""
+        self._duck.close()
+
+    def days(self, table: str = "lag_minute") -> tuple[date, ...]:
+        """The days (UTC) that a table has, in order."""
+        return tuple(Table(self._tables, table).days())
+
+    def groups(
+        self,
+        span: Span,
+        *,
+        cluster: str | None = None,
+        group: str | None = None,
+        order: GroupOrder = GroupOrder.NAME,
+        limit: int | None = None,
+    ) -> tuple[GroupHistory, ...]:
+        """The groups of which something was said in the span."""
+        named, asked = _named(cluster, group)
+        found = self._rows("lag_minute", span, _GROUPS.replace("{named}", named), asked | _bounds(span))
+        counted = self._rows("incidents", span, _INCIDENTS_OF.replace("{named}", named), asked | _bounds(span))
+        incidents = {(row[0], row[1]): row[2] for row in counted}
+        groups = (_group(row, incidents.get((row[0], row[1]), 0)) for row in found)
+        return tuple(sorted(groups, key=_GROUP_KEYS[order])[:limit])
+
+    def timeseries(
+        self,
+        group: str,
+        span: Span,
+        *,
+        cluster: str | None = None,
+        metrics: Sequence[str] = ("lag",),
+        granularity: timedelta = MINUTE,
+        parts: Mapping[str, str | int] | None = None,
+        newest_first: bool = False,
+        limit: int | None = None,
+    ) -> TimeSeries:
+        """Metrics of one group in steps of ``granularity``, which begin at multiples of it since 1970 (UTC).
+
+        The first step is the whole one that the span begins in. ``parts`` narrows metrics of parts to a topic or
+        partition. Raises `ValueError` for a metric that is not known or cannot be narrowed, `UnclearGroup` where
+        several clusters have the group and none was named.
+        """
+        wanted = [_metric(name, parts or {}) for name in metrics]
+        step_ms = granularity // _MS
+        first_ms = _epoch_ms(span.start) // step_ms * step_ms
+        whole = Span(_moment(first_ms), span.end)
+        named, asked = _named(cluster, group, parts or {})
+        asked |= {**_bounds(whole), "step": step_ms}
+        steps: dict[tuple[str, int], dict[str, Any]] = {}
+        for table, of_table in groupby(sorted(wanted, key=lambda each: each.table), key=lambda each: each.table):
+            listed = list(of_table)
+            query = _STEPS.replace("{values}", ", ".join(each.value for each in listed)).replace("{named}", named)
+            for where, at, *values in self._rows(table, whole, query, asked):
+                steps.setdefault((where, at), {}).update(zip((each.name for each in listed), values, strict=True))
+        where = _only_cluster({each for each, _ in steps}, group) or cluster
+        ordered = sorted(steps.items(), reverse=newest_first)[:limit]
+        points = (Point(_moment(at), tuple(values.get(name) for name in metrics)) for (_, at), values in ordered)
+        return TimeSeries(where, group, tuple(metrics), granularity, tuple(points))
+
+    def incidents(
+        self,
+        span: Span,
+        *,
+        cluster: str | None = None,
+        group: str | None = None,
+        order: IncidentOrder = IncidentOrder.NEWEST,
+        limit: int | None = None,
+    ) -> tuple[Incident, ...]:
+        """The incidents that lasted in the span, or in a part of it."""
+        named, asked = _named(cluster, group)
+        found = self._rows("incidents", span, _INCIDENTS.replace("{named}", named), asked | _bounds(span))
+        return tuple(sorted(map(_incident, found), key=_INCIDENT_KEYS[order])[:limit])
+
+    def _rows(self, table: str, span: Span, query: str, asked: Mapping[str, object]) -> list[Row]:
+        self._duck.start()
+        require_tables(self._tables)
+        # An incident lies in the day on which it started, however long it lasts.
+        first = date.min if table == "incidents" else span.first_day
+        return self._duck.rows(table, lambda day: first <= day <= span.last_day, query, asked)
+
+
+_IN_SPAN = "epoch_ms(minute) >= $start AND epoch_ms(minute) < $end"
+_OVERLAPS = "epoch_ms(started_at) < $end AND (ended_at IS NULL OR epoch_ms(ended_at) >= $start)"
+
+_GROUPS = f"""
+SELECT cluster, consumer, min(epoch_ms(minute)), max(epoch_ms(minute)),
+  arg_max(worst_status, minute), arg_max(worst_status, {severity("worst_status")}),
+  arg_max(lag_last, minute) FILTER (lag_last IS NOT NULL), max(lag_max), max(lag_seconds_max),
+  count(*), count(*) FILTER (not_ok > 0)
+FROM {{table}} WHERE {_IN_SPAN}{{named}} GROUP BY ALL
+"""  # noqa: S608 (constants; every value is bound)
+
+_STEPS = f"""
+SELECT cluster, epoch_ms(minute) // $step * $step AS at, {{values}}
+FROM {{table}} WHERE {_IN_SPAN}{{named}} GROUP BY ALL
+"""  # noqa: S608 (as above)
+
+_INCIDENTS = f"""
+SELECT incident_id, cluster, consumer, epoch_ms(started_at), epoch_ms(ended_at), ended_by, worst_status, peak_lag, events,
+  topics
+FROM {{table}} WHERE {_OVERLAPS}{{named}}
+"""  # noqa: S608 (as above)
+
+_INCIDENTS_OF = f"""
+SELECT cluster, consumer, count(*) FROM {{table}} WHERE {_OVERLAPS}{{named}} GROUP BY ALL
+"""  # noqa: S608 (as above)
+
+
+def _bounds(span: Span) -> dict[str, object]:
+    return {"start": _epoch_ms(span.start), "end": _epoch_ms(span.end)}
+
+
+def _named(
+    cluster: str | None, group: str | None, parts: Mapping[str, str | int] | None = None
+) -> tuple[str, dict[str, object]]:
+    """The conditions on what was named, and the values to bind to them. A name is never a word of the query."""
+    asked = {"cluster": cluster, "consumer": group, **(parts or {})}
+    given: dict[str, object] = {column: value for column, value in asked.items() if value is not None}
+    return "".join(f" AND {column} = ${column}" for column in given), given
+
+
+def _metric(name: str, parts: Mapping[str, object]) -> Metric:
+    metric = METRICS.get(name)
+    if metric is None:
+        raise ValueError(f"there is no metric {name!r}: {', '.join(METRICS)}")
+    if unknown := [part for part in parts if part not in metric.parts]:
+        raise ValueError(f"{name} is of the whole group and not of a {unknown[0]}")
+    return metric
+
+
+def _only_cluster(clusters: set[str], group: str) -> str | None:
+    if len(clusters) > 1:
+        raise UnclearGroup(f"{group!r} is in {', '.join(sorted(clusters))}: choose by --cluster")
+    return next(iter(clusters), None)
+
+
+def _group(row: Row, incidents: int) -> GroupHistory:
+    cluster, group, first, last, *rest = row
+    return GroupHistory(cluster, group, _moment(first), _moment(last), *rest, incidents)
+
+
+def _incident(row: Row) -> Incident:
+    incident_id, cluster, group, started, ended, *rest, topics = row
+    end = None if ended is None else _moment(ended)
+    return Incident(incident_id, cluster, group, _moment(started), end, *rest, tuple(topics or ()))
+
+
+def _moment(epoch_ms: int) -> datetime:
+    return _EPOCH + epoch_ms * _MS
+
+
+def _epoch_ms(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MS
+
+
+def _length(incident: Incident) -> timedelta:
+    return (incident.ended_at or datetime.max.replace(tzinfo=UTC)) - incident.started_at
+
+
+_GROUP_KEYS = {
+    GroupOrder.NAME: lambda each: (each.cluster, each.group),
+    GroupOrder.LAG: lambda each: (-(each.lag or 0), each.cluster, each.group),
+    GroupOrder.LAG_MAX: lambda each: (-(each.lag_max or 0), each.cluster, each.group),
+    GroupOrder.NOT_OK: lambda each: (-each.minutes_not_ok, each.cluster, each.group),
+    GroupOrder.INCIDENTS: lambda each: (-each.incidents, each.cluster, each.group),
+}
+_INCIDENT_KEYS = {
+    IncidentOrder.NEWEST: lambda each: (_EPOCH - each.started_at, each.cluster, each.group),
+    IncidentOrder.OLDEST: lambda each: (each.started_at, each.cluster, each.group),
+    IncidentOrder.PEAK_LAG: lambda each: (-(each.peak_lag or 0), each.started_at),
+    IncidentOrder.LONGEST: lambda each: (-_length(each), each.started_at),
+}

@@ -1,0 +1,61 @@
+"""Moments and spans of time as people write them."""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+from karrot import values
+
+__all__ = ["MINUTE", "Span", "granularity", "moment"]
+
+MINUTE = timedelta(minutes=1)
+_LONGEST_SECONDS = 100 * 366 * 86_400
+_STEP = values.duration(60, 366 * 86_400)
+_AGO = values.duration(0, _LONGEST_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From ``start`` up to, not including, ``end``. Raises `ValueError` unless it begins before it ends."""
+
+    start: datetime
+    end: datetime
+
+    def __post_init__(self) -> None:
+        if self.start >= self.end:
+            raise ValueError(f"from {self.start:%Y-%m-%d %H:%M:%S} to {self.end:%Y-%m-%d %H:%M:%S} there is no time")
+
+    @property
+    def first_day(self) -> date:
+        """The day (UTC) that it begins in."""
+        return self.start.astimezone(UTC).date()
+
+    @property
+    def last_day(self) -> date:
+        """The last day (UTC) that it has a part of."""
+        return (self.end.astimezone(UTC) - timedelta(microseconds=1)).date()
+
+
+def moment(text: str, now: datetime) -> datetime:
+    """``now``; ``24h`` or ``now-24h``, which is so long before; or ISO 8601, in UTC unless it says otherwise.
+
+    A date is its midnight. Raises `ValueError` with a sentence.
+    """
+    ago = text.strip().removeprefix("now").removeprefix("-") or "0"
+    if re.fullmatch(r"[0-9.]+ ?[A-Za-z]*", ago) and (text.startswith("now") or ago[-1].isalpha() or ago == "0"):
+        return now - timedelta(seconds=values.checked(_AGO, "a time", ago))
+    try:
+        read = datetime.fromisoformat(text)
+        return (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"{values.quoted(text)} is no time: write 2026-11-20, 2026-11-20T09:30, 24h (ago), 7d or now"
+        ) from None
+
+
+def granularity(text: str) -> timedelta:
+    """The length of a step: whole minutes, such as ``1m``, ``5m``, ``1h`` or ``1d``. Raises `ValueError`."""
+    step = timedelta(seconds=values.checked(_STEP, "--granularity", text))
+    if step % MINUTE:
+        raise ValueError(f"--granularity is {values.quoted(text)}: the tables know whole minutes")
+    return step
