@@ -56,8 +56,9 @@ NOT_IN_BENCH := benchmarks/yardsticks.py benchmarks/crash.py benchmarks/soak.py 
 bench: $(STAMPS)/dev ## The measurements in benchmarks/, one after the other
 	@for each in $(filter-out $(NOT_IN_BENCH),$(wildcard benchmarks/*.py)); do echo "== $$each"; PYTHONPATH=tests $(BIN)/python "$$each" $(ARGS); done
 
-docs: $(STAMPS)/dev ## Write docs/reference/ from the code
+docs: $(STAMPS)/dev ## Write docs/reference/ and Athena's columns from the code
 	$(BIN)/python tools/reference.py
+	$(BIN)/python tools/athena.py
 
 COMPILE := $(UV) pip compile -q --universal --generate-hashes --python-version 3.11 --no-header
 

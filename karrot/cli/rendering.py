@@ -115,7 +115,18 @@ def recording_rules() -> None:
     click.echo(recording_rules(), nl=False)
 
 
-@click.group(commands=[ecs_autoscaling, ecs_service, cloudwatch_dashboard, alert_rules, recording_rules])
+@click.command()
+@click.option("--location", metavar="s3://BUCKET/PREFIX", required=True, help="Where the pipeline has its tables.")
+@click.option("--database", default="karrot", show_default=True, help="The database to create them in.")
+@click.option("--days", type=int, default=400, show_default=True, help="How far back a query looks that names no day.")
+def athena(**given: Any) -> None:
+    """Print the DDL of the pipeline's tables for Amazon Athena, with their days projected."""
+    from karrot.render.athena import Athena, athena
+
+    click.echo(athena(valid(partial(Athena, **given))), nl=False)
+
+
+@click.group(commands=[ecs_autoscaling, ecs_service, cloudwatch_dashboard, alert_rules, recording_rules, athena])
 def render() -> None:
     """Print configuration for other programs."""
 

@@ -17,7 +17,6 @@ __all__ = ["Duck"]
 
 _ATTEMPTS: Final = 20
 _CONFIG: Final = {
-    "TimeZone": "UTC",
     "temp_directory": "",
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,

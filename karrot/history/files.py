@@ -57,7 +57,11 @@ def require_tables(directory: Path) -> None:
         raise NoTables(f"{directory} has no table {_FIRST}: karrot pipeline derive makes it")
     if not Table(directory, _FIRST).days():
         has_files = next(_files(table), None) is not None
-        wrong = "has files but no day=YYYY-MM-DD directories, so this pipeline did not write it" if has_files else "is empty"
+        wrong = (
+            "has files but no day=YYYY-MM-DD directories, so this pipeline did not write it"
+            if has_files
+            else "is empty"
+        )
         raise NoTables(f"{table} {wrong}: karrot pipeline derive makes it anew")
 
 

@@ -1,0 +1,225 @@
+"""``karrot history``: what the pipeline's tables tell, in milliseconds and without Spark."""
+# ruff: noqa: PLC0415
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+
+from karrot.cli.common import NotDone, Refused, valid
+
+if TYPE_CHECKING:
+    from karrot.history import History, Span
+
+__all__ = ["COMMANDS", "Asked", "answered", "span_of"]
+
+_BEFORE = (
+    click.option(
+        "--tables",
+        envvar="KARROT_TABLES_DIR",
+        show_envvar=True,
+        required=True,
+        type=click.Path(path_type=Path),
+        help="Where karrot pipeline has its tables.",
+    ),
+    click.option("--cluster", help="Of this cluster alone."),
+)
+_AFTER = (
+    click.option(
+        "--from", "since", default="24h", show_default=True, help="ISO 8601 (UTC), or so long ago: 90m, 24h, 7d."
+    ),
+    click.option("--to", "until", default="now", show_default=True, help="Up to, not including; as --from."),
+    click.option("--limit", type=click.IntRange(1), help="So many at the most."),
+    click.option("--json", "as_json", is_flag=True, help="One line of JSON instead of a table."),
+)
+
+
+def _options(command: Callable[..., None]) -> Callable[..., None]:
+    for option in reversed(_AFTER):
+        command = option(command)
+    return command
+
+
+def _places(command: Callable[..., None]) -> Callable[..., None]:
+    for option in reversed(_BEFORE):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What every one of these commands was asked."""
+
+    tables: Path
+    span: "Span"
+    cluster: str | None
+    limit: int | None
+    as_json: bool
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> Self:
+        """Take the common options out of those that were given."""
+        span = span_of(given.pop("since"), given.pop("until"))
+        return cls(given.pop("tables"), span, given.pop("cluster"), given.pop("limit"), given.pop("as_json"))
+
+
+def span_of(since: str, until: str) -> "Span":
+    """The time between two moments as they were typed; what is wrong with them ends the command with a sentence."""
+    from karrot.history import Span, moment
+
+    now = datetime.now(UTC)
+    return valid(lambda: Span(moment(since, now), moment(until, now)))
+
+
+@contextmanager
+def answered(tables: Path) -> Iterator["History"]:
+    """The history; why it has no answer becomes a sentence and an exit code."""
+    from karrot.history import History, HistoryError
+
+    try:
+        with History(tables) as history:
+            yield history
+    except (HistoryError, ValueError, OSError) as error:
+        raise Refused(str(error)) from error
+
+
+@click.group()
+def history() -> None:
+    """Ask the pipeline's tables: groups, time series, incidents.
+
+    Needs the extra "history" (DuckDB), neither Spark nor a running Karrot. Exit code 1 if there is nothing in that
+    time, 2 if there are no tables or it is unclear what is asked.
+    """
+
+
+@history.command()
+@_places
+@click.option("--group", help="This group alone.")
+@_options
+@click.option(
+    "--order",
+    type=click.Choice(["name", "lag", "lag_max", "not_ok", "incidents"]),
+    default="name",
+    show_default=True,
+    help="By name, or the largest first.",
+)
+def groups(group: str | None, order: str, **given: Any) -> None:
+    """List the groups, with their lag, bad minutes and incidents in that time."""
+    from karrot.cli.histories import groups_json, groups_table
+    from karrot.history import GroupOrder
+
+    asked = Asked.of(given)
+    with answered(asked.tables) as history:
+        found = history.groups(
+            asked.span, cluster=asked.cluster, group=group, order=GroupOrder(order), limit=asked.limit
+        )
+        _require(found, asked, history, f"group {group!r}" if group else "any group")
+    _show(groups_json(found) if asked.as_json else groups_table(found))
+
+
+def _steps(_context: click.Context, _option: click.Parameter, text: str) -> Any:
+    from karrot.history import granularity
+
+    return valid(partial(granularity, text))
+
+
+def _metrics(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    """Several may come in one text, between commas; one that is named twice is one."""
+    named = [name.strip() for text in given for name in text.split(",") if name.strip()]
+    return tuple(dict.fromkeys(named)) or ("lag",)
+
+
+@history.command()
+@_places
+@click.option("--group", required=True, help="The group.")
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    callback=_metrics,
+    metavar="NAME[,...]",
+    help="Can be given again; docs/history.md lists them.  [default: lag]",
+)
+@click.option(
+    "--granularity", "step", default="1m", show_default=True, callback=_steps, help="Whole minutes: 1m, 5m, 1h, 1d."
+)
+@click.option("--topic", help="Of this topic alone, for metrics of partitions.")
+@click.option("--partition", type=click.IntRange(0), help="Of this partition alone, with --topic.")
+@_options
+@click.option("--order", type=click.Choice(["asc", "desc"]), default="asc", show_default=True, help="By time.")
+def timeseries(  # noqa: D417 (a command's options explain themselves)
+    group: str, metrics: tuple[str, ...], step: Any, topic: str | None, partition: int | None, order: str, **given: Any
+) -> None:
+    """Print how metrics of a group went, step by step.
+
+    A step in which nothing was said of the group is left out, and what was not known is a dash, never a zero.
+    """
+    from karrot.cli.histories import series_json, series_table
+
+    asked = Asked.of(given)
+    if partition is not None and topic is None:
+        raise Refused("--partition needs --topic")
+    parts = {name: value for name, value in (("topic", topic), ("partition", partition)) if value is not None}
+    with answered(asked.tables) as history:
+        series = history.timeseries(
+            group,
+            asked.span,
+            cluster=asked.cluster,
+            metrics=metrics,
+            granularity=step,
+            parts=parts,
+            newest_first=order == "desc",
+            limit=asked.limit,
+        )
+        _require(series.points, asked, history, f"{', '.join(metrics)} of group {group!r}")
+    _show(series_json(series) if asked.as_json else series_table(series))
+
+
+@history.command()
+@_places
+@click.option("--group", help="This group alone.")
+@_options
+@click.option(
+    "--order",
+    type=click.Choice(["newest", "oldest", "peak_lag", "longest"]),
+    default="newest",
+    show_default=True,
+    help="Which comes first.",
+)
+def incidents(group: str | None, order: str, **given: Any) -> None:
+    """List the incidents that lasted in that time, those still open too.
+
+    That there was none is an answer: exit code 0.
+    """
+    from karrot.cli.histories import incidents_json, incidents_table
+    from karrot.history import IncidentOrder
+
+    asked = Asked.of(given)
+    with answered(asked.tables) as history:
+        found = history.incidents(
+            asked.span, cluster=asked.cluster, group=group, order=IncidentOrder(order), limit=asked.limit
+        )
+    _show(incidents_json(found) if asked.as_json else incidents_table(found))
+
+
+def _require(found: object, asked: Asked, history: "History", what: str) -> None:
+    """Nothing found ends the command with what there would be."""
+    if found:
+        return
+    days = history.days()
+    span = f"{asked.span.start:%Y-%m-%d %H:%M} to {asked.span.end:%Y-%m-%d %H:%M} UTC"
+    raise NotDone(f"nothing is known of {what} from {span}; {asked.tables} has {days[0]} to {days[-1]}")
+
+
+def _show(told: Iterator[str] | dict[str, Any]) -> None:
+    for line in (json.dumps(told),) if isinstance(told, dict) else told:
+        click.echo(line)
+
+
+COMMANDS = (history,)

@@ -1,0 +1,61 @@
+"""``karrot render athena``: the pipeline's tables as Amazon Athena is told of them."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from karrot import values
+from karrot.render import checks
+from karrot.render.environment import environment, templates_dir
+
+__all__ = ["Athena", "athena"]
+
+_MOST_DAYS = 36_500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Athena:
+    """Where the tables are and what their database is called. Raises `ValueError` with a sentence per line.
+
+    ``days`` is how far back a query looks that names no day: what ``karrot pipeline compact`` keeps.
+    """
+
+    location: str
+    database: str = "karrot"
+    days: int = 400
+
+    def __post_init__(self) -> None:
+        checks.refuse(_problems(self))
+
+
+def athena(asked: Athena) -> str:
+    """The statements that create the database and every table in it.
+
+    Columns are those of the pipeline's schemas, which ``make docs`` writes down so that this needs no PySpark.
+    """
+    return (
+        environment()
+        .get_template("athena/tables.sql.j2")
+        .render(tables=_tables(), location=asked.location.rstrip("/"), database=asked.database, days=asked.days)
+    )
+
+
+def _tables() -> Mapping[str, Any]:
+    read: Mapping[str, Any] = yaml.safe_load((templates_dir() / "athena" / "columns.yaml").read_text(encoding="utf-8"))
+    return read
+
+
+def _problems(asked: Athena) -> Iterator[str]:
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,127}", asked.database, re.ASCII):
+        yield f"--database is {values.quoted(asked.database)}: it must be lower-case letters, digits and underscores"
+    if not asked.location.startswith("s3://") or "'" in asked.location:
+        yield f"--location is {values.quoted(asked.location)}: it must be s3://bucket/prefix, where the tables are"
+    else:
+        try:
+            values.checked(values.place, "--location", asked.location)
+        except ValueError as error:
+            yield str(error)
+    yield from checks.whole("--days", asked.days, 1, _MOST_DAYS)

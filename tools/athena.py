@@ -1,0 +1,29 @@
+"""Writes ``templates/athena/columns.yaml`` from the pipeline's schemas: ``python tools/athena.py``, part of ``make docs``.
+
+So that ``karrot render athena`` needs no PySpark.
+"""
+
+from pathlib import Path
+
+import yaml
+
+from karrot.pipeline.schemas import STREAMED, TABLES
+
+FILE = Path(__file__).resolve().parents[1] / "templates" / "athena" / "columns.yaml"
+
+
+def text() -> str:
+    """The types are Hive's, which Spark's simple ones are as well."""
+    told = {
+        name: {
+            "written_by": "ingest" if name in STREAMED else "derive",
+            "columns": {field.name: field.dataType.simpleString() for field in schema},
+        }
+        for name, schema in TABLES.items()
+    }
+    head = "# The columns of the pipeline's tables, as Athena and Hive call their types. make docs writes it.\n"
+    return head + yaml.safe_dump(told, sort_keys=False)
+
+
+if __name__ == "__main__":
+    FILE.write_text(text(), encoding="utf-8")
