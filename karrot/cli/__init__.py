@@ -3,7 +3,7 @@
 import click
 
 from karrot import __version__
-from karrot.cli import deriving, doctor, probing, rendering, service, simulate, tables, watch
+from karrot.cli import deriving, doctor, history, probing, rendering, service, simulate, streaming, tables, watch
 
 __all__ = ["main"]
 
@@ -24,6 +24,8 @@ def version() -> None:
         *doctor.COMMANDS,
         *watch.COMMANDS,
         *deriving.COMMANDS,
+        *history.COMMANDS,
+        *streaming.COMMANDS,
         version,
     ],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from karrot.pipeline.jobs.ingest import Summary
 
-__all__ = ["COMMANDS", "pipeline", "spark_options", "started"]
+__all__ = ["COMMANDS", "pipeline", "session_options", "spark_options", "started"]
 
 
 @click.group()
@@ -33,8 +33,10 @@ def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, 
     return {key: value for key, _, value in pairs}
 
 
-_SPARK_OPTIONS = (
-    click.option("--tables", "directory", required=True, help="Where the tables are: a directory or a URL (s3a://…)."),
+_TABLES = click.option(
+    "--tables", "directory", required=True, help="Where the tables are: a directory or a URL (s3a://…)."
+)
+_SESSION_OPTIONS = (
     click.option("--master", help="Spark's master; local[*], or that of spark-submit."),
     click.option("--conf", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="Of Spark; can be given again."),
 )
@@ -42,7 +44,12 @@ _SPARK_OPTIONS = (
 
 def spark_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options that every job has: ``directory``, ``master`` and ``conf``."""
-    for option in reversed(_SPARK_OPTIONS):
+    return _TABLES(session_options(command))
+
+
+def session_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that a session is made of: ``master`` and ``conf``."""
+    for option in reversed(_SESSION_OPTIONS):
         command = option(command)
     return command
 

@@ -9,7 +9,7 @@ from pyspark.sql.types import StringType, StructType
 from karrot.pipeline.columns import moment, whole
 from karrot.pipeline.schemas import CORRUPT, EVENTS, LINE, PARTITIONS, columns_of, with_day
 
-__all__ = ["MOST_BYTES", "events", "partitions", "read_lines"]
+__all__ = ["MOST_BYTES", "REQUIRED", "events", "partitions", "read_lines", "why_unusable"]
 
 MOST_BYTES: Final = 32 * 1024 * 1024
 """The longest line that is read as JSON. A body has at most 8 MiB, grows as a string in JSON, and is said twice."""
@@ -18,7 +18,7 @@ _RAW_BYTES: Final = 64 * 1024
 _BURROW_BEGAN_MS: Final = 1_420_070_400_000  # 2015-01-01: what was received before has a clock that was never set
 _DAY_MS: Final = 86_400_000
 _VERSION: Final = 1
-_REQUIRED: Final = (
+REQUIRED: Final = (
     "v",
     "event_id",
     "log_id",
@@ -29,6 +29,7 @@ _REQUIRED: Final = (
     "consumer",
     "status",
 )
+"""The fields that no line may lack."""
 # Not the body: the rest of the line says it again, field by field.
 _READ: Final = StructType([field for field in LINE.fields if field.name != "body"]).add(CORRUPT, StringType())
 
@@ -45,7 +46,7 @@ def read_lines(lines: DataFrame) -> DataFrame:
     short_enough = F.octet_length("value") <= MOST_BYTES
     parsed = F.from_json(F.when(short_enough, F.col("value")), _READ, {"columnNameOfCorruptRecord": CORRUPT})
     read = lines.withColumn("number", F.monotonically_increasing_id()).withColumn("line", parsed)
-    judged = read.withColumn("reason", _reason(short_enough))
+    judged = read.withColumn("reason", why_unusable(short_enough))
     is_good = F.col("reason").isNull()
     received_at_ms = F.when(is_good, F.col("line.received_at_ms"))
     return judged.select(
@@ -101,16 +102,14 @@ def partitions(lines: DataFrame) -> DataFrame:
     )
 
 
-def _base64_of_start(text: Column) -> Column:
-    """The first bytes of a text. Cut as characters first, because the cast copies: a huge line would fill the heap."""
-    return F.base64(F.substring(F.substring(text, 1, _RAW_BYTES).cast("binary"), 1, _RAW_BYTES))
+def why_unusable(short_enough: Column) -> Column:
+    """Why a line is none of ours, NULL if it is. The version comes first: another one may mean anything by its keys.
 
-
-def _reason(short_enough: Column) -> Column:
-    """Why a line is none of ours, NULL if it is. The version comes first: another one may mean anything by its keys."""
+    Looks at the columns ``line`` (with the `REQUIRED` fields and `CORRUPT`) and ``written_at``.
+    """
     line = F.col("line")
     received_at_ms, written_ms = line["received_at_ms"], F.unix_millis("written_at")
-    lacks_a_field = F.greatest(*(line[name].isNull() for name in _REQUIRED))
+    lacks_a_field = F.greatest(*(line[name].isNull() for name in REQUIRED))
     has_no_time = (received_at_ms < _BURROW_BEGAN_MS) | (received_at_ms > written_ms + _DAY_MS)
     return (
         F.when(~short_enough, "too_long")
@@ -119,3 +118,8 @@ def _reason(short_enough: Column) -> Column:
         .when(lacks_a_field, "missing_field")
         .when(has_no_time, "impossible_time")
     )
+
+
+def _base64_of_start(text: Column) -> Column:
+    """The first bytes of a text. Cut as characters first, because the cast copies: a huge line would fill the heap."""
+    return F.base64(F.substring(F.substring(text, 1, _RAW_BYTES).cast("binary"), 1, _RAW_BYTES))

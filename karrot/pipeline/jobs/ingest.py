@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from karrot.pipeline.columns import rows
 from karrot.pipeline.events import events, partitions, read_lines
@@ -24,7 +25,15 @@ from karrot.pipeline.repeats import repeats, without
 from karrot.pipeline.segments import Segment, plain, segments_of_batch
 from karrot.pipeline.tables import Tables
 
-__all__ = ["BATCH_BYTES", "Ingest", "StreamingQueryException", "Summary", "UnevenError"]
+__all__ = [
+    "BATCH_BYTES",
+    "Ingest",
+    "StreamingQueryException",
+    "Summary",
+    "UnevenError",
+    "new_lines",
+    "started",
+]
 
 BATCH_BYTES: Final = 256 * 1024 * 1024
 """Compressed bytes of segments in a batch: what a batch holds in memory or on the local disk is a few times that."""
@@ -36,6 +45,38 @@ _BATCH_ID = "{checkpoint:.8}-{batch:06d}"
 
 class UnevenError(RuntimeError):
     """Rows in are not rows out: the tables do not hold what was read. Another run repeats the batch."""
+
+
+def new_lines(spark: SparkSession, archive: str, *, batch_bytes: int = BATCH_BYTES) -> DataFrame:
+    """The lines of new segments as a stream: ``value``, ``path`` and ``written_at``.
+
+    Hidden names are not segments yet; folders are not columns. Raises FileNotFoundError if there is no archive.
+    """
+    if not exists(spark, archive):
+        raise FileNotFoundError(f"{archive}: there is no archive")
+    source = spark.readStream.format("text").options(
+        lineSep="\n",
+        recursiveFileLookup="true",
+        pathGlobFilter=_NAMES,
+        maxFileAge=_EVER,
+        maxBytesPerTrigger=str(batch_bytes),
+        # Lines before the damage are kept; what the name promises and is not there is counted.
+        ignoreCorruptFiles="true",
+    )
+    return source.load(archive).select(
+        "value",
+        F.col("_metadata.file_path").alias("path"),
+        F.col("_metadata.file_modification_time").alias("written_at"),
+    )
+
+
+def started(
+    lines: DataFrame, take: Callable[[DataFrame, int], None], checkpoint: str, every: str | None
+) -> StreamingQuery:
+    """A query that hands its batches to ``take``: of what is there or, with ``every``, of what comes too."""
+    trigger: dict[str, Any] = {"processingTime": every} if every else {"availableNow": True}
+    writer = lines.writeStream.foreachBatch(take).trigger(**trigger)
+    return writer.option("checkpointLocation", checkpoint).start()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +139,7 @@ class Ingest:
         Raises FileNotFoundError if there is no archive, and StreamingQueryException if a batch failed (`UnevenError` is
         one reason).
         """
-        if not exists(self.spark, self.archive):
-            raise FileNotFoundError(f"{self.archive}: there is no archive")
-        trigger: dict[str, Any] = {"processingTime": every} if every else {"availableNow": True}
-        written = self._segments().writeStream.foreachBatch(self.take).trigger(**trigger)
-        query = written.option("checkpointLocation", self.checkpoint).start()
+        query = self.start(every)
         try:
             query.awaitTermination()
         except KeyboardInterrupt:
@@ -111,6 +148,11 @@ class Ingest:
         finally:
             query.stop()
         return self.total
+
+    def start(self, every: str | None = None) -> StreamingQuery:
+        """Begin, and return at once. Raises FileNotFoundError if there is no archive."""
+        lines = new_lines(self.spark, self.archive, batch_bytes=self.batch_bytes)
+        return started(lines, self.take, self.checkpoint, every)
 
     def take(self, lines: DataFrame, batch: int) -> None:
         """Write one batch; called by Spark, again for the same batch after a crash."""
@@ -122,23 +164,6 @@ class Ingest:
             raise UnevenError(f"batch {batch_id}: {summary}")
         self.total += summary
         self.tell(summary)
-
-    def _segments(self) -> DataFrame:
-        """The lines of new segments. Hidden names are not segments yet; folders are not columns."""
-        source = self.spark.readStream.format("text").options(
-            lineSep="\n",
-            recursiveFileLookup="true",
-            pathGlobFilter=_NAMES,
-            maxFileAge=_EVER,
-            maxBytesPerTrigger=str(self.batch_bytes),
-            # Lines before the damage are kept; what the name promises and is not there is counted.
-            ignoreCorruptFiles="true",
-        )
-        return source.load(self.archive).select(
-            "value",
-            F.col("_metadata.file_path").alias("path"),
-            F.col("_metadata.file_modification_time").alias("written_at"),
-        )
 
     def _read(self, name: str) -> str | None:
         return read_text(self.spark, f"{self.checkpoint}/{name}")

@@ -1,0 +1,137 @@
+"""``karrot pipeline stream``: the archive to the tables and to CloudWatch, as it is written."""
+# ruff: noqa: PLC0415
+
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from karrot.cli.common import NotDone, Refused, config_option, stated, valid
+from karrot.cli.pipeline import pipeline, session_options, started
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from karrot.pipeline.fanout import Published
+    from karrot.pipeline.jobs.ingest import Ingest
+    from karrot.pipeline.jobs.stream import Fanout
+    from karrot.reporters.cloudwatch.options import Options
+
+__all__ = ["COMMANDS", "stream"]
+
+_TABLES, _CLOUDWATCH = "tables", "cloudwatch"
+_TWICE = (
+    "KARROT_REPORTERS has cloudwatch, so the service publishes what this would publish again: every sample would count "
+    "twice; take it out of there"
+)
+
+
+@pipeline.command()
+@click.option("--archive", required=True, help="Where the archive reporter writes: a directory or a URL (s3a://…).")
+@click.option("--to", "destinations", default="tables,cloudwatch", show_default=True, help="One of them, or both.")
+@click.option("--tables", "directory", help="Where the tables are; the folder tables beside the archive if not given.")
+@click.option("--checkpoint", help="What CloudWatch was sent so far; below the tables if not given.")
+@session_options
+@config_option
+@click.option("--once", is_flag=True, help="Take what is there and end.")
+@click.option("--trigger", help="How often to look for what is new; KARROT_CLOUDWATCH_INTERVAL if not given.")
+def stream(master: str | None, conf: dict[str, str], config: Path | None, **asked: Any) -> None:
+    """Publish to CloudWatch from Spark, and keep the tables up to date; until Ctrl-C.
+
+    For sites whose groups outgrow one process. CloudWatch is sent what the service would send, by the same settings
+    KARROT_CLOUDWATCH_*, KARROT_IAM_ROLE and AWS_*. A site publishes by the service or by Spark, never by both. The
+    tables are written as karrot pipeline ingest writes them: run one of the two.
+
+    With --once, exit code 1 if values grew too old while CloudWatch did not take them.
+    """
+    destinations = valid(partial(_destinations, asked["destinations"]))
+    options = stated(partial(_options, config)) if _CLOUDWATCH in destinations else None
+    asked["directory"] = asked["directory"] or _beside(asked["archive"])
+    every = None if asked["once"] else asked["trigger"] or f"{options.interval_s if options else 30} seconds"
+    spark = started("stream", master, conf)
+    from karrot.pipeline.jobs import stream as job
+    from karrot.pipeline.jobs.ingest import StreamingQueryException
+
+    stop, lost = threading.Event(), list["Published"]()
+    jobs: list[Ingest | Fanout] = [_ingest(spark, asked)] if _TABLES in destinations else []
+    jobs += [_fanout(spark, options, asked, stop, lost)] if options else []
+    try:
+        job.run([each.start(every) for each in jobs], stop=stop.set, follow=every is not None)
+    except FileNotFoundError as error:
+        raise Refused(str(error)) from error
+    except StreamingQueryException as error:
+        raise NotDone(str(error).split("JVM stacktrace", 1)[0].strip()) from error
+    finally:
+        spark.stop()
+    if lost and every is None:
+        raise NotDone(str(lost[-1]))
+
+
+def _ingest(spark: "SparkSession", asked: Mapping[str, Any]) -> "Ingest":
+    from karrot.pipeline.jobs.ingest import Ingest
+    from karrot.pipeline.tables import Tables
+
+    return Ingest(spark, asked["archive"], Tables(asked["directory"]), tell=click.echo)
+
+
+def _fanout(
+    spark: "SparkSession", options: "Options", asked: Mapping[str, Any], stop: threading.Event, lost: list["Published"]
+) -> "Fanout":
+    """The job; ``lost`` gets the batches of which values were lost."""
+    from karrot.clock import SystemClock
+    from karrot.pipeline.fanout import Publisher
+    from karrot.pipeline.jobs.stream import Fanout, notes_beside
+    from karrot.pipeline.tables import Tables
+    from karrot.reporters.cloudwatch.client import open_client
+
+    def tell(published: "Published") -> None:
+        click.echo(str(published))
+        lost.extend([published] if published.is_lost else [])
+
+    clock, checkpoint = SystemClock(), asked["checkpoint"] or Tables(asked["directory"]).checkpoint(_CLOUDWATCH)
+    client, notes = partial(open_client, options, os.environ), notes_beside(spark, checkpoint)
+    return Fanout(spark, asked["archive"], checkpoint, Publisher(options, notes, clock, client, stop.wait), clock, tell)
+
+
+def _destinations(text: str) -> tuple[str, ...]:
+    named = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not named or not set(named) <= {_TABLES, _CLOUDWATCH}:
+        raise ValueError(f"--to is {text!r}: it names tables, cloudwatch, or both")
+    return named
+
+
+def _options(config: Path | None) -> "Options":
+    """The settings of the service's reporter, which must be off where they come from. Raises SettingsError."""
+    from karrot import logs
+    from karrot.reporters.cloudwatch.options import Options
+    from karrot.settings import load
+    from karrot.wiring import reporter_settings
+
+    loaded = load(os.environ, config=config, overrides={"reporters": "cloudwatch"})
+    if _service_publishes(os.environ, config):
+        raise Refused(_TWICE)
+    logs.configure(loaded.settings.log, sys.stderr)
+    return Options.read(reporter_settings(loaded.settings, "cloudwatch"))
+
+
+def _service_publishes(environ: Mapping[str, str], config: Path | None) -> bool:
+    """Whether a service with these settings has the cloudwatch reporter on."""
+    from karrot.settings import SettingsError, load
+
+    try:
+        return "cloudwatch" in load(environ, config=config).settings.reporters
+    except SettingsError:  # it is off: with it on, the same settings were good
+        return False
+
+
+def _beside(archive: str) -> str:
+    return f"{archive.rstrip('/').rpartition('/')[0] or '.'}/tables"
+
+
+COMMANDS = (pipeline,)
+"""The group, with this one in it."""

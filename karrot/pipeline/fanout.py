@@ -1,0 +1,236 @@
+"""From the archive to CloudWatch: the service's own reporter, on Spark's driver.
+
+The reporter expects a log that it follows: one log with one clock, and notes that outlive a restart. Here the archive
+is that log. It may hold the lines of several, and what it knows of time is when a line was received; so its events are
+those of one log, whose clock is the wall clock.
+
+On the driver and not on the executors: Spark has made one line of all the events of a group before; the cap on groups,
+the pace of calls and the search for data that CloudWatch refuses are of one publisher; and that one sends 10,000 values
+a second.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from random import Random
+from typing import NamedTuple
+
+import msgspec
+import structlog
+
+from karrot import telemetry
+from karrot.clock import Clock
+from karrot.eventline import MalformedLine, decode, event_of
+from karrot.eventlog.base import StoredEvent
+from karrot.reporters.base import Context
+from karrot.reporters.cloudwatch.client import PutMetricData
+from karrot.reporters.cloudwatch.datum import Datum, Dimensions, MetricKey
+from karrot.reporters.cloudwatch.options import Options
+from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
+from karrot.reporters.cloudwatch.sender import Outcome, Refusal, Sender
+
+__all__ = ["Interrupted", "Notes", "Published", "Publisher", "SentNote"]
+
+_LOG_ID = "archive"
+_SENT = "sent"
+_TAKEN_AT_ONCE = 1000
+_SUPERSEDED = "superseded"
+_UNREADABLE = "unreadable"
+
+_log = structlog.get_logger(__name__)
+
+
+class Interrupted(Exception):  # noqa: N818 (names what happened)
+    """Told to stop while values wait for another attempt: the batch is not done, and will be repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What outlives a restart, by name: `recall` gives what `remember` was last told, ``None`` for nothing."""
+
+    recall: Callable[[str], bytes | None]
+    remember: Callable[[str, bytes], None]
+
+
+class Published(NamedTuple):
+    """What became of a batch. ``left_out`` counts values by reason; ``trouble`` is the last fault met on the way."""
+
+    events: int = 0
+    sent: int = 0
+    calls: int = 0
+    left_out: Mapping[str, int] = {}
+    trouble: str = ""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether values grew too old while CloudWatch did not take them."""
+        return bool(self.trouble and self.left_out.get("expired"))
+
+    def __str__(self) -> str:
+        told = f"CloudWatch: {self.sent:,} values of {self.events:,} events in {self.calls:,} calls"
+        if self.left_out:
+            told += f"; left out: {', '.join(f'{many:,} {why}' for why, many in sorted(self.left_out.items()))}"
+        return f"{told}; {self.trouble}" if self.trouble else told
+
+
+class SentNote:
+    """The newest timestamp that was sent of each metric, kept as a note.
+
+    Bounded by age: what was sent longer ago than ``keep_ms``, the longest that a value lives, is forgotten, because
+    nothing as old is ever sent. Nothing counts as newer than the moment at which it was sent, so that a clock that was
+    ahead for a while silences nobody.
+    """
+
+    def __init__(self, notes: Notes, keep_ms: int) -> None:
+        self._notes = notes
+        self._keep_ms = keep_ms
+        self._newest = _read(notes.recall(_SENT))
+
+    def is_newer(self, datum: Datum) -> bool:
+        """Whether nothing as new was sent of its metric."""
+        return datum.timestamp_ms > self._newest.get(datum.key, -1)
+
+    def add(self, data: Sequence[Datum], now_ms: int) -> None:
+        """Note what was just sent."""
+        if not data:
+            return
+        for datum in data:
+            sent_ms = min(datum.timestamp_ms, now_ms)
+            self._newest[datum.key] = max(sent_ms, self._newest.get(datum.key, sent_ms))
+        oldest_ms = now_ms - self._keep_ms
+        self._newest = {key: sent_ms for key, sent_ms in self._newest.items() if sent_ms >= oldest_ms}
+        rows = [(key.metric, key.dimensions, sent_ms) for key, sent_ms in self._newest.items()]
+        self._notes.remember(_SENT, msgspec.json.encode(rows))
+
+
+class NewerOnly(Sender):
+    """Sends nothing that is not newer than what was sent of its metric, however often a batch is repeated."""
+
+    def __init__(
+        self,
+        sent: SentNote,
+        wall_ms: Callable[[], int],
+        open_client: Callable[[], PutMetricData],
+        namespace: str,
+        *,
+        count: Callable[..., None],
+        pause: Callable[[float], None],
+        monotonic: Callable[[], float],
+    ) -> None:
+        super().__init__(open_client, namespace, count=count, pause=pause, monotonic=monotonic)
+        self._sent = sent
+        self._wall_ms = wall_ms
+
+    def send(self, data: Sequence[Datum]) -> Outcome:
+        """As `Sender.send`; what is not newer is refused."""
+        outcome = super().send([datum for datum in data if self._sent.is_newer(datum)])
+        late = tuple(
+            Refusal(datum, _SUPERSEDED, "A value as new was sent before.")
+            for datum in data
+            if not self._sent.is_newer(datum)
+        )
+        self._sent.add(outcome.delivered, self._wall_ms())
+        return replace(outcome, refused=(*outcome.refused, *late))
+
+
+@dataclass(slots=True)
+class Publisher:
+    """Publishes batch after batch. For one thread at a time.
+
+    ``open_client`` opens CloudWatch's client. ``wait`` waits for so many seconds and says whether to stop.
+    """
+
+    options: Options
+    notes: Notes
+    clock: Clock
+    open_client: Callable[[], PutMetricData]
+    wait: Callable[[float], bool]
+    random: Random = field(default_factory=Random)
+    _counts: Counter[str] = field(default_factory=Counter)
+    _left_out: Counter[str] = field(default_factory=Counter)
+    _reporter: CloudWatchReporter = field(init=False)
+
+    def __post_init__(self) -> None:
+        sender = NewerOnly(
+            SentNote(self.notes, 1000 * self.options.ttl_s),
+            self.clock.wall_ms,
+            self.open_client,
+            self.options.namespace,
+            count=lambda **_: self._counts.update(calls=1),
+            pause=self._pause,
+            monotonic=lambda: self.clock.boot_ms() / 1000,
+        )
+        context = Context(
+            name="cloudwatch",
+            settings={},
+            count=self._count,
+            clock=self.clock,
+            log_time_ms=self.clock.wall_ms,
+            recall=self.notes.recall,
+            remember=self.notes.remember,
+        )
+        self._reporter = CloudWatchReporter(self.options, sender, context, self.random)
+
+    def publish(self, lines: Iterable[str]) -> Published:
+        """Send what the lines say, in order; try again until each value was sent, refused or is too old to help.
+
+        Raises `Interrupted` if told to stop before that.
+        """
+        self._counts.clear()
+        self._left_out.clear()
+        events = self._events(lines)
+        while some := list(islice(events, _TAKEN_AT_ONCE)):
+            self._counts["events"] += len(some)
+            self._reporter.take(some)
+        trouble = self._sent()
+        counts = self._counts
+        return Published(counts["events"], counts["sent"], counts["calls"], dict(self._left_out), trouble)
+
+    def close(self) -> None:
+        """Close the connections to AWS."""
+        self._reporter.close()
+
+    def _sent(self) -> str:
+        """Send until nothing is owed; returns the last trouble."""
+        told = ""
+        while True:
+            trouble = self._reporter.send().trouble
+            told = f"{trouble.reason}: {trouble.text}" if trouble else told
+            if self._reporter.owed(_LOG_ID) is None:
+                return told
+            _log.warning("CloudWatch takes not everything", reason=told, owed_from=self._reporter.owed(_LOG_ID))
+            if self.wait(self._reporter.due_in()):
+                raise Interrupted(told)
+
+    def _events(self, lines: Iterable[str]) -> Iterator[StoredEvent]:
+        now_ms = self.clock.wall_ms()
+        for line in lines:
+            try:
+                stored = event_of(decode(line.encode()))
+            except (MalformedLine, UnicodeEncodeError) as error:
+                _log.warning("a line was not understood", reason=str(error))
+                self._left_out[_UNREADABLE] += 1
+                continue
+            yield replace(stored, log_id=_LOG_ID, log_time_ms=min(stored.received_at_ms, now_ms))
+
+    def _pause(self, seconds: float) -> None:
+        self.wait(seconds)
+
+    def _count(self, name: str, by: float, **labels: str) -> None:
+        """What the reporter counts, as far as it is told here."""
+        if name == telemetry.REPORTER_DROPPED.name:
+            self._left_out[labels["reason"]] += int(by)
+        elif labels.get("outcome") == "sent":
+            self._counts["sent"] += int(by)
+
+
+def _read(note: bytes | None) -> dict[MetricKey, int]:
+    if note is None:
+        return {}
+    try:
+        rows = msgspec.json.decode(note, type=list[tuple[str, Dimensions, int]])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        _log.error("what was sent before is not known", reason=str(error))
+        return {}
+    return {MetricKey(metric, dimensions): sent_ms for metric, dimensions, sent_ms in rows}

@@ -1,0 +1,107 @@
+"""The archive to the tables and to CloudWatch while it is written: two queries, so that neither waits for the other."""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from karrot.clock import Clock
+from karrot.pipeline.fanout import Notes, Published, Publisher
+from karrot.pipeline.files import read_text, write_text
+from karrot.pipeline.jobs.ingest import BATCH_BYTES, new_lines, started
+from karrot.pipeline.newest import newest
+
+__all__ = ["Fanout", "notes_beside", "run"]
+
+_CLOCKS_APART_MS: Final = 300_000
+"""How far the clock that dates segments and this one may be apart."""
+
+_LOOK_S: Final = 1
+
+
+def notes_beside(spark: SparkSession, checkpoint: str) -> Notes:
+    """Notes as files beside a checkpoint: a new checkpoint, which begins with the oldest segment, still has them."""
+
+    def path(name: str) -> str:
+        return f"{checkpoint.rstrip('/')}-notes/{name}.json"
+
+    def recall(name: str) -> bytes | None:
+        text = read_text(spark, path(name))
+        return None if text is None else text.encode()
+
+    def remember(name: str, note: bytes) -> None:
+        write_text(spark, path(name), note.decode())
+
+    return Notes(recall, remember)
+
+
+@dataclass(frozen=True, slots=True)
+class Fanout:
+    """The job that publishes. ``tell`` gets what became of each batch.
+
+    Two of it must not publish the same archive, nor one of it what the service publishes.
+    """
+
+    spark: SparkSession
+    archive: str
+    checkpoint: str
+    publisher: Publisher
+    clock: Clock
+    tell: Callable[[Published], object] = lambda _published: None
+    batch_bytes: int = BATCH_BYTES
+
+    def start(self, every: str | None = None) -> StreamingQuery:
+        """Begin, and return at once. Raises FileNotFoundError if there is no archive.
+
+        Segments that can only hold what is too old by now are passed over unread.
+        """
+        oldest_ms = self._oldest_ms(self.clock.wall_ms()) - _CLOCKS_APART_MS
+        lines = new_lines(self.spark, self.archive, batch_bytes=self.batch_bytes)
+        recent = lines.where(F.col("written_at") >= F.lit(datetime.fromtimestamp(oldest_ms / 1000, UTC)))
+        return started(recent, self.take, self.checkpoint, every)
+
+    def take(self, lines: DataFrame, _batch: int) -> None:
+        """Publish one batch; called by Spark, again for the same batch after a crash."""
+        now_ms = self.clock.wall_ms()
+        options = self.publisher.options
+        told = newest(
+            lines, now_ms=now_ms, oldest_ms=self._oldest_ms(now_ms), min_complete=options.min_complete
+        ).repartition(1)
+        in_turn = told.sortWithinPartitions("first", "place").select("line")
+        self.tell(self.publisher.publish(row.line for row in in_turn.toLocalIterator()))
+
+    def _oldest_ms(self, now_ms: int) -> int:
+        """What was observed before that is of no help to any alarm."""
+        return now_ms - 1000 * self.publisher.options.ttl_s
+
+
+def run(queries: Sequence[StreamingQuery], *, stop: Callable[[], None], follow: bool) -> None:
+    """Wait until all queries have ended; with ``follow``, until one has, or Ctrl-C.
+
+    ``stop`` is called before the queries are stopped. Raises StreamingQueryException for a query that failed.
+    """
+    try:
+        _wait(queries, enough=all if follow else any)
+        failed = [error for query in queries if (error := query.exception()) is not None]
+    except KeyboardInterrupt:
+        if not follow:
+            raise
+        failed = []
+    finally:
+        stop()
+        for query in queries:
+            query.stop()
+    if failed:
+        raise failed[0]
+
+
+def _wait(queries: Sequence[StreamingQuery], *, enough: Callable[[Iterable[bool]], bool]) -> None:
+    while enough(query.isActive for query in queries):
+        with suppress(StreamingQueryException):  # the query keeps it
+            next(query for query in queries if query.isActive).awaitTermination(_LOOK_S)
