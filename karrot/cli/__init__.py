@@ -3,7 +3,19 @@
 import click
 
 from karrot import __version__
-from karrot.cli import deriving, doctor, history, probing, rendering, service, simulate, streaming, tables, watch
+from karrot.cli import (
+    deriving,
+    doctor,
+    history,
+    probing,
+    rendering,
+    reporting,
+    service,
+    simulate,
+    streaming,
+    tables,
+    watch,
+)
 
 __all__ = ["main"]
 
@@ -24,6 +36,7 @@ def version() -> None:
         *doctor.COMMANDS,
         *watch.COMMANDS,
         *deriving.COMMANDS,
+        *reporting.COMMANDS,
         *history.COMMANDS,
         *streaming.COMMANDS,
         version,

@@ -1,0 +1,67 @@
+"""``karrot pipeline report``: a page about some days."""
+# ruff: noqa: PLC0415
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from karrot.cli.common import Refused
+from karrot.cli.pipeline import pipeline, spark_options, started
+
+__all__ = ["COMMANDS", "report"]
+
+_DAY = click.DateTime(["%Y-%m-%d"])
+
+
+@pipeline.command()
+@spark_options
+@click.option("--from", "first", type=_DAY, metavar="YYYY-MM-DD", help="The first day (UTC); the last but six.")
+@click.option("--to", "last", type=_DAY, metavar="YYYY-MM-DD", help="The last day, included; the newest there is.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("report.html"),
+    show_default=True,
+    help="The file to write.",
+)
+def report(  # noqa: PLR0917 (click calls it by name)
+    directory: str,
+    master: str | None,
+    conf: dict[str, str],
+    first: datetime | None,
+    last: datetime | None,
+    output: Path,
+) -> None:
+    """Write a page about some days: one HTML file that needs nothing else.
+
+    Tells which groups were furthest behind, what happened when, what it cost of the error budget, where lag lies
+    unevenly, whose capacity runs out, and what to do next.
+
+    Exit code 2 if the tables have none of these days.
+    """
+    if first and last and first > last:
+        raise Refused(f"--from {first:%Y-%m-%d} is after --to {last:%Y-%m-%d}")
+    spark = started("report", master, conf)
+    from karrot.pipeline.jobs import report as job
+    from karrot.pipeline.report.page import page
+    from karrot.pipeline.tables import Tables
+
+    tables = Tables(directory)
+    try:
+        period = job.period_of(spark, tables, first and first.date(), last and last.date())
+        findings = job.find(spark, tables, period)
+    except job.NothingToReportError as error:
+        raise Refused(str(error)) from error
+    finally:
+        spark.stop()
+    written = page(findings, made_at=datetime.now(UTC))
+    try:
+        output.write_text(written.html, encoding="utf-8")
+    except OSError as error:
+        raise Refused(str(error)) from error
+    click.echo(f"{output}: {written.headline}")
+
+
+COMMANDS = (pipeline,)
+"""The group, with this one in it."""

@@ -1,0 +1,120 @@
+"""``karrot pipeline report``: what the tables say about some days, reduced by Spark to a page's worth of rows."""
+
+from collections.abc import Callable, Sequence
+from datetime import date, timedelta
+from typing import NamedTuple, TypeVar
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from karrot.pipeline.report import figures
+from karrot.pipeline.report.findings import (
+    Budget,
+    Capacity,
+    DayBurn,
+    DayPeak,
+    DayTotal,
+    Findings,
+    GroupLag,
+    Hours,
+    Incident,
+    Period,
+    Point,
+    Quarantined,
+    Skewed,
+    Watched,
+)
+from karrot.pipeline.tables import Tables
+
+__all__ = ["NothingToReportError", "find", "period_of"]
+
+T = TypeVar("T")
+_WEEK = timedelta(days=6)
+
+
+class NothingToReportError(LookupError):
+    """The tables have no day of the period; the text says which they have."""
+
+
+class _Rules(NamedTuple):
+    target_seconds: float | None
+    objective: float | None
+
+
+def period_of(spark: SparkSession, tables: Tables, first: date | None, last: date | None) -> Period:
+    """The days asked for; the newest seven if nothing was. Raises `NothingToReportError`."""
+    days = tables.days(spark, "lag_minute")
+    if not days:
+        raise NothingToReportError(f"{tables.directory} has no derived tables: run karrot pipeline derive")
+    last = last or (days[-1] if first is None else max(first, days[-1]))
+    period = Period(first or last - _WEEK, last)
+    if not any(period.first <= day <= period.last for day in days):
+        raise NothingToReportError(
+            f"no day from {period.first} to {period.last} in {tables.directory}, which has {days[0]} to {days[-1]}"
+        )
+    return period
+
+
+def find(spark: SparkSession, tables: Tables, period: Period) -> Findings:
+    """What a report on the period tells. Raises `NothingToReportError`."""
+
+    def read(name: str) -> DataFrame:
+        return tables.read(spark, name, days=period.dates)
+
+    lag_minute, slo_daily = read("lag_minute"), read("slo_daily")
+    heard_from_s, heard_until_s = _heard(lag_minute)
+    rules = _rules(slo_daily)
+    incidents = figures.incidents_within(tables.read(spark, "incidents"), period)
+    bad_minutes = figures.mattering(lag_minute, rules.target_seconds)
+    pressures = figures.pressures(read("rates_minute")).persist()
+    try:
+        return Findings(
+            period=period,
+            target_seconds=rules.target_seconds,
+            objective=rules.objective,
+            heard_from_s=heard_from_s,
+            heard_until_s=heard_until_s,
+            days=_rows(DayTotal, figures.day_totals(slo_daily)),
+            days_before=_rows(DayTotal, figures.day_totals(tables.read(spark, "slo_daily", days=period.before.dates))),
+            groups=slo_daily.select("cluster", "consumer").distinct().count(),
+            lags=[
+                lag._replace(points=_inner(Point, lag.points))
+                for lag in _rows(GroupLag, figures.group_lags(lag_minute, period))
+            ],
+            incidents=_rows(Incident, figures.longest(incidents, heard_until_s)),
+            incident_count=incidents.count(),
+            hours=_rows(Hours, figures.hours(read("status_intervals"))),
+            skewed=_rows(Skewed, figures.skewed(read("skew_minute"), bad_minutes)),
+            skew_watched=_rows(Watched, figures.skew_watched(read("skew_minute")))[0],
+            capacities=[
+                one._replace(days=_inner(DayPeak, one.days)) for one in _rows(Capacity, figures.capacities(pressures))
+            ],
+            rates_watched=_rows(Watched, figures.rates_watched(pressures))[0],
+            budgets=[one._replace(days=_inner(DayBurn, one.days)) for one in _rows(Budget, figures.budgets(slo_daily))],
+            quarantined=_rows(Quarantined, figures.quarantined(read("quarantine")))[0],
+        )
+    finally:
+        pressures.unpersist()
+
+
+def _rows(kind: Callable[..., T], frame: DataFrame) -> list[T]:
+    return [kind(*row) for row in frame.collect()]
+
+
+def _inner(kind: Callable[..., T], rows: Sequence[Sequence[object]]) -> list[T]:
+    return [kind(*row) for row in rows]
+
+
+def _heard(lag_minute: DataFrame) -> tuple[int, int]:
+    minute = F.unix_seconds("minute")
+    ((first, last),) = lag_minute.agg(F.min(minute), F.max(minute) + 60).collect()
+    if first is None:
+        raise NothingToReportError("these days of lag_minute hold no rows")
+    return first, last
+
+
+def _rules(slo_daily: DataFrame) -> _Rules:
+    """Of the newest day: one that was derived alone may have others."""
+    newest = F.max(F.struct("day", "target_seconds", "objective"))
+    ((rules,),) = slo_daily.agg(newest).collect()
+    return _Rules(None, None) if rules is None else _Rules(rules.target_seconds, rules.objective)

@@ -1,0 +1,220 @@
+"""What to do next: rules over the findings, each a few sentences that name the group, the numbers and the deed."""
+
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from statistics import linear_regression, median
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from karrot.pipeline.report.findings import Budget, Capacity, Findings, Incident, Skewed
+from karrot.pipeline.report.words import name, on_day, when
+from karrot.web.human import duration, percent, rate, visible
+
+__all__ = ["Step", "days_left", "growth_a_day", "incidents_by_group", "next_steps"]
+
+_OF_A_RULE = 3
+_TIGHT = 0.9
+_SOON_DAYS = 30
+_TREND_DAYS = 3
+_FLAPS, _SHORT_S = 10, 900
+_HALF = 0.5
+
+
+class Step(NamedTuple):
+    """Something to do: ``kind`` is the status that it is as grave as."""
+
+    kind: str
+    what: Markup
+    why: Markup
+
+
+def next_steps(findings: Findings) -> list[Step]:
+    """What to do, the most urgent first; of each rule the three worst cases."""
+    steps: list[Step] = []
+    for rule in _RULES:
+        told = list(rule(findings))
+        steps += told[:_OF_A_RULE]
+        if len(told) > _OF_A_RULE:
+            steps[-1] = steps[-1]._replace(why=steps[-1].why + f" So it is with {len(told) - _OF_A_RULE} more, below.")
+    return steps
+
+
+def incidents_by_group(incidents: Iterable[Incident]) -> dict[tuple[str, str], list[Incident]]:
+    """The incidents of each cluster and group."""
+    found: dict[tuple[str, str], list[Incident]] = {}
+    for incident in incidents:
+        found.setdefault((incident.cluster, incident.consumer), []).append(incident)
+    return found
+
+
+def _open_incidents(findings: Findings) -> Iterator[Step]:
+    for incident in findings.incidents:
+        if incident.ended_s is None:
+            lasted = duration(findings.heard_until_s - incident.started_s)
+            asked = f"karrot lag --cluster {_quoted(incident.cluster)} --group {_quoted(incident.consumer)}"
+            yield Step(
+                "err" if incident.worst_status == "ERR" else "warn",
+                Markup("Look at {} now").format(name(incident.consumer)),
+                Markup("Its incident of {} UTC is still open, after {}. <code>{}</code> shows its partitions.").format(
+                    when(incident.started_s), lasted, asked
+                ),
+            )
+
+
+def _short_of_capacity(findings: Findings) -> Iterator[Step]:
+    for one in findings.capacities:
+        last = one.days[-1]
+        left = days_left(one)
+        if last.produced >= _TIGHT * one.best:
+            reached = "more than that" if last.produced >= one.best else percent(last.produced / one.best)
+            why = f"That is {reached}: such peaks become lag."
+        elif left is not None and left <= _SOON_DAYS:
+            grows = rate(growth_a_day(one))
+            why = f"Peaks grow by {grows} a day: at that pace they meet in about {max(1, round(left))} days."
+        else:
+            continue
+        yield Step(
+            "err" if last.produced >= one.best else "warn",
+            Markup("Give {} more consumers, or faster ones").format(name(one.consumer)),
+            Markup("At best it took {} of {}, and the peak on {} was {}. {}").format(
+                rate(one.best), name(one.topic), on_day(last.day), rate(last.produced), why
+            ),
+        )
+
+
+def days_left(capacity: Capacity) -> float | None:
+    """In how many days the peaks, growing as they did, reach the best rate; ``None`` if they do not grow."""
+    grows = growth_a_day(capacity)
+    if grows is None or grows <= 0:
+        return None
+    return max(0.0, (capacity.best - capacity.days[-1].produced) / grows)
+
+
+def growth_a_day(capacity: Capacity) -> float | None:
+    """By how much the daily peak grows from day to day, of three days at least."""
+    if len(capacity.days) < _TREND_DAYS:
+        return None
+    numbers = [float(peak.day.toordinal()) for peak in capacity.days]
+    return linear_regression(numbers, [peak.produced for peak in capacity.days]).slope
+
+
+def _uneven(findings: Findings) -> Iterator[Step]:
+    for one in findings.skewed:
+        share, minutes = percent(one.share), duration(60 * one.minutes)
+        holds = Markup("It held {} of the lag of {} for {}").format(share, name(one.consumer), minutes)
+        yield Step("warn", *_DEEDS[one.cause or ""](one, holds))
+
+
+def _hot_partition(one: Skewed, holds: Markup) -> tuple[Markup, Markup]:
+    what = Markup("Look for a hot key in partition {} of {}").format(one.partition, name(one.topic))
+    return what, holds + ", and its owner kept up with its other partitions. More consumers do not help."
+
+
+def _slow_owner(one: Skewed, holds: Markup) -> tuple[Markup, Markup]:
+    what = Markup("Look at the consumer {}, before you add others").format(name(one.owner or ""))
+    why = Markup("Partition {} of {} was the worst: {}, and this owner's other partitions lagged too.")
+    return what, why.format(one.partition, name(one.topic), holds[0].lower() + holds[1:])
+
+
+def _lone_partition(one: Skewed, holds: Markup) -> tuple[Markup, Markup]:
+    what = Markup("Look at partition {} of {}").format(one.partition, name(one.topic))
+    return what, holds + ". Its owner has no other to compare with: a hot key or a slow consumer."
+
+
+_DEEDS: dict[str, Callable[[Skewed, Markup], tuple[Markup, Markup]]] = {
+    "hot_partition": _hot_partition,
+    "slow_owner": _slow_owner,
+    "": _lone_partition,
+}
+
+
+def _overspent(findings: Findings) -> Iterator[Step]:
+    for one in findings.budgets:
+        if one.spent > 1:
+            yield Step(
+                "err" if one.spent > 2 else "warn",  # noqa: PLR2004 (twice what was allowed)
+                Markup("Bring {} back within {}").format(name(one.consumer), duration(findings.target_seconds)),
+                Markup("It spent {} of its error budget: {} beyond, where {} were allowed.{}").format(
+                    percent(one.spent), duration(60 * one.beyond), duration(60 * one.allowed), _mostly(one)
+                ),
+            )
+
+
+def _mostly(one: Budget) -> Markup:
+    if one.worst_partition is None:
+        return Markup()
+    return Markup(" On its worst day the largest lag was that of {}.").format(name(one.worst_partition))
+
+
+def _flapping(findings: Findings) -> Iterator[Step]:
+    for (_cluster, consumer), incidents in incidents_by_group(findings.incidents).items():
+        lasted = [one.ended_s - one.started_s for one in incidents if one.ended_s is not None]
+        if len(lasted) >= _FLAPS and median(lasted) <= _SHORT_S:
+            yield Step(
+                "other",
+                Markup("Quieten {}").format(name(consumer)),
+                Markup(
+                    "It had {} incidents, half of them shorter than {}. A larger <code>intervals</code> in Burrow's "
+                    "storage looks at a longer time; <code>threshold = 3</code> in its notifier tells of ERR alone."
+                ).format(len(lasted), duration(median(lasted))),
+            )
+
+
+def _never_closed(findings: Findings) -> Iterator[Step]:
+    silent = sum(one.ended_by == "silence" for one in findings.incidents)
+    if silent:
+        yield Step(
+            "other",
+            Markup("Let Burrow close its incidents"),
+            Markup(
+                "{} ended because nobody spoke of the group any more. <code>send-close = true</code> in the notifier "
+                "says when it is over; if it is set, Burrow or the way from it was down."
+            ).format("One incident" if silent == 1 else f"{silent:,} incidents"),
+        )
+
+
+def _silent_days(findings: Findings) -> Iterator[Step]:
+    known = {day.day for day in findings.days}
+    missing = [on_day(day) for day in findings.period.dates if day not in known]
+    if missing:
+        what = Markup("Find out why nothing was heard")
+        yield Step("other", what, Markup("No event came on {}.").format(_listed(missing)))
+
+
+def _unread(findings: Findings) -> Iterator[Step]:
+    lines, lost = findings.quarantined
+    if lines or lost:
+        what = Markup("Look into the table <code>quarantine</code>")
+        why = Markup("{:,} lines of the archive could not be read, and {:,} are missing from its segments.")
+        yield Step("other", what, why.format(lines, lost))
+
+
+def _unmeasured(findings: Findings) -> Iterator[Step]:
+    seen, measured = sum(day.seen for day in findings.days), sum(day.measured for day in findings.days)
+    if measured < _HALF * seen:
+        what = Markup("Take the error budget with a grain of salt")
+        why = Markup("Lag in time was known in only {} of the minutes; the budget speaks of those alone.")
+        yield Step("other", what, why.format(percent(measured / seen)))
+
+
+def _listed(texts: Sequence[str]) -> str:
+    shown, more = texts[:5], len(texts) - 5
+    return ", ".join(shown) + (f" and {more} days more" if more > 0 else "")
+
+
+def _quoted(text: str) -> str:
+    return shlex.quote(visible(text))
+
+
+_RULES: tuple[Callable[[Findings], Iterator[Step]], ...] = (
+    _open_incidents,
+    _short_of_capacity,
+    _uneven,
+    _overspent,
+    _flapping,
+    _never_closed,
+    _silent_days,
+    _unread,
+    _unmeasured,
+)

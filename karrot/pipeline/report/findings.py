@@ -1,0 +1,207 @@
+"""What a report is made of: a few small rows about a period, in the units of the tables.
+
+Every list is bounded (`GROUPS_SHOWN`, `INCIDENTS_SHOWN`, one row a day), however large the tables are. Moments are
+seconds since 1970. ``None`` is "not known".
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Final, NamedTuple
+
+__all__ = [
+    "GROUPS_SHOWN",
+    "INCIDENTS_SHOWN",
+    "Budget",
+    "Capacity",
+    "DayBurn",
+    "DayPeak",
+    "DayTotal",
+    "Findings",
+    "GroupLag",
+    "Hours",
+    "Incident",
+    "Period",
+    "Point",
+    "Quarantined",
+    "Skewed",
+    "Watched",
+]
+
+GROUPS_SHOWN: Final = 20
+INCIDENTS_SHOWN: Final = 500
+
+
+class Period(NamedTuple):
+    """Whole days (UTC), the last one included."""
+
+    first: date
+    last: date
+
+    @property
+    def dates(self) -> list[date]:
+        """Each of the days."""
+        return [self.first + timedelta(days=number) for number in range((self.last - self.first).days + 1)]
+
+    @property
+    def start_s(self) -> int:
+        """Its first midnight."""
+        return _midnight_s(self.first)
+
+    @property
+    def end_s(self) -> int:
+        """The midnight that ends it."""
+        return _midnight_s(self.last + timedelta(days=1))
+
+    @property
+    def before(self) -> "Period":
+        """As many days just before it."""
+        return Period(self.first - timedelta(days=len(self.dates)), self.first - timedelta(days=1))
+
+
+def _midnight_s(day: date) -> int:
+    return int(datetime.combine(day, time(), UTC).timestamp())
+
+
+class DayTotal(NamedTuple):
+    """A day over all groups; ``measured`` minutes are those whose lag in time was known."""
+
+    day: date
+    groups: int
+    seen: int
+    ok: int
+    measured: int
+    within: int
+
+
+class Point(NamedTuple):
+    """The largest lag in time of a stretch that begins at ``at_s``."""
+
+    at_s: int
+    seconds: float | None
+
+
+class GroupLag(NamedTuple):
+    """How far a group was behind. ``peak_at_s`` is the minute of ``peak_seconds``, or of ``peak_lag`` without it."""
+
+    cluster: str
+    consumer: str
+    peak_seconds: float | None
+    peak_lag: int | None
+    peak_at_s: int | None
+    worst_status: str | None
+    points: Sequence[Point]
+
+
+class Incident(NamedTuple):
+    """An incident that touches the period; no end: it is open."""
+
+    cluster: str
+    consumer: str
+    incident_id: str | None
+    started_s: int
+    ended_s: int | None
+    ended_by: str | None
+    worst_status: str | None
+    peak_lag: int | None
+    topics: Sequence[str]
+
+
+class Hours(NamedTuple):
+    """How many seconds of the period a group was in each status."""
+
+    cluster: str
+    consumer: str
+    ok: int
+    warn: int
+    err: int
+
+
+class Skewed(NamedTuple):
+    """How the lag of a topic lay on its partitions, in the minutes in which that mattered.
+
+    ``partition`` was the worst in most of them, ``owner`` is whose it was then; ``cause`` is the one told most often.
+    """
+
+    cluster: str
+    consumer: str
+    topic: str
+    minutes: int
+    share: float
+    gini: float
+    partition: int
+    owner: str | None
+    cause: str | None
+
+
+class DayPeak(NamedTuple):
+    """The largest produce rate of a day, over five minutes."""
+
+    day: date
+    produced: float
+
+
+class Capacity(NamedTuple):
+    """The best rate that a consumer kept up for five minutes under pressure, and what it was asked for day by day."""
+
+    cluster: str
+    consumer: str
+    topic: str
+    best: float
+    days: Sequence[DayPeak]
+
+
+class DayBurn(NamedTuple):
+    """How fast a group burnt its budget on a day; ``None`` if nothing was measured."""
+
+    day: date
+    rate: float | None
+
+
+class Budget(NamedTuple):
+    """What a group had and spent of its error budget; ``spent`` is 1 when all of it is gone."""
+
+    cluster: str
+    consumer: str
+    measured: int
+    beyond: int
+    allowed: float
+    spent: float
+    worst_partition: str | None
+    days: Sequence[DayBurn]
+
+
+class Watched(NamedTuple):
+    """How many topics of groups there are figures of, and for how many the question could be answered."""
+
+    topics: int
+    answered: int
+
+
+class Quarantined(NamedTuple):
+    """Lines that could not be read, and lines that segments lacked."""
+
+    lines: int
+    missing: int
+
+
+class Findings(NamedTuple):
+    """Everything that a report tells."""
+
+    period: Period
+    target_seconds: float | None
+    objective: float | None
+    heard_from_s: int
+    heard_until_s: int
+    days: Sequence[DayTotal]
+    days_before: Sequence[DayTotal]
+    groups: int
+    lags: Sequence[GroupLag]
+    incidents: Sequence[Incident]
+    incident_count: int
+    hours: Sequence[Hours]
+    skewed: Sequence[Skewed]
+    skew_watched: Watched
+    capacities: Sequence[Capacity]
+    rates_watched: Watched
+    budgets: Sequence[Budget]
+    quarantined: Quarantined

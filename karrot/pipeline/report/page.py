@@ -1,0 +1,109 @@
+"""The report as one HTML file: the house's look, shapes as inline SVG, nothing fetched and no script."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from karrot import __version__
+from karrot.pipeline.report import advice, svg, words
+from karrot.pipeline.report.findings import GROUPS_SHOWN, INCIDENTS_SHOWN, Capacity, Findings, Incident, Period
+from karrot.render import templates_dir
+from karrot.web.human import FILTERS
+
+__all__ = ["Page", "page"]
+
+
+class Page(NamedTuple):
+    """The file, and its headline as plain text."""
+
+    html: str
+    headline: str
+
+
+class GroupLine(NamedTuple):
+    """A group's incidents on the axis of time."""
+
+    cluster: str
+    consumer: str
+    spans: Sequence[svg.Span]
+    seconds: int
+    open: bool
+
+
+def page(findings: Findings, *, made_at: datetime) -> Page:
+    """The page about the findings."""
+    headline = words.headline(findings)
+    html = _environment(findings.period).get_template("report.html").render(_context(findings, headline, made_at))
+    return Page(html, headline.striptags())
+
+
+def _environment(period: Period) -> Environment:
+    templates = templates_dir()
+    made = Environment(
+        # parts.html and the style sheet are those of the service's pages.
+        loader=FileSystemLoader([templates / "report", templates / "web"]),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(FILTERS, when=words.when, on_day=words.on_day)
+    made.globals.update(period=period, ticks=svg.ticks(period))
+    return made
+
+
+def _context(findings: Findings, headline: Markup, made_at: datetime) -> dict[str, Any]:
+    lines = _lines(findings)
+    return {
+        "found": findings,
+        "headline": headline,
+        "period_said": words.period_said(findings.period),
+        "made_at": made_at,
+        "version": __version__,
+        "heard_s": findings.heard_until_s - findings.heard_from_s,
+        "beyond": words.share_beyond(findings.days),
+        "not_ok": words.share_not_ok(findings.days),
+        "open": sum(one.ended_s is None for one in findings.incidents),
+        "steps": advice.next_steps(findings),
+        "lines": lines[:GROUPS_SHOWN],
+        "more_lines": max(0, len(lines) - GROUPS_SHOWN),
+        "rows": GROUPS_SHOWN,
+        "most_incidents": INCIDENTS_SHOWN,
+        "longest": findings.incidents[:10],
+        "lasted": _lasted,
+        "reaches": _reaches,
+        "nothing_skewed": words.nothing_skewed(findings.skew_watched),
+        "nothing_tight": words.nothing_tight(findings.rates_watched),
+        "svg": svg,
+    }
+
+
+def _lines(findings: Findings) -> list[GroupLine]:
+    """The groups by the time that they spent in incidents."""
+    made = [
+        GroupLine(
+            *group,
+            svg.spans(incidents, findings),
+            sum(_lasted(one, findings) for one in incidents),
+            any(one.ended_s is None for one in incidents),
+        )
+        for group, incidents in advice.incidents_by_group(findings.incidents).items()
+    ]
+    return sorted(made, key=lambda line: -line.seconds)
+
+
+def _lasted(incident: Incident, findings: Findings) -> int:
+    return (findings.heard_until_s if incident.ended_s is None else incident.ended_s) - incident.started_s
+
+
+def _reaches(capacity: Capacity) -> str:
+    """When the peaks meet the best rate, in words."""
+    left = advice.days_left(capacity)
+    if capacity.days[-1].produced >= capacity.best:
+        return "now"
+    if left is None:
+        return "peaks do not grow"
+    return f"in {max(1, round(left)):,} days" if left < 365 else "not within a year"  # noqa: PLR2004

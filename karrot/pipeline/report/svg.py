@@ -1,0 +1,134 @@
+"""Shapes for the charts: where on a line of time something is, in percent, so that a strip is as wide as its page.
+
+Heights are in units of a strip's own box. The templates draw them, with the words for those who cannot see them.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import NamedTuple
+
+from karrot.pipeline.report.findings import Budget, Capacity, Findings, Hours, Incident, Period, Point
+
+__all__ = ["Bar", "Span", "Tick", "burn_bars", "line", "margin_line", "share_bars", "spans", "ticks"]
+
+_MOST_TICKS = 7
+_HOUR_S = 3600
+_STEPS_H = (1, 3, 6, 12)
+_NARROWEST = 0.25
+_HEIGHT = 100.0
+_TALLEST_BURN = 2.0
+
+
+class Tick(NamedTuple):
+    """A mark on the axis of time."""
+
+    at: float
+    text: str
+
+
+class Span(NamedTuple):
+    """A stretch of time: from ``at``, so wide; ``goes_on`` where it does not end in the chart."""
+
+    at: float
+    width: float
+    incident: Incident
+    goes_on: bool
+
+
+class Bar(NamedTuple):
+    """A bar: its place and width in percent, its height in units, and what it stands for."""
+
+    at: float
+    width: float
+    height: float
+    kind: str
+    text: str
+
+
+def _place(at_s: float, period: Period) -> float:
+    return round(100 * (at_s - period.start_s) / (period.end_s - period.start_s), 3)
+
+
+def ticks(period: Period) -> list[Tick]:
+    """At most eight marks: midnights, or full hours where the period is a day or two."""
+    days = len(period.dates)
+    step_h = next((h for h in _STEPS_H if days * 24 <= h * (_MOST_TICKS + 1)), 24 * -(-days // _MOST_TICKS))
+    moments = range(period.start_s, period.end_s, step_h * _HOUR_S)
+    return [Tick(_place(at_s, period), _named(at_s, step_h)) for at_s in moments]
+
+
+def _named(at_s: int, step_h: int) -> str:
+    at = datetime.fromtimestamp(at_s, UTC)
+    return f"{at:%a} {at.day}" if step_h >= 24 and at.hour == 0 else f"{at:%H:%M}"  # noqa: PLR2004 (a day)
+
+
+def spans(incidents: Iterable[Incident], findings: Findings) -> list[Span]:
+    """Incidents on the axis of time, cut where the period ends, and wide enough to be seen."""
+    return [_span(incident, findings) for incident in sorted(incidents, key=lambda one: one.started_s)]
+
+
+def _span(incident: Incident, findings: Findings) -> Span:
+    period = findings.period
+    ended_s = findings.heard_until_s if incident.ended_s is None else incident.ended_s
+    start = max(0.0, _place(incident.started_s, period))
+    end = min(100.0, _place(ended_s, period))
+    width = max(_NARROWEST, end - start)
+    goes_on = incident.ended_s is None or incident.ended_s > period.end_s
+    return Span(round(min(start, 100 - width), 3), round(width, 3), incident, goes_on)
+
+
+def line(points: Sequence[Point], period: Period, top: float) -> list[str]:
+    """Polylines over a box of 100 by 100, broken where nothing is known; ``top`` is the value at the upper edge."""
+    pieces: list[list[str]] = [[]]
+    step = min((later.at_s - point.at_s for point, later in pairwise(points)), default=0)
+    expected = None
+    for point in points:
+        if point.seconds is None or (expected is not None and point.at_s > expected):
+            pieces.append([])
+        if point.seconds is not None:
+            x = 100 * (point.at_s + step / 2 - period.start_s) / (period.end_s - period.start_s)
+            pieces[-1].append(f"{x:.2f},{_HEIGHT * (1 - min(1, point.seconds / top)):.2f}")
+        expected = point.at_s + step
+    return [" ".join(piece if len(piece) > 1 else piece * 2) for piece in pieces if piece]
+
+
+def share_bars(hours: Hours, heard_s: int) -> list[Bar]:
+    """How the time that was heard divides into statuses; what is left was not known."""
+    unknown = max(0, heard_s - hours.ok - hours.warn - hours.err)
+    total = hours.ok + hours.warn + hours.err + unknown
+    at, bars = 0.0, []
+    for kind, seconds in (("err", hours.err), ("warn", hours.warn), ("ok", hours.ok), ("other", unknown)):
+        width = 100 * seconds / total
+        if seconds:
+            bars.append(Bar(round(at, 3), round(width, 3), _HEIGHT, kind, kind))
+        at += width
+    return bars
+
+
+def burn_bars(budget: Budget, period: Period) -> list[Bar]:
+    """A bar a day: half the height is a burn rate of 1, the full height 2 and more; a day not measured has none."""
+    width = 100 / len(period.dates)
+    bars = []
+    for day, rate in budget.days:
+        if rate is None:
+            continue
+        height = max(4.0, _HEIGHT * min(1.0, rate / _TALLEST_BURN)) if rate else 1.5
+        at = width * (day - period.first).days + 0.1 * width
+        kind = "err" if rate > 1 else "warn" if rate > 0 else "ok"
+        bars.append(Bar(round(at, 3), round(0.8 * width, 3), round(height, 2), kind, f"{day:%a} {day.day}: {rate:.1f}"))
+    return bars
+
+
+def margin_line(capacity: Capacity, period: Period) -> list[Bar]:
+    """A bar a day: the peak that was asked for, against the best rate as the full height."""
+    width = 100 / len(period.dates)
+    bars = []
+    for day, produced in capacity.days:
+        share = produced / capacity.best
+        kind = "err" if share > 1 else "warn" if share > 0.9 else "ok"  # noqa: PLR2004 (a tenth of margin)
+        at = width * (day - period.first).days + 0.1 * width
+        bars.append(
+            Bar(round(at, 3), round(0.8 * width, 3), round(min(1.25, share) * 80, 2), kind, f"{day:%a} {day.day}")
+        )
+    return bars

@@ -1,0 +1,158 @@
+"""Sentences: what was worst, whether it gets better, and why a section is empty.
+
+Names of groups, topics and owners come from strangers: a sentence is markup in which they are text.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from karrot.pipeline.report.findings import DayTotal, Findings, Period, Watched
+from karrot.web.human import duration, percent, visible
+
+__all__ = [
+    "Trend",
+    "compared",
+    "headline",
+    "name",
+    "nothing_skewed",
+    "nothing_tight",
+    "on_day",
+    "period_said",
+    "share_beyond",
+    "share_not_ok",
+    "when",
+]
+
+_ALIKE = 0.1
+_LISTS_ALL = Markup(
+    "Only an event that lists every partition of a group tells, and a webhook lists the bad ones alone: "
+    "there was no other. Resync (<code>KARROT_BURROW_URL</code>) and <code>karrot watch</code> list all."
+)
+
+
+class Trend(NamedTuple):
+    """A share now and then, and in words which days are compared, and of what."""
+
+    now: float
+    then: float
+    days: str
+    days_then: str
+    of: str
+
+    @property
+    def word(self) -> str:
+        """How now is to then; a tenth more or less is no difference."""
+        if abs(self.now - self.then) <= _ALIKE * max(self.now, self.then):
+            return "about as good as"
+        return "better than" if self.now < self.then else "worse than"
+
+
+def name(text: str) -> Markup:
+    """A name as text, whatever it is made of."""
+    return Markup('<bdi class="name">{}</bdi>').format(visible(text))
+
+
+def when(at_s: int) -> str:
+    """``Wed 18 Nov 14:05``, in UTC."""
+    at = datetime.fromtimestamp(at_s, UTC)
+    return f"{on_day(at.date())} {at:%H:%M}"
+
+
+def on_day(day: date) -> str:
+    """``Wed 18 Nov``."""
+    return f"{day:%a} {day.day} {day:%b}"
+
+
+def period_said(period: Period) -> str:
+    """``16 to 22 November 2026``."""
+    first, last = period
+    until = f"{last.day} {last:%B %Y}"
+    if first == last:
+        return until
+    if first.year != last.year:
+        return f"{first.day} {first:%B %Y} to {until}"
+    return f"{first.day}{'' if first.month == last.month else f' {first:%B}'} to {until}"
+
+
+def headline(findings: Findings) -> Markup:
+    """The report in one sentence: who was furthest behind, and is it better or worse than before."""
+    trend = compared(findings)
+    if trend is None:
+        return Markup("{}.").format(_worst(findings))
+    said = Markup("{}; over all groups {} {} {}: {} of minutes {}, then {}.")
+    shares = percent(trend.now), trend.of, percent(trend.then)
+    return said.format(_worst(findings), trend.days, trend.word, trend.days_then, *shares)
+
+
+def _worst(findings: Findings) -> Markup:
+    if not findings.lags:
+        return Markup("No group had any lag")
+    worst = findings.lags[0]
+    behind = f"{worst.peak_lag or 0:,} messages" if worst.peak_seconds is None else duration(worst.peak_seconds)
+    at = "" if worst.peak_at_s is None else f" on {when(worst.peak_at_s)} UTC"
+    return Markup("{} was furthest behind, {}{}").format(name(worst.consumer), behind, at)
+
+
+def compared(findings: Findings) -> Trend | None:
+    """The period against as many days before it; without those its last day against the others; else nothing."""
+    number = len(findings.period.dates)
+    these, before = (
+        ("the day was", "the day before") if number == 1 else (f"these {number} days were", f"the {number} before")
+    )
+    return _trend(findings, findings.days, findings.days_before, these, before) or _trend(
+        findings, findings.days[-1:], findings.days[:-1], "the last day was", "the days before it"
+    )
+
+
+def _trend(
+    findings: Findings, days: Sequence[DayTotal], then: Sequence[DayTotal], said: str, said_then: str
+) -> Trend | None:
+    for share, of in (
+        (share_beyond, f"beyond {duration(findings.target_seconds)} of lag"),
+        (share_not_ok, "not OK"),
+    ):
+        now, before = share(days), share(then)
+        if now is not None and before is not None:
+            return Trend(now, before, said, said_then, of)
+    return None
+
+
+def share_beyond(days: Sequence[DayTotal]) -> float | None:
+    """The share of measured minutes beyond the target."""
+    measured = sum(day.measured for day in days)
+    return (measured - sum(day.within for day in days)) / measured if measured else None
+
+
+def share_not_ok(days: Sequence[DayTotal]) -> float | None:
+    """The share of minutes in which a group was worse than OK."""
+    seen = sum(day.seen for day in days)
+    return (seen - sum(day.ok for day in days)) / seen if seen else None
+
+
+# ---- Why a section is empty ----
+
+
+def nothing_skewed(watched: Watched) -> Markup:
+    """Why no hot partition is shown."""
+    if not watched.topics:
+        return _LISTS_ALL
+    return Markup("{} looked at; wherever their groups were in trouble, the lag lay evenly enough.").format(
+        _topics(watched.topics)
+    )
+
+
+def nothing_tight(watched: Watched) -> Markup:
+    """Why no consumer's capacity is shown."""
+    if not watched.topics:
+        return _LISTS_ALL
+    return Markup(
+        "{} looked at; no consumer fell behind or caught up for five minutes, and until it does nobody knows what "
+        "it can take: more than it was given, or just that."
+    ).format(_topics(watched.topics))
+
+
+def _topics(number: int) -> str:
+    return "One topic was" if number == 1 else f"{number:,} topics were"
