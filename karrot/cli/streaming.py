@@ -34,7 +34,13 @@ _TWICE = (
 @pipeline.command()
 @click.option("--archive", required=True, help="Where the archive reporter writes: a directory or a URL (s3a://…).")
 @click.option("--to", "destinations", default="tables,cloudwatch", show_default=True, help="One of them, or both.")
-@click.option("--tables", "directory", help="Where the tables are; the folder tables beside the archive if not given.")
+@click.option(
+    "--tables",
+    "directory",
+    envvar="KARROT_TABLES_DIR",
+    show_envvar=True,
+    help="Where the tables are; the folder tables beside the archive if not given.",
+)
 @click.option("--checkpoint", help="What CloudWatch was sent so far; below the tables if not given.")
 @session_options
 @config_option

@@ -116,3 +116,8 @@ def test_karrot_without_its_exporter_is_noted() -> None:
 @pytest.mark.parametrize("check", checks.CHECKS, ids=lambda check: check.name)
 def test_what_was_not_told_is_not_judged(check: Any) -> None:
     assert is_unjudged(check, KarrotSeen(url=KARROT, now=NOW))
+
+
+def test_an_archive_that_spark_might_publish_again_is_noted() -> None:
+    assert is_well(checks.published_twice, karrot(settings={"KARROT_REPORTERS": "prometheus,archive"}))
+    assert says(checks.published_twice, karrot(settings={"KARROT_REPORTERS": "cloudwatch,archive"}))[0] == "note"

@@ -152,6 +152,17 @@ def exporter(seen: KarrotSeen) -> Iterator[Said]:
         yield note("the prometheus reporter is off: /metrics has no group", "KARROT_REPORTERS=prometheus,...")
 
 
+@check(well="not both the cloudwatch reporter and the archive are on", where="pipeline.md#publishing-from-spark")
+def published_twice(seen: KarrotSeen) -> Iterator[Said]:
+    """Karrot publishes to CloudWatch and keeps an archive, which Spark may publish again: samples count twice."""
+    only_if(seen.settings)
+    if {"archive", "cloudwatch"} <= set(seen.setting("REPORTERS").split(",")):
+        yield note(
+            "karrot pipeline stream must not publish this archive to CloudWatch: the cloudwatch reporter does already",
+            "karrot pipeline stream --to tables; or KARROT_REPORTERS without cloudwatch",
+        )
+
+
 def _refused(seen: KarrotSeen, codes: Sequence[str], remedy: str) -> Iterator[Said]:
     """A fault while it goes on, as far as that can be told; a note once it is over."""
     only_if(seen.samples)
@@ -181,5 +192,6 @@ CHECKS = (
     series_dropped,
     damage,
     exporter,
+    published_twice,
 )
 """Each takes a `KarrotSeen`."""
