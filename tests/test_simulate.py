@@ -93,7 +93,7 @@ def test_a_recording_that_contradicts_its_rate_is_warned_about(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([*TRACKING, *THEN], "karrot: give either --series or --url"),
+        ([*TRACKING, *THEN], "karrot: give either --series, --url or --tables"),
         ([*TRACKING, *THEN, "--url", "http://127.0.0.1:1"], "karrot: --url needs --group"),
         (
             ["--recipe", "step", "--max-tasks", "3", "--series", str(TUESDAY), *THEN],

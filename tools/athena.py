@@ -1,4 +1,4 @@
-"""Writes ``templates/athena/columns.yaml`` from the pipeline's schemas: ``python tools/athena.py``, part of ``make docs``.
+"""Writes ``templates/athena/columns.yaml`` from the pipeline's schemas; part of ``make docs``.
 
 So that ``karrot render athena`` needs no PySpark.
 """

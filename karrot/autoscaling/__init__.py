@@ -4,6 +4,7 @@ Pure: no I/O, no clock, nothing of the rest of Karrot. `from_cloudformation` rea
 `Stack.tick` runs it; `load` and `simulation` put it in front of a recorded lag.
 """
 
+from karrot.autoscaling.account import Moment, Summary
 from karrot.autoscaling.alarms import Alarm, AlarmWatch, Comparison, Evaluation
 from karrot.autoscaling.chart import Chart, chart_of
 from karrot.autoscaling.consumers import Consumers
@@ -14,7 +15,7 @@ from karrot.autoscaling.missing import State, Treatment, judge
 from karrot.autoscaling.policies import ScaleIn, StepPolicy, TrackingPolicy
 from karrot.autoscaling.queries import MathQuery, MetricQuery
 from karrot.autoscaling.series import Metric, MetricReader, Point, RecordedMetrics
-from karrot.autoscaling.simulation import Moment, Publishing, Run, Signal, Summary, signal_of, simulate
+from karrot.autoscaling.simulation import Publishing, Run, Signal, signal_of, simulate
 from karrot.autoscaling.stack import Activity, NotScaled, Stack
 from karrot.autoscaling.steps import Adjustment, Step
 from karrot.autoscaling.template import Limits, from_cloudformation

@@ -10,19 +10,16 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
-from typing import NamedTuple
 
+from karrot.autoscaling.account import Account, Moment, Summary
 from karrot.autoscaling.consumers import Backlog, Consumers, Fleet
 from karrot.autoscaling.load import Load
 from karrot.autoscaling.series import Metric, RecordedMetrics
 from karrot.autoscaling.stack import Activity, NotScaled, Stack
 
-__all__ = ["Moment", "Publishing", "Run", "Signal", "Summary", "signal_of", "simulate"]
+__all__ = ["Publishing", "Run", "Signal", "signal_of", "simulate"]
 
 STEP_S = 10
-FLAP_S = 1800
-_MAX_MOMENTS = 1440
 _HOUR = 3600
 
 
@@ -71,32 +68,6 @@ class Publishing:
 _BY_AWS = Publishing(every_s=60, delay_s=60)
 
 
-class Moment(NamedTuple):
-    """The state of a moment; the lags are the largest since the moment before."""
-
-    at_s: float
-    lag: float
-    lag_seconds: float
-    desired: int
-    running: int
-
-
-class Summary(NamedTuple):
-    """A run in numbers. A flap is a scale-out within half an hour after a scale-in."""
-
-    peak_lag: float
-    peak_lag_at_s: float
-    peak_lag_seconds: float
-    last_lag: float
-    least_tasks: int
-    most_tasks: int
-    at_maximum_s: float
-    task_hours: float
-    scale_outs: int
-    scale_ins: int
-    flaps: int
-
-
 @dataclass(frozen=True, slots=True)
 class Run:
     """What happened: moments at even distances, every change of capacity, and why others did not come about."""
@@ -113,14 +84,15 @@ def simulate(
 ) -> Run:
     """Run the stack over the load, from so many running tasks (moved within the limits of the stack)."""
     start = min(max(tasks, stack.minimum), stack.maximum)
-    steps = list(_steps(stack, load, consumers, start, publishing or Publishing()))
+    account = Account(stack.maximum, math.ceil((load.end_s - load.start_s) / STEP_S))
+    account.take(_steps(stack, load, consumers, start, publishing or Publishing()))
     activities = tuple(stack.activities)
     return Run(
-        moments=_moments(steps, load),
+        moments=account.moments(),
         activities=activities,
         not_scaled=Counter(stack.not_scaled),
         unknown_metrics=frozenset(metric for metric in stack.metrics if signal_of(metric) is None),
-        summary=_summary(steps, activities, stack.maximum),
+        summary=account.summary(activities),
     )
 
 
@@ -193,42 +165,3 @@ def _points(signal: Signal, values: Mapping[Signal, float]) -> list[float]:
     if signal is Signal.RUNNING_EACH:
         return [0.0] * int(values[Signal.RUNNING])
     return [values[signal]]
-
-
-def _moments(steps: list[Moment], load: Load) -> tuple[Moment, ...]:
-    """One for each minute, or for longer stretches of a long recording; no peak is lost."""
-    apart = max(6, math.ceil((load.end_s - load.start_s) / STEP_S / _MAX_MOMENTS))
-    stretches = [steps[at : at + apart] for at in range(1, len(steps), apart)]
-    return (
-        steps[0],
-        *(
-            stretch[-1]._replace(
-                lag=max(each.lag for each in stretch), lag_seconds=max(each.lag_seconds for each in stretch)
-            )
-            for stretch in stretches
-        ),
-    )
-
-
-def _summary(steps: list[Moment], activities: tuple[Activity, ...], maximum: int) -> Summary:
-    peak = max(steps, key=lambda step: step.lag)
-    spans = [(sooner.desired, later.at_s - sooner.at_s) for sooner, later in pairwise(steps)]
-    outs = [each.after > each.before for each in activities]
-    return Summary(
-        peak_lag=peak.lag,
-        peak_lag_at_s=peak.at_s,
-        peak_lag_seconds=max(step.lag_seconds for step in steps),
-        last_lag=steps[-1].lag,
-        least_tasks=min(step.desired for step in steps),
-        most_tasks=max(step.desired for step in steps),
-        at_maximum_s=sum(seconds for tasks, seconds in spans if tasks >= maximum),
-        task_hours=sum(tasks * seconds for tasks, seconds in spans) / _HOUR,
-        scale_outs=sum(outs),
-        scale_ins=len(outs) - sum(outs),
-        flaps=sum(_is_flap(sooner, later) for sooner, later in pairwise(activities)),
-    )
-
-
-def _is_flap(sooner: Activity, later: Activity) -> bool:
-    taken, given = sooner.after < sooner.before, later.after > later.before
-    return taken and given and later.at_s - sooner.at_s <= FLAP_S

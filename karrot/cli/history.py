@@ -78,13 +78,15 @@ def span_of(since: str, until: str) -> "Span":
 
 
 @contextmanager
-def answered(tables: Path) -> Iterator["History"]:
+def answered(tables: Path, choose_by: str = "--cluster") -> Iterator["History"]:
     """The history; why it has no answer becomes a sentence and an exit code."""
-    from karrot.history import History, HistoryError
+    from karrot.history import History, HistoryError, UnclearGroup
 
     try:
         with History(tables) as history:
             yield history
+    except UnclearGroup as error:
+        raise Refused(f"{error}: choose by {choose_by}") from error
     except (HistoryError, ValueError, OSError) as error:
         raise Refused(str(error)) from error
 
@@ -153,19 +155,17 @@ def _metrics(_context: click.Context, _option: click.Parameter, given: tuple[str
 @click.option("--partition", type=click.IntRange(0), help="Of this partition alone, with --topic.")
 @_options
 @click.option("--order", type=click.Choice(["asc", "desc"]), default="asc", show_default=True, help="By time.")
-def timeseries(  # noqa: D417 (a command's options explain themselves)
-    group: str, metrics: tuple[str, ...], step: Any, topic: str | None, partition: int | None, order: str, **given: Any
-) -> None:
+def timeseries(group: str, metrics: tuple[str, ...], step: Any, order: str, **given: Any) -> None:
     """Print how metrics of a group went, step by step.
 
     A step in which nothing was said of the group is left out, and what was not known is a dash, never a zero.
     """
     from karrot.cli.histories import series_json, series_table
 
-    asked = Asked.of(given)
-    if partition is not None and topic is None:
+    parts = {name: given[name] for name in ("topic", "partition") if given[name] is not None}
+    if list(parts) == ["partition"]:
         raise Refused("--partition needs --topic")
-    parts = {name: value for name, value in (("topic", topic), ("partition", partition)) if value is not None}
+    asked = Asked.of(given)
     with answered(asked.tables) as history:
         series = history.timeseries(
             group,

@@ -1,4 +1,4 @@
-"""Where a recorded lag comes from: a CSV file, or the events that a running Karrot still has of a group."""
+"""Where a recorded lag comes from: a CSV file, the events that a running Karrot still has, or the pipeline's tables."""
 # ruff: noqa: PLC0415
 
 import json
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
@@ -16,7 +16,10 @@ from karrot import sources, values
 from karrot.autoscaling import Sample
 from karrot.autoscaling.recording import samples_of_csv
 
-__all__ = ["samples_from_file", "samples_from_karrot"]
+if TYPE_CHECKING:
+    from karrot.history import Span
+
+__all__ = ["samples_from_file", "samples_from_karrot", "samples_from_tables"]
 
 _TIMEOUT_SECONDS = 10
 _EVENTS = 1000
@@ -41,6 +44,25 @@ def samples_from_karrot(url: str, cluster: str | None, group: str) -> list[Sampl
         for event in events
         if event["observed_at"] is not None and event["lag"] is not None
     ]
+
+
+def samples_from_tables(tables: Path, cluster: str | None, group: str, span: "Span") -> list[Sample]:
+    """The last known lag of each minute, at its end. Raises `ValueError` with a sentence."""
+    from karrot.cli.history import answered
+
+    with answered(tables, choose_by="--burrow-cluster") as history:
+        series = history.timeseries(group, span, cluster=cluster)
+        days = history.days()
+    end_s = series.granularity.total_seconds()
+    samples = [
+        Sample(each.at.timestamp() + end_s, each.values[0]) for each in series.points if each.values[0] is not None
+    ]
+    if not samples:
+        asked = f"{span.start:%Y-%m-%d %H:%M} to {span.end:%Y-%m-%d %H:%M} UTC"
+        raise ValueError(
+            f"no lag of {values.quoted(group)} is known from {asked}; {tables} has {days[0]} to {days[-1]}"
+        )
+    return samples
 
 
 def _cluster_of(address: str, group: str) -> str:

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.common import stated, valid
+from karrot.cli.common import Refused, stated, valid
+from karrot.cli.history import span_of
+from karrot.cli.recipes import Recipe, each_recipe, read_recipes
 from karrot.cli.scaling import scaling, scaling_options
-from karrot.cli.simulated import Case, drawing, report, warnings
+from karrot.cli.simulated import Case, Compared, comparison, drawing, report, warnings_of_load, warnings_of_run
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from karrot.autoscaling import Run, Sample, Stack
     from karrot.render.scaling import Scaling
 
@@ -27,6 +31,14 @@ __all__ = ["COMMANDS"]
     help="CSV: time, lag[, messages arriving per second].",
 )
 @click.option("--url", metavar="KARROT", help="A running Karrot, for the events it has of --group.")
+@click.option(
+    "--tables",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="The pipeline's tables, for the lag of --group by the minute.",
+)
+@click.option("--from", "since", help="With --tables: ISO 8601 (UTC), or so long ago.", show_default="30d")
+@click.option("--to", "until", help="With --tables: up to, not including.", show_default="now")
 @click.option("--tasks-then", type=click.IntRange(1), required=True, help="Tasks that consumed during the recording.")
 @click.option("--rate-per-task", type=click.FloatRange(0, min_open=True), required=True, help="Messages/s of one task.")
 @click.option("--kept-up-rate", type=click.FloatRange(0), help="Messages/s arriving while the group kept up.")
@@ -51,48 +63,89 @@ __all__ = ["COMMANDS"]
 )
 @click.option("--svg", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Draw a chart there.")
 def simulate(
-    series: Path | None,
-    url: str | None,
+    recipe: tuple[Recipe, ...],
     svg: Path | None,
     **given: Any,
 ) -> None:
-    """Run a scaling recipe on a lag that was recorded.
+    """Run a scaling recipe, or several, on a lag that was recorded.
 
     Takes the options of `karrot render ecs-autoscaling` and runs the very template that it prints, on a model of
     CloudWatch's alarms and of the scaling policies: a model, not AWS. What arrived is worked out from the lag, from
     --tasks-then and from --rate-per-task; docs/simulate.md says what is assumed.
+
+    Several recipes are set side by side. Each may have options of its own: --recipe step:max-lag=100000,min-tasks=0.
     """
-    samples = valid(partial(_samples, series, url, given))
-    case = valid(partial(_case, samples, given))
-    run, still = _run(case), _run_still(case)
-    for line in report(case, run, still):
+    if svg is not None and len(recipe) > 1:
+        raise Refused("--svg draws one recipe")
+    samples = valid(partial(_samples, given))
+    cases = valid(partial(_cases, samples, recipe, given))
+    for line in warnings_of_load(cases[0]):
+        click.echo(f"warning: {line}", err=True)
+    if len(cases) == 1:
+        _show_one(cases[0], svg)
+    else:
+        _compare(cases)
+
+
+for _at, _parameter in enumerate(simulate.params):
+    if _parameter.name in ("burrow_cluster", "group"):  # a template needs these names, a recorded lag does not
+        _parameter.required = False
+    elif _parameter.name == "recipe":
+        simulate.params[_at] = click.Option(
+            ["--recipe"],
+            callback=read_recipes,
+            required=True,
+            multiple=True,
+            metavar="NAME[:OPTION=VALUE,...]",
+            help="target-tracking, step or from-zero; can be given again, to be compared.",
+        )
+
+COMMANDS = (simulate,)
+
+
+def _show_one(case: Case, svg: Path | None) -> None:
+    run = _run(case)
+    for line in report(case, run, _run_still(case)):
         click.echo(line)
-    for line in warnings(case, run):
+    for line in warnings_of_run(case, run):
         click.echo(f"warning: {line}", err=True)
     if svg is not None:
         stated(partial(svg.write_text, drawing(case, run), encoding="utf-8"))
 
 
-for _parameter in simulate.params:
-    if _parameter.name in ("burrow_cluster", "group"):  # a template needs these names, a recorded lag does not
-        _parameter.required = False
+def _compare(cases: "Sequence[Case]") -> None:
+    """One run after the other: of each nothing is kept but its figures."""
+    compared = [Compared.of(_run_still(cases[0]), "as recorded")]
+    for case in cases:
+        run = _run(case)
+        compared.append(Compared.of(run, case.text))
+        for line in warnings_of_run(case, run):
+            click.echo(f"warning: {case.text}: {line}", err=True)
+    for line in comparison(cases[0], compared):
+        click.echo(line)
 
-COMMANDS = (simulate,)
 
+def _samples(given: dict[str, Any]) -> list["Sample"]:
+    from karrot.cli.recorded import samples_from_file, samples_from_karrot, samples_from_tables
 
-def _samples(series: Path | None, url: str | None, given: dict[str, Any]) -> list["Sample"]:
-    from karrot.cli.recorded import samples_from_file, samples_from_karrot
-
-    if (series is None) == (url is None):
-        raise ValueError("give either --series or --url")
+    series, url, tables = (given.pop(name) for name in ("series", "url", "tables"))
+    since, until = given.pop("since"), given.pop("until")
+    if sum(each is not None for each in (series, url, tables)) != 1:
+        raise ValueError("give either --series, --url or --tables")
+    if tables is None and (since or until):
+        raise ValueError("--from and --to go with --tables")
     if series is not None:
         return samples_from_file(series)
     if given["group"] is None:
-        raise ValueError("--url needs --group")
+        raise ValueError(f"{'--tables' if url is None else '--url'} needs --group")
+    if tables is not None:
+        return samples_from_tables(
+            tables, given["burrow_cluster"], given["group"], span_of(since or "30d", until or "now")
+        )
     return samples_from_karrot(str(url), given["burrow_cluster"], given["group"])
 
 
-def _case(samples: list["Sample"], given: dict[str, Any]) -> Case:
+def _cases(samples: list["Sample"], recipes: tuple[Recipe, ...], given: dict[str, Any]) -> list[Case]:
     """What is simulated. Raises `ValueError` with a sentence."""
     from karrot import autoscaling
 
@@ -102,8 +155,11 @@ def _case(samples: list["Sample"], given: dict[str, Any]) -> Case:
     )
     consumers = autoscaling.Consumers(rate, given.pop("start_seconds"), given.pop("rebalance_seconds"), partitions)
     readings = {"gaps": autoscaling.Gaps(given.pop("gaps")), "scale_in": autoscaling.ScaleIn(given.pop("scale_in"))}
-    asked = scaling(**_named(given))
-    return Case(asked, _stack(asked, readings), load, consumers, tasks, given["group"])
+    cases = []
+    for text, of_recipe in each_recipe(simulate, recipes, given):
+        asked = scaling(**_named(of_recipe))
+        cases.append(Case(asked, _stack(asked, readings), load, consumers, tasks, given["group"], text))
+    return cases
 
 
 def _named(given: dict[str, Any]) -> dict[str, Any]:

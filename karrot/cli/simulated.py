@@ -4,13 +4,17 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from karrot.cli.columns import Column, laid_out
 
 if TYPE_CHECKING:
-    from karrot.autoscaling import Consumers, Load, Run, Stack
+    from collections.abc import Sequence
+
+    from karrot.autoscaling import Consumers, Load, Run, Stack, Summary
     from karrot.render.scaling import Scaling
 
-__all__ = ["Case", "drawing", "report", "warnings"]
+__all__ = ["Case", "Compared", "comparison", "drawing", "report", "warnings_of_load", "warnings_of_run"]
 
 _LONG_GAP_SECONDS = 300
 _CHANGES_SHOWN = 50
@@ -26,6 +30,8 @@ class Case:
     consumers: "Consumers"
     tasks_then: int
     group: str | None = None
+    text: str = ""
+    """The recipe as it was typed."""
 
     @property
     def unit(self) -> str:
@@ -71,11 +77,48 @@ def _changes(case: Case, run: "Run") -> Iterator[tuple[str, ...]]:
         yield _clock(change.at_s), f"{change.before} to {change.after}", _count(moment.lag), change.alarm
 
 
-def warnings(case: Case, run: "Run") -> Iterator[str]:
-    """What makes the answer worth less, a sentence each."""
-    from karrot.autoscaling import NotScaled
+class Compared(NamedTuple):
+    """A line of a comparison: how it is called, and the figures of its run."""
 
-    load, stack = case.load, case.stack
+    label: str
+    tasks: str
+    summary: "Summary"
+
+    @classmethod
+    def of(cls, run: "Run", label: str) -> Self:
+        """What is kept of a run."""
+        least, most = run.summary.least_tasks, run.summary.most_tasks
+        return cls(label, str(least) if least == most else f"{least} to {most}", run.summary)
+
+
+def comparison(case: Case, compared: "Sequence[Compared]") -> Iterator[str]:
+    """The lines of several recipes side by side; the first is the recording with the tasks of then."""
+    yield f"{len(compared) - 1} recipes on {f'the lag of {case.group}' if case.group else 'a recorded lag'}"
+    yield f"recording  {_span(case.load)}, {len(case.load.samples)} samples, peak lag {_count(case.load.peak.lag)}"
+    yield f"assumed    {case.tasks_then} {case.unit} then, each taking {case.consumers.rate_per_task:g} messages/s"
+    yield ""
+    numbers = (case.unit, "peak lag", "in seconds", f"{case.unit[:-1]}-hours", "flaps", "out, in", "at most (min)")
+    columns = (Column("recipe"), *(Column(name, is_number=True) for name in numbers))
+    yield from laid_out(columns, list(map(_compared_row, compared)))
+
+
+def _compared_row(one: Compared) -> tuple[str, ...]:
+    summary = one.summary
+    scaled = bool(summary.scale_outs or summary.scale_ins) or one.label != "as recorded"
+    return (
+        one.label,
+        one.tasks,
+        _count(summary.peak_lag),
+        _count(summary.peak_lag_seconds),
+        f"{summary.task_hours:,.1f}",
+        *((str(summary.flaps), f"{summary.scale_outs}, {summary.scale_ins}") if scaled else ("", "")),
+        f"{summary.at_maximum_s / 60:,.0f}" if scaled else "",
+    )
+
+
+def warnings_of_load(case: Case) -> Iterator[str]:
+    """What makes every answer on this recording worth less, a sentence each."""
+    load = case.load
     if load.contradictions:
         yield (
             f"{load.contradictions} of {len(load.rates)} times the lag fell faster than {case.tasks_then} {case.unit} "
@@ -83,6 +126,13 @@ def warnings(case: Case, run: "Run") -> Iterator[str]:
         )
     if load.longest_gap_s > _LONG_GAP_SECONDS:
         yield f"up to {load.longest_gap_s / 60:.0f} minutes lie between two samples; arrivals are taken as even there"
+
+
+def warnings_of_run(case: Case, run: "Run") -> Iterator[str]:
+    """What makes the answer of one recipe worth less, a sentence each."""
+    from karrot.autoscaling import NotScaled
+
+    stack = case.stack
     if not stack.minimum <= case.tasks_then <= stack.maximum:
         yield f"the recipe begins with {run.moments[0].desired} {case.unit}, not with the {case.tasks_then} of then"
     for metric in sorted(run.unknown_metrics):

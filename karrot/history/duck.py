@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Duck"]
 
 _ATTEMPTS: Final = 20
-_CONFIG: Final = {
+_CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "temp_directory": "",
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,

@@ -155,8 +155,8 @@ FROM {{table}} WHERE {_IN_SPAN}{{named}} GROUP BY ALL
 """  # noqa: S608 (as above)
 
 _INCIDENTS = f"""
-SELECT incident_id, cluster, consumer, epoch_ms(started_at), epoch_ms(ended_at), ended_by, worst_status, peak_lag, events,
-  topics
+SELECT incident_id, cluster, consumer, epoch_ms(started_at), epoch_ms(ended_at), ended_by, worst_status, peak_lag,
+  events, topics
 FROM {{table}} WHERE {_OVERLAPS}{{named}}
 """  # noqa: S608 (as above)
 
@@ -175,6 +175,8 @@ def _named(
     """The conditions on what was named, and the values to bind to them. A name is never a word of the query."""
     asked = {"cluster": cluster, "consumer": group, **(parts or {})}
     given: dict[str, object] = {column: value for column, value in asked.items() if value is not None}
+    for value in given.values():
+        str(value).encode()  # bytes that are no UTF-8 come from a command line as surrogates: no name of a group
     return "".join(f" AND {column} = ${column}" for column in given), given
 
 
@@ -189,19 +191,34 @@ def _metric(name: str, parts: Mapping[str, object]) -> Metric:
 
 def _only_cluster(clusters: set[str], group: str) -> str | None:
     if len(clusters) > 1:
-        raise UnclearGroup(f"{group!r} is in {', '.join(sorted(clusters))}: choose by --cluster")
+        raise UnclearGroup(f"{group!r} is in {', '.join(sorted(clusters))}")
     return next(iter(clusters), None)
 
 
 def _group(row: Row, incidents: int) -> GroupHistory:
-    cluster, group, first, last, *rest = row
-    return GroupHistory(cluster, group, _moment(first), _moment(last), *rest, incidents)
+    cluster, group, first, last, status, worst, lag, lag_max, lag_seconds, minutes, not_ok = row
+    return GroupHistory(
+        cluster,
+        group,
+        _moment(first),
+        _moment(last),
+        status,
+        worst,
+        lag,
+        lag_max,
+        lag_seconds,
+        minutes,
+        not_ok,
+        incidents,
+    )
 
 
 def _incident(row: Row) -> Incident:
-    incident_id, cluster, group, started, ended, *rest, topics = row
+    incident_id, cluster, group, started, ended, ended_by, worst, peak, events, topics = row
     end = None if ended is None else _moment(ended)
-    return Incident(incident_id, cluster, group, _moment(started), end, *rest, tuple(topics or ()))
+    return Incident(
+        incident_id, cluster, group, _moment(started), end, ended_by, worst, peak, events, tuple(topics or ())
+    )
 
 
 def _moment(epoch_ms: int) -> datetime:

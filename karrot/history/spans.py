@@ -10,6 +10,7 @@ __all__ = ["MINUTE", "Span", "granularity", "moment"]
 
 MINUTE = timedelta(minutes=1)
 _LONGEST_SECONDS = 100 * 366 * 86_400
+_RELATIVE = re.compile(r"(?:now-)?([0-9.]+ ?[A-Za-z]+)", re.ASCII)
 _STEP = values.duration(60, 366 * 86_400)
 _AGO = values.duration(0, _LONGEST_SECONDS)
 
@@ -41,9 +42,10 @@ def moment(text: str, now: datetime) -> datetime:
 
     A date is its midnight. Raises `ValueError` with a sentence.
     """
-    ago = text.strip().removeprefix("now").removeprefix("-") or "0"
-    if re.fullmatch(r"[0-9.]+ ?[A-Za-z]*", ago) and (text.startswith("now") or ago[-1].isalpha() or ago == "0"):
-        return now - timedelta(seconds=values.checked(_AGO, "a time", ago))
+    if text == "now":
+        return now
+    if ago := _RELATIVE.fullmatch(text):
+        return now - timedelta(seconds=values.checked(_AGO, "a time ago", ago[1]))
     try:
         read = datetime.fromisoformat(text)
         return (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)

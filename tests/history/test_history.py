@@ -1,0 +1,320 @@
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from karrot.history import (
+    GroupHistory,
+    GroupOrder,
+    History,
+    HistoryUnavailable,
+    Incident,
+    IncidentOrder,
+    NoTables,
+    Point,
+    Span,
+    UnclearGroup,
+    UnreadableTable,
+)
+from karrot.history.duck import Duck
+from support.stored_tables import DAY, incident, minute, moment_of, store, write_day
+
+HOUR = timedelta(hours=1)
+WHOLE = Span(moment_of(0), moment_of(3 * 1440))
+ODD = ["it's", "a/b", 'say "hi"', "漢字 ", "$consumer", "'; DROP TABLE t; --", "{table}", "back\\slash", "", "nul\0"]
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Path:
+    """In a directory whose name would be a pattern to DuckDB."""
+    directory = tmp_path / "a [table] *? it's"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def history(tables: Path) -> Iterator[History]:
+    with History(tables) as opened:
+        yield opened
+
+
+def values(history: History, *metrics: str, span: Span = WHOLE, step: timedelta = HOUR) -> list[tuple[object, ...]]:
+    return [(each.at, *each.values) for each in history.timeseries("g", span, metrics=metrics, granularity=step).points]
+
+
+# Groups
+
+
+def test_a_group_is_told_with_its_last_known_lag_its_bad_minutes_and_its_incidents(
+    tables: Path, history: History
+) -> None:
+    store(
+        tables,
+        "lag_minute",
+        [
+            minute(1, 5, lag_seconds_max=2.5),
+            minute(2, 90, "ERR", lag_max=95),
+            minute(1441, 7, "WARN"),
+            minute(1442, None),
+            minute(5, None, "NOTFOUND", consumer="gone"),
+            minute(4000, 10**6),
+        ],
+    )
+    store(tables, "incidents", [incident(2, 3), incident(1441, None), incident(-90, -80), incident(4000, None)])
+    span = Span(moment_of(0), moment_of(1500))
+    assert history.groups(span) == (
+        GroupHistory("c", "g", moment_of(1), moment_of(1442), "OK", "ERR", 7, 95, 2.5, 4, 2, 2),
+        GroupHistory("c", "gone", moment_of(5), moment_of(5), "NOTFOUND", "NOTFOUND", None, None, None, 1, 0, 0),
+    )
+
+
+def test_groups_come_in_the_order_that_was_asked_for_and_unknown_lags_last(tables: Path, history: History) -> None:
+    rows = [minute(1, lag, consumer=name) for name, lag in (("a", 1), ("b", None), ("c", 9), ("d", 9))]
+    store(tables, "lag_minute", rows)
+    largest = history.groups(WHOLE, order=GroupOrder.LAG)
+    assert [each.group for each in largest] == ["c", "d", "a", "b"]
+    assert history.groups(WHOLE, order=GroupOrder.LAG, limit=2) == largest[:2]
+    assert history.groups(WHOLE, group="a", cluster="c") == largest[2:3]
+    assert history.groups(WHOLE, cluster="elsewhere") == ()
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_any_name_is_found_and_none_is_a_word_of_the_query(name: str, tables: Path, history: History) -> None:
+    store(tables, "lag_minute", [minute(1, 5, consumer=name, cluster=name), minute(1, 6)])
+    store(tables, "incidents", [incident(1, None, name, consumer=name, cluster=name)])
+    [group] = history.groups(WHOLE, cluster=name, group=name)
+    assert (group.cluster, group.group, group.lag, group.incidents) == (name, name, 5, 1)
+    assert [each.values for each in history.timeseries(name, WHOLE, cluster=name).points] == [(5,)]
+    assert [each.incident_id for each in history.incidents(WHOLE, cluster=name, group=name)] == [name]
+
+
+# Time series
+
+
+def test_a_step_has_the_last_known_lag_and_a_step_without_a_word_is_left_out(tables: Path, history: History) -> None:
+    store(tables, "lag_minute", [minute(1, 5), minute(58, 8), minute(59, None), minute(185, None, "WARN")])
+    told = values(history, "lag", "lag_min", "lag_max", "status", "events", "not_ok")
+    assert told == [(moment_of(0), 8, 5, 8, 1, 2 + 1, 0), (moment_of(180), None, None, None, 2, 1, 1)]
+
+
+def test_the_first_step_is_whole_and_the_end_does_not_belong_to_it(tables: Path, history: History) -> None:
+    store(tables, "lag_minute", [minute(at, at) for at in range(-30, 130)])
+    found = values(history, "lag_min", "lag_max", span=Span(moment_of(45), moment_of(120)))
+    assert found == [(moment_of(0), 0, 59), (moment_of(60), 60, 119)]
+    daily = values(history, "lag_min", span=Span(moment_of(1), moment_of(2)), step=timedelta(days=1))
+    assert daily == [(moment_of(0), 0)]
+
+
+def test_steps_come_newest_first_if_asked_for_and_so_many(tables: Path, history: History) -> None:
+    store(tables, "lag_minute", [minute(at, at) for at in range(1435, 1445)])
+    series = history.timeseries("g", WHOLE, newest_first=True, limit=2)
+    assert (series.cluster, series.metrics) == ("c", ("lag",))
+    assert series.points == (Point(moment_of(1444), (1444,)), Point(moment_of(1443), (1443,)))
+
+
+def test_metrics_of_several_tables_are_one_series(tables: Path, history: History) -> None:
+    partition = {"cluster": "c", "consumer": "g", "topic": "t", "coverage": 1.0}
+    rates = [
+        partition | {"partition": number, "minute": moment_of(at), "produced": 60, "produce_rate": 1.0 + number}
+        for number in range(2)
+        for at in (0, 1)
+    ]
+    store(tables, "lag_minute", [minute(0, 5), minute(120, 6)])
+    store(tables, "rates_minute", rates)
+    assert values(history, "lag", "produced", "produce_rate") == [
+        (moment_of(0), 5, 240, 3.0),
+        (moment_of(120), 6, None, None),
+    ]
+    one = history.timeseries("g", WHOLE, metrics=["produced"], granularity=HOUR, parts={"topic": "t", "partition": 1})
+    assert one.points == (Point(moment_of(0), (120,)),)
+    assert history.timeseries("g", WHOLE, metrics=["gini"]).points == ()
+
+
+def test_a_metric_must_be_known_and_be_of_the_part_that_is_asked_for(tables: Path, history: History) -> None:
+    store(tables, "lag_minute", [minute(0, 5)])
+    with pytest.raises(ValueError, match="there is no metric 'lags': lag, lag_min, "):
+        history.timeseries("g", WHOLE, metrics=["lags"])
+    with pytest.raises(ValueError, match="lag is of the whole group and not of a topic"):
+        history.timeseries("g", WHOLE, parts={"topic": "t"})
+
+
+def test_a_group_of_two_clusters_must_be_chosen(tables: Path, history: History) -> None:
+    store(tables, "lag_minute", [minute(0, 5), minute(0, 6, cluster="other")])
+    with pytest.raises(UnclearGroup, match="'g' is in c, other"):
+        history.timeseries("g", WHOLE)
+    assert history.timeseries("g", WHOLE, cluster="other").points == (Point(moment_of(0), (6,)),)
+
+
+@pytest.fixture(scope="module")
+def long_history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
+    tables = tmp_path_factory.mktemp("tables")
+    store(tables, "lag_minute", [minute(at, at, count=at % 3) for at in range(0, 2 * 1440, 7)])
+    with History(tables) as opened:
+        yield opened
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(step=st.integers(1, 3000), start=st.integers(0, 2879), length=st.integers(1, 2880))
+def test_every_minute_of_a_span_is_in_one_step(long_history: History, step: int, start: int, length: int) -> None:
+    granularity = timedelta(minutes=step)
+    span = Span(moment_of(start), moment_of(start + length))
+    points = history_points(long_history, span, granularity)
+    first = min((each.at for each in points), default=span.start)
+    counted = [at for at in range(0, 2 * 1440, 7) if min(first, span.start) <= moment_of(at) < span.end]
+    assert sum(int(each.values[0] or 0) for each in points) == sum(at % 3 for at in counted)
+    assert all((each.at.timestamp() // 60) % step == 0 for each in points)
+
+
+def history_points(history: History, span: Span, granularity: timedelta) -> tuple[Point, ...]:
+    return history.timeseries("g", span, metrics=["events"], granularity=granularity).points
+
+
+# Incidents
+
+
+def test_incidents_are_those_that_lasted_in_the_span_whenever_they_began(tables: Path, history: History) -> None:
+    store(tables, "lag_minute", [minute(0, 5)])
+    rows = [
+        incident(-3000, None, "open since long", peak_lag=99),
+        incident(-60, 1, "over midnight"),
+        incident(-60, -1, "before"),
+        incident(30, 40, None, topics=None),
+        incident(200, 300, "after"),
+    ]
+    store(tables, "incidents", rows)
+    span = Span(moment_of(0), moment_of(120))
+    found = history.incidents(span)
+    assert [each.incident_id for each in found] == [None, "over midnight", "open since long"]
+    assert found[0] == Incident(None, "c", "g", moment_of(30), moment_of(40), "close", "ERR", 10, 2, ())
+    assert (found[2].ended_at, found[2].ended_by, found[2].topics) == (None, None, ("t",))
+    by_peak = history.incidents(span, order=IncidentOrder.PEAK_LAG, limit=1)
+    assert by_peak == history.incidents(span, order=IncidentOrder.LONGEST, limit=1) == found[2:]
+    assert history.incidents(span, order=IncidentOrder.OLDEST) == found[::-1]
+    assert history.incidents(span, group="nobody") == ()
+
+
+# What is not there
+
+
+def test_tables_that_are_not_there_are_named(tables: Path, history: History) -> None:
+    told = []
+    for prepare in (
+        lambda: tables.rmdir(),
+        lambda: tables.mkdir(),
+        lambda: (tables / "lag_minute").mkdir(),
+        lambda: write_day(tables, "lag_minute", DAY, []).rename(tables / "lag_minute" / "part-0.parquet"),
+    ):
+        prepare()
+        for empty in (tables / "lag_minute").glob("day=*"):
+            empty.rmdir()
+        with pytest.raises(NoTables) as raised:
+            history.groups(WHOLE)
+        told.append(str(raised.value).replace(str(tables), "<tables>"))
+    assert told == [
+        "<tables>: no such directory; karrot pipeline ingest and derive make the tables",
+        "<tables> has no table lag_minute: karrot pipeline derive makes it",
+        "<tables>/lag_minute is empty: karrot pipeline derive makes it anew",
+        "<tables>/lag_minute has files but no day=YYYY-MM-DD directories, so this pipeline did not write it: "
+        "karrot pipeline derive makes it anew",
+    ]
+
+
+def test_days_without_rows_are_an_answer(tables: Path, history: History) -> None:
+    store(tables, "lag_minute", [minute(0, 5)])
+    write_day(tables, "lag_minute", DAY + timedelta(days=1), [])
+    later = Span(moment_of(1440), moment_of(9000))
+    assert (history.groups(later), history.timeseries("g", later).points, history.incidents(later)) == ((), (), ())
+    assert history.days() == (DAY, DAY + timedelta(days=1))
+
+
+def test_a_table_that_lacks_a_column_is_a_sentence_and_a_day_that_does_has_null_there(
+    tables: Path, history: History
+) -> None:
+    write_day(tables, "lag_minute", DAY, [minute(0, 5)], without=["lag_seconds_max"])
+    with pytest.raises(UnreadableTable, match=r'lag_minute cannot be read .*"lag_seconds_max".* derive it again'):
+        history.groups(WHOLE)
+    store(tables, "lag_minute", [minute(1441, 6, lag_seconds_max=1.5)])
+    assert values(history, "lag", "lag_seconds") == [(moment_of(0), 5, None), (moment_of(1440), 6, 1.5)]
+
+
+def test_a_damaged_file_is_named_and_what_is_not_data_is_passed_by(tables: Path, history: History) -> None:
+    store(tables, "lag_minute", [minute(0, 5)])
+    day = tables / "lag_minute" / f"day={DAY}"
+    for name in (".lag_minute.parquet.crc", ".part.parquet", "_SUCCESS"):
+        (day / name).write_bytes(b"nothing")
+    (tables / "lag_minute" / "day=someday").mkdir()
+    assert values(history, "lag") == [(moment_of(0), 5)]
+    (day / "lag_minute.parquet").write_bytes(b"PAR1" * 9)
+    with pytest.raises(UnreadableTable, match="cannot be read"):
+        history.groups(WHOLE)
+
+
+def test_without_duckdb_the_extra_is_named(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "duckdb", None)
+    with pytest.raises(HistoryUnavailable, match=r"pip install 'karrot\[history\]'"):
+        history.groups(WHOLE)
+
+
+# While derive writes
+
+
+def test_readers_see_each_day_whole_while_it_is_replaced(tables: Path, history: History) -> None:
+    days = [DAY + timedelta(days=number) for number in range(3)]
+    generations = [[tables / "made" / str(number) / f"{day}.parquet" for day in days] for number in range(2)]
+    for number, files in enumerate(generations):
+        for day, file in zip(days, files, strict=True):
+            first = (day - DAY).days * 1440
+            rows = [minute(first + at, 1000 + number, worst_status="OK" * (number + 1)) for at in range(1440)]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_day(tables, "lag_minute", day, rows[: 1440 - 700 * number]).rename(file)
+    done = threading.Event()
+
+    def replace() -> int:
+        turns = 0
+        while not done.is_set():
+            for day, file in zip(days, generations[turns % 2], strict=True):
+                aside = tables / f".{day}"
+                aside.write_bytes(file.read_bytes())
+                aside.rename(tables / "lag_minute" / f"day={day}" / "lag_minute.parquet")
+            turns += 1
+            done.wait(0.05)
+        return turns
+
+    replace_once = [file.read_bytes() for file in generations[0]]
+    for day, content in zip(days, replace_once, strict=True):
+        (tables / "lag_minute" / f"day={day}" / "lag_minute.parquet").write_bytes(content)
+    whole = {(1000, 1000, 1440), (1001, 1001, 740)}
+    with ThreadPoolExecutor(3) as pool:
+        writer = pool.submit(replace)
+        try:
+            readers = [pool.submit(ask_often, history, 8) for _ in range(2)]
+            seen = [each for reader in readers for each in reader.result()]
+        finally:
+            done.set()
+        assert writer.result() > 0
+    assert set(seen) <= whole
+    assert len(seen) == 2 * 8 * len(days)
+
+
+def ask_often(history: History, times: int) -> list[tuple[object, ...]]:
+    asked = ("lag_min", "lag_max", "events")
+    series = [history.timeseries("g", WHOLE, metrics=asked, granularity=timedelta(days=1)) for _ in range(times)]
+    return [point.values for each in series for point in each.points]
+
+
+def test_a_table_that_never_holds_still_is_a_sentence(tables: Path) -> None:
+    file = write_day(tables, "lag_minute", DAY, [minute(0, 5)])
+
+    def restless(_day: date) -> bool:
+        file.touch()
+        return True
+
+    duck = Duck(tables, threads=1, memory="256MB")
+    with pytest.raises(UnreadableTable, match="changed 20 times while it was read"):
+        duck.rows("lag_minute", restless, "SELECT 1 FROM {table}", {})
+    duck.close()

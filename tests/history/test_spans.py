@@ -1,0 +1,67 @@
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from karrot.history import Span, granularity, moment
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("now", NOW),
+        ("24h", NOW - timedelta(hours=24)),
+        ("now-90m", NOW - timedelta(minutes=90)),
+        ("7d", NOW - timedelta(days=7)),
+        ("2026-11-19", NOW.replace(day=19, hour=0)),
+        ("2026-11-19T09:30", NOW.replace(day=19, hour=9, minute=30)),
+        ("2026-11-19T09:30Z", NOW.replace(day=19, hour=9, minute=30)),
+        ("2026-11-19 09:30+02:00", NOW.replace(day=19, hour=7, minute=30)),
+    ],
+)
+def test_a_moment_is_iso_or_so_long_ago(text: str, meant: datetime) -> None:
+    read = moment(text, NOW)
+    assert (read, read.utcoffset()) == (meant, timedelta(0))
+
+
+@pytest.mark.parametrize("text", ["", "5", "-", "tomorrow", "2026-13-01", "now+1h", "1w", "99999999d", "24h ago", "٣d"])
+def test_anything_else_is_a_sentence(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no time|must be") as raised:
+        moment(text, NOW)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+@given(st.text())
+def test_any_text_is_a_moment_or_a_sentence(text: str) -> None:
+    try:
+        assert moment(text, NOW).utcoffset() == timedelta(0)
+    except ValueError as error:
+        assert str(error)
+
+
+@given(st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=-5))]), min_value=datetime(1900, 1, 1)))
+def test_iso_is_read_as_it_is_written(written: datetime) -> None:
+    assert moment(written.isoformat(), NOW) == written
+
+
+def test_a_span_ends_after_it_begins_and_has_the_days_of_utc() -> None:
+    midnight = datetime(2026, 11, 20, tzinfo=UTC)
+    span = Span(midnight, midnight + timedelta(days=1))
+    assert (span.first_day, span.last_day) == (midnight.date(), midnight.date())
+    with pytest.raises(ValueError, match="there is no time"):
+        Span(NOW, NOW)
+
+
+def test_a_step_is_whole_minutes() -> None:
+    assert [granularity(text) for text in ("1m", "60", "1h", "1d")] == [
+        timedelta(minutes=1),
+        timedelta(minutes=1),
+        timedelta(hours=1),
+        timedelta(days=1),
+    ]
+    for text in ("0", "30s", "90s", "x"):
+        with pytest.raises(ValueError, match="--granularity is"):
+            granularity(text)

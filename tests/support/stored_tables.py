@@ -1,0 +1,93 @@
+"""The pipeline's tables, written as it lays them out (with Spark's 96 bits for a moment), without Spark."""
+
+import os
+from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from karrot.render.environment import templates_dir
+
+__all__ = ["DAY", "incident", "minute", "moment_of", "store", "write_day"]
+
+DAY = date(2026, 11, 20)
+"""The day that moments count from."""
+
+_TYPES = {
+    "string": pa.string(),
+    "array<string>": pa.list_(pa.string()),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "double": pa.float64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
+_TABLES = yaml.safe_load((templates_dir() / "athena" / "columns.yaml").read_text(encoding="utf-8"))
+
+
+def moment_of(minutes: float) -> datetime:
+    """So many minutes after the midnight that `DAY` begins with."""
+    return datetime(DAY.year, DAY.month, DAY.day, tzinfo=UTC) + timedelta(minutes=minutes)
+
+
+def minute(at: float, lag: int | None, status: str = "OK", **columns: Any) -> dict[str, Any]:
+    """A row of ``lag_minute``: group ``g`` of cluster ``c``, that many minutes after midnight."""
+    known = {
+        "cluster": "c",
+        "consumer": "g",
+        "minute": moment_of(at),
+        "count": 1,
+        "lag_min": lag,
+        "lag_max": lag,
+        "lag_avg": lag,
+        "lag_last": lag,
+        "worst_status": status,
+        "not_ok": int(status not in ("OK", "NOTFOUND")),
+    }
+    return known | columns
+
+
+def incident(at: float, until: float | None, incident_id: str | None = "i", **columns: Any) -> dict[str, Any]:
+    """A row of ``incidents`` of that group."""
+    known = {
+        "incident_id": incident_id,
+        "cluster": "c",
+        "consumer": "g",
+        "started_at": moment_of(at),
+        "ended_at": None if until is None else moment_of(until),
+        "ended_by": None if until is None else "close",
+        "worst_status": "ERR",
+        "peak_lag": 10,
+        "events": 2,
+        "topics": ["t"],
+    }
+    return known | columns
+
+
+def store(directory: Path, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write rows into the days that their first moment is in."""
+    by_day: dict[date, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        at = next(value for value in row.values() if isinstance(value, datetime))
+        by_day.setdefault(at.date(), []).append(row)
+    for day, of_day in by_day.items():
+        write_day(directory, table, day, of_day)
+
+
+def write_day(
+    directory: Path, table: str, day: date, rows: Iterable[Mapping[str, Any]], without: Iterable[str] = ()
+) -> Path:
+    """Replace a day of a table, as the pipeline does: written aside, then renamed over. Returns the file."""
+    columns = {name: kind for name, kind in _TABLES[table]["columns"].items() if name not in set(without)}
+    file = directory / table / f"day={day}" / f"{table}.parquet"
+    aside = directory / ".staging" / f"{table}-{day}.parquet"
+    for each in (file, aside):
+        each.parent.mkdir(parents=True, exist_ok=True)
+    schema = pa.schema([(name, _TYPES[kind]) for name, kind in columns.items()])
+    of_day = pa.Table.from_pylist([dict(row) for row in rows], schema)
+    pq.write_table(of_day, aside, compression="zstd", use_deprecated_int96_timestamps=True)
+    os.replace(aside, file)
+    return file
