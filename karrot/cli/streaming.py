@@ -1,6 +1,7 @@
 """``karrot pipeline stream``: the archive to the tables and to CloudWatch, as it is written."""
 # ruff: noqa: PLC0415
 
+import logging
 import os
 import sys
 import threading
@@ -122,6 +123,7 @@ def _options(config: Path | None) -> "Options":
     if _service_publishes(os.environ, config):
         raise Refused(_TWICE)
     logs.configure(loaded.settings.log, sys.stderr)
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of each call from the JVM
     return Options.read(reporter_settings(loaded.settings, "cloudwatch"))
 
 
