@@ -97,8 +97,8 @@ soak: $(STAMPS)/dev ## Kills under load, hostile input, CloudWatch's outage, the
 	PYTHONPATH=tests $(BIN)/python benchmarks/cloudwatch.py $(if $(ARGS),,--seconds 120 --rounds 1 --outage 600)
 	PYTHONPATH=tests $(BIN)/python benchmarks/soak.py $(ARGS)
 
-history: ## Not yet: the tables of the pipeline
-	@echo "make history: there is no pipeline that writes tables of the history yet." >&2; exit 1
+history: $(STAMPS)/dev ## A simulated week of 100 groups through the pipeline, and its report; ARGS="--groups 10 --days 1" for less
+	$(BIN)/python tools/history.py $(ARGS)
 
 dist: $(STAMPS)/dev ## Wheel, sdist, bill of materials and the release's notes, into dist/
 	@mkdir -p dist

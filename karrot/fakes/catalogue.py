@@ -6,7 +6,7 @@ from random import Random
 
 from karrot.fakes.kafka import NO_SPIKES, Behaviour, ConsumerGroup, Phase, Spikes, Topic
 
-__all__ = ["BEHAVIOURS", "application_groups", "burrows_own_group"]
+__all__ = ["BEHAVIOURS", "GROUP_NAMES", "application_groups", "burrows_own_group"]
 
 BEHAVIOURS = {
     "slowly falling behind": Behaviour((Phase(50, pace=0.6), Phase(60, pace=1.8)), starts=(8, 20)),
@@ -26,7 +26,7 @@ _ORDER = (
     *("stopped", "healthy", "rewinding", "deleted", "healthy", "just joined"),
 )
 
-_NAMES = (
+GROUP_NAMES = (
     ("orders-svc", "orders.v1"),
     ("billing", "invoices.v2"),
     ("search-indexer", "catalog.changes"),
@@ -60,8 +60,8 @@ _OFFSETS_PARTITIONS = 50
 def application_groups(count: int, seed: int) -> Iterator[ConsumerGroup]:
     """So many groups, each with topics of its own; the first dozen shows every behaviour."""
     for number in range(count):
-        group, topic = _NAMES[number % len(_NAMES)]
-        copy = f"-{number // len(_NAMES) + 1}" if number >= len(_NAMES) else ""
+        group, topic = GROUP_NAMES[number % len(GROUP_NAMES)]
+        copy = f"-{number // len(GROUP_NAMES) + 1}" if number >= len(GROUP_NAMES) else ""
         behaviour = BEHAVIOURS[_ORDER[number % len(_ORDER)]]
         yield _application_group(group + copy, topic + copy, behaviour, Random(f"{seed}/{number}"))  # noqa: S311 (a simulation)
 

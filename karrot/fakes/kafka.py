@@ -152,7 +152,10 @@ class _Assigned:
 
 
 class ConsumerGroup:
-    """One group that reads its topics as its behaviour says and commits all partitions at once, if it commits."""
+    """One group that reads its topics as its behaviour says and commits all partitions at once, if it commits.
+
+    ``tempo`` is the range of how fast it goes through its phases: no two are in step, unless it is ``(1, 1)``.
+    """
 
     def __init__(
         self,
@@ -164,6 +167,7 @@ class ConsumerGroup:
         commit_every: float = 1.0,
         members: int = 1,
         afflicted: frozenset[tuple[str, int]] = frozenset(),
+        tempo: tuple[float, float] = (0.8, 1.25),
     ) -> None:
         self.name = name
         self.topics = tuple(topics)
@@ -177,7 +181,7 @@ class ConsumerGroup:
             for partition in range(len(topic.rates))
         ]
         self._shift = random.uniform(*(behaviour.starts or (0.0, behaviour.seconds)))
-        self._tempo = random.uniform(0.8, 1.25)
+        self._tempo = random.uniform(*tempo)
         self._phase_number: int | None = None
         self._exists = False
         self._entered_at = 0.0

@@ -1,0 +1,117 @@
+"""A week in a minute: the archive of a simulated week, the tables that the pipeline makes of it, and the report.
+
+``make history``; ``make history ARGS="--groups 10 --days 1"`` for less. What the tables say of incidents is compared
+with what was told while the week was simulated. Exit code 1 if they differ or a command failed.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from shutil import rmtree
+
+import click
+import duckdb
+
+from karrot.fakes.history import Told, read_truth, write_history
+from karrot.fakes.week import CLUSTERS
+
+_HOURS = 24
+_POLL_S = 0.3
+_KARROT = (sys.executable, "-m", "karrot", "pipeline")
+_INCIDENTS = """
+    SELECT incident_id, cluster, consumer, epoch_ms(started_at), epoch_ms(ended_at), ended_by, worst_status, peak_lag
+    FROM read_parquet(?)
+"""
+
+
+@click.command(help=__doc__)
+@click.option(
+    "--groups", type=click.IntRange(10), default=100, show_default=True, help="Consumer groups, on 2 clusters."
+)
+@click.option(
+    "--days", type=click.IntRange(1, 7), default=7, show_default=True, help="Up to the midnight (UTC) before now."
+)
+@click.option("--directory", type=click.Path(path_type=Path), default=Path("build/history"), show_default=True)
+def main(groups: int, days: int, directory: Path) -> None:
+    """Make everything anew below the directory."""
+    began = time.monotonic()
+    last = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    archive, tables, report = directory / "archive", directory / "tables", directory / "report.html"
+    rmtree(directory, ignore_errors=True)
+    _simulate(archive, directory, last - timedelta(days=days), groups, days)
+    _run("ingest", "--archive", str(archive), "--tables", str(tables))
+    _run("derive", "--tables", str(tables))
+    between = (f"{last - timedelta(days=days):%F}", f"{last - timedelta(days=1):%F}")
+    _run("report", "--tables", str(tables), "--from", between[0], "--to", between[1], "--output", str(report))
+    truth = [told for cluster in CLUSTERS for told in read_truth(_truth(directory, cluster))]
+    same = _compared(truth, tables)
+    click.echo(f"{same} of {len(truth)} incidents are in the tables with their start, end, worst status and peak")
+    click.echo(f"{report.resolve().as_uri()}\n{time.monotonic() - began:.0f} s in all")
+    sys.exit(0 if same == len(truth) else 1)
+
+
+def _simulate(archive: Path, directory: Path, start: datetime, groups: int, days: int) -> None:
+    """Both clusters at a time; the bar counts the hours that are archived."""
+    archive.mkdir(parents=True)
+    start_ms = int(start.timestamp()) * 1000
+    with ProcessPoolExecutor(len(CLUSTERS)) as pool, _bar(days * _HOURS * len(CLUSTERS)) as bar:
+        writing = [
+            pool.submit(
+                write_history,
+                archive / cluster,
+                _truth(directory, cluster),
+                cluster,
+                start_ms=start_ms,
+                groups=groups // len(CLUSTERS),
+                days=days,
+            )
+            for cluster in CLUSTERS
+        ]
+        while wait(writing, _POLL_S).not_done:
+            bar.update(_archived_hours(archive) - bar.pos)
+        bar.update(bar.length - bar.pos if bar.length else 0)
+    click.echo(f"{sum(map(Future.result, writing)):,} events of {groups} groups in {days} days")
+
+
+def _bar(length: int) -> "click._termui_impl.ProgressBar[int]":
+    return click.progressbar(length=length, label="simulating", show_pos=True, item_show_func=lambda _: "hours")
+
+
+def _archived_hours(archive: Path) -> int:
+    return sum(1 for _ in archive.glob("*/day=*/hour=*"))
+
+
+def _truth(directory: Path, cluster: str) -> Path:
+    return directory / f"incidents-{cluster}.jsonl"
+
+
+def _run(*command: str) -> None:
+    """Say a command as one would type it, run it and say how long it took; end with its exit code if it failed."""
+    click.secho(f"\n$ karrot pipeline {' '.join(command)}", bold=True)
+    began = time.monotonic()
+    done = subprocess.run([*_KARROT, *command], check=False)  # noqa: S603 (our own)
+    if done.returncode:
+        sys.exit(done.returncode)
+    click.echo(f"{time.monotonic() - began:.0f} s")
+
+
+def _compared(truth: Sequence[Told], tables: Path) -> int:
+    """How many incidents are the same in the table; says which are not."""
+    found = {row[0]: row for row in duckdb.execute(_INCIDENTS, [f"{tables}/incidents/*/*.parquet"]).fetchall()}
+    same = 0
+    for told in truth:
+        row = found.get(told.incident_id)
+        expected = (told.incident_id, told.cluster, told.consumer, told.started_at_ms, told.ended_at_ms, told.ended_by)
+        if row == (*expected, told.worst_status, told.peak_lag):
+            same += 1
+        else:
+            click.echo(f"told was {told}, the table has {row}", err=True)
+    return same
+
+
+if __name__ == "__main__":
+    main()
