@@ -4,6 +4,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from xml.etree import ElementTree as ET
@@ -12,7 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from karrot.cli import main
+from karrot.cli.recorded import samples_from_file
 from support.bodies import make_event
+from support.stored_tables import minute, store
 from support.website import Website, make_website
 
 ROOT = Path(__file__).resolve().parent
@@ -189,3 +192,93 @@ def test_the_api_gives_as_many_events_as_asked_for(website: Website) -> None:
         answer = website.client.get("/api/v1/group", query_string=query | {"limit": limit}, headers=header)
         assert len(json.loads(answer.data)["events"]) == there
     assert website.client.get("/api/v1/group", query_string=query | {"limit": "0"}, headers=header).status_code == 400
+
+
+SHARED = ["--max-lag-seconds", "120", "--max-tasks", "12", *THEN, "--series", str(TUESDAY)]
+
+
+def compared(result: Result) -> dict[str, list[str]]:
+    """The columns of a comparison, by its recipes."""
+    lines = result.stdout.split("\n\n")[1].splitlines()
+    return {re.split(r"  +", line)[0]: re.split(r"  +", line)[1:] for line in lines}
+
+
+def test_recipes_side_by_side_have_the_figures_that_each_has_alone() -> None:
+    own = "step:max-lag=100000,min-tasks=0,high-resolution"
+    result = run("--recipe", "target-tracking", "--recipe", own, *SHARED)
+    assert result.stdout.startswith("2 recipes on a recorded lag\n")
+    told = compared(result)
+    assert told.pop("recipe")[:5] == ["tasks", "peak lag", "in seconds", "task-hours", "flaps"]
+    assert told.pop("as recorded") == ["2", "2,880,726", "2,880", "12.0"]
+    options = ["--max-lag", "100000", "--min-tasks", "0", "--high-resolution", "--max-tasks", "12", *THEN]
+    alone = {
+        "target-tracking": run("--recipe", "target-tracking", *SHARED),
+        own: run("--recipe", "step", *options, "--series", str(TUESDAY)),
+    }
+    assert list(told) == list(alone)
+    for recipe, single in alone.items():
+        known = figures(single)
+        assert told[recipe] == [
+            known["tasks"],
+            known["peak lag"],
+            known["peak lag in seconds"],
+            known["task-hours"],
+            known["flaps"],
+            known["scaled out, in"],
+            known["minutes at the most"],
+        ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--recipe", "stairs"], "'stairs' is not one of 'target-tracking', 'step', 'from-zero'."),
+        (["--recipe", "step:lag=5"], "'lag' is no option of a recipe: max-lag-seconds, "),
+        (["--recipe", "step:max-tasks=many"], "'many' is not a valid integer"),
+        (["--recipe", "step:max-lag=5,min-tasks=20"], "--min-tasks is 20 and --max-tasks is 12"),
+        (["--recipe", "step", "--recipe", "step", "--svg", "x.svg"], "--svg draws one recipe"),
+        (["--recipe", "step", "--from", "24h"], "--from and --to go with --tables"),
+    ],
+)
+def test_a_recipe_that_cannot_be_is_a_sentence(arguments: list[str], sentence: str) -> None:
+    result = run(*arguments, *SHARED)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tuesday's lag by the minute, in the pipeline's tables; the same group is in another cluster too."""
+    directory = tmp_path_factory.mktemp("tables")
+    lags = [(each.at_s, each.lag) for each in samples_from_file(TUESDAY)]
+    by_minute = {int(at_s // 60): int(lag) for at_s, lag in lags}
+    rows = [
+        minute(0, lag, consumer="orders", cluster=cluster, minute=datetime.fromtimestamp(number * 60, UTC))
+        for number, lag in by_minute.items()
+        for cluster in ("prod", "test")
+    ]
+    store(directory, "lag_minute", [*rows, minute(0, None, consumer="orders", cluster="prod")])
+    return directory
+
+
+def test_the_pipelines_tables_tell_the_lag_of_every_minute(tables: Path) -> None:
+    asked = ["--tables", str(tables), "--group", "orders", "--from", "2026-11-17", "--to", "2026-11-21"]
+    result = run(*TRACKING, *THEN, *asked, "--burrow-cluster", "prod")
+    assert (result.exit_code, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert lines[0] == "target-tracking on the lag of orders, 1 to 12 tasks"
+    assert lines[1] == "recording  2026-11-17 08:01 to 2026-11-17 14:00 UTC, 360 samples"
+    assert int(figures(result)["peak lag"].replace(",", "")) < 2_880_726
+    unclear = run(*TRACKING, *THEN, *asked)
+    assert (unclear.exit_code, unclear.stderr) == (2, "karrot: 'orders' is in prod, test: choose by --burrow-cluster\n")
+
+
+def test_tables_without_the_group_or_without_a_lag_say_so(tables: Path) -> None:
+    asked = [*TRACKING, *THEN, "--tables", str(tables), "--burrow-cluster", "prod"]
+    nobody = run(*asked, "--group", "nobody", "--from", "2026-11-17", "--to", "2026-11-18")
+    assert nobody.stderr == (
+        "karrot: no lag of 'nobody' is known from 2026-11-17 00:00 to 2026-11-18 00:00 UTC; "
+        f"{tables} has 2026-11-17 to 2026-11-20\n"
+    )
+    assert run(*asked).stderr == "karrot: --tables needs --group\n"
+    assert "no such directory" in run(*TRACKING, *THEN, "--tables", f"{tables}x", "--group", "orders").stderr

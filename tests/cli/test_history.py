@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("tables")
     orders = {"consumer": "orders/eu svc", "cluster": "prod"}
     lags = [minute(at, at * 10, "WARN" if at > 2 else "OK", **orders) for at in range(5)]
-    other = [minute(3, None, consumer="\x1b[2Jred", cluster="prod"), minute(5, 7, **orders | {"cluster": "test"})]
+    other = [minute(3, None, consumer="\x1b[red", cluster="prod"), minute(5, 7, **orders | {"cluster": "test"})]
     store(directory, "lag_minute", [*lags, *other])
     open_one = incident(4, None, "018f-open", peak_lag=40, **orders)
     store(directory, "incidents", [incident(3, 3.75, "018f-ended", topics=["a", "b"], **orders), open_one])
@@ -32,18 +33,32 @@ def run(tables: Path, *arguments: str, **environment: str) -> Result:
 
 
 def test_groups_are_a_line_each(tables: Path) -> None:
-    assert run(tables, "groups", *DAY).stdout.splitlines() == [
-        "CLUSTER  GROUP          STATUS  WORST  LAG  MAX-LAG  MAX-SECONDS  MINUTES  NOT-OK  INCIDENTS  LAST",
-        r"prod     \x1b[2Jred     OK      OK       -        -            -        1       0          0  2026-11-20 00:03",
-        "prod     orders/eu svc  WARN    WARN    40       40            -        5       2          2  2026-11-20 00:04",
-        "test     orders/eu svc  OK      OK       7        7            -        1       0          0  2026-11-20 00:05",
-        "3 groups; at worst 2 OK, 1 WARN",
+    rows = [re.split(r"  +", line) for line in run(tables, "groups", *DAY).stdout.splitlines()]
+    assert rows == [
+        [
+            "CLUSTER",
+            "GROUP",
+            "STATUS",
+            "WORST",
+            "LAG",
+            "MAX-LAG",
+            "MAX-SECONDS",
+            "MINUTES",
+            "NOT-OK",
+            "INCIDENTS",
+            "LAST",
+        ],
+        ["prod", r"\x1b[red", "OK", "OK", "-", "-", "-", "1", "0", "0", "2026-11-20 00:03"],
+        ["prod", "orders/eu svc", "WARN", "WARN", "40", "40", "-", "5", "2", "2", "2026-11-20 00:04"],
+        ["test", "orders/eu svc", "OK", "OK", "7", "7", "-", "1", "0", "0", "2026-11-20 00:05"],
+        ["3 groups; at worst 2 OK, 1 WARN"],
     ]
     narrow = run(tables, "groups", *DAY, "--limit", "1", "--order", "incidents", COLUMNS="60").stdout.splitlines()
-    assert narrow[:2] == [
-        "GROUP          STATUS  WORST  LAG  MAX-LAG  NOT-OK  INCIDENTS",
-        "orders/eu svc  WARN    WARN    40       40       2          2",
-    ] or all(len(line) <= 60 for line in narrow)
+    assert narrow == [
+        "GROUP          STATUS  LAG  MAX-LAG  NOT-OK  INCIDENTS",
+        "orders/eu svc  WARN     40       40       2          2",
+        "1 group; at worst 1 WARN",
+    ]
 
 
 def test_a_time_series_is_a_line_for_each_step(tables: Path) -> None:

@@ -1,3 +1,4 @@
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -36,14 +37,13 @@ def test_anything_else_is_a_sentence(text: str) -> None:
 
 @given(st.text())
 def test_any_text_is_a_moment_or_a_sentence(text: str) -> None:
-    try:
+    with suppress(ValueError):
         assert moment(text, NOW).utcoffset() == timedelta(0)
-    except ValueError as error:
-        assert str(error)
 
 
-@given(st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=-5))]), min_value=datetime(1900, 1, 1)))
-def test_iso_is_read_as_it_is_written(written: datetime) -> None:
+@given(st.integers(-(10**9), 10**9), st.sampled_from([UTC, timezone(timedelta(hours=-5))]))
+def test_iso_is_read_as_it_is_written(seconds: int, zone: timezone) -> None:
+    written = (NOW + timedelta(seconds=seconds)).astimezone(zone)
     assert moment(written.isoformat(), NOW) == written
 
 

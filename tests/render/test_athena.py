@@ -23,7 +23,8 @@ def test_the_statements_are_athenas_and_have_the_columns_of_the_pipelines_tables
         assert isinstance(table, sql.Create)
         columns = {each.name: each.args["kind"].sql("hive").lower() for each in table.this.expressions}
         assert columns == {field.name: field.dataType.simpleString() for field in TABLES[name]}
-        properties = {each.name: each.args["value"].name for each in table.find_all(sql.Property) if "value" in each.args}
+        told_of = [each for each in table.find_all(sql.Property) if "value" in each.args]
+        properties = {each.name: each.args["value"].name for each in told_of}
         assert properties["storage.location.template"] == f"s3://lag/tables/{name}/day=${{day}}/"
         assert properties["projection.day.range"] == "NOW-30DAYS,NOW+1DAYS"
         [location] = table.find_all(sql.LocationProperty)

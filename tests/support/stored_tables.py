@@ -1,6 +1,5 @@
 """The pipeline's tables, written as it lays them out (with Spark's 96 bits for a moment), without Spark."""
 
-import os
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -89,5 +88,5 @@ def write_day(
     schema = pa.schema([(name, _TYPES[kind]) for name, kind in columns.items()])
     of_day = pa.Table.from_pylist([dict(row) for row in rows], schema)
     pq.write_table(of_day, aside, compression="zstd", use_deprecated_int96_timestamps=True)
-    os.replace(aside, file)
+    aside.replace(file)
     return file

@@ -1,0 +1,30 @@
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from karrot.history import History, Incident, Point, Span
+from karrot.pipeline.schemas import INCIDENTS, LAG_MINUTE, with_day
+from karrot.pipeline.tables import Tables
+from support.histories import MIDNIGHT, table_of
+from support.stored_tables import incident, minute, moment_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_the_history_reads_what_spark_writes(spark: "SparkSession", tmp_path: Path) -> None:
+    tables, day = Tables(str(tmp_path)), MIDNIGHT.date()
+    lags = [minute(at, at * 10, "ERR" if at == 3 else "OK", day=day) for at in range(5)]
+    frames = {
+        "lag_minute": table_of(spark, with_day(LAG_MINUTE), [each | {"lag_avg": 1.0} for each in lags]),
+        "incidents": table_of(spark, with_day(INCIDENTS), [incident(3, None, topics=["a", "b"], day=day)]),
+    }
+    for name, frame in frames.items():
+        tables.replace_days(frame, name, [day])
+    span = Span(moment_of(1), moment_of(4))
+    with History(tmp_path) as history:
+        series = history.timeseries("g", span, metrics=("lag", "status"), granularity=timedelta(minutes=2))
+        assert series.points == (Point(moment_of(0), (10, 1)), Point(moment_of(2), (30, 3)))
+        [group] = history.groups(span)
+        assert (group.status, group.lag, group.minutes, group.incidents) == ("ERR", 30, 3, 1)
+        assert history.incidents(span) == (Incident("i", "c", "g", moment_of(3), None, None, "ERR", 10, 2, ("a", "b")),)
