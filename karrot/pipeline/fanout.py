@@ -4,9 +4,9 @@ The reporter expects a log that it follows: one log with one clock, and notes th
 is that log. It may hold the lines of several, and what it knows of time is when a line was received; so its events are
 those of one log, whose clock is the wall clock.
 
-On the driver and not on the executors: Spark has made one line of all the events of a group before; the cap on groups,
-the pace of calls and the search for data that CloudWatch refuses are of one publisher; and that one sends 10,000 values
-a second.
+On the driver and not on the executors: Spark has made one line of all the events of a group before, and the cap on
+groups, the pace of calls and the search for data that CloudWatch refuses are those of one publisher. A value costs it
+0.2 ms: 50,000 groups take ten seconds of one core.
 """
 
 from collections import Counter
@@ -47,7 +47,7 @@ class Interrupted(Exception):  # noqa: N818 (names what happened)
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """What outlives a restart, by name: `recall` gives what `remember` was last told, ``None`` for nothing."""
+    """What outlives a restart, by name: ``recall`` gives what ``remember`` was last told, ``None`` for nothing."""
 
     recall: Callable[[str], bytes | None]
     remember: Callable[[str, bytes], None]
@@ -183,7 +183,7 @@ class Publisher:
         while some := list(islice(events, _TAKEN_AT_ONCE)):
             self._counts["events"] += len(some)
             self._reporter.take(some)
-        trouble = self._sent()
+        trouble = self._send_all()
         counts = self._counts
         return Published(counts["events"], counts["sent"], counts["calls"], dict(self._left_out), trouble)
 
@@ -191,7 +191,7 @@ class Publisher:
         """Close the connections to AWS."""
         self._reporter.close()
 
-    def _sent(self) -> str:
+    def _send_all(self) -> str:
         """Send until nothing is owed; returns the last trouble."""
         told = ""
         while True:
@@ -199,7 +199,7 @@ class Publisher:
             told = f"{trouble.reason}: {trouble.text}" if trouble else told
             if self._reporter.owed(_LOG_ID) is None:
                 return told
-            _log.warning("CloudWatch takes not everything", reason=told, owed_from=self._reporter.owed(_LOG_ID))
+            _log.warning("not everything was sent", reason=told)
             if self.wait(self._reporter.due_in()):
                 raise Interrupted(told)
 
