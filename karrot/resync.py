@@ -23,6 +23,9 @@ NAME = "resync"
 
 _AT_ONCE = 4
 _PER_SECOND = 100.0
+_GIVES_UP_AFTER = 20
+"""Groups in a row without an answer: ten thousand of them would take hours, and a Burrow that hangs no good."""
+
 _MISSING_MS = 60_000
 _LONGEST_ERROR = 500
 
@@ -50,6 +53,7 @@ class Resync:
         self._clock = clock
         self._interval_s = interval_s
         self._missing: dict[GroupKey, _Missing] = {}
+        self._unanswered = 0
 
     def run(self, stop: threading.Event) -> None:
         """Until told to stop."""
@@ -75,15 +79,25 @@ class Resync:
 
     def _pass(self, stop: threading.Event) -> str | None:
         """Every group of every cluster; the last thing that went wrong, if any."""
+        self._unanswered = 0
         ready = self._is_ready()
         failed: str | None = None
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-resync") as pool:
             for cluster in self._burrow.clusters():
-                listed = self._burrow.consumers(cluster)
-                for error in pool.map(partial(self._ask, stop, cluster), listed):
-                    failed = error or failed
-                if ready and listed and not stop.is_set():
-                    self._tell_deleted(cluster, set(listed))
+                try:
+                    failed = self._read(pool, stop, cluster, ready=ready) or failed
+                except NotFound as error:  # gone since the list was made
+                    failed = str(error)
+        return failed
+
+    def _read(self, pool: ThreadPoolExecutor, stop: threading.Event, cluster: str, *, ready: bool) -> str | None:
+        """Every group of a cluster; the last thing that went wrong, if any."""
+        listed = self._burrow.consumers(cluster)
+        failed: str | None = None
+        for error in pool.map(partial(self._ask, stop, cluster), listed):
+            failed = error or failed
+        if ready and listed and not stop.is_set():
+            self._tell_deleted(cluster, set(listed))
         return failed
 
     def _is_ready(self) -> bool:
@@ -94,8 +108,11 @@ class Resync:
             return False
 
     def _ask(self, stop: threading.Event, cluster: str, consumer: str) -> str | None:
-        """One group, unless told to stop; what went wrong, if anything that may go better another time."""
-        if stop.wait(_AT_ONCE / _PER_SECOND):
+        """One group, unless told to stop, or nobody answered for the last ones.
+
+        Returns what went wrong, if it is anything that may go better another time.
+        """
+        if self._unanswered >= _GIVES_UP_AFTER or stop.wait(_AT_ONCE / _PER_SECOND):
             return None
         asked_ms = self._clock.boot_ms()
         try:
@@ -106,7 +123,9 @@ class Resync:
             return None
         except (BurrowError, LogUnavailableError, OverloadedError) as error:
             self._counted("unavailable" if isinstance(error, Unavailable) else "failed")
+            self._unanswered += isinstance(error, Unavailable)
             return str(error)
+        self._unanswered = 0
         self._counted("taken")
         return None
 

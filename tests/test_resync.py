@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from karrot.burrow.client import Burrow, UnknownCall
+from karrot.burrow.client import Burrow, Unavailable, UnknownCall
 from karrot.event import Kind, Source
 from karrot.eventlog.base import GroupKey, GroupState, LogUnavailableError, StoredEvent, groups
 from karrot.eventlog.memory import MemoryEventLog
@@ -206,6 +206,31 @@ def test_a_burrow_that_is_away_is_said_and_counted_and_changes_nothing_else(
     assert "127.0.0.1:1" in str(state.last_error)
     assert counted(log, "karrot_resync_runs_total") == {"failed": 1}
     assert set(known(log)) == {GroupKey("prod-eu", "orders")}
+
+
+def test_a_burrow_that_lists_thousands_and_answers_for_none_is_left_alone_until_the_next_pass(
+    resync: Resync, log: MemoryEventLog, clock: ManualClock, burrow: Burrow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def silent(_cluster: str, group: str) -> None:
+        asked.append(group)
+        raise Unavailable("http://burrow", "no answer within 5 s")
+
+    monkeypatch.setattr(burrow, "consumers", lambda _: tuple(map(str, range(10_000))))
+    monkeypatch.setattr(burrow, "lag", silent)
+    once(resync, clock)
+    assert 20 <= len(asked) < 30
+    assert log.reporters()[0].last_error == "http://burrow: no answer within 5 s"
+
+
+def test_a_cluster_that_goes_between_the_list_and_its_turn_keeps_no_other_from_being_read(
+    resync: Resync, log: MemoryEventLog, clock: ManualClock, burrow: Burrow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(burrow, "clusters", lambda: ("gone", *CLUSTERS))
+    once(resync, clock)
+    assert {key.cluster for key in known(log)} == set(CLUSTERS)
+    assert "gone" in str(log.reporters()[0].last_error)
 
 
 def test_a_name_that_no_url_can_hold_is_counted_and_its_neighbours_come_in(

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from karrot.cli.columns import shown
 from karrot.cli.common import NotDone, Refused
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ class Asked:
         said = [f"{group!a} is not shown: {error}" for group, error in self.failed.items()]
         if not self.verdicts and not self.failed:
             said.append(
-                f"{self.teller} lists no group in {self.cluster}" + ("" if self.is_ready else ": it is still starting")
+                f"{self.teller} lists no group in {shown(self.cluster)}"
+                + ("" if self.is_ready else ": it is still starting")
             )
         return said
 
@@ -57,13 +59,17 @@ def cluster_of(burrow: "Burrow", wanted: str | None) -> str:
     """The cluster that is meant: the only one, or the one by that name, which Burrow writes in lower case."""
     clusters = burrow.clusters()
     if wanted is None and len(clusters) > 1:
-        raise Refused(f"Burrow has {len(clusters)} clusters: say --cluster with one of {', '.join(clusters)}")
+        raise Refused(f"Burrow has {len(clusters)} clusters: say --cluster with one of {_listed(clusters)}")
     if not clusters:
         raise NotDone(f"{burrow.url}: Burrow has no cluster")
     cluster = clusters[0] if wanted is None else wanted if wanted in clusters else wanted.lower()
     if cluster not in clusters:
-        raise NotDone(f"{burrow.url}: Burrow has no cluster {wanted!r}, but {', '.join(clusters)}")
+        raise NotDone(f"{burrow.url}: Burrow has no cluster {wanted!r}, but {_listed(clusters)}")
     return cluster
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(shown, names))
 
 
 def ask(burrow: "Burrow", cluster: str, groups: Sequence[str], *, with_all_partitions: bool) -> Asked:

@@ -1,10 +1,13 @@
 """Tables of text: columns that line up whatever the names are made of, and that fit a narrow terminal."""
 
+import os
+import shutil
+import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Column", "laid_out", "shown", "width_of"]
+__all__ = ["Column", "laid_out", "shown", "terminal_width", "width_of"]
 
 _GAP = "  "
 _LEGIBLE, _NARROWEST = 16, 8
@@ -32,6 +35,11 @@ def shown(name: str, encoding: str = "utf-8") -> str:
 def width_of(text: str) -> int:
     """The cells that a terminal takes for a printable text."""
     return sum(_cells(each) for each in text)
+
+
+def terminal_width() -> int | None:
+    """The terminal's cells; none where the output is kept or COLUMNS does not ask for some."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else None
 
 
 def laid_out(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None = None) -> Iterator[str]:

@@ -1,20 +1,19 @@
 """What ``karrot groups``, ``status`` and ``lag`` were told, as tables and as a line of JSON."""
 
 import json
-import os
-import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from karrot.cli.asked import Asked
-from karrot.cli.columns import Column, laid_out, shown
+from karrot.cli.columns import Column, laid_out, shown, terminal_width
 
 if TYPE_CHECKING:
     from karrot.event import LagEvent, PartitionLag
+    from karrot.eventlog.watched import GroupHealth
 
-__all__ = ["groups_table", "json_line", "partition_tables"]
+__all__ = ["KAFKA", "groups_table", "health_row", "json_line", "partition_tables", "tally"]
 
 _GROUPS = (
     Column("GROUP", may_be_cut=True),
@@ -25,7 +24,7 @@ _GROUPS = (
     Column("PARTITIONS", is_number=True, goes=1),
     Column("COMPLETE", is_number=True, goes=2),
 )
-_KAFKA = (
+KAFKA = (
     Column("STATE", goes=9),
     Column("MEMBERS", is_number=True, goes=8),
     Column("COORDINATOR", is_number=True, goes=5),
@@ -52,17 +51,18 @@ def groups_table(asked: Asked) -> Iterator[str]:
     """A line for each group, and the sum."""
     if not asked.verdicts:
         return
-    rows = [(*_group_row(event), *_health_row(asked, event)) for event in asked.verdicts]
-    columns = _GROUPS if asked.healths is None else (*_GROUPS, *_KAFKA)
-    yield from laid_out(columns, rows, _width())
+    rows = [(*_group_row(event), *_known_to_kafka(asked, event)) for event in asked.verdicts]
+    columns = _GROUPS if asked.healths is None else (*_GROUPS, *KAFKA)
+    yield from laid_out(columns, rows, terminal_width())
     total = sum(event.total_lag or 0 for event in asked.verdicts)
-    told = [_tally(event.status_text for event in asked.verdicts)]
+    told = [tally(event.status_text for event in asked.verdicts)]
     if asked.healths is not None:
-        told.append(_tally(health.state for health in asked.healths.values()))
+        told.append(tally(health.state for health in asked.healths.values()))
     yield "; ".join([f"{_safe(asked.cluster)}: {_counted(len(rows), 'group')}, lag {total}", *filter(None, told)])
 
 
-def _tally(words: Iterable[str]) -> str:
+def tally(words: Iterable[str]) -> str:
+    """How often each word is there."""
     return ", ".join(f"{number} {_safe(word)}" for word, number in sorted(Counter(words).items()) if word)
 
 
@@ -79,17 +79,22 @@ def _group_row(event: "LagEvent") -> tuple[str, ...]:
     )
 
 
-def _health_row(asked: Asked, event: "LagEvent") -> tuple[str, ...]:
+def _known_to_kafka(asked: Asked, event: "LagEvent") -> tuple[str, ...]:
+    """Nothing where Kafka was not asked."""
     if asked.healths is None:
         return ()
-    health = asked.healths.get(event.consumer)
+    return health_row(asked.healths.get(event.consumer), counts_rebalances=asked.counts_rebalances)
+
+
+def health_row(health: "GroupHealth | None", *, counts_rebalances: bool = True) -> tuple[str, ...]:
+    """The cells of `KAFKA`."""
     if health is None:
-        return (_UNKNOWN,) * len(_KAFKA)
+        return (_UNKNOWN,) * len(KAFKA)
     return (
         health.state,
         _number(health.members),
         _number(health.coordinator),
-        _number(health.rebalances if asked.counts_rebalances else None),
+        _number(health.rebalances if counts_rebalances else None),
         _number(health.messages_lost),
         _number(health.retention_margin),
     )
@@ -97,7 +102,7 @@ def _health_row(asked: Asked, event: "LagEvent") -> tuple[str, ...]:
 
 def partition_tables(asked: Asked) -> Iterator[str]:
     """A block for each group, as Kafka's own tool prints them."""
-    width = _width()
+    width = terminal_width()
     for number, event in enumerate(asked.verdicts):
         if number and (event.partitions or asked.verdicts[number - 1].partitions):
             yield ""
@@ -227,8 +232,3 @@ def _counted(number: int, what: str) -> str:
 
 def _safe(text: str) -> str:
     return shown(text, sys.stdout.encoding)
-
-
-def _width() -> int | None:
-    """The terminal's; none where the output is kept or COLUMNS does not ask for one."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else None

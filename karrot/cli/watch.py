@@ -1,25 +1,34 @@
 """`karrot watch`: Burrow's verdicts from Kafka itself."""
 # ruff: noqa: PLC0415
 
-import re
 import signal
 import sys
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from karrot.cli.columns import Column, laid_out, shown, terminal_width
 from karrot.cli.common import valid
+from karrot.cli.listed import KAFKA, health_row, tally
 
 if TYPE_CHECKING:
+    from karrot.event import LagEvent
     from karrot.watch import Outcome, Sink
 
 __all__ = ["COMMANDS"]
 
-_HEAD = ("GROUP", "STATUS", "LAG", "MAX-LAG", "STATE", "MEMBERS", "COORDINATOR", "REBALANCES", "LOST", "MARGIN")
+_COLUMNS = (
+    Column("GROUP", may_be_cut=True),
+    Column("STATUS"),
+    Column("LAG", is_number=True),
+    Column("MAX-LAG", is_number=True, goes=1),
+    *KAFKA,
+)
 
 
 @click.command()
@@ -66,30 +75,40 @@ def watch(
     brokers = valid(partial(values.checked, values.brokers, "--bootstrap-servers", bootstrap_servers))
     excluded = None if exclude is None else valid(partial(values.checked, values.pattern, "--exclude", exclude))
     name = valid(partial(values.checked, values.text, "--cluster", cluster))
-    sink = _poster(post, user) if post is not None else Printer(_as_json if as_json else _as_table)
+    stop = threading.Event()
+    printer = Printer(_as_json if as_json else _as_table, stop)
     watcher = Watcher(
         name=name,
         cluster=valid(partial(connect, brokers, properties)),
         clock=SystemClock(),
-        sink=sink,
+        sink=printer if post is None else _poster(post, user),
         keeper=NoKeeper() if state is None else FileKeeper(state),
         interval=interval,
         exclude=excluded,
     )
     logs.configure("INFO", sys.stderr)
-    run(watcher, _told_to_stop())
+    _end_on_signals(stop)
+    run(watcher, stop)
+    if printer.trouble is not None:
+        raise printer.trouble
 
 
 class Printer:
-    """Prints what each poll brought."""
+    """Prints what each poll brought, until nobody reads it: then the watch ends, and ``trouble`` says why."""
 
-    def __init__(self, show: Callable[["Outcome"], list[str]]) -> None:
+    def __init__(self, show: Callable[["Outcome"], list[str]], stop: threading.Event) -> None:
         self._show = show
+        self._stop = stop
+        self.trouble: OSError | None = None
 
     def send(self, outcome: "Outcome", age_ms: Callable[[], int]) -> None:  # noqa: ARG002 (it is printed at once)
         """Print it."""
-        for line in self._show(outcome):
-            click.echo(line)
+        try:
+            for line in self._show(outcome):
+                click.echo(line)
+        except OSError as error:
+            self.trouble = error
+            self._stop.set()
 
     def close(self) -> None:
         """Nothing is held."""
@@ -103,24 +122,33 @@ def _as_json(outcome: "Outcome") -> list[str]:
 
 def _as_table(outcome: "Outcome") -> list[str]:
     verdicts = {event.consumer: event for event in outcome.events}
-    rows: list[tuple[str, ...]] = [_HEAD]
-    for group in sorted(outcome.groups, key=lambda each: each.consumer):
-        said = verdicts.get(group.consumer)
-        largest = None if said is None or said.max_lag is None else said.max_lag.current_lag
-        values = (
-            *((None, None, None) if said is None else (said.status_text, said.total_lag, largest)),
-            *(group.state, group.members, group.coordinator, group.rebalances),
-            *(group.messages_lost, group.retention_margin),
-        )
-        rows.append((_printable(group.consumer), *("-" if value is None else str(value) for value in values)))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return [*lines, ""]
+    groups = sorted(outcome.groups, key=lambda each: each.consumer)
+    rows = [
+        (shown(group.consumer, sys.stdout.encoding), *_verdict(verdicts.get(group.consumer)), *health_row(group))
+        for group in groups
+    ]
+    return [*laid_out(_COLUMNS, rows, terminal_width()), _sum(outcome, len(groups)), ""]
 
 
-def _printable(name: str) -> str:
-    """No control characters for a terminal."""
-    return re.sub(r"[^\x20-\x7e\xa0-\U0010ffff]", lambda found: found[0].encode("unicode_escape").decode(), name)
+def _verdict(event: "LagEvent | None") -> tuple[str, str, str]:
+    if event is None:
+        return ("-", "-", "-")
+    largest = None if event.max_lag is None else event.max_lag.current_lag
+    return event.status_text, _number(event.total_lag), _number(largest)
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _sum(outcome: "Outcome", groups: int) -> str:
+    """The moment, the sum, the verdicts, and how many groups have none: what a new watcher waits for."""
+    judged = {event.consumer for event in outcome.events}
+    waiting = sum(group.consumer not in judged for group in outcome.groups)
+    lag = f"lag {sum(event.total_lag or 0 for event in outcome.events)}" if outcome.events else ""
+    told = [lag, tally(event.status_text for event in outcome.events), f"{waiting} not judged yet" if waiting else ""]
+    at = datetime.fromtimestamp(outcome.polled_at_ms / 1000, UTC)
+    return "; ".join([f"{at:%H:%M:%S} UTC: {groups} group{'s' * (groups != 1)}", *filter(None, told)])
 
 
 def _poster(url: str, user: str | None) -> "Sink":
@@ -131,12 +159,10 @@ def _poster(url: str, user: str | None) -> "Sink":
     return PostSink(valid(partial(render.webhook, url)), valid(partial(credentials, user)))
 
 
-def _told_to_stop() -> threading.Event:
-    stop = threading.Event()
+def _end_on_signals(stop: threading.Event) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         # By a thread: the handler interrupts whoever waits for the event, perhaps while he holds its lock.
         signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())
-    return stop
 
 
 COMMANDS = (watch,)

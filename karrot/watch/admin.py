@@ -1,5 +1,6 @@
 """Kafka's Admin API through confluent-kafka."""
 
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -34,6 +35,9 @@ _PATIENCE_S = 5.0
 _NO_PARTITION = Failure("unknown_topic_or_part", "there is no such partition")
 _NO_LEADER = Failure("leader_not_available", "no broker leads the partition")
 _LATE = Failure("_timed_out", "it was not asked about: the groups before it took too long")
+
+_MOMENT = re.compile(r" \(after \d+ms in state [^)]*\)")
+"""What the client adds to every trouble, different each time."""
 
 _STATES = {
     ConsumerGroupState.STABLE: "Stable",
@@ -183,7 +187,8 @@ class KafkaCluster:
 
     def _note_trouble(self, error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 (how the library names its own errors)
-            self._trouble = f"(the last trouble with a broker: {error.str()})"
+            said = _MOMENT.sub("", error.str())
+            self._trouble = f"(the last trouble with a broker: {said})"
 
 
 def _description(found: ConsumerGroupDescription) -> Description:

@@ -34,7 +34,7 @@ def connect(bootstrap: Sequence[str], properties: Path | None = None) -> Cluster
     except KafkaException as error:
         said = without_values(error.args[0].str(), given)
         raise NotConnected(f"{properties}: {said}") from error  # only properties can be wrong: addresses are not tried
-    except ValueError as error:
+    except (ValueError, TypeError) as error:  # TypeError: a callback's name with a text for it
         raise NotConnected(without_values(str(error), given)) from error
 
 

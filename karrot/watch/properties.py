@@ -21,7 +21,7 @@ class PropertiesError(ValueError):
 def read(path: Path) -> dict[str, str]:
     """The properties of a file, under librdkafka's names. Raises `PropertiesError`."""
     try:
-        return translated(parse(path.read_text(encoding="utf-8")))
+        return translated(parse(path.read_text(encoding="utf-8-sig")))  # Windows' editors begin with a mark
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise PropertiesError(f"{path} cannot be read: {reason}") from error
@@ -31,9 +31,7 @@ def read(path: Path) -> dict[str, str]:
 
 def parse(text: str) -> dict[str, str]:
     """``name=value`` lines as Java's ``Properties`` reads them: comments, continued lines, escapes."""
-    lines = re.sub(r"(?<!\\)((?:\\\\)*)\\\r?\n[ \t]*", r"\1", text).splitlines()
-    stripped = (line.lstrip(" \t\f") for line in lines)
-    return dict(_pair(line) for line in stripped if line and line[0] not in "#!")
+    return dict(_pair(line) for line in _logical_lines(text) if line)
 
 
 def is_iam(properties: Mapping[str, str]) -> bool:
@@ -58,6 +56,21 @@ def translated(given: Mapping[str, str]) -> dict[str, str]:
     return result
 
 
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines joined where one ends in an odd number of backslashes. A comment does not go on, whatever it ends in."""
+    held = ""
+    for line in re.split(r"\r\n|\r|\n", text):
+        rest = line.lstrip(" \t\f")
+        if not held and rest.startswith(("#", "!")):
+            continue
+        if (len(rest) - len(rest.rstrip("\\"))) % 2:
+            held += rest[:-1]
+        else:
+            yield held + rest
+            held = ""
+    yield held
+
+
 def _pair(line: str) -> tuple[str, str]:
     matched = re.fullmatch(r"((?:[^\\=: \t]|\\.)+)[ \t]*[=: \t]?[ \t]*(.*)", line, re.DOTALL)
     if matched is None:
@@ -70,7 +83,10 @@ def _unescaped(text: str) -> str:
         code = matched[1]
         return chr(int(code[1:], 16)) if code[0] == "u" and len(code) > 1 else _ESCAPES.get(code, code)
 
-    return re.sub(r"\\(u[0-9A-Fa-f]{4}|.)", one, text)
+    characters = re.sub(r"\\(u[0-9A-Fa-f]{4}|.)", one, text, flags=re.DOTALL)
+    return characters.encode("utf-16", "surrogatepass").decode(
+        "utf-16", "replace"
+    )  # Java writes two for one beyond \uffff
 
 
 Pairs = Iterable[tuple[str, str]]

@@ -83,21 +83,21 @@ class Watcher:
     _saved_at_ms: int = 0
     _deletions: Deletions = field(default_factory=Deletions)
     _told: Mapping[str, Failure] = field(default_factory=dict)
+    _is_slow: bool = False
 
     def step(self) -> float:
         """One poll; return how many seconds to wait before the next."""
         started, now_ms = self.clock.boot_ms(), self.clock.wall_ms()
         try:
             self._poll(started, now_ms)
-            self.report(None)
         except ClusterError as error:
             self._failed("the cluster", Failure(error.reason, str(error)))
         except _NOT_KEPT as error:
             self._failed("the memory", Failure("memory", str(error)))
-        took = (self.clock.boot_ms() - started) / 1000
-        if took > self.interval:
-            _log.warning("a poll took longer than the interval", seconds=took, interval=self.interval)
-        return max(0.0, self.interval - took)
+        else:
+            self.report(None)
+            self._tell_pace(self._since(started))
+        return max(0.0, self.interval - self._since(started))
 
     def close(self) -> None:
         """Keep what is known and let go."""
@@ -117,8 +117,7 @@ class Watcher:
         if memory.incidents.open != before or started - self._saved_at_ms >= _SAVE_MS:
             self._save(memory)
         groups = self._health(poll, memory, started)
-        seconds = (self.clock.boot_ms() - started) / 1000
-        self.sink.send(Outcome(now_ms, seconds, events, groups), lambda: self.clock.boot_ms() - started)
+        self.sink.send(Outcome(now_ms, self._since(started), events, groups), lambda: self.clock.boot_ms() - started)
         self._tell(poll.failures)
         self._count(Counter(failure.reason for failure in poll.failures.values()))
 
@@ -185,10 +184,22 @@ class Watcher:
         for reason, times in reasons.items():
             self.count(telemetry.WATCH_FAILURES.name, times, reason=reason)
 
+    def _since(self, started: int) -> float:
+        """Seconds."""
+        return (self.clock.boot_ms() - started) / 1000
+
+    def _tell_pace(self, seconds: float) -> None:
+        """Log that polls take longer than the interval when that begins."""
+        if seconds > self.interval and not self._is_slow:
+            _log.warning("a poll took longer than the interval", seconds=seconds, interval=self.interval)
+        self._is_slow = seconds > self.interval
+
     def _tell(self, failures: Mapping[str, Failure]) -> None:
         """Log what is new and what is over."""
         for what, failure in failures.items():
-            if self._told.get(what) != failure:
+            if (
+                what not in self._told or self._told[what].reason != failure.reason
+            ):  # texts name one broker, then another
                 _log.warning("cannot be watched", what=what, reason=failure.reason, text=failure.text)
         for what in self._told.keys() - failures.keys():
             _log.info("can be watched again", what=what)

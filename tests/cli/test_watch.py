@@ -1,15 +1,18 @@
 """`karrot watch` as somebody types it."""
 
+import os
 import signal
 import subprocess
 import sys
+import threading
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from karrot.cli import main
-from karrot.cli.watch import _as_json, _as_table
+from karrot.cli.watch import Printer, _as_json, _as_table
 from karrot.event import LagEvent, PartitionLag, Source
 from karrot.eventlog.watched import GroupHealth
 from karrot.watch.watcher import Outcome
@@ -54,16 +57,17 @@ def outcome() -> Outcome:
     event = LagEvent("c", "orders", "ERR", 100, 0, Source.KAFKA, partition_count=1, max_lag=worst, partitions=(worst,))
     groups = (
         GroupHealth("orders", "Stable", 3, 1, 2, 0, 500),
-        GroupHealth("bill\x1b[2Jing", "Unknown", None, None, 0, None, None),
+        GroupHealth("bill\x1b[2J\u202e", "Unknown", None, None, 0, None, None),
     )
     return Outcome(0, 0.1, [event], groups)
 
 
 def test_a_poll_is_a_table() -> None:
     assert "\n".join(_as_table(outcome())) == (
-        "GROUP           STATUS  LAG  MAX-LAG  STATE    MEMBERS  COORDINATOR  REBALANCES  LOST  MARGIN\n"
-        "bill\\x1b[2Jing  -       -    -        Unknown  -        -            0           -     -\n"
-        "orders          ERR     100  90       Stable   3        1            2           0     500\n"
+        "GROUP              STATUS  LAG  MAX-LAG  STATE    MEMBERS  COORDINATOR  REBALANCES  LOST  MARGIN\n"
+        "bill\\x1b[2J\\u202e  -         -        -  Unknown        -            -           0     -       -\n"
+        "orders             ERR     100       90  Stable         3            1           2     0     500\n"
+        "00:00:00 UTC: 2 groups; lag 100; 1 ERR; 1 not judged yet\n"
     )
 
 
@@ -79,3 +83,14 @@ def test_it_ends_in_order_when_told_to(tmp_path: Path) -> None:
         wait_for(lambda: "cannot be watched" in said.read_text(), timeout_s=60)
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
+
+
+def test_it_ends_when_nobody_reads_what_it_prints() -> None:
+    stop = threading.Event()
+    printer = Printer(_as_table, stop)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with pytest.raises(BrokenPipeError), open(writer, "w") as closed, redirect_stdout(closed):  # noqa: PTH123
+        printer.send(outcome(), lambda: 0)
+    assert stop.is_set()
+    assert isinstance(printer.trouble, BrokenPipeError)

@@ -115,6 +115,10 @@ def test_what_librdkafka_cannot_do_is_said_without_a_secret(given: dict[str, str
         ("a\\=b=c\\\\d", {"a=b": "c\\d"}),
         ("a=one \\\n   two", {"a": "one two"}),
         ("a=\\u00e9\\t.", {"a": "é\t."}),
+        ("a=\\ud83d\\ude00", {"a": "😀"}),
+        ("# C:\\\na=b", {"a": "b"}),
+        ("a=one\\\n # two", {"a": "one# two"}),
+        ("a=b\\\\\r\nc=d\re=f\u2028g", {"a": "b\\", "c": "d", "e": "f\u2028g"}),
     ],
 )
 def test_lines_are_read_as_java_reads_them(text: str, expected: dict[str, str]) -> None:
@@ -125,6 +129,12 @@ def test_lines_are_read_as_java_reads_them(text: str, expected: dict[str, str]) 
 def test_any_text_is_read_or_refused(text: str) -> None:
     with suppress(PropertiesError):
         translated(parse(text))
+
+
+def test_the_mark_that_windows_editors_begin_with_is_no_part_of_a_name(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol=SSL\r\n", encoding="utf-8-sig")
+    assert read(file) == {"security.protocol": "SSL"}
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

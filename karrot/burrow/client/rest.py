@@ -1,5 +1,6 @@
 """The calls of REST v3, one method each."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
@@ -119,7 +120,7 @@ class Burrow:
 
     def status(self, cluster: str, group: str) -> LagEvent:
         """The verdict on a group with its bad partitions. See `lag`."""
-        return self._verdict("kafka", cluster, "consumer", group, "status")
+        return self._verdict(cluster, group, "status")
 
     def lag(self, cluster: str, group: str) -> LagEvent:
         """The verdict on a group with all its partitions, in the order of topics and partition numbers.
@@ -127,7 +128,7 @@ class Burrow:
         Observed at the start of the request; what Burrow answers from its cache is up to ``expire-cache`` (10 s)
         older. Asking a group that expired makes Burrow forget it. Raises `NotFound` for a group that is not known.
         """
-        event = self._verdict("kafka", cluster, "consumer", group, "lag")
+        event = self._verdict(cluster, group, "lag")
         return replace(event, partitions=tuple(sorted(event.partitions, key=lambda one: (one.topic, one.partition))))
 
     # --- configuration ---
@@ -193,13 +194,15 @@ class Burrow:
     def _modules(self, coordinator: str) -> tuple[str, ...]:
         return _sorted(self._read(_MODULES, "config", coordinator).modules)
 
-    def _verdict(self, *path: str) -> LagEvent:
-        answer = self._ask("v3", *path)
+    def _verdict(self, cluster: str, group: str, kind: str) -> LagEvent:
+        answer = self._ask("v3", "kafka", cluster, "consumer", group, kind)
         if answer.status not in (_OK, _NOT_FOUND) or _error_message(answer) is not None:
             raise _refusal(answer)
         event = _understood(answer, lambda body: parse_rest(body, observed_at_ms=answer.asked_at_ms))
         if event.status is Status.NOTFOUND:
             raise NotFound(answer.url, "Burrow does not know the group")
+        if _as_go_writes(event.cluster, event.consumer) != _as_go_writes(cluster, group):
+            raise Unreadable(answer.url, f"the answer is about {event.consumer!a} in {event.cluster!a}")
         return event
 
     def _read(self, decoder: msgspec.json.Decoder[T], *path: str) -> T:
@@ -231,6 +234,11 @@ def _escaped(name: str) -> str:
     return quote(name, safe="", errors="surrogateescape")
 
 
+def _as_go_writes(*names: str) -> list[str]:
+    """Names with one mark for each byte that is no UTF-8: as Burrow's JSON has them."""
+    return [re.sub("[\ud800-\udfff]", "\ufffd", name) for name in names]
+
+
 def _sorted(names: list[str] | None) -> tuple[str, ...]:
     return tuple(sorted(names or ()))
 
@@ -247,8 +255,8 @@ def _understood(answer: Answer, read: Callable[[bytes], T]) -> T:
 def _error_message(answer: Answer) -> str | None:
     """What Burrow says is wrong, if it is Burrow and says so."""
     try:
-        reply = _REPLY.decode(answer.body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        reply = decode(answer.body, _REPLY)
+    except MalformedPayload:
         return None
     return reply.message if reply.error else None
 

@@ -91,7 +91,7 @@ def test_partitions_in_random_order_come_in_order() -> None:
     recorded = json.loads((REAL / "rest-lag-warn.json").read_bytes())
     recorded["status"]["partitions"].reverse()
     with serving(answer(json.dumps(recorded).encode())) as (url, _), Burrow(url) as burrow:
-        assert [one.partition for one in burrow.lag("stack", "g").partitions] == [0, 1, 2]
+        assert [one.partition for one in burrow.lag("stack", "skewed-consumer-group").partitions] == [0, 1, 2]
 
 
 def test_an_old_burrow_without_the_call_says_nothing_of_the_group() -> None:
@@ -187,6 +187,8 @@ def test_nobody_listening_is_said() -> None:
     [
         (answer(b"{}"), "the answer is not Burrow's: .* missing required field `clusters`"),
         (answer(b"<html>"), "the answer is not Burrow's: The body is not JSON"),
+        (answer(b'{"clusters":' + b"[" * 100_000), "the answer is not Burrow's: Over 32 levels of JSON"),
+        (answer(b"[" * 100_000, "404 Not Found"), "HTTP 404, which is not an answer of Burrow's"),
         (answer(b'{"clusters":[1]}'), r"The field \$.clusters\[0\] is wrong"),
         (answer(b"<html>", "404 Not Found"), "HTTP 404, which is not an answer of Burrow's: '<html>'"),
         (answer(b"", "401 Unauthorized"), "HTTP 401"),
@@ -205,6 +207,16 @@ def test_a_gateway_without_burrow_is_unavailable(status: str) -> None:
         clusters(answer(b"<html>no upstream</html>", status))
     with serving(answer(b"<html>", status)) as (url, _), Burrow(url) as burrow, pytest.raises(Unavailable):
         burrow.ready()
+
+
+def test_an_answer_about_somebody_else_is_refused() -> None:
+    other = (
+        b'{"status":{"cluster":"prod","group":"oth\\u001ber","status":"OK","complete":1,"partitions":[],"totallag":0}}'
+    )
+    with serving(answer(other), answer(other)) as (url, _), Burrow(url) as burrow:
+        with pytest.raises(Unreadable, match=r"the answer is about 'oth\\x1ber' in 'prod'"):
+            burrow.status("prod", "mine")
+        assert burrow.lag("prod", "oth\x1ber").consumer == "oth\x1ber"
 
 
 def test_an_error_that_comes_with_200_is_an_error() -> None:
