@@ -8,7 +8,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from karrot.pipeline.report.findings import Budget, Capacity, Findings, Incident, Skewed
-from karrot.pipeline.report.words import name, on_day, when
+from karrot.pipeline.report.words import name, on_day, spent, when
 from karrot.web.human import duration, percent, rate, visible
 
 __all__ = ["Step", "days_left", "growth_a_day", "incidents_by_group", "next_steps"]
@@ -136,7 +136,7 @@ def _overspent(findings: Findings) -> Iterator[Step]:
                 "err" if one.spent > 2 else "warn",  # noqa: PLR2004 (twice what was allowed)
                 Markup("Bring {} back within {}").format(name(one.consumer), duration(findings.target_seconds)),
                 Markup("It spent {} of its error budget: {} beyond, where {} were allowed.{}").format(
-                    percent(one.spent), duration(60 * one.beyond), duration(60 * one.allowed), _mostly(one)
+                    spent(one.spent), duration(60 * one.beyond), duration(60 * one.allowed), _mostly(one)
                 ),
             )
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -9,7 +10,7 @@ from markupsafe import Markup
 
 from karrot import __version__
 from karrot.pipeline.report import advice, svg, words
-from karrot.pipeline.report.findings import GROUPS_SHOWN, INCIDENTS_SHOWN, Capacity, Findings, Incident, Period
+from karrot.pipeline.report.findings import GROUPS_SHOWN, INCIDENTS_SHOWN, Capacity, Findings, Incident
 from karrot.render import templates_dir
 from karrot.web.human import FILTERS
 
@@ -36,11 +37,12 @@ class GroupLine(NamedTuple):
 def page(findings: Findings, *, made_at: datetime) -> Page:
     """The page about the findings."""
     headline = words.headline(findings)
-    html = _environment(findings.period).get_template("report.html").render(_context(findings, headline, made_at))
+    html = _environment().get_template("report.html").render(_context(findings, headline, made_at))
     return Page(html, headline.striptags())
 
 
-def _environment(period: Period) -> Environment:
+@cache
+def _environment() -> Environment:
     templates = templates_dir()
     made = Environment(
         # parts.html and the style sheet are those of the service's pages.
@@ -50,8 +52,7 @@ def _environment(period: Period) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(FILTERS, when=words.when, on_day=words.on_day)
-    made.globals.update(period=period, ticks=svg.ticks(period))
+    made.filters.update(FILTERS, when=words.when, spent=words.spent)
     return made
 
 
@@ -59,6 +60,8 @@ def _context(findings: Findings, headline: Markup, made_at: datetime) -> dict[st
     lines = _lines(findings)
     return {
         "found": findings,
+        "period": findings.period,
+        "ticks": svg.ticks(findings.period),
         "headline": headline,
         "period_said": words.period_said(findings.period),
         "made_at": made_at,

@@ -23,6 +23,7 @@ __all__ = [
     "period_said",
     "share_beyond",
     "share_not_ok",
+    "spent",
     "when",
 ]
 
@@ -61,6 +62,11 @@ def when(at_s: int) -> str:
     return f"{on_day(at.date())} {at:%H:%M}"
 
 
+def spent(share: float | None) -> str:
+    """``446 %``: of a budget, where a tenth of a percent says nothing any more."""
+    return percent(share) if share is None or share < 1 else f"{share:,.0%}".replace("%", " %")
+
+
 def on_day(day: date) -> str:
     """``Wed 18 Nov``."""
     return f"{day:%a} {day.day} {day:%b}"
@@ -80,7 +86,7 @@ def period_said(period: Period) -> str:
 def headline(findings: Findings) -> Markup:
     """The report in one sentence: who was furthest behind, and is it better or worse than before."""
     trend = compared(findings)
-    if trend is None:
+    if trend is None or not (trend.now or trend.then):
         return Markup("{}.").format(_worst(findings))
     said = Markup("{}; over all groups {} {} {}: {} of minutes {}, then {}.")
     shares = percent(trend.now), trend.of, percent(trend.then)

@@ -1,0 +1,114 @@
+"""Findings of a report, made to order."""
+
+import datetime as dt
+from typing import Any
+
+from karrot.pipeline.report.findings import (
+    Budget,
+    Capacity,
+    DayBurn,
+    DayPeak,
+    DayTotal,
+    Findings,
+    GroupLag,
+    Hours,
+    Incident,
+    Period,
+    Point,
+    Quarantined,
+    Skewed,
+    Watched,
+)
+
+__all__ = ["MONDAY", "WEEK", "at", "incident", "make_findings", "quiet_week"]
+
+MONDAY = dt.date(2026, 11, 16)
+WEEK = Period(MONDAY, dt.date(2026, 11, 22))
+_HOUR = 3600
+
+
+def at(day: int, hour: float = 0) -> int:
+    """A moment of the week, in seconds since 1970."""
+    return WEEK.start_s + day * 24 * _HOUR + round(hour * _HOUR)
+
+
+def _days(first: dt.date, beyond: list[int]) -> list[DayTotal]:
+    return [
+        DayTotal(first + dt.timedelta(days=number), 2, 2_880, 2_880 - bad, 2_880, 2_880 - bad)
+        for number, bad in enumerate(beyond)
+    ]
+
+
+def quiet_week() -> Findings:
+    """Two groups of which every minute was heard, and all of them were well."""
+    return Findings(
+        period=WEEK,
+        target_seconds=60.0,
+        objective=0.99,
+        heard_from_s=WEEK.start_s,
+        heard_until_s=WEEK.end_s,
+        days=_days(WEEK.first, [0] * 7),
+        days_before=[],
+        groups=2,
+        lags=[],
+        incidents=[],
+        incident_count=0,
+        hours=[],
+        skewed=[],
+        skew_watched=Watched(0, 0),
+        capacities=[],
+        rates_watched=Watched(0, 0),
+        budgets=[],
+        quarantined=Quarantined(0, 0),
+    )
+
+
+def incident(began: int, ended: int | None, **fields: Any) -> Incident:
+    """An incident of ``orders``."""
+    ended_by = None if ended is None else "close"
+    return Incident("prod", "orders", "i", began, ended, ended_by, "ERR", 9_000, ["orders.v1"])._replace(**fields)
+
+
+def make_findings(**fields: Any) -> Findings:
+    """A week in which the group ``orders`` was in trouble on Wednesday, and is again on Sunday."""
+    incidents = [incident(at(2, 12), at(2, 15.5)), incident(at(6, 20), None, worst_status="WARN", incident_id="j")]
+    peaks = [DayPeak(MONDAY + dt.timedelta(days=day), 70.0 + 2 * day) for day in range(7)]
+    told = quiet_week()._replace(
+        days=_days(WEEK.first, [0, 0, 210, 0, 0, 0, 240]),
+        days_before=_days(WEEK.before.first, [0, 60, 0, 0, 0, 0, 0]),
+        lags=[
+            GroupLag(
+                "prod",
+                "orders",
+                4_000.0,
+                9_000,
+                at(2, 14),
+                "ERR",
+                [Point(at(2, hour), 4_000.0 if hour == 14 else 90.0) for hour in range(12, 16)],
+            ),
+            GroupLag("prod", "mail", None, 12, at(0), "OK", [Point(at(0), None)]),
+        ],
+        incidents=incidents,
+        incident_count=2,
+        hours=[Hours("prod", "orders", 6 * 86_400, 4 * _HOUR, 3 * _HOUR + 1_800)],
+        skewed=[Skewed("prod", "orders", "orders.v1", 180, 0.8125, 0.7, 3, "orders-1", "hot_partition")],
+        skew_watched=Watched(2, 1),
+        capacities=[Capacity("prod", "orders", "orders.v1", 100.0, peaks)],
+        rates_watched=Watched(2, 1),
+        budgets=[
+            Budget(
+                "prod",
+                "orders",
+                10_080,
+                450,
+                100.8,
+                450 / 100.8,
+                "orders.v1/3",
+                [
+                    DayBurn(peak.day, 14.6 if peak.day.day == 18 else None if peak.day.day == 17 else 0.0)
+                    for peak in peaks
+                ],
+            )
+        ],
+    )
+    return told._replace(**fields)
