@@ -5,6 +5,7 @@ whose rename replaces a file in one step.
 """
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,14 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
-__all__ = ["delete", "exists", "listing", "read_text", "rename_over", "write_text"]
+__all__ = ["delete", "exists", "listing", "literal", "read_text", "rename_over", "write_text"]
+
+_WILD = re.compile(r"[\\*?\[\]{}]")
+
+
+def literal(path: str) -> str:
+    """A path as Spark's readers must be told it, who take ``*``, ``[a]`` and ``{a,b}`` in a path for patterns."""
+    return _WILD.sub(r"\\\g<0>", path)
 
 
 def exists(spark: SparkSession, path: str) -> bool:

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from karrot.pipeline.columns import rows
-from karrot.pipeline.files import delete, exists, listing, rename_over
+from karrot.pipeline.files import delete, exists, listing, literal, rename_over
 from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, columns_of, with_day
 
 __all__ = ["Tables"]
@@ -55,7 +55,7 @@ class Tables:
         if not there:
             return spark.range(0).select(rows([], schema))
         reader = spark.read.schema(schema).option("basePath", table)
-        return reader.parquet(*there).select(*columns_of(schema))
+        return reader.parquet(*map(literal, there)).select(*columns_of(schema))
 
     def days(self, spark: SparkSession, name: str) -> list[date]:
         """The days that a table has, in order."""

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from karrot.pipeline.columns import rows
 from karrot.pipeline.events import events, partitions, read_lines
-from karrot.pipeline.files import exists, read_text
+from karrot.pipeline.files import exists, literal, read_text
 from karrot.pipeline.quarantine import PLACE, bad_lines, short_segments
 from karrot.pipeline.repeats import repeats, without
 from karrot.pipeline.segments import Segment, plain, segments_of_batch
@@ -63,7 +63,7 @@ def new_lines(spark: SparkSession, archive: str, *, batch_bytes: int = BATCH_BYT
         # Lines before the damage are kept; what the name promises and is not there is counted.
         ignoreCorruptFiles="true",
     )
-    return source.load(archive).select(
+    return source.load(literal(archive)).select(
         "value",
         F.col("_metadata.file_path").alias("path"),
         F.col("_metadata.file_modification_time").alias("written_at"),

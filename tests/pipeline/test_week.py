@@ -1,0 +1,85 @@
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from karrot.fakes.history import MINUTE_MS, Told, read_truth, write_history
+from karrot.fakes.week import CLUSTERS, planted
+from karrot.pipeline.jobs.derive import Rules, derive
+from karrot.pipeline.jobs.ingest import Ingest
+from karrot.pipeline.tables import Tables
+
+pytestmark = pytest.mark.timeout(300)  # the first query of a JVM on a busy machine
+
+_START_MS = int(datetime(2026, 11, 14, tzinfo=UTC).timestamp()) * 1000
+_GROUPS = 5
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A day of ten groups on two clusters."""
+    directory = tmp_path_factory.mktemp("history")
+    for cluster in CLUSTERS:
+        _write(directory, cluster, _GROUPS)
+    return directory
+
+
+def _write(directory: Path, cluster: str, groups: int) -> int:
+    archive, truth = directory / "archive" / cluster, directory / f"{cluster}.jsonl"
+    return write_history(archive, truth, cluster, start_ms=_START_MS, groups=groups, days=1)
+
+
+def test_every_planted_incident_is_in_the_tables_with_its_start_end_worst_status_and_peak(
+    spark: SparkSession, history: Path, tmp_path: Path
+) -> None:
+    truth = [told for cluster in CLUSTERS for told in read_truth(history / f"{cluster}.jsonl")]
+    tables = Tables(str(tmp_path / "tables"))
+    taken = Ingest(spark, str(history / "archive"), tables).run()
+    assert (taken.events, taken.missing) == (taken.lines, 0)
+    derive(spark, tables, Rules())
+
+    found = tables.read(spark, "incidents").select(
+        "incident_id",
+        "cluster",
+        "consumer",
+        F.unix_millis("started_at"),
+        F.unix_millis("ended_at"),
+        "ended_by",
+        "worst_status",
+        "peak_lag",
+    )
+    assert sorted(map(tuple, found.collect())) == sorted(map(_as_in_the_table, truth))
+    assert {told.ended_by for told in truth} == {"close", "recovered", "new_incident", "deleted", None}
+    assert {told.worst_status for told in truth} == {"WARN", "ERR"}
+
+
+def _as_in_the_table(told: Told) -> tuple[str | int | None, ...]:
+    moments = told.started_at_ms, told.ended_at_ms
+    return (told.incident_id, told.cluster, told.consumer, *moments, told.ended_by, told.worst_status, told.peak_lag)
+
+
+def test_trouble_makes_incidents_and_nothing_else_does(history: Path) -> None:
+    for cluster in CLUSTERS:
+        truth = read_truth(history / f"{cluster}.jsonl")
+        expected = {(one.consumer, one.cause) for one in planted(_GROUPS, 1) if one.cluster == cluster}
+        assert {(told.consumer, told.cause) for told in truth} == expected
+        for told in truth:
+            assert told.planted_from_ms is not None
+            assert told.planted_to_ms is not None
+            # Burrow's window is ten commits, here of a minute each. A failover begins an incident anew.
+            assert told.started_at_ms - told.planted_from_ms < 90 * MINUTE_MS
+            assert told.ended_at_ms is None or told.ended_at_ms - told.planted_to_ms < 15 * MINUTE_MS
+
+
+def test_the_same_history_is_the_same_files(tmp_path: Path) -> None:
+    def files(directory: Path) -> dict[str, bytes]:
+        directory.mkdir()
+        assert _write(directory, "prod-us", 1) == 1440 + 1440 // 5
+        paths = (path for path in directory.rglob("*") if path.is_file())
+        return {str(path.relative_to(directory)): path.read_bytes() for path in paths}
+
+    written = files(tmp_path / "first")
+    assert len([path for path in written if path.endswith(".jsonl.gz")]) == 24
+    assert files(tmp_path / "second") == written
