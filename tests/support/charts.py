@@ -107,12 +107,14 @@ def one(manifests: Iterable[Manifest], kind: str, name: str | None = None) -> Ob
 
 
 def pods(manifests: Iterable[Manifest]) -> Iterator[tuple[str, Object]]:
-    """Every pod (``metadata`` and ``spec``) with the name of what makes it: deployments and tests alike."""
+    """Every pod (``metadata`` and ``spec``) with the name of what makes it: deployments, jobs and tests alike."""
     for each in manifests:
         if each.kind == "Pod":
             yield each.name, each.body
         elif "template" in each.body.get("spec", {}):
             yield each.name, each.body["spec"]["template"]
+        elif each.kind == "CronJob":
+            yield each.name, each.body["spec"]["jobTemplate"]["spec"]["template"]
 
 
 def containers(pod: Object) -> list[Object]:

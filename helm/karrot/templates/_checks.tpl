@@ -25,6 +25,9 @@
 {{- if and .Values.ingress.enabled (empty .Values.ingress.hosts) }}
 {{- fail "ingress.enabled needs ingress.hosts, such as [{host: karrot.example.com}]" }}
 {{- end }}
+{{- if and .Values.pipeline.enabled (or (empty (include "karrot.pipelineArchive" .)) (empty .Values.pipeline.tables)) }}
+{{- fail "pipeline.enabled needs pipeline.tables and an archive that another pod can read, such as pipeline.archive: s3a://lag/archive" }}
+{{- end }}
 {{- if and .Values.burrow.enabled (not (hasKey .Subcharts "burrow")) }}
 {{- fail "burrow.enabled: this copy of the chart lacks charts/burrow; in a checkout without symbolic links, copy helm/burrow there" }}
 {{- end }}

@@ -1,0 +1,28 @@
+"""The CronJob of the pipeline."""
+
+from support.charts import CHARTS, one, refusal, rendered, rendered_shape
+
+
+def test_a_run_ingests_and_then_derives_and_never_meets_another() -> None:
+    job = one(rendered_shape(CHARTS / "karrot" / "ci" / "pipeline.yaml"), "CronJob")
+    assert job["spec"]["concurrencyPolicy"] == "Forbid"
+    pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    conf = [
+        "--conf=spark.driver.memory=2g",
+        "--conf=spark.jars.ivy=/tmp/ivy",
+        "--conf=spark.jars.packages=org.apache.hadoop:hadoop-aws:3.5.0",
+    ]
+    assert [(each["name"], each["args"]) for each in [*pod["initContainers"], *pod["containers"]]] == [
+        ("ingest", ["pipeline", "ingest", "--archive=s3a://lag/archive", "--tables=s3a://lag/tables", *conf]),
+        ("derive", ["pipeline", "derive", "--tables=s3a://lag/tables", *conf]),
+    ]
+
+
+def test_there_is_none_unless_it_is_asked_for() -> None:
+    assert [each for each in rendered("karrot") if each.kind == "CronJob"] == []
+
+
+def test_an_archive_on_the_volume_of_the_service_is_refused() -> None:
+    for config in ({}, {"archive_dir": "/data/archive"}):
+        said = refusal("karrot", {"config": config, "pipeline": {"enabled": True, "tables": "/tables"}})
+        assert "an archive that another pod can read" in said
