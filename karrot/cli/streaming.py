@@ -3,6 +3,7 @@
 
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Mapping
@@ -65,10 +66,12 @@ def stream(master: str | None, conf: dict[str, str], config: Path | None, **aske
     from karrot.pipeline.jobs.ingest import StreamingQueryException
 
     stop, lost = threading.Event(), list["Published"]()
+    if every is not None:
+        _end_on_signals(stop)
     jobs: list[Ingest | Fanout] = [_ingest(spark, asked)] if _TABLES in destinations else []
     jobs += [_fanout(spark, options, asked, stop, lost)] if options else []
     try:
-        job.run([each.start(every) for each in jobs], stop=stop.set, follow=every is not None)
+        job.run([each.start(every) for each in jobs], stop=stop, follow=every is not None)
     except FileNotFoundError as error:
         raise Refused(str(error)) from error
     except StreamingQueryException as error:
@@ -105,6 +108,13 @@ def _fanout(
     return Fanout(spark, asked["archive"], checkpoint, Publisher(options, notes, clock, client, stop.wait), clock, tell)
 
 
+def _end_on_signals(stop: threading.Event) -> None:
+    """After the session is there, which has a handler of its own: that one would break into a call to the JVM."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # By a thread: the handler interrupts whoever waits for the event, perhaps while he holds its lock.
+        signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())
+
+
 def _destinations(text: str) -> tuple[str, ...]:
     named = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not named or not set(named) <= {_TABLES, _CLOUDWATCH}:
@@ -123,7 +133,7 @@ def _options(config: Path | None) -> "Options":
     if _service_publishes(os.environ, config):
         raise Refused(_TWICE)
     logs.configure(loaded.settings.log, sys.stderr)
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of each call from the JVM
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # its errors are raised as well
     return Options.read(reporter_settings(loaded.settings, "cloudwatch"))
 
 

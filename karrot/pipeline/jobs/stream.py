@@ -1,12 +1,12 @@
 """The archive to the tables and to CloudWatch while it is written: two queries, so that neither waits for the other."""
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from threading import Event
 from typing import Final
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -23,6 +23,7 @@ _CLOCKS_APART_MS: Final = 300_000
 """How far the clock that dates segments and this one may be apart."""
 
 _LOOK_S: Final = 1
+_PATIENCE_S: Final = 20  # Kubernetes kills after 30
 
 
 def notes_beside(spark: SparkSession, checkpoint: str) -> Notes:
@@ -81,27 +82,28 @@ class Fanout:
         return now_ms - 1000 * self.publisher.options.ttl_s
 
 
-def run(queries: Sequence[StreamingQuery], *, stop: Callable[[], None], follow: bool) -> None:
-    """Wait until all queries have ended; with ``follow``, until one has, or Ctrl-C.
+def run(queries: Sequence[StreamingQuery], *, stop: Event, follow: bool) -> None:
+    """Wait until all queries have ended; with ``follow``, until one has, or ``stop`` is set. Then end them all.
 
-    ``stop`` is called before the queries are stopped. Raises StreamingQueryException for a query that failed.
+    A batch under way is waited for, a while. Raises StreamingQueryException for a query that failed.
     """
+    enough = all if follow else any
     try:
-        _wait(queries, enough=all if follow else any)
-        failed = [error for query in queries if (error := query.exception()) is not None]
-    except KeyboardInterrupt:
-        if not follow:
-            raise
-        failed = []
+        while enough(query.isActive for query in queries) and not stop.wait(_LOOK_S):
+            pass
+        told = stop.is_set()
     finally:
-        stop()
+        stop.set()
         for query in queries:
-            query.stop()
-    if failed:
+            _end(query)
+    failed = [error for query in queries if (error := query.exception()) is not None]
+    if failed and not told:
         raise failed[0]
 
 
-def _wait(queries: Sequence[StreamingQuery], *, enough: Callable[[Iterable[bool]], bool]) -> None:
-    while enough(query.isActive for query in queries):
-        with suppress(StreamingQueryException):  # the query keeps it
-            next(query for query in queries if query.isActive).awaitTermination(_LOOK_S)
+def _end(query: StreamingQuery) -> None:
+    for _ in range(_PATIENCE_S):
+        if not query.isActive or not query.status["isTriggerActive"]:
+            break
+        time.sleep(1)
+    query.stop()

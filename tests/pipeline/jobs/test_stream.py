@@ -92,7 +92,7 @@ class StreamRig:
     def stream(self, monkeypatch: pytest.MonkeyPatch) -> Published:
         """Publish what is there, in one batch."""
         job, told = self.fanout(monkeypatch)
-        run([job.start()], stop=job.publisher.close, follow=False)
+        run([job.start()], stop=threading.Event(), follow=False)
         (published,) = told
         return published
 
@@ -181,7 +181,7 @@ def test_cloudwatch_waits_for_nobody_and_nobody_for_cloudwatch(
     job.publisher.wait = until_then
     ingest = Ingest(spark, str(tmp_path / "archive"), Tables(str(tmp_path / "tables")), tell=tables_written)
     with pytest.raises(StreamingQueryException, match="before the commit"):
-        run([ingest.start(), job.start()], stop=job.publisher.close, follow=False)
+        run([ingest.start(), job.start()], stop=threading.Event(), follow=False)
     assert [(one.events, one.quarantined) for one in lines] == [(2, 1)]
     assert [(one.events, one.sent, one.is_lost, one.trouble[:12]) for one in told] == [(1, 2, False, "unavailable:")]
 
@@ -189,7 +189,7 @@ def test_cloudwatch_waits_for_nobody_and_nobody_for_cloudwatch(
     clock.advance(30_000)
     rig.write(4, [rig.line(4, 9), rig.line(3, 6, age_ms=40_000, consumer="late")])
     job, told = rig.fanout(monkeypatch)
-    run([job.start()], stop=job.publisher.close, follow=False)
+    run([job.start()], stop=threading.Event(), follow=False)
     assert told[0] == Published(events=1, left_out={"superseded": 2})
     assert [point.value for point in rig.fake.points("Karrot", "Lag", _GROUP)] == [7, 9]
 
