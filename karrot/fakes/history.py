@@ -197,7 +197,7 @@ class _Listener:
         if begins and group.told is not None:
             self._over(group, event, "new_incident")
             group.worst, group.peak = Status.OK, 0
-        group.worst = max(group.worst, event.status)
+        group.worst = max(group.worst, event.status or Status.OK)
         group.peak = max(group.peak, event.total_lag or 0)
         if begins:
             group.told = _told(event)

@@ -4,7 +4,7 @@ A simulated second of `karrot.fakes.kafka` is a minute here: rates are messages 
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final, NamedTuple
@@ -80,7 +80,7 @@ _PLAN = (
 )
 """The last but one outlives the week: its incident is open at the end."""
 
-_PHASES = {
+_PHASES: Mapping[str, Callable[[int], tuple[Phase, ...]]] = {
     "a consumer stalls": lambda minutes: (Phase(minutes, pace=0),),
     "too slow for its topic": lambda minutes: (Phase(minutes, pace=0.5), Phase(minutes, pace=2.2)),
     "stopped": lambda minutes: (Phase(minutes, commits=False),),
