@@ -3,7 +3,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 
+from karrot.cli import main
 from karrot.pipeline.columns import rows
 from karrot.pipeline.jobs.report import NothingToReportError, find, period_of
 from karrot.pipeline.report.findings import (
@@ -272,3 +274,9 @@ def test_days_that_the_tables_do_not_have_are_a_sentence(spark: "SparkSession", 
     )
     with pytest.raises(NothingToReportError, match="no derived tables: run karrot pipeline derive"):
         period_of(spark, Tables(f"{tables.directory}/none"), None, None)
+
+
+def test_days_in_the_wrong_order_are_refused_before_spark_starts() -> None:
+    asked = ["pipeline", "report", "--tables", "t", "--from", "2026-11-22", "--to", "2026-11-16"]
+    ended = CliRunner().invoke(main, asked)
+    assert (ended.exit_code, ended.stderr) == (2, "karrot: --from 2026-11-22 is after --to 2026-11-16\n")

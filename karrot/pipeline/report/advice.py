@@ -19,6 +19,7 @@ _SOON_DAYS = 30
 _TREND_DAYS = 3
 _FLAPS, _SHORT_S = 10, 900
 _HALF = 0.5
+_GRAVEST_FIRST = ("err", "warn", "other")
 
 
 class Step(NamedTuple):
@@ -30,14 +31,14 @@ class Step(NamedTuple):
 
 
 def next_steps(findings: Findings) -> list[Step]:
-    """What to do, the most urgent first; of each rule the three worst cases."""
+    """What to do, the gravest first; of each rule the three worst cases."""
     steps: list[Step] = []
     for rule in _RULES:
         told = list(rule(findings))
         steps += told[:_OF_A_RULE]
         if len(told) > _OF_A_RULE:
             steps[-1] = steps[-1]._replace(why=steps[-1].why + f" So it is with {len(told) - _OF_A_RULE} more, below.")
-    return steps
+    return sorted(steps, key=lambda step: _GRAVEST_FIRST.index(step.kind))
 
 
 def incidents_by_group(incidents: Iterable[Incident]) -> dict[tuple[str, str], list[Incident]]:
