@@ -1,7 +1,9 @@
 """Segments to tables: ``karrot pipeline ingest`` against Spark reading the same lines and writing nothing.
 
 The yardstick is ``spark.read.schema(…).json(…)`` to ``noop``: it decompresses and parses, once. Ingest parses once too,
-writes two tables, looks for events that are there already and counts what it wrote.
+writes two tables, looks for events that are there already and counts what it wrote. The first round also compiles.
+
+PYTHONPATH=tests python benchmarks/flatten.py [--segments 2000] [--events 500] [--rounds 3] [--master local[2]]
 """
 
 import argparse
@@ -35,27 +37,38 @@ _LOG_ID = "0123456789abcdef"
 _START_MS = 1_746_950_400_000
 
 
-def lines_of(first: int, count: int, rng: random.Random) -> bytes:
-    """Events as Burrow sends them: two partitions each, a hundred groups, one a second."""
-    return b"".join(_line(seq, rng) for seq in range(first, first + count))
+def verdicts(rng: random.Random, count: int = 1000) -> list[bytes]:
+    """Lines as Burrow's verdicts make them, from ``source`` on: two partitions each, a hundred groups."""
+    return [_verdict(number, rng) for number in range(count)]
 
 
-def _line(seq: int, rng: random.Random) -> bytes:
-    at = _START_MS + seq * 1000
+def _verdict(number: int, rng: random.Random) -> bytes:
     parts = tuple(make_partition(partition=number, current_lag=rng.randrange(100_000)) for number in range(2))
     lag = sum(part.current_lag or 0 for part in parts)
-    event = make_event(
-        consumer=f"group-{seq % 100:03d}", total_lag=lag, observed_at_ms=at, max_lag=parts[0], partitions=parts
-    )
-    return encode(StoredEvent(_LOG_ID, seq, at, at, to_wire(event), event))
+    event = make_event(consumer=f"group-{number % 100:03d}", total_lag=lag, max_lag=parts[0], partitions=parts)
+    line = encode(StoredEvent(_LOG_ID, 1, _START_MS, _START_MS, to_wire(event), event))
+    return line[line.index(b',"source":') :]
+
+
+def lines_of(first: int, count: int, told: list[bytes]) -> bytes:
+    """Events one second apart, each with a number and a time of its own."""
+    return b"".join(_head(seq) + told[seq % len(told)] for seq in range(first, first + count))
+
+
+def _head(seq: int) -> bytes:
+    at = _START_MS + seq * 1000
+    return (
+        f'{{"v":1,"event_id":"{_LOG_ID}-{seq}","log_id":"{_LOG_ID}","seq":{seq},'
+        f'"received_at_ms":{at},"observed_at_ms":{at}'
+    ).encode()
 
 
 def fill(archive: Path, segments: int, each: int) -> int:
     """Write the archive; how many bytes of lines it holds."""
-    rng, size = random.Random(7), 0
+    told, size = verdicts(random.Random(7)), 0
     for number in range(segments):
         first = 1 + number * each
-        lines = lines_of(first, each, rng)
+        lines = lines_of(first, each, told)
         hour = time.gmtime((_START_MS + first * 1000) / 1000)
         folder = archive / time.strftime("day=%Y-%m-%d/hour=%H", hour)
         folder.mkdir(parents=True, exist_ok=True)

@@ -60,11 +60,14 @@ def _with_turns(runs: DataFrame, silence: timedelta) -> DataFrame:
     open_id = F.last(F.when(F.col("turn"), opened), ignorenulls=True)
     return (
         runs.withColumn("fresh", F.coalesce(named == first_place, F.lit(False)))
-        .withColumn("turn", F.col("fresh") | F.col("kind").isin(*_ENDING))
-        .withColumn("silent", silent_before(silence))
-        .withColumn("stretch", F.count_if("turn").over(so_far))
-        .withColumn("silences", F.count_if("silent").over(so_far))
-        .withColumn("open_id", F.coalesce(open_id.over(so_far), F.lit("")))
+        .withColumns({"turn": F.col("fresh") | F.col("kind").isin(*_ENDING), "silent": silent_before(silence)})
+        .withColumns(
+            {
+                "stretch": F.count_if("turn").over(so_far),
+                "silences": F.count_if("silent").over(so_far),
+                "open_id": F.coalesce(open_id.over(so_far), F.lit("")),
+            }
+        )
         .withColumn("open_before", F.lag("open_id", 1, "").over(so_far))
     )
 
@@ -95,8 +98,8 @@ def _with_members(walked: DataFrame) -> DataFrame:
 def _with_ends(members: DataFrame, silence: timedelta, as_of: datetime) -> DataFrame:
     """Adds ``end`` (NULL while the incident lasts) to the run that opens an incident and to those of a nameless one."""
     group, unbroken = Window.partitionBy(*GROUP), Window.partitionBy(*GROUP, "silences")
-    known = members.withColumn("last_heard", F.max("last_at").over(group)).withColumn(
-        "heard_until", F.max("last_at").over(unbroken)
+    known = members.withColumns(
+        {"last_heard": F.max("last_at").over(group), "heard_until": F.max("last_at").over(unbroken)}
     )
     opens, nameless = F.col("fresh"), F.col("member").isNotNull() & F.col("member.incident_id").isNull()
     followed = F.col("next").isNotNull()

@@ -21,21 +21,22 @@ class Objective(NamedTuple):
     share: float = 0.99
 
 
-def slo_daily(events: DataFrame, partitions: DataFrame, objective: Objective) -> DataFrame:
-    """``slo_daily`` of whole days of ``events`` (no event twice) and the ``partitions`` that they list.
+def slo_daily(minutes: DataFrame, partitions: DataFrame, objective: Objective) -> DataFrame:
+    """``slo_daily`` of whole days of ``lag_minute`` and of the ``partitions`` listed on them.
 
-    A minute is within the target if the largest lag in time that was known in it is; where none was known it counts
-    neither way. ``burn_rate`` is the share of measured minutes beyond the target over the share allowed: at 1 the
-    budget lasts exactly, at 2 half the time. ``worst_partition`` is ``topic/partition`` of the largest lag listed.
+    A minute is seen if a status was known in it. It is within the target if the largest lag in time that was known in
+    it is; where none was known it counts neither way. ``burn_rate`` is the share of measured minutes beyond the target
+    over the share allowed: at 1 the budget lasts exactly, at 2 half the time. ``worst_partition`` is
+    ``topic/partition`` of the largest lag listed.
     """
     daily = (
-        _minutes(events, objective)
+        minutes.where(severity("worst_status") > Status.NOTFOUND)
         .groupBy(*_GROUP_DAY)
         .agg(
             F.count(F.lit(1)).alias("minutes_seen"),
-            F.count_if("ok").alias("minutes_ok"),
-            F.count("within").alias("minutes_measured"),
-            F.count_if("within").alias("minutes_within_target"),
+            F.count_if(F.col("worst_status") == Status.OK.name).alias("minutes_ok"),
+            F.count("lag_seconds_max").alias("minutes_measured"),
+            F.count_if(F.col("lag_seconds_max") <= objective.target_seconds).alias("minutes_within_target"),
         )
     )
     return (
@@ -48,14 +49,6 @@ def slo_daily(events: DataFrame, partitions: DataFrame, objective: Objective) ->
             F.round(_burn_rate(objective.share), 6).alias("burn_rate"),
         )
         .select(*columns_of(with_day(SLO_DAILY)))
-    )
-
-
-def _minutes(events: DataFrame, objective: Objective) -> DataFrame:
-    known = events.where(severity("status") > Status.NOTFOUND)
-    return known.groupBy(*_GROUP_DAY, F.date_trunc("minute", "received_at").alias("minute")).agg(
-        (F.max(severity("status")) == Status.OK).alias("ok"),
-        (F.max("lag_seconds") <= objective.target_seconds).alias("within"),
     )
 
 

@@ -43,7 +43,9 @@ def read_note(spark: SparkSession, tables: Tables) -> Note:
 
 def write_note(spark: SparkSession, tables: Tables, note: Note) -> None:
     """Replace the note."""
-    write_text(spark, tables.path(_NAME), msgspec.json.encode(Note(note.rules, dict(sorted(note.days.items())))).decode())
+    write_text(
+        spark, tables.path(_NAME), msgspec.json.encode(Note(note.rules, dict(sorted(note.days.items())))).decode()
+    )
 
 
 def present(spark: SparkSession, tables: Tables) -> dict[date, str]:

@@ -1,13 +1,25 @@
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from support.spark import spark_session
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+_HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="session")
-def spark() -> "SparkSession":
+def spark() -> SparkSession:
     return spark_session()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spark's tests come first, and may take their time.
+
+    With ``--dist worksteal`` the first process begins with them, and what is stolen from a process is the end of its
+    share: so one of them starts a JVM, and no other.
+    """
+    for item in items:
+        if _HERE in item.path.parents:
+            item.add_marker(pytest.mark.timeout(600))
+    items.sort(key=lambda item: _HERE not in item.path.parents)

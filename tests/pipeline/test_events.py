@@ -25,9 +25,9 @@ from karrot.pipeline.events import events, partitions, read_lines
 from karrot.pipeline.schemas import EVENTS, LINE, PARTITION_LINE, PARTITIONS, with_day
 from support.archived import line_with
 from support.bodies import event_strategy
+from support.histories import table_of
 
-pytestmark = pytest.mark.timeout(300)  # the first query of a JVM on a busy machine
-
+_TEXT = StructType().add("value", StringType())
 _MOMENTS = range(1, 253_402_300_800_000)
 
 
@@ -122,7 +122,7 @@ def _collected(table: DataFrame) -> list[dict[str, Any]]:
 def test_the_tables_say_what_any_line_says(spark: SparkSession) -> None:
     written = [line_with(seq, event) for seq, event in enumerate(_any_events(20))]
     lines = [decode(line) for line in written]
-    arrived = spark.createDataFrame([(line.decode().removesuffix("\n"),) for line in written], "value STRING")
+    arrived = table_of(spark, _TEXT, [{"value": line.decode().removesuffix("\n")} for line in written])
     read = read_lines(
         arrived.select("value", F.lit("a").alias("path"), F.lit(datetime(2025, 5, 12, tzinfo=UTC)).alias("written_at"))
     )

@@ -1,6 +1,8 @@
 import base64
 import json
 import shutil
+import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from karrot.pipeline.jobs.ingest import Ingest, Summary
 from karrot.pipeline.tables import Tables
 from support.archived import LOG_ID, line_with, segment, truncate
-
-pytestmark = pytest.mark.timeout(300)  # the first query of a JVM on a busy machine
+from support.waiting import wait_for
 
 _TABLES = ("events", "partitions", "quarantine")
 _MIB = 1024 * 1024
@@ -147,3 +148,27 @@ def test_a_log_of_files_that_spark_compacted_is_read_as_well(spark: SparkSession
         spark.conf.unset("spark.sql.streaming.fileSource.log.compactInterval")
     assert list((tmp_path / "tables").rglob("sources/0/1.compact"))
     assert told == [Summary(batches=1, segments=1, lines=1, events=1, partitions=1)] * 3
+
+
+def test_it_follows_an_archive_of_any_name_until_interrupted(spark: SparkSession, tmp_path: Path) -> None:
+    archive, tables = tmp_path / "all* [of] {a,b}?", tmp_path / "tables [of] {a,b}"
+    segment(archive, 1, [line_with(1), line_with(2)])
+    told: list[Summary] = []
+
+    def add_then_interrupt() -> None:
+        wait_for(lambda: len(told) == 1, 200)
+        segment(archive, 3, [line_with(3)])
+        wait_for((tables / "_checkpoints" / "ingest" / "commits" / "1").exists, 200)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    main, other = threading.get_ident(), threading.Thread(target=add_then_interrupt, daemon=True)
+    other.start()
+    total = Ingest(spark, str(archive), Tables(str(tables)), tell=told.append).run("100 milliseconds")
+    other.join()
+    assert told == [
+        Summary(batches=1, segments=1, lines=2, events=2, partitions=2),
+        Summary(batches=1, segments=1, lines=1, events=1, partitions=1),
+    ]
+    assert total == told[0] + told[1]
+    assert _ingest(spark, archive, tables) == Summary()
+    assert len(_rows(spark, tables)["events"]) == 3

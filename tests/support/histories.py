@@ -3,12 +3,14 @@
 import datetime as dt
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from karrot.pipeline.schemas import EVENTS, PARTITIONS, columns_of, with_day
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from karrot.pipeline.schemas import EVENTS, PARTITIONS, with_day
 
 __all__ = ["MIDNIGHT", "at", "events_frame", "ms", "partitions_frame", "said", "table_of"]
 
@@ -76,12 +78,12 @@ def said(seconds: float, word: str, incident_id: str | None = None, **columns: A
     return row | columns
 
 
-def events_frame(spark: "SparkSession", rows: Iterable[dict[str, Any]]) -> "DataFrame":
+def events_frame(spark: SparkSession, rows: Iterable[dict[str, Any]]) -> DataFrame:
     """The rows as a table of events with its day."""
     return table_of(spark, with_day(EVENTS), rows)
 
 
-def partitions_frame(spark: "SparkSession", rows: Iterable[dict[str, Any]]) -> "DataFrame":
+def partitions_frame(spark: SparkSession, rows: Iterable[dict[str, Any]]) -> DataFrame:
     """The partitions that events list: each row's ``topics`` as bad ones, or its ``listed`` column by column."""
     return table_of(spark, with_day(PARTITIONS), itertools.chain.from_iterable(map(_listed, rows)))
 
@@ -91,6 +93,6 @@ def _listed(row: dict[str, Any]) -> Sequence[dict[str, Any]]:
     return [row | {"status": "OK"} | one for one in [*bad, *row.get("listed", ())]]
 
 
-def table_of(spark: "SparkSession", schema: Any, rows: Iterable[dict[str, Any]]) -> "DataFrame":
-    """Rows with the columns of a schema; what a row lacks is NULL."""
-    return spark.createDataFrame([tuple(row.get(name) for name in columns_of(schema)) for row in rows], schema)
+def table_of(spark: SparkSession, schema: StructType, rows: Iterable[dict[str, Any]]) -> DataFrame:
+    """Rows with the columns of a schema; what a row lacks is NULL. By Arrow: rows of Python start Python workers."""
+    return spark.createDataFrame(pa.Table.from_pylist(list(rows), to_arrow_schema(schema, timezone="UTC")), schema)

@@ -19,12 +19,15 @@ def spark_session() -> "SparkSession":
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return session(
-            "local[2]",
+            "local[1]",
             {
                 "spark.sql.shuffle.partitions": "1",
                 "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
                 "spark.driver.memory": "1g",
                 "spark.sql.adaptive.enabled": "false",
+                "spark.sql.files.minPartitionNum": "1",
+                # Each column would look through the stack of Python's calls for where it was made.
+                "spark.python.sql.dataFrameDebugging.enabled": "false",
                 # To compile a query takes many times as long as to interpret it for the few rows of a test.
                 "spark.sql.codegen.wholeStage": "false",
                 "spark.sql.codegen.factoryMode": "NO_CODEGEN",

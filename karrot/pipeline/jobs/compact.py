@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
-from karrot.pipeline.files import delete, listing, rename_over
+from karrot.pipeline.files import delete, listing, literal, rename_over
 from karrot.pipeline.schemas import DERIVED, STREAMED, columns_of
+from karrot.pipeline.sources import ONE_OF
 from karrot.pipeline.tables import Tables
 from karrot.pipeline.touched import SOURCES, Note, digest, present, read_note, write_note
 
 __all__ = ["Compacted", "compact"]
 
 _SORTED_BY = {"events": ("cluster", "consumer", "received_at"), "partitions": ("cluster", "consumer", "received_at")}
-_ONE_OF = {"events": ["log_id", "seq"], "partitions": ["log_id", "seq", "topic", "partition"]}
 
 
 class Compacted(NamedTuple):
@@ -80,9 +80,9 @@ def _merge(spark: SparkSession, tables: Tables, name: str, day: date, files: lis
     """Merge the files of a day and return the name of the one that took their place."""
     batch = f"batch_id=merged-{uuid.uuid4().hex[:12]}"
     staged = tables.path(".staging", f"{name}-{day}-{batch}")
-    paths = [tables.path(name, f"day={file}") for file in files]
+    paths = [literal(tables.path(name, f"day={file}")) for file in files]
     rows = spark.read.schema(STREAMED[name]).parquet(*paths)
-    once = rows.dropDuplicates(_ONE_OF.get(name))
+    once = rows.dropDuplicates(ONE_OF.get(name))
     one_file = once.select(*columns_of(STREAMED[name])).repartition(1)
     one_file.sortWithinPartitions(*_SORTED_BY.get(name, ("source", "position"))).write.parquet(
         staged, compression="zstd"

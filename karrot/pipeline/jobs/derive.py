@@ -13,7 +13,7 @@ from itertools import islice
 from operator import or_
 from typing import NamedTuple
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from karrot.pipeline.incidents import incidents
@@ -21,9 +21,10 @@ from karrot.pipeline.rates import rates_minute, whole_listings
 from karrot.pipeline.rollup import lag_minute
 from karrot.pipeline.skew import skew_minute
 from karrot.pipeline.slo import Objective, slo_daily
+from karrot.pipeline.sources import Edges, Sources, look_over
 from karrot.pipeline.statuses import status_intervals, verdict_runs
 from karrot.pipeline.tables import Tables
-from karrot.pipeline.touched import Derived, Note, present, read_note, touched, write_note
+from karrot.pipeline.touched import SOURCES, Derived, Note, present, read_note, touched, write_note
 
 __all__ = ["Rules", "derive"]
 
@@ -31,7 +32,6 @@ _log = logging.getLogger(__name__)
 
 _AT_ONCE = 8
 _DAY = timedelta(days=1)
-_Days = Collection[date]
 
 
 class Rules(NamedTuple):
@@ -56,7 +56,7 @@ def derive(
     tables: Tables,
     rules: Rules,
     *,
-    only: _Days = (),
+    only: Collection[date] = (),
     on_progress: Callable[[str], object] = _log.info,
 ) -> list[date]:
     """Derive the days whose files changed since the last time, or ``only`` some days; return which.
@@ -67,54 +67,46 @@ def derive(
     days = sorted(only) if only else touched(note, found, str(rules))
     if not days:
         return []
-    edges: dict[date, tuple[int, int]] = {}
+    sources = look_over(spark, tables, _with_neighbours(days) & found.keys(), rules.longest)
     for chunk in _chunks(days):
         on_progress(f"deriving {chunk[0]} to {chunk[-1]}")
-        edges |= _derive_days(spark, tables, rules, chunk)
-    midnights = _beside_changed_midnights(note, days, edges) & found.keys()
+        _derive_days(sources, rules, chunk)
+    midnights = _beside_changed_midnights(note, days, sources.edges) & found.keys()
     for chunk in _chunks(sorted({*days, *midnights})):
-        _derive_rates(spark, tables, rules, chunk)
+        _derive_rates(sources, rules, chunk)
     on_progress("deriving intervals and incidents")
-    _derive_intervals(spark, tables, rules, days)
-    _derive_incidents(spark, tables, rules)
-    done = {day: Derived(found[day], *edges.get(day, (0, 0))) for day in days if day in found}
+    _derive_history(spark, tables, rules, days)
+    done = {day: Derived(found[day], *sources.edges.get(day, Edges())) for day in days if day in found}
     kept = {day: derived for day, derived in note.days.items() if day not in days}
     # A few days by other rules: what is noted stays, so that the rest is known to be of the old ones.
     write_note(spark, tables, Note(note.rules if only and note.days else str(rules), kept | done))
     return days
 
 
-def _derive_days(spark: SparkSession, tables: Tables, rules: Rules, days: _Days) -> dict[date, tuple[int, int]]:
-    """The tables that depend on a day alone. Returns each day's looks at partitions beside its two midnights."""
-    events, partitions = _once(tables, spark, "events", days), _once(tables, spark, "partitions", days)
+def _derive_days(sources: Sources, rules: Rules, days: Sequence[date]) -> None:
+    """The tables that depend on a day alone."""
+    events, partitions, tables = sources.read("events", days), sources.read("partitions", days), sources.tables
     tables.replace_days(lag_minute(events), "lag_minute", days)
-    tables.replace_days(slo_daily(events, partitions, rules.objective), "slo_daily", days)
+    minutes = tables.read(sources.spark, "lag_minute", days=days)
+    tables.replace_days(slo_daily(minutes, partitions, rules.objective), "slo_daily", days)
     tables.replace_days(verdict_runs(events, partitions, silence=rules.silence), "verdict_runs", days)
     tables.replace_days(skew_minute(whole_listings(events, partitions)), "skew_minute", days)
-    midnight = F.col("day").cast("timestamp")
-    counted = partitions.groupBy("day").agg(
-        F.count_if(F.col("received_at") < midnight + F.lit(rules.longest)).alias("head"),
-        F.count_if(F.col("received_at") >= midnight + F.lit(_DAY - rules.longest)).alias("tail"),
-    )
-    return {row.day: (row.head, row.tail) for row in counted.collect()}
 
 
-def _beside_changed_midnights(note: Note, days: _Days, edges: Mapping[date, tuple[int, int]]) -> set[date]:
+def _beside_changed_midnights(note: Note, days: Sequence[date], edges: Mapping[date, Edges]) -> set[date]:
     """The days whose first or last minutes look different, because a day beside them has other looks there."""
     nothing = Derived("")
     before = {day: note.days.get(day, nothing) for day in days}
-    earlier = {day - _DAY for day in days if edges.get(day, (0, 0))[0] != before[day].head}
-    later = {day + _DAY for day in days if edges.get(day, (0, 0))[1] != before[day].tail}
+    earlier = {day - _DAY for day in days if edges.get(day, Edges()).head != before[day].head}
+    later = {day + _DAY for day in days if edges.get(day, Edges()).tail != before[day].tail}
     return earlier | later
 
 
-def _derive_rates(spark: SparkSession, tables: Tables, rules: Rules, days: Sequence[date]) -> None:
-    around = {day + offset for day in days for offset in (-_DAY, timedelta(0), _DAY)}
-    near = reduce(or_, (_near(day, rules.longest) for day in days))
-    events = _once(tables, spark, "events", around).where(near)
-    partitions = _once(tables, spark, "partitions", around).where(near)
+def _derive_rates(sources: Sources, rules: Rules, days: Sequence[date]) -> None:
+    around, near = _with_neighbours(days), reduce(or_, (_near(day, rules.longest) for day in days))
+    events, partitions = (sources.read(name, around).where(near) for name in SOURCES)
     rates = rates_minute(whole_listings(events, partitions), longest=rules.longest)
-    tables.replace_days(rates.where(F.col("day").isin(list(days))), "rates_minute", days)
+    sources.tables.replace_days(rates.where(F.col("day").isin(list(days))), "rates_minute", days)
 
 
 def _near(day: date, margin: timedelta) -> Column:
@@ -122,46 +114,34 @@ def _near(day: date, margin: timedelta) -> Column:
     return F.col("received_at").between(midnight - margin, midnight + _DAY + margin)
 
 
-def _derive_intervals(spark: SparkSession, tables: Tables, rules: Rules, days: Sequence[date]) -> None:
-    """The intervals of the days, of those beside them and of their nearest days with events on both sides."""
-    runs, existing = tables.read(spark, "verdict_runs"), tables.days(spark, "verdict_runs")
-    targets = {*_with_nearest(days, existing), *(day + offset for day in days for offset in (-_DAY, _DAY))}
-    context = _with_nearest(targets, existing)
-    intervals = status_intervals(
-        runs.where(F.col("day").isin(sorted(context))), silence=rules.silence, as_of=_newest(runs)
-    )
+def _derive_history(spark: SparkSession, tables: Tables, rules: Rules, days: Sequence[date]) -> None:
+    """The tables whose rows last beyond a day, from the runs of verdicts."""
+    runs = tables.read(spark, "verdict_runs")
+    as_of = _newest(runs)
+    targets, context = _reach(days, tables.days(spark, "verdict_runs"))
+    near = tables.read(spark, "verdict_runs", days=context)
+    intervals = status_intervals(near, silence=rules.silence, as_of=as_of)
     tables.replace_days(intervals.where(F.col("day").isin(sorted(targets))), "status_intervals", targets)
+    _replace_changed(spark, tables, incidents(runs, silence=rules.silence, as_of=as_of), "incidents")
 
 
-def _derive_incidents(spark: SparkSession, tables: Tables, rules: Rules) -> None:
-    runs, before = tables.read(spark, "verdict_runs"), tables.read(spark, "incidents")
-    now = incidents(runs, silence=rules.silence, as_of=_newest(runs)).persist()
+def _reach(days: Sequence[date], existing: Sequence[date]) -> tuple[set[date], set[date]]:
+    """The days whose intervals may differ (those beside, and the nearest with events), and the days these depend on."""
+    targets = _with_nearest(days, existing) | _with_neighbours(days)
+    return targets, _with_nearest(targets, existing)
+
+
+def _replace_changed(spark: SparkSession, tables: Tables, rows: DataFrame, name: str) -> None:
+    """Replace a whole table, but touch only the days on which that makes a difference."""
+    now, before = rows.persist(), tables.read(spark, name)
     try:
-        differing = now.exceptAll(before).select("day").union(before.exceptAll(now).select("day")).distinct()
-        changed = [row.day for row in differing.collect()]
+        both = now.withColumn("times", F.lit(1)).unionByName(before.withColumn("times", F.lit(-1)))
+        differing = both.groupBy(*now.columns).agg(F.sum("times").alias("times")).where(F.col("times") != 0)
+        changed = [row.day for row in differing.select("day").distinct().collect()]
         if changed:
-            tables.replace_days(now.where(F.col("day").isin(changed)), "incidents", changed)
+            tables.replace_days(now.where(F.col("day").isin(changed)), name, changed)
     finally:
         now.unpersist()
-
-
-def _once(tables: Tables, spark: SparkSession, name: str, days: _Days) -> DataFrame:
-    """Whole days of a streamed table, no event twice.
-
-    The archive is at least once, but mostly once: where no two batches overlap in sequence numbers (a batch holds none
-    twice), nothing needs to be sorted out.
-    """
-    rows = tables.read(spark, name, batches=True).where(F.col("day").isin(sorted(days)))
-    one_of = ["log_id", "seq"] if name == "events" else ["log_id", "seq", "topic", "partition"]
-    return rows.dropDuplicates(one_of).drop("batch_id") if _overlapping(rows) else rows.drop("batch_id")
-
-
-def _overlapping(rows: DataFrame) -> bool:
-    spans = rows.groupBy("log_id", "batch_id").agg(F.min("seq").alias("first"), F.max("seq").alias("last"))
-    ended = F.max("last").over(
-        Window.partitionBy("log_id").orderBy("first", "last").rowsBetween(Window.unboundedPreceding, -1)
-    )
-    return not spans.withColumn("ended", ended).where(F.col("first") <= F.col("ended")).isEmpty()
 
 
 def _newest(runs: DataFrame) -> datetime:
@@ -170,7 +150,11 @@ def _newest(runs: DataFrame) -> datetime:
     return datetime.fromtimestamp(0, UTC) if newest is None else newest.astimezone(UTC)
 
 
-def _with_nearest(days: _Days, existing: Sequence[date]) -> set[date]:
+def _with_neighbours(days: Sequence[date]) -> set[date]:
+    return {day + offset for day in days for offset in (-_DAY, timedelta(0), _DAY)}
+
+
+def _with_nearest(days: Collection[date], existing: Sequence[date]) -> set[date]:
     earlier = {max((one for one in existing if one < day), default=day) for day in days}
     later = {min((one for one in existing if one > day), default=day) for day in days}
     return {*days, *earlier, *later}

@@ -1,12 +1,17 @@
 import datetime as dt
-from collections.abc import Callable
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from karrot.cli import main
 from karrot.pipeline.jobs.compact import compact
 from karrot.pipeline.jobs.derive import Rules, derive
 from karrot.pipeline.schemas import DERIVED
@@ -82,7 +87,9 @@ def _three_days() -> Rows:
     ]
 
 
-def test_days_are_derived_as_they_change(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
+def test_days_are_derived_as_they_change(
+    spark: SparkSession, tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One history, told in turns: each of them costs a run."""
     rows = _three_days()
     # The first two days; the incident spans their midnight and is open.
@@ -90,10 +97,18 @@ def test_days_are_derived_as_they_change(spark: SparkSession, tables: Tables, tm
     assert derive(spark, tables, Rules()) == DAYS[:2]
     assert derive(spark, tables, Rules()) == []
     assert _incidents(tables) == [("i", "2026-11-20", "20 23:00", None, None, 300)]
-    assert {path.name for path in Path(tables.directory, "incidents").iterdir()} == {"day=2026-11-20"}
+    assert {str(path.relative_to(tables.directory)) for path in Path(tables.directory, "incidents").rglob("*.*")} == {
+        "incidents/day=2026-11-20/incidents.parquet"
+    }
 
-    # Its end comes with the third day, and is written into the first.
+    # Its end comes with the third day, and is written into the first. Interrupted, the run is made up for.
     _land(spark, tables, "b-1", [row for row in rows if row["day"] == DAYS[2]])
+    before = _state(tables)
+    with pytest.raises(InterruptedError):
+        derive(spark, DiesAtTheSecond(tables.directory), Rules())
+    assert len(_rows(tables, "lag_minute")) == len(before["lag_minute"]) + 24
+    assert _state(tables) | {"lag_minute": before["lag_minute"]} == before
+    assert not list(Path(tables.directory, ".staging").iterdir())
     assert derive(spark, tables, Rules()) == [DAYS[2]]
     assert _incidents(tables) == [("i", "2026-11-20", "20 23:00", "22 01:00", "close", 313)]
     intervals = [
@@ -107,75 +122,79 @@ def test_days_are_derived_as_they_change(spark: SparkSession, tables: Tables, tm
         ("2026-11-22", "OK", "22 01:00", "22 01:55"),
     ]
 
-    # The same events in one go, and some of them twice: the same tables.
-    at_once = Tables(str(tmp_path / "at-once"))
-    _land(spark, at_once, "b-0", rows)
-    _land(spark, at_once, "b-1", rows[40:70])
-    derive(spark, at_once, Rules())
-    assert _state(at_once) == _state(tables)
-
-    # What happened in the middle comes late: the incident was over for a time, which is another incident.
-    _land(spark, tables, "b-2", [said(_A_DAY - 1_000, "close", "i"), said(_A_DAY - 990, "err", "j")])
-    assert derive(spark, tables, Rules()) == [DAY]
+    # What happened in the middle comes late: the incident was over for a time, which is another incident. Who reads
+    # meanwhile sees the day as it was or as it is.
+    late = [said(_A_DAY - 1_000, "close", "i"), said(_A_DAY - 990, "err", "j")]
+    _land(spark, tables, "b-2", late)
+    with _reading(f"{tables.directory}/lag_minute/day={DAY}/*.parquet") as seen:
+        assert derive(spark, tables, Rules()) == [DAY]
+    assert seen <= {(24, 24), (25, 26)}
+    assert len(seen) == 2
     assert [row[:5] for row in _incidents(tables)] == [
         ("i", "2026-11-20", "20 23:00", "20 23:43", "close"),
         ("j", "2026-11-20", "20 23:43", "22 01:00", "recovered"),
     ]
 
-    # Small files become one; nothing is to be derived for that, and the tables would be the same.
-    before = _state(tables)
-    assert compact(spark, tables, keep=dt.timedelta(days=400), today=DAYS[3]).files_after > 0
+    # The same events in one go, and some of them twice: the same tables.
+    at_once = Tables(str(tmp_path / "at-once"))
+    _land(spark, at_once, "b-0", [*rows, *late])
+    _land(spark, at_once, "b-1", rows[40:70])
+    derive(spark, at_once, Rules())
+    whole = _state(tables)
+    assert _state(at_once) == whole
+
+    # Small files become one, and nothing is to be derived for that. A day that was removed leaves every table; one that
+    # is asked for comes out as it was.
+    compact(spark, tables, keep=dt.timedelta(days=400), today=DAYS[3])
     assert len(list(Path(tables.directory, "events", f"day={DAY}").rglob("*.parquet"))) == 1
     assert derive(spark, tables, Rules()) == []
-    assert derive(spark, tables, Rules(), only=[DAY]) == [DAY]
-    assert _state(tables) == before
-
-    # A day that was removed leaves every table.
-    tables.drop_day(spark, "events", DAYS[2])
-    tables.drop_day(spark, "partitions", DAYS[2])
-    assert derive(spark, tables, Rules()) == [DAYS[2]]
-    assert {str(row[-1]) for row in _rows(tables, "lag_minute")} == {"2026-11-20", "2026-11-21"}
+    for name in ("events", "partitions"):
+        tables.drop_day(spark, name, DAYS[2])
+    monkeypatch.setattr(SparkSession, "stop", lambda _self: None)  # the command's would end the session of all tests
+    derived = ["derive", "--day", str(DAY), "--day", str(DAYS[2])]
+    assert _command(tables, *derived) == "derived 2 days, 2026-11-20 to 2026-11-22\n"
+    assert _rows(tables, "lag_minute") == [row for row in whole["lag_minute"] if row[-1] != DAYS[2]]
     assert _incidents(tables)[-1][3:5] == (None, None)
+    assert _command(tables, "derive") == "nothing changed\n"
 
-    compact(spark, tables, keep=dt.timedelta(days=2), today=DAYS[3])
+    assert _command(tables, "compact", "--keep", "3650d") == "merged 0 files into 0, dropped 0 days\n"
+    assert compact(spark, tables, keep=dt.timedelta(days=2), today=DAYS[3]).dropped == [DAY]
     assert {path.name for path in Path(tables.directory).glob("*/day=*")} == {"day=2026-11-21"}
 
 
-def test_an_interrupted_run_leaves_whole_days_and_is_made_up_for(
-    spark: SparkSession, tables: Tables, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _land(spark, tables, "b-0", _every_five_minutes(0, 3_600, "ok"))
-    derive(spark, tables, Rules())
-    before = _rows(tables, "lag_minute")
-    _land(spark, tables, "b-1", _every_five_minutes(3_600, 7_200, "ok"))
+class DiesAtTheSecond(Tables):
+    """The second table that is written ends the run after its rows are staged."""
 
-    seen: list[int] = []
-    monkeypatch.setattr(
-        Tables, "_replace", _dies_after(2, Tables._replace, lambda: seen.append(len(_rows(tables, "lag_minute"))))
-    )
-    with pytest.raises(KeyboardInterrupt):
-        derive(spark, tables, Rules())
-    monkeypatch.undo()
-
-    assert seen[0] == len(before) == 12
-    assert (len(_rows(tables, "lag_minute")), len(_rows(tables, "verdict_runs"))) == (24, 1)
-    assert _rows(tables, "verdict_runs")[0][8] == 12
-    assert derive(spark, tables, Rules()) == [DAY]
-    assert _rows(tables, "verdict_runs")[0][8] == 24
-    assert not list(Path(tables.directory, ".staging").iterdir())
+    def _replace(self, spark: SparkSession, name: str, day: str, staged: str) -> None:
+        if name != "lag_minute":
+            raise InterruptedError
+        super()._replace(spark, name, day, staged)
 
 
-def _dies_after(times: int, replace: Callable[..., None], look: Callable[[], object]) -> Callable[..., None]:
-    left = [times]
+@contextmanager
+def _reading(files: str) -> Iterator[set[tuple[Any, ...]]]:
+    """What a reader of a minute table sees while something else goes on: its rows and its events."""
+    seen: set[tuple[Any, ...]] = set()
+    ended = threading.Event()
 
-    def dying(*given: Any) -> None:
-        look()
-        if not left[0]:
-            raise KeyboardInterrupt
-        left[0] -= 1
-        replace(*given)
+    def read() -> None:
+        while not ended.wait(0.1):
+            seen.update(_queried(f"SELECT count(*), sum(count)::INT FROM read_parquet('{files}')"))
 
-    return dying
+    with ThreadPoolExecutor(1) as pool:
+        reader = pool.submit(read)
+        try:
+            seen.update(_queried(f"SELECT count(*), sum(count)::INT FROM read_parquet('{files}')"))
+            yield seen
+        finally:
+            ended.set()
+            reader.result()
+
+
+def _command(tables: Tables, command: str, *options: str) -> str:
+    ended = CliRunner().invoke(main, ["pipeline", command, "--tables", tables.directory, *options])
+    assert ended.exit_code == 0, ended.output
+    return ended.stdout
 
 
 def test_without_events_there_is_nothing_to_derive(spark: SparkSession, tables: Tables) -> None:
