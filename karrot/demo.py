@@ -160,6 +160,7 @@ def _greeting(port: int, cloudwatch: str, groups: int, seed: int, speed: float) 
         f"  health      {base}/readyz\n"
         f"  CloudWatch  {base}/reporters/cloudwatch\n"
         f"              {cloudwatch}/ is the stand-in that it sends to; nothing goes to AWS\n\n"
+        "make history: a simulated week of such groups as tables, and a report of it.\n"
         "Groups fall behind and recover as you watch. Ctrl-C stops everything;\n"
         f"kill -USR1 {os.getpid()} stages a failover of Burrow, which posts every group at once."
     )
