@@ -15,14 +15,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
+from random import Random
 from types import FrameType
 
 from karrot import logs
 from karrot.clock import SystemClock
 from karrot.eventlog.base import LogUnavailableError
 from karrot.fakes.burrow import simulate
+from karrot.fakes.burrow_server import BurrowServer
 from karrot.fakes.cloudwatch import FakeCloudWatch
 from karrot.fakes.posting import HttpSender, run
+from karrot.fakes.rest import RestApi
 from karrot.sources import PREFIX
 
 __all__ = ["CLUSTERS", "demo", "environment_of"]
@@ -68,9 +71,13 @@ def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
     ):
         _await_ready(service, chosen, stop)
         burrow = simulate(groups, seed=seed, speed=speed, clusters=CLUSTERS, now_ms=clock.wall_ms())
-        print(_greeting(chosen, cloudwatch.url, groups, seed, speed), flush=True)  # noqa: T201 - what the command is there to say
+        told = f"{groups} consumer groups on {len(CLUSTERS)} clusters (seed {seed}, speed {speed:g})"
         threading.Thread(target=_stop_with, args=(service, stop), daemon=True).start()
-        with closing(HttpSender(f"http://{_HOST}:{chosen}/burrow", idempotency_key="1")) as send:
+        with (
+            BurrowServer(RestApi(burrow, clock, Random(seed))) as rest,  # noqa: S311 (the order of lists)
+            closing(HttpSender(f"http://{_HOST}:{chosen}/burrow", idempotency_key="1")) as send,
+        ):
+            print(_greeting(chosen, rest.url, cloudwatch.url, told), flush=True)  # noqa: T201 - what the command is there to say
             run(burrow, send, stop, clock=clock, failover=failover)
         return 0 if service.poll() is None else 1
 
@@ -149,15 +156,15 @@ def _stop_with(service: "subprocess.Popen[bytes]", stop: threading.Event) -> Non
     stop.set()
 
 
-def _greeting(port: int, cloudwatch: str, groups: int, seed: int, speed: float) -> str:
+def _greeting(port: int, burrow: str, cloudwatch: str, told: str) -> str:
     base = f"http://{_HOST}:{port}"
     return (
-        f"Karrot with a simulated Burrow: {groups} consumer groups on {len(CLUSTERS)} clusters "
-        f"(seed {seed}, speed {speed:g})\n\n"
+        f"Karrot with a simulated Burrow: {told}\n\n"
         f"  page        {base}/\n"
         f"  metrics     {base}/metrics\n"
         f"  API         {base}/api/v1/groups\n"
         f"  health      {base}/readyz\n"
+        f"  Burrow      karrot groups --burrow {burrow} --cluster {CLUSTERS[0]}\n"
         f"  CloudWatch  {base}/reporters/cloudwatch\n"
         f"              {cloudwatch}/ is the stand-in that it sends to; nothing goes to AWS\n\n"
         "make history: a simulated week of such groups as tables, and a report of it.\n"

@@ -54,6 +54,9 @@ def test_the_demo_shows_lag_that_moves_and_stops_without_a_trace(demo: "subproce
     wait_for(lambda: sum(first.get(group) != lag for group, lag in lags(base).items()) >= 3, 30)
     with urlopen(f"{base}/") as page:
         assert b"orders-svc" in page.read()
+    burrow = re.findall(r"--burrow (\S+)", said.read_text())[0]
+    with urlopen(f"{burrow}/v3/kafka") as answer:
+        assert sorted(json.load(answer)["clusters"]) == ["prod-eu", "prod-us"]
     demo.send_signal(signal.SIGUSR1)
     demo.send_signal(signal.SIGINT)
     assert demo.wait(30) == 0

@@ -36,7 +36,7 @@ _NO_PARTITION = Failure("unknown_topic_or_part", "there is no such partition")
 _NO_LEADER = Failure("leader_not_available", "no broker leads the partition")
 _LATE = Failure("_timed_out", "it was not asked about: the groups before it took too long")
 
-_MOMENT = re.compile(r" \(after \d+ms in state [^)]*\)")
+_MOMENT = re.compile(r" \(after \d+ms in state .*\)$")
 """What the client adds to every trouble, different each time."""
 
 _STATES = {
