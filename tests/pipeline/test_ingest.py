@@ -159,12 +159,15 @@ def test_it_follows_an_archive_of_any_name_until_interrupted(spark: SparkSession
         wait_for(lambda: len(told) == 1, 200)
         segment(archive, 3, [line_with(3)])
         wait_for((tables / "_checkpoints" / "ingest" / "commits" / "1").exists, 200)
-        signal.pthread_kill(main, signal.SIGINT)
+        if not over.is_set():
+            signal.pthread_kill(main, signal.SIGINT)
 
-    main, other = threading.get_ident(), threading.Thread(target=add_then_interrupt, daemon=True)
-    other.start()
-    total = Ingest(spark, str(archive), Tables(str(tables)), tell=told.append).run("100 milliseconds")
-    other.join()
+    main, over = threading.get_ident(), threading.Event()
+    threading.Thread(target=add_then_interrupt, daemon=True).start()
+    try:
+        total = Ingest(spark, str(archive), Tables(str(tables)), tell=told.append).run("100 milliseconds")
+    finally:
+        over.set()
     assert told == [
         Summary(batches=1, segments=1, lines=2, events=2, partitions=2),
         Summary(batches=1, segments=1, lines=1, events=1, partitions=1),
