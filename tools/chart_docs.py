@@ -13,9 +13,11 @@ Both come from ``values.yaml``, where every value has a sentence above it::
 - ``# @refused`` is what Helm says when the value is wrong: JSON Schema has no messages of its own, so the sentence
   becomes the ``const`` of an alternative, which Helm quotes.
 
-A mapping whose values have sentences is strict: other names are refused. One whose values have none, or that has no
-values, is one value that takes what Kubernetes takes. What ``values.yaml`` cannot show (names that are refused,
-with what to write in their place) stands in ``values.schema.yaml`` beside it, and is merged over the rest.
+A mapping whose values have sentences is strict: other names are refused, and so is ``null`` in the place of a section
+or of a text, number or flag that is not empty: Helm takes such a value away, and the templates count on it. A mapping
+whose values have no sentences, or that has none, is one value that takes what Kubernetes takes. What ``values.yaml``
+cannot show (names that are refused, with what to write in their place) stands in ``values.schema.yaml`` beside it, and
+is merged over the rest.
 """
 
 import json
@@ -55,6 +57,11 @@ class Value(NamedTuple):
     def is_section(self) -> bool:
         """Whether it only groups others, which are described one by one."""
         return any(child.sentence or child.is_section for child in self.children)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the templates count on it: a mapping or a list may be taken away, as an empty text may."""
+        return isinstance(self.default, bool | int | float | str) and self.default != ""
 
 
 class UndocumentedError(Exception):
@@ -128,11 +135,12 @@ def schema(found: tuple[Value, ...], extra: Schema) -> Schema:
 
 
 def _strict(found: tuple[Value, ...]) -> Schema:
+    required = [each.path[-1] for each in found if each.is_section or each.is_needed]
     return {
         "type": "object",
         "additionalProperties": False,
         "properties": {each.path[-1]: _property(each) for each in found},
-    }
+    } | ({"required": required} if required else {})
 
 
 def _property(value: Value) -> Schema:

@@ -38,6 +38,8 @@ REFUSED: dict[str, tuple[Object, str]] = {
     "an unknown key": (config(consumer={"a": {"groupList": ""}}), "'groupList' not allowed"),
     "the old allowlist": (config(consumer={"a": {"groupWhitelist": ".*"}}), "write groupAllowlist"),
     "the old denylist": (config(**notifier(groupBlacklist=".*")), "write groupDenylist"),
+    "a password in an address": (config(**notifier(urlOpen="http://me:secret@x/")), "readable in a ConfigMap"),
+    "a section that is null": ({"config": {"storage": None}}, "missing property 'storage'"),
     "no regular expression": (config(**notifier(groupAllowlist="(")), "missing closing )"),
     "offsets in ZooKeeper": (config(consumer={"a": {"className": "kafka_zk"}}), "write className: kafka"),
     "a version that is a number": (config(**profile(kafkaVersion=2.1)), "a quoted text with three numbers"),

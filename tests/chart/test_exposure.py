@@ -97,10 +97,24 @@ def outgoing(values: dict[str, Any]) -> set[int]:
         ({"config": {"compat": "2019", "reporters": "prometheus"}}, {53}),
         ({"karrot": {"env": {"AWS_ACCESS_KEY_ID": "k"}}}, {53, 443, 80}),
         ({"env": {"KARROT_REPORTERS": "cloudwatch"}}, {53, 443, 80}),
+        ({"config": {"reporters": "archive", "archive_dir": "s3://lag/archive"}}, {53, 443, 80}),
+        ({"config": {"reporters": "archive"}}, {53}),
     ],
 )
 def test_only_what_is_on_is_let_out(values: dict[str, Any], ports: set[int]) -> None:
     assert outgoing(values) == ports
+
+
+def test_a_burrow_that_is_there_already_can_be_asked() -> None:
+    policy = one(rendered("karrot", POLICY | {"config": {"burrow_url": "http://burrow:8000"}}), "NetworkPolicy")
+    assert {"to": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "burrow"}}}]} in policy["spec"]["egress"]
+
+
+@pytest.mark.parametrize("flag", [True, "Yes", 1, "on"])
+def test_every_word_for_true_gives_prometheus_the_token(flag: object) -> None:
+    values = {"auth": {"apiToken": "t"}, "config": {"metrics_auth": flag}, "serviceMonitor": {"enabled": True}}
+    [endpoint] = one(rendered("karrot", values), "ServiceMonitor")["spec"]["endpoints"]
+    assert endpoint["authorization"] == {"credentials": {"name": "karrot-auth", "key": "apiToken"}}
 
 
 def test_burrow_prometheus_and_helm_test_are_let_in() -> None:

@@ -5,9 +5,12 @@ from typing import Any
 import helm_python as helm
 import pytest
 
-from support.charts import CHARTS, chart, refusal
+from support.charts import CHARTS, chart, refusal, rendered
 
 AUTH = {"username": "burrow", "password": "secret"}
+RULES = {"enabled": True}
+MONITOR = {"enabled": True, "namespace": "prometheus"}
+WATCH = {"enabled": True, "cluster": "prod"}
 
 
 @pytest.mark.parametrize(
@@ -25,16 +28,37 @@ AUTH = {"username": "burrow", "password": "secret"}
         ({"serviceMonitor": {"interval": "30"}}, "a duration of Prometheus, such as 30s"),
         ({"prometheusRule": {"thresholds": {"errorFor": "5"}}}, "a duration of Prometheus, such as 5m"),
         ({"prometheusRule": {"thresholds": {"lag": 5}}}, "additional properties 'lag' not allowed"),
+        ({"prometheusRule": {"thresholds": {"lagSeconds": None}}}, "missing property 'lagSeconds'"),
+        ({"prometheusRule": {"thresholds": {"vanishedWithin": "0m"}}}, "a duration of Prometheus, such as 5m"),
+        ({"prometheusRule": {"runbookUrl": "https://wiki #1"}}, "an http:// or https:// address"),
+        ({"prometheusRule": RULES, "config": {"external_url": "https://a: b"}}, "config.external_url no address"),
+        ({"prometheusRule": RULES | {"disabled": [".*"]}}, 'there is no alert ".*"'),
+        ({"service": {"port": None}}, "at '/service': missing property 'port'"),
+        ({"networkPolicy": None}, "missing property 'networkPolicy'"),
         ({"auth": {"username": "a:b", "password": "x"}}, "a name without a colon"),
         ({"auth": {"username": "burrow"}}, "auth.username and auth.password belong together"),
         ({"auth": AUTH | {"existingSecret": "mine"}}, "auth.existingSecret is used alone"),
         ({"config": {"metrics_auth": True}}, "config.metrics_auth needs auth.apiToken"),
+        ({"config": {"metrics_auth": "Yes"}}, "config.metrics_auth needs auth.apiToken"),
+        (
+            {
+                "config": {"metrics_auth": 1},
+                "auth": {"apiToken": "t"},
+                "serviceMonitor": MONITOR | {"namespace": "prom"},
+            },
+            "serviceMonitor.namespace: Prometheus looks there for the Secret",
+        ),
         ({"watch": {"enabled": True}}, "watch.enabled needs watch.bootstrapServers"),
+        ({"watch": WATCH | {"bootstrapServers": "kafka"}}, 'watch.bootstrapServers has "kafka": write HOST:PORT'),
+        ({"watch": WATCH | {"bootstrapServers": ["SSL://kafka:9093"]}}, "write HOST:PORT, several separated by commas"),
         ({"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}, "Karrot would be scraped twice"),
         ({"httpRoute": {"enabled": True}}, "httpRoute.enabled needs httpRoute.parentRefs"),
         ({"ingress": {"enabled": True}}, "ingress.enabled needs ingress.hosts"),
         ({"env": {"KARROT_BIND": ":80"}}, "env.KARROT_BIND: the chart sets it; use bindAddress and containerPort"),
-        ({"prometheusRule": {"enabled": True, "disabled": ["KarotAbsent"]}}, 'there is no alert "KarotAbsent"'),
+        ({"env": {"KARROT_TLS_CERT": "/cert"}}, "env.KARROT_TLS_CERT: the chart sets it; use tls.existingSecret"),
+        ({"env": {"KARROT_BURROW_TOKEN": "t"}}, "env.KARROT_BURROW_TOKEN: the chart sets it; use auth"),
+        ({"env": {"A B": "c"}}, "invalid propertyName 'A B'"),
+        ({"prometheusRule": RULES | {"disabled": ["KarotAbsent"]}}, 'there is no alert "KarotAbsent"'),
         ({"burrow": {"enabled": True}}, "config.cluster is empty"),
     ],
     ids=str,
@@ -57,6 +81,12 @@ def test_a_chart_without_burrow_says_so(tmp_path: Any) -> None:
         path.rmdir() if path.is_dir() else path.unlink()
     with pytest.raises(helm.HelmError, match="this copy of the chart lacks charts/burrow"):
         helm.Chart.load(tmp_path / "karrot").render({"burrow": {"enabled": True}})
+
+
+def test_a_section_of_comments_alone_is_an_empty_one() -> None:
+    """YAML reads ``config:`` without anything below it as null, and Helm takes such a value away."""
+    names = ("config", "env", "commonLabels", "commonAnnotations", "podLabels", "podAnnotations")
+    assert rendered("karrot", dict.fromkeys(names)) == rendered("karrot")
 
 
 def test_global_values_are_let_through() -> None:

@@ -13,7 +13,7 @@
 {{- fail "a notifier needs ZooKeeper, also where Kafka runs without: write config.zookeeper.servers, or zookeeper.enabled: true for one that comes along" -}}
 {{- end -}}
 {{- include "burrow.checks.passwords" (list . $config) -}}
-{{- $release := regexFind "^v?[0-9]+[.][0-9]+[.][0-9]+" .Values.image.tag -}}
+{{- $release := regexFind "^v?[0-9]+[.][0-9]+[.][0-9]+" (.Values.image.tag | default "") -}}
 {{- if and $release (semverCompare "<1.3.5" $release) -}}
 {{- fail (printf "image.tag is %s: a Burrow before 1.3.5 knows neither allowlists nor /burrow/admin/ready; leave it out for %s" .Values.image.tag .Chart.AppVersion) -}}
 {{- end -}}
@@ -149,6 +149,11 @@ be what holds there. Takes this chart's root, Karrot's address, the names of the
 {{- $short := trimPrefix "/etc/burrow/templates/" $file -}}
 {{- if and (ne $short $file) (not (hasKey (include "burrow.templates" $root | fromJson) $short)) -}}
 {{- fail (printf "%s.%s is %q, which templates does not have" $place $key $short) -}}
+{{- end -}}
+{{- end -}}
+{{- range $key := list "urlOpen" "urlClose" -}}
+{{- if regexMatch "^[a-z]+://[^/]*@" (get $notifier $key | default "") -}}
+{{- fail (printf "%s.%s has a user or a password, which would be readable in a ConfigMap: write username, and passwordFrom" $place $key) -}}
 {{- end -}}
 {{- end -}}
 {{- range $header, $value := $notifier.headers -}}

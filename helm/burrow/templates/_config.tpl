@@ -5,6 +5,9 @@ them so, and a consumer that names one otherwise stores nothing.
 */}}
 {{- define "burrow.config" -}}
 {{- $config := deepCopy .Values.config -}}
+{{- range $kind := list "general" "logging" "cluster" "consumer" "clientProfile" "tls" "sasl" "iam" "notifier" -}}
+{{- include "burrow.default" (list $config $kind dict) -}}
+{{- end -}}
 {{- if .Values.burrow -}}
 {{- include "burrow.overlay" (list $config (include "burrow.legacy" . | fromJson)) -}}
 {{- end -}}
@@ -123,7 +126,7 @@ them so, and a consumer that names one otherwise stores nothing.
 
 {{/* Where Burrow posts to. */}}
 {{- define "burrow.karrotUrl" -}}
-{{- $url := tpl .Values.karrot.url . | trimSuffix "/" -}}
+{{- $url := tpl (.Values.karrot.url | default "") . | trimSuffix "/" -}}
 {{- if and (not $url) .Chart.IsRoot (not (((.Values.config.notifier).karrot).urlOpen)) -}}
 {{- fail "karrot.enabled needs karrot.url: the address of Karrot's Service, such as http://karrot" -}}
 {{- end -}}

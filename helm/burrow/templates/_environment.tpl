@@ -39,7 +39,7 @@ Kubernetes puts the token in the place of $(KARROT_TOKEN).
 */}}
 {{- define "burrow.credentials" -}}
 {{- $auth := .Values.karrot.auth -}}
-{{- $secret := tpl $auth.existingSecret . -}}
+{{- $secret := tpl ($auth.existingSecret | default "") . -}}
 {{- $optional := and (eq $auth.type "auto") (not $secret) -}}
 {{- if not .Chart.IsRoot -}}
 {{- $secret = $secret | default (printf "%s-auth" (include "burrow.karrotName" .)) -}}
@@ -69,8 +69,8 @@ Kubernetes puts the token in the place of $(KARROT_TOKEN).
 {{- include "burrow.credentials" . }}
 {{- end }}
 {{- range $name, $value := .Values.env }}
-- name: {{ $name }}
-  value: {{ $value | toString | quote }}
+- name: {{ $name | quote }}
+  value: {{ kindIs "string" $value | ternary $value (toJson $value) | quote }}
 {{- end }}
 {{- with .Values.extraEnv }}
 {{ toYaml . }}

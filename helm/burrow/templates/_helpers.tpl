@@ -21,37 +21,33 @@
 {{/* What a Service or a Deployment chooses its pods by. Takes the root and the component. */}}
 {{- define "burrow.selector" -}}
 {{- $root := index . 0 -}}
-app.kubernetes.io/name: {{ include "burrow.name" $root }}
-app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/name: {{ include "burrow.name" $root | quote }}
+app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
-{{/* Takes the root and the component. */}}
+{{/* Takes the root, the component, and more labels, which win but for those that pods are chosen by. */}}
 {{- define "burrow.labels" -}}
 {{- $root := index . 0 -}}
-{{ include "burrow.selector" . }}
-app.kubernetes.io/part-of: karrot
-app.kubernetes.io/managed-by: {{ $root.Release.Service }}
-{{- if eq (index . 1) "burrow" }}
-app.kubernetes.io/version: {{ $root.Values.image.tag | default $root.Chart.AppVersion | trunc 63 | quote }}
-{{- end }}
-helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
-{{- with $root.Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
+{{- $labels := dict "app.kubernetes.io/part-of" "karrot" "app.kubernetes.io/managed-by" $root.Release.Service -}}
+{{- $_ := set $labels "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-") -}}
+{{- if eq (index . 1) "burrow" -}}
+{{- $_ := set $labels "app.kubernetes.io/version" ($root.Values.image.tag | default $root.Chart.AppVersion | trunc 63) -}}
+{{- end -}}
+{{- range list ($root.Values.commonLabels | default dict) (index . 2 | default dict) (include "burrow.selector" . | fromYaml) -}}
+{{- $labels = mergeOverwrite $labels (deepCopy .) -}}
+{{- end -}}
+{{- toYaml $labels -}}
 {{- end -}}
 
 {{/* name, namespace, labels, annotations. Takes the root, the component, a suffix of the name, more labels, more annotations. */}}
 {{- define "burrow.metadata" -}}
 {{- $root := index . 0 -}}
-name: {{ include "burrow.fullname" $root }}{{ index . 2 }}
-namespace: {{ include "burrow.namespace" $root }}
+name: {{ printf "%s%s" (include "burrow.fullname" $root) (index . 2) | quote }}
+namespace: {{ include "burrow.namespace" $root | quote }}
 labels:
-  {{- include "burrow.labels" (list $root (index . 1)) | nindent 2 }}
-  {{- with index . 3 }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-{{- with merge (dict) (index . 4) $root.Values.commonAnnotations }}
+  {{- include "burrow.labels" (list $root (index . 1) (index . 3)) | nindent 2 }}
+{{- with merge (dict) (index . 4 | default dict) ($root.Values.commonAnnotations | default dict) }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}

@@ -106,7 +106,7 @@ translated, those without a meaning are refused with what to write. Yields JSON 
 {{/* A mapping of today's values with that of 2019 below it, as YAML or nothing. Takes the root and the key. */}}
 {{- define "burrow.both" -}}
 {{- $root := index . 0 -}}
-{{- with merge (dict) (get $root.Values (index . 1)) (get ($root.Values.burrow | default dict) (index . 1) | default dict) -}}
+{{- with merge (dict) (get $root.Values (index . 1) | default dict) (get ($root.Values.burrow | default dict) (index . 1) | default dict) -}}
 {{- toYaml . -}}
 {{- end -}}
 {{- end -}}

@@ -6,6 +6,11 @@
 {{- if and .Values.watch.enabled (or (empty .Values.watch.bootstrapServers) (empty .Values.watch.cluster)) }}
 {{- fail "watch.enabled needs watch.bootstrapServers (Kafka's address) and watch.cluster (what the cluster is called)" }}
 {{- end }}
+{{- range include "karrot.settingText" (default "" .Values.watch.bootstrapServers) | splitList "," }}
+{{- if and (trim .) (not (regexMatch "^[^/]+:[0-9]{1,5}$" (trim .))) }}
+{{- fail (printf "watch.bootstrapServers has %q: write HOST:PORT, several separated by commas" .) }}
+{{- end }}
+{{- end }}
 {{- if and .Values.serviceMonitor.enabled .Values.podMonitor.enabled }}
 {{- fail "serviceMonitor.enabled and podMonitor.enabled: Karrot would be scraped twice; turn one of them off" }}
 {{- end }}
@@ -16,8 +21,13 @@
 {{- fail "auth.username and auth.password belong together: set both, or auth.token" }}
 {{- end }}
 {{- $keys := include "karrot.authKeys" . | fromYaml }}
-{{- if and (eq (toString .Values.config.metrics_auth) "true") (not (hasKey $keys "apiToken")) }}
+{{- $metricsAuth := include "karrot.metricsAuth" . }}
+{{- if and $metricsAuth (not (hasKey $keys "apiToken")) }}
 {{- fail "config.metrics_auth needs auth.apiToken, or auth.keys.apiToken with auth.existingSecret" }}
+{{- end }}
+{{- $elsewhere := and .Values.serviceMonitor.namespace (ne .Values.serviceMonitor.namespace (include "karrot.namespace" .)) }}
+{{- if and $metricsAuth $elsewhere (not .Values.auth.existingSecret) (or .Values.serviceMonitor.enabled .Values.podMonitor.enabled) }}
+{{- fail "serviceMonitor.namespace: Prometheus looks there for the Secret with the token that config.metrics_auth asks for; put one into both namespaces and name it in auth.existingSecret" }}
 {{- end }}
 {{- if and .Values.httpRoute.enabled (empty .Values.httpRoute.parentRefs) }}
 {{- fail "httpRoute.enabled needs httpRoute.parentRefs: the gateways, such as [{name: public}]" }}
@@ -36,9 +46,25 @@
 {{- $expected := printf "%s-auth" (include "burrow.karrotName" .Subcharts.burrow) }}
 {{- include "burrow.checks.parent" (list .Subcharts.burrow (include "karrot.url" .) $keys (eq $secret $expected | ternary "" $secret)) }}
 {{- end }}
-{{- range $name := list "KARROT_BIND" "KARROT_DATA_DIR" }}
-{{- if has $name (keys (include "karrot.env" $ | fromYaml)) }}
-{{- fail (printf "env.%s: the chart sets it; use bindAddress and containerPort, or persistence" $name) }}
+{{- if and .Values.burrow.enabled .Values.burrow.networkPolicy.enabled (ne (include "karrot.name" .) "karrot") }}
+{{- fail "nameOverride: burrow.networkPolicy lets Burrow out to pods of the name karrot alone; use fullnameOverride" }}
 {{- end }}
+{{- $env := include "karrot.env" . | fromYaml }}
+{{- range $name, $values := include "karrot.ownEnv" . | fromYaml }}
+{{- if hasKey $env $name }}
+{{- fail (printf "env.%s: the chart sets it; use %s" $name $values) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* What other objects depend on (probes, ServiceMonitor, helm test, Burrow), so that it has one place, by variable. */}}
+{{- define "karrot.ownEnv" -}}
+KARROT_BIND: bindAddress and containerPort
+KARROT_DATA_DIR: persistence
+KARROT_TLS_CERT: tls.existingSecret
+KARROT_TLS_KEY: tls.existingSecret
+KARROT_METRICS_AUTH: config.metrics_auth
+{{- range $name, $variable := include "karrot.credentials" . | fromYaml }}
+{{ $variable }}: auth
 {{- end }}
 {{- end }}

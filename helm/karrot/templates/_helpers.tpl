@@ -16,22 +16,27 @@
 
 {{/* What never changes in the life of a release: a Deployment's selector is immutable. */}}
 {{- define "karrot.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "karrot.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "karrot.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{/* name, labels and annotations of an object: (dict "context" $ "name" "-suffix" "namespace" "" "labels" (dict) "annotations" (dict)) */}}
 {{- define "karrot.metadata" -}}
 {{- $ := .context -}}
 {{- $own := dict "helm.sh/chart" (printf "%s-%s" $.Chart.Name $.Chart.Version | replace "+" "_" | trunc 63) "app.kubernetes.io/version" $.Chart.AppVersion "app.kubernetes.io/managed-by" $.Release.Service "app.kubernetes.io/part-of" "karrot" -}}
-name: {{ printf "%s%s" (include "karrot.fullname" $) (default "" .name) }}
-namespace: {{ default (include "karrot.namespace" $) .namespace }}
+name: {{ printf "%s%s" (include "karrot.fullname" $) (default "" .name) | quote }}
+namespace: {{ default (include "karrot.namespace" $) .namespace | quote }}
 labels:
-  {{- mergeOverwrite $own (deepCopy $.Values.commonLabels) (deepCopy (default dict .labels)) (include "karrot.selectorLabels" $ | fromYaml) | toYaml | nindent 2 }}
-{{- with mergeOverwrite (deepCopy $.Values.commonAnnotations) (deepCopy (default dict .annotations)) }}
+  {{- mergeOverwrite $own (deepCopy (default dict $.Values.commonLabels)) (deepCopy (default dict .labels)) (include "karrot.selectorLabels" $ | fromYaml) | toYaml | nindent 2 }}
+{{- with mergeOverwrite (deepCopy (default dict $.Values.commonAnnotations)) (deepCopy (default dict .annotations)) }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- end }}
+
+{{/* helm test's pod: not what the Service selects, and no longer than a label may be. */}}
+{{- define "karrot.testName" -}}
+{{- printf "%s-test" (include "karrot.name" . | trunc 58 | trimSuffix "-") }}
 {{- end }}
 
 {{- define "karrot.serviceAccountName" -}}

@@ -12,11 +12,11 @@ honorLabels: {{ .honorLabels }}
 {{- end }}
 {{- end }}
 {{- end }}
-{{- if eq (toString .Values.config.metrics_auth) "true" }}
+{{- if include "karrot.metricsAuth" . }}
 authorization:
   credentials:
-    name: {{ include "karrot.authSecret" . }}
-    key: {{ get (include "karrot.authKeys" . | fromYaml) "apiToken" }}
+    name: {{ include "karrot.authSecret" . | quote }}
+    key: {{ get (include "karrot.authKeys" . | fromYaml) "apiToken" | quote }}
 {{- end }}
 {{- end }}
 
@@ -30,7 +30,7 @@ metadata:
   {{- include "karrot.metadata" (dict "context" $ "namespace" $monitor.namespace "labels" $monitor.labels "annotations" $monitor.annotations) | nindent 2 }}
 spec:
   namespaceSelector:
-    matchNames: [{{ include "karrot.namespace" $ }}]
+    matchNames: [{{ include "karrot.namespace" $ | quote }}]
   selector:
     matchLabels:
       {{- include "karrot.selectorLabels" $ | nindent 6 }}

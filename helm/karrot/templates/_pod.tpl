@@ -7,8 +7,8 @@
 - name: {{ get $settings $name }}
   valueFrom:
     secretKeyRef:
-      name: {{ include "karrot.authSecret" $ }}
-      key: {{ $key }}
+      name: {{ include "karrot.authSecret" $ | quote }}
+      key: {{ $key | quote }}
 {{- else }}
 - name: {{ get $settings $name }}_FILE
   value: /etc/karrot/auth/{{ $name }}
@@ -20,26 +20,26 @@
 {{- define "karrot.secrets" -}}
 {{- with omit (include "karrot.authKeys" . | fromYaml) "username" }}
 auth:
-  secretName: {{ include "karrot.authSecret" $ }}
+  secretName: {{ include "karrot.authSecret" $ | quote }}
   defaultMode: 0440
   items:
     {{- range $name, $key := . }}
-    - key: {{ $key }}
+    - key: {{ $key | quote }}
       path: {{ $name }}
     {{- end }}
 {{- end }}
 {{- with .Values.tls.existingSecret }}
 tls:
-  secretName: {{ . }}
+  secretName: {{ . | quote }}
   defaultMode: 0440
 {{- end }}
 {{- if and .Values.watch.enabled .Values.watch.existingSecret }}
 watch:
-  secretName: {{ .Values.watch.existingSecret }}
+  secretName: {{ .Values.watch.existingSecret | quote }}
   defaultMode: 0440
   items:
-    - key: {{ .Values.watch.propertiesKey }}
-      path: {{ .Values.watch.propertiesKey }}
+    - key: {{ .Values.watch.propertiesKey | quote }}
+      path: {{ .Values.watch.propertiesKey | quote }}
 {{- end }}
 {{- end }}
 

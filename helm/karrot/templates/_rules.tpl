@@ -3,24 +3,26 @@
 {{- $ := .context -}}
 {{- $text := $.Files.Get .file -}}
 {{- if not $text }}{{ fail (printf "%s is missing: in a checkout without symbolic links, copy templates/prometheus there" .file) }}{{ end -}}
-{{- range $name, $address := dict "runbookUrl" $.Values.prometheusRule.runbookUrl "externalUrl" (default "" $.Values.config.external_url) }}
+{{- range $name, $address := dict "runbookUrl" $.Values.prometheusRule.runbookUrl "externalUrl" (default "" (default dict $.Values.config).external_url) }}
 {{- $token := printf "<<%s>>" $name -}}
 {{- if not $address }}{{ $text = regexReplaceAll (printf "(?m)^.*%s.*\n" $token) $text "" }}{{ end -}}
-{{- $text = replace $token (trimSuffix "/" $address) $text -}}
+{{- $text = replace $token (default "" $address | include "karrot.settingText" | trimSuffix "/") $text -}}
 {{- end }}
 {{- range $name, $value := $.Values.prometheusRule.thresholds }}
 {{- $text = replace (printf "<<%s>>" $name) (include "karrot.settingText" $value) $text -}}
 {{- end }}
-{{- $groups := (fromYaml $text).groups -}}
+{{- $read := fromYaml $text -}}
+{{- with $read.Error }}{{ fail (printf "the rules: %s; is prometheusRule.runbookUrl or config.external_url no address?" .) }}{{ end -}}
+{{- $groups := $read.groups -}}
 {{- range $name := $.Values.prometheusRule.disabled }}
-{{- if not (regexMatch (printf "(?m)alert: %s$" $name) ($.Files.Get "files/alerts.yaml")) }}
+{{- if not (regexMatch (printf "(?m)alert: %s$" (regexQuoteMeta $name)) ($.Files.Get "files/alerts.yaml")) }}
 {{- fail (printf "prometheusRule.disabled: there is no alert %q" $name) }}
 {{- end }}
 {{- end }}
 {{- range $group := $groups }}
 {{- $kept := list -}}
 {{- range $rule := $group.rules }}
-{{- if $rule.alert }}{{ $_ := set $rule "labels" (mergeOverwrite $rule.labels (deepCopy $.Values.prometheusRule.alertLabels)) }}{{ end -}}
+{{- if $rule.alert }}{{ $_ := set $rule "labels" (mergeOverwrite $rule.labels (deepCopy (default dict $.Values.prometheusRule.alertLabels))) }}{{ end -}}
 {{- if not (has $rule.alert $.Values.prometheusRule.disabled) }}{{ $kept = append $kept $rule }}{{ end -}}
 {{- end }}
 {{- $_ := set $group "rules" $kept -}}

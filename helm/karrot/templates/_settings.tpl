@@ -19,10 +19,11 @@
 {{- if .existingSecret }}{{ $_ := set $settings "KARROT_WATCH_PROPERTIES" (printf "/etc/karrot/watch/%s" .propertiesKey) }}{{ end }}
 {{- end }}
 {{- end }}
-{{- if and .Values.karrot.env (not .Values.config.compat) (not .Values.config.reporters) }}
+{{- $config := default dict .Values.config -}}
+{{- if and .Values.karrot.env (not $config.compat) (not $config.reporters) }}
 {{- $_ := set $settings "KARROT_COMPAT" "2019" -}}
 {{- end }}
-{{- range $name, $value := .Values.config }}
+{{- range $name, $value := $config }}
 {{- $_ := set $settings (printf "KARROT_%s" (upper $name)) (include "karrot.settingText" $value) -}}
 {{- end }}
 {{- toYaml $settings }}
@@ -31,14 +32,21 @@
 {{/* env, as YAML: what the chart of 2019 called karrot.env is part of it. */}}
 {{- define "karrot.env" -}}
 {{- $env := dict -}}
-{{- range $name, $value := mergeOverwrite (deepCopy .Values.karrot.env) (deepCopy .Values.env) }}
+{{- range $name, $value := mergeOverwrite (deepCopy (default dict .Values.karrot.env)) (deepCopy (default dict .Values.env)) }}
 {{- $_ := set $env $name (include "karrot.settingText" $value) -}}
 {{- end }}
 {{- toYaml $env }}
 {{- end }}
 
-{{/* Whether the cloudwatch reporter is on: empty if not. */}}
-{{- define "karrot.cloudwatch" -}}
+{{/* Whether /metrics asks for the API token: empty if not. The words are those that Karrot takes for true. */}}
+{{- define "karrot.metricsAuth" -}}
+{{- if has (get (default dict .Values.config) "metrics_auth" | toString | lower | trim) (list "true" "yes" "on" "1") }}true{{ end }}
+{{- end }}
+
+{{/* Whether Karrot calls AWS, for CloudWatch or an archive in S3: empty if not. */}}
+{{- define "karrot.aws" -}}
 {{- $settings := mergeOverwrite (include "karrot.settings" . | fromYaml) (include "karrot.env" . | fromYaml) -}}
-{{- if or (contains "cloudwatch" (get $settings "KARROT_REPORTERS")) (and (get $settings "KARROT_COMPAT") (not (get $settings "KARROT_REPORTERS"))) }}true{{ end }}
+{{- $reporters := get $settings "KARROT_REPORTERS" -}}
+{{- $s3 := and (contains "archive" $reporters) (hasPrefix "s3://" (get $settings "KARROT_ARCHIVE_DIR")) -}}
+{{- if or (contains "cloudwatch" $reporters) $s3 (and (get $settings "KARROT_COMPAT") (not $reporters)) }}true{{ end }}
 {{- end }}
