@@ -57,7 +57,9 @@ def _sides(seen: Seen) -> Iterator[Finding]:
 
 def _part(side: str, part: Unread) -> Finding:
     is_closed = side == "Karrot" and "401" in part.said
-    remedy = "KARROT_API_TOKEN (or _FILE) in the environment of karrot doctor" if is_closed else "what it says"
+    remedy = (
+        "KARROT_API_TOKEN (or _FILE) in the environment of karrot doctor" if is_closed else f"what {side} answers there"
+    )
     return _finding(Level.WARN, "part", f"{side}: {part.what} could not be read: {part.said}", remedy)
 
 

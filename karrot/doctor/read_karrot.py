@@ -6,7 +6,6 @@ from datetime import datetime
 from functools import partial
 from itertools import islice
 
-import msgspec
 from msgspec import Struct
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -20,7 +19,7 @@ from karrot.doctor.seen import (
     Reporter,
     Sample,
 )
-from karrot.doctor.web import NotTold, Parts, Web
+from karrot.doctor.web import NotTold, Parts, Web, understood
 
 __all__ = ["GROUPS_READ", "METRICS", "read_karrot"]
 
@@ -106,10 +105,7 @@ def _components(web: Web) -> Mapping[str, Component]:
     answer = web.answer("/readyz")
     if answer.status not in (200, _UNREADY):
         raise NotTold(f"HTTP {answer.status} from /readyz", answer.status)
-    try:
-        return msgspec.json.decode(answer.body, type=_Readiness).components
-    except msgspec.MsgspecError as error:
-        raise NotTold(f"what /readyz answers is not understood: {error}", answer.status) from error
+    return understood(_Readiness, answer.body, "/readyz", answer.status).components
 
 
 def _groups(web: Web) -> tuple[Sequence[Group] | None, bool]:

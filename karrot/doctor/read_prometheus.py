@@ -101,7 +101,7 @@ def _config(web: Web) -> Mapping[str, Any]:
     text = web.read(_Config, "/api/v1/status/config").data.yaml
     try:
         config = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise NotTold(f"its configuration is not understood: {error}") from error
     return config if isinstance(config, dict) else {}
 

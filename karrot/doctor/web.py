@@ -11,7 +11,7 @@ from karrot.burrow.client.asking import Answer, wall_ms
 from karrot.burrow.client.errors import shown
 from karrot.doctor.seen import Unread
 
-__all__ = ["NotTold", "Parts", "Web"]
+__all__ = ["NotTold", "Parts", "Web", "understood"]
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -60,11 +60,15 @@ class Web:
 
     def read(self, kind: type[T], path: str, query: Mapping[str, str] | None = None) -> T:
         """JSON of a shape. Raises `NotTold`."""
-        body = self.body(path, query)
-        try:
-            return msgspec.json.decode(body, type=kind)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise NotTold(f"what {path} answers is not understood: {error}", _OK) from error
+        return understood(kind, self.body(path, query), path, _OK)
+
+
+def understood(kind: type[T], body: bytes, path: str, status: int) -> T:
+    """JSON of a shape. Raises `NotTold`, also for one that is nested without end."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise NotTold(f"what {path} answers is not understood: {error}", status) from error
 
 
 class Parts:

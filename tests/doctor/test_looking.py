@@ -91,7 +91,9 @@ def test_nobody_there_is_said_of_each_side() -> None:
     )
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"{}", b"[]", b"\xff", b'{"time": 5}', b'{"data": {"result": []}}'])
+@pytest.mark.parametrize(
+    "body", [b"<html>", b"{}", b"[]", b"\xff", b'{"time": 5}', b'{"data": {"result": []}}', b'{"a":' * 99_999]
+)
 def test_somebody_else_is_no_karrot_and_no_prometheus(body: bytes) -> None:
     with serving(*[answer(body)] * 2) as (url, _):
         seen = look(None, url, url, asking=QUICK)
@@ -103,7 +105,13 @@ def test_somebody_else_is_no_karrot_and_no_prometheus(body: bytes) -> None:
 def test_whatever_a_karrot_answers_no_part_of_it_is_a_traceback() -> None:
     beat = answer(json.dumps({"time": "2027-01-15T08:00:00Z"}).encode())
     endless = [b"HTTP/1.1 200 OK\r\n\r\nx 1 1 1 1"]
-    for odd in (answer(b"{"), answer(b"gone", "410 Gone"), answer(b"\xff\xfe{ 1 a{"), endless):
+    for odd in (
+        answer(b"{"),
+        answer(b"gone", "410 Gone"),
+        answer(b"\xff\xfe{ 1 a{"),
+        answer(b'{"a":' * 99_999),
+        endless,
+    ):
         with serving(beat, *[odd] * 20) as (url, _):
             seen = look(karrot=url, asking=QUICK).karrot
         assert isinstance(seen, KarrotSeen)

@@ -320,6 +320,16 @@ def test_a_cluster_that_does_not_answer_is_told_once_and_watched_again_when_it_d
     assert rig.reports[-4:] == ["Local: Broker transport failure"] * 3 + [None]
 
 
+def test_the_same_trouble_in_other_words_is_not_told_again(rig: Rig) -> None:
+    with structlog.testing.capture_logs() as logs:
+        for broker in ("kafka-1", "kafka-2", "kafka-1"):
+            rig.kafka.down = ClusterError("_timed_out", f"Local: Timed out (the last trouble with a broker: {broker})")
+            rig.poll()
+        rig.kafka.down = ClusterError("_authentication", "SASL authentication failed")
+        rig.poll()
+    assert [line["reason"] for line in logs] == ["_timed_out", "_authentication"]
+
+
 def test_excluded_groups_are_not_even_asked_about() -> None:
     rig = Rig(exclude="^console-")
     rig.kafka.put("g", {A: 900}, member(A))
