@@ -242,7 +242,7 @@ def _peaks(*rates: float) -> list[DayPeak]:
     [
         ((70.0, 74.0, 78.0), "warn: … 78 /s. Peaks grow by 4.0 /s a day: at that pace they meet in about 6 days."),
         ((70.0, 95.0), "warn: … 95 /s. That is 95 %: such peaks become lag."),
-        ((70.0, 120.0), "err: … 120 /s. That is more than that: such peaks become lag."),
+        ((70.0, 120.0), "err: … 120 /s. That is more than it can: such peaks become lag."),
     ],
 )
 def test_a_consumer_whose_margin_shrinks_needs_help_before_it_is_gone(peaks: tuple[float, ...], said: str) -> None:
@@ -298,7 +298,7 @@ def test_what_is_missing_is_said() -> None:
             "when it is over; if it is set, Burrow or the way from it was down."
         ),
         "No event came on Wed 18 Nov.",
-        "2 lines of the archive could not be read, and 40 are missing from its segments.",
+        "Of the lines of the archive 2 could not be used and 40 are missing from their segments.",
         "Lag in time was known in only 10 % of the minutes; the budget speaks of those alone.",
     ]
 

@@ -68,7 +68,7 @@ def _short_of_capacity(findings: Findings) -> Iterator[Step]:
         last = one.days[-1]
         left = days_left(one)
         if last.produced >= _TIGHT * one.best:
-            reached = "more than that" if last.produced >= one.best else percent(last.produced / one.best)
+            reached = "more than it can" if last.produced >= one.best else percent(last.produced / one.best)
             why = f"That is {reached}: such peaks become lag."
         elif left is not None and left <= _SOON_DAYS:
             grows = rate(growth_a_day(one))
@@ -187,8 +187,10 @@ def _unread(findings: Findings) -> Iterator[Step]:
     lines, lost = findings.quarantined
     if lines or lost:
         what = Markup("Look into the table <code>quarantine</code>")
-        why = Markup("{:,} lines of the archive could not be read, and {:,} are missing from its segments.")
-        yield Step("other", what, why.format(lines, lost))
+        parts = [f"{lines:,} could not be used"] * bool(lines) + [f"{lost:,} are missing from their segments"] * bool(
+            lost
+        )
+        yield Step("other", what, Markup("Of the lines of the archive {}.").format(" and ".join(parts)))
 
 
 def _unmeasured(findings: Findings) -> Iterator[Step]:

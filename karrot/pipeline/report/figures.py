@@ -49,6 +49,8 @@ _FEWEST_MINUTES = 5
 _WINDOW_S = 300
 _SUSTAINED = 0.8
 _PRESSED = 0.05
+_TRICKLE = 1.0
+_UNEVEN_GINI, _UNEVEN_SHARE = 0.5, 0.3
 
 
 def day_totals(slo_daily: DataFrame) -> DataFrame:
@@ -144,10 +146,11 @@ def mattering(lag_minute: DataFrame, target_seconds: float | None) -> DataFrame:
 def skewed(skew_minute: DataFrame, minutes: DataFrame) -> DataFrame:
     """`Skewed` of the topics whose worst partition stood out in at least five of the minutes that are `mattering`.
 
-    It stood out where a cause is told, or where the Gini coefficient says that half of the lag would have to move.
+    It stood out where a cause is told, or where lag is uneven (a Gini coefficient of a half) and much of it its own.
     """
     lagging = skew_minute.where(F.col("max_share").isNotNull()).join(minutes, on=[*_GROUP, "minute"], how="left_semi")
-    stood_out = lagging.where(F.col("cause").isNotNull() | (F.col("gini") >= 0.5))  # noqa: PLR2004 (half of the lag)
+    uneven = (F.col("gini") >= _UNEVEN_GINI) & (F.col("max_share") >= _UNEVEN_SHARE)
+    stood_out = lagging.where(F.col("cause").isNotNull() | uneven)
     return (
         stood_out.groupBy(*_TOPIC)
         .agg(
@@ -203,7 +206,10 @@ def pressures(rates_minute: DataFrame) -> DataFrame:
 
 
 def capacities(pressures: DataFrame) -> DataFrame:
-    """`Capacity` of the consumers whose best rate is nearest to what the last day asked of them."""
+    """`Capacity` of the consumers whose best rate is nearest to what the last day asked of them.
+
+    Less than a message a second is a trickle, whose rates say nothing about capacity.
+    """
     daily = pressures.groupBy(*_TOPIC, "day").agg(
         F.max("produced").alias("produced"), F.max(F.when(F.col("pressed"), F.col("consumed"))).alias("best")
     )
@@ -215,7 +221,7 @@ def capacities(pressures: DataFrame) -> DataFrame:
             F.sort_array(F.collect_list(peak)).alias("days"),
             F.max(peak).getField("produced").alias("last"),
         )
-        .where((F.col("best") > 0) & (F.col("last") > 0))
+        .where((F.col("best") > 0) & (F.col("last") >= _TRICKLE))
         .orderBy(F.col("best") / F.col("last"), *_TOPIC)
         .limit(GROUPS_SHOWN)
         .select(*Capacity._fields)

@@ -108,5 +108,5 @@ def _reaches(capacity: Capacity) -> str:
     if capacity.days[-1].produced >= capacity.best:
         return "now"
     if left is None:
-        return "peaks do not grow"
-    return f"in {max(1, round(left)):,} days" if left < 365 else "not within a year"  # noqa: PLR2004
+        return "not growing"
+    return f"in {max(1, round(left)):,} days" if left < 365 else "over a year"  # noqa: PLR2004
