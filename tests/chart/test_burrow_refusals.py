@@ -39,6 +39,10 @@ REFUSED: dict[str, tuple[Object, str]] = {
     "the old allowlist": (config(consumer={"a": {"groupWhitelist": ".*"}}), "write groupAllowlist"),
     "the old denylist": (config(**notifier(groupBlacklist=".*")), "write groupDenylist"),
     "a password in an address": (config(**notifier(urlOpen="http://me:secret@x/")), "readable in a ConfigMap"),
+    "a token in a header": (
+        config(**notifier("my-hook", headers={"X-Api-Key": "s"})),
+        "set BURROW_NOTIFIER_MY_HOOK_HEADERS",
+    ),
     "a section that is null": ({"config": {"storage": None}}, "missing property 'storage'"),
     "no regular expression": (config(**notifier(groupAllowlist="(")), "missing closing )"),
     "offsets in ZooKeeper": (config(consumer={"a": {"className": "kafka_zk"}}), "write className: kafka"),

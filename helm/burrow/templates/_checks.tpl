@@ -157,8 +157,8 @@ be what holds there. Takes this chart's root, Karrot's address, the names of the
 {{- end -}}
 {{- end -}}
 {{- range $header, $value := $notifier.headers -}}
-{{- if eq (lower $header) "authorization" -}}
-{{- fail (printf "%s.headers has Authorization, which would be readable in a ConfigMap: use karrot.auth, or set BURROW_NOTIFIER_%s_HEADERS to a JSON object from a Secret" $place (upper $name)) -}}
+{{- if regexMatch "(?i)authorization|token|secret|password|api-?key|^cookie$" $header -}}
+{{- fail (printf "%s.headers has %s, which would be readable in a ConfigMap: use karrot.auth, or set %s to a JSON object from a Secret" $place $header (include "burrow.variable" (list "notifier" $name "headers"))) -}}
 {{- end -}}
 {{- end -}}
 {{- if $root.Values.karrot.enabled -}}

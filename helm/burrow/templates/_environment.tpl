@@ -2,7 +2,7 @@
 {{- define "burrow.variable" -}}
 {{- $name := printf "BURROW_%s" (join "_" . | upper | replace "." "_" | replace "-" "_") -}}
 {{- if not (regexMatch "^[A-Z0-9_]+$" $name) -}}
-{{- fail (printf "the password of %s cannot be a variable: its name may have letters, digits, dots, hyphens and underscores" (rest . | join ".")) -}}
+{{- fail (printf "%s cannot be a variable: its name may have letters, digits, dots, hyphens and underscores" (rest . | join ".")) -}}
 {{- end -}}
 {{- $name -}}
 {{- end -}}
