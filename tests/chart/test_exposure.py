@@ -110,6 +110,14 @@ def test_a_burrow_that_is_there_already_can_be_asked() -> None:
     assert {"to": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "burrow"}}}]} in policy["spec"]["egress"]
 
 
+def test_a_burrow_beside_it_is_let_in_and_asked_whatever_its_name() -> None:
+    burrow = {"enabled": True, "nameOverride": "judge", "config": {"cluster": {"prod": {"servers": ["kafka:9092"]}}}}
+    policy = one(rendered("karrot", POLICY | {"burrow": burrow}), "NetworkPolicy", "karrot")["spec"]
+    peer = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "judge"}}}
+    assert peer in policy["ingress"][0]["from"]
+    assert [rule["ports"] for rule in policy["egress"] if peer in rule.get("to", [])] == [[{"port": 8000}]]
+
+
 @pytest.mark.parametrize("flag", [True, "Yes", 1, "on"])
 def test_every_word_for_true_gives_prometheus_the_token(flag: object) -> None:
     values = {"auth": {"apiToken": "t"}, "config": {"metrics_auth": flag}, "serviceMonitor": {"enabled": True}}

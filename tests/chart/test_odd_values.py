@@ -9,7 +9,7 @@ import yaml
 from support.charts import CHARTS, one, rendered, text_of
 
 ODD = ["123", "null", "0x1f"]
-BURROW = {
+BURROW: dict[str, Any] = {
     "karrot": {"enabled": True, "url": "http://karrot"},
     "config": {"cluster": {"prod": {"servers": ["kafka:9092"]}}},
     "networkPolicy": {"enabled": True},
