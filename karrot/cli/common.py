@@ -2,6 +2,8 @@
 # ruff: noqa: PLC0415
 
 import os
+import signal
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,7 +14,7 @@ import click
 if TYPE_CHECKING:
     from karrot.settings import Loaded
 
-__all__ = ["NotDone", "Refused", "config_option", "loader", "stated", "url_option", "valid"]
+__all__ = ["NotDone", "Refused", "config_option", "end_on_signals", "loader", "stated", "url_option", "valid"]
 
 T = TypeVar("T")
 
@@ -67,3 +69,10 @@ def valid(run: Callable[[], T]) -> T:
         return run()
     except (ValueError, SourceError) as error:
         raise Refused(str(error)) from error
+
+
+def end_on_signals(stop: threading.Event) -> None:
+    """Have Ctrl-C and SIGTERM set ``stop``, in place of whatever they did."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # By a thread: the handler interrupts whoever waits for the event, perhaps while he holds its lock.
+        signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())

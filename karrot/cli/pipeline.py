@@ -2,12 +2,13 @@
 # ruff: noqa: PLC0415
 
 import json
+import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.common import NotDone, Refused
+from karrot.cli.common import NotDone, Refused, end_on_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,8 +92,11 @@ def ingest(directory: str, master: str | None, conf: dict[str, str], **asked: An
         checkpoint=asked["checkpoint"] or "",
         tell=_shown if follow and not as_json else lambda _summary: None,
     )
+    stop = threading.Event()
+    if follow:
+        end_on_signals(stop)
     try:
-        total = job.run(asked["trigger"] if follow else None)
+        total = job.run(asked["trigger"] if follow else None, stop)
     except FileNotFoundError as error:
         raise Refused(str(error)) from error
     except StreamingQueryException as error:

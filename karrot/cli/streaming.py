@@ -3,7 +3,6 @@
 
 import logging
 import os
-import signal
 import sys
 import threading
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.common import NotDone, Refused, config_option, stated, valid
+from karrot.cli.common import NotDone, Refused, config_option, end_on_signals, stated, valid
 from karrot.cli.pipeline import pipeline, session_options, started
 
 if TYPE_CHECKING:
@@ -62,16 +61,17 @@ def stream(master: str | None, conf: dict[str, str], config: Path | None, **aske
     asked["directory"] = asked["directory"] or _beside(asked["archive"])
     every = None if asked["once"] else asked["trigger"] or f"{options.interval_s if options else 30} seconds"
     spark = started("stream", master, conf)
-    from karrot.pipeline.jobs import stream as job
     from karrot.pipeline.jobs.ingest import StreamingQueryException
+    from karrot.pipeline.queries import run
 
     stop, lost = threading.Event(), list["Published"]()
     if every is not None:
-        _end_on_signals(stop)
+        # After the session is there, which has a handler of its own: that one would break into a call to the JVM.
+        end_on_signals(stop)
     jobs: list[Ingest | Fanout] = [_ingest(spark, asked)] if _TABLES in destinations else []
     jobs += [_fanout(spark, options, asked, stop, lost)] if options else []
     try:
-        job.run([each.start(every) for each in jobs], stop=stop, follow=every is not None)
+        run([each.start(every) for each in jobs], stop=stop, follow=every is not None)
     except FileNotFoundError as error:
         raise Refused(str(error)) from error
     except StreamingQueryException as error:
@@ -106,13 +106,6 @@ def _fanout(
     clock, checkpoint = SystemClock(), asked["checkpoint"] or Tables(asked["directory"]).checkpoint(_CLOUDWATCH)
     client, notes = partial(open_client, options, os.environ), notes_beside(spark, checkpoint)
     return Fanout(spark, asked["archive"], checkpoint, Publisher(options, notes, clock, client, stop.wait), clock, tell)
-
-
-def _end_on_signals(stop: threading.Event) -> None:
-    """After the session is there, which has a handler of its own: that one would break into a call to the JVM."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # By a thread: the handler interrupts whoever waits for the event, perhaps while he holds its lock.
-        signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())
 
 
 def _destinations(text: str) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
 """`karrot watch`: Burrow's verdicts from Kafka itself."""
 # ruff: noqa: PLC0415
 
-import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from karrot.cli.columns import Column, laid_out, shown, terminal_width
-from karrot.cli.common import valid
+from karrot.cli.common import end_on_signals, valid
 from karrot.cli.listed import KAFKA, health_row, tally
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ def watch(
         exclude=excluded,
     )
     logs.configure("INFO", sys.stderr)
-    _end_on_signals(stop)
+    end_on_signals(stop)
     run(watcher, stop)
     if printer.trouble is not None:
         raise printer.trouble
@@ -157,12 +156,6 @@ def _poster(url: str, user: str | None) -> "Sink":
     from karrot.watch import PostSink
 
     return PostSink(valid(partial(render.webhook, url)), valid(partial(credentials, user)))
-
-
-def _end_on_signals(stop: threading.Event) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # By a thread: the handler interrupts whoever waits for the event, perhaps while he holds its lock.
-        signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())
 
 
 COMMANDS = (watch,)

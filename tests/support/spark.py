@@ -23,7 +23,7 @@ def spark_session() -> "SparkSession":
             {
                 "spark.sql.shuffle.partitions": "1",
                 "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-                "spark.driver.memory": "1g",
+                "spark.driver.memory": "3g",
                 "spark.sql.adaptive.enabled": "false",
                 "spark.sql.files.minPartitionNum": "1",
                 # Each column would look through the stack of Python's calls for where it was made.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from datetime import date
+from threading import Event
 from typing import Any, Final, Self
 
 from pyspark.errors import StreamingQueryException
@@ -21,6 +22,7 @@ from karrot.pipeline.columns import rows
 from karrot.pipeline.events import events, partitions, read_lines
 from karrot.pipeline.files import exists, literal, read_text
 from karrot.pipeline.quarantine import PLACE, bad_lines, short_segments
+from karrot.pipeline.queries import run
 from karrot.pipeline.repeats import repeats, without
 from karrot.pipeline.segments import Segment, plain, segments_of_batch
 from karrot.pipeline.tables import Tables
@@ -133,20 +135,13 @@ class Ingest:
     def __post_init__(self) -> None:
         self.checkpoint = self.checkpoint or self.tables.checkpoint("ingest")
 
-    def run(self, every: str | None = None) -> Summary:
-        """Take what is there and end; or with ``every`` (``"30 seconds"``) go on until interrupted.
+    def run(self, every: str | None = None, stop: Event | None = None) -> Summary:
+        """Take what is there and end; or with ``every`` (``"30 seconds"``) go on until ``stop`` is set.
 
         Raises FileNotFoundError if there is no archive, and StreamingQueryException if a batch failed (`UnevenError` is
         one reason).
         """
-        query = self.start(every)
-        try:
-            query.awaitTermination()
-        except KeyboardInterrupt:
-            if every is None:
-                raise
-        finally:
-            query.stop()
+        run([self.start(every)], stop=stop or Event(), follow=every is not None)
         return self.total
 
     def start(self, every: str | None = None) -> StreamingQuery:

@@ -1,10 +1,8 @@
 """The archive to the tables and to CloudWatch while it is written: two queries, so that neither waits for the other."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from threading import Event
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,13 +15,10 @@ from karrot.pipeline.files import read_text, write_text
 from karrot.pipeline.jobs.ingest import BATCH_BYTES, new_lines, started
 from karrot.pipeline.newest import newest
 
-__all__ = ["Fanout", "notes_beside", "run"]
+__all__ = ["Fanout", "notes_beside"]
 
 _CLOCKS_APART_MS: Final = 300_000
 """How far the clock that dates segments and this one may be apart."""
-
-_LOOK_S: Final = 1
-_PATIENCE_S: Final = 20  # Kubernetes kills after 30
 
 
 def notes_beside(spark: SparkSession, checkpoint: str) -> Notes:
@@ -80,30 +75,3 @@ class Fanout:
     def _oldest_ms(self, now_ms: int) -> int:
         """What was observed before that is of no help to any alarm."""
         return now_ms - 1000 * self.publisher.options.ttl_s
-
-
-def run(queries: Sequence[StreamingQuery], *, stop: Event, follow: bool) -> None:
-    """Wait until all queries have ended; with ``follow``, until one has, or ``stop`` is set. Then end them all.
-
-    A batch under way is waited for, a while. Raises StreamingQueryException for a query that failed.
-    """
-    enough = all if follow else any
-    try:
-        while enough(query.isActive for query in queries) and not stop.wait(_LOOK_S):
-            pass
-        told = stop.is_set()
-    finally:
-        stop.set()
-        for query in queries:
-            _end(query)
-    failed = [error for query in queries if (error := query.exception()) is not None]
-    if failed and not told:
-        raise failed[0]
-
-
-def _end(query: StreamingQuery) -> None:
-    for _ in range(_PATIENCE_S):
-        if not query.isActive or not query.status["isTriggerActive"]:
-            break
-        time.sleep(1)
-    query.stop()

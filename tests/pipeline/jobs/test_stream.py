@@ -20,8 +20,9 @@ from karrot.eventline import encode
 from karrot.fakes.cloudwatch import UNAVAILABLE, FakeCloudWatch
 from karrot.pipeline.fanout import Published, Publisher
 from karrot.pipeline.jobs.ingest import Ingest, Summary
-from karrot.pipeline.jobs.stream import Fanout, notes_beside, run
+from karrot.pipeline.jobs.stream import Fanout, notes_beside
 from karrot.pipeline.newest import NEWEST, newest
+from karrot.pipeline.queries import run
 from karrot.pipeline.tables import Tables
 from karrot.reporters.cloudwatch.client import open_client
 from karrot.reporters.cloudwatch.options import Options
