@@ -1,6 +1,7 @@
 """A consumer that keeps up, falls behind, stops and catches up, seen through the whole chain."""
 
 import time
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -63,9 +64,11 @@ def test_one_incident_with_the_right_times_and_states(one_broker: Stack, tmp_pat
         states = settled(prometheus.samples(STATUS, "10m"))
         began = {value for _, value in prometheus.samples(BEGAN, "10m")}
 
-    assert [status for _, status in states] == [OK, WARN, ERR, OK]
+    (_, first), (first_warn, second), (first_err, third), *_, (first_ok, last) = states
+    assert (first, second, third, last) == (OK, WARN, ERR, OK)
+    # A slow machine needs more than one look to catch up, and then there is lag without a stop.
+    assert {status for _, status in states[3:-1]} <= {WARN}
     [began_at] = began
-    _, (first_warn, _), (first_err, _), (first_ok, _) = states
     assert slow_at < began_at < first_warn < warned_at + 1
     assert first_warn - began_at < 15  # a poll may take a while, a scrape comes each second
     assert stopped_at < first_err < caught_up_at < first_ok
@@ -74,5 +77,5 @@ def test_one_incident_with_the_right_times_and_states(one_broker: Stack, tmp_pat
     assert len(ids) == 1
     of_incident = [(kind, status) for kind, status, incident_id in told if incident_id]
     assert of_incident[-1] == ("close", "OK")
-    assert of_incident[:-1] == sorted(of_incident[:-1], key=lambda each: each[1], reverse=True)
-    assert set(of_incident[:-1]) == {("incident", "WARN"), ("incident", "ERR")}
+    assert {kind for kind, _ in of_incident[:-1]} == {"incident"}
+    assert [status for status, _ in groupby(status for _, status in of_incident[:-1])][:2] == ["WARN", "ERR"]
