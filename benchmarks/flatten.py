@@ -11,6 +11,7 @@ import gzip
 import os
 import random
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -84,6 +85,7 @@ class Discovery(StreamingQueryListener):
     def __init__(self) -> None:
         super().__init__()
         self.seconds = 0.0
+        self.ended = threading.Event()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None: ...  # noqa: N802
 
@@ -92,7 +94,8 @@ class Discovery(StreamingQueryListener):
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None: ...  # noqa: N802
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None: ...  # noqa: N802
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        self.ended.set()
 
 
 def timed(run: Callable[[], object]) -> float:
@@ -126,8 +129,10 @@ def main() -> None:
         for number in range(options.rounds):
             yardstick = timed(lambda: read_only(spark, archive))
             discovery.seconds = 0.0
+            discovery.ended.clear()
             job = Ingest(spark, str(archive), Tables(str(Path(directory, f"tables-{number}"))))
             seconds = timed(job.run)
+            discovery.ended.wait(60)  # what a listener is told comes later
             print(
                 f"round {number + 1}: read {yardstick:.1f} s, ingest {seconds:.1f} s ({rows / seconds:,.0f} events/s),"
                 f" ratio {yardstick / seconds:.2f}, discovery {discovery.seconds:.2f} s"
