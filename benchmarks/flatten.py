@@ -94,7 +94,7 @@ class Discovery(StreamingQueryListener):
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None: ...  # noqa: N802
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: ARG002, N802
         self.ended.set()
 
 
