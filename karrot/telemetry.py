@@ -221,7 +221,7 @@ BURROW_SELF_LAG = Metric(
 WATCH_LAST_POLL = Metric(
     "karrot_watch_last_poll_timestamp_seconds",
     "gauge",
-    "When Kafka was last asked about all groups of a cluster; never expires (only with KARROT_WATCH_BOOTSTRAP).",
+    "When Kafka was last asked about all groups of a cluster, 0: never; never expires (with KARROT_WATCH_BOOTSTRAP).",
     ("cluster",),
 )
 WATCH_POLL_SECONDS = Metric(

@@ -34,7 +34,10 @@ class GroupHealth(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Watched(msgspec.Struct, frozen=True, array_like=True):
-    """One cluster at the last poll, which was at ``log_time_ms`` by the log's time and is shown for ``good_for_ms``."""
+    """One cluster at the last poll, which was at ``log_time_ms`` by the log's time and is shown for ``good_for_ms``.
+
+    ``polled_at_ms`` is 0 for a cluster that was never asked with success.
+    """
 
     cluster: str
     polled_at_ms: int

@@ -55,11 +55,13 @@ def serve_watch(settings: Settings, log: EventLog, intake: Intake, clock: Clock,
         return
     name = settings.watch_cluster or ""
     duty = Duty(log, clock)
+    sink = IntakeSink(name, intake, log, good_for_ms=settings.stale_after * 1000)
+    sink.begin()
     watcher = Watcher(
         name=name,
         cluster=connect(settings.watch_bootstrap, settings.watch_properties),
         clock=clock,
-        sink=IntakeSink(name, intake, log, good_for_ms=settings.stale_after * 1000),
+        sink=sink,
         keeper=NoteKeeper(log, name),
         interval=settings.watch_interval,
         exclude=settings.watch_exclude,

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import structlog
 import urllib3
@@ -35,6 +36,12 @@ class IntakeSink:
         self._intake = intake
         self._event_log = log
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-watch")
+
+    def begin(self) -> None:
+        """Note that the cluster is to be asked and never was, unless it was: so a watch that never begins is seen."""
+        with suppress(LogUnavailableError, OverloadedError):
+            if not any(poll.cluster == self._cluster for poll in watched.read(self._event_log)):
+                watched.keep(self._event_log, Watched(self._cluster, 0, 0.0, 0, 0, ()))
 
     def send(self, outcome: Outcome, age_ms: Callable[[], int]) -> None:
         """Store the events, as many as the log takes."""

@@ -111,6 +111,21 @@ def test_what_only_kafka_knows_is_on_the_metrics_page(sink: IntakeSink, log: Mem
     ]
 
 
+def test_a_cluster_that_never_answered_is_told_and_one_that_did_keeps_its_time(
+    sink: IntakeSink, log: MemoryEventLog
+) -> None:
+    def polls() -> list[str]:
+        return [line for line in scraped(log) if line.startswith("karrot_watch_")]
+
+    sink.begin()
+    assert polls() == ['karrot_watch_last_poll_timestamp_seconds{cluster="prod"} 0.0']
+    sink.send(outcome(WELL), no_age)
+    answered = polls()
+    assert len(answered) == 2
+    sink.begin()
+    assert polls() == answered
+
+
 def test_what_is_not_known_has_no_sample(sink: IntakeSink, log: MemoryEventLog) -> None:
     unknown = GroupHealth("g", "Unknown", None, None, 0, None, None)
     sink.send(outcome(groups=(unknown,)), no_age)

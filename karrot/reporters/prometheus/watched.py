@@ -57,4 +57,5 @@ def _polls(polls: Iterable[Watched]) -> Iterator[ListedFamily]:
     last, seconds = telemetry.WATCH_LAST_POLL, telemetry.WATCH_POLL_SECONDS
     clusters = [(label_value(poll.cluster), poll) for poll in polls]
     yield ListedFamily(last, (sample(last, (cluster,), poll.polled_at_ms / 1000) for cluster, poll in clusters))
-    yield ListedFamily(seconds, (sample(seconds, (cluster,), poll.poll_seconds) for cluster, poll in clusters))
+    asked = ((cluster, poll) for cluster, poll in clusters if poll.polled_at_ms)
+    yield ListedFamily(seconds, (sample(seconds, (cluster,), poll.poll_seconds) for cluster, poll in asked))
