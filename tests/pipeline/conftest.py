@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from karrot.pipeline.spark import SparkUnavailable
 from support.spark import spark_session
 
 _HERE = Path(__file__).parent
@@ -10,7 +11,10 @@ _HERE = Path(__file__).parent
 
 @pytest.fixture(scope="session")
 def spark() -> SparkSession:
-    return spark_session()
+    try:
+        return spark_session()
+    except SparkUnavailable as why:
+        pytest.skip(str(why))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
