@@ -21,11 +21,13 @@ def pytest_report_header() -> str:
 
 
 def pytest_configure() -> None:
-    """Check what is tested, and give the programs that tests start a Ctrl-C that they can be sent.
+    """Check what is tested, and give the programs that tests start a Ctrl-C that they can be sent and no terminal.
 
     ``make test-wheel`` asks that the installed package is tested, not a checkout that happens to be importable. A shell
-    starts what it runs in the background with SIGINT ignored, and that is inherited.
+    starts what it runs in the background with SIGINT ignored, and that is inherited; pytest-xdist tells its processes
+    the width of a terminal, which tables would fit.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.pop("COLUMNS", None)
     if "TESTS_NEED_INSTALLED" in os.environ and "site-packages" not in Path(karrot.__file__).parts:
         raise pytest.UsageError(f"karrot was imported from {karrot.__file__}, which is not an installed package")
