@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from karrot.pipeline.schemas import STREAMED, TABLES
+from karrot.pipeline.schemas import OFFSETS, STREAMED, TABLES
 
 FILE = Path(__file__).resolve().parents[1] / "templates" / "athena" / "columns.yaml"
 
@@ -16,13 +16,19 @@ def text() -> str:
     """The types are Hive's, which Spark's simple ones are as well."""
     told = {
         name: {
-            "written_by": "ingest" if name in STREAMED else "derive",
+            "written_by": _job(name),
             "columns": {field.name: field.dataType.simpleString() for field in schema},
         }
         for name, schema in TABLES.items()
     }
     head = "# The columns of the pipeline's tables, as Athena and Hive call their types. make docs writes it.\n"
     return head + yaml.safe_dump(told, sort_keys=False)
+
+
+def _job(table: str) -> str:
+    if table in OFFSETS:
+        return "offsets"
+    return "ingest" if table in STREAMED else "derive"
 
 
 if __name__ == "__main__":

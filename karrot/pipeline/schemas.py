@@ -12,6 +12,7 @@ from typing import Final
 
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     DataType,
     DateType,
     DoubleType,
@@ -24,17 +25,24 @@ from pyspark.sql.types import (
 )
 
 __all__ = [
+    "COMMITS",
     "CORRUPT",
     "DAY",
     "DERIVED",
+    "ENDS",
     "EVENTS",
     "INCIDENTS",
     "LAG_MINUTE",
     "LINE",
+    "MEMBERS",
+    "OFFSETS",
+    "OFFSETS_MINUTE",
     "PARTITIONS",
+    "PARTITION_LAG_MINUTE",
     "PARTITION_LINE",
     "QUARANTINE",
     "RATES_MINUTE",
+    "REBALANCES",
     "SKEW_MINUTE",
     "SLO_DAILY",
     "SORTED_BY",
@@ -47,6 +55,7 @@ __all__ = [
 ]
 
 _STRING, _INT, _LONG, _DOUBLE, _TIME = StringType(), IntegerType(), LongType(), DoubleType(), TimestampType()
+_BOOLEAN = BooleanType()
 
 
 def _struct(**columns: DataType) -> StructType:
@@ -177,6 +186,69 @@ QUARANTINE: Final = _struct(source=_STRING, reason=_STRING, raw=_STRING, positio
 segment was written on, since the line's own is not known.
 """
 
+# ---- What offsets writes: Kafka's own record of what was committed ----
+
+COMMITS: Final = _struct(
+    cluster=_STRING,
+    consumer=_STRING,
+    topic=_STRING,
+    partition=_INT,
+    version=_INT,
+    offset=_LONG,
+    metadata=_STRING,
+    leader_epoch=_INT,
+    commit_ts=_TIME,
+    commit_ts_ms=_LONG,
+    expire_ts=_TIME,
+    expire_ts_ms=_LONG,
+    tombstone=_BOOLEAN,
+    log_partition=_INT,
+    log_offset=_LONG,
+    log_ts=_TIME,
+    log_ts_ms=_LONG,
+)
+"""One row per record of ``__consumer_offsets`` that commits an offset, or, as a tombstone, takes it back.
+
+``log_…`` is where and when the record lies in that topic; ``day`` is that of ``log_ts``, which the broker gives, while
+``commit_ts`` may be any. ``version`` is the value's.
+"""
+
+MEMBERS: Final = _struct(
+    cluster=_STRING,
+    consumer=_STRING,
+    version=_INT,
+    protocol_type=_STRING,
+    generation=_INT,
+    protocol=_STRING,
+    leader=_STRING,
+    member_id=_STRING,
+    instance_id=_STRING,
+    client_id=_STRING,
+    client_host=_STRING,
+    topic=_STRING,
+    partition=_INT,
+    log_partition=_INT,
+    log_offset=_LONG,
+    log_ts=_TIME,
+    log_ts_ms=_LONG,
+)
+"""One row per member and assigned partition in a record of a group's metadata.
+
+A member without a partition has one row without one; a group without members, or gone (``version`` is NULL), has one
+row without a member.
+"""
+
+ENDS: Final = _struct(
+    cluster=_STRING,
+    topic=_STRING,
+    partition=_INT,
+    start_offset=_LONG,
+    end_offset=_LONG,
+    observed_at=_TIME,
+    observed_at_ms=_LONG,
+)
+"""One row per look at where a partition's log starts and ends."""
+
 # ---- What derive writes ----
 
 LAG_MINUTE: Final = _struct(
@@ -268,10 +340,62 @@ SLO_DAILY: Final = _struct(
 )
 """A minute is measured if a lag in time was known in it; ``budget_minutes`` of those may be beyond the target."""
 
-STREAMED: Final[Mapping[str, StructType]] = MappingProxyType(
-    {"events": EVENTS, "partitions": PARTITIONS, "quarantine": QUARANTINE}
+OFFSETS_MINUTE: Final = _struct(
+    cluster=_STRING,
+    consumer=_STRING,
+    topic=_STRING,
+    partition=_INT,
+    minute=_TIME,
+    count=_LONG,
+    offset_sum=_LONG,
+    offset_first=_LONG,
+    offset_last=_LONG,
 )
-"""The tables that ingest writes batch by batch: they have ``batch_id=`` below ``day=``."""
+"""Commits by minute; ``offset_sum`` is NULL where it would not fit."""
+
+PARTITION_LAG_MINUTE: Final = _struct(
+    cluster=_STRING,
+    consumer=_STRING,
+    topic=_STRING,
+    partition=_INT,
+    minute=_TIME,
+    committed_offset=_LONG,
+    end_offset=_LONG,
+    lag=_LONG,
+    lag_seconds=_DOUBLE,
+    method=_STRING,
+    commits=_LONG,
+    negative=_LONG,
+    owner=_STRING,
+)
+"""Commits against log ends, as of the newest commit of the minute; ``method`` says how ``lag_seconds`` is known.
+
+``negative`` counts the commits beyond the log end that was known: their lag is taken as 0.
+"""
+
+REBALANCES: Final = _struct(
+    cluster=_STRING,
+    consumer=_STRING,
+    generation=_INT,
+    at=_TIME,
+    members=_INT,
+    protocol=_STRING,
+    leader=_STRING,
+    moved_partitions=_INT,
+)
+"""One row per change of a group's generation; ``moved_partitions`` is NULL where the one before is not known."""
+
+STREAMED: Final[Mapping[str, StructType]] = MappingProxyType(
+    {
+        "events": EVENTS,
+        "partitions": PARTITIONS,
+        "quarantine": QUARANTINE,
+        "commits": COMMITS,
+        "members": MEMBERS,
+        "ends": ENDS,
+    }
+)
+"""The tables that ingest and offsets write batch by batch: they have ``batch_id=`` below ``day=``."""
 
 DERIVED: Final[Mapping[str, StructType]] = MappingProxyType(
     {
@@ -282,11 +406,17 @@ DERIVED: Final[Mapping[str, StructType]] = MappingProxyType(
         "rates_minute": RATES_MINUTE,
         "skew_minute": SKEW_MINUTE,
         "slo_daily": SLO_DAILY,
+        "offsets_minute": OFFSETS_MINUTE,
+        "partition_lag_minute": PARTITION_LAG_MINUTE,
+        "rebalances": REBALANCES,
     }
 )
 """The tables that are reckoned from those, whole days at a time: one file a day."""
 
 TABLES: Final[Mapping[str, StructType]] = MappingProxyType({**STREAMED, **DERIVED})
+
+OFFSETS: Final = frozenset({"commits", "members", "ends"})
+"""The streamed tables that come from Kafka and not from events."""
 
 SORTED_BY: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -297,6 +427,9 @@ SORTED_BY: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "rates_minute": ("cluster", "consumer", "topic", "partition", "minute"),
         "skew_minute": ("cluster", "consumer", "topic", "minute"),
         "slo_daily": ("cluster", "consumer"),
+        "offsets_minute": ("cluster", "consumer", "topic", "partition", "minute"),
+        "partition_lag_minute": ("cluster", "consumer", "topic", "partition", "minute"),
+        "rebalances": ("cluster", "consumer", "at", "generation"),
     }
 )
 """The order of the rows in a derived table's file: readers skip what they do not ask for."""

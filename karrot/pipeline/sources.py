@@ -21,7 +21,13 @@ __all__ = ["ONE_OF", "Edges", "Sources", "look_over"]
 
 _DAY = timedelta(days=1)
 ONE_OF: Mapping[str, list[str]] = MappingProxyType(
-    {"events": ["log_id", "seq"], "partitions": ["log_id", "seq", "topic", "partition"]}
+    {
+        "events": ["log_id", "seq"],
+        "partitions": ["log_id", "seq", "topic", "partition"],
+        "commits": ["cluster", "log_partition", "log_offset"],
+        "members": ["cluster", "log_partition", "log_offset", "member_id", "topic", "partition"],
+        "ends": ["cluster", "topic", "partition", "observed_at_ms"],
+    }
 )
 """What tells the rows of a streamed table apart."""
 

@@ -19,7 +19,14 @@ from karrot.pipeline.touched import SOURCES, Note, digest, present, read_note, w
 
 __all__ = ["Compacted", "compact"]
 
-_SORTED_BY = {"events": ("cluster", "consumer", "received_at"), "partitions": ("cluster", "consumer", "received_at")}
+_SORTED_BY = {
+    "events": ("cluster", "consumer", "received_at"),
+    "partitions": ("cluster", "consumer", "received_at"),
+    "quarantine": ("source", "position"),
+    "commits": ("cluster", "consumer", "topic", "partition", "log_offset"),
+    "members": ("cluster", "consumer", "log_offset"),
+    "ends": ("cluster", "topic", "partition", "observed_at"),
+}
 
 
 class Compacted(NamedTuple):
@@ -84,9 +91,7 @@ def _merge(spark: SparkSession, tables: Tables, name: str, day: date, files: lis
     rows = spark.read.schema(STREAMED[name]).parquet(*paths)
     once = rows.dropDuplicates(ONE_OF.get(name))
     one_file = once.select(*columns_of(STREAMED[name])).repartition(1)
-    one_file.sortWithinPartitions(*_SORTED_BY.get(name, ("source", "position"))).write.parquet(
-        staged, compression="zstd"
-    )
+    one_file.sortWithinPartitions(*_SORTED_BY[name]).write.parquet(staged, compression="zstd")
     (written,) = [entry for entry in listing(spark, staged) if entry.endswith(".parquet")]
     rename_over(spark, f"{staged}/{written}", tables.path(name, f"day={day}", batch, written))
     delete(spark, staged)
