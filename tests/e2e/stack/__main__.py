@@ -37,6 +37,7 @@ def fetch() -> None:
     start = time.monotonic()
     for version in (_DEFAULT.kafka_version, NEWEST_KAFKA):
         downloads.jars(version)
+    downloads.spark_kafka()
     click.echo(downloads.prometheus())
     click.echo(f"The stack's parts are in {downloads.cache} ({time.monotonic() - start:.1f} s).", err=True)
 

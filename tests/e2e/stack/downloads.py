@@ -46,6 +46,14 @@ class Downloads:
                 self._run_maven(missing, kafka_version)
         return wanted
 
+    def spark_kafka(self) -> list[Path]:
+        """The jars that Spark's Kafka connector adds to pyspark's own, as ``spark.jars`` takes them."""
+        place = self._place("spark-kafka")
+        with self._alone():
+            if not place.exists():
+                self._run_maven({"spark-kafka": place}, "any")
+        return sorted(place.glob("*.jar"))
+
     def prometheus(self) -> Path:
         """The server; promtool is beside it. ``PROMETHEUS_BIN``, the ``PATH``, or Debian's package, not installed."""
         at_hand = os.environ.get("PROMETHEUS_BIN") or shutil.which("prometheus")
