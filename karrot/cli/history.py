@@ -154,13 +154,16 @@ def _metrics(_context: click.Context, _option: click.Parameter, given: tuple[str
 @click.option("--topic", help="Of this topic alone, for metrics of partitions.")
 @click.option("--partition", type=click.IntRange(0), help="Of this partition alone, with --topic.")
 @_options
-@click.option("--order", type=click.Choice(["asc", "desc"]), default="asc", show_default=True, help="By time.")
-def timeseries(group: str, metrics: tuple[str, ...], step: Any, order: str, **given: Any) -> None:
+@click.option(
+    "--order", type=click.Choice(["asc", "desc"]), help="By time.  [default: asc; desc if all are metrics of offsets]"
+)
+def timeseries(group: str, metrics: tuple[str, ...], step: Any, order: str | None, **given: Any) -> None:
     """Print how metrics of a group went, step by step.
 
     A step in which nothing was said of the group is left out, and what was not known is a dash, never a zero.
     """
     from karrot.cli.histories import series_json, series_table
+    from karrot.history import METRICS, reads_newest_first
 
     parts = {name: given[name] for name in ("topic", "partition") if given[name] is not None}
     if list(parts) == ["partition"]:
@@ -174,10 +177,11 @@ def timeseries(group: str, metrics: tuple[str, ...], step: Any, order: str, **gi
             metrics=metrics,
             granularity=step,
             parts=parts,
-            newest_first=order == "desc",
+            newest_first=order == "desc" if order else reads_newest_first(metrics),
             limit=asked.limit,
         )
-        _require(series.points, asked, history, f"{', '.join(metrics)} of group {group!r}")
+        what = f"{', '.join(metrics)} of group {group!r}"
+        _require(series.points, asked, history, what, METRICS[metrics[0]].table)
     _show(series_json(series) if asked.as_json else series_table(series))
 
 
@@ -208,13 +212,14 @@ def incidents(group: str | None, order: str, **given: Any) -> None:
     _show(incidents_json(found) if asked.as_json else incidents_table(found))
 
 
-def _require(found: object, asked: Asked, history: "History", what: str) -> None:
+def _require(found: object, asked: Asked, history: "History", what: str, table: str = "lag_minute") -> None:
     """Nothing found ends the command with what there would be."""
     if found:
         return
-    days = history.days()
+    days = history.days(table)
+    there = f"{asked.tables} has {days[0]} to {days[-1]}" if days else f"{asked.tables} has no table {table}"
     span = f"{asked.span.start:%Y-%m-%d %H:%M} to {asked.span.end:%Y-%m-%d %H:%M} UTC"
-    raise NotDone(f"nothing is known of {what} from {span}; {asked.tables} has {days[0]} to {days[-1]}")
+    raise NotDone(f"nothing is known of {what} from {span}; {there}")
 
 
 def _show(told: Iterator[str] | dict[str, Any]) -> None:

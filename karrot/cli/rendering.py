@@ -126,7 +126,31 @@ def athena(**given: Any) -> None:
     click.echo(athena(valid(partial(Athena, **given))), nl=False)
 
 
-@click.group(commands=[ecs_autoscaling, ecs_service, cloudwatch_dashboard, alert_rules, recording_rules, athena])
+@click.command()
+@click.option(
+    "--bootstrap-servers", "bootstrap", metavar="HOST:PORT,...", required=True, help="Kafka, as Druid sees it."
+)
+@click.option("--group", metavar="NAME", required=True, help="The consumer group that is asked about.")
+@click.option("--topic", default="consumer_offsets_json", show_default=True, help="The --json-topic of offsets.")
+@click.option("--datasource", default="consumer_offsets", show_default=True, help="What Druid calls it.")
+@click.option("--interval", default="2017-01-01/2100-01-01", show_default=True, help="The time that is asked about.")
+@click.option("--print", "part", type=click.Choice(["all", "ingestion", "query"]), default="all", show_default=True)
+def druid(part: str, **given: Any) -> None:
+    """Print Druid's ingestion spec for the JSON topic of offsets, and a query: offsets by minute, newest first.
+
+    Two JSON documents, one after the other; --print chooses one. karrot history timeseries --metric offset answers
+    the same without a Druid.
+    """
+    from karrot.render import druid as rendered
+
+    asked = valid(partial(rendered.Druid, **given))
+    texts = {"ingestion": rendered.ingestion, "query": rendered.query}
+    for name, text in texts.items():
+        if part in (name, "all"):
+            click.echo(text(asked), nl=False)
+
+
+@click.group(commands=[ecs_autoscaling, ecs_service, cloudwatch_dashboard, alert_rules, recording_rules, athena, druid])
 def render() -> None:
     """Print configuration for other programs."""
 

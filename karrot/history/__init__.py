@@ -5,7 +5,7 @@ Only this package imports duckdb (``pip install 'karrot[history]'``), and only w
 
 from karrot.history.answers import GroupHistory, Incident, Point, TimeSeries
 from karrot.history.errors import HistoryError, HistoryUnavailable, NoTables, UnclearGroup, UnreadableTable
-from karrot.history.metrics import METRICS, Metric
+from karrot.history.metrics import METRICS, Metric, reads_newest_first
 from karrot.history.reader import GroupOrder, History, IncidentOrder
 from karrot.history.spans import Span, granularity, moment
 
@@ -27,4 +27,5 @@ __all__ = [
     "UnreadableTable",
     "granularity",
     "moment",
+    "reads_newest_first",
 ]

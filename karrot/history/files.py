@@ -15,8 +15,8 @@ from karrot.history.errors import NoTables
 
 __all__ = ["StoredFile", "Table", "require_tables"]
 
-_FIRST = "lag_minute"
-"""The table that is there if anything was ever derived."""
+_DERIVE = "karrot pipeline derive"
+_MAKERS = {"commits": "karrot pipeline offsets", "offsets_minute": _DERIVE, "lag_minute": _DERIVE}
 
 
 class StoredFile(NamedTuple):
@@ -48,21 +48,25 @@ class Table(NamedTuple):
         return tuple(file for day, path in self.days().items() if wanted(day) for file in _files(path))
 
 
-def require_tables(directory: Path) -> None:
-    """Raises `NoTables` with a sentence where nothing can be read."""
-    table = directory / _FIRST
+def require_tables(directory: Path, first: str = "lag_minute") -> None:
+    """Raises `NoTables` with a sentence where nothing can be read.
+
+    ``first`` is the table that is there if any of those that are asked for is.
+    """
+    table, maker = directory / first, _MAKERS[first]
     if not directory.is_dir():
-        raise NoTables(f"{directory}: no such directory; karrot pipeline ingest and derive make the tables")
+        source = "offsets" if first == "commits" else "ingest"
+        raise NoTables(f"{directory}: no such directory; karrot pipeline {source} and derive make the tables")
     if not table.is_dir():
-        raise NoTables(f"{directory} has no table {_FIRST}: karrot pipeline derive makes it")
-    if not Table(directory, _FIRST).days():
+        raise NoTables(f"{directory} has no table {first}: {maker} makes it")
+    if not Table(directory, first).days():
         has_files = next(_files(table), None) is not None
         wrong = (
             "has files but no day=YYYY-MM-DD directories, so this pipeline did not write it"
             if has_files
             else "is empty"
         )
-        raise NoTables(f"{table} {wrong}: karrot pipeline derive makes it anew")
+        raise NoTables(f"{table} {wrong}: {maker} makes it anew")
 
 
 def _day(name: str) -> date | None:

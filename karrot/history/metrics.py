@@ -1,19 +1,20 @@
 """What can be asked for as a time series: each metric is one line."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from karrot.event import Status
 
-__all__ = ["METRICS", "Metric", "severity"]
+__all__ = ["METRICS", "Metric", "reads_newest_first", "severity"]
 
 
 class Metric(NamedTuple):
     """A metric: the table that knows it, and how the rows of a step become one value (SQL; no word of it is asked for).
 
     Rows of the table have ``cluster``, ``consumer`` and ``minute``. ``parts`` are the columns by which it can be
-    narrowed to a part of the group.
+    narrowed to a part of the group. Where these are ``topic`` and ``partition``, a row also knows whether it is the
+    ``oldest`` or the ``newest`` of its partition in the step.
     """
 
     name: str
@@ -29,7 +30,18 @@ def severity(column: str) -> str:
     return f"CASE {column} {cases} END"
 
 
+def reads_newest_first(names: Iterable[str]) -> bool:
+    """Whether a series of these metrics begins with the newest step: that of offsets always has."""
+    return all(METRICS[name].table == _OFFSETS for name in names if name in METRICS)
+
+
+def _sum(column: str, rows: str) -> str:
+    """SQL for a sum over some of the rows; unknown if one of them is."""
+    return f"CASE WHEN bool_and({column} IS NOT NULL) FILTER ({rows}) THEN sum({column}) FILTER ({rows}) END"
+
+
 _LAG, _RATES, _SKEW = "lag_minute", "rates_minute", "skew_minute"
+_OFFSETS, _LAGS = "offsets_minute", "partition_lag_minute"
 _BY_TOPIC, _BY_PARTITION = ("topic",), ("topic", "partition")
 _MINUTES: Final = "count(DISTINCT minute)"
 
@@ -52,6 +64,13 @@ METRICS: Final[Mapping[str, Metric]] = MappingProxyType(
             Metric("catch_up_seconds", _RATES, "max(catch_up_seconds)", "longest time to catch up", _BY_PARTITION),
             Metric("max_share", _SKEW, "max(max_share)", "largest share of one partition in a topic's lag", _BY_TOPIC),
             Metric("gini", _SKEW, "max(gini)", "how unevenly the lag lies, 0 to 1", _BY_TOPIC),
+            Metric("offset", _OFFSETS, _sum("offset_sum", "true"), "sum of the offsets committed", _BY_PARTITION),
+            Metric("offset_first", _OFFSETS, _sum("offset_first", "oldest"), "first offsets committed", _BY_PARTITION),
+            Metric("offset_last", _OFFSETS, _sum("offset_last", "newest"), "last offsets committed", _BY_PARTITION),
+            Metric("commits", _OFFSETS, "sum(count)", "commits", _BY_PARTITION),
+            Metric("partition_lag", _LAGS, _sum("lag", "newest"), "lag at the last commits", _BY_PARTITION),
+            Metric("partition_lag_seconds", _LAGS, "max(lag_seconds)", "largest lag in seconds", _BY_PARTITION),
+            Metric("end_offset", _LAGS, _sum("end_offset", "newest"), "log ends at the last commits", _BY_PARTITION),
         )
     }
 )

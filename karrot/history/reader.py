@@ -108,7 +108,9 @@ class History:
         steps: dict[tuple[str, int], dict[str, Any]] = {}
         for table, of_table in groupby(sorted(wanted, key=lambda each: each.table), key=lambda each: each.table):
             listed = list(of_table)
-            query = _STEPS.replace("{values}", ", ".join(each.value for each in listed)).replace("{named}", named)
+            edges = f", {_EDGES}" if "partition" in listed[0].parts else ""
+            query = _STEPS.replace("{values}", ", ".join(each.value for each in listed))
+            query = query.replace("{edges}", edges).replace("{named}", named)
             for where, at, *values in self._rows(table, whole, query, asked):
                 steps.setdefault((where, at), {}).update(zip((each.name for each in listed), values, strict=True))
         where = _only_cluster({each for each, _ in steps}, group) or cluster
@@ -132,12 +134,13 @@ class History:
 
     def _rows(self, table: str, span: Span, query: str, asked: Mapping[str, object]) -> list[Row]:
         self._duck.start()
-        require_tables(self._tables)
+        require_tables(self._tables, _FIRST.get(table, "lag_minute"))
         # An incident lies in the day on which it started, however long it lasts.
         first = date.min if table == "incidents" else span.first_day
         return self._duck.rows(table, lambda day: first <= day <= span.last_day, query, asked)
 
 
+_FIRST = dict.fromkeys(("offsets_minute", "partition_lag_minute"), "offsets_minute")
 _IN_SPAN = "epoch_ms(minute) >= $start AND epoch_ms(minute) < $end"
 _OVERLAPS = "epoch_ms(started_at) < $end AND (ended_at IS NULL OR epoch_ms(ended_at) >= $start)"
 
@@ -149,10 +152,17 @@ SELECT cluster, consumer, min(epoch_ms(minute)), max(epoch_ms(minute)),
 FROM {{table}} WHERE {_IN_SPAN}{{named}} GROUP BY ALL
 """  # noqa: S608 (constants; every value is bound)
 
+_STEP = "epoch_ms(minute) // $step * $step"
+
 _STEPS = f"""
-SELECT cluster, epoch_ms(minute) // $step * $step AS at, {{values}}
-FROM {{table}} WHERE {_IN_SPAN}{{named}} GROUP BY ALL
+SELECT cluster, began, {{values}}
+FROM (SELECT *, {_STEP} AS began{{edges}} FROM {{table}} WHERE {_IN_SPAN}{{named}}) GROUP BY ALL
 """  # noqa: S608 (as above)
+
+_EDGES = ", ".join(
+    f"minute = {pick}(minute) OVER (PARTITION BY cluster, topic, partition, {_STEP}) AS {name}"
+    for name, pick in (("oldest", "min"), ("newest", "max"))
+)
 
 _INCIDENTS = f"""
 SELECT incident_id, cluster, consumer, epoch_ms(started_at), epoch_ms(ended_at), ended_by, worst_status, peak_lag,
