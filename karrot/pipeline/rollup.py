@@ -30,6 +30,8 @@ def lag_minute(events: DataFrame) -> DataFrame:
             F.max("lag_seconds").alias("lag_seconds_max"),
             status_named(worst).alias("worst_status"),
             F.count_if(severity("status") > Status.OK).alias("not_ok"),
+            F.lit(None).cast("double").alias("coverage"),
+            F.lit(None).cast("bigint").alias("uncommitted"),
         )
         .select(*columns_of(LAG_MINUTE), F.to_date("minute").alias("day"))
     )

@@ -263,7 +263,14 @@ LAG_MINUTE: Final = _struct(
     lag_seconds_max=_DOUBLE,
     worst_status=_STRING,
     not_ok=_LONG,
+    coverage=_DOUBLE,
+    uncommitted=_LONG,
 )
+"""``count``, ``worst_status`` and ``not_ok`` are of events. So is the lag where ``coverage`` is NULL, else of commits.
+
+Then ``coverage`` is the share of the group's partitions whose lag is known, ``uncommitted`` how many of them hold
+messages and were never committed, or no longer are: their lag is not known.
+"""
 
 INCIDENTS: Final = _struct(
     incident_id=_STRING,
@@ -359,7 +366,9 @@ PARTITION_LAG_MINUTE: Final = _struct(
     topic=_STRING,
     partition=_INT,
     minute=_TIME,
+    at=_TIME,
     committed_offset=_LONG,
+    committed_at=_TIME,
     end_offset=_LONG,
     lag=_LONG,
     lag_seconds=_DOUBLE,
@@ -368,9 +377,11 @@ PARTITION_LAG_MINUTE: Final = _struct(
     negative=_LONG,
     owner=_STRING,
 )
-"""Commits against log ends, as of the newest commit of the minute; ``method`` says how ``lag_seconds`` is known.
+"""Commits against log ends, as of ``at``: the newest commit of the minute or, without one, its newest look at the end.
 
-``negative`` counts the commits beyond the log end that was known: their lag is taken as 0.
+``method`` says how ``lag_seconds`` is known: ``observed``, ``interpolated`` between two looks, or ``unknown``.
+``negative`` is 1 where the commit lies beyond the log end that was known: its lag is taken as 0. Without a
+``committed_offset`` it was taken back in this minute.
 """
 
 REBALANCES: Final = _struct(
