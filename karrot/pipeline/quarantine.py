@@ -1,4 +1,4 @@
-"""What could not be read: lines, and segments that came up short."""
+"""What could not be read: lines, segments that came up short, and records of ``__consumer_offsets``."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -11,13 +11,15 @@ from karrot.pipeline.columns import rows
 from karrot.pipeline.schemas import QUARANTINE, columns_of, with_day
 from karrot.pipeline.segments import Segment
 
-__all__ = ["PLACE", "SHORT", "bad_lines", "short_segments"]
+__all__ = ["PLACE", "SHORT", "bad_lines", "bad_records", "short_segments"]
 
 PLACE: Final = StructType().add("source", StringType()).add("path", StringType()).add("first", LongType())
 """A segment, how Spark spells its path, and the number of its first line."""
 
 SHORT: Final = "short_segment"
 """The reason of a row that counts what a segment lacks."""
+
+_RAW_BYTES: Final = 65_536
 
 
 def bad_lines(lines: DataFrame, segments: DataFrame) -> DataFrame:
@@ -29,6 +31,28 @@ def bad_lines(lines: DataFrame, segments: DataFrame) -> DataFrame:
             {
                 "position": F.col("number") - F.col("first") + F.lit(1),
                 "missing": F.lit(None).cast("bigint"),
+            }
+        )
+        .select(*columns_of(with_day(QUARANTINE)))
+    )
+
+
+def bad_records(decoded: DataFrame) -> DataFrame:
+    """The records that `decode_offsets` or `decode_members` could not read.
+
+    ``source`` is ``<cluster>/__consumer_offsets-<partition>`` and ``position`` the offset there. ``raw`` is a JSON object
+    of ``key`` and ``value`` in base64, the first 64 KiB of each, ``null`` where there was none.
+    """
+    raw = F.struct(*(F.base64(F.substring(name, 1, _RAW_BYTES)).alias(name) for name in ("key", "value")))
+    return (
+        decoded.where(~F.col("readable"))
+        .withColumns(
+            {
+                "source": F.concat("cluster", F.lit("/__consumer_offsets-"), "log_partition"),
+                "raw": F.to_json(raw, {"ignoreNullFields": "false"}),
+                "position": F.col("log_offset"),
+                "missing": F.lit(None).cast("bigint"),
+                "day": F.to_date("log_ts"),
             }
         )
         .select(*columns_of(with_day(QUARANTINE)))
