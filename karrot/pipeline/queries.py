@@ -1,27 +1,67 @@
 """Streaming queries until their end, or until somebody says so: never in the middle of a batch if it can be helped."""
 
 import time
-from collections.abc import Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from threading import Event
-from typing import Final
+from typing import Any, Final
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["run"]
+__all__ = ["batch_name", "batch_prefix", "checkpoint_id", "persisted", "run", "started"]
 
 _LOOK_S: Final = 0.2
 _PATIENCE_S: Final = 20  # Kubernetes kills after 30
 
 
-def run(queries: Sequence[StreamingQuery], *, stop: Event, follow: bool) -> None:
+def started(
+    lines: DataFrame, take: Callable[[DataFrame, int], None], checkpoint: str, every: str | None
+) -> StreamingQuery:
+    """A query that hands its batches to ``take``: of what is there or, with ``every``, of what comes too."""
+    trigger: dict[str, Any] = {"processingTime": every} if every else {"availableNow": True}
+    writer = lines.writeStream.foreachBatch(take).trigger(**trigger)
+    return writer.option("checkpointLocation", checkpoint).start()
+
+
+def checkpoint_id(spark: SparkSession) -> str:
+    """The id of the query that calls: it lives in its checkpoint, and a new checkpoint has another."""
+    return uuid.UUID(spark.sparkContext.getLocalProperty("sql.streaming.queryId")).hex
+
+
+def batch_name(checkpoint: str, batch: int) -> str:
+    """What a batch is called in the tables; it begins with `batch_prefix` of its checkpoint."""
+    return f"{batch_prefix(checkpoint)}{batch:06d}"
+
+
+def batch_prefix(checkpoint: str) -> str:
+    """How the names of all batches of a checkpoint begin."""
+    return f"{checkpoint:.8}-"
+
+
+@contextmanager
+def persisted(frame: DataFrame) -> Iterator[DataFrame]:
+    """A frame that is reckoned once, for all that is made of it."""
+    frame.persist()
+    try:
+        yield frame
+    finally:
+        frame.unpersist()
+
+
+def run(
+    queries: Sequence[StreamingQuery], *, stop: Event, follow: bool, beside: Callable[[], object] = lambda: None
+) -> None:
     """Wait until all queries have ended; with ``follow``, until one has, or ``stop`` is set. Then end them all.
 
-    A batch under way is waited for, a while. Raises StreamingQueryException for a query that failed.
+    A batch under way is waited for, a while; ``beside`` is called again and again meanwhile, in this thread. Raises
+    StreamingQueryException for a query that failed.
     """
     enough = all if follow else any
     try:
         while enough(query.isActive for query in queries) and not stop.wait(_LOOK_S):
-            pass
+            beside()
         told = stop.is_set()
     finally:
         stop.set()

@@ -106,6 +106,11 @@ class KafkaCluster:
         """The oldest offsets."""
         return self._offsets(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
+    def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
+        """How many partitions each of the topics has that there are. Raises `ClusterError`."""
+        found = self._topics()
+        return {topic: len(found[topic].partitions) for topic in topics if topic in found}
+
     def close(self) -> None:
         """Nothing: the client ends with the last reference to it."""
 
@@ -156,10 +161,7 @@ class KafkaCluster:
 
     def _unled(self, places: Collection[Place]) -> Iterator[tuple[Place, int | Failure]]:
         """Why a partition cannot be asked about: it does not exist, or nobody leads it."""
-        try:
-            topics = self._admin.list_topics(timeout=self._timeout_s).topics
-        except KafkaException as error:
-            raise ClusterError(*_failure_of(error)) from error
+        topics = self._topics()
         for place in places:
             topic = topics.get(place.topic)
             partition = None if topic is None else topic.partitions.get(place.partition)
@@ -167,6 +169,14 @@ class KafkaCluster:
                 yield place, _NO_PARTITION
             elif partition.leader < 0:
                 yield place, _NO_LEADER
+
+    def _topics(self) -> dict[str, Any]:
+        try:
+            topics: dict[str, Any] = self._admin.list_topics(timeout=self._timeout_s).topics
+        except KafkaException as error:
+            failure = _failure_of(error)
+            raise ClusterError(failure.reason, f"{failure.text} {self._trouble}".strip()) from error
+        return topics
 
     def _ask(self, question: Callable[..., V], *about: object) -> V | Failure:
         """What the client hands out for a question, unless it refuses it at once."""

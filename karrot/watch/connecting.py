@@ -4,10 +4,12 @@
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from karrot.watch.cluster import Cluster
 from karrot.watch.properties import PropertiesError, is_iam, read, without_values
+
+if TYPE_CHECKING:
+    from karrot.watch.admin import KafkaCluster
 
 __all__ = ["NotConnected", "connect"]
 
@@ -18,7 +20,7 @@ class NotConnected(ValueError):  # noqa: N818 (names what is so, not a failure o
     """No client can be made of what was given; the message is a sentence without secrets."""
 
 
-def connect(bootstrap: Sequence[str], properties: Path | None = None) -> Cluster:
+def connect(bootstrap: Sequence[str], properties: Path | None = None) -> "KafkaCluster":
     """A client of the cluster at these addresses. Nothing is sent yet. Raises `NotConnected`."""
     try:
         from confluent_kafka import KafkaException

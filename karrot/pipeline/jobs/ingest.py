@@ -5,13 +5,11 @@ Spark's file source says which segments are new; a batch reads them once and wri
 checkpoint: a new checkpoint counts from 0 again and must not overwrite what another one wrote.
 """
 
-import uuid
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, fields
 from datetime import date
 from threading import Event
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -22,7 +20,7 @@ from karrot.pipeline.columns import rows
 from karrot.pipeline.events import events, partitions, read_lines
 from karrot.pipeline.files import exists, literal, read_text
 from karrot.pipeline.quarantine import PLACE, bad_lines, short_segments
-from karrot.pipeline.queries import run
+from karrot.pipeline.queries import batch_name, checkpoint_id, persisted, run, started
 from karrot.pipeline.repeats import repeats, without
 from karrot.pipeline.segments import Segment, plain, segments_of_batch
 from karrot.pipeline.tables import Tables
@@ -34,7 +32,6 @@ __all__ = [
     "Summary",
     "UnevenError",
     "new_lines",
-    "started",
 ]
 
 BATCH_BYTES: Final = 256 * 1024 * 1024
@@ -42,7 +39,6 @@ BATCH_BYTES: Final = 256 * 1024 * 1024
 
 _NAMES = "*.jsonl.gz"
 _EVER = "36500d"  # by default the file source passes by what is older than a week when it comes
-_BATCH_ID = "{checkpoint:.8}-{batch:06d}"
 
 
 class UnevenError(RuntimeError):
@@ -70,15 +66,6 @@ def new_lines(spark: SparkSession, archive: str, *, batch_bytes: int = BATCH_BYT
         F.col("_metadata.file_path").alias("path"),
         F.col("_metadata.file_modification_time").alias("written_at"),
     )
-
-
-def started(
-    lines: DataFrame, take: Callable[[DataFrame, int], None], checkpoint: str, every: str | None
-) -> StreamingQuery:
-    """A query that hands its batches to ``take``: of what is there or, with ``every``, of what comes too."""
-    trigger: dict[str, Any] = {"processingTime": every} if every else {"availableNow": True}
-    writer = lines.writeStream.foreachBatch(take).trigger(**trigger)
-    return writer.option("checkpointLocation", checkpoint).start()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +139,8 @@ class Ingest:
     def take(self, lines: DataFrame, batch: int) -> None:
         """Write one batch; called by Spark, again for the same batch after a crash."""
         taken = segments_of_batch(self._read, batch)
-        batch_id = _BATCH_ID.format(checkpoint=self._checkpoint_id(lines.sparkSession), batch=batch)
-        with _persisted(read_lines(lines)) as read:
+        batch_id = batch_name(checkpoint_id(lines.sparkSession), batch)
+        with persisted(read_lines(lines)) as read:
             summary = _Batch(lines.sparkSession, self.tables, batch_id, read, taken).write()
         if not summary.is_even:
             raise UnevenError(f"batch {batch_id}: {summary}")
@@ -162,11 +149,6 @@ class Ingest:
 
     def _read(self, name: str) -> str | None:
         return read_text(self.spark, f"{self.checkpoint}/{name}")
-
-    @staticmethod
-    def _checkpoint_id(spark: SparkSession) -> str:
-        """The id of the query, which lives in its checkpoint."""
-        return uuid.UUID(spark.sparkContext.getLocalProperty("sql.streaming.queryId")).hex
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,13 +218,3 @@ class _Batch:
     def _rows(self, name: str, days: Iterable[date]) -> int:
         """How many rows of the batch the table holds now, by the footers of its files."""
         return self.tables.rows_of_batch(self.spark, name, self.batch_id, days)
-
-
-@contextmanager
-def _persisted(frame: DataFrame) -> Iterator[DataFrame]:
-    """Decompressed and parsed once for three tables."""
-    frame.persist()
-    try:
-        yield frame
-    finally:
-        frame.unpersist()

@@ -12,8 +12,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from karrot.clock import Clock
 from karrot.pipeline.fanout import Notes, Published, Publisher
 from karrot.pipeline.files import read_text, write_text
-from karrot.pipeline.jobs.ingest import BATCH_BYTES, new_lines, started
+from karrot.pipeline.jobs.ingest import BATCH_BYTES, new_lines
 from karrot.pipeline.newest import newest
+from karrot.pipeline.queries import started
 
 __all__ = ["Fanout", "notes_beside"]
 

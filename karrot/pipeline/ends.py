@@ -1,0 +1,144 @@
+"""Where the logs end: the table ``ends``, from a look at Kafka now and then, or from files of somebody else's looks.
+
+The looks go on while nobody commits: that is when it matters whether a log still grows.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple, Protocol
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from karrot.clock import Clock
+from karrot.pipeline.schemas import ENDS, columns_of, with_day
+from karrot.pipeline.tables import Tables
+from karrot.watch.cluster import ClusterError, Failure, Place
+
+__all__ = ["MOST_PARTITIONS", "EndsPoll", "Looked", "Offsets", "ends", "topics_of_late"]
+
+MOST_PARTITIONS: Final = 20_000
+"""How many partitions a look asks about: what is beyond is left out, and said."""
+
+_ROWS: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("start_offset", pa.int64()),
+        ("end_offset", pa.int64()),
+        ("observed_at", pa.timestamp("us", "UTC")),
+    ]
+)
+
+
+class Offsets(Protocol):
+    """What is asked of Kafka; every method may raise `ClusterError`."""
+
+    def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
+        """How many partitions each of the topics has that there are."""
+
+    def log_ends(self, places: Collection[Place]) -> Mapping[Place, int | Failure]:
+        """The log end offsets."""
+
+    def log_starts(self, places: Collection[Place]) -> Mapping[Place, int | Failure]:
+        """The offsets of the oldest records."""
+
+
+class Looked(NamedTuple):
+    """What came of a look: partitions written, and those of which nothing is known. ``trouble``: nobody answered."""
+
+    written: int = 0
+    left_out: int = 0
+    trouble: str = ""
+
+    def __str__(self) -> str:
+        if self.trouble:
+            return f"log ends: Kafka did not say: {self.trouble}"
+        told = f"log ends of {self.written:,} partitions"
+        return f"{told}, {self.left_out:,} left out" if self.left_out else told
+
+
+@dataclass(slots=True)
+class EndsPoll:
+    """Looks at the partitions of the topics that were `seen`, when it is time to, and writes what it finds.
+
+    ``tell`` gets what came of each look. Never raises for Kafka's sake: the next look may be better.
+    """
+
+    spark: SparkSession
+    tables: Tables
+    cluster: str
+    kafka: Offsets
+    clock: Clock
+    every: timedelta
+    tell: Callable[[Looked], object] = lambda _looked: None
+    topics: frozenset[str] = frozenset()
+    _run: str = field(default_factory=lambda: uuid4().hex[:8])
+    _looks: int = 0
+    _next_ms: float = 0
+
+    def seen(self, topics: Iterable[str]) -> None:
+        """Topics on which somebody commits."""
+        self.topics = self.topics.union(topics)
+
+    def look_if_due(self) -> None:
+        """Look if the time since the last look is over."""
+        now_ms = self.clock.boot_ms()
+        if self.topics and now_ms >= self._next_ms:
+            self._next_ms = now_ms + self.every.total_seconds() * 1000
+            self.look()
+
+    def look(self) -> None:
+        """Ask, and write a batch."""
+        try:
+            looked = self._written()
+        except ClusterError as error:
+            looked = Looked(trouble=str(error))
+        self.tell(looked)
+
+    def _written(self) -> Looked:
+        at = datetime.fromtimestamp(self.clock.wall_ms() / 1000, UTC)
+        places = self._places()
+        asked = places[:MOST_PARTITIONS]
+        # The starts first: so no end is below its start.
+        starts, log_ends = _known(self.kafka.log_starts(asked)), _known(self.kafka.log_ends(asked))
+        found = [(*place, starts.get(place), end, at) for place, end in sorted(log_ends.items())]
+        if found:
+            frame = self.spark.createDataFrame(_table(found))
+            self.tables.write_batch(ends(frame, self.cluster), "ends", f"{self._run}-{self._looks:06d}")
+            self._looks += 1
+        return Looked(len(found), len(places) - len(found))
+
+    def _places(self) -> list[Place]:
+        counts = self.kafka.partitions(self.topics)
+        return [Place(topic, partition) for topic, count in sorted(counts.items()) for partition in range(count)]
+
+
+def ends(looks: DataFrame, cluster: str) -> DataFrame:
+    """The table ``ends`` and its day, of ``topic, partition, start_offset, end_offset, observed_at``."""
+    return looks.withColumns(
+        {
+            "cluster": F.lit(cluster),
+            "observed_at_ms": F.unix_millis("observed_at"),
+            "day": F.to_date("observed_at"),
+        }
+    ).select(*columns_of(with_day(ENDS)))
+
+
+def topics_of_late(spark: SparkSession, tables: Tables, cluster: str) -> list[str]:
+    """The topics with commits on the newest two days that the table has."""
+    days = tables.days(spark, "commits")[-2:]
+    late = tables.read(spark, "commits", days=days).where(F.col("cluster") == cluster) if days else None
+    return [] if late is None else [row.topic for row in late.select("topic").distinct().collect()]
+
+
+def _known(answers: Mapping[Place, int | Failure]) -> dict[Place, int]:
+    return {place: answer for place, answer in answers.items() if not isinstance(answer, Failure)}
+
+
+def _table(found: Sequence[tuple[object, ...]]) -> pa.Table:
+    columns = zip(*found, strict=True)
+    return pa.table([pa.array(column, each.type) for column, each in zip(columns, _ROWS, strict=True)], schema=_ROWS)

@@ -1,0 +1,156 @@
+"""Where records of ``__consumer_offsets`` come from: Kafka itself, or Parquet files of the same columns.
+
+Both are streams, so that a checkpoint tells what was taken.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType, TimestampType
+
+from karrot.pipeline.files import exists, literal
+from karrot.pipeline.kafka import Brokers, Start, new_records
+from karrot.pipeline.ranges import Range, lost, ranges_of_batch
+from karrot.watch.cluster import Failure, Place
+
+__all__ = [
+    "BATCH_RECORDS",
+    "OFFSETS_TOPIC",
+    "RECORD",
+    "FromKafka",
+    "FromParquet",
+    "NoRecords",
+    "Passed",
+    "Source",
+    "new_files",
+]
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+BATCH_RECORDS: Final = 2_000_000
+"""Records in a batch from Kafka: a few hundred bytes each while it is written."""
+
+_BATCH_BYTES: Final = 256 * 1024 * 1024
+_EVER: Final = "36500d"  # by default the file source passes by what is older than a week when it comes
+
+RECORD: Final = (
+    StructType()
+    .add("key", BinaryType())
+    .add("value", BinaryType())
+    .add("topic", StringType())
+    .add("partition", IntegerType())
+    .add("offset", LongType())
+    .add("timestamp", TimestampType())
+)
+"""A record as Spark's Kafka source tells it."""
+
+Read = Callable[[str], str | None]
+"""The text of a file below a checkpoint; ``None`` if there is no such file."""
+
+
+class NoRecords(LookupError):  # noqa: N818 (names what is so)
+    """There is nothing to read where records should be; the message is a sentence."""
+
+
+class Passed(NamedTuple):
+    """How many offsets a batch went past, and how many of them were deleted before they could be read."""
+
+    offsets: int
+    lost: int
+
+
+class Source(Protocol):
+    """A road by which records come."""
+
+    may_repeat: bool
+    """Whether a record may come twice by one checkpoint."""
+
+    def records(self, spark: SparkSession) -> DataFrame:
+        """The stream, of the columns of `RECORD`. Raises `NoRecords`."""
+
+    def passed(self, read: Read, batch: int, decoded: DataFrame) -> Passed | None:
+        """What a batch went past; ``None`` where that has no meaning."""
+
+
+class Partitioned(Protocol):
+    """What is asked of Kafka; every method may raise `karrot.watch.cluster.ClusterError`."""
+
+    def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
+        """How many partitions each of the topics has that there are."""
+
+    def log_starts(self, places: Collection[Place]) -> Mapping[Place, int | Failure]:
+        """The offsets of the oldest records."""
+
+
+@dataclass(frozen=True, slots=True)
+class FromKafka:
+    """From the topic itself, ``start`` where there is no checkpoint yet."""
+
+    brokers: Brokers
+    kafka: Partitioned
+    start: Start
+    most: int = BATCH_RECORDS
+    may_repeat: bool = False
+
+    def records(self, spark: SparkSession) -> DataFrame:
+        """The stream. Raises `NoRecords`, `ConnectorMissing` and `PropertiesError`."""
+        count = self.kafka.partitions([OFFSETS_TOPIC]).get(OFFSETS_TOPIC)
+        if not count:
+            raise NoRecords(
+                f"the cluster shows no {OFFSETS_TOPIC}: nobody has committed yet, or this user may not describe it"
+            )
+        partitions = range(count)
+        return new_records(spark, self.brokers, OFFSETS_TOPIC, partitions, start=self.start, most=self.most)
+
+    def passed(self, read: Read, batch: int, decoded: DataFrame) -> Passed:
+        """By the checkpoint and where the logs start now."""
+        ranges = ranges_of_batch(read, batch, OFFSETS_TOPIC)
+        starts = self._starts(ranges)
+        passed = sum(each.offsets(starts.get(partition, 0)) for partition, each in ranges.items())
+        is_whole = all(starts.get(partition, 0) <= each.first <= each.until for partition, each in ranges.items())
+        return Passed(passed, 0 if is_whole else lost(ranges, starts, _first_read(decoded)))
+
+    def _starts(self, ranges: Mapping[int, Range]) -> dict[int, int]:
+        answers = self.kafka.log_starts([Place(OFFSETS_TOPIC, partition) for partition in ranges])
+        return {at.partition: start for at, start in answers.items() if not isinstance(start, Failure)}
+
+
+@dataclass(frozen=True, slots=True)
+class FromParquet:
+    """From files that somebody else put into a directory or below it."""
+
+    directory: str
+    may_repeat: bool = True
+
+    def records(self, spark: SparkSession) -> DataFrame:
+        """The stream of files. Raises `NoRecords`."""
+        return new_files(spark, self.directory, RECORD)
+
+    def passed(self, read: Read, batch: int, decoded: DataFrame) -> None:  # noqa: ARG002 (files are in no order)
+        """Nothing: files do not say what is not in them."""
+        return
+
+
+def new_files(spark: SparkSession, directory: str, schema: StructType) -> DataFrame:
+    """The rows of new Parquet files as a stream. Raises `NoRecords` if there are none, or they have other columns."""
+    if not exists(spark, directory):
+        raise NoRecords(f"{directory}: there is no such directory")
+    options = {"recursiveFileLookup": "true", "pathGlobFilter": "*.parquet"}
+    try:
+        found = spark.read.options(**options).parquet(literal(directory)).schema
+    except AnalysisException as error:
+        raise NoRecords(f"{directory}: there is no Parquet file") from error
+    lacks = [name for name in schema.fieldNames() if name not in found.fieldNames()]
+    if lacks:
+        raise NoRecords(f"{directory}: its files lack {', '.join(lacks)}")
+    source = spark.readStream.schema(schema).options(**options, maxFileAge=_EVER, maxBytesPerTrigger=str(_BATCH_BYTES))
+    return source.parquet(literal(directory))
+
+
+def _first_read(decoded: DataFrame) -> dict[int, int]:
+    first = decoded.groupBy("log_partition").agg(F.min("log_offset").alias("first")).collect()
+    return {row.log_partition: row["first"] for row in first}
