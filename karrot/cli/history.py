@@ -17,7 +17,7 @@ from karrot.cli.common import NotDone, Refused, valid
 if TYPE_CHECKING:
     from karrot.history import History, Span
 
-__all__ = ["COMMANDS", "Asked", "answered", "span_of"]
+__all__ = ["Asked", "answered", "history", "places", "show", "span_of"]
 
 _BEFORE = (
     click.option(
@@ -46,7 +46,8 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def _places(command: Callable[..., None]) -> Callable[..., None]:
+def places(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that say where to look: ``--tables`` and ``--cluster``."""
     for option in reversed(_BEFORE):
         command = option(command)
     return command
@@ -93,7 +94,7 @@ def answered(tables: Path, choose_by: str = "--cluster") -> Iterator["History"]:
 
 @click.group()
 def history() -> None:
-    """Ask the pipeline's tables: groups, time series, incidents.
+    """Ask the pipeline's tables: groups, time series, incidents, and where groups stand.
 
     Needs the extra "history" (DuckDB), neither Spark nor a running Karrot. Exit code 1 if there is nothing in that
     time, 2 if there are no tables or it is unclear what is asked.
@@ -101,7 +102,7 @@ def history() -> None:
 
 
 @history.command()
-@_places
+@places
 @click.option("--group", help="This group alone.")
 @_options
 @click.option(
@@ -122,7 +123,7 @@ def groups(group: str | None, order: str, **given: Any) -> None:
             asked.span, cluster=asked.cluster, group=group, order=GroupOrder(order), limit=asked.limit
         )
         _require(found, asked, history, f"group {group!r}" if group else "any group")
-    _show(groups_json(found) if asked.as_json else groups_table(found))
+    show(groups_json(found) if asked.as_json else groups_table(found))
 
 
 def _steps(_context: click.Context, _option: click.Parameter, text: str) -> Any:
@@ -138,7 +139,7 @@ def _metrics(_context: click.Context, _option: click.Parameter, given: tuple[str
 
 
 @history.command()
-@_places
+@places
 @click.option("--group", required=True, help="The group.")
 @click.option(
     "--metric",
@@ -182,11 +183,11 @@ def timeseries(group: str, metrics: tuple[str, ...], step: Any, order: str | Non
         )
         what = f"{', '.join(metrics)} of group {group!r}"
         _require(series.points, asked, history, what, METRICS[metrics[0]].table)
-    _show(series_json(series) if asked.as_json else series_table(series))
+    show(series_json(series) if asked.as_json else series_table(series))
 
 
 @history.command()
-@_places
+@places
 @click.option("--group", help="This group alone.")
 @_options
 @click.option(
@@ -209,7 +210,7 @@ def incidents(group: str | None, order: str, **given: Any) -> None:
         found = history.incidents(
             asked.span, cluster=asked.cluster, group=group, order=IncidentOrder(order), limit=asked.limit
         )
-    _show(incidents_json(found) if asked.as_json else incidents_table(found))
+    show(incidents_json(found) if asked.as_json else incidents_table(found))
 
 
 def _require(found: object, asked: Asked, history: "History", what: str, table: str = "lag_minute") -> None:
@@ -222,9 +223,7 @@ def _require(found: object, asked: Asked, history: "History", what: str, table: 
     raise NotDone(f"nothing is known of {what} from {span}; {there}")
 
 
-def _show(told: Iterator[str] | dict[str, Any]) -> None:
+def show(told: Iterator[str] | dict[str, Any]) -> None:
+    """Print a table, or a line of JSON."""
     for line in (json.dumps(told),) if isinstance(told, dict) else told:
         click.echo(line)
-
-
-COMMANDS = (history,)

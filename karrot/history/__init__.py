@@ -3,7 +3,17 @@
 Only this package imports duckdb (``pip install 'karrot[history]'``), and only when something is asked.
 """
 
-from karrot.history.answers import GroupHistory, Incident, Point, TimeSeries
+from karrot.history.answers import (
+    GroupDescription,
+    GroupHistory,
+    Incident,
+    PartitionDescription,
+    Point,
+    Risk,
+    RiskKind,
+    StalePartition,
+    TimeSeries,
+)
 from karrot.history.errors import HistoryError, HistoryUnavailable, NoTables, UnclearGroup, UnreadableTable
 from karrot.history.metrics import METRICS, Metric, reads_newest_first
 from karrot.history.reader import GroupOrder, History, IncidentOrder
@@ -11,6 +21,7 @@ from karrot.history.spans import Span, granularity, moment
 
 __all__ = [
     "METRICS",
+    "GroupDescription",
     "GroupHistory",
     "GroupOrder",
     "History",
@@ -20,8 +31,12 @@ __all__ = [
     "IncidentOrder",
     "Metric",
     "NoTables",
+    "PartitionDescription",
     "Point",
+    "Risk",
+    "RiskKind",
     "Span",
+    "StalePartition",
     "TimeSeries",
     "UnclearGroup",
     "UnreadableTable",

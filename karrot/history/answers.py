@@ -2,8 +2,19 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 
-__all__ = ["GroupHistory", "Incident", "Point", "TimeSeries"]
+__all__ = [
+    "GroupDescription",
+    "GroupHistory",
+    "Incident",
+    "PartitionDescription",
+    "Point",
+    "Risk",
+    "RiskKind",
+    "StalePartition",
+    "TimeSeries",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +75,95 @@ class Incident:
     peak_lag: int | None
     events: int
     topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """A partition that a group has committed, or that is assigned to one of its members.
+
+    ``committed_at`` is the moment of the record, ``looked_at`` that of the look at the log end; ``lag`` is 0 where the
+    commit is newer than the look and beyond it.
+    """
+
+    topic: str
+    partition: int
+    current_offset: int | None
+    log_end_offset: int | None
+    lag: int | None
+    consumer_id: str | None
+    host: str | None
+    client_id: str | None
+    committed_at: datetime | None
+    looked_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group as of a moment.
+
+    ``lag`` is the sum over the partitions whose lag is known, ``unknown_lags`` how many others there are;
+    ``never_committed`` counts partitions of the group's topics without an offset of it, ``members`` is ``None`` where
+    no record tells.
+    """
+
+    cluster: str
+    group: str
+    at: datetime
+    lag: int | None
+    unknown_lags: int
+    never_committed: int
+    members: int | None
+    partitions: tuple[PartitionDescription, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StalePartition:
+    """A partition whose committed offset stood still while there was something to read.
+
+    ``since`` is when the offset was first committed, ``looked_at`` when the log end was last seen.
+    """
+
+    cluster: str
+    group: str
+    topic: str
+    partition: int
+    current_offset: int
+    log_end_offset: int
+    since: datetime
+    looked_at: datetime
+
+    @property
+    def lag(self) -> int:
+        """Messages between both offsets."""
+        return self.log_end_offset - self.current_offset
+
+
+class RiskKind(StrEnum):
+    """What would make a group read from elsewhere than where it stopped."""
+
+    EXPIRES = "expires"
+    """Kafka will delete the committed offset: the group has no consumer."""
+    DELETED = "deleted"
+    """The committed offset is deleted, and the topic still grows."""
+    LOG_START = "log_start"
+    """Kafka deletes messages before the group has read them, or soon will."""
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """A partition of a group at risk.
+
+    ``at`` is when it happens or happened, ``offset`` the last one committed, ``margin`` the messages between the log
+    start and that: below 0, so many are lost. ``because`` is a word or two.
+    """
+
+    kind: RiskKind
+    at: datetime
+    cluster: str
+    group: str
+    topic: str
+    partition: int
+    offset: int | None
+    lag: int | None
+    margin: int | None
+    because: str

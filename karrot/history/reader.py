@@ -1,4 +1,4 @@
-"""The questions: which groups there were, how a metric of one went, and what incidents there were."""
+"""The questions: which groups there were, how a metric of one went, what incidents there were, where a group stood."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -7,17 +7,30 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Self
 
-from karrot.history.answers import GroupHistory, Incident, Point, TimeSeries
+from karrot.history.answers import (
+    GroupDescription,
+    GroupHistory,
+    Incident,
+    Point,
+    Risk,
+    StalePartition,
+    TimeSeries,
+)
+from karrot.history.describe import describe
 from karrot.history.duck import Duck, Row
 from karrot.history.errors import UnclearGroup
 from karrot.history.files import Table, require_tables
 from karrot.history.metrics import METRICS, Metric, severity
-from karrot.history.spans import MINUTE, Span
+from karrot.history.names import named
+from karrot.history.records import LookBack
+from karrot.history.risks import Bounds, risks
+from karrot.history.spans import EPOCH, MINUTE, Span, epoch_ms, moment_of
+from karrot.history.stale import stale
 
 __all__ = ["GroupOrder", "History", "IncidentOrder"]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
+_DAY, _WEEK = timedelta(days=1), timedelta(days=7)
 
 
 class GroupOrder(StrEnum):
@@ -74,9 +87,9 @@ class History:
         limit: int | None = None,
     ) -> tuple[GroupHistory, ...]:
         """The groups of which something was said in the span."""
-        named, asked = _named(cluster, group)
-        found = self._rows("lag_minute", span, _GROUPS.replace("{named}", named), asked | _bounds(span))
-        counted = self._rows("incidents", span, _INCIDENTS_OF.replace("{named}", named), asked | _bounds(span))
+        words, asked = named(cluster, group)
+        found = self._rows("lag_minute", span, _GROUPS.replace("{named}", words), asked | _bounds(span))
+        counted = self._rows("incidents", span, _INCIDENTS_OF.replace("{named}", words), asked | _bounds(span))
         incidents = {(row[0], row[1]): row[2] for row in counted}
         groups = (_group(row, incidents.get((row[0], row[1]), 0)) for row in found)
         return tuple(sorted(groups, key=_GROUP_KEYS[order])[:limit])
@@ -101,21 +114,21 @@ class History:
         """
         wanted = [_metric(name, parts or {}) for name in metrics]
         step_ms = granularity // _MS
-        first_ms = _epoch_ms(span.start) // step_ms * step_ms
-        whole = Span(_moment(first_ms), span.end)
-        named, asked = _named(cluster, group, parts or {})
+        first_ms = epoch_ms(span.start) // step_ms * step_ms
+        whole = Span(moment_of(first_ms), span.end)
+        words, asked = named(cluster, group, parts or {})
         asked |= {**_bounds(whole), "step": step_ms}
         steps: dict[tuple[str, int], dict[str, Any]] = {}
         for table, of_table in groupby(sorted(wanted, key=lambda each: each.table), key=lambda each: each.table):
             listed = list(of_table)
             edges = f", {_EDGES}" if "partition" in listed[0].parts else ""
             query = _STEPS.replace("{values}", ", ".join(each.value for each in listed))
-            query = query.replace("{edges}", edges).replace("{named}", named)
+            query = query.replace("{edges}", edges).replace("{named}", words)
             for where, at, *values in self._rows(table, whole, query, asked):
                 steps.setdefault((where, at), {}).update(zip((each.name for each in listed), values, strict=True))
         where = _only_cluster({each for each, _ in steps}, group) or cluster
         ordered = sorted(steps.items(), reverse=newest_first)[:limit]
-        points = (Point(_moment(at), tuple(values.get(name) for name in metrics)) for (_, at), values in ordered)
+        points = (Point(moment_of(at), tuple(values.get(name) for name in metrics)) for (_, at), values in ordered)
         return TimeSeries(where, group, tuple(metrics), granularity, tuple(points))
 
     def incidents(
@@ -128,13 +141,59 @@ class History:
         limit: int | None = None,
     ) -> tuple[Incident, ...]:
         """The incidents that lasted in the span, or in a part of it."""
-        named, asked = _named(cluster, group)
-        found = self._rows("incidents", span, _INCIDENTS.replace("{named}", named), asked | _bounds(span))
+        words, asked = named(cluster, group)
+        found = self._rows("incidents", span, _INCIDENTS.replace("{named}", words), asked | _bounds(span))
         return tuple(sorted(map(_incident, found), key=_INCIDENT_KEYS[order])[:limit])
 
-    def _rows(self, table: str, span: Span, query: str, asked: Mapping[str, object]) -> list[Row]:
+    def describe(
+        self, group: str, at: datetime, *, cluster: str | None = None, look_back: timedelta = _WEEK
+    ) -> GroupDescription | None:
+        """A group's offsets, lags and owners as of a moment; ``None`` if nothing is known of it.
+
+        What was written more than ``look_back`` before is not looked for. Raises `UnclearGroup` where several clusters
+        have the group and none was named.
+        """
+        self._start("commits")
+        return describe(self._duck, LookBack(at, look_back), group, cluster)
+
+    def stale(
+        self,
+        at: datetime,
+        length: timedelta,
+        *,
+        cluster: str | None = None,
+        group: str | None = None,
+        look_back: timedelta = _WEEK,
+    ) -> tuple[StalePartition, ...]:
+        """The partitions whose committed offset stood still for ``length`` while there was something to read."""
+        self._start("commits")
+        return stale(self._duck, LookBack(at, look_back + length), length, cluster=cluster, group=group)
+
+    def risks(
+        self,
+        at: datetime,
+        *,
+        within: timedelta = _DAY,
+        retention: timedelta = _WEEK,
+        cluster: str | None = None,
+        group: str | None = None,
+        look_back: timedelta | None = None,
+    ) -> tuple[Risk, ...]:
+        """The committed offsets that are lost, or will be ``within`` a time.
+
+        ``retention`` is Kafka's ``offsets.retention.minutes``; unless told otherwise it is looked back for as long,
+        and a day.
+        """
+        self._start("commits")
+        back = LookBack(at, retention + _DAY if look_back is None else look_back)
+        return risks(self._duck, back, Bounds(within, retention), cluster=cluster, group=group)
+
+    def _start(self, first: str) -> None:
         self._duck.start()
-        require_tables(self._tables, _FIRST.get(table, "lag_minute"))
+        require_tables(self._tables, first)
+
+    def _rows(self, table: str, span: Span, query: str, asked: Mapping[str, object]) -> list[Row]:
+        self._start(_FIRST.get(table, "lag_minute"))
         # An incident lies in the day on which it started, however long it lasts.
         first = date.min if table == "incidents" else span.first_day
         return self._duck.rows(table, lambda day: first <= day <= span.last_day, query, asked)
@@ -176,18 +235,7 @@ SELECT cluster, consumer, count(*) FROM {{table}} WHERE {_OVERLAPS}{{named}} GRO
 
 
 def _bounds(span: Span) -> dict[str, object]:
-    return {"start": _epoch_ms(span.start), "end": _epoch_ms(span.end)}
-
-
-def _named(
-    cluster: str | None, group: str | None, parts: Mapping[str, str | int] | None = None
-) -> tuple[str, dict[str, object]]:
-    """The conditions on what was named, and the values to bind to them. A name is never a word of the query."""
-    asked = {"cluster": cluster, "consumer": group, **(parts or {})}
-    given: dict[str, object] = {column: value for column, value in asked.items() if value is not None}
-    for value in given.values():
-        str(value).encode()  # bytes that are no UTF-8 come from a command line as surrogates: no name of a group
-    return "".join(f" AND {column} = ${column}" for column in given), given
+    return {"start": epoch_ms(span.start), "end": epoch_ms(span.end)}
 
 
 def _metric(name: str, parts: Mapping[str, object]) -> Metric:
@@ -210,8 +258,8 @@ def _group(row: Row, incidents: int) -> GroupHistory:
     return GroupHistory(
         cluster,
         group,
-        _moment(first),
-        _moment(last),
+        moment_of(first),
+        moment_of(last),
         status,
         worst,
         lag,
@@ -225,18 +273,10 @@ def _group(row: Row, incidents: int) -> GroupHistory:
 
 def _incident(row: Row) -> Incident:
     incident_id, cluster, group, started, ended, ended_by, worst, peak, events, topics = row
-    end = None if ended is None else _moment(ended)
+    end = None if ended is None else moment_of(ended)
     return Incident(
-        incident_id, cluster, group, _moment(started), end, ended_by, worst, peak, events, tuple(topics or ())
+        incident_id, cluster, group, moment_of(started), end, ended_by, worst, peak, events, tuple(topics or ())
     )
-
-
-def _moment(epoch_ms: int) -> datetime:
-    return _EPOCH + epoch_ms * _MS
-
-
-def _epoch_ms(moment: datetime) -> int:
-    return (moment - _EPOCH) // _MS
 
 
 def _length(incident: Incident) -> timedelta:
@@ -251,7 +291,7 @@ _GROUP_KEYS = {
     GroupOrder.INCIDENTS: lambda each: (-each.incidents, each.cluster, each.group),
 }
 _INCIDENT_KEYS = {
-    IncidentOrder.NEWEST: lambda each: (_EPOCH - each.started_at, each.cluster, each.group),
+    IncidentOrder.NEWEST: lambda each: (EPOCH - each.started_at, each.cluster, each.group),
     IncidentOrder.OLDEST: lambda each: (each.started_at, each.cluster, each.group),
     IncidentOrder.PEAK_LAG: lambda each: (-(each.peak_lag or 0), each.started_at),
     IncidentOrder.LONGEST: lambda each: (-_length(each), each.started_at),

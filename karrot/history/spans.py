@@ -6,9 +6,11 @@ from datetime import UTC, date, datetime, timedelta
 
 from karrot import values
 
-__all__ = ["MINUTE", "Span", "granularity", "moment"]
+__all__ = ["EPOCH", "MINUTE", "Span", "epoch_ms", "granularity", "moment", "moment_of"]
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
+_MS = timedelta(milliseconds=1)
 _LONGEST_SECONDS = 100 * 366 * 86_400
 _RELATIVE = re.compile(r"(?:now-)?([0-9.]+ ?[A-Za-z]+)", re.ASCII)
 _STEP = values.duration(60, 366 * 86_400)
@@ -35,6 +37,16 @@ class Span:
     def last_day(self) -> date:
         """The last day (UTC) that it has a part of."""
         return (self.end.astimezone(UTC) - timedelta(microseconds=1)).date()
+
+
+def moment_of(epoch_ms: int) -> datetime:
+    """The moment (UTC) so many milliseconds after 1970 began."""
+    return EPOCH + epoch_ms * _MS
+
+
+def epoch_ms(moment: datetime) -> int:
+    """The milliseconds from 1970 to a moment."""
+    return (moment - EPOCH) // _MS
 
 
 def moment(text: str, now: datetime) -> datetime:

@@ -22,6 +22,7 @@ _TYPES = {
     "int": pa.int32(),
     "bigint": pa.int64(),
     "double": pa.float64(),
+    "boolean": pa.bool_(),
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
 _TABLES = yaml.safe_load((templates_dir() / "athena" / "columns.yaml").read_text(encoding="utf-8"))
@@ -66,22 +67,32 @@ def incident(at: float, until: float | None, incident_id: str | None = "i", **co
     return known | columns
 
 
-def store(directory: Path, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write rows into the days that their first moment is in."""
+def store(directory: Path, table: str, rows: Iterable[Mapping[str, Any]], *, batch: str = "") -> None:
+    """Write rows into their ``day``, or the day that their first moment is in; those of a ``batch`` below it."""
     by_day: dict[date, list[Mapping[str, Any]]] = {}
     for row in rows:
         at = next(value for value in row.values() if isinstance(value, datetime))
-        by_day.setdefault(at.date(), []).append(row)
+        by_day.setdefault(row.get("day", at.date()), []).append(row)
     for day, of_day in by_day.items():
-        write_day(directory, table, day, of_day)
+        write_day(directory, table, day, of_day, batch=batch)
 
 
 def write_day(
-    directory: Path, table: str, day: date, rows: Iterable[Mapping[str, Any]], without: Iterable[str] = ()
+    directory: Path,
+    table: str,
+    day: date,
+    rows: Iterable[Mapping[str, Any]],
+    without: Iterable[str] = (),
+    *,
+    batch: str = "",
 ) -> Path:
-    """Replace a day of a table, as the pipeline does: written aside, then renamed over. Returns the file."""
+    """Replace a day of a table, or a batch of it, as the pipeline does: written aside, then renamed over.
+
+    Returns the file.
+    """
     columns = {name: kind for name, kind in _TABLES[table]["columns"].items() if name not in set(without)}
-    file = directory / table / f"day={day}" / f"{table}.parquet"
+    place = directory / table / f"day={day}"
+    file = (place / f"batch_id={batch}" if batch else place) / f"{table}.parquet"
     aside = directory / ".staging" / f"{table}-{day}.parquet"
     for each in (file, aside):
         each.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,142 @@
+"""``karrot history describe``, ``stale`` and ``risks``: where groups stand, by Kafka's own offsets."""
+# ruff: noqa: PLC0415
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import click
+
+from karrot.cli.common import NotDone, valid
+from karrot.cli.history import answered, history, places, show
+
+__all__ = ["COMMANDS"]
+
+_OPTIONS = (
+    click.option("--at", default="now", show_default=True, help="As of then: ISO 8601 (UTC), or so long ago: 90m, 7d."),
+    click.option("--limit", type=click.IntRange(1), help="So many partitions at the most."),
+    click.option("--json", "as_json", is_flag=True, help="One line of JSON instead of a table."),
+)
+
+
+def _length(option: str, text: str) -> timedelta:
+    from karrot.values import checked, duration
+
+    return timedelta(seconds=checked(duration(1, 10 * 366 * 86_400), option, text))
+
+
+def _span(_context: click.Context, option: click.Parameter, text: str | None) -> timedelta | None:
+    return None if text is None else valid(partial(_length, option.opts[0], text))
+
+
+def _looking_back(default: str | None, told: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option("--look-back", default=default, show_default=bool(default), callback=_span, help=told)
+
+
+def _asking(command: Callable[..., None]) -> Callable[..., None]:
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What each of these commands was asked."""
+
+    tables: Path
+    cluster: str | None
+    group: str | None
+    at: datetime
+    limit: int | None
+    as_json: bool
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> Self:
+        from karrot.history import moment
+
+        at = valid(lambda: moment(given["at"], datetime.now(UTC)))
+        return cls(given["tables"], given["cluster"], given["group"], at, given["limit"], given["as_json"])
+
+
+_WEEK = "How far before --at to look for the newest offset of a partition; the longer, the slower."
+
+
+@history.command()
+@places
+@click.option("--group", required=True, help="The group.")
+@_asking
+@_looking_back("7d", _WEEK)
+def describe(look_back: timedelta, **given: Any) -> None:
+    """Print a group as kafka-consumer-groups --describe does, as of now or any past moment.
+
+    The owner is the consumer's id, host and client id. A dash is what is not known: an offset older than --look-back, a
+    log end that nobody looked at, an owner under the consumer protocol of KIP-848.
+    """
+    from karrot.cli.standings import described_json, described_table
+
+    asked = _Asked.of(given)
+    with answered(asked.tables) as opened:
+        found = opened.describe(asked.group or "", asked.at, cluster=asked.cluster, look_back=look_back)
+        if found is None:
+            days = opened.days("commits")
+            raise NotDone(
+                f"nothing is known of group {asked.group!r} at {asked.at:%Y-%m-%d %H:%M} UTC, nor from so long before;"
+                f" {asked.tables} has {days[0]} to {days[-1]}"
+            )
+    show(described_json(found) if asked.as_json else described_table(found))
+
+
+@history.command()
+@places
+@click.option("--group", help="This group alone.")
+@_asking
+@click.option("--for", "length", default="2m", show_default=True, callback=_span, help="Stale for at least so long.")
+@_looking_back("7d", _WEEK)
+def stale(length: timedelta, look_back: timedelta, **given: Any) -> None:
+    """List the partitions whose committed offset stood still while there was something to read.
+
+    The rule is that of karrot pipeline stale. That there is none is an answer: exit code 0.
+    """
+    from karrot.cli.standings import stale_json, stale_table
+
+    asked = _Asked.of(given)
+    with answered(asked.tables) as opened:
+        found = opened.stale(asked.at, length, cluster=asked.cluster, group=asked.group, look_back=look_back)
+    found = found[: asked.limit]
+    show(stale_json(found, asked.at) if asked.as_json else stale_table(found))
+
+
+@history.command()
+@places
+@click.option("--group", help="This group alone.")
+@_asking
+@click.option("--within", default="24h", show_default=True, callback=_span, help="What happens in that time.")
+@click.option("--retention", default="7d", show_default=True, callback=_span, help="Kafka's offsets.retention.minutes.")
+@_looking_back(None, "How far before --at to look for offsets.  [default: --retention and a day]")
+def risks(within: timedelta, retention: timedelta, look_back: timedelta | None, **given: Any) -> None:
+    """List the committed offsets that are lost or will be, the next one first.
+
+    expires: Kafka will delete it, as no consumer keeps it. deleted: it was, and the topic still grows. log_start: Kafka
+    deletes messages before they are read; a MARGIN below 0 says how many.
+    """
+    from karrot.cli.standings import risks_json, risks_table
+
+    asked = _Asked.of(given)
+    with answered(asked.tables) as opened:
+        found = opened.risks(
+            asked.at,
+            within=within,
+            retention=retention,
+            cluster=asked.cluster,
+            group=asked.group,
+            look_back=look_back,
+        )
+    found = found[: asked.limit]
+    show(risks_json(found, asked.at) if asked.as_json else risks_table(found))
+
+
+COMMANDS = (history,)
+"""The group, with these three in it."""

@@ -1,0 +1,146 @@
+"""What ``karrot history describe``, ``stale`` and ``risks`` were told, as tables and as JSON."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from karrot.cli.cells import UNKNOWN, counted, iso, length, number, plain, safe
+from karrot.cli.columns import Column, laid_out, terminal_width
+
+if TYPE_CHECKING:
+    from karrot.history import GroupDescription, PartitionDescription, Risk, StalePartition
+
+__all__ = ["described_json", "described_table", "risks_json", "risks_table", "stale_json", "stale_table"]
+
+_DESCRIBED = (
+    Column("GROUP", may_be_cut=True, goes=4),
+    Column("TOPIC", may_be_cut=True),
+    Column("PARTITION", is_number=True),
+    Column("CURRENT-OFFSET", is_number=True, goes=3),
+    Column("LOG-END-OFFSET", is_number=True, goes=2),
+    Column("LAG", is_number=True),
+    Column("OWNER", may_be_cut=True, goes=1),
+)
+_STALE = (
+    Column("SINCE"),
+    Column("STALE-FOR", is_number=True),
+    Column("CLUSTER", may_be_cut=True, goes=4),
+    Column("GROUP", may_be_cut=True),
+    Column("TOPIC", may_be_cut=True),
+    Column("PARTITION", is_number=True),
+    Column("CURRENT-OFFSET", is_number=True, goes=2),
+    Column("LOG-END-OFFSET", is_number=True, goes=1),
+    Column("LAG", is_number=True),
+)
+_RISKS = (
+    Column("RISK"),
+    Column("AT"),
+    Column("CLUSTER", may_be_cut=True, goes=4),
+    Column("GROUP", may_be_cut=True),
+    Column("TOPIC", may_be_cut=True),
+    Column("PARTITION", is_number=True),
+    Column("OFFSET", is_number=True, goes=2),
+    Column("LAG", is_number=True),
+    Column("MARGIN", is_number=True, goes=1),
+    Column("BECAUSE", goes=3),
+)
+
+
+def described_table(group: "GroupDescription") -> Iterator[str]:
+    """A line for each partition, as Kafka's own tool prints them, and the sum."""
+    yield from laid_out(_DESCRIBED, [_described_row(group.group, each) for each in group.partitions], terminal_width())
+    told = [f"lag {number(group.lag)}", counted(len(group.partitions), "partition")]
+    if group.unknown_lags:
+        told.append(f"{group.unknown_lags} of unknown lag")
+    if group.never_committed:
+        told.append(f"{group.never_committed} without an offset")
+    if group.members is not None:
+        told.append(counted(group.members, "member"))
+    yield f"{safe(group.group)} of {safe(group.cluster)}, {_second(group.at)}: {', '.join(told)}"
+
+
+def _described_row(group: str, one: "PartitionDescription") -> tuple[str, ...]:
+    return (
+        safe(group),
+        safe(one.topic),
+        str(one.partition),
+        number(one.current_offset),
+        number(one.log_end_offset),
+        number(one.lag),
+        _owner(one),
+    )
+
+
+def _owner(one: "PartitionDescription") -> str:
+    """The consumer's id, host and client id; Kafka writes a host as ``/10.1.2.3``."""
+    if one.consumer_id is None:
+        return UNKNOWN
+    return "/".join(safe(each) for each in (one.consumer_id, (one.host or "").removeprefix("/"), one.client_id) if each)
+
+
+def described_json(group: "GroupDescription") -> dict[str, Any]:
+    """All of it, by the names of the answer's fields."""
+    return plain(asdict(group) | {"partitions": [plain(asdict(each)) for each in group.partitions]})
+
+
+def stale_table(found: Sequence["StalePartition"]) -> Iterator[str]:
+    """A line for each partition, and how many there are."""
+    if found:
+        yield from laid_out(_STALE, list(map(_stale_row, found)), terminal_width())
+    groups = {(each.cluster, each.group) for each in found}
+    yield f"{counted(len(found), 'partition')} of {counted(len(groups), 'group')} stale"
+
+
+def _stale_row(one: "StalePartition") -> tuple[str, ...]:
+    return (
+        _second(one.since),
+        length(one.looked_at - one.since),
+        safe(one.cluster),
+        safe(one.group),
+        safe(one.topic),
+        str(one.partition),
+        number(one.current_offset),
+        number(one.log_end_offset),
+        number(one.lag),
+    )
+
+
+def stale_json(found: Sequence["StalePartition"], at: datetime) -> dict[str, Any]:
+    """All of it, by the names of the answer's fields."""
+    return {"at": iso(at), "partitions": [plain(asdict(each) | {"lag": each.lag}) for each in found]}
+
+
+def risks_table(found: Sequence["Risk"]) -> Iterator[str]:
+    """A line for each partition at risk, and how many there are."""
+    if found:
+        yield from laid_out(_RISKS, list(map(_risk_row, found)), terminal_width())
+    kinds = Counter(each.kind for each in found)
+    groups = {(each.cluster, each.group) for each in found}
+    told = "".join(f", {many} {kind}" for kind, many in sorted(kinds.items()))
+    yield f"{counted(len(found), 'partition')} of {counted(len(groups), 'group')} at risk{told}"
+
+
+def _risk_row(one: "Risk") -> tuple[str, ...]:
+    return (
+        one.kind,
+        _second(one.at),
+        safe(one.cluster),
+        safe(one.group),
+        safe(one.topic),
+        str(one.partition),
+        number(one.offset),
+        number(one.lag),
+        number(one.margin),
+        one.because,
+    )
+
+
+def risks_json(found: Sequence["Risk"], at: datetime) -> dict[str, Any]:
+    """All of it, by the names of the answer's fields."""
+    return {"at": iso(at), "risks": [plain(asdict(each)) for each in found]}
+
+
+def _second(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S}"

@@ -1,0 +1,41 @@
+"""One consumer group over the last weeks, as its page shows it."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from karrot.history.answers import Incident
+from karrot.history.reader import History
+from karrot.history.spans import Span
+
+__all__ = ["Hour", "Past", "past"]
+
+_HOUR = timedelta(hours=1)
+
+
+class Hour(NamedTuple):
+    """One hour in which something was said; ``status`` is the worst of it as Burrow's number."""
+
+    at: datetime
+    lag_max: float | None
+    lag_seconds: float | None
+    status: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What the tables say of a group between two moments; incidents the newest first."""
+
+    start: datetime
+    end: datetime
+    hours: tuple[Hour, ...]
+    incidents: tuple[Incident, ...]
+
+
+def past(history: History, cluster: str, group: str, *, until: datetime, days: int = 30) -> Past:
+    """The last ``days``. Raises `HistoryError`."""
+    span = Span(until - timedelta(days=days), until)
+    metrics = ("lag_max", "lag_seconds", "status")
+    series = history.timeseries(group, span, cluster=cluster, metrics=metrics, granularity=_HOUR)
+    hours = tuple(Hour(point.at, *point.values) for point in series.points)
+    return Past(span.start, span.end, hours, history.incidents(span, cluster=cluster, group=group))

@@ -1,0 +1,211 @@
+"""What Kafka's own records, and looks at its logs, said at a moment.
+
+They are read from the streamed tables, so that an answer needs no ``derive`` and is as fresh as the newest batch. A
+record that was landed twice counts once, because each of these questions asks for the newest.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Final, NamedTuple
+
+from karrot.history.duck import Duck, Row
+from karrot.history.names import named
+from karrot.history.spans import epoch_ms
+
+__all__ = ["KEY", "Commit", "Ends", "LookBack", "Owner", "Owners", "Place", "commits", "ends", "owners"]
+
+_DAY: Final = timedelta(days=1)
+KEY: Final = "(log_ts_ms::HUGEINT * 9223372036854775808 + log_offset)"
+"""SQL for the order of records: by time, and by offset within a millisecond.
+
+Not by offset alone, because those of a topic that was made anew begin at 0 again.
+"""
+
+
+class Place(NamedTuple):
+    """A partition in a cluster."""
+
+    cluster: str
+    topic: str
+    partition: int
+
+
+class Commit(NamedTuple):
+    """The newest record of a group on a partition; ``offset`` is ``None`` where it took the offset back.
+
+    ``last_offset`` is the newest that was committed, taken back or not; ``offset_then`` that of the moment that was
+    asked for beside, or the first that is known. Times are milliseconds since 1970.
+    """
+
+    place: Place
+    group: str
+    offset: int | None
+    commit_ms: int | None
+    expire_ms: int | None
+    log_ms: int
+    last_offset: int | None
+    offset_then: int | None
+    then_ms: int | None
+
+
+class Ends(NamedTuple):
+    """Where a log started and ended at the newest look, and at an earlier one.
+
+    The earlier one is the newest that was so long before as was asked for; if there is none, the first that is known.
+    """
+
+    start: int | None
+    end: int
+    seen_ms: int
+    start_then: int | None
+    end_then: int
+    then_ms: int
+
+
+class Owner(NamedTuple):
+    """The member that a partition is assigned to."""
+
+    consumer_id: str
+    client_id: str | None
+    host: str | None
+
+
+class Owners(NamedTuple):
+    """What the newest record of a group's metadata said, and when it was written.
+
+    ``is_gone`` is whether it took the group back.
+    """
+
+    is_gone: bool
+    members: int
+    by_partition: Mapping[tuple[str, int], Owner]
+    log_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LookBack:
+    """A moment, and how far before it is looked for what was true then."""
+
+    at: datetime
+    length: timedelta
+
+    @property
+    def bounds(self) -> dict[str, object]:
+        """Both ends, in milliseconds since 1970; both belong to it."""
+        return {"since": epoch_ms(self.at - self.length), "at": epoch_ms(self.at)}
+
+    def has(self, day: date) -> bool:
+        """Whether a day (UTC) has a part of it."""
+        return (self.at - self.length).astimezone(UTC).date() <= day <= self.at.astimezone(UTC).date()
+
+    def shortened(self, most: timedelta) -> "LookBack":
+        """The same moment, looked at from no further back than that."""
+        return LookBack(self.at, min(most, self.length))
+
+
+_COMMITTED = 'NOT tombstone AND "offset" IS NOT NULL'
+_COMMITS = f"""
+SELECT cluster, consumer, topic, partition,
+  arg_max({{'offset': IF(tombstone, NULL, "offset"), 'commit': commit_ts_ms, 'expire': expire_ts_ms}}, {KEY}),
+  max(log_ts_ms),
+  arg_max("offset", {KEY}) FILTER ({_COMMITTED}),
+  coalesce(
+    arg_max({{'offset': "offset", 'at': log_ts_ms}}, {KEY}) FILTER ({_COMMITTED} AND log_ts_ms <= $then),
+    arg_min({{'offset': "offset", 'at': log_ts_ms}}, {KEY}) FILTER ({_COMMITTED})
+  )
+FROM {{table}} WHERE log_ts_ms BETWEEN $since AND $at{{named}} GROUP BY ALL
+"""  # noqa: S608 (constants; every value is bound)
+
+
+def commits(
+    duck: Duck, look_back: LookBack, *, cluster: str | None, group: str | None, then: datetime | None = None
+) -> list[Commit]:
+    """The newest record of every group and partition; ``then`` is a moment whose offsets are wanted too."""
+    words, asked = named(cluster, group)
+    asked |= look_back.bounds | {"then": epoch_ms(then or look_back.at)}
+    rows = duck.rows("commits", look_back.has, _COMMITS.replace("{named}", words), asked)
+    return list(map(_commit, rows))
+
+
+def _commit(row: Row) -> Commit:
+    cluster, group, topic, partition, said, log_ms, last, then = row
+    place, known = Place(cluster, topic, partition), then or {"offset": None, "at": None}
+    return Commit(
+        place, group, said["offset"], said["commit"], said["expire"], log_ms, last, known["offset"], known["at"]
+    )
+
+
+_ENDS = """
+WITH asked AS (SELECT unnest($clusters::VARCHAR[]) AS cluster, unnest($topics::VARCHAR[]) AS topic),
+looks AS (
+  SELECT cluster, topic, partition, start_offset, end_offset, observed_at_ms
+  FROM {table} SEMI JOIN asked USING (cluster, topic)
+  WHERE observed_at_ms BETWEEN $since AND $at AND end_offset IS NOT NULL
+),
+newest AS (
+  SELECT cluster, topic, partition, max(observed_at_ms) AS seen,
+    arg_max({'start': start_offset, 'end': end_offset}, observed_at_ms) AS said
+  FROM looks GROUP BY ALL
+)
+SELECT cluster, topic, partition, any_value(newest.seen), any_value(newest.said),
+  coalesce(
+    arg_max({'start': start_offset, 'end': end_offset, 'at': observed_at_ms}, observed_at_ms)
+      FILTER (observed_at_ms <= newest.seen - $before),
+    arg_min({'start': start_offset, 'end': end_offset, 'at': observed_at_ms}, observed_at_ms)
+  )
+FROM looks JOIN newest USING (cluster, topic, partition) GROUP BY ALL
+"""
+
+
+def ends(
+    duck: Duck, look_back: LookBack, places: Collection[Place], *, before: timedelta = timedelta()
+) -> dict[Place, Ends]:
+    """The newest look at every partition of the topics of these places, and the newest one ``before`` that look.
+
+    Looks are taken often: it is looked further back only for those that the newest days know nothing of.
+    """
+    found = _ends(duck, look_back.shortened(before + _DAY), places, before)
+    missing = [place for place in places if place not in found]
+    return found | (_ends(duck, look_back, missing, before) if missing and look_back.length > before + _DAY else {})
+
+
+def _ends(duck: Duck, look_back: LookBack, places: Collection[Place], before: timedelta) -> dict[Place, Ends]:
+    topics = sorted({(place.cluster, place.topic) for place in places})
+    asked = look_back.bounds | {
+        "clusters": [cluster for cluster, _ in topics],
+        "topics": [topic for _, topic in topics],
+        "before": before // timedelta(milliseconds=1),
+    }
+    return {
+        Place(cluster, topic, partition): Ends(said["start"], said["end"], seen, then["start"], then["end"], then["at"])
+        for cluster, topic, partition, seen, said, then in duck.rows("ends", look_back.has, _ENDS, asked)
+    }
+
+
+_OWNERS = f"""
+SELECT cluster, consumer, version IS NULL, member_id, client_id, client_host, topic, partition, log_ts_ms
+FROM (SELECT DISTINCT * FROM {{table}} WHERE log_ts_ms BETWEEN $since AND $at{{named}})
+QUALIFY {KEY} = max({KEY}) OVER (PARTITION BY cluster, consumer)
+"""  # noqa: S608 (as above)
+
+
+def owners(duck: Duck, look_back: LookBack, *, cluster: str | None, group: str | None) -> dict[tuple[str, str], Owners]:
+    """Who had what, by cluster and group; groups without a record of their metadata are left out."""
+    words, asked = named(cluster, group)
+    rows = duck.rows("members", look_back.has, _OWNERS.replace("{named}", words), asked | look_back.bounds)
+    by_group: dict[tuple[str, str], list[Row]] = {}
+    for where, consumer, *rest in rows:
+        by_group.setdefault((where, consumer), []).append(tuple(rest))
+    return {key: _owners(of_group) for key, of_group in by_group.items()}
+
+
+def _owners(rows: list[Row]) -> Owners:
+    members = {member for _, member, *_ in rows if member is not None}
+    assigned = {
+        (topic, partition): Owner(member, client, host)
+        for _, member, client, host, topic, partition, _ in rows
+        if member is not None and topic is not None
+    }
+    is_gone, *_, log_ms = rows[0]
+    return Owners(is_gone, len(members), assigned, log_ms)

@@ -1,0 +1,137 @@
+"""Committed offsets that are about to be lost, were lost, or point to messages that soon are not there.
+
+When Kafka deletes a committed offset (2.1 and later, KIP-211; before that, whenever ``expire_ts`` is written):
+
+- one that has an ``expire_ts``: then, whatever its group does;
+- of a group whose last member left: ``offsets.retention.minutes`` after that;
+- of a topic that no member of the group has a partition of: so long after its last commit;
+- of a group without members from the start (``assign()``): likewise.
+
+Groups of the protocol of KIP-848 keep their members in records of other types, so they count as groups without members,
+which they are not: theirs are at risk only where nothing was committed for so long.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from karrot.history.answers import Risk, RiskKind
+from karrot.history.duck import Duck
+from karrot.history.records import Commit, Ends, LookBack, Owners, commits, ends, owners
+from karrot.history.spans import epoch_ms, moment_of
+
+__all__ = ["risks"]
+
+_WINDOW = timedelta(days=1)
+"""Over which it is seen how fast a log grows at its end, and is cut at its start."""
+_MS = timedelta(milliseconds=1)
+_NEVER_MS = epoch_ms(datetime(9999, 1, 1, tzinfo=UTC))
+"""Clients could ask for a retention without end, and got a moment that is none."""
+
+
+class Bounds(NamedTuple):
+    """What is taken as a risk: what happens ``within`` a time, with Kafka's retention of offsets."""
+
+    within: timedelta
+    retention: timedelta
+
+
+class _Known(NamedTuple):
+    """What is known of a partition of a group."""
+
+    at: datetime
+    commit: Commit
+    looked: Ends | None
+    owned: Owners | None
+
+
+def risks(
+    duck: Duck, look_back: LookBack, bounds: Bounds, *, cluster: str | None, group: str | None
+) -> tuple[Risk, ...]:
+    """The risks at that moment, what happens first coming first."""
+    newest = commits(duck, look_back, cluster=cluster, group=group, then=look_back.at - _WINDOW)
+    owned = owners(duck, look_back, cluster=cluster, group=group)
+    seen = ends(duck, look_back, {each.place for each in newest}, before=_WINDOW)
+    known = (
+        _Known(look_back.at, each, seen.get(each.place), owned.get((each.place.cluster, each.group))) for each in newest
+    )
+    found = (risk for each in known for risk in _of_partition(each, bounds))
+    return tuple(sorted(found, key=lambda risk: (risk.at, risk.cluster, risk.group, risk.topic, risk.partition)))
+
+
+def _of_partition(known: _Known, bounds: Bounds) -> Iterator[Risk]:
+    if known.commit.offset is None:
+        yield from _deleted(known)
+    else:
+        yield from _expires(known, bounds)
+        yield from _log_start(known, bounds.within)
+
+
+def _expires(known: _Known, bounds: Bounds) -> Iterator[Risk]:
+    ends_at, because = _expiry(known, bounds.retention)
+    if ends_at is not None and ends_at - known.at <= bounds.within:
+        yield _risk(RiskKind.EXPIRES, ends_at, known, because)
+
+
+def _expiry(known: _Known, retention: timedelta) -> tuple[datetime | None, str]:
+    """When Kafka will delete the offset, if it will, and why."""
+    commit, owned = known.commit, known.owned
+    if commit.expire_ms is not None and commit.expire_ms > 0:
+        return (moment_of(commit.expire_ms) if commit.expire_ms < _NEVER_MS else None), "expire_ts"
+    committed = moment_of(commit.log_ms)
+    if owned is None or owned.is_gone:
+        return committed + retention, "no commit since"
+    if not owned.members:
+        return moment_of(owned.log_ms) + retention, "no members since"
+    topics = {topic for topic, _ in owned.by_partition}
+    if topics and commit.place.topic not in topics:
+        return committed + retention, "not subscribed"
+    return None, ""
+
+
+def _deleted(known: _Known) -> Iterator[Risk]:
+    """A topic that was deleted too has no newer looks; one that rests keeps nobody waiting."""
+    looked = known.looked
+    if looked is not None and looked.end > looked.end_then and known.at - moment_of(looked.seen_ms) <= _WINDOW:
+        yield _risk(RiskKind.DELETED, moment_of(known.commit.log_ms), known, "topic grows")
+
+
+def _log_start(known: _Known, within: timedelta) -> Iterator[Risk]:
+    margin, lag = _margin(known), _lag(known)
+    if margin is None or not lag:
+        return
+    if margin < 0:
+        yield _risk(RiskKind.LOG_START, known.at, known, "messages lost")
+        return
+    nearer = _per_ms(known)
+    if nearer > 0 and (left := margin / nearer) * _MS <= within:
+        yield _risk(RiskKind.LOG_START, known.at + left * _MS, known, "log start comes nearer")
+
+
+def _per_ms(known: _Known) -> float:
+    """How many messages the log start comes nearer to the committed offset in a millisecond, by the last day."""
+    commit, looked = known.commit, known.looked
+    if looked is None or looked.start is None or looked.start_then is None or looked.seen_ms == looked.then_ms:
+        return 0.0
+    cut = (looked.start - looked.start_then) / (looked.seen_ms - looked.then_ms)
+    if commit.offset is None or commit.offset_then is None or commit.then_ms is None:
+        return cut
+    since = max(commit.then_ms, epoch_ms(known.at - _WINDOW))
+    elapsed = epoch_ms(known.at) - since
+    return cut - (commit.offset - commit.offset_then) / elapsed if elapsed else cut
+
+
+def _risk(kind: RiskKind, at: datetime, known: _Known, because: str) -> Risk:
+    cluster, topic, partition = known.commit.place
+    offset, group = known.commit.last_offset, known.commit.group
+    return Risk(kind, at, cluster, group, topic, partition, offset, _lag(known), _margin(known), because)
+
+
+def _lag(known: _Known) -> int | None:
+    offset, looked = known.commit.last_offset, known.looked
+    return None if offset is None or looked is None else max(0, looked.end - offset)
+
+
+def _margin(known: _Known) -> int | None:
+    offset, looked = known.commit.last_offset, known.looked
+    return None if offset is None or looked is None or looked.start is None else offset - looked.start

@@ -1,0 +1,85 @@
+"""Partitions whose committed offset stood still while there was something to read.
+
+The rule is the one by which ``karrot pipeline stale`` alerts; docs/pipeline.md has it.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from karrot.history.answers import StalePartition
+from karrot.history.duck import Duck
+from karrot.history.names import named
+from karrot.history.records import KEY, Commit, Ends, LookBack, Place, commits, ends
+from karrot.history.spans import moment_of
+
+__all__ = ["stale"]
+
+_MS = timedelta(milliseconds=1)
+
+
+def stale(
+    duck: Duck, look_back: LookBack, length: timedelta, *, cluster: str | None, group: str | None
+) -> tuple[StalePartition, ...]:
+    """Those that were stale at that moment for at least ``length``, in the order of their names."""
+    newest = [each for each in commits(duck, look_back, cluster=cluster, group=group) if each.offset is not None]
+    seen = ends(duck, look_back, {each.place for each in newest}, before=length)
+    behind = [each for each in newest if each.place in seen and _waits(each, seen[each.place], length)]
+    since = _since(duck, look_back, behind, cluster, group)
+    told = (_stale(each, seen[each.place], first) for each, first in zip(behind, since, strict=True))
+    found = (each for each in told if each.looked_at - each.since >= length)
+    return tuple(sorted(found, key=lambda each: (each.cluster, each.group, each.topic, each.partition)))
+
+
+def _waits(commit: Commit, looked: Ends, length: timedelta) -> bool:
+    """Whether there has been something to read for so long, and still is."""
+    was_seen = looked.then_ms <= looked.seen_ms - length // _MS
+    return was_seen and commit.offset is not None and min(looked.end_then, looked.end) > commit.offset
+
+
+_SINCE = f"""
+WITH behind AS (
+  SELECT unnest(range(len($groups::VARCHAR[]))) AS number, unnest($clusters::VARCHAR[]) AS cluster,
+    unnest($groups::VARCHAR[]) AS consumer, unnest($topics::VARCHAR[]) AS topic,
+    unnest($partitions::INTEGER[]) AS partition, unnest($offsets::BIGINT[]) AS stands
+),
+told AS (
+  SELECT number, log_ts_ms, {KEY} AS key, tombstone OR "offset" IS DISTINCT FROM stands AS differs
+  FROM (FROM {{table}} WHERE log_ts_ms BETWEEN $since AND $at{{named}})
+  JOIN behind USING (cluster, consumer, topic, partition)
+),
+moved AS (SELECT number, max(key) FILTER (differs) AS key FROM told GROUP BY ALL)
+SELECT number, min(log_ts_ms) FROM told JOIN moved USING (number)
+WHERE moved.key IS NULL OR told.key > moved.key GROUP BY ALL ORDER BY number
+"""  # noqa: S608 (constants; every value is bound)
+
+
+def _since(
+    duck: Duck, look_back: LookBack, behind: Sequence[Commit], cluster: str | None, group: str | None
+) -> list[int]:
+    """When each of these offsets was first committed, of the commits in a row that say it."""
+    if not behind:
+        return []
+    words, asked = named(cluster, group)
+    asked |= look_back.bounds | {
+        "clusters": [each.place.cluster for each in behind],
+        "groups": [each.group for each in behind],
+        "topics": [each.place.topic for each in behind],
+        "partitions": [each.place.partition for each in behind],
+        "offsets": [each.offset for each in behind],
+    }
+    return [since for _, since in duck.rows("commits", look_back.has, _SINCE.replace("{named}", words), asked)]
+
+
+def _stale(commit: Commit, looked: Ends, since: int) -> StalePartition:
+    place: Place = commit.place
+    assert commit.offset is not None  # noqa: S101 (only such are behind)
+    return StalePartition(
+        place.cluster,
+        commit.group,
+        place.topic,
+        place.partition,
+        commit.offset,
+        looked.end,
+        moment_of(since),
+        moment_of(looked.seen_ms),
+    )

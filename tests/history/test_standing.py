@@ -1,0 +1,278 @@
+"""Where groups stand, by the records of ``__consumer_offsets`` and looks at the logs."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from karrot.history import (
+    GroupDescription,
+    History,
+    NoTables,
+    PartitionDescription,
+    RiskKind,
+    StalePartition,
+    UnclearGroup,
+)
+from support import stale_cases
+from support.stored_tables import moment_of, store
+
+HOUR, DAY = 60, 1440
+_POSITIONS = count(1)
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[History]:
+    with History(tmp_path) as opened:
+        yield opened
+
+
+def record(at: float, offset: int | None, partition: int = 0, **columns: Any) -> dict[str, Any]:
+    """A row of ``commits``: group ``g`` on topic ``t``, that many minutes after midnight; a tombstone has no offset."""
+    written = moment_of(at)
+    row = {
+        "cluster": "c",
+        "consumer": "g",
+        "topic": "t",
+        "partition": partition,
+        "offset": offset,
+        "tombstone": offset is None,
+        "log_partition": 3,
+        "log_offset": next(_POSITIONS),
+        "log_ts": written,
+        "log_ts_ms": round(written.timestamp() * 1_000),
+        "day": written.date(),
+    }
+    return row | columns
+
+
+def look(at: float, end: int, partition: int = 0, start: int = 0, **columns: Any) -> dict[str, Any]:
+    """A row of ``ends``."""
+    seen = moment_of(at)
+    row = {"cluster": "c", "topic": "t", "partition": partition, "start_offset": start, "end_offset": end}
+    return row | {"observed_at": seen, "observed_at_ms": round(seen.timestamp() * 1_000)} | columns
+
+
+def members(at: float, *assigned: tuple[str, str | None, int | None], **columns: Any) -> list[dict[str, Any]]:
+    """Rows of ``members`` of one record: a member's name, and the topic and partition it has."""
+    written = moment_of(at)
+    shared = {
+        "cluster": "c",
+        "consumer": "g",
+        "version": 3,
+        "log_partition": 3,
+        "log_offset": next(_POSITIONS),
+        "log_ts": written,
+        "log_ts_ms": round(written.timestamp() * 1_000),
+    } | columns
+    rows = [
+        {"member_id": f"{name}-id", "client_id": name, "client_host": f"/{name}", "topic": topic, "partition": number}
+        for name, topic, number in assigned
+    ]
+    return [shared | row for row in rows or [{"member_id": None}]]
+
+
+# Describe
+
+
+def test_a_group_is_described_as_of_a_moment_with_what_was_known_then(tmp_path: Path, history: History) -> None:
+    twice = record(600, 40)
+    store(
+        tmp_path,
+        "commits",
+        [
+            record(-3 * DAY, 7, partition=1),
+            record(500, 30),
+            twice,
+            twice,
+            record(550, 90, partition=2),
+            record(551, None, partition=2),
+            record(602, 55, partition=4),
+            record(700, 99),
+            record(600, 1, consumer="other"),
+        ],
+        batch="a-000001",
+    )
+    store(tmp_path, "commits", [twice], batch="a-000002")
+    store(
+        tmp_path,
+        "ends",
+        [*(look(at, at // 10, partition) for partition in (0, 2, 3) for at in (590, 601, 800)), look(601, 50, 4)],
+    )
+    store(
+        tmp_path,
+        "members",
+        [
+            *members(400, ("old", "t", 0)),
+            *members(500, ("a", "t", 0), ("a", "t", 3), ("b", "t", 1), ("idle", None, None)),
+            *members(500, ("x", "t", 0), consumer="other"),
+            *members(900),
+        ],
+    )
+    asked = history.describe("g", moment_of(610))
+    assert asked == GroupDescription(
+        "c",
+        "g",
+        moment_of(610),
+        lag=20,
+        unknown_lags=2,
+        never_committed=2,
+        members=3,
+        partitions=(
+            PartitionDescription("t", 0, 40, 60, 20, "a-id", "/a", "a", moment_of(600), moment_of(601)),
+            PartitionDescription("t", 1, 7, None, None, "b-id", "/b", "b", moment_of(-3 * DAY), None),
+            PartitionDescription("t", 3, None, 60, None, "a-id", "/a", "a", None, moment_of(601)),
+            PartitionDescription("t", 4, 55, 50, 0, None, None, None, moment_of(602), moment_of(601)),
+        ),
+    )
+    later = history.describe("g", moment_of(1000), look_back=timedelta(days=1))
+    assert later is not None
+    assert [(each.partition, each.current_offset, each.log_end_offset) for each in later.partitions] == [
+        (0, 99, 80),
+        (4, 55, 50),
+    ]
+    assert (later.lag, later.unknown_lags, later.members) == (0, 0, 0)
+    assert history.describe("g", moment_of(-4 * DAY)) is None
+    assert history.describe("nobody", moment_of(610)) is None
+
+
+def test_a_group_of_two_clusters_must_be_chosen_and_one_without_members_has_no_owners(
+    tmp_path: Path, history: History
+) -> None:
+    store(tmp_path, "commits", [record(1, 5), record(1, 6, cluster="d")])
+    with pytest.raises(UnclearGroup, match="'g' is in c, d"):
+        history.describe("g", moment_of(2))
+    chosen = history.describe("g", moment_of(2), cluster="d")
+    assert chosen is not None
+    assert (chosen.members, [each.current_offset for each in chosen.partitions]) == (None, [6])
+
+
+def test_without_commits_the_job_that_lands_them_is_named(tmp_path: Path, history: History) -> None:
+    with pytest.raises(NoTables, match="has no table commits: karrot pipeline offsets makes it"):
+        history.describe("g", moment_of(0))
+
+
+# Stale
+
+
+def test_what_is_stale_is_what_the_stream_alerts_on(tmp_path: Path, history: History) -> None:
+    store(tmp_path, "commits", stale_cases.commit_rows())
+    store(tmp_path, "ends", stale_cases.end_rows())
+    at, length = stale_cases.moment(stale_cases.AT), timedelta(seconds=stale_cases.FOR)
+    expected = [
+        StalePartition(
+            stale_cases.CLUSTER,
+            case.name,
+            case.name,
+            stale_cases.PARTITION,
+            case.stale.offset,
+            case.stale.end,
+            stale_cases.moment(case.stale.since),
+            stale_cases.moment(case.stale.seen),
+        )
+        for case in sorted(stale_cases.CASES)
+        if case.stale
+    ]
+    found = history.stale(at, length)
+    assert list(found) == expected
+    name = "went back and forth"
+    assert history.stale(at, length, group=name) == ()
+    assert history.stale(at, length, group=expected[0].group, cluster=stale_cases.CLUSTER) == found[:1]
+
+
+# Risks
+
+
+def risks_of(history: History, at: float = 0, **asked: Any) -> list[tuple[RiskKind, float, str, int, int | None, str]]:
+    return [
+        (
+            each.kind,
+            (each.at - moment_of(0)) / timedelta(minutes=1),
+            each.group,
+            each.partition,
+            each.margin,
+            each.because,
+        )
+        for each in history.risks(moment_of(at), **asked)
+    ]
+
+
+def test_offsets_expire_when_kafka_would_delete_them(tmp_path: Path, history: History) -> None:
+    week = 7 * DAY
+    never = {"expire_ts_ms": 2**63 - 1}
+    rows = [
+        record(-week + HOUR, 1, consumer="assigns"),
+        record(-week - HOUR, 1, consumer="overdue"),
+        record(-week + 30 * HOUR, 1, consumer="has time"),
+        record(-week + HOUR, 1, consumer="lives on"),
+        record(-week + HOUR, 1, consumer="half unsubscribed", topic="was"),
+        record(-week + HOUR, 1, consumer="half unsubscribed", topic="is"),
+        record(-DAY, 1, consumer="left long ago"),
+        record(-week + HOUR, 1, consumer="left lately"),
+        record(-HOUR, 1, consumer="expiry written", expire_ts_ms=round(moment_of(2 * HOUR).timestamp() * 1_000)),
+        record(-week + HOUR, 1, consumer="never", **never),
+        record(-week + HOUR, 1, consumer="was gone"),
+    ]
+    store(tmp_path, "commits", rows)
+    record_of = [
+        members(-week, ("a", "t", 0), consumer="lives on"),
+        members(-week, ("a", "is", 0), consumer="half unsubscribed"),
+        members(-week + 3 * HOUR, consumer="left long ago"),
+        members(-HOUR, consumer="left lately"),
+        members(-week, consumer="was gone", version=None),
+    ]
+    store(tmp_path, "members", [row for rows in record_of for row in rows])
+    expires = RiskKind.EXPIRES
+    assert risks_of(history) == [
+        (expires, -HOUR, "overdue", 0, None, "no commit since"),
+        (expires, HOUR, "assigns", 0, None, "no commit since"),
+        (expires, HOUR, "half unsubscribed", 0, None, "not subscribed"),
+        (expires, HOUR, "was gone", 0, None, "no commit since"),
+        (expires, 2 * HOUR, "expiry written", 0, None, "expire_ts"),
+        (expires, 3 * HOUR, "left long ago", 0, None, "no members since"),
+    ]
+    assert {row[2] for row in risks_of(history, within=timedelta(hours=31))} - {
+        row[2] for row in risks_of(history)
+    } == {"has time"}
+    assert risks_of(history, retention=timedelta(days=8), group="assigns") == []
+    [topic] = {each.topic for each in history.risks(moment_of(0), group="half unsubscribed")}
+    assert topic == "was"
+
+
+def test_a_deleted_offset_is_a_risk_while_its_topic_grows(tmp_path: Path, history: History) -> None:
+    store(
+        tmp_path,
+        "commits",
+        [row for partition in range(4) for row in (record(-500, 10, partition), record(-400, None, partition))],
+    )
+    grows = [look(at, 1000 + at, 0) for at in range(-600, 1, 100)]
+    rests = [look(at, 1000, 1) for at in range(-600, 1, 100)]
+    gone = [look(at, 9000 + at, 2) for at in range(-3 * DAY, -2 * DAY, 100)]
+    store(tmp_path, "ends", [*grows, *rests, *gone])
+    [risk] = history.risks(moment_of(0))
+    assert (risk.kind, risk.partition, risk.offset, risk.lag, risk.margin) == (RiskKind.DELETED, 0, 10, 990, 10)
+    assert risk.at == moment_of(-400)
+
+
+def test_the_margin_to_the_log_start_is_a_risk_where_something_is_unread(tmp_path: Path, history: History) -> None:
+    reads = [record(at, 2 * (at + 2000), 3) for at in range(-1440, 1, 120)]
+    stands = [record(0, offset, partition) for partition, offset in ((0, 100), (1, 500), (2, 5000), (4, 10_000))]
+    store(tmp_path, "commits", [*reads, *stands])
+    # The start moves by a message a minute: from 0 a day ago to 1,440.
+    starts = [
+        look(at, 10_000, partition, start=at + 1440 if partition else 300)
+        for at in range(-1440, 1, 120)
+        for partition in range(5)
+    ]
+    store(tmp_path, "ends", starts)
+    lost = RiskKind.LOG_START
+    assert risks_of(history) == [
+        (lost, 0, "g", 0, -200, "messages lost"),
+        (lost, 0, "g", 1, -940, "messages lost"),
+    ]
+    assert risks_of(history, within=timedelta(minutes=3560))[2:] == [
+        (lost, 3560, "g", 2, 3560, "log start comes nearer")
+    ]
