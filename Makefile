@@ -56,9 +56,10 @@ NOT_IN_BENCH := benchmarks/yardsticks.py benchmarks/crash.py benchmarks/soak.py 
 bench: $(STAMPS)/dev ## The measurements in benchmarks/, one after the other
 	@for each in $(filter-out $(NOT_IN_BENCH),$(wildcard benchmarks/*.py)); do echo "== $$each"; PYTHONPATH=tests $(BIN)/python "$$each" $(ARGS); done
 
-docs: $(STAMPS)/dev ## Write docs/reference/ and Athena's columns from the code
+docs: $(STAMPS)/dev ## Write docs/reference/, Athena's columns and the Grafana dashboards from the code
 	$(BIN)/python tools/reference.py
 	$(BIN)/python tools/athena.py
+	$(BIN)/python -m tools.boards
 
 COMPILE := $(UV) pip compile -q --universal --generate-hashes --python-version 3.11 --no-header
 

@@ -115,6 +115,22 @@ def recording_rules() -> None:
     click.echo(recording_rules(), nl=False)
 
 
+@click.command("dashboard")
+@click.argument("board", type=click.Choice(["overview", "group", "itself"]))
+@click.option(
+    "--external-url",
+    metavar="URL",
+    envvar="KARROT_EXTERNAL_URL",
+    show_envvar=True,
+    help="Karrot's address for people: the board then links to its page there.",
+)
+def dashboard(board: str, external_url: str | None) -> None:
+    """Print a Grafana dashboard: of all groups, of one group, or of Karrot itself."""
+    from karrot.render.grafana import dashboard
+
+    click.echo(valid(partial(dashboard, board, external_url)), nl=False)
+
+
 @click.command()
 @click.option("--location", metavar="s3://BUCKET/PREFIX", required=True, help="Where the pipeline has its tables.")
 @click.option("--database", default="karrot", show_default=True, help="The database to create them in.")
@@ -150,7 +166,10 @@ def druid(part: str, **given: Any) -> None:
             click.echo(text(asked), nl=False)
 
 
-@click.group(commands=[ecs_autoscaling, ecs_service, cloudwatch_dashboard, alert_rules, recording_rules, athena, druid])
+_RENDERED = [ecs_autoscaling, ecs_service, cloudwatch_dashboard, alert_rules, recording_rules, dashboard, athena, druid]
+
+
+@click.group(commands=_RENDERED)
 def render() -> None:
     """Print configuration for other programs."""
 

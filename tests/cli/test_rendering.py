@@ -24,7 +24,7 @@ def render(*arguments: str) -> Result:
 
 
 @pytest.mark.parametrize(
-    "name", ["ecs-autoscaling", "ecs-service", "cloudwatch-dashboard", "alert-rules", "recording-rules"]
+    "name", ["ecs-autoscaling", "ecs-service", "cloudwatch-dashboard", "alert-rules", "recording-rules", "dashboard"]
 )
 def test_every_kind_has_help(name: str) -> None:
     assert render(name, "--help").stdout.startswith(f"Usage: main render {name} ")
@@ -110,6 +110,15 @@ def test_the_command_of_the_documentation_works() -> None:
     printed = render(*shlex.split(command.replace("\\\n", " ")))
     assert (printed.exit_code, printed.stderr) == (0, "")
     assert "LagTracking" in yaml.safe_load(printed.stdout)["Resources"]
+
+
+def test_a_grafana_dashboard_is_printed_and_links_to_where_karrot_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert json.loads(render("dashboard", "itself").stdout)["uid"] == "karrot-itself"
+    monkeypatch.setenv("KARROT_EXTERNAL_URL", "https://karrot.example.org")
+    links = json.loads(render("dashboard", "group").stdout)["links"]
+    assert links[-1]["url"].startswith("https://karrot.example.org/group?cluster=${cluster:percentencode}&")
+    refused = render("dashboard", "group", "--external-url", "wiki")
+    assert (refused.exit_code, refused.stdout) == (2, "")
 
 
 def test_a_dashboard_is_printed_as_json() -> None:

@@ -7,9 +7,9 @@ import promql_parser
 import pytest
 import yaml
 
-from karrot import telemetry
 from karrot.render.environment import templates_dir
 from karrot.render.rules import Rules, alert_rules, recording_rules, thresholds
+from support.exported import EXPORTED
 from support.promtool import metrics_of, promtool, rules_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,15 +17,6 @@ RUNBOOKS = ROOT / "docs" / "runbooks"
 FULL = Rules(external_url="https://karrot.example.org/", runbook_url="https://runbooks.example.org")
 ALERTS = {rule["alert"]: rule for rule in rules_of(alert_rules(FULL))}
 RECORDINGS = {rule["record"]: rule for rule in rules_of(recording_rules())}
-EXPORTED = {
-    name: {*metric.labels, *extra}
-    for metric in telemetry.METRICS
-    for name, extra in (
-        [(f"{metric.name}_bucket", {"le"}), (f"{metric.name}_count", set()), (f"{metric.name}_sum", set())]
-        if isinstance(metric, telemetry.Histogram)
-        else [(metric.name, set())]
-    )
-}
 OF_THE_TARGET = {"job", "instance"}
 
 

@@ -1,0 +1,13 @@
+{{/* A dashboard, with a link to Karrot's own page on what it shows if its address is known: (dict "context" $ "path" "files/dashboards/karrot-group.json" "board" "group"). Never tpl: {{consumer}} is Grafana's. */}}
+{{- define "karrot.dashboard" -}}
+{{- $text := .context.Files.Get .path -}}
+{{- $address := default "" (default dict .context.Values.config).external_url -}}
+{{- if $address -}}
+{{- $page := get (dict "overview" "/" "itself" "/reporters" "group" "/group?cluster=${cluster:percentencode}&consumer=${consumer:percentencode}") .board -}}
+{{- $link := dict "title" "Karrot's page" "type" "link" "icon" "external link" "tooltip" "" "tags" list "asDropdown" false "includeVars" false "keepTime" false "targetBlank" true "url" (print (include "karrot.settingText" $address | trimSuffix "/") $page) -}}
+{{- $read := fromJson $text -}}
+{{- set $read "links" (append $read.links $link) | toPrettyJson -}}
+{{- else -}}
+{{- $text -}}
+{{- end -}}
+{{- end }}

@@ -1,0 +1,40 @@
+"""The Grafana dashboards as ConfigMaps for the sidecar of Grafana's chart."""
+
+import json
+
+from support.boards import BOARDS
+from support.charts import rendered
+
+
+def test_there_is_none_unless_asked_for() -> None:
+    assert [each.name for each in rendered("karrot") if "dashboard" in each.template] == []
+
+
+def test_each_dashboard_is_a_config_map_that_the_sidecar_finds() -> None:
+    asked = {"enabled": True, "namespace": "grafana", "annotations": {"grafana_folder": "Kafka"}}
+    made = [each for each in rendered("karrot", {"dashboards": asked}) if "dashboard" in each.template]
+    assert [each.name for each in made] == [f"karrot-dashboard-{name}" for name in sorted(BOARDS)]
+    for each in made:
+        assert each.body["metadata"]["namespace"] == "grafana"
+        assert each.body["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert each.body["metadata"]["annotations"] == {"grafana_folder": "Kafka"}
+    files = {name: json.loads(text) for each in made for name, text in each.body["data"].items()}
+    # The sidecar writes all charts' files into one directory, so their names say whose they are.
+    assert files == {f"karrot-{name}.json": board for name, board in BOARDS.items()}
+
+
+def test_they_link_to_karrot_s_own_pages_where_its_address_is_known() -> None:
+    values = {"dashboards": {"enabled": True}, "config": {"external_url": "https://karrot.example.com/"}}
+    texts = [
+        text
+        for each in rendered("karrot", values)
+        if "dashboard" in each.template
+        for text in each.body["data"].values()
+    ]
+    for read in map(json.loads, texts):
+        *own, link = read["links"]
+        assert read | {"links": own} == BOARDS[read["uid"].removeprefix("karrot-")]
+        assert link["url"].startswith("https://karrot.example.com/")
+        assert read["uid"] != "karrot-group" or link["url"].endswith(
+            "/group?cluster=${cluster:percentencode}&consumer=${consumer:percentencode}"
+        )

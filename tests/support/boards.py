@@ -1,0 +1,61 @@
+"""The Grafana dashboards that are shipped, and their queries as Grafana would send them."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from karrot.render.environment import templates_dir
+
+__all__ = ["BOARDS", "Asked", "annotations", "asked", "filled", "panels", "variables"]
+
+Json = dict[str, Any]
+
+BOARDS: dict[str, Json] = {
+    path.stem.removeprefix("karrot-"): json.loads(path.read_text(encoding="utf-8"))
+    for path in sorted((templates_dir() / "grafana").glob("*.json"))
+}
+# What Grafana itself fills in, for six hours shown in 720 steps.
+_BUILT_IN = {"__range": "21600s", "__rate_interval": "60s", "__interval": "30s"}
+# Whatever is chosen for those that are texts; the numbers have a default.
+_EVERYTHING = {"cluster": ".*", "consumer": ".*", "job": ".+", "instance": ".+"}
+
+
+class Asked(NamedTuple):
+    """A query of a panel as it stands in the board; ``folded`` if it is asked only once its row is opened."""
+
+    board: str
+    panel: str
+    expr: str
+    folded: bool
+
+
+def panels(board: Json) -> Iterator[tuple[Json, bool]]:
+    """Every panel that is not a row's heading, and whether it is in a folded row."""
+    for each in board["panels"]:
+        if each["type"] != "row":
+            yield each, False
+        yield from ((inner, True) for inner in each.get("panels", ()))
+
+
+def asked() -> Iterator[Asked]:
+    """Every query of every panel of every board."""
+    for name, board in BOARDS.items():
+        for panel, folded in panels(board):
+            yield from (Asked(name, panel["title"], target["expr"], folded) for target in panel["targets"])
+
+
+def annotations(board: Json) -> list[Json]:
+    """Those that come from a query."""
+    return [each for each in board["annotations"]["list"] if not each.get("builtIn")]
+
+
+def variables(board: Json) -> dict[str, Json]:
+    return {each["name"]: each for each in board["templating"]["list"]}
+
+
+def filled(expr: str, board: Json, chosen: Mapping[str, str] = _EVERYTHING) -> str:
+    """The query with every variable replaced; raises ``KeyError`` for one that the board does not have."""
+    known = {name: each["current"].get("value", "") for name, each in variables(board).items()} | _BUILT_IN
+    own = {name: text for name, text in chosen.items() if name in known}
+    return re.sub(r"\$(\w+)", lambda found: str((known | own)[found[1]]), expr)

@@ -1,0 +1,16 @@
+"""What Karrot exports, as rules and dashboards may ask for it."""
+
+from karrot import telemetry
+
+__all__ = ["EXPORTED"]
+
+EXPORTED = {
+    name: {*metric.labels, *extra}
+    for metric in telemetry.METRICS
+    for name, extra in (
+        [(f"{metric.name}_bucket", {"le"}), (f"{metric.name}_count", set()), (f"{metric.name}_sum", set())]
+        if isinstance(metric, telemetry.Histogram)
+        else [(metric.name, set())]
+    )
+}
+"""The labels of every sample, by its name."""

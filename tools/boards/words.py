@@ -1,0 +1,43 @@
+"""What the boards share: how a group is selected, linked to and named."""
+
+from tools.boards.panels import Json, Query, label_values
+
+__all__ = ["GROUP", "GROUPS", "LAG_LIMIT_SECONDS", "by_group", "group_link", "group_variables", "of_those", "per_group"]
+
+GROUPS = 'cluster=~"$cluster", consumer=~"$consumer"'
+GROUP = 'cluster="$cluster", consumer="$consumer"'
+LAG_LIMIT_SECONDS = 300
+"""The default of ``lagSeconds`` of the alerts."""
+
+_HEARD = "karrot_consumer_last_event_timestamp_seconds"
+
+
+def per_group(metric: str, more: str = "") -> str:
+    """The metric of each group that is selected: one series per group, however many scrape it."""
+    return f"max by (cluster, consumer) (karrot_consumer_{metric}{{{GROUPS}{more}}})"
+
+
+def by_group(metric: str, more: str = "") -> str:
+    """The metric of the one group that a board is about, as `per_group`."""
+    return f"max by (cluster, consumer) (karrot_consumer_{metric}{{{GROUP}{more}}})"
+
+
+def of_those(expr: str, worst: str) -> Query:
+    """An expression, of the groups alone that are on top by another one, each by its name."""
+    return Query(f"{expr}\nand on (cluster, consumer)\n{worst}", "{{consumer}} ({{cluster}})")
+
+
+def group_link(cluster: str, consumer: str) -> Json:
+    """The board of one group; the arguments are Grafana's words for its cluster and its name."""
+    chosen = f"var-cluster=${{{cluster}:percentencode}}&var-consumer=${{{consumer}:percentencode}}"
+    url = f"/d/karrot-group?${{datasource:queryparam}}&{chosen}&${{__url_time_range}}"
+    return {"title": "This group", "url": url, "targetBlank": False}
+
+
+def group_variables(*, several: bool) -> list[Json]:
+    """Cluster, and the groups on it: any number of them, or one."""
+    on = 'cluster=~"$cluster"' if several else 'cluster="$cluster"'
+    return [
+        label_values("cluster", "Cluster", f"label_values({_HEARD}, cluster)", several=several),
+        label_values("consumer", "Consumer group", f"label_values({_HEARD}{{{on}}}, consumer)", several=several),
+    ]
