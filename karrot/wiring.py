@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -24,7 +25,10 @@ from karrot.eventlog.base import EventLog, LogUnavailableError
 from karrot.eventlog.glance import known_groups
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.eventlog.sqlite import SqliteEventLog
+from karrot.history import History, HistoryError
+from karrot.history.past import past
 from karrot.intake import Intake
+from karrot.render.queries import CloudWatchNames, Query, queries
 from karrot.reporters.base import GROUP, Context, PullReporter, Reporter
 from karrot.reporters.cloudwatch.costs import bill
 from karrot.reporters.cloudwatch.options import Options
@@ -39,6 +43,7 @@ from karrot.watch.serving import problems as unwatchable
 from karrot.watch.serving import serve_watch
 from karrot.web import Credentials, Site, create_app
 from karrot.web.admission import count_refusal, worth_reading
+from karrot.web.past import AskPast, Past, PastUnknown
 from karrot.web.server import Server
 from karrot.web.worker import Patience
 
@@ -245,7 +250,36 @@ def _site(settings: Settings, log: EventLog, clock: Clock, pull: Mapping[str, Pu
         max_body=settings.max_body,
         body_timeout=settings.body_timeout,
         stale_after_ms=settings.stale_after * 1000,
+        expected_clusters=settings.expected_clusters,
+        max_consumers=settings.max_consumers,
+        queries=partial(_queries, settings),
+        past=_past(settings, clock),
     )
+
+
+def _queries(settings: Settings, cluster: str, consumer: str) -> list[Query]:
+    """What a group is called in Prometheus and, where it is sent there, in CloudWatch."""
+    names = None
+    if "cloudwatch" in settings.reporters:
+        options = Options.read(reporter_settings(settings, "cloudwatch"))
+        names = CloudWatchNames(options.namespace, options.metrics, options.layouts)
+    return queries(cluster, consumer, names)
+
+
+def _past(settings: Settings, clock: Clock) -> AskPast:
+    """Asks the pipeline's tables, where there are any."""
+    tables = settings.tables_dir or settings.data_dir / "tables"
+    history = History(tables, threads=1, memory="256MB")
+
+    def ask(cluster: str, consumer: str) -> Past | None:
+        if not tables.is_dir():
+            return None
+        try:
+            return past(history, cluster, consumer, until=datetime.fromtimestamp(clock.wall_ms() / 1000, UTC))
+        except HistoryError as error:
+            raise PastUnknown(str(error)) from error
+
+    return ask
 
 
 def _credentials(settings: Settings) -> Credentials:

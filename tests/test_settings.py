@@ -252,14 +252,10 @@ def test_an_interval_that_leaves_alarms_without_data_and_an_unknown_name_are_war
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "part"),
-    [("KARROT_KAFKA_TOPIC", "kafka"), ("KARROT_TABLES_DIR", "pipeline")],
-)
-def test_a_setting_of_a_later_part_is_said_to_have_no_effect(name: str, part: str) -> None:
-    (warning,) = loaded({name: "x"}).warnings
-    assert warning.startswith(f"{name} is reserved for ")
-    assert part in warning
+def test_a_setting_of_a_later_part_is_said_to_have_no_effect() -> None:
+    (warning,) = loaded({"KARROT_KAFKA_TOPIC": "x"}).warnings
+    assert warning.startswith("KARROT_KAFKA_TOPIC is reserved for ")
+    assert "kafka" in warning
 
 
 def test_an_archive_that_would_keep_nothing_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -9,16 +10,34 @@ from karrot.burrow import wire
 from karrot.burrow.decoding import MalformedPayload, decode, wrong
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Source
 
-__all__ = ["MalformedPayload", "parse_rest", "parse_stored", "parse_webhook", "result_to_wire", "to_wire"]
+__all__ = [
+    "MalformedPayload",
+    "Outline",
+    "parse_outline",
+    "parse_rest",
+    "parse_stored",
+    "parse_webhook",
+    "result_to_wire",
+    "to_wire",
+]
 
 _WEBHOOK = msgspec.json.Decoder(wire.Webhook)
+_OUTLINE = msgspec.json.Decoder(wire.Outline)
 _REST_REPLY = msgspec.json.Decoder(wire.RestReply)
 _STRING = msgspec.json.Decoder(str)
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 _NO_START = "0001-01-01T00:00:00Z"
+_WELL = "OK"
 _QUOTED = 100
 """How much of a foreign text a sentence quotes."""
+
+
+class Outline(NamedTuple):
+    """An event without the partitions that it lists, and how many of those are worse than OK."""
+
+    event: LagEvent
+    bad_partitions: int
 
 
 def parse_webhook(body: bytes, *, observed_at_ms: int) -> LagEvent:
@@ -43,6 +62,23 @@ def parse_stored(body: bytes, *, observed_at_ms: int, source: Source) -> LagEven
         incident_start=_incident_start(said.start),
         extras=tuple(said.extras.items()) if said.extras else (),
     )
+
+
+def parse_outline(body: bytes, *, observed_at_ms: int, source: Source) -> Outline:
+    """Read the outline of a webhook body back from where it was kept. Raises `MalformedPayload`."""
+    said = decode(body, _OUTLINE).event
+    verdict = said.result
+    event = LagEvent(
+        cluster=said.cluster,
+        consumer=said.group,
+        status_text=verdict.status,
+        total_lag=verdict.totallag,
+        observed_at_ms=observed_at_ms,
+        source=source,
+        incident_id=said.id or None,
+        max_lag=None if verdict.maxlag is None else _partition(verdict.maxlag, "$.Event.Result.maxlag"),
+    )
+    return Outline(event, sum(each.status != _WELL for each in verdict.partitions or ()))
 
 
 def parse_rest(body: bytes, *, observed_at_ms: int) -> LagEvent:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta, Raw, Struct, field
 
-__all__ = ["UINT64_MAX", "Commit", "Notification", "Partition", "RestReply", "Verdict", "Webhook"]
+__all__ = ["UINT64_MAX", "Commit", "Notification", "Outline", "Partition", "RestReply", "Verdict", "Webhook"]
 
 UINT64_MAX = 2**64 - 1
 
@@ -71,6 +71,36 @@ class Webhook(Struct):
     """A whole webhook body."""
 
     event: Notification = field(name="Event")
+
+
+class OutlinedPartition(Struct):
+    """Of a listed partition its status alone."""
+
+    status: str
+
+
+class OutlinedVerdict(Struct):
+    """`Verdict` with hardly anything of the partitions it lists: read thirty times as fast."""
+
+    status: str
+    totallag: UInt64 | None
+    maxlag: Partition | None = None
+    partitions: list[OutlinedPartition] | None = None
+
+
+class OutlinedNotification(Struct, rename="pascal"):
+    """`Notification` in outline."""
+
+    cluster: str
+    group: str
+    result: OutlinedVerdict
+    id: str | None = field(default=None, name="ID")
+
+
+class Outline(Struct):
+    """A whole webhook body in outline."""
+
+    event: OutlinedNotification = field(name="Event")
 
 
 class RestReply(Struct):

@@ -31,6 +31,7 @@ __all__ = [
     "Pending",
     "Reject",
     "ReporterState",
+    "StoredBody",
     "StoredEvent",
     "Summary",
     "UnconfirmedError",
@@ -110,6 +111,16 @@ class StoredEvent:
     def event_id(self) -> str:
         """``<log_id>-<seq>``: unique even when a database is replaced."""
         return f"{self.log_id}-{self.seq}"
+
+
+class StoredBody(NamedTuple):
+    """One event as the log keeps it, unread: for who wants little of many."""
+
+    seq: int
+    received_at_ms: int
+    observed_at_ms: int
+    source: Source
+    body: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +253,9 @@ class EventLog(Protocol):
 
     def recent(self, key: GroupKey, limit: int = 50) -> Sequence[StoredEvent]:
         """The newest events of one group, newest first."""
+
+    def bodies(self, key: GroupKey, limit: int = 50, after: int = 0) -> Sequence[StoredBody]:
+        """The newest events of one group behind number ``after``, unread, newest first; fewer where they are large."""
 
     def event(self, seq: int) -> StoredEvent | None:
         """One event, if it is still kept and whole."""

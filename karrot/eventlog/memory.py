@@ -21,6 +21,7 @@ from karrot.eventlog.base import (
     LogSize,
     Reject,
     ReporterState,
+    StoredBody,
     StoredEvent,
 )
 from karrot.eventlog.logtime import LogTime
@@ -116,6 +117,14 @@ class MemoryEventLog:
                 return []
             seqs = [seq for seq in reversed(self._events) if self._events[seq].key == key]
             return [self._stored(seq) for seq in seqs[:limit]]
+
+    def bodies(self, key: GroupKey, limit: int = 50, after: int = 0) -> Sequence[StoredBody]:
+        """The newest events of a group behind ``after``, newest first."""
+        return [
+            StoredBody(each.seq, each.received_at_ms, each.event.observed_at_ms, each.event.source, each.body)
+            for each in self.recent(key, limit)
+            if each.seq > after
+        ]
 
     def event(self, seq: int) -> StoredEvent | None:
         """One event, if still kept."""

@@ -15,6 +15,7 @@ from karrot.eventlog.base import (
     Incident,
     Reject,
     ReporterState,
+    StoredBody,
     StoredEvent,
     Summary,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "reject_of",
     "reporter_of",
     "reporter_row",
+    "stored_body",
     "stored_event",
 ]
 
@@ -61,14 +63,25 @@ def event_row(arrived: Arrival, previous: int | None) -> Row:
 
 def stored_event(log_id: str, row: Row, decode: Decode) -> StoredEvent | Damaged:
     """One row of `EVENT_COLUMNS`, if its checksum holds and its body still reads."""
+    unread = stored_body(row)
+    if unread is None:
+        return Damaged(log_id, row[0])
+    try:
+        event = decode(unread.body, observed_at_ms=unread.observed_at_ms, source=unread.source)
+    except ValueError:
+        return Damaged(log_id, unread.seq)
+    return StoredEvent(log_id, unread.seq, unread.received_at_ms, row[3], unread.body, event)
+
+
+def stored_body(row: Row) -> StoredBody | None:
+    """One row of `EVENT_COLUMNS` unread; ``None`` if its checksum does not hold or nobody knows its source."""
     seq, received_at_ms, observed_at_ms, log_time_ms, source, crc, body = row
     if crc != _checksum((received_at_ms, observed_at_ms, log_time_ms, source), body):
-        return Damaged(log_id, seq)
+        return None
     try:
-        event = decode(body, observed_at_ms=observed_at_ms, source=Source(source.decode()))
-    except ValueError:
-        return Damaged(log_id, seq)
-    return StoredEvent(log_id, seq, received_at_ms, log_time_ms, body, event)
+        return StoredBody(seq, received_at_ms, observed_at_ms, Source(source.decode()), body)
+    except ValueError:  # of a newer Karrot
+        return None
 
 
 def group_row(key: GroupKey, row: GroupRow) -> Row:

@@ -5,6 +5,7 @@ flushed before anybody hears of it. Open it after the fork: neither threads nor 
 """
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from karrot.eventlog.base import (
     OverloadedError,
     Reject,
     ReporterState,
+    StoredBody,
     StoredEvent,
 )
 from karrot.eventlog.checkpoint import Checkpointer
@@ -39,6 +41,7 @@ from karrot.eventlog.writer import PendingAppend, Writer
 __all__ = ["SqliteEventLog"]
 
 _READ_BYTES = 8 << 20
+_UNREAD_BYTES = 1 << 20
 _NEARLY_FULL = 0.9
 _FIRST = GroupKey("", "")
 
@@ -109,17 +112,26 @@ class SqliteEventLog:
 
     def recent(self, key: GroupKey, limit: int = 50) -> Sequence[StoredEvent]:
         """The newest events of one group, newest first: each event points at the one before it."""
+        return self._whole(self._chain(key, limit))
+
+    def bodies(self, key: GroupKey, limit: int = 50, after: int = 0) -> Sequence[StoredBody]:
+        """The newest events of a group behind ``after``, unread."""
+        found = (rows.stored_body(row) for row in self._chain(key, limit, after, _UNREAD_BYTES))
+        return [each for each in found if each is not None]
+
+    def _chain(self, key: GroupKey, limit: int, after: int = 0, most_bytes: int = sys.maxsize) -> list[rows.Row]:
         sql = f"SELECT {rows.EVENT_COLUMNS}, previous FROM events WHERE seq = ?"
         found: list[rows.Row] = []
         with self._file.reading() as connection:
             seq = connection.execute("SELECT last_seq FROM groups WHERE cluster = ? AND consumer = ?", key).get
-            while seq is not None and len(found) < min(limit, READ_LIMIT):
+            while seq is not None and seq > after and len(found) < min(limit, READ_LIMIT) and most_bytes > 0:
                 row = connection.execute(sql, (seq,)).fetchone()
                 if row is None:
                     break
                 found.append(row[:-1])
+                most_bytes -= len(row[-2])
                 seq = row[-1]
-        return self._whole(found)
+        return found
 
     def event(self, seq: int) -> StoredEvent | None:
         """One event, if it is still kept and whole."""

@@ -22,9 +22,7 @@ _NEEDS = (
     ("watch_cluster", "watch_bootstrap"),
 )
 
-RESERVED = {f"KARROT_KAFKA_{each}": "the kafka reporter" for each in ("BOOTSTRAP", "TOPIC")} | {
-    "KARROT_TABLES_DIR": "the tables of the pipeline"
-}
+RESERVED = {f"KARROT_KAFKA_{each}": "the kafka reporter" for each in ("BOOTSTRAP", "TOPIC")}
 """Names that will mean something and do not yet."""
 
 _BY_NAME = {each.name: each for each in OPTIONS}

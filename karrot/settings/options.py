@@ -165,6 +165,10 @@ class Settings:
     archive_max_bytes: int = option(
         "4GiB", values.size(2**20, 2**50), "How large all segments may grow; the oldest go first."
     )
+    tables_dir: Path | None = optional(
+        values.path,
+        "The pipeline's tables, shown on the page of a group; the folder tables of the data directory unless told.",
+    )
 
     burrow_url: str | None = optional(
         values.url, "Burrow's address, whose REST API fills in what webhooks lost and tells deleted groups."

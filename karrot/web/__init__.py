@@ -26,6 +26,7 @@ def create_app(site: Site) -> Flask:
     app.url_map.merge_slashes = False  # ... and nothing here redirects: Burrow would repeat a POST as GET
     app.json.sort_keys = False  # type: ignore[attr-defined]  # of Flask's default provider
     app.extensions[EXTENSION] = site
+    app.extensions[pages.EXTENSION] = pages.Shared.over(site)
     app.extensions[static.EXTENSION] = static.load(site.templates / "web" / "static")
     _prepare_templates(app, site)
     problems.install(app)

@@ -1,17 +1,35 @@
 """Numbers, durations, times and names as people read them: the filters of the pages."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from markupsafe import Markup, escape
 
 from karrot.event import PartitionLag
 
-__all__ = ["FILTERS", "amount", "count", "duration", "head_offset", "marked", "moment", "percent", "rate", "visible"]
+__all__ = [
+    "FILTERS",
+    "LAST_SECOND",
+    "amount",
+    "clock",
+    "count",
+    "duration",
+    "head_offset",
+    "marked",
+    "moment",
+    "percent",
+    "rate",
+    "short_count",
+    "short_duration",
+    "visible",
+]
 
 NOT_KNOWN = Markup('<span class="quiet" title="not known">–</span>')  # noqa: RUF001 (a typesetter's empty cell)
 
 _LONGEST_NAME = 256
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+LAST_SECOND = 253_402_300_799
+"""Of the year 9999, after which there is no calendar."""
+
 _YEARS = 100 * 365 * 86_400
 
 
@@ -40,6 +58,22 @@ def duration(seconds: float | None) -> str:
     return " ".join(part for part in parts[:2] if part) or "0 s"
 
 
+def short_count(number: float) -> str:
+    """``950``, ``12k``, ``3.4M``: beside an axis."""
+    for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g}{unit}"
+    return f"{number:.3g}"
+
+
+def short_duration(seconds: float) -> str:
+    """``45 s``, ``1.5 h``: beside an axis."""
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
 def rate(per_second: float | None) -> str:
     """``1,234 /s``, with a decimal where it says something."""
     if per_second is None:
@@ -57,6 +91,11 @@ def percent(share: float | None) -> str:
 def moment(when: datetime | None) -> str:
     """``2026-11-21 16:04:05 UTC``."""
     return NOT_KNOWN if when is None else when.isoformat(" ", "seconds").replace("+00:00", " UTC")
+
+
+def clock(epoch_s: float) -> str:
+    """``16:04:05``, in UTC."""
+    return datetime.fromtimestamp(min(max(0.0, epoch_s), LAST_SECOND), UTC).strftime("%H:%M:%S")
 
 
 def visible(name: str) -> str:
@@ -84,6 +123,6 @@ def head_offset(partition: PartitionLag) -> int | None:
     return partition.end.offset + partition.current_lag
 
 
-_ALL = (amount, count, duration, head_offset, marked, moment, percent, rate, visible)
+_ALL = (amount, clock, count, duration, head_offset, marked, moment, percent, rate, short_count, visible)
 FILTERS = {function.__name__: function for function in _ALL}
 """By the names the templates use."""

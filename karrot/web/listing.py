@@ -2,14 +2,25 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from karrot.eventlog.base import EventLog, GroupKey, GroupState, groups
 
-__all__ = ["STATUSES", "GroupFilter", "Overview", "Page", "Place", "overview", "page_by_key"]
+__all__ = [
+    "COLUMNS",
+    "STATUSES",
+    "WORST_FIRST",
+    "GroupFilter",
+    "Order",
+    "Overview",
+    "Page",
+    "Place",
+    "overview",
+    "page_by_key",
+]
 
 STATUSES = ("ERR", "WARN", "OK")
 """What a group's status may be, the worst first."""
@@ -97,35 +108,85 @@ def _digest(key: GroupKey) -> str:
     return hashlib.sha256(repr(key).encode()).hexdigest()[:16]
 
 
+class Order(NamedTuple):
+    """How groups are sorted: by a column in its natural direction, or the other way round.
+
+    Unknown values come last, whichever way; equal ones are the worst first.
+    """
+
+    column: str = "status"
+    reverse: bool = False
+
+    @classmethod
+    def read(cls, text: str) -> "Order | None":
+        """``lag``, or ``-lag`` for the other way round; ``None`` for no column."""
+        column = text.removeprefix("-")
+        return cls(column, text != column) if column == "status" or column in COLUMNS else None
+
+    def __str__(self) -> str:
+        return "-" * self.reverse + self.column
+
+    def sorted(self, states: Iterable[GroupState]) -> list[GroupState]:
+        """The groups in this order."""
+        by_status = sorted(states, key=_worst_first)
+        if self.column == "status":
+            return by_status[::-1] if self.reverse else by_status
+        value, falling = COLUMNS[self.column]
+        known = [state for state in by_status if value(state) is not None]
+        unknown = [state for state in by_status if value(state) is None]
+        return [*sorted(known, key=value, reverse=falling != self.reverse), *unknown]
+
+
+WORST_FIRST = Order()
+
+COLUMNS: Mapping[str, tuple[Callable[[GroupState], Any], bool]] = {
+    "group": (lambda state: (state.key.consumer.casefold(), state.key), False),
+    "cluster": (lambda state: (state.key.cluster.casefold(), state.key), False),
+    "lag": (lambda state: state.summary.total_lag, True),
+    "behind": (lambda state: state.summary.signals.lag_seconds, True),
+    "catch-up": (lambda state: state.summary.signals.catch_up_seconds, True),
+    "incident": (lambda state: state.incident.since_ms if state.incident.open_id else None, False),
+    "event": (lambda state: state.log_time_ms, True),
+}
+"""By what the list can be sorted beside status: a value, and whether the largest comes first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What the first page shows.
+    """What the list shows.
 
     ``counts`` are groups by status text, for every status whatever is filtered; ``total`` is how many there are
-    without any filter; ``matching`` how many ``rows`` there would be without pages.
+    without any filter; ``matching`` how many ``rows`` there would be without pages. ``worst`` is the group that
+    is worst off, ``None`` if all are well.
     """
 
     counts: Counter[str]
     clusters: list[str]
     total: int
     matching: int
+    worst: GroupState | None
     rows: list[GroupState]
 
 
-def overview(log: EventLog, wanted: GroupFilter, *, page: int, size: int) -> Overview:
-    """Page ``page`` (from 1) of the groups wanted, the worst first."""
-    everything = list(groups(log))
-    named = [state for state in everything if wanted.admits_name(state.key)]
-    matching = sorted(filter(wanted.admits, named), key=_worst_first)
+def overview(
+    states: Sequence[GroupState], wanted: GroupFilter, *, page: int, size: int, order: Order = WORST_FIRST
+) -> Overview:
+    """Page ``page`` (from 1) of the groups wanted."""
+    named = [state for state in states if wanted.admits_name(state.key)]
+    matching = order.sorted(filter(wanted.admits, named))
     return Overview(
         counts=Counter(state.summary.status_text for state in named),
-        clusters=sorted({state.key.cluster for state in everything}),
-        total=len(everything),
+        clusters=sorted({state.key.cluster for state in states}),
+        total=len(states),
         matching=len(matching),
+        worst=min((state for state in named if state.summary.status_text != "OK"), key=_worst_first, default=None),
         rows=matching[(page - 1) * size : page * size],
     )
 
 
-def _worst_first(state: GroupState) -> tuple[int, int, GroupKey]:
-    lag = state.summary.total_lag
-    return _SEVERITY.get(state.summary.status_text, _ODD), 0 if lag is None else -1 - lag, state.key
+def _worst_first(state: GroupState) -> tuple[int, float, int, GroupKey]:
+    """By status, then by how long it is behind; a group whose delay nobody knows comes after those that have one."""
+    summary = state.summary
+    lag, seconds = summary.total_lag, summary.signals.lag_seconds
+    severity = _SEVERITY.get(summary.status_text, _ODD)
+    return severity, 0.0 if seconds is None else -1 - seconds, 0 if lag is None else -1 - lag, state.key

@@ -12,6 +12,7 @@ from karrot.clock import Clock
 from karrot.eventlog.base import EventLog
 from karrot.intake import Intake
 from karrot.web.auth import Credentials
+from karrot.web.past import AskPast
 
 __all__ = ["EXTENSION", "RenderMetrics", "Site", "site"]
 
@@ -29,7 +30,8 @@ class Site:
     ``max_body`` is in bytes, ``body_timeout`` and ``large_body_wait`` in seconds. ``effective_settings`` has its
     secrets redacted already. ``burrow_config`` makes the ``[notifier.karrot]`` section for the URL of ``/burrow``.
     ``templates`` is the folder that holds ``web/``. ``duties`` name what else the leading worker does and the log keeps
-    a state of.
+    a state of. ``expected_clusters`` must be heard, ``max_consumers`` bounds the groups. ``queries`` tells what a group
+    is called elsewhere, as pairs of where and text; ``past`` tells of its last weeks.
     """
 
     intake: Intake
@@ -46,6 +48,10 @@ class Site:
     metrics_auth: bool = False
     external_url: str | None = None
     duties: Sequence[str] = ()
+    expected_clusters: Sequence[str] = ()
+    max_consumers: int = 50_000
+    queries: Callable[[str, str], Sequence[tuple[str, str]]] = lambda _cluster, _consumer: ()
+    past: AskPast = lambda _cluster, _consumer: None
     max_body: int = 8 * 1024 * 1024
     body_timeout: float = 4.0
     large_body_wait: float = 2.0

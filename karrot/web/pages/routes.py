@@ -1,19 +1,26 @@
-"""The pages: every group, and one group. Plain HTML, rendered here, whole without a script."""
+"""The routes: every group, one group, what was refused."""
 
+import gzip
 import shlex
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from flask import Blueprint, render_template, request
+from flask import Blueprint, Response, render_template, request
 
 from karrot.event import PartitionLag, Source, Status
-from karrot.eventlog.base import GroupState, StoredEvent
+from karrot.eventlog.base import GroupKey, StoredEvent
 from karrot.web.api import asked_filter, asked_key
 from karrot.web.guard import require_reader
-from karrot.web.listing import STATUSES, overview
+from karrot.web.listing import STATUSES, Order, overview
+from karrot.web.negotiate import gzip_accepted
+from karrot.web.pages import charts
+from karrot.web.pages.health import health
+from karrot.web.pages.rows import row, seconds_since
+from karrot.web.pages.shared import shared
+from karrot.web.pages.trails import marks
+from karrot.web.past import PastUnknown
 from karrot.web.problems import CODES, Problem
 from karrot.web.rejects import reject_shape
-from karrot.web.shapes import event_shape, instant
+from karrot.web.shapes import instant
 from karrot.web.site import Site, site
 
 __all__ = ["PAGE_SIZE", "routes"]
@@ -22,9 +29,13 @@ PAGE_SIZE = 50
 
 _PARTITIONS_SHOWN = 200
 _CLUSTERS_SHOWN = 12
+_MARKS_SHOWN = 120
 _EVENTS_SHOWN = 30
+_INCIDENTS_SHOWN = 10
 _REJECTS_SHOWN = 50
 _BODY_SHOWN = 400
+_WORTH_SQUEEZING = 1400
+"""Bytes that fit one packet."""
 
 _SAMPLE = (
     '{"Event":{"Cluster":"try","Group":"first-group","ID":"","Start":"0001-01-01T00:00:00Z","Extras":{},"Result":'
@@ -38,42 +49,36 @@ routes = Blueprint("pages", __name__)
 routes.before_request(require_reader)
 
 
-class Heard(NamedTuple):
-    """When a cluster's Burrow was last heard; ``silent`` if that is too long ago."""
-
-    cluster: str
-    seconds: float
-    silent: bool
-
-
 @routes.get("/")
 def index() -> str:
-    """Every group, the worst first; with no group at all, how to get one."""
+    """Every group, the worst first; before anything was ever heard, how to get one."""
     here = site()
-    wanted, page = asked_filter(), _asked_page()
-    found = overview(here.log, wanted, page=page, size=PAGE_SIZE)
-    if not found.total:
-        return render_template("welcome.html", **_welcome(here))
-    heard = _heard(here)
+    wanted, order, page = asked_filter(), _asked_order(), _asked_page()
+    found = overview(shared().board.states(), wanted, page=page, size=PAGE_SIZE, order=order)
+    well = health(here)
+    if not found.total and not well.heard:
+        return render_template("welcome.html", health=well, **_welcome(here))
+    rows = [row(here, state) for state in found.rows]
     return render_template(
         "groups.html",
         found=found,
+        rows=rows,
+        worst=None if found.worst is None else row(here, found.worst),
         wanted=wanted,
+        order=order,
         statuses=STATUSES,
         page=page,
         pages=max(1, -(-found.matching // PAGE_SIZE)),
         first=(page - 1) * PAGE_SIZE + 1,
-        ages=_ages(here, found.rows),
-        incident_ages=_incident_ages(here, found.rows),
-        heard=heard[:_CLUSTERS_SHOWN],
-        heard_more=len(heard) - _CLUSTERS_SHOWN,
+        health=well,
+        clusters_shown=_CLUSTERS_SHOWN,
         stale_after=here.stale_after_ms / 1000,
     )
 
 
 @routes.get("/group")
 def show_group() -> str:
-    """One group: its numbers, its partitions, its recent events."""
+    """One group: why it is as it is, how it came there, and where its numbers go."""
     here = site()
     key = asked_key()
     state = here.log.group(key)
@@ -81,18 +86,22 @@ def show_group() -> str:
         raise Problem("not_found", "No live consumer group has this name: it was deleted, or nothing was heard of it.")
     newest = here.log.event(state.seq)
     listed = _worst_partitions(newest)
+    trail = marks(here.log, key, _MARKS_SHOWN)
     return render_template(
         "group.html",
+        row=row(here, state, trail[-30:]),
         state=state,
         event=newest.event if newest else None,
         partitions=listed[:_PARTITIONS_SHOWN],
         partitions_more=len(listed) - _PARTITIONS_SHOWN,
         all_listed=state.summary.source is not Source.WEBHOOK,
-        age=_ages(here, [state])[0],
-        commit_age=_seconds_since(here, state.summary.last_commit_ms),
-        incident_age=_incident_ages(here, [state])[0],
+        commit_age=seconds_since(here, state.summary.last_commit_ms),
         incident_since=instant(state.incident.since_ms),
-        events=[event_shape(stored) for stored in here.log.recent(key, _EVENTS_SHOWN)],
+        pictures=charts.of_trail(trail, here.clock.wall_ms() / 1000),
+        queries=here.queries(*key),
+        marks=trail[: -_EVENTS_SHOWN - 1 : -1],
+        instant=instant,
+        **_past(key),
     )
 
 
@@ -104,11 +113,39 @@ def show_rejects() -> str:
     return render_template("rejects.html", rejects=kept, remedies=remedies, body_shown=_BODY_SHOWN)
 
 
+@routes.after_request
+def squeeze(response: Response) -> Response:
+    """Gzip for who takes it: a table of names and numbers shrinks to an eighth."""
+    response.vary.add("Accept-Encoding")
+    if gzip_accepted() and (response.content_length or 0) > _WORTH_SQUEEZING:
+        response.set_data(gzip.compress(response.get_data(), compresslevel=1, mtime=0))
+        response.content_encoding = "gzip"
+    return response
+
+
 def _asked_page() -> int:
     text = request.args.get("page") or "1"
     if not (text.isascii() and text.isdigit() and len(text) < 7 and int(text)):  # noqa: PLR2004
         raise Problem("invalid_field", "page is a whole number from 1.", path="page")
     return int(text)
+
+
+def _asked_order() -> Order:
+    order = Order.read(request.args.get("sort") or str(Order()))
+    if order is None:
+        raise Problem("invalid_field", "sort is a column of the list, or one with a minus before it.", path="sort")
+    return order
+
+
+def _past(key: GroupKey) -> dict[str, Any]:
+    """The weeks before, or why there are none."""
+    try:
+        past = shared().pasts.of(key)
+    except PastUnknown as error:
+        return {"past": None, "past_unknown": str(error)}
+    if past is None:
+        return {"past": None, "past_unknown": None}
+    return {"past": charts.of_past(past), "past_unknown": None, "incidents": past.incidents[:_INCIDENTS_SHOWN]}
 
 
 def _welcome(here: Site) -> dict[str, Any]:
@@ -125,27 +162,6 @@ def _address_and_config(here: Site) -> tuple[str, str]:
         return url, here.burrow_config(url)
     except ValueError:  # a Host header that is no address
         return _SOME_ADDRESS, here.burrow_config(_SOME_ADDRESS)
-
-
-def _heard(here: Site) -> list[Heard]:
-    ages = {cluster: _seconds_since(here, heard_ms) or 0.0 for cluster, heard_ms in here.log.heard().items()}
-    silent_after = here.stale_after_ms / 1000
-    heard = [Heard(cluster, seconds, seconds > silent_after) for cluster, seconds in ages.items()]
-    return sorted(heard, key=lambda one: (not one.silent, one.cluster))
-
-
-def _ages(here: Site, states: Sequence[GroupState]) -> list[float]:
-    # By the log's own time: a clock that was set makes no event younger.
-    now = here.log.log_time_ms()
-    return [max(0, now - state.log_time_ms) / 1000 for state in states]
-
-
-def _incident_ages(here: Site, states: Sequence[GroupState]) -> list[float | None]:
-    return [_seconds_since(here, state.incident.since_ms if state.incident.open_id else None) for state in states]
-
-
-def _seconds_since(here: Site, epoch_ms: int | None) -> float | None:
-    return None if epoch_ms is None else max(0, here.clock.wall_ms() - epoch_ms) / 1000
 
 
 def _worst_partitions(newest: StoredEvent | None) -> list[PartitionLag]:

@@ -1,0 +1,120 @@
+"""What is probably wrong with a group, in words: from its newest event alone, by Burrow's own rules."""
+
+from typing import NamedTuple
+
+from karrot.event import Status, is_burrow_itself
+from karrot.eventlog.base import GroupState, Summary
+from karrot.web.human import amount, count, duration, percent, visible
+
+__all__ = ["Cause", "cause", "is_bad"]
+
+_UNEVEN_SHARE = 0.5
+_UNEVEN_PARTITIONS = 3
+
+
+class Cause(NamedTuple):
+    """``brief`` fits a cell, ``sentence`` says what it means, ``look`` where to look next."""
+
+    brief: str
+    sentence: str
+    look: str = ""
+
+
+def is_bad(state: GroupState) -> bool:
+    """Whether a group deserves a look: any status but OK."""
+    return state.summary.status is not Status.OK
+
+
+def cause(state: GroupState, seconds_since_commit: float | None) -> Cause | None:
+    """The likely cause of a group's status; ``None`` for one that is well.
+
+    STOP, STALL and REWIND are what Burrow found on single partitions; a group that is only slow has WARN alone.
+    """
+    summary = state.summary
+    if not is_bad(state):
+        return None
+    if summary.status is None:
+        return Cause("", f"Burrow is not known to say {visible(summary.status_text)}.")
+    if is_burrow_itself(state.key.consumer, summary.max_lag_topic):
+        return Cause("Burrow itself is behind", "Burrow reads commits too late: every other number here is old.")
+    return _of_partitions(summary, seconds_since_commit)
+
+
+def _of_partitions(summary: Summary, seconds_since_commit: float | None) -> Cause:
+    warn, stop, stall, rewind = summary.bad
+    if stop:
+        return _stopped(summary, stop, seconds_since_commit)
+    if stall:
+        return _stalled(summary, stall)
+    return _rewound(summary, rewind) if rewind else _slow(summary, warn)
+
+
+def _stopped(summary: Summary, number: int, seconds: float | None) -> Cause:
+    since = "" if seconds is None else f" for {duration(seconds)}"
+    return Cause(
+        f"{_of(summary, number)} stopped",
+        f"{_partitions(summary, number)} stopped: messages wait, and nothing was committed{since}.",
+        "Is the consumer of these partitions running? It is down, hangs, or was never assigned.",
+    )
+
+
+def _stalled(summary: Summary, number: int) -> Cause:
+    return Cause(
+        f"{_of(summary, number)} stalled",
+        f"{_partitions(summary, number)} stalled: commits come, but always of the same offset, while messages wait.",
+        "It fails at the same message again and again, or waits for something that does not answer.",
+    )
+
+
+def _rewound(summary: Summary, number: int) -> Cause:
+    return Cause(
+        f"{_of(summary, number)} went back",
+        f"{_partitions(summary, number)} went back: a commit was below the one before.",
+        "Somebody reset the offsets, or two consumers commit for the same partition.",
+    )
+
+
+def _slow(summary: Summary, number: int) -> Cause:
+    rates, signals = _rates(summary), summary.signals
+    catches_up = signals.catch_up_seconds is not None
+    doing = f"catching up{rates}" if catches_up else f"slower than its topic{rates}"
+    if uneven := _uneven(summary):
+        return Cause(
+            f"{uneven} on one partition",
+            f"{uneven} of the lag is on one partition; its consumer is {doing}.",
+            "One hot key, or one consumer that is slower than the others: more consumers would not help.",
+        )
+    brief = "catching up" if catches_up else "too slow"
+    if number:
+        brief = f"{brief} on {_of(summary, number)}"
+    look = "" if catches_up else "More consumers help as long as there are more partitions than consumers."
+    return Cause(brief, f"The consumer is {doing}.", look)
+
+
+def _rates(summary: Summary) -> str:
+    made, read = summary.signals.produce_rate, summary.signals.consume_rate
+    if made is None or read is None:
+        return ""
+    return f": {_rounded(read)} messages/s read, {_rounded(made)}/s come in on the worst partition"
+
+
+def _uneven(summary: Summary) -> str:
+    """How much of the lag is on one of several partitions, if that is most of it."""
+    total, largest, partitions = summary.total_lag, summary.max_lag, summary.partition_count
+    if not total or not largest or (partitions or 0) < _UNEVEN_PARTITIONS or largest < total * _UNEVEN_SHARE:
+        return ""
+    return percent(round(min(1.0, largest / total), 2))
+
+
+def _of(summary: Summary, number: int) -> str:
+    total = summary.partition_count
+    return count(number) if total is None else f"{count(number)} of {count(total)}"
+
+
+def _partitions(summary: Summary, number: int) -> str:
+    total = summary.partition_count if summary.partition_count is not None else number
+    return f"{_of(summary, number)} partition{'' if total == 1 else 's'}"
+
+
+def _rounded(per_second: float) -> str:
+    return count(per_second) if per_second >= 10 else amount(round(per_second, 1))  # noqa: PLR2004

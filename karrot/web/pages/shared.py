@@ -1,0 +1,34 @@
+"""What the pages of one worker share: the board and the trails."""
+
+from dataclasses import dataclass
+from typing import cast
+
+from flask import current_app
+
+from karrot.web.pages.board import Board
+from karrot.web.pages.trails import Trails
+from karrot.web.past import Pasts
+from karrot.web.site import Site
+
+__all__ = ["EXTENSION", "Shared", "shared"]
+
+EXTENSION = "karrot-pages"
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """One of each for all readers of a worker."""
+
+    board: Board
+    trails: Trails
+    pasts: Pasts
+
+    @classmethod
+    def over(cls, site: Site) -> "Shared":
+        """Made once per application."""
+        return cls(Board(site.log, site.clock), Trails(), Pasts(site.past, site.clock))
+
+
+def shared() -> Shared:
+    """Those of the current request's application."""
+    return cast("Shared", current_app.extensions[EXTENSION])

@@ -1,0 +1,118 @@
+"""The recent past of a group, cheaply: what its newest events said of it as a whole."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from karrot.burrow.payload import MalformedPayload, Outline, parse_outline
+from karrot.event import Kind, Source
+from karrot.eventlog.base import EventLog, GroupKey, GroupState, StoredBody
+from karrot.signals import signals_of
+
+__all__ = ["Mark", "Trails", "Trend", "marks", "trend"]
+
+_TREND_MARKS = 8
+_STEADY = 0.15
+"""The part of its recent peak by which a lag may change and still count as steady."""
+
+_SMALL_LAG = 20
+
+
+class Mark(NamedTuple):
+    """One event of a group, its partitions left out. Lags are messages, ``lag_seconds`` is of the worst partition."""
+
+    seq: int
+    at_ms: int
+    received_at_ms: int
+    source: Source
+    kind: Kind
+    status_text: str
+    lag: int | None
+    max_lag: int | None
+    lag_seconds: float | None
+    bad_partitions: int
+
+
+class Trend(NamedTuple):
+    """Where a lag is going: ``growing``, ``shrinking`` or ``steady``, and by how many messages a second."""
+
+    word: str
+    per_second: float
+
+
+class Trails:
+    """The last ``length`` marks of up to ``groups`` groups, kept by the process that serves pages.
+
+    A group that nothing was heard of since costs nothing; else only its new events are read. Any thread may ask.
+    """
+
+    def __init__(self, length: int = 30, groups: int = 1000) -> None:
+        self._length = length
+        self._groups = groups
+        self._kept: OrderedDict[tuple[str, GroupKey], tuple[int, Sequence[Mark]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, log: EventLog, state: GroupState) -> Sequence[Mark]:
+        """The newest marks of a group, oldest first."""
+        name = (log.log_id, state.key)
+        with self._lock:
+            seq, before = self._kept.get(name, (0, ()))
+        if seq == state.seq:
+            return before
+        after = before[-1].seq if before else 0
+        trail = [*before, *marks(log, state.key, self._length, after)][-self._length :]
+        with self._lock:
+            self._kept[name] = (state.seq, trail)
+            self._kept.move_to_end(name)
+            while len(self._kept) > self._groups:
+                self._kept.popitem(last=False)
+        return trail
+
+
+def marks(log: EventLog, key: GroupKey, limit: int, after: int = 0) -> list[Mark]:
+    """The newest marks of a group behind number ``after``, oldest first."""
+    found = [*_marks(log.bodies(key, limit, after))]
+    return found[::-1]
+
+
+def trend(trail: Sequence[Mark]) -> Trend | None:
+    """The slope of the newest lags by least squares; ``None`` if there are too few to tell."""
+    known = [(mark.at_ms / 1000, mark.lag) for mark in trail[-_TREND_MARKS:] if mark.lag is not None]
+    if len(known) < 3 or any(later[0] <= earlier[0] for earlier, later in pairwise(known)):  # noqa: PLR2004
+        return None
+    mean_at = sum(at for at, _ in known) / len(known)
+    mean_lag = sum(lag for _, lag in known) / len(known)
+    spread = sum((at - mean_at) ** 2 for at, _ in known)
+    slope = sum((at - mean_at) * (lag - mean_lag) for at, lag in known) / spread
+    change = slope * (known[-1][0] - known[0][0])
+    peak = max((mark.lag for mark in trail if mark.lag is not None), default=0)
+    if abs(change) < max(_SMALL_LAG, _STEADY * peak):
+        return Trend("steady", slope)
+    return Trend("growing" if change > 0 else "shrinking", slope)
+
+
+def _marks(bodies: Sequence[StoredBody]) -> Iterator[Mark]:
+    for stored in bodies:
+        try:
+            outline = parse_outline(stored.body, observed_at_ms=stored.observed_at_ms, source=stored.source)
+        except MalformedPayload:  # of a newer Karrot: a gap in a picture
+            continue
+        yield _mark(stored, outline)
+
+
+def _mark(stored: StoredBody, outline: Outline) -> Mark:
+    event = outline.event
+    return Mark(
+        stored.seq,
+        stored.observed_at_ms,
+        stored.received_at_ms,
+        stored.source,
+        event.kind,
+        event.status_text,
+        event.total_lag,
+        event.max_lag.current_lag if event.max_lag else None,
+        signals_of(event).lag_seconds,
+        outline.bad_partitions,
+    )
