@@ -1,0 +1,94 @@
+"""``karrot pipeline replay``: other rules of Burrow's, tried on what was committed."""
+# ruff: noqa: PLC0415
+
+import json
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from karrot.cli.common import NotDone, Refused, valid
+from karrot.cli.pipeline import pipeline, spark_options, started
+
+if TYPE_CHECKING:
+    from karrot.pipeline.jobs.replay import Request
+
+__all__ = ["COMMANDS", "replay"]
+
+
+@pipeline.command()
+@spark_options
+@click.option(
+    "--rules",
+    "texts",
+    multiple=True,
+    metavar="[NAME:]RULE=VALUE,...",
+    help="A set of rules: intervals, allowed_lag (messages), min_distance (seconds), minimum_complete (0 to 1). Can be "
+    "given again; the first is what the others are compared with.  [default: Burrow's defaults]",
+)
+@click.option("--from", "since", help="ISO 8601 (UTC), or so long ago: 90m, 24h, 7d; the oldest commit if not given.")
+@click.option("--to", "until", help="Up to, as --from; the newest log end if not given.")
+@click.option("--cluster", "clusters", multiple=True, help="Of this cluster alone; can be given again.")
+@click.option("--group", "groups", multiple=True, help="This group alone; can be given again.")
+@click.option("--every", default="60s", show_default=True, help="How often to judge: the notifiers' interval.")
+@click.option("--expire-group", default="7d", show_default=True, help="Burrow's expire-group: silent so long is gone.")
+@click.option(
+    "--stood-still", default="2m", show_default=True, help="A partition that does not move for so long is in trouble."
+)
+@click.option("--flap", default="30m", show_default=True, help="An incident so soon after another is a flap.")
+@click.option("--output", metavar="DIR", help="Write the tables statuses and standstills there: a directory or a URL.")
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON instead of tables and sentences.")
+def replay(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
+    """Judge the commits and log ends of the tables by several sets of Burrow's rules, and compare these.
+
+    Tells for each set how many incidents there would have been, how many of them flap, for how many minutes groups
+    would have been not OK, and how long it would have taken to find the partitions that truly stood still.
+
+    Exit code 1 if there is nothing to replay, 2 if it is unclear what is asked or Spark cannot run here.
+    """
+    request = valid(partial(_request, asked))
+    if request.first and request.last and request.first >= request.last:
+        raise Refused(f"--from {request.first:%Y-%m-%d %H:%M} is not before --to {request.last:%Y-%m-%d %H:%M}")
+    spark = started("replay", master, conf)
+    from karrot.cli.replayed import replayed_json, replayed_lines
+    from karrot.pipeline.jobs import replay as job
+    from karrot.pipeline.tables import Tables
+
+    try:
+        done = job.replay(spark, Tables(directory), request, asked["output"])
+    except job.NothingToReplayError as error:
+        raise NotDone(str(error)) from error
+    finally:
+        spark.stop()
+    for line in [json.dumps(replayed_json(done))] if asked["as_json"] else replayed_lines(done):
+        click.echo(line)
+
+
+def _request(asked: dict[str, Any]) -> "Request":
+    from karrot.history import moment
+    from karrot.pipeline.jobs.replay import Request
+    from karrot.pipeline.replay.rules import read_rule_sets
+    from karrot.values import checked, duration
+
+    now = datetime.now(UTC)
+    spans = {name: duration(*bounds) for name, bounds in _SPANS.items()}
+    given = {name: checked(kind, f"--{name.replace('_', '-')}", asked[name]) for name, kind in spans.items()}
+    return Request(
+        read_rule_sets(asked["texts"]),
+        first=asked["since"] and moment(asked["since"], now),
+        last=asked["until"] and moment(asked["until"], now),
+        clusters=asked["clusters"],
+        groups=asked["groups"],
+        every=given["every"],
+        expire_group=given["expire_group"],
+        stood=given["stood_still"],
+        flap=given["flap"],
+    )
+
+
+_DAY = 86_400
+_SPANS = {"every": (1, _DAY), "expire_group": (60, 3650 * _DAY), "stood_still": (1, _DAY), "flap": (0, 7 * _DAY)}
+
+COMMANDS = (pipeline,)
+"""The group, with this one in it."""

@@ -1,0 +1,234 @@
+"""Commits and log ends, sorted by Spark, through `karrot.pipeline.verdicts`: what changes in a group, and when.
+
+Rows of one partition of a topic stay together, its log ends first and then group by group; so a group of a thousand
+partitions is spread over as many tasks, and nobody needs the log ends of another. What a group as a whole is, is the
+sum of what changes in its partitions.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from karrot.event import Status
+from karrot.pipeline.replay.rules import RuleSet
+from karrot.pipeline.replay.standstills import standstills
+from karrot.pipeline.replay.streams import Commits, Ends, Ints, Segments, begins, stored
+from karrot.pipeline.verdicts import Codes, Span, Verdicts, evaluate
+
+__all__ = ["CHANGES", "STOOD_STILL", "Asked", "changes", "together"]
+
+STOOD_STILL = -1
+"""In place of a set of rules: the partitions that truly stood still count as bad."""
+
+CHANGES = StructType(
+    [
+        StructField("rules", IntegerType()),
+        StructField("cluster", StringType()),
+        StructField("consumer", StringType()),
+        StructField("at_ms", LongType()),
+        StructField("known", IntegerType()),
+        StructField("warn", IntegerType()),
+        StructField("err", IntegerType()),
+    ]
+)
+"""How many partitions more, or fewer, a group has from a moment on: in all, with WARN, and with STOP, STALL or REWIND.
+
+``rules`` is the number of the set of rules.
+"""
+
+_SORTED_BY = ("source_key", "consumer_key", "place")  # log ends have no consumer, and NULL comes first
+_ROWS_AT_ONCE = 200_000
+_NEVER_MS = 2**60
+Deaths = Mapping[tuple[str, str], Sequence[int]]
+
+
+class Asked(NamedTuple):
+    """What is replayed. ``deaths`` are the moments, ascending, at which a group of a cluster was gone."""
+
+    rule_sets: Sequence[RuleSet]
+    span: Span
+    expire_group: int
+    stood_ms: int
+    deaths: Deaths
+
+
+def together(commits: DataFrame, ends: DataFrame) -> DataFrame:
+    """The rows of ``commits`` and ``ends`` as one frame, sorted as `changes` needs them.
+
+    By hashes of 64 bits: to compare names would take longer than all the rest. Two partitions that share one would be
+    mixed up; among a million the odds are one in forty million.
+    """
+    source = F.xxhash64("cluster", "topic", "partition").alias("source_key")
+    of_commits = commits.where(~F.col("tombstone") & F.col("offset").isNotNull() & F.col("commit_ts_ms").isNotNull())
+    rows = of_commits.select(
+        source,
+        F.xxhash64("consumer").alias("consumer_key"),
+        F.col("log_offset").alias("place"),
+        "cluster",
+        "consumer",
+        F.col("log_ts_ms").alias("at_ms"),
+        "offset",
+        F.col("commit_ts_ms").alias("timestamp_ms"),
+    )
+    of_ends = ends.where(F.col("end_offset").isNotNull()).select(
+        source,
+        F.lit(None).cast("long").alias("consumer_key"),
+        F.col("observed_at_ms").alias("place"),
+        "cluster",
+        F.lit(None).cast("string").alias("consumer"),
+        F.col("observed_at_ms").alias("at_ms"),
+        F.col("end_offset").alias("offset"),
+        F.lit(None).cast("long").alias("timestamp_ms"),
+    )
+    return rows.unionByName(of_ends).repartition("source_key").sortWithinPartitions(*_SORTED_BY)
+
+
+def changes(rows: DataFrame, asked: Asked) -> DataFrame:
+    """`CHANGES` of rows that are `together`."""
+    return rows.mapInArrow(_replaying(asked), CHANGES)
+
+
+def _replaying(asked: Asked) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def replay(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for table in _whole_sources(batches):
+            yield from _replayed(table, asked)
+
+    return replay
+
+
+def _whole_sources(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Some rows at a time, never a part of a source."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        keys = _ints(batch, "source_key")
+        cut = int(np.flatnonzero(begins(keys))[-1]) if len(keys) else 0
+        if held and sum(map(len, held)) >= _ROWS_AT_ONCE and (cut or keys[0] != _ints(held[-1], "source_key")[-1]):
+            yield pa.Table.from_batches([*held, batch.slice(0, cut)])
+            held = []
+            batch = batch.slice(cut)  # noqa: PLW2901 (the rest of it)
+        if len(batch):
+            held.append(batch)
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _replayed(table: pa.Table, asked: Asked) -> Iterator[pa.RecordBatch]:
+    source = np.cumsum(begins(_ints(table, "source_key"))) - 1
+    is_end = table.column("consumer_key").is_null().to_numpy()
+    ends = _ends(table, source, is_end)
+    names, commits, segments = _segments(table.filter(pa.array(~is_end)), source[~is_end], asked.deaths)
+    kept = stored(commits, ends, segments, asked.expire_group)
+    found = evaluate(kept, ends, segments, asked.rule_sets, asked.span)
+    for number, codes in enumerate(found.codes):
+        yield _told(names, number, _of_verdicts(found, codes, asked.span))
+    yield _told(names, STOOD_STILL, _of_standstills(kept, ends, segments, asked))
+
+
+def _ends(table: pa.Table, source: Ints, is_end: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ends:
+    rows = np.flatnonzero(is_end)
+    observed_ms = _ints(table, "at_ms")[rows]
+    # A look that was stored twice is one look.
+    rows = rows[begins(source[rows]) | begins(observed_ms)]
+    return Ends(source[rows], _ints(table, "at_ms")[rows], _ints(table, "offset")[rows])
+
+
+def _segments(table: pa.Table, source: Ints, deaths: Deaths) -> tuple[pa.Table, Commits, Segments]:
+    """The commits, cut where the consumer changes and where its group was gone; and whose each segment is."""
+    at_ms, is_first = _ints(table, "at_ms"), begins(source) | begins(_ints(table, "consumer_key"))
+    seen_ms = _never_back(is_first, at_ms)
+    starts = np.flatnonzero(is_first)
+    until_ms = np.full(len(at_ms), _NEVER_MS)
+    if deaths:
+        owners = zip(*(table.column(name).take(starts).to_pylist() for name in ("cluster", "consumer")), strict=True)
+        for owner, start, stop in zip(owners, starts, [*starts[1:], len(at_ms)], strict=True):
+            died = np.array([*deaths.get(owner, ()), _NEVER_MS])
+            until_ms[start:stop] = died[np.searchsorted(died, seen_ms[start:stop])]
+    is_first |= begins(until_ms)
+    segment = np.cumsum(is_first) - 1
+    rows = np.flatnonzero(is_first)
+    commits = Commits(
+        segment,
+        seen_ms,
+        _ints(table, "place"),
+        _ints(table, "offset"),
+        _ints(table, "timestamp_ms"),
+        np.zeros(len(segment), np.int64),
+    )
+    return table.select(["cluster", "consumer"]).take(rows), commits, Segments(source[rows], until_ms[rows])
+
+
+def _never_back(is_first: np.ndarray[tuple[int], np.dtype[np.bool_]], at_ms: Ints) -> Ints:
+    """What lies later in the log is not seen sooner, even where another broker's clock was behind."""
+    if not len(at_ms):
+        return at_ms
+    base = at_ms.min()
+    ahead = (np.cumsum(is_first) - 1) * (at_ms.max() - base + 1)
+    seen: Ints = np.maximum.accumulate(at_ms - base + ahead) - ahead + base
+    return seen
+
+
+class _Steps(NamedTuple):
+    """By how much the numbers of partitions of a segment's group change."""
+
+    segment: Ints
+    at_ms: Ints
+    known: Codes
+    warn: Codes
+    err: Codes
+
+
+def _of_verdicts(found: Verdicts, codes: Codes, span: Span) -> _Steps:
+    is_first = begins(found.segment)
+    before = np.where(is_first, Status.NOTFOUND, np.roll(codes, 1)).astype(np.int8)
+    steps = np.flatnonzero(codes != before)
+    last = np.append(np.flatnonzero(is_first)[1:], len(codes)) - 1 if len(codes) else np.zeros(0, np.int64)
+    last = last[(found.at[last] + span.every) <= span.last]
+    gone = np.full(len(last), Status.NOTFOUND, np.int8)
+    after, before = np.append(codes[steps], gone), np.append(before[steps], codes[last])
+    return _Steps(
+        np.append(found.segment[steps], found.segment[last]),
+        np.append(found.at[steps], found.at[last] + span.every) * 1000,
+        *(_step(before, after, low, high) for low, high in _LEVELS),
+    )
+
+
+_LEVELS = ((Status.OK, Status.REWIND), (Status.WARN, Status.WARN), (Status.ERR, Status.REWIND))
+
+
+def _step(before: Codes, after: Codes, low: Status, high: Status) -> Codes:
+    is_in, was_in = ((low <= codes) & (codes <= high) for codes in (after, before))
+    return is_in.astype(np.int8) - was_in.astype(np.int8)
+
+
+def _of_standstills(commits: Commits, ends: Ends, segments: Segments, asked: Asked) -> _Steps:
+    last_ms = asked.span.last * 1000
+    stood = standstills(commits, ends, segments, at_least_ms=asked.stood_ms, until_ms=last_ms)
+    number = len(stood.segment)
+    up = np.repeat(np.array([1, -1], np.int8), number)
+    return _Steps(np.tile(stood.segment, 2), np.append(stood.from_ms, stood.to_ms), up, np.zeros_like(up), up)
+
+
+def _told(names: pa.Table, rules: int, steps: _Steps) -> pa.RecordBatch:
+    whose = names.take(steps.segment).combine_chunks()
+    columns = [
+        pa.array(np.full(len(steps.at_ms), rules, np.int32)),
+        *(_one_chunk(whose, name) for name in ("cluster", "consumer")),
+        pa.array(steps.at_ms),
+        *(pa.array(each.astype(np.int32)) for each in (steps.known, steps.warn, steps.err)),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=CHANGES.fieldNames())
+
+
+def _one_chunk(table: pa.Table, name: str) -> pa.Array:
+    column = table.column(name)
+    return column.chunk(0) if column.num_chunks else pa.array([], column.type)
+
+
+def _ints(rows: pa.RecordBatch | pa.Table, name: str) -> Ints:
+    numbers: Ints = rows.column(name).to_numpy(zero_copy_only=False)
+    return numbers.astype(np.int64, copy=False)

@@ -1,0 +1,193 @@
+"""Incidents under several sets of rules, what each found of the trouble that there was, and how long that took it.
+
+Times are epoch milliseconds, durations seconds. Pure: a few rows for each incident of the past.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from operator import attrgetter
+from statistics import median
+from typing import NamedTuple, TypeVar
+
+from karrot.event import Status
+from karrot.pipeline.replay.rules import RuleSet
+
+T = TypeVar("T", "Standstill", "Incident")
+
+__all__ = ["Comparison", "Found", "Group", "Incident", "Outcome", "Run", "Standstill", "compared"]
+
+
+class Group(NamedTuple):
+    """A consumer group."""
+
+    cluster: str
+    consumer: str
+
+
+class Run(NamedTuple):
+    """A stretch of one status of a group, WARN or ERR."""
+
+    group: Group
+    status: str
+    from_ms: int
+    to_ms: int
+    is_open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """From the first verdict worse than OK to the next OK, or until the group was gone; open if there was neither.
+
+    ``is_flap``: it came soon after the one before. ``stood_still``: a partition truly stood still in it.
+    """
+
+    group: Group
+    from_ms: int
+    to_ms: int
+    is_open: bool
+    worst: str
+    is_flap: bool
+    stood_still: bool
+
+
+class Standstill(NamedTuple):
+    """A stretch in which some partition of a group did not move while there was more to read."""
+
+    group: Group
+    from_ms: int
+    to_ms: int
+
+
+class Found(NamedTuple):
+    """When a set of rules had the incident that tells of something; ``None`` if it never had.
+
+    ``delay`` is seconds after its beginning: negative for an incident that came before, where that is no merit.
+    """
+
+    what: Standstill | Incident
+    delay: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one set of rules made of it. ``alike`` is for each incident of the first set when this one had it.
+
+    ``alone`` are the incidents of this set at whose time the first set had none.
+    """
+
+    rules: RuleSet
+    incidents: Sequence[Incident]
+    found: Sequence[Found]
+    alike: Sequence[Found]
+    alone: int
+
+    @property
+    def flaps(self) -> int:
+        """Incidents soon after another."""
+        return sum(each.is_flap for each in self.incidents)
+
+    @property
+    def minutes_not_ok(self) -> float:
+        """Minutes of all groups together."""
+        return sum(each.to_ms - each.from_ms for each in self.incidents) / 60_000
+
+    @property
+    def without_standstill(self) -> int:
+        """Incidents in which every partition moved on, or had nothing to read."""
+        return sum(not each.stood_still for each in self.incidents)
+
+    @property
+    def delays(self) -> list[float]:
+        """Of the stand-stills that it found, in seconds, the shortest first."""
+        return sorted(each.delay for each in self.found if each.delay is not None)
+
+    @property
+    def median_delay(self) -> float | None:
+        """Half of the stand-stills were found sooner."""
+        return median(self.delays) if self.delays else None
+
+    @property
+    def missed(self) -> list[Standstill | Incident]:
+        """The stand-stills that it did not find."""
+        return [each.what for each in self.found if each.delay is None]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The sets in the order in which they were given; the others are measured by the first."""
+
+    standstills: Sequence[Standstill]
+    outcomes: Sequence[Outcome]
+
+
+def compared(
+    rule_sets: Sequence[RuleSet], runs: Sequence[Sequence[Run]], stood: Sequence[Standstill], *, flap_s: int
+) -> Comparison:
+    """The outcome of each set, from its ``runs``; ``flap_s`` after an incident's end the next one is a flap."""
+    of_sets = [list(_incidents(each, stood, flap_s)) for each in runs]
+    first = of_sets[0]
+    return Comparison(
+        stood,
+        [
+            Outcome(
+                rules,
+                incidents,
+                found=list(_found(stood, incidents)),
+                alike=list(_found(first, incidents)),
+                alone=sum(each.delay is None for each in _found(incidents, first)),
+            )
+            for rules, incidents in zip(rule_sets, of_sets, strict=True)
+        ],
+    )
+
+
+def _incidents(runs: Sequence[Run], stood: Sequence[Standstill], flap_s: int) -> Iterator[Incident]:
+    by_group = _by_group(stood)
+    for group, of_group in groupby(sorted(runs), attrgetter("group")):
+        ended_ms = None
+        for together in _unbroken(list(of_group)):
+            from_ms, to_ms, is_open = together[0].from_ms, together[-1].to_ms, together[-1].is_open
+            yield Incident(
+                group,
+                from_ms,
+                to_ms,
+                is_open,
+                worst=max((run.status for run in together), key=lambda status: Status[status]),
+                is_flap=ended_ms is not None and from_ms - ended_ms <= flap_s * 1000,
+                stood_still=any(_overlap(each, from_ms, to_ms) for each in by_group.get(group, ())),
+            )
+            ended_ms = to_ms
+
+
+def _unbroken(runs: Sequence[Run]) -> Iterator[Sequence[Run]]:
+    """Runs that follow each other without an OK between."""
+    cuts = [number for number, (one, other) in enumerate(pairwise(runs), 1) if one.to_ms < other.from_ms]
+    for begin, end in pairwise([0, *cuts, len(runs)]):
+        yield runs[begin:end]
+
+
+def _found(what: Iterable[Standstill | Incident], incidents: Sequence[Incident]) -> Iterator[Found]:
+    """For each the first of the incidents that overlaps it."""
+    by_group = _by_group(incidents)
+    for each in what:
+        among = by_group.get(each.group, [])
+        hit = next((one for one in among if _overlap(one, each.from_ms, each.to_ms)), None)
+        yield Found(each, None if hit is None else _delay(hit, each))
+
+
+def _delay(incident: Incident, what: Standstill | Incident) -> float:
+    """An incident that was there before a stand-still finds it at once."""
+    delay = (incident.from_ms - what.from_ms) / 1000
+    return max(0, delay) if isinstance(what, Standstill) else delay
+
+
+def _overlap(one: Standstill | Incident, from_ms: int, to_ms: int) -> bool:
+    return one.from_ms <= to_ms and from_ms <= one.to_ms
+
+
+def _by_group(things: Iterable[T]) -> dict[Group, list[T]]:
+    found: dict[Group, list[T]] = {}
+    for each in things:
+        found.setdefault(each.group, []).append(each)
+    return found

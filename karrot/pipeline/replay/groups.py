@@ -1,0 +1,43 @@
+"""From what changed in partitions to the status of whole groups over time."""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from karrot.event import Status
+
+__all__ = ["statuses"]
+
+_GROUP = ("rules", "cluster", "consumer")
+_COUNTS = ("known", "warn", "err")
+
+
+def statuses(changes: DataFrame, last_ms: int) -> DataFrame:
+    """The runs of one status of each group, for each set of rules: the worst of its partitions, as Burrow says it.
+
+    A run lasts until the next one; the last of all, which ``is_open``, until ``last_ms``. While a group is gone it has
+    no run.
+    """
+    at = Window.partitionBy(*_GROUP).orderBy("at_ms")
+    so_far = at.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return (
+        changes.groupBy(*_GROUP, "at_ms")
+        .agg(*(F.sum(name).alias(name) for name in _COUNTS))
+        .select(*_GROUP, "at_ms", *(F.sum(name).over(so_far).alias(name) for name in _COUNTS))
+        .withColumn("status", _worst())
+        .withColumn("before", F.lag("status").over(at))
+        .where(~F.col("status").eqNullSafe(F.col("before")))
+        .withColumn("next_ms", F.lead("at_ms").over(at))
+        .where(F.col("status").isNotNull())
+        .select(
+            *_GROUP,
+            "status",
+            F.col("at_ms").alias("from_ms"),
+            F.coalesce("next_ms", F.lit(last_ms)).alias("to_ms"),
+            F.col("next_ms").isNull().alias("is_open"),
+        )
+    )
+
+
+def _worst() -> Column:
+    worst = F.when(F.col("err") > 0, Status.ERR.name).when(F.col("warn") > 0, Status.WARN.name)
+    return worst.when(F.col("known") > 0, Status.OK.name)

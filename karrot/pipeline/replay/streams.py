@@ -1,0 +1,99 @@
+"""Commits and log ends of many partitions as arrays, one partition after the other.
+
+Times are epoch milliseconds, offsets and lags messages. A *source* is a partition of a topic; a *segment* is what one
+consumer group committed of it from its beginning until the group was deleted or forgotten.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Bools", "Commits", "Ends", "Ints", "Segments", "begins", "newest", "recent_least", "stored"]
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+class Ends(NamedTuple):
+    """Log ends by ``source`` and, within one, by the time at which they were seen."""
+
+    source: Ints
+    observed_ms: Ints
+    offset: Ints
+
+
+class Commits(NamedTuple):
+    """Commits by ``segment`` and, within one, as they arrived, ``seen_ms`` never going back.
+
+    ``order`` is the place in ``__consumer_offsets``. ``end`` is the newest log end known when the commit was seen.
+    """
+
+    segment: Ints
+    seen_ms: Ints
+    order: Ints
+    offset: Ints
+    timestamp_ms: Ints
+    end: Ints
+
+    @property
+    def lag(self) -> Ints:
+        """What was unread when the commit was seen; never negative."""
+        lag: Ints = np.maximum(0, self.end - self.offset)
+        return lag
+
+
+class Segments(NamedTuple):
+    """Whose commits a segment holds: its ``source``, and the moment from which on the group is gone."""
+
+    source: Ints
+    until_ms: Ints
+
+
+def begins(part: Ints) -> Bools:
+    """Where another part begins, in an array that is ordered by part."""
+    first = np.ones(len(part), np.bool_)
+    first[1:] = part[1:] != part[:-1]
+    return first
+
+
+def newest(part: Ints, at_ms: Ints, of_part: Ints, until_ms: Ints) -> Ints:
+    """For each of ``of_part`` the index of that part's newest entry at ``until_ms``; -1 where there is none yet.
+
+    One binary search for all: part and time make one number that ascends.
+    """
+    if not len(part):
+        return np.full(len(of_part), -1, np.int64)
+    base = at_ms.min() - 1
+    span = at_ms.max() - base + 1
+    asked = of_part * span + np.clip(until_ms - base, 0, span - 1)
+    found = np.searchsorted(part * span + (at_ms - base), asked, side="right") - 1
+    return np.where((found >= 0) & (part[found] == of_part), found, -1)
+
+
+def recent_least(ends: Ends, samples: int) -> Ints:
+    """The least of the last ``samples`` log ends of its source, up to each of them."""
+    least, width = ends.offset, 1
+    while width < min(samples, len(least)):
+        step = min(width, samples - width)
+        same = ends.source[step:] == ends.source[:-step]
+        later = np.where(same, np.minimum(least[step:], least[:-step]), least[step:])
+        least, width = np.concatenate([least[:step], later]), width + step
+    return least
+
+
+def stored(commits: Commits, ends: Ends, segments: Segments, expire_group: int) -> Commits:
+    """The commits that Burrow's storage takes, with the log ends that they are measured by.
+
+    It drops those of a partition whose log end it does not know yet, those older than ``expire_group`` seconds when
+    they are seen, and repeats.
+    """
+    end = newest(ends.source, ends.observed_ms, segments.source[commits.segment], commits.seen_ms)
+    fresh = commits.timestamp_ms >= (commits.seen_ms // 1000 - expire_group) * 1000
+    measured = commits._replace(end=ends.offset[end]) if len(ends.offset) else commits
+    known = _taken(measured, (end >= 0) & fresh)
+    return _taken(known, begins(known.segment) | begins(known.order))
+
+
+def _taken(commits: Commits, kept: Bools) -> Commits:
+    return commits if kept.all() else Commits(*(column[kept] for column in commits))

@@ -1,0 +1,118 @@
+"""A day of commits with trouble planted among them, as tables, and Burrow's rules tried on it.
+
+``python tools/replay.py --rules … --rules …``: what is not known here is an option of ``karrot pipeline replay``.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from random import Random
+from shutil import rmtree
+from typing import Any
+
+import click
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from karrot.fakes.kafka import Commit, ConsumerGroup, Deletion
+from karrot.fakes.week import CLUSTERS, DAY, consumer_groups, planted
+
+_COMMITS_A_MINUTE, _LOOKS_A_MINUTE = 6, 2
+_HEAD_MINUTES = 20
+
+_Row = dict[str, Any]
+
+
+@click.command(help=__doc__, context_settings={"ignore_unknown_options": True})
+@click.option("--groups", type=click.IntRange(10), default=24, show_default=True, help="On each of 2 clusters.")
+@click.option("--hours", type=click.IntRange(1, 168), default=24, show_default=True)
+@click.option("--start", type=click.DateTime(["%Y-%m-%d"]), help="Yesterday if not given.")
+@click.option("--directory", type=click.Path(path_type=Path), default=Path("build/replay"), show_default=True)
+@click.argument("more", nargs=-1, type=click.UNPROCESSED)
+def main(groups: int, hours: int, start: datetime | None, directory: Path, more: Sequence[str]) -> None:
+    """Make everything anew below the directory."""
+    rmtree(directory, ignore_errors=True)
+    midnight = (start or datetime.now(UTC) - timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+    begin_ms = int(midnight.replace(tzinfo=UTC).timestamp()) * 1000
+    days = -(-hours // 24)
+    for cluster in CLUSTERS:
+        cast = consumer_groups(cluster, groups, days, seed=7)
+        rows: dict[str, list[_Row]] = {"commits": [], "ends": [], "members": []}
+        for table, row in _simulated(cluster, cast, begin_ms, hours * 60):
+            rows[table].append(row)
+        for table, of_table in rows.items():
+            _write(directory / "tables" / table, cluster, of_table)
+        click.echo(f"{cluster}: {len(rows['commits']):,} commits, {len(rows['ends']):,} log ends")
+    for each in planted(groups, days):
+        if each.from_minute < hours * 60:
+            told = f"{each.cluster}/{each.consumer} {each.cause}"
+            click.echo(f"{told}: {_clock(each.from_minute)} for {each.to_minute - each.from_minute:.0f} minutes")
+    command = ["karrot", "pipeline", "replay", "--tables", str(directory / "tables"), *more]
+    click.secho(f"\n$ {' '.join(command)}", bold=True)
+    sys.exit(subprocess.run([sys.executable, "-m", *command], check=False).returncode)  # noqa: S603 (our own)
+
+
+def _simulated(
+    cluster: str, cast: Sequence[ConsumerGroup], begin_ms: int, minutes: int
+) -> Iterator[tuple[str, _Row]]:
+    """Every 10 s what each group writes, every 30 s where the logs end, in the order of time."""
+    orders, random = count(), Random(cluster)  # noqa: S311 (a simulation)
+    steps = range(-_HEAD_MINUTES * _COMMITS_A_MINUTE, minutes * _COMMITS_A_MINUTE)
+    for step in steps:
+        minute = step / _COMMITS_A_MINUTE
+        if step % (_COMMITS_A_MINUTE // _LOOKS_A_MINUTE) == 0 and step >= 0:
+            yield from _looks(cluster, cast, minute, begin_ms)
+        for group in cast:
+            at = minute + random.uniform(0.01, 0.15)
+            for record in group.step(at):
+                if step >= 0:
+                    yield from _written(cluster, group.name, record, begin_ms + int(at * 60_000), next(orders))
+
+
+def _looks(cluster: str, cast: Sequence[ConsumerGroup], minute: float, begin_ms: int) -> Iterator[tuple[str, _Row]]:
+    at_ms = begin_ms + int(minute * 60_000)
+    for topic in (topic for group in cast for topic in group.topics):
+        for partition, end in enumerate(topic.ends(minute)):
+            known = {"cluster": cluster, "topic": topic.name, "partition": partition, "end_offset": int(end)}
+            yield "ends", known | {"observed_at_ms": at_ms, "at_ms": at_ms}
+
+
+def _written(cluster: str, group: str, record: object, at_ms: int, order: int) -> Iterator[tuple[str, _Row]]:
+    place = {"cluster": cluster, "consumer": group, "log_offset": order, "log_ts_ms": at_ms, "at_ms": at_ms}
+    match record:
+        case Commit(topic, partition, offset):
+            of_partition = {"topic": topic, "partition": partition, "offset": offset}
+            yield "commits", place | of_partition | {"tombstone": False, "commit_ts_ms": at_ms, "log_partition": 0}
+        case Deletion():
+            yield "members", place | {"version": None}
+        case _:
+            return
+
+
+def _write(table: Path, cluster: str, rows: Sequence[_Row]) -> None:
+    """As the pipeline lays a streamed table out."""
+    by_day: dict[str, list[_Row]] = {}
+    for row in rows:
+        day = datetime.fromtimestamp(row.pop("at_ms") / 1000, UTC).date()
+        by_day.setdefault(day.isoformat(), []).append(row)
+    for day, of_day in by_day.items():
+        place = table / f"day={day}" / f"batch_id={cluster}"
+        place.mkdir(parents=True)
+        of_schema = pa.Table.from_pylist(of_day)
+        fields = [_narrow(field) for field in of_schema.schema]
+        pq.write_table(of_schema.cast(pa.schema(fields)), place / "part-0.zstd.parquet", compression="zstd")
+
+
+def _narrow(field: pa.Field) -> pa.Field:
+    return field.with_type(pa.int32()) if field.name in ("partition", "log_partition", "version") else field
+
+
+def _clock(minute: float) -> str:
+    return f"day {int(minute // DAY) + 1}, {int(minute % DAY // 60):02}:{int(minute % 60):02}"
+
+
+if __name__ == "__main__":
+    main()
