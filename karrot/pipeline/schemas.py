@@ -366,7 +366,7 @@ PARTITION_LAG_MINUTE: Final = _struct(
     topic=_STRING,
     partition=_INT,
     minute=_TIME,
-    at=_TIME,
+    as_of=_TIME,
     committed_offset=_LONG,
     committed_at=_TIME,
     end_offset=_LONG,
@@ -377,7 +377,7 @@ PARTITION_LAG_MINUTE: Final = _struct(
     negative=_LONG,
     owner=_STRING,
 )
-"""Commits against log ends, as of ``at``: the newest commit of the minute or, without one, its newest look at the end.
+"""Commits against log ends, ``as_of`` the newest commit of the minute or, without one, its newest look at the end.
 
 ``method`` says how ``lag_seconds`` is known: ``observed``, ``interpolated`` between two looks, or ``unknown``.
 ``negative`` is 1 where the commit lies beyond the log end that was known: its lag is taken as 0. Without a

@@ -12,27 +12,33 @@ _STANDS_OUT = 2.0
 _NEARLY_ALL = 0.8
 
 
-def skew_minute(listings: DataFrame) -> DataFrame:
+def skew_minute(listings: DataFrame, *, of: str | None = None) -> DataFrame:
     """``skew_minute`` of ``listings``, the rows of events that list every partition of their group.
 
     The lag of a partition is its mean over the minute. ``coverage`` is the share of the topic's partitions whose lag is
-    known; a minute in which it is not whole has no row. Without lag nothing is worst and no share is largest.
+    known; a minute in which it is not whole has no row. Without lag nothing is worst and no share is largest. Where
+    rows say how many partitions their topic has, in the column ``of``, that is what coverage is a share of, and a
+    minute has a row if the lag of any is known: of those then the shares are.
 
     ``cause`` is told where a partition has more than twice its fair share and its owner others to compare it with:
     ``hot_partition`` where the owner keeps up with those, ``slow_owner`` where they lag too.
     """
     per_partition = listings.groupBy(
         "cluster", "consumer", "topic", "partition", F.date_trunc("minute", "received_at").alias("minute")
-    ).agg(F.avg("current_lag").alias("lag"), F.max_by("owner", F.struct("received_at", "seq")).alias("owner"))
+    ).agg(
+        F.avg("current_lag").alias("lag"),
+        F.max_by("owner", F.struct("received_at", "seq")).alias("owner"),
+        (F.lit(None) if of is None else F.max(of)).cast("bigint").alias("of"),
+    )
+    one = F.when(F.col("lag").isNotNull(), F.struct("lag", "partition", "owner"))
     per_topic = per_partition.groupBy(*_TOPIC).agg(
         F.sum("lag").alias("total"),
-        (F.count("lag") / F.count(F.lit(1))).alias("coverage"),
-        F.array_sort(F.collect_list(F.struct("lag", "partition", "owner"))).alias("by_lag"),
+        (F.count("lag") / F.coalesce(F.max("of"), F.count(F.lit(1)))).alias("coverage"),
+        F.array_sort(F.collect_list(one)).alias("by_lag"),
     )
-    worst = F.element_at("by_lag", -1)
-    whole = per_topic.where(F.col("coverage") == 1).select(
-        "*", worst.alias("worst"), F.size("by_lag").alias("partitions")
-    )
+    worst = F.try_element_at("by_lag", F.lit(-1))
+    told = F.col("coverage") == 1 if of is None else F.col("coverage") > 0
+    whole = per_topic.where(told).select("*", worst.alias("worst"), F.size("by_lag").alias("partitions"))
     return whole.select(*_TOPIC, "coverage", *_judged()).select(
         *columns_of(SKEW_MINUTE), F.to_date("minute").alias("day")
     )

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from karrot.pipeline.tables import Tables
 from karrot.pipeline.touched import SOURCES
 
-__all__ = ["ONE_OF", "Edges", "Sources", "look_over"]
+__all__ = ["ONE_OF", "Edges", "Sources", "look_over", "no_record_twice"]
 
 _DAY = timedelta(days=1)
 ONE_OF: Mapping[str, list[str]] = MappingProxyType(
@@ -75,6 +75,19 @@ def look_over(spark: SparkSession, tables: Tables, days: Collection[date], margi
     )
     edges = {row.day: Edges(row.head, row.tail) for row in told if row.table == "partitions"}
     return Sources(spark, tables, frozenset(row.table for row in told if row.repeats), edges)
+
+
+def no_record_twice(commits: DataFrame) -> DataFrame:
+    """Commits, read with their ``batch_id``, each record once: sorted out only where batches overlap in offsets."""
+    log = ("cluster", "log_partition")
+    earlier = Window.partitionBy(*log).orderBy("first", "last").rowsBetween(Window.unboundedPreceding, -1)
+    batches = commits.groupBy(*log, "batch_id").agg(
+        F.min("log_offset").alias("first"), F.max("log_offset").alias("last"), F.count(F.lit(1)).alias("rows")
+    )
+    overlaps = F.col("first") <= F.max("last").over(earlier)
+    too_many = F.col("rows") > F.col("last") - F.col("first") + 1
+    several = batches.select((overlaps | too_many).alias("several")).where("several").limit(1).collect()
+    return commits.dropDuplicates(ONE_OF["commits"]) if several else commits
 
 
 def _numbered(rows: DataFrame, name: str, margin: timedelta) -> DataFrame:

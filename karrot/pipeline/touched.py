@@ -14,18 +14,25 @@ from pyspark.sql import SparkSession
 from karrot.pipeline.files import read_text, write_text
 from karrot.pipeline.tables import Tables
 
-__all__ = ["SOURCES", "Derived", "Note", "digest", "present", "read_note", "touched", "write_note"]
+__all__ = ["SOURCES", "WATCHED", "Derived", "Note", "digest", "present", "read_note", "touched", "write_note"]
 
 SOURCES = ("events", "partitions")
+"""The tables that events make."""
+WATCHED = (*SOURCES, "commits", "members", "ends")
+"""The tables that others are derived from."""
 _NAME = "_derived.json"
 
 
 class Derived(msgspec.Struct, frozen=True):
-    """A day as it was derived: a digest of its files, and its looks at partitions next to each midnight."""
+    """A day as it was derived: a digest of its files, and its looks at partitions next to each midnight.
+
+    ``mark`` tells what the day hands on to the next: the commits and the looks that its lags begin with.
+    """
 
     files: str
     head: int = 0
     tail: int = 0
+    mark: str = ""
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -49,9 +56,9 @@ def write_note(spark: SparkSession, tables: Tables, note: Note) -> None:
 
 
 def present(spark: SparkSession, tables: Tables) -> dict[date, str]:
-    """The days that have events or partitions, each with the `digest` of its files."""
+    """The days that any of the `WATCHED` tables has, each with the `digest` of its files."""
     files: dict[date, list[str]] = {}
-    for name in SOURCES:
+    for name in WATCHED:
         for path in tables.read(spark, name).inputFiles():
             below = path.partition(f"/{name}/day=")[2]
             files.setdefault(date.fromisoformat(below[:10]), []).append(f"{name}/{below}")

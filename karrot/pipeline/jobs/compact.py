@@ -9,13 +9,14 @@ import uuid
 from datetime import date, timedelta
 from typing import NamedTuple
 
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from karrot.pipeline.files import delete, listing, literal, rename_over
 from karrot.pipeline.schemas import DERIVED, STREAMED, columns_of
 from karrot.pipeline.sources import ONE_OF
 from karrot.pipeline.tables import Tables
-from karrot.pipeline.touched import SOURCES, Note, digest, present, read_note, write_note
+from karrot.pipeline.touched import WATCHED, Note, digest, present, read_note, write_note
 
 __all__ = ["Compacted", "compact"]
 
@@ -51,7 +52,7 @@ def compact(spark: SparkSession, tables: Tables, *, keep: timedelta, today: date
             if len(files) > 1:
                 merged, count = merged + len(files), count + 1
                 files = [_merge(spark, tables, name, day, files)]
-            names += [f"{name}/{file}" for file in files if name in SOURCES]
+            names += [f"{name}/{file}" for file in files if name in WATCHED]
         digests[day] = digest(names)
     write_note(spark, tables, _renamed(note, before, digests))
     return Compacted(merged, count, dropped)
@@ -103,5 +104,5 @@ def _merge(spark: SparkSession, tables: Tables, name: str, day: date, files: lis
 def _renamed(note: Note, before: dict[date, str], after: dict[date, str]) -> Note:
     """The note with the new names of the files of days that it knew as they were: they need not be derived again."""
     known = {day: done for day, done in note.days.items() if before.get(day) == done.files}
-    renamed = {day: type(done)(after[day], done.head, done.tail) for day, done in known.items()}
+    renamed = {day: replace(done, files=after[day]) for day, done in known.items()}
     return Note(note.rules, {**note.days, **renamed})

@@ -1,4 +1,4 @@
-"""``karrot pipeline derive``: the days whose events changed, rewritten in every table that is reckoned from them.
+"""``karrot pipeline derive``: the days whose sources changed, rewritten in every table that is reckoned from them.
 
 Minute tables and the daily SLO depend on one day alone (rates on the minutes next to its midnights, too); intervals on
 the days beside it. Incidents may span any number of days: they are found again in the runs of all days, which are few,
@@ -16,7 +16,9 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from karrot.pipeline.group_lags import merged
 from karrot.pipeline.incidents import incidents
+from karrot.pipeline.jobs.lags import Handed, Lags
 from karrot.pipeline.rates import rates_minute, whole_listings
 from karrot.pipeline.rollup import lag_minute
 from karrot.pipeline.skew import skew_minute
@@ -67,30 +69,43 @@ def derive(
     days = sorted(only) if only else touched(note, found, str(rules))
     if not days:
         return []
+    lags = Lags(spark, tables, rules.longest)
+    handed = lags.derive(days, {day: derived.mark for day, derived in note.days.items()}, cascade=not only)
+    days = sorted({*days, *handed})
     sources = look_over(spark, tables, _with_neighbours(days) & found.keys(), rules.longest)
     for chunk in _chunks(days):
         on_progress(f"deriving {chunk[0]} to {chunk[-1]}")
-        _derive_days(sources, rules, chunk)
-    midnights = _beside_changed_midnights(note, days, sources.edges) & found.keys()
+        _derive_days(sources, lags, rules, chunk)
+    edges = {day: _both(sources.edges.get(day, Edges()), handed.get(day, Handed()).edges) for day in days}
+    midnights = _beside_changed_midnights(note, days, edges) & found.keys()
     for chunk in _chunks(sorted({*days, *midnights})):
-        _derive_rates(sources, rules, chunk)
+        _derive_rates(sources, lags, rules, chunk)
     on_progress("deriving intervals and incidents")
     _derive_history(spark, tables, rules, days)
-    done = {day: Derived(found[day], *sources.edges.get(day, Edges())) for day in days if day in found}
+    done = {day: Derived(found[day], *edges[day], handed.get(day, Handed()).mark) for day in days if day in found}
     kept = {day: derived for day, derived in note.days.items() if day not in days}
     # A few days by other rules: what is noted stays, so that the rest is known to be of the old ones.
     write_note(spark, tables, Note(note.rules if only and note.days else str(rules), kept | done))
     return days
 
 
-def _derive_days(sources: Sources, rules: Rules, days: Sequence[date]) -> None:
-    """The tables that depend on a day alone."""
+def _both(of_events: Edges, of_commits: Edges) -> Edges:
+    return Edges(of_events.head + of_commits.head, of_events.tail + of_commits.tail)
+
+
+def _derive_days(sources: Sources, lags: Lags, rules: Rules, days: Sequence[date]) -> None:
+    """The tables that depend on a day alone, once its partitions' lags are there."""
     events, partitions, tables = sources.read("events", days), sources.read("partitions", days), sources.tables
-    tables.replace_days(lag_minute(events), "lag_minute", days)
+    listings = whole_listings(events, partitions)
+    lag, skew = lag_minute(events), skew_minute(listings)
+    if measured := lags.measured(listings, days):
+        lag = merged(lag, measured.minutes)
+        skew = skew.unionByName(skew_minute(measured.spread, of="partitions"))
+    tables.replace_days(lag, "lag_minute", days)
     minutes = tables.read(sources.spark, "lag_minute", days=days)
     tables.replace_days(slo_daily(minutes, partitions, rules.objective), "slo_daily", days)
     tables.replace_days(verdict_runs(events, partitions, silence=rules.silence), "verdict_runs", days)
-    tables.replace_days(skew_minute(whole_listings(events, partitions)), "skew_minute", days)
+    tables.replace_days(skew, "skew_minute", days)
 
 
 def _beside_changed_midnights(note: Note, days: Sequence[date], edges: Mapping[date, Edges]) -> set[date]:
@@ -102,10 +117,11 @@ def _beside_changed_midnights(note: Note, days: Sequence[date], edges: Mapping[d
     return earlier | later
 
 
-def _derive_rates(sources: Sources, rules: Rules, days: Sequence[date]) -> None:
+def _derive_rates(sources: Sources, lags: Lags, rules: Rules, days: Sequence[date]) -> None:
     around, near = _with_neighbours(days), reduce(or_, (_near(day, rules.longest) for day in days))
     events, partitions = (sources.read(name, around).where(near) for name in SOURCES)
-    rates = rates_minute(whole_listings(events, partitions), longest=rules.longest)
+    looks = lags.listings(whole_listings(events, partitions), around).where(near)
+    rates = rates_minute(looks, longest=rules.longest)
     sources.tables.replace_days(rates.where(F.col("day").isin(list(days))), "rates_minute", days)
 
 

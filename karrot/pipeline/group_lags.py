@@ -1,0 +1,122 @@
+"""Groups of which no event lists all partitions, by their commits: what the tables of groups and topics need of them.
+
+A group has its lag, rates and skew of a day from events that list all its partitions if there are any on that day, else
+from ``partition_lag_minute``: never from both.
+"""
+
+from datetime import timedelta
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from karrot.pipeline.looks import LOG
+from karrot.pipeline.schemas import LAG_MINUTE, columns_of
+
+__all__ = ["as_listings", "filled", "group_lags", "merged", "sizes", "unheard"]
+
+_GROUP: Final = ("cluster", "consumer")
+_GROUP_DAY: Final = (*_GROUP, "day")
+_PARTITION: Final = (*_GROUP, "topic", "partition")
+_MINUTE: Final = timedelta(minutes=1)
+_OF_LAG: Final = ("lag_min", "lag_max", "lag_avg", "lag_last", "lag_seconds_max")
+
+
+def unheard(lags: DataFrame, listings: DataFrame) -> DataFrame:
+    """The rows of ``partition_lag_minute`` of groups and days of which ``listings``, whole ones, have nothing."""
+    return lags.join(listings.select(*_GROUP_DAY).distinct(), on=list(_GROUP_DAY), how="left_anti").select(
+        *lags.columns
+    )
+
+
+def as_listings(lags: DataFrame) -> DataFrame:
+    """Rows of ``partition_lag_minute`` as `karrot.pipeline.rates.rates_minute` takes looks.
+
+    A commit beyond the log end says nothing of how the log grows.
+    """
+    known = lags.where(F.col("lag").isNotNull() & (F.col("negative") == 0))
+    return known.select(
+        *_PARTITION,
+        F.col("as_of").alias("received_at"),
+        F.lit(0).cast("bigint").alias("seq"),
+        F.col("committed_offset").alias("end_offset"),
+        F.col("lag").alias("current_lag"),
+        "day",
+    )
+
+
+def filled(lags: DataFrame, longest: timedelta) -> DataFrame:
+    """``lags`` with rows for the minutes in which the group has others and this partition none.
+
+    What was known of a partition holds until its next row, for ``longest`` at most, and not beyond midnight.
+    """
+    next_minute = F.lead("minute").over(Window.partitionBy(*_PARTITION, "day").orderBy("minute"))
+    taken_back = F.col("committed_offset").isNull()
+    holds = F.when(taken_back, F.lit(_MINUTE)).otherwise(F.lit(longest))
+    midnight = F.date_add("day", 1).cast("timestamp")
+    until = F.least(next_minute, F.col("minute") + holds, midnight)
+    minutes = F.sequence(F.col("minute"), F.col("until") - F.lit(_MINUTE), F.lit(_MINUTE))
+    held = lags.withColumn("until", until).withColumn("told", F.explode(minutes))
+    is_own = F.bool_or(F.col("told") == F.col("minute")).over(Window.partitionBy(*_GROUP, "told"))
+    own = held.withColumn("is_own", is_own).where("is_own")
+    return own.drop("minute", "until", "is_own").withColumnRenamed("told", "minute")
+
+
+def sizes(lags: DataFrame, seen: DataFrame) -> DataFrame:
+    """How many ``partitions`` of each topic of a group hold messages or were committed that day.
+
+    ``seen`` are `karrot.pipeline.looks.looks`. One that is empty and was never committed lacks nothing.
+    """
+    of_group = lags.select(*_GROUP_DAY, "topic", "partition").distinct()
+    begins = F.coalesce("start_offset", F.lit(0))
+    holding = seen.where(F.col("end_offset") > begins).select(*LOG, "day").distinct()
+    beside = of_group.drop("partition").distinct().join(holding, on=["cluster", "topic", "day"])
+    both = of_group.unionByName(beside).distinct()
+    return both.groupBy(*_GROUP_DAY, "topic").agg(F.count(F.lit(1)).alias("partitions"))
+
+
+def group_lags(rows: DataFrame, of: DataFrame) -> DataFrame:
+    """Rows of ``lag_minute`` without events, of `filled` rows and `sizes`."""
+    whole = of.groupBy(*_GROUP_DAY).agg(F.sum("partitions").alias("partitions"))
+    lag = F.sum("lag")
+    told = rows.groupBy(*_GROUP_DAY, "minute").agg(
+        lag.alias("lag_min"),
+        lag.alias("lag_max"),
+        lag.cast("double").alias("lag_avg"),
+        lag.alias("lag_last"),
+        F.max("lag_seconds").alias("lag_seconds_max"),
+        F.count("lag").alias("known"),
+        F.count("committed_offset").alias("committed"),
+    )
+    return (
+        told.join(whole, on=list(_GROUP_DAY))
+        .select(
+            "*",
+            F.lit(0).cast("bigint").alias("count"),
+            F.lit(None).cast("string").alias("worst_status"),
+            F.lit(0).cast("bigint").alias("not_ok"),
+            (F.col("known") / F.col("partitions")).alias("coverage"),
+            (F.col("partitions") - F.col("committed")).alias("uncommitted"),
+        )
+        .select(*columns_of(LAG_MINUTE), "day")
+    )
+
+
+def merged(of_events: DataFrame, of_commits: DataFrame) -> DataFrame:
+    """``lag_minute`` of both: verdicts are of events, and so is the lag of a group and day that commits do not tell."""
+    measured = of_commits.select(*_GROUP_DAY).distinct().withColumn("is_measured", F.lit(True))
+    heard = of_events.join(measured, on=list(_GROUP_DAY), how="left")
+    lagless = heard.select(
+        *(
+            F.when(F.col("is_measured").isNull(), F.col(name)).alias(name) if name in _OF_LAG else F.col(name)
+            for name in of_events.columns
+        )
+    )
+    added = ("count", "not_ok")
+    either = (name for name in columns_of(LAG_MINUTE) if name not in (*_GROUP, "minute", *added))
+    return (
+        lagless.unionByName(of_commits)
+        .groupBy(*_GROUP_DAY, "minute")
+        .agg(*(F.sum(name).alias(name) for name in added), *(F.max(name).alias(name) for name in either))
+        .select(*columns_of(LAG_MINUTE), "day")
+    )

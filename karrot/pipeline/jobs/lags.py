@@ -1,0 +1,154 @@
+"""What derive makes of commits, log ends and members: minutes of offsets and lags, and rebalances.
+
+A partition's lag goes on where its group commits nothing, so a day begins with the newest commits of the days before,
+and its lag in time with the looks of the day before. Each day leaves a mark of what it hands on: where that differs
+from the last time, the day after it is derived again.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from functools import reduce
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from karrot.pipeline.group_lags import as_listings, filled, group_lags, sizes, unheard
+from karrot.pipeline.looks import looks, spans
+from karrot.pipeline.offsets_minute import offsets_minute
+from karrot.pipeline.owners import owners
+from karrot.pipeline.partition_lags import FORGOTTEN, carried, partition_lag_minute
+from karrot.pipeline.rebalances import rebalances
+from karrot.pipeline.schemas import OFFSETS
+from karrot.pipeline.sources import Edges, no_record_twice
+from karrot.pipeline.tables import Tables
+
+__all__ = ["Handed", "Lags", "Measured"]
+
+_DAY = timedelta(days=1)
+_MADE = ("offsets_minute", "partition_lag_minute", "rebalances")
+_MEMBERS_BACK = timedelta(days=30)
+
+
+class Handed(NamedTuple):
+    """What a day hands on to the next: a mark of it, and how many rows lie next to its two midnights."""
+
+    mark: str = ""
+    edges: Edges = Edges()
+
+
+class Measured(NamedTuple):
+    """Groups and days that commits tell of: rows of ``lag_minute``, and what skew is reckoned from.
+
+    The latter have ``partitions``: how many the topic has.
+    """
+
+    minutes: DataFrame
+    spread: DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Lags:
+    """Derives days of ``offsets_minute``, ``partition_lag_minute`` and ``rebalances``, one after another.
+
+    ``longest`` is how far apart two looks may be to tell what was between them.
+    """
+
+    spark: SparkSession
+    tables: Tables
+    longest: timedelta
+
+    def days(self) -> list[date]:
+        """The days that have anything of Kafka's, in order."""
+        return self._with_any(OFFSETS)
+
+    def derive(self, days: Collection[date], before: Mapping[date, str], *, cascade: bool) -> dict[date, Handed]:
+        """Derive these days, and with ``cascade`` those after them that begin otherwise than the marks ``before`` say.
+
+        Returns what each day that was derived hands on.
+        """
+        existing = self.days()
+        waiting = {*days} & {*existing, *self._with_any(_MADE)}
+        done: dict[date, Handed] = {}
+        while waiting:
+            day = min(waiting)
+            waiting.remove(day)
+            done[day] = self._derive(day)
+            after = min((later for later in existing if later > day), default=None)
+            if cascade and after is not None and done[day].mark != before.get(day, ""):
+                waiting.add(after)
+        return done
+
+    def measured(self, listings: DataFrame, days: Collection[date]) -> Measured | None:
+        """Of these days, what ``listings`` (whole ones) do not tell; None where nothing was committed."""
+        there = sorted({*days} & {*self.tables.days(self.spark, "partition_lag_minute")})
+        if not there:
+            return None
+        lags = unheard(self._read("partition_lag_minute", there), listings)
+        of, minutes = sizes(lags, self.looks(there)), filled(lags, self.longest)
+        listed = minutes.join(of, on=["cluster", "consumer", "day", "topic"])
+        now = {"received_at": F.col("minute"), "seq": F.lit(0), "current_lag": F.col("lag")}
+        return Measured(group_lags(minutes, of), listed.withColumns(now))
+
+    def listings(self, listings: DataFrame, days: Collection[date]) -> DataFrame:
+        """The looks that rates of these days are reckoned from: whole ``listings``, and commits beside them."""
+        there = {*days} & {*self.tables.days(self.spark, "partition_lag_minute")}
+        if not there:
+            return listings
+        lags = unheard(self._read("partition_lag_minute", there), listings)
+        return listings.unionByName(as_listings(lags), allowMissingColumns=True)
+
+    def _derive(self, day: date) -> Handed:
+        commits = self._commits(day)
+        self.tables.replace_days(offsets_minute(commits), "offsets_minute", [day])
+        members = self._read("members", self._days_until("members", day, _MEMBERS_BACK))
+        self.tables.replace_days(rebalances(members).where(F.col("day") == F.lit(day)), "rebalances", [day])
+        seen = self.looks([day - _DAY, day])
+        ends = spans(seen, self.longest).withColumn("is_of_day", F.col("at_ms") >= _epoch_ms(day))
+        lags = partition_lag_minute(commits, self._before(day), ends, owners(members), longest=self.longest)
+        self.tables.replace_days(lags, "partition_lag_minute", [day])
+        return self._handed(day)
+
+    def looks(self, days: Collection[date]) -> DataFrame:
+        """The looks at logs of these days."""
+        return looks(*(self._read(name, days) for name in ("ends", "partitions")))
+
+    def _commits(self, day: date) -> DataFrame:
+        found = self.tables.read(self.spark, "commits", days=[day], batches=True)
+        return no_record_twice(found)
+
+    def _read(self, name: str, days: Collection[date]) -> DataFrame:
+        return self.tables.read(self.spark, name, days=days)
+
+    def _before(self, day: date) -> DataFrame:
+        """What the nearest day with rows before this one handed on."""
+        nearest = self._days_until("partition_lag_minute", day - _DAY, FORGOTTEN)[-1:]
+        return carried(self._read("partition_lag_minute", nearest))
+
+    def _with_any(self, names: Collection[str]) -> list[date]:
+        return sorted({day for name in names for day in self.tables.days(self.spark, name)})
+
+    def _days_until(self, name: str, last: date, back: timedelta) -> list[date]:
+        return [day for day in self.tables.days(self.spark, name) if last - back <= day <= last]
+
+    def _handed(self, day: date) -> Handed:
+        lags, margin = self._read("partition_lag_minute", [day]), F.lit(self.longest)
+        midnight = F.lit(datetime.combine(day, time(), UTC))
+        near = lags.select(
+            F.count_if(F.col("as_of") < midnight + margin).alias("head"),
+            F.count_if(F.col("as_of") >= midnight + F.lit(_DAY) - margin).alias("tail"),
+        )
+        handed = (carried(lags), self.looks([day]), self._read("members", [day]))
+        told = reduce(DataFrame.crossJoin, (_mark(each, f"mark{n}") for n, each in enumerate(handed)), near)
+        ((head, tail, *marks),) = told.collect()
+        return Handed("-".join(map(str, marks)), Edges(head, tail))
+
+
+def _mark(frame: DataFrame, name: str) -> DataFrame:
+    """A number that differs where the rows do, in whatever order they come."""
+    return frame.select(F.coalesce(F.bit_xor(F.xxhash64(*frame.columns)), F.lit(0)).alias(name))
+
+
+def _epoch_ms(day: date) -> int:
+    return int(datetime.combine(day, time(), UTC).timestamp()) * 1000

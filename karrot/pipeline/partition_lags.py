@@ -1,0 +1,170 @@
+"""``partition_lag_minute``: commits against log ends, without Burrow.
+
+A partition has a row for every minute in which its group committed or somebody looked at its log end: the lag of a
+consumer that has stopped goes on growing.
+"""
+
+from datetime import timedelta
+from typing import Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from karrot.pipeline.looks import LOG
+from karrot.pipeline.schemas import PARTITION_LAG_MINUTE, columns_of
+
+__all__ = ["FORGOTTEN", "carried", "partition_lag_minute"]
+
+FORGOTTEN: Final = timedelta(days=31)
+"""So long after its last commit a partition is not reckoned any more: its tombstone has been missed."""
+
+_PARTITION: Final = ("cluster", "consumer", "topic", "partition")
+_MINUTE_MS: Final = 60_000
+_LAST: Final = 2**63 - 1
+_MS: Final = timedelta(milliseconds=1)
+_LOOK: Final = ("life", "at_ms", "end_offset", "next_ms", "next_offset")
+_BEFORE: Final = -1
+
+
+class _Lookup(NamedTuple):
+    """Which look at a log a row is given, as ``name``: the last one ``looked`` at not beyond what is ``asked``."""
+
+    name: str
+    within: tuple[str, ...]
+    looked: str
+    asked: str
+
+
+_NEAREST: Final = _Lookup("look", LOG, "at_ms", "at_ms")
+_CROSSED: Final = _Lookup("crossed", (*LOG, "life"), "end_offset", "committed_offset")
+
+
+def partition_lag_minute(
+    commits: DataFrame, before: DataFrame, ends: DataFrame, owners: DataFrame, *, longest: timedelta
+) -> DataFrame:
+    """``partition_lag_minute`` of one day of ``commits``.
+
+    ``before`` is what `carried` over from the day before, ``ends`` are `spans` of looks, those of the day before among
+    them, ``owners`` who had which partition from when to when. Only the minutes of the day's looks have rows: ``ends``
+    says which by ``is_of_day``.
+
+    The lag is the log end at that moment less the committed offset, the lag in time how long ago the log ended at the
+    committed offset. A lag that began before the first look is unknown in time. A look holds for ``longest``.
+    """
+    reckoned = _with_end(_minutes(commits, before, ends), ends, longest)
+    timed = _with_look(reckoned, ends, _CROSSED)
+    told = timed.withColumns({"lag_seconds": _lag_seconds()}).withColumn("method", _method())
+    return _with_owner(told, owners).select(*columns_of(PARTITION_LAG_MINUTE), F.to_date("minute").alias("day"))
+
+
+def carried(rows: DataFrame) -> DataFrame:
+    """What the days after those of ``partition_lag_minute`` begin with: the newest commit of each partition."""
+    commit = F.struct(F.col("committed_offset").alias("offset"), F.unix_millis("committed_at").alias("at_ms"))
+    newest = F.max_by(commit, "minute")
+    kept = rows.groupBy(*_PARTITION).agg(newest.alias("committed"))
+    return kept.where(F.col("committed.offset").isNotNull())
+
+
+def _minutes(commits: DataFrame, before: DataFrame, ends: DataFrame) -> DataFrame:
+    """A row per partition and minute that has a commit or a look, as of its moment ``at_ms``."""
+    newest = _newest_of_minute(commits)
+    known = newest.select(*_PARTITION).unionByName(before.select(*_PARTITION)).distinct()
+    looked = ends.where("is_of_day").groupBy(*LOG, _minute("at_ms")).agg(F.max("at_ms").alias("looked_ms"))
+    in_looks = known.join(looked, on=list(LOG)).withColumn("commits", F.lit(0).cast("bigint"))
+    told = (
+        newest.unionByName(in_looks, allowMissingColumns=True)
+        .groupBy(*_PARTITION, "minute_ms")
+        .agg(*(F.max(name).alias(name) for name in ("committed", "commits", "looked_ms")))
+    )
+    start = before.withColumn("minute_ms", F.lit(_BEFORE))
+    in_time = Window.partitionBy(*_PARTITION).orderBy("minute_ms")
+    as_of = (
+        told.unionByName(start, allowMissingColumns=True)
+        .withColumn("newest", F.last("committed", ignorenulls=True).over(in_time))
+        .where(F.col("minute_ms") > _BEFORE)
+    )
+    at_ms = F.coalesce("committed.at_ms", "looked_ms")
+    is_known = F.col("newest.offset").isNotNull() & (at_ms - F.col("newest.at_ms") <= FORGOTTEN // _MS)
+    taken_back = F.col("committed").isNotNull() & F.col("committed.offset").isNull()
+    return as_of.where(is_known | taken_back).select(
+        *_PARTITION,
+        F.timestamp_millis("minute_ms").alias("minute"),
+        at_ms.alias("at_ms"),
+        F.timestamp_millis(at_ms).alias("as_of"),
+        F.col("newest.offset").alias("committed_offset"),
+        F.when(is_known, F.timestamp_millis("newest.at_ms")).alias("committed_at"),
+        "commits",
+    )
+
+
+def _newest_of_minute(commits: DataFrame) -> DataFrame:
+    """The newest record of each partition and minute, and how many commits there were."""
+    record = F.struct(F.when(~F.col("tombstone"), F.col("offset")).alias("offset"), F.col("log_ts_ms").alias("at_ms"))
+    return commits.groupBy(*_PARTITION, _minute("log_ts_ms")).agg(
+        F.max_by(record, F.struct("log_ts_ms", "log_offset")).alias("committed"),
+        F.count_if(~F.col("tombstone")).alias("commits"),
+    )
+
+
+def _with_end(rows: DataFrame, ends: DataFrame, longest: timedelta) -> DataFrame:
+    """Adds ``end_offset``, ``lag``, ``negative`` and the ``life`` of the log.
+
+    Between two looks the end is where an even growth takes it, and not below what was committed: nobody commits what is
+    not there. Beyond the next look, or the last, a commit is: then one of the two is wrong or old.
+    """
+    as_of = _with_look(rows, ends, _NEAREST)
+    look, committed, at_ms = F.col("look"), F.col("committed_offset"), F.col("at_ms")
+    share = F.try_divide(at_ms - look.at_ms, look.next_ms - look.at_ms)
+    even = (look.end_offset + F.round(share * (look.next_offset - look.end_offset))).cast("bigint")
+    between = F.least(F.greatest(even, committed), look.next_offset)
+    lasting = at_ms - look.at_ms <= longest // _MS
+    end = F.when(look.next_ms.isNotNull(), between).when(lasting, look.end_offset)
+    ended = F.col("end_offset")
+    return as_of.withColumns({"end_offset": end, "life": look.life}).withColumns(
+        {
+            "lag": F.when(ended >= committed, ended - committed).when(ended < committed, 0),
+            "negative": F.when(ended < committed, 1).otherwise(0).cast("bigint"),
+        }
+    )
+
+
+def _with_look(rows: DataFrame, ends: DataFrame, by: _Lookup) -> DataFrame:
+    """Adds to each row the last of the looks at its log whose place is not beyond the row's; of equal ones the latest.
+
+    An as-of join: the union, and in it the last look that is not NULL.
+    """
+    look, row = F.struct(*_LOOK), F.struct(*rows.columns)
+    told = ends.select(*by.within, F.col(by.looked).alias("place"), F.col("at_ms").alias("tie"), look.alias("look"))
+    asking = rows.select(*by.within, F.col(by.asked).alias("place"), F.lit(_LAST).alias("tie"), row.alias("row"))
+    order = Window.partitionBy(*by.within).orderBy("place", "tie").rowsBetween(Window.unboundedPreceding, 0)
+    return (
+        told.unionByName(asking, allowMissingColumns=True)
+        .withColumn(by.name, F.last("look", ignorenulls=True).over(order))
+        .where(F.col("row").isNotNull())
+        .select("row.*", by.name)
+    )
+
+
+def _lag_seconds() -> Column:
+    """How long before ``at_ms`` the log ended at the committed offset; NULL unless looks on both sides tell."""
+    crossed, committed = F.col("crossed"), F.col("committed_offset")
+    share = F.try_divide(committed - crossed.end_offset, crossed.next_offset - crossed.end_offset)
+    ended_ms = crossed.at_ms + share * (crossed.next_ms - crossed.at_ms)
+    seconds = F.round((F.col("at_ms") - ended_ms) / 1000, 3)
+    return F.when(F.col("lag") == 0, 0.0).when(crossed.next_ms.isNotNull(), F.when(seconds > 0, seconds).otherwise(0.0))
+
+
+def _method() -> Column:
+    seen = (F.col("lag") == 0) | (F.col("crossed.end_offset") == F.col("committed_offset"))
+    return F.when(F.col("lag_seconds").isNull(), "unknown").when(seen, "observed").otherwise("interpolated")
+
+
+def _with_owner(rows: DataFrame, owners: DataFrame) -> DataFrame:
+    theirs = owners.select(*_PARTITION, "owner", "from_ms", "until_ms")
+    had = (F.col("at_ms") >= F.col("from_ms")) & (F.col("at_ms") < F.col("until_ms"))
+    same = [rows[name] == theirs[name] for name in _PARTITION]
+    return rows.join(theirs, [*same, had], "left").select(*(rows[name] for name in rows.columns), "owner")
+
+
+def _minute(at_ms: str) -> Column:
+    return (F.col(at_ms) - F.pmod(F.col(at_ms), F.lit(_MINUTE_MS))).alias("minute_ms")
