@@ -6,6 +6,7 @@ from karrot import __version__
 from karrot.cli import (
     deriving,
     doctor,
+    offsets,
     probing,
     rendering,
     replay,
@@ -37,6 +38,7 @@ def version() -> None:
         *doctor.COMMANDS,
         *watch.COMMANDS,
         *deriving.COMMANDS,
+        *offsets.COMMANDS,
         *reporting.COMMANDS,
         *replay.COMMANDS,
         *standing.COMMANDS,

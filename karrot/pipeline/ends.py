@@ -12,17 +12,22 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
 from karrot.clock import Clock
+from karrot.pipeline.queries import batch_name, checkpoint_id, started
+from karrot.pipeline.records import new_files
 from karrot.pipeline.schemas import ENDS, columns_of, with_day
 from karrot.pipeline.tables import Tables
 from karrot.watch.cluster import ClusterError, Failure, Place
 
-__all__ = ["MOST_PARTITIONS", "EndsPoll", "Looked", "Offsets", "ends", "topics_of_late"]
+__all__ = ["MOST_PARTITIONS", "EndsPoll", "LandEnds", "Looked", "Offsets", "ends", "topics_of_late"]
 
 MOST_PARTITIONS: Final = 20_000
 """How many partitions a look asks about: what is beyond is left out, and said."""
 
+_LOOK: Final = StructType([ENDS[name] for name in ("topic", "partition", "start_offset", "end_offset", "observed_at")])
 _ROWS: Final = pa.schema(
     [
         ("topic", pa.string()),
@@ -107,7 +112,7 @@ class EndsPoll:
         starts, log_ends = _known(self.kafka.log_starts(asked)), _known(self.kafka.log_ends(asked))
         found = [(*place, starts.get(place), end, at) for place, end in sorted(log_ends.items())]
         if found:
-            frame = self.spark.createDataFrame(_table(found))
+            frame = self.spark.createDataFrame(_table(found)).coalesce(1)
             self.tables.write_batch(ends(frame, self.cluster), "ends", f"{self._run}-{self._looks:06d}")
             self._looks += 1
         return Looked(len(found), len(places) - len(found))
@@ -126,6 +131,26 @@ def ends(looks: DataFrame, cluster: str) -> DataFrame:
             "day": F.to_date("observed_at"),
         }
     ).select(*columns_of(with_day(ENDS)))
+
+
+@dataclass(frozen=True, slots=True)
+class LandEnds:
+    """The job that takes looks from Parquet files: ``topic, partition, start_offset, end_offset, observed_at``."""
+
+    spark: SparkSession
+    directory: str
+    cluster: str
+    tables: Tables
+    checkpoint: str
+
+    def start(self, every: str | None = None) -> StreamingQuery:
+        """Begin, and return at once. Raises `NoRecords`."""
+        return started(new_files(self.spark, self.directory, _LOOK), self.take, self.checkpoint, every)
+
+    def take(self, looks: DataFrame, batch: int) -> None:
+        """Write one batch; called by Spark, again for the same batch after a crash."""
+        name = batch_name(checkpoint_id(looks.sparkSession), batch)
+        self.tables.write_batch(ends(looks, self.cluster), "ends", name)
 
 
 def topics_of_late(spark: SparkSession, tables: Tables, cluster: str) -> list[str]:

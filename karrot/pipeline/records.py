@@ -12,10 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType, TimestampType
 
+from karrot.pipeline.brokers import Brokers, Start
 from karrot.pipeline.files import exists, literal
-from karrot.pipeline.kafka import Brokers, Start, new_records
+from karrot.pipeline.kafka import new_records
 from karrot.pipeline.ranges import Range, lost, ranges_of_batch
-from karrot.watch.cluster import Failure, Place
+from karrot.watch.cluster import ClusterError, Failure, Place
 
 __all__ = [
     "BATCH_RECORDS",
@@ -66,8 +67,9 @@ class Passed(NamedTuple):
 class Source(Protocol):
     """A road by which records come."""
 
-    may_repeat: bool
-    """Whether a record may come twice by one checkpoint."""
+    @property
+    def may_repeat(self) -> bool:
+        """Whether a record may come twice by one checkpoint."""
 
     def records(self, spark: SparkSession) -> DataFrame:
         """The stream, of the columns of `RECORD`. Raises `NoRecords`."""
@@ -107,7 +109,7 @@ class FromKafka:
         return new_records(spark, self.brokers, OFFSETS_TOPIC, partitions, start=self.start, most=self.most)
 
     def passed(self, read: Read, batch: int, decoded: DataFrame) -> Passed:
-        """By the checkpoint and where the logs start now."""
+        """By the checkpoint and where the logs start now; nothing is lost as far as Kafka does not say."""
         ranges = ranges_of_batch(read, batch, OFFSETS_TOPIC)
         starts = self._starts(ranges)
         passed = sum(each.offsets(starts.get(partition, 0)) for partition, each in ranges.items())
@@ -115,7 +117,10 @@ class FromKafka:
         return Passed(passed, 0 if is_whole else lost(ranges, starts, _first_read(decoded)))
 
     def _starts(self, ranges: Mapping[int, Range]) -> dict[int, int]:
-        answers = self.kafka.log_starts([Place(OFFSETS_TOPIC, partition) for partition in ranges])
+        try:
+            answers = self.kafka.log_starts([Place(OFFSETS_TOPIC, partition) for partition in ranges])
+        except ClusterError:
+            return {}
         return {at.partition: start for at, start in answers.items() if not isinstance(start, Failure)}
 
 

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 __all__ = ["NotConnected", "connect"]
 
-_OURS = {"client.id": "karrot-watch"}
-
 
 class NotConnected(ValueError):  # noqa: N818 (names what is so, not a failure of ours)
     """No client can be made of what was given; the message is a sentence without secrets."""
 
 
-def connect(bootstrap: Sequence[str], properties: Path | None = None) -> "KafkaCluster":
+def connect(
+    bootstrap: Sequence[str], properties: Path | None = None, *, client_id: str = "karrot-watch"
+) -> "KafkaCluster":
     """A client of the cluster at these addresses. Nothing is sent yet. Raises `NotConnected`."""
     try:
         from confluent_kafka import KafkaException
@@ -30,7 +30,7 @@ def connect(bootstrap: Sequence[str], properties: Path | None = None) -> "KafkaC
         raise NotConnected("watching Kafka needs confluent-kafka: pip install 'karrot[kafka]'") from error
     try:
         given = {} if properties is None else read(properties)
-        return KafkaCluster(_complete(given, bootstrap))
+        return KafkaCluster(_complete({"client.id": client_id, **given}, bootstrap))
     except PropertiesError as error:
         raise NotConnected(str(error)) from error
     except KafkaException as error:
@@ -41,7 +41,7 @@ def connect(bootstrap: Sequence[str], properties: Path | None = None) -> "KafkaC
 
 
 def _complete(given: Mapping[str, str], bootstrap: Sequence[str]) -> dict[str, Any]:
-    properties: dict[str, Any] = {**_OURS, **given, "bootstrap.servers": ",".join(bootstrap)}
+    properties: dict[str, Any] = {**given, "bootstrap.servers": ",".join(bootstrap)}
     if is_iam(given):
         from karrot.watch.iam import token_source
 

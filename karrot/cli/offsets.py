@@ -1,0 +1,237 @@
+"""``karrot pipeline offsets``: Kafka's own record of what was committed, as tables and as JSON."""
+# ruff: noqa: PLC0415
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+from urllib.parse import quote
+
+import click
+
+from karrot.cli.common import NotDone, Refused, end_on_signals, valid
+from karrot.cli.pipeline import pipeline, spark_options, started
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from karrot.pipeline.brokers import Brokers, Start
+    from karrot.pipeline.jobs.offsets import Summary
+    from karrot.pipeline.tables import Tables
+    from karrot.values import Kind
+    from karrot.watch.admin import KafkaCluster
+
+__all__ = ["COMMANDS", "offsets"]
+
+_KAFKA, _PARQUET = "kafka", "parquet"
+T = TypeVar("T")
+
+
+@pipeline.command()
+@click.option("--source", type=click.Choice([_KAFKA, _PARQUET]), default=_KAFKA, show_default=True)
+@click.option("--cluster", required=True, metavar="NAME", help="What the cluster is called in the tables.")
+@spark_options
+@click.option("--bootstrap-servers", metavar="HOST:PORT,...", help="With --source kafka: its brokers.")
+@click.option(
+    "--command-config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A file of client properties (TLS, SASL, MSK IAM) under Java's names, as Kafka's own tools take it.",
+)
+@click.option(
+    "--starting",
+    default="earliest",
+    show_default=True,
+    metavar="earliest|latest|TIME",
+    help="Where to begin the first time; a time in ISO 8601, UTC unless it says otherwise.",
+)
+@click.option("--json-topic", metavar="TOPIC", help="Publish each commit there too, as JSON; it must exist.")
+@click.option("--ends-every", default="30s", show_default=True, help="How often to look where the logs end.")
+@click.option("--input", "directory_in", metavar="DIR", help="With --source parquet: files of the same columns.")
+@click.option("--ends-input", metavar="DIR", help="With --source parquet: files that say where the logs ended.")
+@click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("--trigger", default="10 seconds", show_default=True, help="How often to take what came.")
+@click.option("--checkpoint", help="What was taken so far; below the tables if not given.")
+@click.option("--json", "as_json", is_flag=True, help="The sum as one line of JSON.")
+def offsets(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
+    """Take __consumer_offsets into the tables commits, members, ends and quarantine.
+
+    From Kafka by Spark's own connector, whose jars are no part of PySpark: say so with --conf spark.jars.packages=…
+    Or from Parquet files with the columns key, value, topic, partition, offset and timestamp.
+
+    Every record is accounted for. Run it again at any time, after a crash too; but never twice at a time for one
+    cluster on the same tables. What is on the JSON topic may come twice after a crash.
+
+    Exit code 1 if a batch failed, 2 if Spark cannot run here, the connector is missing or there is nothing to read.
+    """
+    work = _Kafka.of(asked) if asked["source"] == _KAFKA else _Files.of(asked)
+    spark = started("offsets", master, conf)
+    from karrot.pipeline.tables import Tables
+
+    stop = threading.Event()
+    if asked["follow"]:
+        end_on_signals(stop)
+    try:
+        total = _done(partial(work.run, spark, Tables(directory), stop), work.without_values)
+    finally:
+        spark.stop()
+    click.echo(json.dumps(total.as_dict()) if asked["as_json"] else str(total))
+
+
+def _done(run: Callable[[], "Summary"], without_values: Callable[[str], str]) -> "Summary":
+    """What the job brought; what kept it from that becomes a sentence."""
+    from karrot.pipeline.jobs.ingest import StreamingQueryException
+    from karrot.pipeline.kafka import ConnectorMissing
+    from karrot.pipeline.records import NoRecords
+    from karrot.watch import ClusterError
+
+    try:
+        return run()
+    except (ConnectorMissing, NoRecords, ValueError) as error:
+        raise Refused(str(error)) from error
+    except ClusterError as error:
+        raise NotDone(f"Kafka: {error}") from error
+    except StreamingQueryException as error:
+        raise NotDone(without_values(str(error).split("JVM stacktrace", 1)[0].strip())) from error
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What both sources are asked for. ``every`` is None for what is there and no more."""
+
+    cluster: str
+    every: str | None
+    checkpoint: str | None
+    tell: Callable[[object], object]
+
+    def checkpoint_in(self, tables: "Tables") -> str:
+        """A cluster has its own: the tables may hold several."""
+        return self.checkpoint or tables.checkpoint(f"offsets-{quote(self.cluster, safe='')}")
+
+    def without_values(self, text: str) -> str:
+        """A text without what may be secret in it."""
+        return text
+
+
+@dataclass(frozen=True)
+class _Kafka(_Work):
+    """From Kafka itself, with looks at where its logs end."""
+
+    brokers: "Brokers"
+    kafka: "KafkaCluster"
+    start: "Start"
+    ends_every: timedelta
+    json_topic: str | None
+
+    @classmethod
+    def of(cls, asked: Mapping[str, Any]) -> Self:
+        """Raises Refused."""
+        from karrot import values
+        from karrot.pipeline.brokers import Brokers, Start
+        from karrot.watch import connect
+
+        if asked["bootstrap_servers"] is None:
+            raise Refused("--source kafka needs --bootstrap-servers")
+        addresses = _checked(values.brokers, "bootstrap_servers", asked)
+        properties = asked["command_config"]
+        return cls(
+            **_common(asked),
+            brokers=valid(partial(Brokers.of, addresses, properties)),
+            kafka=valid(partial(connect, addresses, properties, client_id="karrot-offsets")),
+            start=valid(partial(Start, asked["starting"])),
+            ends_every=timedelta(seconds=_checked(values.duration(1, 86_400), "ends_every", asked)),
+            json_topic=asked["json_topic"],
+        )
+
+    def without_values(self, text: str) -> str:
+        """Without those of the properties."""
+        return self.brokers.without_values(text)
+
+    def run(self, spark: "SparkSession", tables: "Tables", stop: threading.Event) -> "Summary":
+        """Take the records, and look where the logs end: again and again, or once when all is taken."""
+        from karrot.clock import SystemClock
+        from karrot.pipeline.ends import EndsPoll, topics_of_late
+        from karrot.pipeline.jobs.offsets import LandOffsets
+        from karrot.pipeline.jsontopic import JsonTopic
+        from karrot.pipeline.queries import run
+        from karrot.pipeline.records import FromKafka
+
+        poll = EndsPoll(spark, tables, self.cluster, self.kafka, SystemClock(), self.ends_every, self.tell)
+        poll.seen(topics_of_late(spark, tables, self.cluster))
+        job = LandOffsets(
+            spark,
+            FromKafka(self.brokers, self.kafka, self.start),
+            self.cluster,
+            tables,
+            self.checkpoint_in(tables),
+            JsonTopic(self.brokers, self._known(self.json_topic)) if self.json_topic else None,
+            tell=self.tell,
+            seen=poll.seen,
+        )
+        follow = self.every is not None
+        run([job.start(self.every)], stop=stop, follow=follow, beside=poll.look_if_due if follow else lambda: None)
+        if not follow:
+            poll.look_if_due()
+        return job.total
+
+    def _known(self, topic: str) -> str:
+        """Spark's writer would wait a minute for a topic that is not there, and then say something else."""
+        if topic not in self.kafka.partitions([topic]):
+            raise Refused(f"--json-topic {topic}: there is no such topic; create it (kafka-topics --create)")
+        return topic
+
+
+@dataclass(frozen=True)
+class _Files(_Work):
+    """From Parquet files, and perhaps others that say where logs ended."""
+
+    directory: str
+    ends: str | None
+
+    @classmethod
+    def of(cls, asked: Mapping[str, Any]) -> Self:
+        """Raises Refused."""
+        if asked["directory_in"] is None:
+            raise Refused("--source parquet needs --input")
+        if asked["json_topic"] is not None:
+            raise Refused("--json-topic is written with --source kafka alone")
+        return cls(**_common(asked), directory=asked["directory_in"], ends=asked["ends_input"])
+
+    def run(self, spark: "SparkSession", tables: "Tables", stop: threading.Event) -> "Summary":
+        """Take the records and the ends of new files."""
+        from karrot.pipeline.ends import LandEnds
+        from karrot.pipeline.jobs.offsets import LandOffsets
+        from karrot.pipeline.queries import run
+        from karrot.pipeline.records import FromParquet
+
+        checkpoint = self.checkpoint_in(tables)
+        job = LandOffsets(spark, FromParquet(self.directory), self.cluster, tables, checkpoint, tell=self.tell)
+        queries = [job.start(self.every)]
+        if self.ends is not None:
+            queries.append(LandEnds(spark, self.ends, self.cluster, tables, f"{checkpoint}-ends").start(self.every))
+        run(queries, stop=stop, follow=self.every is not None)
+        return job.total
+
+
+def _common(asked: Mapping[str, Any]) -> dict[str, Any]:
+    from karrot import values
+
+    return {
+        "cluster": _checked(values.text, "cluster", asked),
+        "every": asked["trigger"] if asked["follow"] else None,
+        "checkpoint": asked["checkpoint"],
+        "tell": click.echo if asked["follow"] and not asked["as_json"] else lambda _told: None,
+    }
+
+
+def _checked(kind: "Kind[T]", name: str, asked: Mapping[str, Any]) -> T:
+    from karrot import values
+
+    return valid(partial(values.checked, kind, f"--{name.replace('_', '-')}", asked[name]))
+
+
+COMMANDS = (pipeline,)
+"""The group, with this one in it."""

@@ -1,0 +1,105 @@
+"""How a Kafka cluster is reached by Java's client, and where a topic is begun; nothing here needs Spark.
+
+Client properties are Java's, as in a file for ``--command-config`` of Kafka's own tools. Their values, secrets among
+them, are in no repr and in no error's text.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Self
+
+from karrot.watch.properties import PropertiesError, parse, without_values
+
+__all__ = ["Brokers", "PropertiesError", "Start"]
+
+_OURS: Final = frozenset(
+    {
+        "auto.offset.reset",
+        "bootstrap.servers",
+        "enable.auto.commit",
+        "group.id",
+        "interceptor.classes",
+        "isolation.level",
+        "key.deserializer",
+        "key.serializer",
+        "value.deserializer",
+        "value.serializer",
+    }
+)
+"""What the connector or this module decides, whatever a file says."""
+
+_LIBRDKAFKAS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "sasl.mechanisms": "sasl.mechanism",
+        "sasl.username": "sasl.jaas.config",
+        "sasl.password": "sasl.jaas.config",
+        "ssl.ca.location": "ssl.truststore.location and ssl.truststore.type=PEM",
+        "ssl.ca.pem": "ssl.truststore.certificates and ssl.truststore.type=PEM",
+        "ssl.certificate.location": "ssl.keystore.location and ssl.keystore.type=PEM",
+        "ssl.key.location": "ssl.keystore.location and ssl.keystore.type=PEM",
+        "ssl.certificate.pem": "ssl.keystore.certificate.chain and ssl.keystore.type=PEM",
+        "ssl.key.pem": "ssl.keystore.key and ssl.keystore.type=PEM",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Brokers:
+    """A cluster's addresses, and the properties of Java's client by which it is reached."""
+
+    addresses: tuple[str, ...]
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, addresses: Sequence[str], properties: Path | None = None) -> Self:
+        """With the properties of a file, if there is one. Raises `PropertiesError`."""
+        return cls(tuple(addresses), {} if properties is None else _read(properties))
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The connector's options, for reading and for writing."""
+        given = {f"kafka.{name}": value for name, value in self.properties.items()}
+        return {**given, "kafka.bootstrap.servers": ",".join(self.addresses)}
+
+    def without_values(self, text: str) -> str:
+        """A text of Spark's or Kafka's without the values of the properties."""
+        return without_values(text, self.properties)
+
+
+class Start:
+    """Where a topic is begun when there is no checkpoint yet."""
+
+    def __init__(self, text: str) -> None:
+        """``earliest``, ``latest`` or a moment in ISO 8601, UTC unless it says otherwise. Raises ValueError."""
+        if text in {"earliest", "latest"}:
+            self.options = {"startingOffsets": text}
+            return
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise ValueError(f"{text!r} is neither earliest, latest nor a moment like 2026-11-21T12:00:00Z") from None
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        # A partition without a record since then begins with what comes.
+        self.options = {
+            "startingTimestamp": str(round(moment.timestamp() * 1000)),
+            "startingOffsetsByTimestampStrategy": "latest",
+        }
+
+
+def _read(path: Path) -> dict[str, str]:
+    try:
+        given = parse(path.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise PropertiesError(f"{path} cannot be read: {reason}") from error
+    except PropertiesError as error:
+        raise PropertiesError(f"{path}: {error}") from error
+    for name in given.keys() & _LIBRDKAFKAS.keys():
+        raise PropertiesError(
+            f"{path}: {name} is librdkafka's name, and Spark's connector takes Java's: {_LIBRDKAFKAS[name]} "
+            "(which karrot watch takes as well)"
+        )
+    return {name: value for name, value in given.items() if name not in _OURS}
