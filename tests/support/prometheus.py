@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import indent
 from types import TracebackType
 from typing import Any, Self
 from urllib.error import URLError
@@ -80,15 +81,25 @@ class PrometheusApi:
 
 
 class Prometheus(PrometheusApi):
-    """The server as a process of its own; its data, its rules and what it says are in ``directory``."""
+    """The server as a process of its own; its data, its rules and what it says are in ``directory``.
+
+    ``jobs`` are more items of ``scrape_configs``, in YAML.
+    """
 
     def __init__(
-        self, binary: str, directory: Path, target_port: int, *, interval_s: int = 1, rules: Sequence[str] = ()
+        self,
+        binary: str,
+        directory: Path,
+        target_port: int,
+        *,
+        interval_s: int = 1,
+        rules: Sequence[str] = (),
+        jobs: str = "",
     ) -> None:
         super().__init__(f"127.0.0.1:{free_port()}")
         self._binary = binary
         self._directory = directory
-        self._config = _CONFIG % (interval_s, target_port)
+        self._config = _CONFIG % (interval_s, target_port) + indent(jobs, "  ")
         self._rules = rules
         self.said = directory / "prometheus.log"
 
@@ -118,6 +129,6 @@ class Prometheus(PrometheusApi):
     def _scrapes(self) -> bool:
         assert self._process.poll() is None, self.said.read_text()
         try:
-            return self.number("up") == 1
+            return self.number("min(up)") == 1
         except (URLError, ConnectionError):
             return False

@@ -16,12 +16,15 @@ from e2e.stack.processes import NotStarted
 __all__ = ["metrics_of", "promtool", "rules_of", "series"]
 
 
-def promtool(*arguments: str | Path) -> str:
-    """What the command says; a failure is a failed assertion with it. Where promtool cannot be had, skips the test."""
+def promtool(*arguments: str | Path, text: bytes = b"") -> str:
+    """What the command says of files, or of a text on its standard input; a failure is a failed assertion with it.
+
+    Where promtool cannot be had, skips the test.
+    """
     command = [_binary() or pytest.skip("no promtool: install Debian's prometheus, or set PROMETHEUS_BIN"), *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended.stdout
+    ended = subprocess.run(command, input=text, capture_output=True, check=False)
+    assert ended.returncode == 0, (ended.stdout + ended.stderr).decode()
+    return ended.stdout.decode()
 
 
 @cache

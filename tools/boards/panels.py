@@ -155,7 +155,7 @@ def timeline(
         "fieldConfig": fields,
         "options": {
             "alignValue": "left",
-            "legend": {"displayMode": "list", "placement": "bottom", "showLegend": False},
+            "legend": {"displayMode": "list", "placement": "bottom", "showLegend": False, "calcs": []},
             "mergeValues": True,
             "perPage": 20,
             "rowHeight": 0.85,
@@ -181,6 +181,7 @@ def table(
         "fieldConfig": fields,
         "options": {
             "cellHeight": "sm",
+            "enablePagination": True,
             "footer": {"show": False, "reducer": [], "countRows": False, "enablePagination": True, "fields": ""},
             "showHeader": True,
             "sortBy": [{"displayName": name, "desc": True} for name in sort],

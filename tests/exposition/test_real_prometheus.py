@@ -1,0 +1,117 @@
+"""The exposition of every recorded body, as a real Prometheus reads it and gives it back."""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from support.boards import BOARDS, filled
+from support.bodies import conversation, expected, recorded
+from support.hostile import names
+from support.processes import Service
+from support.prometheus import Prometheus, prometheus_binary, quoted
+from support.promtool import promtool
+from support.waiting import wait_for
+
+BINARY = prometheus_binary() or ""
+# Their values go on while the test looks.
+OF_KARROT_ITSELF = re.compile(r"karrot_(?!consumer_|partition_)")
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(not BINARY, reason="needs a prometheus, on PATH or named by PROMETHEUS_BIN"),
+]
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+class Scraped(NamedTuple):
+    service: Service
+    prometheus: Prometheus
+
+
+@pytest.fixture(scope="module")
+def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
+    """A Karrot that got every body that was ever recorded, and a Prometheus that has seen the outcome."""
+    directory = tmp_path_factory.mktemp("exposition")
+    with Service(directory / "data", partition_metrics="true", topic_metrics="true", stale_after="1h") as service:
+        for body in (*map(recorded, expected()), *(body for _, body in conversation())):
+            service.post(body)
+        known = service.metric("karrot_consumers")
+        with Prometheus(BINARY, directory / "prometheus", service.port) as prometheus:
+            wait_for(lambda: prometheus.number("karrot_consumers") == known)
+            yield Scraped(service, prometheus)
+
+
+def exposed(service: Service) -> Samples:
+    """What stands on /metrics about groups; an empty label is no label to Prometheus."""
+    text = service.get("/metrics", {"Accept": "text/plain"}).body.decode()
+    return {
+        (sample.name, frozenset(label for label in sample.labels.items() if label[1])): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if not OF_KARROT_ITSELF.match(sample.name)
+    }
+
+
+def test_every_sample_of_a_group_comes_back_with_its_labels_and_its_value(scraped: Scraped) -> None:
+    stored: Samples = {}
+    for each in scraped.prometheus.query('{__name__=~"karrot_(consumer|partition)_.+"}'):
+        labels = {name: value for name, value in each["metric"].items() if name not in {"__name__", "job", "instance"}}
+        stored[each["metric"]["__name__"], frozenset(labels.items())] = float(each["value"][1])
+    asked = exposed(scraped.service)
+    assert len(asked) > 300
+    assert stored == asked
+
+
+def test_every_group_is_found_by_its_very_name(scraped: Scraped) -> None:
+    told = scraped.service.get("/api/v1/groups?limit=1000").json["groups"]
+    groups = [each for each in told if not each["consumer"].startswith("burrow-")]  # its own lag is a metric apart
+    odd = {each["consumer"] for each in groups if not re.fullmatch(r"[\w.-]+", each["consumer"], re.ASCII)}
+    assert len(odd) >= 2
+    for each in groups:
+        selector = (
+            f"karrot_consumer_status_code{{cluster={quoted(each['cluster'])}, consumer={quoted(each['consumer'])}}}"
+        )
+        found = scraped.prometheus.query(selector)
+        assert [sample["metric"]["consumer"] for sample in found] == [each["consumer"]]
+
+
+def test_promtool_finds_no_fault_in_what_is_scraped(scraped: Scraped) -> None:
+    text = scraped.service.get("/metrics", {"Accept": "text/plain"}).body
+    promtool("check", "metrics", text=text)
+
+
+def test_a_dashboard_finds_every_group_whose_name_grafana_can_write_into_a_query(scraped: Scraped) -> None:
+    """Grafana does not escape quotes and control characters of a chosen value, so such names are left out."""
+    [body] = [recorded(name) for name in expected() if name == "karrot_v1.9.5_warn.json"]
+    writable = [name for name in names() if name.isprintable() and 0 < len(name) <= 512 and not set("'\"") & set(name)]
+    assert len(writable) > 100
+    for name in writable:
+        scraped.service.post(body.replace(b'"orders-svc"', _as_json(name)))
+    wanted = set(writable)
+    wait_for(lambda: wanted <= scraped.prometheus.label_values("consumer"))
+    for name in writable:
+        for board, escape in (("group", _exact), ("overview", _as_regex)):
+            panels = [panel for panel in BOARDS[board]["panels"] if panel["title"] in {"Lag", "Lag of all groups"}]
+            chosen = {"cluster": "prod-eu", "consumer": escape(name)}
+            query = filled(panels[0]["targets"][0]["expr"], BOARDS[board], chosen)
+            assert scraped.prometheus.number(query) is not None, name
+
+
+def _as_json(name: str) -> bytes:
+    escapes = name.encode("utf-16-be")
+    units = (escapes[at : at + 2] for at in range(0, len(escapes), 2))
+    return b'"' + b"".join(b"\\u" + unit.hex().encode() for unit in units) + b'"'
+
+
+def _exact(value: str) -> str:
+    """Grafana 12's ``prometheusRegularEscape``: of a variable with one value."""
+    return value.replace("\\", "\\\\")
+
+
+def _as_regex(value: str) -> str:
+    """Grafana 12's ``prometheusSpecialRegexEscape``: of a variable with several values."""
+    return re.sub(r"[$^*{}\[\]+?.()|]", lambda found: "\\\\" + found[0], value.replace("\\", "\\\\\\\\"))
