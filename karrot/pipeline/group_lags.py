@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from karrot.pipeline.looks import LOG
 from karrot.pipeline.schemas import LAG_MINUTE, columns_of
 
-__all__ = ["as_listings", "filled", "group_lags", "merged", "sizes", "unheard"]
+__all__ = ["as_listings", "filled", "group_lags", "merged", "spread", "unheard"]
 
 _GROUP: Final = ("cluster", "consumer")
 _GROUP_DAY: Final = (*_GROUP, "day")
@@ -45,10 +45,12 @@ def as_listings(lags: DataFrame) -> DataFrame:
     )
 
 
-def filled(lags: DataFrame, longest: timedelta) -> DataFrame:
+def filled(lags: DataFrame, seen: DataFrame, longest: timedelta) -> DataFrame:
     """``lags`` with rows for the minutes in which the group has others and this partition none.
 
-    What was known of a partition holds until its next row, for ``longest`` at most, and not beyond midnight.
+    What was known of a partition holds until its next row, for ``longest`` at most, and not beyond midnight. Adds
+    ``partitions``: how many of the topic hold messages or were committed that day. ``seen`` are
+    `karrot.pipeline.looks.looks`.
     """
     next_minute = F.lead("minute").over(Window.partitionBy(*_PARTITION, "day").orderBy("minute"))
     taken_back = F.col("committed_offset").isNull()
@@ -59,14 +61,20 @@ def filled(lags: DataFrame, longest: timedelta) -> DataFrame:
     held = lags.withColumn("until", until).withColumn("told", F.explode(minutes))
     is_own = F.bool_or(F.col("told") == F.col("minute")).over(Window.partitionBy(*_GROUP, "told"))
     own = held.withColumn("is_own", is_own).where("is_own")
-    return own.drop("minute", "until", "is_own").withColumnRenamed("told", "minute")
+    return own.join(_sizes(lags, seen), on=[*_GROUP_DAY, "topic"]).select(
+        *_PARTITION,
+        "day",
+        F.col("told").alias("minute"),
+        "committed_offset",
+        "lag",
+        "lag_seconds",
+        "owner",
+        "partitions",
+    )
 
 
-def sizes(lags: DataFrame, seen: DataFrame) -> DataFrame:
-    """How many ``partitions`` of each topic of a group hold messages or were committed that day.
-
-    ``seen`` are `karrot.pipeline.looks.looks`. One that is empty and was never committed lacks nothing.
-    """
+def _sizes(lags: DataFrame, seen: DataFrame) -> DataFrame:
+    """How many ``partitions`` a topic of a group has; one that is empty and was never committed lacks nothing."""
     of_group = lags.select(*_GROUP_DAY, "topic", "partition").distinct()
     begins = F.coalesce("start_offset", F.lit(0))
     holding = seen.where(F.col("end_offset") > begins).select(*LOG, "day").distinct()
@@ -75,9 +83,16 @@ def sizes(lags: DataFrame, seen: DataFrame) -> DataFrame:
     return both.groupBy(*_GROUP_DAY, "topic").agg(F.count(F.lit(1)).alias("partitions"))
 
 
-def group_lags(rows: DataFrame, of: DataFrame) -> DataFrame:
-    """Rows of ``lag_minute`` without events, of `filled` rows and `sizes`."""
-    whole = of.groupBy(*_GROUP_DAY).agg(F.sum("partitions").alias("partitions"))
+def spread(rows: DataFrame) -> DataFrame:
+    """`filled` rows as `karrot.pipeline.skew.skew_minute` takes listings, with their ``partitions``."""
+    now = {"received_at": F.col("minute"), "seq": F.lit(0), "current_lag": F.col("lag")}
+    return rows.withColumns(now)
+
+
+def group_lags(rows: DataFrame) -> DataFrame:
+    """Rows of ``lag_minute`` without events, of `filled` ones."""
+    topics = rows.select(*_GROUP_DAY, "topic", "partitions").distinct()
+    whole = topics.groupBy(*_GROUP_DAY).agg(F.sum("partitions").alias("partitions"))
     lag = F.sum("lag")
     told = rows.groupBy(*_GROUP_DAY, "minute").agg(
         lag.alias("lag_min"),

@@ -1,7 +1,6 @@
 """Lag without Burrow: commits against log ends, in the tables that derive makes of them."""
 
 import datetime as dt
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from karrot.pipeline.jobs.derive import Rules, derive
+from karrot.pipeline.jobs.lags import Handed, hand_on
 from karrot.pipeline.tables import Tables
 from support.committed import commit, end, land, member
 from support.histories import MIDNIGHT, events_frame, partitions_frame, said
@@ -30,7 +30,6 @@ def _ask(tables: Tables, name: str, *columns: str, where: str = "true") -> list[
         return connection.execute(f"{asked} ORDER BY ALL").fetchall()
 
 
-_LATE = commit(140, "reader", 280)
 ENDS: Rows = [
     *(end(seconds, 2 * seconds) for seconds in (*range(0, 151, 30), _A_DAY + 30)),  # two messages a second
     end(30, 5, partition=1),  # nobody committed anything of these, and there are some to read
@@ -81,7 +80,6 @@ EVENTS: Rows = [
 def test_lags_rates_and_rebalances_come_from_commits_where_no_event_lists_all(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """One history, because each run costs seconds: what a day says, what it hands on, and what comes late."""
     tables = Tables(str(tmp_path))
     land(spark, tables, "b-0", "ends", ENDS)
     land(spark, tables, "b-0", "commits", COMMITS)
@@ -93,26 +91,27 @@ def test_lags_rates_and_rebalances_come_from_commits_where_no_event_lists_all(
 
     _check_partitions(tables)
     _check_groups(tables)
-    assert _of_reader(tables, "strftime(minute, '%d %M')", "lag", "lag_seconds", "method")[-1] == (
-        *("21 00", 172_740, 86_370.0, "observed"),
-    )
-    before = _ask(tables, "lag_minute", "*")
-
-    # A commit of the first day comes late: the second began with an older one.
-    land(spark, tables, "b-2", "commits", [_LATE])
-    assert derive(spark, tables, Rules()) == DAYS
-    assert _of_reader(tables, "strftime(minute, '%d %M')", "lag", "lag_seconds", "method")[-2:] == [
-        ("20 02", 0, 0.0, "observed"),
-        ("21 00", 172_580, 86_290.0, "interpolated"),
-    ]
-    assert [row for row in _ask(tables, "lag_minute", "*") if row[1] != "reader"] == [
-        row for row in before if row[1] != "reader"
+    # The second day has a look, and begins with what the first one handed on.
+    next_day = "day = '2026-11-21' AND consumer IN ('reader', 'gone')"
+    assert _ask(tables, "partition_lag_minute", "consumer", "lag", "lag_seconds", "method", where=next_day) == [
+        ("reader", 172_740, 86_370.0, "observed")
     ]
     assert derive(spark, tables, Rules()) == []
 
 
-def _of_reader(tables: Tables, *columns: str) -> Sequence[tuple[Any, ...]]:
-    return _ask(tables, "partition_lag_minute", *columns, where="consumer = 'reader'")
+def test_a_day_that_hands_on_something_else_touches_the_next() -> None:
+    days = [MIDNIGHT.date() + dt.timedelta(days=number) for number in (0, 1, 4, 5)]
+    before = dict(zip(days, "abcd", strict=True))
+
+    def derived(touched: list[dt.date], now: str, before: dict[dt.date, str] | None) -> list[dt.date]:
+        return [*hand_on(touched, days, before, lambda day: Handed(now[days.index(day)]))]
+
+    assert derived(days[:1], "abcd", before) == days[:1]
+    assert derived(days[:1], "xbcd", before) == days[:2]
+    assert derived(days[:2], "xycd", before) == days[:3]
+    assert derived(days[2:], "abxy", before) == days[2:]
+    assert derived(days[:1], "abcd", {}) == days
+    assert derived(days[:1], "xyz!", None) == days[:1]
 
 
 def _check_partitions(tables: Tables) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from karrot.pipeline.group_lags import merged
+from karrot.pipeline.group_lags import group_lags, merged, spread
 from karrot.pipeline.incidents import incidents
 from karrot.pipeline.jobs.lags import Handed, Lags
 from karrot.pipeline.rates import rates_minute, whole_listings
@@ -70,7 +70,7 @@ def derive(
     if not days:
         return []
     lags = Lags(spark, tables, rules.longest)
-    handed = lags.derive(days, {day: derived.mark for day, derived in note.days.items()}, cascade=not only)
+    handed = lags.derive(days, None if only else {day: derived.mark for day, derived in note.days.items()})
     days = sorted({*days, *handed})
     sources = look_over(spark, tables, _with_neighbours(days) & found.keys(), rules.longest)
     for chunk in _chunks(days):
@@ -98,14 +98,15 @@ def _derive_days(sources: Sources, lags: Lags, rules: Rules, days: Sequence[date
     events, partitions, tables = sources.read("events", days), sources.read("partitions", days), sources.tables
     listings = whole_listings(events, partitions)
     lag, skew = lag_minute(events), skew_minute(listings)
-    if measured := lags.measured(listings, days):
-        lag = merged(lag, measured.minutes)
-        skew = skew.unionByName(skew_minute(measured.spread, of="partitions"))
-    tables.replace_days(lag, "lag_minute", days)
+    with lags.measured(listings, days) as measured:
+        if measured is not None:
+            lag = merged(lag, group_lags(measured))
+            skew = skew.unionByName(skew_minute(spread(measured), of="partitions"))
+        tables.replace_days(lag, "lag_minute", days)
+        tables.replace_days(skew, "skew_minute", days)
     minutes = tables.read(sources.spark, "lag_minute", days=days)
     tables.replace_days(slo_daily(minutes, partitions, rules.objective), "slo_daily", days)
     tables.replace_days(verdict_runs(events, partitions, silence=rules.silence), "verdict_runs", days)
-    tables.replace_days(skew, "skew_minute", days)
 
 
 def _beside_changed_midnights(note: Note, days: Sequence[date], edges: Mapping[date, Edges]) -> set[date]:

@@ -5,7 +5,8 @@ and its lag in time with the looks of the day before. Each day leaves a mark of 
 from the last time, the day after it is derived again.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import reduce
@@ -14,7 +15,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from karrot.pipeline.group_lags import as_listings, filled, group_lags, sizes, unheard
+from karrot.pipeline.group_lags import as_listings, filled, unheard
 from karrot.pipeline.looks import looks, spans
 from karrot.pipeline.offsets_minute import offsets_minute
 from karrot.pipeline.owners import owners
@@ -24,7 +25,7 @@ from karrot.pipeline.schemas import OFFSETS
 from karrot.pipeline.sources import Edges, no_record_twice
 from karrot.pipeline.tables import Tables
 
-__all__ = ["Handed", "Lags", "Measured"]
+__all__ = ["Handed", "Lags", "hand_on"]
 
 _DAY = timedelta(days=1)
 _MADE = ("offsets_minute", "partition_lag_minute", "rebalances")
@@ -36,16 +37,6 @@ class Handed(NamedTuple):
 
     mark: str = ""
     edges: Edges = Edges()
-
-
-class Measured(NamedTuple):
-    """Groups and days that commits tell of: rows of ``lag_minute``, and what skew is reckoned from.
-
-    The latter have ``partitions``: how many the topic has.
-    """
-
-    minutes: DataFrame
-    spread: DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,33 +54,22 @@ class Lags:
         """The days that have anything of Kafka's, in order."""
         return self._with_any(OFFSETS)
 
-    def derive(self, days: Collection[date], before: Mapping[date, str], *, cascade: bool) -> dict[date, Handed]:
-        """Derive these days, and with ``cascade`` those after them that begin otherwise than the marks ``before`` say.
-
-        Returns what each day that was derived hands on.
-        """
+    def derive(self, days: Collection[date], before: Mapping[date, str] | None) -> dict[date, Handed]:
+        """Derive these days and, unless ``before`` is None, those that `hand_on` adds; return what each hands on."""
         existing = self.days()
-        waiting = {*days} & {*existing, *self._with_any(_MADE)}
-        done: dict[date, Handed] = {}
-        while waiting:
-            day = min(waiting)
-            waiting.remove(day)
-            done[day] = self._derive(day)
-            after = min((later for later in existing if later > day), default=None)
-            if cascade and after is not None and done[day].mark != before.get(day, ""):
-                waiting.add(after)
-        return done
+        asked = {*days} & {*existing, *self._with_any(_MADE)}
+        return hand_on(asked, existing, before, self._derive)
 
-    def measured(self, listings: DataFrame, days: Collection[date]) -> Measured | None:
-        """Of these days, what ``listings`` (whole ones) do not tell; None where nothing was committed."""
+    @contextmanager
+    def measured(self, listings: DataFrame, days: Collection[date]) -> Iterator[DataFrame | None]:
+        """The `filled` lags of these days' groups that ``listings``, whole ones, do not tell; None without any lags."""
         there = sorted({*days} & {*self.tables.days(self.spark, "partition_lag_minute")})
         if not there:
-            return None
+            yield None
+            return
         lags = unheard(self._read("partition_lag_minute", there), listings)
-        of, minutes = sizes(lags, self.looks(there)), filled(lags, self.longest)
-        listed = minutes.join(of, on=["cluster", "consumer", "day", "topic"])
-        now = {"received_at": F.col("minute"), "seq": F.lit(0), "current_lag": F.col("lag")}
-        return Measured(group_lags(minutes, of), listed.withColumns(now))
+        with _kept(filled(lags, self.looks(there), self.longest)) as rows:
+            yield rows
 
     def listings(self, listings: DataFrame, days: Collection[date]) -> DataFrame:
         """The looks that rates of these days are reckoned from: whole ``listings``, and commits beside them."""
@@ -104,11 +84,14 @@ class Lags:
         self.tables.replace_days(offsets_minute(commits), "offsets_minute", [day])
         members = self._read("members", self._days_until("members", day, _MEMBERS_BACK))
         self.tables.replace_days(rebalances(members).where(F.col("day") == F.lit(day)), "rebalances", [day])
+        with _kept(self._ends(day)) as ends:
+            lags = partition_lag_minute(commits, self._before(day), ends, owners(members), longest=self.longest)
+            self.tables.replace_days(lags, "partition_lag_minute", [day])
+            return self._handed(day, ends.where("is_of_day"))
+
+    def _ends(self, day: date) -> DataFrame:
         seen = self.looks([day - _DAY, day])
-        ends = spans(seen, self.longest).withColumn("is_of_day", F.col("at_ms") >= _epoch_ms(day))
-        lags = partition_lag_minute(commits, self._before(day), ends, owners(members), longest=self.longest)
-        self.tables.replace_days(lags, "partition_lag_minute", [day])
-        return self._handed(day)
+        return spans(seen, self.longest).withColumn("is_of_day", F.col("at_ms") >= _epoch_ms(day))
 
     def looks(self, days: Collection[date]) -> DataFrame:
         """The looks at logs of these days."""
@@ -132,22 +115,53 @@ class Lags:
     def _days_until(self, name: str, last: date, back: timedelta) -> list[date]:
         return [day for day in self.tables.days(self.spark, name) if last - back <= day <= last]
 
-    def _handed(self, day: date) -> Handed:
+    def _handed(self, day: date, ends: DataFrame) -> Handed:
         lags, margin = self._read("partition_lag_minute", [day]), F.lit(self.longest)
         midnight = F.lit(datetime.combine(day, time(), UTC))
-        near = lags.select(
+        edges = lags.select(
             F.count_if(F.col("as_of") < midnight + margin).alias("head"),
             F.count_if(F.col("as_of") >= midnight + F.lit(_DAY) - margin).alias("tail"),
         )
-        handed = (carried(lags), self.looks([day]), self._read("members", [day]))
-        told = reduce(DataFrame.crossJoin, (_mark(each, f"mark{n}") for n, each in enumerate(handed)), near)
-        ((head, tail, *marks),) = told.collect()
-        return Handed("-".join(map(str, marks)), Edges(head, tail))
+        handed = (carried(lags), ends.drop("next_ms", "next_offset"), self._read("members", [day]))
+        marks = reduce(DataFrame.unionByName, (_mark(each, place) for place, each in enumerate(handed)))
+        told = "-".join(str(row.mark) for row in sorted(marks.collect()))
+        return Handed(told, Edges(*edges.collect()[0]))
 
 
-def _mark(frame: DataFrame, name: str) -> DataFrame:
+def hand_on(
+    days: Collection[date],
+    existing: Collection[date],
+    before: Mapping[date, str] | None,
+    derive: Callable[[date], Handed],
+) -> dict[date, Handed]:
+    """Derive ``days`` in order and, where one's mark is not that of ``before``, the next of the ``existing`` ones too.
+
+    Without ``before`` no day but those is derived.
+    """
+    waiting, done = {*days}, dict[date, Handed]()
+    while waiting:
+        day = min(waiting)
+        waiting.remove(day)
+        done[day] = derive(day)
+        if before is not None and done[day].mark != before.get(day, ""):
+            waiting |= {min((later for later in existing if later > day), default=day)} - done.keys()
+    return done
+
+
+@contextmanager
+def _kept(frame: DataFrame) -> Iterator[DataFrame]:
+    """Reckoned once, where it is asked for several times."""
+    frame.persist()
+    try:
+        yield frame
+    finally:
+        frame.unpersist()
+
+
+def _mark(frame: DataFrame, place: int) -> DataFrame:
     """A number that differs where the rows do, in whatever order they come."""
-    return frame.select(F.coalesce(F.bit_xor(F.xxhash64(*frame.columns)), F.lit(0)).alias(name))
+    mark = F.coalesce(F.bit_xor(F.xxhash64(*frame.columns)), F.lit(0))
+    return frame.select(F.lit(place).alias("place"), mark.alias("mark"))
 
 
 def _epoch_ms(day: date) -> int:
