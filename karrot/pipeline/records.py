@@ -90,27 +90,28 @@ class Partitioned(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FromKafka:
-    """From the topic itself, ``start`` where there is no checkpoint yet."""
+    """From the topic itself, or a copy of it; from ``start`` on where there is no checkpoint yet."""
 
     brokers: Brokers
     kafka: Partitioned
     start: Start
+    topic: str = OFFSETS_TOPIC
     most: int = BATCH_RECORDS
     may_repeat: bool = False
 
     def records(self, spark: SparkSession) -> DataFrame:
         """The stream. Raises `NoRecords`, `ConnectorMissing` and `PropertiesError`."""
-        count = self.kafka.partitions([OFFSETS_TOPIC]).get(OFFSETS_TOPIC)
+        count = self.kafka.partitions([self.topic]).get(self.topic)
         if not count:
             raise NoRecords(
-                f"the cluster shows no {OFFSETS_TOPIC}: nobody has committed yet, or this user may not describe it"
+                f"the cluster shows no {self.topic}: nobody has committed yet, or this user may not describe it"
             )
         partitions = range(count)
-        return new_records(spark, self.brokers, OFFSETS_TOPIC, partitions, start=self.start, most=self.most)
+        return new_records(spark, self.brokers, self.topic, partitions, start=self.start, most=self.most)
 
     def passed(self, read: Read, batch: int, decoded: DataFrame) -> Passed:
         """By the checkpoint and where the logs start now; nothing is lost as far as Kafka does not say."""
-        ranges = ranges_of_batch(read, batch, OFFSETS_TOPIC)
+        ranges = ranges_of_batch(read, batch, self.topic)
         starts = self._starts(ranges)
         passed = sum(each.offsets(starts.get(partition, 0)) for partition, each in ranges.items())
         is_whole = all(starts.get(partition, 0) <= each.first <= each.until for partition, each in ranges.items())
@@ -118,7 +119,7 @@ class FromKafka:
 
     def _starts(self, ranges: Mapping[int, Range]) -> dict[int, int]:
         try:
-            answers = self.kafka.log_starts([Place(OFFSETS_TOPIC, partition) for partition in ranges])
+            answers = self.kafka.log_starts([Place(self.topic, partition) for partition in ranges])
         except ClusterError:
             return {}
         return {at.partition: start for at, start in answers.items() if not isinstance(start, Failure)}

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Generator, Iterator
 
 import pytest
+from pyspark.sql import SparkSession
 
 from e2e.figures import Figures, told
 from e2e.stack.burrow import NO_BURROW, burrow_binary
 from e2e.stack.downloads import Downloads, default_cache
 from e2e.stack.stack import NEWEST_KAFKA, Parts, Stack, running
+from karrot.pipeline.spark import session
 
 
 @pytest.fixture
@@ -38,6 +40,16 @@ def one_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 def newest_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One broker of the newest Kafka."""
     yield from started(Parts(kafka_version=NEWEST_KAFKA), tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def kafka_spark() -> Iterator[SparkSession]:
+    """Spark with its Kafka connector."""
+    jars = ",".join(map(str, Downloads(default_cache()).spark_kafka()))
+    quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "spark.driver.memory": "1g"}
+    spark = session("local[2]", {"spark.jars": jars, **quick})
+    yield spark
+    spark.stop()
 
 
 @pytest.fixture(scope="session")

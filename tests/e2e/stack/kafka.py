@@ -44,6 +44,7 @@ num.network.threads=2
 num.io.threads=2
 num.replica.fetchers=1
 log.cleaner.dedupe.buffer.size=4194304
+log.cleaner.backoff.ms=1000
 """
 
 
