@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from karrot.history.errors import HistoryUnavailable, UnreadableTable
-from karrot.history.files import Table
+from karrot.history.files import StoredFile, Table
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -44,16 +44,17 @@ class Duck:
 
         place = Table(self._directory, table)
         for _ in range(_ATTEMPTS):
-            before = place.files(wanted)
+            if (before := _listed(place, wanted)) is None:
+                continue
             if not before:
                 return []
             try:
                 found = self._run(query, asked, [glob.escape(each.path) for each in before])
             except duckdb.Error as error:
-                if place.files(wanted) == before:
+                if _are_still_there(before, place, wanted):
                     raise UnreadableTable(_sentence(place, error)) from error
             else:
-                if place.files(wanted) == before:
+                if _are_still_there(before, place, wanted):
                     return found
         raise UnreadableTable(f"{self._directory}/{table} changed {_ATTEMPTS} times while it was read; ask again")
 
@@ -82,6 +83,18 @@ class Duck:
         source = "read_parquet($files, union_by_name = true, hive_partitioning = false)"
         with self.start().cursor() as cursor:
             return cursor.execute(query.replace("{table}", source), {**asked, "files": files}).fetchall()
+
+
+def _listed(place: Table, wanted: Callable[[date], bool]) -> tuple[StoredFile, ...] | None:
+    """The files, or ``None`` where some of them went meanwhile."""
+    try:
+        return place.files(wanted)
+    except FileNotFoundError:
+        return None
+
+
+def _are_still_there(files: tuple[StoredFile, ...], place: Table, wanted: Callable[[date], bool]) -> bool:
+    return set(files) <= set(_listed(place, wanted) or ())
 
 
 def _sentence(place: Table, error: Exception) -> str:

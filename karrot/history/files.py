@@ -1,8 +1,9 @@
 """Which files a table has: those of its days, and whether they are still the same.
 
-The pipeline replaces a day of a derived table by renaming a new file over the old one. DuckDB opens a file more than
-once while it reads it, and so could meet the old one and the new one in one query. Hence whoever reads compares what
-was there before with what is there after.
+The pipeline replaces a day of a derived table by renaming a new file over the old one, and merges the files of a
+streamed one. DuckDB opens a file more than once while it reads it, and so could meet the old one and the new one in one
+query. Hence whoever reads looks whether the files that were there before are there after. Others may have come: a
+stream adds a batch every few seconds, and a question about days of them takes longer than that.
 """
 
 import os
@@ -44,7 +45,11 @@ class Table(NamedTuple):
         return {day: path for day, path in found if day is not None}
 
     def files(self, wanted: Callable[[date], bool]) -> tuple[StoredFile, ...]:
-        """The files of the days that are wanted, as they are now."""
+        """The files of the days that are wanted, as they are now.
+
+        Raises `FileNotFoundError` where one went between being listed and being looked at: what took its place may
+        not have been listed.
+        """
         return tuple(file for day, path in self.days().items() if wanted(day) for file in _files(path))
 
 
@@ -82,18 +87,14 @@ def _files(directory: Path) -> Iterator[StoredFile]:
         below[:] = sorted(name for name in below if name[0] not in "._")
         for name in sorted(names):
             if name.endswith(".parquet") and name[0] not in "._":
-                yield from _stored(Path(parent, name))
+                yield _stored(Path(parent, name))
 
 
-def _stored(path: Path) -> Iterator[StoredFile]:
-    try:
-        found = path.stat()
-    except FileNotFoundError:  # replaced or dropped since it was listed
-        return
-    yield StoredFile(str(path), found.st_ino, found.st_size, found.st_mtime_ns)
+def _stored(path: Path) -> StoredFile:
+    found = path.stat()
+    return StoredFile(str(path), found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def _raised(error: OSError) -> None:
-    """A directory that has gone has no files; one that may not be read must not look empty."""
-    if not isinstance(error, FileNotFoundError):
-        raise error
+    """A directory that has gone, or may not be read, must not look empty."""
+    raise error

@@ -13,7 +13,20 @@ from karrot.history.duck import Duck, Row
 from karrot.history.names import named
 from karrot.history.spans import epoch_ms
 
-__all__ = ["KEY", "Commit", "Ends", "LookBack", "Owner", "Owners", "Place", "commits", "ends", "owners"]
+__all__ = [
+    "KEY",
+    "Commit",
+    "Ends",
+    "LookBack",
+    "Owner",
+    "Owners",
+    "Past",
+    "Place",
+    "commits",
+    "ends",
+    "owners",
+    "pasts",
+]
 
 _DAY: Final = timedelta(days=1)
 KEY: Final = "(log_ts_ms::HUGEINT * 9223372036854775808 + log_offset)"
@@ -32,18 +45,22 @@ class Place(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """The newest record of a group on a partition; ``offset`` is ``None`` where it took the offset back.
-
-    ``last_offset`` is the newest that was committed, taken back or not; ``offset_then`` that of the moment that was
-    asked for beside, or the first that is known. Times are milliseconds since 1970.
-    """
+    """The newest record of a group on a partition; ``offset`` is ``None`` where it took the offset back."""
 
     place: Place
     group: str
     offset: int | None
-    commit_ms: int | None
-    expire_ms: int | None
     log_ms: int
+
+
+class Past(NamedTuple):
+    """What was before it.
+
+    ``last_offset`` is the newest that was committed, taken back or not; ``offset_then`` that of the moment that was
+    asked for beside, or the first that is known, committed at ``then_ms``.
+    """
+
+    expire_ms: int | None
     last_offset: int | None
     offset_then: int | None
     then_ms: int | None
@@ -104,36 +121,44 @@ class LookBack:
         return LookBack(self.at, min(most, self.length))
 
 
+_NEWEST = f"""
+SELECT cluster, consumer, topic, partition, max(log_ts_ms), arg_max_null(IF(tombstone, NULL, "offset"), {KEY}){{more}}
+FROM {{table}} WHERE log_ts_ms BETWEEN $since AND $at{{named}} GROUP BY ALL
+"""  # noqa: S608 (constants; every value is bound)
 _COMMITTED = 'NOT tombstone AND "offset" IS NOT NULL'
-_COMMITS = f"""
-SELECT cluster, consumer, topic, partition,
-  arg_max({{'offset': IF(tombstone, NULL, "offset"), 'commit': commit_ts_ms, 'expire': expire_ts_ms}}, {KEY}),
-  max(log_ts_ms),
+_PAST = f""",
+  arg_max_null(expire_ts_ms, {KEY}),
   arg_max("offset", {KEY}) FILTER ({_COMMITTED}),
   coalesce(
     arg_max({{'offset': "offset", 'at': log_ts_ms}}, {KEY}) FILTER ({_COMMITTED} AND log_ts_ms <= $then),
     arg_min({{'offset': "offset", 'at': log_ts_ms}}, {KEY}) FILTER ({_COMMITTED})
   )
-FROM {{table}} WHERE log_ts_ms BETWEEN $since AND $at{{named}} GROUP BY ALL
-"""  # noqa: S608 (constants; every value is bound)
+"""
 
 
-def commits(
-    duck: Duck, look_back: LookBack, *, cluster: str | None, group: str | None, then: datetime | None = None
-) -> list[Commit]:
-    """The newest record of every group and partition; ``then`` is a moment whose offsets are wanted too."""
+def commits(duck: Duck, look_back: LookBack, *, cluster: str | None, group: str | None) -> list[Commit]:
+    """The newest record of every group and partition."""
     words, asked = named(cluster, group)
-    asked |= look_back.bounds | {"then": epoch_ms(then or look_back.at)}
-    rows = duck.rows("commits", look_back.has, _COMMITS.replace("{named}", words), asked)
-    return list(map(_commit, rows))
+    query = _NEWEST.replace("{named}", words).replace("{more}", "")
+    rows = duck.rows("commits", look_back.has, query, asked | look_back.bounds)
+    return [Commit(Place(where, *part), consumer, offset, log_ms) for where, consumer, *part, log_ms, offset in rows]
 
 
-def _commit(row: Row) -> Commit:
-    cluster, group, topic, partition, said, log_ms, last, then = row
-    place, known = Place(cluster, topic, partition), then or {"offset": None, "at": None}
-    return Commit(
-        place, group, said["offset"], said["commit"], said["expire"], log_ms, last, known["offset"], known["at"]
-    )
+def pasts(
+    duck: Duck, look_back: LookBack, then: datetime, *, cluster: str | None, group: str | None
+) -> list[tuple[Commit, Past]]:
+    """The same with what was before it; ``then`` is a moment whose offsets are wanted too."""
+    words, asked = named(cluster, group)
+    query = _NEWEST.replace("{named}", words).replace("{more}", _PAST)
+    rows = duck.rows("commits", look_back.has, query, asked | look_back.bounds | {"then": epoch_ms(then)})
+    return list(map(_past, rows))
+
+
+def _past(row: Row) -> tuple[Commit, Past]:
+    cluster, group, topic, partition, log_ms, offset, expire_ms, last, then = row
+    commit = Commit(Place(cluster, topic, partition), group, offset, log_ms)
+    known = then or {"offset": None, "at": None}
+    return commit, Past(expire_ms, last, known["offset"], known["at"])
 
 
 _ENDS = """

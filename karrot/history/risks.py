@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from karrot.history.answers import Risk, RiskKind
 from karrot.history.duck import Duck
-from karrot.history.records import Commit, Ends, LookBack, Owners, commits, ends, owners
+from karrot.history.records import Commit, Ends, LookBack, Owners, Past, ends, owners, pasts
 from karrot.history.spans import epoch_ms, moment_of
 
 __all__ = ["risks"]
@@ -41,6 +41,7 @@ class _Known(NamedTuple):
 
     at: datetime
     commit: Commit
+    past: Past
     looked: Ends | None
     owned: Owners | None
 
@@ -49,11 +50,12 @@ def risks(
     duck: Duck, look_back: LookBack, bounds: Bounds, *, cluster: str | None, group: str | None
 ) -> tuple[Risk, ...]:
     """The risks at that moment, what happens first coming first."""
-    newest = commits(duck, look_back, cluster=cluster, group=group, then=look_back.at - _WINDOW)
+    newest = pasts(duck, look_back, look_back.at - _WINDOW, cluster=cluster, group=group)
     owned = owners(duck, look_back, cluster=cluster, group=group)
-    seen = ends(duck, look_back, {each.place for each in newest}, before=_WINDOW)
+    seen = ends(duck, look_back, {each.place for each, _ in newest}, before=_WINDOW)
     known = (
-        _Known(look_back.at, each, seen.get(each.place), owned.get((each.place.cluster, each.group))) for each in newest
+        _Known(look_back.at, each, past, seen.get(each.place), owned.get((each.place.cluster, each.group)))
+        for each, past in newest
     )
     found = (risk for each in known for risk in _of_partition(each, bounds))
     return tuple(sorted(found, key=lambda risk: (risk.at, risk.cluster, risk.group, risk.topic, risk.partition)))
@@ -75,9 +77,9 @@ def _expires(known: _Known, bounds: Bounds) -> Iterator[Risk]:
 
 def _expiry(known: _Known, retention: timedelta) -> tuple[datetime | None, str]:
     """When Kafka will delete the offset, if it will, and why."""
-    commit, owned = known.commit, known.owned
-    if commit.expire_ms is not None and commit.expire_ms > 0:
-        return (moment_of(commit.expire_ms) if commit.expire_ms < _NEVER_MS else None), "expire_ts"
+    commit, owned, expire_ms = known.commit, known.owned, known.past.expire_ms
+    if expire_ms is not None and expire_ms > 0:
+        return (moment_of(expire_ms) if expire_ms < _NEVER_MS else None), "expire_ts"
     committed = moment_of(commit.log_ms)
     if owned is None or owned.is_gone:
         return committed + retention, "no commit since"
@@ -110,28 +112,28 @@ def _log_start(known: _Known, within: timedelta) -> Iterator[Risk]:
 
 def _per_ms(known: _Known) -> float:
     """How many messages the log start comes nearer to the committed offset in a millisecond, by the last day."""
-    commit, looked = known.commit, known.looked
+    offset, past, looked = known.commit.offset, known.past, known.looked
     if looked is None or looked.start is None or looked.start_then is None or looked.seen_ms == looked.then_ms:
         return 0.0
     cut = (looked.start - looked.start_then) / (looked.seen_ms - looked.then_ms)
-    if commit.offset is None or commit.offset_then is None or commit.then_ms is None:
+    if offset is None or past.offset_then is None or past.then_ms is None:
         return cut
-    since = max(commit.then_ms, epoch_ms(known.at - _WINDOW))
+    since = max(past.then_ms, epoch_ms(known.at - _WINDOW))
     elapsed = epoch_ms(known.at) - since
-    return cut - (commit.offset - commit.offset_then) / elapsed if elapsed else cut
+    return cut - (offset - past.offset_then) / elapsed if elapsed else cut
 
 
 def _risk(kind: RiskKind, at: datetime, known: _Known, because: str) -> Risk:
     cluster, topic, partition = known.commit.place
-    offset, group = known.commit.last_offset, known.commit.group
+    offset, group = known.past.last_offset, known.commit.group
     return Risk(kind, at, cluster, group, topic, partition, offset, _lag(known), _margin(known), because)
 
 
 def _lag(known: _Known) -> int | None:
-    offset, looked = known.commit.last_offset, known.looked
+    offset, looked = known.past.last_offset, known.looked
     return None if offset is None or looked is None else max(0, looked.end - offset)
 
 
 def _margin(known: _Known) -> int | None:
-    offset, looked = known.commit.last_offset, known.looked
+    offset, looked = known.past.last_offset, known.looked
     return None if offset is None or looked is None or looked.start is None else offset - looked.start
