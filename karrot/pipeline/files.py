@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
-__all__ = ["delete", "exists", "listing", "literal", "read_text", "rename_over", "write_text"]
+__all__ = ["delete", "exists", "listing", "literal", "make_directory", "read_text", "rename_over", "write_text"]
 
 _WILD = re.compile(r"[\\*?\[\]{}]")
 
@@ -36,6 +36,15 @@ def listing(spark: SparkSession, path: str) -> list[str]:
     if not exists(spark, path):
         return []
     return sorted(str(entry.getPath().getName()) for entry in _hadoop(spark, path).listStatus(_path(spark, path)))
+
+
+def make_directory(spark: SparkSession, path: str) -> None:
+    """Have a directory there, with those above it."""
+    local = _local(path)
+    if local is None:
+        _hadoop(spark, path).mkdirs(_path(spark, path))
+    else:
+        local.mkdir(parents=True, exist_ok=True)
 
 
 def delete(spark: SparkSession, path: str) -> None:

@@ -20,6 +20,7 @@ from karrot.pipeline.looks import looks, spans
 from karrot.pipeline.offsets_minute import offsets_minute
 from karrot.pipeline.owners import owners
 from karrot.pipeline.partition_lags import FORGOTTEN, carried, partition_lag_minute
+from karrot.pipeline.queries import persisted
 from karrot.pipeline.rebalances import rebalances
 from karrot.pipeline.schemas import OFFSETS
 from karrot.pipeline.sources import Edges, no_record_twice
@@ -68,7 +69,7 @@ class Lags:
             yield None
             return
         lags = unheard(self._read("partition_lag_minute", there), listings)
-        with _kept(filled(lags, self.looks(there), self.longest)) as rows:
+        with persisted(filled(lags, self.looks(there), self.longest)) as rows:
             yield rows
 
     def listings(self, listings: DataFrame, days: Collection[date]) -> DataFrame:
@@ -84,7 +85,7 @@ class Lags:
         self.tables.replace_days(offsets_minute(commits), "offsets_minute", [day])
         members = self._read("members", self._days_until("members", day, _MEMBERS_BACK))
         self.tables.replace_days(rebalances(members).where(F.col("day") == F.lit(day)), "rebalances", [day])
-        with _kept(self._ends(day)) as ends:
+        with persisted(self._ends(day)) as ends:
             lags = partition_lag_minute(commits, self._before(day), ends, owners(members), longest=self.longest)
             self.tables.replace_days(lags, "partition_lag_minute", [day])
             return self._handed(day, ends.where("is_of_day"))
@@ -146,16 +147,6 @@ def hand_on(
         if before is not None and done[day].mark != before.get(day, ""):
             waiting |= {min((later for later in existing if later > day), default=day)} - done.keys()
     return done
-
-
-@contextmanager
-def _kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """Reckoned once, where it is asked for several times."""
-    frame.persist()
-    try:
-        yield frame
-    finally:
-        frame.unpersist()
 
 
 def _mark(frame: DataFrame, place: int) -> DataFrame:

@@ -1,0 +1,92 @@
+"""``karrot pipeline stale``: an alert for each partition that stands still, as the tables are written."""
+# ruff: noqa: PLC0415
+
+import sys
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from karrot.cli.common import NotDone, end_on_signals, valid
+from karrot.cli.pipeline import pipeline, spark_options, started
+
+if TYPE_CHECKING:
+    from karrot.pipeline.jobs.stale import Told
+
+__all__ = ["COMMANDS", "stale"]
+
+_A_YEAR = 366 * 86_400
+
+
+@pipeline.command()
+@spark_options
+@click.option("--for", "length", default="2m", show_default=True, help="How long an offset must stand still.")
+@click.option(
+    "--webhook", metavar="URL", envvar="KARROT_STALE_WEBHOOK", show_envvar=True, help="POST each line there, as JSON."
+)
+@click.option("--once", is_flag=True, help="Judge what is there and end.")
+@click.option("--trigger", default="10 seconds", show_default=True, help="How often to look for what is new.")
+@click.option("--look-back", default="1d", show_default=True, help="How old a day's commits may be at the first start.")
+@click.option("--checkpoint", help="What was seen and told so far; below the tables if not given.")
+def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
+    """Tell of partitions whose committed offset stands still while there is something to read; until Ctrl-C.
+
+    Follows the tables commits and ends, which karrot pipeline offsets --follow writes. A partition that becomes stale
+    is a line of JSON with "state": "stale", on standard output unless there is a webhook; once its offset moves, or is
+    taken back, another follows with "state": "cleared" and the same id. A restart loses and repeats nothing; only where
+    a run was killed between a delivery and its note, that line comes twice.
+
+    Exit code 1 if it failed or, with --once, if a line could not be delivered.
+    """
+    length, back = (
+        valid(partial(_duration, f"--{name}", asked[key]))
+        for name, key in (("for", "length"), ("look-back", "look_back"))
+    )
+    deliver = valid(partial(_delivery, asked["webhook"]))
+    spark = started("stale", master, conf)
+    from karrot.pipeline.jobs.ingest import StreamingQueryException
+    from karrot.pipeline.jobs.stale import StaleAlerts
+    from karrot.pipeline.queries import run
+    from karrot.pipeline.tables import Tables
+
+    tables, stop, troubled = Tables(directory), threading.Event(), list["Told"]()
+    checkpoint = asked["checkpoint"] or tables.checkpoint("stale")
+    since = (datetime.now(UTC) - back).date()
+    job = StaleAlerts(spark, tables, checkpoint, length, since, deliver, partial(_tell, troubled))
+    if not asked["once"]:
+        end_on_signals(stop)
+    try:
+        run([job.start(None if asked["once"] else asked["trigger"])], stop=stop, follow=not asked["once"])
+    except StreamingQueryException as error:
+        raise NotDone(str(error).split("JVM stacktrace", 1)[0].strip()) from error
+    finally:
+        spark.stop()
+    if asked["once"] and troubled:
+        raise NotDone(f"{troubled[-1].unsent} lines wait for another run: {troubled[-1].trouble}")
+
+
+def _delivery(webhook: str | None) -> Callable[[str], None]:
+    from karrot.pipeline.alerts import to_stream, to_webhook
+
+    return to_stream(sys.stdout) if webhook is None else to_webhook(webhook)
+
+
+def _tell(troubled: list["Told"], told: "Told") -> None:
+    """On standard error, what kept lines from their webhook; ``troubled`` holds the last batch if it had trouble."""
+    troubled[:] = [told] if told.trouble else []
+    if told.trouble:
+        dropped = f", {told.dropped} of the oldest dropped" if told.dropped else ""
+        click.echo(f"karrot: the webhook did not take a line ({told.trouble}): {told.unsent} wait{dropped}", err=True)
+
+
+def _duration(option: str, text: str) -> timedelta:
+    from karrot.values import checked, duration
+
+    return timedelta(seconds=checked(duration(1, _A_YEAR), option, text))
+
+
+COMMANDS = (pipeline,)
+"""The group, with this one in it."""
