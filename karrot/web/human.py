@@ -98,9 +98,9 @@ def clock(epoch_s: float) -> str:
     return datetime.fromtimestamp(min(max(0.0, epoch_s), LAST_SECOND), UTC).strftime("%H:%M:%S")
 
 
-def visible(name: str) -> str:
+def visible(name: str, longest: int = _LONGEST_NAME) -> str:
     """A name in which everything can be seen: controls and directions are written out, length is bounded."""
-    shown = name if len(name) <= _LONGEST_NAME else name[:_LONGEST_NAME] + "…"
+    shown = name if len(name) <= longest else name[:longest] + "…"
     if not shown.strip():
         return "(empty)" if not shown else "".join(f"\\u{{{ord(char):x}}}" for char in shown)
     return shown if shown.isprintable() else "".join(map(_visible_char, shown))

@@ -81,10 +81,10 @@ def _silent(seen: Seen) -> Iterator[Banner]:
         return
     names = _some([visible(each.cluster) for each in silent])
     longest = max((each.seconds for each in silent if each.seconds is not None), default=None)
-    since = "never heard" if longest is None else f"silent for {duration(longest)}"
+    since = "was never heard" if longest is None else f"has been silent for {duration(longest)}"
     yield Banner(
         "err",
-        f"The Burrow of {names} is {since}: what is shown of its groups is old, and they leave this page.",
+        f"Burrow {since} ({names}): what is shown of its groups is old, and they leave this page.",
         "Does Burrow run, and has it its ZooKeeper? From its host: `karrot send-sample --url` with the address of this "
         "page. `karrot doctor` looks at both ends.",
     )

@@ -86,7 +86,7 @@ def _slow(summary: Summary, number: int) -> Cause:
         )
     brief = "catching up" if catches_up else "too slow"
     if number:
-        brief = f"{brief} on {_of(summary, number)}"
+        brief = f"{_of(summary, number)} {brief}"
     look = "" if catches_up else "More consumers help as long as there are more partitions than consumers."
     return Cause(brief, f"The consumer is {doing}.", look)
 

@@ -18,11 +18,19 @@
     return new DOMParser().parseFromString(await answer.text(), "text/html");
   }
 
+  // A table that was scrolled sideways stays where it was.
+  function replace(old, young) {
+    const all = (part) => [part, ...part.querySelectorAll("section")];
+    const places = all(old).map((each) => each.scrollLeft);
+    old.replaceWith(young);
+    if (places.some(Boolean)) all(young).forEach((each, n) => (each.scrollLeft = places[n] ?? 0));
+  }
+
   function swap(fresh) {
     const focused = document.activeElement?.getAttribute("href");
     const pairs = [...document.querySelectorAll("[data-live]")].map((old) => [old, fresh.getElementById(old.id)]);
     if (fresh.body.dataset.page === document.body.dataset.page && pairs.every(([, young]) => young)) {
-      for (const [old, young] of pairs) old.replaceWith(young);
+      for (const [old, young] of pairs) replace(old, young);
     } else {
       document.getElementById("main").replaceWith(fresh.getElementById("main"));
       document.body.dataset.page = fresh.body.dataset.page;
@@ -40,11 +48,11 @@
   let freshAt = new Date();
 
   async function refresh() {
-    const reading = !getSelection().isCollapsed;
-    if (document.hidden || reading) return;
+    if (document.hidden) return;
+    if (!getSelection().isCollapsed) return say("Waits while text is selected", false);
     try {
       const fresh = await load();
-      if (stylesheet(fresh) !== stylesheet(document)) location.reload();
+      if (stylesheet(fresh) !== stylesheet(document)) return location.reload();
       swap(fresh);
       freshAt = new Date();
       say("Live", false);

@@ -1,0 +1,284 @@
+"""The pages in a real browser: Debian's Chromium, found on the PATH."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from support.bodies import make_event
+from support.processes import free_port
+from support.staged import MARKUP, served, staged
+from support.waiting import wait_for
+from support.website import Website
+
+pytestmark = pytest.mark.e2e
+
+_CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+_ROWS = "table.groups tbody tr"
+_REFRESHED_MS = 15_000
+_GROUP = "/group?cluster=prod-eu&consumer=geo-enricher"
+_IN_SIGHT = "each => { const at = each.getBoundingClientRect(); return at.top >= 0 && at.bottom <= innerHeight }"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if _CHROMIUM is None:
+        pytest.skip("the pages are not looked at: apt-get install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Visit:
+    """A page that was opened, and what the browser complained of meanwhile."""
+
+    page: Page
+    base: str
+    complaints: list[str] = field(default_factory=list)
+
+    def watch(self) -> None:
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
+        self.page.on("request", lambda request: self._same_host(request.url))
+
+    def _same_host(self, url: str) -> None:
+        if not url.startswith(self.base):
+            self.complaints.append(f"request to {url}")
+
+    def names(self) -> list[str]:
+        return [text.strip() for text in self.page.locator(f"{_ROWS} th a").all_inner_texts()]
+
+
+Open = Callable[..., Visit]
+
+
+@pytest.fixture
+def visit(browser: Browser) -> Iterator[Open]:
+    """Opens a page of an address; at the end nothing may have been complained of."""
+    contexts: list[BrowserContext] = []
+    visits: list[Visit] = []
+
+    def visit(base: str, path: str = "/", **options: object) -> Visit:
+        contexts.append(browser.new_context(**options))  # type: ignore[arg-type]
+        made = Visit(contexts[-1].new_page(), base)
+        made.watch()
+        made.page.goto(base + path)
+        visits.append(made)
+        return made
+
+    yield visit
+    for context in contexts:
+        context.close()
+    assert [complaint for each in visits for complaint in each.complaints] == []
+
+
+@pytest.fixture(scope="module")
+def moments() -> Callable[[str], Website]:
+    """Moments that no test changes, each staged once."""
+    kept: dict[str, Website] = {}
+
+    def moment(name: str) -> Website:
+        if name not in kept:
+            kept[name] = staged(name)
+        return kept[name]
+
+    return moment
+
+
+@pytest.mark.parametrize(
+    ("moment", "paths"),
+    [
+        ("empty", ["/", "/reporters", "/rejects"]),
+        (
+            "failing",
+            ["/", _GROUP, "/reporters", "/reporters/cloudwatch", "/rejects"],
+        ),
+        ("silent", ["/"]),
+        ("markup", ["/?sort=-lag"]),
+    ],
+)
+def test_axe_has_nothing_to_report_in_either_theme(
+    moments: Callable[[str], Website], visit: Open, moment: str, paths: list[str]
+) -> None:
+    axe = Axe()
+    with served(moments(moment)) as base:
+        for path in paths:
+            page = visit(base, path).page
+            for scheme in ("light", "dark"):
+                page.emulate_media(color_scheme=scheme)
+                found = axe.run(page).response["violations"]
+                told = [(each["id"], [node["target"] for node in each["nodes"]]) for each in found]
+                assert told == [], f"{path} in {scheme}: {json.dumps(told)}"
+
+
+@pytest.mark.parametrize("width", [320, 390, 1440])
+def test_nothing_is_wider_than_the_window(moments: Callable[[str], Website], visit: Open, width: int) -> None:
+    with served(moments("failing")) as base:
+        for path in ("/", _GROUP, "/reporters", "/reporters/cloudwatch"):
+            page = visit(base, path, viewport={"width": width, "height": 800}).page
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
+def test_a_column_sorts_the_table_and_the_address_keeps_it(moments: Callable[[str], Website], visit: Open) -> None:
+    with served(moments("incident")) as base:
+        visited = visit(base)
+        page = visited.page
+        by_status = visited.names()
+        page.get_by_role("columnheader", name="Group").get_by_role("link").click()
+        expect(page.get_by_role("columnheader", name="Group")).to_have_attribute("aria-sort", "ascending")
+        assert visited.names() == sorted(by_status)
+        page.get_by_role("columnheader", name="Group").get_by_role("link").click()
+        expect(page.get_by_role("columnheader", name="Group")).to_have_attribute("aria-sort", "descending")
+        page.reload()
+        assert visited.names() == sorted(by_status, reverse=True)
+
+
+def test_filters_survive_a_reload_and_each_other(moments: Callable[[str], Website], visit: Open) -> None:
+    with served(moments("incident")) as base:
+        visited = visit(base)
+        page = visited.page
+        page.get_by_label("Cluster").select_option("prod-eu")
+        page.get_by_label("Name contains").fill("ER")
+        page.get_by_role("button", name="Filter").click()
+        page.get_by_role("navigation", name="Filter by status").get_by_role("link", name="OK").click()
+        page.reload()
+        assert page.get_by_label("Cluster").input_value() == "prod-eu"
+        assert page.get_by_label("Name contains").input_value() == "ER"
+        names = visited.names()
+        assert names
+        assert all("er" in name for name in names)
+        assert set(page.locator(f"{_ROWS} .state").all_inner_texts()) == {"OK"}
+        page.get_by_role("link", name="Clear").click()
+        assert len(visited.names()) == 26
+
+
+def test_a_group_that_gets_into_trouble_comes_up_by_itself_and_nobody_loses_their_place(visit: Open) -> None:
+    website = staged("healthy")
+    with served(website) as base:
+        visited = visit(base, viewport={"width": 1000, "height": 400})
+        page = visited.page
+        expect(page.get_by_role("heading", level=1)).to_contain_text("All 26 groups are well")
+        page.evaluate("window.never_reloaded = true")
+        link = page.get_by_role("link", name="billing")
+        link.scroll_into_view_if_needed()
+        link.focus()
+        before = page.evaluate("scrollY")
+        assert before > 0
+        website.clock.advance(5000)
+        website.site.intake.accept(
+            make_event(cluster="prod-us", consumer="late-one", status_text="WARN", observed_at_ms=website.clock.wall)
+        )
+        expect(page.locator(".worst")).to_contain_text("late-one", timeout=_REFRESHED_MS)
+        expect(page.locator(_ROWS).first).to_contain_text("late-one")
+        assert page.title().startswith("0 ERR, 1 WARN")
+        assert page.evaluate("window.never_reloaded")
+        assert page.evaluate("document.activeElement.textContent") == "billing"
+        assert link.evaluate(_IN_SIGHT)
+
+
+def test_the_first_group_makes_a_list_of_the_welcome(visit: Open) -> None:
+    website = staged("empty")
+    with served(website) as base:
+        page = visit(base).page
+        expect(page.get_by_role("heading", level=1)).to_have_text("Waiting for Burrow")
+        website.site.intake.accept(make_event(observed_at_ms=website.clock.wall))
+        expect(page.locator(_ROWS)).to_have_count(1, timeout=_REFRESHED_MS)
+
+
+def test_a_name_made_of_markup_stays_text(moments: Callable[[str], Website], visit: Open) -> None:
+    with served(moments("markup")) as base:
+        visited = visit(base)
+        shown = MARKUP.replace("\u202e", "\\u{202e}")
+        assert visited.names()[0] == shown
+        visited.page.locator(f"{_ROWS} th a").first.click()
+        expect(visited.page.get_by_role("heading", level=1)).to_contain_text(shown)
+        assert visited.page.locator("#main b, #main script").count() == 0 or all(
+            "alert" not in text for text in visited.page.locator("#main b, #main script").all_inner_texts()
+        )
+
+
+def test_without_scripts_the_page_is_whole(moments: Callable[[str], Website], visit: Open) -> None:
+    with served(moments("incident")) as base:
+        visited = visit(base, java_script_enabled=False)
+        assert len(visited.names()) == 26
+        visited.page.get_by_role("link", name="ERR").first.click()
+        assert set(visited.page.locator(f"{_ROWS} .state").all_inner_texts()) == {"ERR"}
+        visited.page.locator(f"{_ROWS} th a").first.click()
+        assert visited.page.locator("svg.field polyline").count() >= 2
+
+
+def test_the_keyboard_reaches_the_worst_group_and_print_leaves_the_tools_out(
+    moments: Callable[[str], Website], visit: Open
+) -> None:
+    with served(moments("incident")) as base:
+        page = visit(base).page
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == "Skip to content"
+        reached = []
+        for _ in range(12):
+            page.keyboard.press("Tab")
+            reached.append(page.evaluate("document.activeElement.closest('.worst') !== null"))
+        assert any(reached)
+        page.emulate_media(media="print")
+        assert page.locator("table.groups").is_visible()
+        assert not page.locator(".tools").is_visible()
+        assert not page.locator(".top nav").is_visible()
+
+
+def test_a_karrot_that_is_gone_is_said_and_its_return_noticed(visit: Open) -> None:
+    website = staged("healthy")
+    with served(website) as base:
+        visited = visit(base)
+        expect(visited.page.locator("#live")).to_have_text("Live")
+        visited.page.context.set_offline(offline=True)
+        expect(visited.page.locator("#live")).to_contain_text("Not updated since", timeout=_REFRESHED_MS)
+        visited.page.context.set_offline(offline=False)
+        expect(visited.page.locator("#live")).to_have_text("Live", timeout=_REFRESHED_MS)
+        # The browser itself tells of the requests that found nobody.
+        visited.complaints[:] = [each for each in visited.complaints if "ERR_INTERNET_DISCONNECTED" not in each]
+
+
+def test_the_demo_moves_before_ones_eyes(visit: Open) -> None:
+    with _demo() as base:
+        visited = visit(base)
+        page = visited.page
+        expect(page.locator(_ROWS)).to_have_count(26, timeout=60_000)
+        first = page.locator("#list").inner_text()
+        expect(page.locator("#list")).not_to_have_text(first, timeout=_REFRESHED_MS)
+        page.locator(f"{_ROWS} th a").first.click()
+        expect(page.locator("svg.field polyline").first).to_be_attached(timeout=_REFRESHED_MS)
+        page.goto(f"{base}/reporters/cloudwatch")
+        expect(page.get_by_text("USD a month")).to_be_visible(timeout=30_000)
+        page.close()  # before there is nobody to answer it
+
+
+@contextmanager
+def _demo() -> Iterator[str]:
+    port = free_port()
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "karrot", "demo", "--port", str(port), "--speed", "3"], stdout=subprocess.DEVNULL
+    )
+    try:
+        wait_for(lambda: _answers(port), timeout_s=60)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        demo.terminate()
+        demo.wait(30)
+
+
+def _answers(port: int) -> bool:
+    with closing(HTTPConnection("127.0.0.1", port, timeout=2)) as connection, suppress(OSError, HTTPException):
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    return False
