@@ -1,0 +1,150 @@
+"""`LandOffsets` over files. What it does with a real broker is in tests/e2e/test_offsets.py."""
+
+import base64
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from karrot.pipeline.ends import LandEnds
+from karrot.pipeline.jobs.offsets import LandOffsets, Summary
+from karrot.pipeline.jsontopic import as_json
+from karrot.pipeline.offsets import decode_offsets
+from karrot.pipeline.records import FromParquet, NoRecords
+from karrot.pipeline.tables import Tables
+from support.offset_records import commit_key, commit_value, other_key
+
+_AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
+_SHAPE = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+    ]
+)
+_COMMITS = [(commit_key("g", "t", 0), commit_value(version, 100 + version)) for version in (0, 1, 3, 4)]
+_TOMBSTONE = (commit_key("g", "t", 1), None)
+_CUT = (commit_key("g", "t", 0), commit_value(3, 7)[:9])
+_OTHERS = [(other_key(3, "g"), b"\0\0"), (other_key(5, "g", "m"), b"\0\0"), (other_key(3, "h"), b"\0\0")]
+
+
+def _table(records: Iterable[tuple[bytes, bytes | None]], first: int) -> pa.Table:
+    rows = [(*record, "__consumer_offsets", 7, offset, _AT) for offset, record in enumerate(records, first)]
+    columns = [pa.array(column, each.type) for column, each in zip(zip(*rows, strict=True), _SHAPE, strict=True)]
+    return pa.table(columns, schema=_SHAPE)
+
+
+def _file(directory: Path, name: str, records: Iterable[tuple[bytes, bytes | None]], first: int) -> None:
+    directory.mkdir(exist_ok=True)
+    pq.write_table(_table(records, first), directory / name)
+
+
+def _run(spark: SparkSession, records: Path, tables: Tables) -> Summary:
+    job = LandOffsets(spark, FromParquet(str(records)), "prod", tables, tables.checkpoint("offsets"))
+    job.start().awaitTermination()
+    return job.total
+
+
+def _commits(spark: SparkSession, tables: Tables) -> list[tuple[int, int | None, bool]]:
+    rows = tables.read(spark, "commits").orderBy("log_offset").collect()
+    return [(row.log_offset, row.offset, row.tombstone) for row in rows]
+
+
+def test_every_record_is_accounted_for_and_there_once_whatever_comes_twice(spark: SparkSession, tmp_path: Path) -> None:
+    class DiesAfterwards(Tables):
+        def write_batch(self, df: DataFrame, name: str, batch_id: str) -> None:
+            super().write_batch(df, name, batch_id)
+            raise InterruptedError("killed after the table was written")
+
+    records, tables = tmp_path / "records", Tables(str(tmp_path / "tables"))
+    _file(records, "1.parquet", [*_COMMITS, _TOMBSTONE, _CUT, *_OTHERS], first=50)
+    with pytest.raises(StreamingQueryException, match="killed after the table was written"):
+        _run(spark, records, DiesAfterwards(tables.directory))
+    first = _run(spark, records, tables)
+    others = {"consumer_group_metadata": 2, "consumer_group_member_metadata": 1}
+    assert first == Summary(batches=1, records=9, commits=4, tombstones=1, others=others, quarantined=1)
+    assert str(first) == (
+        "9 records = 4 commits + 1 tombstones + 0 of members + 3 others (consumer_group_member_metadata 1, "
+        "consumer_group_metadata 2) + 1 quarantined + 0 duplicates"
+    )
+
+    # The next file repeats one of the first, and one of its own.
+    _file(records, "2.parquet", [_CUT, _OTHERS[0]], first=55)
+    _file(records, "3.parquet", [_COMMITS[0]], first=60)
+    _file(records, "4.parquet", [_COMMITS[0]], first=60)
+    second = _run(spark, records, tables)
+    assert second == Summary(batches=1, records=4, commits=1, others={"consumer_group_metadata": 1}, duplicates=2)
+    assert (first + second).others == {"consumer_group_metadata": 3, "consumer_group_member_metadata": 1}
+    assert _commits(spark, tables) == [
+        (50, 100, False),
+        (51, 101, False),
+        (52, 103, False),
+        (53, 104, False),
+        (54, None, True),
+        (60, 100, False),
+    ]
+    [bad] = tables.read(spark, "quarantine").collect()
+    assert (bad.source, bad.position, bad.reason) == ("prod/__consumer_offsets-7", 55, "truncated_offset")
+    raw = json.loads(bad.raw)
+    assert (base64.b64decode(raw["key"]), base64.b64decode(raw["value"])) == _CUT
+
+
+def test_where_logs_ended_may_come_from_files_too(spark: SparkSession, tmp_path: Path) -> None:
+    looks, tables = tmp_path / "looks", Tables(str(tmp_path / "tables"))
+    looks.mkdir()
+    columns = {
+        "topic": ["t"],
+        "partition": pa.array([3], pa.int32()),
+        "start_offset": [5],
+        "end_offset": [90],
+        "observed_at": pa.array([_AT], pa.timestamp("us", "UTC")),
+    }
+    pq.write_table(pa.table(columns), looks / "1.parquet")
+    LandEnds(spark, str(looks), "prod", tables, tables.checkpoint("ends")).start().awaitTermination()
+    [row] = tables.read(spark, "ends").collect()
+    assert row.asDict() == {
+        "cluster": "prod",
+        "topic": "t",
+        "partition": 3,
+        "start_offset": 5,
+        "end_offset": 90,
+        "observed_at": _AT.replace(tzinfo=None),
+        "observed_at_ms": round(_AT.timestamp() * 1000),
+        "day": _AT.date(),
+    }
+
+
+def test_what_is_no_directory_of_records_is_said(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(NoRecords, match="there is no such directory"):
+        FromParquet(str(tmp_path / "nowhere")).records(spark)
+    with pytest.raises(NoRecords, match="there is no Parquet file"):
+        FromParquet(str(tmp_path)).records(spark)
+    pq.write_table(pa.table({"key": [b"k"], "value": [b"v"], "partition": [1]}), tmp_path / "1.parquet")
+    with pytest.raises(NoRecords, match="its files lack topic, offset, timestamp"):
+        FromParquet(str(tmp_path)).records(spark)
+
+
+def _json(partition: int, *told: object) -> str:
+    names = ("version", "offset", "metadata", "commitTimestamp", "expireTimestamp")
+    fields = ",".join(f'"{name}":{value}' for name, value in zip(names, told, strict=True))
+    return f'{{"topic":"t","partition":{partition},"group":"g",{fields}}}'
+
+
+def test_json_has_the_fields_of_2017_and_null_for_what_a_tombstone_has_not(spark: SparkSession) -> None:
+    with_expiry = (commit_key("g", "t", 2), commit_value(1, 5, metadata='ü"', expire_ts=1_746_950_500_000))
+    decoded = decode_offsets(spark.createDataFrame(_table([with_expiry, _TOMBSTONE], first=1)), "prod")
+    told = [(row.key, row.value) for row in as_json(decoded).orderBy(F.desc("value")).collect()]
+    assert told == [
+        (with_expiry[0], _json(2, 1, 5, '"ü\\""', 1_746_950_400_000, 1_746_950_500_000)),
+        (_TOMBSTONE[0], _json(1, "null", "null", "null", "null", "null")),
+    ]
