@@ -56,13 +56,13 @@ KEY_TYPES: Final[Mapping[int, str]] = MappingProxyType(
 )
 """What a key's first int16 says of its record, as Kafka 4 names it. Consumers of every protocol commit with 1."""
 
-_NULL_STRING: Final = 0xFFFF
-_LONGEST_STRING: Final = 0x7FFF
+_NULL: Final = 0xFFFF
+"""A string's length of -1, read as unsigned."""
+_LONGEST: Final = 0x7FFF
 _KEY_HEAD: Final = 4
-# The shortest whole values of today, v3 and v4, have no fewer: only what is cut, or old, has to be filled up.
+# The shortest values of today, v3 and v4, have no fewer bytes: only what is cut, or old, has to be filled up.
 _VALUE_HEAD: Final = 24
-# Of a varint five bytes are read: more make no int32.
-_VARINT_AT: Final = 15
+_COMPACT: Final = 4  # the first version whose strings have varints for lengths, and which ends in tagged fields
 
 
 def decode_offsets(records: DataFrame, cluster: str) -> DataFrame:
@@ -72,18 +72,8 @@ def decode_offsets(records: DataFrame, cluster: str) -> DataFrame:
     ``key`` and ``value`` as they came. Only readable records of the key types 0 and 1 say anything else than where they
     lie: the rest is for `decode_members`, or counted by `key_types`.
     """
-    key = F.col("key")
-    read = (
-        records.withColumns({"_key_head": _number(_filled(key, _KEY_HEAD), 1, 4), "_key_length": F.length(key)})
-        .withColumns({"_is_commit": (F.col("_key_length") >= F.lit(2)) & (F.col("_key_head") < F.lit(0x0002_0000))})
-        .transform(_with_key)
-        .transform(_with_value_head)
-        .transform(_with_value)
-        .withColumn("reason", _why_unreadable())
-        .withColumn("readable", F.col("reason").isNull())
-    )
-    key_type = F.when(F.col("_key_length") >= F.lit(2), F.shiftright(F.shiftleft("_key_head", 32), 48).cast("int"))
-    return read.select(*_told(cluster), key_type.alias("key_type"), "readable", "reason", "key", "value")
+    read = records.transform(_with_key).transform(_with_value).transform(_with_verdict).transform(_with_times)
+    return read.select(*_told(cluster), "readable", "reason", "key", "value")
 
 
 def commits(decoded: DataFrame) -> DataFrame:
@@ -110,192 +100,188 @@ def key_types(decoded: DataFrame) -> DataFrame:
 
 
 def _with_key(records: DataFrame) -> DataFrame:
-    """Group, topic and partition lie where the lengths before them say."""
-    key, length, is_commit = F.col("key"), F.col("_key_length"), F.col("_is_commit")
-    group, topic = F.col("_group_length"), F.col("_topic_length")
-    group_length = F.col("_key_head").bitwiseAND(F.lit(0xFFFF)).cast("int")
-    topic_there = is_commit & (group <= F.lit(_LONGEST_STRING)) & (length >= group + F.lit(6))
-    partition_there = (topic <= F.lit(_LONGEST_STRING)) & (length >= group + topic + F.lit(10))
+    """The type, and how long group and topic are. ``_after_group`` counts bytes behind the group, ``_after_topic`` too."""
+    key, length = F.col("_key"), F.col("_key_length")
     return (
-        records.withColumn("_group_length", group_length)
-        .withColumn("_topic_length", F.when(topic_there, _number(key, group + F.lit(5), 2)).cast("int"))
-        .withColumn("_partition", F.when(partition_there, _int32(_number(key, group + topic + F.lit(7), 4))))
-    )
-
-
-def _with_value_head(records: DataFrame) -> DataFrame:
-    """Bytes 1 to 16: the version, the offset, and either metadata's length or the leader's epoch before it."""
-    value = F.when(F.col("_is_commit"), F.col("value"))
-    return (
-        records.withColumn("_head", _filled(value, _VALUE_HEAD))
-        .withColumns(
-            {
-                "_high": _number(F.col("_head"), 1, 8),
-                "_low": _number(F.col("_head"), 9, 8),
-                "_length": F.length(value),
-            }
-        )
-        .withColumn("_version", F.shiftrightunsigned("_high", 48).cast("int"))
+        records.withColumn("_key", F.coalesce("key", F.lit(b"")))
+        .withColumn("_key_length", F.length("_key"))
+        .withColumn("_key_head", _number(_filled(key, length, _KEY_HEAD), F.lit(1), 4))
+        .withColumns({"_type": _int(F.shiftright("_key_head", 16)), "_group": _bits("_key_head", 0xFFFF)})
+        .withColumn("_is_commit", (length >= F.lit(2)) & (F.col("_type") < F.lit(2)))
+        .withColumns({"_after_group": length - F.col("_group"), "_topic_at": F.col("_group") + F.lit(7)})
+        .withColumn("_topic", _int(_number(key, F.col("_group") + F.lit(5), 2)))
+        .withColumn("_after_topic", F.col("_after_group") - F.col("_topic"))
     )
 
 
 def _with_value(records: DataFrame) -> DataFrame:
-    """From metadata on: ``_told_length`` is the length as written, ``_metadata_at`` (from 1) where the text begins."""
-    version, low = F.col("_version"), F.col("_low")
-    compact, width = _varint()
-    at, length = F.col("_metadata_at"), F.col("_metadata_length")
+    """Where the parts of a value lie, counted from 1: metadata ``_at``, of ``_text`` bytes, then the times at ``_ts_at``.
+
+    The first 16 bytes are two numbers, and hold all that comes before metadata. ``_length`` is -1 for a tombstone.
+    """
+    head, version = F.col("_head"), F.col("_version")
+    is_there = F.col("_is_commit") & F.col("value").isNotNull()
     return (
-        records.withColumn(
-            "_rest",
-            F.when(
-                (version == F.lit(4)) & (low.bitwiseAND(F.lit(0x8080)) == F.lit(0x8080)), _number(F.col("_head"), 17, 8)
-            ),
+        records.withColumn("_value", F.when(is_there, F.col("value")).otherwise(F.lit(b"")))
+        .withColumn("_length", F.when(is_there, F.length("_value")).otherwise(F.lit(-1)))
+        .withColumn("_head", _filled(F.col("_value"), F.col("_length"), _VALUE_HEAD))
+        .withColumns({"_high": _number(head, F.lit(1), 8), "_low": _number(head, F.lit(9), 8)})
+        .withColumn("_version", _int(F.shiftrightunsigned("_high", 48)))
+        .withColumn(
+            "_two", _bits(F.when(version < F.lit(3), F.shiftright("_low", 32)).otherwise(F.col("_low")), 0xFFFF)
         )
+        .transform(_with_metadata)
+        .withColumn("_ts_at", F.col("_at") + F.col("_text"))
+        .withColumn("_after_text", F.col("_length") - F.col("_ts_at"))
+    )
+
+
+def _with_metadata(records: DataFrame) -> DataFrame:
+    """Its length is the int16 ``_two``, or a varint that begins there: of three bytes, as Kafka takes no longer text."""
+    version, two, third = F.col("_version"), F.col("_two"), F.col("_third")
+    first, low_bits = F.shiftright(two, 8), two.bitwiseAND(F.lit(0x7F))
+    is_compact = version >= F.lit(_COMPACT)
+    has_two, has_three = (two >= F.lit(0x8000)), two.bitwiseAND(F.lit(0x8080)) == F.lit(0x8080)
+    long = first.bitwiseAND(F.lit(0x7F)).bitwiseOR(F.shiftleft(low_bits, 7)).bitwiseOR(F.shiftleft(third, 14))
+    read_third = _int(_number(F.col("_head"), F.lit(17), 1))
+    at = F.when(version < F.lit(3), 13).when(~is_compact | (has_two & ~has_three), 17).when(has_two, 18).otherwise(16)
+    told = (
+        F.when(~is_compact, F.when(two == F.lit(_NULL), F.lit(-1)).otherwise(two)).when(has_two, long).otherwise(first)
+    )
+    return (
+        records.withColumn("_third", F.when(is_compact & has_three, read_third).otherwise(F.lit(0)))
         .withColumns(
             {
-                "_told_length": F.when(version == F.lit(4), compact)
-                .when(version == F.lit(3), low.bitwiseAND(F.lit(0xFFFF)))
-                .otherwise(F.shiftrightunsigned(low, 32).bitwiseAND(F.lit(0xFFFF))),
-                "_metadata_at": F.when(version == F.lit(4), F.lit(_VARINT_AT) + width)
-                .when(version == F.lit(3), F.lit(17))
-                .otherwise(F.lit(13)),
+                "_at": at,
+                "_told": F.when(is_compact, F.when(has_two, long).otherwise(first) - F.lit(1))
+                .when(two == F.lit(_NULL), F.lit(-1))
+                .otherwise(two),
             }
         )
-        .withColumn(
-            "_metadata_length",
-            F.when(version == F.lit(4), F.greatest(F.col("_told_length") - F.lit(1), F.lit(0)))
-            .when(F.col("_told_length") == F.lit(_NULL_STRING), F.lit(0))
-            .otherwise(F.col("_told_length")),
-        )
-        .withColumn("_ts_at", (at + length))
-        .withColumn(
-            "_commit_ts",
-            F.when(
-                F.col("_length") >= F.col("_ts_at") + F.lit(7), _number(F.col("value"), F.col("_ts_at").cast("int"), 8)
-            ),
-        )
+        .withColumn("_text", F.greatest("_told", F.lit(0)))
     )
 
 
-def _varint() -> tuple[Column, Column]:
-    """The unsigned varint at byte 15, and in how many bytes it is written; NULL if in more than five."""
-    low, rest = F.col("_low"), F.col("_rest")
-    each = [
-        F.shiftrightunsigned(low, 8).bitwiseAND(F.lit(0xFF)),
-        low.bitwiseAND(F.lit(0xFF)),
-        *(F.shiftrightunsigned(rest, shift).bitwiseAND(F.lit(0xFF)) for shift in (56, 48, 40)),
-    ]
-    value, width = F.lit(None).cast("bigint"), F.lit(None).cast("int")
-    for count, byte in reversed(list(enumerate(each, start=1))):
-        ends, weight = byte < F.lit(0x80), F.lit(1 << 7 * (count - 1))
-        value = F.when(ends, byte * weight).otherwise((byte - F.lit(0x80)) * weight + value)
-        width = F.when(ends, F.lit(count)).otherwise(width)
-    return value, width
-
-
-def _why_unreadable() -> Column:
-    """The first thing that is wrong with the record, in the order of its bytes; NULL if nothing is."""
-    return F.coalesce(
-        F.when(F.col("_key_length").isNull() | (F.col("_key_length") < F.lit(2)), "no_key_type"),
-        F.when(F.col("_is_commit"), F.coalesce(_why_not_the_key(), _why_not_the_value())),
+def _with_verdict(records: DataFrame) -> DataFrame:
+    why = (
+        F.when(F.col("_key_length") < F.lit(2), "no_key_type")
+        .when(~F.col("_is_commit"), None)
+        .otherwise(F.coalesce(_wrong_in_key(), _wrong_in_value()))
     )
+    return records.withColumn("reason", why).withColumn("readable", _fenced(F.col("reason").isNull()))
 
 
-def _why_not_the_key() -> Column:
-    length, group, topic = F.col("_key_length"), F.col("_group_length"), F.col("_topic_length")
+def _wrong_in_key() -> Column:
+    """The first fault in the order of the bytes."""
+    length, group, topic = F.col("_key_length"), F.col("_group"), F.col("_topic")
+    after_group, after_topic = F.col("_after_group"), F.col("_after_topic")
     return (
-        F.when(length < F.lit(_KEY_HEAD), "truncated_group")
-        .when(group == F.lit(_NULL_STRING), "null_group")
-        .when(group > F.lit(_LONGEST_STRING), "negative_length")
-        .when(length < group + F.lit(4), "truncated_group")
-        .when(length < group + F.lit(6), "truncated_topic")
-        .when(topic == F.lit(_NULL_STRING), "null_topic")
-        .when(topic > F.lit(_LONGEST_STRING), "negative_length")
-        .when(length < group + topic + F.lit(6), "truncated_topic")
-        .when(F.col("_partition").isNull(), "truncated_partition")
+        F.when(length < F.lit(4), "truncated_group")
+        .when(group > F.lit(_LONGEST), _odd_length(group, "null_group"))
+        .when(after_group < F.lit(4), "truncated_group")
+        .when(after_group < F.lit(6), "truncated_topic")
+        .when(topic > F.lit(_LONGEST), _odd_length(topic, "null_topic"))
+        .when(after_topic < F.lit(6), "truncated_topic")
+        .when(after_topic < F.lit(10), "truncated_partition")
     )
 
 
-def _why_not_the_value() -> Column:
-    """NULL for a tombstone too: its length is NULL, and so is each comparison with it."""
-    length, version, at = F.col("_length"), F.col("_version"), F.col("_metadata_at")
-    ts_ends = F.col("_ts_at") + F.lit(7)
-    is_compact = version == F.lit(4)
+def _wrong_in_value() -> Column:
+    """Likewise; nothing is wrong with a tombstone."""
+    length, version, left = F.col("_length"), F.col("_version"), F.col("_after_text")
+    is_compact = version == F.lit(_COMPACT)
     return (
-        F.when(length < F.lit(2), "truncated_version")
-        .when(version > F.lit(4), "unknown_version")
+        F.when(length < F.lit(0), None)
+        .when(length < F.lit(2), "truncated_version")
+        .when(version > F.lit(_COMPACT), "unknown_version")
         .when(length < F.lit(10), "truncated_offset")
         .when((version >= F.lit(3)) & (length < F.lit(14)), "truncated_leader_epoch")
-        .when((length.isNotNull()) & at.isNull(), "long_varint")
-        .when(length < at - F.lit(1), "truncated_metadata")
-        .when(~is_compact & F.col("_metadata_length").between(_LONGEST_STRING + 1, _NULL_STRING - 1), "negative_length")
-        .when(length < F.col("_ts_at") - F.lit(1), "truncated_metadata")
-        .when(length < ts_ends, "truncated_commit_ts")
-        .when((version == F.lit(1)) & (length < ts_ends + F.lit(8)), "truncated_expire_ts")
-        .when(is_compact & ~_tags_are_whole(F.col("value"), ts_ends + F.lit(1)), "truncated_tags")
+        .when(length < F.col("_at") - F.lit(1), "truncated_metadata")
+        .when(F.col("_third") > F.lit(0x7F), "long_varint")
+        .when(~is_compact & (F.col("_text") > F.lit(_LONGEST)), "negative_length")
+        .when(left < F.lit(-1), "truncated_metadata")
+        .when(left < F.lit(7), "truncated_commit_ts")
+        .when((version == F.lit(1)) & (left < F.lit(15)), "truncated_expire_ts")
+        .when(is_compact & ~_are_tags_whole(), "truncated_tags")
     )
 
 
-def _tags_are_whole(value: Column, at: Column) -> Column:
-    tail = F.substr(value, at.cast("int"), F.lit(3))
-    return (
-        F.when(F.startswith(tail, F.lit(b"\x00")), F.lit(True))
-        .when(F.startswith(tail, F.lit(b"\x01\x00\x10")), F.length(value) >= at + F.lit(18))
-        .otherwise(F.lit(False))
+def _odd_length(length: Column, null: str) -> Column:
+    return F.when(length == F.lit(_NULL), null).otherwise("negative_length")
+
+
+def _are_tags_whole() -> Column:
+    """Whether the tagged fields end within the value; what follows them is nobody's concern."""
+    tail = F.substr("_value", F.col("_ts_at") + F.lit(8), F.lit(3))
+    topic_id = (tail == F.lit(b"\x01\x00\x10")) & (F.col("_after_text") >= F.lit(26))
+    return F.startswith(tail, F.lit(b"\x00")) | topic_id
+
+
+def _with_times(records: DataFrame) -> DataFrame:
+    value, at = F.col("_value"), F.col("_ts_at")
+    is_told = F.col("readable") & (F.col("_length") >= F.lit(0))
+    expires = F.when(F.col("_is_told") & (F.col("_version") == F.lit(1)), _number(value, at + F.lit(8), 8))
+    return records.withColumns({"_is_told": is_told, "_names": F.col("readable") & F.col("_is_commit")}).withColumns(
+        {"_commit_ms": F.when(F.col("_is_told"), _number(value, at, 8)), "_expire_ms": expires}
     )
 
 
 def _told(cluster: str) -> list[Column]:
-    key, value, readable, version = F.col("key"), F.col("value"), F.col("readable"), F.col("_version")
-    says = readable & F.col("_is_commit")
-    holds = says & value.isNotNull()
-    group, topic, epoch = F.col("_group_length"), F.col("_topic_length"), F.shiftright("_low", 16)
-    offset = F.shiftleft("_high", 16).bitwiseOR(F.shiftrightunsigned("_low", 48))
-    expire_ms = F.when(holds & (version == F.lit(1)), _number(value, (F.col("_ts_at") + F.lit(8)).cast("int"), 8))
+    key, is_told, names, version = F.col("_key"), F.col("_is_told"), F.col("_names"), F.col("_version")
+    group, topic, topic_at = F.col("_group"), F.col("_topic"), F.col("_topic_at")
+    metadata = F.rtrim(_text(F.col("_value"), F.col("_at"), F.col("_text")), F.lit("\0"))
+    has_epoch = is_told & (version >= F.lit(3)) & (F.col("_low").bitwiseAND(F.lit(1 << 47)) == F.lit(0))
+    type_there = F.col("_key_length") >= F.lit(2)
     columns = {
         "cluster": F.lit(cluster),
-        "consumer": F.when(says, _text(key, F.lit(5), group)),
-        "topic": F.when(says, _text(key, group + F.lit(7), topic)),
-        "partition": F.when(says, F.col("_partition")),
-        "version": F.when(holds, version),
-        "offset": F.when(holds, offset),
-        "metadata": F.when(
-            holds & ~_is_null_metadata(),
-            F.rtrim(_text(value, F.col("_metadata_at"), F.col("_metadata_length").cast("int")), F.lit("\0")),
-        ),
-        "leader_epoch": F.when(holds & (version >= F.lit(3)), _int32(epoch)),
-        "commit_ts": F.when(holds, moment(F.col("_commit_ts"))),
-        "commit_ts_ms": F.when(holds, F.col("_commit_ts")),
-        "expire_ts": moment(expire_ms),
-        "expire_ts_ms": F.when(expire_ms >= F.lit(0), expire_ms),
-        "tombstone": F.when(says, value.isNull()),
+        "consumer": F.when(names, _text(key, F.lit(5), group)),
+        "topic": F.when(names, _text(key, topic_at, topic)),
+        "partition": F.when(names, _int32(_number(key, topic_at + topic, 4))),
+        "version": F.when(is_told, version),
+        "offset": F.when(is_told, F.shiftleft("_high", 16).bitwiseOR(F.shiftrightunsigned("_low", 48))),
+        "metadata": F.when(is_told & (F.col("_told") >= F.lit(0)), metadata),
+        "leader_epoch": F.when(has_epoch, _int32(F.shiftright("_low", 16))),
+        "commit_ts": moment(F.col("_commit_ms")),
+        "commit_ts_ms": F.col("_commit_ms"),
+        "expire_ts": moment(F.col("_expire_ms")),
+        "expire_ts_ms": F.when(F.col("_expire_ms") >= F.lit(0), F.col("_expire_ms")),
+        "tombstone": F.when(names, ~is_told),
         "log_partition": F.col("partition"),
         "log_offset": F.col("offset"),
         "log_ts": F.col("timestamp"),
         "log_ts_ms": F.unix_millis("timestamp"),
+        "key_type": F.when(type_there, F.shiftright(F.shiftleft("_type", 16), 16)),
     }
-    return [columns[name].alias(name) for name in columns_of(COMMITS)]
+    return [columns[name].alias(name) for name in (*columns_of(COMMITS), "key_type")]
 
 
-def _is_null_metadata() -> Column:
-    told, version = F.col("_told_length"), F.col("_version")
-    return F.when(version == F.lit(4), told == F.lit(0)).otherwise(told == F.lit(_NULL_STRING))
+def _number(data: Column, at: Column, size: int) -> Column:
+    """``size`` big-endian bytes from the position ``at`` (from 1): unsigned, and signed if they are eight; 0 if none."""
+    told = F.conv(F.hex(F.substr(data, at, F.lit(size))), 16, -10)
+    return F.coalesce(told.cast("bigint"), F.lit(0).cast("bigint"))
 
 
-def _number(data: Column, at: int | Column, size: int) -> Column:
-    """``size`` big-endian bytes from the position ``at`` (from 1): unsigned, and signed if they are eight."""
-    at = F.lit(at) if isinstance(at, int) else at
-    return F.conv(F.hex(F.substr(data, at, F.lit(size))), 16, -10).cast("bigint")
+def _int(number: Column) -> Column:
+    return number.cast("int")
+
+
+def _bits(number: Column | str, mask: int) -> Column:
+    return (F.col(number) if isinstance(number, str) else number).bitwiseAND(F.lit(mask)).cast("int")
 
 
 def _int32(number: Column) -> Column:
     return F.shiftright(F.shiftleft(number, 32), 32).cast("int")
 
 
-def _filled(data: Column, size: int) -> Column:
-    return F.when(F.length(data) >= F.lit(size), data).otherwise(F.rpad(data, size, F.lit(b"\0")))
+def _filled(data: Column, length: Column, size: int) -> Column:
+    return F.when(length >= F.lit(size), data).otherwise(F.rpad(data, size, F.lit(b"\0")))
 
 
 def _text(data: Column, at: Column, length: Column) -> Column:
     """UTF-8, with U+FFFD for what is none: a cast alone keeps such bytes, and then no reader can open the file."""
     return F.make_valid_utf8(F.substr(data, at, length).cast("string"))
+
+
+def _fenced(condition: Column) -> Column:
+    """The same, but no filter on it is pushed down: Spark would copy all of the above into the filter, many times over."""
+    return condition & (F.spark_partition_id() >= F.lit(0))
