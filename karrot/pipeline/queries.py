@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from threading import Event
 from typing import Any, Final
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -42,8 +43,11 @@ def batch_prefix(checkpoint: str) -> str:
 
 @contextmanager
 def persisted(frame: DataFrame) -> Iterator[DataFrame]:
-    """A frame that is reckoned once, for all that is made of it."""
-    frame.persist()
+    """A frame that is reckoned once, for all that is made of it.
+
+    On the local disk: a block is as large as what one task reads, and would be held in memory whole.
+    """
+    frame.persist(StorageLevel.DISK_ONLY)
     try:
         yield frame
     finally:
