@@ -114,18 +114,17 @@ class LagEvent:
         Burrow's REST API answers NOTFOUND for a group it does not know (any more), so that is how a deletion is
         written down.
         """
-        match self.status:
-            case Status.OK:
-                return Kind.OBSERVATION if self.incident_id is None else Kind.CLOSE
-            case Status.WARN | Status.ERR:
-                return Kind.INCIDENT
-            case Status.NOTFOUND:
-                return Kind.DELETED
-            case _:
-                return Kind.UNKNOWN
+        kind = _KIND_BY_STATUS.get(self.status_text, Kind.UNKNOWN)
+        return Kind.CLOSE if kind is Kind.OBSERVATION and self.incident_id is not None else kind
 
 
 _STATUS_BY_NAME = {status.name: status for status in Status}
+_KIND_BY_STATUS = {
+    Status.OK.name: Kind.OBSERVATION,
+    Status.WARN.name: Kind.INCIDENT,
+    Status.ERR.name: Kind.INCIDENT,
+    Status.NOTFOUND.name: Kind.DELETED,
+}
 
 _BURROW_GROUPS = "burrow-"
 _BURROW_TOPIC = "__consumer_offsets"

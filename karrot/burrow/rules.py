@@ -8,6 +8,7 @@ around where Python's integers grow: a difference of two timestamps beyond 2**63
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -35,6 +36,8 @@ __all__ = [
 
 DEFAULT_INTERVALS = 10
 """Slots of a window and samples of a broker history, unless configured."""
+
+_OK = Status.OK.name
 
 Commits = Sequence[OffsetSample]
 Slots = Sequence[OffsetSample | None]
@@ -179,7 +182,13 @@ def partition_status(
     ``minimum_complete`` (compared as 32-bit floats) is never bad, nor is one without a commit.
     """
     commits = _commits(window)
-    if not commits or current_lag <= allowed_lag or completeness(window) < _float32(minimum_complete):
+    is_complete_enough = _filled_share(len(commits), len(window)) >= _float32(minimum_complete)
+    return _status(commits, broker_offsets, current_lag, now, allowed_lag) if is_complete_enough else Status.OK
+
+
+def _status(commits: Commits, broker_offsets: Sequence[int], current_lag: int, now: int, allowed_lag: int) -> Status:
+    """The verdict on a window that is complete enough."""
+    if not commits or current_lag <= allowed_lag:
         return Status.OK
     if is_stopped(commits, now) and not had_zero_lag_recently(commits, broker_offsets):
         return Status.STOP
@@ -207,18 +216,18 @@ def current_lag(slots: Slots, broker_offsets: Sequence[int]) -> int:
 
 def completeness(slots: Slots) -> float:
     """The filled share of a window as a 32-bit float: 0 without slots, never less than one slot of many."""
-    return _float32(max(1, len(_commits(slots))) / len(slots)) if slots else 0.0
+    return _filled_share(len(_commits(slots)), len(slots))
 
 
 def evaluate_partition(
     tracked: TrackedPartition, now: int, *, allowed_lag: int = 0, minimum_complete: float = 0.0
 ) -> PartitionLag:
     """One partition as Burrow reports it."""
-    lag = current_lag(tracked.slots, tracked.broker_offsets)
     commits = _commits(tracked.slots)
-    status = partition_status(
-        tracked.slots, tracked.broker_offsets, lag, now, allowed_lag=allowed_lag, minimum_complete=minimum_complete
-    )
+    complete = _filled_share(len(commits), len(tracked.slots))
+    lag = current_lag(tracked.slots, tracked.broker_offsets)
+    is_complete_enough = complete >= _float32(minimum_complete)
+    status = _status(commits, tracked.broker_offsets, lag, now, allowed_lag) if is_complete_enough else Status.OK
     return PartitionLag(
         topic=tracked.topic,
         partition=tracked.partition,
@@ -228,7 +237,7 @@ def evaluate_partition(
         end=commits[-1] if commits else None,
         owner=tracked.owner,
         client_id=tracked.client_id,
-        complete=_as_written(completeness(tracked.slots)),
+        complete=_as_written(complete),
     )
 
 
@@ -259,10 +268,10 @@ def evaluate_group(
         total_lag=sum(lag.current_lag or 0 for lag in lags),
         observed_at_ms=now_ms,
         source=source,
-        complete=_as_written(_float32(sum(lag.complete == 1 for lag in lags) / len(lags))) if lags else 0.0,
+        complete=_as_written(_float32([lag.complete for lag in lags].count(1) / len(lags))) if lags else 0.0,
         partition_count=len(lags),
         max_lag=max(lags, key=lambda lag: lag.current_lag or 0, default=None),
-        partitions=tuple(lag for lag in lags if show_all or lag.status_text != Status.OK.name),
+        partitions=tuple(lags) if show_all else tuple([lag for lag in lags if lag.status_text != _OK]),
     )
 
 
@@ -270,12 +279,18 @@ def _commits(slots: Slots) -> list[OffsetSample]:
     return [slot for slot in slots if slot is not None]
 
 
+def _filled_share(filled: int, slots: int) -> float:
+    return _float32(max(1, filled) / slots) if slots else 0.0
+
+
+@lru_cache
 def _float32(number: float) -> float:
     """The nearest 32-bit float. A quotient of small integers rounds the same whether by 64 bits first or not."""
     value: float = struct.unpack("f", struct.pack("f", number))[0]
     return value
 
 
+@lru_cache
 def _as_written(number: float) -> float:
     """A 32-bit float as its reader gets it from JSON: the shortest decimal that is still the same, 0.6666667."""
     decimals = (float(f"{number:.{digits}g}") for digits in range(1, 10))

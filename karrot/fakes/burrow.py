@@ -30,6 +30,7 @@ from karrot.fakes.reader import Reader, StorageSettings
 __all__ = ["DEMO", "BurrowSettings", "FakeBurrow", "Post", "simulate"]
 
 _HISTORY_SECONDS = 40.0
+_OK = Status.OK.name
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HEAD, _TAIL = b'{"Event":', b"}"
 
@@ -276,7 +277,7 @@ def simulate(
 
 def _as_sent(verdict: LagEvent, incident: Incident | None, now_ms: int) -> LagEvent:
     """The bad partitions alone, and the incident."""
-    listed = tuple(lag for lag in verdict.partitions if lag.status_text != Status.OK.name)
+    listed = tuple([lag for lag in verdict.partitions if lag.status_text != _OK])
     sent = replace(verdict, partitions=listed, observed_at_ms=now_ms)
     if incident is None:
         return sent

@@ -1,7 +1,6 @@
 """Segments on their way: lines are compressed as they come, and cut by size and hour."""
 
-import gzip
-import io
+import zlib
 from collections import deque
 from typing import NamedTuple
 
@@ -11,6 +10,7 @@ from karrot.reporters.archive.names import Hour, SegmentName
 __all__ = ["Buffer", "Sealed"]
 
 _LEVEL = 6
+_GZIP = 16 + zlib.MAX_WBITS
 
 
 class Sealed(NamedTuple):
@@ -23,25 +23,25 @@ class Sealed(NamedTuple):
 class _Growing:
     """A segment that still takes lines: of one log, in the order of the log."""
 
-    def __init__(self, first: StoredEvent, deadline_ms: int) -> None:
+    def __init__(self, first: StoredEvent, deadline_ms: int, level: int) -> None:
         self.hour = Hour.at(first.received_at_ms)
         self.log_id = first.log_id
         self.first = self.last = first.seq
         self.lines = 0
         self.size = 0
         self.deadline_ms = deadline_ms
-        self._bytes = io.BytesIO()
-        self._gzip = gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=self._bytes, mtime=0)
+        self._gzip = zlib.compressobj(level, wbits=_GZIP)
+        self._chunks: list[bytes] = []
 
     def add(self, seq: int, line: bytes) -> None:
-        self._gzip.write(line)
+        self._chunks.append(self._gzip.compress(line))
         self.last = seq
         self.lines += 1
         self.size += len(line)
 
     def sealed(self) -> Sealed:
-        self._gzip.close()
-        return Sealed(SegmentName(self.hour, self.log_id, self.first, self.last, self.lines), self._bytes.getvalue())
+        data = b"".join([*self._chunks, self._gzip.flush()])
+        return Sealed(SegmentName(self.hour, self.log_id, self.first, self.last, self.lines), data)
 
 
 class Buffer:
@@ -49,11 +49,12 @@ class Buffer:
 
     ``most_bytes`` bounds the lines of a segment before compression, unless a single one is longer. A segment lies in
     the hour of its first event and is cut before the first event of a later hour; an event that comes late, or after
-    the clock went back, stays with those around it.
+    the clock went back, stays with those around it. ``level`` is zlib's: 1 is the quickest, 9 the smallest.
     """
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, level: int = _LEVEL) -> None:
         self._most_bytes = most_bytes
+        self._level = level
         self._growing: _Growing | None = None
         self.sealed: deque[Sealed] = deque()
 
@@ -67,7 +68,7 @@ class Buffer:
         if self._growing is not None and not self._fits(self._growing, stored, line):
             self.seal()
         if self._growing is None:
-            self._growing = _Growing(stored, deadline_ms)
+            self._growing = _Growing(stored, deadline_ms, self._level)
         self._growing.add(stored.seq, line)
 
     def seal(self) -> None:
