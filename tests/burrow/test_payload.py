@@ -1,6 +1,7 @@
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot.burrow.decoding import MAX_DEPTH
-from karrot.burrow.payload import MalformedPayload, parse_rest, parse_stored, parse_webhook, to_wire
+from karrot.burrow.payload import (
+    MalformedPayload,
+    Outline,
+    parse_outline,
+    parse_rest,
+    parse_stored,
+    parse_webhook,
+    to_wire,
+)
 from karrot.event import Kind, LagEvent, OffsetSample, PartitionLag, Source
 from support.bodies import conversation, event_strategy, expected, make_event, make_partition, recorded, rest_answer
 
@@ -639,3 +648,11 @@ def test_any_value_in_any_place_is_read_or_refused(body: Any, value: Any, data: 
         holder = holder[key]
     holder[key] = value
     reads_or_refuses(json.dumps(body).encode())
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_an_outline_is_the_event_without_the_partitions_it_lists(name: str) -> None:
+    event = parse_stored(recorded(name), observed_at_ms=NOW, source=Source.REST)
+    bad = sum(partition.status_text != "OK" for partition in event.partitions)
+    whole = replace(event, partitions=(), incident_start=None, complete=None, partition_count=None, extras=())
+    assert parse_outline(recorded(name), observed_at_ms=NOW, source=Source.REST) == Outline(whole, bad)

@@ -17,6 +17,7 @@ from karrot.eventlog.base import (
     GroupKey,
     Reject,
     ReporterState,
+    StoredBody,
     StoredEvent,
     groups,
 )
@@ -103,6 +104,20 @@ class EventLogContract:
         found = log.recent(GroupKey("prod-eu", "orders-svc"), limit=2)
         assert [event.event.total_lag for event in found] == [3, 2]
         assert list(log.recent(GroupKey("prod-eu", "nobody"))) == []
+
+    def test_bodies_are_the_recent_events_unread(self, log: EventLog) -> None:
+        key = GroupKey("prod-eu", "orders-svc")
+        for lag in (1, 2, 3):
+            append(log, total_lag=lag)
+            append(log, total_lag=lag * 100, consumer="other")
+        expected = [
+            StoredBody(one.seq, one.received_at_ms, one.event.observed_at_ms, one.event.source, one.body)
+            for one in log.recent(key)
+        ]
+        assert list(log.bodies(key)) == expected
+        assert list(log.bodies(key, limit=2)) == expected[:2]
+        assert list(log.bodies(key, after=expected[1].seq)) == expected[:1]
+        assert list(log.bodies(GroupKey("prod-eu", "nobody"))) == []
 
     def test_latest_holds_the_newest_event_of_each_group(self, log: EventLog) -> None:
         append(log, total_lag=5)

@@ -1,14 +1,20 @@
+import gzip
 import re
+from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot.event import LagEvent, Source
+from karrot.eventlog.base import ReporterState
+from karrot.reporters.report import NOTE, Fact, Refused, Report
 from karrot.web import Credentials
 from karrot.web.pages import PAGE_SIZE
+from karrot.web.past import PastUnknown
 from karrot.web.problems import CODES
 from support.bodies import conversation, make_event, make_partition, recorded
 from support.website import Website, make_website
@@ -225,7 +231,7 @@ def shared() -> Website:
 
 
 @given(name=st.text(max_size=40))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_any_name_leads_from_the_list_to_its_group(shared: Website, name: str) -> None:
     website = shared
     website.forget()
@@ -272,3 +278,125 @@ def test_static_files_are_kept_for_ever_under_names_of_their_content() -> None:
         assert response.content_type.split(";")[0] in ("text/css", "text/javascript", "image/svg+xml")
         again = client.get(path, headers={"If-None-Match": response.headers["ETag"]})
         assert (again.status_code, again.data) == (304, b"")
+
+
+def test_a_burrow_whose_groups_have_all_gone_is_no_new_karrot() -> None:
+    website = take(make_website(), make_event())
+    website.clock.advance(400_000)
+    text = read(website)
+    assert "Nothing is known: Burrow is silent" in text
+    assert "Burrow has been silent for 6 min 40 s (prod-eu)" in text
+    assert "[notifier.karrot]" not in text
+
+
+def test_a_cluster_that_is_expected_and_was_never_heard_is_pointed_out() -> None:
+    website = take(make_website(expected_clusters=["prod-eu", "prod-us"]), make_event())
+    assert "Burrow was never heard (prod-us)" in read(website)
+
+
+def test_what_is_wrong_with_karrot_stands_above_the_groups() -> None:
+    website = take(make_website(max_consumers=12), *(make_event(consumer=f"g{n}") for n in range(12)))
+    for name in ("default_post_v1.9.5_warn.json", *["oneline_v1.9.5_warn.json"] * 10):
+        website.client.post("/burrow", data=recorded(name))
+    website.log.save_reporter(ReporterState("stdout", None, "failing", "Broken: <pipe>", website.clock.wall))
+    text = read(website)
+    for told in (
+        "stdout is failing: Broken: &lt;pipe&gt;",
+        "1 body was refused in the last 15 min: <code>unsupported_template</code>",
+        "Only WARN and ERR ever came",
+        "There is no room for more groups than these 1",
+    ):
+        assert told in text
+    website.clock.advance(200_000)
+    website.clock.advance(800_000)
+    take(website, make_event())
+    assert "refused in the last" not in read(website)
+
+
+def test_the_list_sorts_by_a_column_of_the_address() -> None:
+    website = take(
+        make_website(),
+        make_event(consumer="b", status_text="OK", total_lag=9, incident_id=None),
+        make_event(consumer="a", total_lag=1),
+    )
+    assert [row.split()[1] for row in rows(website, sort="lag")] == ["b", "a"]
+    assert [row.split()[1] for row in rows(website, sort="-lag")] == ["a", "b"]
+    assert 'aria-sort="descending"' in read(website, sort="lag")
+    assert website.client.get("/?sort=size").status_code == 400
+
+
+def test_a_page_goes_out_squeezed_to_whoever_takes_it() -> None:
+    website = take(make_website(), *(make_event(consumer=f"group-{n}") for n in range(20)))
+    plain = website.client.get("/", headers={"Accept": "text/html"})
+    squeezed = website.client.get("/", headers={"Accept": "text/html", "Accept-Encoding": "gzip"})
+    assert squeezed.headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(squeezed.data) == plain.data
+    assert "Accept-Encoding" in squeezed.headers["Vary"]
+    assert len(squeezed.data) * 4 < len(plain.data)
+
+
+class Hour(NamedTuple):
+    at: datetime
+    lag_max: float | None
+    lag_seconds: float | None
+    status: float | None
+
+
+class Lasting(NamedTuple):
+    started_at: datetime
+    ended_at: datetime | None
+    ended_by: str | None
+    worst_status: str | None
+    peak_lag: int | None
+    topics: tuple[str, ...]
+
+
+class Weeks(NamedTuple):
+    start: datetime
+    end: datetime
+    hours: tuple[Hour, ...]
+    incidents: tuple[Lasting, ...]
+
+
+def test_the_page_of_a_group_shows_its_last_weeks_where_there_are_tables() -> None:
+    end = datetime(2026, 11, 22, tzinfo=UTC)
+    hours = tuple(Hour(end - timedelta(hours=n), 1000.0 * n, 60.0 * n, 1 + n % 3) for n in range(72, 0, -1))
+    incident = Lasting(end - timedelta(hours=9), end - timedelta(hours=7), "close", "ERR", 77_000, ("orders.v1",))
+    asked = []
+
+    def past(cluster: str, consumer: str) -> Weeks:
+        asked.append((cluster, consumer))
+        return Weeks(end - timedelta(days=30), end, hours, (incident,))
+
+    website = take(make_website(past=past), make_event())
+    for _ in range(3):
+        text = read(website, "/group", cluster="prod-eu", consumer="orders-svc")
+    assert asked == [("prod-eu", "orders-svc")]
+    assert "from the pipeline&#39;s tables" in text or "from the pipeline's tables" in text
+    assert "ERR 2026-11-21 15:00:00 UTC 2 h close 77,000 orders.v1" in Page(text).rows
+    website.clock.advance(61_000)
+    read(website, "/group", cluster="prod-eu", consumer="orders-svc")
+    assert len(asked) == 2
+
+
+def test_tables_that_cannot_be_read_are_said_so() -> None:
+    def past(_cluster: str, _consumer: str) -> Weeks:
+        raise PastUnknown("lag_minute is <damaged>")
+
+    website = take(make_website(past=past), make_event())
+    text = read(website, "/group", cluster="prod-eu", consumer="orders-svc")
+    assert "The tables could not be read: lag_minute is &lt;damaged&gt;" in text
+
+
+def test_the_reporters_page_tells_errors_in_full_and_what_was_refused() -> None:
+    website = make_website(reporters=("cloudwatch",))
+    error = "AccessDenied: " + "x" * 400
+    website.log.save_reporter(ReporterState("cloudwatch", None, "failing", error, website.clock.wall))
+    refused = Refused("Lag {Cluster=a}", "too_old", "It was long ago.", website.clock.wall)
+    report = Report(website.clock.wall, 0, (Fact("estimate", "together at most 15.88 USD a month"),), (), (refused,))
+    website.log.remember("cloudwatch", NOTE, msgspec.json.encode(report))
+    text = read(website, "/reporters")
+    assert error in text
+    assert "together at most 15.88 USD a month" in text
+    assert "Lag {Cluster=a}" in text
+    assert "too_old" in text

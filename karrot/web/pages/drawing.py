@@ -6,7 +6,7 @@ A curve lives in a box of 1000 by 100 that is stretched over its place; ticks ar
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
-from math import floor, inf, log10
+from math import ceil, floor, inf, log10
 from typing import NamedTuple
 
 from karrot.web.human import LAST_SECOND, clock, short_count, short_duration
@@ -26,6 +26,8 @@ _SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 1080
 _DAYS = (1, 2, 5, 7, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 _STEPS = (*_SECONDS, *(days * 86400 for days in _DAYS[1:]))
 _X_TICKS = 6
+_FORMS = ((60, "%H:%M:%S"), (86_400, "%H:%M"), (100 * 86_400, "%d %b"), (inf, "%b %Y"))
+"""How a moment is written, by the length of a step below which."""
 
 
 class Span(NamedTuple):
@@ -99,7 +101,7 @@ def spark(values: Sequence[float]) -> Spark | None:
 def frame(start: float, end: float) -> Frame:
     """A span of time with round moments in it, in UTC."""
     end = max(end, start + 1)
-    step = next((each for each in _STEPS if (end - start) / each <= _X_TICKS), _STEPS[-1])
+    step = next((each for each in _STEPS if (end - start) / each <= _X_TICKS), ceil((end - start) / _X_TICKS))
     first = -(-start // step) * step
     count = floor((end - first) / step) + 1
     empty = Frame(start, end, ())
@@ -186,5 +188,6 @@ def _round_time(least: float) -> float:
 
 
 def _moment_text(at: float, step: float) -> str:
-    form = "%H:%M:%S" if step < 60 else "%H:%M" if step < 86_400 else "%d %b"  # noqa: PLR2004
-    return datetime.fromtimestamp(min(at, LAST_SECOND), UTC).strftime(form).lstrip("0" if "%d" in form else "")
+    form = next(form for below, form in _FORMS if step < below)
+    text = datetime.fromtimestamp(min(at, LAST_SECOND), UTC).strftime(form)
+    return text.lstrip("0") if form.startswith("%d") else text

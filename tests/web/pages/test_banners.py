@@ -1,0 +1,54 @@
+import pytest
+
+from karrot.eventlog.base import ReporterState
+from karrot.web.pages.banners import Heard, Seen, banners
+
+
+def wrong(seen: Seen) -> list[str]:
+    return [banner.wrong for banner in banners(seen)]
+
+
+def test_when_all_is_well_there_is_nothing_to_say() -> None:
+    heard = [Heard("prod-eu", 3.0, silent=False)]
+    assert wrong(Seen(heard=heard, kinds={"observation": 1, "incident": 99}, groups=3, max_groups=10)) == []
+
+
+@pytest.mark.parametrize(
+    ("seen", "sentence", "remedy"),
+    [
+        (Seen(fault="disk full"), "Karrot cannot store events: disk full", "KARROT_DATA_DIR"),
+        (
+            Seen(heard=[Heard("eu", 400.0, silent=True), Heard("us", 2.0, silent=False)]),
+            "Burrow has been silent for 6 min 40 s (eu): what is shown of its groups is old, and they leave this page.",
+            "karrot doctor",
+        ),
+        (Seen(heard=[Heard("eu", None, silent=True)]), "Burrow was never heard (eu)", "send-sample"),
+        (Seen(kinds={"incident": 10}), "Only WARN and ERR ever came", "threshold = 1"),
+        (
+            Seen(refused={"unsupported_template": 3}, refused_within_s=900),
+            "3 bodies were refused in the last 15 min: `unsupported_template`.",
+            "karrot burrow-config",
+        ),
+        (Seen(groups=50, max_groups=50), "There is no room for more groups than these 50", "KARROT_MAX_CONSUMERS"),
+        (Seen(left_out={"cloudwatch": "12"}), "cloudwatch leaves 12 groups out.", "KARROT_CLOUDWATCH_MAX_GROUPS"),
+        (Seen(burrow_behind=["eu"]), "The Burrow of eu itself is behind", "workers"),
+        (
+            Seen(failing=[ReporterState("cloudwatch", None, "failing", "AccessDenied: no")], reporters=["cloudwatch"]),
+            "cloudwatch is failing: AccessDenied: no",
+            "loses nothing",
+        ),
+    ],
+)
+def test_each_trouble_is_told_with_its_remedy(seen: Seen, sentence: str, remedy: str) -> None:
+    (banner,) = banners(seen)
+    assert banner.wrong.startswith(sentence)
+    assert remedy in banner.remedy
+
+
+def test_few_verdicts_say_nothing_of_the_threshold() -> None:
+    assert wrong(Seen(kinds={"incident": 9})) == []
+
+
+def test_errors_come_first() -> None:
+    kinds = [banner.kind for banner in banners(Seen(fault="x", groups=1, max_groups=1, burrow_behind=["eu"]))]
+    assert kinds == ["err", "warn", "warn"]

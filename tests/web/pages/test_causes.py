@@ -1,0 +1,64 @@
+import pytest
+
+from karrot.event import LagEvent
+from karrot.eventlog.base import GroupKey, GroupState, Incident
+from karrot.eventlog.summary import summarize
+from karrot.web.pages.causes import Cause, cause
+from support.bodies import make_event, make_partition
+
+
+def state(event: LagEvent) -> GroupState:
+    return GroupState(GroupKey(event.cluster, event.consumer), 1, 0, summarize(event, 0), Incident())
+
+
+def told(*, total_lag: int = 40_000, count: int = 12, **partition: object) -> Cause:
+    worst = make_partition(**partition)
+    found = cause(state(make_event(total_lag=total_lag, max_lag=worst, partitions=(worst,), partition_count=count)), 90)
+    assert found is not None
+    return found
+
+
+def test_a_group_that_is_well_has_no_cause() -> None:
+    assert cause(state(make_event(status_text="OK")), None) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "brief", "part"),
+    [
+        ("STOP", "1 of 12 stopped", "nothing was committed for 1 min 30 s"),
+        ("STALL", "1 of 12 stalled", "always of the same offset"),
+        ("REWIND", "1 of 12 went back", "a commit was below the one before"),
+    ],
+)
+def test_what_burrow_found_on_partitions_is_said_in_words(status: str, brief: str, part: str) -> None:
+    found = told(status_text=status)
+    assert found.brief == brief
+    assert part in found.sentence
+    assert found.look
+
+
+def test_a_group_that_is_only_slow_is_told_with_its_rates() -> None:
+    found = told()
+    assert found.brief == "1 of 12 too slow"
+    assert found.sentence == (
+        "The consumer is slower than its topic: 48 messages/s read, 106/s come in on the worst partition."
+    )
+
+
+def test_lag_that_lies_on_one_partition_is_a_cause_of_its_own() -> None:
+    found = told(total_lag=11_000, current_lag=10_440)
+    assert found.brief == "95 % on one partition"
+    assert "more consumers would not help" in found.look
+    assert told(total_lag=11_000, current_lag=10_440, count=1).brief == "1 of 1 too slow"
+
+
+def test_burrow_itself_is_told_apart() -> None:
+    worst = make_partition(topic="__consumer_offsets")
+    found = cause(state(make_event(consumer="burrow-prod", max_lag=worst)), None)
+    assert found is not None
+    assert found.brief == "Burrow itself is behind"
+
+
+def test_a_status_that_nobody_knows_is_said_so() -> None:
+    found = cause(state(make_event(status_text="ODD\u202e")), None)
+    assert found == Cause("", "Burrow is not known to say ODD\\u{202e}.")

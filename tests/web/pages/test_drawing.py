@@ -1,0 +1,67 @@
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from karrot.web.pages.drawing import Band, Tick, bands, chart, frame, spark
+
+_MOMENT = st.floats(0, 1e13, allow_nan=False)
+_VALUE = st.none() | st.integers(0, 2**64 - 1)
+
+Points = list[tuple[float, int | None]]
+
+
+def test_a_sparkline_stands_on_zero_and_ends_at_the_newest_value() -> None:
+    drawn = spark([0, 50, 100])
+    assert drawn is not None
+    assert drawn.line == "2.5,19.5 48,11 93.5,2.5"
+    assert drawn.area == "2.5,19.5 2.5,19.5 48,11 93.5,2.5 93.5,19.5"
+    assert drawn.end == (93.5, 2.5)
+    assert spark([7]) is None
+
+
+def test_ticks_are_round_moments_in_utc() -> None:
+    assert frame(1_795_316_400, 1_795_316_400 + 100).ticks[:2] == [Tick(0.0, "03:00:00"), Tick(20.0, "03:00:20")]
+    assert [tick.text for tick in frame(1_795_316_400, 1_795_316_400 + 3600).ticks][:2] == ["03:00", "03:10"]
+    assert frame(1_795_219_200, 1_795_219_200 + 30 * 86_400).ticks[0].text == "23 Nov"
+
+
+def test_a_curve_reaches_up_to_a_round_value() -> None:
+    drawn = chart([(0, 0), (50, 1500), (100, 2300)], frame(0, 100), in_time=False)
+    assert drawn is not None
+    assert [tick.text for tick in drawn.ticks] == ["1k", "2k", "3k"]
+    assert drawn.lines == ["0,100 500,50 1000,23.33"]
+    assert drawn.areas == ["0,100 0,100 500,50 1000,23.33 1000,100"]
+    delays = chart([(0, 5), (100, 4000)], frame(0, 100), in_time=True)
+    assert delays is not None
+    assert [tick.text for tick in delays.ticks] == ["30 min", "1 h", "1.5 h"]
+
+
+def test_where_nothing_was_heard_the_line_is_broken() -> None:
+    points = [(0.0, 1), (10.0, 2), (20.0, None), (30.0, 3), (40.0, 4), (400.0, 5), (410.0, 5)]
+    drawn = chart(points, frame(0, 410), in_time=False)
+    assert drawn is not None
+    assert [line.count(",") for line in drawn.lines] == [2, 2, 2]
+    assert chart([(0, None)], frame(0, 1), in_time=False) is None
+
+
+def test_equal_neighbours_are_one_band() -> None:
+    found = bands([Band(0, 10, "OK"), Band(10, 20, "OK"), Band(20, 60, "ERR"), Band(60, 100, "OK")], frame(0, 100))
+    assert [(span.at, span.width, span.kind) for span in found] == [(0, 20, "OK"), (20, 40, "ERR"), (60, 40, "OK")]
+    assert found[1].title == "ERR 00:00:20 to 00:01:00"
+
+
+@settings(max_examples=50)
+@given(points=st.lists(st.tuples(_MOMENT, _VALUE), min_size=1, max_size=20), in_time=st.booleans())
+def test_whatever_was_told_can_be_drawn_inside_its_place(points: Points, *, in_time: bool) -> None:
+    points.sort(key=lambda point: point[0])
+    within = frame(points[0][0], points[-1][0])
+    assert len(within.ticks) <= 8
+    drawn = chart(points, within, in_time=in_time)
+    if drawn is None:
+        assert all(value is None for _, value in points)
+        return
+    for place in " ".join(drawn.lines).split():
+        x, y = map(float, place.split(","))
+        assert 0 <= x <= 1000
+        assert -0.01 <= y <= 100
+    assert drawn.ticks
+    assert max(tick.at for tick in drawn.ticks) <= 100.01

@@ -1,0 +1,122 @@
+from karrot.eventlog.base import GroupKey, GroupState
+from karrot.eventlog.memory import MemoryEventLog
+from karrot.intake import Intake
+from karrot.web.pages.board import Board
+from karrot.web.pages.trails import Mark, Trails, Trend, marks, trend
+from support.bodies import make_event, recorded
+from support.clocks import ManualClock
+from support.website import Website, make_website
+
+KEY = GroupKey("prod-eu", "orders-svc")
+
+
+def tell(website: Website, *lags: int | None) -> None:
+    for lag in lags:
+        website.site.intake.accept(make_event(total_lag=lag, observed_at_ms=website.clock.wall))
+        website.clock.advance(1000)
+
+
+def known(website: Website) -> GroupState:
+    state = website.log.group(KEY)
+    assert state is not None
+    return state
+
+
+def trail(*lags: int, every_ms: int = 1000) -> list[Mark]:
+    website = make_website()
+    for lag in lags:
+        website.site.intake.accept(make_event(total_lag=lag, observed_at_ms=website.clock.wall))
+        website.clock.advance(every_ms)
+    return marks(website.log, KEY, 100)
+
+
+def test_marks_say_of_an_event_what_the_whole_event_says() -> None:
+    website = make_website()
+    website.client.post("/burrow", data=recorded("karrot_v1.9.5_err_stop.json"))
+    state = website.log.latest()[0]
+    (mark,) = marks(website.log, state.key, 5)
+    summary = state.summary
+    assert mark == Mark(
+        state.seq,
+        summary.observed_at_ms,
+        summary.received_at_ms,
+        summary.source,
+        summary.kind,
+        summary.status_text,
+        summary.total_lag,
+        summary.max_lag,
+        summary.signals.lag_seconds,
+        sum(summary.bad),
+    )
+
+
+def test_a_trail_grows_by_what_is_new_and_is_bounded() -> None:
+    website = make_website()
+    trails = Trails(length=3)
+    tell(website, 1, 2)
+    assert [mark.lag for mark in trails.of(website.log, known(website))] == [1, 2]
+    tell(website, 3, 4)
+    assert [mark.lag for mark in trails.of(website.log, known(website))] == [2, 3, 4]
+
+
+def test_a_group_without_news_is_not_read_again() -> None:
+    website = make_website()
+    trails = Trails()
+    tell(website, 1, 2)
+    first = trails.of(website.log, known(website))
+    assert trails.of(website.log, known(website)) is first
+
+
+def test_only_so_many_groups_are_remembered() -> None:
+    website = make_website()
+    trails = Trails(groups=1)
+    tell(website, 1)
+    website.site.intake.accept(make_event(consumer="other"))
+    first = trails.of(website.log, known(website))
+    other = website.log.group(GroupKey("prod-eu", "other"))
+    assert other is not None
+    trails.of(website.log, other)
+    assert trails.of(website.log, known(website)) is not first
+
+
+def test_a_trend_is_a_word_and_a_slope() -> None:
+    assert trend(trail(0, 100, 200, 300)) == Trend("growing", 100.0)
+    assert trend(trail(300, 200, 100, 0)) == Trend("shrinking", -100.0)
+    assert trend(trail(300, 301, 299, 300)) is not None
+    steady = trend(trail(300, 301, 299, 302))
+    assert steady is not None
+    assert steady.word == "steady"
+
+
+def test_two_events_or_events_at_once_are_no_trend() -> None:
+    assert trend(trail(0, 1000)) is None
+    assert trend(trail(0, 1000, 2000, every_ms=0)) is None
+
+
+class SlowClock(ManualClock):
+    """Each look at the boot clock takes 100 ms."""
+
+    def boot_ms(self) -> int:
+        self.boot += 100
+        return self.boot
+
+
+def test_a_board_is_read_anew_only_when_reading_has_paid_off() -> None:
+    clock = SlowClock()
+    log = MemoryEventLog(ManualClock())
+    intake = Intake(log, ManualClock())
+    board = Board(log, clock)
+    intake.accept(make_event())
+    assert len(board.states()) == 1
+    intake.accept(make_event(consumer="new"))
+    assert len(board.states()) == 1
+    clock.advance(2000)
+    assert len(board.states()) == 2
+
+
+def test_a_board_that_costs_nothing_is_always_new() -> None:
+    website = make_website()
+    board = Board(website.log, website.clock)
+    assert len(board.states()) == 0
+    tell(website, 1)
+    assert len(board.states()) == 1

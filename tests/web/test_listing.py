@@ -1,0 +1,46 @@
+import pytest
+
+from karrot.web.listing import GroupFilter, Order, overview
+from support.bodies import make_event
+from support.website import make_website
+
+
+@pytest.fixture(scope="module")
+def states() -> list[object]:
+    website = make_website()
+    for name, lag, status in (("b", 5, "OK"), ("A", None, "WARN"), ("c", 9, "ERR")):
+        incident = None if status == "OK" else name
+        event = make_event(consumer=name, total_lag=lag, status_text=status, incident_id=incident)
+        website.site.intake.accept(event)
+    return list(website.log.latest())
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("status", "cAb"),
+        ("-status", "bAc"),
+        ("group", "Abc"),
+        ("-group", "cbA"),
+        ("lag", "cbA"),
+        ("-lag", "bcA"),
+        ("incident", "cAb"),
+    ],
+)
+def test_groups_sort_by_column_either_way_and_the_unknown_comes_last(states: list, text: str, names: str) -> None:  # type: ignore[type-arg]
+    order = Order.read(text)
+    assert order is not None
+    assert str(order) == text
+    found = overview(states, GroupFilter(), page=1, size=10, order=order)
+    assert "".join(state.key.consumer for state in found.rows) == names
+    assert found.worst is not None
+    assert found.worst.key.consumer == "c"
+
+
+def test_what_is_no_column_is_no_order() -> None:
+    assert Order.read("size") is None
+    assert Order.read("--lag") is None
+
+
+def test_of_groups_that_are_well_none_is_the_worst(states: list) -> None:  # type: ignore[type-arg]
+    assert overview(states, GroupFilter(text="b"), page=1, size=10).worst is None
