@@ -131,7 +131,8 @@ def test_an_alert_is_cleared_when_the_offset_moves_or_is_taken_back_or_there_is_
         assert rig.take(2, *_batch("g", [(2, moved)], [])) == [("cleared", "g", told)]
         assert [line["id"] for line in rig.lines] == [rig.lines[0]["id"]] * 2
         # What was compacted comes again as another file.
-        assert rig.take(3, *_batch("g", [(0, Commit(10, 50))], [Seen(360, 460)])) == []
+        again, looks = _batch("g", [(0, Commit(10, 50))], [Seen(360, 460)])
+        assert rig.take(3, again | _batch("beat", [(3, Commit(360, 1))], [])[0], looks) == []
 
     rig = Rig()
     assert rig.take(0, *_batch("g", [(0, Commit(10, 50))], grows)) == [("stale", "g", 50)]
