@@ -57,7 +57,7 @@ class Past(NamedTuple):
     """What was before it.
 
     ``last_offset`` is the newest that was committed, taken back or not; ``offset_then`` that of the moment that was
-    asked for beside, or the first that is known, committed at ``then_ms``.
+    asked for beside, ``then_ms``; if there was none yet, the first one and when that was.
     """
 
     expire_ms: int | None
@@ -129,10 +129,9 @@ _COMMITTED = 'NOT tombstone AND "offset" IS NOT NULL'
 _PAST = f""",
   arg_max_null(expire_ts_ms, {KEY}),
   arg_max("offset", {KEY}) FILTER ({_COMMITTED}),
-  coalesce(
-    arg_max({{'offset': "offset", 'at': log_ts_ms}}, {KEY}) FILTER ({_COMMITTED} AND log_ts_ms <= $then),
-    arg_min({{'offset': "offset", 'at': log_ts_ms}}, {KEY}) FILTER ({_COMMITTED})
-  )
+  arg_max("offset", {KEY}) FILTER ({_COMMITTED} AND log_ts_ms <= $then),
+  arg_min("offset", log_ts_ms) FILTER ({_COMMITTED}),
+  min(log_ts_ms) FILTER ({_COMMITTED})
 """
 
 
@@ -149,16 +148,16 @@ def pasts(
 ) -> list[tuple[Commit, Past]]:
     """The same with what was before it; ``then`` is a moment whose offsets are wanted too."""
     words, asked = named(cluster, group)
-    query = _NEWEST.replace("{named}", words).replace("{more}", _PAST)
-    rows = duck.rows("commits", look_back.has, query, asked | look_back.bounds | {"then": epoch_ms(then)})
-    return list(map(_past, rows))
+    asked |= look_back.bounds | {"then": epoch_ms(then)}
+    rows = duck.rows("commits", look_back.has, _NEWEST.replace("{named}", words).replace("{more}", _PAST), asked)
+    return [_past(row, epoch_ms(then)) for row in rows]
 
 
-def _past(row: Row) -> tuple[Commit, Past]:
-    cluster, group, topic, partition, log_ms, offset, expire_ms, last, then = row
+def _past(row: Row, asked_ms: int) -> tuple[Commit, Past]:
+    cluster, group, topic, partition, log_ms, offset, expire_ms, last, then, first, first_ms = row
     commit = Commit(Place(cluster, topic, partition), group, offset, log_ms)
-    known = then or {"offset": None, "at": None}
-    return commit, Past(expire_ms, last, known["offset"], known["at"])
+    known = (first, first_ms) if then is None else (then, asked_ms)
+    return commit, Past(expire_ms, last, *known)
 
 
 _ENDS = """

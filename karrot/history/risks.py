@@ -118,8 +118,7 @@ def _per_ms(known: _Known) -> float:
     cut = (looked.start - looked.start_then) / (looked.seen_ms - looked.then_ms)
     if offset is None or past.offset_then is None or past.then_ms is None:
         return cut
-    since = max(past.then_ms, epoch_ms(known.at - _WINDOW))
-    elapsed = epoch_ms(known.at) - since
+    elapsed = epoch_ms(known.at) - past.then_ms
     return cut - (offset - past.offset_then) / elapsed if elapsed else cut
 
 
