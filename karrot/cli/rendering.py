@@ -115,6 +115,22 @@ def recording_rules() -> None:
     click.echo(recording_rules(), nl=False)
 
 
+@click.command("bridging-rules")
+@click.argument(
+    "tool",
+    type=click.Choice(["burrow", "burrow-exporter", "kafka-exporter", "kafka-lag-exporter", "klag", "kminion"]),
+)
+@click.option("--as-karrot", is_flag=True, help="The other way round: the tool's series under Karrot's names.")
+def bridging_rules(tool: str, *, as_karrot: bool) -> None:
+    """Print recording rules that make Karrot's series under another tool's names.
+
+    What was built on that tool, dashboards and alerts, goes on with Karrot. docs/migrating.md says what is bridged.
+    """
+    from karrot.render.bridges import bridging_rules
+
+    click.echo(bridging_rules(tool, as_karrot=as_karrot), nl=False)
+
+
 @click.command("dashboard")
 @click.argument("board", type=click.Choice(["overview", "group", "itself"]))
 @click.option(
@@ -166,7 +182,17 @@ def druid(part: str, **given: Any) -> None:
             click.echo(text(asked), nl=False)
 
 
-_RENDERED = [ecs_autoscaling, ecs_service, cloudwatch_dashboard, alert_rules, recording_rules, dashboard, athena, druid]
+_RENDERED = [
+    ecs_autoscaling,
+    ecs_service,
+    cloudwatch_dashboard,
+    alert_rules,
+    recording_rules,
+    bridging_rules,
+    dashboard,
+    athena,
+    druid,
+]
 
 
 @click.group(commands=_RENDERED)

@@ -11,6 +11,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from karrot.cli import main, rendering
+from karrot.render.bridges import TOOLS
+from karrot.render.grafana import BOARDS
 from karrot.render.scaling import FORMATS, RECIPES, TARGETS
 from support.terraform import parsed
 
@@ -24,7 +26,16 @@ def render(*arguments: str) -> Result:
 
 
 @pytest.mark.parametrize(
-    "name", ["ecs-autoscaling", "ecs-service", "cloudwatch-dashboard", "alert-rules", "recording-rules", "dashboard"]
+    "name",
+    [
+        "ecs-autoscaling",
+        "ecs-service",
+        "cloudwatch-dashboard",
+        "alert-rules",
+        "recording-rules",
+        "bridging-rules",
+        "dashboard",
+    ],
 )
 def test_every_kind_has_help(name: str) -> None:
     assert render(name, "--help").stdout.startswith(f"Usage: main render {name} ")
@@ -110,6 +121,21 @@ def test_the_command_of_the_documentation_works() -> None:
     printed = render(*shlex.split(command.replace("\\\n", " ")))
     assert (printed.exit_code, printed.stderr) == (0, "")
     assert "LagTracking" in yaml.safe_load(printed.stdout)["Resources"]
+
+
+def test_bridges_are_printed_in_either_direction() -> None:
+    theirs, ours = (
+        yaml.safe_load(render("bridging-rules", "klag", *options).stdout) for options in ((), ("--as-karrot",))
+    )
+    assert theirs["groups"][0]["name"] == "karrot-as-klag"
+    assert ours["groups"][0]["name"] == "klag-as-karrot"
+
+
+def test_the_choices_of_tools_and_boards_are_those_that_can_be_rendered() -> None:
+    [command] = [each for each in rendering.COMMANDS if each.name == "render"]
+    assert isinstance(command, click.Group)
+    chosen = {name: command.commands[name].params[0].type for name in ("bridging-rules", "dashboard")}
+    assert [tuple(each.choices) for each in chosen.values() if isinstance(each, click.Choice)] == [TOOLS, BOARDS]
 
 
 def test_a_grafana_dashboard_is_printed_and_links_to_where_karrot_is(monkeypatch: pytest.MonkeyPatch) -> None:

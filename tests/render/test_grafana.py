@@ -64,8 +64,8 @@ def test_a_variable_is_read_anew_with_the_time_that_is_shown_from_a_metric_that_
         if each["type"] == "query":
             assert (each["refresh"], each["datasource"]) == (2, SOURCE)
             selector, label = re.fullmatch(r"label_values\((.+), (\w+)\)", each["query"]["query"]).groups()  # type: ignore[union-attr]
-            [(metric, labels)] = metrics_of(filled(selector, board))
-            assert {label, *labels} <= EXPORTED[metric] | OF_THE_TARGET
+            for metric, labels in metrics_of(filled(selector, board)):
+                assert {label, *labels} <= EXPORTED[metric] | OF_THE_TARGET
 
 
 @boards

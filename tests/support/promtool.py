@@ -73,7 +73,7 @@ def _selected(node: Any, grouped: frozenset[str]) -> Iterator[tuple[str, set[str
                 yield from _selected(argument, grouped)
         case promql_parser.SubqueryExpr() | promql_parser.ParenExpr() | promql_parser.UnaryExpr():
             yield from _selected(node.expr, grouped)
-        case promql_parser.NumberLiteral():
+        case promql_parser.NumberLiteral() | promql_parser.StringLiteral():
             return
         case _:
             raise AssertionError(f"{type(node)} is not known here")

@@ -26,9 +26,9 @@ __all__ = ["OVERVIEW"]
 
 _LINK = group_link("__data.fields.Cluster", "__data.fields.Group")
 _SERIES_LINK = group_link("__field.labels.cluster", "__field.labels.consumer")
-# Status first, lag next; a group whose lag is not known has a status all the same.
+# Status first, lag next; a group may have but one of the two.
 _STATUS_FIRST = f"1e12 * {per_group('status_code')}"
-_WORST_NOW = f"topk($rows, {_STATUS_FIRST} + {per_group('lag')} or {_STATUS_FIRST})"
+_WORST_NOW = f"topk($rows, {_STATUS_FIRST} + {per_group('lag')} or {_STATUS_FIRST} or {per_group('lag')})"
 _IN_ERROR, _IN_WARNING = (per_group("status", f', status="{status}"') for status in ("ERR", "WARN"))
 _COLOURED = {"custom__cellOptions": {"type": "color-text"}}
 

@@ -9,7 +9,8 @@ GROUP = 'cluster="$cluster", consumer="$consumer"'
 LAG_LIMIT_SECONDS = 300
 """The default of ``lagSeconds`` of the alerts."""
 
-_HEARD = "karrot_consumer_last_event_timestamp_seconds"
+# What has no verdict may have a lag all the same: of a tool that is bridged.
+_KNOWN = '{__name__=~"karrot_consumer_last_event_timestamp_seconds|karrot_consumer_lag"'
 
 
 def per_group(metric: str, more: str = "") -> str:
@@ -36,8 +37,8 @@ def group_link(cluster: str, consumer: str) -> Json:
 
 def group_variables(*, several: bool) -> list[Json]:
     """Cluster, and the groups on it: any number of them, or one."""
-    on = 'cluster=~"$cluster"' if several else 'cluster="$cluster"'
+    on = f'{_KNOWN}, cluster{"=~" if several else "="}"$cluster"}}'
     return [
-        label_values("cluster", "Cluster", f"label_values({_HEARD}, cluster)", several=several),
-        label_values("consumer", "Consumer group", f"label_values({_HEARD}{{{on}}}, consumer)", several=several),
+        label_values("cluster", "Cluster", f"label_values({_KNOWN}}}, cluster)", several=several),
+        label_values("consumer", "Consumer group", f"label_values({on}, consumer)", several=several),
     ]

@@ -1,0 +1,146 @@
+"""The rules between Karrot's series and other tools', in a real Prometheus that scrapes both."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from karrot.render.bridges import TOOLS, bridging_rules
+from support.bodies import recorded
+from support.canned_metrics import canned_metrics
+from support.processes import Service
+from support.prometheus import Prometheus, prometheus_binary, quoted
+from support.promtool import rules_of
+from support.waiting import wait_for
+
+BINARY = prometheus_binary() or ""
+DATA = Path(__file__).resolve().parents[1] / "data" / "bridges"
+WARN = recorded("karrot_v1.9.5_warn.json")
+ODD = 'gruppe "eins"\nzwei/\\ü'
+
+# Labels that Karrot's series have not, and those of a scrape.
+WITHOUT = {"member_host", "consumer_id", "client_id", "coordinator_id", "protocol", "protocol_type"}
+OF_THE_SCRAPE = {"job", "instance", "bridge", "__name__"}
+# By topic there, by group here.
+BY_GROUP = {
+    *("klag_consumer_lag_max", "klag_consumer_lag_ms"),
+    *("klag_consumer_lag_time_to_close_seconds", "klag_consumer_lag_velocity"),
+}
+# They know of no cluster: their scrape gives one.
+NAMELESS = {"kminion", "kafka-exporter"}
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(not BINARY, reason="needs a prometheus, on PATH or named by PROMETHEUS_BIN"),
+]
+
+
+def job(name: str, port: int) -> str:
+    """The scrape of one tool; ``honor_labels``, as everybody who scrapes Karrot has it."""
+    labels = ", labels: {cluster: prod-eu}" if name in NAMELESS else ""
+    return f"""\
+- job_name: {name}
+  scrape_interval: 1s
+  honor_labels: true
+  metrics_path: /{name}
+  static_configs: [{{targets: ["127.0.0.1:{port}"]{labels}}}]
+"""
+
+
+def canned(tool: str, lag_seconds: float) -> str:
+    """What a tool says; the lag in time is what the recorded body, of 2025, makes of it now."""
+    text = (DATA / f"{tool}.prom").read_text(encoding="utf-8")
+    return text.replace(" 1000000\n", f" {lag_seconds * 1000}\n").replace(" 1000\n", f" {lag_seconds}\n")
+
+
+class Scraped(NamedTuple):
+    """A Prometheus that scrapes Karrot and every other tool, with all rules of both directions; and what they say."""
+
+    prometheus: Prometheus
+    said: Mapping[str, str]
+
+
+@pytest.fixture(scope="module")
+def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
+    directory = tmp_path_factory.mktemp("migrating")
+    rules = [bridging_rules(tool, as_karrot=as_karrot) for tool in TOOLS for as_karrot in (False, True)]
+    in_a_hurry = [text.replace("[5m]", "[30s]") for text in rules]
+    records = {rule["record"] for text in rules for rule in rules_of(text)}
+    all_made = " and on () ".join(f'count({name}{{bridge!=""}})' for name in sorted(records))
+    with Service(directory / "data", workers="1", partition_metrics="true") as service:
+        service.post(WARN)
+        service.post(WARN.replace(b'"orders-svc"', json.dumps(ODD).encode()))
+        lag_seconds = service.metric("karrot_consumer_lag_seconds", consumer="orders-svc") or 0
+        said = {name: canned(name, lag_seconds) for name in (*TOOLS, "watch")}
+        with (
+            canned_metrics({f"/{name}": text for name, text in said.items()}) as port,
+            Prometheus(
+                BINARY,
+                directory / "prometheus",
+                service.port,
+                rules=in_a_hurry,
+                jobs="".join(job(name, port) for name in said),
+            ) as prometheus,
+        ):
+            wait_for(lambda: bool(prometheus.query(all_made)), 60)
+            yield Scraped(prometheus, said)
+
+
+def bridged(tool: str, text: str) -> Iterator[Sample]:
+    """What the tool says of the group and Karrot can say too: no offsets, of partitions those that a verdict lists."""
+    names = {rule["record"] for rule in rules_of(bridging_rules(tool))}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            of_the_group = "orders-svc" in sample.labels.values()
+            listed = "0" not in {sample.labels.get("partition"), sample.labels.get("partition_id")}
+            if sample.name in names and of_the_group and listed and sample.value >= 0:
+                yield sample
+
+
+def selector(name: str, labels: Mapping[str, str]) -> str:
+    return f"{name}{{{', '.join(f'{label}={quoted(value)}' for label, value in labels.items())}}}"
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_karrot_s_series_are_found_by_the_queries_that_were_written_for_the_tool(tool: str, scraped: Scraped) -> None:
+    samples = list(bridged(tool, scraped.said[tool]))
+    assert {sample.name for sample in samples} == {rule["record"] for rule in rules_of(bridging_rules(tool))}
+    for sample in samples:
+        gone = WITHOUT | ({"topic"} if sample.name in BY_GROUP else set())
+        labels = {name: value for name, value in sample.labels.items() if name not in gone}
+        expected = labels | ({"cluster": "prod-eu"} if tool in NAMELESS else {})
+        [found] = scraped.prometheus.query(selector(sample.name, labels | {"bridge": "karrot"}))
+        assert {name: found["metric"][name] for name in found["metric"].keys() - OF_THE_SCRAPE} == expected
+        assert float(found["value"][1]) == pytest.approx(sample.value), sample.name
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_the_tool_s_series_say_under_karrot_s_names_what_karrot_says(tool: str, scraped: Scraped) -> None:
+    for rule in rules_of(bridging_rules(tool, as_karrot=True)):
+        name = rule["record"]
+        [theirs] = scraped.prometheus.query(f"{name}{{bridge={quoted(tool)}}}")  # and none of what is no lag
+        [ours] = scraped.prometheus.query(f'{name}{{bridge="", cluster="prod-eu", consumer="orders-svc"}}')
+        assert theirs["metric"].keys() == {"__name__", "bridge", "cluster", "consumer"}
+        assert float(theirs["value"][1]) == pytest.approx(float(ours["value"][1]))
+
+
+def test_a_name_of_any_kind_crosses_a_bridge(scraped: Scraped) -> None:
+    lag = f'burrow_kafka_consumer_lag_total{{bridge="karrot", consumer_group={quoted(ODD)}}}'
+    assert scraped.prometheus.number(lag) == 11_020
+
+
+def test_a_group_that_is_not_stable_is_0_to_kminion(scraped: Scraped) -> None:
+    found = scraped.prometheus.query('kminion_kafka_consumer_group_info{bridge="karrot", group_id="emptied"}')
+    assert [(each["metric"]["state"], each["value"][1]) for each in found] == [("Empty", "0")]
+
+
+def test_every_rule_is_evaluated_and_none_reads_what_a_bridge_made(scraped: Scraped) -> None:
+    made = scraped.prometheus.query('count by (bridge) ({bridge!=""})')
+    assert {each["metric"]["bridge"] for each in made} == {"karrot", *TOOLS}
+    assert {rule["health"] for rule in scraped.prometheus.rules()} == {"ok"}
+    assert re.findall(r"level=(?:warn|error).*", scraped.prometheus.said.read_text()) == []

@@ -1,0 +1,35 @@
+"""The guide for those who come from another tool: what stands in it works."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import promql_parser
+
+from support.bodies import make_event
+
+GUIDE = (Path(__file__).resolve().parents[1] / "docs" / "migrating.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^ *```{language}\n(.*?)^ *```$", GUIDE, re.MULTILINE | re.DOTALL)
+
+
+def test_the_reporter_that_was_a_subclass_writes_what_it_is_handed(tmp_path: Path) -> None:
+    [source] = blocks("python")
+    names: dict[str, Any] = {}
+    exec(source, names)
+    reporter = names["build"](SimpleNamespace(settings={"path": str(tmp_path / "lines.txt")}))
+    event = make_event()
+    reporter.report([SimpleNamespace(event=event)])
+    reporter.close()
+    said = f"{event.cluster} {event.consumer} {event.status_text} {event.total_lag}\n"
+    assert (tmp_path / "lines.txt").read_text() == said
+
+
+def test_the_queries_are_promql() -> None:
+    inline = re.findall(r"`((?:(?:max|sum) by \([^`]*\) \(|\w+\(\w+\[|karrot_\w+\{\w+=)[^`]*)`", GUIDE)
+    assert len(inline) > 5
+    for query in (*blocks("promql"), *inline):
+        promql_parser.parse(query)
