@@ -205,13 +205,13 @@ class Watch:
         return standing.since_ms <= then_ms and at > 0 and min(looks[at - 1].end, seen.end) > offset
 
     def _forget(self) -> None:
-        """Drop what was taken back, what nobody committed for a month, and the logs that nobody consumes."""
+        """Drop what nobody committed or looked at for a month. What was taken back stays as long: it may come again."""
         looked_ms = self._looked_ms()
         oldest_ms = {cluster: newest_ms - _FORGOTTEN_MS for cluster, newest_ms in looked_ms.items()}
         self._standings = {
             key: standing
             for key, standing in self._standings.items()
-            if standing.offset is not None and standing.newest.at_ms >= oldest_ms.get(key.cluster, 0)
+            if standing.newest.at_ms >= oldest_ms.get(key.cluster, 0)
         }
         self._looks = {log: looks for log, looks in self._looks.items() if looks[-1].at_ms >= oldest_ms[log.cluster]}
         self._told = {

@@ -164,10 +164,8 @@ def test_what_is_kept_is_bounded() -> None:
     rig = Rig()
     for batch in range(200):
         rig.take(batch, *_batch("g", [(batch, Commit(batch, batch))], [Seen(batch, batch)]))
-        rig.take(batch, *_batch(f"gone {batch}", [(batch, Commit(batch, None))], []))
     assert len(rig.state.looks[0][1]) <= 66
-    assert len(rig.state.standings) == 1
     month = timedelta(days=32).total_seconds()
-    rig.take(300, *_batch("other", [(300, Commit(month, 1))], [Seen(month, 1)]))
+    rig.take(200, *_batch("other", [(200, Commit(month, 1))], [Seen(month, 1)]))
     assert [key.group for key, _ in rig.state.standings] == ["other"]
     assert [log.topic for log, _ in rig.state.looks] == ["other"]
