@@ -16,7 +16,7 @@ STAMPS := .venv/stamps
 PYTEST := pytest -n 2 --dist worksteal -m "not e2e and not image and not apiserver"
 
 .PHONY: demo test test-wheel lint install bench docs requirements help clean e2e stack-up stack-down fuzz soak history
-.PHONY: image chart dist kube-apiserver
+.PHONY: image chart chain dist kube-apiserver
 
 demo: $(STAMPS)/service ## Karrot with a simulated Burrow: a page with moving lag; Ctrl-C ends it
 	@exec $(BIN)/karrot demo $(ARGS)
@@ -81,6 +81,9 @@ E2E_TESTS = $(shell grep -rl --include='test_*.py' 'mark\.e2e' tests)
 
 e2e: $(STAMPS)/dev ## The tests against real Kafka, ZooKeeper, Prometheus and, where BURROW_BIN or the PATH has one, Burrow
 	prometheus=$$($(STACK) fetch); PROMETHEUS_BIN=$$prometheus $(BIN)/pytest -m e2e -n 2 --dist loadfile $(ARGS) $(E2E_TESTS)
+
+chain: $(STAMPS)/dev ## The chain of 2017 on a real broker, link by link: commits, Spark, JSON topic, minutes, an alert that fires and clears
+	PYTHONPATH=tests $(BIN)/python -m e2e.chain
 
 stack-up: $(STAMPS)/dev ## The same servers, to stay until make stack-down; BROKERS=3, KAFKA_VERSION=4.3.1
 	@$(STACK) up --brokers $(BROKERS) --kafka $(KAFKA_VERSION) $(ARGS)
