@@ -55,9 +55,7 @@ def main(groups: int, hours: int, start: datetime | None, directory: Path, more:
     sys.exit(subprocess.run([sys.executable, "-m", *command], check=False).returncode)  # noqa: S603 (our own)
 
 
-def _simulated(
-    cluster: str, cast: Sequence[ConsumerGroup], begin_ms: int, minutes: int
-) -> Iterator[tuple[str, _Row]]:
+def _simulated(cluster: str, cast: Sequence[ConsumerGroup], begin_ms: int, minutes: int) -> Iterator[tuple[str, _Row]]:
     """Every 10 s what each group writes, every 30 s where the logs end, in the order of time."""
     orders, random = count(), Random(cluster)  # noqa: S311 (a simulation)
     steps = range(-_HEAD_MINUTES * _COMMITS_A_MINUTE, minutes * _COMMITS_A_MINUTE)
@@ -96,8 +94,8 @@ def _write(table: Path, cluster: str, rows: Sequence[_Row]) -> None:
     """As the pipeline lays a streamed table out."""
     by_day: dict[str, list[_Row]] = {}
     for row in rows:
-        day = datetime.fromtimestamp(row.pop("at_ms") / 1000, UTC).date()
-        by_day.setdefault(day.isoformat(), []).append(row)
+        at = datetime.fromtimestamp(row.pop("at_ms") / 1000, UTC)
+        by_day.setdefault(f"{at:%F}", []).append(row)
     for day, of_day in by_day.items():
         place = table / f"day={day}" / f"batch_id={cluster}"
         place.mkdir(parents=True)

@@ -16,7 +16,7 @@ from karrot.pipeline.replay.rules import RuleSet
 from karrot.pipeline.replay.streams import Bools, Commits, Ends, Ints, Segments, begins, newest, recent_least
 from karrot.pipeline.replay.windows import Windows, windows
 
-__all__ = ["Codes", "Span", "Verdicts", "evaluate"]
+__all__ = ["Codes", "Span", "Verdicts", "evaluate", "judged"]
 
 Codes = npt.NDArray[np.int8]
 """Burrow's numbers of statuses."""
@@ -55,15 +55,41 @@ def evaluate(commits: Commits, ends: Ends, segments: Segments, rule_sets: Sequen
     looks = _looks(commits, ends, segments, span)
     if not len(looks.at):
         return Verdicts(looks.segment, looks.at, [np.zeros(0, np.int8) for _ in rule_sets])
-    # Ascending, as the looks are.
-    is_other = begins(looks.commit)
-    at, of_look = looks.commit[is_other], np.cumsum(is_other) - 1
-    shared = {
-        kind: windows(commits, at, intervals=kind[0], min_distance=kind[1])
-        for kind in {(each.intervals, each.min_distance) for each in rule_sets}
+    now, end = looks.at, ends.offset[looks.end]
+    kept = {
+        kind: _windows_of(looks, commits, *kind) for kind in {(one.intervals, one.min_distance) for one in rule_sets}
     }
-    codes = [_judged(looks, of_look, shared[each.intervals, each.min_distance], ends, each) for each in rule_sets]
+    least = {intervals: recent_least(ends, intervals)[looks.end] for intervals in {one.intervals for one in rule_sets}}
+    codes = [judged(kept[one.intervals, one.min_distance], end, least[one.intervals], now, one) for one in rule_sets]
     return Verdicts(looks.segment, looks.at, codes)
+
+
+def judged(window: Windows, end: Ints, recent_least_end: Ints, now: Ints, rules: RuleSet) -> Codes:
+    """Burrow's verdict on each window: the first that applies.
+
+    ``end`` is the newest log end at ``now`` (epoch seconds), ``recent_least_end`` the least of those seen lately.
+    """
+    complete = (window.filled / rules.intervals).astype(np.float32) >= np.float32(rules.minimum_complete)
+    is_judged = (end - window.offset > rules.allowed_lag) & complete
+    is_late = now * 1000 - window.last_ms > window.last_ms - window.first_ms
+    always_lags = window.least_lag > rules.allowed_lag
+    first_that_applies: list[tuple[Bools, Status]] = [
+        (~is_judged, Status.OK),
+        (is_late & (recent_least_end > window.offset), Status.STOP),
+        (window.rewound, Status.REWIND),
+        (always_lags & window.stalled, Status.STALL),
+        (always_lags & window.not_decreasing, Status.WARN),
+    ]
+    conditions = [condition for condition, _ in first_that_applies]
+    return np.select(conditions, [int(status) for _, status in first_that_applies], Status.OK).astype(np.int8)
+
+
+def _windows_of(looks: _Looks, commits: Commits, intervals: int, min_distance: int) -> Windows:
+    """The window that each look finds; looks without a commit between them find the same one."""
+    is_other = begins(looks.commit)
+    found = windows(commits, looks.commit[is_other], intervals=intervals, min_distance=min_distance)
+    of_look = np.cumsum(is_other) - 1
+    return Windows(*(column[of_look] for column in found))
 
 
 def _looks(commits: Commits, ends: Ends, segments: Segments, span: Span) -> _Looks:
@@ -81,32 +107,3 @@ def _looks(commits: Commits, ends: Ends, segments: Segments, span: Span) -> _Loo
         newest(commits.segment, commits.seen_ms, of_segment, at * 1000),
         newest(ends.source, ends.observed_ms, segments.source[of_segment], at * 1000),
     )
-
-
-def _judged(looks: _Looks, of_look: Ints, kept: Windows, ends: Ends, rules: RuleSet) -> Codes:
-    offset = kept.offset[of_look]
-    lags = ends.offset[looks.end] - offset > rules.allowed_lag
-    complete = (kept.filled / rules.intervals).astype(np.float32) >= np.float32(rules.minimum_complete)
-    judged = lags & complete[of_look]
-    codes = np.where(judged, _by_window(kept, rules)[of_look], np.int8(Status.OK)).astype(np.int8)
-    codes[_stopped(looks, of_look, kept, ends, rules, judged)] = Status.STOP
-    return codes
-
-
-def _by_window(kept: Windows, rules: RuleSet) -> Codes:
-    """The verdicts on partitions that lag and did not stop: they hold until the next commit."""
-    always_lags = kept.least_lag > rules.allowed_lag
-    choices = [kept.rewound, always_lags & kept.stalled, always_lags & kept.not_decreasing]
-    return np.select(choices, [Status.REWIND, Status.STALL, Status.WARN], Status.OK).astype(np.int8)
-
-
-def _stopped(looks: _Looks, of_look: Ints, kept: Windows, ends: Ends, rules: RuleSet, judged: Bools) -> Ints:
-    """Which of the looks that are ``judged`` find that the newest commit is older than the commits are wide.
-
-    Unless one of the log ends seen lately was within it: then there was nothing to read.
-    """
-    width = kept.last_ms - kept.first_ms
-    late = np.flatnonzero(judged & (looks.at * 1000 - kept.last_ms[of_look] > width[of_look]))
-    least = recent_least(ends, rules.intervals)
-    stopped: Ints = late[least[looks.end[late]] > kept.offset[of_look[late]]]
-    return stopped

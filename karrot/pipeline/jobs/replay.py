@@ -4,7 +4,6 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -107,24 +106,19 @@ def _of_groups(rows: DataFrame, request: Request) -> DataFrame:
 
 
 def _span(commits: DataFrame, ends: DataFrame, request: Request) -> Span:
-    """From and to a multiple of ``every``. After the newest log end nothing can be judged."""
-    first_ms = request.first.timestamp() * 1000 if request.first else _only(commits.agg(F.min("log_ts_ms")))
-    newest_ms = _only(ends.agg(F.max("observed_at_ms")))
-    if first_ms is None or newest_ms is None:
+    """From and to a multiple of ``every``. Before the first and after the newest log end nothing can be judged."""
+    ((first_ms, last_ms),) = ends.agg(F.min("observed_at_ms"), F.max("observed_at_ms")).collect()
+    if first_ms is None or commits.isEmpty():
         raise NothingToReplayError("there are no commits, or no log ends, of what was chosen in that time")
-    last_s = min(newest_ms / 1000, request.last.timestamp() if request.last else newest_ms)
+    first_s = max(first_ms / 1000, request.first.timestamp() if request.first else 0)
+    last_s = min(last_ms / 1000, request.last.timestamp() if request.last else last_ms)
     every = request.every
-    span = Span(math.ceil(first_ms / 1000 / every) * every, int(last_s // every) * every, every)
+    span = Span(math.ceil(first_s / every) * every, int(last_s // every) * every, every)
     if span.first > span.last:
         raise NothingToReplayError(
             f"no evaluation every {every} s falls into that time: the newest log end comes before"
         )
     return span
-
-
-def _only(one: DataFrame) -> Any:
-    ((value,),) = one.collect()
-    return value
 
 
 def _told(found: DataFrame, request: Request, span: Span) -> Replayed:

@@ -17,7 +17,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from karrot.event import Status
 from karrot.pipeline.replay.rules import RuleSet
 from karrot.pipeline.replay.standstills import standstills
-from karrot.pipeline.replay.streams import Commits, Ends, Ints, Segments, begins, stored
+from karrot.pipeline.replay.streams import Bools, Commits, Ends, Ints, Segments, begins, stored
 from karrot.pipeline.verdicts import Codes, Span, Verdicts, evaluate
 
 __all__ = ["CHANGES", "STOOD_STILL", "Asked", "changes", "together"]
@@ -44,6 +44,9 @@ CHANGES = StructType(
 _SORTED_BY = ("source_key", "consumer_key", "place")  # log ends have no consumer, and NULL comes first
 _ROWS_AT_ONCE = 200_000
 _NEVER_MS = 2**60
+_UNSEEN_MS = 600_000
+"""A partition whose log end is looked at no more, while those of others are, is one of a deleted topic."""
+
 Deaths = Mapping[tuple[str, str], Sequence[int]]
 
 
@@ -121,7 +124,7 @@ def _replayed(table: pa.Table, asked: Asked) -> Iterator[pa.RecordBatch]:
     source = np.cumsum(begins(_ints(table, "source_key"))) - 1
     is_end = table.column("consumer_key").is_null().to_numpy()
     ends = _ends(table, source, is_end)
-    names, commits, segments = _segments(table.filter(pa.array(~is_end)), source[~is_end], asked.deaths)
+    names, commits, segments = _segments(table.filter(pa.array(~is_end)), source[~is_end], ends, asked.deaths)
     kept = stored(commits, ends, segments, asked.expire_group)
     found = evaluate(kept, ends, segments, asked.rule_sets, asked.span)
     for number, codes in enumerate(found.codes):
@@ -129,7 +132,7 @@ def _replayed(table: pa.Table, asked: Asked) -> Iterator[pa.RecordBatch]:
     yield _told(names, STOOD_STILL, _of_standstills(kept, ends, segments, asked))
 
 
-def _ends(table: pa.Table, source: Ints, is_end: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ends:
+def _ends(table: pa.Table, source: Ints, is_end: Bools) -> Ends:
     rows = np.flatnonzero(is_end)
     observed_ms = _ints(table, "at_ms")[rows]
     # A look that was stored twice is one look.
@@ -137,32 +140,44 @@ def _ends(table: pa.Table, source: Ints, is_end: np.ndarray[tuple[int], np.dtype
     return Ends(source[rows], _ints(table, "at_ms")[rows], _ints(table, "offset")[rows])
 
 
-def _segments(table: pa.Table, source: Ints, deaths: Deaths) -> tuple[pa.Table, Commits, Segments]:
-    """The commits, cut where the consumer changes and where its group was gone; and whose each segment is."""
-    at_ms, is_first = _ints(table, "at_ms"), begins(source) | begins(_ints(table, "consumer_key"))
-    seen_ms = _never_back(is_first, at_ms)
-    starts = np.flatnonzero(is_first)
-    until_ms = np.full(len(at_ms), _NEVER_MS)
-    if deaths:
-        owners = zip(*(table.column(name).take(starts).to_pylist() for name in ("cluster", "consumer")), strict=True)
-        for owner, start, stop in zip(owners, starts, [*starts[1:], len(at_ms)], strict=True):
-            died = np.array([*deaths.get(owner, ()), _NEVER_MS])
-            until_ms[start:stop] = died[np.searchsorted(died, seen_ms[start:stop])]
+def _segments(table: pa.Table, source: Ints, ends: Ends, deaths: Deaths) -> tuple[pa.Table, Commits, Segments]:
+    """The commits, cut where the consumer changes and where its group was gone; and whose each segment is.
+
+    What was committed before the log end was first looked at is read then, as by a Burrow that was started then.
+    """
+    is_first = begins(source) | begins(_ints(table, "consumer_key"))
+    first_ms, last_ms = _looked_at(ends, source)
+    seen_ms = _never_back(is_first, np.maximum(_ints(table, "at_ms"), first_ms))
+    until_ms = np.minimum(_deaths(table, np.flatnonzero(is_first), seen_ms, deaths), last_ms + _UNSEEN_MS)
     is_first |= begins(until_ms)
     segment = np.cumsum(is_first) - 1
-    rows = np.flatnonzero(is_first)
-    commits = Commits(
-        segment,
-        seen_ms,
-        _ints(table, "place"),
-        _ints(table, "offset"),
-        _ints(table, "timestamp_ms"),
-        np.zeros(len(segment), np.int64),
-    )
+    rows, unknown = np.flatnonzero(is_first), np.zeros_like(segment)
+    place, offset, timestamp_ms = (_ints(table, name) for name in ("place", "offset", "timestamp_ms"))
+    commits = Commits(segment, seen_ms, place, offset, timestamp_ms, end=unknown)
     return table.select(["cluster", "consumer"]).take(rows), commits, Segments(source[rows], until_ms[rows])
 
 
-def _never_back(is_first: np.ndarray[tuple[int], np.dtype[np.bool_]], at_ms: Ints) -> Ints:
+def _looked_at(ends: Ends, source: Ints) -> tuple[Ints, Ints]:
+    """When the log end of each row's source was looked at first and last."""
+    sources = np.arange(source[-1] + 1 if len(source) else 0)
+    first, beyond = (np.searchsorted(ends.source, sources, side) for side in ("left", "right"))
+    first_ms, last_ms = (np.append(ends.observed_ms, 0)[at] for at in (first, beyond - 1))
+    return first_ms[source], last_ms[source]
+
+
+def _deaths(table: pa.Table, starts: Ints, seen_ms: Ints, deaths: Deaths) -> Ints:
+    """For each commit when its group was gone next."""
+    until_ms = np.full(len(seen_ms), _NEVER_MS)
+    if not deaths:
+        return until_ms
+    owners = zip(*(table.column(name).take(starts).to_pylist() for name in ("cluster", "consumer")), strict=True)
+    for owner, start, stop in zip(owners, starts, [*starts[1:], len(seen_ms)], strict=True):
+        died = np.array([*deaths.get(owner, ()), _NEVER_MS])
+        until_ms[start:stop] = died[np.searchsorted(died, seen_ms[start:stop])]
+    return until_ms
+
+
+def _never_back(is_first: Bools, at_ms: Ints) -> Ints:
     """What lies later in the log is not seen sooner, even where another broker's clock was behind."""
     if not len(at_ms):
         return at_ms

@@ -144,7 +144,7 @@ def compared(
 
 def _incidents(runs: Sequence[Run], stood: Sequence[Standstill], flap_s: int) -> Iterator[Incident]:
     by_group = _by_group(stood)
-    for group, of_group in groupby(sorted(runs), attrgetter("group")):
+    for group, of_group in groupby(sorted(runs, key=attrgetter("group", "from_ms")), attrgetter("group")):
         ended_ms = None
         for together in _unbroken(list(of_group)):
             from_ms, to_ms, is_open = together[0].from_ms, together[-1].to_ms, together[-1].is_open

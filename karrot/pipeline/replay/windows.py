@@ -5,7 +5,8 @@ appended: then a window is a stretch of slots, and a slot is one commit, or seve
 reference model itself is asked.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from karrot.burrow import rules
 from karrot.event import OffsetSample
 from karrot.pipeline.replay.streams import Bools, Commits, Ints, begins
 
-__all__ = ["Windows", "windows"]
+__all__ = ["Windows", "facts_of", "windows"]
 
 _AT_ONCE = 65_536
 _SPAN = 2**40  # 34 years in milliseconds: wider than the timestamps of a partition that is well
@@ -53,7 +54,7 @@ def windows(commits: Commits, at: Ints, *, intervals: int, min_distance: int) ->
     found = Windows(*(np.concatenate(column) for column in zip(*blocks, strict=True)))
     odd = _odd(commits)
     if odd.any():
-        _ask_the_model(found, commits, at, odd, intervals, min_distance)
+        _ask_the_model(found, commits, at, odd, partial(rules.Window, intervals, min_distance))
     return found
 
 
@@ -154,12 +155,14 @@ def _rewound(offset: Ints) -> Bools:
 # --- What is not in order ---
 
 
-def _ask_the_model(found: Windows, commits: Commits, at: Ints, odd: Bools, intervals: int, min_distance: int) -> None:
+def _ask_the_model(
+    found: Windows, commits: Commits, at: Ints, odd: Bools, new_window: Callable[[], rules.Window]
+) -> None:
     """Put the reference model's answers in place of those of the odd segments."""
     rows = np.flatnonzero(odd[commits.segment[at]])
     for segment in np.unique(commits.segment[at[rows]]):
         wanted = rows[commits.segment[at[rows]] == segment]
-        told = _by_the_model(commits, int(segment), at[wanted], rules.Window(intervals, min_distance))
+        told = _by_the_model(commits, int(segment), at[wanted], new_window())
         for row, facts in zip(wanted, told, strict=True):
             for name, value in facts.items():
                 getattr(found, name)[row] = value
@@ -176,10 +179,11 @@ def _by_the_model(commits: Commits, segment: int, at: Ints, window: rules.Window
                 broker_offset=int(commits.end[each]),
             )
         seen = int(until) + 1
-        yield _facts_of([slot for slot in window.slots if slot])
+        yield facts_of([slot for slot in window.slots if slot])
 
 
-def _facts_of(kept: list[OffsetSample]) -> dict[str, int]:
+def facts_of(kept: Sequence[OffsetSample]) -> dict[str, int]:
+    """What `Windows` holds of one window with these commits, by the reference model."""
     rewind = rules.rewind_index(kept)
     return {
         "offset": kept[-1].offset,

@@ -2,17 +2,71 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.event import Status
+from karrot.event import OffsetSample, Status
 from karrot.pipeline.replay.rules import RuleSet
-from karrot.pipeline.verdicts import Span
+from karrot.pipeline.replay.streams import Commits
+from karrot.pipeline.replay.windows import Windows, facts_of, windows
+from karrot.pipeline.verdicts import Span, judged
 from support.replayed import Commit, End, Stream, by_arrays, by_the_model
 
 CASES = json.loads((Path(__file__).parents[2] / "data/burrow/evaluation_cases.json").read_text())
 SPAN = Span(1_000, 1_120, 10)
+
+
+def named(cases: list[dict[str, Any]]) -> list[Any]:
+    return [pytest.param(case, id=case["name"]) for case in cases]
+
+
+def as_dict(window: Windows) -> dict[str, int]:
+    return {name: column[0].item() for name, column in window._asdict().items()}
+
+
+# Burrow's own tables
+
+
+@pytest.mark.parametrize("case", named(CASES["rule_cases"]))
+def test_a_window_gets_burrows_verdict(case: dict[str, Any]) -> None:
+    samples = [OffsetSample(row["offset"], row["timestamp"], row["lag"]) for row in case["offsets"]]
+    facts = {name: np.array([value]) for name, value in facts_of(samples).items()}
+    rules = RuleSet("r", len(samples), case["allowedLag"], minimum_complete=case["minimumComplete"])
+    end, least = (np.array([of]) for of in (samples[-1].offset + case["currentLag"], min(case["brokerOffsets"])))
+    (code,) = judged(Windows(**facts), end, least, np.array([case["timeNow"]]), rules)
+    assert Status(code).name == case["expected"]["status"]
+
+
+@pytest.mark.parametrize("case", named(CASES["storage_cases"]))
+def test_of_a_window_is_known_what_burrows_holds(case: dict[str, Any]) -> None:
+    rows = [(0, at, row["order"], row["offset"], row["timestamp"]) for at, row in enumerate(case["commits"])]
+    commits = Commits(*np.array([(*row, case["brokerOffset"]) for row in rows]).T)
+    at, min_distance = np.array([len(rows) - 1]), case["min_distance_seconds"]
+    expected = [OffsetSample(row["offset"], row["timestamp"], row["lag"]) for row in case["expected_window"]]
+    found = windows(commits, at, intervals=case["intervals"], min_distance=min_distance)
+    assert as_dict(found) == facts_of(expected)
+
+
+@pytest.mark.parametrize(
+    # The log ends, of which a replay is made, do not say that a topic is gone; they end.
+    "case",
+    named([case for case in CASES["group_cases"] if "then" not in case]),
+)
+def test_a_consumer_gets_burrows_verdict(case: dict[str, Any]) -> None:
+    now = case["timeNow"]
+    commits = [Commit(now * 1000, row["order"], row["offset"], row["timestamp"]) for row in case["commits"]]
+    ends = [End(now * 1000 - 1, offset) for offset in case["brokerOffsets"]]
+    rules = RuleSet("r", case["intervals"], case["allowedLag"], case["min_distance"], case["minimumComplete"])
+    ((found,),) = by_arrays([Stream(commits, ends)], [rules], Span(now, now, 1))
+    assert [min(status, Status.ERR).name for status in found.values()] == [
+        case["expected"]["status"] for _ in case["commits"][:1]
+    ]
+
+
+# Random streams
+
 
 times = st.integers(995_000, 1_115_000)
 offsets = st.integers(0, 12)
@@ -30,16 +84,14 @@ rule_sets = st.builds(
 
 @st.composite
 def commits(draw: st.DrawFn) -> list[Commit]:
-    seen = sorted(draw(st.lists(times, max_size=25)))
-    in_order = draw(st.booleans())
-    orders = range(len(seen)) if in_order else draw(st.permutations([n // 2 for n in range(len(seen))]))
+    """In order or not, with timestamps of when they were seen or of any time."""
+    seen = sorted(draw(st.lists(times, min_size=1, max_size=25)))
+    orders = range(len(seen)) if draw(st.booleans()) else draw(st.permutations([n // 2 for n in range(len(seen))]))
     stamps = draw(st.lists(timestamps, min_size=len(seen), max_size=len(seen))) if draw(st.booleans()) else seen
     return [Commit(at, order, draw(offsets), stamp) for at, order, stamp in zip(seen, orders, stamps, strict=True)]
 
 
-streams = st.builds(
-    Stream, commits().filter(bool), ends.map(lambda found: sorted(found, key=lambda end: end.observed_ms))
-)
+streams = st.builds(Stream, commits(), ends.map(sorted))
 
 
 @given(st.lists(streams, min_size=1, max_size=4), st.lists(rule_sets, min_size=1, max_size=3))
@@ -47,3 +99,15 @@ def test_arrays_give_the_verdicts_of_the_reference_model(given_streams: list[Str
     assert by_arrays(given_streams, sets, SPAN) == [
         [by_the_model(stream, each, SPAN) for stream in given_streams] for each in sets
     ]
+
+
+def test_a_long_stream_in_many_merged_slots_is_judged_as_by_the_model() -> None:
+    seen = range(1_000_000, 1_119_000, 700)
+    steady = Stream(
+        [Commit(at, number, 40 * number, at) for number, at in enumerate(seen)],
+        [End(at, (at - 1_000_000) // 12) for at in range(995_000, 1_120_000, 5_000)],
+    )
+    sets = [RuleSet("r", 5, min_distance=distance) for distance in (0, 1, 3, 10)]
+    found = by_arrays([steady, steady], sets, SPAN)
+    assert found == [[by_the_model(steady, each, SPAN)] * 2 for each in sets]
+    assert {status for of_set in found for status in of_set[0].values()} >= {Status.OK, Status.WARN}

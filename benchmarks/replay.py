@@ -1,0 +1,159 @@
+"""Replay against the sorting that it cannot do without, and six sets of rules against one.
+
+PYTHONPATH=tests python benchmarks/replay.py [--rows 10000000] [--rounds 2] [--master local[2]]
+
+24,000 partitions of groups commit every 10 s, the log ends are looked at every 30 s, three groups share a topic. The
+yardstick brings the same commits together by partition and group and sorts them by their place in the log, by names,
+and does nothing with them. CPU seconds are those of the JVM and of its Python workers: steadier than the time that
+passes on a busy machine.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from karrot.pipeline.replay.changes import Asked, changes, together
+from karrot.pipeline.replay.groups import statuses
+from karrot.pipeline.replay.rules import RuleSet
+from karrot.pipeline.spark import session
+from karrot.pipeline.verdicts import Span
+
+PARTITIONS, PER_GROUP, GROUPS_PER_TOPIC = 24_000, 10, 3
+COMMIT_S, LOOK_S, EVERY_S = 10, 30, 60
+BEGIN_S = 1_763_596_800
+RATE = 7
+ONE = (RuleSet("burrow"),)
+SIX = (
+    *ONE,
+    RuleSet("longer", intervals=20),
+    RuleSet("allowed", allowed_lag=500),
+    RuleSet("spread", min_distance=30),
+    RuleSet("complete", minimum_complete=1.0),
+    RuleSet("short", intervals=5, min_distance=20),
+)
+
+
+class Taken(NamedTuple):
+    wall: float
+    cpu: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--master", default="local[2]")
+    asked = parser.parse_args()
+    spark = session(asked.master, {"spark.driver.memory": "6g"})
+    with tempfile.TemporaryDirectory(prefix="karrot-bench-") as directory:
+        commits, ends = written(spark, Path(directory), asked.rows)
+        rounds = [measured(commits, ends, asked.rows) for _ in range(asked.rounds + 1)]
+    spark.stop()
+    # The first round compiles.
+    kept = {name: median([each[name] for each in rounds[1:] or rounds]) for name in rounds[0]}
+    for name, taken in kept.items():
+        speed = asked.rows / taken.wall / 1e6
+        print(f"{name:<22} {taken.wall:6.1f} s, {taken.cpu:6.1f} s of CPU, {speed:.2f} M commits/s")
+    for what, over, under, target in (
+        ("sorting alone / replay", "sorting alone", "one set of rules", "at least 0.5"),
+        ("six sets / one", "six sets of rules", "one set of rules", "at most 2.5"),
+    ):
+        wall, cpu = kept[over].wall / kept[under].wall, kept[over].cpu / kept[under].cpu
+        print(f"{what}: {wall:.2f}, by CPU {cpu:.2f} ({target})")
+    print(f"load {os.getloadavg()[0]:.1f}")
+
+
+def measured(commits: DataFrame, ends: DataFrame, rows: int) -> dict[str, Taken]:
+    last = BEGIN_S + rows // PARTITIONS * COMMIT_S
+    span = Span(BEGIN_S // EVERY_S * EVERY_S, last // EVERY_S * EVERY_S, EVERY_S)
+
+    def replayed(sets: tuple[RuleSet, ...]) -> Callable[[], None]:
+        asked = Asked(sets, span, 604_800, 120_000, {})
+        return lambda: discarded(statuses(changes(together(commits, ends), asked), last * 1000))
+
+    by_name = ("cluster", "topic", "partition", "consumer")
+    return {
+        "sorting alone": taken(
+            lambda: discarded(commits.repartition(*by_name).sortWithinPartitions(*by_name, "log_offset"))
+        ),
+        "one set of rules": taken(replayed(ONE)),
+        "six sets of rules": taken(replayed(SIX)),
+    }
+
+
+def written(spark: SparkSession, place: Path, rows: int) -> tuple[DataFrame, DataFrame]:
+    """Commits in the order in which Kafka would have them; one group in twenty stands still for a while."""
+    number, of_partition = F.col("id"), F.col("id") % PARTITIONS
+    turn, group = (F.col("id") / PARTITIONS).cast("long"), (of_partition / PER_GROUP).cast("long")
+    at_ms = F.lit(BEGIN_S * 1000) + turn * COMMIT_S * 1000 + F.pmod(F.xxhash64(of_partition), F.lit(COMMIT_S * 1000))
+    stands = (group % 20 == 0) & turn.between(120, 240)
+    read = F.when(stands, 120).otherwise(turn) * RATE * COMMIT_S - F.pmod(F.xxhash64(number), F.lit(30))
+    spark.range(rows).select(
+        *_names(group),
+        (of_partition % PER_GROUP).cast("int").alias("partition"),
+        F.concat(F.lit("service-group-"), group).alias("consumer"),
+        (read + 1_000).cast("long").alias("offset"),
+        F.lit(False).alias("tombstone"),
+        at_ms.alias("commit_ts_ms"),
+        number.alias("log_offset"),
+        at_ms.alias("log_ts_ms"),
+    ).write.parquet(str(place / "commits"))
+    of_topics = PARTITIONS // GROUPS_PER_TOPIC
+    look, topic = (number / of_topics).cast("long"), (number % of_topics / PER_GROUP).cast("long") * GROUPS_PER_TOPIC
+    spark.range(of_topics * (rows // PARTITIONS * COMMIT_S // LOOK_S + 1)).select(
+        *_names(topic),
+        (number % PER_GROUP).cast("int").alias("partition"),
+        (look * RATE * LOOK_S + 1_010).alias("end_offset"),
+        (F.lit((BEGIN_S - 5) * 1000) + look * LOOK_S * 1000).alias("observed_at_ms"),
+    ).write.parquet(str(place / "ends"))
+    return spark.read.parquet(str(place / "commits")), spark.read.parquet(str(place / "ends"))
+
+
+def _names(group: Column) -> list[Column]:
+    topic = F.floor(group / GROUPS_PER_TOPIC)
+    return [F.lit("prod-eu").alias("cluster"), F.concat(F.lit("topic.name-"), topic).alias("topic")]
+
+
+def discarded(rows: DataFrame) -> None:
+    rows.write.format("noop").mode("overwrite").save()
+
+
+def taken(run: Callable[[], None]) -> Taken:
+    began, cpu = time.perf_counter(), cpu_seconds()
+    run()
+    return Taken(time.perf_counter() - began, cpu_seconds() - cpu)
+
+
+def cpu_seconds() -> float:
+    """Of this process and all below it, those that ended too."""
+    parents = {int(each.name): _stat(each) for each in Path("/proc").iterdir() if each.name.isdigit()}
+    ours, found = {os.getpid()}, -1
+    while found != len(ours):
+        found = len(ours)
+        ours |= {pid for pid, stat in parents.items() if stat and int(stat[1]) in ours}
+    ticks = sum(sum(map(int, stat[11:15])) for pid in ours if (stat := parents.get(pid)))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _stat(process: Path) -> list[str]:
+    """The fields after the name: state, parent, … utime, stime, cutime, cstime."""
+    try:
+        return (process / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def median(several: list[Taken]) -> Taken:
+    return Taken(*(statistics.median(column) for column in zip(*several, strict=True)))
+
+
+if __name__ == "__main__":
+    main()

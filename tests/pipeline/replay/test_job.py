@@ -1,0 +1,179 @@
+"""The whole job against the reference model that is fed the same commits, log ends and deletions, one by one."""
+
+import datetime as dt
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from operator import itemgetter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from karrot.burrow.rules import evaluate_group
+from karrot.burrow.storage import Storage
+from karrot.cli import main
+from karrot.cli.replayed import replayed_json, replayed_lines
+from karrot.pipeline.jobs.replay import NothingToReplayError, Request, replay
+from karrot.pipeline.replay.rules import RuleSet
+from karrot.pipeline.tables import Tables
+
+BEGIN_MS = int(dt.datetime(2026, 11, 20, 23, 30, tzinfo=dt.UTC).timestamp()) * 1000
+MINUTES, EVERY, EXPIRE = 70, 60, 900
+SETS = [RuleSet("burrow"), RuleSet("calm", 6, allowed_lag=40, min_distance=30), RuleSet("full", minimum_complete=1)]
+PARTITIONS = {"orders": 3, "clicks": 2}
+CONSUMERS = ("well", "stuck", "deleted", "silent", "rewound")
+DELETED_AT = BEGIN_MS + 33 * 60_000
+
+Row = dict[str, Any]
+
+
+def commits(rng: Random) -> Iterator[Row]:
+    """Five consumers of two topics: well, stuck for a while, deleted, silent for long, and rewound now and then."""
+    order = 0
+    for second in range(-120, MINUTES * 60, 11):
+        for consumer, topic, partition in itertools.product(CONSUMERS, PARTITIONS, range(3)):
+            if (
+                partition < PARTITIONS[topic]
+                and (read := position(consumer, topic, partition, second, rng)) is not None
+            ):
+                order += 1
+                at_ms = BEGIN_MS + second * 1000 + rng.randrange(9_000)
+                yield {
+                    "cluster": "c",
+                    "consumer": consumer,
+                    "topic": topic,
+                    "partition": partition,
+                    "offset": read,
+                    "tombstone": False,
+                    "commit_ts_ms": at_ms - rng.randrange(3) * 400,
+                    "log_offset": order,
+                    "log_ts_ms": at_ms,
+                }
+
+
+def position(consumer: str, topic: str, partition: int, second: int, rng: Random) -> int | None:
+    """What it commits, if it does."""
+    read, minute = int(0.3 * second) + 1_000 - rng.randrange(5), second / 60
+    if consumer == "deleted" and 32 <= minute < 50:
+        return None
+    if consumer == "silent" and (20 < minute < 62 or topic == "clicks"):
+        return None
+    if consumer == "stuck" and partition == 0 and 25 <= minute < 48:
+        return 1_440
+    return read - 400 if consumer == "rewound" and rng.random() < 0.05 else read
+
+
+def log_ends() -> Iterator[Row]:
+    for second in range(0, MINUTES * 60, 30):
+        for topic, count in PARTITIONS.items():
+            for partition in range(count):
+                place = {"cluster": "c", "topic": topic, "partition": partition}
+                yield place | {"end_offset": int(0.3 * second) + 1_000, "observed_at_ms": BEGIN_MS + second * 1000}
+
+
+def write(tables: Path, name: str, rows: Iterable[Mapping[str, Any]], at: str) -> None:
+    by_day: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        by_day.setdefault(f"{dt.datetime.fromtimestamp(row[at] / 1000, dt.UTC):%F}", []).append(row)
+    for day, of_day in by_day.items():
+        table = pa.Table.from_pylist([dict(row) for row in of_day])
+        kinds = [
+            pa.field(one.name, pa.int32()) if one.name in ("partition", "version") else one for one in table.schema
+        ]
+        place = tables / name / f"day={day}" / "batch_id=b"
+        place.mkdir(parents=True)
+        pq.write_table(table.cast(pa.schema(kinds)), place / "part-0.parquet")
+
+
+def by_the_model(rules: RuleSet, rows: list[Row], ends: list[Row]) -> dict[tuple[str, int], str]:
+    """The status of each consumer at each evaluation at which Burrow knows it."""
+    storage = Storage(intervals=rules.intervals, min_distance=rules.min_distance, expire_group=EXPIRE)
+    # A Burrow that was started with the first look reads then what was committed before.
+    waiting = [(end["observed_at_ms"], 0, end) for end in ends]
+    waiting += [(max(BEGIN_MS, row["log_ts_ms"]), row["log_offset"], row) for row in rows]
+    waiting = sorted([*waiting, (DELETED_AT, 0, {})], key=itemgetter(0, 1))[::-1]
+    found: dict[tuple[str, int], str] = {}
+    for now in range(BEGIN_MS // 1000, ends[-1]["observed_at_ms"] // 1000 + 1, EVERY):
+        while waiting and waiting[-1][0] <= now * 1000:
+            at_ms, _, row = waiting.pop()
+            tell(storage, row, at_ms // 1000)
+        for group in storage.groups():
+            if (tracked := storage.fetch(group, now)) is not None:
+                lag, share = rules.allowed_lag, rules.minimum_complete
+                told = evaluate_group("c", group, tracked, now * 1000, allowed_lag=lag, minimum_complete=share)
+                found[group, now] = told.status_text
+    return found
+
+
+def tell(storage: Storage, row: Row, now: int) -> None:
+    if not row:
+        storage.delete_group("deleted")
+    elif "end_offset" in row:
+        place = row["topic"], row["partition"], row["end_offset"]
+        storage.put_log_end(*place, partition_count=PARTITIONS[row["topic"]])
+    else:
+        what = row["consumer"], row["topic"], row["partition"], row["offset"]
+        storage.put_commit(*what, order=row["log_offset"], timestamp_ms=row["commit_ts_ms"], now=now)
+
+
+def at_each_evaluation(statuses: list[Row]) -> dict[tuple[str, int], str]:
+    found: dict[tuple[str, int], str] = {}
+    for row in statuses:
+        first, last = (int(row[name].timestamp()) for name in ("from_at", "to_at"))
+        stop = last + 1 if row["is_open"] else last
+        found |= {(row["consumer"], now): row["status"] for now in range(first, stop, EVERY)}
+    return found
+
+
+def test_a_replay_gives_the_statuses_that_burrow_would_have_given(spark: SparkSession, tmp_path: Path) -> None:
+    tables, output = Tables(str(tmp_path / "tables")), tmp_path / "out"
+    with pytest.raises(NothingToReplayError, match="has no commits: karrot pipeline offsets reads them"):
+        replay(spark, tables, Request(SETS))
+    rows, ends = list(commits(Random(7))), list(log_ends())
+    gone = {"cluster": "c", "consumer": "deleted", "log_ts_ms": DELETED_AT, "version": None}
+    forgotten = {**rows[0], "tombstone": True, "offset": None, "commit_ts_ms": None, "log_offset": 10**9}
+    write(tmp_path / "tables", "commits", [*rows, *rows[100:300], forgotten], "log_ts_ms")
+    write(tmp_path / "tables", "ends", [*ends, *ends[50:60]], "observed_at_ms")
+    write(tmp_path / "tables", "members", [gone], "log_ts_ms")
+
+    done = replay(spark, tables, Request(SETS, every=EVERY, expire_group=EXPIRE), str(output))
+
+    statuses = pq.read_table(output / "statuses").to_pylist()
+    for each in SETS:
+        found = at_each_evaluation([row for row in statuses if row["rules"] == each.name])
+        assert found == by_the_model(each, rows, ends), each.name
+    assert done.groups == 5
+    told = replayed_json(done)
+    assert [(one["name"], one["incident_count"] > 0) for one in told["rule_sets"]] == [(one.name, True) for one in SETS]
+    stuck = [one for one in told["standstills"] if one["consumer"] == "stuck"]
+    assert [(one["from"][11:16], one["to"][11:16]) for one in stuck] == [("23:55", "00:18")]
+    assert pq.read_table(output / "standstills").num_rows == len(told["standstills"])
+    lines = list(replayed_lines(done))
+    assert lines[0] == "5 groups from 2026-11-20 23:30 to 2026-11-21 00:39 UTC, judged every 1 min"
+    json.dumps(told)
+
+
+def test_what_cannot_be_read_is_refused_before_spark_starts(tmp_path: Path) -> None:
+    def asked(*arguments: str) -> tuple[int, str]:
+        ended = CliRunner().invoke(main, ["pipeline", "replay", "--tables", str(tmp_path), *arguments])
+        return ended.exit_code, ended.stderr
+
+    code, said = asked("--rules", "calm:interval=3")
+    assert (code, said.startswith("karrot: --rules: 'interval' is no rule of Burrow's; there are intervals,")) == (
+        2,
+        True,
+    )
+    assert asked("--from", "2026-11-20T10:00", "--to", "2026-11-20") == (
+        2,
+        "karrot: --from 2026-11-20 10:00 is not before --to 2026-11-20 00:00\n",
+    )
+    assert asked("--every", "0s") == (
+        2,
+        "karrot: --every is '0s': it must be seconds, or a number with s, m, h or d, from 1s to 24h\n",
+    )
