@@ -73,7 +73,8 @@ def describe(look_back: timedelta, **given: Any) -> None:
     """Print a group as kafka-consumer-groups --describe does, as of now or any past moment.
 
     The owner is the consumer's id, host and client id. A dash is what is not known: an offset older than --look-back, a
-    log end that nobody looked at, an owner under the consumer protocol of KIP-848.
+    log end that nobody looked at, an owner under the consumer protocol of KIP-848. Of a group whose offsets were not
+    read from Kafka it is what resync or watch last said.
     """
     from karrot.cli.standings import described_json, described_table
 
@@ -81,7 +82,7 @@ def describe(look_back: timedelta, **given: Any) -> None:
     with answered(asked.tables) as opened:
         found = opened.describe(asked.group or "", asked.at, cluster=asked.cluster, look_back=look_back)
         if found is None:
-            days = opened.days("commits")
+            days = opened.days("commits") or opened.days("partitions")
             raise NotDone(
                 f"nothing is known of group {asked.group!r} at {asked.at:%Y-%m-%d %H:%M} UTC, nor from so long before;"
                 f" {asked.tables} has {days[0]} to {days[-1]}"

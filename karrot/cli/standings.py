@@ -75,9 +75,8 @@ def _described_row(group: str, one: "PartitionDescription") -> tuple[str, ...]:
 
 def _owner(one: "PartitionDescription") -> str:
     """The consumer's id, host and client id; Kafka writes a host as ``/10.1.2.3``."""
-    if one.consumer_id is None:
-        return UNKNOWN
-    return "/".join(safe(each) for each in (one.consumer_id, (one.host or "").removeprefix("/"), one.client_id) if each)
+    parts = (one.consumer_id, (one.host or "").removeprefix("/"), one.client_id)
+    return "/".join(safe(each) for each in parts if each) or UNKNOWN
 
 
 def described_json(group: "GroupDescription") -> dict[str, Any]:

@@ -5,6 +5,7 @@ from karrot.history.duck import Duck
 from karrot.history.errors import UnclearGroup
 from karrot.history.records import Commit, Ends, LookBack, Owners, Place, commits, ends, owners
 from karrot.history.spans import moment_of
+from karrot.history.verdicts import listed
 
 __all__ = ["describe"]
 
@@ -12,31 +13,51 @@ __all__ = ["describe"]
 def describe(duck: Duck, look_back: LookBack, group: str, cluster: str | None) -> GroupDescription | None:
     """The group's partitions with their offsets, lags and owners; ``None`` if there was no such group.
 
+    Of a group that has no records in the tables, what Burrow or watch said of it.
+
     Raises `UnclearGroup` where several clusters have it and none was named.
     """
     newest = commits(duck, look_back, cluster=cluster, group=group)
     of_groups = owners(duck, look_back, cluster=cluster, group=group)
-    clusters = {each.place.cluster for each in newest} | {where for where, _ in of_groups}
+    by_records = {each.place.cluster for each in newest} | {where for where, _ in of_groups}
+    told = {} if by_records else listed(duck, look_back, group, cluster)
+    clusters = sorted(by_records | told.keys())
     if len(clusters) > 1:
-        raise UnclearGroup(f"{group!r} is in {', '.join(sorted(clusters))}")
+        raise UnclearGroup(f"{group!r} is in {', '.join(clusters)}")
     if not clusters:
         return None
     [where] = clusters
+    if told:
+        return _described(where, group, look_back, told[where])
     owned = of_groups.get((where, group))
     committed = {each.place: each for each in newest if each.offset is not None}
     places = committed.keys() | {Place(where, *each) for each in (owned.by_partition if owned else ())}
     seen = ends(duck, look_back, places)
-    listed = tuple(_partition(place, committed.get(place), seen.get(place), owned) for place in sorted(places))
-    lags = [each.lag for each in listed if each.lag is not None]
+    partitions = tuple(_partition(place, committed.get(place), seen.get(place), owned) for place in sorted(places))
+    unlisted = len(seen.keys() - places)
+    return _described(where, group, look_back, partitions, unlisted=unlisted, members=owned and owned.members)
+
+
+def _described(
+    cluster: str,
+    group: str,
+    look_back: LookBack,
+    partitions: tuple[PartitionDescription, ...],
+    *,
+    unlisted: int = 0,
+    members: int | None = None,
+) -> GroupDescription:
+    """The group with its sums; ``unlisted`` partitions of its topics are nobody's."""
+    lags = [each.lag for each in partitions if each.lag is not None]
     return GroupDescription(
-        where,
+        cluster,
         group,
         look_back.at,
         sum(lags) if lags else None,
-        len(listed) - len(lags),
-        len((places | seen.keys()) - committed.keys()),
-        owned and owned.members,
-        listed,
+        len(partitions) - len(lags),
+        unlisted + sum(each.current_offset is None for each in partitions),
+        members,
+        partitions,
     )
 
 

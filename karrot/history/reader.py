@@ -150,10 +150,11 @@ class History:
     ) -> GroupDescription | None:
         """A group's offsets, lags and owners as of a moment; ``None`` if nothing is known of it.
 
+        By the records of ``__consumer_offsets``; of a group without any, by the events of resync and of watch.
         What was written more than ``look_back`` before is not looked for. Raises `UnclearGroup` where several clusters
         have the group and none was named.
         """
-        self._start("commits")
+        self._start("commits", "partitions")
         return describe(self._duck, LookBack(at, look_back), group, cluster)
 
     def stale(
@@ -188,9 +189,10 @@ class History:
         back = LookBack(at, retention + _DAY if look_back is None else look_back)
         return risks(self._duck, back, Bounds(within, retention), cluster=cluster, group=group)
 
-    def _start(self, first: str) -> None:
+    def _start(self, first: str, other: str | None = None) -> None:
         self._duck.start()
-        require_tables(self._tables, first)
+        if other is None or not self.days(other):
+            require_tables(self._tables, first)
 
     def _rows(self, table: str, span: Span, query: str, asked: Mapping[str, object]) -> list[Row]:
         self._start(_FIRST.get(table, "lag_minute"))

@@ -160,11 +160,17 @@ def _past(row: Row, asked_ms: int) -> tuple[Commit, Past]:
     return commit, Past(expire_ms, last, *known)
 
 
+_LOOKS = {
+    "ends": "SELECT cluster, topic, partition, start_offset, end_offset, observed_at_ms FROM {table}",
+    "partitions": """SELECT cluster, topic, partition, NULL::BIGINT AS start_offset,
+    end_offset + current_lag AS end_offset, epoch_ms(observed_at) AS observed_at_ms FROM {table}""",
+}
+"""Who looked at logs: ``karrot pipeline offsets``, or Burrow, which tells an offset and a lag."""
+
 _ENDS = """
 WITH asked AS (SELECT unnest($clusters::VARCHAR[]) AS cluster, unnest($topics::VARCHAR[]) AS topic),
 looks AS (
-  SELECT cluster, topic, partition, start_offset, end_offset, observed_at_ms
-  FROM {table} SEMI JOIN asked USING (cluster, topic)
+  FROM ({looks}) SEMI JOIN asked USING (cluster, topic)
   WHERE observed_at_ms BETWEEN $since AND $at AND end_offset IS NOT NULL
 ),
 newest AS (
@@ -187,23 +193,30 @@ def ends(
 ) -> dict[Place, Ends]:
     """The newest look at every partition of the topics of these places, and the newest one ``before`` that look.
 
-    Looks are taken often: it is looked further back only for those that the newest days know nothing of.
+    Looks are taken often: it is looked further back only for those that the newest days know nothing of. What nobody
+    looked at is taken from Burrow's verdicts, where there are such.
     """
-    found = _ends(duck, look_back.shortened(before + _DAY), places, before)
-    missing = [place for place in places if place not in found]
-    return found | (_ends(duck, look_back, missing, before) if missing and look_back.length > before + _DAY else {})
+    found: dict[Place, Ends] = {}
+    for table in _LOOKS:
+        for back in (look_back.shortened(before + _DAY), look_back):
+            if missing := [place for place in places if place not in found]:
+                found = _ends(duck, table, back, missing, before) | found
+    return found
 
 
-def _ends(duck: Duck, look_back: LookBack, places: Collection[Place], before: timedelta) -> dict[Place, Ends]:
+def _ends(
+    duck: Duck, table: str, look_back: LookBack, places: Collection[Place], before: timedelta
+) -> dict[Place, Ends]:
     topics = sorted({(place.cluster, place.topic) for place in places})
     asked = look_back.bounds | {
         "clusters": [cluster for cluster, _ in topics],
         "topics": [topic for _, topic in topics],
         "before": before // timedelta(milliseconds=1),
     }
+    rows = duck.rows(table, look_back.has, _ENDS.replace("{looks}", _LOOKS[table]), asked)
     return {
         Place(cluster, topic, partition): Ends(said["start"], said["end"], seen, then["start"], then["end"], then["at"])
-        for cluster, topic, partition, seen, said, then in duck.rows("ends", look_back.has, _ENDS, asked)
+        for cluster, topic, partition, seen, said, then in rows
     }
 
 

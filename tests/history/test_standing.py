@@ -150,7 +150,30 @@ def test_a_group_of_two_clusters_must_be_chosen_and_one_without_members_has_no_o
     assert (chosen.members, [each.current_offset for each in chosen.partitions]) == (None, [6])
 
 
-def test_without_commits_the_job_that_lands_them_is_named(tmp_path: Path, history: History) -> None:
+def test_without_kafkas_records_a_group_is_described_by_the_events_that_list_all_partitions(
+    tmp_path: Path, history: History
+) -> None:
+    def told(at: float, offset: int, lag: int | None, number: int = 0, source: str = "rest", **columns: Any) -> Any:
+        event = {"event_id": f"e-{at}", "received_at": moment_of(at), "observed_at": moment_of(at), "source": source}
+        place = {"cluster": "c", "consumer": "g", "topic": "t", "partition": number}
+        known = {"owner": "/10.1.2.3", "client_id": "", "end_offset": offset, "current_lag": lag}
+        return event | place | known | {"end_ts_ms": round(moment_of(at - 1).timestamp() * 1_000)} | columns
+
+    by_webhook = [told(9, 99, 1, source="webhook")]
+    store(tmp_path, "partitions", [told(4, 10, 2), told(8, 20, 5), told(8, 30, None, 1), *by_webhook])
+    described = history.describe("g", moment_of(10))
+    assert described is not None
+    assert (described.lag, described.unknown_lags, described.never_committed, described.members) == (5, 1, 0, None)
+    assert described.partitions == (
+        PartitionDescription("t", 0, 20, 25, 5, None, "/10.1.2.3", None, moment_of(7), moment_of(8)),
+        PartitionDescription("t", 1, 30, None, None, None, "/10.1.2.3", None, moment_of(7), moment_of(8)),
+    )
+    store(tmp_path, "commits", [record(9, 97)])
+    [partition] = (history.describe("g", moment_of(10)) or described).partitions
+    assert (partition.current_offset, partition.log_end_offset, partition.lag) == (97, 100, 3)
+
+
+def test_without_commits_the_job_that_lands_them_is_named(history: History) -> None:
     with pytest.raises(NoTables, match="has no table commits: karrot pipeline offsets makes it"):
         history.describe("g", moment_of(0))
 
