@@ -64,6 +64,13 @@ _KEY_HEAD: Final = 4
 _VALUE_HEAD: Final = 24
 _COMPACT: Final = 4  # the first version whose strings have varints for lengths, and which ends in tagged fields
 
+# A walk over tagged fields is a loop, which built-in expressions have not; a regular expression over the digits has.
+# Known are one field, the topic's id of 16 bytes, and no other.
+_MOST_TAG_BYTES: Final = 1024
+_TAG: Final = "(?:(?:[89A-F].)*[0-7].(?:" + "|".join(f"{size:02X}.{{{2 * size}}}" for size in range(128)) + "))"
+_TAGS: Final = "^(?:" + "|".join(f"{count:02X}{_TAG}{{{count}}}" for count in range(8)) + ")"
+"""Up to seven tagged fields of up to 127 bytes each, in hexadecimal digits."""
+
 
 def decode_offsets(records: DataFrame, cluster: str) -> DataFrame:
     """One row per record of the Kafka source's shape (``key, value, topic, partition, offset, timestamp``).
@@ -100,7 +107,7 @@ def key_types(decoded: DataFrame) -> DataFrame:
 
 
 def _with_key(records: DataFrame) -> DataFrame:
-    """The type, and how long group and topic are. ``_after_group`` counts bytes behind the group, ``_after_topic`` too."""
+    """The type, how long group and topic are, and how many bytes are left without them (``_after_…``)."""
     key, length = F.col("_key"), F.col("_key_length")
     return (
         records.withColumn("_key", F.coalesce("key", F.lit(b"")))
@@ -115,7 +122,7 @@ def _with_key(records: DataFrame) -> DataFrame:
 
 
 def _with_value(records: DataFrame) -> DataFrame:
-    """Where the parts of a value lie, counted from 1: metadata ``_at``, of ``_text`` bytes, then the times at ``_ts_at``.
+    """Where a value's parts lie, counted from 1: metadata ``_at``, of ``_text`` bytes, and then the times, ``_ts_at``.
 
     The first 16 bytes are two numbers, and hold all that comes before metadata. ``_length`` is -1 for a tombstone.
     """
@@ -137,7 +144,7 @@ def _with_value(records: DataFrame) -> DataFrame:
 
 
 def _with_metadata(records: DataFrame) -> DataFrame:
-    """Its length is the int16 ``_two``, or a varint that begins there: of three bytes, as Kafka takes no longer text."""
+    """Its length is the int16 ``_two``, or a varint that begins there: of up to three bytes, as no text is longer."""
     version, two, third = F.col("_version"), F.col("_two"), F.col("_third")
     first, low_bits = F.shiftright(two, 8), two.bitwiseAND(F.lit(0x7F))
     is_compact = version >= F.lit(_COMPACT)
@@ -145,9 +152,6 @@ def _with_metadata(records: DataFrame) -> DataFrame:
     long = first.bitwiseAND(F.lit(0x7F)).bitwiseOR(F.shiftleft(low_bits, 7)).bitwiseOR(F.shiftleft(third, 14))
     read_third = _int(_number(F.col("_head"), F.lit(17), 1))
     at = F.when(version < F.lit(3), 13).when(~is_compact | (has_two & ~has_three), 17).when(has_two, 18).otherwise(16)
-    told = (
-        F.when(~is_compact, F.when(two == F.lit(_NULL), F.lit(-1)).otherwise(two)).when(has_two, long).otherwise(first)
-    )
     return (
         records.withColumn("_third", F.when(is_compact & has_three, read_third).otherwise(F.lit(0)))
         .withColumns(
@@ -211,10 +215,13 @@ def _odd_length(length: Column, null: str) -> Column:
 
 
 def _are_tags_whole() -> Column:
-    """Whether the tagged fields end within the value; what follows them is nobody's concern."""
-    tail = F.substr("_value", F.col("_ts_at") + F.lit(8), F.lit(3))
-    topic_id = (tail == F.lit(b"\x01\x00\x10")) & (F.col("_after_text") >= F.lit(26))
-    return F.startswith(tail, F.lit(b"\x00")) | topic_id
+    """Whether the tagged fields end within the value; what follows them is nobody's concern.
+
+    A value that ends where they would begin is taken, as Burrow takes it: no broker writes it, and nothing is missed.
+    """
+    tail = F.substr("_value", F.col("_ts_at") + F.lit(8), F.lit(_MOST_TAG_BYTES))
+    nothing_else = (F.col("_after_text") == F.lit(7)) | (tail == F.lit(b"\0"))
+    return nothing_else | F.rlike(F.hex(tail), F.lit(_TAGS))
 
 
 def _with_times(records: DataFrame) -> DataFrame:
@@ -256,7 +263,7 @@ def _told(cluster: str) -> list[Column]:
 
 
 def _number(data: Column, at: Column, size: int) -> Column:
-    """``size`` big-endian bytes from the position ``at`` (from 1): unsigned, and signed if they are eight; 0 if none."""
+    """``size`` big-endian bytes, ``at`` counted from 1: unsigned, and signed if they are eight; 0 if there are none."""
     told = F.conv(F.hex(F.substr(data, at, F.lit(size))), 16, -10)
     return F.coalesce(told.cast("bigint"), F.lit(0).cast("bigint"))
 
@@ -283,5 +290,5 @@ def _text(data: Column, at: Column, length: Column) -> Column:
 
 
 def _fenced(condition: Column) -> Column:
-    """The same, but no filter on it is pushed down: Spark would copy all of the above into the filter, many times over."""
+    """The same, but no filter is pushed through it: Spark would write all of the above into the filter, many times."""
     return condition & (F.spark_partition_id() >= F.lit(0))

@@ -40,8 +40,8 @@ def bad_lines(lines: DataFrame, segments: DataFrame) -> DataFrame:
 def bad_records(decoded: DataFrame) -> DataFrame:
     """The records that `decode_offsets` or `decode_members` could not read.
 
-    ``source`` is ``<cluster>/__consumer_offsets-<partition>`` and ``position`` the offset there. ``raw`` is a JSON object
-    of ``key`` and ``value`` in base64, the first 64 KiB of each, ``null`` where there was none.
+    ``source`` is ``<cluster>/__consumer_offsets-<partition>`` and ``position`` the offset there. ``raw`` is a JSON
+    object of ``key`` and ``value`` in base64, the first 64 KiB of each, ``null`` where there was none.
     """
     raw = F.struct(*(F.base64(F.substring(name, 1, _RAW_BYTES)).alias(name) for name in ("key", "value")))
     return (

@@ -1,4 +1,4 @@
-"""Records of ``__consumer_offsets`` as brokers write them, after Kafka's message definitions and nothing of Karrot's."""
+"""Records of ``__consumer_offsets`` as brokers write them, from Kafka's message definitions alone."""
 
 from collections.abc import Mapping, Sequence
 from struct import pack
