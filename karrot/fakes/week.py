@@ -114,7 +114,7 @@ def planted(groups: int, days: int) -> list[Planted]:
     """The trouble that comes in so many days to so many groups of each cluster."""
     rows = (row for row in _PLAN if row.group < groups and row.day < days)
     return [
-        Planted(row.cause, CLUSTERS[row.cluster], _name(row.group), _begin(row), _begin(row) + row.minutes)
+        Planted(row.cause, CLUSTERS[row.cluster], _names(row.group)[0], _begin(row), _begin(row) + row.minutes)
         for row in rows
     ]
 
@@ -135,9 +135,11 @@ def _begin(row: _Row) -> float:
     return row.day * DAY + int(hours) * 60 + int(minutes)
 
 
-def _name(index: int) -> str:
-    group, _ = GROUP_NAMES[index % len(GROUP_NAMES)]
-    return f"{group}-{index // len(GROUP_NAMES) + 1}" if index >= len(GROUP_NAMES) else group
+def _names(index: int) -> tuple[str, str]:
+    """A group and its topic. No two groups share a topic: each would write another log."""
+    group, topic = GROUP_NAMES[index % len(GROUP_NAMES)]
+    copy = f"-{index // len(GROUP_NAMES) + 1}" if index >= len(GROUP_NAMES) else ""
+    return group + copy, topic + copy
 
 
 def _group(cluster: str, index: int, rows: Sequence[_Row], seed: int) -> ConsumerGroup:
@@ -148,7 +150,7 @@ def _group(cluster: str, index: int, rows: Sequence[_Row], seed: int) -> Consume
     share = max((_AFFLICTS.get(cause, 1.0) for cause in causes), default=1.0)
     afflicted = range(max(1, round(share * partitions)))
     return ConsumerGroup(
-        _name(index),
+        _names(index)[0],
         [topic],
         Behaviour(tuple(_phases(rows, causes)), starts=(0, 0)),
         random,
@@ -160,14 +162,13 @@ def _group(cluster: str, index: int, rows: Sequence[_Row], seed: int) -> Consume
 
 
 def _topic(index: int, causes: set[str], random: Random) -> _Daily:
-    _, name = GROUP_NAMES[index % len(GROUP_NAMES)]
     usual = math.exp(random.uniform(math.log(60), math.log(9_000)))
     rates = [usual * random.uniform(0.9, 1.1) for _ in range(random.choice((2, 3, 3, 4)))]
     if "a hot partition" in causes:
         rates[0] *= _HOT
     starts = [int(rate * random.uniform(1, 30) * DAY) for rate in rates]
     growth = _GROWTH if _is_full(causes) else 0.0
-    return _Daily(name, rates, starts, growth=growth, batch=5.0 if "a nightly batch" in causes else 0.0)
+    return _Daily(_names(index)[1], rates, starts, growth=growth, batch=5.0 if "a nightly batch" in causes else 0.0)
 
 
 def _is_full(causes: set[str]) -> bool:

@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from karrot.fakes.history import MINUTE_MS, Told, read_truth, write_history
-from karrot.fakes.week import CLUSTERS, planted
+from karrot.fakes.week import CLUSTERS, consumer_groups, planted
 from karrot.pipeline.jobs.derive import Rules, derive
 from karrot.pipeline.jobs.ingest import Ingest
 from karrot.pipeline.tables import Tables
@@ -71,6 +71,12 @@ def test_trouble_makes_incidents_and_nothing_else_does(history: Path) -> None:
             # Burrow's window is ten commits, here of a minute each. A failover begins an incident anew.
             assert told.started_at_ms - told.planted_from_ms < 90 * MINUTE_MS
             assert told.ended_at_ms is None or told.ended_at_ms - told.planted_to_ms < 15 * MINUTE_MS
+
+
+def test_each_group_of_a_cluster_has_a_name_and_a_topic_of_its_own() -> None:
+    groups = consumer_groups(CLUSTERS[0], 100, 7, 7)
+    assert len({group.name for group in groups}) == 100
+    assert len({topic.name for group in groups for topic in group.topics}) == 100
 
 
 def test_the_same_history_is_the_same_files(tmp_path: Path) -> None:
