@@ -17,9 +17,9 @@ from karrot.pipeline.ends import LandEnds
 from karrot.pipeline.jobs.offsets import LandOffsets, Summary
 from karrot.pipeline.jsontopic import as_json
 from karrot.pipeline.offsets import decode_offsets
-from karrot.pipeline.records import FromParquet, NoRecords
+from karrot.pipeline.records import OFFSETS_TOPIC, FromParquet, NoRecords
 from karrot.pipeline.tables import Tables
-from support.offset_records import commit_key, commit_value, other_key
+from support.offset_records import commit_key, commit_value, group_key, group_value, other_key
 
 _AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
 _SHAPE = pa.schema(
@@ -67,23 +67,25 @@ def test_every_record_is_accounted_for_and_there_once_whatever_comes_twice(spark
             raise InterruptedError("killed after the table was written")
 
     records, tables = tmp_path / "records", Tables(str(tmp_path / "tables"))
-    _file(records, "1.parquet", [*_COMMITS, _TOMBSTONE, _CUT, *_OTHERS], first=50)
+    metadata = [(group_key("g"), group_value(3, [])), (group_key("g"), None), (group_key("g"), b"\0")]
+    _file(records, "1.parquet", [*_COMMITS, _TOMBSTONE, _CUT, *_OTHERS, *metadata], first=50)
     with pytest.raises(StreamingQueryException, match="killed after the table was written"):
         _run(spark, records, DiesAfterwards(tables.directory))
     first = _run(spark, records, tables)
     others = {"consumer_group_metadata": 2, "consumer_group_member_metadata": 1}
-    assert first == Summary(batches=1, records=9, commits=4, tombstones=1, others=others, quarantined=1)
+    assert first == Summary(batches=1, records=12, commits=4, tombstones=1, members=2, others=others, quarantined=2)
     assert str(first) == (
-        "9 records = 4 commits + 1 tombstones + 0 of members + 3 others (consumer_group_member_metadata 1, "
-        "consumer_group_metadata 2) + 1 quarantined + 0 duplicates"
+        "12 records = 4 commits + 1 tombstones + 2 of members + 3 others (consumer_group_member_metadata 1, "
+        "consumer_group_metadata 2) + 2 quarantined + 0 duplicates"
     )
 
-    # The next file repeats one of the first, and one of its own.
+    # The next files repeat what is in the tables or, of another type, was counted, and one of them another.
     _file(records, "2.parquet", [_CUT, _OTHERS[0]], first=55)
-    _file(records, "3.parquet", [_COMMITS[0]], first=60)
-    _file(records, "4.parquet", [_COMMITS[0]], first=60)
+    _file(records, "3.parquet", [_COMMITS[0]], first=62)
+    _file(records, "4.parquet", [_COMMITS[0]], first=62)
+    _file(records, "5.parquet", metadata, first=59)
     second = _run(spark, records, tables)
-    assert second == Summary(batches=1, records=4, commits=1, others={"consumer_group_metadata": 1}, duplicates=2)
+    assert second == Summary(batches=1, records=7, commits=1, others={"consumer_group_metadata": 1}, duplicates=5)
     assert (first + second).others == {"consumer_group_metadata": 3, "consumer_group_member_metadata": 1}
     assert _commits(spark, tables) == [
         (50, 100, False),
@@ -91,11 +93,13 @@ def test_every_record_is_accounted_for_and_there_once_whatever_comes_twice(spark
         (52, 103, False),
         (53, 104, False),
         (54, None, True),
-        (60, 100, False),
+        (62, 100, False),
     ]
-    [bad] = tables.read(spark, "quarantine").collect()
-    assert (bad.source, bad.position, bad.reason) == ("prod/__consumer_offsets-7", 55, "truncated_offset")
-    raw = json.loads(bad.raw)
+    assert [row.log_offset for row in tables.read(spark, "members").orderBy("log_offset").collect()] == [59, 60]
+    bad = tables.read(spark, "quarantine").orderBy("position").collect()
+    assert [(row.source, row.position) for row in bad] == [(f"prod/{OFFSETS_TOPIC}-7", at) for at in (55, 61)]
+    assert bad[0].reason == "truncated_offset"
+    raw = json.loads(bad[0].raw)
     assert (base64.b64decode(raw["key"]), base64.b64decode(raw["value"])) == _CUT
 
 

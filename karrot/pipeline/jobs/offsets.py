@@ -16,6 +16,7 @@ from karrot.pipeline.files import read_text
 from karrot.pipeline.jobs.ingest import UnevenError
 from karrot.pipeline.jsontopic import JsonTopic
 from karrot.pipeline.landed import AT, landed
+from karrot.pipeline.members import decode_members, members
 from karrot.pipeline.offsets import KEY_TYPES, commits, decode_offsets
 from karrot.pipeline.quarantine import bad_records
 from karrot.pipeline.queries import batch_name, batch_prefix, checkpoint_id, persisted, started
@@ -155,14 +156,14 @@ class _Batch:
         tombstones = sum(row["count"] for row in self.counted if row.tombstone)
         good = self.new.where(F.col("readable") & F.col("key_type").isin(*_COMMIT))
         written = self._write("commits", commits(good))
-        bad_members = self._write_members()
-        quarantined = self._write_quarantine()
+        metadata = _sum(row for row in self.counted if row.key_type == _METADATA)
+        bad_metadata, quarantined = self._write_members(has_any=metadata > 0)
         return Summary(
             batches=1,
             records=self.records,
             commits=written - tombstones,
             tombstones=tombstones,
-            members=_sum(row for row in self.counted if row.key_type == _METADATA) - bad_members,
+            members=metadata - bad_metadata,
             others=self._others(),
             quarantined=quarantined,
             duplicates=self.records - _sum(self.counted),
@@ -175,13 +176,20 @@ class _Batch:
         days = {row.day for row in self.counted}
         return self.job.tables.rows_of_batch(self.job.spark, name, self.batch_id, days)
 
-    def _write_members(self) -> int:
-        return 0
+    def _write_members(self, *, has_any: bool) -> tuple[int, int]:
+        """Write members, and what could not be read; how many records of metadata that were, and records at all."""
+        bad = bad_records(self.new)
+        if not has_any:
+            return 0, self._write_quarantine(bad, 0)
+        metadata = _as_records(self.new.where(F.col("key_type") == _METADATA))
+        with persisted(decode_members(metadata, self.job.cluster)) as decoded:
+            self._write("members", members(decoded))
+            bad_metadata = decoded.where(~F.col("readable")).count()
+            return bad_metadata, self._write_quarantine(bad.unionByName(bad_records(decoded)), bad_metadata)
 
-    def _write_quarantine(self) -> int:
-        if all(row.readable for row in self.counted):
-            return 0
-        return self._write("quarantine", bad_records(self.new))
+    def _write_quarantine(self, bad: DataFrame, bad_metadata: int) -> int:
+        is_clean = not bad_metadata and all(row.readable for row in self.counted)
+        return 0 if is_clean else self._write("quarantine", bad)
 
     def _others(self) -> dict[str, int]:
         others: dict[str, int] = {}
@@ -204,6 +212,17 @@ def _lean(decoded: DataFrame) -> DataFrame:
     was_read = F.col("readable") & F.col("key_type").isin(*_COMMIT)
     cores = decoded.sparkSession.sparkContext.defaultParallelism
     return decoded.withColumn("value", F.when(~was_read, F.col("value"))).coalesce(cores)
+
+
+def _as_records(decoded: DataFrame) -> DataFrame:
+    """As Kafka's source told them."""
+    return decoded.select(
+        "key",
+        "value",
+        F.col("log_partition").alias("partition"),
+        F.col("log_offset").alias("offset"),
+        F.col("log_ts").alias("timestamp"),
+    )
 
 
 def _counted(decoded: DataFrame) -> list[Row]:
