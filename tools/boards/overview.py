@@ -3,7 +3,6 @@
 from tools.boards.panels import (
     BAD,
     GOOD,
-    STATUS_COLOURS,
     STATUS_NAMES,
     WATCH_OUT,
     Column,
@@ -26,9 +25,8 @@ __all__ = ["OVERVIEW"]
 
 _LINK = group_link("__data.fields.Cluster", "__data.fields.Group")
 _SERIES_LINK = group_link("__field.labels.cluster", "__field.labels.consumer")
-# Status first, lag next; a group may have but one of the two.
-_STATUS_FIRST = f"1e12 * {per_group('status_code')}"
-_WORST_NOW = f"topk($rows, {_STATUS_FIRST} + {per_group('lag')} or {_STATUS_FIRST} or {per_group('lag')})"
+# Status first, lag next; a group whose lag is not known has a status all the same.
+_WORST_NOW = f"topk($rows, 1e12 * {per_group('status_code')} + ({per_group('lag')} or 0 * {per_group('status_code')}))"
 _IN_ERROR, _IN_WARNING = (per_group("status", f', status="{status}"') for status in ("ERR", "WARN"))
 _COLOURED = {"custom__cellOptions": {"type": "color-text"}}
 
@@ -136,6 +134,7 @@ _TABLE = table(
             "Change in 1 h",
             f"max by (cluster, consumer) (delta(karrot_consumer_lag{{{GROUPS}}}[1h]))",
             "short",
+            decimals=0,
             thresholds=above((-1, "text"), (1, WATCH_OUT), below=GOOD),
             **_COLOURED,
         ),
@@ -198,12 +197,9 @@ _CLUSTERS = [
         lines(
             "Groups by status",
             "A step down of all at once is Burrow or Karrot, not the groups.",
-            Query(
-                f"sum by (status) (max by (cluster, consumer, status) (karrot_consumer_status{{{GROUPS}}}))",
-                "{{status}}",
-            ),
+            Query(f'count_values("status", {per_group("status_code")})', "{{status}}"),
             stacked=True,
-            colours=STATUS_COLOURS,
+            names=STATUS_NAMES,
         ),
     ),
     (

@@ -10,7 +10,6 @@ __all__ = [
     "BAD",
     "GOOD",
     "OFF",
-    "STATUS_COLOURS",
     "STATUS_NAMES",
     "WATCH_OUT",
     "Column",
@@ -32,7 +31,6 @@ __all__ = [
 Json = dict[str, Any]
 
 GOOD, WATCH_OUT, BAD, OFF = "green", "orange", "red", "text"
-STATUS_COLOURS = {"OK": GOOD, "WARN": WATCH_OUT, "ERR": BAD}
 STATUS_NAMES = {1: ("OK", GOOD), 2: ("WARN", WATCH_OUT), 3: ("ERR", BAD)}
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH = 24
@@ -108,11 +106,15 @@ def lines(
     stacked: bool = False,
     bars: bool = False,
     colours: Mapping[str, str] | None = None,
+    names: Mapping[int, tuple[str, str]] | None = None,
     links: Sequence[Json] = (),
     negative: bool = False,
     wide: bool = False,
 ) -> Json:
-    """Series over time. A gap stays a gap. ``limit`` is drawn as a dashed line, ``colours`` go by a series' name."""
+    """Series over time. A gap stays a gap.
+
+    ``limit`` is drawn as a dashed line, ``colours`` go by a series' name, ``names`` replace one that is a number.
+    """
     custom = {
         "drawStyle": "bars" if bars else "line",
         "lineInterpolation": "linear",
@@ -129,6 +131,9 @@ def lines(
     fields["defaults"] |= {"links": list(links)} if links else {}
     fields["defaults"]["color"] = {"mode": "palette-classic"}
     fields["overrides"] = [_override(name, color=_fixed(colour)) for name, colour in (colours or {}).items()]
+    fields["overrides"] += [
+        _override(str(value), displayName=text, color=_fixed(colour)) for value, (text, colour) in (names or {}).items()
+    ]
     return _panel("timeseries", title, description, [_target(query) for query in queries]) | {
         "fieldConfig": fields,
         "options": {
