@@ -138,11 +138,14 @@ def test_a_replay_gives_the_statuses_that_burrow_would_have_given(spark: SparkSe
     rows, ends = list(commits(Random(7))), list(log_ends())
     gone = {"cluster": "c", "consumer": "deleted", "log_ts_ms": DELETED_AT, "version": None}
     forgotten = {**rows[0], "tombstone": True, "offset": None, "commit_ts_ms": None, "log_offset": 10**9}
-    write(tmp_path / "tables", "commits", [*rows, *rows[100:300], forgotten], "log_ts_ms")
-    write(tmp_path / "tables", "ends", [*ends, *ends[50:60]], "observed_at_ms")
+    strangers = [rows[0] | {"cluster": "d"}, rows[0] | {"consumer": "stranger", "log_offset": 10**6}]
+    write(tmp_path / "tables", "commits", [*rows, *rows[100:300], forgotten, *strangers], "log_ts_ms")
+    unread = {**ends[0], "topic": "unread"}
+    write(tmp_path / "tables", "ends", [*ends, *ends[50:60], unread], "observed_at_ms")
     write(tmp_path / "tables", "members", [gone], "log_ts_ms")
 
-    done = replay(spark, tables, Request(SETS, every=EVERY, expire_group=EXPIRE), str(output))
+    request = Request(SETS, clusters=["c"], groups=CONSUMERS, every=EVERY, expire_group=EXPIRE)
+    done = replay(spark, tables, request, str(output))
 
     statuses = pq.read_table(output / "statuses").to_pylist()
     for each in SETS:
