@@ -44,17 +44,17 @@ _INCIDENTS = (
 def groups_table(groups: Sequence["GroupHistory"]) -> Iterator[str]:
     """A line for each group, and how many there are."""
     yield from laid_out(_GROUPS, list(map(_group_row, groups)), terminal_width())
-    worst = Counter(each.worst_status for each in groups)
+    worst = Counter(each.worst_status for each in groups if each.worst_status is not None)
     tally = ", ".join(f"{many} {safe(status)}" for status, many in sorted(worst.items()))
-    yield f"{counted(len(groups), 'group')}; at worst {tally}"
+    yield counted(len(groups), "group") + (f"; at worst {tally}" if tally else "")
 
 
 def _group_row(one: "GroupHistory") -> tuple[str, ...]:
     return (
         safe(one.cluster),
         safe(one.group),
-        safe(one.status),
-        safe(one.worst_status),
+        _known(one.status),
+        _known(one.worst_status),
         number(one.lag),
         number(one.lag_max),
         number(one.lag_seconds_max),
@@ -63,6 +63,10 @@ def _group_row(one: "GroupHistory") -> tuple[str, ...]:
         number(one.incidents),
         clock(one.last_at),
     )
+
+
+def _known(name: str | None) -> str:
+    return UNKNOWN if name is None else safe(name)
 
 
 def series_table(series: "TimeSeries") -> Iterator[str]:
@@ -86,12 +90,12 @@ def _incident_row(one: "Incident") -> tuple[str, ...]:
         UNKNOWN if one.ended_at is None else length(one.ended_at - one.started_at),
         safe(one.cluster),
         safe(one.group),
-        UNKNOWN if one.worst_status is None else safe(one.worst_status),
+        _known(one.worst_status),
         number(one.peak_lag),
         safe(one.ended_by or "open"),
         number(one.events),
         ", ".join(map(safe, one.topics)) or UNKNOWN,
-        UNKNOWN if one.incident_id is None else safe(one.incident_id),
+        _known(one.incident_id),
     )
 
 

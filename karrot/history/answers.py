@@ -22,15 +22,16 @@ class GroupHistory:
     """A consumer group over a span of time.
 
     ``status`` is the worst of the last minute in which something was said, ``worst_status`` that of all; a minute is
-    not OK if one of its events was worse than OK. ``incidents`` counts those that overlap the span.
+    not OK if one of its events was worse than OK. Both are ``None`` where nobody judged the group: its lag may come from
+    Kafka's own offsets. ``incidents`` counts those that overlap the span.
     """
 
     cluster: str
     group: str
     first_at: datetime
     last_at: datetime
-    status: str
-    worst_status: str
+    status: str | None
+    worst_status: str | None
     lag: int | None
     lag_max: int | None
     lag_seconds_max: float | None

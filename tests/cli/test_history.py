@@ -61,6 +61,13 @@ def test_groups_are_a_line_each(tables: Path) -> None:
     ]
 
 
+def test_a_group_that_nobody_judged_has_a_lag_and_no_status(tmp_path: Path) -> None:
+    store(tmp_path, "lag_minute", [minute(1, 7, worst_status=None, not_ok=0)])
+    heads, row, tally = run(tmp_path, "groups", *DAY).stdout.splitlines()
+    told = dict(zip(heads.split(), row.split(), strict=False))
+    assert (told["STATUS"], told["WORST"], told["LAG"], told["NOT-OK"], tally) == ("-", "-", "7", "0", "1 group")
+
+
 def test_a_time_series_is_a_line_for_each_step(tables: Path) -> None:
     asked = ["timeseries", "--group", "orders/eu svc", "--cluster", "prod", *DAY, "--granularity", "2m"]
     result = run(

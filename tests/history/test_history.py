@@ -136,6 +136,23 @@ def test_metrics_of_several_tables_are_one_series(tables: Path, history: History
     assert history.timeseries("g", WHOLE, metrics=["gini"]).points == ()
 
 
+def test_a_sum_over_partitions_takes_the_newest_of_each_and_is_not_known_if_one_is_not(
+    tables: Path, history: History
+) -> None:
+    def row(at: float, partition: int, lag: int | None) -> dict[str, object]:
+        place = {"cluster": "c", "consumer": "g", "topic": "t", "partition": partition}
+        return place | {"minute": moment_of(at), "lag": lag, "end_offset": 1000 * at}
+
+    rows = [row(0, 0, 5), row(3, 0, 7), row(1, 1, 10), row(60, 0, 1), row(61, 1, None), row(120, 1, 4)]
+    store(tables, "partition_lag_minute", rows)
+    write_day(tables, "offsets_minute", DAY, [])
+    assert values(history, "partition_lag", "end_offset") == [
+        (moment_of(0), 17, 4000),
+        (moment_of(60), None, 121_000),
+        (moment_of(120), 4, 120_000),
+    ]
+
+
 def test_a_metric_must_be_known_and_be_of_the_part_that_is_asked_for(tables: Path, history: History) -> None:
     store(tables, "lag_minute", [minute(0, 5)])
     with pytest.raises(ValueError, match="there is no metric 'lags': lag, lag_min, "):
