@@ -22,8 +22,8 @@ class GroupHistory:
     """A consumer group over a span of time.
 
     ``status`` is the worst of the last minute in which something was said, ``worst_status`` that of all; a minute is
-    not OK if one of its events was worse than OK. Both are ``None`` where nobody judged the group: its lag may come from
-    Kafka's own offsets. ``incidents`` counts those that overlap the span.
+    not OK if one of its events was worse than OK. Both are ``None`` where nobody judged the group, as its lag comes
+    from Kafka's own offsets. ``incidents`` counts those that overlap the span.
     """
 
     cluster: str
