@@ -18,6 +18,7 @@ __all__ = [
     "TURN_SHARE",
     "Appended",
     "Backlog",
+    "Changed",
     "Counter",
     "Cursor",
     "Damaged",
@@ -180,6 +181,14 @@ class GroupState:
     incident: Incident
 
 
+class Changed(NamedTuple):
+    """A group that was told of by event ``seq``, the last so far; ``state`` is ``None`` if it is deleted."""
+
+    seq: int
+    key: GroupKey
+    state: GroupState | None
+
+
 class Counter(NamedTuple):
     """A counter's value over all workers, since the log began."""
 
@@ -262,6 +271,9 @@ class EventLog(Protocol):
 
     def latest(self, after: GroupKey | None = None, limit: int = READ_LIMIT) -> Sequence[GroupState]:
         """A page of the groups that have not expired and are not deleted, ordered by key, after ``after``."""
+
+    def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[Changed]:
+        """A page of the groups that were told of behind number ``after``, expired or not, in the order of that."""
 
     def group(self, key: GroupKey) -> GroupState | None:
         """One group, unless it has expired or is deleted."""

@@ -13,6 +13,7 @@ from karrot.eventlog import state
 from karrot.eventlog.base import (
     READ_LIMIT,
     Appended,
+    Changed,
     Counter,
     Cursor,
     Damaged,
@@ -142,6 +143,13 @@ class MemoryEventLog:
             )
             page = heapq.nsmallest(min(limit, READ_LIMIT), alive)
             return [state.state_of(key, self._groups[key]) for key in page]
+
+    def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[Changed]:
+        """The groups that were told of behind ``after``."""
+        with self._lock:
+            told = ((row.last_seq, key) for key, row in self._groups.items() if row.last_seq > after)
+            page = heapq.nsmallest(min(limit, READ_LIMIT), told)
+            return [state.changed(key, self._groups[key]) for _, key in page]
 
     def group(self, key: GroupKey) -> GroupState | None:
         """One live group."""

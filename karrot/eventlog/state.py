@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from karrot.event import Kind, LagEvent, Source
 from karrot.eventlog import incidents
-from karrot.eventlog.base import GroupKey, GroupState, Incident, Summary
+from karrot.eventlog.base import Changed, GroupKey, GroupState, Incident, Summary
 from karrot.eventlog.summary import summarize
 
-__all__ = ["Arrival", "Decode", "GroupRow", "after", "arrival", "state_of"]
+__all__ = ["Arrival", "Decode", "GroupRow", "after", "arrival", "changed", "state_of"]
 
 Decode = Callable[..., LagEvent]
 """``(body, *, observed_at_ms, source) -> LagEvent``: how a log reads its own bodies back."""
@@ -91,3 +91,8 @@ def after(row: GroupRow | None, seq: int, arrived: Arrival) -> GroupRow:
 def state_of(key: GroupKey, row: GroupRow) -> GroupState:
     """The group as readers see it."""
     return GroupState(key, row.seq, row.log_time_ms, row.summary, row.incident)
+
+
+def changed(key: GroupKey, row: GroupRow) -> Changed:
+    """What readers see who ask for changes."""
+    return Changed(row.last_seq, key, None if row.gone else state_of(key, row))

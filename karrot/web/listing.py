@@ -2,11 +2,12 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from typing import Any, NamedTuple
 
+from karrot.event import is_burrow_itself
 from karrot.eventlog.base import EventLog, GroupKey, GroupState, groups
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Overview",
     "Page",
     "Place",
+    "Standing",
     "overview",
     "page_by_key",
 ]
@@ -28,6 +30,7 @@ STATUSES = ("ERR", "WARN", "OK")
 _LONGEST_NAME = 256
 
 _SEVERITY = {"ERR": 0, "WARN": 1, "OK": 3}
+_WELL = "OK"
 _ODD = 2  # a status that nobody knows is worth a look
 
 
@@ -126,14 +129,13 @@ class Order(NamedTuple):
     def __str__(self) -> str:
         return "-" * self.reverse + self.column
 
-    def sorted(self, states: Iterable[GroupState]) -> list[GroupState]:
+    def sorted(self, worst_first: list[GroupState]) -> list[GroupState]:
         """The groups in this order."""
-        by_status = sorted(states, key=_worst_first)
         if self.column == "status":
-            return by_status[::-1] if self.reverse else by_status
+            return worst_first[::-1] if self.reverse else worst_first
         value, falling = COLUMNS[self.column]
-        known = [state for state in by_status if value(state) is not None]
-        unknown = [state for state in by_status if value(state) is None]
+        known = [state for state in worst_first if value(state) is not None]
+        unknown = [state for state in worst_first if value(state) is None]
         return [*sorted(known, key=value, reverse=falling != self.reverse), *unknown]
 
 
@@ -149,6 +151,30 @@ COLUMNS: Mapping[str, tuple[Callable[[GroupState], Any], bool]] = {
     "event": (lambda state: state.log_time_ms, True),
 }
 """By what the list can be sorted beside status: a value, and whether the largest comes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Every group at one moment, the worst first, and what can be said of all of them. Made once for many readers.
+
+    ``burrow_behind`` are the clusters whose Burrow itself is not OK.
+    """
+
+    worst_first: list[GroupState]
+    counts: Counter[str]
+    clusters: list[str]
+    burrow_behind: list[str]
+
+    @classmethod
+    def of(cls, states: Iterable[GroupState]) -> "Standing":
+        """Sorted and counted."""
+        ordered = sorted(states, key=_worst_first)
+        clusters = sorted({state.key.cluster for state in ordered})
+        bad = takewhile(lambda state: state.summary.status_text != _WELL, ordered)
+        behind = [
+            state.key.cluster for state in bad if is_burrow_itself(state.key.consumer, state.summary.max_lag_topic)
+        ]
+        return cls(ordered, _counted(ordered), clusters, behind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,20 +194,26 @@ class Overview:
     rows: list[GroupState]
 
 
-def overview(
-    states: Sequence[GroupState], wanted: GroupFilter, *, page: int, size: int, order: Order = WORST_FIRST
-) -> Overview:
+def overview(standing: Standing, wanted: GroupFilter, *, page: int, size: int, order: Order = WORST_FIRST) -> Overview:
     """Page ``page`` (from 1) of the groups wanted."""
-    named = [state for state in states if wanted.admits_name(state.key)]
-    matching = order.sorted(filter(wanted.admits, named))
+    everything = standing.worst_first
+    by_name = wanted._replace(status=None)
+    named = everything if by_name == GroupFilter() else [each for each in everything if by_name.admits(each)]
+    shown = named if wanted.status is None else [each for each in named if wanted.admits(each)]
+    matching = order.sorted(shown)
+    worst = named[0] if named and named[0].summary.status_text != _WELL else None
     return Overview(
-        counts=Counter(state.summary.status_text for state in named),
-        clusters=sorted({state.key.cluster for state in states}),
-        total=len(states),
+        counts=standing.counts if named is everything else _counted(named),
+        clusters=standing.clusters,
+        total=len(everything),
         matching=len(matching),
-        worst=min((state for state in named if state.summary.status_text != "OK"), key=_worst_first, default=None),
+        worst=worst,
         rows=matching[(page - 1) * size : page * size],
     )
+
+
+def _counted(states: Iterable[GroupState]) -> Counter[str]:
+    return Counter(state.summary.status_text for state in states)
 
 
 def _worst_first(state: GroupState) -> tuple[int, float, int, GroupKey]:

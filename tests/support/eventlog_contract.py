@@ -11,6 +11,7 @@ from karrot.burrow.payload import to_wire
 from karrot.event import Kind, LagEvent, Source
 from karrot.eventlog.base import (
     Appended,
+    Changed,
     Counter,
     Cursor,
     EventLog,
@@ -134,6 +135,16 @@ class EventLogContract:
         assert [state.key.consumer for state in first] == ["", "a", "b"]
         assert [state.key.consumer for state in log.latest(after=first[-1].key)] == ["ü"]
         assert names(log) == ["", "a", "b", "ü"]
+
+    def test_changed_holds_the_groups_told_of_since_in_that_order(self, log: EventLog, clock: ManualClock) -> None:
+        for consumer in ("a", "b", "c", "a"):
+            append(log, consumer=consumer)
+        assert [(one.seq, one.key.consumer) for one in log.changed(0)] == [(2, "b"), (3, "c"), (4, "a")]
+        assert [one.state for one in log.changed(2)] == [log.group(GroupKey("prod-eu", name)) for name in "ca"]
+        assert [one.seq for one in log.changed(0, limit=1)] == [2]
+        assert list(log.changed(4)) == []
+        append(log, consumer="b", status_text="NOTFOUND", incident_id=None)
+        assert list(log.changed(4)) == [Changed(5, GroupKey("prod-eu", "b"), None)]
 
     def test_a_summary_says_what_the_event_said(self, log: EventLog, clock: ManualClock) -> None:
         event = make_event()

@@ -1,18 +1,18 @@
 import pytest
 
-from karrot.web.listing import GroupFilter, Order, overview
+from karrot.web.listing import GroupFilter, Order, Standing, overview
 from support.bodies import make_event
 from support.website import make_website
 
 
 @pytest.fixture(scope="module")
-def states() -> list[object]:
+def standing() -> Standing:
     website = make_website()
     for name, lag, status in (("b", 5, "OK"), ("A", None, "WARN"), ("c", 9, "ERR")):
         incident = None if status == "OK" else name
         event = make_event(consumer=name, total_lag=lag, status_text=status, incident_id=incident)
         website.site.intake.accept(event)
-    return list(website.log.latest())
+    return Standing.of(website.log.latest())
 
 
 @pytest.mark.parametrize(
@@ -27,11 +27,11 @@ def states() -> list[object]:
         ("incident", "cAb"),
     ],
 )
-def test_groups_sort_by_column_either_way_and_the_unknown_comes_last(states: list, text: str, names: str) -> None:  # type: ignore[type-arg]
+def test_groups_sort_by_column_either_way_and_the_unknown_comes_last(standing: Standing, text: str, names: str) -> None:
     order = Order.read(text)
     assert order is not None
     assert str(order) == text
-    found = overview(states, GroupFilter(), page=1, size=10, order=order)
+    found = overview(standing, GroupFilter(), page=1, size=10, order=order)
     assert "".join(state.key.consumer for state in found.rows) == names
     assert found.worst is not None
     assert found.worst.key.consumer == "c"
@@ -42,5 +42,5 @@ def test_what_is_no_column_is_no_order() -> None:
     assert Order.read("--lag") is None
 
 
-def test_of_groups_that_are_well_none_is_the_worst(states: list) -> None:  # type: ignore[type-arg]
-    assert overview(states, GroupFilter(text="b"), page=1, size=10).worst is None
+def test_of_groups_that_are_well_none_is_the_worst(standing: Standing) -> None:
+    assert overview(standing, GroupFilter(text="b"), page=1, size=10).worst is None

@@ -1,10 +1,10 @@
 """Every live group at one moment, read once for all who look."""
 
 import threading
-from collections.abc import Sequence
 
 from karrot.clock import Clock
-from karrot.eventlog.base import EventLog, GroupState, groups
+from karrot.eventlog.base import EventLog, GroupKey, GroupState, groups
+from karrot.web.listing import Standing
 
 __all__ = ["Board"]
 
@@ -13,24 +13,44 @@ _SHARE = 20
 
 
 class Board:
-    """The groups, at most 20 times as old as it takes to read them: 3 s of 10,000 groups, nothing of 100.
+    """The groups, at most 20 times as old as it takes to read them: a second or two of 10,000, nothing of 100.
 
-    One thread reads, others wait for it. A worker has one, so whoever looks costs hardly more than who looks alone.
+    All of them are read once, then those that were told of since. One thread reads, others wait for it: a worker has
+    one board, and whoever looks costs hardly more than who looks alone.
     """
 
-    def __init__(self, log: EventLog, clock: Clock) -> None:
+    def __init__(self, log: EventLog, clock: Clock, *, stale_after_ms: int) -> None:
         self._log = log
         self._clock = clock
+        self._stale_after_ms = stale_after_ms
         self._lock = threading.Lock()
-        self._states: Sequence[GroupState] = ()
+        self._log_id: str | None = None
+        self._told = 0
+        self._states: dict[GroupKey, GroupState] = {}
+        self._standing = Standing.of(())
         self._good_until_ms = 0
 
-    def states(self) -> Sequence[GroupState]:
-        """The groups that have not expired and are not deleted, by key."""
+    def standing(self) -> Standing:
+        """The groups that have not expired and are not deleted."""
         with self._lock:
             began = self._clock.boot_ms()
             if began >= self._good_until_ms:
-                self._states = tuple(groups(self._log))
+                self._catch_up()
+                self._standing = Standing.of(self._states.values())
                 ended = self._clock.boot_ms()
                 self._good_until_ms = ended + _SHARE * (ended - began)
-            return self._states
+            return self._standing
+
+    def _catch_up(self) -> None:
+        if self._log_id != self._log.log_id:  # the first time, or a new log in place of a damaged one
+            self._log_id, self._told = self._log.log_id, self._log.size().last_seq
+            self._states = {state.key: state for state in groups(self._log)}
+        while page := self._log.changed(self._told):
+            self._told = page[-1].seq
+            for one in page:
+                if one.state is None:
+                    self._states.pop(one.key, None)
+                else:
+                    self._states[one.key] = one.state
+        oldest = self._log.log_time_ms() - self._stale_after_ms
+        self._states = {key: state for key, state in self._states.items() if state.log_time_ms >= oldest}

@@ -6,7 +6,7 @@ from karrot.event import Status, is_burrow_itself
 from karrot.eventlog.base import GroupState, Summary
 from karrot.web.human import amount, count, duration, percent, visible
 
-__all__ = ["Cause", "cause", "is_bad"]
+__all__ = ["Cause", "cause"]
 
 _UNEVEN_SHARE = 0.5
 _UNEVEN_PARTITIONS = 3
@@ -20,18 +20,13 @@ class Cause(NamedTuple):
     look: str = ""
 
 
-def is_bad(state: GroupState) -> bool:
-    """Whether a group deserves a look: any status but OK."""
-    return state.summary.status is not Status.OK
-
-
 def cause(state: GroupState, seconds_since_commit: float | None) -> Cause | None:
     """The likely cause of a group's status; ``None`` for one that is well.
 
     STOP, STALL and REWIND are what Burrow found on single partitions; a group that is only slow has WARN alone.
     """
     summary = state.summary
-    if not is_bad(state):
+    if summary.status is Status.OK:
         return None
     if summary.status is None:
         return Cause("", f"Burrow is not known to say {visible(summary.status_text)}.")

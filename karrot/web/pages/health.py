@@ -4,11 +4,9 @@ from collections import Counter
 from typing import NamedTuple
 
 from karrot import telemetry
-from karrot.event import is_burrow_itself
-from karrot.eventlog.base import GroupState, ReporterState
+from karrot.eventlog.base import ReporterState
 from karrot.reporters.report import NOTE, read
 from karrot.web.pages.banners import Banner, Heard, Seen, banners
-from karrot.web.pages.causes import is_bad
 from karrot.web.pages.shared import shared
 from karrot.web.site import Site
 
@@ -43,21 +41,21 @@ def health(here: Site) -> Health:
     """As of now."""
     heard = _heard(here)
     kept = {state.name: state for state in here.log.reporters()}
-    states = shared().board.states()
+    standing = shared().board.standing()
     seen = Seen(
         fault=here.log.writable(),
         heard=heard,
         kinds=_kinds(here),
         refused=_refused(here),
         refused_within_s=_REFUSED_WITHIN_S,
-        groups=len(states),
+        groups=len(standing.worst_first),
         max_groups=here.max_consumers,
         failing=[
             kept[name] for name in (*here.reporters, *here.duties) if name in kept and kept[name].state == "failing"
         ],
         reporters=here.reporters,
         left_out=_left_out(here),
-        burrow_behind=[state.key.cluster for state in states if _is_burrow_behind(state)],
+        burrow_behind=standing.burrow_behind,
     )
     return Health(banners(seen), heard, _reporters(here, kept))
 
@@ -87,10 +85,6 @@ def _left_out(here: Site) -> dict[str, str]:
     reports = {name: read(here.log.recall(name, NOTE)) for name in here.reporters}
     facts = ((name, fact) for name, report in reports.items() if report for fact in report.facts)
     return {name: fact.text for name, fact in facts if fact.name == _LEFT_OUT and fact.text != "0"}
-
-
-def _is_burrow_behind(state: GroupState) -> bool:
-    return is_bad(state) and is_burrow_itself(state.key.consumer, state.summary.max_lag_topic)
 
 
 def _reporters(here: Site, kept: dict[str, ReporterState]) -> list[ReporterHealth]:

@@ -54,7 +54,7 @@ def index() -> str:
     """Every group, the worst first; before anything was ever heard, how to get one."""
     here = site()
     wanted, order, page = asked_filter(), _asked_order(), _asked_page()
-    found = overview(shared().board.states(), wanted, page=page, size=PAGE_SIZE, order=order)
+    found = overview(shared().board.standing(), wanted, page=page, size=PAGE_SIZE, order=order)
     well = health(here)
     if not found.total and not well.heard:
         return render_template("welcome.html", health=well, **_welcome(here))

@@ -26,7 +26,9 @@ class Shared:
     @classmethod
     def over(cls, site: Site) -> "Shared":
         """Made once per application."""
-        return cls(Board(site.log, site.clock), Trails(), Pasts(site.past, site.clock))
+        return cls(
+            Board(site.log, site.clock, stale_after_ms=site.stale_after_ms), Trails(), Pasts(site.past, site.clock)
+        )
 
 
 def shared() -> Shared:

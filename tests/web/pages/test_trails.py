@@ -105,18 +105,32 @@ def test_a_board_is_read_anew_only_when_reading_has_paid_off() -> None:
     clock = SlowClock()
     log = MemoryEventLog(ManualClock())
     intake = Intake(log, ManualClock())
-    board = Board(log, clock)
+    board = Board(log, clock, stale_after_ms=300_000)
     intake.accept(make_event())
-    assert len(board.states()) == 1
+    assert len(board.standing().worst_first) == 1
     intake.accept(make_event(consumer="new"))
-    assert len(board.states()) == 1
+    assert len(board.standing().worst_first) == 1
     clock.advance(2000)
-    assert len(board.states()) == 2
+    assert len(board.standing().worst_first) == 2
 
 
-def test_a_board_that_costs_nothing_is_always_new() -> None:
+def test_a_board_that_costs_nothing_shows_what_the_log_has() -> None:
     website = make_website()
-    board = Board(website.log, website.clock)
-    assert len(board.states()) == 0
-    tell(website, 1)
-    assert len(board.states()) == 1
+    board = Board(website.log, website.clock, stale_after_ms=300_000)
+
+    def shown() -> bool:
+        return sorted(board.standing().worst_first, key=lambda state: state.key) == list(website.log.latest())
+
+    assert shown()
+    tell(website, 1, 2)
+    website.site.intake.accept(make_event(consumer="other"))
+    assert shown()
+    website.clock.advance(200_000)
+    tell(website, 3)
+    assert shown()
+    website.site.intake.accept(make_event(status_text="NOTFOUND", incident_id=None, observed_at_ms=website.clock.wall))
+    assert len(website.log.latest()) == 1
+    assert shown()
+    website.clock.advance(150_000)
+    assert len(website.log.latest()) == 0
+    assert shown()

@@ -1,0 +1,155 @@
+"""What the pages cost: the list of many groups against a scrape of them, and events while people look.
+
+PYTHONPATH=tests:benchmarks python benchmarks/pages.py [--groups 10000] [--rate 333] [--seconds 30] [--rounds 3]
+
+Both measurements have their yardstick in the same run: a scrape of the same log, and the same events with nobody
+looking, in turns. ``--rounds 0`` leaves the second one out.
+"""
+
+import argparse
+import statistics
+import tempfile
+import threading
+import time
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from flask.testing import FlaskClient
+from open_loop import evenly, karrot, output, told, verdict
+from scrape import filled
+
+from karrot.burrow.payload import to_wire
+from karrot.clock import SystemClock
+from karrot.eventlog.sqlite import SqliteEventLog
+from support.arrivals import percentile, play
+from support.bodies import make_event
+from support.website import make_website
+
+BROWSERS = 20
+REFRESH_S = 5.0
+PAST = 30
+SHOWN = 50
+LOOKS = 5
+HTML = {"Accept": "text/html", "Accept-Encoding": "gzip"}
+
+
+class Sizes(NamedTuple):
+    """What is asked for on the command line."""
+
+    groups: int
+    rate: int
+    seconds: int
+    rounds: int
+
+
+def main() -> None:
+    sizes = parsed()
+    with tempfile.TemporaryDirectory(prefix="karrot-bench-") as directory:
+        look(Path(directory), sizes.groups)
+        if sizes.rounds:
+            look_while_events_come(Path(directory), sizes)
+
+
+def look(place: Path, groups: int) -> None:
+    """The first page, cold and refreshed, and a scrape."""
+    (place / "log").mkdir()
+    with closing(filled(place / "log", groups)) as log:
+        give_past(log)
+        client = make_website(log=log, clock=SystemClock()).client
+        first, size = took(client, "/")
+        refreshes, scrapes = [], []
+        for _ in range(LOOKS):
+            time.sleep(REFRESH_S)  # as long as a browser waits: nothing is shown twice
+            refreshes.append(took(client, "/")[0])
+            scrapes.append(took(client, "/metrics")[0])
+        again = took(client, "/")[0]
+    refresh, scrape = statistics.median(refreshes), statistics.median(scrapes)
+    print(f"{groups} groups, the {SHOWN} that are shown with {PAST} events each, in milliseconds")
+    print(f"  the first look of all: {first * 1000:.0f} (under 300); {size / 1000:.0f} kB gzipped (under 300)")
+    print(f"  a refresh after {REFRESH_S:.0f} s: {refresh * 1000:.0f}; the next browser's: {again * 1000:.0f}")
+    print(f"  a scrape: {scrape * 1000:.0f}; a refresh takes {refresh / scrape:.2f} times as long (below 1)")
+
+
+def give_past(log: SqliteEventLog) -> None:
+    """Those that come first get a past: as many events as their curves show."""
+    event = make_event(observed_at_ms=SystemClock().wall_ms(), status_text="ERR")
+    for number in range(SHOWN):
+        name = f"team-{number % 40}-service-{number:06d}-consumer"
+        for lag in range(PAST):
+            told_now = replace(event, cluster=f"prod-{number % 4}", consumer=name, total_lag=lag * 1000 + number)
+            log.append(told_now, to_wire(told_now))
+
+
+def took(client: FlaskClient, path: str) -> tuple[float, int]:
+    """Seconds and bytes of an answer."""
+    began = time.perf_counter()
+    answer = client.get(path, headers=HTML)
+    size = len(answer.data)
+    assert answer.status_code == 200
+    return time.perf_counter() - began, size
+
+
+def look_while_events_come(place: Path, sizes: Sizes) -> None:
+    """The same rate of events with nobody looking and with many who do, in turns."""
+    alone: list[float] = []
+    watched: list[float] = []
+    looks: list[float] = []
+    print(f"{'':38}{'p50':>8}{'p99':>8}{'p99.9':>8}{'slowest':>9}{'sent late, p99':>16}  connections, answers")
+    with karrot(place / "watched", "2") as service:
+        request = partial(verdict, sizes.groups)
+        play(service.port, evenly(800, sizes.groups / 800), request)
+        post = partial(play, service.port, evenly(sizes.rate, sizes.seconds), request)
+        for _ in range(sizes.rounds):
+            alone.append(percentile(told(f"{sizes.rate}/s, nobody looks", post()).latencies, 99))
+            with Browsers(service.port) as browsers:
+                watched.append(percentile(told(f"{sizes.rate}/s, {BROWSERS} browsers look", post()).latencies, 99))
+            looks += browsers.took_s
+    ratio = statistics.median(watched) / statistics.median(alone)
+    print(
+        f"  p99 {ratio:.2f} times that with nobody looking (within 1.1), medians of {sizes.rounds}; "
+        f"{len(looks)} looks, median {statistics.median(looks) * 1000:.0f} ms, the slowest {max(looks) * 1000:.0f} ms"
+    )
+
+
+class Browsers:
+    """So many pages that refresh every few seconds, one after the other, by ``curl``."""
+
+    def __init__(self, port: int) -> None:
+        self.took_s: list[float] = []
+        self._command = ["curl", "-sf", "--compressed", "-o", "/dev/null", "-w", "%{time_total}"]
+        self._command += ["-H", "Accept: text/html", f"http://127.0.0.1:{port}/"]
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        due = time.monotonic()
+        while not self._stop.wait(max(0.0, due - time.monotonic())):
+            due += REFRESH_S / BROWSERS
+            self.took_s.append(float(output(self._command)))
+
+
+def parsed() -> Sizes:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--groups", type=int, default=10_000)
+    parser.add_argument("--rate", type=int, default=333, help="events a second: 10,000 groups every 30 s")
+    parser.add_argument("--seconds", type=int, default=30, help="of each round")
+    parser.add_argument("--rounds", type=int, default=3)
+    return Sizes(**vars(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
