@@ -143,7 +143,10 @@ class _Batch:
         counts = batch_id.__ne__ if job.source.may_repeat else _begins_otherwise(batch_prefix(checkpoint))
         known = landed(job.spark, job.tables, job.cluster, days, counts)
         new = decoded.dropDuplicates(list(AT)) if job.source.may_repeat else decoded
-        new = new if known is None else new.join(known, on=list(AT), how="left_anti")
+        if known is not None:
+            # Back in the order of the log, which a join need not keep: the JSON topic has it.
+            left = new.join(known, on=list(AT), how="left_anti").repartition("log_partition")
+            new = left.sortWithinPartitions(*AT)
         return cls(job, batch_id, _sum(counted), new, counted if new is decoded else _counted(new))
 
     @property
