@@ -166,7 +166,14 @@ def athena(**given: Any) -> None:
 @click.option("--topic", default="consumer_offsets_json", show_default=True, help="The --json-topic of offsets.")
 @click.option("--datasource", default="consumer_offsets", show_default=True, help="What Druid calls it.")
 @click.option("--interval", default="2017-01-01/2100-01-01", show_default=True, help="The time that is asked about.")
-@click.option("--print", "part", type=click.Choice(["all", "ingestion", "query"]), default="all", show_default=True)
+@click.option(
+    "--print",
+    "part",
+    type=click.Choice(["all", "ingestion", "query"]),
+    default="all",
+    show_default=True,
+    help="Which of the two.",
+)
 def druid(part: str, **given: Any) -> None:
     """Print Druid's ingestion spec for the JSON topic of offsets, and a query: offsets by minute, newest first.
 
