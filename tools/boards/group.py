@@ -125,7 +125,6 @@ _LAG = [
             "Rising as fast as the clock: nothing is consumed. Rising more slowly: it falls behind. The dashed line "
             "is the alert's 5 minutes.",
             Query(by_group("lag_seconds"), "lag in time"),
-            Query(by_group("catch_up_seconds"), "caught up in"),
             unit="s",
             limit=LAG_LIMIT_SECONDS,
         ),
@@ -270,7 +269,7 @@ _WATCHED = [
             "Rebalances",
             "Within each step. Again and again: members come and go, or take too long between two polls.",
             Query(
-                f"max by (cluster, consumer) (increase(karrot_consumer_rebalances_total{{{GROUP}}}[$__rate_interval]))",
+                f"max by (cluster, consumer) (increase(karrot_consumer_rebalances_total{{{GROUP}}}[$__interval]))",
                 "rebalances",
             ),
             bars=True,

@@ -27,17 +27,23 @@ def _each(metric: str, *labels: str) -> str:
 
 
 def _per_second(metric: str, *labels: str) -> Query:
-    return _counted("rate", metric, labels)
+    return _counted("rate", metric, labels, "$__rate_interval")
 
 
-def _begun(metric: str, *labels: str) -> Query:
-    return _counted("increase", metric, labels)
+def _in_each_step(metric: str, *labels: str) -> Query:
+    return _counted("increase", metric, labels, "$__interval")
 
 
-def _counted(function: str, metric: str, labels: tuple[str, ...]) -> Query:
+def _counted(function: str, metric: str, labels: tuple[str, ...], window: str) -> Query:
     by = ", ".join(("instance", *labels))
     legend = " ".join(f"{{{{{label}}}}}" for label in (*labels, "instance"))
-    return Query(f"max by ({by}) ({function}(karrot_{metric}{{{_SELF}}}[$__rate_interval]))", legend)
+    return Query(f"max by ({by}) ({function}(karrot_{metric}{{{_SELF}}}[{window}]))", legend)
+
+
+def _of_those_counted(query: Query, metric: str, label: str) -> Query:
+    """Without the series that stood at one value in all of the time that is shown: most codes never occur."""
+    moved = f"max by (instance, {label}) (increase(karrot_{metric}{{{_SELF}}}[$__range] @ end())) > 0"
+    return query._replace(expr=f"{query.expr}\nand on (instance, {label})\n{moved}")
 
 
 def _percentile(share: float) -> Query:
@@ -140,8 +146,9 @@ _INTAKE = [
         8,
         lines(
             "Events refused",
-            "By code; docs/reference/codes.md says what each means. Burrow never sends an event again.",
-            _per_second("events_rejected_total", "code"),
+            "By code; docs/reference/codes.md says what each means. Burrow never sends an event again. No data: none "
+            "was refused.",
+            _of_those_counted(_per_second("events_rejected_total", "code"), "events_rejected_total", "code"),
             unit="ops",
         ),
     ),
@@ -159,7 +166,7 @@ _INTAKE = [
     (
         12,
         lines(
-            "Time and size of a scrape",
+            "Time of a scrape",
             "How long Prometheus waited for /metrics. Near its scrape_timeout: fewer groups "
             "(KARROT_EXCLUDE_CONSUMERS) or no partition metrics.",
             Query(f"max by (instance) (scrape_duration_seconds{{{_SELF}}})", "{{instance}}"),
@@ -195,10 +202,10 @@ _BURROW = [
         8,
         lines(
             "Groups with series",
-            "And how many were given up per second: expired for silence, or beyond KARROT_MAX_CONSUMERS.",
+            "And how many were given up within each step: expired for silence, or beyond KARROT_MAX_CONSUMERS.",
             Query(_each("consumers"), "groups {{instance}}"),
-            Query(_counted("increase", "consumers_expired_total", ()).expr, "expired {{instance}}"),
-            Query(_counted("increase", "series_dropped_total", ()).expr, "dropped {{instance}}"),
+            Query(_in_each_step("consumers_expired_total").expr, "expired {{instance}}"),
+            Query(_in_each_step("series_dropped_total").expr, "dropped {{instance}}"),
         ),
     ),
 ]
@@ -228,8 +235,12 @@ _REPORTERS = [
         lines(
             "Failed and dropped",
             "Reports that failed will be tried again; what was dropped never comes. The reason says whose fault it is.",
-            Query(_begun("reporter_failures_total", "reporter", "reason").expr, "{{reporter}} failed: {{reason}}"),
-            Query(_begun("reporter_dropped_total", "reporter", "reason").expr, "{{reporter}} dropped: {{reason}}"),
+            Query(
+                _in_each_step("reporter_failures_total", "reporter", "reason").expr, "{{reporter}} failed: {{reason}}"
+            ),
+            Query(
+                _in_each_step("reporter_dropped_total", "reporter", "reason").expr, "{{reporter}} dropped: {{reason}}"
+            ),
             bars=True,
             stacked=True,
         ),
@@ -287,9 +298,9 @@ _LOG = [
         lines(
             "Pruned and damaged",
             "Pruned is housekeeping. Damaged or replaced, ever: look at the disk; runbook KarrotLogDamaged.",
-            Query(_begun("log_pruned_total").expr, "pruned {{instance}}"),
-            Query(_begun("log_damaged_total").expr, "damaged {{instance}}"),
-            Query(_begun("log_replaced_total").expr, "replaced {{instance}}"),
+            Query(_in_each_step("log_pruned_total").expr, "pruned {{instance}}"),
+            Query(_in_each_step("log_damaged_total").expr, "damaged {{instance}}"),
+            Query(_in_each_step("log_replaced_total").expr, "replaced {{instance}}"),
             bars=True,
         ),
     ),
@@ -302,7 +313,7 @@ _OTHER_ROADS = [
             "Resync: passes",
             "Passes over Burrow's REST API by outcome (KARROT_BURROW_URL). Failed: is the address right, does Burrow "
             "answer?",
-            _begun("resync_runs_total", "outcome"),
+            _in_each_step("resync_runs_total", "outcome"),
             bars=True,
             stacked=True,
         ),
@@ -312,7 +323,7 @@ _OTHER_ROADS = [
         lines(
             "Resync: groups",
             "Groups of these passes by outcome. unavailable: Burrow has no answer on them yet.",
-            _begun("resync_groups_total", "outcome"),
+            _in_each_step("resync_groups_total", "outcome"),
             bars=True,
             stacked=True,
         ),
@@ -345,7 +356,7 @@ _OTHER_ROADS = [
         lines(
             "Watch: failures",
             "Groups, partitions and clusters that Kafka did not tell about, by its name of the error.",
-            _begun("watch_failures_total", "reason"),
+            _in_each_step("watch_failures_total", "reason"),
             bars=True,
             stacked=True,
         ),
@@ -355,7 +366,7 @@ _OTHER_ROADS = [
         lines(
             "Archive: segments",
             "Segments that were written, and those deleted for their age or the size of all.",
-            _begun("reporter_archive_segments_total", "outcome"),
+            _in_each_step("reporter_archive_segments_total", "outcome"),
             bars=True,
             stacked=True,
         ),

@@ -219,7 +219,7 @@ _CLUSTERS = [
             "table of KarrotConsumerFlapping's runbook.",
             Query(
                 "sum by (cluster) (max by (cluster, consumer) "
-                f"(increase(karrot_consumer_incidents_total{{{GROUPS}}}[$__rate_interval])))",
+                f"(increase(karrot_consumer_incidents_total{{{GROUPS}}}[$__interval])))",
                 "{{cluster}}",
             ),
             bars=True,

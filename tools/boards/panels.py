@@ -134,7 +134,10 @@ def lines(
     fields["overrides"] += [
         _override(str(value), displayName=text, color=_fixed(colour)) for value, (text, colour) in (names or {}).items()
     ]
+    # An increase within each step: steps shorter than two scrapes would have none.
+    steps = {"interval": "2m"} if any("$__interval]" in query.expr for query in queries) else {}
     return _panel("timeseries", title, description, [_target(query) for query in queries]) | {
+        **steps,
         "fieldConfig": fields,
         "options": {
             "legend": {
