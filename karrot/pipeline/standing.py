@@ -1,4 +1,4 @@
-"""What a batch of ``commits`` and ``ends`` says of each partition, brought down to a row, for `karrot.pipeline.stale`."""
+"""What a batch of ``commits`` and ``ends`` says of each partition, as rows that `karrot.pipeline.stale` takes."""
 
 from datetime import timedelta
 from typing import Final
