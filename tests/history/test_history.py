@@ -335,3 +335,16 @@ def test_a_table_that_never_holds_still_is_a_sentence(tables: Path) -> None:
     with pytest.raises(UnreadableTable, match="changed 20 times while it was read"):
         duck.rows("lag_minute", restless, "SELECT 1 FROM {table}", {})
     duck.close()
+
+
+def test_what_a_stream_adds_while_it_is_read_is_not_waited_for(tables: Path) -> None:
+    batches = iter(range(100))
+
+    def growing(_day: date) -> bool:
+        write_day(tables, "lag_minute", DAY, [minute(0, 5)], batch=f"a-{next(batches):06d}")
+        return True
+
+    write_day(tables, "lag_minute", DAY, [minute(0, 5)])
+    duck = Duck(tables, threads=1, memory="256MB")
+    assert duck.rows("lag_minute", growing, "SELECT count(*) FROM {table}", {}) == [(2,)]
+    duck.close()
