@@ -1,0 +1,39 @@
+"""Frames of the Kafka source's shape, made of bytes."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["LOG_TS", "LOG_TS_MS", "Record", "records", "table_of_records"]
+
+LOG_TS = datetime(2025, 5, 11, 8, 0, 0, 123_000, tzinfo=UTC)
+LOG_TS_MS = 1_746_950_400_123
+Record = tuple[bytes | None, bytes | None]
+"""Key and value."""
+
+_SHAPE = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+    ]
+)
+
+
+def table_of_records(told: Sequence[Record]) -> pa.Table:
+    """Offsets count from 0; all are of partition 3 and the same moment."""
+    rows = [
+        {"key": key, "value": value, "topic": "__consumer_offsets", "partition": 3, "offset": at, "timestamp": LOG_TS}
+        for at, (key, value) in enumerate(told)
+    ]
+    return pa.Table.from_pylist(rows, schema=_SHAPE)
+
+
+def records(spark: SparkSession, told: Sequence[Record]) -> DataFrame:
+    """The same as a frame."""
+    return spark.createDataFrame(table_of_records(told))
