@@ -11,6 +11,7 @@ passes on a busy machine.
 import argparse
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -55,7 +56,7 @@ def main() -> None:
     spark = session(asked.master, {"spark.driver.memory": "6g"})
     with tempfile.TemporaryDirectory(prefix="karrot-bench-") as directory:
         commits, ends = written(spark, Path(directory), asked.rows)
-        rounds = [measured(commits, ends, asked.rows) for _ in range(asked.rounds + 1)]
+        rounds = [shown(measured(commits, ends, asked.rows)) for _ in range(asked.rounds + 1)]
     spark.stop()
     # The first round compiles.
     kept = {name: median([each[name] for each in rounds[1:] or rounds]) for name in rounds[0]}
@@ -69,6 +70,12 @@ def main() -> None:
         wall, cpu = kept[over].wall / kept[under].wall, kept[over].cpu / kept[under].cpu
         print(f"{what}: {wall:.2f}, by CPU {cpu:.2f} ({target})")
     print(f"load {os.getloadavg()[0]:.1f}")
+
+
+def shown(each: dict[str, Taken]) -> dict[str, Taken]:
+    told = (f"{name} {taken.wall:.1f} s ({taken.cpu:.1f} of CPU)" for name, taken in each.items())
+    print(", ".join(told), file=sys.stderr, flush=True)
+    return each
 
 
 def measured(commits: DataFrame, ends: DataFrame, rows: int) -> dict[str, Taken]:

@@ -43,6 +43,7 @@ CHANGES = StructType(
 
 _SORTED_BY = ("source_key", "consumer_key", "place")  # log ends have no consumer, and NULL comes first
 _ROWS_AT_ONCE = 200_000
+_VERDICTS_AT_ONCE = 1_000_000
 _NEVER_MS = 2**60
 _UNSEEN_MS = 600_000
 """A partition whose log end is looked at no more, while those of others are, is one of a deleted topic."""
@@ -126,10 +127,21 @@ def _replayed(table: pa.Table, asked: Asked) -> Iterator[pa.RecordBatch]:
     ends = _ends(table, source, is_end)
     names, commits, segments = _segments(table.filter(pa.array(~is_end)), source[~is_end], ends, asked.deaths)
     kept = stored(commits, ends, segments, asked.expire_group)
-    found = evaluate(kept, ends, segments, asked.rule_sets, asked.span)
-    for number, codes in enumerate(found.codes):
-        yield _told(names, number, _of_verdicts(found, codes, asked.span))
+    for first, few_commits, few_segments in _few_at_a_time(kept, segments, asked.span):
+        found = evaluate(few_commits, ends, few_segments, asked.rule_sets, asked.span)
+        for number, codes in enumerate(found.codes):
+            yield _told(names.slice(first), number, _of_verdicts(found, codes, asked.span))
     yield _told(names, STOOD_STILL, _of_standstills(kept, ends, segments, asked))
+
+
+def _few_at_a_time(commits: Commits, segments: Segments, span: Span) -> Iterator[tuple[int, Commits, Segments]]:
+    """Some segments, the number of the first, and their commits: a commit of long ago is judged ever since."""
+    at_once = max(1, _VERDICTS_AT_ONCE // ((span.last - span.first) // span.every + 1))
+    for first in range(0, len(segments.source), at_once):
+        begin, stop = np.searchsorted(commits.segment, [first, first + at_once])
+        few = Commits(*(column[begin:stop] for column in commits))
+        numbered = few._replace(segment=few.segment - first)
+        yield first, numbered, Segments(*(column[first : first + at_once] for column in segments))
 
 
 def _ends(table: pa.Table, source: Ints, is_end: Bools) -> Ends:
@@ -221,11 +233,12 @@ def _step(before: Codes, after: Codes, low: Status, high: Status) -> Codes:
 
 
 def _of_standstills(commits: Commits, ends: Ends, segments: Segments, asked: Asked) -> _Steps:
-    last_ms = asked.span.last * 1000
+    first_ms, last_ms = asked.span.first * 1000, asked.span.last * 1000
     stood = standstills(commits, ends, segments, at_least_ms=asked.stood_ms, until_ms=last_ms)
-    number = len(stood.segment)
-    up = np.repeat(np.array([1, -1], np.int8), number)
-    return _Steps(np.tile(stood.segment, 2), np.append(stood.from_ms, stood.to_ms), up, np.zeros_like(up), up)
+    late = np.flatnonzero(stood.to_ms > first_ms)
+    from_ms, to_ms = np.maximum(stood.from_ms[late], first_ms), stood.to_ms[late]
+    up = np.repeat(np.array([1, -1], np.int8), len(late))
+    return _Steps(np.tile(stood.segment[late], 2), np.append(from_ms, to_ms), up, np.zeros_like(up), up)
 
 
 def _told(names: pa.Table, rules: int, steps: _Steps) -> pa.RecordBatch:
