@@ -58,7 +58,18 @@ def described_table(group: "GroupDescription") -> Iterator[str]:
         told.append(f"{group.never_committed} without an offset")
     if group.members is not None:
         told.append(counted(group.members, "member"))
+    told += _ages(group.partitions)
     yield f"{safe(group.group)} of {safe(group.cluster)}, {_second(group.at)}: {', '.join(told)}"
+
+
+def _ages(partitions: Sequence["PartitionDescription"]) -> Iterator[str]:
+    """When what is known of offsets and of log ends was true: the lag of a job that is behind is none of its group."""
+    committed = [each.committed_at for each in partitions if each.committed_at]
+    looked = [each.looked_at for each in partitions if each.looked_at]
+    if committed:
+        yield f"last commit {max(committed):%H:%M:%S}"
+    if looked:
+        yield f"log ends of {max(looked):%H:%M:%S}"
 
 
 def _described_row(group: str, one: "PartitionDescription") -> tuple[str, ...]:

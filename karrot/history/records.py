@@ -198,7 +198,7 @@ def ends(
     """
     found: dict[Place, Ends] = {}
     for table in _LOOKS:
-        for back in (look_back.shortened(before + _DAY), look_back):
+        for back in dict.fromkeys((look_back.shortened(before + _DAY), look_back)):
             if missing := [place for place in places if place not in found]:
                 found = _ends(duck, table, back, missing, before) | found
     return found

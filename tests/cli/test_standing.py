@@ -61,12 +61,13 @@ def rows(result: Result) -> list[list[str]]:
 
 def test_a_group_is_described_as_kafkas_tool_does_and_the_sum_comes_last(tables: Path) -> None:
     asked, whose = ["--group", "super-streamer", *AT], "super-streamer of prod-eu, 2026-11-20 00:10:00"
+    ages = "last commit 00:04:00, log ends of 00:09:00"
     assert rows(run(tables, "describe", *asked)) == [
         ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "OWNER"],
         ["super-streamer", "stream", "0", "0", "130", "130", "c-1-8b2f/10.1.2.3/c-1"],
         ["super-streamer", "stream", "1", "100", "130", "30", "-"],
         ["super-streamer", "stream", "2", "-", "-", "-", "c-1-8b2f/10.1.2.3/c-1"],
-        [f"{whose}: lag 160, 3 partitions, 1 of unknown lag, 1 without an offset, 1 member"],
+        [f"{whose}: lag 160, 3 partitions, 1 of unknown lag, 1 without an offset, 1 member, {ages}"],
     ]
     told = json.loads(run(tables, "describe", *asked, "--json").stdout)
     assert {name: told[name] for name in told if name != "partitions"} == {
