@@ -1,4 +1,4 @@
-"""``karrot pipeline derive`` and ``compact``: what is reckoned from the events, and how they are kept."""
+"""``karrot pipeline derive`` and ``compact``: what is reckoned from events and commits, and how they are kept."""
 # ruff: noqa: PLC0415
 
 from datetime import UTC, datetime, timedelta
@@ -38,9 +38,9 @@ __all__ = ["COMMANDS", "compact", "derive"]
     help="The share of minutes that must be within it.",
 )
 def derive(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
-    """Rewrite what changed: minutes, incidents, intervals, rates, skew and the SLO.
+    """Rewrite what changed: minutes, incidents, intervals, lags, rates, skew, rebalances and the SLO.
 
-    Takes the days whose events came, went or were written again since the last time, all of them if an option differs
+    Takes the days whose events or commits came, went or were written again since the last time, all of them if an option differs
     from then. Readers see each day of a table as it was or as it is now. Never run it twice at a time on the same
     tables.
     """

@@ -24,16 +24,17 @@ class Objective(NamedTuple):
 def slo_daily(minutes: DataFrame, partitions: DataFrame, objective: Objective) -> DataFrame:
     """``slo_daily`` of whole days of ``lag_minute`` and of the ``partitions`` listed on them.
 
-    A minute is seen if a status was known in it. It is within the target if the largest lag in time that was known in
-    it is; where none was known it counts neither way. ``burn_rate`` is the share of measured minutes beyond the target
-    over the share allowed: at 1 the budget lasts exactly, at 2 half the time. ``worst_partition`` is
-    ``topic/partition`` of the largest lag listed.
+    A minute is seen if a status was known in it; its lag in time may be known without one, of commits. It is within the
+    target if the largest lag in time that was known in it is; where none was known it counts neither way.
+    ``burn_rate`` is the share of measured minutes beyond the target over the share allowed: at 1 the budget lasts
+    exactly, at 2 half the time. ``worst_partition`` is ``topic/partition`` of the largest lag listed.
     """
+    is_seen = severity("worst_status") > Status.NOTFOUND
     daily = (
-        minutes.where(severity("worst_status") > Status.NOTFOUND)
+        minutes.where(is_seen | F.col("coverage").isNotNull())
         .groupBy(*_GROUP_DAY)
         .agg(
-            F.count(F.lit(1)).alias("minutes_seen"),
+            F.count_if(is_seen).alias("minutes_seen"),
             F.count_if(F.col("worst_status") == Status.OK.name).alias("minutes_ok"),
             F.count("lag_seconds_max").alias("minutes_measured"),
             F.count_if(F.col("lag_seconds_max") <= objective.target_seconds).alias("minutes_within_target"),

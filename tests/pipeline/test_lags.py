@@ -173,6 +173,12 @@ def _check_groups(tables: Tables) -> None:
         ("01", 1.0, "/b", 0.5),
         ("02", 1.0, "/b", 0.5),
     ]
+    slo = "minutes_seen", "minutes_ok", "minutes_measured", "minutes_within_target", "worst_partition"
+    assert _ask(tables, "slo_daily", "consumer", *slo, where=f"{some} AND consumer <> 'gone'") == [
+        ("half heard", 1, 0, 3, 1, "t/0"),
+        ("heard", 1, 0, 0, 0, "t/0"),
+        ("reader", 0, 0, 3, 2, "t/0"),
+    ]
     _check_parity(tables)
 
 

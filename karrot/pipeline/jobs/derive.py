@@ -99,13 +99,15 @@ def _derive_days(sources: Sources, lags: Lags, rules: Rules, days: Sequence[date
     listings = whole_listings(events, partitions)
     lag, skew = lag_minute(events), skew_minute(listings)
     with lags.measured(listings, days) as measured:
+        listed = partitions
         if measured is not None:
             lag = merged(lag, group_lags(measured))
             skew = skew.unionByName(skew_minute(spread(measured), of="partitions"))
+            listed = partitions.unionByName(spread(measured).drop("partitions"), allowMissingColumns=True)
         tables.replace_days(lag, "lag_minute", days)
         tables.replace_days(skew, "skew_minute", days)
-    minutes = tables.read(sources.spark, "lag_minute", days=days)
-    tables.replace_days(slo_daily(minutes, partitions, rules.objective), "slo_daily", days)
+        minutes = tables.read(sources.spark, "lag_minute", days=days)
+        tables.replace_days(slo_daily(minutes, listed, rules.objective), "slo_daily", days)
     tables.replace_days(verdict_runs(events, partitions, silence=rules.silence), "verdict_runs", days)
 
 
