@@ -40,9 +40,9 @@ __all__ = ["COMMANDS", "compact", "derive"]
 def derive(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
     """Rewrite what changed: minutes, incidents, intervals, lags, rates, skew, rebalances and the SLO.
 
-    Takes the days whose events or commits came, went or were written again since the last time, all of them if an option differs
-    from then. Readers see each day of a table as it was or as it is now. Never run it twice at a time on the same
-    tables.
+    Takes the days whose events or commits came, went or were written again since the last time, all of them if an
+    option differs from then. Readers see each day of a table as it was or as it is now. Never run it twice at a time on
+    the same tables.
     """
     silence, longest = (valid(partial(_seconds, f"--{name}", asked[name.replace("-", "_")])) for name in _SPANS)
     spark = started("derive", master, conf)
