@@ -4,15 +4,12 @@
 import json
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from karrot.cli.common import NotDone, Refused, valid
 from karrot.cli.pipeline import pipeline, spark_options, started
-
-if TYPE_CHECKING:
-    from karrot.pipeline.jobs.replay import Request
 
 __all__ = ["COMMANDS", "replay"]
 
@@ -27,8 +24,10 @@ __all__ = ["COMMANDS", "replay"]
     help="A set of rules: intervals, allowed_lag (messages), min_distance (seconds), minimum_complete (0 to 1). Can be "
     "given again; the first is what the others are compared with.  [default: Burrow's defaults]",
 )
-@click.option("--from", "since", help="ISO 8601 (UTC), or so long ago: 90m, 24h, 7d; the oldest commit if not given.")
-@click.option("--to", "until", help="Up to, as --from; the newest log end if not given.")
+@click.option(
+    "--from", "since", help="ISO 8601 (UTC), or so long ago: 90m, 24h, 7d; the first look at log ends if not given."
+)
+@click.option("--to", "until", help="Up to, as --from; the last look if not given.")
 @click.option("--cluster", "clusters", multiple=True, help="Of this cluster alone; can be given again.")
 @click.option("--group", "groups", multiple=True, help="This group alone; can be given again.")
 @click.option("--every", default="60s", show_default=True, help="How often to judge: the notifiers' interval.")
@@ -47,14 +46,16 @@ def replay(directory: str, master: str | None, conf: dict[str, str], **asked: An
 
     Exit code 1 if there is nothing to replay, 2 if it is unclear what is asked or Spark cannot run here.
     """
-    request = valid(partial(_request, asked))
-    if request.first and request.last and request.first >= request.last:
-        raise Refused(f"--from {request.first:%Y-%m-%d %H:%M} is not before --to {request.last:%Y-%m-%d %H:%M}")
+    given = valid(partial(_read, asked))
+    since, until = given["first"], given["last"]
+    if since and until and since >= until:
+        raise Refused(f"--from {since:%Y-%m-%d %H:%M} is not before --to {until:%Y-%m-%d %H:%M}")
     spark = started("replay", master, conf)
     from karrot.cli.replayed import replayed_json, replayed_lines
     from karrot.pipeline.jobs import replay as job
     from karrot.pipeline.tables import Tables
 
+    request = job.Request(**given, clusters=asked["clusters"], groups=asked["groups"])
     try:
         done = job.replay(spark, Tables(directory), request, asked["output"])
     except job.NothingToReplayError as error:
@@ -65,29 +66,22 @@ def replay(directory: str, master: str | None, conf: dict[str, str], **asked: An
         click.echo(line)
 
 
-def _request(asked: dict[str, Any]) -> "Request":
+def _read(asked: dict[str, Any]) -> dict[str, Any]:
+    """The rules and the times as a request has them. Raises `ValueError` with a sentence."""
     from karrot.history import moment
-    from karrot.pipeline.jobs.replay import Request
     from karrot.pipeline.replay.rules import read_rule_sets
     from karrot.values import checked, duration
 
     now = datetime.now(UTC)
-    spans = {name: duration(*bounds) for name, bounds in _SPANS.items()}
-    given = {name: checked(kind, f"--{name.replace('_', '-')}", asked[name]) for name, kind in spans.items()}
-    return Request(
-        read_rule_sets(asked["texts"]),
-        first=asked["since"] and moment(asked["since"], now),
-        last=asked["until"] and moment(asked["until"], now),
-        clusters=asked["clusters"],
-        groups=asked["groups"],
-        every=given["every"],
-        expire_group=given["expire_group"],
-        stood=given["stood_still"],
-        flap=given["flap"],
-    )
+    times = {name: asked[option] and moment(asked[option], now) for name, option in _TIMES.items()}
+    spans = {
+        name: checked(duration(*bounds), f"--{name.replace('_', '-')}", asked[name]) for name, bounds in _SPANS.items()
+    }
+    return {"rule_sets": read_rule_sets(asked["texts"]), **times, **spans}
 
 
 _DAY = 86_400
+_TIMES = {"first": "since", "last": "until"}
 _SPANS = {"every": (1, _DAY), "expire_group": (60, 3650 * _DAY), "stood_still": (1, _DAY), "flap": (0, 7 * _DAY)}
 
 COMMANDS = (pipeline,)

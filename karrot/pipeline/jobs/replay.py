@@ -28,9 +28,9 @@ class NothingToReplayError(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to replay, times in seconds. Without ``first`` or ``last`` from the oldest or to the newest commit.
+    """What to replay, times in seconds. Without ``first`` or ``last`` from the first look at log ends or to the last.
 
-    ``stood`` is how long a partition must stand still to count, ``flap`` how soon after another an incident is a flap.
+    ``stood_still`` is how long a partition must not move to count, ``flap`` how soon after another an incident is one.
     """
 
     rule_sets: Sequence[RuleSet]
@@ -40,7 +40,7 @@ class Request:
     groups: Collection[str] = ()
     every: int = 60
     expire_group: int = 7 * 86_400
-    stood: int = 120
+    stood_still: int = 120
     flap: int = 1_800
 
 
@@ -65,7 +65,7 @@ def replay(spark: SparkSession, tables: Tables, request: Request, output: str | 
     gone = [deletions(_of_groups(tables.read(spark, "members", days=days), request))]
     if span.last - datetime.combine(days[0], time(), UTC).timestamp() > request.expire_group:
         gone.append(silences(commits, span, request.expire_group))
-    asked = Asked(request.rule_sets, span, request.expire_group, request.stood * 1000, by_group(*gone))
+    asked = Asked(request.rule_sets, span, request.expire_group, request.stood_still * 1000, by_group(*gone))
     found = statuses(changes(together(commits, ends), asked), span.last * 1000).persist()
     try:
         if output is not None:
