@@ -16,7 +16,7 @@ STAMPS := .venv/stamps
 PYTEST := pytest -n 2 --dist worksteal -m "not e2e and not image and not apiserver"
 
 .PHONY: demo test test-wheel lint install bench docs requirements help clean e2e stack-up stack-down fuzz soak history
-.PHONY: image chart chain dist kube-apiserver
+.PHONY: image screenshots chart chain dist kube-apiserver
 
 demo: $(STAMPS)/service ## Karrot with a simulated Burrow: a page with moving lag; Ctrl-C ends it
 	@exec $(BIN)/karrot demo $(ARGS)
@@ -104,6 +104,9 @@ soak: $(STAMPS)/dev ## Kills under load, hostile input, CloudWatch's outage, the
 
 history: $(STAMPS)/dev ## A simulated week of 100 groups through the pipeline, and its report; ARGS="--groups 10 --days 1" for less
 	$(BIN)/python tools/history.py $(ARGS)
+
+screenshots: $(STAMPS)/dev ## The pictures of the pages in docs/images, taken from the demo (needs chromium)
+	$(BIN)/python tools/screenshots.py $(ARGS)
 
 dist: $(STAMPS)/dev ## Wheel, sdist, bill of materials and the release's notes, into dist/
 	@mkdir -p dist

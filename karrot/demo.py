@@ -39,6 +39,9 @@ _STOP_S = 12.0
 _OK = 200
 _MOST_KEPT = 50_000
 """Data that the fake CloudWatch remembers: about three hours of 24 groups."""
+_TABLES = f"{PREFIX}TABLES_DIR"
+"""What ``make history`` made may be shown: its groups have the names of the demo's."""
+
 _CLOUDWATCH = {
     f"{PREFIX}REPORTERS": "prometheus,cloudwatch",
     f"{PREFIX}CLOUDWATCH_METRICS": "Lag,LagSeconds",
@@ -124,7 +127,7 @@ def _service(port: int, directory: Path, cloudwatch: str) -> Iterator["subproces
 
 def environment_of(environ: Mapping[str, str], directory: Path, cloudwatch: str) -> dict[str, str]:
     """Nothing of this machine's own accounts, and no proxy: the service speaks with nobody but the fake CloudWatch."""
-    kept = {name: value for name, value in environ.items() if not _is_set_here(name)}
+    kept = {name: value for name, value in environ.items() if name == _TABLES or not _is_set_here(name)}
     own = {f"{PREFIX}DATA_DIR": str(directory), f"{PREFIX}LOG": "WARNING", "AWS_ENDPOINT_URL_CLOUDWATCH": cloudwatch}
     return kept | _CLOUDWATCH | own
 

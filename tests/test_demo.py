@@ -100,11 +100,12 @@ def test_nothing_of_the_machine_s_own_accounts_reaches_the_demo(tmp_path: Path) 
         "AWS_PROFILE": "production",
         "AWS_ENDPOINT_URL": "https://example.org",
         "KARROT_IAM_ROLE": "arn:aws:iam::123456789012:role/karrot",
+        "KARROT_TABLES_DIR": "build/history/tables",
         "https_proxy": "http://127.0.0.1:1",
     }
     environment = environment_of(machine, tmp_path, "http://127.0.0.1:4566")
-    assert environment["PATH"] == "/bin"
-    assert not set(environment) & (set(machine) - {"PATH"})
+    assert (environment["PATH"], environment["KARROT_TABLES_DIR"]) == ("/bin", "build/history/tables")
+    assert not set(environment) & (set(machine) - {"PATH", "KARROT_TABLES_DIR"})
     assert environment["AWS_ENDPOINT_URL_CLOUDWATCH"] == "http://127.0.0.1:4566"
     assert environment["AWS_CONFIG_FILE"] == environment["AWS_SHARED_CREDENTIALS_FILE"] == "/dev/null"
 

@@ -27,6 +27,7 @@ NOT_KNOWN = Markup('<span class="quiet" title="not known">–</span>')  # noqa: 
 
 _LONGEST_NAME = 256
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+_SIZES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 LAST_SECOND = 253_402_300_799
 """Of the year 9999, after which there is no calendar."""
 
@@ -60,18 +61,18 @@ def duration(seconds: float | None) -> str:
 
 def short_count(number: float) -> str:
     """``950``, ``12k``, ``3.4M``: beside an axis."""
-    for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+    for size, unit in _SIZES:
         if number >= size:
-            return f"{number / size:.3g}{unit}"
-    return f"{number:.3g}"
+            return f"{number / size:.4g}{unit}"
+    return f"{number:.4g}"
 
 
 def short_duration(seconds: float) -> str:
     """``45 s``, ``1.5 h``: beside an axis."""
     for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= length:
-            return f"{seconds / length:.3g} {unit}"
-    return f"{seconds:.3g} s"
+            return f"{seconds / length:.4g} {unit}"
+    return f"{seconds:.4g} s"
 
 
 def rate(per_second: float | None) -> str:

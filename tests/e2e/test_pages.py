@@ -122,12 +122,14 @@ def test_axe_has_nothing_to_report_in_either_theme(
                 assert told == [], f"{path} in {scheme}: {json.dumps(told)}"
 
 
-@pytest.mark.parametrize("width", [320, 390, 1440])
+@pytest.mark.parametrize("width", [320, 390, 1024, 1440])
 def test_nothing_is_wider_than_the_window(moments: Callable[[str], Website], visit: Open, width: int) -> None:
     with served(moments("failing")) as base:
         for path in ("/", _GROUP, "/reporters", "/reporters/cloudwatch"):
             page = visit(base, path, viewport={"width": width, "height": 800}).page
             assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+            if path == "/":
+                assert page.locator("#list").evaluate("list => list.scrollWidth <= list.clientWidth")
 
 
 def test_a_column_sorts_the_table_and_the_address_keeps_it(moments: Callable[[str], Website], visit: Open) -> None:

@@ -136,7 +136,7 @@ class EventLogContract:
         assert [state.key.consumer for state in log.latest(after=first[-1].key)] == ["ü"]
         assert names(log) == ["", "a", "b", "ü"]
 
-    def test_changed_holds_the_groups_told_of_since_in_that_order(self, log: EventLog, clock: ManualClock) -> None:
+    def test_changed_holds_the_groups_told_of_since_in_that_order(self, log: EventLog) -> None:
         for consumer in ("a", "b", "c", "a"):
             append(log, consumer=consumer)
         assert [(one.seq, one.key.consumer) for one in log.changed(0)] == [(2, "b"), (3, "c"), (4, "a")]

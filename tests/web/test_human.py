@@ -80,3 +80,13 @@ def test_what_stands_between_backticks_is_code_and_nothing_is_markup() -> None:
 def test_the_log_end_offset_is_the_commit_and_its_lag() -> None:
     assert human.head_offset(make_partition(current_lag=40)) == 508_140
     assert human.head_offset(make_partition(end=None)) is None
+
+
+def test_beside_an_axis_numbers_and_durations_are_short() -> None:
+    assert [human.short_count(n) for n in (0, 950, 12_000, 2.5e6, 2**64)] == ["0", "950", "12k", "2.5M", "18.45E"]
+    assert [human.short_duration(n) for n in (5, 90, 7200, 86_400_000)] == ["5 s", "1.5 min", "2 h", "1000 d"]
+
+
+def test_the_time_of_day_is_utc_and_never_fails() -> None:
+    assert human.clock(1_795_316_405.9) == "03:00:05"
+    assert human.clock(1e18) == "23:59:59"

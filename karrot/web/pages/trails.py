@@ -13,7 +13,7 @@ from karrot.signals import signals_of
 
 __all__ = ["Mark", "Trails", "Trend", "marks", "trend"]
 
-_TREND_MARKS = 8
+_TREND_MARKS = 5
 _STEADY = 0.15
 """The part of its recent peak by which a lag may change and still count as steady."""
 
