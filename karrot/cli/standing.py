@@ -17,9 +17,9 @@ __all__ = ["COMMANDS"]
 
 _OPTIONS = (
     click.option("--at", default="now", show_default=True, help="As of then: ISO 8601 (UTC), or so long ago: 90m, 7d."),
-    click.option("--limit", type=click.IntRange(1), help="So many partitions at the most."),
     click.option("--json", "as_json", is_flag=True, help="One line of JSON instead of a table."),
 )
+_limited = click.option("--limit", type=click.IntRange(1), help="So many partitions at the most.")
 
 
 def _length(option: str, text: str) -> timedelta:
@@ -50,7 +50,6 @@ class _Asked:
     cluster: str | None
     group: str | None
     at: datetime
-    limit: int | None
     as_json: bool
 
     @classmethod
@@ -58,7 +57,7 @@ class _Asked:
         from karrot.history import moment
 
         at = valid(lambda: moment(given["at"], datetime.now(UTC)))
-        return cls(given["tables"], given["cluster"], given["group"], at, given["limit"], given["as_json"])
+        return cls(given["tables"], given["cluster"], given["group"], at, given["as_json"])
 
 
 _WEEK = "How far before --at to look for the newest offset of a partition; the longer, the slower."
@@ -94,9 +93,10 @@ def describe(look_back: timedelta, **given: Any) -> None:
 @places
 @click.option("--group", help="This group alone.")
 @_asking
+@_limited
 @click.option("--for", "length", default="2m", show_default=True, callback=_span, help="Stale for at least so long.")
 @_looking_back("7d", _WEEK)
-def stale(length: timedelta, look_back: timedelta, **given: Any) -> None:
+def stale(length: timedelta, look_back: timedelta, limit: int | None, **given: Any) -> None:
     """List the partitions whose committed offset stood still while there was something to read.
 
     The rule is that of karrot pipeline stale. That there is none is an answer: exit code 0.
@@ -106,7 +106,7 @@ def stale(length: timedelta, look_back: timedelta, **given: Any) -> None:
     asked = _Asked.of(given)
     with answered(asked.tables) as opened:
         found = opened.stale(asked.at, length, cluster=asked.cluster, group=asked.group, look_back=look_back)
-    found = found[: asked.limit]
+    found = found[:limit]
     show(stale_json(found, asked.at) if asked.as_json else stale_table(found))
 
 
@@ -114,10 +114,13 @@ def stale(length: timedelta, look_back: timedelta, **given: Any) -> None:
 @places
 @click.option("--group", help="This group alone.")
 @_asking
+@_limited
 @click.option("--within", default="24h", show_default=True, callback=_span, help="What happens in that time.")
 @click.option("--retention", default="7d", show_default=True, callback=_span, help="Kafka's offsets.retention.minutes.")
 @_looking_back(None, "How far before --at to look for offsets.  [default: --retention and a day]")
-def risks(within: timedelta, retention: timedelta, look_back: timedelta | None, **given: Any) -> None:
+def risks(
+    within: timedelta, retention: timedelta, look_back: timedelta | None, limit: int | None, **given: Any
+) -> None:
     """List the committed offsets that are lost or will be, the next one first.
 
     expires: Kafka will delete it, as no consumer keeps it. deleted: it was, and the topic still grows. log_start: Kafka
@@ -135,7 +138,7 @@ def risks(within: timedelta, retention: timedelta, look_back: timedelta | None, 
             group=asked.group,
             look_back=look_back,
         )
-    found = found[: asked.limit]
+    found = found[:limit]
     show(risks_json(found, asked.at) if asked.as_json else risks_table(found))
 
 
