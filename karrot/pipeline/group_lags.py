@@ -19,6 +19,7 @@ _GROUP: Final = ("cluster", "consumer")
 _GROUP_DAY: Final = (*_GROUP, "day")
 _PARTITION: Final = (*_GROUP, "topic", "partition")
 _MINUTE: Final = timedelta(minutes=1)
+_MOST: Final = 0.5
 _OF_LAG: Final = ("lag_min", "lag_max", "lag_avg", "lag_last", "lag_seconds_max")
 
 
@@ -90,7 +91,7 @@ def spread(rows: DataFrame) -> DataFrame:
 
 
 def group_lags(rows: DataFrame) -> DataFrame:
-    """Rows of ``lag_minute`` without events, of `filled` ones."""
+    """Rows of ``lag_minute`` without events, of `filled` ones; ``is_whole``: each committed partition has a known lag."""
     topics = rows.select(*_GROUP_DAY, "topic", "partitions").distinct()
     whole = topics.groupBy(*_GROUP_DAY).agg(F.sum("partitions").alias("partitions"))
     lag = F.sum("lag")
@@ -113,13 +114,18 @@ def group_lags(rows: DataFrame) -> DataFrame:
             (F.col("known") / F.col("partitions")).alias("coverage"),
             (F.col("partitions") - F.col("committed")).alias("uncommitted"),
         )
-        .select(*columns_of(LAG_MINUTE), "day")
+        .select(*columns_of(LAG_MINUTE), "day", (F.col("known") == F.col("committed")).alias("is_whole"))
     )
 
 
 def merged(of_events: DataFrame, of_commits: DataFrame) -> DataFrame:
-    """``lag_minute`` of both: verdicts are of events, and so is the lag of a group and day that commits do not tell."""
-    measured = of_commits.select(*_GROUP_DAY).distinct().withColumn("is_measured", F.lit(True))
+    """``lag_minute`` of both: verdicts are of events, lag is of `group_lags` unless events know it better.
+
+    They do where they tell of a group on a day on which its commits do not know the whole lag in most minutes: without
+    polls of the log ends these are known as far as verdicts list partitions.
+    """
+    told = _telling(of_events, of_commits)
+    measured = told.select(*_GROUP_DAY).distinct().withColumn("is_measured", F.lit(True))
     heard = of_events.join(measured, on=list(_GROUP_DAY), how="left")
     lagless = heard.select(
         *(
@@ -130,8 +136,16 @@ def merged(of_events: DataFrame, of_commits: DataFrame) -> DataFrame:
     added = ("count", "not_ok")
     either = (name for name in columns_of(LAG_MINUTE) if name not in (*_GROUP, "minute", *added))
     return (
-        lagless.unionByName(of_commits)
+        lagless.unionByName(told)
         .groupBy(*_GROUP_DAY, "minute")
         .agg(*(F.sum(name).alias(name) for name in added), *(F.max(name).alias(name) for name in either))
         .select(*columns_of(LAG_MINUTE), "day")
     )
+
+
+def _telling(of_events: DataFrame, of_commits: DataFrame) -> DataFrame:
+    """The groups and days of ``of_commits`` whose lag they tell."""
+    mostly = F.avg(F.col("is_whole").cast("double")).over(Window.partitionBy(*_GROUP_DAY)) > _MOST
+    heard = of_events.select(*_GROUP_DAY).distinct().withColumn("is_heard", F.lit(True))
+    judged = of_commits.withColumn("mostly", mostly).join(heard, on=list(_GROUP_DAY), how="left")
+    return judged.where(F.col("mostly") | F.col("is_heard").isNull()).drop("mostly", "is_heard", "is_whole")

@@ -50,6 +50,8 @@ COMMITS: Rows = [
     commit(10, "heard", 20),
     commit(10, "half heard", 20),
     commit(40, "unseen", 7, "unseen"),
+    commit(40, "hardly seen", 7, "unseen"),
+    commit(40, "hardly seen", 20),
     *(commit(seconds, "even", 8 * seconds, "even") for seconds in range(5, 600, 10)),
 ]
 MEMBERS: Rows = [
@@ -68,6 +70,7 @@ def _listed(consumer: str, seconds: float, committed: int, lag: int, topic: str 
 EVENTS: Rows = [
     *_listed("heard", 30, 21, 9),
     *_listed("half heard", 30, 22, 8, of=2),
+    *_listed("hardly seen", 30, 22, 6, of=3),
     # What Burrow tells of the group "even", under another name: the newest commit against the newest look.
     *(
         each
@@ -116,7 +119,7 @@ def test_a_day_that_hands_on_something_else_touches_the_next() -> None:
 
 def _check_partitions(tables: Tables) -> None:
     columns = "committed_offset", "end_offset", "lag", "lag_seconds", "method", "commits", "negative", "owner"
-    few = "consumer <> 'even' AND consumer NOT LIKE '%heard' AND day = '2026-11-20'"
+    few = "consumer NOT IN ('even', 'heard', 'half heard', 'hardly seen') AND day = '2026-11-20'"
     assert _ask(tables, "partition_lag_minute", "consumer", "strftime(as_of, '%M:%S')", *columns, where=few) == [
         ("ahead", "00:20", 500, 60, 0, 0.0, "observed", 1, 1, None),
         ("ahead", "01:30", 500, 240, 0, 0.0, "observed", 0, 1, None),
@@ -149,13 +152,14 @@ def _check_partitions(tables: Tables) -> None:
 
 def _check_groups(tables: Tables) -> None:
     columns = "lag_last", "lag_seconds_max", "count", "worst_status", "coverage", "uncommitted"
-    some = "consumer IN ('reader', 'gone', 'heard', 'half heard') AND day = '2026-11-20'"
+    some = "consumer IN ('reader', 'gone', 'heard', 'half heard', 'hardly seen') AND day = '2026-11-20'"
     assert _ask(tables, "lag_minute", "consumer", "strftime(minute, '%M')", *columns, where=some) == [
         ("gone", "00", 10, 5.0, 0, None, 0.5, 1),
         ("gone", "01", None, None, 0, None, 0.0, 2),
         ("half heard", "00", 0, 0.0, 1, "WARN", 0.5, 1),
         ("half heard", "01", 160, 80.0, 0, None, 0.5, 1),
         ("half heard", "02", 280, 140.0, 0, None, 0.5, 1),
+        ("hardly seen", "00", 6, None, 1, "WARN", None, None),
         ("heard", "00", 9, None, 1, "WARN", None, None),
         ("reader", "00", 0, 0.0, 0, None, 0.5, 1),
         ("reader", "01", 30, 15.0, 0, None, 0.5, 1),
@@ -176,6 +180,7 @@ def _check_groups(tables: Tables) -> None:
     slo = "minutes_seen", "minutes_ok", "minutes_measured", "minutes_within_target", "worst_partition"
     assert _ask(tables, "slo_daily", "consumer", *slo, where=f"{some} AND consumer <> 'gone'") == [
         ("half heard", 1, 0, 3, 1, "t/0"),
+        ("hardly seen", 1, 0, 0, 0, "t/0"),
         ("heard", 1, 0, 0, 0, "t/0"),
         ("reader", 0, 0, 3, 2, "t/0"),
     ]
