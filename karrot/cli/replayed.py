@@ -49,7 +49,7 @@ def replayed_lines(done: "Replayed") -> Iterator[str]:
     yield from laid_out(_SETS, [_set_row(one) for one in outcomes], terminal_width())
     yield ""
     yield from _groups_table(done)
-    yield from sentences(done.comparison)
+    yield from map(_safe, sentences(done.comparison))
 
 
 def _set_row(one: "Outcome") -> tuple[str, ...]:
