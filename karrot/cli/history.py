@@ -94,7 +94,7 @@ def answered(tables: Path, choose_by: str = "--cluster") -> Iterator["History"]:
 
 @click.group()
 def history() -> None:
-    """Ask the pipeline's tables: groups, time series, incidents, and where groups stand.
+    """Ask the pipeline's tables what was, and where groups stand.
 
     Needs the extra "history" (DuckDB), neither Spark nor a running Karrot. Exit code 1 if there is nothing in that
     time, 2 if there are no tables or it is unclear what is asked.
