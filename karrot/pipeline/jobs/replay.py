@@ -61,7 +61,7 @@ def replay(spark: SparkSession, tables: Tables, request: Request, output: str | 
     """
     days = _days(spark, tables, request)
     commits, ends = _chosen(spark, tables, days, request)
-    span = _span(commits, ends, request)
+    span = _span(ends, request)
     gone = [deletions(_of_groups(tables.read(spark, "members", days=days), request))]
     if span.last - datetime.combine(days[0], time(), UTC).timestamp() > request.expire_group:
         gone.append(silences(commits, span, request.expire_group))
@@ -105,11 +105,11 @@ def _of_groups(rows: DataFrame, request: Request) -> DataFrame:
     return rows.where(F.col("consumer").isin(*request.groups)) if request.groups else rows
 
 
-def _span(commits: DataFrame, ends: DataFrame, request: Request) -> Span:
+def _span(ends: DataFrame, request: Request) -> Span:
     """From and to a multiple of ``every``. Before the first and after the newest log end nothing can be judged."""
     ((first_ms, last_ms),) = ends.agg(F.min("observed_at_ms"), F.max("observed_at_ms")).collect()
-    if first_ms is None or commits.isEmpty():
-        raise NothingToReplayError("there are no commits, or no log ends, of what was chosen in that time")
+    if first_ms is None:
+        raise NothingToReplayError("there are no log ends of what was chosen in that time")
     first_s = max(first_ms / 1000, request.first.timestamp() if request.first else 0)
     last_s = min(last_ms / 1000, request.last.timestamp() if request.last else last_ms)
     every = request.every
@@ -132,6 +132,8 @@ def _told(found: DataFrame, request: Request, span: Span) -> Replayed:
         else:
             runs[number].append(run)
     groups = found.where(F.col("rules") == 0).select("cluster", "consumer").distinct().count()
+    if not groups:
+        raise NothingToReplayError("no group that was chosen committed in that time, as far as log ends are known")
     return Replayed(span, groups, runs, compared(request.rule_sets, runs, stood, flap_s=request.flap))
 
 
