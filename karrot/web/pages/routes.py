@@ -10,7 +10,7 @@ from karrot.event import PartitionLag, Source, Status
 from karrot.eventlog.base import GroupKey, StoredEvent
 from karrot.web.api import asked_filter, asked_key
 from karrot.web.guard import require_reader
-from karrot.web.listing import STATUSES, Order, overview
+from karrot.web.listing import STATUSES, GroupFilter, Order, overview
 from karrot.web.negotiate import gzip_accepted
 from karrot.web.pages import charts
 from karrot.web.pages.health import health
@@ -53,11 +53,14 @@ routes.before_request(require_reader)
 def index() -> str:
     """Every group, the worst first; before anything was ever heard, how to get one."""
     here = site()
-    wanted, order, page = asked_filter(), _asked_order(), _asked_page()
+    if not shared().board.standing().worst_first and not here.log.heard():
+        return render_template("welcome.html", **_welcome(here))
+    asked = asked_filter(), _asked_order(), _asked_page()
+    return shared().again.get(repr(asked), lambda: _groups_page(here, *asked))
+
+
+def _groups_page(here: Site, wanted: GroupFilter, order: Order, page: int) -> str:
     found = overview(shared().board.standing(), wanted, page=page, size=PAGE_SIZE, order=order)
-    well = health(here)
-    if not found.total and not well.heard:
-        return render_template("welcome.html", health=well, **_welcome(here))
     rows = [row(here, state) for state in found.rows]
     return render_template(
         "groups.html",
@@ -70,7 +73,7 @@ def index() -> str:
         page=page,
         pages=max(1, -(-found.matching // PAGE_SIZE)),
         first=(page - 1) * PAGE_SIZE + 1,
-        health=well,
+        health=health(here),
         clusters_shown=_CLUSTERS_SHOWN,
         stale_after=here.stale_after_ms / 1000,
     )

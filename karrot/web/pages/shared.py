@@ -1,10 +1,11 @@
-"""What the pages of one worker share: the board and the trails."""
+"""What the pages of one worker share."""
 
 from dataclasses import dataclass
 from typing import cast
 
 from flask import current_app
 
+from karrot.web.pages.again import Again
 from karrot.web.pages.board import Board
 from karrot.web.pages.trails import Trails
 from karrot.web.past import Pasts
@@ -22,13 +23,13 @@ class Shared:
     board: Board
     trails: Trails
     pasts: Pasts
+    again: Again
 
     @classmethod
     def over(cls, site: Site) -> "Shared":
         """Made once per application."""
-        return cls(
-            Board(site.log, site.clock, stale_after_ms=site.stale_after_ms), Trails(), Pasts(site.past, site.clock)
-        )
+        board = Board(site.log, site.clock, stale_after_ms=site.stale_after_ms)
+        return cls(board, Trails(), Pasts(site.past, site.clock), Again(site.clock))
 
 
 def shared() -> Shared:

@@ -1,6 +1,7 @@
 from karrot.eventlog.base import GroupKey, GroupState
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import Intake
+from karrot.web.pages.again import Again
 from karrot.web.pages.board import Board
 from karrot.web.pages.trails import Mark, Trails, Trend, marks, trend
 from support.bodies import make_event, recorded
@@ -134,3 +135,17 @@ def test_a_board_that_costs_nothing_shows_what_the_log_has() -> None:
     website.clock.advance(150_000)
     assert len(website.log.latest()) == 0
     assert shown()
+
+
+def test_a_page_is_shown_again_for_as_long_as_its_making_has_earned() -> None:
+    clock = SlowClock()
+    again = Again(clock)
+    made: list[str] = []
+
+    def make() -> str:
+        made.append("page")
+        return f"page {len(made)}"
+
+    assert [again.get("/", make), again.get("/", make), again.get("/?page=2", make)] == ["page 1", "page 1", "page 2"]
+    clock.advance(4000)
+    assert again.get("/", make) == "page 3"
