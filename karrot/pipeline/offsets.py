@@ -60,8 +60,6 @@ _NULL: Final = 0xFFFF
 """A string's length of -1, read as unsigned."""
 _LONGEST: Final = 0x7FFF
 _KEY_HEAD: Final = 4
-# The shortest values of today, v3 and v4, have no fewer bytes: only what is cut, or old, has to be filled up.
-_VALUE_HEAD: Final = 24
 _COMPACT: Final = 4  # the first version whose strings have varints for lengths, and which ends in tagged fields
 
 # A walk over tagged fields is a loop, which built-in expressions have not; a regular expression over the digits has.
@@ -109,11 +107,14 @@ def key_types(decoded: DataFrame) -> DataFrame:
 def _with_key(records: DataFrame) -> DataFrame:
     """The type, how long group and topic are, and how many bytes are left without them (``_after_…``)."""
     key, length = F.col("_key"), F.col("_key_length")
+    head = _number(_filled(key, length, _KEY_HEAD), F.lit(1), _KEY_HEAD)
     return (
         records.withColumn("_key", F.coalesce("key", F.lit(b"")))
         .withColumn("_key_length", F.length("_key"))
-        .withColumn("_key_head", _number(_filled(key, length, _KEY_HEAD), F.lit(1), 4))
-        .withColumns({"_type": _int(F.shiftright("_key_head", 16)), "_group": _bits("_key_head", 0xFFFF)})
+        .withColumn("_key_head", head)
+        .withColumns(
+            {"_type": _int(F.shiftright("_key_head", 16)), "_group": _int(F.col("_key_head").bitwiseAND(F.lit(0xFFFF)))}
+        )
         .withColumn("_is_commit", (length >= F.lit(2)) & (F.col("_type") < F.lit(2)))
         .withColumns({"_after_group": length - F.col("_group"), "_topic_at": F.col("_group") + F.lit(7)})
         .withColumn("_topic", _int(_number(key, F.col("_group") + F.lit(5), 2)))
@@ -124,18 +125,18 @@ def _with_key(records: DataFrame) -> DataFrame:
 def _with_value(records: DataFrame) -> DataFrame:
     """Where a value's parts lie, counted from 1: metadata ``_at``, of ``_text`` bytes, and then the times, ``_ts_at``.
 
-    The first 16 bytes are two numbers, and hold all that comes before metadata. ``_length`` is -1 for a tombstone.
+    ``_length`` is -1 for a tombstone.
     """
-    head, version = F.col("_head"), F.col("_version")
     is_there = F.col("_is_commit") & F.col("value").isNotNull()
+    two = F.substr("_value", F.when(F.col("_version") < F.lit(3), F.lit(11)).otherwise(F.lit(15)), F.lit(2))
     return (
         records.withColumn("_value", F.when(is_there, F.col("value")).otherwise(F.lit(b"")))
         .withColumn("_length", F.when(is_there, F.length("_value")).otherwise(F.lit(-1)))
-        .withColumn("_head", _filled(F.col("_value"), F.col("_length"), _VALUE_HEAD))
-        .withColumns({"_high": _number(head, F.lit(1), 8), "_low": _number(head, F.lit(9), 8)})
-        .withColumn("_version", _int(F.shiftrightunsigned("_high", 48)))
+        .withColumn("_version", _int(_number(F.col("_value"), F.lit(1), 2)))
+        .withColumn("_size", two)
         .withColumn(
-            "_two", _bits(F.when(version < F.lit(3), F.shiftright("_low", 32)).otherwise(F.col("_low")), 0xFFFF)
+            "_two",
+            F.when(F.col("_size") == F.lit(b"\0\0"), F.lit(0)).otherwise(_int(_number(F.col("_size"), F.lit(1), 2))),
         )
         .transform(_with_metadata)
         .withColumn("_ts_at", F.col("_at") + F.col("_text"))
@@ -150,7 +151,7 @@ def _with_metadata(records: DataFrame) -> DataFrame:
     is_compact = version >= F.lit(_COMPACT)
     has_two, has_three = (two >= F.lit(0x8000)), two.bitwiseAND(F.lit(0x8080)) == F.lit(0x8080)
     long = first.bitwiseAND(F.lit(0x7F)).bitwiseOR(F.shiftleft(low_bits, 7)).bitwiseOR(F.shiftleft(third, 14))
-    read_third = _int(_number(F.col("_head"), F.lit(17), 1))
+    read_third = _int(_number(F.col("_value"), F.lit(17), 1))
     at = F.when(version < F.lit(3), 13).when(~is_compact | (has_two & ~has_three), 17).when(has_two, 18).otherwise(16)
     return (
         records.withColumn("_third", F.when(is_compact & has_three, read_third).otherwise(F.lit(0)))
@@ -177,11 +178,10 @@ def _with_verdict(records: DataFrame) -> DataFrame:
 
 def _wrong_in_key() -> Column:
     """The first fault in the order of the bytes."""
-    length, group, topic = F.col("_key_length"), F.col("_group"), F.col("_topic")
+    group, topic = F.col("_group"), F.col("_topic")
     after_group, after_topic = F.col("_after_group"), F.col("_after_topic")
     return (
-        F.when(length < F.lit(4), "truncated_group")
-        .when(group > F.lit(_LONGEST), _odd_length(group, "null_group"))
+        F.when(group > F.lit(_LONGEST), _odd_length(group, "null_group"))
         .when(after_group < F.lit(4), "truncated_group")
         .when(after_group < F.lit(6), "truncated_topic")
         .when(topic > F.lit(_LONGEST), _odd_length(topic, "null_topic"))
@@ -200,6 +200,7 @@ def _wrong_in_value() -> Column:
         .when(version > F.lit(_COMPACT), "unknown_version")
         .when(length < F.lit(10), "truncated_offset")
         .when((version >= F.lit(3)) & (length < F.lit(14)), "truncated_leader_epoch")
+        .when((version >= F.lit(3)) & (length < F.lit(16)), "truncated_metadata")
         .when(length < F.col("_at") - F.lit(1), "truncated_metadata")
         .when(F.col("_third") > F.lit(0x7F), "long_varint")
         .when(~is_compact & (F.col("_text") > F.lit(_LONGEST)), "negative_length")
@@ -234,10 +235,11 @@ def _with_times(records: DataFrame) -> DataFrame:
 
 
 def _told(cluster: str) -> list[Column]:
-    key, is_told, names, version = F.col("_key"), F.col("_is_told"), F.col("_names"), F.col("_version")
+    key, value, version = F.col("_key"), F.col("_value"), F.col("_version")
+    names, is_told = F.col("_names"), F.col("_is_told")
     group, topic, topic_at = F.col("_group"), F.col("_topic"), F.col("_topic_at")
-    metadata = F.rtrim(_text(F.col("_value"), F.col("_at"), F.col("_text")), F.lit("\0"))
-    has_epoch = is_told & (version >= F.lit(3)) & (F.col("_low").bitwiseAND(F.lit(1 << 47)) == F.lit(0))
+    metadata = F.rtrim(_text(value, F.col("_at"), F.col("_text")), F.lit("\0"))
+    has_epoch = is_told & (version >= F.lit(3)) & (F.substr(value, F.lit(11), F.lit(1)) < F.lit(b"\x80"))
     type_there = F.col("_key_length") >= F.lit(2)
     columns = {
         "cluster": F.lit(cluster),
@@ -245,9 +247,9 @@ def _told(cluster: str) -> list[Column]:
         "topic": F.when(names, _text(key, topic_at, topic)),
         "partition": F.when(names, _int32(_number(key, topic_at + topic, 4))),
         "version": F.when(is_told, version),
-        "offset": F.when(is_told, F.shiftleft("_high", 16).bitwiseOR(F.shiftrightunsigned("_low", 48))),
+        "offset": F.when(is_told, _number(value, F.lit(3), 8)),
         "metadata": F.when(is_told & (F.col("_told") >= F.lit(0)), metadata),
-        "leader_epoch": F.when(has_epoch, _int32(F.shiftright("_low", 16))),
+        "leader_epoch": F.when(has_epoch, _int(_number(value, F.lit(11), 4))),
         "commit_ts": moment(F.col("_commit_ms")),
         "commit_ts_ms": F.col("_commit_ms"),
         "expire_ts": moment(F.col("_expire_ms")),
@@ -270,10 +272,6 @@ def _number(data: Column, at: Column, size: int) -> Column:
 
 def _int(number: Column) -> Column:
     return number.cast("int")
-
-
-def _bits(number: Column | str, mask: int) -> Column:
-    return (F.col(number) if isinstance(number, str) else number).bitwiseAND(F.lit(mask)).cast("int")
 
 
 def _int32(number: Column) -> Column:
