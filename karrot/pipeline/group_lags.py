@@ -91,7 +91,7 @@ def spread(rows: DataFrame) -> DataFrame:
 
 
 def group_lags(rows: DataFrame) -> DataFrame:
-    """Rows of ``lag_minute`` without events, of `filled` ones; ``is_whole``: each committed partition has a known lag."""
+    """Rows of ``lag_minute`` without events, of `filled` ones, and ``is_whole``: no committed partition lacks a lag."""
     topics = rows.select(*_GROUP_DAY, "topic", "partitions").distinct()
     whole = topics.groupBy(*_GROUP_DAY).agg(F.sum("partitions").alias("partitions"))
     lag = F.sum("lag")
