@@ -1,17 +1,20 @@
 """``karrot history describe``, ``stale`` and ``risks``: where groups stand, by Kafka's own offsets."""
 # ruff: noqa: PLC0415
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
 from karrot.cli.common import NotDone, valid
 from karrot.cli.history import answered, history, places, show
+
+if TYPE_CHECKING:
+    from karrot.history import History
 
 __all__ = ["COMMANDS"]
 
@@ -60,6 +63,21 @@ class _Asked:
         return cls(given["tables"], given["cluster"], given["group"], at, given["as_json"])
 
 
+def _unknown(asked: _Asked, days: Sequence[date]) -> NotDone:
+    whom = "any group" if asked.group is None else f"group {asked.group!r}"
+    where = "" if asked.cluster is None else f" of cluster {asked.cluster!r}"
+    return NotDone(
+        f"nothing is known of {whom}{where} at {asked.at:%Y-%m-%d %H:%M} UTC, nor from so long before; "
+        f"{asked.tables} has {days[0]} to {days[-1]}"
+    )
+
+
+def _require(found: object, asked: _Asked, opened: "History", look_back: timedelta) -> None:
+    """None found is an answer only where something is known."""
+    if not found and not opened.has_commits(asked.at, cluster=asked.cluster, group=asked.group, look_back=look_back):
+        raise _unknown(asked, opened.days("commits"))
+
+
 _WEEK = "How far before --at to look for the newest offset of a partition; the longer, the slower."
 
 
@@ -81,11 +99,7 @@ def describe(look_back: timedelta, **given: Any) -> None:
     with answered(asked.tables) as opened:
         found = opened.describe(asked.group or "", asked.at, cluster=asked.cluster, look_back=look_back)
         if found is None:
-            days = opened.days("commits") or opened.days("partitions")
-            raise NotDone(
-                f"nothing is known of group {asked.group!r} at {asked.at:%Y-%m-%d %H:%M} UTC, nor from so long before;"
-                f" {asked.tables} has {days[0]} to {days[-1]}"
-            )
+            raise _unknown(asked, opened.days("commits") or opened.days("partitions"))
     show(described_json(found) if asked.as_json else described_table(found))
 
 
@@ -99,15 +113,16 @@ def describe(look_back: timedelta, **given: Any) -> None:
 def stale(length: timedelta, look_back: timedelta, limit: int | None, **given: Any) -> None:
     """List the partitions whose committed offset stood still while there was something to read.
 
-    The rule is that of karrot pipeline stale. That there is none is an answer: exit code 0.
+    The rule is that of karrot pipeline stale. That there is none is an answer: exit code 0. Of a
+    group without any commit in --look-back nothing is known: exit code 1.
     """
     from karrot.cli.standings import stale_json, stale_table
 
     asked = _Asked.of(given)
     with answered(asked.tables) as opened:
         found = opened.stale(asked.at, length, cluster=asked.cluster, group=asked.group, look_back=look_back)
-    found = found[:limit]
-    show(stale_json(found, asked.at) if asked.as_json else stale_table(found))
+        _require(found, asked, opened, look_back)
+    show(stale_json(found[:limit], asked.at) if asked.as_json else stale_table(found, limit))
 
 
 @history.command()
@@ -138,8 +153,8 @@ def risks(
             group=asked.group,
             look_back=look_back,
         )
-    found = found[:limit]
-    show(risks_json(found, asked.at) if asked.as_json else risks_table(found))
+        _require(found, asked, opened, look_back or retention)
+    show(risks_json(found[:limit], asked.at) if asked.as_json else risks_table(found, limit))
 
 
 COMMANDS = (history,)

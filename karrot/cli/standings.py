@@ -58,18 +58,22 @@ def described_table(group: "GroupDescription") -> Iterator[str]:
         told.append(f"{group.never_committed} without an offset")
     if group.members is not None:
         told.append(counted(group.members, "member"))
-    told += _ages(group.partitions)
+    told += _ages(group.partitions, group.at)
     yield f"{safe(group.group)} of {safe(group.cluster)}, {_second(group.at)}: {', '.join(told)}"
 
 
-def _ages(partitions: Sequence["PartitionDescription"]) -> Iterator[str]:
+def _ages(partitions: Sequence["PartitionDescription"], at: datetime) -> Iterator[str]:
     """When what is known of offsets and of log ends was true: the lag of a job that is behind is none of its group."""
     committed = [each.committed_at for each in partitions if each.committed_at]
     looked = [each.looked_at for each in partitions if each.looked_at]
     if committed:
-        yield f"last commit {max(committed):%H:%M:%S}"
+        yield f"last commit {_when(max(committed), at)}"
     if looked:
-        yield f"log ends of {max(looked):%H:%M:%S}"
+        yield f"log ends of {_when(max(looked), at)}"
+
+
+def _when(moment: datetime, at: datetime) -> str:
+    return f"{moment:%H:%M:%S}" if moment.date() == at.date() else _second(moment)
 
 
 def _described_row(group: str, one: "PartitionDescription") -> tuple[str, ...]:
@@ -95,10 +99,10 @@ def described_json(group: "GroupDescription") -> dict[str, Any]:
     return plain(asdict(group) | {"partitions": [plain(asdict(each)) for each in group.partitions]})
 
 
-def stale_table(found: Sequence["StalePartition"]) -> Iterator[str]:
-    """A line for each partition, and how many there are."""
+def stale_table(found: Sequence["StalePartition"], limit: int | None = None) -> Iterator[str]:
+    """A line for each partition, ``limit`` of them at the most, and how many there are in all."""
     if found:
-        yield from laid_out(_STALE, list(map(_stale_row, found)), terminal_width())
+        yield from laid_out(_STALE, list(map(_stale_row, found[:limit])), terminal_width())
     groups = {(each.cluster, each.group) for each in found}
     yield f"{counted(len(found), 'partition')} of {counted(len(groups), 'group')} stale"
 
@@ -122,10 +126,10 @@ def stale_json(found: Sequence["StalePartition"], at: datetime) -> dict[str, Any
     return {"at": iso(at), "partitions": [plain(asdict(each) | {"lag": each.lag}) for each in found]}
 
 
-def risks_table(found: Sequence["Risk"]) -> Iterator[str]:
-    """A line for each partition at risk, and how many there are."""
+def risks_table(found: Sequence["Risk"], limit: int | None = None) -> Iterator[str]:
+    """A line for each risk, ``limit`` of them at the most, and how many there are in all."""
     if found:
-        yield from laid_out(_RISKS, list(map(_risk_row, found)), terminal_width())
+        yield from laid_out(_RISKS, list(map(_risk_row, found[:limit])), terminal_width())
     kinds = Counter(each.kind for each in found)
     groups = {(each.cluster, each.group) for each in found}
     told = "".join(f", {many} {kind}" for kind, many in sorted(kinds.items()))

@@ -100,4 +100,5 @@ def _are_still_there(files: tuple[StoredFile, ...], place: Table, wanted: Callab
 def _sentence(place: Table, error: Exception) -> str:
     """What DuckDB says, without its drawing of the query."""
     told = str(error).split("\n\n", 1)[0].replace("\n", " ")
-    return f"{place.directory}/{place.name} cannot be read ({told}): if an older Karrot wrote it, derive it again"
+    cure = ": if an older Karrot wrote it, derive it again" if place.is_derived else ""
+    return f"{place.directory}/{place.name} cannot be read ({told}){cure}"

@@ -17,6 +17,7 @@ from karrot.history.errors import NoTables
 __all__ = ["StoredFile", "Table", "require_tables"]
 
 _DERIVE = "karrot pipeline derive"
+_STREAMED = frozenset({"commits", "ends", "events", "members", "partitions", "quarantine"})
 _MAKERS = {"commits": "karrot pipeline offsets", "offsets_minute": _DERIVE, "lag_minute": _DERIVE}
 
 
@@ -35,11 +36,16 @@ class Table(NamedTuple):
     directory: Path
     name: str
 
+    @property
+    def is_derived(self) -> bool:
+        """Whether it can be made again of others."""
+        return self.name not in _STREAMED
+
     def days(self) -> dict[date, Path]:
         """The directories of its days, in order; none if the table is not there."""
         try:
             names = sorted(entry.name for entry in os.scandir(self.directory / self.name))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return {}
         found = ((_day(name), self.directory / self.name / name) for name in names)
         return {day: path for day, path in found if day is not None}

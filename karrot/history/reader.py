@@ -22,7 +22,7 @@ from karrot.history.errors import UnclearGroup
 from karrot.history.files import Table, require_tables
 from karrot.history.metrics import METRICS, Metric, severity
 from karrot.history.names import named
-from karrot.history.records import LookBack
+from karrot.history.records import LookBack, any_commit
 from karrot.history.risks import Bounds, risks
 from karrot.history.spans import EPOCH, MINUTE, Span, epoch_ms, moment_of
 from karrot.history.stale import stale
@@ -188,6 +188,13 @@ class History:
         self._start("commits")
         back = LookBack(at, retention + _DAY if look_back is None else look_back)
         return risks(self._duck, back, Bounds(within, retention), cluster=cluster, group=group)
+
+    def has_commits(
+        self, at: datetime, *, cluster: str | None = None, group: str | None = None, look_back: timedelta = _WEEK
+    ) -> bool:
+        """Whether Kafka's own offsets say anything of these groups, so that "none is stale" tells something."""
+        self._start("commits")
+        return any_commit(self._duck, LookBack(at, look_back), cluster=cluster, group=group)
 
     def _start(self, first: str, other: str | None = None) -> None:
         self._duck.start()

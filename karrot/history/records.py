@@ -22,6 +22,7 @@ __all__ = [
     "Owners",
     "Past",
     "Place",
+    "any_commit",
     "commits",
     "ends",
     "owners",
@@ -125,6 +126,7 @@ _NEWEST = f"""
 SELECT cluster, consumer, topic, partition, max(log_ts_ms), arg_max_null(IF(tombstone, NULL, "offset"), {KEY}){{more}}
 FROM {{table}} WHERE log_ts_ms BETWEEN $since AND $at{{named}} GROUP BY ALL
 """  # noqa: S608 (constants; every value is bound)
+_ANY = "SELECT 1 FROM {table} WHERE log_ts_ms BETWEEN $since AND $at{named} LIMIT 1"
 _COMMITTED = 'NOT tombstone AND "offset" IS NOT NULL'
 _PAST = f""",
   arg_max_null(expire_ts_ms, {KEY}),
@@ -141,6 +143,13 @@ def commits(duck: Duck, look_back: LookBack, *, cluster: str | None, group: str 
     query = _NEWEST.replace("{named}", words).replace("{more}", "")
     rows = duck.rows("commits", look_back.has, query, asked | look_back.bounds)
     return [Commit(Place(where, *part), consumer, offset, log_ms) for where, consumer, *part, log_ms, offset in rows]
+
+
+def any_commit(duck: Duck, look_back: LookBack, *, cluster: str | None, group: str | None) -> bool:
+    """Whether there is a record at all."""
+    words, asked = named(cluster, group)
+    query = _ANY.replace("{named}", words)
+    return bool(duck.rows("commits", look_back.has, query, asked | look_back.bounds))
 
 
 def pasts(

@@ -11,6 +11,8 @@ __all__ = ["EPOCH", "MINUTE", "Span", "epoch_ms", "granularity", "moment", "mome
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 _MS = timedelta(milliseconds=1)
+_EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
+"""Far enough from the first moment there is to look back from, and before any that a ``now-`` of a century reaches."""
 _LONGEST_SECONDS = 100 * 366 * 86_400
 _RELATIVE = re.compile(r"(?:now-)?([0-9.]+ ?[A-Za-z]+)", re.ASCII)
 _STEP = values.duration(60, 366 * 86_400)
@@ -60,11 +62,12 @@ def moment(text: str, now: datetime) -> datetime:
         return now - timedelta(seconds=values.checked(_AGO, "a time ago", ago[1]))
     try:
         read = datetime.fromisoformat(text)
-        return (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
+        read = (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise ValueError(
-            f"{values.quoted(text)} is no time: write 2026-11-20, 2026-11-20T09:30, 24h (ago), 7d or now"
-        ) from None
+        read = datetime.min.replace(tzinfo=UTC)
+    if read < _EARLIEST:
+        raise ValueError(f"{values.quoted(text)} is no time: write 2026-11-20, 2026-11-20T09:30, 24h (ago), 7d or now")
+    return read
 
 
 def granularity(text: str) -> timedelta:

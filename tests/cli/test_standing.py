@@ -102,6 +102,9 @@ def test_stale_partitions_are_a_line_each_and_none_is_an_answer(tables: Path) ->
     ]
     longer = run(tables, "stale", "--group", one, *AT, "--for", "301s")
     assert (longer.exit_code, longer.stdout) == (0, "0 partitions of 0 groups stale\n")
+    [*_, total] = rows(run(tables, "stale", *AT))
+    [_head, _first, limited] = rows(run(tables, "stale", *AT, "--limit", "1"))
+    assert (limited, total == ["1 partition of 1 group stale"]) == (total, False)
     told = json.loads(run(tables, "stale", *AT, "--limit", "1", "--json").stdout)
     assert (told["at"], [each["lag"] for each in told["partitions"]]) == ("2026-11-20T00:10:00Z", [1])
 
@@ -163,3 +166,17 @@ def test_what_cannot_be_answered_is_a_sentence(tables: Path, arguments: list[str
     result = run(tables, *arguments)
     [line] = result.stderr.splitlines()
     assert (result.exit_code, line[:8], sentence in line) == (code, "karrot: ", True), line
+
+
+def test_of_whom_nothing_is_known_none_is_stale_is_no_answer(tables: Path) -> None:
+    for command in ("stale", "risks"):
+        for named in (["--group", "mistyped"], ["--cluster", "mistyped"]):
+            result = run(tables, command, *named, *AT)
+            assert (result.exit_code, result.stdout) == (1, "")
+            assert "nothing is known of" in result.stderr
+        assert "nothing is known of any group" in run(tables, command, "--at", "2027-11-20").stderr
+
+
+def test_a_day_that_is_not_that_of_the_question_is_told(tables: Path) -> None:
+    [*_, [told]] = rows(run(tables, "describe", "--group", "super-streamer", "--at", "2026-11-22"))
+    assert told.endswith("last commit 2026-11-20 00:04:00, log ends of 2026-11-20 00:09:00")

@@ -28,7 +28,9 @@ def test_a_moment_is_iso_or_so_long_ago(text: str, meant: datetime) -> None:
     assert (read, read.utcoffset()) == (meant, timedelta(0))
 
 
-@pytest.mark.parametrize("text", ["", "5", "-", "tomorrow", "2026-13-01", "now+1h", "1w", "99999999d", "24h ago", "٣d"])
+@pytest.mark.parametrize(
+    "text", ["", "5", "-", "tomorrow", "2026-13-01", "now+1h", "1w", "99999999d", "24h ago", "٣d", "0001-01-01"]
+)
 def test_anything_else_is_a_sentence(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no time|must be") as raised:
         moment(text, NOW)
