@@ -126,7 +126,10 @@ def test_any_group_is_read_as_it_was_written(  # noqa: PLR0917
     members: list[tuple[str | None, str | None, str | None, str | None, dict[str, list[int]]]],
     tagged: dict[int, bytes],
 ) -> None:
-    written = [encoded.Member(*names, assigned=assignment(told)) for *names, told in members]
+    written = [
+        encoded.Member(member_id, client_id, host, instance_id, assignment(told))
+        for member_id, client_id, host, instance_id, told in members
+    ]
     more = {"protocol": protocol, "leader": leader, "generation": generation, "tagged": tagged}
     read = parse_value(group_value(version, written, protocol_type=protocol_type, **more))  # type: ignore[arg-type]
     assert read[:5] == (version, protocol_type, generation, protocol, leader)

@@ -88,7 +88,7 @@ def _texts() -> Iterator[Case]:
         (b"\xc0\xaf", "��"),
         (b"a\0b", "a\0b"),
     ]:
-        said = {"consumer": text, "topic": text, "metadata": text}
+        said: dict[str, Any] = {"consumer": text, "topic": text, "metadata": text}
         value = commit_value(4, 5, metadata=raw)
         yield Case(commit_key(raw, raw, 7), value, _commit(4, 5, **said))
     yield Case(_KEY, commit_value(3, 5, metadata="librdkafka\0"), _commit(3, 5, metadata="librdkafka"))
@@ -159,6 +159,7 @@ def _parts(version: int, metadata: str) -> dict[str, int]:
     size = len(varint(len(metadata) + 1)) if version == 4 else 2
     parts["metadata"] = list(parts.values())[-1] + size + len(metadata)
     parts["commit_ts"] = parts["metadata"] + 8
+    parts["metadata"] = max(parts["metadata"], 16 if version == 4 else 0)  # a varint is read as two bytes
     parts[{1: "expire_ts", 4: "tags"}.get(version, "end")] = 10_000
     return parts
 
@@ -174,7 +175,7 @@ def test_every_record_says_what_its_bytes_say_and_nothing_when_they_are_cut(spar
 
 _ERROR_AT = {"timestamp": "commit_ts", "leaderEpoch": "leader_epoch"}
 _READ_HERE = re.compile("decodeOffset|decodeKeyAndOffset|decodeAndSendOffset|processConsumerOffsets")
-_BETTER = {
+_BETTER: dict[str, dict[str, Any]] = {
     # Version 2 is what Kafka 2.1 wrote: Burrow knows none.
     "decodeKeyAndOffsetErrors[2]": {"offset": 8372, "commit_ts_ms": 1637},
     # Which groups Burrow keeps is its configuration.
@@ -263,8 +264,8 @@ def compiling(spark: SparkSession) -> Iterator[SparkSession]:
     for name, setting in asked.items():
         spark.conf.set(name, setting)
     yield spark
-    for name, setting in before.items():
-        spark.conf.set(name, setting or "")
+    for name, earlier in before.items():
+        spark.conf.set(name, earlier or "")
 
 
 def test_the_decoder_makes_no_method_that_is_too_large_for_hotspot(compiling: SparkSession, tmp_path: Path) -> None:
