@@ -1,6 +1,6 @@
 """What the pages cost: the list of many groups against a scrape of them, and events while people look.
 
-PYTHONPATH=tests:benchmarks python benchmarks/pages.py [--groups 10000] [--rate 333] [--seconds 30] [--rounds 3]
+PYTHONPATH=tests python benchmarks/pages.py [--groups 10000] [--rate 333] [--seconds 30] [--rounds 3]
 
 Both measurements have their yardstick in the same run: a scrape of the same log, and the same events with nobody
 looking, in turns. ``--rounds 0`` leaves the second one out.

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 
@@ -61,11 +61,20 @@ class Visit:
 
 
 Open = Callable[..., Visit]
+Serve = Callable[[Website], str]
 
 
 @pytest.fixture
-def visit(browser: Browser) -> Iterator[Open]:
+def serve() -> Iterator[Serve]:
+    """Serves websites and gives their addresses, for as long as pages of them are open."""
+    with ExitStack() as stack:
+        yield lambda website: stack.enter_context(served(website))
+
+
+@pytest.fixture
+def visit(browser: Browser, serve: Serve) -> Iterator[Open]:
     """Opens a page of an address; at the end nothing may have been complained of."""
+    del serve  # it ends after the pages are closed
     contexts: list[BrowserContext] = []
     visits: list[Visit] = []
 
@@ -109,146 +118,152 @@ def moments() -> Callable[[str], Website]:
     ],
 )
 def test_axe_has_nothing_to_report_in_either_theme(
-    moments: Callable[[str], Website], visit: Open, moment: str, paths: list[str]
+    moments: Callable[[str], Website], serve: Serve, visit: Open, moment: str, paths: list[str]
 ) -> None:
     axe = Axe()
-    with served(moments(moment)) as base:
-        for path in paths:
-            page = visit(base, path).page
-            for scheme in ("light", "dark"):
-                page.emulate_media(color_scheme=scheme)
-                found = axe.run(page).response["violations"]
-                told = [(each["id"], [node["target"] for node in each["nodes"]]) for each in found]
-                assert told == [], f"{path} in {scheme}: {json.dumps(told)}"
+    base = serve(moments(moment))
+    for path in paths:
+        page = visit(base, path).page
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            found = axe.run(page).response["violations"]
+            told = [(each["id"], [node["target"] for node in each["nodes"]]) for each in found]
+            assert told == [], f"{path} in {scheme}: {json.dumps(told)}"
 
 
 @pytest.mark.parametrize("width", [320, 390, 1024, 1440])
-def test_nothing_is_wider_than_the_window(moments: Callable[[str], Website], visit: Open, width: int) -> None:
-    with served(moments("failing")) as base:
-        for path in ("/", _GROUP, "/reporters", "/reporters/cloudwatch"):
-            page = visit(base, path, viewport={"width": width, "height": 800}).page
-            assert page.evaluate("document.documentElement.scrollWidth") <= width, path
-            if path == "/":
-                assert page.locator("#list").evaluate("list => list.scrollWidth <= list.clientWidth")
+def test_nothing_is_wider_than_the_window(
+    moments: Callable[[str], Website], serve: Serve, visit: Open, width: int
+) -> None:
+    base = serve(moments("failing"))
+    for path in ("/", _GROUP, "/reporters", "/reporters/cloudwatch"):
+        page = visit(base, path, viewport={"width": width, "height": 800}).page
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        if path == "/":
+            assert page.locator("#list").evaluate("list => list.scrollWidth <= list.clientWidth")
 
 
-def test_a_column_sorts_the_table_and_the_address_keeps_it(moments: Callable[[str], Website], visit: Open) -> None:
-    with served(moments("incident")) as base:
-        visited = visit(base)
-        page = visited.page
-        by_status = visited.names()
-        page.get_by_role("columnheader", name="Group").get_by_role("link").click()
-        expect(page.get_by_role("columnheader", name="Group")).to_have_attribute("aria-sort", "ascending")
-        assert visited.names() == sorted(by_status)
-        page.get_by_role("columnheader", name="Group").get_by_role("link").click()
-        expect(page.get_by_role("columnheader", name="Group")).to_have_attribute("aria-sort", "descending")
-        page.reload()
-        assert visited.names() == sorted(by_status, reverse=True)
+def test_a_column_sorts_the_table_and_the_address_keeps_it(
+    moments: Callable[[str], Website], serve: Serve, visit: Open
+) -> None:
+    base = serve(moments("incident"))
+    visited = visit(base)
+    page = visited.page
+    by_status = visited.names()
+    page.get_by_role("columnheader", name="Group").get_by_role("link").click()
+    expect(page.get_by_role("columnheader", name="Group")).to_have_attribute("aria-sort", "ascending")
+    assert visited.names() == sorted(by_status)
+    page.get_by_role("columnheader", name="Group").get_by_role("link").click()
+    expect(page.get_by_role("columnheader", name="Group")).to_have_attribute("aria-sort", "descending")
+    page.reload()
+    assert visited.names() == sorted(by_status, reverse=True)
 
 
-def test_filters_survive_a_reload_and_each_other(moments: Callable[[str], Website], visit: Open) -> None:
-    with served(moments("incident")) as base:
-        visited = visit(base)
-        page = visited.page
-        page.get_by_label("Cluster").select_option("prod-eu")
-        page.get_by_label("Name contains").fill("ER")
-        page.get_by_role("button", name="Filter").click()
-        page.get_by_role("navigation", name="Filter by status").get_by_role("link", name="OK").click()
-        page.reload()
-        assert page.get_by_label("Cluster").input_value() == "prod-eu"
-        assert page.get_by_label("Name contains").input_value() == "ER"
-        names = visited.names()
-        assert names
-        assert all("er" in name for name in names)
-        assert set(page.locator(f"{_ROWS} .state").all_inner_texts()) == {"OK"}
-        page.get_by_role("link", name="Clear").click()
-        assert len(visited.names()) == 26
+def test_filters_survive_a_reload_and_each_other(moments: Callable[[str], Website], serve: Serve, visit: Open) -> None:
+    base = serve(moments("incident"))
+    visited = visit(base)
+    page = visited.page
+    page.get_by_label("Cluster").select_option("prod-eu")
+    page.get_by_label("Name contains").fill("ER")
+    page.get_by_role("button", name="Filter").click()
+    page.get_by_role("navigation", name="Filter by status").get_by_role("link", name="OK").click()
+    page.reload()
+    assert page.get_by_label("Cluster").input_value() == "prod-eu"
+    assert page.get_by_label("Name contains").input_value() == "ER"
+    names = visited.names()
+    assert names
+    assert all("er" in name for name in names)
+    assert set(page.locator(f"{_ROWS} .state").all_inner_texts()) == {"OK"}
+    page.get_by_role("link", name="Clear").click()
+    assert len(visited.names()) == 26
 
 
-def test_a_group_that_gets_into_trouble_comes_up_by_itself_and_nobody_loses_their_place(visit: Open) -> None:
+def test_a_group_that_gets_into_trouble_comes_up_by_itself_and_nobody_loses_their_place(
+    serve: Serve, visit: Open
+) -> None:
     website = staged("healthy")
-    with served(website) as base:
-        visited = visit(base, viewport={"width": 1000, "height": 400})
-        page = visited.page
-        expect(page.get_by_role("heading", level=1)).to_contain_text("All 26 groups are well")
-        page.evaluate("window.never_reloaded = true")
-        link = page.get_by_role("link", name="billing")
-        link.scroll_into_view_if_needed()
-        link.focus()
-        before = page.evaluate("scrollY")
-        assert before > 0
-        website.clock.advance(5000)
-        website.site.intake.accept(
-            make_event(cluster="prod-us", consumer="late-one", status_text="WARN", observed_at_ms=website.clock.wall)
-        )
-        expect(page.locator(".worst")).to_contain_text("late-one", timeout=_REFRESHED_MS)
-        expect(page.locator(_ROWS).first).to_contain_text("late-one")
-        assert page.title().startswith("0 ERR, 1 WARN")
-        assert page.evaluate("window.never_reloaded")
-        assert page.evaluate("document.activeElement.textContent") == "billing"
-        assert link.evaluate(_IN_SIGHT)
+    base = serve(website)
+    visited = visit(base, viewport={"width": 1000, "height": 400})
+    page = visited.page
+    expect(page.get_by_role("heading", level=1)).to_contain_text("All 26 groups are well")
+    page.evaluate("window.never_reloaded = true")
+    link = page.get_by_role("link", name="billing")
+    link.scroll_into_view_if_needed()
+    link.focus()
+    before = page.evaluate("scrollY")
+    assert before > 0
+    website.clock.advance(5000)
+    website.site.intake.accept(
+        make_event(cluster="prod-us", consumer="late-one", status_text="WARN", observed_at_ms=website.clock.wall)
+    )
+    expect(page.locator(".worst")).to_contain_text("late-one", timeout=_REFRESHED_MS)
+    expect(page.locator(_ROWS).first).to_contain_text("late-one")
+    assert page.title().startswith("0 ERR, 1 WARN")
+    assert page.evaluate("window.never_reloaded")
+    assert page.evaluate("document.activeElement.textContent") == "billing"
+    assert link.evaluate(_IN_SIGHT)
 
 
-def test_the_first_group_makes_a_list_of_the_welcome(visit: Open) -> None:
+def test_the_first_group_makes_a_list_of_the_welcome(serve: Serve, visit: Open) -> None:
     website = staged("empty")
-    with served(website) as base:
-        page = visit(base).page
-        expect(page.get_by_role("heading", level=1)).to_have_text("Waiting for Burrow")
-        website.site.intake.accept(make_event(observed_at_ms=website.clock.wall))
-        expect(page.locator(_ROWS)).to_have_count(1, timeout=_REFRESHED_MS)
+    base = serve(website)
+    page = visit(base).page
+    expect(page.get_by_role("heading", level=1)).to_have_text("Waiting for Burrow")
+    website.site.intake.accept(make_event(observed_at_ms=website.clock.wall))
+    expect(page.locator(_ROWS)).to_have_count(1, timeout=_REFRESHED_MS)
 
 
-def test_a_name_made_of_markup_stays_text(moments: Callable[[str], Website], visit: Open) -> None:
-    with served(moments("markup")) as base:
-        visited = visit(base)
-        shown = MARKUP.replace("\u202e", "\\u{202e}")
-        assert visited.names()[0] == shown
-        visited.page.locator(f"{_ROWS} th a").first.click()
-        expect(visited.page.get_by_role("heading", level=1)).to_contain_text(shown)
-        assert visited.page.locator("#main b, #main script").count() == 0 or all(
-            "alert" not in text for text in visited.page.locator("#main b, #main script").all_inner_texts()
-        )
+def test_a_name_made_of_markup_stays_text(moments: Callable[[str], Website], serve: Serve, visit: Open) -> None:
+    base = serve(moments("markup"))
+    visited = visit(base)
+    shown = MARKUP.replace("\u202e", "\\u{202e}")
+    assert visited.names()[0] == shown
+    visited.page.locator(f"{_ROWS} th a").first.click()
+    expect(visited.page.get_by_role("heading", level=1)).to_contain_text(shown)
+    assert visited.page.locator("#main b, #main script").count() == 0 or all(
+        "alert" not in text for text in visited.page.locator("#main b, #main script").all_inner_texts()
+    )
 
 
-def test_without_scripts_the_page_is_whole(moments: Callable[[str], Website], visit: Open) -> None:
-    with served(moments("incident")) as base:
-        visited = visit(base, java_script_enabled=False)
-        assert len(visited.names()) == 26
-        visited.page.get_by_role("link", name="ERR").first.click()
-        assert set(visited.page.locator(f"{_ROWS} .state").all_inner_texts()) == {"ERR"}
-        visited.page.locator(f"{_ROWS} th a").first.click()
-        assert visited.page.locator("svg.field polyline").count() >= 2
+def test_without_scripts_the_page_is_whole(moments: Callable[[str], Website], serve: Serve, visit: Open) -> None:
+    base = serve(moments("incident"))
+    visited = visit(base, java_script_enabled=False)
+    assert len(visited.names()) == 26
+    visited.page.get_by_role("link", name="ERR").first.click()
+    assert set(visited.page.locator(f"{_ROWS} .state").all_inner_texts()) == {"ERR"}
+    visited.page.locator(f"{_ROWS} th a").first.click()
+    assert visited.page.locator("svg.field polyline").count() >= 2
 
 
 def test_the_keyboard_reaches_the_worst_group_and_print_leaves_the_tools_out(
-    moments: Callable[[str], Website], visit: Open
+    moments: Callable[[str], Website], serve: Serve, visit: Open
 ) -> None:
-    with served(moments("incident")) as base:
-        page = visit(base).page
+    base = serve(moments("incident"))
+    page = visit(base).page
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to content"
+    reached = []
+    for _ in range(12):
         page.keyboard.press("Tab")
-        assert page.evaluate("document.activeElement.textContent") == "Skip to content"
-        reached = []
-        for _ in range(12):
-            page.keyboard.press("Tab")
-            reached.append(page.evaluate("document.activeElement.closest('.worst') !== null"))
-        assert any(reached)
-        page.emulate_media(media="print")
-        assert page.locator("table.groups").is_visible()
-        assert not page.locator(".tools").is_visible()
-        assert not page.locator(".top nav").is_visible()
+        reached.append(page.evaluate("document.activeElement.closest('.worst') !== null"))
+    assert any(reached)
+    page.emulate_media(media="print")
+    assert page.locator("table.groups").is_visible()
+    assert not page.locator(".tools").is_visible()
+    assert not page.locator(".top nav").is_visible()
 
 
-def test_a_karrot_that_is_gone_is_said_and_its_return_noticed(visit: Open) -> None:
+def test_a_karrot_that_is_gone_is_said_and_its_return_noticed(serve: Serve, visit: Open) -> None:
     website = staged("healthy")
-    with served(website) as base:
-        visited = visit(base)
-        expect(visited.page.locator("#live")).to_have_text("Live")
-        visited.page.context.set_offline(offline=True)
-        expect(visited.page.locator("#live")).to_contain_text("Not updated since", timeout=_REFRESHED_MS)
-        visited.page.context.set_offline(offline=False)
-        expect(visited.page.locator("#live")).to_have_text("Live", timeout=_REFRESHED_MS)
-        # The browser itself tells of the requests that found nobody.
-        visited.complaints[:] = [each for each in visited.complaints if "ERR_INTERNET_DISCONNECTED" not in each]
+    base = serve(website)
+    visited = visit(base)
+    expect(visited.page.locator("#live")).to_have_text("Live")
+    visited.page.context.set_offline(offline=True)
+    expect(visited.page.locator("#live")).to_contain_text("Not updated since", timeout=_REFRESHED_MS)
+    visited.page.context.set_offline(offline=False)
+    expect(visited.page.locator("#live")).to_have_text("Live", timeout=_REFRESHED_MS)
+    # The browser itself tells of the requests that found nobody.
+    visited.complaints[:] = [each for each in visited.complaints if "ERR_INTERNET_DISCONNECTED" not in each]
 
 
 def test_the_demo_moves_before_ones_eyes(visit: Open) -> None:
