@@ -13,6 +13,7 @@ from karrot.event import LagEvent, Source
 from karrot.eventlog.base import ReporterState
 from karrot.reporters.report import NOTE, Fact, Refused, Report
 from karrot.web import Credentials
+from karrot.web.human import marked
 from karrot.web.pages import PAGE_SIZE
 from karrot.web.past import PastUnknown
 from karrot.web.problems import CODES
@@ -250,7 +251,7 @@ def test_what_was_refused_is_shown_with_why_and_what_to_do() -> None:
     assert "&lt;script&gt;alert(1)" in page
     (row,) = Page(page).rows[1:]
     assert row.startswith("invalid_json 2027-01-15 08:00:00 UTC")
-    assert CODES["invalid_json"].remedy in page
+    assert marked(CODES["invalid_json"].remedy) in page
 
 
 @pytest.mark.parametrize("path", ["/", "/reporters", "/rejects", "/nothing"])
@@ -321,7 +322,8 @@ def test_the_list_sorts_by_a_column_of_the_address() -> None:
     )
     assert [row.split()[1] for row in rows(website, sort="lag")] == ["b", "a"]
     assert [row.split()[1] for row in rows(website, sort="-lag")] == ["a", "b"]
-    assert 'aria-sort="descending"' in read(website, sort="lag")
+    for column, direction in {"lag": "descending", "event": "ascending", "-event": "descending"}.items():
+        assert f'aria-sort="{direction}"' in read(website, sort=column)
     assert website.client.get("/?sort=size").status_code == 400
 
 

@@ -14,7 +14,7 @@
       cache: "no-store",
       signal: AbortSignal.timeout(10_000),
     });
-    if (!answer.ok) throw new Error(`answered ${answer.status}`);
+    if (!answer.ok) throw new Error("no page", { cause: `answered ${answer.status}` });
     return new DOMParser().parseFromString(await answer.text(), "text/html");
   }
 
@@ -28,6 +28,7 @@
 
   function swap(fresh) {
     const focused = document.activeElement?.getAttribute("href");
+    const place = document.activeElement?.closest("[data-live]")?.id ?? "main";
     const pairs = [...document.querySelectorAll("[data-live]")].map((old) => [old, fresh.getElementById(old.id)]);
     if (fresh.body.dataset.page === document.body.dataset.page && pairs.every(([, young]) => young)) {
       for (const [old, young] of pairs) replace(old, young);
@@ -36,7 +37,7 @@
       document.body.dataset.page = fresh.body.dataset.page;
     }
     document.title = fresh.title;
-    if (focused) document.querySelector(`#main a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+    if (focused) document.querySelector(`#${place} a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   }
 
   function say(text, stale) {
@@ -49,7 +50,7 @@
 
   async function refresh() {
     if (document.hidden) return;
-    if (!getSelection().isCollapsed) return say("Waits while text is selected", false);
+    if (!getSelection().isCollapsed) return say(`As of ${freshAt.toLocaleTimeString()}: waits while text is selected`, false);
     try {
       const fresh = await load();
       if (stylesheet(fresh) !== stylesheet(document)) return location.reload();
@@ -57,7 +58,7 @@
       freshAt = new Date();
       say("Live", false);
     } catch (error) {
-      say(`Not updated since ${freshAt.toLocaleTimeString()}`, true);
+      say(`Not updated since ${freshAt.toLocaleTimeString()}: ${error.cause ?? "no answer"}`, true);
     }
   }
 
