@@ -65,7 +65,7 @@ def _value(rng: random.Random) -> bytes:
     at = _FROM_MS + rng.randrange(86_400_000)
     tagged = {0: rng.randbytes(16)}
     told = {"commit_ts": at, "expire_ts": at + 86_400_000, "epoch": rng.choice((-1, 5))}
-    return commit_value(version, rng.randrange(10**9), metadata=metadata, tagged=tagged, **told)  # type: ignore[arg-type]
+    return commit_value(version, rng.randrange(10**9), metadata=metadata, tagged=tagged, **told)
 
 
 def fill(path: Path, count: int) -> None:

@@ -81,7 +81,7 @@ def _moments() -> Iterator[Case]:
 def _texts() -> Iterator[Case]:
     for raw, text in [
         (b"\xff", "�"),
-        (b"caf\xc3", "caf�"),
+        (b"menu\xc3", "menu�"),
         (b"\xf0\x9f\xa5\x95", "🥕"),
         (b"\xf0\x9f\xa5.", "�."),
         (b"\xed\xa0\x80", "���"),
