@@ -2,11 +2,11 @@
 
 A record begins with a big-endian int16, in the key its type and in the value its version; the fields follow as in
 Kafka's ``group-coordinator/…/OffsetCommitKey.json`` and ``OffsetCommitValue.json``. They are read by built-in
-expressions that Spark compiles: there is none that reads a number from bytes, but ``conv(hex(…))`` does.
-Since that is what takes the time, eight bytes are read at once wherever fields lie side by side.
+expressions that Spark compiles: there is none that reads a number from bytes, but ``conv(hex(…))`` does. That is what
+takes the time, more so the more digits come out, so as few numbers are read as can be.
 
-Numbers are read from copies that are filled up with zeros; whether all bytes of a field were there is decided by
-lengths alone, before anything is told. So a record that was cut has a reason and not one number.
+A number is read from what bytes there are; whether all bytes of a field were there is decided by lengths alone, before
+anything is told. So a record that was cut has a reason and not one number.
 """
 
 from collections.abc import Mapping
