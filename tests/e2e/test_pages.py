@@ -23,7 +23,7 @@ pytestmark = pytest.mark.e2e
 
 _CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _ROWS = "table.groups tbody tr"
-_REFRESHED_MS = 15_000
+_REFRESHED_MS = 45_000
 _GROUP = "/group?cluster=prod-eu&consumer=geo-enricher"
 _IN_SIGHT = "each => { const at = each.getBoundingClientRect(); return at.top >= 0 && at.bottom <= innerHeight }"
 

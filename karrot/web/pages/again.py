@@ -11,6 +11,7 @@ __all__ = ["Again"]
 _SHARE = 40
 """What was made is shown again for so many times as long as the making took: about a second."""
 
+_LONGEST_MS = 1000
 _KEPT = 50
 
 
@@ -31,7 +32,7 @@ class Again:
                 return page
             page = make()
             ended = self._clock.boot_ms()
-            self._kept[address] = (ended + _SHARE * (ended - began), page)
+            self._kept[address] = (ended + min(_LONGEST_MS, _SHARE * (ended - began)), page)
             self._kept.move_to_end(address)
             if len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)

@@ -12,6 +12,10 @@ _SHARE = 20
 """What was read is shown again for so many times as long as the reading took: readers get a twentieth of the time."""
 
 
+_LONGEST_MS = 5000
+"""On a machine that has no time even for this, nobody looks at older groups."""
+
+
 class Board:
     """The groups, at most 20 times as old as it takes to read them: a second or two of 10,000, nothing of 100.
 
@@ -38,7 +42,7 @@ class Board:
                 self._catch_up()
                 self._standing = Standing.of(self._states.values())
                 ended = self._clock.boot_ms()
-                self._good_until_ms = ended + _SHARE * (ended - began)
+                self._good_until_ms = ended + min(_LONGEST_MS, _SHARE * (ended - began))
             return self._standing
 
     def _catch_up(self) -> None:
