@@ -136,6 +136,15 @@ class Tally:
             self.failed += 1
         self._say(f"{type(error).__name__}: {error}")
 
+    def skip(self) -> None:
+        """Count a post that comes too late to be sent; the first one is told of, since it may be that none is sent."""
+        self.skipped += 1
+        if self.skipped == 1:
+            _log.warning(
+                "the fake Burrow skips posts that are late",
+                remedy="fewer groups or a lower speed, if the machine did not just sleep",
+            )
+
     def _say(self, problem: str | None) -> None:
         """Log changes only: Burrow logs each failure, but here they would drown everything else."""
         if problem != self.last_problem:
@@ -182,7 +191,7 @@ def run(
                 if stop.is_set():
                     break
                 if clock.wall_ms() - due.event.observed_at_ms > _STALE_MS:
-                    tally.skipped += 1
+                    tally.skip()
                     continue
                 free.acquire()
                 # Asking for the result makes the pool log what nobody expected.

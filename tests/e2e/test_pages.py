@@ -249,6 +249,9 @@ def test_the_keyboard_reaches_the_worst_group_and_print_leaves_the_tools_out(
     assert any(reached)
     page.emulate_media(media="print")
     assert page.locator("table.groups").is_visible()
+    page.set_viewport_size({"width": 703, "height": 1000})  # A4 between its margins
+    assert page.locator("table.groups").evaluate("table => getComputedStyle(table).display") == "table"
+    assert page.locator("#list").evaluate("list => list.scrollWidth <= list.clientWidth")
     assert not page.locator(".tools").is_visible()
     assert not page.locator(".top nav").is_visible()
 

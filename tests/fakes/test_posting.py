@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from karrot.clock import SystemClock
 from karrot.fakes.burrow import FakeBurrow, Post, simulate
@@ -309,12 +310,13 @@ def test_a_failover_is_a_herd() -> None:
     assert not loop.failover.is_set()
 
 
-def test_what_was_due_while_the_machine_slept_is_skipped() -> None:
+def test_what_was_due_while_the_machine_slept_is_skipped_and_said_once() -> None:
     loop = Loop()
-    with loop.running(accept):
+    with capture_logs() as told, loop.running(accept):
         loop.clock.now_ms += 60_000
         until(lambda: loop.total == len(due_until(START_MS + 60_000)))
     assert loop.tally.skipped > 200
+    assert [each["event"] for each in told] == ["the fake Burrow skips posts that are late"]
     assert 0 < loop.tally.accepted < 75
 
 
