@@ -3,14 +3,26 @@
 Both are streams, so that a checkpoint tells what was taken.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType, TimestampType
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from karrot.pipeline.brokers import Brokers, Start
 from karrot.pipeline.files import exists, literal
@@ -36,6 +48,14 @@ BATCH_RECORDS: Final = 2_000_000
 """Records in a batch from Kafka: a few hundred bytes each while it is written."""
 
 _BATCH_BYTES: Final = 256 * 1024 * 1024
+_READ_AS: Final[Mapping[type[DataType], tuple[type[DataType], ...]]] = {
+    BinaryType: (StringType,),
+    StringType: (BinaryType,),
+    IntegerType: (ByteType, ShortType),
+    LongType: (ByteType, ShortType, IntegerType),
+    TimestampType: (TimestampNTZType,),
+}
+"""As what a column may be stored besides: Spark reads the second as the first."""
 _EVER: Final = "36500d"  # by default the file source passes by what is older than a week when it comes
 
 RECORD: Final = (
@@ -150,11 +170,22 @@ def new_files(spark: SparkSession, directory: str, schema: StructType) -> DataFr
         found = spark.read.options(**options).parquet(literal(directory)).schema
     except AnalysisException as error:
         raise NoRecords(f"{directory}: there is no Parquet file") from error
+    except Py4JJavaError as error:
+        raise NoRecords(f"{directory}: its files cannot be read as Parquet; Spark says above which and why") from error
     lacks = [name for name in schema.fieldNames() if name not in found.fieldNames()]
     if lacks:
         raise NoRecords(f"{directory}: its files lack {', '.join(lacks)}")
+    if wrong := [told for each in schema for told in _of_another_type(each.name, each.dataType, found)]:
+        raise NoRecords(f"{directory}: in its files {', '.join(wrong)}")
     source = spark.readStream.schema(schema).options(**options, maxFileAge=_EVER, maxBytesPerTrigger=str(_BATCH_BYTES))
     return source.parquet(literal(directory))
+
+
+def _of_another_type(name: str, wanted: DataType, found: StructType) -> Iterator[str]:
+    """What is wrong with a column: Spark would say it in the midst of a batch, and at length."""
+    stored = found[name].dataType
+    if not isinstance(stored, (type(wanted), *_READ_AS[type(wanted)])):
+        yield f"{name} is {stored.simpleString()} and must be {wanted.simpleString()}"
 
 
 def _first_read(decoded: DataFrame) -> dict[int, int]:

@@ -136,6 +136,14 @@ def test_what_is_no_directory_of_records_is_said(spark: SparkSession, tmp_path: 
     pq.write_table(pa.table({"key": [b"k"], "value": [b"v"], "partition": [1]}), tmp_path / "1.parquet")
     with pytest.raises(NoRecords, match="its files lack topic, offset, timestamp"):
         FromParquet(str(tmp_path)).records(spark)
+    records = _table(_COMMITS, first=1)
+    wide = records.set_column(3, "partition", records["partition"].cast(pa.int64()))
+    pq.write_table(wide.set_column(5, "timestamp", [["12:00"] * len(wide)]), tmp_path / "1.parquet")
+    with pytest.raises(NoRecords, match="partition is bigint and must be int, timestamp is string and must be timest"):
+        FromParquet(str(tmp_path)).records(spark)
+    (tmp_path / "1.parquet").write_bytes(b"PAR1 and nothing else")
+    with pytest.raises(NoRecords, match="its files cannot be read as Parquet"):
+        FromParquet(str(tmp_path)).records(spark)
 
 
 def _json(partition: int, *told: object) -> str:
