@@ -53,7 +53,9 @@ def read_rule_sets(texts: Sequence[str]) -> tuple[RuleSet, ...]:
 def _read(text: str) -> RuleSet:
     name, colon, rest = text.partition(":")
     if not colon:
-        name, rest = ("", text) if "=" in text or not text else (text, "")
+        # A rule without a value is a slip, not a set that is called so.
+        is_name = text and "=" not in text and text.strip().replace("-", "_") not in _KINDS
+        name, rest = (text, "") if is_name else ("", text)
     given = dict(_option(each.strip()) for each in rest.split(",") if each.strip())
     return RuleSet(name.strip() or rest.strip() or _BURROWS)._replace(**given)
 

@@ -22,6 +22,7 @@ def test_rules_are_read_as_they_are_typed() -> None:
             "--rules: 'x' is no rule of Burrow's; there are intervals, allowed_lag, min_distance, minimum_complete",
         ),
         (["intervals=0"], "--rules intervals is '0': it must be a whole number from 1 to 10000"),
+        (["min-distance"], "--rules min_distance is '': it must be a whole number from 0 to 86400"),
         (["a:intervals"], "--rules intervals is '': it must be a whole number from 1 to 10000"),
         (["minimum_complete=2"], "--rules minimum_complete is '2': it must be a number from 0 to 1"),
         (["a:intervals=5", "a:"], "--rules: two sets are called 'a'; give them names, as in calm:intervals=20"),
