@@ -83,6 +83,14 @@ def test_the_program_and_the_module_are_the_same() -> None:
     assert told == [f"karrot {karrot.__version__}\n"] * 3
 
 
+def test_a_full_disk_is_a_sentence() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "karrot", "version"], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, b"karrot: [Errno 28] No space left on device\n")
+
+
 def test_help_loads_nothing_heavy() -> None:
     script = "import sys, karrot.cli; print(*sys.modules)"
     loaded = set(subprocess.check_output([sys.executable, "-c", script], text=True).split())

@@ -1,5 +1,8 @@
 """The commands. What a command needs is imported inside it, so that ``karrot --help`` answers at once."""
 
+import errno
+from typing import Any
+
 import click
 
 from karrot import __version__
@@ -19,8 +22,21 @@ from karrot.cli import (
     tables,
     watch,
 )
+from karrot.cli.common import NotDone
 
 __all__ = ["main"]
+
+
+class _Commands(click.Group):
+    """Ends with a sentence where the disk, or what standard output goes to, is full."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise NotDone(str(error)) from error
 
 
 @click.command()
@@ -30,6 +46,7 @@ def version() -> None:
 
 
 @click.group(
+    cls=_Commands,
     commands=[
         *service.COMMANDS,
         *probing.COMMANDS,
