@@ -20,6 +20,14 @@ class Cause(NamedTuple):
     look: str = ""
 
 
+_UNLISTED = Cause(
+    "partition not listed",
+    "A partition stopped, stalled or went back, as Burrow says ERR for nothing else; this event does not list which.",
+    "Burrow's own /v3/kafka/<cluster>/consumer/<group>/status lists it.",
+)
+"""Of an ERR without such a partition: to call it slow would ask for more consumers."""
+
+
 def cause(state: GroupState, seconds_since_commit: float | None) -> Cause | None:
     """The likely cause of a group's status; ``None`` for one that is well.
 
@@ -41,7 +49,9 @@ def _of_partitions(summary: Summary, seconds_since_commit: float | None) -> Caus
         return _stopped(summary, stop, seconds_since_commit)
     if stall:
         return _stalled(summary, stall)
-    return _rewound(summary, rewind) if rewind else _slow(summary, warn)
+    if rewind:
+        return _rewound(summary, rewind)
+    return _UNLISTED if summary.status is Status.ERR else _slow(summary, warn)
 
 
 def _stopped(summary: Summary, number: int, seconds: float | None) -> Cause:

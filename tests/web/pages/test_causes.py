@@ -37,6 +37,14 @@ def test_what_burrow_found_on_partitions_is_said_in_words(status: str, brief: st
     assert found.look
 
 
+def test_an_error_whose_partition_is_not_listed_is_not_called_slow() -> None:
+    found = cause(state(make_event(status_text="ERR", max_lag=None, partitions=())), None)
+    assert found is not None
+    assert found.brief == "partition not listed"
+    assert "slow" not in found.sentence
+    assert "consumers" not in found.look
+
+
 def test_a_group_that_is_only_slow_is_told_with_its_rates() -> None:
     found = told()
     assert found.brief == "1 of 12 too slow"
