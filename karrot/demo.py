@@ -12,23 +12,24 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from random import Random
 from types import FrameType
+from typing import NoReturn
 
 from karrot import logs
 from karrot.clock import SystemClock
 from karrot.eventlog.base import LogUnavailableError
-from karrot.fakes.burrow import simulate
+from karrot.fakes.burrow import DEMO, FakeBurrow, simulate
 from karrot.fakes.burrow_server import BurrowServer
 from karrot.fakes.cloudwatch import FakeCloudWatch
 from karrot.fakes.posting import HttpSender, run
 from karrot.fakes.rest import RestApi
 from karrot.sources import PREFIX
 
-__all__ = ["CLUSTERS", "demo", "environment_of"]
+__all__ = ["CLUSTERS", "demo", "environment_of", "kept_up_speed"]
 
 CLUSTERS = ("prod-eu", "prod-us")
 _HOST = "127.0.0.1"
@@ -37,6 +38,13 @@ _PORTS_TRIED = 100
 _READY_S = 20.0
 _STOP_S = 12.0
 _OK = 200
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+_GROUPS_AT_SPEED_1 = 1000
+"""So many at speed 1 cost a third of a processor, and the service as much: 200 verdicts a second."""
+_MAKING_MS = 5
+"""What the past of a group takes to simulate, on a machine that is not idle."""
+_WORTH_A_WORD_MS = 2000
+_LEASH = 'read -r _; kill -TERM "$1"'
 _MOST_KEPT = 50_000
 """Data that the fake CloudWatch remembers: about three hours of 24 groups."""
 _TABLES = f"{PREFIX}TABLES_DIR"
@@ -64,7 +72,7 @@ def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
     logs.configure("WARNING", sys.stdout)
     chosen = _free_port(_DEFAULT_PORT, _PORTS_TRIED) if port is None else _free_port(port, 1)
     stop, failover = threading.Event(), threading.Event()
-    _set_on_signals(stop, signal.SIGINT, signal.SIGTERM)
+    _set_on_signals(stop, *_ENDING)
     _set_on_signals(failover, signal.SIGUSR1)
     clock = SystemClock()
     with (
@@ -73,9 +81,16 @@ def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
         _service(chosen, Path(directory), cloudwatch.url) as service,
     ):
         _await_ready(service, chosen, stop)
-        burrow = simulate(groups, seed=seed, speed=speed, clusters=CLUSTERS, now_ms=clock.wall_ms())
-        told = f"{groups} consumer groups on {len(CLUSTERS)} clusters (seed {seed}, speed {speed:g})"
         threading.Thread(target=_stop_with, args=(service, stop), daemon=True).start()
+        kept_up = kept_up_speed(groups, speed)
+        burrow = _simulated(groups, seed, kept_up, clock.wall_ms(), stop)
+        if burrow is None:
+            return 0 if service.poll() is None else 1
+        told = f"{groups} consumer groups on {len(CLUSTERS)} clusters (seed {seed}, speed {kept_up:g})"
+        if kept_up < speed:
+            told += (
+                f"\nSlower than speed {speed:g}, to keep up: each group is heard of every {_verdict_s(kept_up):.0f} s"
+            )
         with (
             BurrowServer(RestApi(burrow, clock, Random(seed))) as rest,  # noqa: S311 (the order of lists)
             closing(HttpSender(f"http://{_HOST}:{chosen}/burrow", idempotency_key="1")) as send,
@@ -83,6 +98,43 @@ def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
             print(_greeting(chosen, rest.url, cloudwatch.url, told), flush=True)  # noqa: T201 - what the command is there to say
             run(burrow, send, stop, clock=clock, failover=failover)
         return 0 if service.poll() is None else 1
+
+
+def kept_up_speed(groups: int, speed: float) -> float:
+    """The speed that is asked for, or the highest at which so many groups leave a processor time for the service."""
+    return min(speed, _GROUPS_AT_SPEED_1 / groups)
+
+
+def _verdict_s(speed: float) -> float:
+    return DEMO.notifier.interval / speed
+
+
+def _simulated(groups: int, seed: int, speed: float, now_ms: int, stop: threading.Event) -> FakeBurrow | None:
+    """The simulated Burrow, which starts when it can have been made; ``None`` if a signal came first."""
+    making_ms = groups * _MAKING_MS
+    if making_ms >= _WORTH_A_WORD_MS:
+        print(f"Simulating the past of {groups} groups: about {making_ms / 1000:.0f} s …", flush=True)  # noqa: T201
+    with suppress(_Ended), _ended_by_signals():
+        if not stop.is_set():
+            return simulate(groups, seed=seed, speed=speed, clusters=CLUSTERS, now_ms=now_ms + making_ms)
+    return None
+
+
+class _Ended(BaseException):
+    """A signal came while nobody looked at an event."""
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    def on_signal(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise _Ended
+
+    before = {number: signal.signal(number, on_signal) for number in _ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _free_port(first: int, tried: int) -> int:
@@ -114,15 +166,24 @@ def _service(port: int, directory: Path, cloudwatch: str) -> Iterator["subproces
     # A session of its own: Ctrl-C at the terminal reaches only the demo, which then stops the service in good order.
     environment = environment_of(os.environ, directory, cloudwatch)
     service = subprocess.Popen(command, env=environment, start_new_session=True)  # noqa: S603
+    # A shell that stops the service when a pipe closes: here at the end, or by the system if the demo is killed.
+    held = ["/bin/sh", "-c", _LEASH, "sh", str(service.pid)]
+    leash = subprocess.Popen(held, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603
     try:
         yield service
     finally:
-        service.terminate()
-        try:
-            service.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            service.kill()
-            service.wait()
+        if service.poll() is not None:  # its number may be another's
+            leash.kill()
+        leash.communicate()
+        _await_end(service)
+
+
+def _await_end(service: "subprocess.Popen[bytes]") -> None:
+    try:
+        service.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        service.kill()
+        service.wait()
 
 
 def environment_of(environ: Mapping[str, str], directory: Path, cloudwatch: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from urllib.request import Request, urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from karrot.demo import environment_of
+from karrot.demo import environment_of, kept_up_speed
 from support.waiting import wait_for
 
 
@@ -92,6 +92,33 @@ def test_the_demo_sends_to_a_fake_cloudwatch_and_shows_what(demo: "subprocess.Po
     assert demo.wait(30) == 0
     with pytest.raises(OSError, match="refused"):
         urlopen(fake)
+
+
+def refused(url: str) -> bool:
+    try:
+        urlopen(url).close()
+    except OSError as error:
+        return "refused" in str(error)
+    return False
+
+
+def test_a_demo_that_is_killed_takes_the_service_with_it(demo: "subprocess.Popen[bytes]", said: Path) -> None:
+    base = address(said)
+    demo.kill()
+    wait_for(lambda: refused(f"{base}/healthz"), 30)
+
+
+def test_a_demo_of_many_groups_says_what_it_prepares_and_ends_meanwhile_if_told(said: Path) -> None:
+    command = [sys.executable, "-m", "karrot", "demo", "--groups", "10000", "--port", "0"]
+    with said.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
+        wait_for(lambda: "Simulating the past of 10000 groups" in said.read_text(), 30)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert "Traceback" not in said.read_text()
+
+
+def test_many_groups_are_simulated_as_slowly_as_a_machine_keeps_up_with() -> None:
+    assert (kept_up_speed(24, 1), kept_up_speed(24, 5), kept_up_speed(10_000, 1)) == (1, 5, 0.1)
 
 
 def test_nothing_of_the_machine_s_own_accounts_reaches_the_demo(tmp_path: Path) -> None:

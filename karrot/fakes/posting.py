@@ -3,7 +3,7 @@
 import base64
 import select
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -20,6 +20,7 @@ _log = structlog.get_logger(__name__)
 
 _IDLE_CONNECTIONS = 2
 _STALE_MS = 10_000
+_SLICE_MS = 100
 
 
 Sender = Callable[[bytes], int]
@@ -155,6 +156,17 @@ class Tally:
                 _log.info("the fake Burrow's posts are accepted")
 
 
+def _due(burrow: FakeBurrow, since_ms: int, until_ms: int, stop: threading.Event) -> Iterator[Post]:
+    """What is due, each soon after it was evaluated, however much there is to catch up with; less once it stops."""
+    for moment_ms in (*range(since_ms + _SLICE_MS, until_ms, _SLICE_MS), until_ms):
+        for due in burrow.due(moment_ms):
+            if stop.is_set():
+                return
+            yield due
+        if stop.is_set():
+            return
+
+
 def run(
     burrow: FakeBurrow,
     send: Sender,
@@ -183,13 +195,13 @@ def run(
             free.release()
 
     with ThreadPoolExecutor(threads, thread_name_prefix="fake-burrow") as pool:
+        now_ms = clock.wall_ms()
         while not stop.wait(pause):
             if failover is not None and failover.is_set():
                 failover.clear()
                 burrow.failover()
-            for due in burrow.due(clock.wall_ms()):
-                if stop.is_set():
-                    break
+            since_ms, now_ms = now_ms, clock.wall_ms()
+            for due in _due(burrow, since_ms, now_ms, stop):
                 if clock.wall_ms() - due.event.observed_at_ms > _STALE_MS:
                     tally.skip()
                     continue

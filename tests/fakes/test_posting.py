@@ -232,9 +232,9 @@ class Loop:
     tally: Tally = field(default_factory=Tally)
 
     @contextlib.contextmanager
-    def running(self, send: Callable[[bytes], int], **settings: Any) -> Iterator[None]:
+    def running(self, send: Callable[[bytes], int], burrow: Any = None, **settings: Any) -> Iterator[None]:
         settings = {"clock": self.clock, "failover": self.failover, "tally": self.tally, "pause": 0.001} | settings
-        thread = threading.Thread(target=run, args=(demo(), send, self.stop), kwargs=settings)
+        thread = threading.Thread(target=run, args=(burrow or demo(), send, self.stop), kwargs=settings)
         thread.start()
         try:
             yield
@@ -334,3 +334,20 @@ def test_no_more_posts_are_under_way_than_there_are_threads() -> None:
         loop.stop.set()
         gate.set()
     assert len(under_way) <= 4
+
+
+def test_a_long_time_to_catch_up_with_is_left_when_it_stops() -> None:
+    loop, burrow = Loop(), demo()
+    asked: list[int] = []
+
+    class Slow:
+        def due(self, now_ms: int) -> list[Post]:
+            asked.append(now_ms)
+            loop.stop.set()
+            return burrow.due(now_ms)
+
+    with loop.running(accept, burrow=Slow()):
+        loop.clock.now_ms += 3_600_000
+        loop.stop.wait(10)
+    assert (len(asked), loop.total) == (1, 0)
+    assert asked[0] <= START_MS + 1000
