@@ -1,0 +1,74 @@
+"""What ingest writes: the events, the partitions they list, and what nobody could read."""
+
+from typing import Final
+
+from karrot.pipeline.schemas.types import DOUBLE, INT, LONG, STRING, TIME, struct
+
+__all__ = ["EVENTS", "PARTITIONS", "QUARANTINE"]
+
+EVENTS: Final = struct(
+    event_id=STRING,
+    log_id=STRING,
+    seq=LONG,
+    received_at=TIME,
+    received_at_ms=LONG,
+    observed_at=TIME,
+    observed_at_ms=LONG,
+    source=STRING,
+    cluster=STRING,
+    consumer=STRING,
+    status=STRING,
+    kind=STRING,
+    incident_id=STRING,
+    incident_start=TIME,
+    incident_start_ms=LONG,
+    total_lag=LONG,
+    max_lag=LONG,
+    max_lag_topic=STRING,
+    max_lag_partition=INT,
+    max_lag_owner=STRING,
+    scalable_lag=LONG,
+    lag_seconds=DOUBLE,
+    produce_rate=DOUBLE,
+    consume_rate=DOUBLE,
+    catch_up_seconds=DOUBLE,
+    complete=DOUBLE,
+    partition_count=LONG,
+    bad_partitions=INT,
+)
+"""One row per event. The rates are those of the max-lag partition."""
+
+PARTITIONS: Final = struct(
+    event_id=STRING,
+    log_id=STRING,
+    seq=LONG,
+    received_at=TIME,
+    observed_at=TIME,
+    source=STRING,
+    cluster=STRING,
+    consumer=STRING,
+    topic=STRING,
+    partition=INT,
+    status=STRING,
+    owner=STRING,
+    client_id=STRING,
+    start_offset=LONG,
+    start_ts=TIME,
+    start_ts_ms=LONG,
+    start_lag=LONG,
+    end_offset=LONG,
+    end_ts=TIME,
+    end_ts_ms=LONG,
+    end_lag=LONG,
+    current_lag=LONG,
+    complete=DOUBLE,
+)
+"""One row per partition that an event lists: a webhook lists the bad ones, ``rest`` and ``kafka`` list all."""
+
+QUARANTINE: Final = struct(source=STRING, reason=STRING, raw=STRING, position=LONG, missing=LONG)
+"""One row per line that could not be read, and one per segment that came up short.
+
+``source`` is the segment, ``raw`` the line in base64 (cut when it is huge), ``position`` its number in the segment from
+1. ``missing`` counts the lines that a short segment's name promises and its content lacks. ``day`` is the day that the
+segment was written on, since the line's own is not known.
+"""
