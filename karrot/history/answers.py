@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import NamedTuple
 
 __all__ = [
     "GroupDescription",
@@ -40,9 +41,11 @@ class GroupHistory:
     incidents: int
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """The values of a time series, in the order of its metrics, from ``at`` on for one step of it."""
+class Point(NamedTuple):
+    """The values of a time series, in the order of its metrics, from ``at`` on for one step of it.
+
+    No dataclass: of these there are tens of thousands in an answer, and a tuple is made in half the time.
+    """
 
     at: datetime
     values: tuple[float | None, ...]

@@ -5,13 +5,12 @@ from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from karrot.history.answers import (
     GroupDescription,
     GroupHistory,
     Incident,
-    Point,
     Risk,
     StalePartition,
     TimeSeries,
@@ -24,6 +23,7 @@ from karrot.history.metrics import METRICS, Metric, severity
 from karrot.history.names import named
 from karrot.history.records import LookBack, any_commit
 from karrot.history.risks import Bounds, risks
+from karrot.history.series import Told, points
 from karrot.history.spans import EPOCH, MINUTE, Span, epoch_ms, moment_of
 from karrot.history.stale import stale
 
@@ -118,18 +118,16 @@ class History:
         whole = Span(moment_of(first_ms), span.end)
         words, asked = named(cluster, group, parts or {})
         asked |= {**_bounds(whole), "step": step_ms}
-        steps: dict[tuple[str, int], dict[str, Any]] = {}
+        told: list[Told] = []
         for table, of_table in groupby(sorted(wanted, key=lambda each: each.table), key=lambda each: each.table):
             listed = list(of_table)
             edges = f", {_EDGES}" if "partition" in listed[0].parts else ""
             query = _STEPS.replace("{values}", ", ".join(each.value for each in listed))
             query = query.replace("{edges}", edges).replace("{named}", words)
-            for where, at, *values in self._rows(table, whole, query, asked):
-                steps.setdefault((where, at), {}).update(zip((each.name for each in listed), values, strict=True))
-        where = _only_cluster({each for each, _ in steps}, group) or cluster
-        ordered = sorted(steps.items(), reverse=newest_first)[:limit]
-        points = (Point(moment_of(at), tuple(values.get(name) for name in metrics)) for (_, at), values in ordered)
-        return TimeSeries(where, group, tuple(metrics), granularity, tuple(points))
+            told.append(Told(tuple(each.name for each in listed), self._rows(table, whole, query, asked)))
+        where = _only_cluster({row[0] for each in told for row in each.rows}, group) or cluster
+        found = points(told, metrics, newest_first=newest_first, limit=limit)
+        return TimeSeries(where, group, tuple(metrics), granularity, found)
 
     def incidents(
         self,
