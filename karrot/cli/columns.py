@@ -11,6 +11,8 @@ __all__ = ["Column", "laid_out", "shown", "terminal_width", "width_of"]
 
 _GAP = "  "
 _LEGIBLE, _NARROWEST = 16, 8
+_WIDEST = 80
+"""To which names are padded where no terminal asks to cut them: a longer one is whole, and moves its own line alone."""
 _CUT = "~"
 
 
@@ -50,7 +52,8 @@ def laid_out(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: in
     """
     table = [[column.head for column in columns], *rows]
     kept = list(range(len(columns)))
-    widths = [max(width_of(row[at]) for row in table) for at in kept]
+    most = _WIDEST if width is None else sys.maxsize
+    widths = [max(cells for row in table if (cells := width_of(row[at])) <= most) for at in kept]
     while width is not None and _total(widths, kept) > width:
         if (widest := _to_cut(columns, widths, kept, _LEGIBLE)) is not None:
             widths[widest] -= 1
@@ -61,7 +64,8 @@ def laid_out(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: in
         else:
             break
     for row in table:
-        yield _GAP.join(_cell(row[at], widths[at], columns[at]) for at in kept).rstrip()
+        texts = [row[at] if width is None else _fitted(row[at], widths[at]) for at in kept]
+        yield _GAP.join(_padded(text, widths[at], columns[at]) for text, at in zip(texts, kept, strict=True)).rstrip()
 
 
 def _escaped(character: str) -> str:
@@ -87,8 +91,11 @@ def _to_leave_out(columns: Sequence[Column], kept: Sequence[int]) -> int | None:
     return min((at for at in kept if columns[at].goes), key=lambda at: columns[at].goes, default=None)
 
 
-def _cell(text: str, width: int, column: Column) -> str:
-    text = _cut(text, width) if width_of(text) > width else text
+def _fitted(text: str, width: int) -> str:
+    return _cut(text, width) if width_of(text) > width else text
+
+
+def _padded(text: str, width: int, column: Column) -> str:
     padding = " " * (width - width_of(text))
     return padding + text if column.is_number else text + padding
 

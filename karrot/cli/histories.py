@@ -41,12 +41,18 @@ _INCIDENTS = (
 )
 
 
-def groups_table(groups: Sequence["GroupHistory"]) -> Iterator[str]:
-    """A line for each group, and how many there are."""
-    yield from laid_out(_GROUPS, list(map(_group_row, groups)), terminal_width())
+def groups_table(groups: Sequence["GroupHistory"], limit: int | None = None) -> Iterator[str]:
+    """A line for each group, ``limit`` of them at the most, and how many there are in all."""
+    yield from laid_out(_GROUPS, list(map(_group_row, groups[:limit])), terminal_width())
     worst = Counter(each.worst_status for each in groups if each.worst_status is not None)
     tally = ", ".join(f"{many} {safe(status)}" for status, many in sorted(worst.items()))
-    yield counted(len(groups), "group") + (f"; at worst {tally}" if tally else "")
+    yield _of_all(groups, "group", limit) + (f"; at worst {tally}" if tally else "")
+
+
+def _of_all(found: Sequence[object], what: str, limit: int | None) -> str:
+    """How many there are, and how many of them are shown if not all."""
+    shown = "" if limit is None or limit >= len(found) else f" ({limit} shown)"
+    return counted(len(found), what) + shown
 
 
 def _group_row(one: "GroupHistory") -> tuple[str, ...]:
@@ -57,7 +63,7 @@ def _group_row(one: "GroupHistory") -> tuple[str, ...]:
         _known(one.worst_status),
         number(one.lag),
         number(one.lag_max),
-        number(one.lag_seconds_max),
+        number(None if one.lag_seconds_max is None else round(one.lag_seconds_max)),
         number(one.minutes),
         number(one.minutes_not_ok),
         number(one.incidents),
@@ -76,12 +82,12 @@ def series_table(series: "TimeSeries") -> Iterator[str]:
     return laid_out(columns, rows)
 
 
-def incidents_table(incidents: Sequence["Incident"]) -> Iterator[str]:
-    """A line for each incident, and how many there are."""
+def incidents_table(incidents: Sequence["Incident"], limit: int | None = None) -> Iterator[str]:
+    """A line for each incident, ``limit`` of them at the most, and how many there are in all."""
     if incidents:
-        yield from laid_out(_INCIDENTS, list(map(_incident_row, incidents)), terminal_width())
+        yield from laid_out(_INCIDENTS, list(map(_incident_row, incidents[:limit])), terminal_width())
     still = sum(each.ended_at is None for each in incidents)
-    yield counted(len(incidents), "incident") + (f", {still} open" if still else "")
+    yield _of_all(incidents, "incident", limit) + (f", {still} open" if still else "")
 
 
 def _incident_row(one: "Incident") -> tuple[str, ...]:

@@ -119,11 +119,9 @@ def groups(group: str | None, order: str, **given: Any) -> None:
 
     asked = Asked.of(given)
     with answered(asked.tables) as history:
-        found = history.groups(
-            asked.span, cluster=asked.cluster, group=group, order=GroupOrder(order), limit=asked.limit
-        )
+        found = history.groups(asked.span, cluster=asked.cluster, group=group, order=GroupOrder(order))
         _require(found, asked, history, f"group {group!r}" if group else "any group")
-    show(groups_json(found) if asked.as_json else groups_table(found))
+    show(groups_json(found[: asked.limit]) if asked.as_json else groups_table(found, asked.limit))
 
 
 def _steps(_context: click.Context, _option: click.Parameter, text: str) -> Any:
@@ -200,17 +198,23 @@ def timeseries(group: str, metrics: tuple[str, ...], step: Any, order: str | Non
 def incidents(group: str | None, order: str, **given: Any) -> None:
     """List the incidents that lasted in that time, those still open too.
 
-    That there was none is an answer: exit code 0.
+    That there was none is an answer: exit code 0. Of a group that is in no table nothing is known: exit code 1.
     """
     from karrot.cli.histories import incidents_json, incidents_table
     from karrot.history import IncidentOrder
 
     asked = Asked.of(given)
     with answered(asked.tables) as history:
-        found = history.incidents(
-            asked.span, cluster=asked.cluster, group=group, order=IncidentOrder(order), limit=asked.limit
-        )
-    show(incidents_json(found) if asked.as_json else incidents_table(found))
+        found = history.incidents(asked.span, cluster=asked.cluster, group=group, order=IncidentOrder(order))
+        if not (found or history.knows(cluster=asked.cluster, group=group)):
+            raise _stranger(asked, group)
+    show(incidents_json(found[: asked.limit]) if asked.as_json else incidents_table(found, asked.limit))
+
+
+def _stranger(asked: Asked, group: str | None) -> NotDone:
+    whom = "any group" if group is None else f"group {group!r}"
+    where = "" if asked.cluster is None else f" of cluster {asked.cluster!r}"
+    return NotDone(f"nothing is known of {whom}{where}: no table of {asked.tables} has it, on any day")
 
 
 def _require(found: object, asked: Asked, history: "History", what: str, table: str = "lag_minute") -> None:

@@ -18,7 +18,11 @@ __all__ = ["StoredFile", "Table", "require_tables"]
 
 _DERIVE = "karrot pipeline derive"
 _STREAMED = frozenset({"commits", "ends", "events", "members", "partitions", "quarantine"})
-_MAKERS = {"commits": "karrot pipeline offsets", "offsets_minute": _DERIVE, "lag_minute": _DERIVE}
+_MAKERS = {
+    "commits": "karrot pipeline offsets",
+    "offsets_minute": f"{_DERIVE} (of what karrot pipeline offsets reads)",
+    "lag_minute": _DERIVE,
+}
 
 
 class StoredFile(NamedTuple):

@@ -194,6 +194,12 @@ class History:
         self._start("commits")
         return any_commit(self._duck, LookBack(at, look_back), cluster=cluster, group=group)
 
+    def knows(self, *, cluster: str | None = None, group: str | None = None) -> bool:
+        """Whether any table has them, on any day; that nobody was named is known."""
+        words, asked = named(cluster, group)
+        query = _KNOWN.replace("{named}", words)
+        return not asked or any(self._duck.rows(table, lambda _day: True, query, asked) for table in _NAMING)
+
     def _start(self, first: str, other: str | None = None) -> None:
         self._duck.start()
         if other is None or not self.days(other):
@@ -206,6 +212,9 @@ class History:
         return self._duck.rows(table, lambda day: first <= day <= span.last_day, query, asked)
 
 
+_NAMING = ("incidents", "lag_minute", "events", "commits", "members")
+"""The tables that name each group, those first that are read fastest."""
+_KNOWN = "SELECT 1 FROM {table} WHERE true{named} LIMIT 1"
 _FIRST = dict.fromkeys(("offsets_minute", "partition_lag_minute"), "offsets_minute")
 _IN_SPAN = "epoch_ms(minute) >= $start AND epoch_ms(minute) < $end"
 _OVERLAPS = "epoch_ms(started_at) < $end AND (ended_at IS NULL OR epoch_ms(ended_at) >= $start)"

@@ -57,7 +57,7 @@ def test_groups_are_a_line_each(tables: Path) -> None:
     assert narrow == [
         "GROUP          STATUS  LAG  MAX-LAG  NOT-OK  INCIDENTS",
         "orders/eu svc  WARN     40       40       2          2",
-        "1 group; at worst 1 WARN",
+        "3 groups (1 shown); at worst 2 OK, 1 WARN",
     ]
 
 
@@ -66,6 +66,14 @@ def test_a_group_that_nobody_judged_has_a_lag_and_no_status(tmp_path: Path) -> N
     heads, row, tally = run(tmp_path, "groups", *DAY).stdout.splitlines()
     told = dict(zip(heads.split(), row.split(), strict=False))
     assert (told["STATUS"], told["WORST"], told["LAG"], told["NOT-OK"], tally) == ("-", "-", "7", "0", "1 group")
+
+
+def test_one_long_name_does_not_widen_the_lines_of_the_others_and_seconds_are_whole(tmp_path: Path) -> None:
+    names = {"g" * 32_767: 311.6, "short": 41.0}
+    store(tmp_path, "lag_minute", [minute(1, 7, consumer=name, lag_seconds_max=of) for name, of in names.items()])
+    _heads, long, short, _tally = run(tmp_path, "groups", *DAY).stdout.splitlines()
+    assert (long.split()[1], [long.split()[6], short.split()[6]]) == ("g" * 32_767, ["312", "41"])
+    assert len(short) < 110
 
 
 def test_a_time_series_is_a_line_for_each_step(tables: Path) -> None:
@@ -93,8 +101,10 @@ def test_incidents_are_a_line_each_and_none_is_an_answer(tables: Path) -> None:
         "2026-11-20 00:03     45s  prod     orders/eu svc  ERR          10  close          2  a, b    018f-ended",
         "2 incidents, 1 open",
     ]
-    nothing = run(tables, "incidents", *DAY, "--group", "nobody")
-    assert (nothing.exit_code, nothing.stdout) == (0, "0 incidents\n")
+    assert run(tables, "incidents", *DAY, "--limit", "1").stdout.splitlines()[2:] == ["2 incidents (1 shown), 1 open"]
+    for named in (["--cluster", "test"], ["--group", "orders/eu svc"], []):
+        nothing = run(tables, "incidents", "--from", "2026-10-01", "--to", "2026-10-02", *named)
+        assert (nothing.exit_code, nothing.stdout) == (0, "0 incidents\n")
     [oldest] = json.loads(run(tables, "incidents", *DAY, "--order", "oldest", "--limit", "1", "--json").stdout)[
         "incidents"
     ]
@@ -124,6 +134,13 @@ def test_a_time_may_be_relative_and_the_tables_named_by_the_environment(tables: 
         (["groups", "--from", "2026-11-19", "--to", "2026-11-20"], 1, "nothing is known of any group from 2026-11-19"),
         (["groups", *DAY, "--group", "g'"], 1, 'nothing is known of group "g\'" from 2026-11-20 00:00 to'),
         (["timeseries", *DAY, "--group", "g", "--metric", "gini"], 1, "nothing is known of gini of group 'g' from"),
+        (["incidents", *DAY, "--group", "mistyped"], 1, "nothing is known of group 'mistyped': no table of"),
+        (["incidents", *DAY, "--cluster", "mistyped"], 1, "nothing is known of any group of cluster 'mistyped'"),
+        (
+            ["timeseries", *DAY, "--group", "g", "--metric", "offset"],
+            2,
+            "(of what karrot pipeline offsets reads)",
+        ),
         (["timeseries", *DAY, "--group", "orders/eu svc"], 2, "is in prod, test: choose by --cluster"),
         (["timeseries", *DAY, "--group", "g", "--metric", "lags"], 2, "there is no metric 'lags': lag, lag_min,"),
         (["timeseries", *DAY, "--group", "g", "--partition", "1"], 2, "--partition needs --topic"),
