@@ -52,10 +52,9 @@ routes.before_request(require_reader)
 @routes.get("/")
 def index() -> str:
     """Every group, the worst first; before anything was ever heard, how to get one."""
-    here = site()
+    here, asked = site(), (asked_filter(), _asked_order(), _asked_page())
     if not shared().board.standing().worst_first and not here.log.heard():
         return render_template("welcome.html", **_welcome(here))
-    asked = asked_filter(), _asked_order(), _asked_page()
     return shared().again.get(repr(asked), lambda: _groups_page(here, *asked))
 
 
