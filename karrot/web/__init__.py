@@ -5,6 +5,8 @@ from flask import Flask, Response
 
 from karrot.web import api, health, human, kept, metrics, pages, problems, static, webhook
 from karrot.web.auth import Credentials
+from karrot.web.prefix import Below
+from karrot.web.shapes import instant
 from karrot.web.site import EXTENSION, Site
 
 __all__ = ["Credentials", "Site", "create_app"]
@@ -33,7 +35,8 @@ def create_app(site: Site) -> Flask:
     for module in (webhook, metrics, health, api, kept, pages, static):
         app.register_blueprint(module.routes)
     app.after_request(_add_headers)
-    app.wsgi_app = webhook.Shortcut(site, app.wsgi_app)  # type: ignore[method-assign]  # Flask's way to add middleware
+    below = Below(site.external_url, app.wsgi_app) if site.external_url else app.wsgi_app
+    app.wsgi_app = webhook.Shortcut(site, below)  # type: ignore[method-assign]  # Flask's way to add middleware
     return app
 
 
@@ -41,7 +44,9 @@ def _prepare_templates(app: Flask, site: Site) -> None:
     app.jinja_env.undefined = jinja2.StrictUndefined
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.jinja_env.filters.update(human.FILTERS)
-    app.jinja_env.globals.update(assets=app.extensions[static.EXTENSION].names, version=site.version)
+    app.jinja_env.globals.update(
+        assets=app.extensions[static.EXTENSION].names, version=site.version, now=lambda: instant(site.clock.wall_ms())
+    )
 
 
 def _add_headers(response: Response) -> Response:

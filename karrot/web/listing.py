@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, takewhile
 from typing import Any, NamedTuple
@@ -157,11 +157,13 @@ COLUMNS: Mapping[str, tuple[Callable[[GroupState], Any], bool]] = {
 class Standing:
     """Every group at one moment, the worst first, and what can be said of all of them. Made once for many readers.
 
-    ``burrow_behind`` are the clusters whose Burrow itself is not OK.
+    ``of_burrow`` are the groups of Burrow itself, by status, which ``counts`` leaves out; ``burrow_behind`` are the
+    clusters where it is not OK.
     """
 
     worst_first: list[GroupState]
     counts: Counter[str]
+    of_burrow: Counter[str]
     clusters: list[str]
     burrow_behind: list[str]
 
@@ -171,22 +173,21 @@ class Standing:
         ordered = sorted(states, key=_worst_first)
         clusters = sorted({state.key.cluster for state in ordered})
         bad = takewhile(lambda state: state.summary.status_text != _WELL, ordered)
-        behind = [
-            state.key.cluster for state in bad if is_burrow_itself(state.key.consumer, state.summary.max_lag_topic)
-        ]
-        return cls(ordered, _counted(ordered), clusters, behind)
+        behind = [state.key.cluster for state in bad if _is_of_burrow(state)]
+        return cls(ordered, *_counted(ordered), clusters, behind)
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
     """What the list shows.
 
-    ``counts`` are groups by status text, for every status whatever is filtered; ``total`` is how many there are
-    without any filter; ``matching`` how many ``rows`` there would be without pages. ``worst`` is the group that
-    is worst off, ``None`` if all are well.
+    ``counts`` are groups by status text, for every status whatever is filtered, and ``of_burrow`` those of Burrow
+    itself, which are not among them; ``total`` is how many there are of both without any filter; ``matching`` how many
+    ``rows`` there would be without pages. ``worst`` is the group that is worst off, ``None`` if all are well.
     """
 
     counts: Counter[str]
+    of_burrow: Counter[str]
     clusters: list[str]
     total: int
     matching: int
@@ -202,8 +203,10 @@ def overview(standing: Standing, wanted: GroupFilter, *, page: int, size: int, o
     shown = named if wanted.status is None else [each for each in named if wanted.admits(each)]
     matching = order.sorted(shown)
     worst = named[0] if named and named[0].summary.status_text != _WELL else None
+    counts, of_burrow = (standing.counts, standing.of_burrow) if named is everything else _counted(named)
     return Overview(
-        counts=standing.counts if named is everything else _counted(named),
+        counts=counts,
+        of_burrow=of_burrow,
         clusters=standing.clusters,
         total=len(everything),
         matching=len(matching),
@@ -212,8 +215,13 @@ def overview(standing: Standing, wanted: GroupFilter, *, page: int, size: int, o
     )
 
 
-def _counted(states: Iterable[GroupState]) -> Counter[str]:
-    return Counter(state.summary.status_text for state in states)
+def _counted(states: Sequence[GroupState]) -> tuple[Counter[str], Counter[str]]:
+    of_burrow = Counter(state.summary.status_text for state in states if _is_of_burrow(state))
+    return Counter(state.summary.status_text for state in states) - of_burrow, of_burrow
+
+
+def _is_of_burrow(state: GroupState) -> bool:
+    return is_burrow_itself(state.key.consumer, state.summary.max_lag_topic)
 
 
 def _worst_first(state: GroupState) -> tuple[int, float, int, GroupKey]:

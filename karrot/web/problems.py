@@ -108,6 +108,16 @@ CODES: dict[str, Code] = {
     ),
 }
 
+_TO_READERS = {
+    "invalid_field": "The address asks for something that this page does not know. Its links and its form do not.",
+    "bad_request": "The address cannot be understood. Start again from the list of groups.",
+    "not_found": "The address may be mistyped, or what it showed is gone. The list of groups has all that are known.",
+    "unauthorized": "The password is Karrot's API token, `KARROT_API_TOKEN`: whoever runs Karrot has it. The user name "
+    "does not matter.",
+    "method_not_allowed": "Pages are read, not sent to.",
+}
+"""Remedies for who reads pages and can mend neither Burrow nor a program."""
+
 _RETRY_AFTER_SECONDS = "1"
 _BY_STATUS = {404: "not_found", 405: "method_not_allowed", 411: "length_required", 413: "too_large"}
 
@@ -157,7 +167,8 @@ def _respond(problem: Problem) -> Response:
     response = Response(status=status, content_type="application/problem+json")
     if _page_asked():
         response.content_type = "text/html; charset=utf-8"
-        response.set_data(render_template("problem.html", problem=problem.body, remedy=CODES[problem.code].remedy))
+        remedy = _TO_READERS.get(problem.code, CODES[problem.code].remedy)
+        response.set_data(render_template("problem.html", problem=problem.body, remedy=remedy))
     else:
         response.set_data(msgspec.json.encode(problem.body))
     response.headers.extend(problem.headers)

@@ -5,6 +5,7 @@ old ones stay. SIGTERM and SIGINT drain.
 """
 
 import logging
+import os
 import resource
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -84,6 +85,8 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
 
     def load_config(self) -> None:
         """Tell gunicorn what the plan says, and what never changes."""
+        # gunicorn reads it with each request, and answers 500 to every path that does not begin like it.
+        os.environ.pop("SCRIPT_NAME", None)
         options = {
             "worker_class": Worker,
             "logger_class": PlainLogger,
@@ -91,6 +94,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             "graceful_timeout": _GRACE_S,
             "worker_connections": _connections(),
             "control_socket_disable": True,
+            "forwarder_headers": "",  # where Karrot is reached is a setting, not what a client says
             "worker_tmp_dir": str(_SHARED_MEMORY) if _SHARED_MEMORY.is_dir() else None,
             "worker_exit": lambda _server, worker: worker.app.close(),
             "proc_name": "karrot",

@@ -80,7 +80,7 @@ def test_the_curl_line_posts_an_event_that_is_taken() -> None:
     assert sample is not None
     body = sample[1].replace("&#34;", '"')
     assert website.client.post("/burrow", data=body.encode()).status_code == 202
-    assert rows(website) == ["OK first-group try 42 – – 0 s ago"]  # noqa: RUF001
+    assert rows(website) == ["OK first-group try 42 – – – 0 s ago"]  # noqa: RUF001
 
 
 def test_an_address_given_from_outside_wins_and_the_curl_line_shows_no_secret() -> None:
@@ -90,6 +90,24 @@ def test_an_address_given_from_outside_wins_and_the_curl_line_shows_no_secret() 
     text = read(website)
     assert "curl -i -u &#34;$KARROT_BURROW_USERNAME:$KARROT_BURROW_PASSWORD&#34; https://karrot.example/burrow" in text
     assert "canary" not in text
+
+
+def test_below_a_path_every_link_bears_it_whether_the_proxy_takes_it_away_or_not() -> None:
+    website = take(make_website(external_url="https://tools.example/karrot/"), make_event())
+    text = read(website)
+    assert read(website, "/karrot/") == read(website, "/karrot") == text
+    links = re.findall(r'(?:href|src|action)="([^"]*)"', text)
+    assert len(links) > 10
+    assert [link for link in links if not link.startswith(("/karrot/", "#"))] == []
+    assert website.client.get("/karrot/healthz").json == website.client.get("/healthz").json == {"status": "alive"}
+    assert website.client.get("/karrots").status_code == 404
+
+
+def test_a_prefix_that_a_client_chooses_changes_nothing() -> None:
+    website = take(make_website(), make_event())
+    said = website.client.get("/", headers={"X-Forwarded-Prefix": "/evil", "Script-Name": "/evil"}).text
+    assert "evil" not in said
+    assert said == read(website)
 
 
 @pytest.mark.parametrize("host", ["", "a b", "'; rm -rf /", "<script>", '"', "x" * 3000, "[::1]:5000", "\xff"])
@@ -140,6 +158,60 @@ def test_a_burrow_that_fell_silent_is_pointed_out_while_others_talk() -> None:
     website.clock.advance(400_000)
     take(website, make_event(cluster="other"))
     assert "</bdi> silent for 6 min 40 s" in read(website)
+
+
+def test_burrow_s_own_groups_are_told_of_apart() -> None:
+    own = make_partition(topic="__consumer_offsets")
+    website = take(
+        make_website(),
+        make_event(consumer="orders", status_text="WARN"),
+        make_event(consumer="billing", status_text="OK", incident_id=None),
+        make_event(consumer="burrow-prod", status_text="OK", incident_id=None, max_lag=own),
+    )
+    text = read(website)
+    assert "1 of 2 groups is in trouble" in text
+    assert "1 more is Burrow&#39;s own." in text or "1 more is Burrow's own." in text
+    assert "All <b>3</b>" in text
+    website.clock.advance(2000)
+    take(website, make_event(consumer="orders", status_text="OK", incident_id=None, observed_at_ms=website.clock.wall))
+    take(website, make_event(consumer="burrow-prod", max_lag=own, observed_at_ms=website.clock.wall))
+    text = read(website)
+    assert "Burrow itself is behind</h1>" in text
+    assert "1 of it behind." in text
+
+
+def test_where_columns_have_no_heads_the_form_has_the_order_and_readers_the_table() -> None:
+    website = take(make_website(), make_event())
+    text = read(website, sort="-lag", status="ERR")
+    assert '<option value="-lag" selected>By lag, reversed</option>' in text
+    assert 'name="sort" value=' not in text
+    assert '<option value="" selected>Worst first</option>' in read(website)
+    roles = [value for name, value in Page(read(website)).attributes if name == "role"]
+    assert roles.count("row") == 2
+    assert (roles.count("columnheader"), roles.count("rowheader"), roles.count("cell")) == (10, 1, 9)
+
+
+def test_of_a_group_that_fell_silent_the_page_says_what_was() -> None:
+    website = make_website()
+    for lag in (100, 20_000, 40_000):
+        website.clock.advance(5000)
+        take(website, make_event(total_lag=lag, observed_at_ms=website.clock.wall))
+    fresh = read(website, "/group", cluster="prod-eu", consumer="orders-svc")
+    website.clock.advance(200_000)
+    take(website, make_event(consumer="other", observed_at_ms=website.clock.wall))
+    old = read(website, "/group", cluster="prod-eu", consumer="orders-svc")
+    assert "growing" in fresh
+    assert "Last heard of" not in fresh
+    assert "Last heard of 3 min 20 s ago, at" in old
+    assert "was growing" in old
+    assert "was growing" in read(website)
+    assert "Was to catch up in" in old
+    assert " now<" not in old
+
+
+def test_a_printed_page_says_when_it_was_so() -> None:
+    website = take(make_website(), make_event())
+    assert re.search(r'class="printed" data-live>As of\s+<time', read(website))
 
 
 def test_the_page_filters_and_counts() -> None:

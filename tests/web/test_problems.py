@@ -62,7 +62,8 @@ def test_the_page_says_what_is_wrong_and_where_in_words_for_people() -> None:
     assert page.status_code == 400
     assert "page is a whole number from 1." in page.text
     assert "What is wrong: <code>page</code>" in page.text
-    assert "<code>path</code> names the field or the parameter" in page.text
+    assert "Its links and its form do not." in page.text
+    assert "Burrow" not in page.text
     assert "`" not in page.text
 
 

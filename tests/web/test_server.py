@@ -1,4 +1,6 @@
+import os
 import resource
+from typing import Any
 
 import pytest
 
@@ -28,3 +30,22 @@ def test_a_worker_holds_no_more_connections_than_it_may_open_files(
     monkeypatch.setattr(resource, "setrlimit", lambda _what, given: now.__setitem__(0, given))
     assert server._connections() == connections
     assert now[0] == after
+
+
+class Nothing:
+    """A plan of defaults alone."""
+
+    def options(self) -> dict[str, Any]:
+        return {}
+
+    def reload(self) -> None:
+        pass
+
+    def build(self) -> Any:
+        raise NotImplementedError
+
+
+def test_a_script_name_of_the_environment_makes_no_request_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCRIPT_NAME", "/karrot")
+    assert server.Server(Nothing()).cfg.forwarder_headers == []
+    assert "SCRIPT_NAME" not in os.environ

@@ -15,7 +15,10 @@ __all__ = ["Row", "row", "seconds_since"]
 
 
 class Row(NamedTuple):
-    """What is shown of a group. Times are seconds."""
+    """What is shown of a group. Times are seconds.
+
+    It is ``old`` after half of the silence that makes it expire: what it says is then told as of its newest event.
+    """
 
     state: GroupState
     age: float
@@ -24,24 +27,33 @@ class Row(NamedTuple):
     spark: Spark | None
     trend: Trend | None
     of_burrow: bool
+    old: bool
 
 
 def row(here: Site, state: GroupState, trail: Sequence[Mark] | None = None) -> Row:
     """One group, with what its newest events say."""
     trail = shared().trails.of(here.log, state) if trail is None else trail
     incident, summary = state.incident, state.summary
+    # By the log's own time: a clock that was set makes no event younger.
+    age_ms = max(0, here.log.log_time_ms() - state.log_time_ms)
+    old = age_ms > here.stale_after_ms / 2
+    as_of_ms = here.clock.wall_ms() - (age_ms if old else 0)
     return Row(
         state,
-        # By the log's own time: a clock that was set makes no event younger.
-        age=max(0, here.log.log_time_ms() - state.log_time_ms) / 1000,
-        incident_age=seconds_since(here, incident.since_ms if incident.open_id else None),
-        cause=cause(state, seconds_since(here, summary.last_commit_ms)),
+        age=age_ms / 1000,
+        incident_age=_seconds(as_of_ms, incident.since_ms if incident.open_id else None),
+        cause=cause(state, _seconds(as_of_ms, summary.last_commit_ms)),
         spark=spark([mark.lag for mark in trail if mark.lag is not None]),
         trend=trend(trail),
         of_burrow=is_burrow_itself(state.key.consumer, summary.max_lag_topic),
+        old=old,
     )
 
 
 def seconds_since(here: Site, epoch_ms: int | None) -> float | None:
     """How long ago; ``None`` if nobody knows."""
-    return None if epoch_ms is None else max(0, here.clock.wall_ms() - epoch_ms) / 1000
+    return _seconds(here.clock.wall_ms(), epoch_ms)
+
+
+def _seconds(until_ms: int, epoch_ms: int | None) -> float | None:
+    return None if epoch_ms is None else max(0, until_ms - epoch_ms) / 1000
