@@ -161,7 +161,9 @@ def _assert_harmless(text: str) -> None:
 
 def test_the_headline_is_told_as_plain_text_too() -> None:
     lag = make_findings().lags[0]._replace(consumer="<b>&")
-    assert page(make_findings(lags=[lag]), made_at=MADE_AT).headline.startswith("<b>& was furthest behind, 1 h 6 min")
+    assert page(make_findings(lags=[lag]), made_at=MADE_AT).headline.startswith(
+        "<b>& of prod was furthest behind, 1 h 6 min"
+    )
 
 
 # ---- Words ----
@@ -221,7 +223,7 @@ def test_a_quiet_week_asks_for_nothing() -> None:
 def test_an_open_incident_is_looked_at_first() -> None:
     assert _steps(incidents=[incident(at(6, 20), None, consumer="it's")]) == [
         (
-            "err: Look at it's now. Its incident of Sun 22 Nov 20:00 UTC is still open, after 4 h. "
+            "err: Look at it's of prod now. Its incident of Sun 22 Nov 20:00 UTC is still open, after 4 h. "
             "karrot lag --cluster prod --group 'it'\"'\"'s' shows its partitions."
         )
     ]
@@ -248,7 +250,7 @@ def _peaks(*rates: float) -> list[DayPeak]:
 def test_a_consumer_whose_margin_shrinks_needs_help_before_it_is_gone(peaks: tuple[float, ...], said: str) -> None:
     (step,) = _steps(capacities=[Capacity("prod", "orders", "t", 100.0, _peaks(*peaks))])
     kind, why = said.split(" … ")
-    assert step.startswith(f"{kind} Give orders more consumers, or faster ones. At best it took 100 /s of t")
+    assert step.startswith(f"{kind} Give orders of prod more consumers, or faster ones. At best it took 100 /s of t")
     assert step.endswith(why)
 
 
@@ -259,11 +261,11 @@ def test_a_consumer_with_room_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("cause", "said"),
     [
-        ("hot_partition", ("Look for a hot key in partition 3 of t. It held 80 % of the lag of orders for 2 h, and its "
+        ("hot_partition", ("Look for a hot key in partition 3 of t. It held 80 % of the lag of orders of prod for 2 h, and its "
                           "owner kept up with its other partitions. More consumers do not help.")),
         ("slow_owner", ("Look at the consumer o-1, before you add others. Partition 3 of t was the worst: it held "
-                       "80 % of the lag of orders for 2 h, and this owner's other partitions lagged too.")),
-        (None, ("Look at partition 3 of t. It held 80 % of the lag of orders for 2 h. "
+                       "80 % of the lag of orders of prod for 2 h, and this owner's other partitions lagged too.")),
+        (None, ("Look at partition 3 of t. It held 80 % of the lag of orders of prod for 2 h. "
                "Its owner has no other to compare with: a hot key or a slow consumer.")),
     ],
 )  # fmt: skip
@@ -277,7 +279,7 @@ def test_a_budget_that_is_gone_is_said_in_minutes() -> None:
 
     assert _steps(budgets=[budget(2.5), budget(0.5)]) == [
         (
-            "err: Bring orders back within 1 min. "
+            "err: Bring orders of prod back within 1 min. "
             "It spent 250 % of its error budget: 4 h 10 min beyond, where 1 h 40 min were allowed."
         )
     ]
@@ -286,7 +288,7 @@ def test_a_budget_that_is_gone_is_said_in_minutes() -> None:
 def test_short_incidents_that_keep_coming_are_a_matter_of_settings() -> None:
     flaps = [incident(at(1, hour), at(1, hour + 0.1)) for hour in range(12)]
     (step,) = _steps(incidents=flaps)
-    assert step.startswith("other: Quieten orders. It had 12 incidents, half of them shorter than 6 min.")
+    assert step.startswith("other: Quieten orders of prod. It had 12 incidents, half of them shorter than 6 min.")
 
 
 def test_what_is_missing_is_said() -> None:

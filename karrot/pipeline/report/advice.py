@@ -8,7 +8,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from karrot.pipeline.report.findings import Budget, Capacity, Findings, Incident, Skewed
-from karrot.pipeline.report.words import name, on_day, spent, when
+from karrot.pipeline.report.words import name, named, on_day, spent, when
 from karrot.web.human import duration, percent, rate, visible
 
 __all__ = ["Step", "days_left", "growth_a_day", "incidents_by_group", "next_steps"]
@@ -56,7 +56,7 @@ def _open_incidents(findings: Findings) -> Iterator[Step]:
             asked = f"karrot lag --cluster {_quoted(incident.cluster)} --group {_quoted(incident.consumer)}"
             yield Step(
                 "err" if incident.worst_status == "ERR" else "warn",
-                Markup("Look at {} now").format(name(incident.consumer)),
+                Markup("Look at {} now").format(named(incident)),
                 Markup("Its incident of {} UTC is still open, after {}. <code>{}</code> shows its partitions.").format(
                     when(incident.started_s), lasted, asked
                 ),
@@ -77,7 +77,7 @@ def _short_of_capacity(findings: Findings) -> Iterator[Step]:
             continue
         yield Step(
             "err" if last.produced >= one.best else "warn",
-            Markup("Give {} more consumers, or faster ones").format(name(one.consumer)),
+            Markup("Give {} more consumers, or faster ones").format(named(one)),
             Markup("At best it took {} of {}, and the peak on {} was {}. {}").format(
                 rate(one.best), name(one.topic), on_day(last.day), rate(last.produced), why
             ),
@@ -103,7 +103,7 @@ def growth_a_day(capacity: Capacity) -> float | None:
 def _uneven(findings: Findings) -> Iterator[Step]:
     for one in findings.skewed:
         share, minutes = percent(one.share), duration(60 * one.minutes)
-        holds = Markup("It held {} of the lag of {} for {}").format(share, name(one.consumer), minutes)
+        holds = Markup("It held {} of the lag of {} for {}").format(share, named(one), minutes)
         yield Step("warn", *_DEEDS[one.cause or ""](one, holds))
 
 
@@ -135,7 +135,7 @@ def _overspent(findings: Findings) -> Iterator[Step]:
         if one.spent > 1:
             yield Step(
                 "err" if one.spent > 2 else "warn",  # noqa: PLR2004 (twice what was allowed)
-                Markup("Bring {} back within {}").format(name(one.consumer), duration(findings.target_seconds)),
+                Markup("Bring {} back within {}").format(named(one), duration(findings.target_seconds)),
                 Markup("It spent {} of its error budget: {} beyond, where {} were allowed.{}").format(
                     spent(one.spent), duration(60 * one.beyond), duration(60 * one.allowed), _mostly(one)
                 ),
@@ -149,12 +149,12 @@ def _mostly(one: Budget) -> Markup:
 
 
 def _flapping(findings: Findings) -> Iterator[Step]:
-    for (_cluster, consumer), incidents in incidents_by_group(findings.incidents).items():
+    for incidents in incidents_by_group(findings.incidents).values():
         lasted = [one.ended_s - one.started_s for one in incidents if one.ended_s is not None]
         if len(lasted) >= _FLAPS and median(lasted) <= _SHORT_S:
             yield Step(
                 "other",
-                Markup("Quieten {}").format(name(consumer)),
+                Markup("Quieten {}").format(named(incidents[0])),
                 Markup(
                     "It had {} incidents, half of them shorter than {}. A larger <code>intervals</code> in Burrow's "
                     "storage looks at a longer time; <code>threshold = 3</code> in its notifier tells of ERR alone."

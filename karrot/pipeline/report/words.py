@@ -5,7 +5,7 @@ Names of groups, topics and owners come from strangers: a sentence is markup in 
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from markupsafe import Markup
 
@@ -17,6 +17,7 @@ __all__ = [
     "compared",
     "headline",
     "name",
+    "named",
     "nothing_skewed",
     "nothing_tight",
     "on_day",
@@ -32,6 +33,18 @@ _LISTS_ALL = Markup(
     "Only an event that lists every partition of a group tells, and a webhook lists the bad ones alone: "
     "there was no other. Resync (<code>KARROT_BURROW_URL</code>) and <code>karrot watch</code> list all."
 )
+
+
+class OfGroup(Protocol):
+    """Whatever is told of a group."""
+
+    @property
+    def cluster(self) -> str:
+        """Its cluster."""
+
+    @property
+    def consumer(self) -> str:
+        """Its name."""
 
 
 class Trend(NamedTuple):
@@ -54,6 +67,11 @@ class Trend(NamedTuple):
 def name(text: str) -> Markup:
     """A name as text, whatever it is made of."""
     return Markup('<bdi class="name">{}</bdi>').format(visible(text))
+
+
+def named(group: OfGroup) -> Markup:
+    """A group and its cluster: several may have one of that name."""
+    return Markup("{} of {}").format(name(group.consumer), name(group.cluster))
 
 
 def when(at_s: int) -> str:
@@ -99,7 +117,7 @@ def _worst(findings: Findings) -> Markup:
     worst = findings.lags[0]
     behind = f"{worst.peak_lag or 0:,} messages" if worst.peak_seconds is None else duration(worst.peak_seconds)
     at = "" if worst.peak_at_s is None else f" on {when(worst.peak_at_s)} UTC"
-    return Markup("{} was furthest behind, {}{}").format(name(worst.consumer), behind, at)
+    return Markup("{} was furthest behind, {}{}").format(named(worst), behind, at)
 
 
 def compared(findings: Findings) -> Trend | None:
