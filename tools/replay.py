@@ -16,9 +16,11 @@ from typing import Any
 import click
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from karrot.fakes.kafka import Commit, ConsumerGroup, Deletion
 from karrot.fakes.week import CLUSTERS, DAY, consumer_groups, planted
+from karrot.pipeline.schemas import STREAMED
 
 _COMMITS_A_MINUTE, _LOOKS_A_MINUTE = 6, 2
 _HEAD_MINUTES = 20
@@ -74,12 +76,12 @@ def _looks(cluster: str, cast: Sequence[ConsumerGroup], minute: float, begin_ms:
     at_ms = begin_ms + int(minute * 60_000)
     for topic in (topic for group in cast for topic in group.topics):
         for partition, end in enumerate(topic.ends(minute)):
-            known = {"cluster": cluster, "topic": topic.name, "partition": partition, "end_offset": int(end)}
-            yield "ends", known | {"observed_at_ms": at_ms, "at_ms": at_ms}
+            known = {"cluster": cluster, "topic": topic.name, "partition": partition}
+            yield "ends", known | {"start_offset": 0, "end_offset": int(end), "observed_at_ms": at_ms}
 
 
 def _written(cluster: str, group: str, record: object, at_ms: int, order: int) -> Iterator[tuple[str, _Row]]:
-    place = {"cluster": cluster, "consumer": group, "log_offset": order, "log_ts_ms": at_ms, "at_ms": at_ms}
+    place = {"cluster": cluster, "consumer": group, "log_offset": order, "log_ts_ms": at_ms}
     match record:
         case Commit(topic, partition, offset):
             of_partition = {"topic": topic, "partition": partition, "offset": offset}
@@ -91,21 +93,26 @@ def _written(cluster: str, group: str, record: object, at_ms: int, order: int) -
 
 
 def _write(table: Path, cluster: str, rows: Sequence[_Row]) -> None:
-    """As the pipeline lays a streamed table out."""
+    """As the pipeline lays a streamed table out, with all of its columns."""
+    columns = to_arrow_schema(STREAMED[table.name], timezone="UTC")
     by_day: dict[str, list[_Row]] = {}
     for row in rows:
-        at = datetime.fromtimestamp(row.pop("at_ms") / 1000, UTC)
-        by_day.setdefault(f"{at:%F}", []).append(row)
+        moments = {name: _moment(row.get(f"{name}_ms")) for name in columns.names if f"{name}_ms" in columns.names}
+        at = moments["observed_at" if "observed_at" in moments else "log_ts"]
+        by_day.setdefault(f"{at:%F}", []).append(row | moments)
     for day, of_day in by_day.items():
         place = table / f"day={day}" / f"batch_id={cluster}"
         place.mkdir(parents=True)
-        of_schema = pa.Table.from_pylist(of_day)
-        fields = [_narrow(field) for field in of_schema.schema]
-        pq.write_table(of_schema.cast(pa.schema(fields)), place / "part-0.zstd.parquet", compression="zstd")
+        pq.write_table(
+            pa.Table.from_pylist(of_day, columns),
+            place / "part-0.zstd.parquet",
+            compression="zstd",
+            use_deprecated_int96_timestamps=True,  # as Spark writes them
+        )
 
 
-def _narrow(field: pa.Field) -> pa.Field:
-    return field.with_type(pa.int32()) if field.name in ("partition", "log_partition", "version") else field
+def _moment(epoch_ms: int | None) -> datetime | None:
+    return None if epoch_ms is None else datetime.fromtimestamp(epoch_ms / 1000, UTC)
 
 
 def _clock(minute: float) -> str:
