@@ -6,11 +6,12 @@ The looks go on while nobody commits: that is when it matters whether a log stil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from typing import Final, NamedTuple, Protocol
 from uuid import uuid4
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
@@ -28,6 +29,7 @@ MOST_PARTITIONS: Final = 20_000
 """How many partitions a look asks about: what is beyond is left out, and said."""
 
 _LOOK: Final = StructType([ENDS[name] for name in ("topic", "partition", "start_offset", "end_offset", "observed_at")])
+_NEEDED: Final = ("topic", "partition", "end_offset", "observed_at")
 _ROWS: Final = pa.schema(
     [
         ("topic", pa.string()),
@@ -59,6 +61,10 @@ class Looked(NamedTuple):
     left_out: int = 0
     trouble: str = ""
 
+    def plus(self, other: "Looked") -> "Looked":
+        """How many both have written and left out."""
+        return Looked(self.written + other.written, self.left_out + other.left_out)
+
     def __str__(self) -> str:
         if self.trouble:
             return f"log ends: Kafka did not say: {self.trouble}"
@@ -81,6 +87,7 @@ class EndsPoll:
     every: timedelta
     tell: Callable[[Looked], object] = lambda _looked: None
     topics: frozenset[str] = frozenset()
+    total: Looked = Looked()  # noqa: RUF009 (cannot change)
     _run: str = field(default_factory=lambda: uuid4().hex[:8])
     _looks: int = 0
     _next_ms: float = 0
@@ -102,6 +109,7 @@ class EndsPoll:
             looked = self._written()
         except ClusterError as error:
             looked = Looked(trouble=str(error))
+        self.total = self.total.plus(looked)
         self.tell(looked)
 
     def _written(self) -> Looked:
@@ -133,15 +141,19 @@ def ends(looks: DataFrame, cluster: str) -> DataFrame:
     ).select(*columns_of(with_day(ENDS)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LandEnds:
-    """The job that takes looks from Parquet files: ``topic, partition, start_offset, end_offset, observed_at``."""
+    """The job that takes looks from Parquet files: ``topic, partition, start_offset, end_offset, observed_at``.
+
+    One of them may lack its ``start_offset``; what lacks anything else is left out, and counted in ``total``.
+    """
 
     spark: SparkSession
     directory: str
     cluster: str
     tables: Tables
     checkpoint: str
+    total: Looked = Looked()  # noqa: RUF009 (cannot change)
 
     def start(self, every: str | None = None) -> StreamingQuery:
         """Begin, and return at once. Raises `NoRecords`."""
@@ -150,7 +162,10 @@ class LandEnds:
     def take(self, looks: DataFrame, batch: int) -> None:
         """Write one batch; called by Spark, again for the same batch after a crash."""
         name = batch_name(checkpoint_id(looks.sparkSession), batch)
-        self.tables.write_batch(ends(looks, self.cluster), "ends", name)
+        is_whole = reduce(Column.__and__, (F.col(column).isNotNull() for column in _NEEDED))
+        self.tables.write_batch(ends(looks.where(is_whole), self.cluster), "ends", name)
+        [(count, whole)] = looks.agg(F.count("*"), F.count(F.when(is_whole, 1))).collect()
+        self.total = self.total.plus(Looked(whole, count - whole))
 
 
 def topics_of_late(spark: SparkSession, tables: Tables, cluster: str) -> list[str]:

@@ -40,7 +40,8 @@ def bad_lines(lines: DataFrame, segments: DataFrame) -> DataFrame:
 def bad_records(decoded: DataFrame) -> DataFrame:
     """The records that `decode_offsets` or `decode_members` could not read.
 
-    ``source`` is ``<cluster>/__consumer_offsets-<partition>`` and ``position`` the offset there. ``raw`` is a JSON
+    ``source`` is ``<cluster>/__consumer_offsets-<partition>``, without what follows the name where the record has no
+    partition, and ``position`` the offset there. ``raw`` is a JSON
     object of ``key`` and ``value`` in base64, the first 64 KiB of each, ``null`` where there was none.
     """
     raw = F.struct(*(F.base64(F.substring(name, 1, _RAW_BYTES)).alias(name) for name in ("key", "value")))
@@ -48,7 +49,9 @@ def bad_records(decoded: DataFrame) -> DataFrame:
         decoded.where(~F.col("readable"))
         .withColumns(
             {
-                "source": F.concat("cluster", F.lit("/__consumer_offsets-"), "log_partition"),
+                "source": F.concat_ws(
+                    "-", F.concat("cluster", F.lit("/__consumer_offsets")), F.col("log_partition").cast("string")
+                ),
                 "raw": F.to_json(raw, {"ignoreNullFields": "false"}),
                 "position": F.col("log_offset"),
                 "missing": F.lit(None).cast("bigint"),

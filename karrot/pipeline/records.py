@@ -153,8 +153,9 @@ class FromParquet:
     may_repeat: bool = True
 
     def records(self, spark: SparkSession) -> DataFrame:
-        """The stream of files. Raises `NoRecords`."""
-        return new_files(spark, self.directory, RECORD)
+        """The stream of files, with when each was ``written_at``. Raises `NoRecords`."""
+        written_at = F.col("_metadata.file_modification_time").alias("written_at")
+        return new_files(spark, self.directory, RECORD).select(*RECORD.fieldNames(), written_at)
 
     def passed(self, read: Read, batch: int, decoded: DataFrame) -> None:  # noqa: ARG002 (files are in no order)
         """Nothing: files do not say what is not in them."""

@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from karrot.pipeline.ends import LandEnds
+from karrot.pipeline.ends import LandEnds, Looked
 from karrot.pipeline.jobs.offsets import LandOffsets, Summary
 from karrot.pipeline.jsontopic import as_json
 from karrot.pipeline.offsets import decode_offsets
@@ -102,19 +102,36 @@ def test_every_record_is_accounted_for_and_there_once_whatever_comes_twice(spark
     raw = json.loads(bad[0].raw)
     assert (base64.b64decode(raw["key"]), base64.b64decode(raw["value"])) == _CUT
 
+    # What lacks its place is not the same as another that does, and what lacks its time lies on its file's day.
+    whole = _table([*_COMMITS, metadata[0]], first=70)
+    for column, name in ((3, "partition"), (4, "offset"), (5, "timestamp")):
+        nulls = pa.nulls(len(whole), _SHAPE.field(name).type)
+        pq.write_table(whole.set_column(column, _SHAPE.field(name), nulls), records / f"{name}.parquet")
+    third = _run(spark, records, tables)
+    assert third == Summary(batches=1, records=15, quarantined=15)
+    lacking = tables.read(spark, "quarantine").where("reason LIKE 'no_%'").collect()
+    assert sorted({(row.reason, row.source, row.day) for row in lacking}) == [
+        ("no_offset", f"prod/{OFFSETS_TOPIC}-7", _AT.date()),
+        ("no_partition", f"prod/{OFFSETS_TOPIC}", _AT.date()),
+        ("no_timestamp", f"prod/{OFFSETS_TOPIC}-7", _written_on(records / "timestamp.parquet")),
+    ]
+
 
 def test_where_logs_ended_may_come_from_files_too(spark: SparkSession, tmp_path: Path) -> None:
     looks, tables = tmp_path / "looks", Tables(str(tmp_path / "tables"))
     looks.mkdir()
     columns = {
-        "topic": ["t"],
-        "partition": pa.array([3], pa.int32()),
-        "start_offset": [5],
-        "end_offset": [90],
-        "observed_at": pa.array([_AT], pa.timestamp("us", "UTC")),
+        "topic": ["t", "t"],
+        "partition": pa.array([3, 4], pa.int32()),
+        "start_offset": [5, 5],
+        "end_offset": [90, 90],
+        "observed_at": pa.array([_AT, None], pa.timestamp("us", "UTC")),
     }
     pq.write_table(pa.table(columns), looks / "1.parquet")
-    LandEnds(spark, str(looks), "prod", tables, tables.checkpoint("ends")).start().awaitTermination()
+    job = LandEnds(spark, str(looks), "prod", tables, tables.checkpoint("ends"))
+    job.start().awaitTermination()
+    assert job.total == Looked(written=1, left_out=1)
+    assert str(Summary(looks=1, bad_looks=1)).endswith("; log ends of 1 partitions, 1 left out")
     [row] = tables.read(spark, "ends").collect()
     assert row.asDict() == {
         "cluster": "prod",
@@ -144,6 +161,10 @@ def test_what_is_no_directory_of_records_is_said(spark: SparkSession, tmp_path: 
     (tmp_path / "1.parquet").write_bytes(b"PAR1 and nothing else")
     with pytest.raises(NoRecords, match="its files cannot be read as Parquet"):
         FromParquet(str(tmp_path)).records(spark)
+
+
+def _written_on(path: Path) -> date:
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC).date()
 
 
 def _json(partition: int, *told: object) -> str:

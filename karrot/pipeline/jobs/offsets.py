@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from karrot.pipeline.ends import Looked
 from karrot.pipeline.files import read_text
 from karrot.pipeline.jobs.ingest import UnevenError
 from karrot.pipeline.jsontopic import JsonTopic
@@ -35,7 +36,7 @@ class Summary:
 
     ``others`` are of the types that no table holds, by their names. ``offsets`` were passed (0 where records come from
     files); of them ``lost`` were deleted by the broker before they were read, and `absent` have no record that can be
-    read. ``published`` went to the JSON topic.
+    read. ``published`` went to the JSON topic. ``looks`` at where logs end were taken, and ``bad_looks`` left out.
     """
 
     batches: int = 0
@@ -49,6 +50,8 @@ class Summary:
     offsets: int = 0
     lost: int = 0
     published: int = 0
+    looks: int = 0
+    bad_looks: int = 0
 
     def __add__(self, other: Self) -> Self:
         mine, its = asdict(self), asdict(other)
@@ -73,7 +76,9 @@ class Summary:
         )
         if self.offsets:
             told += f"; of {self.offsets:,} offsets {self.lost:,} lost, {self.absent:,} without a record"
-        return f"{told}; {self.published:,} published" if self.published else told
+        if self.published:
+            told += f"; {self.published:,} published"
+        return f"{told}; {Looked(self.looks, self.bad_looks)}" if self.looks or self.bad_looks else told
 
     def as_dict(self) -> dict[str, Any]:
         """The counts by name."""
@@ -142,7 +147,7 @@ class _Batch:
         # One checkpoint of Kafka's passes each record once, so that only others' batches may have it.
         counts = batch_id.__ne__ if job.source.may_repeat else _begins_otherwise(batch_prefix(checkpoint))
         known = landed(job.spark, job.tables, job.cluster, days, counts)
-        new = decoded.dropDuplicates(list(AT)) if job.source.may_repeat else decoded
+        new = _once(decoded) if job.source.may_repeat else decoded
         if known is not None:
             # Back in the order of the log, which a join need not keep: the JSON topic has it.
             left = new.join(known, on=list(AT), how="left_anti").repartition("log_partition")
@@ -159,7 +164,7 @@ class _Batch:
         tombstones = sum(row["count"] for row in self.counted if row.tombstone)
         good = self.new.where(F.col("readable") & F.col("key_type").isin(*_COMMIT))
         written = self._write("commits", commits(good))
-        metadata = _sum(row for row in self.counted if row.key_type == _METADATA)
+        metadata = _sum(row for row in self.counted if row.readable and row.key_type == _METADATA)
         bad_metadata, quarantined = self._write_members(has_any=metadata > 0)
         return Summary(
             batches=1,
@@ -184,7 +189,7 @@ class _Batch:
         bad = bad_records(self.new)
         if not has_any:
             return 0, self._write_quarantine(bad, 0)
-        metadata = _as_records(self.new.where(F.col("key_type") == _METADATA))
+        metadata = _as_records(self.new.where(F.col("readable") & (F.col("key_type") == _METADATA)))
         with persisted(decode_members(metadata, self.job.cluster)) as decoded:
             self._write("members", members(decoded))
             bad_metadata = decoded.where(~F.col("readable")).count()
@@ -215,6 +220,13 @@ def _lean(decoded: DataFrame) -> DataFrame:
     was_read = F.col("readable") & F.col("key_type").isin(*_COMMIT)
     cores = decoded.sparkSession.sparkContext.defaultParallelism
     return decoded.withColumn("value", F.when(~was_read, F.col("value"))).coalesce(cores)
+
+
+def _once(decoded: DataFrame) -> DataFrame:
+    """One record of each place; those that lack theirs are all kept."""
+    has_place = F.col(AT[0]).isNotNull() & F.col(AT[1]).isNotNull()
+    own = F.when(~has_place, F.monotonically_increasing_id())
+    return decoded.withColumn("_own", own).dropDuplicates([*AT, "_own"]).drop("_own")
 
 
 def _as_records(decoded: DataFrame) -> DataFrame:
