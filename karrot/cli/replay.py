@@ -21,7 +21,7 @@ __all__ = ["COMMANDS", "replay"]
     "texts",
     multiple=True,
     metavar="[NAME:]RULE=VALUE,...",
-    help="A set of rules: intervals, allowed_lag (messages), min_distance (seconds), minimum_complete (0 to 1). Can be "
+    help="A set of rules: intervals, allowed_lag (messages), min_distance (60s, 5m), minimum_complete (0 to 1). Can be "
     "given again; the first is what the others are compared with.  [default: Burrow's defaults]",
 )
 @click.option(

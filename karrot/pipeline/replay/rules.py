@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from karrot.burrow.rules import DEFAULT_INTERVALS
-from karrot.values import Kind, checked, share, whole
+from karrot.values import Kind, checked, duration, share, whole
 
 __all__ = ["RuleSet", "read_rule_sets"]
 
@@ -32,7 +32,7 @@ class RuleSet(NamedTuple):
 _KINDS: Final[Mapping[str, Kind[Any]]] = {
     "intervals": whole(1, 10_000),
     "allowed_lag": whole(0, 2**62),
-    "min_distance": whole(0, 86_400),
+    "min_distance": duration(0, 86_400),
     "minimum_complete": share,
 }
 _BURROWS: Final = "burrow"
@@ -56,7 +56,10 @@ def _read(text: str) -> RuleSet:
         # A rule without a value is a slip, not a set that is called so.
         is_name = text and "=" not in text and text.strip().replace("-", "_") not in _KINDS
         name, rest = (text, "") if is_name else ("", text)
-    given = dict(_option(each.strip()) for each in rest.split(",") if each.strip())
+    options = [_option(each.strip()) for each in rest.split(",") if each.strip()]
+    given = dict(options)
+    if len(given) < len(options):
+        raise ValueError(f"--rules: {text!r} says one rule twice")
     return RuleSet(name.strip() or rest.strip() or _BURROWS)._replace(**given)
 
 
