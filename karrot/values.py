@@ -189,6 +189,13 @@ def _read_address(text: str) -> Address:
     return Address(matched[1] or matched[2] or "0.0.0.0", _within(int(matched[3]), 0, 65535))
 
 
+def _read_brokers(text: str) -> tuple[str, ...]:
+    found = _read_list(text, re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+):[0-9]{1,5}", re.ASCII))
+    for each in found:
+        _within(int(each.rpartition(":")[2]), 1, 65535)
+    return found
+
+
 def _read_url(text: str) -> str:
     """Plain enough to be put into other programs' configuration: no braces, quotes, spaces or control characters."""
     parts = urlsplit(text) if re.fullmatch(r"https?://[\w.~:/\[\]@!$&()*+,;=%-]+", text, re.ASCII) else urlsplit("")
@@ -268,8 +275,8 @@ names = Kind(
 texts = Kind(partial(_read_list, item=re.compile(r".+", re.DOTALL)), "texts separated by commas", _show_list)
 text = Kind(_read_text, "a text")
 brokers = Kind(
-    partial(_read_list, item=re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+):[0-9]{1,5}", re.ASCII)),
-    "HOST:PORT, several separated by commas",
+    _read_brokers,
+    "HOST:PORT, several separated by commas, with ports from 1 to 65535",
     _show_list,
 )
 address = Kind(_read_address, "HOST:PORT, [IPV6]:PORT or :PORT")

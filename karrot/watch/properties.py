@@ -133,7 +133,8 @@ def _login(value: str, _given: Mapping[str, str]) -> Pairs:
             yield "sasl.mechanisms", _IAM
         case _:
             raise PropertiesError(
-                "sasl.jaas.config names a login module that is not known here: use librdkafka's own properties"
+                "sasl.jaas.config names a login module that is not known here: known are PlainLoginModule, "
+                "ScramLoginModule, OAuthBearerLoginModule and IAMLoginModule"
             )
 
 

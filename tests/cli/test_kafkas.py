@@ -102,7 +102,10 @@ def test_a_kafka_that_is_away_is_a_sentence() -> None:
         (["groups"], "whom to ask? --burrow takes Burrow's address, --bootstrap-servers those of brokers"),
         (
             ["lag", "--bootstrap-servers", "kafka"],
-            "--bootstrap-servers is 'kafka': it must be HOST:PORT, several separated by commas",
+            (
+                "--bootstrap-servers is 'kafka': it must be HOST:PORT, several separated by commas, "
+                "with ports from 1 to 65535"
+            ),
         ),
         (
             ["status", "--bootstrap-servers", "kafka:9092"],

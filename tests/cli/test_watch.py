@@ -28,7 +28,10 @@ def run(*arguments: str) -> Result:
     [
         (
             ["--bootstrap-servers", "kafka", "--cluster", "c"],
-            "karrot: --bootstrap-servers is 'kafka': it must be HOST:PORT, several separated by commas\n",
+            (
+                "karrot: --bootstrap-servers is 'kafka': it must be HOST:PORT, several separated by commas, "
+                "with ports from 1 to 65535\n"
+            ),
         ),
         (
             ["--bootstrap-servers", "kafka:9092", "--cluster", "c", "--exclude", "("],
