@@ -22,17 +22,19 @@ from karrot.cli import (
     tables,
     watch,
 )
-from karrot.cli.common import NotDone
+from karrot.cli.common import Interrupted, NotDone
 
 __all__ = ["main"]
 
 
 class _Commands(click.Group):
-    """Ends with a sentence where the disk, or what standard output goes to, is full."""
+    """Ends with a sentence on Ctrl-C, and where the disk, or what standard output goes to, is full."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted from None
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise

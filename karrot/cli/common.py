@@ -14,7 +14,17 @@ import click
 if TYPE_CHECKING:
     from karrot.settings import Loaded
 
-__all__ = ["NotDone", "Refused", "config_option", "end_on_signals", "loader", "stated", "url_option", "valid"]
+__all__ = [
+    "Interrupted",
+    "NotDone",
+    "Refused",
+    "config_option",
+    "end_on_signals",
+    "loader",
+    "stated",
+    "url_option",
+    "valid",
+]
 
 T = TypeVar("T")
 
@@ -34,6 +44,15 @@ class NotDone(Refused):
     """Ends a command whose answer is no."""
 
     exit_code = 1
+
+
+class Interrupted(Refused):
+    """Ends a command that Ctrl-C came to, as a shell tells it: 128 and the signal's number."""
+
+    exit_code = 128 + signal.SIGINT
+
+    def __init__(self) -> None:
+        super().__init__("interrupted")
 
 
 config_option = click.option(

@@ -4,7 +4,7 @@
 import json
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -14,12 +14,14 @@ from urllib.parse import quote
 import click
 
 from karrot.cli.common import NotDone, Refused, end_on_signals, valid
-from karrot.cli.pipeline import pipeline, spark_options, started
+from karrot.cli.failures import why_it_failed
+from karrot.cli.pipeline import pipeline, read_trigger, spark_options, started
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from karrot.pipeline.brokers import Brokers, Start
+    from karrot.pipeline.ends import Looked
     from karrot.pipeline.jobs.offsets import Summary
     from karrot.pipeline.tables import Tables
     from karrot.values import Kind
@@ -53,7 +55,13 @@ T = TypeVar("T")
 @click.option("--input", "directory_in", metavar="DIR", help="With --source parquet: files of the same columns.")
 @click.option("--ends-input", metavar="DIR", help="With --source parquet: files that say where the logs ended.")
 @click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
-@click.option("--trigger", default="10 seconds", show_default=True, help="How often to take what came.")
+@click.option(
+    "--trigger",
+    default="10 seconds",
+    show_default=True,
+    callback=read_trigger,
+    help="How often to take what came.",
+)
 @click.option("--checkpoint", help="What was taken so far; below the tables if not given.")
 @click.option("--json", "as_json", is_flag=True, help="The sum as one line of JSON.")
 def offsets(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
@@ -68,6 +76,7 @@ def offsets(directory: str, master: str | None, conf: dict[str, str], **asked: A
     Exit code 1 if a batch failed, 2 if Spark cannot run here, the connector is missing or there is nothing to read.
     """
     work = _Kafka.of(asked) if asked["source"] == _KAFKA else _Files.of(asked)
+    work.require_answer()
     spark = started("offsets", master, conf)
     from karrot.pipeline.tables import Tables
 
@@ -95,7 +104,7 @@ def _done(run: Callable[[], "Summary"], without_values: Callable[[str], str]) ->
     except ClusterError as error:
         raise NotDone(f"Kafka: {error}") from error
     except StreamingQueryException as error:
-        raise NotDone(without_values(str(error).split("JVM stacktrace", 1)[0].strip())) from error
+        raise NotDone(without_values(why_it_failed(str(error)))) from error
 
 
 @dataclass(frozen=True)
@@ -114,6 +123,9 @@ class _Work:
     def without_values(self, text: str) -> str:
         """A text without what may be secret in it."""
         return text
+
+    def require_answer(self) -> None:
+        """Raises NotDone if those who will be asked do not answer: Spark would try for minutes."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +147,9 @@ class _Kafka(_Work):
 
         if asked["bootstrap_servers"] is None:
             raise Refused("--source kafka needs --bootstrap-servers")
+        for name, option in (("directory_in", "--input"), ("ends_input", "--ends-input")):
+            if asked[name] is not None:
+                raise Refused(f"{option} is read with --source parquet alone")
         addresses = _checked(values.brokers, "bootstrap_servers", asked)
         properties = asked["command_config"]
         return cls(
@@ -149,6 +164,16 @@ class _Kafka(_Work):
     def without_values(self, text: str) -> str:
         """Without those of the properties."""
         return self.brokers.without_values(text)
+
+    def require_answer(self) -> None:
+        """Asks Kafka, for as long as its client waits: 10 s."""
+        from karrot.watch import ClusterError
+
+        try:
+            self.kafka.partitions([])
+        except ClusterError as error:
+            addresses = ",".join(self.brokers.addresses)
+            raise NotDone(self.without_values(f"Kafka at {addresses} does not answer: {error}")) from error
 
     def run(self, spark: "SparkSession", tables: "Tables", stop: threading.Event) -> "Summary":
         """Take the records, and look where the logs end: again and again, or once when all is taken."""
@@ -175,7 +200,7 @@ class _Kafka(_Work):
         run([job.start(self.every)], stop=stop, follow=follow, beside=poll.look_if_due if follow else lambda: None)
         if not follow:
             poll.look_if_due()
-        return job.total
+        return _with_looks(job.total, poll.total)
 
     def _known(self, topic: str) -> str:
         """Spark's writer would wait a minute for a topic that is not there, and then say something else."""
@@ -209,11 +234,16 @@ class _Files(_Work):
 
         checkpoint = self.checkpoint_in(tables)
         job = LandOffsets(spark, FromParquet(self.directory), self.cluster, tables, checkpoint, tell=self.tell)
-        queries = [job.start(self.every)]
+        queries, looks = [job.start(self.every)], None
         if self.ends is not None:
-            queries.append(LandEnds(spark, self.ends, self.cluster, tables, f"{checkpoint}-ends").start(self.every))
+            looks = LandEnds(spark, self.ends, self.cluster, tables, f"{checkpoint}-ends")
+            queries.append(looks.start(self.every))
         run(queries, stop=stop, follow=self.every is not None)
-        return job.total
+        return _with_looks(job.total, looks.total) if looks else job.total
+
+
+def _with_looks(total: "Summary", looked: "Looked") -> "Summary":
+    return replace(total, looks=looked.written, bad_looks=looked.left_out)
 
 
 def _common(asked: Mapping[str, Any]) -> dict[str, Any]:

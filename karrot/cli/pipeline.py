@@ -2,20 +2,29 @@
 # ruff: noqa: PLC0415
 
 import json
+import logging
+import os
+import re
+import signal
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from karrot.cli.common import NotDone, Refused, end_on_signals
+from karrot.cli.common import NotDone, Refused, end_on_signals, valid
+from karrot.cli.failures import why_it_failed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from karrot.pipeline.jobs.ingest import Summary
 
-__all__ = ["COMMANDS", "pipeline", "session_options", "spark_options", "started"]
+__all__ = ["COMMANDS", "pipeline", "read_trigger", "session_options", "spark_options", "started"]
+
+_UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_HALT_S: Final = 5
 
 
 @click.group()
@@ -60,16 +69,61 @@ def started(job: str, master: str | None, conf: Mapping[str, str]) -> "SparkSess
     from karrot.pipeline.spark import SparkUnavailable, session
 
     try:
-        return session(master, conf, name=f"karrot pipeline {job}")
+        spark = session(master, conf, name=f"karrot pipeline {job}")
     except SparkUnavailable as error:
         raise Refused(str(error)) from error
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # its errors are raised as well
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, partial(_halt, spark))
+    return spark
+
+
+def _halt(spark: "SparkSession", number: int, _frame: object) -> None:
+    """Ends the process, since a job that is killed can be run again.
+
+    An error in the midst of a call to the JVM, as Spark's own handler raises it, would leave no connection by which to
+    end in order.
+    """
+    # By a thread, which has a connection of its own.
+    halting = threading.Thread(target=_stop, args=(spark,), daemon=True)
+    halting.start()
+    halting.join(_HALT_S)
+    click.echo("karrot: interrupted", err=True)
+    os._exit(128 + number)
+
+
+def _stop(spark: "SparkSession") -> None:
+    spark.sparkContext.setLogLevel("OFF")  # else it tells the stack of each job that ends here
+    spark.sparkContext.cancelAllJobs()
+    for query in spark.streams.active:
+        query.stop()
+    spark.stop()
+
+
+def read_trigger(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
+    """How often, as Spark takes it. Raises Refused."""
+    from karrot.values import Kind, checked
+
+    kind = Kind(_read_span, "a span of time like 10 seconds, 1 minute, 30s or 500ms")
+    return None if text is None else valid(partial(checked, kind, "--trigger", text))
+
+
+def _read_span(text: str) -> str:
+    if short := re.fullmatch(r"([0-9]{1,9}) ?(ms|s|m|h|d)", text.strip()):
+        return f"{short[1]} {_UNITS[short[2]]}"
+    if not re.fullmatch(r"(?: *[0-9]{1,9} +(?:millisecond|second|minute|hour|day)s?)+", text.strip(), re.IGNORECASE):
+        raise ValueError(text)
+    return text.strip()
 
 
 @pipeline.command()
 @click.option("--archive", required=True, help="Where the archive reporter writes: a directory or a URL (s3a://…).")
 @spark_options
 @click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
-@click.option("--trigger", default="30 seconds", show_default=True, help="How often to look for it.")
+@click.option(
+    "--trigger", default="30 seconds", show_default=True, callback=read_trigger, help="How often to look for it."
+)
 @click.option("--checkpoint", help="What was taken so far; below the tables if not given.")
 @click.option("--json", "as_json", is_flag=True, help="The sum as one line of JSON.")
 def ingest(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
@@ -100,7 +154,7 @@ def ingest(directory: str, master: str | None, conf: dict[str, str], **asked: An
     except FileNotFoundError as error:
         raise Refused(str(error)) from error
     except StreamingQueryException as error:
-        raise NotDone(str(error).split("JVM stacktrace", 1)[0].strip()) from error
+        raise NotDone(why_it_failed(str(error))) from error
     finally:
         spark.stop()
     click.echo(json.dumps(total.as_dict()) if as_json else str(total))

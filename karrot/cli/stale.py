@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from karrot.cli.common import NotDone, end_on_signals, valid
-from karrot.cli.pipeline import pipeline, spark_options, started
+from karrot.cli.failures import why_it_failed
+from karrot.cli.pipeline import pipeline, read_trigger, spark_options, started
 
 if TYPE_CHECKING:
     from karrot.pipeline.jobs.stale import Told
@@ -28,7 +29,13 @@ _A_YEAR = 366 * 86_400
     "--webhook", metavar="URL", envvar="KARROT_STALE_WEBHOOK", show_envvar=True, help="POST each line there, as JSON."
 )
 @click.option("--once", is_flag=True, help="Judge what is there and end.")
-@click.option("--trigger", default="10 seconds", show_default=True, help="How often to look for what is new.")
+@click.option(
+    "--trigger",
+    default="10 seconds",
+    show_default=True,
+    callback=read_trigger,
+    help="How often to look for what is new.",
+)
 @click.option("--look-back", default="1d", show_default=True, help="How old a day's commits may be at the first start.")
 @click.option("--checkpoint", help="What was seen and told so far; below the tables if not given.")
 def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
@@ -61,7 +68,7 @@ def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any
     try:
         run([job.start(None if asked["once"] else asked["trigger"])], stop=stop, follow=not asked["once"])
     except StreamingQueryException as error:
-        raise NotDone(str(error).split("JVM stacktrace", 1)[0].strip()) from error
+        raise NotDone(why_it_failed(str(error))) from error
     finally:
         spark.stop()
     if asked["once"] and troubled:

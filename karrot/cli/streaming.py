@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from karrot.cli.common import NotDone, Refused, config_option, end_on_signals, stated, valid
-from karrot.cli.pipeline import pipeline, session_options, started
+from karrot.cli.failures import why_it_failed
+from karrot.cli.pipeline import pipeline, read_trigger, session_options, started
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +47,11 @@ _TWICE = (
 @session_options
 @config_option
 @click.option("--once", is_flag=True, help="Take what is there and end.")
-@click.option("--trigger", help="How often to look for what is new; KARROT_CLOUDWATCH_INTERVAL if not given.")
+@click.option(
+    "--trigger",
+    callback=read_trigger,
+    help="How often to look for what is new; KARROT_CLOUDWATCH_INTERVAL if not given.",
+)
 def stream(master: str | None, conf: dict[str, str], config: Path | None, **asked: Any) -> None:
     """Publish to CloudWatch from Spark, and keep the tables up to date; until Ctrl-C.
 
@@ -75,7 +80,7 @@ def stream(master: str | None, conf: dict[str, str], config: Path | None, **aske
     except FileNotFoundError as error:
         raise Refused(str(error)) from error
     except StreamingQueryException as error:
-        raise NotDone(str(error).split("JVM stacktrace", 1)[0].strip()) from error
+        raise NotDone(why_it_failed(str(error))) from error
     finally:
         spark.stop()
     if lost and every is None:

@@ -1,9 +1,11 @@
+from functools import partial
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from karrot.cli import main
+from karrot.watch.admin import KafkaCluster
 
 _KAFKA = ["--source", "kafka", "--bootstrap-servers", "localhost:1"]
 _FILES = ["--source", "parquet", "--input", "there"]
@@ -18,15 +20,30 @@ _FILES = ["--source", "parquet", "--input", "there"]
         (["--source", "kafka", "--bootstrap-servers", "localhost"], "--bootstrap-servers"),
         ([*_KAFKA, "--starting", "yesterday"], "'yesterday' is neither earliest, latest nor a moment"),
         ([*_KAFKA, "--ends-every", "often"], "--ends-every"),
+        ([*_KAFKA, "--trigger", "often"], "--trigger is 'often': it must be a span of time like 10 seconds"),
+        ([*_KAFKA, "--input", "there"], "--input is read with --source parquet alone"),
+        ([*_KAFKA, "--ends-input", "there"], "--ends-input is read with --source parquet alone"),
+        (["--source", "kafka", "--bootstrap-servers", "k:65536"], "with ports from 1 to 65535"),
+        ([*_KAFKA, "--command-config", "{directory}/kerberos"], "known are PlainLoginModule"),
         ([*_KAFKA, "--command-config", "{directory}/librdkafkas"], "sasl.password is librdkafka's name"),
         ([*_KAFKA, "--command-config", "{directory}/none"], "cannot be read"),
     ],
 )
 def test_what_is_asked_wrongly_is_said_before_spark_is_started(arguments: list[str], said: str, tmp_path: Path) -> None:
     (tmp_path / "librdkafkas").write_text("sasl.password=hunter2")
+    (tmp_path / "kerberos").write_text('sasl.jaas.config=Krb5LoginModule required password="hunter2";')
     given = [each.format(directory=tmp_path) for each in arguments]
     command = ["pipeline", "offsets", "--cluster", "c", "--tables", "t", *given]
     done = CliRunner().invoke(main, command)
     assert done.exit_code == 2
     assert said in done.output
     assert "hunter2" not in done.output
+
+
+def test_brokers_that_do_not_answer_are_named_before_spark_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    hasty = partial(KafkaCluster, {"bootstrap.servers": "localhost:1"}, timeout_s=0.2)
+    monkeypatch.setattr("karrot.watch.connect", lambda *_, **__: hasty())
+    done = CliRunner().invoke(main, ["pipeline", "offsets", "--cluster", "c", "--tables", "t", *_KAFKA])
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.startswith("karrot: Kafka at localhost:1 does not answer: ")
+    assert done.stderr.count("\n") == 1

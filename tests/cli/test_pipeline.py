@@ -1,10 +1,12 @@
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from karrot.cli import main
+from karrot.cli.pipeline import pipeline, read_trigger
 
 
 def _ingest(*arguments: str, env: dict[str, str | None]) -> tuple[int, str]:
@@ -48,3 +50,35 @@ def test_a_machine_without_pyspark_is_told_what_to_install(monkeypatch: pytest.M
         2,
         "karrot: The pipeline runs on PySpark, which is not installed: pip install 'karrot[spark]'.\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("typed", "spark"),
+    [
+        ("10 seconds", "10 seconds"),
+        ("1 minute 30 seconds", "1 minute 30 seconds"),
+        ("30s", "30 seconds"),
+        ("500ms", "500 milliseconds"),
+    ],
+)
+def test_how_often_is_typed_as_spark_says_it_or_in_short(typed: str, spark: str) -> None:
+    assert read_trigger(click.Context(pipeline), click.Option(["--trigger"]), typed) == spark
+
+
+@pytest.mark.parametrize(
+    "command", ["ingest --archive a --tables t", "stream --archive a --to tables", "stale --tables t"]
+)
+def test_a_span_that_spark_cannot_read_is_refused_before_it_is_started(command: str) -> None:
+    done = CliRunner().invoke(main, ["pipeline", *command.split(), "--trigger", "often"])
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "karrot: --trigger is 'often': it must be a span of time like 10 seconds, 1 minute, 30s or 500ms\n",
+    )
+
+
+def test_ctrl_c_is_a_line_and_the_exit_code_that_shells_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(**_asked: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pipeline.commands["ingest"], "callback", interrupted)
+    assert _ingest(env={}) == (130, "karrot: interrupted\n")

@@ -1,0 +1,33 @@
+"""What made a streaming batch fail, in one sentence of the stacks that Spark tells."""
+
+import re
+from typing import Final
+
+__all__ = ["why_it_failed"]
+
+_NAMED: Final = re.compile(r"^(?:: |Caused by: )?([A-Za-z_][\w.$]*(?:Error|Exception)): (.*\S)", re.MULTILINE)
+_CARRIERS: Final = frozenset({"Py4JJavaError", "Py4JException", "ForeachBatchUserFuncException"})
+"""They say that something failed, and not what."""
+
+_SAYS_WHERE: Final = re.compile(r"\[[A-Z_.]+\] ")
+_BEYOND: Final = re.compile(r"\s*(?:JVM stacktrace|=== Streaming Query ===)")
+
+
+def why_it_failed(said: str) -> str:
+    """The last error that a text names and, before it, what Spark made of it if that has a code of Spark's.
+
+    The code is told with the file or the table, and the last error is the reason: each is of little help alone.
+    """
+    own = _BEYOND.split(said, maxsplit=1)[0].strip()
+    errors = _errors(own) or _errors(said)
+    if not errors:
+        return " ".join(own.split("\n", 1)[0].split()) or "the batch failed"
+    last = errors[-1]
+    coded = [each for each in errors[:-1] if _SAYS_WHERE.search(each)]
+    return f"{coded[0].rstrip('.')} ({last})" if coded else last
+
+
+def _errors(said: str) -> list[str]:
+    """Each error with the name of its class, in the order of the text, which is that of the causes."""
+    named = ((name.rpartition(".")[2], message) for name, message in _NAMED.findall(said))
+    return [f"{name}: {message}" for name, message in named if name not in _CARRIERS]
