@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["RUNTIME", "SparkUnavailable", "require_java", "session"]
+__all__ = ["RUNTIME", "SparkUnavailable", "has_logging", "require_java", "session"]
 
 _JAVA: Final = 17
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _LAUNCHED_BY_SUBMIT: Final = "PYSPARK_GATEWAY_PORT"
+_LOGGING: Final = Path(__file__).resolve().with_name("log4j2.properties")
 
 _STATIC: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -75,6 +76,8 @@ def session(
         environ.setdefault("PYSPARK_PYTHON", sys.executable)
         if (master or "local").startswith("local"):
             environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if not has_logging(environ, asked):
+            environ.setdefault("LOG4J_CONFIGURATION_FILE", _LOGGING.as_uri())
     return _built(master, asked, name=name, submitted=submitted)
 
 
@@ -92,6 +95,14 @@ def _built(master: str | None, asked: Mapping[str, str], *, name: str, submitted
         if not given.contains(key):
             spark.conf.set(key, value)
     return spark
+
+
+def has_logging(environ: Mapping[str, str], asked: Mapping[str, str]) -> bool:
+    """Whether somebody chose what Spark logs, by a file of its configuration or by an option of Java."""
+    home = environ.get("SPARK_HOME", "")
+    places = (environ.get("SPARK_CONF_DIR"), home and str(Path(home, "conf")))
+    has_file = any(place and any(Path(place).glob("log4j2*.properties")) for place in places)
+    return has_file or "log4j" in asked.get("spark.driver.extraJavaOptions", "")
 
 
 def require_java(environ: Mapping[str, str] = os.environ) -> int:
