@@ -121,8 +121,8 @@ def stale(length: timedelta, look_back: timedelta, limit: int | None, **given: A
     asked = _Asked.of(given)
     with answered(asked.tables) as opened:
         found = opened.stale(asked.at, length, cluster=asked.cluster, group=asked.group, look_back=look_back)
-        _require(found, asked, opened, look_back)
-    show(stale_json(found[:limit], asked.at) if asked.as_json else stale_table(found, limit))
+        _require(found.partitions, asked, opened, look_back)
+    show(stale_json(found, limit) if asked.as_json else stale_table(found, length, limit))
 
 
 @history.command()

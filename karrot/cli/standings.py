@@ -3,14 +3,14 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from karrot.cli.cells import UNKNOWN, counted, iso, length, number, plain, safe
 from karrot.cli.columns import Column, laid_out, terminal_width
 
 if TYPE_CHECKING:
-    from karrot.history import GroupDescription, PartitionDescription, Risk, StalePartition
+    from karrot.history import GroupDescription, PartitionDescription, Risk, StaleGroups, StalePartition
 
 __all__ = ["described_json", "described_table", "risks_json", "risks_table", "stale_json", "stale_table"]
 
@@ -99,12 +99,25 @@ def described_json(group: "GroupDescription") -> dict[str, Any]:
     return plain(asdict(group) | {"partitions": [plain(asdict(each)) for each in group.partitions]})
 
 
-def stale_table(found: Sequence["StalePartition"], limit: int | None = None) -> Iterator[str]:
-    """A line for each partition, ``limit`` of them at the most, and how many there are in all."""
-    if found:
-        yield from laid_out(_STALE, list(map(_stale_row, found[:limit])), terminal_width())
-    groups = {(each.cluster, each.group) for each in found}
-    yield f"{counted(len(found), 'partition')} of {counted(len(groups), 'group')} stale"
+def stale_table(found: "StaleGroups", least: timedelta, limit: int | None = None) -> Iterator[str]:
+    """A line for each partition, ``limit`` of them at the most, how many there are in all and how new that is."""
+    partitions = found.partitions
+    if partitions:
+        yield from laid_out(_STALE, list(map(_stale_row, partitions[:limit])), terminal_width())
+    groups = {(each.cluster, each.group) for each in partitions}
+    told = f"{counted(len(partitions), 'partition')} of {counted(len(groups), 'group')} stale"
+    yield f"{told}, {_second(found.at)}: {', '.join(_known_of(found, least))}"
+
+
+def _known_of(found: "StaleGroups", least: timedelta) -> Iterator[str]:
+    """When what is known was true; looks that ended before the time that is asked for say nothing of it."""
+    if found.committed_at:
+        yield f"last commit {_when(found.committed_at, found.at)}"
+    if found.looked_at is None:
+        yield "log ends not known"
+        return
+    is_old = found.at - found.looked_at > least
+    yield f"log ends of {_when(found.looked_at, found.at)}" + (" (nothing newer is known)" if is_old else "")
 
 
 def _stale_row(one: "StalePartition") -> tuple[str, ...]:
@@ -121,9 +134,10 @@ def _stale_row(one: "StalePartition") -> tuple[str, ...]:
     )
 
 
-def stale_json(found: Sequence["StalePartition"], at: datetime) -> dict[str, Any]:
+def stale_json(found: "StaleGroups", limit: int | None = None) -> dict[str, Any]:
     """All of it, by the names of the answer's fields."""
-    return {"at": iso(at), "partitions": [plain(asdict(each) | {"lag": each.lag}) for each in found]}
+    partitions = [plain(asdict(each) | {"lag": each.lag}) for each in found.partitions[:limit]]
+    return plain(asdict(found) | {"partitions": partitions})
 
 
 def risks_table(found: Sequence["Risk"], limit: int | None = None) -> Iterator[str]:

@@ -11,6 +11,7 @@ from karrot.history.answers import (
     Point,
     Risk,
     RiskKind,
+    StaleGroups,
     StalePartition,
     TimeSeries,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "Risk",
     "RiskKind",
     "Span",
+    "StaleGroups",
     "StalePartition",
     "TimeSeries",
     "UnclearGroup",

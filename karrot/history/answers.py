@@ -13,6 +13,7 @@ __all__ = [
     "Point",
     "Risk",
     "RiskKind",
+    "StaleGroups",
     "StalePartition",
     "TimeSeries",
 ]
@@ -140,6 +141,20 @@ class StalePartition:
     def lag(self) -> int:
         """Messages between both offsets."""
         return self.log_end_offset - self.current_offset
+
+
+@dataclass(frozen=True, slots=True)
+class StaleGroups:
+    """The partitions that were stale at a moment, and how new what was known then of all that were looked at.
+
+    ``committed_at`` is the newest of the groups' commits, ``looked_at`` the newest look at the log ends of their
+    topics: what happened after that look no answer can know.
+    """
+
+    at: datetime
+    committed_at: datetime | None
+    looked_at: datetime | None
+    partitions: tuple[StalePartition, ...]
 
 
 class RiskKind(StrEnum):

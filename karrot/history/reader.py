@@ -12,7 +12,7 @@ from karrot.history.answers import (
     GroupHistory,
     Incident,
     Risk,
-    StalePartition,
+    StaleGroups,
     TimeSeries,
 )
 from karrot.history.describe import describe
@@ -163,7 +163,7 @@ class History:
         cluster: str | None = None,
         group: str | None = None,
         look_back: timedelta = _WEEK,
-    ) -> tuple[StalePartition, ...]:
+    ) -> StaleGroups:
         """The partitions whose committed offset stood still for ``length`` while there was something to read."""
         self._start("commits")
         return stale(self._duck, LookBack(at, look_back + length), length, cluster=cluster, group=group)

@@ -3,10 +3,10 @@
 The rule is the one by which ``karrot pipeline stale`` alerts; docs/pipeline.md has it.
 """
 
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 
-from karrot.history.answers import StalePartition
+from karrot.history.answers import StaleGroups, StalePartition
 from karrot.history.duck import Duck
 from karrot.history.names import named
 from karrot.history.records import KEY, Commit, Ends, LookBack, Place, commits, ends
@@ -17,9 +17,7 @@ __all__ = ["stale"]
 _MS = timedelta(milliseconds=1)
 
 
-def stale(
-    duck: Duck, look_back: LookBack, length: timedelta, *, cluster: str | None, group: str | None
-) -> tuple[StalePartition, ...]:
+def stale(duck: Duck, look_back: LookBack, length: timedelta, *, cluster: str | None, group: str | None) -> StaleGroups:
     """Those that were stale at that moment for at least ``length``, in the order of their names."""
     newest = [each for each in commits(duck, look_back, cluster=cluster, group=group) if each.offset is not None]
     seen = ends(duck, look_back, {each.place for each in newest}, before=length)
@@ -27,7 +25,17 @@ def stale(
     since = _since(duck, look_back, behind, cluster, group)
     told = (_stale(each, seen[each.place], first) for each, first in zip(behind, since, strict=True))
     found = (each for each in told if each.looked_at - each.since >= length)
-    return tuple(sorted(found, key=lambda each: (each.cluster, each.group, each.topic, each.partition)))
+    return StaleGroups(
+        look_back.at,
+        _newest(each.log_ms for each in newest),
+        _newest(each.seen_ms for each in seen.values()),
+        tuple(sorted(found, key=lambda each: (each.cluster, each.group, each.topic, each.partition))),
+    )
+
+
+def _newest(moments_ms: Iterable[int]) -> datetime | None:
+    newest = max(moments_ms, default=None)
+    return None if newest is None else moment_of(newest)
 
 
 def _waits(commit: Commit, looked: Ends, length: timedelta) -> bool:

@@ -98,14 +98,20 @@ def test_stale_partitions_are_a_line_each_and_none_is_an_answer(tables: Path) ->
     assert rows(run(tables, "stale", "--group", one, *AT)) == [
         ["SINCE", "STALE-FOR", "CLUSTER", "GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"],
         ["2026-11-20 00:05:00", "5m", "prod-eu", one, one, "3", "300", "600", "300"],
-        ["1 partition of 1 group stale"],
+        ["1 partition of 1 group stale, 2026-11-20 00:10:00: last commit 00:05:00, log ends of 00:10:00"],
     ]
     longer = run(tables, "stale", "--group", one, *AT, "--for", "301s")
-    assert (longer.exit_code, longer.stdout) == (0, "0 partitions of 0 groups stale\n")
+    known = "last commit 00:05:00, log ends of 00:10:00"
+    assert (longer.exit_code, longer.stdout) == (0, f"0 partitions of 0 groups stale, 2026-11-20 00:10:00: {known}\n")
+    [*_, [late]] = rows(run(tables, "stale", "--group", one, "--at", "2026-11-20T00:13"))
+    assert late.endswith("log ends of 00:10:00 (nothing newer is known)")
+    [*_, [early]] = rows(run(tables, "stale", "--group", one, "--at", "2026-11-20T00:13", "--for", "3m"))
+    assert early.endswith("log ends of 00:10:00")
     [*_, total] = rows(run(tables, "stale", *AT))
     [_head, _first, limited] = rows(run(tables, "stale", *AT, "--limit", "1"))
-    assert (limited, total == ["1 partition of 1 group stale"]) == (total, False)
+    assert (limited, total[0].startswith("1 partition of 1 group stale")) == (total, False)
     told = json.loads(run(tables, "stale", *AT, "--limit", "1", "--json").stdout)
+    assert (told["looked_at"], told["committed_at"] is None) == ("2026-11-20T00:10:00Z", False)
     assert (told["at"], [each["lag"] for each in told["partitions"]]) == ("2026-11-20T00:10:00Z", [1])
 
 
