@@ -177,7 +177,7 @@ def test_burrow_s_own_groups_are_told_of_apart() -> None:
     take(website, make_event(consumer="burrow-prod", max_lag=own, observed_at_ms=website.clock.wall))
     text = read(website)
     assert "Burrow itself is behind</h1>" in text
-    assert "1 of it behind." in text
+    assert "own, and behind." in text
 
 
 def test_where_columns_have_no_heads_the_form_has_the_order_and_readers_the_table() -> None:
