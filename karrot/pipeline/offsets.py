@@ -77,13 +77,15 @@ def decode_offsets(records: DataFrame, cluster: str) -> DataFrame:
     ``key`` and ``value`` as they came. Only readable records of the key types 0 and 1 say anything else than where they
     lie: the rest is for `decode_members`, or counted by `key_types`.
 
-    A record from a file may lack what Kafka gives each, and has a reason then. If there is a column ``written_at``, it
-    is the ``log_ts`` of those without a timestamp: what is quarantined needs a day.
+    Records with a column ``written_at`` are of files and may lack what Kafka gives each, which is a reason too; it is
+    the ``log_ts`` of those without a timestamp, since what is quarantined needs a day.
     """
     if "written_at" not in records.columns:
-        records = records.withColumn("written_at", F.col("timestamp"))
-    read = records.transform(_with_key).transform(_with_value).transform(_with_verdict).transform(_with_times)
-    return read.select(*_told(cluster), "readable", "reason", "key", "value")
+        return _decoded(records, cluster)
+    has_all = F.col("partition").isNotNull() & F.col("offset").isNotNull() & F.col("timestamp").isNotNull()
+    # Apart, since no more fits into what Spark compiles of a record that is read.
+    lacking = _lacking(records.where(~has_all), cluster)
+    return _decoded(records.where(has_all), cluster).unionByName(lacking, allowMissingColumns=True)
 
 
 def commits(decoded: DataFrame) -> DataFrame:
@@ -106,6 +108,27 @@ def key_types(decoded: DataFrame) -> DataFrame:
     )
     return (
         decoded.groupBy("key_type").agg(F.count("*").alias("records")).select("key_type", name.alias("name"), "records")
+    )
+
+
+def _decoded(records: DataFrame, cluster: str) -> DataFrame:
+    read = records.transform(_with_key).transform(_with_value).transform(_with_verdict).transform(_with_times)
+    return read.select(*_told(cluster), "readable", "reason", "key", "value")
+
+
+def _lacking(records: DataFrame, cluster: str) -> DataFrame:
+    log_ts = F.coalesce("timestamp", "written_at")
+    why = F.when(F.col("partition").isNull(), "no_partition").when(F.col("offset").isNull(), "no_offset")
+    return records.select(
+        F.lit(cluster).alias("cluster"),
+        F.col("partition").alias("log_partition"),
+        F.col("offset").alias("log_offset"),
+        log_ts.alias("log_ts"),
+        F.unix_millis(log_ts).alias("log_ts_ms"),
+        F.lit(False).alias("readable"),
+        why.otherwise("no_timestamp").alias("reason"),
+        "key",
+        "value",
     )
 
 
@@ -174,10 +197,7 @@ def _with_metadata(records: DataFrame) -> DataFrame:
 
 def _with_verdict(records: DataFrame) -> DataFrame:
     why = (
-        F.when(F.col("partition").isNull(), "no_partition")
-        .when(F.col("offset").isNull(), "no_offset")
-        .when(F.col("timestamp").isNull(), "no_timestamp")
-        .when(F.col("_key_length") < F.lit(2), "no_key_type")
+        F.when(F.col("_key_length") < F.lit(2), "no_key_type")
         .when(~F.col("_is_commit"), None)
         .otherwise(F.coalesce(_wrong_in_key(), _wrong_in_value()))
     )
@@ -265,8 +285,8 @@ def _told(cluster: str) -> list[Column]:
         "tombstone": F.when(names, ~is_told),
         "log_partition": F.col("partition"),
         "log_offset": F.col("offset"),
-        "log_ts": F.coalesce("timestamp", "written_at"),
-        "log_ts_ms": F.unix_millis(F.coalesce("timestamp", "written_at")),
+        "log_ts": F.col("timestamp"),
+        "log_ts_ms": F.unix_millis("timestamp"),
         "key_type": F.when(type_there, F.shiftright(F.shiftleft("_type", 16), 16)),
     }
     return [columns[name].alias(name) for name in (*columns_of(COMMITS), "key_type")]
