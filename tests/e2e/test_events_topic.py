@@ -3,9 +3,10 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # their own __init__ does not say so
     AdminClient,
     AlterConfigOpType,
@@ -48,6 +49,12 @@ def service(kafka: Kafka, directory: Path, topic: str) -> Service:
 
 def is_done(service: Service, reporter: str) -> bool:
     return service.metric("karrot_reporter_backlog_events", reporter=reporter) == 0
+
+
+def shown(service: Service) -> dict[str, Any]:
+    """What the API says of the reporter."""
+    told: list[dict[str, Any]] = json.loads(service.get("/api/v1/reporters").body)["reporters"]
+    return next(each for each in told if each["name"] == "kafka")
 
 
 def from_topic(kafka: Kafka, topic: str) -> FromTopic:
@@ -106,6 +113,17 @@ def test_both_roads_lead_to_the_same_tables(kafka: Kafka, kafka_spark: SparkSess
     again = ingested(kafka_spark, from_topic(kafka, TOPIC), tmp_path / "by-archive")
     assert (again.events, again.duplicates, again.quarantined) == (0, by_archive.events, 2)
 
+    # What the broker deletes before it is read is counted.
+    for _ in range(3):
+        producer.produce(TOPIC, "no event", partition=1)
+    producer.flush(20)
+    admin = AdminClient(kafka.client)
+    place = TopicPartition(TOPIC, 1, first + 4)
+    admin.delete_records([place])[place].result(30)
+    deleted = ingested(kafka_spark, from_topic(kafka, TOPIC), tmp_path / "by-topic")
+    assert deleted == Summary(batches=1, lines=1, quarantined=1, lost=2)
+    assert str(deleted).endswith("; 2 were deleted from the topic before they were read")
+
 
 def test_what_is_too_large_is_named_and_all_else_arrives_in_spite_of_an_outage(kafka: Kafka, tmp_path: Path) -> None:
     topic = "small.events"
@@ -118,15 +136,15 @@ def test_what_is_too_large_is_named_and_all_else_arrives_in_spite_of_an_outage(k
         running.post(to_wire(large))
         running.post(recorded(BODIES[1]))
         wait_for(lambda: (running.metric("karrot_reporter_failures_total", reporter="kafka") or 0) > 0)
-        failing = json.loads(running.get("/reporters/kafka").body)
+        failing = shown(running)
         kafka.start_broker(1)
         wait_for(lambda: is_done(running, "kafka"))
-        told = json.loads(running.get("/reporters/kafka").body)
+        told = shown(running)
         assert running.metric("karrot_reporter_dropped_total", reporter="kafka", reason="too_large") == 1
         assert running.stop() == 0
     assert failing["state"] == "failing", failing
     assert told["state"] == "ok", told
     (refused,) = told["last_send"]["refused"]
     assert refused["what"].endswith(" large")
-    assert refused["reason"] == "msg_size_too_large"
+    assert refused["reason"] == "too_large"
     assert [json.loads(value)["seq"] for _, _, value in records(kafka.bootstrap, topic)] == [1, 3]

@@ -17,6 +17,7 @@ __all__ = ["KafkaReporter"]
 
 _LONGEST_WAIT_MS = 60_000
 _IDLE_S = 1.0
+_TOO_LARGE = "too_large"
 
 _log = structlog.get_logger(__name__)
 
@@ -107,9 +108,9 @@ class KafkaReporter:
     def _refuse(self, owed: _Owed, failed: Failed) -> Refused:
         event, size = owed.stored.event, len(owed.message.value)
         _log.error("Kafka will never take an event", event_id=owed.stored.event_id, bytes=size, reason=failed.text)
-        self._drop("too_large")
+        self._drop(_TOO_LARGE)
         what = f"{owed.stored.event_id}: {event.cluster} {event.consumer}"
-        return Refused(what, failed.reason, f"{size:,} bytes: {failed.text}", self._clock.wall_ms())
+        return Refused(what, _TOO_LARGE, f"{size:,} bytes: {failed.text}", self._clock.wall_ms())
 
     def _drop(self, reason: str) -> None:
         self._count(telemetry.REPORTER_DROPPED.name, 1, reporter=self._reporter, reason=reason)

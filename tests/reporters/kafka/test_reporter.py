@@ -131,7 +131,7 @@ def test_what_will_never_be_taken_is_counted_and_stays_in_sight(rig: Rig) -> Non
     rig.reporter.send()
     assert rig.report is not None
     (refused,) = rig.report.refused
-    assert (refused.what, refused.reason) == (f"{events[1].event_id}: prod-eu large", "msg_size_too_large")
+    assert (refused.what, refused.reason) == (f"{events[1].event_id}: prod-eu large", "too_large")
     assert refused.text.endswith(" bytes: too large")
     dropped = {"reporter": "kafka", "reason": "too_large"}
     assert [each.value for each in rig.log.counters() if dict(each.labels) == dropped] == [1]
