@@ -29,6 +29,7 @@ from karrot.burrow.payload import to_wire
 from karrot.eventline import encode
 from karrot.eventlog.base import StoredEvent
 from karrot.pipeline.jobs.ingest import Ingest
+from karrot.pipeline.roads import FromArchive
 from karrot.pipeline.schemas import LINE
 from karrot.pipeline.spark import session
 from karrot.pipeline.tables import Tables
@@ -130,7 +131,7 @@ def main() -> None:
             yardstick = timed(lambda: read_only(spark, archive))
             discovery.seconds = 0.0
             discovery.ended.clear()
-            job = Ingest(spark, str(archive), Tables(str(Path(directory, f"tables-{number}"))))
+            job = Ingest(spark, FromArchive(str(archive)), Tables(str(Path(directory, f"tables-{number}"))))
             seconds = timed(job.run)
             discovery.ended.wait(60)  # what a listener is told comes later
             print(

@@ -241,6 +241,13 @@ def _read_namespace(text: str) -> str:
     return text
 
 
+def _read_topic(text: str) -> str:
+    """As a broker takes it."""
+    if not re.fullmatch(r"[0-9A-Za-z._-]{1,249}", text, re.ASCII) or text in {".", ".."}:
+        raise ValueError(text)
+    return text
+
+
 def _read_role(text: str) -> str:
     if not re.fullmatch(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[\w+=,.@/-]{1,600}", text, re.ASCII):
         raise ValueError(text)
@@ -286,6 +293,7 @@ place = Kind(_read_place, "a path, or s3://bucket/prefix")
 pattern: Kind[re.Pattern[str]] = Kind(_read_pattern, "a regular expression", lambda value: value.pattern)
 share: Kind[float] = Kind(_read_share, "a number from 0 to 1", "{:.12g}".format)
 namespace = Kind(_read_namespace, "1 to 255 letters, digits or . - _ / # : and not begin with a colon or AWS/")
+topic = Kind(_read_topic, "the name of a topic: 1 to 249 letters, digits or . - _")
 role = Kind(_read_role, "the ARN of a role, such as arn:aws:iam::123456789012:role/karrot")
 user = Kind(_read_user, "a name without a colon", may_be_told=False)
 secret = Kind(_read_secret, "a text in UTF-8, or use the name with _FILE for a file that holds it")

@@ -252,10 +252,17 @@ def test_an_interval_that_leaves_alarms_without_data_and_an_unknown_name_are_war
     )
 
 
-def test_a_setting_of_a_later_part_is_said_to_have_no_effect() -> None:
+def test_the_kafka_reporter_needs_brokers_and_its_settings_need_it() -> None:
+    with pytest.raises(SettingsError) as raised:
+        load({"KARROT_REPORTERS": "kafka"}, available=["kafka"])
+    assert raised.value.problems == (
+        "KARROT_REPORTERS has kafka, which needs KARROT_KAFKA_BOOTSTRAP: the brokers it writes to, HOST:PORT",
+    )
     (warning,) = loaded({"KARROT_KAFKA_TOPIC": "x"}).warnings
-    assert warning.startswith("KARROT_KAFKA_TOPIC is reserved for ")
-    assert "kafka" in warning
+    assert warning == "KARROT_KAFKA_TOPIC: set, but kafka is not in KARROT_REPORTERS, so nothing is sent to Kafka"
+    given = {"KARROT_REPORTERS": "kafka", "KARROT_KAFKA_BOOTSTRAP": "a:1, b:2"}
+    told = load(given, available=["kafka"]).settings.reporter_settings("kafka")
+    assert told == {"bootstrap": "a:1,b:2", "topic": "karrot.events", "properties": ""}
 
 
 def test_an_archive_that_would_keep_nothing_is_refused(tmp_path: Path) -> None:

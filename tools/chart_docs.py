@@ -38,7 +38,7 @@ _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list:
 _GLOBAL = {"type": "object", "description": "What all charts of a release see."}
 
 # The chart sets these from values of their own.
-_CHARTS_OWN = ("bind", "data_dir", "tls_", "watch_", "burrow_username")
+_CHARTS_OWN = ("bind", "data_dir", "tls_", "watch_", "kafka_properties", "burrow_username")
 
 Schema = dict[str, Any]
 

@@ -27,7 +27,6 @@ def _settings() -> str:
     rows = (
         (f"`{each.name}`", _default(each), _cell(each.sentence), _cell(_allowed(each))) for each in settings.OPTIONS
     )
-    reserved = (f"- `{name}`: {part}" for name, part in settings.RESERVED.items())
     fixed = ", ".join(f"`{each.name}`" for each in settings.OPTIONS if not each.reloads)
     return _page(
         "Settings",
@@ -39,8 +38,6 @@ def _settings() -> str:
         "The settings of a reporter are called `KARROT_<REPORTER>_*`; each of them can come from a file too.",
         f"A reload (SIGHUP) cannot change {fixed}: these need a restart.",
         "## Names that are taken",
-        "Reserved for parts that this version does not have; setting one is warned about:",
-        "\n".join(reserved),
         "`KARROT_CLOUDWATCH_*` and `KARROT_IAM_ROLE` stop the start while the `cloudwatch` reporter is off: nobody\n"
         "loses their scaling metric by an upgrade. `KARROT_PORT`, `KARROT_PORT_*`, `KARROT_SERVICE_*`,\n"
         "`KARROT_BURROW_PORT*` and `KARROT_BURROW_SERVICE_*` are ignored: Kubernetes injects them. Other unknown\n"

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from karrot.cli.common import NotDone, Refused, end_on_signals, valid
-from karrot.cli.failures import why_it_failed
+from karrot.cli.common import Refused, end_on_signals, valid
+from karrot.cli.roads import road_of, road_options, told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,7 +118,7 @@ def _read_span(text: str) -> str:
 
 
 @pipeline.command()
-@click.option("--archive", required=True, help="Where the archive reporter writes: a directory or a URL (s3a://…).")
+@road_options
 @spark_options
 @click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
 @click.option(
@@ -127,21 +127,22 @@ def _read_span(text: str) -> str:
 @click.option("--checkpoint", help="What was taken so far; below the tables if not given.")
 @click.option("--json", "as_json", is_flag=True, help="The sum as one line of JSON.")
 def ingest(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
-    """Take new segments of the archive into the tables events, partitions and quarantine.
+    """Take new segments of the archive into the tables events, partitions and quarantine; or records of a topic.
 
     Every line is accounted for: lines read = events + quarantined + duplicates. Run it again at any time, after a
     crash too; but never twice at a time on the same tables.
 
-    Exit code 1 if a batch failed, 2 if Spark cannot run here or there is no archive.
+    Exit code 1 if a batch failed or Kafka does not answer, 2 if Spark cannot run here or there is nothing to read.
     """
+    road = road_of(asked)
     spark = started("ingest", master, conf)
-    from karrot.pipeline.jobs.ingest import Ingest, StreamingQueryException
+    from karrot.pipeline.jobs.ingest import Ingest
     from karrot.pipeline.tables import Tables
 
     follow, as_json = asked["follow"], asked["as_json"]
     job = Ingest(
         spark,
-        asked["archive"],
+        road(),
         Tables(directory),
         checkpoint=asked["checkpoint"] or "",
         tell=_shown if follow and not as_json else lambda _summary: None,
@@ -150,11 +151,8 @@ def ingest(directory: str, master: str | None, conf: dict[str, str], **asked: An
     if follow:
         end_on_signals(stop)
     try:
-        total = job.run(asked["trigger"] if follow else None, stop)
-    except FileNotFoundError as error:
-        raise Refused(str(error)) from error
-    except StreamingQueryException as error:
-        raise NotDone(why_it_failed(str(error))) from error
+        with told(asked):
+            total = job.run(asked["trigger"] if follow else None, stop)
     finally:
         spark.stop()
     click.echo(json.dumps(total.as_dict()) if as_json else str(total))

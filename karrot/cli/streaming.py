@@ -1,4 +1,4 @@
-"""``karrot pipeline stream``: the archive to the tables and to CloudWatch, as it is written."""
+"""``karrot pipeline stream``: events to the tables and to CloudWatch, as they are written."""
 # ruff: noqa: PLC0415
 
 import logging
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from karrot.cli.common import NotDone, Refused, config_option, end_on_signals, stated, valid
-from karrot.cli.failures import why_it_failed
 from karrot.cli.pipeline import pipeline, read_trigger, session_options, started
+from karrot.cli.roads import road_of, road_options, told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from karrot.pipeline.fanout import Published
     from karrot.pipeline.jobs.ingest import Ingest
     from karrot.pipeline.jobs.stream import Fanout
+    from karrot.pipeline.roads import Road
     from karrot.reporters.cloudwatch.options import Options
 
 __all__ = ["COMMANDS", "stream"]
@@ -34,7 +35,7 @@ _TWICE = (
 
 
 @pipeline.command()
-@click.option("--archive", required=True, help="Where the archive reporter writes: a directory or a URL (s3a://…).")
+@road_options
 @click.option("--to", "destinations", default="tables,cloudwatch", show_default=True, help="One of them, or both.")
 @click.option(
     "--tables",
@@ -63,39 +64,42 @@ def stream(master: str | None, conf: dict[str, str], config: Path | None, **aske
     """
     destinations = valid(partial(_destinations, asked["destinations"]))
     options = stated(partial(_options, config)) if _CLOUDWATCH in destinations else None
+    road = road_of(asked)
     asked["directory"] = asked["directory"] or _beside(asked["archive"])
     every = None if asked["once"] else asked["trigger"] or f"{options.interval_s if options else 30} seconds"
     spark = started("stream", master, conf)
-    from karrot.pipeline.jobs.ingest import StreamingQueryException
     from karrot.pipeline.queries import run
 
     stop, lost = threading.Event(), list["Published"]()
     if every is not None:
         # After the session is there, which has a handler of its own: that one would break into a call to the JVM.
         end_on_signals(stop)
-    jobs: list[Ingest | Fanout] = [_ingest(spark, asked)] if _TABLES in destinations else []
-    jobs += [_fanout(spark, options, asked, stop, lost)] if options else []
+    jobs: list[Ingest | Fanout] = [_ingest(spark, road(), asked)] if _TABLES in destinations else []
+    jobs += [_fanout(spark, road(), options, asked, stop=stop, lost=lost)] if options else []
     try:
-        run([each.start(every) for each in jobs], stop=stop, follow=every is not None)
-    except FileNotFoundError as error:
-        raise Refused(str(error)) from error
-    except StreamingQueryException as error:
-        raise NotDone(why_it_failed(str(error))) from error
+        with told(asked):
+            run([each.start(every) for each in jobs], stop=stop, follow=every is not None)
     finally:
         spark.stop()
     if lost and every is None:
         raise NotDone(str(lost[-1]))
 
 
-def _ingest(spark: "SparkSession", asked: Mapping[str, Any]) -> "Ingest":
+def _ingest(spark: "SparkSession", road: "Road", asked: Mapping[str, Any]) -> "Ingest":
     from karrot.pipeline.jobs.ingest import Ingest
     from karrot.pipeline.tables import Tables
 
-    return Ingest(spark, asked["archive"], Tables(asked["directory"]), tell=click.echo)
+    return Ingest(spark, road, Tables(asked["directory"]), tell=click.echo)
 
 
 def _fanout(
-    spark: "SparkSession", options: "Options", asked: Mapping[str, Any], stop: threading.Event, lost: list["Published"]
+    spark: "SparkSession",
+    road: "Road",
+    options: "Options",
+    asked: Mapping[str, Any],
+    *,
+    stop: threading.Event,
+    lost: list["Published"],
 ) -> "Fanout":
     """The job; ``lost`` gets the batches of which values were lost."""
     from karrot.clock import SystemClock
@@ -108,9 +112,10 @@ def _fanout(
         click.echo(str(published))
         lost.extend([published] if published.is_lost else [])
 
-    clock, checkpoint = SystemClock(), asked["checkpoint"] or Tables(asked["directory"]).checkpoint(_CLOUDWATCH)
+    tables = Tables(asked["directory"])
+    clock, checkpoint = SystemClock(), asked["checkpoint"] or tables.checkpoint(road.checkpoint(_CLOUDWATCH))
     client, notes = partial(open_client, options, os.environ), notes_beside(spark, checkpoint)
-    return Fanout(spark, asked["archive"], checkpoint, Publisher(options, notes, clock, client, stop.wait), clock, tell)
+    return Fanout(spark, road, checkpoint, Publisher(options, notes, clock, client, stop.wait), clock, tell)
 
 
 def _destinations(text: str) -> tuple[str, ...]:
@@ -145,7 +150,9 @@ def _service_publishes(environ: Mapping[str, str], config: Path | None) -> bool:
         return False
 
 
-def _beside(archive: str) -> str:
+def _beside(archive: str | None) -> str:
+    if archive is None:
+        raise Refused("--source kafka needs --tables: there is no archive that they could lie beside")
     return f"{archive.rstrip('/').rpartition('/')[0] or '.'}/tables"
 
 

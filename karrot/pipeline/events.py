@@ -1,4 +1,4 @@
-"""The archive's lines, read; and the tables ``events`` and ``partitions`` made of them."""
+"""The lines of events, read; and the tables ``events`` and ``partitions`` made of them."""
 
 from typing import Final
 
@@ -35,10 +35,10 @@ _READ: Final = StructType([field for field in LINE.fields if field.name != "body
 
 
 def read_lines(lines: DataFrame) -> DataFrame:
-    """Read ``value`` (a line), ``path`` (its segment) and ``written_at`` (when that was written).
+    """Read ``value`` (a line), ``path`` (its segment or partition), ``offset`` (its place, if known), ``written_at``.
 
-    Gives ``path``; ``number``, which counts along a segment; ``day``; ``line`` as a struct; and where a line is none of
-    ours the ``reason`` (else NULL) and ``raw``, the line in base64 (its first 64 KiB).
+    Gives ``path`` and ``offset``; ``number``, which counts along a segment; ``day``; ``line`` as a struct; and where a
+    line is none of ours the ``reason`` (else NULL) and ``raw``, the line in base64 (its first 64 KiB).
 
     A receipt before there was a Burrow, or more than a day after the segment was written, is no time: retention would
     drop its day at once, or never.
@@ -51,6 +51,7 @@ def read_lines(lines: DataFrame) -> DataFrame:
     received_at_ms = F.when(is_good, F.col("line.received_at_ms"))
     return judged.select(
         "path",
+        "offset",
         "number",
         F.to_date(F.coalesce(moment(received_at_ms), F.col("written_at"))).alias("day"),
         F.when(is_good, F.col("line")).alias("line"),

@@ -29,7 +29,7 @@ def bad_lines(lines: DataFrame, segments: DataFrame) -> DataFrame:
         .join(F.broadcast(segments), on="path", how="inner")
         .withColumns(
             {
-                "position": F.col("number") - F.col("first") + F.lit(1),
+                "position": F.coalesce("offset", F.col("number") - F.col("first") + F.lit(1)),
                 "missing": F.lit(None).cast("bigint"),
             }
         )

@@ -124,7 +124,7 @@ class FromKafka:
         count = self.kafka.partitions([self.topic]).get(self.topic)
         if not count:
             raise NoRecords(
-                f"the cluster shows no {self.topic}: nobody has committed yet, or this user may not describe it"
+                f"the cluster shows no {self.topic}: nobody has written to it yet, or this user may not describe it"
             )
         partitions = range(count)
         return new_records(spark, self.brokers, self.topic, partitions, start=self.start, most=self.most)

@@ -5,10 +5,10 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from karrot.settings.options import ARCHIVE, CLOUDWATCH, OPTIONS, Settings, reporter_prefix
+from karrot.settings.options import ARCHIVE, CLOUDWATCH, KAFKA, OPTIONS, Settings, reporter_prefix
 from karrot.sources import PREFIX, File, Given
 
-__all__ = ["RESERVED", "contradictions", "doubts", "lost_scaling_metrics", "missing_reporters", "unknown", "unused"]
+__all__ = ["contradictions", "doubts", "lost_scaling_metrics", "missing_reporters", "unknown", "unused"]
 
 _NEEDS = (
     ("burrow_username", "burrow_password"),
@@ -21,9 +21,6 @@ _NEEDS = (
     ("watch_bootstrap", "watch_cluster"),
     ("watch_cluster", "watch_bootstrap"),
 )
-
-RESERVED = {f"KARROT_KAFKA_{each}": "the kafka reporter" for each in ("BOOTSTRAP", "TOPIC")}
-"""Names that will mean something and do not yet."""
 
 _BY_NAME = {each.name: each for each in OPTIONS}
 _SECRETS = frozenset(each.name for each in OPTIONS if each.is_secret)
@@ -67,7 +64,9 @@ def contradictions(settings: Settings) -> Iterator[str]:
         )
     if "archive" in settings.reporters:
         yield from _contradictions_about_the_archive(settings)
-    for attribute in ("tls_cert", "tls_key", "watch_properties"):
+    if "kafka" in settings.reporters and not settings.kafka_bootstrap:
+        yield "KARROT_REPORTERS has kafka, which needs KARROT_KAFKA_BOOTSTRAP: the brokers it writes to, HOST:PORT"
+    for attribute in ("tls_cert", "tls_key", "watch_properties", "kafka_properties"):
         file = getattr(settings, attribute)
         if file and not os.access(file, os.R_OK):
             yield f"{_variable(attribute)} names {str(file)!r}, which cannot be read"
@@ -97,10 +96,11 @@ def unknown(given: Mapping[str, Given], settings: Settings, available: Collectio
 
 
 def unused(given: Mapping[str, Given], settings: Settings) -> Iterator[str]:
-    """Settings of the archive while it is off."""
-    asked = sorted(given[name].label for name in given if name.startswith(ARCHIVE))
-    if asked and "archive" not in settings.reporters:
-        yield f"{', '.join(asked)}: set, but archive is not in KARROT_REPORTERS, so nothing is archived"
+    """Settings of the archive or the kafka reporter while it is off."""
+    for reporter, names, loss in (("archive", ARCHIVE, "archived"), ("kafka", KAFKA, "sent to Kafka")):
+        asked = sorted(given[name].label for name in given if name in _BY_NAME and name.startswith(names))
+        if asked and reporter not in settings.reporters:
+            yield f"{', '.join(asked)}: set, but {reporter} is not in KARROT_REPORTERS, so nothing is {loss}"
 
 
 def _is_described(prefix: str) -> bool:
@@ -109,12 +109,10 @@ def _is_described(prefix: str) -> bool:
 
 
 def _why_ignored(name: str, available: Collection[str]) -> str:
-    if part := RESERVED.get(name):
-        return f"is reserved for {part}, which this version does not have: it has no effect"
     for reporter in available:
         if name.startswith(reporter_prefix(reporter)) and not _is_described(reporter_prefix(reporter)):
             return f"is of the reporter {reporter}, which is not in KARROT_REPORTERS: it has no effect"
-    close = difflib.get_close_matches(name, [*_BY_NAME, *RESERVED], n=1, cutoff=0.8)
+    close = difflib.get_close_matches(name, _BY_NAME, n=1, cutoff=0.8)
     return "is not a setting of Karrot: it has no effect" + (f"; did you mean {close[0]}?" if close else "")
 
 

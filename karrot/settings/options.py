@@ -11,7 +11,17 @@ from karrot import values
 from karrot.sources import PREFIX
 from karrot.values import Address, Kind, Secret
 
-__all__ = ["ARCHIVE", "CLOUDWATCH", "OPTIONS", "Option", "Settings", "effective", "needs_restart", "reporter_prefix"]
+__all__ = [
+    "ARCHIVE",
+    "CLOUDWATCH",
+    "KAFKA",
+    "OPTIONS",
+    "Option",
+    "Settings",
+    "effective",
+    "needs_restart",
+    "reporter_prefix",
+]
 
 T = TypeVar("T")
 
@@ -20,6 +30,9 @@ ARCHIVE = ("KARROT_ARCHIVE_",)
 
 CLOUDWATCH = ("KARROT_CLOUDWATCH_", "KARROT_IAM_ROLE")
 """What the names of the ``cloudwatch`` reporter's settings begin with."""
+
+KAFKA = ("KARROT_KAFKA_",)
+"""What the names of the ``kafka`` reporter's settings begin with."""
 
 
 class Option(NamedTuple):
@@ -165,6 +178,13 @@ class Settings:
     archive_max_bytes: int = option(
         "4GiB", values.size(2**20, 2**50), "How large all segments may grow; the oldest go first."
     )
+    kafka_bootstrap: tuple[str, ...] = listed(
+        values.brokers, "Brokers of the Kafka cluster that the kafka reporter writes to; needs karrot[kafka]."
+    )
+    kafka_topic: str = option("karrot.events", values.topic, "The topic that it writes to. Karrot does not create it.")
+    kafka_properties: Path | None = optional(
+        values.path, "A file of client properties for TLS, SASL or MSK IAM, under librdkafka's or Java's names."
+    )
     tables_dir: Path | None = optional(
         values.path,
         "The pipeline's tables, shown on the page of a group; the folder tables of the data directory unless told.",
@@ -224,9 +244,9 @@ def reporter_prefix(reporter: str) -> str:
 def effective(settings: Settings) -> dict[str, str]:
     """Every setting as text under its ``KARROT_*`` name; secrets, and all that belongs to a reporter, as ``***``.
 
-    What has no effect because the ``cloudwatch`` or the ``archive`` reporter is off is shown as nothing.
+    What has no effect because the ``archive``, ``cloudwatch`` or ``kafka`` reporter is off is shown as nothing.
     """
-    of_reporters = {"archive": ARCHIVE, "cloudwatch": CLOUDWATCH}
+    of_reporters = {"archive": ARCHIVE, "cloudwatch": CLOUDWATCH, "kafka": KAFKA}
     off = tuple(
         name for reporter, names in of_reporters.items() if reporter not in settings.reporters for name in names
     )

@@ -1,12 +1,12 @@
 """From addresses and properties to a cluster that can be asked; what is wrong becomes a sentence."""
 # ruff: noqa: PLC0415 (confluent-kafka is an extra: who does not watch does not need it)
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from karrot.watch.properties import PropertiesError, is_iam, read, without_values
+from karrot.kafka.client import complete
+from karrot.kafka.properties import PropertiesError, read, without_values
 
 if TYPE_CHECKING:
     from karrot.watch.admin import KafkaCluster
@@ -30,7 +30,7 @@ def connect(
         raise NotConnected("watching Kafka needs confluent-kafka: pip install 'karrot[kafka]'") from error
     try:
         given = {} if properties is None else read(properties)
-        return KafkaCluster(_complete({"client.id": client_id, **given}, bootstrap))
+        return KafkaCluster(complete({"client.id": client_id, **given}, bootstrap))
     except PropertiesError as error:
         raise NotConnected(str(error)) from error
     except KafkaException as error:
@@ -38,13 +38,3 @@ def connect(
         raise NotConnected(f"{properties}: {said}") from error  # only properties can be wrong: addresses are not tried
     except (ValueError, TypeError) as error:  # TypeError: a callback's name with a text for it
         raise NotConnected(without_values(str(error), given)) from error
-
-
-def _complete(given: Mapping[str, str], bootstrap: Sequence[str]) -> dict[str, Any]:
-    properties: dict[str, Any] = {**given, "bootstrap.servers": ",".join(bootstrap)}
-    if is_iam(given):
-        from karrot.watch.iam import token_source
-
-        properties["sasl.mechanisms"] = "OAUTHBEARER"
-        properties["oauth_cb"] = token_source(bootstrap, time.time)
-    return properties

@@ -10,6 +10,7 @@ from karrot.render import burrow_config
 from support.charts import CHARTS, one, rendered, rendered_shape, text_of
 
 POLICY = {"networkPolicy": {"enabled": True}}
+KAFKA = {"reporters": ["prometheus", "kafka"], "kafka_bootstrap": "d:9096"}
 WATCH = {"enabled": True, "bootstrapServers": "a:9092,b:9092, c:9094", "cluster": "prod"}
 
 
@@ -91,6 +92,9 @@ def outgoing(values: dict[str, Any]) -> set[int]:
     [
         ({}, {53}),
         ({"watch": WATCH}, {53, 9092, 9094}),
+        ({"config": KAFKA}, {53, 9096}),
+        ({"config": KAFKA, "watch": WATCH}, {53, 9092, 9094, 9096}),
+        ({"config": KAFKA | {"reporters": "prometheus"}}, {53}),
         ({"config": {"reporters": ["prometheus", "cloudwatch"]}}, {53, 443, 80}),
         ({"config": {"reporters": "cloudwatch"}}, {53, 443, 80}),
         ({"config": {"compat": "2019"}}, {53, 443, 80}),

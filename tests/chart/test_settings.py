@@ -67,7 +67,7 @@ def test_every_setting_has_one_place_in_the_values() -> None:
     schema = chart("karrot").schema
     assert schema is not None
     listed = set(schema["properties"]["config"]["properties"])
-    own = {"bind", "data_dir", "tls_cert", "tls_key", "burrow_username"}
+    own = {"bind", "data_dir", "tls_cert", "tls_key", "kafka_properties", "burrow_username"}
     own |= {each.attribute for each in OPTIONS if each.is_secret or each.attribute.startswith("watch_")}
     assert listed | own == {each.attribute for each in OPTIONS}
     assert not listed & own
@@ -78,6 +78,13 @@ def test_watching_is_two_values(tmp_path: Path) -> None:
         {"watch": {"enabled": True, "bootstrapServers": ["a:1", "b:2"], "cluster": "prod"}}, tmp_path
     )
     assert (settings.watch_bootstrap, settings.watch_cluster) == (("a:1", "b:2"), "prod")
+
+
+def test_the_kafka_reporter_finds_its_properties_in_a_secret(tmp_path: Path) -> None:
+    config = {"reporters": "kafka", "kafka_bootstrap": "a:1"}
+    settings = settings_of({"config": config, "kafka": {"existingSecret": "kafka-client"}}, tmp_path)
+    assert settings.kafka_properties is not None
+    assert settings.kafka_properties.read_text() == "security.protocol=SSL\n"
 
 
 def test_burrow_beside_it_is_asked_too(tmp_path: Path) -> None:

@@ -82,3 +82,20 @@ def test_ctrl_c_is_a_line_and_the_exit_code_that_shells_know(monkeypatch: pytest
 
     monkeypatch.setattr(pipeline.commands["ingest"], "callback", interrupted)
     assert _ingest(env={}) == (130, "karrot: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ([], "--source archive needs --archive"),
+        (["--source", "kafka"], "--source kafka needs --bootstrap-servers"),
+        (["--source", "kafka", "--bootstrap-servers", "a"], "--bootstrap-servers is 'a': it must be HOST:PORT"),
+        (
+            ["--source", "kafka", "--bootstrap-servers", "a:1", "--topic", "a b"],
+            "--topic is 'a b': it must be the name",
+        ),
+    ],
+)
+def test_a_road_that_is_asked_for_wrongly_is_refused_before_spark_is_started(asked: list[str], said: str) -> None:
+    ended = CliRunner().invoke(main, ["pipeline", "ingest", "--tables", "t", *asked])
+    assert (ended.exit_code, ended.stderr.startswith(f"karrot: {said}")) == (2, True), ended.stderr

@@ -31,3 +31,12 @@ def test_the_settings_are_those_of_the_service_and_are_checked_alike() -> None:
 def test_a_destination_that_nobody_knows_is_refused() -> None:
     for asked in ("tables,s3", ",", ""):
         assert _stream("--to", asked) == (2, f"karrot: --to is {asked!r}: it names tables, cloudwatch, or both\n")
+
+
+def test_without_an_archive_nobody_can_guess_where_the_tables_are() -> None:
+    asked = ["pipeline", "stream", "--to", "tables", "--source", "kafka", "--bootstrap-servers", "a:1"]
+    ended = CliRunner().invoke(main, asked, env={"KARROT_TABLES_DIR": ""})
+    assert (ended.exit_code, ended.stderr) == (
+        2,
+        "karrot: --source kafka needs --tables: there is no archive that they could lie beside\n",
+    )

@@ -121,3 +121,4 @@ def test_what_was_not_told_is_not_judged(check: Any) -> None:
 def test_an_archive_that_spark_might_publish_again_is_noted() -> None:
     assert is_well(checks.published_twice, karrot(settings={"KARROT_REPORTERS": "prometheus,archive"}))
     assert says(checks.published_twice, karrot(settings={"KARROT_REPORTERS": "cloudwatch,archive"}))[0] == "note"
+    assert says(checks.published_twice, karrot(settings={"KARROT_REPORTERS": "cloudwatch,kafka"}))[0] == "note"

@@ -124,7 +124,12 @@ def test_the_tables_say_what_any_line_says(spark: SparkSession) -> None:
     lines = [decode(line) for line in written]
     arrived = table_of(spark, _TEXT, [{"value": line.decode().removesuffix("\n")} for line in written])
     read = read_lines(
-        arrived.select("value", F.lit("a").alias("path"), F.lit(datetime(2025, 5, 12, tzinfo=UTC)).alias("written_at"))
+        arrived.select(
+            "value",
+            F.lit("a").alias("path"),
+            F.lit(None).cast("bigint").alias("offset"),
+            F.lit(datetime(2025, 5, 12, tzinfo=UTC)).alias("written_at"),
+        )
     )
     event_table, partition_table = events(read), partitions(read)
     assertSchemaEqual(event_table.schema, with_day(EVENTS), ignoreNullable=True)

@@ -9,6 +9,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from karrot.pipeline.jobs.ingest import Ingest, Summary
+from karrot.pipeline.roads import FromArchive
 from karrot.pipeline.tables import Tables
 from support.archived import LOG_ID, line_with, segment, truncate
 from support.waiting import wait_for
@@ -18,7 +19,7 @@ _MIB = 1024 * 1024
 
 
 def _ingest(spark: SparkSession, archive: Path, tables: Path) -> Summary:
-    return Ingest(spark, str(archive), Tables(str(tables))).run()
+    return Ingest(spark, FromArchive(str(archive)), Tables(str(tables))).run()
 
 
 def _rows(spark: SparkSession, tables: Path) -> dict[str, list[str]]:
@@ -67,7 +68,7 @@ def test_whatever_lies_in_the_archive_the_job_ends_and_every_line_is_accounted_f
             gone.unlink()
             super().take(lines, batch)
 
-    job = UnderItsFeet(spark, str(archive), Tables(str(tables)))
+    job = UnderItsFeet(spark, FromArchive(str(archive)), Tables(str(tables)))
     total = job.run()
 
     quarantine = Tables(str(tables)).read(spark, "quarantine").orderBy("source", "position").collect()
@@ -120,9 +121,9 @@ def test_a_batch_that_was_written_but_not_committed_is_written_over(spark: Spark
             raise InterruptedError("killed before the commit")
 
     with pytest.raises(StreamingQueryException, match="between two tables"):
-        Ingest(spark, str(archive), DiesBetween(str(tables))).run()
+        Ingest(spark, FromArchive(str(archive)), DiesBetween(str(tables))).run()
     with pytest.raises(StreamingQueryException, match="before the commit"):
-        DiesBeforeTheCommit(spark, str(archive), Tables(str(tables))).run()
+        DiesBeforeTheCommit(spark, FromArchive(str(archive)), Tables(str(tables))).run()
     total = _ingest(spark, archive, tables)
 
     assert total == _ingest(spark, archive, clean)
@@ -142,7 +143,7 @@ def test_a_log_of_files_that_spark_compacted_is_read_as_well(spark: SparkSession
     told: list[Summary] = []
     spark.conf.set("spark.sql.streaming.fileSource.log.compactInterval", "2")
     try:
-        Ingest(spark, str(archive), tables, batch_bytes=1, tell=told.append).run()
+        Ingest(spark, FromArchive(str(archive), batch_bytes=1), tables, tell=told.append).run()
     finally:
         spark.conf.unset("spark.sql.streaming.fileSource.log.compactInterval")
     assert list((tmp_path / "tables").rglob("sources/0/1.compact"))
@@ -162,7 +163,9 @@ def test_it_follows_an_archive_of_any_name_until_told_to_stop(spark: SparkSessio
 
     stop = threading.Event()
     threading.Thread(target=add_then_stop, daemon=True).start()
-    total = Ingest(spark, str(archive), Tables(str(tables)), tell=told.append).run("100 milliseconds", stop)
+    total = Ingest(spark, FromArchive(str(archive)), Tables(str(tables)), tell=told.append).run(
+        "100 milliseconds", stop
+    )
     assert told == [
         Summary(batches=1, segments=1, lines=2, events=2, partitions=2),
         Summary(batches=1, segments=1, lines=1, events=1, partitions=1),

@@ -9,6 +9,7 @@ from karrot.fakes.history import MINUTE_MS, Told, read_truth, write_history
 from karrot.fakes.week import CLUSTERS, consumer_groups, planted
 from karrot.pipeline.jobs.derive import Rules, derive
 from karrot.pipeline.jobs.ingest import Ingest
+from karrot.pipeline.roads import FromArchive
 from karrot.pipeline.tables import Tables
 
 pytestmark = pytest.mark.timeout(300)  # the first query of a JVM on a busy machine
@@ -36,7 +37,7 @@ def test_every_planted_incident_is_in_the_tables_with_its_start_end_worst_status
 ) -> None:
     truth = [told for cluster in CLUSTERS for told in read_truth(history / f"{cluster}.jsonl")]
     tables = Tables(str(tmp_path / "tables"))
-    taken = Ingest(spark, str(history / "archive"), tables).run()
+    taken = Ingest(spark, FromArchive(str(history / "archive")), tables).run()
     assert (taken.events, taken.missing) == (taken.lines, 0)
     derive(spark, tables, Rules())
 

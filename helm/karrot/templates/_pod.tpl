@@ -41,6 +41,16 @@ watch:
     - key: {{ .Values.watch.propertiesKey | quote }}
       path: {{ .Values.watch.propertiesKey | quote }}
 {{- end }}
+{{- with .Values.kafka }}
+{{- if .existingSecret }}
+kafka:
+  secretName: {{ .existingSecret | quote }}
+  defaultMode: 0440
+  items:
+    - key: {{ .propertiesKey | quote }}
+      path: {{ .propertiesKey | quote }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{- define "karrot.secretVolumes" -}}

@@ -19,6 +19,9 @@
 {{- if .existingSecret }}{{ $_ := set $settings "KARROT_WATCH_PROPERTIES" (printf "/etc/karrot/watch/%s" .propertiesKey) }}{{ end }}
 {{- end }}
 {{- end }}
+{{- with .Values.kafka }}
+{{- if .existingSecret }}{{ $_ := set $settings "KARROT_KAFKA_PROPERTIES" (printf "/etc/karrot/kafka/%s" .propertiesKey) }}{{ end }}
+{{- end }}
 {{- $config := default dict .Values.config -}}
 {{- if and .Values.karrot.env (not $config.compat) (not $config.reporters) }}
 {{- $_ := set $settings "KARROT_COMPAT" "2019" -}}
@@ -49,4 +52,11 @@
 {{- $reporters := get $settings "KARROT_REPORTERS" -}}
 {{- $s3 := and (contains "archive" $reporters) (hasPrefix "s3://" (get $settings "KARROT_ARCHIVE_DIR")) -}}
 {{- if or (contains "cloudwatch" $reporters) $s3 (and (get $settings "KARROT_COMPAT") (not $reporters)) }}true{{ end }}
+{{- end }}
+
+{{/* The brokers that Karrot speaks to, as it watches or writes to them, separated by commas: empty if there are none. */}}
+{{- define "karrot.brokers" -}}
+{{- $settings := mergeOverwrite (include "karrot.settings" . | fromYaml) (include "karrot.env" . | fromYaml) -}}
+{{- $written := ternary (get $settings "KARROT_KAFKA_BOOTSTRAP") "" (contains "kafka" (get $settings "KARROT_REPORTERS")) -}}
+{{- compact (list (get $settings "KARROT_WATCH_BOOTSTRAP") $written) | join "," -}}
 {{- end }}

@@ -152,13 +152,17 @@ def exporter(seen: KarrotSeen) -> Iterator[Said]:
         yield note("the prometheus reporter is off: /metrics has no group", "KARROT_REPORTERS=prometheus,...")
 
 
-@check(well="not both the cloudwatch reporter and the archive are on", where="pipeline.md#publishing-from-spark")
+@check(
+    well="Spark has nothing to publish that the cloudwatch reporter does already",
+    where="pipeline.md#publishing-from-spark",
+)
 def published_twice(seen: KarrotSeen) -> Iterator[Said]:
-    """Karrot publishes to CloudWatch and keeps an archive, which Spark may publish again: samples count twice."""
+    """Karrot publishes to CloudWatch and writes an archive or a topic, which Spark may publish again: samples twice."""
     only_if(seen.settings)
-    if {"archive", "cloudwatch"} <= set(seen.setting("REPORTERS").split(",")):
+    reporters = set(seen.setting("REPORTERS").split(","))
+    if "cloudwatch" in reporters and reporters & {"archive", "kafka"}:
         yield note(
-            "karrot pipeline stream must not publish this archive to CloudWatch: the cloudwatch reporter does already",
+            "karrot pipeline stream must not publish these events to CloudWatch: the cloudwatch reporter does already",
             "karrot pipeline stream --to tables; or KARROT_REPORTERS without cloudwatch",
         )
 

@@ -1,6 +1,6 @@
-"""Archive segments into the tables ``events``, ``partitions`` and ``quarantine``: Structured Streaming, stateless.
+"""Lines of events into the tables ``events``, ``partitions`` and ``quarantine``: Structured Streaming, stateless.
 
-Spark's file source says which segments are new; a batch reads them once and writes each table into its own
+Spark's source says which segments or records are new; a batch reads them once and writes each table into its own
 ``batch_id=``, so that a batch that is repeated after a crash overwrites itself. The id begins with that of the
 checkpoint: a new checkpoint counts from 0 again and must not overwrite what another one wrote.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, fields
 from datetime import date
 from threading import Event
-from typing import Final, Self
+from typing import Self
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -18,59 +18,33 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from karrot.pipeline.columns import rows
 from karrot.pipeline.events import events, partitions, read_lines
-from karrot.pipeline.files import exists, literal, read_text
+from karrot.pipeline.files import read_text
 from karrot.pipeline.quarantine import PLACE, bad_lines, short_segments
 from karrot.pipeline.queries import batch_name, checkpoint_id, persisted, run, started
 from karrot.pipeline.repeats import repeats, without
-from karrot.pipeline.segments import Segment, plain, segments_of_batch
+from karrot.pipeline.roads import Road
+from karrot.pipeline.segments import Segment, plain
 from karrot.pipeline.tables import Tables
 
 __all__ = [
-    "BATCH_BYTES",
     "Ingest",
     "StreamingQueryException",
     "Summary",
     "UnevenError",
-    "new_lines",
 ]
-
-BATCH_BYTES: Final = 256 * 1024 * 1024
-"""Compressed bytes of segments in a batch: what a batch holds in memory or on the local disk is a few times that."""
-
-_NAMES = "*.jsonl.gz"
-_EVER = "36500d"  # by default the file source passes by what is older than a week when it comes
 
 
 class UnevenError(RuntimeError):
     """Rows in are not rows out: the tables do not hold what was read. Another run repeats the batch."""
 
 
-def new_lines(spark: SparkSession, archive: str, *, batch_bytes: int = BATCH_BYTES) -> DataFrame:
-    """The lines of new segments as a stream: ``value``, ``path`` and ``written_at``.
-
-    Hidden names are not segments yet; folders are not columns. Raises FileNotFoundError if there is no archive.
-    """
-    if not exists(spark, archive):
-        raise FileNotFoundError(f"{archive}: there is no archive")
-    source = spark.readStream.format("text").options(
-        lineSep="\n",
-        recursiveFileLookup="true",
-        pathGlobFilter=_NAMES,
-        maxFileAge=_EVER,
-        maxBytesPerTrigger=str(batch_bytes),
-        # Lines before the damage are kept; what the name promises and is not there is counted.
-        ignoreCorruptFiles="true",
-    )
-    return source.load(literal(archive)).select(
-        "value",
-        F.col("_metadata.file_path").alias("path"),
-        F.col("_metadata.file_modification_time").alias("written_at"),
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What went in and what came out. ``lines`` were read; ``missing`` were promised by the names of short segments."""
+    """What went in and what came out.
+
+    ``lines`` were read; ``missing`` were promised by the names of short segments, ``lost`` deleted from the topic
+    before they were read.
+    """
 
     batches: int = 0
     segments: int = 0
@@ -81,6 +55,7 @@ class Summary:
     duplicates: int = 0
     short_segments: int = 0
     missing: int = 0
+    lost: int = 0
 
     def __add__(self, other: Self) -> Self:
         return type(self)(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
@@ -92,12 +67,12 @@ class Summary:
 
     def __str__(self) -> str:
         told = (
-            f"{self.lines:,} lines of {self.segments:,} segments = {self.events:,} events"
+            f"{self.lines:,} lines{f' of {self.segments:,} segments' if self.segments else ''} = {self.events:,} events"
             f" + {self.quarantined:,} quarantined + {self.duplicates:,} duplicates; {self.partitions:,} partitions"
         )
-        if not self.short_segments:
-            return told
-        return f"{told}; {self.missing:,} lines are missing from {self.short_segments:,} short segments"
+        if self.short_segments:
+            told += f"; {self.missing:,} lines are missing from {self.short_segments:,} short segments"
+        return f"{told}; {self.lost:,} were deleted from the topic before they were read" if self.lost else told
 
     def as_dict(self) -> dict[str, int]:
         """The counts by name."""
@@ -112,38 +87,37 @@ class Ingest:
     """
 
     spark: SparkSession
-    archive: str
+    road: Road
     tables: Tables
     checkpoint: str = ""
-    batch_bytes: int = BATCH_BYTES
     tell: Callable[[Summary], object] = lambda _summary: None
     total: Summary = field(default_factory=Summary)
 
     def __post_init__(self) -> None:
-        self.checkpoint = self.checkpoint or self.tables.checkpoint("ingest")
+        self.checkpoint = self.checkpoint or self.tables.checkpoint(self.road.checkpoint("ingest"))
 
     def run(self, every: str | None = None, stop: Event | None = None) -> Summary:
         """Take what is there and end; or with ``every`` (``"30 seconds"``) go on until ``stop`` is set.
 
-        Raises FileNotFoundError if there is no archive, and StreamingQueryException if a batch failed (`UnevenError` is
-        one reason).
+        Raises what `start` raises, and StreamingQueryException if a batch failed (`UnevenError` is one reason).
         """
         run([self.start(every)], stop=stop or Event(), follow=every is not None)
         return self.total
 
     def start(self, every: str | None = None) -> StreamingQuery:
-        """Begin, and return at once. Raises FileNotFoundError if there is no archive."""
-        lines = new_lines(self.spark, self.archive, batch_bytes=self.batch_bytes)
-        return started(lines, self.take, self.checkpoint, every)
+        """Begin, and return at once. Raises what the road's ``lines`` raises."""
+        return started(self.road.lines(self.spark), self.take, self.checkpoint, every)
 
     def take(self, lines: DataFrame, batch: int) -> None:
         """Write one batch; called by Spark, again for the same batch after a crash."""
-        taken = segments_of_batch(self._read, batch)
+        taken = self.road.segments(self._read, batch)
         batch_id = batch_name(checkpoint_id(lines.sparkSession), batch)
         with persisted(read_lines(lines)) as read:
+            lost = self.road.lost(self._read, batch, read)
             summary = _Batch(lines.sparkSession, self.tables, batch_id, read, taken).write()
         if not summary.is_even:
             raise UnevenError(f"batch {batch_id}: {summary}")
+        summary += Summary(lost=lost)
         self.total += summary
         self.tell(summary)
 
@@ -172,8 +146,8 @@ class _Batch:
         self.tables.write_batch(events(new), "events", self.batch_id)
         self.tables.write_batch(partitions(new), "partitions", self.batch_id)
         self._write_quarantine(counted, missing)
-        written = {one.written_on for one in self.segments}
-        quarantine = self._rows("quarantine", written)
+        bad = {day for row in counted for day in row.bad_days}
+        quarantine = self._rows("quarantine", bad | {one.written_on for one in missing})
         return Summary(
             batches=1,
             segments=len(self.segments),
@@ -187,13 +161,14 @@ class _Batch:
         )
 
     def _counted(self) -> list[Row]:
-        """A row per segment that has lines."""
+        """A row per segment or partition that has lines."""
         line = F.col("line")
         per_segment = self.lines.groupBy("path").agg(
             F.count("*").alias("lines"),
             F.count("reason").alias("bad"),
             F.min("number").alias("first"),
             F.collect_set(F.when(F.col("reason").isNull(), F.col("day"))).alias("days"),
+            F.collect_set(F.when(F.col("reason").isNotNull(), F.col("day"))).alias("bad_days"),
             F.min(line["seq"]).alias("lowest"),
             F.max(line["seq"]).alias("highest"),
         )

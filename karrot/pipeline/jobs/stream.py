@@ -1,4 +1,4 @@
-"""The archive to the tables and to CloudWatch while it is written: two queries, so that neither waits for the other."""
+"""Events to the tables and to CloudWatch while they are written: two queries, so that neither waits for the other."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 from karrot.clock import Clock
 from karrot.pipeline.fanout import Notes, Published, Publisher
 from karrot.pipeline.files import read_text, write_text
-from karrot.pipeline.jobs.ingest import BATCH_BYTES, new_lines
 from karrot.pipeline.newest import newest
 from karrot.pipeline.queries import started
+from karrot.pipeline.roads import Road
 
 __all__ = ["Fanout", "notes_beside"]
 
 _CLOCKS_APART_MS: Final = 300_000
-"""How far the clock that dates segments and this one may be apart."""
+"""How far the clock that dates segments or records and this one may be apart."""
 
 
 def notes_beside(spark: SparkSession, checkpoint: str) -> Notes:
@@ -42,24 +42,23 @@ def notes_beside(spark: SparkSession, checkpoint: str) -> Notes:
 class Fanout:
     """The job that publishes. ``tell`` gets what became of each batch.
 
-    Two of it must not publish the same archive, nor one of it what the service publishes.
+    Two of it must not publish the same events, nor one of it what the service publishes.
     """
 
     spark: SparkSession
-    archive: str
+    road: Road
     checkpoint: str
     publisher: Publisher
     clock: Clock
     tell: Callable[[Published], object] = lambda _published: None
-    batch_bytes: int = BATCH_BYTES
 
     def start(self, every: str | None = None) -> StreamingQuery:
-        """Begin, and return at once. Raises FileNotFoundError if there is no archive.
+        """Begin, and return at once. Raises what the road's ``lines`` raises.
 
-        Segments that can only hold what is too old by now are passed over unread.
+        Segments and records that can only hold what is too old by now are passed over unread.
         """
         oldest_ms = self._oldest_ms(self.clock.wall_ms()) - _CLOCKS_APART_MS
-        lines = new_lines(self.spark, self.archive, batch_bytes=self.batch_bytes)
+        lines = self.road.lines(self.spark)
         recent = lines.where(F.col("written_at") >= F.lit(datetime.fromtimestamp(oldest_ms / 1000, UTC)))
         return started(recent, self.take, self.checkpoint, every)
 

@@ -23,6 +23,7 @@ from karrot.pipeline.jobs.ingest import Ingest, Summary
 from karrot.pipeline.jobs.stream import Fanout, notes_beside
 from karrot.pipeline.newest import NEWEST, newest
 from karrot.pipeline.queries import run
+from karrot.pipeline.roads import FromArchive
 from karrot.pipeline.tables import Tables
 from karrot.reporters.cloudwatch.client import open_client
 from karrot.reporters.cloudwatch.options import Options
@@ -88,7 +89,9 @@ class StreamRig:
             Random(1),
         )
         told: list[Published] = []
-        return kind(self.spark, str(self.place / "archive"), checkpoint, publisher, self.clock, told.append), told
+        return kind(
+            self.spark, FromArchive(str(self.place / "archive")), checkpoint, publisher, self.clock, told.append
+        ), told
 
     def stream(self, monkeypatch: pytest.MonkeyPatch) -> Published:
         """Publish what is there, in one batch."""
@@ -180,7 +183,9 @@ def test_cloudwatch_waits_for_nobody_and_nobody_for_cloudwatch(
 
     job, told = rig.fanout(monkeypatch, Died)
     job.publisher.wait = until_then
-    ingest = Ingest(spark, str(tmp_path / "archive"), Tables(str(tmp_path / "tables")), tell=tables_written)
+    ingest = Ingest(
+        spark, FromArchive(str(tmp_path / "archive")), Tables(str(tmp_path / "tables")), tell=tables_written
+    )
     with pytest.raises(StreamingQueryException, match="before the commit"):
         run([ingest.start(), job.start()], stop=threading.Event(), follow=False)
     assert [(one.events, one.quarantined) for one in lines] == [(2, 1)]

@@ -1,0 +1,43 @@
+"""What the ``kafka`` reporter is told: texts into values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from karrot import values
+from karrot.kafka import properties
+
+__all__ = ["Options"]
+
+_TOPIC = "karrot.events"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The reporter's settings; ``properties`` is a file of client properties."""
+
+    bootstrap: tuple[str, ...]
+    topic: str = _TOPIC
+    properties: Path | None = None
+
+    @classmethod
+    def read(cls, settings: Mapping[str, str]) -> Self:
+        """The options that texts stand for; an empty text, or none, leaves the default.
+
+        Raises `ValueError` with a sentence, also for a file that cannot be used as it is now.
+        """
+        told = {name: text for name in ("bootstrap", "topic", "properties") if (text := settings.get(name, "").strip())}
+        if "bootstrap" not in told:
+            raise ValueError("bootstrap is not set: it must be HOST:PORT, several separated by commas")
+        options = cls(
+            values.checked(values.brokers, "bootstrap", told["bootstrap"]),
+            values.checked(values.topic, "topic", told.get("topic", _TOPIC)),
+            values.checked(values.path, "properties", told["properties"]) if "properties" in told else None,
+        )
+        options.client_properties()
+        return options
+
+    def client_properties(self) -> dict[str, str]:
+        """What the file says now, under librdkafka's names. Raises `karrot.kafka.properties.PropertiesError`."""
+        return {} if self.properties is None else properties.read(self.properties)

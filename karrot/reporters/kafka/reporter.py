@@ -1,0 +1,138 @@
+"""The reporter: events in, records out; an event is owed until every replica in sync has it."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import structlog
+
+from karrot import telemetry
+from karrot.eventlog.base import StoredEvent
+from karrot.reporters.base import Context, Sending, Trouble
+from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, Topic, Written, message_of
+from karrot.reporters.kafka.options import Options
+from karrot.reporters.kafka.telling import report_of
+from karrot.reporters.report import NOTE, Refused, read
+
+__all__ = ["KafkaReporter"]
+
+_LONGEST_WAIT_MS = 60_000
+_IDLE_S = 1.0
+_TOO_LARGE = "too_large"
+
+_log = structlog.get_logger(__name__)
+
+
+class _Owed(NamedTuple):
+    """An event that is not written yet."""
+
+    stored: StoredEvent
+    message: Message
+
+
+class KafkaReporter:
+    """A paced and bounded reporter: see `karrot.reporters.base`.
+
+    It holds one page of events at a time; all that follow wait in the log. After a failure the client is made anew,
+    with the file of properties as it is then: neither a fatal error nor a password that was changed needs a restart.
+    """
+
+    def __init__(self, options: Options, open_topic: Callable[[], Topic], context: Context) -> None:
+        self._options = options
+        self._open = open_topic
+        self._topic: Topic | None = None
+        self._clock = context.clock
+        self._reporter, self._count = context.name, context.count
+        self._recall, self._remember = context.recall, context.remember
+        self._owed: list[_Owed] = []
+        self._failures = 0
+        self._retry_ms = 0
+
+    def full(self) -> bool:
+        """Whether events must wait in the log: while the brokers have not taken what is here."""
+        return bool(self._owed)
+
+    def take(self, events: Sequence[StoredEvent]) -> None:
+        """Make messages of the events."""
+        for stored in events:
+            try:
+                self._owed.append(_Owed(stored, message_of(stored)))
+            except Exception:  # noqa: BLE001 - one event that nobody foresaw must not keep all that follow from the topic
+                _log.exception("an event cannot be written down", event_id=stored.event_id)
+                self._drop("unexpected")
+
+    def due_in(self) -> float:
+        """Seconds until there is something to send, or it can be tried again."""
+        if not self._owed:
+            return _IDLE_S
+        return (self._retry_ms - self._clock.boot_ms()) / 1000 if self._failures else 0.0
+
+    def send(self) -> Sending:
+        """Write what is owed, and wait for the brokers' word."""
+        if not self._owed:
+            return Sending(0)
+        try:
+            self._topic = self._topic or self._open()
+        except NoTopic as error:
+            return self._failed(Trouble(error.reason, str(error)))
+        outcomes = self._topic.send([each.message for each in self._owed])
+        self._settle(outcomes)
+        return self._failed(trouble) if (trouble := _trouble(outcomes)) else self._well()
+
+    def owed(self, log_id: str) -> int | None:
+        """The oldest event of a log that is not written yet."""
+        return min((each.stored.seq for each in self._owed if each.stored.log_id == log_id), default=None)
+
+    def close(self) -> None:
+        """Let the client go."""
+        if self._topic is not None:
+            self._topic.close()
+            self._topic = None
+
+    def _settle(self, outcomes: Sequence[Outcome]) -> None:
+        """Keep what has to be sent again, tell of the rest.
+
+        Of one group, what follows a failure is sent again as well, so that its last record is always its newest event.
+        """
+        again: list[_Owed] = []
+        behind: set[bytes] = set()
+        refused: list[Refused] = []
+        for each, outcome in zip(self._owed, outcomes, strict=True):
+            if isinstance(outcome, Failed) and outcome.is_final:
+                refused.append(self._refuse(each, outcome))
+            elif isinstance(outcome, Failed) or each.message.key in behind:
+                behind.add(each.message.key)
+                again.append(each)
+        self._owed = again
+        self._tell([each for each in outcomes if isinstance(each, Written)], refused)
+
+    def _refuse(self, owed: _Owed, failed: Failed) -> Refused:
+        event, size = owed.stored.event, len(owed.message.value)
+        _log.error("Kafka will never take an event", event_id=owed.stored.event_id, bytes=size, reason=failed.text)
+        self._drop(_TOO_LARGE)
+        what = f"{owed.stored.event_id}: {event.cluster} {event.consumer}"
+        return Refused(what, _TOO_LARGE, f"{size:,} bytes: {failed.text}", self._clock.wall_ms())
+
+    def _drop(self, reason: str) -> None:
+        self._count(telemetry.REPORTER_DROPPED.name, 1, reporter=self._reporter, reason=reason)
+
+    def _failed(self, trouble: Trouble) -> Sending:
+        self.close()
+        self._failures += 1
+        wait_ms = min(_LONGEST_WAIT_MS, 1000 * 2 ** min(self._failures - 1, 30))
+        self._retry_ms = self._clock.boot_ms() + wait_ms
+        return Sending(1, trouble)
+
+    def _well(self) -> Sending:
+        self._failures = 0
+        return Sending(1)
+
+    def _tell(self, written: Sequence[Written], refused: Sequence[Refused]) -> None:
+        if written or refused:
+            before = read(self._recall(NOTE))
+            self._remember(NOTE, report_of(self._options, before, written, refused, self._clock.wall_ms()))
+
+
+def _trouble(outcomes: Sequence[Outcome]) -> Trouble | None:
+    """The first failure that may pass."""
+    failed = (each for each in outcomes if isinstance(each, Failed) and not each.is_final)
+    return next((Trouble(each.reason, each.text) for each in failed), None)

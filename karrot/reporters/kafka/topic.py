@@ -1,0 +1,118 @@
+"""A topic through librdkafka's idempotent producer."""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Message as Delivered
+
+from karrot.kafka.client import complete
+from karrot.kafka.properties import PropertiesError, without_values
+from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, Written
+from karrot.reporters.kafka.options import Options
+
+__all__ = ["KafkaTopic"]
+
+_TIMEOUT_S: Final = 4.0
+"""How long a message may be on its way: the end of the service does not wait for long."""
+
+_PATIENCE_S: Final = 2.0
+"""How much longer than the client itself a caller waits for the client to give up."""
+
+_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "client.id": "karrot",
+        "compression.type": "lz4",
+        "linger.ms": 5,
+        # As Java's producers do it: whoever else writes about the same groups meets them in the same partitions.
+        "partitioner": "murmur2_random",
+    }
+)
+_OURS: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "acks": "all",
+        "enable.idempotence": True,
+        "log_level": 0,  # its own log repeats each attempt to connect
+        # The brokers say what is too large; the limit here would be on what is not compressed yet.
+        "message.max.bytes": 64 * 2**20,
+        # What a topic that is not there is told as, rather than as a timeout.
+        "topic.metadata.propagation.max.ms": 2000,
+    }
+)
+_OTHER_NAMES: Final = frozenset({"delivery.timeout.ms", "request.required.acks"})
+_TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
+_TIMED_OUT: Final = KafkaError._MSG_TIMED_OUT  # noqa: SLF001 (how the library names its own errors)
+_ALL_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
+_MOMENT: Final = re.compile(r" \(after \d+ms in state .*\)$")
+_LATE: Final = Failed("_timed_out", "the client did not come back")
+
+
+class KafkaTopic:
+    """A `karrot.reporters.kafka.message.Topic` that is one. Its client has threads: make it after a fork.
+
+    Raises `NoTopic` where no client can be made.
+    """
+
+    def __init__(self, options: Options, *, timeout_s: float = _TIMEOUT_S) -> None:
+        self._topic = options.topic
+        self._timeout_s = timeout_s
+        self._given: Mapping[str, str] = {}
+        self._trouble: KafkaError | None = None
+        try:
+            self._given = options.client_properties()
+            self._producer = Producer(self._properties(options))
+        except (PropertiesError, KafkaException, ValueError, TypeError) as error:
+            said = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+            raise NoTopic("properties", without_values(said, self._given)) from None
+
+    def send(self, messages: Sequence[Message]) -> list[Outcome]:
+        """Write them; one that is refused for the size of its batch is written alone before that is final."""
+        outcomes = self._send(messages)
+        if len(messages) > 1:
+            for number, outcome in enumerate(outcomes):
+                if isinstance(outcome, Failed) and outcome.is_final:
+                    outcomes[number : number + 1] = self._send([messages[number]])
+        return outcomes
+
+    def close(self) -> None:
+        """Drop what is on its way."""
+        self._producer.purge()
+        self._producer.flush(_PATIENCE_S)
+
+    def _send(self, messages: Sequence[Message]) -> list[Outcome]:
+        outcomes: list[Outcome] = [_LATE] * len(messages)
+        for number, message in enumerate(messages):
+            told = partial(self._note, outcomes, number)
+            try:
+                self._producer.produce(self._topic, message.value, message.key, on_delivery=told)
+            except KafkaException as error:
+                outcomes[number] = self._failure(error.args[0])
+            except BufferError:  # the client holds as much as it may: the rest comes with the next send
+                break
+        self._producer.flush(self._timeout_s + _PATIENCE_S)
+        return outcomes
+
+    def _note(self, outcomes: list[Outcome], number: int, error: KafkaError | None, delivered: Delivered) -> None:
+        if error is not None:
+            outcomes[number] = self._failure(error)
+            return
+        self._trouble = None
+        outcomes[number] = Written(delivered.partition() or 0, delivered.offset() or 0)
+
+    def _failure(self, error: KafkaError) -> Failed:
+        """A timeout says nothing: what the client said of the brokers meanwhile does."""
+        told = self._trouble if error.code() == _TIMED_OUT and self._trouble else error
+        text = without_values(_MOMENT.sub("", told.str()), self._given)
+        return Failed(told.name().lower(), text, is_final=error.code() in _TOO_LARGE)
+
+    def _note_trouble(self, error: KafkaError) -> None:
+        if error.code() != _ALL_DOWN:
+            self._trouble = error
+
+    def _properties(self, options: Options) -> dict[str, Any]:
+        given = {name: value for name, value in self._given.items() if name not in _OTHER_NAMES}
+        ours = {**_OURS, "message.timeout.ms": round(self._timeout_s * 1000), "error_cb": self._note_trouble}
+        return {**_DEFAULTS, **complete(given, options.bootstrap), **ours}

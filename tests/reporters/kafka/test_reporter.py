@@ -1,0 +1,188 @@
+"""What the reporter owes, sends again, gives up and says, whatever the brokers answer."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from karrot.eventline import decode
+from karrot.eventlog.base import StoredEvent
+from karrot.eventlog.memory import MemoryEventLog
+from karrot.reporters.base import Bounded, PacedReporter, Sending, Trouble
+from karrot.reporters.kafka import build
+from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, Topic, Written
+from karrot.reporters.kafka.options import Options
+from karrot.reporters.kafka.reporter import KafkaReporter
+from karrot.reporters.report import Fact, Report, Sent, read
+from support.clocks import ManualClock
+from support.eventlog_contract import append, stored
+from support.reporting import make_context
+
+OPTIONS = Options(("a:9092", "b:9092"))
+AWAY = Failed("_transport", "nobody is there")
+LARGE = Failed("msg_size_too_large", "too large", is_final=True)
+
+
+@dataclass
+class Brokers:
+    """Answers by turns; then takes everything, in one partition. ``kept`` is what they have."""
+
+    answers: list[list[Failed | None]] = field(default_factory=list)
+    kept: list[Message] = field(default_factory=list)
+    opened: int = 0
+    closed: int = 0
+
+    def open(self) -> Topic:
+        self.opened += 1
+        return self
+
+    def send(self, messages: Sequence[Message]) -> list[Outcome]:
+        answers = self.answers.pop(0) if self.answers else []
+        return [
+            self._keep(message) if answer is None else answer
+            for message, answer in zip(messages, [*answers, *[None] * len(messages)], strict=False)
+        ]
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def _keep(self, message: Message) -> Written:
+        self.kept.append(message)
+        return Written(0, len(self.kept) - 1)
+
+
+@dataclass
+class Rig:
+    """A reporter over brokers and a log."""
+
+    brokers: Brokers = field(default_factory=Brokers)
+    clock: ManualClock = field(default_factory=ManualClock)
+
+    def __post_init__(self) -> None:
+        self.log = MemoryEventLog(self.clock)
+        self.reporter = self.another(self.brokers.open)
+
+    def another(self, open_topic: Callable[[], Topic]) -> KafkaReporter:
+        return KafkaReporter(OPTIONS, open_topic, make_context("kafka", log=self.log, clock=self.clock))
+
+    def events(self, *consumers: str) -> list[StoredEvent]:
+        before = self.log.size().last_seq
+        for consumer in consumers:
+            append(self.log, consumer=consumer)
+        return stored(self.log, before)
+
+    @property
+    def report(self) -> Report | None:
+        return read(self.log.recall("kafka", "report"))
+
+    def written(self) -> list[int]:
+        return [decode(each.value).seq for each in self.brokers.kept]
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def test_an_event_is_its_line_under_its_cluster_and_group(rig: Rig) -> None:
+    (event,) = rig.events('grüppe"/,')
+    rig.reporter.take([event])
+    assert rig.reporter.send() == Sending(1)
+    (message,) = rig.brokers.kept
+    assert message.key.decode() == '["prod-eu","grüppe\\"/,"]'
+    assert not message.value.endswith(b"\n")
+    assert decode(message.value).event_id == event.event_id
+    assert rig.report == Report(
+        rig.clock.wall,
+        1,
+        (Fact("Topic", "karrot.events"), Fact("Brokers", "a:9092, b:9092")),
+        (Sent("karrot.events-0 up to offset 0", 1, "events", rig.clock.wall),),
+    )
+
+
+def test_while_the_brokers_are_away_events_are_owed_and_the_rest_waits_in_the_log(rig: Rig) -> None:
+    rig.brokers.answers = [[AWAY, AWAY], [AWAY, AWAY]]
+    rig.reporter.take(rig.events("a", "b"))
+    assert (rig.reporter.due_in(), rig.reporter.full()) == (0, True)
+    for wait in (1, 2):
+        assert rig.reporter.send() == Sending(1, Trouble("_transport", "nobody is there"))
+        assert rig.reporter.due_in() == wait
+        assert rig.reporter.owed(rig.log.log_id) == 1
+        rig.clock.advance(wait * 1000)
+    assert rig.report is None
+    assert rig.reporter.send() == Sending(1)
+    assert (rig.written(), rig.reporter.owed(rig.log.log_id), rig.reporter.full()) == ([1, 2], None, False)
+    assert (rig.brokers.opened, rig.brokers.closed) == (3, 2)  # a client that failed is made anew
+    assert rig.reporter.due_in() > 0
+    assert rig.reporter.send() == Sending(0)
+
+
+def test_what_will_never_be_taken_is_counted_and_stays_in_sight(rig: Rig) -> None:
+    rig.brokers.answers = [[None, LARGE, None]]
+    events = rig.events("a", "large", "b")
+    rig.reporter.take(events)
+    assert rig.reporter.send() == Sending(1)
+    assert rig.written() == [1, 3]
+    rig.clock.advance(1000)
+    rig.reporter.take(rig.events("c"))
+    rig.reporter.send()
+    assert rig.report is not None
+    (refused,) = rig.report.refused
+    assert (refused.what, refused.reason) == (f"{events[1].event_id}: prod-eu large", "too_large")
+    assert refused.text.endswith(" bytes: too large")
+    dropped = {"reporter": "kafka", "reason": "too_large"}
+    assert [each.value for each in rig.log.counters() if dict(each.labels) == dropped] == [1]
+
+
+def test_properties_that_do_not_do_are_trouble_until_they_do(rig: Rig) -> None:
+    def refuse() -> Topic:
+        raise NoTopic("properties", "security.protocol is none")
+
+    reporter = rig.another(refuse)
+    reporter.take(rig.events("a"))
+    assert reporter.send() == Sending(1, Trouble("properties", "security.protocol is none"))
+    assert reporter.owed(rig.log.log_id) == 1
+
+
+GROUPS = st.lists(st.sampled_from("abc"), min_size=1, max_size=12)
+ANSWERS = st.lists(st.lists(st.sampled_from([None, None, AWAY, LARGE]), max_size=12), max_size=4)
+
+
+@given(GROUPS, ANSWERS)
+def test_whatever_fails_each_event_is_written_or_refused_and_a_groups_last_record_is_its_newest(
+    groups: list[str], answers: list[list[Failed | None]]
+) -> None:
+    rig = Rig(Brokers([*answers]))
+    events = rig.events(*groups)
+    rig.reporter.take(events)
+    while rig.reporter.full():
+        rig.reporter.send()
+    refused = {each.what.split(":")[0] for each in rig.report.refused} if rig.report else set()
+    written = rig.written()
+    assert {each.event_id for each in events if each.seq in written} | refused == {each.event_id for each in events}
+    for group in set(groups):
+        of_group = [each.seq for each in events if each.event.consumer == group and each.event_id not in refused]
+        if of_group:
+            assert [seq for seq in written if seq in of_group][-1] == of_group[-1]
+
+
+def test_it_is_a_paced_and_bounded_reporter_that_needs_brokers_and_a_file_it_can_read(tmp_path: Path) -> None:
+    settings = {"bootstrap": "a:9092, b:9092", "topic": "", "properties": ""}
+    made = build(make_context("kafka", settings))
+    assert isinstance(made, PacedReporter)
+    assert isinstance(made, Bounded)
+    assert Options.read(settings) == OPTIONS
+    file = tmp_path / "jks.properties"
+    file.write_text("ssl.truststore.location=/etc/kafka.jks")
+    for wrong, said in (
+        ({"bootstrap": ""}, "bootstrap is not set"),
+        ({"bootstrap": "a"}, "bootstrap is 'a': it must be HOST:PORT"),
+        ({"topic": "a b"}, "topic is 'a b': it must be the name of a topic"),
+        ({"properties": str(tmp_path / "none")}, "none cannot be read: No such file"),
+        ({"properties": str(file)}, "jks.properties: ssl.truststore.location must be a PEM file"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            build(make_context("kafka", settings | wrong))
