@@ -261,8 +261,8 @@ def test_a_consumer_with_room_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("cause", "said"),
     [
-        ("hot_partition", ("Look for a hot key in partition 3 of t. It held 80 % of the lag of orders of prod for 2 h, and its "
-                          "owner kept up with its other partitions. More consumers do not help.")),
+        ("hot_partition", ("Look for a hot key in partition 3 of t. It held 80 % of the lag of orders of prod for 2 h, "
+                          "and its owner kept up with its other partitions. More consumers do not help.")),
         ("slow_owner", ("Look at the consumer o-1, before you add others. Partition 3 of t was the worst: it held "
                        "80 % of the lag of orders of prod for 2 h, and this owner's other partitions lagged too.")),
         (None, ("Look at partition 3 of t. It held 80 % of the lag of orders of prod for 2 h. "
