@@ -35,8 +35,8 @@ def create_app(site: Site) -> Flask:
     for module in (webhook, metrics, health, api, kept, pages, static):
         app.register_blueprint(module.routes)
     app.after_request(_add_headers)
-    below = Below(site.external_url, app.wsgi_app) if site.external_url else app.wsgi_app
-    app.wsgi_app = webhook.Shortcut(site, below)  # type: ignore[method-assign]  # Flask's way to add middleware
+    shortcut = webhook.Shortcut(site, app.wsgi_app)
+    app.wsgi_app = Below(site.external_url, shortcut) if site.external_url else shortcut  # type: ignore[method-assign]  # Flask's way to add middleware
     return app
 
 

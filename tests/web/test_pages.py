@@ -101,6 +101,8 @@ def test_below_a_path_every_link_bears_it_whether_the_proxy_takes_it_away_or_not
     assert [link for link in links if not link.startswith(("/karrot/", "#"))] == []
     assert website.client.get("/karrot/healthz").json == website.client.get("/healthz").json == {"status": "alive"}
     assert website.client.get("/karrots").status_code == 404
+    assert website.client.post("/karrot/burrow", data=recorded("karrot_v1.9.5_err_stop.json")).status_code == 202
+    assert website.client.post("/karrot/burrow", data=b"{}").status_code == 400
 
 
 def test_a_prefix_that_a_client_chooses_changes_nothing() -> None:
