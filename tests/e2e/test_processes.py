@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from e2e.stack.processes import Servers
 servers = Servers(Path(sys.argv[1]))
-print(servers.start("sleep", ["sleep", "600"]).pid, flush=True)
+print(servers.start("sleep", ["sh", "-c", "echo awake; exec sleep 600"]).pid, flush=True)
 sys.stdin.read()
 """
 
@@ -27,6 +27,8 @@ def test_a_server_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen(command, env=paths, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as starter:
         assert starter.stdout is not None
         pid = int(starter.stdout.readline())
+        # Only from its first word on is it sure that the kernel was told.
+        wait_for(lambda: "awake" in (tmp_path / "sleep.log").read_text())
         starter.send_signal(signal.SIGKILL)
     wait_for(lambda: not runs(pid))
 
