@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import pytest
@@ -98,7 +99,12 @@ def test_a_dashboard_finds_every_group_whose_name_grafana_can_write_into_a_query
             panels = [panel for panel in BOARDS[board]["panels"] if panel["title"] in {"Lag", "Lag of all groups"}]
             chosen = {"cluster": "prod-eu", "consumer": escape(name)}
             query = filled(panels[0]["targets"][0]["expr"], BOARDS[board], chosen)
-            assert scraped.prometheus.number(query) is not None, name
+            # A series has a name a moment before it has its first sample.
+            wait_for(partial(_has_value, scraped, query))
+
+
+def _has_value(scraped: Scraped, query: str) -> bool:
+    return scraped.prometheus.number(query) is not None
 
 
 def _as_json(name: str) -> bytes:
