@@ -88,8 +88,13 @@ class Delivery:
             self._log.prune()
         except (LogUnavailableError, OverloadedError) as error:
             _log.warning("housekeeping has to wait", reason=str(error))
+            self._count_failure("overloaded" if isinstance(error, OverloadedError) else "log_unavailable")
         except Exception:  # noqa: BLE001 - the outermost loop of the leader
             _log.exception("housekeeping failed in a way nobody expected")
+            self._count_failure("unexpected")
+
+    def _count_failure(self, reason: str) -> None:
+        self._log.count(telemetry.LOG_HOUSEKEEPING_FAILURES.name, reason=reason)
 
 
 def _feed_of(name: str, reporter: PushReporter | PacedReporter, log: EventLog, clock: Clock, random: Random) -> Feed:

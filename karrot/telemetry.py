@@ -270,6 +270,13 @@ LOG_DAMAGED = Metric("karrot_log_damaged_total", "counter", "Groups whose state 
 LOG_REPLACED = Metric(
     "karrot_log_replaced_total", "counter", "Damaged logs that were set aside; a new one began each time."
 )
+LOG_HOUSEKEEPING_FAILURES = Metric(
+    "karrot_log_housekeeping_failures_total",
+    "counter",
+    "Times that the leading worker could neither expire groups nor prune events, by reason; it tries again.",
+    ("reason",),
+    known=("log_unavailable", "overloaded", "unexpected"),
+)
 REPORTER_EVENTS = Metric("karrot_reporter_events_count_total", "counter", "Events handed to a reporter.", ("reporter",))
 REPORTER_FAILURES = Metric(
     "karrot_reporter_failures_total", "counter", "Reports that failed, by reason.", ("reporter", "reason")

@@ -6,7 +6,15 @@ import pytest
 
 from karrot import telemetry
 from karrot.delivery import Delivery
-from karrot.eventlog.base import Cursor, Damaged, EventLog, LogUnavailableError, ReporterState, StoredEvent
+from karrot.eventlog.base import (
+    Cursor,
+    Damaged,
+    EventLog,
+    LogUnavailableError,
+    OverloadedError,
+    ReporterState,
+    StoredEvent,
+)
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.feeds import Backoff, PushFeed
 from support.clocks import ManualClock
@@ -218,6 +226,28 @@ def test_the_leader_counts_who_fell_silent(log: MemoryEventLog, clock: ManualClo
     delivery.start()
     wait_for(lambda: counted(log, telemetry.CONSUMERS_EXPIRED) == 1)
     delivery.stop()
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (LogUnavailableError("disk"), "log_unavailable"),
+        (OverloadedError("busy"), "overloaded"),
+        (RuntimeError("no idea"), "unexpected"),
+    ],
+)
+def test_housekeeping_that_fails_is_counted_and_delivery_goes_on(
+    log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
+) -> None:
+    monkeypatch.setattr(log, "prune", raising(error))
+    recorder = Recorder()
+    delivery = Delivery(log, {"recorder": recorder}, clock)
+    delivery.start()
+    wait_for(lambda: counted(log, telemetry.LOG_HOUSEKEEPING_FAILURES) == 1)
+    append(log)
+    wait_for(lambda: recorder.seen == [1])
+    delivery.stop()
+    assert counted(log, telemetry.LOG_HOUSEKEEPING_FAILURES, reason=reason) == 1
 
 
 def test_backoff_doubles_up_to_its_bound_and_never_overflows() -> None:

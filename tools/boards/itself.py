@@ -297,8 +297,10 @@ _LOG = [
         8,
         lines(
             "Pruned and damaged",
-            "Pruned is housekeeping. Damaged or replaced, ever: look at the disk; runbook KarrotLogDamaged.",
+            "Pruned is housekeeping; where that fails, Karrot's own log says why. Damaged or replaced, ever: look at "
+            "the disk; runbook KarrotLogDamaged.",
             Query(_in_each_step("log_pruned_total").expr, "pruned {{instance}}"),
+            Query(_in_each_step("log_housekeeping_failures_total").expr, "housekeeping failed {{instance}}"),
             Query(_in_each_step("log_damaged_total").expr, "damaged {{instance}}"),
             Query(_in_each_step("log_replaced_total").expr, "replaced {{instance}}"),
             bars=True,

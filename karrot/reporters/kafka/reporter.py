@@ -17,7 +17,7 @@ __all__ = ["KafkaReporter"]
 
 _LONGEST_WAIT_MS = 60_000
 _IDLE_S = 1.0
-_TOO_LARGE = "too_large"
+_TOO_LARGE, _UNEXPECTED = "too_large", "unexpected"
 
 _log = structlog.get_logger(__name__)
 
@@ -44,6 +44,8 @@ class KafkaReporter:
         self._reporter, self._count = context.name, context.count
         self._recall, self._remember = context.recall, context.remember
         self._owed: list[_Owed] = []
+        self._refused: list[Refused] = []
+        """What the next note tells of."""
         self._failures = 0
         self._retry_ms = 0
 
@@ -52,13 +54,13 @@ class KafkaReporter:
         return bool(self._owed)
 
     def take(self, events: Sequence[StoredEvent]) -> None:
-        """Make messages of the events."""
+        """Make messages of the events; one of which none can be made is counted, and in the next note."""
         for stored in events:
             try:
                 self._owed.append(_Owed(stored, message_of(stored)))
-            except Exception:  # noqa: BLE001 - one event that nobody foresaw must not keep all that follow from the topic
+            except Exception as error:  # noqa: BLE001 - one event that nobody foresaw must not keep back all that follow
                 _log.exception("an event cannot be written down", event_id=stored.event_id)
-                self._drop("unexpected")
+                self._refuse(stored, _UNEXPECTED, f"{type(error).__name__}: {error}")
 
     def due_in(self) -> float:
         """Seconds until there is something to send, or it can be tried again."""
@@ -95,25 +97,24 @@ class KafkaReporter:
         """
         again: list[_Owed] = []
         behind: set[bytes] = set()
-        refused: list[Refused] = []
         for each, outcome in zip(self._owed, outcomes, strict=True):
             if isinstance(outcome, Failed) and outcome.is_final:
-                refused.append(self._refuse(each, outcome))
+                self._give_up(each, outcome)
             elif isinstance(outcome, Failed) or each.message.key in behind:
                 behind.add(each.message.key)
                 again.append(each)
         self._owed = again
-        self._tell([each for each in outcomes if isinstance(each, Written)], refused)
+        self._tell([each for each in outcomes if isinstance(each, Written)])
 
-    def _refuse(self, owed: _Owed, failed: Failed) -> Refused:
-        event, size = owed.stored.event, len(owed.message.value)
+    def _give_up(self, owed: _Owed, failed: Failed) -> None:
+        size = len(owed.message.value)
         _log.error("Kafka will never take an event", event_id=owed.stored.event_id, bytes=size, reason=failed.text)
-        self._drop(_TOO_LARGE)
-        what = f"{owed.stored.event_id}: {event.cluster} {event.consumer}"
-        return Refused(what, _TOO_LARGE, f"{size:,} bytes: {failed.text}", self._clock.wall_ms())
+        self._refuse(owed.stored, _TOO_LARGE, f"{size:,} bytes: {failed.text}")
 
-    def _drop(self, reason: str) -> None:
+    def _refuse(self, stored: StoredEvent, reason: str, text: str) -> None:
         self._count(telemetry.REPORTER_DROPPED.name, 1, reporter=self._reporter, reason=reason)
+        what = f"{stored.event_id}: {stored.event.cluster} {stored.event.consumer}"
+        self._refused.append(Refused(what, reason, text, self._clock.wall_ms()))
 
     def _failed(self, trouble: Trouble) -> Sending:
         self.close()
@@ -126,10 +127,11 @@ class KafkaReporter:
         self._failures = 0
         return Sending(1)
 
-    def _tell(self, written: Sequence[Written], refused: Sequence[Refused]) -> None:
-        if written or refused:
+    def _tell(self, written: Sequence[Written]) -> None:
+        if written or self._refused:
             before = read(self._recall(NOTE))
-            self._remember(NOTE, report_of(self._options, before, written, refused, self._clock.wall_ms()))
+            self._remember(NOTE, report_of(self._options, before, written, self._refused, self._clock.wall_ms()))
+            self._refused = []
 
 
 def _trouble(outcomes: Sequence[Outcome]) -> Trouble | None:

@@ -1,7 +1,7 @@
 """What the reporter owes, sends again, gives up and says, whatever the brokers answer."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -81,6 +81,10 @@ class Rig:
     def written(self) -> list[int]:
         return [decode(each.value).seq for each in self.brokers.kept]
 
+    def dropped(self, reason: str) -> float:
+        labels = {"reporter": "kafka", "reason": reason}
+        return sum(each.value for each in self.log.counters() if dict(each.labels) == labels)
+
 
 @pytest.fixture
 def rig() -> Rig:
@@ -133,8 +137,23 @@ def test_what_will_never_be_taken_is_counted_and_stays_in_sight(rig: Rig) -> Non
     (refused,) = rig.report.refused
     assert (refused.what, refused.reason) == (f"{events[1].event_id}: prod-eu large", "too_large")
     assert refused.text.endswith(" bytes: too large")
-    dropped = {"reporter": "kafka", "reason": "too_large"}
-    assert [each.value for each in rig.log.counters() if dict(each.labels) == dropped] == [1]
+    assert rig.dropped("too_large") == 1
+
+
+def test_an_event_that_nobody_foresaw_is_counted_and_in_sight_and_keeps_none_back(rig: Rig) -> None:
+    first, second, third = rig.events("a", "b", "c")
+    odd = replace(second, body=b"\xff")
+    rig.reporter.take([first, odd, third])
+    assert rig.reporter.send() == Sending(1)
+    assert rig.written() == [1, 3]
+    assert rig.report is not None
+    (refused,) = rig.report.refused
+    assert (refused.what, refused.reason) == (f"{odd.event_id}: prod-eu b", "unexpected")
+    assert refused.text.startswith("UnicodeDecodeError: ")
+    assert rig.dropped("unexpected") == 1
+    rig.reporter.take(rig.events("d"))
+    rig.reporter.send()
+    assert rig.report.refused == (refused,)
 
 
 def test_properties_that_do_not_do_are_trouble_until_they_do(rig: Rig) -> None:
