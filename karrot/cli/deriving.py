@@ -7,10 +7,12 @@ from typing import Any
 
 import click
 
-from karrot.cli.common import valid
+from karrot.cli.options import read_span
 from karrot.cli.pipeline import pipeline, spark_options, started
 
 __all__ = ["COMMANDS", "compact", "derive"]
+
+_span = read_span(10 * 365 * 86_400)
 
 
 @pipeline.command()
@@ -23,9 +25,15 @@ __all__ = ["COMMANDS", "compact", "derive"]
     metavar="YYYY-MM-DD",
     help="Derive this day (UTC) and no other, changed or not; can be given again.",
 )
-@click.option("--silence", default="300s", show_default=True, help="How long a verdict holds: KARROT_STALE_AFTER.")
 @click.option(
-    "--longest-gap", default="600s", show_default=True, help="Between two looks at a partition, for its rates."
+    "--silence", default="300s", show_default=True, callback=_span, help="How long a verdict holds: KARROT_STALE_AFTER."
+)
+@click.option(
+    "--longest-gap",
+    default="600s",
+    show_default=True,
+    callback=_span,
+    help="Between two looks at a partition, for its rates.",
 )
 @click.option(
     "--target-seconds", type=click.FloatRange(0), default=60, show_default=True, help="The lag in time to stay within."
@@ -44,13 +52,12 @@ def derive(directory: str, master: str | None, conf: dict[str, str], **asked: An
     option differs from then. Readers see each day of a table as it was or as it is now. Never run it twice at a time on
     the same tables.
     """
-    silence, longest = (valid(partial(_seconds, f"--{name}", asked[name.replace("-", "_")])) for name in _SPANS)
     spark = started("derive", master, conf)
     from karrot.pipeline.jobs import derive as job
     from karrot.pipeline.slo import Objective
     from karrot.pipeline.tables import Tables
 
-    rules = job.Rules(silence, longest, Objective(asked["target_seconds"], asked["objective"]))
+    rules = job.Rules(asked["silence"], asked["longest_gap"], Objective(asked["target_seconds"], asked["objective"]))
     only = [day.date() for day in asked["only"]]
     try:
         days = job.derive(spark, Tables(directory), rules, only=only, on_progress=partial(click.echo, err=True))
@@ -61,31 +68,23 @@ def derive(directory: str, master: str | None, conf: dict[str, str], **asked: An
 
 @pipeline.command()
 @spark_options
-@click.option("--keep", default="400d", show_default=True, help="Days older than this go from every table.")
-def compact(directory: str, master: str | None, conf: dict[str, str], keep: str) -> None:
+@click.option(
+    "--keep", default="400d", show_default=True, callback=_span, help="Days older than this go from every table."
+)
+def compact(directory: str, master: str | None, conf: dict[str, str], keep: timedelta) -> None:
     """Merge the small files of past days into one file each, and drop old days.
 
     Can run beside ingest, not beside derive or itself.
     """
-    kept = valid(partial(_seconds, "--keep", keep))
     spark = started("compact", master, conf)
     from karrot.pipeline.jobs import compact as job
     from karrot.pipeline.tables import Tables
 
     try:
-        done = job.compact(spark, Tables(directory), keep=kept, today=datetime.now(UTC).date())
+        done = job.compact(spark, Tables(directory), keep=keep, today=datetime.now(UTC).date())
     finally:
         spark.stop()
     click.echo(f"merged {done.files_before} files into {done.files_after}, dropped {len(done.dropped)} days")
-
-
-_SPANS = ("silence", "longest-gap")
-
-
-def _seconds(option: str, text: str) -> timedelta:
-    from karrot.values import checked, duration
-
-    return timedelta(seconds=checked(duration(1, 10 * 365 * 86_400), option, text))
 
 
 COMMANDS = (pipeline,)

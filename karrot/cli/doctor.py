@@ -11,6 +11,7 @@ import click
 
 from karrot.cli.columns import shown
 from karrot.cli.common import Refused, valid
+from karrot.cli.options import value_of
 from karrot.cli.probing import secret
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def doctor(burrow: str | None, karrot: str | None, prometheus: str | None, *, wi
 def _address(option: str, url: str | None) -> str | None:
     from karrot import values
 
-    return None if url is None else valid(partial(values.checked, values.url, option, url))
+    return None if url is None else value_of(values.url, option, url)
 
 
 def _json_line(findings: "Sequence[Finding]") -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 from karrot.cli.common import NotDone, Refused, valid
+from karrot.cli.options import put_on
 
 if TYPE_CHECKING:
     from karrot.history import History, Span
@@ -41,16 +42,12 @@ _AFTER = (
 
 
 def _options(command: Callable[..., None]) -> Callable[..., None]:
-    for option in reversed(_AFTER):
-        command = option(command)
-    return command
+    return put_on(command, *_AFTER)
 
 
 def places(command: Callable[..., None]) -> Callable[..., None]:
     """The options that say where to look: ``--tables`` and ``--cluster``."""
-    for option in reversed(_BEFORE):
-        command = option(command)
-    return command
+    return put_on(command, *_BEFORE)
 
 
 @dataclass(frozen=True, slots=True)

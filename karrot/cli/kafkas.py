@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from karrot.cli.asked import Asked
 from karrot.cli.common import NotDone, valid
+from karrot.cli.options import value_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -23,7 +24,7 @@ def onlooker(bootstrap: str, properties: Path | None, cluster: str | None) -> "O
     from karrot import values
     from karrot.watch import Onlooker, connect
 
-    brokers = valid(partial(values.checked, values.brokers, "--bootstrap-servers", bootstrap))
+    brokers = value_of(values.brokers, "--bootstrap-servers", bootstrap)
     return Onlooker(cluster or ",".join(brokers), valid(partial(connect, brokers, properties)))
 
 

@@ -1,19 +1,19 @@
 """What ``karrot groups``, ``status`` and ``lag`` were told, as tables and as a line of JSON."""
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from karrot.cli.asked import Asked
-from karrot.cli.columns import Column, laid_out, shown, terminal_width
+from karrot.cli.cells import UNKNOWN, counted, number, safe
+from karrot.cli.columns import Column, laid_out, terminal_width
 
 if TYPE_CHECKING:
     from karrot.event import LagEvent, PartitionLag
     from karrot.eventlog.watched import GroupHealth
 
-__all__ = ["KAFKA", "groups_table", "health_row", "json_line", "partition_tables", "tally"]
+__all__ = ["KAFKA", "OFFSETS", "OWNER", "groups_table", "health_row", "json_line", "partition_tables", "tally"]
 
 _GROUPS = (
     Column("GROUP", may_be_cut=True),
@@ -34,17 +34,18 @@ KAFKA = (
 )
 """What only Kafka knows; the numbers are those of `GroupHealth`."""
 
-_PARTITIONS = (
+OFFSETS = (
     Column("GROUP", may_be_cut=True, goes=4),
     Column("TOPIC", may_be_cut=True),
     Column("PARTITION", is_number=True),
     Column("CURRENT-OFFSET", is_number=True, goes=3),
     Column("LOG-END-OFFSET", is_number=True, goes=2),
     Column("LAG", is_number=True),
-    Column("STATUS"),
-    Column("OWNER", may_be_cut=True, goes=1),
 )
-_UNKNOWN = "-"
+OWNER = Column("OWNER", may_be_cut=True, goes=1)
+"""With `OFFSETS`, what ``kafka-consumer-groups --describe`` shows of a partition."""
+
+_PARTITIONS = (*OFFSETS, Column("STATUS"), OWNER)
 
 
 def groups_table(asked: Asked) -> Iterator[str]:
@@ -58,24 +59,24 @@ def groups_table(asked: Asked) -> Iterator[str]:
     told = [tally(event.status_text for event in asked.verdicts)]
     if asked.healths is not None:
         told.append(tally(health.state for health in asked.healths.values()))
-    yield "; ".join([f"{_safe(asked.cluster)}: {_counted(len(rows), 'group')}, lag {total}", *filter(None, told)])
+    yield "; ".join([f"{safe(asked.cluster)}: {counted(len(rows), 'group')}, lag {total}", *filter(None, told)])
 
 
 def tally(words: Iterable[str]) -> str:
     """How often each word is there."""
-    return ", ".join(f"{number} {_safe(word)}" for word, number in sorted(Counter(words).items()) if word)
+    return ", ".join(f"{number} {safe(word)}" for word, number in sorted(Counter(words).items()) if word)
 
 
 def _group_row(event: "LagEvent") -> tuple[str, ...]:
     worst = event.max_lag
     return (
-        _safe(event.consumer),
+        safe(event.consumer),
         _status(event.status_text),
-        _number(event.total_lag),
+        number(event.total_lag),
         _share(event),
-        _UNKNOWN if worst is None else f"{_safe(worst.topic)}-{worst.partition}",
-        _number(event.partition_count),
-        _UNKNOWN if event.complete is None else f"{event.complete:.0%}",
+        UNKNOWN if worst is None else f"{safe(worst.topic)}-{worst.partition}",
+        number(event.partition_count),
+        UNKNOWN if event.complete is None else f"{event.complete:.0%}",
     )
 
 
@@ -89,22 +90,22 @@ def _known_to_kafka(asked: Asked, event: "LagEvent") -> tuple[str, ...]:
 def health_row(health: "GroupHealth | None", *, counts_rebalances: bool = True) -> tuple[str, ...]:
     """The cells of `KAFKA`."""
     if health is None:
-        return (_UNKNOWN,) * len(KAFKA)
+        return (UNKNOWN,) * len(KAFKA)
     return (
         health.state,
-        _number(health.members),
-        _number(health.coordinator),
-        _number(health.rebalances if counts_rebalances else None),
-        _number(health.messages_lost),
-        _number(health.retention_margin),
+        number(health.members),
+        number(health.coordinator),
+        number(health.rebalances if counts_rebalances else None),
+        number(health.messages_lost),
+        number(health.retention_margin),
     )
 
 
 def partition_tables(asked: Asked) -> Iterator[str]:
     """A block for each group, as Kafka's own tool prints them."""
     width = terminal_width()
-    for number, event in enumerate(asked.verdicts):
-        if number and (event.partitions or asked.verdicts[number - 1].partitions):
+    for at, event in enumerate(asked.verdicts):
+        if at and (event.partitions or asked.verdicts[at - 1].partitions):
             yield ""
         if event.partitions:
             yield from laid_out(_PARTITIONS, [_partition_row(event, each) for each in event.partitions], width)
@@ -113,25 +114,25 @@ def partition_tables(asked: Asked) -> Iterator[str]:
 
 def _partition_row(event: "LagEvent", one: "PartitionLag") -> tuple[str, ...]:
     return (
-        _safe(event.consumer),
-        _safe(one.topic),
+        safe(event.consumer),
+        safe(one.topic),
         str(one.partition),
-        _number(None if one.end is None else one.end.offset),
-        _number(_log_end(one)),
-        _number(one.current_lag),
+        number(None if one.end is None else one.end.offset),
+        number(_log_end(one)),
+        number(one.current_lag),
         _status(one.status_text),
-        _safe(one.owner) if one.owner else _UNKNOWN,
+        safe(one.owner) if one.owner else UNKNOWN,
     )
 
 
 def _sum(event: "LagEvent") -> str:
     worst = event.max_lag
-    status = f"{_safe(event.status_text)}, " if event.status_text else ""
-    told = f"{_safe(event.consumer)}: {status}lag {_number(event.total_lag)}"
+    status = f"{safe(event.status_text)}, " if event.status_text else ""
+    told = f"{safe(event.consumer)}: {status}lag {number(event.total_lag)}"
     if worst is not None and event.total_lag:
-        told += f", {_share(event)} of it in {_safe(worst.topic)}-{worst.partition}"
+        told += f", {_share(event)} of it in {safe(worst.topic)}-{worst.partition}"
     if event.partition_count is not None:
-        told += f"; {_counted(event.partition_count, 'partition')}"
+        told += f"; {counted(event.partition_count, 'partition')}"
     return told if event.complete in (None, 1) else f"{told}, {event.complete:.0%} complete"
 
 
@@ -142,11 +143,11 @@ def _stability(asked: Asked, event: "LagEvent") -> str:
         return ""
     told = [health.state]
     if health.members is not None:
-        told.append(_counted(health.members, "member"))
+        told.append(counted(health.members, "member"))
     if health.coordinator is not None:
         told.append(f"coordinator {health.coordinator}")
     if asked.counts_rebalances:
-        told.append(_counted(health.rebalances, "rebalance"))
+        told.append(counted(health.rebalances, "rebalance"))
     if health.messages_lost:
         told.append(f"{health.messages_lost} deleted unread")
     return "; " + ", ".join(told)
@@ -214,21 +215,9 @@ def _share_of(event: "LagEvent") -> float | None:
 
 def _share(event: "LagEvent") -> str:
     share = _share_of(event)
-    return _UNKNOWN if share is None else f"{share:.0%}"
+    return UNKNOWN if share is None else f"{share:.0%}"
 
 
 def _status(text: str) -> str:
     """A verdict; Kafka alone has none."""
-    return _safe(text) if text else _UNKNOWN
-
-
-def _number(value: int | None) -> str:
-    return _UNKNOWN if value is None else str(value)
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def _safe(text: str) -> str:
-    return shown(text, sys.stdout.encoding)
+    return safe(text) if text else UNKNOWN

@@ -6,52 +6,41 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
 import click
 
-from karrot.cli.common import NotDone, Refused, end_on_signals, valid
-from karrot.cli.failures import why_it_failed
+from karrot.cli.common import NotDone, Refused, end_on_signals
+from karrot.cli.options import asked_for, read_span
 from karrot.cli.pipeline import pipeline, read_trigger, spark_options, started
+from karrot.cli.roads import Reached, kafka_of, kafka_options, told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from karrot.pipeline.brokers import Brokers, Start
     from karrot.pipeline.ends import Looked
     from karrot.pipeline.jobs.offsets import Summary
     from karrot.pipeline.tables import Tables
-    from karrot.values import Kind
-    from karrot.watch.admin import KafkaCluster
 
 __all__ = ["COMMANDS", "offsets"]
 
 _KAFKA, _PARQUET = "kafka", "parquet"
-T = TypeVar("T")
 
 
 @pipeline.command()
 @click.option("--source", type=click.Choice([_KAFKA, _PARQUET]), default=_KAFKA, show_default=True)
 @click.option("--cluster", required=True, metavar="NAME", help="What the cluster is called in the tables.")
 @spark_options
-@click.option("--bootstrap-servers", metavar="HOST:PORT,...", help="With --source kafka: its brokers.")
-@click.option(
-    "--command-config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="A file of client properties (TLS, SASL, MSK IAM) under Java's names, as Kafka's own tools take it.",
-)
-@click.option(
-    "--starting",
-    default="earliest",
-    show_default=True,
-    metavar="earliest|latest|TIME",
-    help="Where to begin the first time; a time in ISO 8601, UTC unless it says otherwise.",
-)
+@kafka_options
 @click.option("--json-topic", metavar="TOPIC", help="Publish each commit there too, as JSON; it must exist.")
-@click.option("--ends-every", default="30s", show_default=True, help="How often to look where the logs end.")
+@click.option(
+    "--ends-every",
+    default="30s",
+    show_default=True,
+    callback=read_span(86_400),
+    help="How often to look where the logs end.",
+)
 @click.option("--input", "directory_in", metavar="DIR", help="With --source parquet: files of the same columns.")
 @click.option("--ends-input", metavar="DIR", help="With --source parquet: files that say where the logs ended.")
 @click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
@@ -84,27 +73,11 @@ def offsets(directory: str, master: str | None, conf: dict[str, str], **asked: A
     if asked["follow"]:
         end_on_signals(stop)
     try:
-        total = _done(partial(work.run, spark, Tables(directory), stop), work.without_values)
+        with told(asked):
+            total = work.run(spark, Tables(directory), stop)
     finally:
         spark.stop()
     click.echo(json.dumps(total.as_dict()) if asked["as_json"] else str(total))
-
-
-def _done(run: Callable[[], "Summary"], without_values: Callable[[str], str]) -> "Summary":
-    """What the job brought; what kept it from that becomes a sentence."""
-    from karrot.pipeline.jobs.ingest import StreamingQueryException
-    from karrot.pipeline.kafka import ConnectorMissing
-    from karrot.pipeline.records import NoRecords
-    from karrot.watch import ClusterError
-
-    try:
-        return run()
-    except (ConnectorMissing, NoRecords, ValueError) as error:
-        raise Refused(str(error)) from error
-    except ClusterError as error:
-        raise NotDone(f"Kafka: {error}") from error
-    except StreamingQueryException as error:
-        raise NotDone(without_values(why_it_failed(str(error)))) from error
 
 
 @dataclass(frozen=True)
@@ -120,10 +93,6 @@ class _Work:
         """A cluster has its own: the tables may hold several."""
         return self.checkpoint or tables.checkpoint(f"offsets-{quote(self.cluster, safe='')}")
 
-    def without_values(self, text: str) -> str:
-        """A text without what may be secret in it."""
-        return text
-
     def require_answer(self) -> None:
         """Raises NotDone if those who will be asked do not answer: Spark would try for minutes."""
 
@@ -132,48 +101,29 @@ class _Work:
 class _Kafka(_Work):
     """From Kafka itself, with looks at where its logs end."""
 
-    brokers: "Brokers"
-    kafka: "KafkaCluster"
-    start: "Start"
+    reached: Reached
     ends_every: timedelta
     json_topic: str | None
 
     @classmethod
     def of(cls, asked: Mapping[str, Any]) -> Self:
         """Raises Refused."""
-        from karrot import values
-        from karrot.pipeline.brokers import Brokers, Start
-        from karrot.watch import connect
-
-        if asked["bootstrap_servers"] is None:
-            raise Refused("--source kafka needs --bootstrap-servers")
+        reached = kafka_of(asked, "karrot-offsets")
         for name, option in (("directory_in", "--input"), ("ends_input", "--ends-input")):
             if asked[name] is not None:
                 raise Refused(f"{option} is read with --source parquet alone")
-        addresses = _checked(values.brokers, "bootstrap_servers", asked)
-        properties = asked["command_config"]
-        return cls(
-            **_common(asked),
-            brokers=valid(partial(Brokers.of, addresses, properties)),
-            kafka=valid(partial(connect, addresses, properties, client_id="karrot-offsets")),
-            start=valid(partial(Start, asked["starting"])),
-            ends_every=timedelta(seconds=_checked(values.duration(1, 86_400), "ends_every", asked)),
-            json_topic=asked["json_topic"],
-        )
-
-    def without_values(self, text: str) -> str:
-        """Without those of the properties."""
-        return self.brokers.without_values(text)
+        return cls(**_common(asked), reached=reached, ends_every=asked["ends_every"], json_topic=asked["json_topic"])
 
     def require_answer(self) -> None:
         """Asks Kafka, for as long as its client waits: 10 s."""
         from karrot.watch import ClusterError
 
         try:
-            self.kafka.partitions([])
+            self.reached.kafka.partitions([])
         except ClusterError as error:
-            addresses = ",".join(self.brokers.addresses)
-            raise NotDone(self.without_values(f"Kafka at {addresses} does not answer: {error}")) from error
+            brokers = self.reached.brokers
+            said = f"Kafka at {','.join(brokers.addresses)} does not answer: {error}"
+            raise NotDone(brokers.without_values(said)) from error
 
     def run(self, spark: "SparkSession", tables: "Tables", stop: threading.Event) -> "Summary":
         """Take the records, and look where the logs end: again and again, or once when all is taken."""
@@ -184,15 +134,16 @@ class _Kafka(_Work):
         from karrot.pipeline.queries import run
         from karrot.pipeline.records import FromKafka
 
-        poll = EndsPoll(spark, tables, self.cluster, self.kafka, SystemClock(), self.ends_every, self.tell)
+        brokers, kafka, _ = self.reached
+        poll = EndsPoll(spark, tables, self.cluster, kafka, SystemClock(), self.ends_every, self.tell)
         poll.seen(topics_of_late(spark, tables, self.cluster))
         job = LandOffsets(
             spark,
-            FromKafka(self.brokers, self.kafka, self.start),
+            FromKafka(*self.reached),
             self.cluster,
             tables,
             self.checkpoint_in(tables),
-            JsonTopic(self.brokers, self._known(self.json_topic)) if self.json_topic else None,
+            JsonTopic(brokers, self._known(self.json_topic)) if self.json_topic else None,
             tell=self.tell,
             seen=poll.seen,
         )
@@ -204,7 +155,7 @@ class _Kafka(_Work):
 
     def _known(self, topic: str) -> str:
         """Spark's writer would wait a minute for a topic that is not there, and then say something else."""
-        if topic not in self.kafka.partitions([topic]):
+        if topic not in self.reached.kafka.partitions([topic]):
             raise Refused(f"--json-topic {topic}: there is no such topic; create it (kafka-topics --create)")
         return topic
 
@@ -250,17 +201,11 @@ def _common(asked: Mapping[str, Any]) -> dict[str, Any]:
     from karrot import values
 
     return {
-        "cluster": _checked(values.text, "cluster", asked),
+        "cluster": asked_for(values.text, "cluster", asked),
         "every": asked["trigger"] if asked["follow"] else None,
         "checkpoint": asked["checkpoint"],
         "tell": click.echo if asked["follow"] and not asked["as_json"] else lambda _told: None,
     }
-
-
-def _checked(kind: "Kind[T]", name: str, asked: Mapping[str, Any]) -> T:
-    from karrot import values
-
-    return valid(partial(values.checked, kind, f"--{name.replace('_', '-')}", asked[name]))
 
 
 COMMANDS = (pipeline,)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from karrot.cli.common import Refused, end_on_signals, valid
+from karrot.cli.common import Refused, end_on_signals
+from karrot.cli.options import put_on, value_of
 from karrot.cli.roads import road_of, road_options, told
 
 if TYPE_CHECKING:
@@ -59,9 +60,7 @@ def spark_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def session_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options that a session is made of: ``master`` and ``conf``."""
-    for option in reversed(_SESSION_OPTIONS):
-        command = option(command)
-    return command
+    return put_on(command, *_SESSION_OPTIONS)
 
 
 def started(job: str, master: str | None, conf: Mapping[str, str]) -> "SparkSession":
@@ -103,10 +102,10 @@ def _stop(spark: "SparkSession") -> None:
 
 def read_trigger(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
     """How often, as Spark takes it. Raises Refused."""
-    from karrot.values import Kind, checked
+    from karrot.values import Kind
 
     kind = Kind(_read_span, "a span of time like 10 seconds, 1 minute, 30s or 500ms")
-    return None if text is None else valid(partial(checked, kind, "--trigger", text))
+    return None if text is None else value_of(kind, "--trigger", text)
 
 
 def _read_span(text: str) -> str:

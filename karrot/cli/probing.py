@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from karrot.cli.common import NotDone, config_option, loader, stated, url_option, valid
+from karrot.cli.options import value_of
 
 if TYPE_CHECKING:
     from karrot.probe import Answer
@@ -62,7 +63,7 @@ def healthcheck(url: str | None, config: Path | None) -> None:
     """Ask /healthz; exit code 0 if Karrot is alive, 1 if not."""
     from karrot import probe, values
 
-    given = None if url is None else valid(partial(values.checked, values.url, "--url", url))
+    given = None if url is None else value_of(values.url, "--url", url)
     address = given or stated(partial(_own_address, config))
     answer = probe.fetch(f"{address}/healthz")
     if answer.status != OK:

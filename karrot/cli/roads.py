@@ -5,17 +5,20 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from karrot.cli.common import NotDone, Refused, valid
 from karrot.cli.failures import why_it_failed
+from karrot.cli.options import asked_for, put_on
 
 if TYPE_CHECKING:
+    from karrot.pipeline.brokers import Brokers, Start
     from karrot.pipeline.roads import Road
+    from karrot.watch.admin import KafkaCluster
 
-__all__ = ["road_of", "road_options", "told"]
+__all__ = ["Reached", "kafka_of", "kafka_options", "road_of", "road_options", "told"]
 
 _ARCHIVE, _KAFKA = "archive", "kafka"
 _OPTIONS = (
@@ -27,8 +30,10 @@ _OPTIONS = (
         help="What the archive reporter writes, or the kafka reporter.",
     ),
     click.option("--archive", help="Where the archive reporter writes: a directory or a URL (s3a://…)."),
-    click.option("--bootstrap-servers", metavar="HOST:PORT,...", help="With --source kafka: its brokers."),
     click.option("--topic", default="karrot.events", show_default=True, help="The topic of the kafka reporter."),
+)
+_KAFKA_OPTIONS = (
+    click.option("--bootstrap-servers", metavar="HOST:PORT,...", help="With --source kafka: its brokers."),
     click.option(
         "--command-config",
         type=click.Path(path_type=Path, dir_okay=False),
@@ -39,16 +44,43 @@ _OPTIONS = (
         default="earliest",
         show_default=True,
         metavar="earliest|latest|TIME",
-        help="Where to begin with a topic the first time; a time in ISO 8601, UTC unless it says otherwise.",
+        help="Where to begin the first time; a time in ISO 8601, UTC unless it says otherwise.",
     ),
 )
 
 
+def kafka_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options by which Kafka is reached: `kafka_of` reads them."""
+    return put_on(command, *_KAFKA_OPTIONS)
+
+
 def road_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options that name a road: `road_of` reads them."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return put_on(command, *_OPTIONS, kafka_options)
+
+
+class Reached(NamedTuple):
+    """A cluster as Spark and the driver's own client reach it, and where to begin."""
+
+    brokers: "Brokers"
+    kafka: "KafkaCluster"
+    start: "Start"
+
+
+def kafka_of(asked: Mapping[str, Any], client_id: str) -> Reached:
+    """What `kafka_options` asked for; nobody is connected to yet. Raises Refused."""
+    from karrot import values
+    from karrot.pipeline.brokers import Brokers, Start
+    from karrot.watch import connect
+
+    if asked["bootstrap_servers"] is None:
+        raise Refused("--source kafka needs --bootstrap-servers")
+    addresses, properties = asked_for(values.brokers, "bootstrap_servers", asked), asked["command_config"]
+    return Reached(
+        valid(partial(Brokers.of, addresses, properties)),
+        valid(partial(connect, addresses, properties, client_id=client_id)),
+        valid(partial(Start, asked["starting"])),
+    )
 
 
 def road_of(asked: Mapping[str, Any]) -> "Callable[[], Road]":
@@ -89,22 +121,13 @@ def _from_archive(archive: str) -> "Road":
 
 def _topic(asked: Mapping[str, Any]) -> "Callable[[], Road]":
     from karrot import values
-    from karrot.pipeline.brokers import Brokers, Start
-    from karrot.watch import connect
 
-    if asked["bootstrap_servers"] is None:
-        raise Refused("--source kafka needs --bootstrap-servers")
-    addresses = valid(partial(values.checked, values.brokers, "--bootstrap-servers", asked["bootstrap_servers"]))
-    topic = valid(partial(values.checked, values.topic, "--topic", asked["topic"]))
-    properties = asked["command_config"]
-    brokers = valid(partial(Brokers.of, addresses, properties))
-    kafka = valid(partial(connect, addresses, properties, client_id="karrot-pipeline"))
-    start = valid(partial(Start, asked["starting"]))
+    reached, topic = kafka_of(asked, "karrot-pipeline"), asked_for(values.topic, "topic", asked)
 
     def road() -> "Road":
         from karrot.pipeline.records import FromKafka
         from karrot.pipeline.roads import BATCH_EVENTS, FromTopic
 
-        return FromTopic(FromKafka(brokers, kafka, start, topic, BATCH_EVENTS))
+        return FromTopic(FromKafka(*reached, topic, BATCH_EVENTS))
 
     return road

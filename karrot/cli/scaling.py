@@ -3,18 +3,17 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from karrot.cli.common import valid
+from karrot.cli.options import put_on
 
 if TYPE_CHECKING:
     from karrot.render.scaling import Scaling
 
 __all__ = ["scaling", "scaling_options"]
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS = (
     click.option("--recipe", type=click.Choice(["target-tracking", "step", "from-zero"]), required=True),
@@ -45,11 +44,9 @@ _OPTIONS = (
 )
 
 
-def scaling_options(command: F) -> F:
+def scaling_options(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command the options of a recipe; `scaling` takes their values."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return put_on(command, *_OPTIONS)
 
 
 def scaling(**given: Any) -> "Scaling":

@@ -4,7 +4,7 @@
 import sys
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import click
 
 from karrot.cli.common import NotDone, end_on_signals, valid
 from karrot.cli.failures import why_it_failed
+from karrot.cli.options import read_span
 from karrot.cli.pipeline import pipeline, read_trigger, spark_options, started
 
 if TYPE_CHECKING:
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS", "stale"]
 
-_A_YEAR = 366 * 86_400
+_span = read_span(366 * 86_400)
 
 
 @pipeline.command()
 @spark_options
-@click.option("--for", "length", default="2m", show_default=True, help="How long an offset must stand still.")
+@click.option(
+    "--for", "length", default="2m", show_default=True, callback=_span, help="How long an offset must stand still."
+)
 @click.option(
     "--webhook", metavar="URL", envvar="KARROT_STALE_WEBHOOK", show_envvar=True, help="POST each line there, as JSON."
 )
@@ -36,7 +39,13 @@ _A_YEAR = 366 * 86_400
     callback=read_trigger,
     help="How often to look for what is new.",
 )
-@click.option("--look-back", default="1d", show_default=True, help="How old a day's commits may be at the first start.")
+@click.option(
+    "--look-back",
+    default="1d",
+    show_default=True,
+    callback=_span,
+    help="How old a day's commits may be at the first start.",
+)
 @click.option("--checkpoint", help="What was seen and told so far; below the tables if not given.")
 def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
     """Tell of partitions whose committed offset stands still while there is something to read; until Ctrl-C.
@@ -48,10 +57,6 @@ def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any
 
     Exit code 1 if it failed or, with --once, if a line could not be delivered.
     """
-    length, back = (
-        valid(partial(_duration, f"--{name}", asked[key]))
-        for name, key in (("for", "length"), ("look-back", "look_back"))
-    )
     deliver = valid(partial(_delivery, asked["webhook"]))
     spark = started("stale", master, conf)
     from karrot.pipeline.jobs.ingest import StreamingQueryException
@@ -61,8 +66,8 @@ def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any
 
     tables, stop, troubled = Tables(directory), threading.Event(), list["Told"]()
     checkpoint = asked["checkpoint"] or tables.checkpoint("stale")
-    since = (datetime.now(UTC) - back).date()
-    job = StaleAlerts(spark, tables, checkpoint, length, since, deliver, partial(_tell, troubled))
+    since = (datetime.now(UTC) - asked["look_back"]).date()
+    job = StaleAlerts(spark, tables, checkpoint, asked["length"], since, deliver, partial(_tell, troubled))
     if not asked["once"]:
         end_on_signals(stop)
     try:
@@ -87,12 +92,6 @@ def _tell(troubled: list["Told"], told: "Told") -> None:
     if told.trouble:
         dropped = f", {told.dropped} of the oldest dropped" if told.dropped else ""
         click.echo(f"karrot: the webhook did not take a line ({told.trouble}): {told.unsent} wait{dropped}", err=True)
-
-
-def _duration(option: str, text: str) -> timedelta:
-    from karrot.values import checked, duration
-
-    return timedelta(seconds=checked(duration(1, _A_YEAR), option, text))
 
 
 COMMANDS = (pipeline,)

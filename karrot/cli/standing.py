@@ -4,7 +4,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,6 +11,7 @@ import click
 
 from karrot.cli.common import NotDone, valid
 from karrot.cli.history import answered, history, places, show
+from karrot.cli.options import put_on, read_span
 
 if TYPE_CHECKING:
     from karrot.history import History
@@ -25,14 +25,7 @@ _OPTIONS = (
 _limited = click.option("--limit", type=click.IntRange(1), help="So many partitions at the most.")
 
 
-def _length(option: str, text: str) -> timedelta:
-    from karrot.values import checked, duration
-
-    return timedelta(seconds=checked(duration(1, 10 * 366 * 86_400), option, text))
-
-
-def _span(_context: click.Context, option: click.Parameter, text: str | None) -> timedelta | None:
-    return None if text is None else valid(partial(_length, option.opts[0], text))
+_span = read_span(10 * 366 * 86_400)
 
 
 def _looking_back(default: str | None, told: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -40,9 +33,7 @@ def _looking_back(default: str | None, told: str) -> Callable[[Callable[..., Non
 
 
 def _asking(command: Callable[..., None]) -> Callable[..., None]:
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return put_on(command, *_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,21 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from karrot.cli.cells import UNKNOWN, counted, iso, length, number, plain, safe
 from karrot.cli.columns import Column, laid_out, terminal_width
+from karrot.cli.listed import OFFSETS, OWNER
 
 if TYPE_CHECKING:
     from karrot.history import GroupDescription, PartitionDescription, Risk, StaleGroups, StalePartition
 
 __all__ = ["described_json", "described_table", "risks_json", "risks_table", "stale_json", "stale_table"]
 
-_DESCRIBED = (
-    Column("GROUP", may_be_cut=True, goes=4),
-    Column("TOPIC", may_be_cut=True),
-    Column("PARTITION", is_number=True),
-    Column("CURRENT-OFFSET", is_number=True, goes=3),
-    Column("LOG-END-OFFSET", is_number=True, goes=2),
-    Column("LAG", is_number=True),
-    Column("OWNER", may_be_cut=True, goes=1),
-)
+_DESCRIBED = (*OFFSETS, OWNER)
 _STALE = (
     Column("SINCE"),
     Column("STALE-FOR", is_number=True),

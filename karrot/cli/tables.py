@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from karrot.cli.asked import Asked, ask, cluster_of
-from karrot.cli.common import NotDone, Refused, valid
+from karrot.cli.common import NotDone, Refused
 from karrot.cli.kafkas import ask_kafka, beside_burrow, onlooker
 from karrot.cli.listed import groups_table, json_line, partition_tables
+from karrot.cli.options import put_on, value_of
 
 if TYPE_CHECKING:
     from karrot.burrow.client import Burrow
@@ -50,9 +51,7 @@ _OPTIONS = (
 
 
 def _options(command: Callable[..., None]) -> Callable[..., None]:
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return put_on(command, *_OPTIONS)
 
 
 @click.command("groups")
@@ -131,7 +130,7 @@ def _burrow(url: str) -> "Burrow":
     from karrot import values
     from karrot.burrow.client import Burrow
 
-    return Burrow(valid(partial(values.checked, values.url, "--burrow", url)))
+    return Burrow(value_of(values.url, "--burrow", url))
 
 
 def _asked(burrow: "Burrow", cluster: str | None, groups: tuple[str, ...], *, with_all_partitions: bool) -> Asked:

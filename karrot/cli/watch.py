@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from karrot.cli.columns import Column, laid_out, shown, terminal_width
+from karrot.cli.cells import UNKNOWN, counted, number, safe
+from karrot.cli.columns import Column, laid_out, terminal_width
 from karrot.cli.common import end_on_signals, valid
 from karrot.cli.listed import KAFKA, health_row, tally
+from karrot.cli.options import value_of
 
 if TYPE_CHECKING:
     from karrot.event import LagEvent
@@ -71,9 +73,9 @@ def watch(
     from karrot.clock import SystemClock
     from karrot.watch import FileKeeper, NoKeeper, Watcher, connect, run
 
-    brokers = valid(partial(values.checked, values.brokers, "--bootstrap-servers", bootstrap_servers))
-    excluded = None if exclude is None else valid(partial(values.checked, values.pattern, "--exclude", exclude))
-    name = valid(partial(values.checked, values.text, "--cluster", cluster))
+    brokers = value_of(values.brokers, "--bootstrap-servers", bootstrap_servers)
+    excluded = None if exclude is None else value_of(values.pattern, "--exclude", exclude)
+    name = value_of(values.text, "--cluster", cluster)
     stop = threading.Event()
     printer = Printer(_as_json if as_json else _as_table, stop)
     watcher = Watcher(
@@ -122,22 +124,15 @@ def _as_json(outcome: "Outcome") -> list[str]:
 def _as_table(outcome: "Outcome") -> list[str]:
     verdicts = {event.consumer: event for event in outcome.events}
     groups = sorted(outcome.groups, key=lambda each: each.consumer)
-    rows = [
-        (shown(group.consumer, sys.stdout.encoding), *_verdict(verdicts.get(group.consumer)), *health_row(group))
-        for group in groups
-    ]
+    rows = [(safe(group.consumer), *_verdict(verdicts.get(group.consumer)), *health_row(group)) for group in groups]
     return [*laid_out(_COLUMNS, rows, terminal_width()), _sum(outcome, len(groups)), ""]
 
 
 def _verdict(event: "LagEvent | None") -> tuple[str, str, str]:
     if event is None:
-        return ("-", "-", "-")
+        return (UNKNOWN,) * 3
     largest = None if event.max_lag is None else event.max_lag.current_lag
-    return event.status_text, _number(event.total_lag), _number(largest)
-
-
-def _number(value: int | None) -> str:
-    return "-" if value is None else str(value)
+    return event.status_text, number(event.total_lag), number(largest)
 
 
 def _sum(outcome: "Outcome", groups: int) -> str:
@@ -147,7 +142,7 @@ def _sum(outcome: "Outcome", groups: int) -> str:
     lag = f"lag {sum(event.total_lag or 0 for event in outcome.events)}" if outcome.events else ""
     told = [lag, tally(event.status_text for event in outcome.events), f"{waiting} not judged yet" if waiting else ""]
     at = datetime.fromtimestamp(outcome.polled_at_ms / 1000, UTC)
-    return "; ".join([f"{at:%H:%M:%S} UTC: {groups} group{'s' * (groups != 1)}", *filter(None, told)])
+    return "; ".join([f"{at:%H:%M:%S} UTC: {counted(groups, 'group')}", *filter(None, told)])
 
 
 def _poster(url: str, user: str | None) -> "Sink":
