@@ -2,7 +2,6 @@
 
 import json
 import re
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +14,7 @@ from click.testing import CliRunner, Result
 from karrot.cli import main
 from karrot.cli.recorded import samples_from_file
 from support.bodies import make_event
+from support.serving import in_background
 from support.stored_tables import minute, store
 from support.website import Website, make_website
 
@@ -137,12 +137,9 @@ def website() -> Website:
 
 @pytest.fixture
 def karrot(website: Website) -> Iterator[Served]:
-    with make_server("127.0.0.1", 0, website.client.application, Served, Quiet) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    server = make_server("127.0.0.1", 0, website.client.application, Served, Quiet)
+    with in_background(server):
         yield server
-        server.shutdown()
-        thread.join()
 
 
 TOKEN = {"KARROT_API_TOKEN": "let-me-in"}

@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from karrot.clock import SystemClock
 from karrot.fakes.burrow import FakeBurrow, Post, simulate
 from karrot.fakes.posting import HttpSender, Tally, run
+from support.serving import in_background
 
 START_MS = 1_763_741_000_000
 
@@ -48,14 +49,11 @@ def sink() -> Iterator[Sink]:
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base class's name)
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        kept.url = f"http://127.0.0.1:{server.server_port}/burrow?x=1"
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    with in_background(server) as port:
+        kept.url = f"http://127.0.0.1:{port}/burrow?x=1"
         yield kept
-        server.shutdown()
-        thread.join()
 
 
 def sender(url: str, **settings: Any) -> contextlib.closing[HttpSender]:

@@ -2,11 +2,11 @@ import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import pytest
 
 from karrot.pipeline.alerts import Undelivered, to_stream, to_webhook
+from support.serving import in_background
 
 Posted = list[tuple[str, str | None, str]]
 
@@ -27,14 +27,8 @@ def _webhook(*statuses: int) -> Iterator[tuple[str, Posted]]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}", posted
-        finally:
-            server.shutdown()
-            thread.join()
+    with in_background(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as port:
+        yield f"http://127.0.0.1:{port}", posted
 
 
 def test_a_line_is_written_at_once() -> None:

@@ -19,34 +19,18 @@ from karrot.pipeline.jsontopic import as_json
 from karrot.pipeline.offsets import decode_offsets
 from karrot.pipeline.records import OFFSETS_TOPIC, FromParquet, NoRecords
 from karrot.pipeline.tables import Tables
+from support.kafka_rows import LOG_TS, LOG_TS_MS, SHAPE, Record, table_of_records
 from support.offset_records import commit_key, commit_value, group_key, group_value, other_key
 
-_AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
-_SHAPE = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")),
-    ]
-)
 _COMMITS = [(commit_key("g", "t", 0), commit_value(version, 100 + version)) for version in (0, 1, 3, 4)]
 _TOMBSTONE = (commit_key("g", "t", 1), None)
 _CUT = (commit_key("g", "t", 0), commit_value(3, 7)[:9])
 _OTHERS = [(other_key(3, "g"), b"\0\0"), (other_key(5, "g", "m"), b"\0\0"), (other_key(3, "h"), b"\0\0")]
 
 
-def _table(records: Iterable[tuple[bytes, bytes | None]], first: int) -> pa.Table:
-    rows = [(*record, "__consumer_offsets", 7, offset, _AT) for offset, record in enumerate(records, first)]
-    columns = [pa.array(column, each.type) for column, each in zip(zip(*rows, strict=True), _SHAPE, strict=True)]
-    return pa.table(columns, schema=_SHAPE)
-
-
-def _file(directory: Path, name: str, records: Iterable[tuple[bytes, bytes | None]], first: int) -> None:
+def _file(directory: Path, name: str, records: Iterable[Record], first: int) -> None:
     directory.mkdir(exist_ok=True)
-    pq.write_table(_table(records, first), directory / name)
+    pq.write_table(table_of_records(records, first), directory / name)
 
 
 def _run(spark: SparkSession, records: Path, tables: Tables) -> Summary:
@@ -97,23 +81,23 @@ def test_every_record_is_accounted_for_and_there_once_whatever_comes_twice(spark
     ]
     assert [row.log_offset for row in tables.read(spark, "members").orderBy("log_offset").collect()] == [59, 60]
     bad = tables.read(spark, "quarantine").orderBy("position").collect()
-    assert [(row.source, row.position) for row in bad] == [(f"prod/{OFFSETS_TOPIC}-7", at) for at in (55, 61)]
+    assert [(row.source, row.position) for row in bad] == [(f"prod/{OFFSETS_TOPIC}-3", at) for at in (55, 61)]
     assert bad[0].reason == "truncated_offset"
     raw = json.loads(bad[0].raw)
     assert (base64.b64decode(raw["key"]), base64.b64decode(raw["value"])) == _CUT
 
     # What lacks its place is not the same as another that does, and what lacks its time lies on its file's day.
-    whole = _table([*_COMMITS, metadata[0]], first=70)
+    whole = table_of_records([*_COMMITS, metadata[0]], first=70)
     for column, name in ((3, "partition"), (4, "offset"), (5, "timestamp")):
-        nulls = pa.nulls(len(whole), _SHAPE.field(name).type)
-        pq.write_table(whole.set_column(column, _SHAPE.field(name), nulls), records / f"{name}.parquet")
+        nulls = pa.nulls(len(whole), SHAPE.field(name).type)
+        pq.write_table(whole.set_column(column, SHAPE.field(name), nulls), records / f"{name}.parquet")
     third = _run(spark, records, tables)
     assert third == Summary(batches=1, records=15, quarantined=15)
     lacking = tables.read(spark, "quarantine").where("reason LIKE 'no_%'").collect()
     assert sorted({(row.reason, row.source, row.day) for row in lacking}) == [
-        ("no_offset", f"prod/{OFFSETS_TOPIC}-7", _AT.date()),
-        ("no_partition", f"prod/{OFFSETS_TOPIC}", _AT.date()),
-        ("no_timestamp", f"prod/{OFFSETS_TOPIC}-7", _written_on(records / "timestamp.parquet")),
+        ("no_offset", f"prod/{OFFSETS_TOPIC}-3", LOG_TS.date()),
+        ("no_partition", f"prod/{OFFSETS_TOPIC}", LOG_TS.date()),
+        ("no_timestamp", f"prod/{OFFSETS_TOPIC}-3", _written_on(records / "timestamp.parquet")),
     ]
 
 
@@ -125,7 +109,7 @@ def test_where_logs_ended_may_come_from_files_too(spark: SparkSession, tmp_path:
         "partition": pa.array([3, 4], pa.int32()),
         "start_offset": [5, 5],
         "end_offset": [90, 90],
-        "observed_at": pa.array([_AT, None], pa.timestamp("us", "UTC")),
+        "observed_at": pa.array([LOG_TS, None], pa.timestamp("us", "UTC")),
     }
     pq.write_table(pa.table(columns), looks / "1.parquet")
     job = LandEnds(spark, str(looks), "prod", tables, tables.checkpoint("ends"))
@@ -139,9 +123,9 @@ def test_where_logs_ended_may_come_from_files_too(spark: SparkSession, tmp_path:
         "partition": 3,
         "start_offset": 5,
         "end_offset": 90,
-        "observed_at": _AT.replace(tzinfo=None),
-        "observed_at_ms": round(_AT.timestamp() * 1000),
-        "day": _AT.date(),
+        "observed_at": LOG_TS.replace(tzinfo=None),
+        "observed_at_ms": LOG_TS_MS,
+        "day": LOG_TS.date(),
     }
 
 
@@ -153,7 +137,7 @@ def test_what_is_no_directory_of_records_is_said(spark: SparkSession, tmp_path: 
     pq.write_table(pa.table({"key": [b"k"], "value": [b"v"], "partition": [1]}), tmp_path / "1.parquet")
     with pytest.raises(NoRecords, match="its files lack topic, offset, timestamp"):
         FromParquet(str(tmp_path)).records(spark)
-    records = _table(_COMMITS, first=1)
+    records = table_of_records(_COMMITS, first=1)
     wide = records.set_column(3, "partition", records["partition"].cast(pa.int64()))
     pq.write_table(wide.set_column(5, "timestamp", [["12:00"] * len(wide)]), tmp_path / "1.parquet")
     with pytest.raises(NoRecords, match="partition is bigint and must be int, timestamp is string and must be timest"):
@@ -175,7 +159,7 @@ def _json(partition: int, *told: object) -> str:
 
 def test_json_has_the_fields_of_2017_and_null_for_what_a_tombstone_has_not(spark: SparkSession) -> None:
     with_expiry = (commit_key("g", "t", 2), commit_value(1, 5, metadata='ü"', expire_ts=1_746_950_500_000))
-    decoded = decode_offsets(spark.createDataFrame(_table([with_expiry, _TOMBSTONE], first=1)), "prod")
+    decoded = decode_offsets(spark.createDataFrame(table_of_records([with_expiry, _TOMBSTONE], first=1)), "prod")
     told = [(row.key, row.value) for row in as_json(decoded).orderBy(F.desc("value")).collect()]
     assert told == [
         (with_expiry[0], _json(2, 1, 5, '"ü\\""', 1_746_950_400_000, 1_746_950_500_000)),

@@ -1,10 +1,11 @@
 """Expositions that say what they are told to say, each under a path of its own."""
 
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from support.serving import in_background
 
 __all__ = ["canned_metrics"]
 
@@ -26,11 +27,5 @@ def canned_metrics(texts: Mapping[str, str]) -> Iterator[int]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with in_background(server) as port:
+        yield port

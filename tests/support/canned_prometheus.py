@@ -1,13 +1,14 @@
 """A Prometheus that says what it is told to say, over HTTP."""
 
 import json
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from support.serving import in_background
 
 __all__ = ["canned_prometheus"]
 
@@ -64,11 +65,5 @@ def canned_prometheus(
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with in_background(server) as port:
+        yield f"http://127.0.0.1:{port}"

@@ -1,6 +1,5 @@
 """Moments in the life of a Karrot, each a website of its own: for those who look at its pages."""
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -17,6 +16,7 @@ from karrot.reporters.cloudwatch.costs import monthly_estimate
 from karrot.reporters.cloudwatch.options import Layout, Metric
 from karrot.reporters.report import NOTE, Fact, Refused, Report, Sent
 from support.bodies import make_event
+from support.serving import in_background
 from support.website import Website, make_website
 
 __all__ = ["MARKUP", "MOMENTS", "served", "staged"]
@@ -40,14 +40,8 @@ def staged(name: str) -> Website:
 def served(website: Website) -> Iterator[str]:
     """The website over HTTP on this machine; gives its address."""
     server = make_server("127.0.0.1", 0, website.client.application, threaded=True, request_handler=_Quiet)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with in_background(server) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def _site(**overrides: object) -> Website:

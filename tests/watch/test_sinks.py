@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import ClassVar
 
 import pytest
@@ -22,6 +21,7 @@ from karrot.watch.watcher import Outcome
 from support.clocks import ManualClock
 from support.raw_server import answer, serving
 from support.reporting import make_context
+from support.serving import in_background
 
 WELL = LagEvent("prod", "g", "OK", 7, 1_800_000_000_000, Source.KAFKA, complete=1.0, partition_count=1)
 BAD = replace(WELL, status_text="ERR", incident_id="9b2b0a6c-0000-4000-8000-000000000001")
@@ -206,14 +206,10 @@ class Taking(BaseHTTPRequestHandler):
 
 
 def test_an_event_is_posted_as_burrow_posts_it() -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Taking) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        sink = PostSink(f"http://127.0.0.1:{server.server_port}/burrow", {"Authorization": "Bearer t"})
+    with in_background(ThreadingHTTPServer(("127.0.0.1", 0), Taking)) as port:
+        sink = PostSink(f"http://127.0.0.1:{port}/burrow", {"Authorization": "Bearer t"})
         sink.send(outcome(BAD), no_age)
         sink.close()
-        server.shutdown()
-        thread.join()
     [(path, headers, body)] = Taking.taken
     assert path == "/burrow"
     assert (headers["Content-Type"], headers["Authorization"]) == ("application/json", "Bearer t")

@@ -1,0 +1,21 @@
+"""A server of the test's own process, while it is needed."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import HTTPServer
+
+__all__ = ["in_background"]
+
+
+@contextmanager
+def in_background(server: HTTPServer) -> Iterator[int]:
+    """Serve from a thread; gives the port on this machine."""
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
