@@ -41,8 +41,14 @@ _RISKS = (
 )
 
 
+_NO_OWNERS = (
+    "no owners are known: its consumers assign partitions themselves, or use the protocol of KIP-848, whose records of "
+    "members are not read"
+)
+
+
 def described_table(group: "GroupDescription") -> Iterator[str]:
-    """A line for each partition, as Kafka's own tool prints them, and the sum."""
+    """A line for each partition, as Kafka's own tool prints them, the sum, and why there are no owners if so."""
     yield from laid_out(_DESCRIBED, [_described_row(group.group, each) for each in group.partitions], terminal_width())
     told = [f"lag {number(group.lag)}", counted(len(group.partitions), "partition")]
     if group.unknown_lags:
@@ -53,6 +59,8 @@ def described_table(group: "GroupDescription") -> Iterator[str]:
         told.append(counted(group.members, "member"))
     told += _ages(group.partitions, group.at)
     yield f"{safe(group.group)} of {safe(group.cluster)}, {_second(group.at)}: {', '.join(told)}"
+    if group.members is None and all(_owner(each) == UNKNOWN for each in group.partitions):
+        yield _NO_OWNERS
 
 
 def _ages(partitions: Sequence["PartitionDescription"], at: datetime) -> Iterator[str]:

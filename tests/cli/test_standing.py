@@ -93,6 +93,13 @@ def test_a_group_is_described_as_kafkas_tool_does_and_the_sum_comes_last(tables:
     }
 
 
+def test_a_group_whose_owners_are_not_known_is_told_why(tables: Path) -> None:
+    [*_, [total], [why]] = rows(run(tables, "describe", "--group", "stands while the log moves", *AT))
+    assert total.startswith("stands while the log moves of prod-eu, ")
+    assert why.startswith("no owners are known: ")
+    assert "KIP-848" in why
+
+
 def test_stale_partitions_are_a_line_each_and_none_is_an_answer(tables: Path) -> None:
     one = "stands while the log moves"
     assert rows(run(tables, "stale", "--group", one, *AT)) == [
