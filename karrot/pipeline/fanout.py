@@ -1,8 +1,8 @@
-"""From the archive to CloudWatch: the service's own reporter, on Spark's driver.
+"""From the archive, or a topic, to CloudWatch: the service's own reporter, on Spark's driver.
 
 The reporter expects a log that it follows: one log with one clock, and notes that outlive a restart. Here the archive
-is that log. It may hold the lines of several, and what it knows of time is when a line was received; so its events are
-those of one log, whose clock is the wall clock.
+or the topic is that log. It may hold the lines of several, and what it knows of time is when a line was received; so
+its events are those of one log, whose clock is the wall clock.
 
 On the driver and not on the executors: Spark has made one line of all the events of a group before, and the cap on
 groups, the pace of calls and the search for data that CloudWatch refuses are those of one publisher. A value costs it
@@ -32,7 +32,7 @@ from karrot.reporters.cloudwatch.sender import Outcome, Refusal, Sender
 
 __all__ = ["Interrupted", "Notes", "Published", "Publisher", "SentNote"]
 
-_LOG_ID = "archive"
+_LOG_ID = "road"
 _SENT = "sent"
 _TAKEN_AT_ONCE = 1000
 _SUPERSEDED = "superseded"

@@ -26,14 +26,14 @@ from e2e.stack.stack import NEWEST_KAFKA, Parts, running
 from e2e.traffic import Traffic
 from e2e.waiting import wait_for
 
-__all__ = ["CLUSTER", "GROUP", "TOPIC", "Chain", "Seen"]
+__all__ = ["CLUSTER", "GROUP", "SPARK", "TOPIC", "Chain", "Seen"]
 
 CLUSTER: Final = "chain"
 TOPIC: Final = "super-topic"
 GROUP: Final = "super-streamer"
 _JSON_TOPIC: Final = "consumer_offsets_json"
 _PATIENCE_S: Final = 240
-_SPARK: Final = (
+SPARK: Final = (
     "--master=local[2]",
     "--conf=spark.driver.memory=1g",
     "--conf=spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -126,7 +126,7 @@ class Chain:
 
     def _history(self) -> tuple[Json, Json]:
         """``karrot pipeline derive``, and what is asked of the tables then."""
-        self._karrot("pipeline", "derive", self._tables, *_SPARK)
+        self._karrot("pipeline", "derive", self._tables, *SPARK)
         asked = (self._tables, f"--group={GROUP}")
         self._tell("6. Offsets by minute, newest first:")
         minutes = self._asked("history", "timeseries", *asked, "--metric=offset")
@@ -155,7 +155,7 @@ class Chain:
     def _start(self, servers: Servers, job: str, *arguments: str) -> Server:
         command = ["pipeline", job, self._tables, *arguments]
         self._show(f"$ karrot {shlex.join(each for each in command if each != self._jars)}")
-        return servers.start(job, [sys.executable, "-m", "karrot", *command, *_SPARK])
+        return servers.start(job, [sys.executable, "-m", "karrot", *command, *SPARK])
 
     def _asked(self, *arguments: str) -> Json:
         """The table is shown; the same as JSON is the answer."""

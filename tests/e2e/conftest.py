@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 from e2e.figures import Figures, told
 from e2e.stack.burrow import NO_BURROW, burrow_binary
 from e2e.stack.downloads import Downloads, default_cache
+from e2e.stack.kafka import Kafka
 from e2e.stack.stack import NEWEST_KAFKA, Parts, Stack, running
 from karrot.pipeline.spark import session
 
@@ -40,6 +41,12 @@ def one_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 def newest_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One broker of the newest Kafka."""
     yield from started(Parts(kafka_version=NEWEST_KAFKA), tmp_path_factory)
+
+
+@pytest.fixture
+def kafka(newest_kafka: Stack) -> Kafka:
+    """Its broker."""
+    return newest_kafka.kafka
 
 
 @pytest.fixture(scope="session")

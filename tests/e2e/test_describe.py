@@ -10,7 +10,6 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from pyspark.sql import SparkSession
 
 from e2e.stack.kafka import Kafka, Position
-from e2e.stack.stack import Stack
 from karrot.clock import SystemClock
 from karrot.history import GroupDescription, History
 from karrot.pipeline.brokers import Brokers, Start
@@ -25,11 +24,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 TOPIC, GROUP, LONE = "described", "describes", "described-alone"
 LONG = "note " * 60
 """Metadata of more than 126 bytes, which Burrow misreads in the records of Kafka 4.1 and later."""
-
-
-@pytest.fixture
-def kafka(newest_kafka: Stack) -> Kafka:
-    return newest_kafka.kafka
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # their own __
 )
 from pyspark.sql import DataFrame, SparkSession
 
+from e2e.chain import SPARK
+from e2e.stack.downloads import Downloads, default_cache
 from e2e.stack.kafka import Kafka
-from e2e.stack.stack import Stack
+from e2e.stack.processes import Server, Servers
 from e2e.waiting import wait_for
 from karrot.burrow.payload import to_wire
+from karrot.clock import SystemClock
+from karrot.fakes.cloudwatch import FakeCloudWatch
 from karrot.pipeline.brokers import Brokers, Start
 from karrot.pipeline.jobs.ingest import Ingest, Summary
 from karrot.pipeline.records import FromKafka
@@ -27,6 +32,7 @@ from karrot.pipeline.roads import FromArchive, FromTopic, Road
 from karrot.pipeline.tables import Tables
 from karrot.watch.admin import KafkaCluster
 from support.bodies import make_event, recorded
+from support.cloudwatch_rig import point_aws_at
 from support.load import Load
 from support.mock_kafka import records
 from support.processes import Service
@@ -34,12 +40,8 @@ from support.processes import Service
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 TOPIC = "karrot.events"
+_GROUP = {"Cluster": "prod-eu", "ConsumerGroup": "orders-svc"}
 BODIES = ("karrot_v1.9.5_err_stall.json", "karrot_v1.9.5_close.json", "karrot_v1.9.5_group_unicode.json")
-
-
-@pytest.fixture
-def kafka(newest_kafka: Stack) -> Kafka:
-    return newest_kafka.kafka
 
 
 def service(kafka: Kafka, directory: Path, topic: str) -> Service:
@@ -148,3 +150,52 @@ def test_what_is_too_large_is_named_and_all_else_arrives_in_spite_of_an_outage(k
     assert refused["what"].endswith(" large")
     assert refused["reason"] == "too_large"
     assert [json.loads(value)["seq"] for _, _, value in records(kafka.bootstrap, topic)] == [1, 3]
+
+
+def publishing(kafka: Kafka, topic: str, tables: Path, servers: Servers, name: str) -> Server:
+    """``karrot pipeline stream`` from a topic to CloudWatch."""
+    jars = ",".join(map(str, Downloads(default_cache()).spark_kafka()))
+    source = ("--source=kafka", f"--bootstrap-servers={kafka.bootstrap}", f"--topic={topic}")
+    sink = ("--to=cloudwatch", f"--tables={tables}", "--trigger=1 second")
+    command = [sys.executable, "-m", "karrot", "pipeline", "stream", *source, *sink, f"--conf=spark.jars={jars}"]
+    return servers.start(name, [*command, *SPARK])
+
+
+def lags(cloudwatch: FakeCloudWatch) -> list[float]:
+    return [point.value for point in cloudwatch.points("Karrot", "Lag", _GROUP)]
+
+
+def test_spark_publishes_the_topic_once_and_after_a_restart_nothing_older(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = "published.events"
+    kafka.create_topic(topic, 1)
+    monkeypatch.setenv("KARROT_CLOUDWATCH_TTL", "1h")  # Spark starts slowly on a busy machine
+    with (
+        FakeCloudWatch(clock_ms=SystemClock().wall_ms) as cloudwatch,
+        Servers(tmp_path / "logs") as servers,
+        service(kafka, tmp_path / "data", topic) as running,
+    ):
+        point_aws_at(cloudwatch, monkeypatch)
+        for lag in (7, 9):
+            running.post(to_wire(make_event(total_lag=lag)))
+        wait_for(lambda: is_done(running, "kafka"))
+        first = publishing(kafka, topic, tmp_path / "tables", servers, "first")
+        wait_for(lambda: lags(cloudwatch) == [9], 240)  # of a batch the newest
+        running.post(to_wire(make_event(total_lag=12)))
+        wait_for(lambda: lags(cloudwatch) == [9, 12])
+        first.kill()
+
+        # The oldest event comes again, as it may after a crash of the service.
+        [(_, key, value), *_] = records(kafka.bootstrap, topic)
+        producer = Producer(kafka.client)
+        producer.produce(topic, value, key=key)
+        producer.flush(20)
+        second = publishing(kafka, topic, tmp_path / "tables", servers, "second")
+        wait_for(lambda: "superseded" in second.log.read_text(), 240)
+        running.post(to_wire(make_event(total_lag=30)))
+        wait_for(lambda: lags(cloudwatch) == [9, 12, 30])
+        second.stop(60)
+        assert second.exit_code == 0, second.tail()
+        assert running.stop() == 0
+    assert all(call.kept for call in cloudwatch.calls)

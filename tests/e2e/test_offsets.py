@@ -20,7 +20,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from e2e.stack.kafka import Kafka
-from e2e.stack.stack import Stack
 from e2e.waiting import wait_for
 from karrot.clock import SystemClock
 from karrot.pipeline.brokers import Brokers, Start
@@ -33,11 +32,6 @@ from karrot.watch.admin import KafkaCluster
 from support.offset_records import commit_key, commit_value
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
-
-
-@pytest.fixture
-def kafka(newest_kafka: Stack) -> Kafka:
-    return newest_kafka.kafka
 
 
 def commit(kafka: Kafka, group: str, topic: str, offsets: Iterable[int]) -> None:
