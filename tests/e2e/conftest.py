@@ -43,7 +43,7 @@ def newest_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     yield from started(Parts(kafka_version=NEWEST_KAFKA), tmp_path_factory)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def kafka(newest_kafka: Stack) -> Kafka:
     """Its broker."""
     return newest_kafka.kafka

@@ -1,7 +1,7 @@
 """``karrot history describe`` on what a real broker wrote, against what Kafka's own command says of it."""
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from pyspark.sql import SparkSession
 
 from e2e.stack.kafka import Kafka, Position
+from karrot.cli.standings import described_table
 from karrot.clock import SystemClock
 from karrot.history import GroupDescription, History
 from karrot.pipeline.brokers import Brokers, Start
@@ -21,26 +22,29 @@ from karrot.watch.admin import KafkaCluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
-TOPIC, GROUP, LONE = "described", "describes", "described-alone"
+TOPIC, GROUP, LONE, NEW = "described", "describes", "described-alone", "described-by-brokers"
 LONG = "note " * 60
 """Metadata of more than 126 bytes, which Burrow misreads in the records of Kafka 4.1 and later."""
 
 
-@pytest.fixture
-def member(kafka: Kafka) -> Iterator[Consumer]:
-    """A consumer of three partitions that has committed in two."""
+@pytest.fixture(scope="module")
+def topic(kafka: Kafka) -> str:
+    """Of three partitions, with twenty messages in each."""
     kafka.create_topic(TOPIC, 3)
     producer = Producer(kafka.client)
     for number in range(60):
         producer.produce(TOPIC, b"x", partition=number % 3)
     producer.flush(30)
-    told = {"group.id": GROUP, "client.id": "describer", "enable.auto.commit": False}
-    with closing(Consumer(kafka.client | told)) as consumer:
-        consumer.subscribe([TOPIC])
+    return TOPIC
+
+
+@contextmanager
+def consuming(kafka: Kafka, topic: str, group: str, **told: str) -> Iterator[Consumer]:
+    """A consumer that has all three partitions."""
+    with closing(Consumer(kafka.client | {"group.id": group, "enable.auto.commit": False, **told})) as consumer:
+        consumer.subscribe([topic])
         while len(consumer.assignment()) < 3:
             consumer.poll(0.2)
-        places = [TopicPartition(TOPIC, 0, 7, metadata=LONG), TopicPartition(TOPIC, 2, 20)]
-        consumer.commit(offsets=places, asynchronous=False)
         yield consumer
 
 
@@ -62,23 +66,42 @@ def positions(described: GroupDescription) -> list[Position]:
 
 
 def test_a_group_is_described_as_kafkas_own_command_describes_it(
-    kafka: Kafka, member: Consumer, kafka_spark: SparkSession, tmp_path: Path
+    kafka: Kafka, topic: str, kafka_spark: SparkSession, tmp_path: Path
 ) -> None:
-    alone = ConsumerGroupTopicPartitions(LONE, [TopicPartition(TOPIC, 1, 3)])
+    alone = ConsumerGroupTopicPartitions(LONE, [TopicPartition(topic, 1, 3)])
     admin = kafka.admin()
     admin.alter_consumer_group_offsets([alone])[LONE].result(30)
-    land(kafka_spark, kafka, tmp_path)
-    with History(tmp_path) as history:
-        described, lone = (history.describe(group, datetime.now(UTC)) for group in (GROUP, LONE))
+    with consuming(kafka, topic, GROUP, **{"client.id": "describer"}) as member:
+        places = [TopicPartition(topic, 0, 7, metadata=LONG), TopicPartition(topic, 2, 20)]
+        member.commit(offsets=places, asynchronous=False)
+        land(kafka_spark, kafka, tmp_path)
+        with History(tmp_path) as history:
+            described, lone = (history.describe(group, datetime.now(UTC)) for group in (GROUP, LONE))
         assert described is not None
         assert lone is not None
         assert positions(described) == kafka.positions(GROUP)
-        assert positions(lone) == kafka.positions(LONE) == [Position(TOPIC, 1, 3, 20, 17)]
+        owners = {(each.consumer_id, each.client_id) for each in described.partitions}
+        assert owners == {(member.memberid(), "describer")}
+    assert positions(lone) == kafka.positions(LONE) == [Position(topic, 1, 3, 20, 17)]
     assert {each.partition: (each.current_offset, each.lag) for each in described.partitions} == {
         0: (7, 13),
         1: (None, None),
         2: (20, 0),
     }
-    owners = {(each.consumer_id, each.client_id) for each in described.partitions}
-    assert owners == {(member.memberid(), "describer")}
     assert (described.lag, described.unknown_lags, described.members, lone.members) == (13, 1, 1, None)
+
+
+def test_of_a_group_of_the_protocol_of_kip_848_lags_are_known_and_owners_are_not(
+    kafka: Kafka, topic: str, kafka_spark: SparkSession, tmp_path: Path
+) -> None:
+    with consuming(kafka, topic, NEW, **{"group.protocol": "consumer"}) as member:
+        member.commit(offsets=[TopicPartition(topic, 1, 5)], asynchronous=False)
+        land(kafka_spark, kafka, tmp_path)
+        with History(tmp_path) as history:
+            described = history.describe(NEW, datetime.now(UTC))
+        assert described is not None
+        assert positions(described) == [each for each in kafka.positions(NEW) if each.committed is not None]
+    assert [(each.current_offset, each.lag, each.consumer_id) for each in described.partitions] == [(5, 15, None)]
+    assert described.members is None
+    *_, why = described_table(described)
+    assert why.startswith("no owners are known: ")
