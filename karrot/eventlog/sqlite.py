@@ -259,7 +259,8 @@ class SqliteEventLog:
         """How much there is; bytes are those in use in the file, and the write-ahead log."""
         with self._file.reading() as connection:
             events, groups = connection.execute("SELECT events, groups FROM log").get
-            first, last = connection.execute("SELECT min(seq), max(seq) FROM events").get
+            # Not both in one SELECT: SQLite finds either at an end of the table, and reads all of it for the two.
+            first, last = connection.execute("SELECT (SELECT min(seq) FROM events), (SELECT max(seq) FROM events)").get
             used = used_bytes(connection)
         wal = self._file.wal_bytes()
         return LogSize(events, used + wal, groups, first or 0, last or 0, wal)

@@ -4,11 +4,13 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, takewhile
+from itertools import chain, islice
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from karrot.event import is_burrow_itself
 from karrot.eventlog.base import EventLog, GroupKey, GroupState, groups
+from karrot.web.standing import WELL, Standing
 
 __all__ = [
     "COLUMNS",
@@ -19,7 +21,6 @@ __all__ = [
     "Overview",
     "Page",
     "Place",
-    "Standing",
     "overview",
     "page_by_key",
 ]
@@ -28,10 +29,7 @@ STATUSES = ("ERR", "WARN", "OK")
 """What a group's status may be, the worst first."""
 
 _LONGEST_NAME = 256
-
-_SEVERITY = {"ERR": 0, "WARN": 1, "OK": 3}
-_WELL = "OK"
-_ODD = 2  # a status that nobody knows is worth a look
+_VALUE = itemgetter(0)
 
 
 class GroupFilter(NamedTuple):
@@ -41,18 +39,18 @@ class GroupFilter(NamedTuple):
     status: str | None = None
     text: str | None = None
 
-    def admits(self, state: GroupState) -> bool:
-        """Whether a group is wanted."""
-        return self.status in (None, state.summary.status_text) and self.admits_name(state.key)
-
-    def admits_name(self, key: GroupKey) -> bool:
-        """Whether a group is wanted, status aside."""
-        if self.cluster not in (None, key.cluster):
-            return False
-        if self.text is None:
-            return True
-        wanted = self.text.casefold()
-        return wanted in key.consumer.casefold() or wanted in key.cluster.casefold()
+    def among(self, states: Iterable[GroupState]) -> Iterator[GroupState]:
+        """The groups that are wanted."""
+        if self.cluster is not None:
+            states = (state for state in states if state.key.cluster == self.cluster)
+        if self.status is not None:
+            states = (state for state in states if state.summary.status_text == self.status)
+        if self.text is not None:
+            text = self.text.casefold()
+            states = (
+                each for each in states if text in each.key.consumer.casefold() or text in each.key.cluster.casefold()
+            )
+        return iter(states)
 
 
 class Place(NamedTuple):
@@ -83,7 +81,7 @@ class Page(NamedTuple):
 
 def page_by_key(log: EventLog, wanted: GroupFilter, *, after: Place | None, limit: int) -> Page:
     """At most ``limit`` groups with keys beyond ``after``."""
-    found = list(islice(filter(wanted.admits, _groups_after(log, after)), limit + 1))
+    found = list(islice(wanted.among(_groups_after(log, after)), limit + 1))
     page = found[:limit]
     return Page(page, Place.behind(page[-1].key) if len(found) > limit else None)
 
@@ -134,9 +132,9 @@ class Order(NamedTuple):
         if self.column == "status":
             return worst_first[::-1] if self.reverse else worst_first
         value, falling = COLUMNS[self.column]
-        known = [state for state in worst_first if value(state) is not None]
-        unknown = [state for state in worst_first if value(state) is None]
-        return [*sorted(known, key=value, reverse=falling != self.reverse), *unknown]
+        valued = [(value(state), state) for state in worst_first]
+        known = sorted((each for each in valued if each[0] is not None), key=_VALUE, reverse=falling != self.reverse)
+        return [state for _, state in known] + [state for each, state in valued if each is None]
 
 
 WORST_FIRST = Order()
@@ -151,30 +149,6 @@ COLUMNS: Mapping[str, tuple[Callable[[GroupState], Any], bool]] = {
     "event": (lambda state: state.log_time_ms, True),
 }
 """By what the list can be sorted beside status: a value, and whether the largest comes first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Every group at one moment, the worst first, and what can be said of all of them. Made once for many readers.
-
-    ``of_burrow`` are the groups of Burrow itself, by status, which ``counts`` leaves out; ``burrow_behind`` are the
-    clusters where it is not OK.
-    """
-
-    worst_first: list[GroupState]
-    counts: Counter[str]
-    of_burrow: Counter[str]
-    clusters: list[str]
-    burrow_behind: list[str]
-
-    @classmethod
-    def of(cls, states: Iterable[GroupState]) -> "Standing":
-        """Sorted and counted."""
-        ordered = sorted(states, key=_worst_first)
-        clusters = sorted({state.key.cluster for state in ordered})
-        bad = takewhile(lambda state: state.summary.status_text != _WELL, ordered)
-        behind = [state.key.cluster for state in bad if _is_of_burrow(state)]
-        return cls(ordered, *_counted(ordered), clusters, behind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +173,10 @@ def overview(standing: Standing, wanted: GroupFilter, *, page: int, size: int, o
     """Page ``page`` (from 1) of the groups wanted."""
     everything = standing.worst_first
     by_name = wanted._replace(status=None)
-    named = everything if by_name == GroupFilter() else [each for each in everything if by_name.admits(each)]
-    shown = named if wanted.status is None else [each for each in named if wanted.admits(each)]
+    named = everything if by_name == GroupFilter() else list(by_name.among(everything))
+    shown = named if wanted.status is None else list(GroupFilter(status=wanted.status).among(named))
     matching = order.sorted(shown)
-    worst = named[0] if named and named[0].summary.status_text != _WELL else None
+    worst = named[0] if named and named[0].summary.status_text != WELL else None
     counts, of_burrow = (standing.counts, standing.of_burrow) if named is everything else _counted(named)
     return Overview(
         counts=counts,
@@ -222,11 +196,3 @@ def _counted(states: Sequence[GroupState]) -> tuple[Counter[str], Counter[str]]:
 
 def _is_of_burrow(state: GroupState) -> bool:
     return is_burrow_itself(state.key.consumer, state.summary.max_lag_topic)
-
-
-def _worst_first(state: GroupState) -> tuple[int, float, int, GroupKey]:
-    """By status, then by how long it is behind; a group whose delay nobody knows comes after those that have one."""
-    summary = state.summary
-    lag, seconds = summary.total_lag, summary.signals.lag_seconds
-    severity = _SEVERITY.get(summary.status_text, _ODD)
-    return severity, 0.0 if seconds is None else -1 - seconds, 0 if lag is None else -1 - lag, state.key

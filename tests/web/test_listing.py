@@ -1,6 +1,7 @@
 import pytest
 
-from karrot.web.listing import GroupFilter, Order, Standing, overview
+from karrot.web.listing import GroupFilter, Order, overview
+from karrot.web.standing import Standing
 from support.bodies import make_event
 from support.website import make_website
 

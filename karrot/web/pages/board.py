@@ -1,10 +1,12 @@
 """Every live group at one moment, read once for all who look."""
 
+import sys
 import threading
+from collections.abc import Mapping
 
 from karrot.clock import Clock
-from karrot.eventlog.base import EventLog, GroupKey, GroupState, groups
-from karrot.web.listing import Standing
+from karrot.eventlog.base import READ_LIMIT, EventLog, GroupKey, GroupState, groups
+from karrot.web.standing import Ranking, Standing
 
 __all__ = ["Board"]
 
@@ -30,8 +32,9 @@ class Board:
         self._lock = threading.Lock()
         self._log_id: str | None = None
         self._told = 0
-        self._states: dict[GroupKey, GroupState] = {}
-        self._standing = Standing.of(())
+        self._ranking = Ranking()
+        self._oldest_ms = sys.maxsize
+        self._standing = self._ranking.standing()
         self._good_until_ms = 0
 
     def standing(self) -> Standing:
@@ -40,7 +43,7 @@ class Board:
             began = self._clock.boot_ms()
             if began >= self._good_until_ms:
                 self._catch_up()
-                self._standing = Standing.of(self._states.values())
+                self._standing = self._ranking.standing()
                 ended = self._clock.boot_ms()
                 self._good_until_ms = ended + min(_LONGEST_MS, _SHARE * (ended - began))
             return self._standing
@@ -48,13 +51,22 @@ class Board:
     def _catch_up(self) -> None:
         if self._log_id != self._log.log_id:  # the first time, or a new log in place of a damaged one
             self._log_id, self._told = self._log.log_id, self._log.size().last_seq
-            self._states = {state.key: state for state in groups(self._log)}
-        while page := self._log.changed(self._told):
+            self._ranking = Ranking()
+            self._take({state.key: state for state in groups(self._log)})
+        page = self._log.changed(self._told)
+        while page:
             self._told = page[-1].seq
-            for one in page:
-                if one.state is None:
-                    self._states.pop(one.key, None)
-                else:
-                    self._states[one.key] = one.state
-        oldest = self._log.log_time_ms() - self._stale_after_ms
-        self._states = {key: state for key, state in self._states.items() if state.log_time_ms >= oldest}
+            self._take({one.key: one.state for one in page})
+            page = self._log.changed(self._told) if len(page) == READ_LIMIT else ()
+        self._forget(self._log.log_time_ms() - self._stale_after_ms)
+
+    def _take(self, changes: Mapping[GroupKey, GroupState | None]) -> None:
+        self._ranking.update(changes)
+        self._oldest_ms = min([self._oldest_ms, *(state.log_time_ms for state in changes.values() if state)])
+
+    def _forget(self, before_ms: int) -> None:
+        """Leave out who fell silent; nobody has to be looked at while the oldest of all is young enough."""
+        if self._oldest_ms < before_ms:
+            heard = {state.key: state.log_time_ms for state in self._ranking.states()}
+            self._ranking.update({key: None for key, at_ms in heard.items() if at_ms < before_ms})
+            self._oldest_ms = min((at_ms for at_ms in heard.values() if at_ms >= before_ms), default=sys.maxsize)
