@@ -12,9 +12,9 @@ from urllib.parse import quote
 import click
 
 from karrot.cli.common import NotDone, Refused, end_on_signals
+from karrot.cli.connecting import KAFKA, Reached, kafka_of, kafka_options, told
 from karrot.cli.options import asked_for, read_span
 from karrot.cli.pipeline import pipeline, read_trigger, spark_options, started
-from karrot.cli.roads import Reached, kafka_of, kafka_options, told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS", "offsets"]
 
-_KAFKA, _PARQUET = "kafka", "parquet"
+_PARQUET = "parquet"
 
 
 @pipeline.command()
-@click.option("--source", type=click.Choice([_KAFKA, _PARQUET]), default=_KAFKA, show_default=True)
+@click.option("--source", type=click.Choice([KAFKA, _PARQUET]), default=KAFKA, show_default=True)
 @click.option("--cluster", required=True, metavar="NAME", help="What the cluster is called in the tables.")
 @spark_options
 @kafka_options
@@ -64,7 +64,7 @@ def offsets(directory: str, master: str | None, conf: dict[str, str], **asked: A
 
     Exit code 1 if a batch failed, 2 if Spark cannot run here, the connector is missing or there is nothing to read.
     """
-    work = _Kafka.of(asked) if asked["source"] == _KAFKA else _Files.of(asked)
+    work = _Kafka.of(asked) if asked["source"] == KAFKA else _Files.of(asked)
     work.require_answer()
     spark = started("offsets", master, conf)
     from karrot.pipeline.tables import Tables

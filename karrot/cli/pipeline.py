@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from karrot.cli.common import Refused, end_on_signals
+from karrot.cli.connecting import told
 from karrot.cli.options import put_on, value_of
-from karrot.cli.roads import road_of, road_options, told
+from karrot.cli.roads import road_of, road_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,30 +1,26 @@
 """On which road the Spark jobs get the service's events: ``--source archive`` or ``--source kafka``."""
 # ruff: noqa: PLC0415
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.common import NotDone, Refused, valid
-from karrot.cli.failures import why_it_failed
+from karrot.cli.common import Refused
+from karrot.cli.connecting import KAFKA, kafka_of, kafka_options
 from karrot.cli.options import asked_for, put_on
 
 if TYPE_CHECKING:
-    from karrot.pipeline.brokers import Brokers, Start
     from karrot.pipeline.roads import Road
-    from karrot.watch.admin import KafkaCluster
 
-__all__ = ["Reached", "kafka_of", "kafka_options", "road_of", "road_options", "told"]
+__all__ = ["road_of", "road_options"]
 
-_ARCHIVE, _KAFKA = "archive", "kafka"
+_ARCHIVE = "archive"
 _OPTIONS = (
     click.option(
         "--source",
-        type=click.Choice([_ARCHIVE, _KAFKA]),
+        type=click.Choice([_ARCHIVE, KAFKA]),
         default=_ARCHIVE,
         show_default=True,
         help="What the archive reporter writes, or the kafka reporter.",
@@ -32,26 +28,6 @@ _OPTIONS = (
     click.option("--archive", help="Where the archive reporter writes: a directory or a URL (s3a://…)."),
     click.option("--topic", default="karrot.events", show_default=True, help="The topic of the kafka reporter."),
 )
-_KAFKA_OPTIONS = (
-    click.option("--bootstrap-servers", metavar="HOST:PORT,...", help="With --source kafka: its brokers."),
-    click.option(
-        "--command-config",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="A file of client properties (TLS, SASL, MSK IAM) under Java's names, as Kafka's own tools take it.",
-    ),
-    click.option(
-        "--starting",
-        default="earliest",
-        show_default=True,
-        metavar="earliest|latest|TIME",
-        help="Where to begin the first time; a time in ISO 8601, UTC unless it says otherwise.",
-    ),
-)
-
-
-def kafka_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options by which Kafka is reached: `kafka_of` reads them."""
-    return put_on(command, *_KAFKA_OPTIONS)
 
 
 def road_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -59,58 +35,13 @@ def road_options(command: Callable[..., None]) -> Callable[..., None]:
     return put_on(command, *_OPTIONS, kafka_options)
 
 
-class Reached(NamedTuple):
-    """A cluster as Spark and the driver's own client reach it, and where to begin."""
-
-    brokers: "Brokers"
-    kafka: "KafkaCluster"
-    start: "Start"
-
-
-def kafka_of(asked: Mapping[str, Any], client_id: str) -> Reached:
-    """What `kafka_options` asked for; nobody is connected to yet. Raises Refused."""
-    from karrot import values
-    from karrot.pipeline.brokers import Brokers, Start
-    from karrot.watch import connect
-
-    if asked["bootstrap_servers"] is None:
-        raise Refused("--source kafka needs --bootstrap-servers")
-    addresses, properties = asked_for(values.brokers, "bootstrap_servers", asked), asked["command_config"]
-    return Reached(
-        valid(partial(Brokers.of, addresses, properties)),
-        valid(partial(connect, addresses, properties, client_id=client_id)),
-        valid(partial(Start, asked["starting"])),
-    )
-
-
 def road_of(asked: Mapping[str, Any]) -> "Callable[[], Road]":
     """How the road is taken, once there is a Spark. Raises Refused for what is asked wrongly."""
-    if asked["source"] == _KAFKA:
+    if asked["source"] == KAFKA:
         return _topic(asked)
     if asked["archive"] is None:
         raise Refused("--source archive needs --archive")
     return partial(_from_archive, asked["archive"])
-
-
-@contextmanager
-def told(asked: Mapping[str, Any]) -> Iterator[None]:
-    """What keeps a job from its events, or from going on, becomes a sentence."""
-    from karrot.kafka.properties import without_values
-    from karrot.pipeline.brokers import Brokers, PropertiesError
-    from karrot.pipeline.jobs.ingest import StreamingQueryException
-    from karrot.pipeline.kafka import ConnectorMissing
-    from karrot.pipeline.records import NoRecords
-    from karrot.watch import ClusterError
-
-    try:
-        yield
-    except (FileNotFoundError, ConnectorMissing, NoRecords, PropertiesError) as error:
-        raise Refused(str(error)) from error
-    except ClusterError as error:
-        raise NotDone(f"Kafka: {error}") from error
-    except StreamingQueryException as error:
-        properties = Brokers.of((), asked["command_config"]).properties if asked["source"] == _KAFKA else {}
-        raise NotDone(without_values(why_it_failed(str(error)), properties)) from error
 
 
 def _from_archive(archive: str) -> "Road":

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from karrot.cli.common import NotDone, Refused, config_option, end_on_signals, stated, valid
+from karrot.cli.connecting import told
 from karrot.cli.pipeline import pipeline, read_trigger, session_options, started
-from karrot.cli.roads import road_of, road_options, told
+from karrot.cli.roads import road_of, road_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
