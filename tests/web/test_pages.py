@@ -173,6 +173,7 @@ def test_burrow_s_own_groups_are_told_of_apart() -> None:
     text = read(website)
     assert "1 of 2 groups is in trouble" in text
     assert "1 more is Burrow&#39;s own." in text or "1 more is Burrow's own." in text
+    assert "The list counts all 3." in text
     assert "All <b>3</b>" in text
     website.clock.advance(2000)
     take(website, make_event(consumer="orders", status_text="OK", incident_id=None, observed_at_ms=website.clock.wall))
@@ -238,6 +239,19 @@ def test_a_long_list_comes_in_pages() -> None:
     assert "There is no such page." in read(website, page=3)
     for page in ("0", "-1", "x", "9" * 99):
         assert website.client.get("/", query_string={"page": page}).status_code == 400
+
+
+def test_from_the_middle_of_a_long_list_both_ends_are_a_step_away() -> None:
+    website = take(make_website(), *(make_event(consumer=f"g{n:04}", total_lag=n) for n in range(3 * PAGE_SIZE + 1)))
+
+    def jumps(page: int) -> list[tuple[str, str]]:
+        pager = read(website, sort="lag", page=page).partition('class="pager"')[2]
+        return re.findall(r'href="/\?sort=lag([^"]*)">([A-Z]\w+)', pager.replace("&amp;", "&"))
+
+    assert jumps(1) == [("&page=2", "After"), ("&page=4", "Last")]
+    assert jumps(2) == [("&page=3", "After"), ("&page=4", "Last")]
+    assert jumps(3) == [("", "First"), ("&page=4", "After")]
+    assert jumps(4) == [("", "First")]
 
 
 def test_a_group_has_a_page_of_its_own() -> None:

@@ -14,7 +14,7 @@ from karrot.web.listing import STATUSES, GroupFilter, Order, overview
 from karrot.web.negotiate import gzip_accepted
 from karrot.web.pages import charts
 from karrot.web.pages.health import health
-from karrot.web.pages.rows import row, seconds_since
+from karrot.web.pages.rows import line, row, seconds_since
 from karrot.web.pages.shared import shared
 from karrot.web.pages.trails import marks
 from karrot.web.past import PastUnknown
@@ -60,11 +60,10 @@ def index() -> str:
 
 def _groups_page(here: Site, wanted: GroupFilter, order: Order, page: int) -> str:
     found = overview(shared().board.standing(), wanted, page=page, size=PAGE_SIZE, order=order)
-    rows = [row(here, state) for state in found.rows]
     return render_template(
         "groups.html",
         found=found,
-        rows=rows,
+        lines=[line(here, state) for state in found.rows],
         worst=None if found.worst is None else row(here, found.worst),
         wanted=wanted,
         order=order,

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from typing import cast
 
 from flask import current_app
+from markupsafe import Markup
 
 from karrot.web.pages.again import Again
 from karrot.web.pages.board import Board
+from karrot.web.pages.newest import Newest
 from karrot.web.pages.trails import Trails
 from karrot.web.past import Pasts
 from karrot.web.site import Site
@@ -22,6 +24,7 @@ class Shared:
 
     board: Board
     trails: Trails
+    lines: Newest[Markup]
     pasts: Pasts
     again: Again
 
@@ -29,7 +32,7 @@ class Shared:
     def over(cls, site: Site) -> "Shared":
         """Made once per application."""
         board = Board(site.log, site.clock, stale_after_ms=site.stale_after_ms)
-        return cls(board, Trails(), Pasts(site.past, site.clock), Again(site.clock))
+        return cls(board, Trails(), Newest(), Pasts(site.past, site.clock), Again(site.clock))
 
 
 def shared() -> Shared:

@@ -1,7 +1,5 @@
 """The recent past of a group, cheaply: what its newest events said of it as a whole."""
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -10,6 +8,7 @@ from karrot.burrow.payload import MalformedPayload, Outline, parse_outline
 from karrot.event import Kind, Source
 from karrot.eventlog.base import EventLog, GroupKey, GroupState, StoredBody
 from karrot.signals import signals_of
+from karrot.web.pages.newest import Newest
 
 __all__ = ["Mark", "Trails", "Trend", "marks", "trend"]
 
@@ -50,25 +49,18 @@ class Trails:
 
     def __init__(self, length: int = 30, groups: int = 1000) -> None:
         self._length = length
-        self._groups = groups
-        self._kept: OrderedDict[tuple[str, GroupKey], tuple[int, Sequence[Mark]]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._newest: Newest[Sequence[Mark]] = Newest(groups)
 
     def of(self, log: EventLog, state: GroupState) -> Sequence[Mark]:
         """The newest marks of a group, oldest first."""
         name = (log.log_id, state.key)
-        with self._lock:
-            seq, before = self._kept.get(name, (0, ()))
-        if seq == state.seq:
-            return before
+        made = self._newest.look(name)
+        if made is not None and made.version == state.seq:
+            return made.value
+        before = made.value if made else ()
         after = before[-1].seq if before else 0
         trail = [*before, *marks(log, state.key, self._length, after)][-self._length :]
-        with self._lock:
-            self._kept[name] = (state.seq, trail)
-            self._kept.move_to_end(name)
-            while len(self._kept) > self._groups:
-                self._kept.popitem(last=False)
-        return trail
+        return self._newest.keep(name, state.seq, trail)
 
 
 def marks(log: EventLog, key: GroupKey, limit: int, after: int = 0) -> list[Mark]:
