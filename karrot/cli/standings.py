@@ -59,7 +59,7 @@ def described_table(group: "GroupDescription") -> Iterator[str]:
         told.append(counted(group.members, "member"))
     told += _ages(group.partitions, group.at)
     yield f"{safe(group.group)} of {safe(group.cluster)}, {_second(group.at)}: {', '.join(told)}"
-    if group.members is None and all(_owner(each) == UNKNOWN for each in group.partitions):
+    if group.partitions and group.members is None and all(_owner(each) == UNKNOWN for each in group.partitions):
         yield _NO_OWNERS
 
 

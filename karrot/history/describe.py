@@ -35,7 +35,9 @@ def describe(duck: Duck, look_back: LookBack, group: str, cluster: str | None) -
     seen = ends(duck, look_back, places)
     partitions = tuple(_partition(place, committed.get(place), seen.get(place), owned) for place in sorted(places))
     unlisted = len(seen.keys() - places)
-    return _described(where, group, look_back, partitions, unlisted=unlisted, members=owned and owned.members)
+    # A record that took the classic group back says nothing of who goes on by another protocol.
+    members = None if owned is None or owned.is_gone else owned.members
+    return _described(where, group, look_back, partitions, unlisted=unlisted, members=members)
 
 
 def _described(

@@ -150,6 +150,18 @@ def test_a_group_of_two_clusters_must_be_chosen_and_one_without_members_has_no_o
     assert (chosen.members, [each.current_offset for each in chosen.partitions]) == (None, [6])
 
 
+def test_of_a_group_that_goes_on_by_another_protocol_the_members_are_not_known(
+    tmp_path: Path, history: History
+) -> None:
+    """Its classic metadata is taken back when it moves to the protocol of KIP-848."""
+    store(tmp_path, "members", [*members(1, ("a", "t", 0)), *members(2, version=None)])
+    store(tmp_path, "commits", [record(1, 5), record(3, 6)])
+    before, after = (history.describe("g", moment_of(at)) for at in (1, 4))
+    assert before is not None
+    assert after is not None
+    assert [(each.members, each.partitions[0].client_id) for each in (before, after)] == [(1, "a"), (None, None)]
+
+
 def test_without_kafkas_records_a_group_is_described_by_the_events_that_list_all_partitions(
     tmp_path: Path, history: History
 ) -> None:
