@@ -7,6 +7,7 @@ Frozen, no I/O, standard library only. Offsets, lags and counts are messages; ti
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, IntEnum
+from typing import NamedTuple
 
 __all__ = ["Kind", "LagEvent", "OffsetSample", "PartitionLag", "Source", "Status", "is_burrow_itself"]
 
@@ -44,8 +45,7 @@ class Source(Enum):
     KAFKA = "kafka"
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetSample:
+class OffsetSample(NamedTuple):
     """One commit as Burrow stored it.
 
     ``lag`` is frozen at the time Burrow observed the commit; ``None`` where it was stored out of order.
@@ -58,8 +58,7 @@ class OffsetSample:
     observed_at_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionLag:
+class PartitionLag(NamedTuple):
     """One partition of a group: its oldest and newest stored commit and its lag at evaluation."""
 
     topic: str
@@ -114,8 +113,8 @@ class LagEvent:
         Burrow's REST API answers NOTFOUND for a group it does not know (any more), so that is how a deletion is
         written down.
         """
-        kind = _KIND_BY_STATUS.get(self.status_text, Kind.UNKNOWN)
-        return Kind.CLOSE if kind is Kind.OBSERVATION and self.incident_id is not None else kind
+        kinds = _KIND_BY_STATUS if self.incident_id is None else _KIND_WITHIN_INCIDENT
+        return kinds.get(self.status_text, Kind.UNKNOWN)
 
 
 _STATUS_BY_NAME = {status.name: status for status in Status}
@@ -125,6 +124,7 @@ _KIND_BY_STATUS = {
     Status.ERR.name: Kind.INCIDENT,
     Status.NOTFOUND.name: Kind.DELETED,
 }
+_KIND_WITHIN_INCIDENT = _KIND_BY_STATUS | {Status.OK.name: Kind.CLOSE}
 
 _BURROW_GROUPS = "burrow-"
 _BURROW_TOPIC = "__consumer_offsets"

@@ -107,7 +107,7 @@ def line_of(stored: StoredEvent) -> EventLine:
     """What the line of an event says."""
     event = stored.event
     summary = summarize(event, stored.received_at_ms)
-    signals = Signals() if event.kind is Kind.DELETED else summary.signals
+    signals = Signals() if summary.kind is Kind.DELETED else summary.signals
     return EventLine(
         event_id=stored.event_id,
         log_id=stored.log_id,
@@ -118,7 +118,7 @@ def line_of(stored: StoredEvent) -> EventLine:
         cluster=event.cluster,
         consumer=event.consumer,
         status=event.status_text,
-        kind=event.kind,
+        kind=summary.kind,
         incident_id=event.incident_id,
         incident_start_ms=_incident_start_ms(event),
         total_lag=summary.total_lag,

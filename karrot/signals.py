@@ -68,8 +68,8 @@ def _scalable_lag(event: LagEvent) -> int | None:
     """The total lag less that of partitions which more consumers would not help."""
     if event.total_lag is None:
         return None
-    stuck = sum(partition.current_lag or 0 for partition in event.partitions if partition.status in _NOT_SCALABLE)
-    return max(0, event.total_lag - stuck)
+    stuck = [partition.current_lag or 0 for partition in event.partitions if partition.status in _NOT_SCALABLE]
+    return max(0, event.total_lag - sum(stuck))
 
 
 def _heads(partition: PartitionLag, now_ms: int) -> list[_Head]:
@@ -79,8 +79,10 @@ def _heads(partition: PartitionLag, now_ms: int) -> list[_Head]:
     # A receiver's clock may be a little behind Burrow's: then the two commits have to do.
     if present and (not heads or present.at_ms > heads[-1].at_ms):
         heads.append(present)
-    forward = all(older.at_ms <= newer.at_ms and older.offset <= newer.offset for older, newer in pairwise(heads))
-    return heads if forward else []
+    for older, newer in pairwise(heads):
+        if older.at_ms > newer.at_ms or older.offset > newer.offset:
+            return []
+    return heads
 
 
 def _head_at(commit: OffsetSample) -> _Head | None:

@@ -1,5 +1,4 @@
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -28,7 +27,7 @@ def falling_behind(**overrides: object) -> LagEvent:
         end=sample(20, 9_820, 980),
         current_lag=1_180,
     )
-    return make_event(observed_at_ms=NOW_MS, max_lag=replace(partition, **overrides))  # type: ignore[arg-type]
+    return make_event(observed_at_ms=NOW_MS, max_lag=partition._replace(**overrides))  # type: ignore[arg-type]
 
 
 def of(**overrides: object) -> Signals:

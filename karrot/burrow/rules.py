@@ -37,6 +37,7 @@ __all__ = [
 DEFAULT_INTERVALS = 10
 """Slots of a window and samples of a broker history, unless configured."""
 
+_NAMES = {status: status.name for status in Status}
 _OK = Status.OK.name
 
 Commits = Sequence[OffsetSample]
@@ -104,18 +105,17 @@ class Window:
     def _place(self, position: int, order: int, sample: OffsetSample, *, is_newest: bool) -> None:
         # Burrow looks for the slot from the newest backwards and stops at the oldest without comparing the two, so a
         # commit right after the oldest of a full ring replaces it, however close they are.
-        if position == 1 and self._is_full and not is_newest:
+        if position == 1 and not is_newest and self._is_full:
             self._replace(0, order, sample)
-        elif position > 0 and self._is_too_close(self._samples[position - 1], sample):
-            # The older timestamp stays: a later one would be pushed ahead by every merge, and no slot ever filled.
+            return
+        if position > 0:
             kept_ms = self._samples[position - 1].timestamp_ms
-            merged = OffsetSample(sample.offset, kept_ms, sample.lag, sample.observed_at_ms)
-            self._replace(position - 1, order, merged)
-        else:
-            self._insert(position, order, sample)
-
-    def _is_too_close(self, predecessor: OffsetSample, sample: OffsetSample) -> bool:
-        return sample.timestamp_ms - predecessor.timestamp_ms < self._min_distance_ms
+            if sample.timestamp_ms - kept_ms < self._min_distance_ms:
+                # The older timestamp stays: a later one would be pushed ahead by every merge, and no slot ever filled.
+                merged = OffsetSample(sample.offset, kept_ms, sample.lag, sample.observed_at_ms)
+                self._replace(position - 1, order, merged)
+                return
+        self._insert(position, order, sample)
 
     def _replace(self, position: int, order: int, sample: OffsetSample) -> None:
         self._orders[position] = order
@@ -130,12 +130,18 @@ class Window:
 
 def is_lag_always_not_zero(commits: Commits, allowed_lag: int = 0) -> bool:
     """Whether no commit was within the allowed lag. An unknown lag proves nothing."""
-    return all(commit.lag is None or commit.lag > allowed_lag for commit in commits)
+    lags = [commit.lag for commit in commits if commit.lag is not None]
+    return not lags or min(lags) > allowed_lag
 
 
 def rewind_index(commits: Commits) -> int | None:
     """Where the offset first went back: the index of the smaller one, ``None`` if it never did."""
-    return next((i for i in range(1, len(commits)) if commits[i].offset < commits[i - 1].offset), None)
+    before = commits[0].offset if commits else 0
+    for index, commit in enumerate(commits):
+        if commit.offset < before:
+            return index
+        before = commit.offset
+    return None
 
 
 def has_recovered(commits: Commits, rewind: int) -> bool:
@@ -223,21 +229,33 @@ def evaluate_partition(
     tracked: TrackedPartition, now: int, *, allowed_lag: int = 0, minimum_complete: float = 0.0
 ) -> PartitionLag:
     """One partition as Burrow reports it."""
-    commits = _commits(tracked.slots)
-    complete = _filled_share(len(commits), len(tracked.slots))
-    lag = current_lag(tracked.slots, tracked.broker_offsets)
+    return _reported(tracked, *_judged(tracked, now, allowed_lag, minimum_complete))
+
+
+def _judged(
+    tracked: TrackedPartition, now: int, allowed_lag: int, minimum_complete: float
+) -> tuple[Status, int, float]:
+    """The verdict, the current lag and the filled share of the window."""
+    slots, ends = tracked.slots, tracked.broker_offsets
+    commits = _commits(slots)
+    complete = _filled_share(len(commits), len(slots))
+    lag = current_lag(slots, ends)
     is_complete_enough = complete >= _float32(minimum_complete)
-    status = _status(commits, tracked.broker_offsets, lag, now, allowed_lag) if is_complete_enough else Status.OK
+    return _status(commits, ends, lag, now, allowed_lag) if is_complete_enough else Status.OK, lag, complete
+
+
+def _reported(tracked: TrackedPartition, status: Status, lag: int, complete: float) -> PartitionLag:
+    commits = _commits(tracked.slots)
     return PartitionLag(
-        topic=tracked.topic,
-        partition=tracked.partition,
-        status_text=status.name,
-        current_lag=lag,
-        start=commits[0] if commits else None,
-        end=commits[-1] if commits else None,
-        owner=tracked.owner,
-        client_id=tracked.client_id,
-        complete=_as_written(complete),
+        tracked.topic,
+        tracked.partition,
+        _NAMES[status],
+        lag,
+        commits[0] if commits else None,
+        commits[-1] if commits else None,
+        tracked.owner,
+        tracked.client_id,
+        _as_written(complete),
     )
 
 
@@ -257,28 +275,32 @@ def evaluate_group(
     Lists the partitions worse than OK, or all of them with ``show_all``. The first of several largest lags is the
     maximum, so the order of ``partitions`` matters there (Burrow's own order of topics is random).
     """
-    lags = [
-        evaluate_partition(tracked, now_ms // 1000, allowed_lag=allowed_lag, minimum_complete=minimum_complete)
-        for tracked in partitions
-    ]
+    now = now_ms // 1000
+    judged = [(tracked, *_judged(tracked, now, allowed_lag, minimum_complete)) for tracked in partitions]
+    if not judged:
+        return LagEvent(cluster, consumer, _OK, 0, now_ms, source, complete=0.0, partition_count=0)
+    _, statuses, lags, completes = zip(*judged, strict=True)
+    status = group_status(statuses)
+    listed = [_reported(*each) for each in judged if show_all or each[1] > Status.OK]
     return LagEvent(
         cluster=cluster,
         consumer=consumer,
-        status_text=group_status(Status[lag.status_text] for lag in lags).name,
-        total_lag=sum(lag.current_lag or 0 for lag in lags),
+        status_text=_NAMES[status],
+        total_lag=sum(lags),
         observed_at_ms=now_ms,
         source=source,
-        complete=_as_written(_float32([lag.complete for lag in lags].count(1) / len(lags))) if lags else 0.0,
-        partition_count=len(lags),
-        max_lag=max(lags, key=lambda lag: lag.current_lag or 0, default=None),
-        partitions=tuple(lags) if show_all else tuple([lag for lag in lags if lag.status_text != _OK]),
+        complete=_as_written(_float32(completes.count(1) / len(completes))),
+        partition_count=len(judged),
+        max_lag=_reported(*judged[lags.index(max(lags))]),
+        partitions=tuple(listed),
     )
 
 
 def _commits(slots: Slots) -> list[OffsetSample]:
-    return [slot for slot in slots if slot is not None]
+    return list(filter(None, slots))
 
 
+@lru_cache
 def _filled_share(filled: int, slots: int) -> float:
     return _float32(max(1, filled) / slots) if slots else 0.0
 

@@ -5,6 +5,7 @@ Fed with log end offsets, commits and owners, asked for the partitions of a grou
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from karrot.burrow.rules import DEFAULT_INTERVALS, TrackedPartition, Window
@@ -67,7 +68,8 @@ class Storage:
     def put_log_end(self, topic: str, partition: int, offset: int, *, partition_count: int) -> None:
         """Note a log end offset; the newest ``intervals`` of each partition are kept."""
         histories = self._broker.setdefault(topic, [])
-        histories.extend(deque[int](maxlen=self._intervals) for _ in range(len(histories), partition_count))
+        if len(histories) < partition_count:
+            histories.extend(deque[int](maxlen=self._intervals) for _ in range(len(histories), partition_count))
         histories[partition].append(offset)
 
     def put_commit(
@@ -77,14 +79,15 @@ class Storage:
 
         A commit that may be stored can still be dropped by its window (see `Window.add`).
         """
-        if timestamp_ms < self._expiry_ms(now) or not self._is_known(topic, partition):
+        ends = self._ends(topic, partition)
+        if not ends or timestamp_ms < self._expiry_ms(now):
             return False
-        known = self._groups.setdefault(group, _Group())
+        known = self._group(group)
         is_newest = self._track(known, topic, partition).window.add(
             offset,
             order=order,
             timestamp_ms=timestamp_ms,
-            broker_offset=self._broker[topic][partition][-1],
+            broker_offset=ends[-1],
             observed_at_ms=now * 1000,
         )
         if is_newest:
@@ -93,8 +96,8 @@ class Storage:
 
     def put_owner(self, group: str, topic: str, partition: int, owner: str, client_id: str) -> None:
         """Note who reads a partition. Makes the group and its slots, but a group of owners alone is soon purged."""
-        known = self._groups.setdefault(group, _Group())
-        if self._is_known(topic, partition):
+        known = self._group(group)
+        if self._ends(topic, partition):
             tracked = self._track(known, topic, partition)
             tracked.owner, tracked.client_id = owner, client_id
 
@@ -130,9 +133,11 @@ class Storage:
             del self._groups[group]
             return None
         return tuple(
-            self._fetch(topic, number, tracked)
-            for topic, partitions in known.topics.items()
-            for number, tracked in enumerate(partitions)
+            [
+                self._fetch(topic, number, tracked)
+                for topic, partitions in known.topics.items()
+                for number, tracked in enumerate(partitions)
+            ]
         )
 
     def _fetch(self, topic: str, number: int, tracked: _Partition | None) -> TrackedPartition:
@@ -141,18 +146,27 @@ class Storage:
             return TrackedPartition(topic, number, (), ends)
         return TrackedPartition(topic, number, tracked.window.slots, ends, tracked.owner, tracked.client_id)
 
+    def _group(self, group: str) -> _Group:
+        """The group, made if need be."""
+        known = self._groups.get(group)
+        if known is None:
+            known = self._groups[group] = _Group()
+        return known
+
     def _track(self, group: _Group, topic: str, partition: int) -> _Partition:
         """The partition, made if need be; a group's list of partitions is as long as its topic's."""
         partitions = group.topics.setdefault(topic, [])
         if partition >= len(partitions):
             partitions.extend([None] * (len(self._broker[topic]) - len(partitions)))
-        tracked = partitions[partition] or _Partition(Window(self._intervals, self._min_distance))
-        partitions[partition] = tracked
+        tracked = partitions[partition]
+        if tracked is None:
+            tracked = partitions[partition] = _Partition(Window(self._intervals, self._min_distance))
         return tracked
 
-    def _is_known(self, topic: str, partition: int) -> bool:
-        histories = self._broker.get(topic, [])
-        return 0 <= partition < len(histories) and bool(histories[partition])
+    def _ends(self, topic: str, partition: int) -> Sequence[int]:
+        """The log ends seen lately of a partition, none if it is unknown."""
+        histories = self._broker.get(topic, ())
+        return histories[partition] if 0 <= partition < len(histories) else ()
 
     def _expiry_ms(self, now: int) -> int:
         return (now - self._expire_group) * 1000

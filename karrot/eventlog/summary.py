@@ -35,8 +35,10 @@ def summarize(event: LagEvent, received_at_ms: int) -> Summary:
 
 
 def _bad(event: LagEvent) -> tuple[int, int, int, int]:
+    if not event.partitions:
+        return 0, 0, 0, 0
     statuses = [partition.status for partition in event.partitions]
-    warn, stop, stall, rewind = (statuses.count(status) for status in BAD_STATUSES)
+    warn, stop, stall, rewind = map(statuses.count, BAD_STATUSES)
     return warn, stop, stall, rewind
 
 

@@ -196,25 +196,40 @@ class FakeBurrow:
         self._reader.read_backlog(self._wall_ms(at))
 
     def _stepper(self, cluster: str, group: ConsumerGroup) -> Callable[[float], None]:
+        key = Key(cluster, group.name)
+
         def step(at: float) -> None:
             is_read = at >= self._start.loaded_at
-            for record in group.step(at):
-                self._reader.written(Key(cluster, group.name), record, self._wall_ms(at), is_read=is_read)
+            self._reader.written(key, group.step(at), self._wall_ms(at), is_read=is_read)
             self._do_at(group.next_step(at), step)
 
         return step
 
     def _verdict(self, key: Key, at: float) -> LagEvent | None:
+        """With all partitions, perhaps out of the cache."""
         evaluated_at, event = self._cache.get(key, (-math.inf, None))
-        if event is not None and at - evaluated_at < self.settings.expire_cache:
-            return event
+        if event is None or at - evaluated_at >= self.settings.expire_cache:
+            event = self._evaluated(key, at, show_all=True)
+            if event is not None:
+                self._cache[key] = at, event
+        return event
+
+    def _evaluated(self, key: Key, at: float, *, show_all: bool) -> LagEvent | None:
         now_ms = self._wall_ms(at)
         partitions = self._reader.storages[key.cluster].fetch(key.group, now_ms // 1000)
         if partitions is None:
             return None
-        event = evaluate_group(key.cluster, key.group, partitions, now_ms, show_all=True)
-        self._cache[key] = at, event
-        return event
+        return evaluate_group(key.cluster, key.group, partitions, now_ms, show_all=show_all)
+
+    def _bad_partitions(self, key: Key, at: float) -> LagEvent | None:
+        """The verdict that the notifier sends: of what the cache holds, it leaves the well partitions out."""
+        if not self.settings.expire_cache:
+            return self._evaluated(key, at, show_all=False)
+        verdict = self._verdict(key, at)
+        if verdict is None:
+            return None
+        listed = tuple([lag for lag in verdict.partitions if lag.status_text != _OK])
+        return replace(verdict, partitions=listed, observed_at_ms=self._wall_ms(at))
 
     # --- what Burrow sends ---
 
@@ -252,13 +267,13 @@ class FakeBurrow:
             self._do_at(max(at, watched.evaluated_at + self._period), evaluate)
 
     def _evaluate(self, key: Key, watched: Watched, at: float) -> None:
-        verdict = self._verdict(key, at)
+        verdict = self._bad_partitions(key, at)
         if verdict is None:
             return
-        status, now_ms = Status[verdict.status_text], self._wall_ms(at)
-        sent = notify(watched.notified, status, now_ms, self._notifier, self._new_id, name=key.group)
+        status = Status[verdict.status_text]
+        sent = notify(watched.notified, status, verdict.observed_at_ms, self._notifier, self._new_id, name=key.group)
         if sent is not None:
-            self._posts.append(Post(_as_sent(verdict, sent.incident, now_ms), sent.is_close))
+            self._posts.append(Post(_as_sent(verdict, sent.incident), sent.is_close))
 
     def _new_id(self) -> uuid.UUID:
         return uuid.UUID(int=self._random.getrandbits(128), version=4)
@@ -275,11 +290,8 @@ def simulate(
     return FakeBurrow(world, random, start_ms=now_ms, speed=speed, settings=settings)
 
 
-def _as_sent(verdict: LagEvent, incident: Incident | None, now_ms: int) -> LagEvent:
-    """The bad partitions alone, and the incident."""
-    listed = tuple([lag for lag in verdict.partitions if lag.status_text != _OK])
-    sent = replace(verdict, partitions=listed, observed_at_ms=now_ms)
+def _as_sent(verdict: LagEvent, incident: Incident | None) -> LagEvent:
     if incident is None:
-        return sent
+        return verdict
     start = _EPOCH + timedelta(milliseconds=incident.start_ms)
-    return replace(sent, incident_id=incident.id, incident_start=start)
+    return replace(verdict, incident_id=incident.id, incident_start=start)

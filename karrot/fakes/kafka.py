@@ -148,6 +148,7 @@ class _Assigned:
     topic: Topic
     partition: int
     is_afflicted: bool
+    mean_rate: float
     position: float = 0.0
 
 
@@ -176,7 +177,7 @@ class ConsumerGroup:
         self._commit_every = commit_every
         self._hosts = [_host(random) for _ in range(members)]
         self._assigned = [
-            _Assigned(topic, partition, (topic.name, partition) in afflicted)
+            _Assigned(topic, partition, (topic.name, partition) in afflicted, topic.mean_rate(partition))
             for topic in topics
             for partition in range(len(topic.rates))
         ]
@@ -210,8 +211,7 @@ class ConsumerGroup:
             yield from self._join(at)
         for assigned in self._assigned:
             if assigned.is_afflicted:
-                back = phase.goes_back * assigned.topic.mean_rate(assigned.partition)
-                assigned.position = max(0.0, assigned.position - back)
+                assigned.position = max(0.0, assigned.position - phase.goes_back * assigned.mean_rate)
         self._exists = phase.exists
         self._entered_at = at
 
@@ -229,13 +229,15 @@ class ConsumerGroup:
     def _read(self, phase: Phase, at: float) -> Iterator[Commit]:
         readable = self._ends(at - self._random.uniform(0, _SLOWEST_POLL))
         luck = self._random.uniform(0.9, 1.1)
+        since_entered, since_stepped = at - self._entered_at, at - self._stepped_at
         for number, assigned in enumerate(self._assigned):
             applied = phase if assigned.is_afflicted else STEADY
-            if applied.commits and at - self._entered_at >= number * phase.stagger:
-                reach = applied.pace * luck * (at - self._stepped_at) * assigned.topic.mean_rate(assigned.partition)
-                end = readable[assigned.topic.name][assigned.partition]
-                assigned.position = max(assigned.position, min(end, assigned.position + reach))
-                yield Commit(assigned.topic.name, assigned.partition, int(assigned.position))
+            if applied.commits and since_entered >= number * phase.stagger:
+                topic, partition = assigned.topic.name, assigned.partition
+                reached = assigned.position + applied.pace * luck * since_stepped * assigned.mean_rate
+                end = readable[topic][partition]
+                assigned.position = max(assigned.position, min(end, reached))
+                yield Commit(topic, partition, int(assigned.position))
 
     def _ends(self, at: float) -> dict[str, list[float]]:
         return {topic.name: topic.ends(at) for topic in self.topics}

@@ -33,8 +33,9 @@ class NotifierSettings:
 
     def admits(self, name: str) -> bool:
         """Whether anything is sent of a group."""
-        is_denied = self.group_denylist and re.search(self.group_denylist, name)
-        return not is_denied and bool(re.search(self.group_allowlist, name))
+        if self.group_denylist and re.search(self.group_denylist, name):
+            return False
+        return not self.group_allowlist or re.search(self.group_allowlist, name) is not None
 
 
 class Incident(NamedTuple):

@@ -1,13 +1,13 @@
 """What Burrow reads of a simulated Kafka: log ends, and ``__consumer_offsets`` live or from its beginning."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
 from karrot.burrow.rules import DEFAULT_INTERVALS
 from karrot.burrow.storage import DEFAULT_EXPIRE_GROUP, Storage
-from karrot.fakes.kafka import Commit, ConsumerGroup, Deletion, Owner, Record
+from karrot.fakes.kafka import Commit, ConsumerGroup, Owner, Record
 from karrot.fakes.lock import Key
 
 __all__ = ["Reader", "StorageSettings"]
@@ -64,11 +64,23 @@ class Reader:
                 for partition, end in enumerate(ends):
                     storage.put_log_end(topic.name, partition, int(end), partition_count=len(ends))
 
-    def written(self, key: Key, record: Record, now_ms: int, *, is_read: bool) -> None:
+    def written(self, key: Key, records: Iterable[Record], now_ms: int, *, is_read: bool) -> None:
         """A group wrote something; it is read at once, or stays where it is."""
-        self._keep(key, record, now_ms)
-        if is_read:
-            self._read(key, record, now_ms)
+        storage = self.storages[key.cluster]
+        for record in records:
+            if isinstance(record, Commit):
+                kept = _Kept(record, next(self._orders[key.cluster]), now_ms)
+                self._of(key).commits[record.topic, record.partition] = kept
+                if is_read:
+                    _put_commit(storage, key.group, kept, now_ms)
+            elif isinstance(record, Owner):
+                self._of(key).owners[record.topic, record.partition] = record
+                if is_read:
+                    storage.put_owner(key.group, *record)
+            else:
+                self._compacted.pop(key, None)
+                if is_read:
+                    storage.delete_group(key.group)
 
     def forget(self, *, from_latest: bool) -> None:
         """Start from nothing, as after a restart; ``from_latest`` leaves no backlog to read."""
@@ -79,10 +91,11 @@ class Reader:
     def read_backlog(self, now_ms: int) -> None:
         """Read what was written before, with the times of then."""
         for key, compacted in self._compacted.items():
+            storage = self.storages[key.cluster]
             for owner in compacted.owners.values():
-                self._read(key, owner, now_ms)
+                storage.put_owner(key.group, *owner)
             for kept in compacted.commits.values():
-                self._put_commit(key, kept, now_ms)
+                _put_commit(storage, key.group, kept, now_ms)
 
     def _empty(self) -> dict[str, Storage]:
         settings = self._settings
@@ -93,28 +106,13 @@ class Reader:
             for cluster in self._world
         }
 
-    def _keep(self, key: Key, record: Record, now_ms: int) -> None:
-        compacted = self._compacted.setdefault(key, _Compacted())
-        match record:
-            case Commit(topic, partition):
-                order = next(self._orders[key.cluster])
-                compacted.commits[topic, partition] = _Kept(record, order, now_ms)
-            case Owner(topic, partition):
-                compacted.owners[topic, partition] = record
-            case Deletion():
-                del self._compacted[key]
+    def _of(self, key: Key) -> _Compacted:
+        compacted = self._compacted.get(key)
+        if compacted is None:
+            compacted = self._compacted[key] = _Compacted()
+        return compacted
 
-    def _read(self, key: Key, record: Record, now_ms: int) -> None:
-        storage = self.storages[key.cluster]
-        match record:
-            case Commit(topic, partition):
-                self._put_commit(key, self._compacted[key].commits[topic, partition], now_ms)
-            case Owner():
-                storage.put_owner(key.group, *record)
-            case Deletion():
-                storage.delete_group(key.group)
 
-    def _put_commit(self, key: Key, kept: _Kept, now_ms: int) -> None:
-        self.storages[key.cluster].put_commit(
-            key.group, *kept.commit, order=kept.order, timestamp_ms=kept.at_ms, now=now_ms // 1000
-        )
+def _put_commit(storage: Storage, group: str, kept: _Kept, now_ms: int) -> None:
+    topic, partition, offset = kept.commit
+    storage.put_commit(group, topic, partition, offset, order=kept.order, timestamp_ms=kept.at_ms, now=now_ms // 1000)

@@ -74,7 +74,7 @@ def _held_back(event: LagEvent, unjudged: Collection[Place]) -> LagEvent:
         return event
 
     def judged(one: PartitionLag) -> PartitionLag:
-        return replace(one, status_text=Status.OK.name) if (one.topic, one.partition) in unjudged else one
+        return one._replace(status_text=Status.OK.name) if (one.topic, one.partition) in unjudged else one
 
     partitions = tuple(map(judged, event.partitions))
     status = group_status(Status[one.status_text] for one in partitions)

@@ -1,6 +1,5 @@
 import json
 import struct
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -171,7 +170,7 @@ def test_the_newest_commit_stays_whatever_the_arrival(arrivals: list[int], inter
 
 
 def without_lags(window: Window) -> list[OffsetSample | None]:
-    return [slot and replace(slot, lag=None) for slot in window.slots]
+    return [slot and slot._replace(lag=None) for slot in window.slots]
 
 
 # The verdict on a partition

@@ -25,6 +25,7 @@ class _Growing:
 
     def __init__(self, first: StoredEvent, deadline_ms: int, level: int) -> None:
         self.hour = Hour.at(first.received_at_ms)
+        self.hour_ends_ms = self.hour.end_ms
         self.log_id = first.log_id
         self.first = self.last = first.seq
         self.lines = 0
@@ -88,5 +89,5 @@ class Buffer:
         return (
             stored.log_id == growing.log_id
             and growing.size + len(line) <= self._most_bytes
-            and Hour.at(stored.received_at_ms) <= growing.hour
+            and stored.received_at_ms < growing.hour_ends_ms
         )
