@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from karrot import telemetry
 from karrot.eventlog.base import Cursor
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.feeds import PacedFeed
 from karrot.reporters.archive.names import Hour
 from support.archives import archive_feed, archived, segments
+from support.bodies import make_event
 from support.clocks import ManualClock
 from support.eventlog_contract import append
 
@@ -69,6 +71,24 @@ def test_a_segment_is_written_when_its_first_event_has_waited_long_enough(
     assert name.path == f"day=2027-01-15/hour=08/{log.log_id}-1-2-2.jsonl.gz"
     assert seqs(archive) == [1, 2]
     assert log.cursor("archive") == Cursor(log.log_id, 2)
+
+
+def test_an_event_that_nobody_foresaw_is_counted_and_keeps_none_back(
+    log: MemoryEventLog, clock: ManualClock, archive: Path
+) -> None:
+    feed = archive_feed(log, clock, archive)
+    append(log)
+    log.append(make_event(), b"\xff")
+    append(log)
+    run(feed)
+    clock.advance(60_000)
+    run(feed)
+    assert seqs(archive) == [1, 3]
+    dropped = [each for each in log.counters() if each.name == telemetry.REPORTER_DROPPED.name]
+    assert [(dict(each.labels), each.value) for each in dropped] == [
+        ({"reporter": "archive", "reason": "unexpected"}, 1)
+    ]
+    assert log.cursor("archive") == Cursor(log.log_id, 3)
 
 
 def test_a_segment_is_cut_at_the_end_of_its_hour(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
