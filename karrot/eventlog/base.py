@@ -132,7 +132,7 @@ class Damaged:
     seq: int
 
 
-class Summary(msgspec.Struct, frozen=True, array_like=True):
+class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The newest event of a group without its partitions, with its signals: all that an exporter needs.
 
     Stored as one value per group; fields may only be added at the end, with a default.
@@ -170,8 +170,7 @@ class Incident(NamedTuple):
     remembered: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class GroupState:
+class GroupState(msgspec.Struct, frozen=True, gc=False):
     """A group as of its newest event (newest by observation, not by arrival)."""
 
     key: GroupKey

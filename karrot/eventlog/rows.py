@@ -132,4 +132,4 @@ def reject_of(row: Row) -> Reject:
 
 
 def _checksum(facts: tuple[object, ...], body: bytes | None) -> int:
-    return zlib.crc32(body or b"", zlib.crc32(b"%a" % (facts,)))
+    return zlib.crc32(body or b"", zlib.crc32(repr(facts).encode()))

@@ -5,6 +5,7 @@ from flask import Flask, Response
 
 from karrot.web import api, health, human, kept, metrics, pages, problems, static, webhook
 from karrot.web.auth import Credentials
+from karrot.web.compiled import compile_first
 from karrot.web.prefix import Below
 from karrot.web.shapes import instant
 from karrot.web.site import EXTENSION, Site
@@ -47,6 +48,7 @@ def _prepare_templates(app: Flask, site: Site) -> None:
     app.jinja_env.globals.update(
         assets=app.extensions[static.EXTENSION].names, version=site.version, now=lambda: instant(site.clock.wall_ms())
     )
+    compile_first(app.jinja_env)
 
 
 def _add_headers(response: Response) -> Response:

@@ -8,8 +8,10 @@ waited for too long is answered 503 by the loop. Whoever reads slowly shares a p
 """
 
 import contextlib
+import gc
 import selectors
 import socket
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -39,6 +41,8 @@ _FEW, _MANY = 2, 512
 _WEBHOOK = "/burrow"
 _QUICK_PATHS = (_WEBHOOK, "/healthz", "/readyz", "/heartbeat")
 _DRAIN_S = 0.05
+_SWITCH_S = 0.0005
+_COLLECT = (5000, 50, 10)
 _SHARE = TURN_SHARE - 0.05
 """How much of its patience an event waits to be served. A commit has to take it within `TURN_SHARE`."""
 
@@ -77,7 +81,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         super().init_process()
 
     def run(self) -> None:
-        """The loop; the poller is there by now."""
+        """The loop; the poller and the application are there by now."""
+        _put_events_first()
         self.lingering = Lingering(self.poller, self._close)
         self.collecting = Collecting(
             self.poller,
@@ -269,3 +274,14 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self.collecting.answered(conn)
         self.nr_conns -= 1
         conn.close()
+
+
+def _put_events_first() -> None:
+    """Let pages and scrapes keep the interpreter from the loop for moments only: an event needs it dozens of times.
+
+    Whoever computes gives it away after the switch interval, a collection of garbage only when it has looked at all
+    that it looks at: what the application is made of stays, and what a scrape makes of every group is soon gone.
+    """
+    sys.setswitchinterval(_SWITCH_S)
+    gc.freeze()
+    gc.set_threshold(*_COLLECT)

@@ -230,6 +230,12 @@ def test_the_page_filters_and_counts() -> None:
     assert website.client.get("/?status=BAD").status_code == 400
 
 
+def test_whoever_looks_first_finds_the_templates_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    website = take(make_website(), make_event())
+    monkeypatch.delattr("jinja2.Environment.compile")
+    assert len(rows(website)) == 1
+
+
 def test_a_long_list_comes_in_pages() -> None:
     website = take(make_website(), *(make_event(consumer=f"g{n:04}", total_lag=n) for n in range(PAGE_SIZE + 5)))
     assert len(rows(website)) == PAGE_SIZE
