@@ -12,9 +12,11 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructType
 
 from karrot.pipeline.columns import rows
 from karrot.pipeline.files import delete, exists, listing, literal, rename_over
@@ -23,6 +25,7 @@ from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, columns_of, wit
 __all__ = ["Tables"]
 
 _NO_MARKER = ("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+_OF_EVENTS: Final = ("events", "partitions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,8 @@ class Tables:
         """
         columns = columns_of(with_day(STREAMED[name]))
         writer = df.select(*columns, F.lit(batch_id).alias("batch_id")).write.mode("overwrite").option(*_NO_MARKER)
-        writer.option("partitionOverwriteMode", "dynamic").partitionBy("day", "batch_id").parquet(
+        plain = _without_dictionaries(STREAMED[name]) if name in _OF_EVENTS else {}
+        writer.options(partitionOverwriteMode="dynamic", **plain).partitionBy("day", "batch_id").parquet(
             self.path(name), compression="zstd"
         )
 
@@ -111,3 +115,9 @@ class Tables:
             return
         (only,) = written
         rename_over(spark, f"{staged}/{day}/{only}", self.path(name, day, f"{name}.parquet"))
+
+
+def _without_dictionaries(schema: StructType) -> dict[str, str]:
+    """Options for Parquet: dictionaries are for names. Those of numbers and moments take longer, and more bytes."""
+    plain = [field.name for field in schema if field.name == "event_id" or not isinstance(field.dataType, StringType)]
+    return {f"parquet.enable.dictionary#{name}": "false" for name in plain}
