@@ -7,7 +7,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
 from karrot.pipeline.columns import moment, whole
-from karrot.pipeline.schemas import CORRUPT, EVENTS, LINE, PARTITIONS, columns_of, with_day
+from karrot.pipeline.schemas import CORRUPT, EVENTS, LINE, PARTITION_LINE, PARTITIONS, columns_of, with_day
+from karrot.pipeline.schemas.types import struct
 
 __all__ = ["MOST_BYTES", "REQUIRED", "events", "partitions", "read_lines", "why_unusable"]
 
@@ -30,8 +31,10 @@ REQUIRED: Final = (
     "status",
 )
 """The fields that no line may lack."""
-# Not the body: the rest of the line says it again, field by field.
-_READ: Final = StructType([field for field in LINE.fields if field.name != "body"]).add(CORRUPT, StringType())
+# Not the body, which the rest of the line says again field by field; of the worst partition only what a table has.
+_WORST: Final = StructType([PARTITION_LINE[name] for name in ("topic", "partition", "owner")])
+_FIELDS: Final = {field.name: field.dataType for field in LINE if field.name != "body"}
+_READ: Final = struct(**_FIELDS | {"max_partition": _WORST, CORRUPT: StringType()})
 
 
 def read_lines(lines: DataFrame) -> DataFrame:
