@@ -11,7 +11,26 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["batch_name", "batch_prefix", "checkpoint_id", "persisted", "run", "started"]
+from karrot.pipeline.checkpoints import Read
+from karrot.pipeline.files import read_text
+
+__all__ = [
+    "BATCH_BYTES",
+    "EVER",
+    "batch_name",
+    "batch_prefix",
+    "checkpoint_id",
+    "noted",
+    "persisted",
+    "run",
+    "started",
+]
+
+BATCH_BYTES: Final = 256 * 1024 * 1024
+"""Bytes of files in a batch, compressed: what it holds in memory or on the local disk is a few times that."""
+
+EVER: Final = "36500d"
+"""As ``maxFileAge``: by default the file source passes by what is older than a week when it comes."""
 
 _LOOK_S: Final = 0.2
 _PATIENCE_S: Final = 20  # Kubernetes kills after 30
@@ -31,6 +50,11 @@ def checkpoint_id(spark: SparkSession) -> str:
     return uuid.UUID(spark.sparkContext.getLocalProperty("sql.streaming.queryId")).hex
 
 
+def noted(spark: SparkSession, checkpoint: str) -> Read:
+    """What a query has noted in its checkpoint."""
+    return lambda name: read_text(spark, f"{checkpoint}/{name}")
+
+
 def batch_name(checkpoint: str, batch: int) -> str:
     """What a batch is called in the tables; it begins with `batch_prefix` of its checkpoint."""
     return f"{batch_prefix(checkpoint)}{batch:06d}"
@@ -45,7 +69,8 @@ def batch_prefix(checkpoint: str) -> str:
 def persisted(frame: DataFrame) -> Iterator[DataFrame]:
     """A frame that is reckoned once, for all that is made of it.
 
-    On the local disk: a block is as large as what one task reads, and would be held in memory whole.
+    On the local disk: a block is as large as what one task reads, and would be held in memory whole. Structs stay as
+    they are: a column for each of their fields costs more to build than is saved by reading a few of them.
     """
     frame.persist(StorageLevel.DISK_ONLY)
     try:

@@ -6,15 +6,14 @@ the log's start was deleted, perhaps before anybody read it.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
+
+from karrot.pipeline.checkpoints import Read
 
 __all__ = ["Range", "lost", "ranges_of_batch"]
 
 _INITIAL: Final = "sources/0/0"
-
-Read = Callable[[str], str | None]
-"""The text of a file below a checkpoint; ``None`` if there is no such file."""
 
 
 class Range(NamedTuple):

@@ -3,7 +3,7 @@
 Both are streams, so that a checkpoint tells what was taken.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
@@ -25,8 +25,10 @@ from pyspark.sql.types import (
 )
 
 from karrot.pipeline.brokers import Brokers, Start
+from karrot.pipeline.checkpoints import Read
 from karrot.pipeline.files import exists, literal
 from karrot.pipeline.kafka import new_records
+from karrot.pipeline.queries import BATCH_BYTES, EVER
 from karrot.pipeline.ranges import Range, lost, ranges_of_batch
 from karrot.watch.cluster import ClusterError, Failure, Place
 
@@ -47,7 +49,6 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 BATCH_RECORDS: Final = 2_000_000
 """Records in a batch from Kafka: a few hundred bytes each while it is written."""
 
-_BATCH_BYTES: Final = 256 * 1024 * 1024
 _READ_AS: Final[Mapping[type[DataType], tuple[type[DataType], ...]]] = {
     BinaryType: (StringType,),
     StringType: (BinaryType,),
@@ -56,7 +57,6 @@ _READ_AS: Final[Mapping[type[DataType], tuple[type[DataType], ...]]] = {
     TimestampType: (TimestampNTZType,),
 }
 """As what a column may be stored besides: Spark reads the second as the first."""
-_EVER: Final = "36500d"  # by default the file source passes by what is older than a week when it comes
 
 RECORD: Final = (
     StructType()
@@ -68,9 +68,6 @@ RECORD: Final = (
     .add("timestamp", TimestampType())
 )
 """A record as Spark's Kafka source tells it."""
-
-Read = Callable[[str], str | None]
-"""The text of a file below a checkpoint; ``None`` if there is no such file."""
 
 
 class NoRecords(LookupError):  # noqa: N818 (names what is so)
@@ -178,7 +175,7 @@ def new_files(spark: SparkSession, directory: str, schema: StructType) -> DataFr
         raise NoRecords(f"{directory}: its files lack {', '.join(lacks)}")
     if wrong := [told for each in schema for told in _of_another_type(each.name, each.dataType, found)]:
         raise NoRecords(f"{directory}: in its files {', '.join(wrong)}")
-    source = spark.readStream.schema(schema).options(**options, maxFileAge=_EVER, maxBytesPerTrigger=str(_BATCH_BYTES))
+    source = spark.readStream.schema(schema).options(**options, maxFileAge=EVER, maxBytesPerTrigger=str(BATCH_BYTES))
     return source.parquet(literal(directory))
 
 

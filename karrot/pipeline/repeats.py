@@ -1,11 +1,45 @@
-"""Events that are there already: the archive and a second run of ingest are both at least once."""
+"""Events that are there already: the archive and a second run of ingest are both at least once.
 
-from pyspark.sql import DataFrame
+Mostly they are not, and then it shows at little cost: a segment holds the numbers of its log one after the other, and
+no other has the same. Only where that is not so every event is compared with every other.
+"""
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import NamedTuple
+
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-__all__ = ["repeats", "without"]
+__all__ = ["Span", "in_order", "overlap", "repeats", "spans", "without"]
 
 _ID = ("log_id", "seq")
+
+
+class Span(NamedTuple):
+    """The first and the last of a log's numbers that are in one place."""
+
+    log_id: str
+    first: int
+    last: int
+
+
+def in_order() -> Column:
+    """An aggregate over good lines of a log: whether they are numbered as their events are, so that none repeats."""
+    number, seq = F.col("number"), F.col("line.seq")
+    ahead = F.try_subtract(number, seq)  # NULL, which an aggregate passes by, only where the event's is negative
+    return (F.min(ahead) == F.max(ahead)) & (F.min(seq) >= 0)
+
+
+def spans(known: DataFrame) -> list[Span]:
+    """One for each log that ``known`` (the table ``events``) has something of."""
+    found = known.groupBy("log_id").agg(F.min("seq"), F.max("seq")).collect()
+    return [Span(*row) for row in found]
+
+
+def overlap(several: Iterable[Span]) -> bool:
+    """Whether two of them may share a number."""
+    return any(one.log_id == other.log_id and other.first <= one.last for one, other in pairwise(sorted(several)))
 
 
 def repeats(lines: DataFrame, known: DataFrame) -> DataFrame:

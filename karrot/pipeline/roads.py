@@ -1,29 +1,23 @@
 """The two roads on which the service's events come: segments of the archive, or a topic of Kafka. Both are streams."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from karrot.pipeline.checkpoints import Read
 from karrot.pipeline.files import exists, literal
+from karrot.pipeline.queries import BATCH_BYTES, EVER
 from karrot.pipeline.records import FromKafka
 from karrot.pipeline.segments import Segment, segments_of_batch
 
-__all__ = ["BATCH_BYTES", "BATCH_EVENTS", "FromArchive", "FromTopic", "Road"]
-
-BATCH_BYTES: Final = 256 * 1024 * 1024
-"""Compressed bytes of segments in a batch: what a batch holds in memory or on the local disk is a few times that."""
+__all__ = ["BATCH_EVENTS", "FromArchive", "FromTopic", "Road"]
 
 BATCH_EVENTS: Final = 200_000
 """Records of a topic in a batch: a few kilobytes each."""
 
 _NAMES: Final = "*.jsonl.gz"
-_EVER: Final = "36500d"  # by default the file source passes by what is older than a week when it comes
-
-Read = Callable[[str], str | None]
-"""The text of a file below the query's checkpoint; ``None`` if there is no such file."""
 
 
 class Road(Protocol):
@@ -58,7 +52,7 @@ class FromArchive:
             lineSep="\n",
             recursiveFileLookup="true",
             pathGlobFilter=_NAMES,
-            maxFileAge=_EVER,
+            maxFileAge=EVER,
             maxBytesPerTrigger=str(self.batch_bytes),
             # Lines before the damage are kept; what the name promises and is not there is counted.
             ignoreCorruptFiles="true",

@@ -2,19 +2,18 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from typing import Final, NamedTuple, Self
 from urllib.parse import unquote
+
+from karrot.pipeline.checkpoints import Read
 
 __all__ = ["Segment", "segments_of_batch"]
 
 _NAME = re.compile(r"([0-9A-Za-z]{1,64})-(\d{1,19})-(\d{1,19})-(\d{1,19})\.jsonl\.gz", re.ASCII)
 _SCHEME = re.compile(r"^([a-z0-9+.-]+):/+", re.ASCII)
 _LOG: Final = "sources/0"
-
-Read = Callable[[str], str | None]
-"""The text of a file below a checkpoint; ``None`` if there is no such file."""
 
 
 class Segment(NamedTuple):

@@ -5,11 +5,12 @@ Spark's source says which segments or records are new; a batch reads them once a
 checkpoint: a new checkpoint counts from 0 again and must not overwrite what another one wrote.
 """
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass, field, fields
 from datetime import date
 from threading import Event
-from typing import Self
+from typing import Protocol, Self, TypeVar
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -18,10 +19,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from karrot.pipeline.columns import rows
 from karrot.pipeline.events import events, partitions, read_lines
-from karrot.pipeline.files import read_text
 from karrot.pipeline.quarantine import PLACE, bad_lines, short_segments
-from karrot.pipeline.queries import batch_name, checkpoint_id, persisted, run, started
-from karrot.pipeline.repeats import repeats, without
+from karrot.pipeline.queries import batch_name, checkpoint_id, noted, persisted, run, started
+from karrot.pipeline.repeats import Span, in_order, overlap, repeats, spans, without
 from karrot.pipeline.roads import Road
 from karrot.pipeline.segments import Segment, plain
 from karrot.pipeline.tables import Tables
@@ -36,6 +36,24 @@ __all__ = [
 
 class UnevenError(RuntimeError):
     """Rows in are not rows out: the tables do not hold what was read. Another run repeats the batch."""
+
+
+class Even(Protocol):
+    """The summary of a batch."""
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all that was read is accounted for."""
+
+
+T = TypeVar("T", bound=Even)
+
+
+def even(batch_id: str, summary: T) -> T:
+    """The summary of a batch. Raises `UnevenError`."""
+    if not summary.is_even:
+        raise UnevenError(f"batch {batch_id}: {summary}")
+    return summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,19 +128,15 @@ class Ingest:
 
     def take(self, lines: DataFrame, batch: int) -> None:
         """Write one batch; called by Spark, again for the same batch after a crash."""
-        taken = self.road.segments(self._read, batch)
+        noted_there = noted(self.spark, self.checkpoint)
+        taken = self.road.segments(noted_there, batch)
         batch_id = batch_name(checkpoint_id(lines.sparkSession), batch)
         with persisted(read_lines(lines)) as read:
-            lost = self.road.lost(self._read, batch, read)
-            summary = _Batch(lines.sparkSession, self.tables, batch_id, read, taken).write()
-        if not summary.is_even:
-            raise UnevenError(f"batch {batch_id}: {summary}")
+            lost = self.road.lost(noted_there, batch, read)
+            summary = even(batch_id, _Batch(lines.sparkSession, self.tables, batch_id, read, taken).write())
         summary += Summary(lost=lost)
         self.total += summary
         self.tell(summary)
-
-    def _read(self, name: str) -> str | None:
-        return read_text(self.spark, f"{self.checkpoint}/{name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,21 +151,21 @@ class _Batch:
 
     def write(self) -> Summary:
         counted = self._counted()
-        found = {plain(row.path): row.lines for row in counted}
-        missing = {one: lacks for one in self.segments if (lacks := one.missing(found.get(one.path, 0)))}
-        days = sorted({day for row in counted for day in row.days})
-        repeated = repeats(self.lines, self._known(counted, days))
-        duplicates = repeated.count()
-        new = without(self.lines, repeated) if duplicates else self.lines
+        found = Counter[str]()
+        for row in counted:
+            found[plain(row.path)] += row.lines
+        missing = {one: lacks for one in self.segments if (lacks := one.missing(found[one.path]))}
+        good = [row for row in counted if not row.is_bad]
+        days, bad_days = {row.day for row in good}, {row.day for row in counted if row.is_bad}
+        new, duplicates = self._new(good, days)
         self.tables.write_batch(events(new), "events", self.batch_id)
         self.tables.write_batch(partitions(new), "partitions", self.batch_id)
         self._write_quarantine(counted, missing)
-        bad = {day for row in counted for day in row.bad_days}
-        quarantine = self._rows("quarantine", bad | {one.written_on for one in missing})
+        quarantine = self._rows("quarantine", bad_days | {one.written_on for one in missing})
         return Summary(
             batches=1,
             segments=len(self.segments),
-            lines=sum(found.values()),
+            lines=found.total(),
             events=self._rows("events", days),
             partitions=self._rows("partitions", days),
             quarantined=quarantine - len(missing),
@@ -161,32 +175,45 @@ class _Batch:
         )
 
     def _counted(self) -> list[Row]:
-        """A row per segment or partition that has lines."""
-        line = F.col("line")
-        per_segment = self.lines.groupBy("path").agg(
+        """A row for each segment or partition that has lines, and day, log and usability of those."""
+        of, seq = F.col("line.log_id"), F.col("line.seq")
+        sorts = self.lines.groupBy("path", "day", of.alias("log_id"), F.col("reason").isNotNull().alias("is_bad"))
+        counts = sorts.agg(
             F.count("*").alias("lines"),
-            F.count("reason").alias("bad"),
             F.min("number").alias("first"),
-            F.collect_set(F.when(F.col("reason").isNull(), F.col("day"))).alias("days"),
-            F.collect_set(F.when(F.col("reason").isNotNull(), F.col("day"))).alias("bad_days"),
-            F.min(line["seq"]).alias("lowest"),
-            F.max(line["seq"]).alias("highest"),
+            F.min(seq).alias("lowest"),
+            F.max(seq).alias("highest"),
+            in_order().alias("in_order"),
         )
-        return per_segment.collect()
+        return counts.collect()
 
-    def _known(self, counted: list[Row], days: list[date]) -> DataFrame:
+    def _new(self, good: list[Row], days: Collection[date]) -> tuple[DataFrame, int]:
+        """The lines but for events that are there already, and how many those are."""
+        known = self._known(good, days)
+        if all(row.in_order for row in good):
+            taken = [Span(row.log_id, row.lowest, row.highest) for row in good]
+            if not overlap([*taken, *spans(known)]):
+                return self.lines, 0
+        repeated = repeats(self.lines, known)
+        duplicates = repeated.count()
+        return without(self.lines, repeated) if duplicates else self.lines, duplicates
+
+    def _known(self, good: list[Row], days: Collection[date]) -> DataFrame:
         """The events of these days that other batches wrote, as far as they may be the same."""
         known = self.tables.read(self.spark, "events", days=days, batches=True)
-        numbers = [bound for row in counted if row.lowest is not None for bound in (row.lowest, row.highest)]
+        lowest, highest = (min(row.lowest for row in good), max(row.highest for row in good)) if good else (0, 0)
         # A file's footer says which numbers it holds: what is older is not read.
-        may_be_same = F.col("seq").between(min(numbers, default=0), max(numbers, default=0))
+        may_be_same = F.col("seq").between(lowest, highest)
         return known.where(may_be_same & (F.col("batch_id") != self.batch_id))
 
     def _write_quarantine(self, counted: list[Row], missing: dict[Segment, int]) -> None:
-        if any(row.bad for row in counted):
-            places = [{"source": plain(row.path), "path": row.path, "first": row.first} for row in counted if row.bad]
-            bad = bad_lines(self.lines, self.spark.range(1).select(rows(places, PLACE)))
-            self.tables.write_batch(bad.unionByName(short_segments(self.spark, missing)), "quarantine", self.batch_id)
+        bad = {row.path for row in counted if row.is_bad}
+        if bad:
+            # Of a path's rows the one with its first line comes last.
+            first = {row.path: row.first for row in sorted(counted, key=lambda row: -row.first)}
+            places = [{"source": plain(path), "path": path, "first": first[path]} for path in sorted(bad)]
+            lines = bad_lines(self.lines, self.spark.range(1).select(rows(places, PLACE)))
+            self.tables.write_batch(lines.unionByName(short_segments(self.spark, missing)), "quarantine", self.batch_id)
         elif missing:
             self.tables.write_batch(short_segments(self.spark, missing), "quarantine", self.batch_id)
 

@@ -13,14 +13,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from karrot.pipeline.ends import Looked
-from karrot.pipeline.files import read_text
-from karrot.pipeline.jobs.ingest import UnevenError
+from karrot.pipeline.jobs.ingest import even
 from karrot.pipeline.jsontopic import JsonTopic
 from karrot.pipeline.landed import AT, landed
 from karrot.pipeline.members import decode_members, members
 from karrot.pipeline.offsets import KEY_TYPES, commits, decode_offsets
 from karrot.pipeline.quarantine import bad_records
-from karrot.pipeline.queries import batch_name, batch_prefix, checkpoint_id, persisted, started
+from karrot.pipeline.queries import batch_name, batch_prefix, checkpoint_id, noted, persisted, started
 from karrot.pipeline.records import Source
 from karrot.pipeline.tables import Tables
 
@@ -113,19 +112,14 @@ class LandOffsets:
         """Write one batch; called by Spark, again for the same batch after a crash."""
         checkpoint = checkpoint_id(records.sparkSession)
         with persisted(_lean(decode_offsets(records, self.cluster))) as decoded:
-            passed = self.source.passed(self._read, batch, decoded)
+            passed = self.source.passed(noted(self.spark, self.checkpoint), batch, decoded)
             landing = _Batch.of(self, decoded, checkpoint, batch)
-            summary = landing.write()
-        if not summary.is_even:
-            raise UnevenError(f"batch {landing.batch_id}: {summary}")
+            summary = even(landing.batch_id, landing.write())
         if passed is not None:
             summary += Summary(offsets=passed.offsets, lost=passed.lost)
         self.seen(landing.topics)
         self.total += summary
         self.tell(summary)
-
-    def _read(self, name: str) -> str | None:
-        return read_text(self.spark, f"{self.checkpoint}/{name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +207,7 @@ class _Batch:
 
 
 def _lean(decoded: DataFrame) -> DataFrame:
-    """What is kept in memory for a batch: of a commit that was read its value is not needed any more.
+    """What is kept for a batch: of a commit that was read its value is not needed any more.
 
     In as many partitions as there are cores: the topic has 50 of them, and each would make a file.
     """

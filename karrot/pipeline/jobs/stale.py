@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from karrot.pipeline.alerts import Undelivered
 from karrot.pipeline.files import literal, make_directory, read_text, write_text
-from karrot.pipeline.queries import persisted, started
+from karrot.pipeline.queries import EVER, persisted, started
 from karrot.pipeline.schemas import STREAMED, with_day
 from karrot.pipeline.stale import Commits, Key, Log, Look, Place, State, Watch
 from karrot.pipeline.standing import newest_commits, newest_looks, of_commits, of_ends
@@ -91,7 +91,7 @@ class StaleAlerts:
         """New rows of a table as a stream; the directory need not be there yet."""
         path = self.tables.path(name)
         make_directory(self.spark, path)
-        reader = self.spark.readStream.schema(with_day(STREAMED[name])).option("maxFileAge", "36500d")
+        reader = self.spark.readStream.schema(with_day(STREAMED[name])).option("maxFileAge", EVER)
         return reader.parquet(literal(path)).where(F.col("day") >= F.lit(self.since))
 
     def _recalled(self) -> State:
