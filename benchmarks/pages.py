@@ -12,7 +12,6 @@ import tempfile
 import threading
 import time
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -80,7 +79,7 @@ def give_past(log: SqliteEventLog) -> None:
     for number in range(SHOWN):
         name = f"team-{number % 40}-service-{number:06d}-consumer"
         for lag in range(PAST):
-            told_now = replace(event, cluster=f"prod-{number % 4}", consumer=name, total_lag=lag * 1000 + number)
+            told_now = event._replace(cluster=f"prod-{number % 4}", consumer=name, total_lag=lag * 1000 + number)
             log.append(told_now, to_wire(told_now))
 
 

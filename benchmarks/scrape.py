@@ -8,7 +8,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -35,8 +34,8 @@ def filled(directory: Path, groups: int) -> SqliteEventLog:
     )
     event = make_event(observed_at_ms=clock.wall_ms())
     for number in range(groups):
-        told = replace(
-            event, cluster=f"prod-{number % 4}", consumer=f"team-{number % 40}-service-{number:06d}-consumer"
+        told = event._replace(
+            cluster=f"prod-{number % 4}", consumer=f"team-{number % 40}-service-{number:06d}-consumer"
         )
         log.append(told, to_wire(told))
     return log

@@ -4,7 +4,6 @@ Frozen, no I/O, standard library only. Offsets, lags and counts are messages; ti
 ``None`` always means "not told" and is never a number.
 """
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, IntEnum
 from typing import NamedTuple
@@ -77,8 +76,7 @@ class PartitionLag(NamedTuple):
         return _STATUS_BY_NAME.get(self.status_text)
 
 
-@dataclass(frozen=True, slots=True)
-class LagEvent:
+class LagEvent(NamedTuple):
     """One verdict on one consumer group.
 
     ``partitions`` holds what the source listed: a webhook lists only those worse than OK, REST ``/lag`` and Kafka

@@ -55,12 +55,12 @@ def signals_of(event: LagEvent) -> Signals:
     lag_seconds, extrapolated = _lag_seconds(worst, heads, produce_rate, now_ms)
     catch_up_seconds = _catch_up_seconds(worst.current_lag, produce_rate, consume_rate)
     return Signals(
-        scalable_lag=scalable_lag,
-        produce_rate=_rounded(produce_rate, 6),
-        consume_rate=_rounded(consume_rate, 6),
-        lag_seconds=_rounded(lag_seconds, 3),
-        lag_seconds_extrapolated=extrapolated,
-        catch_up_seconds=_rounded(catch_up_seconds, 3),
+        scalable_lag,
+        _rounded(produce_rate, 6),
+        _rounded(consume_rate, 6),
+        _rounded(lag_seconds, 3),
+        extrapolated,
+        _rounded(catch_up_seconds, 3),
     )
 
 
@@ -88,9 +88,10 @@ def _heads(partition: PartitionLag, now_ms: int) -> list[_Head]:
 def _head_at(commit: OffsetSample) -> _Head | None:
     """Where the log ended when Burrow read the commit: its lag is of that moment, not of the commit's timestamp."""
     at_ms = commit.timestamp_ms if commit.observed_at_ms is None else commit.observed_at_ms
-    if commit.lag is None or commit.lag < 0 or not _is_time(at_ms):
+    lag = commit.lag
+    if lag is None or lag < 0 or not _is_time(at_ms):
         return None
-    return _Head(at_ms, commit.offset + commit.lag)
+    return _Head(at_ms, commit.offset + lag)
 
 
 def _present_head(partition: PartitionLag, now_ms: int) -> _Head | None:

@@ -229,7 +229,7 @@ def evaluate_partition(
     tracked: TrackedPartition, now: int, *, allowed_lag: int = 0, minimum_complete: float = 0.0
 ) -> PartitionLag:
     """One partition as Burrow reports it."""
-    return _reported(tracked, *_judged(tracked, now, allowed_lag, minimum_complete))
+    return _reported(tracked, *_judged(tracked, now, allowed_lag, _float32(minimum_complete)))
 
 
 def _judged(
@@ -240,7 +240,7 @@ def _judged(
     commits = _commits(slots)
     complete = _filled_share(len(commits), len(slots))
     lag = current_lag(slots, ends)
-    is_complete_enough = complete >= _float32(minimum_complete)
+    is_complete_enough = complete >= minimum_complete
     return _status(commits, ends, lag, now, allowed_lag) if is_complete_enough else Status.OK, lag, complete
 
 
@@ -275,8 +275,8 @@ def evaluate_group(
     Lists the partitions worse than OK, or all of them with ``show_all``. The first of several largest lags is the
     maximum, so the order of ``partitions`` matters there (Burrow's own order of topics is random).
     """
-    now = now_ms // 1000
-    judged = [(tracked, *_judged(tracked, now, allowed_lag, minimum_complete)) for tracked in partitions]
+    now, minimum = now_ms // 1000, _float32(minimum_complete)
+    judged = [(tracked, *_judged(tracked, now, allowed_lag, minimum)) for tracked in partitions]
     if not judged:
         return LagEvent(cluster, consumer, _OK, 0, now_ms, source, complete=0.0, partition_count=0)
     _, statuses, lags, completes = zip(*judged, strict=True)

@@ -9,7 +9,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from random import Random
@@ -23,11 +23,11 @@ from karrot.fakes.catalogue import application_groups, burrows_own_group
 from karrot.fakes.go import as_go_writes
 from karrot.fakes.kafka import ConsumerGroup
 from karrot.fakes.lock import Instance, Key, Lock, Watched
-from karrot.fakes.notifier import Incident, NotifierSettings, notify
+from karrot.fakes.notifier import Notification, NotifierSettings, notify
 from karrot.fakes.outage import ALWAYS, Outage, State
 from karrot.fakes.reader import Reader, StorageSettings
 
-__all__ = ["DEMO", "BurrowSettings", "FakeBurrow", "Post", "simulate"]
+__all__ = ["DEMO", "BurrowSettings", "FakeBurrow", "Post", "incident_id", "posted", "simulate"]
 
 _HISTORY_SECONDS = 40.0
 _OK = Status.OK.name
@@ -44,6 +44,10 @@ class BurrowSettings:
     offset_refresh: float = 1.0
     group_refresh: float = 60.0
     expire_cache: float = 0.0
+
+    def period(self, speed: float) -> float:
+        """From one evaluation of a group to the next: Burrow asks "longer ago than the interval?" every millisecond."""
+        return self.notifier.interval + speed / 1000
 
 
 DEMO = BurrowSettings(NotifierSettings(threshold=Status.OK, interval=5, send_interval=3, send_close=True))
@@ -84,13 +88,8 @@ class FakeBurrow:
         self._random = random
         self._start_ms = start_ms
         self._speed = speed
-        self._notifier = replace(
-            settings.notifier,
-            interval=settings.notifier.interval / speed,
-            send_interval=settings.notifier.pause_ms / 1000 / speed,
-        )
-        # Burrow asks "longer ago than the interval?" every millisecond.
-        self._period = settings.notifier.interval + speed / 1000
+        self._notifier = settings.notifier.at_speed(speed)
+        self._period = settings.period(speed)
         self._reader = Reader(groups, settings.storage)
         self._cache: dict[Key, tuple[float, LagEvent]] = {}
         self._lock = Lock()
@@ -229,7 +228,7 @@ class FakeBurrow:
         if verdict is None:
             return None
         listed = tuple([lag for lag in verdict.partitions if lag.status_text != _OK])
-        return replace(verdict, partitions=listed, observed_at_ms=self._wall_ms(at))
+        return verdict._replace(partitions=listed, observed_at_ms=self._wall_ms(at))
 
     # --- what Burrow sends ---
 
@@ -273,10 +272,10 @@ class FakeBurrow:
         status = Status[verdict.status_text]
         sent = notify(watched.notified, status, verdict.observed_at_ms, self._notifier, self._new_id, name=key.group)
         if sent is not None:
-            self._posts.append(Post(_as_sent(verdict, sent.incident), sent.is_close))
+            self._posts.append(posted(verdict, sent))
 
     def _new_id(self) -> uuid.UUID:
-        return uuid.UUID(int=self._random.getrandbits(128), version=4)
+        return incident_id(self._random)
 
 
 def simulate(
@@ -290,8 +289,15 @@ def simulate(
     return FakeBurrow(world, random, start_ms=now_ms, speed=speed, settings=settings)
 
 
-def _as_sent(verdict: LagEvent, incident: Incident | None) -> LagEvent:
+def posted(verdict: LagEvent, sent: Notification) -> Post:
+    """What is sent of a verdict that lists the bad partitions alone."""
+    incident = sent.incident
     if incident is None:
-        return verdict
+        return Post(verdict, sent.is_close)
     start = _EPOCH + timedelta(milliseconds=incident.start_ms)
-    return replace(verdict, incident_id=incident.id, incident_start=start)
+    return Post(verdict._replace(incident_id=incident.id, incident_start=start), sent.is_close)
+
+
+def incident_id(random: Random) -> uuid.UUID:
+    """As Burrow makes them."""
+    return uuid.UUID(int=random.getrandbits(128), version=4)

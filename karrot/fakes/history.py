@@ -3,40 +3,29 @@
 Beside the archive lies the truth: each incident of which Burrow told, written down by somebody who only listened.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
-from random import Random
-from typing import Final, NamedTuple, Self
+from typing import Self
 
 import msgspec
 
-from karrot.burrow.payload import to_wire
-from karrot.event import Kind, LagEvent, Source, Status
+from karrot.event import Kind, LagEvent, Status
 from karrot.eventline import encode
 from karrot.eventlog.base import StoredEvent
-from karrot.fakes.burrow import BurrowSettings, FakeBurrow
-from karrot.fakes.notifier import NotifierSettings
-from karrot.fakes.week import DAY, MINUTE_SPEED, Planted, consumer_groups, planted
+from karrot.fakes.heard import MINUTE_MS, heard
+from karrot.fakes.week import Planted, planted
 from karrot.reporters.archive.folder import Folder
 from karrot.reporters.archive.segment import Buffer
 
 __all__ = ["MINUTE_MS", "Told", "read_truth", "write_history"]
 
-MINUTE_MS: Final = 60_000
-_RESYNC_MINUTES = 5
 _SEGMENT_BYTES = 8 * 1024 * 1024
 _QUICKLY = 1
 """zlib's level: a third larger than the service's segments, in less than half the time."""
 _NEVER = 2**62
-_FAILOVER = ("prod-us", 11 * 60)
-"""Another Burrow takes over while a group stalls: its incident gets another id."""
-_SETTINGS = BurrowSettings(
-    NotifierSettings(threshold=Status.OK, interval=1, send_interval=0.5, send_close=True), group_refresh=1
-)
-"""A verdict a minute on every group; the other figures are minutes, too."""
 
 
 class Told(msgspec.Struct):
@@ -73,7 +62,7 @@ def write_history(
     listener = _Listener()
     written = 0
     with _Archive(archive, sha256(f"{seed}/{cluster}/{start_ms}".encode()).hexdigest()[:16]) as out:
-        for event, body in _events(cluster, start_ms=start_ms, groups=groups, days=days, seed=seed):
+        for event, body in heard(cluster, start_ms=start_ms, groups=groups, days=days, seed=seed):
             listener.hear(event)
             out.add(event, body)
             written += 1
@@ -81,59 +70,6 @@ def write_history(
     lines = (msgspec.json.encode(_explained(one, causes, start_ms)) + b"\n" for one in listener.told)
     truth.write_bytes(b"".join(lines))
     return written
-
-
-# --- what the service hears ---
-
-
-class _Heard(NamedTuple):
-    event: LagEvent
-    body: bytes
-
-
-def _events(cluster: str, *, start_ms: int, groups: int, days: int, seed: int) -> Iterator[_Heard]:
-    """The webhooks of Burrow, and between them every five minutes what its REST API answers to a resync.
-
-    The groups are listed every minute: one that is deleted is missed before its silence ends its incident.
-    """
-    burrow = FakeBurrow(
-        {cluster: consumer_groups(cluster, groups, days, seed)},
-        Random(f"{seed}/{cluster}"),  # noqa: S311 (a simulation)
-        start_ms=start_ms,
-        speed=MINUTE_SPEED,
-        settings=_SETTINGS,
-    )
-    resync = _Resync(burrow, cluster)
-    for minute in range(1, days * DAY + 1):
-        now_ms = start_ms + minute * MINUTE_MS - 1
-        if (cluster, minute) == _FAILOVER:
-            burrow.failover()
-        yield from (_Heard(post.event, post.body) for post in burrow.due(now_ms))
-        answers = resync.once(now_ms, ask=minute % _RESYNC_MINUTES == 0)
-        yield from (_Heard(event, to_wire(event)) for event in answers)
-
-
-@dataclass(slots=True)
-class _Resync:
-    """Lists the groups, perhaps asks for every one, and tells of those that two lists did not hold."""
-
-    burrow: FakeBurrow
-    cluster: str
-    known: frozenset[str] = frozenset()
-    missing: frozenset[str] = frozenset()
-
-    def once(self, now_ms: int, *, ask: bool) -> Iterator[LagEvent]:
-        with self.burrow.at(now_ms) as storages:
-            listed = storages[self.cluster].groups()
-        for group in listed if ask else ():
-            verdict = self.burrow.verdict(self.cluster, group, now_ms)
-            if verdict is not None:
-                yield replace(verdict, source=Source.REST, observed_at_ms=now_ms)
-        gone = self.known - set(listed)
-        for group in sorted(gone & self.missing):
-            yield LagEvent(self.cluster, group, Status.NOTFOUND.name, None, observed_at_ms=now_ms, source=Source.REST)
-        self.missing = gone - self.missing
-        self.known = frozenset(listed) | self.missing
 
 
 # --- what it archives ---
@@ -184,18 +120,19 @@ class _Listener:
 
     def __init__(self) -> None:
         self.told: list[Told] = []
-        self._groups: dict[str, _Group] = {}
+        self._groups: defaultdict[str, _Group] = defaultdict(_Group)
+        self._ids: set[str] = set()
 
     def hear(self, event: LagEvent) -> None:
-        group = self._groups.setdefault(event.consumer, _Group())
-        if event.kind is Kind.INCIDENT:
+        group, kind = self._groups[event.consumer], event.kind
+        if kind is Kind.INCIDENT:
             self._worse(group, event)
-        else:
-            self._over(group, event, "recovered" if event.kind is Kind.OBSERVATION else event.kind.value)
+        elif group.worst is not Status.OK:
+            self._over(group, event, "recovered" if kind is Kind.OBSERVATION else kind.value)
             group.worst, group.peak = Status.OK, 0
 
     def _worse(self, group: _Group, event: LagEvent) -> None:
-        begins = event.incident_id is not None and event.incident_id not in {told.incident_id for told in self.told}
+        begins = event.incident_id is not None and event.incident_id not in self._ids
         if begins and group.told is not None:
             self._over(group, event, "new_incident")
             group.worst, group.peak = Status.OK, 0
@@ -204,6 +141,7 @@ class _Listener:
         if begins:
             group.told = _told(event)
             self.told.append(group.told)
+            self._ids.add(group.told.incident_id)
         if group.told is not None:
             group.told.worst_status, group.told.peak_lag = group.worst.name, group.peak
 

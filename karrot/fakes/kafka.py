@@ -6,6 +6,7 @@ Times are simulated seconds; 0 is the start and what is before is history. Rates
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from random import Random
 from typing import NamedTuple
 
@@ -111,7 +112,7 @@ class Phase(NamedTuple):
 STEADY = Phase(60)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Behaviour:
     """What happens to a group, over and over.
 
@@ -126,7 +127,7 @@ class Behaviour:
     skew: float = 1.0
     spikes: Spikes = NO_SPIKES
 
-    @property
+    @cached_property
     def seconds(self) -> float:
         """The length of one round."""
         return sum(phase.seconds for phase in self.phases)
@@ -145,7 +146,7 @@ class Behaviour:
 
 @dataclass(slots=True)
 class _Assigned:
-    topic: Topic
+    topic: str
     partition: int
     is_afflicted: bool
     mean_rate: float
@@ -177,7 +178,7 @@ class ConsumerGroup:
         self._commit_every = commit_every
         self._hosts = [_host(random) for _ in range(members)]
         self._assigned = [
-            _Assigned(topic, partition, (topic.name, partition) in afflicted, topic.mean_rate(partition))
+            _Assigned(topic.name, partition, (topic.name, partition) in afflicted, topic.mean_rate(partition))
             for topic in topics
             for partition in range(len(topic.rates))
         ]
@@ -219,28 +220,27 @@ class ConsumerGroup:
         """Start at the log ends and share the partitions out in ranges, as Kafka's default assignor does."""
         ends = self._ends(at)
         self._stepped_at = at
-        for number, assigned in enumerate(self._assigned):
-            assigned.position = ends[assigned.topic.name][assigned.partition]
+        for number, (assigned, end) in enumerate(zip(self._assigned, ends, strict=True)):
+            assigned.position = end
             if self._hosts:
                 member = number * len(self._hosts) // len(self._assigned)
                 client_id = f"consumer-{self.name}-{member + 1}"
-                yield Owner(assigned.topic.name, assigned.partition, self._hosts[member], client_id)
+                yield Owner(assigned.topic, assigned.partition, self._hosts[member], client_id)
 
     def _read(self, phase: Phase, at: float) -> Iterator[Commit]:
         readable = self._ends(at - self._random.uniform(0, _SLOWEST_POLL))
         luck = self._random.uniform(0.9, 1.1)
         since_entered, since_stepped = at - self._entered_at, at - self._stepped_at
-        for number, assigned in enumerate(self._assigned):
+        for number, (assigned, end) in enumerate(zip(self._assigned, readable, strict=True)):
             applied = phase if assigned.is_afflicted else STEADY
             if applied.commits and since_entered >= number * phase.stagger:
-                topic, partition = assigned.topic.name, assigned.partition
                 reached = assigned.position + applied.pace * luck * since_stepped * assigned.mean_rate
-                end = readable[topic][partition]
                 assigned.position = max(assigned.position, min(end, reached))
-                yield Commit(topic, partition, int(assigned.position))
+                yield Commit(assigned.topic, assigned.partition, int(assigned.position))
 
-    def _ends(self, at: float) -> dict[str, list[float]]:
-        return {topic.name: topic.ends(at) for topic in self.topics}
+    def _ends(self, at: float) -> list[float]:
+        """In the order of what is assigned."""
+        return [end for topic in self.topics for end in topic.ends(at)]
 
 
 def _host(random: Random) -> str:

@@ -3,8 +3,8 @@
 import re
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
 
 from karrot.event import Status
 
@@ -30,6 +30,10 @@ class NotifierSettings:
     def pause_ms(self) -> float:
         """The milliseconds since the last open that the next one must exceed."""
         return 1000 * (self.interval if self.send_interval is None else self.send_interval)
+
+    def at_speed(self, speed: float) -> Self:
+        """The same in seconds of a wall clock on which simulated ones are shorter."""
+        return replace(self, interval=self.interval / speed, send_interval=self.pause_ms / 1000 / speed)
 
     def admits(self, name: str) -> bool:
         """Whether anything is sent of a group."""

@@ -66,10 +66,10 @@ class Reader:
 
     def written(self, key: Key, records: Iterable[Record], now_ms: int, *, is_read: bool) -> None:
         """A group wrote something; it is read at once, or stays where it is."""
-        storage = self.storages[key.cluster]
+        storage, orders = self.storages[key.cluster], self._orders[key.cluster]
         for record in records:
             if isinstance(record, Commit):
-                kept = _Kept(record, next(self._orders[key.cluster]), now_ms)
+                kept = _Kept(record, next(orders), now_ms)
                 self._of(key).commits[record.topic, record.partition] = kept
                 if is_read:
                     _put_commit(storage, key.group, kept, now_ms)

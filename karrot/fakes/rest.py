@@ -5,7 +5,6 @@ random order, 404 for what is not known, ``error`` false where it is a verdict t
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any, NamedTuple, TypeVar
@@ -138,7 +137,7 @@ class RestApi:
 
     def _status(self, cluster: str, group: str) -> "_Said":
         verdict = self._verdict(cluster, group)
-        return _verdict_said(replace(verdict, partitions=tuple(filter(_is_bad, verdict.partitions))))
+        return _verdict_said(verdict._replace(partitions=tuple(filter(_is_bad, verdict.partitions))))
 
     def _lag(self, cluster: str, group: str) -> "_Said":
         return _verdict_said(self._verdict(cluster, group))
@@ -164,7 +163,7 @@ class RestApi:
         if verdict is None:
             return LagEvent(cluster, group, "NOTFOUND", 0, now_ms, Source.REST, complete=1.0, partition_count=0)
         topics = self._shuffled({lag.topic for lag in verdict.partitions})
-        return replace(verdict, partitions=tuple(sorted(verdict.partitions, key=lambda lag: topics.index(lag.topic))))
+        return verdict._replace(partitions=tuple(sorted(verdict.partitions, key=lambda lag: topics.index(lag.topic))))
 
     def _shuffled(self, names: Iterable[str]) -> list[str]:
         listed = sorted(names)

@@ -22,6 +22,7 @@ MINUTE_SPEED: Final = 1 / 60
 """The speed of a fake Burrow for which a simulated second takes a minute."""
 
 _FOREVER = 1_000_000
+_TURN = 2 * math.pi / DAY
 _PEAK = 14.5 * 60
 _HEIGHT = 0.35
 _GROWTH = 0.15
@@ -102,8 +103,7 @@ class _Daily(Topic):
     batch: float = 0.0
 
     def ends(self, at: float) -> list[float]:
-        turn = 2 * math.pi / DAY
-        wave = _HEIGHT / turn * math.sin((at - _PEAK) * turn)
+        wave = _HEIGHT / _TURN * math.sin((at - _PEAK) * _TURN)
         days, minute = divmod(at - 60, DAY)
         batches = self.batch * (days * 40 + min(minute, 40))
         minutes = at + wave + self.growth * at * abs(at) / (2 * DAY) + batches

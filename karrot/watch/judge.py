@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -36,7 +36,7 @@ def verdict(
     if all((one.topic, one.partition) in unjudged for one in tracked):
         return None
     event = evaluate_group(cluster, group, tracked, now_ms, source=Source.KAFKA, show_all=True)
-    return replace(_held_back(event, unjudged), extras=_extras(described))
+    return _held_back(event, unjudged)._replace(extras=_extras(described))
 
 
 def deleted(cluster: str, group: str, now_ms: int) -> LagEvent:
@@ -61,7 +61,7 @@ class Incidents:
         if incident is None or event.kind is Kind.DELETED:  # Burrow closes nothing when a group goes
             return event
         start = _EPOCH + timedelta(milliseconds=incident.start_ms)
-        return replace(event, incident_id=incident.id, incident_start=start)
+        return event._replace(incident_id=incident.id, incident_start=start)
 
     def restore(self, incidents: Mapping[str, Incident]) -> None:
         """Go on with the incidents that were open."""
@@ -79,7 +79,7 @@ def _held_back(event: LagEvent, unjudged: Collection[Place]) -> LagEvent:
     partitions = tuple(map(judged, event.partitions))
     status = group_status(Status[one.status_text] for one in partitions)
     largest = None if event.max_lag is None else judged(event.max_lag)
-    return replace(event, status_text=status.name, partitions=partitions, max_lag=largest)
+    return event._replace(status_text=status.name, partitions=partitions, max_lag=largest)
 
 
 def _extras(described: Description) -> tuple[tuple[str, str], ...]:

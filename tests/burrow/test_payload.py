@@ -1,7 +1,6 @@
 import json
 import re
 from collections import Counter
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -654,5 +653,5 @@ def test_any_value_in_any_place_is_read_or_refused(body: Any, value: Any, data: 
 def test_an_outline_is_the_event_without_the_partitions_it_lists(name: str) -> None:
     event = parse_stored(recorded(name), observed_at_ms=NOW, source=Source.REST)
     bad = sum(partition.status_text != "OK" for partition in event.partitions)
-    whole = replace(event, partitions=(), incident_start=None, complete=None, partition_count=None, extras=())
+    whole = event._replace(partitions=(), incident_start=None, complete=None, partition_count=None, extras=())
     assert parse_outline(recorded(name), observed_at_ms=NOW, source=Source.REST) == Outline(whole, bad)

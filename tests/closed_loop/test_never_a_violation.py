@@ -4,7 +4,6 @@
 """
 
 import os
-from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -24,14 +23,14 @@ _NAMES = st.sampled_from(["a", "b", "", " ", "%", "(empty)", ":x", "ü" * 600, "
 
 
 def _named(event: LagEvent, cluster: str | None, consumer: str | None) -> LagEvent:
-    return replace(event, cluster=cluster or event.cluster, consumer=consumer or event.consumer)
+    return event._replace(cluster=cluster or event.cluster, consumer=consumer or event.consumer)
 
 
 def _events() -> st.SearchStrategy[LagEvent]:
     """Any event, most of them of a time at which CloudWatch takes it."""
     events = st.builds(_named, event_strategy(), st.none() | _NAMES, st.none() | _NAMES)
     near = st.integers(_NOW_MS - 3 * _WEEK_MS, _NOW_MS + _WEEK_MS) | st.integers(_NOW_MS - 60_000, _NOW_MS)
-    return st.builds(lambda event, at_ms: replace(event, observed_at_ms=at_ms), events, near) | events
+    return st.builds(lambda event, at_ms: event._replace(observed_at_ms=at_ms), events, near) | events
 
 
 def _settings() -> st.SearchStrategy[dict[str, str]]:

@@ -186,7 +186,7 @@ def test_two_events_may_carry_one_evaluation_out_of_the_cache() -> None:
 
 
 def content(event: LagEvent) -> LagEvent:
-    return replace(event, observed_at_ms=0)
+    return event._replace(observed_at_ms=0)
 
 
 def test_an_expired_group_is_listed_until_it_is_asked_for() -> None:

@@ -1,6 +1,5 @@
 """Where a poll's outcome goes."""
 
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
@@ -24,7 +23,7 @@ from support.reporting import make_context
 from support.serving import in_background
 
 WELL = LagEvent("prod", "g", "OK", 7, 1_800_000_000_000, Source.KAFKA, complete=1.0, partition_count=1)
-BAD = replace(WELL, status_text="ERR", incident_id="9b2b0a6c-0000-4000-8000-000000000001")
+BAD = WELL._replace(status_text="ERR", incident_id="9b2b0a6c-0000-4000-8000-000000000001")
 HEALTH = GroupHealth("g", "Stable", 3, 2, 4, 5, 6)
 ACCEPTED = b'{"status":"accepted"}'
 
@@ -63,7 +62,7 @@ def samples(log: MemoryEventLog, *names: str, **settings: str) -> list[str]:
 
 
 def test_events_are_in_the_log_as_kafkas(sink: IntakeSink, log: MemoryEventLog) -> None:
-    sink.send(outcome(WELL, *(replace(BAD, consumer=f"g{number}") for number in range(30))), no_age)
+    sink.send(outcome(WELL, *(BAD._replace(consumer=f"g{number}") for number in range(30))), no_age)
     assert len(log.latest()) == 31
     state = log.group(GroupKey("prod", "g"))
     assert state is not None
@@ -166,7 +165,7 @@ def test_a_log_that_cannot_be_written_is_said_once_for_a_poll(clock: ManualClock
     log = Refusing(clock)
     sink = IntakeSink("prod", Intake(log, clock), log, good_for_ms=300_000)
     with structlog.testing.capture_logs() as logs:
-        sink.send(outcome(*(replace(WELL, consumer=f"g{number}") for number in range(100))), no_age)
+        sink.send(outcome(*(WELL._replace(consumer=f"g{number}") for number in range(100))), no_age)
     assert [(line["event"], line["reason"]) for line in logs] == [
         ("a poll's verdicts are not all in the log", "disk full")
     ]
@@ -232,7 +231,7 @@ def test_a_refused_post_is_said_when_that_begins_and_ends() -> None:
 def test_nobody_there_is_said_and_nothing_is_raised() -> None:
     with structlog.testing.capture_logs() as logs:
         sink = PostSink("http://127.0.0.1:1/burrow", {})
-        sink.send(outcome(BAD, replace(BAD, consumer="h")), no_age)
+        sink.send(outcome(BAD, BAD._replace(consumer="h")), no_age)
         sink.close()
     assert [(line["problem"], line["posts"]) for line in logs] == [("NewConnectionError", 2)]
 

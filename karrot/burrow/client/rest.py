@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import quote
@@ -129,7 +128,7 @@ class Burrow:
         older. Asking a group that expired makes Burrow forget it. Raises `NotFound` for a group that is not known.
         """
         event = self._verdict(cluster, group, "lag")
-        return replace(event, partitions=tuple(sorted(event.partitions, key=lambda one: (one.topic, one.partition))))
+        return event._replace(partitions=tuple(sorted(event.partitions, key=lambda one: (one.topic, one.partition))))
 
     # --- configuration ---
 
