@@ -17,7 +17,7 @@ from support.bodies import make_event
 from support.processes import free_port
 from support.staged import MARKUP, served, staged
 from support.waiting import wait_for
-from support.website import Website
+from support.website import Website, make_website
 
 pytestmark = pytest.mark.e2e
 
@@ -141,6 +141,20 @@ def test_nothing_is_wider_than_the_window(
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
         if path == "/":
             assert page.locator("#list").evaluate("list => list.scrollWidth <= list.clientWidth")
+
+
+def test_a_lag_of_nineteen_digits_stays_in_one_piece_on_a_phone(serve: Serve, visit: Open) -> None:
+    website = make_website()
+    for lag in (1 << 20, 1 << 59, 1 << 60):
+        website.clock.advance(5000)
+        website.site.intake.accept(make_event(total_lag=lag, observed_at_ms=website.clock.wall))
+    base = serve(website)
+    for path in ("/", "/group?cluster=prod-eu&consumer=orders-svc"):
+        page = visit(base, path, viewport={"width": 320, "height": 800}).page
+        assert page.evaluate("document.documentElement.scrollWidth") <= 320, path
+        lags = page.get_by_text(f"{1 << 60:,}", exact=True)
+        pieces = [lags.nth(n).evaluate("each => each.getClientRects().length") for n in range(lags.count())]
+        assert set(pieces) == {1}, path
 
 
 def test_a_column_sorts_the_table_and_the_address_keeps_it(

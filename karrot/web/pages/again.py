@@ -8,8 +8,8 @@ from karrot.clock import Clock
 
 __all__ = ["Again"]
 
-_SHARE = 40
-"""What was made is shown again for so many times as long as the making took: about a second."""
+_SHARE = 200
+"""What was made is shown again for so many times as long as the making took: about a second, as for a `Board`."""
 
 _LONGEST_MS = 1000
 _KEPT = 50

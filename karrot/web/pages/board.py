@@ -10,16 +10,16 @@ from karrot.web.standing import Ranking, Standing
 
 __all__ = ["Board"]
 
-_SHARE = 20
-"""What was read is shown again for so many times as long as the reading took: readers get a twentieth of the time."""
+_SHARE = 200
+"""What was read is shown again for so many times as long as the reading took: less than one event in a hundred meets
+it, so that the 99th percentile of their latencies does not."""
 
-
-_LONGEST_MS = 5000
-"""On a machine that has no time even for this, nobody looks at older groups."""
+_LONGEST_MS = 2000
+"""Nobody looks at older groups, even on a machine that has no time for this."""
 
 
 class Board:
-    """The groups, at most 20 times as old as it takes to read them: a second or two of 10,000, nothing of 100.
+    """The groups, at most 200 times as old as it takes to read what changed: a second or two of 10,000.
 
     All of them are read once, then those that were told of since. One thread reads, others wait for it: a worker has
     one board, and whoever looks costs hardly more than who looks alone.
