@@ -27,7 +27,7 @@ _REST_REPLY = msgspec.json.Decoder(wire.RestReply)
 _STRING = msgspec.json.Decoder(str)
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
-_NO_START = "0001-01-01T00:00:00Z"
+_NO_START = msgspec.Raw(b'"0001-01-01T00:00:00Z"')
 _WELL = "OK"
 _QUOTED = 100
 """How much of a foreign text a sentence quotes."""
@@ -114,7 +114,7 @@ def to_wire(event: LagEvent) -> bytes:
                 cluster=event.cluster,
                 group=event.consumer,
                 id=event.incident_id or "",
-                start=msgspec.Raw(f'"{_start_text(event.incident_start)}"'),
+                start=_NO_START if event.incident_start is None else _start(event.incident_start),
                 extras=dict(event.extras),
                 result=_verdict_on_wire(event),
             )
@@ -241,9 +241,7 @@ def _go_number(share: float | None) -> float | None:
     return int(share) if share in (0, 1) else share
 
 
-def _start_text(start: datetime | None) -> str:
+def _start(start: datetime) -> msgspec.Raw:
     """As Go's ``time.RFC3339Nano``: no trailing zeros in the fraction."""
-    if start is None:
-        return _NO_START
     text = start.astimezone(UTC).replace(tzinfo=None).isoformat()
-    return (text.rstrip("0") if start.microsecond else text) + "Z"
+    return msgspec.Raw(f'"{text.rstrip("0") if start.microsecond else text}Z"')

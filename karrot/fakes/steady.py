@@ -6,6 +6,7 @@ the rules only where they may find something. Times are simulated seconds.
 
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -43,10 +44,11 @@ class SteadyGroup:
         self._cluster = cluster
         self._group = group
         (self._topic,) = group.topics
-        self._random = random
+        self._new_id = partial(incident_id, random)
         self._start_ms = start_ms
         self._speed = speed
-        self._settings = settings
+        self._offset_refresh = settings.offset_refresh
+        self._period = settings.period(speed)
         self._notifier = settings.notifier.at_speed(speed)
         self._notified = NotifiedGroup()
         partitions = range(len(self._topic.rates))
@@ -63,10 +65,10 @@ class SteadyGroup:
         while self._evaluates_at <= until:
             verdict = self.verdict(self._evaluates_at)
             status, now_ms = Status[verdict.status_text], verdict.observed_at_ms
-            sent = notify(self._notified, status, now_ms, self._notifier, lambda: incident_id(self._random))
+            sent = notify(self._notified, status, now_ms, self._notifier, self._new_id)
             if sent is not None:
                 yield posted(verdict, sent)
-            self._evaluates_at += self._settings.period(self._speed)
+            self._evaluates_at += self._period
 
     def failover(self, at: float) -> None:
         """Another Burrow evaluates it: at once, and with no memory of it."""
@@ -108,7 +110,7 @@ class SteadyGroup:
         while self._reads_ends_at <= at or self._steps_at <= at:
             if self._reads_ends_at <= self._steps_at:
                 self._ends.append(list(map(int, self._topic.ends(self._reads_ends_at))))
-                self._reads_ends_at += self._settings.offset_refresh
+                self._reads_ends_at += self._offset_refresh
             else:
                 self._step(self._steps_at)
                 self._steps_at = self._group.next_step(self._steps_at)

@@ -2,15 +2,29 @@
 
 import zlib
 from collections import deque
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, Protocol
 
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.archive.names import Hour, SegmentName
 
-__all__ = ["Buffer", "Sealed"]
+__all__ = ["GZIP", "Buffer", "Compressor", "Sealed"]
 
-_LEVEL = 6
-_GZIP = 16 + zlib.MAX_WBITS
+GZIP = 16 + zlib.MAX_WBITS
+"""What zlib and its like call ``wbits``."""
+
+_compressor = partial(zlib.compressobj, 6, wbits=GZIP)
+
+
+class Compressor(Protocol):
+    """Makes one gzip file of what it is given, piece by piece."""
+
+    def compress(self, data: bytes, /) -> bytes:
+        """Take the next piece; return what is ready of the file."""
+
+    def flush(self) -> bytes:
+        """The rest of the file."""
 
 
 class Sealed(NamedTuple):
@@ -23,7 +37,7 @@ class Sealed(NamedTuple):
 class _Growing:
     """A segment that still takes lines: of one log, in the order of the log."""
 
-    def __init__(self, first: StoredEvent, deadline_ms: int, level: int) -> None:
+    def __init__(self, first: StoredEvent, deadline_ms: int, gzip: Compressor) -> None:
         self.hour = Hour.at(first.received_at_ms)
         self.hour_ends_ms = self.hour.end_ms
         self.log_id = first.log_id
@@ -31,7 +45,7 @@ class _Growing:
         self.lines = 0
         self.size = 0
         self.deadline_ms = deadline_ms
-        self._gzip = zlib.compressobj(level, wbits=_GZIP)
+        self._gzip = gzip
         self._chunks: list[bytes] = []
 
     def add(self, seq: int, line: bytes) -> None:
@@ -50,12 +64,12 @@ class Buffer:
 
     ``most_bytes`` bounds the lines of a segment before compression, unless a single one is longer. A segment lies in
     the hour of its first event and is cut before the first event of a later hour; an event that comes late, or after
-    the clock went back, stays with those around it. ``level`` is zlib's: 1 is the quickest, 9 the smallest.
+    the clock went back, stays with those around it. ``compressor`` makes one for each segment.
     """
 
-    def __init__(self, most_bytes: int, level: int = _LEVEL) -> None:
+    def __init__(self, most_bytes: int, compressor: Callable[[], Compressor] = _compressor) -> None:
         self._most_bytes = most_bytes
-        self._level = level
+        self._compressor = compressor
         self._growing: _Growing | None = None
         self.sealed: deque[Sealed] = deque()
 
@@ -69,7 +83,7 @@ class Buffer:
         if self._growing is not None and not self._fits(self._growing, stored, line):
             self.seal()
         if self._growing is None:
-            self._growing = _Growing(stored, deadline_ms, self._level)
+            self._growing = _Growing(stored, deadline_ms, self._compressor())
         self._growing.add(stored.seq, line)
 
     def seal(self) -> None:
