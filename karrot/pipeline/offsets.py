@@ -1,12 +1,10 @@
 """Records of ``__consumer_offsets``, read: the table ``commits``, and a word on every record that is none of it.
 
 A record begins with a big-endian int16, in the key its type and in the value its version; the fields follow as in
-Kafka's ``group-coordinator/…/OffsetCommitKey.json`` and ``OffsetCommitValue.json``. They are read by built-in
-expressions that Spark compiles: there is none that reads a number from bytes, but ``conv(hex(…))`` does. That is what
-takes the time, more so the more digits come out, so as few numbers are read as can be.
+Kafka's ``group-coordinator/…/OffsetCommitKey.json`` and ``OffsetCommitValue.json``.
 
-A number is read from what bytes there are; whether all bytes of a field were there is decided by lengths alone, before
-anything is told. So a record that was cut has a reason and not one number.
+A number is read from what bytes there are, and means nothing if some are missing: whether all bytes of a field were
+there is decided by lengths alone, before anything is told. So a record that was cut has a reason and not one number.
 """
 
 from collections.abc import Mapping
@@ -16,6 +14,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from karrot.pipeline.bigendian import int64, uint16, uint32
 from karrot.pipeline.columns import moment
 from karrot.pipeline.schemas import COMMITS, columns_of, with_day
 
@@ -59,6 +58,8 @@ KEY_TYPES: Final[Mapping[int, str]] = MappingProxyType(
 _NULL: Final = 0xFFFF
 """A string's length of -1, read as unsigned."""
 _LONGEST: Final = 0x7FFF
+_MOST_INT: Final = 0x7FFFFFFF
+_ANY_PARTITIONS: Final = 1_000_000
 _KEY_HEAD: Final = 4
 _COMPACT: Final = 4  # the first version whose strings have varints for lengths, and which ends in tagged fields
 
@@ -112,8 +113,12 @@ def key_types(decoded: DataFrame) -> DataFrame:
 
 
 def _decoded(records: DataFrame, cluster: str) -> DataFrame:
-    read = records.transform(_with_key).transform(_with_value).transform(_with_verdict).transform(_with_times)
-    return read.select(*_told(cluster), "readable", "reason", "key", "value")
+    judged = records.transform(_with_key).transform(_with_value).transform(_with_verdict)
+    return (
+        _apart(judged.drop("_key", "_value"))
+        .transform(_with_numbers)
+        .select(*_told(cluster), "readable", "reason", "key", "value")
+    )
 
 
 def _lacking(records: DataFrame, cluster: str) -> DataFrame:
@@ -135,9 +140,9 @@ def _lacking(records: DataFrame, cluster: str) -> DataFrame:
 def _with_key(records: DataFrame) -> DataFrame:
     """The type, how long group and topic are, and how many bytes are left without them (``_after_…``)."""
     key, length = F.col("_key"), F.col("_key_length")
-    head = _number(_filled(key, length, _KEY_HEAD), F.lit(1), _KEY_HEAD)
+    head = uint32(_filled(key, length, _KEY_HEAD), F.lit(1))
     return (
-        records.withColumn("_key", F.coalesce("key", F.lit(b"")))
+        records.withColumn("_key", _key())
         .withColumn("_key_length", F.length("_key"))
         .withColumn("_key_head", head)
         .withColumns(
@@ -145,7 +150,7 @@ def _with_key(records: DataFrame) -> DataFrame:
         )
         .withColumn("_is_commit", (length >= F.lit(2)) & (F.col("_type") < F.lit(2)))
         .withColumns({"_after_group": length - F.col("_group"), "_topic_at": F.col("_group") + F.lit(7)})
-        .withColumn("_topic", _int(_number(key, F.col("_group") + F.lit(5), 2)))
+        .withColumn("_topic", _int(uint16(key, F.col("_group") + F.lit(5))))
         .withColumn("_after_topic", F.col("_after_group") - F.col("_topic"))
     )
 
@@ -155,17 +160,12 @@ def _with_value(records: DataFrame) -> DataFrame:
 
     ``_length`` is -1 for a tombstone.
     """
-    is_there = F.col("_is_commit") & F.col("value").isNotNull()
-    two = F.substr("_value", F.when(F.col("_version") < F.lit(3), F.lit(11)).otherwise(F.lit(15)), F.lit(2))
+    two_at = F.when(F.col("_version") < F.lit(3), F.lit(11)).otherwise(F.lit(15))
     return (
-        records.withColumn("_value", F.when(is_there, F.col("value")).otherwise(F.lit(b"")))
-        .withColumn("_length", F.when(is_there, F.length("_value")).otherwise(F.lit(-1)))
-        .withColumn("_version", _int(_number(F.col("_value"), F.lit(1), 2)))
-        .withColumn("_size", two)
-        .withColumn(
-            "_two",
-            F.when(F.col("_size") == F.lit(b"\0\0"), F.lit(0)).otherwise(_int(_number(F.col("_size"), F.lit(1), 2))),
-        )
+        records.withColumn("_length", F.coalesce(F.when(F.col("_is_commit"), F.length("value")), F.lit(-1)))
+        .withColumn("_value", _value())
+        .withColumn("_version", _version(F.substr("_value", F.lit(1), F.lit(2))))
+        .withColumn("_two", _int(uint16(F.col("_value"), two_at)))
         .transform(_with_metadata)
         .withColumn("_ts_at", F.col("_at") + F.col("_text"))
         .withColumn("_after_text", F.col("_length") - F.col("_ts_at"))
@@ -179,7 +179,7 @@ def _with_metadata(records: DataFrame) -> DataFrame:
     is_compact = version >= F.lit(_COMPACT)
     has_two, has_three = (two >= F.lit(0x8000)), two.bitwiseAND(F.lit(0x8080)) == F.lit(0x8080)
     long = first.bitwiseAND(F.lit(0x7F)).bitwiseOR(F.shiftleft(low_bits, 7)).bitwiseOR(F.shiftleft(third, 14))
-    read_third = _int(_number(F.col("_value"), F.lit(17), 1))
+    read_third = _int(uint16(F.col("_value"), F.lit(16)).bitwiseAND(F.lit(0xFF)))
     at = F.when(version < F.lit(3), 13).when(~is_compact | (has_two & ~has_three), 17).when(has_two, 18).otherwise(16)
     return (
         records.withColumn("_third", F.when(is_compact & has_three, read_third).otherwise(F.lit(0)))
@@ -253,35 +253,44 @@ def _are_tags_whole() -> Column:
     return nothing_else | F.rlike(F.hex(tail), F.lit(_TAGS))
 
 
-def _with_times(records: DataFrame) -> DataFrame:
-    value, at = F.col("_value"), F.col("_ts_at")
-    is_told = F.col("readable") & (F.col("_length") >= F.lit(0))
-    expires = F.when(F.col("_is_told") & (F.col("_version") == F.lit(1)), _number(value, at + F.lit(8), 8))
-    return records.withColumns({"_is_told": is_told, "_names": F.col("readable") & F.col("_is_commit")}).withColumns(
-        {"_commit_ms": F.when(F.col("_is_told"), _number(value, at, 8)), "_expire_ms": expires}
+def _with_numbers(records: DataFrame) -> DataFrame:
+    """Read whether or not they are there: what is not read for every record, Spark writes out wherever it is used."""
+    key, value, ts_at = _key(), _value(), F.col("_ts_at")
+    return records.withColumns(
+        {
+            "_is_told": F.col("readable") & (F.col("_length") >= F.lit(0)),
+            "_names": F.col("readable") & F.col("_is_commit"),
+            "_partition": uint32(key, F.col("_topic_at") + F.col("_topic")),
+            "_offset": int64(value, F.lit(3)),
+            "_epoch": uint32(value, F.lit(11)),
+            "_commit_ms": int64(value, ts_at),
+            "_expire_ms": int64(value, ts_at + F.lit(8)),
+        }
     )
 
 
 def _told(cluster: str) -> list[Column]:
-    key, value, version = F.col("_key"), F.col("_value"), F.col("_version")
+    key, value, version = _key(), _value(), F.col("_version")
     names, is_told = F.col("_names"), F.col("_is_told")
     group, topic, topic_at = F.col("_group"), F.col("_topic"), F.col("_topic_at")
     metadata = F.rtrim(_text(value, F.col("_at"), F.col("_text")), F.lit("\0"))
-    has_epoch = is_told & (version >= F.lit(3)) & (F.substr(value, F.lit(11), F.lit(1)) < F.lit(b"\x80"))
+    commit_ms, expire_ms, epoch = F.col("_commit_ms"), F.col("_expire_ms"), F.col("_epoch")
+    has_epoch = is_told & (version >= F.lit(3)) & (epoch <= F.lit(_MOST_INT))
+    expires = is_told & (version == F.lit(1))
     type_there = F.col("_key_length") >= F.lit(2)
     columns = {
         "cluster": F.lit(cluster),
         "consumer": F.when(names, _text(key, F.lit(5), group)),
         "topic": F.when(names, _text(key, topic_at, topic)),
-        "partition": F.when(names, _int32(_number(key, topic_at + topic, 4))),
+        "partition": F.when(names, _int32(F.col("_partition"))),
         "version": F.when(is_told, version),
-        "offset": F.when(is_told, _number(value, F.lit(3), 8)),
+        "offset": F.when(is_told, F.col("_offset")),
         "metadata": F.when(is_told & (F.col("_told") >= F.lit(0)), metadata),
-        "leader_epoch": F.when(has_epoch, _int(_number(value, F.lit(11), 4))),
-        "commit_ts": moment(F.col("_commit_ms")),
-        "commit_ts_ms": F.col("_commit_ms"),
-        "expire_ts": moment(F.col("_expire_ms")),
-        "expire_ts_ms": F.when(F.col("_expire_ms") >= F.lit(0), F.col("_expire_ms")),
+        "leader_epoch": F.when(has_epoch, _int(epoch)),
+        "commit_ts": F.when(is_told, moment(commit_ms)),
+        "commit_ts_ms": F.when(is_told, commit_ms),
+        "expire_ts": F.when(expires, moment(expire_ms)),
+        "expire_ts_ms": F.when(expires & (expire_ms >= F.lit(0)), expire_ms),
         "tombstone": F.when(names, ~is_told),
         "log_partition": F.col("partition"),
         "log_offset": F.col("offset"),
@@ -292,10 +301,19 @@ def _told(cluster: str) -> list[Column]:
     return [columns[name].alias(name) for name in (*columns_of(COMMITS), "key_type")]
 
 
-def _number(data: Column, at: Column, size: int) -> Column:
-    """``size`` big-endian bytes, ``at`` counted from 1: unsigned, and signed if they are eight; 0 if there are none."""
-    told = F.conv(F.hex(F.substr(data, at, F.lit(size))), 16, -10)
-    return F.coalesce(told.cast("bigint"), F.lit(0).cast("bigint"))
+def _key() -> Column:
+    return F.coalesce("key", F.lit(b""))
+
+
+def _value() -> Column:
+    """That of a commit; empty bytes for a tombstone and for other records."""
+    return F.coalesce(F.when(F.col("_length") >= F.lit(0), F.col("value")), F.lit(b""))
+
+
+def _version(head: Column) -> Column:
+    """Which of those that are known; one more than the last for any other."""
+    known = F.when(head == F.lit(b"\0\3"), 3).when(head == F.lit(b"\0\1"), 1).when(head == F.lit(b"\0\4"), 4)
+    return known.when(head == F.lit(b"\0\0"), 0).when(head == F.lit(b"\0\2"), 2).otherwise(_COMPACT + 1)
 
 
 def _int(number: Column) -> Column:
@@ -313,6 +331,14 @@ def _filled(data: Column, length: Column, size: int) -> Column:
 def _text(data: Column, at: Column, length: Column) -> Column:
     """UTF-8, with U+FFFD for what is none: a cast alone keeps such bytes, and then no reader can open the file."""
     return F.make_valid_utf8(F.substr(data, at, length).cast("string"))
+
+
+def _apart(records: DataFrame) -> DataFrame:
+    """The same rows in the same partitions: Spark compiles what is before and what is after into a method each.
+
+    Together they are too large for HotSpot, which does not compile a method of more than 8,000 bytes.
+    """
+    return records.coalesce(_ANY_PARTITIONS)
 
 
 def _fenced(condition: Column) -> Column:

@@ -40,6 +40,8 @@ RUNTIME: Final[Mapping[str, str]] = MappingProxyType(
         "spark.sql.parquet.compression.codec": "zstd",
         # Above 32 paths Spark starts a job to list them, which costs 16 times what listing them here does.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+        # Spark describes the plan of every batch in words and keeps them. Tables of numbers make long words.
+        "spark.sql.maxPlanStringLength": "20000",
         # Lines are long: ten thousand of them, as usual, are arrays of 30 MB, and several of each at a time.
         "spark.sql.inMemoryColumnarStorage.batchSize": "1000",
         # Segments are small: many of them make one task, and so one file of a table.

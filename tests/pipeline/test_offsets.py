@@ -259,7 +259,11 @@ def test_commits_quarantine_and_counts_share_the_records_among_them(spark: Spark
 @pytest.fixture
 def compiling(spark: SparkSession) -> Iterator[SparkSession]:
     """As in earnest: the tests' own session interprets."""
-    asked = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "CODEGEN_ONLY"}
+    asked = {
+        "spark.sql.codegen.wholeStage": "true",
+        "spark.sql.codegen.factoryMode": "CODEGEN_ONLY",
+        "spark.sql.maxPlanStringLength": "10000000",
+    }
     before = {name: spark.conf.get(name) for name in asked}
     for name, setting in asked.items():
         spark.conf.set(name, setting)
@@ -275,4 +279,5 @@ def test_the_decoder_makes_no_method_that_is_too_large_for_hotspot(compiling: Sp
     for table in (decoded, commits(decoded), bad_records(decoded)):
         told = compiling.sparkContext._jvm.PythonSQLUtils.explainString(table._jdf.queryExecution(), "codegen")  # type: ignore[union-attr]
         sizes = [int(size) for size in re.findall(r"maxMethodCodeSize:(\d+)", told)]
+        assert len(sizes) >= 2
         assert 0 < max(sizes) < 8_000
