@@ -16,10 +16,9 @@ from functools import partial
 from math import ceil
 from pathlib import Path
 from statistics import linear_regression, median
-from threading import Event, Thread
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
+from meanwhile import Meanwhile
 from open_loop import evenly, verdict
 from soak import process
 
@@ -235,28 +234,16 @@ def memory(place: Path, far: FarCloudWatch, sizes: Sizes) -> None:
     )
 
 
-class Resident:
+class Resident(Meanwhile):
     """Memory of the parent and its workers, in MB, every second."""
 
     def __init__(self, service: Service) -> None:
+        super().__init__(self._look, 1)
         self._pids = (service.pid, *service.workers())
         self._seen: list[tuple[float, float]] = []
-        self._stop = Event()
-        self._thread = Thread(target=self._watch)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(1):
-            self._seen.append((time.monotonic() / 60, sum(process(pid).rss_mb for pid in self._pids)))
+    def _look(self) -> None:
+        self._seen.append((time.monotonic() / 60, sum(process(pid).rss_mb for pid in self._pids)))
 
     @property
     def first(self) -> float:

@@ -10,13 +10,14 @@ import argparse
 import os
 import re
 import statistics
-import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
+
+from meanwhile import output
 
 from support.bodies import recorded
 from support.processes import Service
@@ -132,10 +133,6 @@ def hey(place: Path, port: int, *options: str) -> Hey:
         sum(map(int, re.findall(r"^\s+\[(\d+)\]", errors, re.MULTILINE))),
         float((re.search(r"Slowest:\s+([\d.]+)", said) or ["", "nan"])[1]),
     )
-
-
-def output(command: list[str]) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def told(what: str, value: float, rest: str) -> None:

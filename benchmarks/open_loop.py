@@ -11,15 +11,14 @@ import argparse
 import json
 import os
 import shutil
-import subprocess
 import tempfile
-import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
+
+from meanwhile import Curls, output
 
 from karrot.clock import SystemClock
 from karrot.eventlog.base import StoredEvent
@@ -76,7 +75,7 @@ def scraped(place: Path, sizes: Sizes, alone: Played) -> None:
     request = partial(verdict, sizes.groups)
     with karrot(place / "scraped", "2") as service:
         play(service.port, evenly(1000, sizes.groups / 1000), request)
-        with Scrapes(service.port) as scrapes:
+        with Curls(service.port, "/metrics", SCRAPE_S) as scrapes:
             played = play(service.port, evenly(sizes.rate, sizes.seconds), request)
     told(f"the same, {sizes.groups} groups scraped", played)
     print(
@@ -167,36 +166,6 @@ def calm_after(latencies: Sequence[float]) -> int:
     return max(restless, default=0)
 
 
-class Scrapes:
-    """Scrapes every few seconds, by ``curl``, which takes this process's time from no one."""
-
-    def __init__(self, port: int) -> None:
-        self.took_s: list[float] = []
-        self.statuses: Counter[str] = Counter()
-        write = "%{http_code} %{time_total}"
-        self._command = ["curl", "-s", "-o", "/dev/null", "-w", write, f"http://127.0.0.1:{port}/metrics"]
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._scrape)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _scrape(self) -> None:
-        while True:
-            status, took = output(self._command).split()
-            self.statuses[status] += 1
-            self.took_s.append(float(took))
-            if self._stop.wait(max(0.0, SCRAPE_S - float(took))):
-                return
-
-
 def by_autocannon(place: Path, port: int, sizes: Sizes) -> None:
     """A second opinion: 200 connections that share the rate, corrected for what waited behind a slow answer."""
     if shutil.which("autocannon") is None:
@@ -211,10 +180,6 @@ def by_autocannon(place: Path, port: int, sizes: Sizes) -> None:
         f"  autocannon: {seen['2xx']} times 2xx, {seen['non2xx']} others, {seen['errors']} errors; "
         f"p50 {latency['p50']}, p99 {latency['p99']}, p99.9 {latency['p99_9']}, slowest {latency['max']} ms"
     )
-
-
-def output(command: list[str]) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def told(what: str, played: Played) -> Played:

@@ -9,16 +9,15 @@ looking, in turns. ``--rounds 0`` leaves the second one out.
 import argparse
 import statistics
 import tempfile
-import threading
 import time
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from flask.testing import FlaskClient
-from open_loop import evenly, karrot, output, told, verdict
+from meanwhile import Curls
+from open_loop import evenly, karrot, told, verdict
 from scrape import filled
 
 from karrot.burrow.payload import to_wire
@@ -30,6 +29,7 @@ from support.website import make_website
 
 BROWSERS = 20
 REFRESH_S = 5.0
+SCRAPE_S = 15.0
 PAST = 30
 SHOWN = 50
 LOOKS = 5
@@ -64,8 +64,8 @@ def look(place: Path, groups: int) -> None:
         for _ in range(LOOKS):
             time.sleep(REFRESH_S)  # as long as a browser waits: nothing is shown twice
             refreshes.append(took(client, "/"))
+            again = took(client, "/")
             scrapes.append(took(client, "/metrics"))
-        again = took(client, "/")
     refresh, scrape = median(refreshes), median(scrapes)
     print(f"{groups} groups, the {SHOWN} that are shown with {PAST} events each; milliseconds, of CPU in brackets")
     print(f"  the first look of all: {first.said()} (under 300); {first.size / 1000:.0f} kB gzipped (under 300)")
@@ -110,52 +110,35 @@ def median(found: list[Took]) -> Took:
 
 
 def look_while_events_come(place: Path, sizes: Sizes) -> None:
-    """The same rate of events with nobody looking and with many who do, in turns."""
-    alone: list[float] = []
-    watched: list[float] = []
-    looks: list[float] = []
+    """The same rate of events with nobody looking, with many who do, and with a Prometheus, in turns."""
     print(f"{'':38}{'p50':>8}{'p99':>8}{'p99.9':>8}{'slowest':>9}{'sent late, p99':>16}  connections, answers")
+    p99s: dict[str, list[float]] = {}
     with karrot(place / "watched", "2") as service:
         request = partial(verdict, sizes.groups)
         play(service.port, evenly(800, sizes.groups / 800), request)
         post = partial(play, service.port, evenly(sizes.rate, sizes.seconds), request)
+        kinds: dict[str, AbstractContextManager[Curls | None]]
         for _ in range(sizes.rounds):
-            alone.append(percentile(told(f"{sizes.rate}/s, nobody looks", post()).latencies, 99))
-            with Browsers(service.port) as browsers:
-                watched.append(percentile(told(f"{sizes.rate}/s, {BROWSERS} browsers look", post()).latencies, 99))
-            looks += browsers.took_s
-    ratio = statistics.median(watched) / statistics.median(alone)
-    print(
-        f"  p99 {ratio:.2f} times that with nobody looking (within 1.1), medians of {sizes.rounds}; "
-        f"{len(looks)} looks, median {statistics.median(looks) * 1000:.0f} ms, the slowest {max(looks) * 1000:.0f} ms"
-    )
+            kinds = {"nobody looks": nullcontext(), **readers(service.port)}
+            for who, reading in kinds.items():
+                with reading as curls:
+                    played = told(f"{sizes.rate}/s, {who}", post())
+                p99s.setdefault(who, []).append(percentile(played.latencies, 99))
+                if curls is not None:
+                    print(f"    {len(curls.took_s)} times, median {statistics.median(curls.took_s) * 1000:.0f} ms")
+                    assert set(curls.statuses) == {"200"}
+    alone, *others = ((who, statistics.median(each)) for who, each in p99s.items())
+    for who, p99 in others:
+        print(f"  {who}: p99 {p99 / alone[1]:.2f} times that with nobody (within 1.1), medians of {sizes.rounds}")
 
 
-class Browsers:
-    """So many pages that refresh every few seconds, one after the other, by ``curl``."""
-
-    def __init__(self, port: int) -> None:
-        self.took_s: list[float] = []
-        self._command = ["curl", "-sf", "--compressed", "-o", "/dev/null", "-w", "%{time_total}"]
-        self._command += ["-H", "Accept: text/html", f"http://127.0.0.1:{port}/"]
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._look)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        due = time.monotonic()
-        while not self._stop.wait(max(0.0, due - time.monotonic())):
-            due += REFRESH_S / BROWSERS
-            self.took_s.append(float(output(self._command)))
+def readers(port: int) -> dict[str, Curls]:
+    """As many pages as browsers refresh, one after the other; and a Prometheus."""
+    html = ("--compressed", "-H", "Accept: text/html")
+    return {
+        f"{BROWSERS} browsers look": Curls(port, "/", REFRESH_S / BROWSERS, *html),
+        "it is scraped": Curls(port, "/metrics", SCRAPE_S),
+    }
 
 
 def parsed() -> Sizes:

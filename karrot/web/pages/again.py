@@ -9,9 +9,9 @@ from karrot.clock import Clock
 __all__ = ["Again"]
 
 _SHARE = 200
-"""What was made is shown again for so many times as long as the making took: about a second, as for a `Board`."""
+"""What was made is shown again for so many times as long as the making took: a second or two, as of a `Board`."""
 
-_LONGEST_MS = 1000
+_LONGEST_MS = 2000
 _KEPT = 50
 
 
