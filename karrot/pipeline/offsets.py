@@ -7,8 +7,6 @@ A number is read from what bytes there are, and means nothing if some are missin
 there is decided by lengths alone, before anything is told. So a record that was cut has a reason and not one number.
 """
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -18,42 +16,7 @@ from karrot.pipeline.bigendian import int64, uint16, uint32
 from karrot.pipeline.columns import moment
 from karrot.pipeline.schemas import COMMITS, columns_of, with_day
 
-__all__ = ["KEY_TYPES", "commits", "decode_offsets", "key_types"]
-
-KEY_TYPES: Final[Mapping[int, str]] = MappingProxyType(
-    dict(
-        enumerate(
-            (
-                "offset_commit_v0",
-                "offset_commit",
-                "group_metadata",
-                "consumer_group_metadata",
-                "consumer_group_partition_metadata",
-                "consumer_group_member_metadata",
-                "consumer_group_target_assignment_metadata",
-                "consumer_group_target_assignment_member",
-                "consumer_group_current_member_assignment",
-                "share_group_partition_metadata",
-                "share_group_member_metadata",
-                "share_group_metadata",
-                "share_group_target_assignment_metadata",
-                "share_group_target_assignment_member",
-                "share_group_current_member_assignment",
-                "share_group_state_partition_metadata",
-                "consumer_group_regular_expression",
-                "streams_group_metadata",
-                "streams_group_partition_metadata",
-                "streams_group_member_metadata",
-                "streams_group_target_assignment_metadata",
-                "streams_group_target_assignment_member",
-                "streams_group_current_member_assignment",
-                "streams_group_topology",
-                "streams_group_target_assignment_resolved_topic_ids",
-            )
-        )
-    )
-)
-"""What a key's first int16 says of its record, as Kafka 4 names it. Consumers of every protocol commit with 1."""
+__all__ = ["commits", "decode_offsets"]
 
 _NULL: Final = 0xFFFF
 """A string's length of -1, read as unsigned."""
@@ -76,7 +39,7 @@ def decode_offsets(records: DataFrame, cluster: str) -> DataFrame:
 
     The columns of `COMMITS`; ``key_type`` (NULL where the key has none); ``readable``, false if there is a ``reason``;
     ``key`` and ``value`` as they came. Only readable records of the key types 0 and 1 say anything else than where they
-    lie: the rest is for `decode_members`, or counted by `key_types`.
+    lie: the rest is for `decode_members`, or counted by the name of its type.
 
     Records with a column ``written_at`` are of files and may lack what Kafka gives each, which is a reason too; it is
     the ``log_ts`` of those without a timestamp, since what is quarantined needs a day.
@@ -95,20 +58,6 @@ def commits(decoded: DataFrame) -> DataFrame:
         decoded.where(F.col("readable") & F.col("key_type").isin(0, 1))
         .withColumn("day", F.to_date("log_ts"))
         .select(*columns_of(with_day(COMMITS)))
-    )
-
-
-def key_types(decoded: DataFrame) -> DataFrame:
-    """How many records of each ``key_type`` there are, with the type's ``name``.
-
-    A type that is not in `KEY_TYPES` is named ``unknown``, a key without one ``none``.
-    """
-    names = F.create_map(*(F.lit(one) for pair in KEY_TYPES.items() for one in pair))
-    name = F.when(F.col("key_type").isNull(), "none").otherwise(
-        F.coalesce(F.try_element_at(names, F.col("key_type")), F.lit("unknown"))
-    )
-    return (
-        decoded.groupBy("key_type").agg(F.count("*").alias("records")).select("key_type", name.alias("name"), "records")
     )
 
 

@@ -15,9 +15,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from karrot.pipeline.ends import Looked
 from karrot.pipeline.jobs.ingest import even
 from karrot.pipeline.jsontopic import JsonTopic
+from karrot.pipeline.key_types import KEY_TYPES
 from karrot.pipeline.landed import AT, landed
 from karrot.pipeline.members import decode_members, members
-from karrot.pipeline.offsets import KEY_TYPES, commits, decode_offsets
+from karrot.pipeline.offsets import commits, decode_offsets
 from karrot.pipeline.quarantine import bad_records
 from karrot.pipeline.queries import batch_name, batch_prefix, checkpoint_id, noted, persisted, started
 from karrot.pipeline.records import Source
