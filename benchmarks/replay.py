@@ -133,7 +133,7 @@ def discarded(rows: DataFrame) -> None:
     rows.write.format("noop").mode("overwrite").save()
 
 
-def taken(run: Callable[[], None]) -> Taken:
+def taken(run: Callable[[], object]) -> Taken:
     began, cpu = time.perf_counter(), cpu_seconds()
     run()
     return Taken(time.perf_counter() - began, cpu_seconds() - cpu)
