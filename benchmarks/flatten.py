@@ -135,9 +135,9 @@ def main() -> None:
             discovery.ended.wait(60)  # what a listener is told comes later
             print(
                 f"round {number + 1}: read {told(yardstick)}, ingest {told(ingest)},"
-                f" {rows / ingest.wall:,.0f} events/s, ratio {yardstick.wall / ingest.wall:.2f}, by CPU {yardstick.cpu / ingest.cpu:.2f},"
-                f" discovery {discovery.seconds:.2f} s ({100 * discovery.seconds / ingest.wall:.1f} %),"
-                f" load {os.getloadavg()[0]:.1f}"
+                f" {rows / ingest.wall:,.0f} events/s, ratio {yardstick.wall / ingest.wall:.2f},"
+                f" by CPU {yardstick.cpu / ingest.cpu:.2f}, discovery {discovery.seconds:.2f} s"
+                f" ({100 * discovery.seconds / ingest.wall:.1f} %), load {os.getloadavg()[0]:.1f}"
             )
             print(f"         {job.total}")
         spark.stop()
