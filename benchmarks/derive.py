@@ -17,16 +17,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
+import replay
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from karrot.pipeline.jobs.derive import Rules, derive
+from karrot.pipeline.rates import rates_minute, whole_listings
 from karrot.pipeline.rollup import lag_minute
-from karrot.pipeline.schemas import EVENTS, columns_of, with_day
+from karrot.pipeline.schemas import EVENTS, PARTITIONS, columns_of, with_day
+from karrot.pipeline.skew import skew_minute
 from karrot.pipeline.spark import session
 from karrot.pipeline.tables import Tables
+from karrot.pipeline.touched import SOURCES
 
 GROUPS = 2_315
+PARTITIONS_EACH = 3
 BEGIN = dt.datetime(2026, 11, 20, tzinfo=dt.UTC)
 BEGIN_MS = int(BEGIN.timestamp() * 1_000)
 QUERY = """
@@ -90,22 +95,31 @@ def late_file(spark: SparkSession, place: Path, rows: int) -> None:
 
 
 def late_minutes(spark: SparkSession, place: Path, rows: int, rounds: int) -> None:
-    """One day of ``lag_minute`` written again, as after a late file, beside a seventh of all of them."""
+    """One day of each minute table written again, as after a late file, beside a seventh of all of them."""
     tables = Tables(str(place))
-    tables.write_batch(history(spark, rows, days=7), "events", "b-0")
+    events = history(spark, rows, days=7)
+    tables.write_batch(events, "events", "b-0")
+    tables.write_batch(listings(events), "partitions", "b-0")
     days = tables.days(spark, "events")
 
-    def write(some: list[dt.date]) -> float:
-        events = tables.read(spark, "events", days=some)
-        return taken(lambda: tables.replace_days(lag_minute(events), "lag_minute", some))
+    def made(name: str, some: list[dt.date]) -> DataFrame:
+        heard, listed = (tables.read(spark, source, days=some) for source in SOURCES)
+        if name == "lag_minute":
+            return lag_minute(heard)
+        whole = whole_listings(heard, listed)
+        return skew_minute(whole) if name == "skew_minute" else rates_minute(whole, longest=Rules().longest)
 
-    whole, one = zip(*((write(days), write(days[:1])) for _ in range(rounds + 1)), strict=True)
-    share = statistics.median(whole[1:]) / len(days)
-    again = statistics.median(one[1:])
-    print(
-        f"{rows:,} rows in {len(days)} days, lag_minute alone: {again:.1f} s for one day, {again / share:.1f} times a "
-        "day's share (at most 1.5)"
-    )
+    def write(name: str, some: list[dt.date]) -> replay.Taken:
+        return replay.taken(lambda: tables.replace_days(made(name, some), name, some))
+
+    for name in ("lag_minute", "skew_minute", "rates_minute"):
+        whole, one = zip(*((write(name, days), write(name, days[:1])) for _ in range(rounds + 1)), strict=True)
+        share, again = replay.median(list(whole[1:])), replay.median(list(one[1:]))
+        print(
+            f"{rows:,} rows in {len(days)} days, {name} alone: {again.wall:.1f} s for one day, "
+            f"{again.wall / share.wall * len(days):.1f} times a day's share, by CPU "
+            f"{again.cpu / share.cpu * len(days):.1f} times (at most 1.5)"
+        )
 
 
 def history(spark: SparkSession, rows: int, *, days: int) -> DataFrame:
@@ -128,10 +142,31 @@ def history(spark: SparkSession, rows: int, *, days: int) -> DataFrame:
         "kind": F.when(bad, "incident").otherwise("observation"),
         "total_lag": F.pmod(F.hash("id"), F.lit(100_000)).cast("long"),
         "lag_seconds": F.pmod(F.hash("id"), F.lit(100)).cast("double"),
+        "partition_count": F.lit(PARTITIONS_EACH).cast("long"),
     }
     empty = {field.name: F.lit(None).cast(field.dataType) for field in EVENTS if field.name not in filled}
     made = spark.range(rows).select(*(value.alias(name) for name, value in (filled | empty).items()))
     return made.withColumn("day", F.to_date("received_at")).select(*columns_of(with_day(EVENTS)))
+
+
+def listings(events: DataFrame) -> DataFrame:
+    """The partitions of every fifth round of events: three of one topic, which the groups read evenly."""
+    every_fifth = F.pmod(F.floor(F.col("seq") / GROUPS), F.lit(5)) == 0
+    filled = {
+        "topic": F.lit("orders"),
+        "partition": F.explode(F.sequence(F.lit(0), F.lit(PARTITIONS_EACH - 1))),
+        "owner": F.lit("10.0.0.7"),
+        "end_offset": F.col("seq") * 10,
+        "current_lag": F.col("total_lag"),
+    }
+    of_event = [name for name in columns_of(with_day(PARTITIONS)) if name in events.columns and name not in filled]
+    missing = {
+        field.name: F.lit(None).cast(field.dataType)
+        for field in PARTITIONS
+        if field.name not in of_event and field.name not in filled
+    }
+    added = (value.alias(name) for name, value in (filled | missing).items())
+    return events.where(every_fifth).select(*of_event, *added).select(*columns_of(with_day(PARTITIONS)))
 
 
 def quietly(_line: str) -> None:

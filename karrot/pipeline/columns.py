@@ -8,7 +8,10 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructType
 
-__all__ = ["moment", "rows", "whole"]
+__all__ = ["EVENT", "moment", "rounded", "rows", "whole"]
+
+EVENT: Final = ("seq", "log_id")
+"""What tells events apart. The number comes first: a sort by it hardly ever has to look at the text."""
 
 _END_OF_TIME_MS: Final = 253_402_300_800_000  # the year 10000; Burrow misreads some commits of Kafka 4.1 as near 8e18
 _EXACT: Final = float(2**53)
@@ -22,6 +25,13 @@ def moment(epoch_ms: Column) -> Column:
 def whole(number: Column) -> Column:
     """A count that was read as a double; NULL from 2^53 on, where no double is exact and no lag is real."""
     return F.when(F.abs(number) < _EXACT, number.cast("bigint"))
+
+
+def rounded(number: Column, digits: int) -> Column:
+    """A number with so many digits after the point, halves up; ``round`` writes each as a text and reads it again."""
+    scale = 10**digits
+    nearest: Column = F.floor(number * scale + 0.5) / scale
+    return nearest
 
 
 def rows(told: Sequence[Mapping[str, Any]], schema: StructType) -> Column:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from karrot.pipeline.columns import rounded
 from karrot.pipeline.looks import LOG
 from karrot.pipeline.schemas import PARTITION_LAG_MINUTE, columns_of
 
@@ -115,7 +116,7 @@ def _with_end(rows: DataFrame, ends: DataFrame, longest: timedelta) -> DataFrame
     as_of = _with_look(rows, ends, _NEAREST)
     look, committed, at_ms = F.col("look"), F.col("committed_offset"), F.col("at_ms")
     share = F.try_divide(at_ms - look.at_ms, look.next_ms - look.at_ms)
-    even = (look.end_offset + F.round(share * (look.next_offset - look.end_offset))).cast("bigint")
+    even = look.end_offset + F.floor(share * (look.next_offset - look.end_offset) + 0.5)
     between = F.least(F.greatest(even, committed), look.next_offset)
     lasting = at_ms - look.at_ms <= longest // _MS
     end = F.when(look.next_ms.isNotNull(), between).when(lasting, look.end_offset)
@@ -150,7 +151,7 @@ def _lag_seconds() -> Column:
     crossed, committed = F.col("crossed"), F.col("committed_offset")
     share = F.try_divide(committed - crossed.end_offset, crossed.next_offset - crossed.end_offset)
     ended_ms = crossed.at_ms + share * (crossed.next_ms - crossed.at_ms)
-    seconds = F.round((F.col("at_ms") - ended_ms) / 1000, 3)
+    seconds = rounded((F.col("at_ms") - ended_ms) / 1000, 3)
     return F.when(F.col("lag") == 0, 0.0).when(crossed.next_ms.isNotNull(), F.when(seconds > 0, seconds).otherwise(0.0))
 
 

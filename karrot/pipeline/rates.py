@@ -9,6 +9,7 @@ from datetime import timedelta
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from karrot.pipeline.columns import EVENT, rounded
 from karrot.pipeline.schemas import RATES_MINUTE, columns_of
 
 __all__ = ["rates_minute", "whole_listings"]
@@ -19,9 +20,9 @@ _MINUTE_MS = 60_000
 
 def whole_listings(events: DataFrame, partitions: DataFrame) -> DataFrame:
     """The rows of ``partitions`` whose event lists all partitions of its group: a webhook lists the bad ones alone."""
-    counts = events.where(F.col("partition_count") > 0).select("event_id", "partition_count")
-    listed = F.count(F.lit(1)).over(Window.partitionBy("event_id"))
-    counted = partitions.join(counts, on="event_id", how="inner").withColumn("listed", listed)
+    counts = events.where(F.col("partition_count") > 0).select(*EVENT, "partition_count")
+    listed = F.count(F.lit(1)).over(Window.partitionBy(*EVENT))
+    counted = partitions.join(counts, on=list(EVENT), how="inner").withColumn("listed", listed)
     return counted.where(F.col("listed") == F.col("partition_count")).select(*partitions.columns)
 
 
@@ -82,10 +83,10 @@ def _per_minute() -> list[Column]:
     catch_up = F.when(F.col("lag") == 0, 0.0).when(consume > produce, F.col("lag") / (consume - produce))
     return [
         F.timestamp_millis("minute_ms").alias("minute"),
-        F.round("produced").cast("long").alias("produced"),
-        F.round("consumed").cast("long").alias("consumed"),
-        F.round(produce, 6).alias("produce_rate"),
-        F.round(consume, 6).alias("consume_rate"),
-        F.round(catch_up, 3).alias("catch_up_seconds"),
+        F.floor(F.col("produced") + 0.5).alias("produced"),
+        F.floor(F.col("consumed") + 0.5).alias("consumed"),
+        rounded(produce, 6).alias("produce_rate"),
+        rounded(consume, 6).alias("consume_rate"),
+        rounded(catch_up, 3).alias("catch_up_seconds"),
         (F.col("seen_ms") / _MINUTE_MS).alias("coverage"),
     ]

@@ -3,11 +3,13 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from karrot.pipeline.columns import rounded
 from karrot.pipeline.schemas import SKEW_MINUTE, columns_of
 
 __all__ = ["skew_minute"]
 
 _TOPIC = ("cluster", "consumer", "topic", "minute")
+_TOPIC_KEY = ("key", *_TOPIC)
 _STANDS_OUT = 2.0
 _NEARLY_ALL = 0.8
 
@@ -23,15 +25,17 @@ def skew_minute(listings: DataFrame, *, of: str | None = None) -> DataFrame:
     ``cause`` is told where a partition has more than twice its fair share and its owner others to compare it with:
     ``hot_partition`` where the owner keeps up with those, ``slow_owner`` where they lag too.
     """
-    per_partition = listings.groupBy(
-        "cluster", "consumer", "topic", "partition", F.date_trunc("minute", "received_at").alias("minute")
-    ).agg(
-        F.avg("current_lag").alias("lag"),
-        F.max_by("owner", F.struct("received_at", "seq")).alias("owner"),
-        (F.lit(None) if of is None else F.max(of)).cast("bigint").alias("of"),
+    per_partition = (
+        _by_minute(listings)
+        .groupBy(*_TOPIC_KEY, "partition")
+        .agg(
+            F.avg("current_lag").alias("lag"),
+            F.max_by("owner", F.struct("received_at", "seq")).alias("owner"),
+            (F.lit(None) if of is None else F.max(of)).cast("bigint").alias("of"),
+        )
     )
     one = F.when(F.col("lag").isNotNull(), F.struct("lag", "partition", "owner"))
-    per_topic = per_partition.groupBy(*_TOPIC).agg(
+    per_topic = per_partition.groupBy(*_TOPIC_KEY).agg(
         F.sum("lag").alias("total"),
         (F.count("lag") / F.coalesce(F.max("of"), F.count(F.lit(1)))).alias("coverage"),
         F.array_sort(F.collect_list(one)).alias("by_lag"),
@@ -44,6 +48,12 @@ def skew_minute(listings: DataFrame, *, of: str | None = None) -> DataFrame:
     )
 
 
+def _by_minute(listings: DataFrame) -> DataFrame:
+    """The rows of a topic and minute together, for both aggregates: one shuffle, and sorts that compare a number."""
+    in_minutes = listings.withColumn("minute", F.date_trunc("minute", "received_at"))
+    return in_minutes.withColumn("key", F.xxhash64(*_TOPIC)).repartition("key")
+
+
 def _judged() -> list[Column]:
     lagging = F.col("total") > 0
     worst, theirs = F.col("worst"), F.filter("by_lag", lambda one: one.owner == F.col("worst.owner"))
@@ -53,11 +63,11 @@ def _judged() -> list[Column]:
     alone = max_share >= _NEARLY_ALL * owner_share
     cause = F.when(alone, "hot_partition").otherwise("slow_owner")
     return [
-        F.when(lagging, F.round(max_share, 6)).alias("max_share"),
-        F.round(F.when(lagging, _gini()).otherwise(0.0), 6).alias("gini"),
+        F.when(lagging, rounded(max_share, 6)).alias("max_share"),
+        rounded(F.when(lagging, _gini()).otherwise(0.0), 6).alias("gini"),
         F.when(lagging, worst.partition).alias("worst_partition"),
         F.when(lagging, worst.owner).alias("owner"),
-        F.when(lagging & worst.owner.isNotNull(), F.round(owner_share, 6)).alias("owner_share"),
+        F.when(lagging & worst.owner.isNotNull(), rounded(owner_share, 6)).alias("owner_share"),
         F.when(lagging & stands_out & (F.size(theirs) > 1), cause).alias("cause"),
     ]
 
