@@ -31,6 +31,7 @@ __all__ = [
     "StreamingQueryException",
     "Summary",
     "UnevenError",
+    "even",
 ]
 
 
@@ -128,11 +129,11 @@ class Ingest:
 
     def take(self, lines: DataFrame, batch: int) -> None:
         """Write one batch; called by Spark, again for the same batch after a crash."""
-        noted_there = noted(self.spark, self.checkpoint)
-        taken = self.road.segments(noted_there, batch)
+        notes = noted(self.spark, self.checkpoint)
+        taken = self.road.segments(notes, batch)
         batch_id = batch_name(checkpoint_id(lines.sparkSession), batch)
         with persisted(read_lines(lines)) as read:
-            lost = self.road.lost(noted_there, batch, read)
+            lost = self.road.lost(notes, batch, read)
             summary = even(batch_id, _Batch(lines.sparkSession, self.tables, batch_id, read, taken).write())
         summary += Summary(lost=lost)
         self.total += summary
