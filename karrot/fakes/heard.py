@@ -15,7 +15,7 @@ from karrot.fakes.week import DAY, MINUTE_SPEED, consumer_groups, planted
 __all__ = ["MINUTE_MS", "heard"]
 
 MINUTE_MS: Final = 60_000
-_RESYNC_MINUTES = 15
+_RESYNC_MINUTES = 10
 _FAILOVER = ("prod-us", 11 * 60)
 """Another Burrow takes over while a group stalls: its incident gets another id."""
 _SETTINGS = BurrowSettings(
@@ -25,7 +25,7 @@ _SETTINGS = BurrowSettings(
 
 
 def heard(cluster: str, *, start_ms: int, groups: int, days: int, seed: int) -> Iterator[tuple[LagEvent, bytes]]:
-    """Each event with its body: the webhooks, and between them every quarter of an hour a resync.
+    """Each event with its body: the webhooks, and between them every ten minutes a resync.
 
     The groups are listed every minute: one that is deleted is missed before its silence ends its incident.
     """

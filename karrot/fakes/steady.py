@@ -116,19 +116,17 @@ class SteadyGroup:
                 self._steps_at = self._group.next_step(self._steps_at)
 
     def _step(self, at: float) -> None:
-        now_ms = self._wall_ms(at)
+        now_ms, ends = self._wall_ms(at), self._ends[-1]
         for record in self._group.step(at):
             if isinstance(record, Commit):
-                self._committed(record.partition, record.offset, now_ms)
+                number, offset = record.partition, record.offset
+                lag = max(0, ends[number] - offset)
+                self._windows[number].append(OffsetSample(offset, now_ms, lag, now_ms // 1000 * 1000))
+                self._behind[number] = self._behind[number] + 1 if lag else 0
             elif isinstance(record, Owner):
                 self._owners[record.partition] = record
             else:
                 raise TypeError(f"{self.name} is deleted: it is not steady")
-
-    def _committed(self, partition: int, offset: int, now_ms: int) -> None:
-        lag = max(0, self._ends[-1][partition] - offset)
-        self._windows[partition].append(OffsetSample(offset, now_ms, lag, now_ms // 1000 * 1000))
-        self._behind[partition] = self._behind[partition] + 1 if lag else 0
 
     def _wall_ms(self, at: float) -> int:
         return self._start_ms + int(at * 1000 / self._speed)

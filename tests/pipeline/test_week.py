@@ -83,7 +83,7 @@ def test_each_group_of_a_cluster_has_a_name_and_a_topic_of_its_own() -> None:
 def test_the_same_history_is_the_same_files(tmp_path: Path) -> None:
     def files(directory: Path) -> dict[str, bytes]:
         directory.mkdir()
-        assert _write(directory, "prod-us", 1) == 1440 + 1440 // 15
+        assert _write(directory, "prod-us", 1) == 1440 + 1440 // 10
         paths = (path for path in directory.rglob("*") if path.is_file())
         return {str(path.relative_to(directory)): path.read_bytes() for path in paths}
 
