@@ -22,7 +22,9 @@ def spark_session() -> "SparkSession":
             "local[1]",
             {
                 "spark.sql.shuffle.partitions": "1",
-                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+                # To verify the byte code of Spark's classes, which pip has checked, costs two CPU seconds at each start.
+                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+                "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
                 "spark.driver.memory": "3g",
                 "spark.sql.adaptive.enabled": "false",
                 "spark.sql.files.minPartitionNum": "1",
