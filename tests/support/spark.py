@@ -22,7 +22,7 @@ def spark_session() -> "SparkSession":
             "local[1]",
             {
                 "spark.sql.shuffle.partitions": "1",
-                # To verify the byte code of Spark's classes, which pip has checked, costs two CPU seconds at each start.
+                # To verify the byte code of Spark's classes, which pip checked, costs two CPU seconds at each start.
                 "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
                 "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
                 "spark.driver.memory": "3g",
