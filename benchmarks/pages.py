@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from flask.testing import FlaskClient
 from meanwhile import Curls
-from open_loop import evenly, karrot, told, verdict
+from open_loop import BODY, evenly, karrot, told
 from scrape import filled
 
 from karrot.burrow.payload import to_wire
@@ -30,6 +30,7 @@ from support.website import make_website
 BROWSERS = 20
 REFRESH_S = 5.0
 SCRAPE_S = 15.0
+TROUBLED = 100
 PAST = 30
 SHOWN = 50
 LOOKS = 5
@@ -130,6 +131,19 @@ def look_while_events_come(place: Path, sizes: Sizes) -> None:
     alone, *others = ((who, statistics.median(each)) for who, each in p99s.items())
     for who, p99 in others:
         print(f"  {who}: p99 {p99 / alone[1]:.2f} times that with nobody (within 1.1), medians of {sizes.rounds}")
+
+
+def verdict(groups: int, number: int) -> bytes:
+    """A whole request: on one group after the other, of this moment. One group in a hundred is in trouble."""
+    group = number % groups
+    now_ms = SystemClock().wall_ms()
+    body = BODY.replace(b'"orders-svc"', b'"team-%02d-service-%06d-consumer"' % (group % 40, group))
+    for then, ago_ms in ((b"1746950399000", 1_000), (b"1746950250000", 150_000)):
+        body = body.replace(then, b"%d" % (now_ms - ago_ms))
+    if group % TROUBLED:
+        body = body.replace(b'"WARN"', b'"OK"')
+    head = b"POST /burrow HTTP/1.1\r\nHost: karrot\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    return head % len(body) + body
 
 
 def readers(port: int) -> dict[str, Curls]:
