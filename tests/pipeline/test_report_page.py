@@ -172,9 +172,9 @@ def test_the_headline_is_told_as_plain_text_too() -> None:
 @pytest.mark.parametrize(
     ("days", "before", "said"),
     [
-        ([30] * 7, [60] * 7, "these 7 days were better than the 7 before: 1 % of minutes …, then 2.1 %."),
-        ([30] * 7, [31] * 7, "these 7 days were about as good as the 7 before: 1 % of minutes …, then 1.1 %."),
-        ([0, 0, 30], [], "the last day was worse than the days before it: 1 % of minutes …, then 0 %."),
+        ([30] * 7, [60] * 7, "these 7 days were better than the 7 before: 1 % of minutes …, 2.1 % before."),
+        ([30] * 7, [31] * 7, "these 7 days were about as good as the 7 before: 1 % of minutes …, 1.1 % before."),
+        ([0, 0, 30], [], "the last day was worse than the days before it: 1 % of minutes …, 0 % before."),
         ([30], [], ""),
         ([0, 0], [], ""),
     ],

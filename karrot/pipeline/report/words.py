@@ -106,7 +106,7 @@ def headline(findings: Findings) -> Markup:
     trend = compared(findings)
     if trend is None or not (trend.now or trend.then):
         return Markup("{}.").format(_worst(findings))
-    said = Markup("{}; over all groups {} {} {}: {} of minutes {}, then {}.")
+    said = Markup("{}; over all groups {} {} {}: {} of minutes {}, {} before.")
     shares = percent(trend.now), trend.of, percent(trend.then)
     return said.format(_worst(findings), trend.days, trend.word, trend.days_then, *shares)
 
