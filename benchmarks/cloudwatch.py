@@ -21,6 +21,7 @@ from typing import NamedTuple
 from meanwhile import Meanwhile
 from open_loop import evenly, verdict
 from soak import process
+from stopwatch import seconds
 
 from karrot import logs
 from karrot.burrow.payload import to_wire
@@ -90,7 +91,7 @@ def flush(far: FarCloudWatch, groups: int, prefix: str) -> Iterator[str]:
     for _ in range(1 + FLUSHES):  # the first one loads boto3
         reporter.take(events)
         far.forget()
-        took.append(timed(reporter.send))
+        took.append(seconds(reporter.send))
         time.sleep(1)  # as between two flushes, the calls that are allowed at once are so again
     reporter.close()
     calls = far.calls()
@@ -139,7 +140,7 @@ def plainly(events: Sequence[StoredEvent]) -> float:
             client.put_metric_data(Namespace=options.namespace, MetricData=request)
 
     try:
-        return timed(put)
+        return seconds(put)
     finally:
         client.close()
 
@@ -294,12 +295,6 @@ def until(condition: Callable[[], bool]) -> None:
 def p99_ms(*played: Played) -> float:
     """Of all of them together."""
     return percentile([latency for each in played for latency in each.latencies], 99) * 1000
-
-
-def timed(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
 
 
 def parsed() -> Sizes:

@@ -11,16 +11,16 @@ import argparse
 import os
 import random
 import tempfile
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from struct import unpack_from
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from stopwatch import Taken, taken
 
 from karrot.pipeline.offsets import decode_offsets
 from karrot.pipeline.spark import session
@@ -28,17 +28,9 @@ from support.offset_records import Member, assignment, commit_key, commit_value,
 
 _FROM_MS = 1_746_950_400_000
 _AT_ONCE = 100_000
-_TICKS = os.sysconf("SC_CLK_TCK")
 _UDF_TYPE = (
     "consumer string, topic string, partition int, version int, offset bigint, metadata string, commit_ts bigint"
 )
-
-
-class Took(NamedTuple):
-    """Seconds by the clock and of processors."""
-
-    wall: float
-    cpu: float
 
 
 def rows(rng: random.Random, count: int) -> Iterator[tuple[bytes, bytes | None]]:
@@ -110,39 +102,20 @@ def by_udf(records: DataFrame) -> DataFrame:
     return records.withColumn("told", F.udf(decoded, _UDF_TYPE, useArrow=False)("key", "value"))
 
 
-def cpu_seconds(parent: int) -> float:
-    """Of all processes below this one, those that have ended included: of Spark's JVM and of its Python workers."""
-    told = {int(pid.name): _stat(pid) for pid in Path("/proc").iterdir() if pid.name.isdigit()}
-    below = {parent}
-    for _ in range(4):
-        below |= {pid for pid, stat in told.items() if stat and int(stat[1]) in below}
-    return sum(sum(map(int, told[pid][11:15])) for pid in below - {parent} if told.get(pid)) / _TICKS
-
-
-def _stat(process: Path) -> list[str]:
-    try:
-        return (process / "stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-
-
-def measured(table: DataFrame) -> Took:
-    """One run to ``noop``."""
-    wall, cpu = time.perf_counter(), cpu_seconds(os.getpid())
+def discarded(table: DataFrame) -> None:
     table.write.format("noop").mode("overwrite").save()
-    return Took(time.perf_counter() - wall, cpu_seconds(os.getpid()) - cpu)
 
 
 def compare(spark: SparkSession, path: Path, count: int, rounds: int) -> None:
     """Print each round, and then the ratios of the best."""
     records = spark.read.parquet(str(path))
     ways = {"scan": records, "decode": decode_offsets(records, "prod"), "plain UDF": by_udf(records)}
-    best: dict[str, Took] = {}
+    best: dict[str, Taken] = {}
     for number in range(rounds + 1):
-        took = {name: measured(table) for name, table in ways.items()}
+        took = {name: taken(partial(discarded, table)) for name, table in ways.items()}
         if number:
-            best = {name: Took(*map(min, now, best.get(name, now))) for name, now in took.items()}
-        told = ", ".join(f"{name} {now.wall:.1f} s (CPU {now.cpu:.1f} s)" for name, now in took.items())
+            best = {name: Taken(*map(min, now, best.get(name, now))) for name, now in took.items()}
+        told = ", ".join(f"{name} {now}" for name, now in took.items())
         print(f"round {number}: {told}, load {os.getloadavg()[0]:.1f}", flush=True)
     scan, decode, udf = best["scan"], best["decode"], best["plain UDF"]
     print(f"decode: {count / decode.wall:,.0f} records/s")

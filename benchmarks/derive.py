@@ -12,14 +12,12 @@ import os
 import shutil
 import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
-import replay
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from stopwatch import Taken, median, seconds, taken
 
 from karrot.pipeline.jobs.derive import Rules, derive
 from karrot.pipeline.rates import rates_minute, whole_listings
@@ -68,8 +66,8 @@ def minutes(spark: SparkSession, place: Path, rows: int, rounds: int, cores: int
     theirs, ours = [], []
     duck = duckdb.connect(config={"threads": cores})
     for _ in range(rounds + 1):
-        theirs.append(taken(lambda: by_duckdb(duck, files, place / "duck.parquet")))
-        ours.append(taken(lambda: by_spark(spark, tables, place / "spark.parquet")))
+        theirs.append(seconds(lambda: by_duckdb(duck, files, place / "duck.parquet")))
+        ours.append(seconds(lambda: by_spark(spark, tables, place / "spark.parquet")))
     # The first round compiles.
     mine, yardstick = statistics.median(ours[1:]), statistics.median(theirs[1:])
     told = f"{rows:>11,} rows to lag_minute: {mine:.1f} s, {rows / mine / 1e6:.2f} M rows/s (first {ours[0]:.1f} s)"
@@ -85,9 +83,9 @@ def late_file(spark: SparkSession, place: Path, rows: int) -> None:
     derive(spark, Tables(str(place)), Rules(), on_progress=quietly)
     shutil.rmtree(place / "lag_minute")
     (place / "_derived.json").unlink()
-    whole = taken(lambda: derive(spark, tables, Rules(), on_progress=quietly))
+    whole = seconds(lambda: derive(spark, tables, Rules(), on_progress=quietly))
     tables.write_batch(history(spark, rows, days=7).limit(1).withColumn("seq", F.lit(0).cast("long")), "events", "b-1")
-    again = taken(lambda: derive(spark, tables, Rules(), on_progress=quietly))
+    again = seconds(lambda: derive(spark, tables, Rules(), on_progress=quietly))
     print(
         f"{rows:,} rows in 7 days, all tables: {whole:.1f} s; after one late event {again:.1f} s, "
         f"{again / (whole / 7):.1f} times a day's share"
@@ -109,12 +107,12 @@ def late_minutes(spark: SparkSession, place: Path, rows: int, rounds: int) -> No
         whole = whole_listings(heard, listed)
         return skew_minute(whole) if name == "skew_minute" else rates_minute(whole, longest=Rules().longest)
 
-    def write(name: str, some: list[dt.date]) -> replay.Taken:
-        return replay.taken(lambda: tables.replace_days(made(name, some), name, some))
+    def write(name: str, some: list[dt.date]) -> Taken:
+        return taken(lambda: tables.replace_days(made(name, some), name, some))
 
     for name in ("lag_minute", "skew_minute", "rates_minute"):
         whole, one = zip(*((write(name, days), write(name, days[:1])) for _ in range(rounds + 1)), strict=True)
-        share, again = replay.median(list(whole[1:])), replay.median(list(one[1:]))
+        share, again = median(whole[1:]), median(one[1:])
         print(
             f"{rows:,} rows in {len(days)} days, {name} alone: {again.wall:.1f} s for one day, "
             f"{again.wall / share.wall * len(days):.1f} times a day's share, by CPU "
@@ -179,12 +177,6 @@ def by_spark(spark: SparkSession, tables: Tables, to: Path) -> None:
 
 def by_duckdb(duck: duckdb.DuckDBPyConnection, files: str, to: Path) -> None:
     duck.execute(f"COPY ({QUERY.format(files=files)}) TO '{to}' (FORMAT parquet, COMPRESSION zstd)")
-
-
-def taken(run: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    run()
-    return time.perf_counter() - begin
 
 
 if __name__ == "__main__":

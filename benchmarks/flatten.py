@@ -16,7 +16,6 @@ import threading
 import time
 from pathlib import Path
 
-import replay
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -25,6 +24,7 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
     StreamingQueryListener,
 )
+from stopwatch import taken
 
 from karrot.burrow.payload import to_wire
 from karrot.eventline import encode
@@ -106,11 +106,6 @@ def read_only(spark: SparkSession, archive: Path) -> None:
     reader.json(str(archive)).write.format("noop").mode("overwrite").save()
 
 
-def told(taken: replay.Taken) -> str:
-    """Seconds by the clock, and of CPU."""
-    return f"{taken.wall:.1f} s ({taken.cpu:.1f} of CPU)"
-
-
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--segments", type=int, default=2000)
@@ -127,14 +122,14 @@ def main() -> None:
         discovery = Discovery()
         spark.streams.addListener(discovery)
         for number in range(options.rounds):
-            yardstick = replay.taken(lambda: read_only(spark, archive))
+            yardstick = taken(lambda: read_only(spark, archive))
             discovery.seconds = 0.0
             discovery.ended.clear()
             job = Ingest(spark, FromArchive(str(archive)), Tables(str(Path(directory, f"tables-{number}"))))
-            ingest = replay.taken(job.run)
+            ingest = taken(job.run)
             discovery.ended.wait(60)  # what a listener is told comes later
             print(
-                f"round {number + 1}: read {told(yardstick)}, ingest {told(ingest)},"
+                f"round {number + 1}: read {yardstick}, ingest {ingest},"
                 f" {rows / ingest.wall:,.0f} events/s, ratio {yardstick.wall / ingest.wall:.2f},"
                 f" by CPU {yardstick.cpu / ingest.cpu:.2f}, discovery {discovery.seconds:.2f} s"
                 f" ({100 * discovery.seconds / ingest.wall:.1f} %), load {os.getloadavg()[0]:.1f}"

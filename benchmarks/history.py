@@ -13,10 +13,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
+from stopwatch import seconds
 
 from karrot.history import METRICS, GroupOrder, History, Span
 
@@ -42,7 +42,7 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="karrot-bench-") as directory:
         tables = Path(directory)
-        made = taken(lambda: make(tables, asked.days, asked.groups))
+        made = seconds(lambda: make(tables, asked.days, asked.groups))
         size = sum(file.stat().st_size for file in tables.rglob("*.parquet"))
         print(f"{asked.days} days of {asked.groups} groups: {size / 1e6:.0f} MB, made in {made:.0f} s")
         questions(tables, asked.days, asked.rounds)
@@ -66,7 +66,7 @@ def questions(tables: Path, days: int, rounds: int) -> None:
     every = tuple(name for name, metric in METRICS.items() if metric.table == "lag_minute")
     duck = duckdb.connect(config={"threads": 2})
     with History(tables) as history:
-        asked: dict[str, Callable[[], object]] = {
+        asked = {
             "yardstick: DuckDB counts the rows of a group": lambda: duck.execute(
                 f"SELECT count(*) FROM '{tables}/lag_minute/*/*.parquet' WHERE consumer = 'group-250'"
             ).fetchall(),
@@ -85,7 +85,7 @@ def questions(tables: Path, days: int, rounds: int) -> None:
         for _ in range(rounds + 1):
             for name, ask in asked.items():
                 before = time.process_time()
-                wall = taken(ask)
+                wall = seconds(ask)
                 times[name].append((wall, time.process_time() - before))
     for name, each in times.items():
         wall, cpu = (statistics.median(column) * 1000 for column in zip(*each[1:], strict=True))
@@ -101,16 +101,10 @@ def process(tables: Path, days: int, rounds: int) -> None:
     def run() -> None:
         subprocess.run(command, check=True, capture_output=True)
 
-    wall = statistics.median(taken(run) for _ in range(rounds))
+    wall = statistics.median(seconds(run) for _ in range(rounds))
     print(
         f"{'karrot history timeseries, the whole process':<46} {wall * 1000:>7.0f} ms (at most {PROCESS * 1000:.0f} ms)"
     )
-
-
-def taken(run: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    run()
-    return time.perf_counter() - begin
 
 
 if __name__ == "__main__":

@@ -10,16 +10,14 @@ passes on a busy machine.
 
 import argparse
 import os
-import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from stopwatch import Taken, median, taken
 
 from karrot.pipeline.replay.changes import Asked, changes, together
 from karrot.pipeline.replay.groups import statuses
@@ -42,11 +40,6 @@ SIX = (
 )
 
 
-class Taken(NamedTuple):
-    wall: float
-    cpu: float
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000)
@@ -60,9 +53,9 @@ def main() -> None:
     spark.stop()
     # The first round compiles.
     kept = {name: median([each[name] for each in rounds[1:] or rounds]) for name in rounds[0]}
-    for name, taken in kept.items():
-        speed = asked.rows / taken.wall / 1e6
-        print(f"{name:<22} {taken.wall:6.1f} s, {taken.cpu:6.1f} s of CPU, {speed:.2f} M commits/s")
+    for name, each in kept.items():
+        speed = asked.rows / each.wall / 1e6
+        print(f"{name:<22} {each.wall:6.1f} s, {each.cpu:6.1f} s of CPU, {speed:.2f} M commits/s")
     for what, over, under, target in (
         ("sorting alone / replay", "sorting alone", "one set of rules", "at least 0.5"),
         ("six sets / one", "six sets of rules", "one set of rules", "at most 2.5"),
@@ -73,7 +66,7 @@ def main() -> None:
 
 
 def shown(each: dict[str, Taken]) -> dict[str, Taken]:
-    told = (f"{name} {taken.wall:.1f} s ({taken.cpu:.1f} of CPU)" for name, taken in each.items())
+    told = (f"{name} {took}" for name, took in each.items())
     print(", ".join(told), file=sys.stderr, flush=True)
     return each
 
@@ -131,35 +124,6 @@ def _names(group: Column) -> list[Column]:
 
 def discarded(rows: DataFrame) -> None:
     rows.write.format("noop").mode("overwrite").save()
-
-
-def taken(run: Callable[[], object]) -> Taken:
-    began, cpu = time.perf_counter(), cpu_seconds()
-    run()
-    return Taken(time.perf_counter() - began, cpu_seconds() - cpu)
-
-
-def cpu_seconds() -> float:
-    """Of this process and all below it, those that ended too."""
-    parents = {int(each.name): _stat(each) for each in Path("/proc").iterdir() if each.name.isdigit()}
-    ours, found = {os.getpid()}, -1
-    while found != len(ours):
-        found = len(ours)
-        ours |= {pid for pid, stat in parents.items() if stat and int(stat[1]) in ours}
-    ticks = sum(sum(map(int, stat[11:15])) for pid in ours if (stat := parents.get(pid)))
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def _stat(process: Path) -> list[str]:
-    """The fields after the name: state, parent, … utime, stime, cutime, cstime."""
-    try:
-        return (process / "stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-def median(several: list[Taken]) -> Taken:
-    return Taken(*(statistics.median(column) for column in zip(*several, strict=True)))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,58 @@
+"""How long something takes: by the clock, and by the CPU time of this process and of those that it started."""
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["Taken", "cpu_seconds", "median", "seconds", "taken"]
+
+
+class Taken(NamedTuple):
+    """Seconds by the clock, and of CPU: on a busy machine these tell, and the clock does not."""
+
+    wall: float
+    cpu: float
+
+    def __str__(self) -> str:
+        return f"{self.wall:.1f} s ({self.cpu:.1f} of CPU)"
+
+
+def taken(run: Callable[[], object]) -> Taken:
+    """What a run takes, that of Spark's JVM and of its Python workers included."""
+    cpu = cpu_seconds()
+    wall = seconds(run)
+    return Taken(wall, cpu_seconds() - cpu)
+
+
+def seconds(run: Callable[[], object]) -> float:
+    """What a run takes by the clock."""
+    began = time.perf_counter()
+    run()
+    return time.perf_counter() - began
+
+
+def median(several: Sequence[Taken]) -> Taken:
+    """The middle of both."""
+    return Taken(*(statistics.median(column) for column in zip(*several, strict=True)))
+
+
+def cpu_seconds() -> float:
+    """Of this process and all below it, those that ended too."""
+    processes = {int(each.name): _stat(each) for each in Path("/proc").iterdir() if each.name.isdigit()}
+    ours, found = {os.getpid()}, -1
+    while found != len(ours):
+        found = len(ours)
+        ours |= {pid for pid, stat in processes.items() if stat and int(stat[1]) in ours}
+    ticks = sum(sum(map(int, stat[11:15])) for pid in ours if (stat := processes.get(pid)))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _stat(process: Path) -> list[str]:
+    """The fields after the name: state, parent, … utime, stime, cutime, cstime."""
+    try:
+        return (process / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
