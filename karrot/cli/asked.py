@@ -1,5 +1,4 @@
 """What ``karrot groups``, ``status`` and ``lag`` ask of Burrow: the verdicts on all groups of a cluster, or on some."""
-# ruff: noqa: PLC0415
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,5 +1,4 @@
 """What several commands share: options, and errors that are sentences."""
-# ruff: noqa: PLC0415
 
 import os
 import signal

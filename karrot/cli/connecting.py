@@ -1,5 +1,4 @@
 """How the Spark jobs reach Kafka, and what keeps a job from what it reads, as a sentence."""
-# ruff: noqa: PLC0415
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,5 +1,4 @@
 """``karrot pipeline derive`` and ``compact``: what is reckoned from events and commits, and how they are kept."""
-# ruff: noqa: PLC0415
 
 from datetime import UTC, datetime, timedelta
 from functools import partial

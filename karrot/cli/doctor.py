@@ -1,5 +1,4 @@
 """``karrot doctor``: what is wrong between Burrow, Karrot and Prometheus."""
-# ruff: noqa: PLC0415
 
 import json
 import sys

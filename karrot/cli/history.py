@@ -1,5 +1,4 @@
 """``karrot history``: what the pipeline's tables tell, in milliseconds and without Spark."""
-# ruff: noqa: PLC0415
 
 import json
 from collections.abc import Callable, Iterator

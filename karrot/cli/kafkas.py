@@ -1,5 +1,4 @@
 """What ``karrot groups``, ``status`` and ``lag`` ask of Kafka itself: states, members and offsets, but no verdicts."""
-# ruff: noqa: PLC0415
 
 import time
 from dataclasses import replace

@@ -1,5 +1,4 @@
 """``karrot pipeline offsets``: Kafka's own record of what was committed, as tables and as JSON."""
-# ruff: noqa: PLC0415
 
 import json
 import threading

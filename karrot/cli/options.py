@@ -1,5 +1,4 @@
 """Options of commands: several put on at once, and what their texts stand for."""
-# ruff: noqa: PLC0415
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta

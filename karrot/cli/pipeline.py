@@ -1,5 +1,4 @@
 """``karrot pipeline``: the Spark jobs."""
-# ruff: noqa: PLC0415
 
 import json
 import logging

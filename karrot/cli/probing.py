@@ -1,5 +1,4 @@
 """The commands that ask a running Karrot something, over HTTP as everybody else does."""
-# ruff: noqa: PLC0415
 
 import getpass
 import os

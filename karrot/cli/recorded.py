@@ -1,5 +1,4 @@
 """Where a recorded lag comes from: a CSV file, the events that a running Karrot still has, or the pipeline's tables."""
-# ruff: noqa: PLC0415
 
 import json
 import os

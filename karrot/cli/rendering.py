@@ -1,5 +1,4 @@
 """The commands that print configuration for others."""
-# ruff: noqa: PLC0415
 
 from functools import partial
 from typing import Any

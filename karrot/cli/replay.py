@@ -1,5 +1,4 @@
 """``karrot pipeline replay``: other rules of Burrow's, tried on what was committed."""
-# ruff: noqa: PLC0415
 
 import json
 from datetime import UTC, datetime

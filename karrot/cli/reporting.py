@@ -1,5 +1,4 @@
 """``karrot pipeline report``: a page about some days."""
-# ruff: noqa: PLC0415
 
 from datetime import UTC, datetime
 from pathlib import Path

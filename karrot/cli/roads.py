@@ -1,5 +1,4 @@
 """On which road the Spark jobs get the service's events: ``--source archive`` or ``--source kafka``."""
-# ruff: noqa: PLC0415
 
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -1,5 +1,4 @@
 """The options of a scaling recipe, for every command that works on one."""
-# ruff: noqa: PLC0415
 
 from collections.abc import Callable
 from functools import partial

@@ -1,5 +1,4 @@
 """The commands that run the service, or try out what it would run with."""
-# ruff: noqa: PLC0415
 
 import sys
 from functools import partial

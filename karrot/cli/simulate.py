@@ -1,5 +1,4 @@
 """``karrot simulate``: a scaling recipe in front of a lag that was recorded."""
-# ruff: noqa: PLC0415
 
 from functools import partial
 from pathlib import Path

@@ -1,5 +1,4 @@
 """What ``karrot simulate`` says: a table, warnings, a chart."""
-# ruff: noqa: PLC0415
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,5 +1,4 @@
 """``karrot pipeline stale``: an alert for each partition that stands still, as the tables are written."""
-# ruff: noqa: PLC0415
 
 import sys
 import threading

@@ -1,5 +1,4 @@
 """``karrot history describe``, ``stale`` and ``risks``: where groups stand, by Kafka's own offsets."""
-# ruff: noqa: PLC0415
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,5 +1,4 @@
 """``karrot pipeline stream``: events to the tables and to CloudWatch, as they are written."""
-# ruff: noqa: PLC0415
 
 import logging
 import os

@@ -1,5 +1,4 @@
 """``karrot groups``, ``status`` and ``lag``: what Burrow and Kafka know, as ``kafka-consumer-groups`` shows it."""
-# ruff: noqa: PLC0415
 
 import time
 from collections.abc import Callable, Iterator

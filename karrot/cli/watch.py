@@ -1,5 +1,4 @@
 """`karrot watch`: Burrow's verdicts from Kafka itself."""
-# ruff: noqa: PLC0415
 
 import sys
 import threading

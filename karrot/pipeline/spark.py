@@ -1,5 +1,5 @@
 """The SparkSession, with what must be set; and what is wrong with this machine, in one sentence."""
-# ruff: noqa: PLC0415
+# ruff: noqa: PLC0415 (pyspark is an extra: what is wrong with the machine is said without it)
 
 import importlib.util
 import os
