@@ -7,14 +7,14 @@ from typing import Any
 import click
 
 from karrot.cli.options import read_span
-from karrot.cli.pipeline import pipeline, spark_options, started
+from karrot.cli.spark import spark_options, started
 
-__all__ = ["COMMANDS", "compact", "derive"]
+__all__ = ["compact", "derive"]
 
 _span = read_span(10 * 365 * 86_400)
 
 
-@pipeline.command()
+@click.command()
 @spark_options
 @click.option(
     "--day",
@@ -65,7 +65,7 @@ def derive(directory: str, master: str | None, conf: dict[str, str], **asked: An
     click.echo(f"derived {len(days)} days, {days[0]} to {days[-1]}" if days else "nothing changed")
 
 
-@pipeline.command()
+@click.command()
 @spark_options
 @click.option(
     "--keep", default="400d", show_default=True, callback=_span, help="Days older than this go from every table."
@@ -84,7 +84,3 @@ def compact(directory: str, master: str | None, conf: dict[str, str], keep: time
     finally:
         spark.stop()
     click.echo(f"merged {done.files_before} files into {done.files_after}, dropped {len(done.dropped)} days")
-
-
-COMMANDS = (pipeline,)
-"""The group, with these two in it."""

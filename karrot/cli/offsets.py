@@ -13,7 +13,7 @@ import click
 from karrot.cli.common import NotDone, Refused, end_on_signals
 from karrot.cli.connecting import KAFKA, Reached, kafka_of, kafka_options, told
 from karrot.cli.options import asked_for, read_span
-from karrot.cli.pipeline import pipeline, read_trigger, spark_options, started
+from karrot.cli.spark import read_trigger, spark_options, started
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from karrot.pipeline.jobs.offsets import Summary
     from karrot.pipeline.tables import Tables
 
-__all__ = ["COMMANDS", "offsets"]
+__all__ = ["offsets"]
 
 _PARQUET = "parquet"
 
 
-@pipeline.command()
+@click.command()
 @click.option("--source", type=click.Choice([KAFKA, _PARQUET]), default=KAFKA, show_default=True)
 @click.option("--cluster", required=True, metavar="NAME", help="What the cluster is called in the tables.")
 @spark_options
@@ -205,7 +205,3 @@ def _common(asked: Mapping[str, Any]) -> dict[str, Any]:
         "checkpoint": asked["checkpoint"],
         "tell": click.echo if asked["follow"] and not asked["as_json"] else lambda _told: None,
     }
-
-
-COMMANDS = (pipeline,)
-"""The group, with this one in it."""

@@ -47,7 +47,7 @@ def samples_from_karrot(url: str, cluster: str | None, group: str) -> list[Sampl
 
 def samples_from_tables(tables: Path, cluster: str | None, group: str, span: "Span") -> list[Sample]:
     """The last known lag of each minute, at its end. Raises `ValueError` with a sentence."""
-    from karrot.cli.history import answered
+    from karrot.cli.answering import answered
 
     with answered(tables, choose_by="--burrow-cluster") as history:
         series = history.timeseries(group, span, cluster=cluster)

@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from karrot.cli.common import NotDone, Refused, valid
-from karrot.cli.pipeline import pipeline, spark_options, started
+from karrot.cli.spark import spark_options, started
 
-__all__ = ["COMMANDS", "replay"]
+__all__ = ["replay"]
 
 
-@pipeline.command()
+@click.command()
 @spark_options
 @click.option(
     "--rules",
@@ -82,6 +82,3 @@ def _read(asked: dict[str, Any]) -> dict[str, Any]:
 _DAY = 86_400
 _TIMES = {"first": "since", "last": "until"}
 _SPANS = {"every": (1, _DAY), "expire_group": (60, 3650 * _DAY), "stood_still": (1, _DAY), "flap": (0, 7 * _DAY)}
-
-COMMANDS = (pipeline,)
-"""The group, with this one in it."""

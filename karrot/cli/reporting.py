@@ -6,14 +6,14 @@ from pathlib import Path
 import click
 
 from karrot.cli.common import Refused
-from karrot.cli.pipeline import pipeline, spark_options, started
+from karrot.cli.spark import spark_options, started
 
-__all__ = ["COMMANDS", "report"]
+__all__ = ["report"]
 
 _DAY = click.DateTime(["%Y-%m-%d"])
 
 
-@pipeline.command()
+@click.command()
 @spark_options
 @click.option("--from", "first", type=_DAY, metavar="YYYY-MM-DD", help="The first day (UTC); the last but six.")
 @click.option("--to", "last", type=_DAY, metavar="YYYY-MM-DD", help="The last day, included; the newest there is.")
@@ -60,7 +60,3 @@ def report(  # noqa: PLR0917 (click calls it by name)
     except OSError as error:
         raise Refused(str(error)) from error
     click.echo(f"{output}: {written.headline}")
-
-
-COMMANDS = (pipeline,)
-"""The group, with this one in it."""

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from karrot.cli.answering import span_of
 from karrot.cli.common import Refused, stated, valid
-from karrot.cli.history import span_of
 from karrot.cli.recipes import Recipe, each_recipe, read_recipes
 from karrot.cli.scaling import scaling, scaling_options
 from karrot.cli.simulated import Case, Compared, comparison, drawing, report, warnings_of_load, warnings_of_run

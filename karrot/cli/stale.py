@@ -12,17 +12,17 @@ import click
 from karrot.cli.common import NotDone, end_on_signals, valid
 from karrot.cli.failures import why_it_failed
 from karrot.cli.options import read_span
-from karrot.cli.pipeline import pipeline, read_trigger, spark_options, started
+from karrot.cli.spark import read_trigger, spark_options, started
 
 if TYPE_CHECKING:
     from karrot.pipeline.jobs.stale import Told
 
-__all__ = ["COMMANDS", "stale"]
+__all__ = ["stale"]
 
 _span = read_span(366 * 86_400)
 
 
-@pipeline.command()
+@click.command()
 @spark_options
 @click.option(
     "--for", "length", default="2m", show_default=True, callback=_span, help="How long an offset must stand still."
@@ -91,7 +91,3 @@ def _tell(troubled: list["Told"], told: "Told") -> None:
     if told.trouble:
         dropped = f", {told.dropped} of the oldest dropped" if told.dropped else ""
         click.echo(f"karrot: the webhook did not take a line ({told.trouble}): {told.unsent} wait{dropped}", err=True)
-
-
-COMMANDS = (pipeline,)
-"""The group, with this one in it."""

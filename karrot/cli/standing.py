@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
+from karrot.cli.answering import answered, named, places, show
 from karrot.cli.common import NotDone, valid
-from karrot.cli.history import answered, history, places, show
 from karrot.cli.options import put_on, read_span
 
 if TYPE_CHECKING:
     from karrot.history import History
 
-__all__ = ["COMMANDS"]
+__all__ = ["describe", "risks", "stale"]
 
 _OPTIONS = (
     click.option("--at", default="now", show_default=True, help="As of then: ISO 8601 (UTC), or so long ago: 90m, 7d."),
@@ -54,11 +54,9 @@ class _Asked:
 
 
 def _unknown(asked: _Asked, days: Sequence[date]) -> NotDone:
-    whom = "any group" if asked.group is None else f"group {asked.group!r}"
-    where = "" if asked.cluster is None else f" of cluster {asked.cluster!r}"
     return NotDone(
-        f"nothing is known of {whom}{where} at {asked.at:%Y-%m-%d %H:%M} UTC, nor from so long before; "
-        f"{asked.tables} has {days[0]} to {days[-1]}"
+        f"nothing is known of {named(asked.cluster, asked.group)} at {asked.at:%Y-%m-%d %H:%M} UTC, nor from so long "
+        f"before; {asked.tables} has {days[0]} to {days[-1]}"
     )
 
 
@@ -71,7 +69,7 @@ def _require(found: object, asked: _Asked, opened: "History", look_back: timedel
 _WEEK = "How far before --at to look for the newest offset of a partition; the longer, the slower."
 
 
-@history.command()
+@click.command()
 @places
 @click.option("--group", required=True, help="The group.")
 @_asking
@@ -93,7 +91,7 @@ def describe(look_back: timedelta, **given: Any) -> None:
     show(described_json(found) if asked.as_json else described_table(found))
 
 
-@history.command()
+@click.command()
 @places
 @click.option("--group", help="This group alone.")
 @_asking
@@ -115,7 +113,7 @@ def stale(length: timedelta, look_back: timedelta, limit: int | None, **given: A
     show(stale_json(found, limit) if asked.as_json else stale_table(found, length, limit))
 
 
-@history.command()
+@click.command()
 @places
 @click.option("--group", help="This group alone.")
 @_asking
@@ -145,7 +143,3 @@ def risks(
         )
         _require(found, asked, opened, look_back or retention)
     show(risks_json(found[:limit], asked.at) if asked.as_json else risks_table(found, limit))
-
-
-COMMANDS = (history,)
-"""The group, with these three in it."""

@@ -13,8 +13,8 @@ import click
 
 from karrot.cli.common import NotDone, Refused, config_option, end_on_signals, stated, valid
 from karrot.cli.connecting import told
-from karrot.cli.pipeline import pipeline, read_trigger, session_options, started
 from karrot.cli.roads import road_of, road_options
+from karrot.cli.spark import read_trigger, session_options, started
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from karrot.pipeline.roads import Road
     from karrot.reporters.cloudwatch.options import Options
 
-__all__ = ["COMMANDS", "stream"]
+__all__ = ["stream"]
 
 _TABLES, _CLOUDWATCH = "tables", "cloudwatch"
 _TWICE = (
@@ -34,7 +34,7 @@ _TWICE = (
 )
 
 
-@pipeline.command()
+@click.command()
 @road_options
 @click.option("--to", "destinations", default="tables,cloudwatch", show_default=True, help="One of them, or both.")
 @click.option(
@@ -154,7 +154,3 @@ def _beside(archive: str | None) -> str:
     if archive is None:
         raise Refused("--source kafka needs --tables: there is no archive that they could lie beside")
     return f"{archive.rstrip('/').rpartition('/')[0] or '.'}/tables"
-
-
-COMMANDS = (pipeline,)
-"""The group, with this one in it."""

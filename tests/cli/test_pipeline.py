@@ -6,7 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from karrot.cli import main
-from karrot.cli.pipeline import pipeline, read_trigger
+from karrot.cli.pipeline import pipeline
+from karrot.cli.spark import read_trigger
 
 
 def _ingest(*arguments: str, env: dict[str, str | None]) -> tuple[int, str]:

@@ -1,0 +1,69 @@
+"""What the commands of ``karrot history`` share: where to look, when, and how an answer is shown."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from karrot.cli.common import Refused, valid
+from karrot.cli.options import put_on
+
+if TYPE_CHECKING:
+    from karrot.history import History, Span
+
+__all__ = ["answered", "named", "places", "show", "span_of"]
+
+_PLACES = (
+    click.option(
+        "--tables",
+        envvar="KARROT_TABLES_DIR",
+        show_envvar=True,
+        required=True,
+        type=click.Path(path_type=Path),
+        help="Where karrot pipeline has its tables.",
+    ),
+    click.option("--cluster", help="Of this cluster alone."),
+)
+
+
+def places(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that say where to look: ``--tables`` and ``--cluster``."""
+    return put_on(command, *_PLACES)
+
+
+def span_of(since: str, until: str) -> "Span":
+    """The time between two moments as they were typed; what is wrong with them ends the command with a sentence."""
+    from karrot.history import Span, moment
+
+    now = datetime.now(UTC)
+    return valid(lambda: Span(moment(since, now), moment(until, now)))
+
+
+@contextmanager
+def answered(tables: Path, choose_by: str = "--cluster") -> Iterator["History"]:
+    """The history; why it has no answer becomes a sentence and an exit code."""
+    from karrot.history import History, HistoryError, UnclearGroup
+
+    try:
+        with History(tables) as history:
+            yield history
+    except UnclearGroup as error:
+        raise Refused(f"{error}: choose by {choose_by}") from error
+    except (HistoryError, ValueError, OSError) as error:
+        raise Refused(str(error)) from error
+
+
+def named(cluster: str | None, group: str | None) -> str:
+    """Who was asked about, in words."""
+    whom = "any group" if group is None else f"group {group!r}"
+    return whom if cluster is None else f"{whom} of cluster {cluster!r}"
+
+
+def show(told: Iterator[str] | dict[str, Any]) -> None:
+    """Print a table, or a line of JSON."""
+    for line in (json.dumps(told),) if isinstance(told, dict) else told:
+        click.echo(line)
