@@ -16,13 +16,13 @@ from karrot.reporters.archive.store import Found, Store, StoreError
 from karrot.reporters.archive.telling import report_of
 from karrot.reporters.base import Context, Sending, Trouble
 from karrot.reporters.report import NOTE
+from karrot.reporters.retry import Retry
 
 __all__ = ["ArchiveReporter"]
 
 _MOST_SEALED = 4
 """Segments that wait for a place which cannot take them; then the log keeps the rest."""
 
-_LONGEST_WAIT_MS = 60_000
 _LIST_ANEW_MS = 3_600_000
 
 _log = structlog.get_logger(__name__)
@@ -46,8 +46,7 @@ class ArchiveReporter:
         self._contents: Contents | None = None
         self._listed_ms = 0
         self._passed_over = False
-        self._failures = 0
-        self._retry_ms = 0
+        self._retry = Retry(context.clock.boot_ms)
 
     def full(self) -> bool:
         """Whether events must wait in the log: until it is known how far the archive has come, and in an outage."""
@@ -64,13 +63,12 @@ class ArchiveReporter:
 
     def due_in(self) -> float:
         """Seconds until a segment has to be cut or can be tried again."""
-        now_ms = self._clock.boot_ms()
-        if self._failures:
-            return (self._retry_ms - now_ms) / 1000
+        if self._retry.is_waiting:
+            return self._retry.due_in()
         if self._contents is None or self._buffer.sealed or self._passed_over:
             return 0.0
         deadline_ms = self._buffer.deadline_ms
-        return self._options.segment_s if deadline_ms is None else (deadline_ms - now_ms) / 1000
+        return self._options.segment_s if deadline_ms is None else (deadline_ms - self._clock.boot_ms()) / 1000
 
     def send(self) -> Sending:
         """Keep the segments that are cut; all there are when called before that is due, as it is at the end."""
@@ -81,7 +79,8 @@ class ArchiveReporter:
             self._write(written, at_the_end=at_the_end)
         except StoreError as error:
             return self._failed(error, len(written))
-        self._failures, self._passed_over = 0, False
+        self._retry.went_well()
+        self._passed_over = False
         trouble = self._enforce_retention()
         self._tell(written)
         return Sending(calls + len(written), trouble)
@@ -141,8 +140,7 @@ class ArchiveReporter:
             self._count_segments("written", Amount(1, found.size))
 
     def _failed(self, error: StoreError, written: int) -> Sending:
-        self._failures += 1
-        self._retry_ms = self._clock.boot_ms() + min(_LONGEST_WAIT_MS, 1000 * 2 ** min(self._failures - 1, 30))
+        self._retry.failed()
         return Sending(written + 1, Trouble(error.reason, str(error)))
 
     def _enforce_retention(self) -> Trouble | None:

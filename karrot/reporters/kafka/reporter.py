@@ -12,10 +12,10 @@ from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, To
 from karrot.reporters.kafka.options import Options
 from karrot.reporters.kafka.telling import report_of
 from karrot.reporters.report import NOTE, Refused, read
+from karrot.reporters.retry import Retry
 
 __all__ = ["KafkaReporter"]
 
-_LONGEST_WAIT_MS = 60_000
 _IDLE_S = 1.0
 _TOO_LARGE, _UNEXPECTED = "too_large", "unexpected"
 
@@ -46,8 +46,7 @@ class KafkaReporter:
         self._owed: list[_Owed] = []
         self._refused: list[Refused] = []
         """What the next note tells of."""
-        self._failures = 0
-        self._retry_ms = 0
+        self._retry = Retry(context.clock.boot_ms)
 
     def full(self) -> bool:
         """Whether events must wait in the log: while the brokers have not taken what is here."""
@@ -64,9 +63,7 @@ class KafkaReporter:
 
     def due_in(self) -> float:
         """Seconds until there is something to send, or it can be tried again."""
-        if not self._owed:
-            return _IDLE_S
-        return (self._retry_ms - self._clock.boot_ms()) / 1000 if self._failures else 0.0
+        return self._retry.due_in() if self._owed else _IDLE_S
 
     def send(self) -> Sending:
         """Write what is owed, and wait for the brokers' word."""
@@ -78,7 +75,10 @@ class KafkaReporter:
             return self._failed(Trouble(error.reason, str(error)))
         outcomes = self._topic.send([each.message for each in self._owed])
         self._settle(outcomes)
-        return self._failed(trouble) if (trouble := _trouble(outcomes)) else self._well()
+        if trouble := _trouble(outcomes):
+            return self._failed(trouble)
+        self._retry.went_well()
+        return Sending(1)
 
     def owed(self, log_id: str) -> int | None:
         """The oldest event of a log that is not written yet."""
@@ -118,14 +118,8 @@ class KafkaReporter:
 
     def _failed(self, trouble: Trouble) -> Sending:
         self.close()
-        self._failures += 1
-        wait_ms = min(_LONGEST_WAIT_MS, 1000 * 2 ** min(self._failures - 1, 30))
-        self._retry_ms = self._clock.boot_ms() + wait_ms
+        self._retry.failed()
         return Sending(1, trouble)
-
-    def _well(self) -> Sending:
-        self._failures = 0
-        return Sending(1)
 
     def _tell(self, written: Sequence[Written]) -> None:
         if written or self._refused:
