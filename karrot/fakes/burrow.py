@@ -27,9 +27,10 @@ from karrot.fakes.notifier import Notification, NotifierSettings, notify
 from karrot.fakes.outage import ALWAYS, Outage, State
 from karrot.fakes.reader import Reader, StorageSettings
 
-__all__ = ["DEMO", "BurrowSettings", "FakeBurrow", "Post", "incident_id", "posted", "simulate"]
+__all__ = ["DEMO", "HISTORY_SECONDS", "BurrowSettings", "FakeBurrow", "Post", "incident_id", "posted", "simulate"]
 
-_HISTORY_SECONDS = 40.0
+HISTORY_SECONDS = 40.0
+"""So many simulated seconds before its start the groups begin to commit: their windows are full by then."""
 _OK = Status.OK.name
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HEAD, _TAIL = b'{"Event":', b"}"
@@ -97,7 +98,7 @@ class FakeBurrow:
         self._agenda: list[tuple[float, int, Callable[[float], None]]] = []
         self._agenda_numbers = count()
         self._posts: list[Post] = []
-        self._at = -_HISTORY_SECONDS
+        self._at = -HISTORY_SECONDS
         self._start = ALWAYS
         self._begin(groups)
 

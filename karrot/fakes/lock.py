@@ -51,11 +51,6 @@ class Lock:
         self._numbers = count(1)
         self.instances: dict[str, Instance] = {}
 
-    @property
-    def holders(self) -> tuple[Instance, ...]:
-        """Those that send."""
-        return tuple(instance for instance in self.instances.values() if instance.tenure is not None)
-
     def instance(self, name: str | None = None) -> Instance:
         """A Burrow by name; another one without."""
         name = name or next(each for number in self._numbers if (each := f"burrow-{number}") not in self.instances)

@@ -12,13 +12,12 @@ from typing import Final
 
 from karrot.burrow.rules import DEFAULT_INTERVALS, TrackedPartition, evaluate_group
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Status
-from karrot.fakes.burrow import BurrowSettings, Post, incident_id, posted
+from karrot.fakes.burrow import HISTORY_SECONDS, BurrowSettings, Post, incident_id, posted
 from karrot.fakes.kafka import Commit, ConsumerGroup, Owner
 from karrot.fakes.notifier import NotifiedGroup, notify
 
 __all__ = ["SteadyGroup"]
 
-_HISTORY_SECONDS: Final = 40.0
 _OK: Final = Status.OK.name
 _NOBODY = Owner("", 0, "", "")
 
@@ -56,8 +55,8 @@ class SteadyGroup:
         self._windows = [deque[OffsetSample](maxlen=DEFAULT_INTERVALS) for _ in partitions]
         self._behind = [0 for _ in partitions]
         self._ends = deque[list[int]](maxlen=DEFAULT_INTERVALS)
-        self._reads_ends_at = -_HISTORY_SECONDS
-        self._steps_at = group.next_step(-_HISTORY_SECONDS)
+        self._reads_ends_at = -HISTORY_SECONDS
+        self._steps_at = group.next_step(-HISTORY_SECONDS)
         self._evaluates_at = random.uniform(0, settings.notifier.interval)
 
     def due(self, until: float) -> Iterator[Post]:
