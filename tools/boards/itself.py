@@ -3,6 +3,7 @@
 from tools.boards.panels import (
     BAD,
     GOOD,
+    NEVER,
     WATCH_OUT,
     Json,
     Query,
@@ -30,8 +31,9 @@ def _per_second(metric: str, *labels: str) -> Query:
     return _counted("rate", metric, labels, "$__rate_interval")
 
 
-def _in_each_step(metric: str, *labels: str) -> Query:
-    return _counted("increase", metric, labels, "$__interval")
+def _in_each_step(metric: str, *labels: str, legend: str = "") -> Query:
+    counted = _counted("increase", metric, labels, "$__interval")
+    return counted._replace(legend=legend) if legend else counted
 
 
 def _counted(function: str, metric: str, labels: tuple[str, ...], window: str) -> Query:
@@ -86,9 +88,7 @@ _NOW = [
             unit="s",
             thresholds=above((120, WATCH_OUT), (300, BAD)),
             text="value_and_name",
-            mappings=[
-                {"type": "range", "options": {"from": 1e9, "to": None, "result": {"text": "never", "color": BAD}}}
-            ],
+            mappings=NEVER,
         ),
     ),
     (
@@ -204,8 +204,8 @@ _BURROW = [
             "Groups with series",
             "And how many were given up within each step: expired for silence, or beyond KARROT_MAX_CONSUMERS.",
             Query(_each("consumers"), "groups {{instance}}"),
-            Query(_in_each_step("consumers_expired_total").expr, "expired {{instance}}"),
-            Query(_in_each_step("series_dropped_total").expr, "dropped {{instance}}"),
+            _in_each_step("consumers_expired_total", legend="expired {{instance}}"),
+            _in_each_step("series_dropped_total", legend="dropped {{instance}}"),
         ),
     ),
 ]
@@ -235,12 +235,8 @@ _REPORTERS = [
         lines(
             "Failed and dropped",
             "Reports that failed will be tried again; what was dropped never comes. The reason says whose fault it is.",
-            Query(
-                _in_each_step("reporter_failures_total", "reporter", "reason").expr, "{{reporter}} failed: {{reason}}"
-            ),
-            Query(
-                _in_each_step("reporter_dropped_total", "reporter", "reason").expr, "{{reporter}} dropped: {{reason}}"
-            ),
+            _in_each_step("reporter_failures_total", "reporter", "reason", legend="{{reporter}} failed: {{reason}}"),
+            _in_each_step("reporter_dropped_total", "reporter", "reason", legend="{{reporter}} dropped: {{reason}}"),
             bars=True,
             stacked=True,
         ),
@@ -299,10 +295,10 @@ _LOG = [
             "Pruned and damaged",
             "Pruned is housekeeping; where that fails, Karrot's own log says why. Damaged or replaced, ever: look at "
             "the disk; runbook KarrotLogDamaged.",
-            Query(_in_each_step("log_pruned_total").expr, "pruned {{instance}}"),
-            Query(_in_each_step("log_housekeeping_failures_total").expr, "housekeeping failed {{instance}}"),
-            Query(_in_each_step("log_damaged_total").expr, "damaged {{instance}}"),
-            Query(_in_each_step("log_replaced_total").expr, "replaced {{instance}}"),
+            _in_each_step("log_pruned_total", legend="pruned {{instance}}"),
+            _in_each_step("log_housekeeping_failures_total", legend="housekeeping failed {{instance}}"),
+            _in_each_step("log_damaged_total", legend="damaged {{instance}}"),
+            _in_each_step("log_replaced_total", legend="replaced {{instance}}"),
             bars=True,
         ),
     ),

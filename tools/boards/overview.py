@@ -3,6 +3,7 @@
 from tools.boards.panels import (
     BAD,
     GOOD,
+    NEVER,
     OFF,
     STATUS_NAMES,
     WATCH_OUT,
@@ -103,9 +104,7 @@ _NOW = [
             unit="s",
             thresholds=above((120, WATCH_OUT), (300, BAD)),
             text="value_and_name",
-            mappings=[
-                {"type": "range", "options": {"from": 1e9, "to": None, "result": {"text": "never", "color": BAD}}}
-            ],
+            mappings=NEVER,
         ),
     ),
 ]

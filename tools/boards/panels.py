@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 __all__ = [
     "BAD",
     "GOOD",
+    "NEVER",
     "OFF",
     "STATUS_NAMES",
     "WATCH_OUT",
@@ -32,6 +33,8 @@ Json = dict[str, Any]
 
 GOOD, WATCH_OUT, BAD, OFF = "green", "orange", "red", "text"
 STATUS_NAMES = {1: ("OK", GOOD), 2: ("WARN", WATCH_OUT), 3: ("ERR", BAD)}
+NEVER = [{"type": "range", "options": {"from": 1e9, "to": None, "result": {"text": "never", "color": BAD}}}]
+"""In place of the seconds since a moment that never was: its timestamp is 0."""
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH = 24
 

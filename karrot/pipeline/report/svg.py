@@ -4,13 +4,13 @@ Heights are in units of a strip's own box. The templates draw them, with the wor
 """
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from itertools import pairwise
 from typing import NamedTuple
 
 from karrot.pipeline.report.findings import Budget, Capacity, Findings, Hours, Incident, Period, Point
 
-__all__ = ["Bar", "Span", "Tick", "burn_bars", "line", "margin_line", "share_bars", "spans", "ticks"]
+__all__ = ["Bar", "Span", "Tick", "burn_bars", "line", "peak_bars", "share_bars", "spans", "ticks"]
 
 _MOST_TICKS = 7
 _HOUR_S = 3600
@@ -108,27 +108,28 @@ def share_bars(hours: Hours, heard_s: int) -> list[Bar]:
 
 def burn_bars(budget: Budget, period: Period) -> list[Bar]:
     """A bar a day: half the height is a burn rate of 1, the full height 2 and more; a day not measured has none."""
-    width = 100 / len(period.dates)
     bars = []
     for day, rate in budget.days:
         if rate is None:
             continue
         height = max(4.0, _HEIGHT * min(1.0, rate / _TALLEST_BURN)) if rate else 1.5
-        at = width * (day - period.first).days + 0.1 * width
         kind = "err" if rate > 1 else "warn" if rate > 0 else "ok"
-        bars.append(Bar(round(at, 3), round(0.8 * width, 3), round(height, 2), kind, f"{day:%a} {day.day}: {rate:.1f}"))
+        bars.append(_day_bar(day, period, height, kind, f": {rate:.1f}"))
     return bars
 
 
-def margin_line(capacity: Capacity, period: Period) -> list[Bar]:
-    """A bar a day: the peak that was asked for, against the best rate as the full height."""
-    width = 100 / len(period.dates)
+def peak_bars(capacity: Capacity, period: Period) -> list[Bar]:
+    """A bar a day: the peak that was asked for; the best rate is at four fifths of the full height."""
     bars = []
     for day, produced in capacity.days:
         share = produced / capacity.best
         kind = "err" if share > 1 else "warn" if share > 0.9 else "ok"  # noqa: PLR2004 (a tenth of margin)
-        at = width * (day - period.first).days + 0.1 * width
-        bars.append(
-            Bar(round(at, 3), round(0.8 * width, 3), round(min(1.25, share) * 80, 2), kind, f"{day:%a} {day.day}")
-        )
+        bars.append(_day_bar(day, period, min(1.25, share) * 80, kind))
     return bars
+
+
+def _day_bar(day: date, period: Period, height: float, kind: str, told: str = "") -> Bar:
+    """In the middle of its day, of which it takes four fifths."""
+    width = 100 / len(period.dates)
+    at = width * ((day - period.first).days + 0.1)
+    return Bar(round(at, 3), round(0.8 * width, 3), round(height, 2), kind, f"{day:%a} {day.day}{told}")
