@@ -89,7 +89,10 @@ CREATE TABLE notes (
 # Beyond KARROT_MAX_CONSUMERS each commit looks for a group to forget: with 50,000 of them, a scan took 20 ms.
 _VERSION_3 = "CREATE INDEX forgettable ON groups (log_time_ms) WHERE expired OR gone;"
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3)
+# Whoever asks every other second what changed need not look at every group: that took 10,000 of them 2.5 ms.
+_VERSION_4 = "CREATE INDEX told ON groups (last_seq);"
+
+MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
 """``MIGRATIONS[n]`` takes a file from version n to n + 1. Only ever appended to."""
 
 

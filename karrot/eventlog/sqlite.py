@@ -154,7 +154,7 @@ class SqliteEventLog:
         return page
 
     def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[Changed]:
-        """The groups that were told of behind ``after``; SQLite looks at all of them, which takes it a moment."""
+        """The groups that were told of behind ``after``."""
         sql = f"SELECT {rows.GROUP_COLUMNS} FROM groups WHERE last_seq > ? ORDER BY last_seq LIMIT ?"
         with self._file.reading() as connection:
             found = connection.execute(sql, (after, min(limit, READ_LIMIT)))

@@ -2,10 +2,11 @@
 
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from karrot.clock import Clock
-from karrot.eventlog.base import READ_LIMIT, EventLog, GroupKey, GroupState, groups
+from karrot.eventlog.base import Changed, EventLog, GroupKey, GroupState, groups
+from karrot.web.pages.gently import gently
 from karrot.web.standing import Ranking, Standing
 
 __all__ = ["Board"]
@@ -16,6 +17,9 @@ it, so that the 99th percentile of their latencies does not."""
 
 _LONGEST_MS = 2000
 """Nobody looks at older groups, even on a machine that has no time for this."""
+
+_AT_ONCE = 10
+"""So many changed groups take less than one burst."""
 
 
 class Board:
@@ -53,12 +57,18 @@ class Board:
             self._log_id, self._told = self._log.log_id, self._log.size().last_seq
             self._ranking = Ranking()
             self._take({state.key: state for state in groups(self._log)})
-        page = self._log.changed(self._told)
-        while page:
-            self._told = page[-1].seq
+        for page in gently(self._changed()):
             self._take({one.key: one.state for one in page})
-            page = self._log.changed(self._told) if len(page) == READ_LIMIT else ()
         self._forget(self._log.log_time_ms() - self._stale_after_ms)
+
+    def _changed(self) -> Iterator[Sequence[Changed]]:
+        """What was told of since, until a page is not full: of what comes faster than it is read, there is no end."""
+        full = True
+        while full:
+            page = self._log.changed(self._told, _AT_ONCE)
+            full = len(page) == _AT_ONCE
+            self._told = page[-1].seq if page else self._told
+            yield page
 
     def _take(self, changes: Mapping[GroupKey, GroupState | None]) -> None:
         self._ranking.update(changes)

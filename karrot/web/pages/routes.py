@@ -1,21 +1,21 @@
 """The routes: every group, one group, what was refused."""
 
-import gzip
 import shlex
 from typing import Any
 
-from flask import Blueprint, Response, render_template, request
+from flask import Blueprint, Response, render_template, request, stream_template
 
 from karrot.event import PartitionLag, Source, Status
 from karrot.eventlog.base import GroupKey, StoredEvent
 from karrot.web.api import asked_filter, asked_key
 from karrot.web.guard import require_reader
 from karrot.web.listing import STATUSES, GroupFilter, Order, overview
-from karrot.web.negotiate import gzip_accepted
 from karrot.web.pages import charts
+from karrot.web.pages.gently import gently
 from karrot.web.pages.health import health
 from karrot.web.pages.rows import line, row, seconds_since
 from karrot.web.pages.shared import shared
+from karrot.web.pages.squeezing import Page, squeeze
 from karrot.web.pages.trails import marks
 from karrot.web.past import PastUnknown
 from karrot.web.problems import CODES, Problem
@@ -34,8 +34,6 @@ _EVENTS_SHOWN = 30
 _INCIDENTS_SHOWN = 10
 _REJECTS_SHOWN = 50
 _BODY_SHOWN = 400
-_WORTH_SQUEEZING = 1400
-"""Bytes that fit one packet."""
 
 _SAMPLE = (
     '{"Event":{"Cluster":"try","Group":"first-group","ID":"","Start":"0001-01-01T00:00:00Z","Extras":{},"Result":'
@@ -47,23 +45,24 @@ _SOME_ADDRESS = "http://karrot:5000/burrow"
 
 routes = Blueprint("pages", __name__)
 routes.before_request(require_reader)
+routes.after_request(squeeze)
 
 
 @routes.get("/")
-def index() -> str:
+def index() -> str | Response:
     """Every group, the worst first; before anything was ever heard, how to get one."""
     here, asked = site(), (asked_filter(), _asked_order(), _asked_page())
     if not shared().board.standing().worst_first and not here.log.heard():
         return render_template("welcome.html", **_welcome(here))
-    return shared().again.get(repr(asked), lambda: _groups_page(here, *asked))
+    return shared().again.get(repr(asked), lambda: Page.of(_groups_page(here, *asked))).response()
 
 
 def _groups_page(here: Site, wanted: GroupFilter, order: Order, page: int) -> str:
     found = overview(shared().board.standing(), wanted, page=page, size=PAGE_SIZE, order=order)
-    return render_template(
+    portions = stream_template(
         "groups.html",
         found=found,
-        lines=[line(here, state) for state in found.rows],
+        lines=[*gently(line(here, state) for state in found.rows)],
         worst=None if found.worst is None else row(here, found.worst),
         wanted=wanted,
         order=order,
@@ -75,6 +74,7 @@ def _groups_page(here: Site, wanted: GroupFilter, order: Order, page: int) -> st
         clusters_shown=_CLUSTERS_SHOWN,
         stale_after=here.stale_after_ms / 1000,
     )
+    return "".join(gently(portions))
 
 
 @routes.get("/group")
@@ -112,16 +112,6 @@ def show_rejects() -> str:
     kept = [reject_shape(reject) for reject in site().log.rejects(_REJECTS_SHOWN)]
     remedies = {code: CODES[code].remedy for code in sorted({each.code for each in kept} & CODES.keys())}
     return render_template("rejects.html", rejects=kept, remedies=remedies, body_shown=_BODY_SHOWN)
-
-
-@routes.after_request
-def squeeze(response: Response) -> Response:
-    """Gzip for who takes it: a table of names and numbers shrinks to an eighth."""
-    response.vary.add("Accept-Encoding")
-    if gzip_accepted() and (response.content_length or 0) > _WORTH_SQUEEZING:
-        response.set_data(gzip.compress(response.get_data(), compresslevel=1, mtime=0))
-        response.content_encoding = "gzip"
-    return response
 
 
 def _asked_page() -> int:

@@ -9,6 +9,7 @@ from markupsafe import Markup
 from karrot.web.pages.again import Again
 from karrot.web.pages.board import Board
 from karrot.web.pages.newest import Newest
+from karrot.web.pages.squeezing import Page
 from karrot.web.pages.trails import Trails
 from karrot.web.past import Pasts
 from karrot.web.site import Site
@@ -26,7 +27,7 @@ class Shared:
     trails: Trails
     lines: Newest[Markup]
     pasts: Pasts
-    again: Again
+    again: Again[Page]
 
     @classmethod
     def over(cls, site: Site) -> "Shared":

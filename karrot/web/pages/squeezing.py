@@ -1,0 +1,45 @@
+"""Gzip for who takes it: a table of names and numbers shrinks to an eighth."""
+
+import gzip
+from typing import NamedTuple
+
+from flask import Response
+
+from karrot.web.negotiate import gzip_accepted
+
+__all__ = ["Page", "squeeze"]
+
+_WORTH_IT = 1400
+"""Bytes that fit one packet."""
+
+
+class Page(NamedTuple):
+    """A page both ways, for it is asked for more often than it is made."""
+
+    plain: str
+    gzipped: bytes
+
+    @classmethod
+    def of(cls, text: str) -> "Page":
+        """Gzipped now."""
+        return cls(text, _gzipped(text.encode()))
+
+    def response(self) -> Response:
+        """For the client of the current request."""
+        if not gzip_accepted():
+            return Response(self.plain, mimetype="text/html")
+        return Response(self.gzipped, mimetype="text/html", headers={"Content-Encoding": "gzip"})
+
+
+def squeeze(response: Response) -> Response:
+    """For after a request: gzip what is not gzipped yet."""
+    response.vary.add("Accept-Encoding")
+    worth_it = (response.content_length or 0) > _WORTH_IT
+    if worth_it and not response.content_encoding and gzip_accepted():
+        response.set_data(_gzipped(response.get_data()))
+        response.content_encoding = "gzip"
+    return response
+
+
+def _gzipped(data: bytes) -> bytes:
+    return gzip.compress(data, compresslevel=1, mtime=0)

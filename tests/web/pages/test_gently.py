@@ -1,0 +1,43 @@
+"""Long work is done in short bursts, and nothing of it is lost."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from karrot.web.pages.gently import gently
+
+
+class Day:
+    """A clock that work and sleep move on; ``rests`` says after how much work each rest came, in seconds."""
+
+    def __init__(self) -> None:
+        self.now = self.woke = 0.0
+        self.rests: list[float] = []
+
+    def work(self, seconds: float, times: int) -> Iterator[int]:
+        for number in range(times):
+            self.now += seconds
+            yield number
+
+    def sleep(self, seconds: float) -> None:
+        self.rests.append(self.now - self.woke)
+        self.now = self.woke = self.now + seconds
+
+
+def test_nobody_rests_after_little_work() -> None:
+    day = Day()
+    assert list(gently(day.work(0.00005, 5), clock=lambda: day.now, sleep=day.sleep)) == [0, 1, 2, 3, 4]
+    assert day.rests == []
+
+
+def test_long_work_is_done_in_bursts_and_in_order() -> None:
+    day = Day()
+    assert list(gently(day.work(0.0001, 100), clock=lambda: day.now, sleep=day.sleep)) == list(range(100))
+    assert len(day.rests) >= 25
+    assert max(day.rests) == pytest.approx(0.0004, abs=0.0001)
+
+
+def test_a_portion_that_is_a_burst_of_its_own_is_followed_by_a_rest() -> None:
+    day = Day()
+    assert list(gently(day.work(0.002, 3), clock=lambda: day.now, sleep=day.sleep)) == [0, 1, 2]
+    assert day.rests == pytest.approx([0.002] * 3)
