@@ -6,23 +6,19 @@ from typing import Any
 
 import click
 
-from karrot.cli.options import read_span
-from karrot.cli.spark import spark_options, started
+from karrot.cli.options import Number, day_option, read_span
+from karrot.cli.spark import spark_options, started, tables_in
 
 __all__ = ["compact", "derive"]
 
 _span = read_span(10 * 365 * 86_400)
+_gap = read_span(86_400)  # a day is derived from those beside it
 
 
 @click.command()
 @spark_options
-@click.option(
-    "--day",
-    "only",
-    multiple=True,
-    type=click.DateTime(["%Y-%m-%d"]),
-    metavar="YYYY-MM-DD",
-    help="Derive this day (UTC) and no other, changed or not; can be given again.",
+@day_option(
+    "--day", "only", multiple=True, help="Derive this day (UTC) and no other, changed or not; can be given again."
 )
 @click.option(
     "--silence", default="300s", show_default=True, callback=_span, help="How long a verdict holds: KARROT_STALE_AFTER."
@@ -31,15 +27,13 @@ _span = read_span(10 * 365 * 86_400)
     "--longest-gap",
     default="600s",
     show_default=True,
-    callback=_span,
+    callback=_gap,
     help="Between two looks at a partition, for its rates.",
 )
-@click.option(
-    "--target-seconds", type=click.FloatRange(0), default=60, show_default=True, help="The lag in time to stay within."
-)
+@click.option("--target-seconds", type=Number(0), default=60, show_default=True, help="The lag in time to stay within.")
 @click.option(
     "--objective",
-    type=click.FloatRange(0, 1, max_open=True),
+    type=Number(0, 1, max_open=True),
     default=0.99,
     show_default=True,
     help="The share of minutes that must be within it.",
@@ -54,12 +48,13 @@ def derive(directory: str, master: str | None, conf: dict[str, str], **asked: An
     spark = started("derive", master, conf)
     from karrot.pipeline.jobs import derive as job
     from karrot.pipeline.slo import Objective
-    from karrot.pipeline.tables import Tables
 
     rules = job.Rules(asked["silence"], asked["longest_gap"], Objective(asked["target_seconds"], asked["objective"]))
     only = [day.date() for day in asked["only"]]
     try:
-        days = job.derive(spark, Tables(directory), rules, only=only, on_progress=partial(click.echo, err=True))
+        days = job.derive(
+            spark, tables_in(spark, directory), rules, only=only, on_progress=partial(click.echo, err=True)
+        )
     finally:
         spark.stop()
     click.echo(f"derived {len(days)} days, {days[0]} to {days[-1]}" if days else "nothing changed")
@@ -77,10 +72,9 @@ def compact(directory: str, master: str | None, conf: dict[str, str], keep: time
     """
     spark = started("compact", master, conf)
     from karrot.pipeline.jobs import compact as job
-    from karrot.pipeline.tables import Tables
 
     try:
-        done = job.compact(spark, Tables(directory), keep=keep, today=datetime.now(UTC).date())
+        done = job.compact(spark, tables_in(spark, directory), keep=keep, today=datetime.now(UTC).date())
     finally:
         spark.stop()
     click.echo(f"merged {done.files_before} files into {done.files_after}, dropped {len(done.dropped)} days")

@@ -1,8 +1,12 @@
 """``karrot pipeline``: the Spark jobs."""
 
+from typing import Any
+
 import click
 
+from karrot.cli.common import NotDone
 from karrot.cli.deriving import compact, derive
+from karrot.cli.failures import why_it_failed
 from karrot.cli.ingesting import ingest
 from karrot.cli.offsets import offsets
 from karrot.cli.replay import replay
@@ -13,7 +17,25 @@ from karrot.cli.streaming import stream
 __all__ = ["COMMANDS", "pipeline"]
 
 
-@click.group(commands=[ingest, offsets, derive, compact, replay, report, stale, stream])
+_OF_SPARK = frozenset({"pyspark", "py4j"})
+
+
+class _Jobs(click.Group):
+    """Ends with a sentence where Spark fails, or a file: a damaged one, one that may not be read, a full disk."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            raise NotDone(str(error)) from error
+        except Exception as error:
+            # By where the class is from: pyspark may not be installed, and takes a while to be imported.
+            if type(error).__module__.partition(".")[0] not in _OF_SPARK:
+                raise
+            raise NotDone(why_it_failed(str(error))) from error
+
+
+@click.group(cls=_Jobs, commands=[ingest, offsets, derive, compact, replay, report, stale, stream])
 def pipeline() -> None:
     """Make tables of events and of Kafka's own offsets, on Spark.
 

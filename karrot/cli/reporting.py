@@ -1,22 +1,23 @@
 """``karrot pipeline report``: a page about some days."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
 
 from karrot.cli.common import Refused
+from karrot.cli.options import day_option
 from karrot.cli.spark import spark_options, started
 
 __all__ = ["report"]
 
-_DAY = click.DateTime(["%Y-%m-%d"])
+_LONGEST = timedelta(days=3_660)
 
 
 @click.command()
 @spark_options
-@click.option("--from", "first", type=_DAY, metavar="YYYY-MM-DD", help="The first day (UTC); the last but six.")
-@click.option("--to", "last", type=_DAY, metavar="YYYY-MM-DD", help="The last day, included; the newest there is.")
+@day_option("--from", "first", help="The first day (UTC); the last but six.")
+@day_option("--to", "last", help="The last day, included; the newest there is.")
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -41,6 +42,8 @@ def report(  # noqa: PLR0917 (click calls it by name)
     """
     if first and last and first > last:
         raise Refused(f"--from {first:%Y-%m-%d} is after --to {last:%Y-%m-%d}")
+    if first and last and last - first >= _LONGEST:
+        raise Refused(f"--from {first:%Y-%m-%d} to {last:%Y-%m-%d}: a report is of {_LONGEST.days:,} days at the most")
     spark = started("report", master, conf)
     from karrot.pipeline.jobs import report as job
     from karrot.pipeline.report.page import page

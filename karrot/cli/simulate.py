@@ -8,6 +8,7 @@ import click
 
 from karrot.cli.answering import span_of
 from karrot.cli.common import Refused, stated, valid
+from karrot.cli.options import Number
 from karrot.cli.recipes import Recipe, each_recipe, read_recipes
 from karrot.cli.scaling import scaling, scaling_options
 from karrot.cli.simulated import Case, Compared, comparison, drawing, report, warnings_of_load, warnings_of_run
@@ -39,13 +40,11 @@ __all__ = ["COMMANDS"]
 @click.option("--from", "since", help="With --tables: ISO 8601 (UTC), or so long ago.", show_default="30d")
 @click.option("--to", "until", help="With --tables: up to, not including.", show_default="now")
 @click.option("--tasks-then", type=click.IntRange(1), required=True, help="Tasks that consumed during the recording.")
-@click.option("--rate-per-task", type=click.FloatRange(0, min_open=True), required=True, help="Messages/s of one task.")
-@click.option("--kept-up-rate", type=click.FloatRange(0), help="Messages/s arriving while the group kept up.")
+@click.option("--rate-per-task", type=Number(0, min_open=True), required=True, help="Messages/s of one task.")
+@click.option("--kept-up-rate", type=Number(0), help="Messages/s arriving while the group kept up.")
 @click.option("--partitions", type=click.IntRange(1), help="Tasks beyond their number do nothing.")
-@click.option(
-    "--start-seconds", type=click.FloatRange(0), default=60, show_default=True, help="A new task takes these."
-)
-@click.option("--rebalance-seconds", type=click.FloatRange(0), default=0, show_default=True, help="All stand still.")
+@click.option("--start-seconds", type=Number(0), default=60, show_default=True, help="A new task takes these.")
+@click.option("--rebalance-seconds", type=Number(0), default=0, show_default=True, help="All stand still.")
 @click.option(
     "--scale-in",
     type=click.Choice(["one", "proportional"]),

@@ -17,7 +17,9 @@ from karrot.cli.options import put_on, value_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["read_trigger", "session_options", "spark_options", "started"]
+    from karrot.pipeline.tables import Tables
+
+__all__ = ["read_trigger", "session_options", "spark_options", "started", "tables_in"]
 
 _UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _HALT_S: Final = 5
@@ -31,8 +33,19 @@ def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, 
     return {key: value for key, _, value in pairs}
 
 
+def _named(_context: click.Context, option: click.Parameter, directory: str) -> str:
+    """An empty text, of a variable that is not set, would be the root of all directories."""
+    if not directory:
+        raise click.BadParameter("it is empty", param=option)
+    return directory
+
+
 _TABLES = click.option(
-    "--tables", "directory", required=True, help="Where the tables are: a directory or a URL (s3a://…)."
+    "--tables",
+    "directory",
+    required=True,
+    callback=_named,
+    help="Where the tables are: a directory or a URL (s3a://…).",
 )
 _SESSION_OPTIONS = (
     click.option("--master", help="Spark's master; local[*], or that of spark-submit."),
@@ -63,6 +76,16 @@ def started(job: str, master: str | None, conf: Mapping[str, str]) -> "SparkSess
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, partial(_halt, spark))
     return spark
+
+
+def tables_in(spark: "SparkSession", directory: str) -> "Tables":
+    """The tables, which somebody must have begun: that nothing changed is no answer to a misspelt name."""
+    from karrot.pipeline.files import exists
+    from karrot.pipeline.tables import Tables
+
+    if not exists(spark, directory):
+        raise Refused(f"{directory}: no such directory; karrot pipeline ingest makes the tables")
+    return Tables(directory)
 
 
 def _halt(spark: "SparkSession", number: int, _frame: object) -> None:

@@ -22,7 +22,7 @@ from karrot.pipeline.columns import rows
 from karrot.pipeline.files import delete, exists, listing, literal, rename_over
 from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, columns_of, with_day
 
-__all__ = ["Tables"]
+__all__ = ["Tables", "day_of"]
 
 _NO_MARKER = ("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
 _OF_EVENTS: Final = ("events", "partitions")
@@ -61,9 +61,9 @@ class Tables:
         return reader.parquet(*map(literal, there)).select(*columns_of(schema))
 
     def days(self, spark: SparkSession, name: str) -> list[date]:
-        """The days that a table has, in order."""
-        found = (entry.removeprefix("day=") for entry in listing(spark, self.path(name)) if entry.startswith("day="))
-        return sorted(map(date.fromisoformat, found))
+        """The days that a table has, in order; what else lies there is nobody's."""
+        found = map(day_of, listing(spark, self.path(name)))
+        return sorted(day for day in found if day is not None)
 
     def write_batch(self, df: DataFrame, name: str, batch_id: str) -> None:
         """Write one batch of a streamed table (the columns of its schema and ``day``) where it, and only it, belongs.
@@ -115,6 +115,14 @@ class Tables:
             return
         (only,) = written
         rename_over(spark, f"{staged}/{day}/{only}", self.path(name, day, f"{name}.parquet"))
+
+
+def day_of(entry: str) -> date | None:
+    """The day that a directory of a table, ``day=2026-11-20``, is named for; ``None`` for any other name."""
+    try:
+        return date.fromisoformat(entry.removeprefix("day=")) if entry.startswith("day=") else None
+    except ValueError:
+        return None
 
 
 def _without_dictionaries(schema: StructType) -> dict[str, str]:

@@ -12,7 +12,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from karrot.pipeline.files import read_text, write_text
-from karrot.pipeline.tables import Tables
+from karrot.pipeline.tables import Tables, day_of
 
 __all__ = ["SOURCES", "WATCHED", "Derived", "Note", "digest", "present", "read_note", "touched", "write_note"]
 
@@ -43,9 +43,12 @@ class Note(msgspec.Struct, frozen=True):
 
 
 def read_note(spark: SparkSession, tables: Tables) -> Note:
-    """The note, or an empty one: then everything is derived."""
+    """The note; an empty one, with which everything is derived, if there is none or it is damaged."""
     text = read_text(spark, tables.path(_NAME))
-    return Note() if text is None else msgspec.json.decode(text, type=Note)
+    try:
+        return Note() if text is None else msgspec.json.decode(text, type=Note)
+    except msgspec.DecodeError:
+        return Note()
 
 
 def write_note(spark: SparkSession, tables: Tables, note: Note) -> None:
@@ -60,8 +63,9 @@ def present(spark: SparkSession, tables: Tables) -> dict[date, str]:
     files: dict[date, list[str]] = {}
     for name in WATCHED:
         for path in tables.read(spark, name).inputFiles():
-            below = path.partition(f"/{name}/day=")[2]
-            files.setdefault(date.fromisoformat(below[:10]), []).append(f"{name}/{below}")
+            below = path.rpartition(f"/{name}/day=")[2]
+            if (day := day_of(f"day={below.partition('/')[0]}")) is not None:
+                files.setdefault(day, []).append(f"{name}/{below}")
     return {day: digest(names) for day, names in files.items()}
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from pyspark.errors import AnalysisException
 
 from karrot.cli import main
 from karrot.cli.pipeline import pipeline
@@ -100,3 +101,46 @@ def test_ctrl_c_is_a_line_and_the_exit_code_that_shells_know(monkeypatch: pytest
 def test_a_road_that_is_asked_for_wrongly_is_refused_before_spark_is_started(asked: list[str], said: str) -> None:
     ended = CliRunner().invoke(main, ["pipeline", "ingest", "--tables", "t", *asked])
     assert (ended.exit_code, ended.stderr.startswith(f"karrot: {said}")) == (2, True), ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("derive --day 9999-12-31", "--day is 9999-12-31: it must be from 1970 to 9998"),
+        ("derive --day 2026-11-20 --day 0001-01-01", "--day is 0001-01-01: it must be from 1970 to 9998"),
+        ("derive --longest-gap 25h", "--longest-gap is '25h': it must be"),
+        ("derive --target-seconds nan", "'--target-seconds': nan is no number to reckon with"),
+        ("derive --objective nan", "'--objective': nan is no number to reckon with"),
+        ("report --to 0001-01-02", "--to is 0001-01-02: it must be from 1970 to 9998"),
+        ("report --from 2025-05-11 --to 9998-12-31", "a report is of 3,660 days at the most"),
+        ("compact --tables=", "'--tables': it is empty"),
+    ],
+)
+def test_what_no_day_can_be_reckoned_by_is_refused_before_spark_is_started(command: str, said: str) -> None:
+    name, *asked = command.split()
+    ended = CliRunner().invoke(main, ["pipeline", name, "--tables", "t", *asked])
+    assert (ended.exit_code, said in ended.stderr) == (2, True), ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("failed", "said"),
+    [
+        (
+            PermissionError(13, "Permission denied", "t/_derived.json"),
+            "[Errno 13] Permission denied: 't/_derived.json'",
+        ),
+        (
+            AnalysisException("[UNABLE_TO_INFER_SCHEMA] Unable to infer.\n\tat a.stack"),
+            "[UNABLE_TO_INFER_SCHEMA] Unable to infer.",
+        ),
+    ],
+)
+def test_a_file_or_a_table_that_cannot_be_used_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, failed: Exception, said: str
+) -> None:
+    def fails(**_asked: object) -> None:
+        raise failed
+
+    monkeypatch.setattr(pipeline.commands["derive"], "callback", fails)
+    ended = CliRunner().invoke(main, ["pipeline", "derive", "--tables", "t"])
+    assert (ended.exit_code, ended.stderr) == (1, f"karrot: {said}\n")

@@ -1,5 +1,7 @@
 import datetime as dt
 
+from karrot.pipeline.jobs.derive import Rules
+from karrot.pipeline.slo import Objective
 from karrot.pipeline.touched import Derived, Note, digest, touched
 
 _DAYS = [dt.date(2026, 11, day) for day in (19, 20, 21)]
@@ -20,3 +22,9 @@ def test_other_rules_are_another_history() -> None:
 def test_the_digest_of_files_depends_on_their_names_alone() -> None:
     assert digest(["events/a", "partitions/b"]) == digest(["partitions/b", "events/a"])
     assert digest(["events/a"]) != digest(["events/b"])
+
+
+def test_rules_that_differ_in_any_digit_are_told_apart() -> None:
+    strict = [Rules(objective=Objective(1_000_000.0, share)) for share in (0.9999999, 0.99999995)]
+    late = [Rules(objective=Objective(target, 0.99)) for target in (1_000_000.0, 1_000_001.0)]
+    assert len({str(rules) for rules in [*strict, *late]}) == 4

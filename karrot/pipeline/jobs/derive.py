@@ -48,9 +48,9 @@ class Rules(NamedTuple):
     objective: Objective = Objective()
 
     def __str__(self) -> str:
-        """The rules as the note keeps them."""
+        """The rules as the note keeps them, to the last digit that tells two of them apart."""
         target, share = self.objective
-        return f"silence {self.silence}, longest {self.longest}, {share:g} of minutes within {target:g} s"
+        return f"silence {self.silence}, longest {self.longest}, {share!r} of minutes within {target!r} s"
 
 
 def derive(

@@ -59,7 +59,7 @@ def find(spark: SparkSession, tables: Tables, period: Period) -> Findings:
     """What a report on the period tells. Raises `NothingToReportError`."""
 
     def read(name: str) -> DataFrame:
-        return tables.read(spark, name, days=period.dates)
+        return _read(spark, tables, name, period)
 
     lag_minute, slo_daily = read("lag_minute"), read("slo_daily")
     heard_from_s, heard_until_s = _heard(lag_minute)
@@ -75,7 +75,7 @@ def find(spark: SparkSession, tables: Tables, period: Period) -> Findings:
             heard_from_s=heard_from_s,
             heard_until_s=heard_until_s,
             days=_rows(DayTotal, figures.day_totals(slo_daily)),
-            days_before=_rows(DayTotal, figures.day_totals(tables.read(spark, "slo_daily", days=period.before.dates))),
+            days_before=_rows(DayTotal, figures.day_totals(_read(spark, tables, "slo_daily", period.before))),
             groups=slo_daily.select("cluster", "consumer").distinct().count(),
             lags=[
                 lag._replace(points=_inner(Point, lag.points))
@@ -95,6 +95,12 @@ def find(spark: SparkSession, tables: Tables, period: Period) -> Findings:
         )
     finally:
         pressures.unpersist()
+
+
+def _read(spark: SparkSession, tables: Tables, name: str, period: Period) -> DataFrame:
+    """The days of a table that there are: a period may be of years, and each of its days would be looked for."""
+    there = tables.days(spark, name)
+    return tables.read(spark, name, days=[day for day in there if period.first <= day <= period.last])
 
 
 def _rows(kind: Callable[..., T], frame: DataFrame) -> list[T]:

@@ -197,5 +197,18 @@ def _command(tables: Tables, command: str, *options: str) -> str:
     return ended.stdout
 
 
-def test_without_events_there_is_nothing_to_derive(spark: SparkSession, tables: Tables) -> None:
+def test_without_events_there_is_nothing_to_derive(
+    spark: SparkSession, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert derive(spark, tables, Rules()) == []
+    monkeypatch.setattr(SparkSession, "stop", lambda _self: None)
+    ended = CliRunner().invoke(main, ["pipeline", "derive", "--tables", f"{tables.directory}/misspelt"])
+    assert (ended.exit_code, ended.stderr.startswith(f"karrot: {tables.directory}/misspelt: no such dir")) == (2, True)
+
+
+def test_what_else_lies_among_the_tables_is_passed_by(spark: SparkSession, tables: Tables) -> None:
+    for name in ("events", "lag_minute"):
+        Path(tables.directory, name, "day=someday").mkdir(parents=True)
+    Path(tables.directory, "_derived.json").write_text('{"rules": "torn by a fai')
+    assert derive(spark, tables, Rules()) == []
+    assert compact(spark, tables, keep=dt.timedelta(days=400), today=DAY).dropped == []
