@@ -89,6 +89,25 @@ def test_a_trend_is_a_word_and_a_slope() -> None:
     assert steady.word == "steady"
 
 
+def word(*lags: int) -> str:
+    found = trend(trail(*lags))
+    assert found is not None
+    return found.word
+
+
+def test_a_lag_that_grows_for_hours_is_not_called_steady() -> None:
+    all_night = range(1_000_000, 1_030_000, 1000)
+    assert trend(trail(*all_night)) == Trend("growing", 1000.0)
+    assert word(*reversed(all_night)) == "shrinking"
+    uneven = [lag + (-400, 300, 0)[turn % 3] for turn, lag in enumerate(all_night)]
+    assert word(*uneven) == "growing"
+
+
+def test_a_large_lag_that_scatters_or_has_turned_is_steady() -> None:
+    assert word(*(1_000_000 + 7919 * turn % 1000 for turn in range(30))) == "steady"
+    assert word(*range(1_000_000, 1_030_000, 1000), 1_028_500, 1_028_000, 1_027_500) == "steady"
+
+
 def test_two_events_or_events_at_once_are_no_trend() -> None:
     assert trend(trail(0, 1000)) is None
     assert trend(trail(0, 1000, 2000, every_ms=0)) is None
