@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from browsers import Browsers
 from flask.testing import FlaskClient
 from meanwhile import Curls
 from open_loop import BODY, evenly, karrot, told
@@ -118,7 +119,7 @@ def look_while_events_come(place: Path, sizes: Sizes) -> None:
         request = partial(verdict, sizes.groups)
         play(service.port, evenly(800, sizes.groups / 800), request)
         post = partial(play, service.port, evenly(sizes.rate, sizes.seconds), request)
-        kinds: dict[str, AbstractContextManager[Curls | None]]
+        kinds: dict[str, AbstractContextManager[Browsers | Curls | None]]
         for _ in range(sizes.rounds):
             kinds = {"nobody looks": nullcontext(), **readers(service.port)}
             for who, reading in kinds.items():
@@ -146,11 +147,10 @@ def verdict(groups: int, number: int) -> bytes:
     return head % len(body) + body
 
 
-def readers(port: int) -> dict[str, Curls]:
-    """As many pages as browsers refresh, one after the other; and a Prometheus."""
-    html = ("--compressed", "-H", "Accept: text/html")
+def readers(port: int) -> dict[str, Browsers | Curls]:
+    """Many who look at the page; and a Prometheus."""
     return {
-        f"{BROWSERS} browsers look": Curls(port, "/", REFRESH_S / BROWSERS, *html),
+        f"{BROWSERS} browsers look": Browsers(port, BROWSERS, REFRESH_S),
         "it is scraped": Curls(port, "/metrics", SCRAPE_S),
     }
 

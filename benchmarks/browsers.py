@@ -1,0 +1,64 @@
+"""Browsers that refresh a page while something else is measured."""
+
+import time
+from collections import Counter
+from http.client import HTTPConnection
+from multiprocessing import get_context
+from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Event
+from types import TracebackType
+from typing import Self
+
+__all__ = ["Browsers"]
+
+_SPAWN = get_context("spawn")
+_HEADERS = {"Accept": "text/html", "Accept-Encoding": "gzip"}
+
+Look = tuple[int, float]
+"""The status of an answer, and the seconds until it was there."""
+
+
+class Browsers:
+    """So many browsers, one after the other in turn, each every ``refresh_s`` on a connection that it keeps.
+
+    They are a process of their own: whoever measures has no work with them, as with those on other machines.
+    """
+
+    def __init__(self, port: int, browsers: int, refresh_s: float) -> None:
+        self._over = _SPAWN.Event()
+        self._looks: SimpleQueue[list[Look]] = _SPAWN.SimpleQueue()
+        asked = (port, browsers, refresh_s, self._over, self._looks)
+        self._process = _SPAWN.Process(target=_refresh, args=asked, daemon=True)
+        self.took_s: list[float] = []
+        self.statuses: Counter[str] = Counter()
+
+    def __enter__(self) -> Self:
+        self._process.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        looks: list[Look] = self._looks.get()
+        self._process.join()
+        self.took_s = [took for _, took in looks]
+        self.statuses = Counter(str(status) for status, _ in looks)
+
+
+def _refresh(port: int, browsers: int, refresh_s: float, over: Event, told: "SimpleQueue[list[Look]]") -> None:
+    connections = [HTTPConnection("127.0.0.1", port) for _ in range(browsers)]
+    looks: list[Look] = []
+    due = time.monotonic()
+    while not over.wait(max(0.0, due - time.monotonic())):
+        looks.append(_look(connections[len(looks) % browsers]))
+        due += refresh_s / browsers
+    told.put(looks)
+
+
+def _look(connection: HTTPConnection) -> Look:
+    began = time.perf_counter()
+    connection.request("GET", "/", headers=_HEADERS)
+    answer = connection.getresponse()
+    answer.read()
+    return answer.status, time.perf_counter() - began
