@@ -77,7 +77,7 @@ def measured(commits: DataFrame, ends: DataFrame, rows: int) -> dict[str, Taken]
 
     def replayed(sets: tuple[RuleSet, ...]) -> Callable[[], None]:
         asked = Asked(sets, span, 604_800, 120_000, {})
-        return lambda: discarded(statuses(changes(together(commits, ends), asked), last * 1000))
+        return lambda: discarded(statuses(changes(together(commits, ends), asked), commits, last * 1000))
 
     by_name = ("cluster", "topic", "partition", "consumer")
     return {

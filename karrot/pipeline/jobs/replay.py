@@ -66,7 +66,7 @@ def replay(spark: SparkSession, tables: Tables, request: Request, output: str | 
     if span.last - datetime.combine(days[0], time(), UTC).timestamp() > request.expire_group:
         gone.append(silences(commits, span, request.expire_group))
     asked = Asked(request.rule_sets, span, request.expire_group, request.stood_still * 1000, by_group(*gone))
-    found = statuses(changes(together(commits, ends), asked), span.last * 1000).persist()
+    found = statuses(changes(together(commits, ends), asked), commits, span.last * 1000).persist()
     try:
         if output is not None:
             _write(found, request.rule_sets, output)

@@ -1,8 +1,8 @@
 """Commits and log ends, sorted by Spark, through `karrot.pipeline.verdicts`: what changes in a group, and when.
 
-Rows of one partition of a topic stay together, its log ends first and then group by group; so a group of a thousand
-partitions is spread over as many tasks, and nobody needs the log ends of another. What a group as a whole is, is the
-sum of what changes in its partitions.
+Rows of one partition of a topic stay together, its log ends and the commits of all its groups; so a group of a
+thousand partitions is spread over as many tasks, and nobody needs the log ends of another. What a group as a whole is,
+is the sum of what changes in its partitions.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from karrot.event import Status
+from karrot.pipeline.replay.groups import group_key
 from karrot.pipeline.replay.rules import RuleSet
 from karrot.pipeline.replay.standstills import standstills
 from karrot.pipeline.replay.streams import Bools, Commits, Ends, Ints, Segments, begins, stored
@@ -28,8 +29,7 @@ STOOD_STILL = -1
 CHANGES = StructType(
     [
         StructField("rules", IntegerType()),
-        StructField("cluster", StringType()),
-        StructField("consumer", StringType()),
+        StructField("group_key", LongType()),
         StructField("at_ms", LongType()),
         StructField("known", IntegerType()),
         StructField("warn", IntegerType()),
@@ -41,18 +41,17 @@ CHANGES = StructType(
 ``rules`` is the number of the set of rules.
 """
 
-_SORTED_BY = ("source_key", "consumer_key", "place")  # log ends have no consumer, and NULL comes first
 _ROWS_AT_ONCE = 200_000
 _VERDICTS_AT_ONCE = 1_000_000
 _NEVER_MS = 2**60
 _UNSEEN_MS = 600_000
 """A partition whose log end is looked at no more, while those of others are, is one of a deleted topic."""
 
-Deaths = Mapping[tuple[str, str], Sequence[int]]
+Deaths = Mapping[int, Sequence[int]]
 
 
 class Asked(NamedTuple):
-    """What is replayed. ``deaths`` are the moments, ascending, at which a group of a cluster was gone."""
+    """What is replayed. ``deaths`` are the moments, ascending, at which the group of a key was gone."""
 
     rule_sets: Sequence[RuleSet]
     span: Span
@@ -62,34 +61,31 @@ class Asked(NamedTuple):
 
 
 def together(commits: DataFrame, ends: DataFrame) -> DataFrame:
-    """The rows of ``commits`` and ``ends`` as one frame, sorted as `changes` needs them.
+    """The rows of ``commits`` and ``ends`` as one frame, by partition of a topic, as `changes` needs them.
 
-    By hashes of 64 bits: to compare names would take longer than all the rest. Two partitions that share one would be
-    mixed up; among a million the odds are one in forty million.
+    Numbers only, and sorted by one alone: Spark compares names, and what has several columns, row by row, which takes
+    longer than all the rest. Within a partition arrays are sorted, which costs a tenth. Hashes have 64 bits: two
+    partitions that share one would be mixed up; among a million the odds are one in forty million.
     """
     source = F.xxhash64("cluster", "topic", "partition").alias("source_key")
     of_commits = commits.where(~F.col("tombstone") & F.col("offset").isNotNull() & F.col("commit_ts_ms").isNotNull())
     rows = of_commits.select(
         source,
-        F.xxhash64("consumer").alias("consumer_key"),
+        group_key(),
         F.col("log_offset").alias("place"),
-        "cluster",
-        "consumer",
         F.col("log_ts_ms").alias("at_ms"),
         "offset",
         F.col("commit_ts_ms").alias("timestamp_ms"),
     )
     of_ends = ends.where(F.col("end_offset").isNotNull()).select(
         source,
-        F.lit(None).cast("long").alias("consumer_key"),
+        F.lit(None).cast("long").alias("group_key"),
         F.col("observed_at_ms").alias("place"),
-        "cluster",
-        F.lit(None).cast("string").alias("consumer"),
         F.col("observed_at_ms").alias("at_ms"),
         F.col("end_offset").alias("offset"),
-        F.lit(None).cast("long").alias("timestamp_ms"),
+        F.col("observed_at_ms").alias("timestamp_ms"),
     )
-    return rows.unionByName(of_ends).repartition("source_key").sortWithinPartitions(*_SORTED_BY)
+    return rows.unionByName(of_ends).repartition("source_key").sortWithinPartitions("source_key")
 
 
 def changes(rows: DataFrame, asked: Asked) -> DataFrame:
@@ -123,15 +119,15 @@ def _whole_sources(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 def _replayed(table: pa.Table, asked: Asked) -> Iterator[pa.RecordBatch]:
     source = np.cumsum(begins(_ints(table, "source_key"))) - 1
-    is_end = table.column("consumer_key").is_null().to_numpy()
-    ends = _ends(table, source, is_end)
-    names, commits, segments = _segments(table.filter(pa.array(~is_end)), source[~is_end], ends, asked.deaths)
+    is_end = table.column("group_key").is_null().to_numpy()
+    ends = _ends(table, source, np.flatnonzero(is_end))
+    groups, commits, segments = _segments(table, source, np.flatnonzero(~is_end), ends, asked.deaths)
     kept = stored(commits, ends, segments, asked.expire_group)
     for first, few_commits, few_segments in _few_at_a_time(kept, segments, asked.span):
         found = evaluate(few_commits, ends, few_segments, asked.rule_sets, asked.span)
         for number, codes in enumerate(found.codes):
-            yield _told(names.slice(first), number, _of_verdicts(found, codes, asked.span))
-    yield _told(names, STOOD_STILL, _of_standstills(kept, ends, segments, asked))
+            yield _told(groups[first:], number, _of_verdicts(found, codes, asked.span))
+    yield _told(groups, STOOD_STILL, _of_standstills(kept, ends, segments, asked))
 
 
 def _few_at_a_time(commits: Commits, segments: Segments, span: Span) -> Iterator[tuple[int, Commits, Segments]]:
@@ -144,29 +140,31 @@ def _few_at_a_time(commits: Commits, segments: Segments, span: Span) -> Iterator
         yield first, numbered, Segments(*(column[first : first + at_once] for column in segments))
 
 
-def _ends(table: pa.Table, source: Ints, is_end: Bools) -> Ends:
-    rows = np.flatnonzero(is_end)
-    observed_ms = _ints(table, "at_ms")[rows]
+def _ends(table: pa.Table, source: Ints, rows: Ints) -> Ends:
+    observed_ms = _ints(table, "at_ms")
+    rows = rows[np.lexsort((observed_ms[rows], source[rows]))]
     # A look that was stored twice is one look.
-    rows = rows[begins(source[rows]) | begins(observed_ms)]
-    return Ends(source[rows], _ints(table, "at_ms")[rows], _ints(table, "offset")[rows])
+    rows = rows[begins(source[rows]) | begins(observed_ms[rows])]
+    return Ends(source[rows], observed_ms[rows], _ints(table, "offset")[rows])
 
 
-def _segments(table: pa.Table, source: Ints, ends: Ends, deaths: Deaths) -> tuple[pa.Table, Commits, Segments]:
-    """The commits, cut where the consumer changes and where its group was gone; and whose each segment is.
+def _segments(table: pa.Table, source: Ints, rows: Ints, ends: Ends, deaths: Deaths) -> tuple[Ints, Commits, Segments]:
+    """The commits, cut where the group changes and where it was gone; and the key of each segment's group.
 
     What was committed before the log end was first looked at is read then, as by a Burrow that was started then.
     """
-    is_first = begins(source) | begins(_ints(table, "consumer_key"))
+    group, place = _ints(table, "group_key"), _ints(table, "place")
+    rows = rows[np.lexsort((place[rows], group[rows], source[rows]))]
+    source, group, place = source[rows], group[rows], place[rows]
+    at_ms, offset, timestamp_ms = (_ints(table, name)[rows] for name in ("at_ms", "offset", "timestamp_ms"))
+    is_first = begins(source) | begins(group)
     first_ms, last_ms = _looked_at(ends, source)
-    seen_ms = _never_back(is_first, np.maximum(_ints(table, "at_ms"), first_ms))
-    until_ms = np.minimum(_deaths(table, np.flatnonzero(is_first), seen_ms, deaths), last_ms + _UNSEEN_MS)
+    seen_ms = _never_back(is_first, np.maximum(at_ms, first_ms))
+    until_ms = np.minimum(_deaths(group, np.flatnonzero(is_first), seen_ms, deaths), last_ms + _UNSEEN_MS)
     is_first |= begins(until_ms)
     segment = np.cumsum(is_first) - 1
-    rows, unknown = np.flatnonzero(is_first), np.zeros_like(segment)
-    place, offset, timestamp_ms = (_ints(table, name) for name in ("place", "offset", "timestamp_ms"))
-    commits = Commits(segment, seen_ms, place, offset, timestamp_ms, end=unknown)
-    return table.select(["cluster", "consumer"]).take(rows), commits, Segments(source[rows], until_ms[rows])
+    commits = Commits(segment, seen_ms, place, offset, timestamp_ms, end=np.zeros_like(segment))
+    return group[is_first], commits, Segments(source[is_first], until_ms[is_first])
 
 
 def _looked_at(ends: Ends, source: Ints) -> tuple[Ints, Ints]:
@@ -177,14 +175,13 @@ def _looked_at(ends: Ends, source: Ints) -> tuple[Ints, Ints]:
     return first_ms[source], last_ms[source]
 
 
-def _deaths(table: pa.Table, starts: Ints, seen_ms: Ints, deaths: Deaths) -> Ints:
+def _deaths(group: Ints, starts: Ints, seen_ms: Ints, deaths: Deaths) -> Ints:
     """For each commit when its group was gone next."""
     until_ms = np.full(len(seen_ms), _NEVER_MS)
     if not deaths:
         return until_ms
-    owners = zip(*(table.column(name).take(starts).to_pylist() for name in ("cluster", "consumer")), strict=True)
-    for owner, start, stop in zip(owners, starts, [*starts[1:], len(seen_ms)], strict=True):
-        died = np.array([*deaths.get(owner, ()), _NEVER_MS])
+    for start, stop in zip(starts, [*starts[1:], len(seen_ms)], strict=True):
+        died = np.array([*deaths.get(int(group[start]), ()), _NEVER_MS])
         until_ms[start:stop] = died[np.searchsorted(died, seen_ms[start:stop])]
     return until_ms
 
@@ -241,22 +238,18 @@ def _of_standstills(commits: Commits, ends: Ends, segments: Segments, asked: Ask
     return _Steps(np.tile(stood.segment[late], 2), np.append(from_ms, to_ms), up, np.zeros_like(up), up)
 
 
-def _told(names: pa.Table, rules: int, steps: _Steps) -> pa.RecordBatch:
-    whose = names.take(steps.segment).combine_chunks()
+def _told(groups: Ints, rules: int, steps: _Steps) -> pa.RecordBatch:
     columns = [
         pa.array(np.full(len(steps.at_ms), rules, np.int32)),
-        *(_one_chunk(whose, name) for name in ("cluster", "consumer")),
+        pa.array(groups[steps.segment]),
         pa.array(steps.at_ms),
         *(pa.array(each.astype(np.int32)) for each in (steps.known, steps.warn, steps.err)),
     ]
     return pa.RecordBatch.from_arrays(columns, names=CHANGES.fieldNames())
 
 
-def _one_chunk(table: pa.Table, name: str) -> pa.Array:
-    column = table.column(name)
-    return column.chunk(0) if column.num_chunks else pa.array([], column.type)
-
-
 def _ints(rows: pa.RecordBatch | pa.Table, name: str) -> Ints:
-    numbers: Ints = rows.column(name).to_numpy(zero_copy_only=False)
+    """A column as an array, 0 for NULL."""
+    column = rows.column(name)
+    numbers: Ints = (column.fill_null(0) if column.null_count else column).to_numpy(zero_copy_only=False)
     return numbers.astype(np.int64, copy=False)

@@ -3,6 +3,7 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from karrot.pipeline.replay.groups import group_key
 from karrot.pipeline.verdicts import Span
 
 __all__ = ["by_group", "deletions", "silences"]
@@ -37,11 +38,11 @@ def silences(commits: DataFrame, span: Span, expire_group: int) -> DataFrame:
     )
 
 
-def by_group(*found: DataFrame) -> dict[tuple[str, str], list[int]]:
-    """All moments of each group, in order: a group is seldom gone."""
-    moments: dict[tuple[str, str], set[int]] = {}
-    for cluster, consumer, at_ms in (row for one in found for row in one.collect()):
-        moments.setdefault((cluster, consumer), set()).add(at_ms)
+def by_group(*found: DataFrame) -> dict[int, list[int]]:
+    """All moments of each group, by its `group_key`, in order: a group is seldom gone."""
+    moments: dict[int, set[int]] = {}
+    for group, at_ms in (row for one in found for row in one.select(group_key(), "at_ms").collect()):
+        moments.setdefault(group, set()).add(at_ms)
     return {group: sorted(at) for group, at in moments.items()}
 
 
