@@ -1,4 +1,4 @@
-"""Column -> Column: what the transforms share."""
+"""What the transforms share: names of columns that belong together, and Column -> Column."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,10 +8,19 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructType
 
-__all__ = ["EVENT", "moment", "rounded", "rows", "whole"]
+__all__ = ["EVENT", "GROUP", "LOG", "PARTITION", "moment", "rounded", "rows", "whole"]
 
 EVENT: Final = ("seq", "log_id")
 """What tells events apart. The number comes first: a sort by it hardly ever has to look at the text."""
+
+GROUP: Final = ("cluster", "consumer")
+"""A consumer group."""
+
+PARTITION: Final = (*GROUP, "topic", "partition")
+"""A partition as a group consumes it."""
+
+LOG: Final = ("cluster", "topic", "partition")
+"""A partition as it is written."""
 
 _END_OF_TIME_MS: Final = 253_402_300_800_000  # the year 10000; Burrow misreads some commits of Kafka 4.1 as near 8e18
 _EXACT: Final = float(2**53)

@@ -10,14 +10,12 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.pipeline.looks import LOG
+from karrot.pipeline.columns import GROUP, LOG, PARTITION
 from karrot.pipeline.schemas import LAG_MINUTE, columns_of
 
 __all__ = ["as_listings", "filled", "group_lags", "merged", "spread", "unheard"]
 
-_GROUP: Final = ("cluster", "consumer")
-_GROUP_DAY: Final = (*_GROUP, "day")
-_PARTITION: Final = (*_GROUP, "topic", "partition")
+_GROUP_DAY: Final = (*GROUP, "day")
 _MINUTE: Final = timedelta(minutes=1)
 _MOST: Final = 0.5
 _OF_LAG: Final = ("lag_min", "lag_max", "lag_avg", "lag_last", "lag_seconds_max")
@@ -37,7 +35,7 @@ def as_listings(lags: DataFrame) -> DataFrame:
     """
     known = lags.where(F.col("lag").isNotNull() & (F.col("negative") == 0))
     return known.select(
-        *_PARTITION,
+        *PARTITION,
         F.col("as_of").alias("received_at"),
         F.lit(0).cast("bigint").alias("seq"),
         F.col("committed_offset").alias("end_offset"),
@@ -53,17 +51,17 @@ def filled(lags: DataFrame, seen: DataFrame, longest: timedelta) -> DataFrame:
     ``partitions``: how many of the topic hold messages or were committed that day. ``seen`` are
     `karrot.pipeline.looks.looks`.
     """
-    next_minute = F.lead("minute").over(Window.partitionBy(*_PARTITION, "day").orderBy("minute"))
+    next_minute = F.lead("minute").over(Window.partitionBy(*PARTITION, "day").orderBy("minute"))
     taken_back = F.col("committed_offset").isNull()
     holds = F.when(taken_back, F.lit(_MINUTE)).otherwise(F.lit(longest))
     midnight = F.date_add("day", 1).cast("timestamp")
     until = F.least(next_minute, F.col("minute") + holds, midnight)
     minutes = F.sequence(F.col("minute"), F.col("until") - F.lit(_MINUTE), F.lit(_MINUTE))
     held = lags.withColumn("until", until).withColumn("told", F.explode(minutes))
-    is_own = F.bool_or(F.col("told") == F.col("minute")).over(Window.partitionBy(*_GROUP, "told"))
+    is_own = F.bool_or(F.col("told") == F.col("minute")).over(Window.partitionBy(*GROUP, "told"))
     own = held.withColumn("is_own", is_own).where("is_own")
     return own.join(_sizes(lags, seen), on=[*_GROUP_DAY, "topic"]).select(
-        *_PARTITION,
+        *PARTITION,
         "day",
         F.col("told").alias("minute"),
         "committed_offset",
@@ -94,7 +92,7 @@ def group_lags(rows: DataFrame) -> DataFrame:
     """Rows of ``lag_minute`` without events, of `filled` ones, and ``is_whole``: no committed partition lacks a lag."""
     topics = rows.select(*_GROUP_DAY, "topic", "partitions").distinct()
     whole = topics.groupBy(*_GROUP_DAY).agg(F.sum("partitions").alias("partitions"))
-    lag = F.sum("lag")
+    lag = F.try_sum("lag")
     told = rows.groupBy(*_GROUP_DAY, "minute").agg(
         lag.alias("lag_min"),
         lag.alias("lag_max"),
@@ -134,7 +132,7 @@ def merged(of_events: DataFrame, of_commits: DataFrame) -> DataFrame:
         )
     )
     added = ("count", "not_ok")
-    either = (name for name in columns_of(LAG_MINUTE) if name not in (*_GROUP, "minute", *added))
+    either = (name for name in columns_of(LAG_MINUTE) if name not in (*GROUP, "minute", *added))
     return (
         lagless.unionByName(told)
         .groupBy(*_GROUP_DAY, "minute")

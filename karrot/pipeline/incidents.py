@@ -11,8 +11,9 @@ from datetime import datetime, timedelta
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from karrot.pipeline.columns import GROUP
 from karrot.pipeline.schemas import INCIDENTS, columns_of, with_day
-from karrot.pipeline.statuses import GROUP, in_order, severity, silent_before, status_named
+from karrot.pipeline.statuses import in_order, severity, silent_before, status_named
 
 __all__ = ["incidents"]
 

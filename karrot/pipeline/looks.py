@@ -10,9 +10,10 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-__all__ = ["LOG", "looks", "spans"]
+from karrot.pipeline.columns import LOG
 
-LOG: Final = ("cluster", "topic", "partition")
+__all__ = ["looks", "spans"]
+
 _BEHIND_MS: Final = 60_000
 """How old a view of the log end may be when it is told: Burrow's is one refresh old (10 s unless set otherwise)."""
 
@@ -29,7 +30,7 @@ def looks(ends: DataFrame, partitions: DataFrame) -> DataFrame:
         "day",
         F.unix_millis("observed_at").alias("at_ms"),
         F.lit(None).cast("bigint").alias("start_offset"),
-        (F.col("end_offset") + F.col("current_lag")).alias("end_offset"),
+        F.try_add("end_offset", "current_lag").alias("end_offset"),
     )
     both = polled.withColumn("polled", F.lit(True)).unionByName(told.withColumn("polled", F.lit(False)))
     of_day = Window.partitionBy(*LOG, "day")

@@ -3,6 +3,7 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from karrot.pipeline.columns import PARTITION
 from karrot.pipeline.schemas import OFFSETS_MINUTE, columns_of
 
 __all__ = ["offsets_minute"]
@@ -16,7 +17,7 @@ def offsets_minute(commits: DataFrame) -> DataFrame:
     offset, place = F.col("offset"), F.col("log_offset")
     return (
         commits.where(~F.col("tombstone"))
-        .groupBy("cluster", "consumer", "topic", "partition", F.date_trunc("minute", "log_ts").alias("minute"))
+        .groupBy(*PARTITION, F.date_trunc("minute", "log_ts").alias("minute"))
         .agg(
             F.count(F.lit(1)).alias("count"),
             F.try_sum(offset).alias("offset_sum"),

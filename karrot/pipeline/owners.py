@@ -5,9 +5,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from karrot.pipeline.columns import GROUP, PARTITION
+
 __all__ = ["FOREVER_MS", "owners"]
 
-_GROUP: Final = ("cluster", "consumer")
 _RECORD: Final = ("log_ts_ms", "log_offset")
 FOREVER_MS: Final = 2**63 - 1
 """The end of what lasts."""
@@ -19,15 +20,13 @@ def owners(members: DataFrame) -> DataFrame:
     An assignment holds until the group's next record. The owner is named as Burrow does, by its host; one that does not
     tell it by its client id.
     """
-    records = members.select(*_GROUP, *_RECORD).distinct()
-    next_ms = F.lead("log_ts_ms").over(Window.partitionBy(*_GROUP).orderBy(*_RECORD))
+    records = members.select(*GROUP, *_RECORD).distinct()
+    next_ms = F.lead("log_ts_ms").over(Window.partitionBy(*GROUP).orderBy(*_RECORD))
     lasting = records.withColumn("until_ms", F.coalesce(next_ms, F.lit(FOREVER_MS)))
-    assigned = members.where(F.col("topic").isNotNull()).select(
-        *_GROUP, *_RECORD, "topic", "partition", _named().alias("owner")
-    )
+    assigned = members.where(F.col("topic").isNotNull()).select(*PARTITION, *_RECORD, _named().alias("owner"))
     return (
-        assigned.join(lasting, on=[*_GROUP, *_RECORD])
-        .groupBy(*_GROUP, "topic", "partition", F.col("log_ts_ms").alias("from_ms"), "until_ms")
+        assigned.join(lasting, on=[*GROUP, *_RECORD])
+        .groupBy(*PARTITION, F.col("log_ts_ms").alias("from_ms"), "until_ms")
         .agg(F.min("owner").alias("owner"))
     )
 

@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.pipeline.columns import rounded
-from karrot.pipeline.looks import LOG
+from karrot.pipeline.columns import LOG, PARTITION, rounded
 from karrot.pipeline.schemas import PARTITION_LAG_MINUTE, columns_of
 
 __all__ = ["FORGOTTEN", "carried", "partition_lag_minute"]
@@ -19,7 +18,6 @@ __all__ = ["FORGOTTEN", "carried", "partition_lag_minute"]
 FORGOTTEN: Final = timedelta(days=31)
 """So long after its last commit a partition is not reckoned any more: its tombstone has been missed."""
 
-_PARTITION: Final = ("cluster", "consumer", "topic", "partition")
 _MINUTE_MS: Final = 60_000
 _LAST: Final = 2**63 - 1
 _MS: Final = timedelta(milliseconds=1)
@@ -62,23 +60,23 @@ def carried(rows: DataFrame) -> DataFrame:
     """What the days after those of ``partition_lag_minute`` begin with: the newest commit of each partition."""
     commit = F.struct(F.col("committed_offset").alias("offset"), F.unix_millis("committed_at").alias("at_ms"))
     newest = F.max_by(commit, "minute")
-    kept = rows.groupBy(*_PARTITION).agg(newest.alias("committed"))
+    kept = rows.groupBy(*PARTITION).agg(newest.alias("committed"))
     return kept.where(F.col("committed.offset").isNotNull())
 
 
 def _minutes(commits: DataFrame, before: DataFrame, ends: DataFrame) -> DataFrame:
     """A row per partition and minute that has a commit or a look, as of its moment ``at_ms``."""
     newest = _newest_of_minute(commits)
-    known = newest.select(*_PARTITION).unionByName(before.select(*_PARTITION)).distinct()
+    known = newest.select(*PARTITION).unionByName(before.select(*PARTITION)).distinct()
     looked = ends.where("is_of_day").groupBy(*LOG, _minute("at_ms")).agg(F.max("at_ms").alias("looked_ms"))
     in_looks = known.join(looked, on=list(LOG)).withColumn("commits", F.lit(0).cast("bigint"))
     told = (
         newest.unionByName(in_looks, allowMissingColumns=True)
-        .groupBy(*_PARTITION, "minute_ms")
+        .groupBy(*PARTITION, "minute_ms")
         .agg(*(F.max(name).alias(name) for name in ("committed", "commits", "looked_ms")))
     )
     start = before.withColumn("minute_ms", F.lit(_BEFORE))
-    in_time = Window.partitionBy(*_PARTITION).orderBy("minute_ms")
+    in_time = Window.partitionBy(*PARTITION).orderBy("minute_ms")
     as_of = (
         told.unionByName(start, allowMissingColumns=True)
         .withColumn("newest", F.last("committed", ignorenulls=True).over(in_time))
@@ -88,7 +86,7 @@ def _minutes(commits: DataFrame, before: DataFrame, ends: DataFrame) -> DataFram
     is_known = F.col("newest.offset").isNotNull() & (at_ms - F.col("newest.at_ms") <= FORGOTTEN // _MS)
     taken_back = F.col("committed").isNotNull() & F.col("committed.offset").isNull()
     return as_of.where(is_known | taken_back).select(
-        *_PARTITION,
+        *PARTITION,
         F.timestamp_millis("minute_ms").alias("minute"),
         at_ms.alias("at_ms"),
         F.timestamp_millis(at_ms).alias("as_of"),
@@ -101,7 +99,7 @@ def _minutes(commits: DataFrame, before: DataFrame, ends: DataFrame) -> DataFram
 def _newest_of_minute(commits: DataFrame) -> DataFrame:
     """The newest record of each partition and minute, and how many commits there were."""
     record = F.struct(F.when(~F.col("tombstone"), F.col("offset")).alias("offset"), F.col("log_ts_ms").alias("at_ms"))
-    return commits.groupBy(*_PARTITION, _minute("log_ts_ms")).agg(
+    return commits.groupBy(*PARTITION, _minute("log_ts_ms")).agg(
         F.max_by(record, F.struct("log_ts_ms", "log_offset")).alias("committed"),
         F.count_if(~F.col("tombstone")).alias("commits"),
     )
@@ -111,19 +109,21 @@ def _with_end(rows: DataFrame, ends: DataFrame, longest: timedelta) -> DataFrame
     """Adds ``end_offset``, ``lag``, ``negative`` and the ``life`` of the log.
 
     Between two looks the end is where an even growth takes it, and not below what was committed: nobody commits what is
-    not there. Beyond the next look, or the last, a commit is: then one of the two is wrong or old.
+    not there. Beyond the next look, or the last, a commit is: then one of the two is wrong or old. Numbers so far apart
+    that 64 bits cannot tell how far are of no log: then nothing is known.
     """
     as_of = _with_look(rows, ends, _NEAREST)
     look, committed, at_ms = F.col("look"), F.col("committed_offset"), F.col("at_ms")
     share = F.try_divide(at_ms - look.at_ms, look.next_ms - look.at_ms)
-    even = look.end_offset + F.floor(share * (look.next_offset - look.end_offset) + 0.5)
-    between = F.least(F.greatest(even, committed), look.next_offset)
+    grown = F.floor(share * F.try_subtract(look.next_offset, look.end_offset) + 0.5)
+    even = F.try_add(look.end_offset, grown)
+    between = F.when(even.isNotNull(), F.least(F.greatest(even, committed), look.next_offset))
     lasting = at_ms - look.at_ms <= longest // _MS
     end = F.when(look.next_ms.isNotNull(), between).when(lasting, look.end_offset)
     ended = F.col("end_offset")
     return as_of.withColumns({"end_offset": end, "life": look.life}).withColumns(
         {
-            "lag": F.when(ended >= committed, ended - committed).when(ended < committed, 0),
+            "lag": F.when(ended >= committed, F.try_subtract(ended, committed)).when(ended < committed, 0),
             "negative": F.when(ended < committed, 1).otherwise(0).cast("bigint"),
         }
     )
@@ -149,10 +149,11 @@ def _with_look(rows: DataFrame, ends: DataFrame, by: _Lookup) -> DataFrame:
 def _lag_seconds() -> Column:
     """How long before ``at_ms`` the log ended at the committed offset; NULL unless looks on both sides tell."""
     crossed, committed = F.col("crossed"), F.col("committed_offset")
-    share = F.try_divide(committed - crossed.end_offset, crossed.next_offset - crossed.end_offset)
+    since, grown = (F.try_subtract(each, crossed.end_offset) for each in (committed, crossed.next_offset))
+    share = F.try_divide(since, grown)
     ended_ms = crossed.at_ms + share * (crossed.next_ms - crossed.at_ms)
     seconds = rounded((F.col("at_ms") - ended_ms) / 1000, 3)
-    return F.when(F.col("lag") == 0, 0.0).when(crossed.next_ms.isNotNull(), F.when(seconds > 0, seconds).otherwise(0.0))
+    return F.when(F.col("lag") == 0, 0.0).when(seconds > 0, seconds).when(seconds <= 0, 0.0)
 
 
 def _method() -> Column:
@@ -161,9 +162,9 @@ def _method() -> Column:
 
 
 def _with_owner(rows: DataFrame, owners: DataFrame) -> DataFrame:
-    theirs = owners.select(*_PARTITION, "owner", "from_ms", "until_ms")
+    theirs = owners.select(*PARTITION, "owner", "from_ms", "until_ms")
     had = (F.col("at_ms") >= F.col("from_ms")) & (F.col("at_ms") < F.col("until_ms"))
-    same = [rows[name] == theirs[name] for name in _PARTITION]
+    same = [rows[name] == theirs[name] for name in PARTITION]
     return rows.join(theirs, [*same, had], "left").select(*(rows[name] for name in rows.columns), "owner")
 
 

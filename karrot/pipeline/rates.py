@@ -9,12 +9,11 @@ from datetime import timedelta
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.pipeline.columns import EVENT, rounded
+from karrot.pipeline.columns import EVENT, PARTITION, rounded
 from karrot.pipeline.schemas import RATES_MINUTE, columns_of
 
 __all__ = ["rates_minute", "whole_listings"]
 
-_PARTITION = ("cluster", "consumer", "topic", "partition")
 _MINUTE_MS = 60_000
 
 
@@ -36,35 +35,33 @@ def rates_minute(listings: DataFrame, *, longest: timedelta) -> DataFrame:
     begin = F.greatest("from_ms", "minute_ms")
     until = F.least(F.col("to_ms"), F.col("minute_ms") + _MINUTE_MS)
     share = (until - begin) / (F.col("to_ms") - F.col("from_ms"))
-    summed = spans.groupBy(*_PARTITION, "minute_ms").agg(
+    summed = spans.groupBy(*PARTITION, "minute_ms").agg(
         F.sum(F.col("produced") * share).alias("produced"),
         F.sum(F.col("consumed") * share).alias("consumed"),
         F.sum(until - begin).alias("seen_ms"),
         F.max_by("lag", "to_ms").alias("lag"),
     )
-    return summed.select(*_PARTITION, *_per_minute()).select(
-        *columns_of(RATES_MINUTE), F.to_date("minute").alias("day")
-    )
+    return summed.select(*PARTITION, *_per_minute()).select(*columns_of(RATES_MINUTE), F.to_date("minute").alias("day"))
 
 
 def _spans(listings: DataFrame, longest: timedelta) -> DataFrame:
     """The time between each two looks at a partition, with the growth of its log and of its commit."""
-    order = Window.partitionBy(*_PARTITION).orderBy("to_ms", "seq")
+    order = Window.partitionBy(*PARTITION).orderBy("to_ms", "seq")
     looks = listings.select(
-        *_PARTITION,
+        *PARTITION,
         "seq",
         F.unix_millis("received_at").alias("to_ms"),
         F.col("end_offset").alias("committed"),
-        (F.col("end_offset") + F.col("current_lag")).alias("head"),
+        F.try_add("end_offset", "current_lag").alias("head"),
         F.col("current_lag").alias("lag"),
     ).where(F.col("head").isNotNull())
     grown = looks.select(
-        *_PARTITION,
+        *PARTITION,
         "lag",
         F.lag("to_ms").over(order).alias("from_ms"),
         "to_ms",
-        (F.col("head") - F.lag("head").over(order)).alias("produced"),
-        (F.col("committed") - F.lag("committed").over(order)).alias("consumed"),
+        F.try_subtract("head", F.lag("head").over(order)).alias("produced"),
+        F.try_subtract("committed", F.lag("committed").over(order)).alias("consumed"),
     )
     length = F.col("to_ms") - F.col("from_ms")
     forward = (F.col("produced") >= 0) & (F.col("consumed") >= 0)

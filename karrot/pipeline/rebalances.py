@@ -5,11 +5,11 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from karrot.pipeline.columns import GROUP
 from karrot.pipeline.schemas import REBALANCES, columns_of
 
 __all__ = ["rebalances"]
 
-_GROUP: Final = ("cluster", "consumer")
 _TOLD: Final = ("generation", "protocol", "leader")
 
 
@@ -20,7 +20,7 @@ def rebalances(members: DataFrame) -> DataFrame:
     member is the same if its instance id is or, without one, its member id: who restarts without an instance id is
     another member. A group that is gone has no generation, and its record is no row.
     """
-    in_log = Window.partitionBy(*_GROUP).orderBy("log_ts_ms", "log_offset")
+    in_log = Window.partitionBy(*GROUP).orderBy("log_ts_ms", "log_offset")
     changed = ~F.col("generation").eqNullSafe(F.lag("generation").over(in_log))
     compared = _records(members).withColumns(
         {
@@ -40,7 +40,7 @@ def _records(members: DataFrame) -> DataFrame:
     """A row per record of a group's metadata, with who ``owned`` what as a set of pairs."""
     who = F.coalesce("instance_id", "member_id")
     pair = F.struct("topic", "partition", who.alias("owner"))
-    return members.groupBy(*_GROUP, "log_ts_ms", "log_offset", *_TOLD).agg(
+    return members.groupBy(*GROUP, "log_ts_ms", "log_offset", *_TOLD).agg(
         F.count_distinct("member_id").cast("int").alias("members"),
         F.collect_set(F.when(F.col("topic").isNotNull(), pair)).alias("owned"),
     )

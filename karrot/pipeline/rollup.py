@@ -4,6 +4,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from karrot.event import Status
+from karrot.pipeline.columns import GROUP
 from karrot.pipeline.schemas import LAG_MINUTE, columns_of
 from karrot.pipeline.statuses import severity, status_named
 
@@ -20,7 +21,7 @@ def lag_minute(events: DataFrame) -> DataFrame:
     lag = F.col("total_lag")
     worst = F.max(severity("status"))
     return (
-        events.groupBy("cluster", "consumer", F.date_trunc("minute", "received_at").alias("minute"))
+        events.groupBy(*GROUP, F.date_trunc("minute", "received_at").alias("minute"))
         .agg(
             F.count(F.lit(1)).alias("count"),
             F.min(lag).alias("lag_min"),

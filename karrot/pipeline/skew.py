@@ -3,12 +3,12 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from karrot.pipeline.columns import rounded
+from karrot.pipeline.columns import GROUP, rounded
 from karrot.pipeline.schemas import SKEW_MINUTE, columns_of
 
 __all__ = ["skew_minute"]
 
-_TOPIC = ("cluster", "consumer", "topic", "minute")
+_TOPIC = (*GROUP, "topic", "minute")
 _TOPIC_KEY = ("key", *_TOPIC)
 _STANDS_OUT = 2.0
 _NEARLY_ALL = 0.8

@@ -6,12 +6,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from karrot.event import Status
+from karrot.pipeline.columns import GROUP
 from karrot.pipeline.schemas import SLO_DAILY, columns_of, with_day
 from karrot.pipeline.statuses import severity
 
 __all__ = ["Objective", "slo_daily"]
 
-_GROUP_DAY = ("cluster", "consumer", "day")
+_GROUP_DAY = (*GROUP, "day")
 
 
 class Objective(NamedTuple):

@@ -6,19 +6,18 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.pipeline.looks import LOG
+from karrot.pipeline.columns import LOG, PARTITION
 
 __all__ = ["RECORD", "newest_commits", "newest_looks", "of_commits", "of_ends"]
 
-_KEY: Final = ("cluster", "consumer", "topic", "partition")
-RECORD: Final = (*_KEY, "offset", "at_ms", "log_offset")
+RECORD: Final = (*PARTITION, "offset", "at_ms", "log_offset")
 """The columns of both kinds of rows in one stream: a look has no ``consumer`` and no ``log_offset``."""
 
 
 def of_commits(commits: DataFrame) -> DataFrame:
     """Rows of ``commits`` as `RECORD`: a tombstone has no ``offset``."""
     offset = F.when(~F.col("tombstone"), F.col("offset"))
-    return commits.select(*_KEY, offset.alias("offset"), F.col("log_ts_ms").alias("at_ms"), "log_offset")
+    return commits.select(*PARTITION, offset.alias("offset"), F.col("log_ts_ms").alias("at_ms"), "log_offset")
 
 
 def of_ends(ends: DataFrame) -> DataFrame:
@@ -30,16 +29,16 @@ def of_ends(ends: DataFrame) -> DataFrame:
 
 def newest_commits(records: DataFrame) -> DataFrame:
     """A row per partition of a group: its newest record, the first in a row that says the same, and the one before."""
-    in_log = Window.partitionBy(*_KEY).orderBy("at_ms", "log_offset")
+    in_log = Window.partitionBy(*PARTITION).orderBy("at_ms", "log_offset")
     place = F.struct("at_ms", "log_offset")
     before = F.lag(place).over(in_log)
     begins = before.isNull() | ~F.col("offset").eqNullSafe(F.lag("offset").over(in_log))
     run = F.when(begins, F.struct(place.alias("first"), before.alias("before")))
     newest = F.struct(place.alias("newest"), "offset")
     committed = records.where(F.col("consumer").isNotNull() & F.col("at_ms").isNotNull())
-    per_partition = committed.withColumn("run", run).groupBy(*_KEY)
+    per_partition = committed.withColumn("run", run).groupBy(*PARTITION)
     told = per_partition.agg(F.max(newest).alias("newest"), F.max("run").alias("run"))
-    return told.select(*_KEY, "newest.offset", "newest.newest", "run.first", "run.before")
+    return told.select(*PARTITION, "newest.offset", "newest.newest", "run.first", "run.before")
 
 
 def newest_looks(records: DataFrame, length: timedelta) -> DataFrame:

@@ -10,12 +10,11 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from karrot.event import Status
-from karrot.pipeline.columns import EVENT
+from karrot.pipeline.columns import EVENT, GROUP
 from karrot.pipeline.schemas import STATUS_INTERVALS, VERDICT_RUNS, columns_of, with_day
 
 __all__ = ["in_order", "severity", "silent_before", "status_intervals", "status_named", "verdict_runs"]
 
-GROUP = ("cluster", "consumer")
 _ARRIVAL = ("received_at_ms", "seq")
 _SAID = ("kind", "incident_id", "status")
 _OLDEST_MS = 86_400_000

@@ -7,6 +7,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from karrot.event import Status
+from karrot.pipeline.columns import GROUP
 from karrot.pipeline.report.findings import (
     GROUPS_SHOWN,
     INCIDENTS_SHOWN,
@@ -43,8 +44,7 @@ __all__ = [
 POINTS = 168
 """Stretches that a period is cut into: hours of a week."""
 
-_GROUP = ("cluster", "consumer")
-_TOPIC = (*_GROUP, "topic")
+_TOPIC = (*GROUP, "topic")
 _FEWEST_MINUTES = 5
 _WINDOW_S = 300
 _SUSTAINED = 0.8
@@ -74,14 +74,14 @@ def group_lags(lag_minute: DataFrame, period: Period) -> DataFrame:
     length = max(60, (period.end_s - period.start_s) // POINTS)
     at_s = F.unix_seconds("minute")
     peak = F.struct("lag_seconds_max", "lag_max", (-at_s).alias("earlier"))
-    stretches = lag_minute.groupBy(*_GROUP, (at_s - F.pmod(at_s - period.start_s, F.lit(length))).alias("at_s")).agg(
+    stretches = lag_minute.groupBy(*GROUP, (at_s - F.pmod(at_s - period.start_s, F.lit(length))).alias("at_s")).agg(
         F.max("lag_seconds_max").alias("seconds"),
         F.max("lag_max").alias("lag"),
         F.max(severity("worst_status")).alias("worst"),
         F.max(peak).alias("peak"),
     )
     return (
-        stretches.groupBy(*_GROUP)
+        stretches.groupBy(*GROUP)
         .agg(
             F.max("seconds").alias("peak_seconds"),
             F.max("lag").alias("peak_lag"),
@@ -90,7 +90,7 @@ def group_lags(lag_minute: DataFrame, period: Period) -> DataFrame:
             F.sort_array(F.collect_list(F.struct("at_s", "seconds"))).alias("points"),
         )
         .where((F.col("peak_seconds") > 0) | (F.col("peak_lag") > 0))
-        .orderBy(F.desc_nulls_last("peak_seconds"), F.desc_nulls_last("peak_lag"), *_GROUP)
+        .orderBy(F.desc_nulls_last("peak_seconds"), F.desc_nulls_last("peak_lag"), *GROUP)
         .limit(GROUPS_SHOWN)
         .select(*GroupLag._fields)
     )
@@ -111,7 +111,7 @@ def incidents_within(incidents: DataFrame, period: Period) -> DataFrame:
 def longest(incidents: DataFrame, now_s: int) -> DataFrame:
     """The longest of `incidents_within`; an open one lasts until ``now_s``."""
     lasted = F.coalesce("ended_s", F.lit(now_s)) - F.col("started_s")
-    return incidents.orderBy(F.desc(lasted), "started_s", *_GROUP).limit(INCIDENTS_SHOWN)
+    return incidents.orderBy(F.desc(lasted), "started_s", *GROUP).limit(INCIDENTS_SHOWN)
 
 
 def hours(status_intervals: DataFrame) -> DataFrame:
@@ -123,14 +123,14 @@ def hours(status_intervals: DataFrame) -> DataFrame:
         return F.coalesce(F.sum(F.when(chosen, lasted)), F.lit(0))
 
     return (
-        status_intervals.groupBy(*_GROUP)
+        status_intervals.groupBy(*GROUP)
         .agg(
             seconds(number == Status.OK).alias("ok"),
             seconds(number == Status.WARN).alias("warn"),
             seconds(number > Status.WARN).alias("err"),
         )
         .where(F.col("warn") + F.col("err") > 0)
-        .orderBy(F.desc(F.col("warn") + F.col("err")), *_GROUP)
+        .orderBy(F.desc(F.col("warn") + F.col("err")), *GROUP)
         .limit(GROUPS_SHOWN)
         .select(*Hours._fields)
     )
@@ -140,7 +140,7 @@ def mattering(lag_minute: DataFrame, target_seconds: float | None) -> DataFrame:
     """The minutes in which a group was not OK or beyond its target: else one message makes a partition the worst."""
     bad = F.col("not_ok") > 0
     late = F.coalesce(F.col("lag_seconds_max") > F.lit(target_seconds), F.lit(False))
-    return lag_minute.where(bad | late).select(*_GROUP, "minute")
+    return lag_minute.where(bad | late).select(*GROUP, "minute")
 
 
 def skewed(skew_minute: DataFrame, minutes: DataFrame) -> DataFrame:
@@ -148,7 +148,7 @@ def skewed(skew_minute: DataFrame, minutes: DataFrame) -> DataFrame:
 
     It stood out where a cause is told, or where lag is uneven (a Gini coefficient of a half) and much of it its own.
     """
-    lagging = skew_minute.where(F.col("max_share").isNotNull()).join(minutes, on=[*_GROUP, "minute"], how="left_semi")
+    lagging = skew_minute.where(F.col("max_share").isNotNull()).join(minutes, on=[*GROUP, "minute"], how="left_semi")
     uneven = (F.col("gini") >= _UNEVEN_GINI) & (F.col("max_share") >= _UNEVEN_SHARE)
     stood_out = lagging.where(F.col("cause").isNotNull() | uneven)
     return (
@@ -188,8 +188,8 @@ def pressures(rates_minute: DataFrame) -> DataFrame:
         rates_minute.groupBy(*_TOPIC, "day", window_s.alias("window_s"), "partition")
         .agg(
             covered_s.alias("covered_s"),
-            (F.sum("produced") / covered_s).alias("produced"),
-            (F.sum("consumed") / covered_s).alias("consumed"),
+            (F.try_sum("produced") / covered_s).alias("produced"),
+            (F.try_sum("consumed") / covered_s).alias("consumed"),
         )
         .where(F.col("covered_s") >= _SUSTAINED * _WINDOW_S)
     )
@@ -240,7 +240,7 @@ def budgets(slo_daily: DataFrame) -> DataFrame:
     """`Budget` of the groups that spent most of theirs, of those that spent any."""
     beyond = F.col("minutes_measured") - F.col("minutes_within_target")
     return (
-        slo_daily.groupBy(*_GROUP)
+        slo_daily.groupBy(*GROUP)
         .agg(
             F.sum("minutes_measured").alias("measured"),
             F.sum(beyond).alias("beyond"),
@@ -250,7 +250,7 @@ def budgets(slo_daily: DataFrame) -> DataFrame:
         )
         .where(F.col("beyond") > 0)
         .withColumn("spent", F.try_divide("beyond", "allowed"))
-        .orderBy(F.desc("spent"), F.desc("beyond"), *_GROUP)
+        .orderBy(F.desc("spent"), F.desc("beyond"), *GROUP)
         .limit(GROUPS_SHOWN)
         .select(*Budget._fields)
     )
