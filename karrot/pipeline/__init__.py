@@ -1,4 +1,4 @@
-"""The history of the events, on PySpark: archive segments in, Parquet tables out.
+"""The history, on PySpark: segments of the archive or records of Kafka in, Parquet tables out.
 
 Nothing of the service imports this package, and only this package imports pyspark: ``pip install 'karrot[spark]'``.
 A transform takes DataFrames, returns one and ends in the ``select`` of the schema it declares; it knows no session and

@@ -7,15 +7,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
 from karrot.pipeline.columns import moment, whole
-from karrot.pipeline.schemas import CORRUPT, EVENTS, LINE, PARTITION_LINE, PARTITIONS, columns_of, with_day
+from karrot.pipeline.schemas import CORRUPT, EVENTS, LINE, PARTITION_LINE, PARTITIONS, RAW_BYTES, columns_of, with_day
 from karrot.pipeline.schemas.types import struct
 
-__all__ = ["MOST_BYTES", "REQUIRED", "events", "partitions", "read_lines", "why_unusable"]
+__all__ = ["REQUIRED", "events", "parsed", "partitions", "read_lines", "why_unusable"]
 
-MOST_BYTES: Final = 32 * 1024 * 1024
+_MOST_BYTES: Final = 32 * 1024 * 1024
 """The longest line that is read as JSON. A body has at most 8 MiB, grows as a string in JSON, and is said twice."""
 
-_RAW_BYTES: Final = 64 * 1024
 _BURROW_BEGAN_MS: Final = 1_420_070_400_000  # 2015-01-01: what was received before has a clock that was never set
 _DAY_MS: Final = 86_400_000
 _VERSION: Final = 1
@@ -46,10 +45,8 @@ def read_lines(lines: DataFrame) -> DataFrame:
     A receipt before there was a Burrow, or more than a day after the segment was written, is no time: retention would
     drop its day at once, or never.
     """
-    short_enough = F.octet_length("value") <= MOST_BYTES
-    parsed = F.from_json(F.when(short_enough, F.col("value")), _READ, {"columnNameOfCorruptRecord": CORRUPT})
-    read = lines.withColumn("number", F.monotonically_increasing_id()).withColumn("line", parsed)
-    judged = read.withColumn("reason", why_unusable(short_enough))
+    read = lines.withColumn("number", F.monotonically_increasing_id()).withColumn("line", parsed(_READ))
+    judged = read.withColumn("reason", why_unusable())
     is_good = F.col("reason").isNull()
     received_at_ms = F.when(is_good, F.col("line.received_at_ms"))
     return judged.select(
@@ -106,17 +103,22 @@ def partitions(lines: DataFrame) -> DataFrame:
     )
 
 
-def why_unusable(short_enough: Column) -> Column:
+def parsed(schema: StructType) -> Column:
+    """The column ``value``, a line, read as JSON of a schema with `CORRUPT`; NULL where it is too long for that."""
+    return F.from_json(F.when(_is_short_enough(), F.col("value")), schema, {"columnNameOfCorruptRecord": CORRUPT})
+
+
+def why_unusable() -> Column:
     """Why a line is none of ours, NULL if it is. The version comes first: another one may mean anything by its keys.
 
-    Looks at the columns ``line`` (with the `REQUIRED` fields and `CORRUPT`) and ``written_at``.
+    Looks at the columns ``value``, ``line`` (`parsed`, with the `REQUIRED` fields) and ``written_at``.
     """
     line = F.col("line")
     received_at_ms, written_ms = line["received_at_ms"], F.unix_millis("written_at")
     lacks_a_field = F.greatest(*(line[name].isNull() for name in REQUIRED))
     has_no_time = (received_at_ms < _BURROW_BEGAN_MS) | (received_at_ms > written_ms + _DAY_MS)
     return (
-        F.when(~short_enough, "too_long")
+        F.when(~_is_short_enough(), "too_long")
         .when(line["v"] != _VERSION, "unknown_version")
         .when(line.isNull() | line[CORRUPT].isNotNull(), "unreadable")
         .when(lacks_a_field, "missing_field")
@@ -124,6 +126,10 @@ def why_unusable(short_enough: Column) -> Column:
     )
 
 
+def _is_short_enough() -> Column:
+    return F.octet_length("value") <= _MOST_BYTES
+
+
 def _base64_of_start(text: Column) -> Column:
     """The first bytes of a text. Cut as characters first, because the cast copies: a huge line would fill the heap."""
-    return F.base64(F.substring(F.substring(text, 1, _RAW_BYTES).cast("binary"), 1, _RAW_BYTES))
+    return F.base64(F.substring(F.substring(text, 1, RAW_BYTES).cast("binary"), 1, RAW_BYTES))

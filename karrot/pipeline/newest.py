@@ -7,7 +7,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from karrot.event import Source
-from karrot.pipeline.events import MOST_BYTES, REQUIRED, why_unusable
+from karrot.pipeline.columns import GROUP
+from karrot.pipeline.events import REQUIRED, parsed, why_unusable
 from karrot.pipeline.schemas import CORRUPT, LINE, columns_of
 
 __all__ = ["NEWEST", "newest"]
@@ -40,23 +41,20 @@ def newest(lines: DataFrame, *, now_ms: int, oldest_ms: int, min_complete: float
     said: a verdict whose lag is not known says nothing about the lag, and only a webhook is a heartbeat. So lines that
     say different things are told apart, and the newest of each kind is kept: of most groups one.
     """
-    group = ("cluster", "consumer")
     fresh = _with_age(_read(lines), now_ms).where(F.col("at_ms") >= oldest_ms)
-    told = fresh.groupBy(*(F.col("line")[name].alias(name) for name in group), _says(min_complete)).agg(
+    told = fresh.groupBy(*(F.col("line")[name].alias(name) for name in GROUP), _says(min_complete)).agg(
         F.min("place").alias("first"),
         F.max(F.struct("at_ms", "place", "value")).alias("newest"),
     )
     return (
-        told.withColumn("first", F.min("first").over(Window.partitionBy(*group)))
+        told.withColumn("first", F.min("first").over(Window.partitionBy(*GROUP)))
         .withColumns({"place": F.col("newest.place"), "line": F.col("newest.value")})
         .select(*columns_of(NEWEST))
     )
 
 
 def _read(lines: DataFrame) -> DataFrame:
-    short_enough = F.octet_length("value") <= MOST_BYTES
-    parsed = F.from_json(F.when(short_enough, F.col("value")), _READ, {"columnNameOfCorruptRecord": CORRUPT})
-    return lines.withColumn("line", parsed).where(why_unusable(short_enough).isNull())
+    return lines.withColumn("line", parsed(_READ)).where(why_unusable().isNull())
 
 
 def _with_age(read: DataFrame, now_ms: int) -> DataFrame:

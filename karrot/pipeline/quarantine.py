@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType
 
 from karrot.pipeline.columns import rows
-from karrot.pipeline.schemas import QUARANTINE, columns_of, with_day
+from karrot.pipeline.schemas import QUARANTINE, RAW_BYTES, columns_of, with_day
 from karrot.pipeline.segments import Segment
 
 __all__ = ["PLACE", "SHORT", "bad_lines", "bad_records", "short_segments"]
@@ -18,8 +18,6 @@ PLACE: Final = StructType().add("source", StringType()).add("path", StringType()
 
 SHORT: Final = "short_segment"
 """The reason of a row that counts what a segment lacks."""
-
-_RAW_BYTES: Final = 65_536
 
 
 def bad_lines(lines: DataFrame, segments: DataFrame) -> DataFrame:
@@ -41,10 +39,10 @@ def bad_records(decoded: DataFrame) -> DataFrame:
     """The records that `decode_offsets` or `decode_members` could not read.
 
     ``source`` is ``<cluster>/__consumer_offsets-<partition>``, without what follows the name where the record has no
-    partition, and ``position`` the offset there. ``raw`` is a JSON
-    object of ``key`` and ``value`` in base64, the first 64 KiB of each, ``null`` where there was none.
+    partition, and ``position`` the offset there. ``raw`` is a JSON object of ``key`` and ``value`` in base64, the first
+    64 KiB of each, ``null`` where there was none.
     """
-    raw = F.struct(*(F.base64(F.substring(name, 1, _RAW_BYTES)).alias(name) for name in ("key", "value")))
+    raw = F.struct(*(F.base64(F.substring(name, 1, RAW_BYTES)).alias(name) for name in ("key", "value")))
     return (
         decoded.where(~F.col("readable"))
         .withColumns(

@@ -24,8 +24,11 @@ class Road(Protocol):
     """Where lines come from."""
 
     def lines(self, spark: SparkSession) -> DataFrame:
-        """The stream: ``value``, a line; ``path``, what it is of; ``offset``, its place there, where it is known at
-        once; ``written_at``."""  # noqa: D205, D209
+        """The stream.
+
+        ``value`` is a line, ``path`` what it is of, ``offset`` its place there where that is known at once; and when it
+        was ``written_at``.
+        """
 
     def checkpoint(self, job: str) -> str:
         """What a job's checkpoint is called: it is of one road and cannot go on with another."""

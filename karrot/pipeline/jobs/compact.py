@@ -13,21 +13,12 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from karrot.pipeline.files import delete, listing, literal, rename_over
-from karrot.pipeline.schemas import DERIVED, STREAMED, columns_of
+from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, columns_of
 from karrot.pipeline.sources import ONE_OF
 from karrot.pipeline.tables import Tables
 from karrot.pipeline.touched import WATCHED, Note, digest, present, read_note, write_note
 
 __all__ = ["Compacted", "compact"]
-
-_SORTED_BY = {
-    "events": ("cluster", "consumer", "received_at"),
-    "partitions": ("cluster", "consumer", "received_at"),
-    "quarantine": ("source", "position"),
-    "commits": ("cluster", "consumer", "topic", "partition", "log_offset"),
-    "members": ("cluster", "consumer", "log_offset"),
-    "ends": ("cluster", "topic", "partition", "observed_at"),
-}
 
 
 class Compacted(NamedTuple):
@@ -61,7 +52,7 @@ def compact(spark: SparkSession, tables: Tables, *, keep: timedelta, today: date
 def _drop(spark: SparkSession, tables: Tables, oldest: date) -> list[date]:
     """Drop the days before ``oldest`` from every table, and from the note."""
     dropped: set[date] = set()
-    for name in (*STREAMED, *DERIVED):
+    for name in TABLES:
         for day in tables.days(spark, name):
             if day < oldest:
                 tables.drop_day(spark, name, day)
@@ -92,7 +83,7 @@ def _merge(spark: SparkSession, tables: Tables, name: str, day: date, files: lis
     rows = spark.read.schema(STREAMED[name]).parquet(*paths)
     once = rows.dropDuplicates(ONE_OF.get(name))
     one_file = once.select(*columns_of(STREAMED[name])).repartition(1)
-    one_file.sortWithinPartitions(*_SORTED_BY[name]).write.parquet(staged, compression="zstd")
+    one_file.sortWithinPartitions(*SORTED_BY[name]).write.parquet(staged, compression="zstd")
     (written,) = [entry for entry in listing(spark, staged) if entry.endswith(".parquet")]
     rename_over(spark, f"{staged}/{written}", tables.path(name, f"day={day}", batch, written))
     delete(spark, staged)

@@ -24,7 +24,7 @@ from karrot.pipeline.schemas.derived import (
     STATUS_INTERVALS,
     VERDICT_RUNS,
 )
-from karrot.pipeline.schemas.events import EVENTS, PARTITIONS, QUARANTINE
+from karrot.pipeline.schemas.events import EVENTS, PARTITIONS, QUARANTINE, RAW_BYTES
 from karrot.pipeline.schemas.line import CORRUPT, LINE, PARTITION_LINE
 from karrot.pipeline.schemas.offsets import COMMITS, ENDS, MEMBERS
 
@@ -46,6 +46,7 @@ __all__ = [
     "PARTITION_LINE",
     "QUARANTINE",
     "RATES_MINUTE",
+    "RAW_BYTES",
     "REBALANCES",
     "SKEW_MINUTE",
     "SLO_DAILY",
@@ -93,6 +94,12 @@ OFFSETS: Final = frozenset({"commits", "members", "ends"})
 
 SORTED_BY: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
+        "events": ("cluster", "consumer", "received_at"),
+        "partitions": ("cluster", "consumer", "received_at"),
+        "quarantine": ("source", "position"),
+        "commits": ("cluster", "consumer", "topic", "partition", "log_offset"),
+        "members": ("cluster", "consumer", "log_offset"),
+        "ends": ("cluster", "topic", "partition", "observed_at"),
         "lag_minute": ("cluster", "consumer", "minute"),
         "verdict_runs": ("cluster", "consumer", "run"),
         "incidents": ("started_at", "cluster", "consumer", "incident_id"),
@@ -105,7 +112,7 @@ SORTED_BY: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "rebalances": ("cluster", "consumer", "at", "generation"),
     }
 )
-"""The order of the rows in a derived table's file: readers skip what they do not ask for."""
+"""The order of the rows in a day's one file, which derive or compact wrote: readers skip what they do not ask for."""
 
 DAY: Final = StructField("day", DateType())
 

@@ -1,10 +1,10 @@
-"""What ingest writes: the events, the partitions they list, and what nobody could read."""
+"""What ingest writes: the events, the partitions they list, and (as offsets does) what nobody could read."""
 
 from typing import Final
 
 from karrot.pipeline.schemas.types import DOUBLE, INT, LONG, STRING, TIME, struct
 
-__all__ = ["EVENTS", "PARTITIONS", "QUARANTINE"]
+__all__ = ["EVENTS", "PARTITIONS", "QUARANTINE", "RAW_BYTES"]
 
 EVENTS: Final = struct(
     event_id=STRING,
@@ -66,9 +66,12 @@ PARTITIONS: Final = struct(
 """One row per partition that an event lists: a webhook lists the bad ones, ``rest`` and ``kafka`` list all."""
 
 QUARANTINE: Final = struct(source=STRING, reason=STRING, raw=STRING, position=LONG, missing=LONG)
-"""One row per line that could not be read, and one per segment that came up short.
+"""One row per line or record of ``__consumer_offsets`` that could not be read, and one per segment that came up short.
 
-``source`` is the segment, ``raw`` the line in base64 (cut when it is huge), ``position`` its number in the segment from
-1. ``missing`` counts the lines that a short segment's name promises and its content lacks. ``day`` is the day that the
-segment was written on, since the line's own is not known.
+``source`` is the segment or the topic's partition, ``raw`` the line, or key and value, in base64, and ``position`` the
+line's number in the segment, from 1, or the offset. ``missing`` counts the lines that a short segment's name promises
+and its content lacks. ``day`` is the day on which segment or record was written, since the line's own is not known.
 """
+
+RAW_BYTES: Final = 64 * 1024
+"""What is kept in ``raw`` of a line, of a key or of a value: so many bytes of its beginning."""
