@@ -72,8 +72,8 @@ def told(asked: Mapping[str, Any]) -> Iterator[None]:
     """What keeps a job from what it reads, or from going on, becomes a sentence."""
     from karrot.kafka.properties import without_values
     from karrot.pipeline.brokers import Brokers, PropertiesError
-    from karrot.pipeline.jobs.ingest import StreamingQueryException
     from karrot.pipeline.kafka import ConnectorMissing
+    from karrot.pipeline.queries import StreamingQueryException
     from karrot.pipeline.records import NoRecords
     from karrot.watch import ClusterError
 

@@ -58,9 +58,8 @@ def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any
     """
     deliver = valid(partial(_delivery, asked["webhook"]))
     spark = started("stale", master, conf)
-    from karrot.pipeline.jobs.ingest import StreamingQueryException
     from karrot.pipeline.jobs.stale import StaleAlerts
-    from karrot.pipeline.queries import run
+    from karrot.pipeline.queries import StreamingQueryException, run
     from karrot.pipeline.tables import Tables
 
     tables, stop, troubled = Tables(directory), threading.Event(), list["Told"]()

@@ -18,12 +18,12 @@ from pyspark.sql.types import StructType
 
 from karrot.clock import Clock
 from karrot.pipeline.queries import batch_name, checkpoint_id, started
-from karrot.pipeline.records import new_files
+from karrot.pipeline.records import Partitioned, new_files
 from karrot.pipeline.schemas import ENDS, columns_of, with_day
 from karrot.pipeline.tables import Tables
 from karrot.watch.cluster import ClusterError, Failure, Place
 
-__all__ = ["MOST_PARTITIONS", "EndsPoll", "LandEnds", "Looked", "Offsets", "ends", "topics_of_late"]
+__all__ = ["MOST_PARTITIONS", "EndsPoll", "LandEnds", "LogEnds", "Looked", "ends", "topics_of_late"]
 
 MOST_PARTITIONS: Final = 20_000
 """How many partitions a look asks about: what is beyond is left out, and said."""
@@ -41,17 +41,11 @@ _ROWS: Final = pa.schema(
 )
 
 
-class Offsets(Protocol):
-    """What is asked of Kafka; every method may raise `ClusterError`."""
-
-    def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
-        """How many partitions each of the topics has that there are."""
+class LogEnds(Partitioned, Protocol):
+    """What is asked of Kafka beside that; every method may raise `ClusterError`."""
 
     def log_ends(self, places: Collection[Place]) -> Mapping[Place, int | Failure]:
         """The log end offsets."""
-
-    def log_starts(self, places: Collection[Place]) -> Mapping[Place, int | Failure]:
-        """The offsets of the oldest records."""
 
 
 class Looked(NamedTuple):
@@ -82,7 +76,7 @@ class EndsPoll:
     spark: SparkSession
     tables: Tables
     cluster: str
-    kafka: Offsets
+    kafka: LogEnds
     clock: Clock
     every: timedelta
     tell: Callable[[Looked], object] = lambda _looked: None

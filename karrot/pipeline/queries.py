@@ -8,6 +8,7 @@ from threading import Event
 from typing import Any, Final
 
 from pyspark import StorageLevel
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -17,6 +18,7 @@ from karrot.pipeline.files import read_text
 __all__ = [
     "BATCH_BYTES",
     "EVER",
+    "StreamingQueryException",
     "batch_name",
     "batch_prefix",
     "checkpoint_id",

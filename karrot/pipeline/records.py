@@ -39,6 +39,7 @@ __all__ = [
     "FromKafka",
     "FromParquet",
     "NoRecords",
+    "Partitioned",
     "Passed",
     "Source",
     "new_files",

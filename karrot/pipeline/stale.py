@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-__all__ = ["Commits", "Key", "Log", "Look", "Place", "State", "Watch"]
+__all__ = ["Commits", "Key", "Log", "Look", "Record", "State", "Watch"]
 
 _MS: Final = timedelta(milliseconds=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -44,7 +44,7 @@ class Key(NamedTuple):
         return Log(self.cluster, self.topic, self.partition)
 
 
-class Place(NamedTuple):
+class Record(NamedTuple):
     """A record of ``__consumer_offsets``; records count in this order."""
 
     at_ms: int
@@ -58,9 +58,9 @@ class Commits(NamedTuple):
     """
 
     offset: int | None
-    newest: Place
-    first: Place
-    before: Place | None
+    newest: Record
+    first: Record
+    before: Record | None
 
 
 class Look(NamedTuple):
@@ -74,7 +74,7 @@ class Standing(NamedTuple):
     """A partition's newest record, and when the first one in a row was that says its offset."""
 
     offset: int | None
-    newest: Place
+    newest: Record
     since_ms: int
 
 

@@ -10,7 +10,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.pipeline.stale import Commits, Key, Log, Look, Place, State, Watch
+from karrot.pipeline.stale import Commits, Key, Log, Look, Record, State, Watch
 from support.stale_cases import AT, CASES, FOR, Case, Commit, Stale
 from support.stale_cases import Look as Seen
 
@@ -32,7 +32,7 @@ def _stale(commits: Sequence[Commit], looks: Sequence[Seen]) -> Stale | None:
 
 def _batch(name: str, commits: Iterable[tuple[int, Commit]], looks: Iterable[Seen]) -> tuple[dict[Key, Commits], Any]:
     """What Spark makes of a batch: the newest record, and the first of those in a row that say the same."""
-    records = sorted((Place(round(each.at * 1_000), number), each.offset) for number, each in commits)
+    records = sorted((Record(round(each.at * 1_000), number), each.offset) for number, each in commits)
     told: dict[Key, Commits] = {}
     if records:
         offset = records[-1][1]

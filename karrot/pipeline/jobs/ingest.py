@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass, field, fields
 from datetime import date
 from threading import Event
-from typing import Protocol, Self, TypeVar
+from typing import Self
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from karrot.pipeline.accounts import even
 from karrot.pipeline.columns import rows
 from karrot.pipeline.events import events, partitions, read_lines
 from karrot.pipeline.quarantine import PLACE, bad_lines, short_segments
@@ -26,35 +26,7 @@ from karrot.pipeline.roads import Road
 from karrot.pipeline.segments import Segment, plain
 from karrot.pipeline.tables import Tables
 
-__all__ = [
-    "Ingest",
-    "StreamingQueryException",
-    "Summary",
-    "UnevenError",
-    "even",
-]
-
-
-class UnevenError(RuntimeError):
-    """Rows in are not rows out: the tables do not hold what was read. Another run repeats the batch."""
-
-
-class Even(Protocol):
-    """The summary of a batch."""
-
-    @property
-    def is_even(self) -> bool:
-        """Whether all that was read is accounted for."""
-
-
-T = TypeVar("T", bound=Even)
-
-
-def even(batch_id: str, summary: T) -> T:
-    """The summary of a batch. Raises `UnevenError`."""
-    if not summary.is_even:
-        raise UnevenError(f"batch {batch_id}: {summary}")
-    return summary
+__all__ = ["Ingest", "Summary"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +149,8 @@ class _Batch:
 
     def _counted(self) -> list[Row]:
         """A row for each segment or partition that has lines, and day, log and usability of those."""
-        of, seq = F.col("line.log_id"), F.col("line.seq")
-        sorts = self.lines.groupBy("path", "day", of.alias("log_id"), F.col("reason").isNotNull().alias("is_bad"))
+        log_id, seq = F.col("line.log_id"), F.col("line.seq")
+        sorts = self.lines.groupBy("path", "day", log_id.alias("log_id"), F.col("reason").isNotNull().alias("is_bad"))
         counts = sorts.agg(
             F.count("*").alias("lines"),
             F.min("number").alias("first"),

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from karrot.pipeline.accounts import even
 from karrot.pipeline.ends import Looked
-from karrot.pipeline.jobs.ingest import even
 from karrot.pipeline.jsontopic import JsonTopic
 from karrot.pipeline.key_types import KEY_TYPES
 from karrot.pipeline.landed import AT, landed

@@ -19,7 +19,7 @@ from karrot.pipeline.alerts import Undelivered
 from karrot.pipeline.files import literal, make_directory, read_text, write_text
 from karrot.pipeline.queries import EVER, persisted, started
 from karrot.pipeline.schemas import STREAMED, with_day
-from karrot.pipeline.stale import Commits, Key, Log, Look, Place, State, Watch
+from karrot.pipeline.stale import Commits, Key, Log, Look, Record, State, Watch
 from karrot.pipeline.standing import newest_commits, newest_looks, of_commits, of_ends
 from karrot.pipeline.tables import Tables
 
@@ -114,8 +114,8 @@ def _key(row: Row) -> Key:
 
 
 def _commits(row: Row) -> Commits:
-    return Commits(row.offset, Place(*row.newest), Place(*row.first), _place(row.before))
+    return Commits(row.offset, Record(*row.newest), Record(*row.first), _record(row.before))
 
 
-def _place(record: Any) -> Place | None:
-    return None if record is None else Place(*record)
+def _record(told: Any) -> Record | None:
+    return None if told is None else Record(*told)
