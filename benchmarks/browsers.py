@@ -4,10 +4,12 @@ import time
 from collections import Counter
 from http.client import HTTPConnection
 from multiprocessing import get_context
-from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from multiprocessing.queues import SimpleQueue
 
 __all__ = ["Browsers"]
 
