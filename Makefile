@@ -51,7 +51,7 @@ lint: $(STAMPS)/dev ## Style, types, import arrows, spelling, stale documentatio
 
 install: $(STAMPS)/all ## .venv with every extra and every tool
 
-NOT_IN_BENCH := benchmarks/meanwhile.py benchmarks/stopwatch.py benchmarks/yardsticks.py benchmarks/crash.py benchmarks/soak.py \
+NOT_IN_BENCH := benchmarks/browsers.py benchmarks/meanwhile.py benchmarks/stopwatch.py benchmarks/yardsticks.py benchmarks/crash.py benchmarks/soak.py \
 	benchmarks/hostile.py benchmarks/fuzz.py benchmarks/offsets_stream.py
 
 bench: $(STAMPS)/dev ## The measurements in benchmarks/, one after the other
