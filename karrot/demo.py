@@ -4,6 +4,8 @@ All three speak HTTP with each other, on this machine alone.
 """
 
 import os
+import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -226,6 +228,12 @@ def _stop_with(service: "subprocess.Popen[bytes]", stop: threading.Event) -> Non
     stop.set()
 
 
+def _typed() -> str:
+    """How this program is called from where somebody stands: by its path if no ``karrot`` is found, as in a clone."""
+    beside = Path(sys.executable).with_name("karrot")
+    return "karrot" if shutil.which("karrot") or not beside.exists() else shlex.quote(os.path.relpath(beside))
+
+
 def _greeting(port: int, burrow: str, cloudwatch: str, told: str) -> str:
     base = f"http://{_HOST}:{port}"
     return (
@@ -234,7 +242,7 @@ def _greeting(port: int, burrow: str, cloudwatch: str, told: str) -> str:
         f"  metrics     {base}/metrics\n"
         f"  API         {base}/api/v1/groups\n"
         f"  health      {base}/readyz\n"
-        f"  Burrow      karrot groups --burrow {burrow} --cluster {CLUSTERS[0]}\n"
+        f"  Burrow      {_typed()} groups --burrow {burrow} --cluster {CLUSTERS[0]}\n"
         f"  CloudWatch  {base}/reporters/cloudwatch\n"
         f"              {cloudwatch}/ is the stand-in that it sends to; nothing goes to AWS\n\n"
         "make history: a simulated week of such groups as tables, and a report of it.\n"

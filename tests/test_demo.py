@@ -1,5 +1,6 @@
 import json
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -57,6 +58,9 @@ def test_the_demo_shows_lag_that_moves_and_stops_without_a_trace(demo: "subproce
     burrow = re.findall(r"--burrow (\S+)", said.read_text())[0]
     with urlopen(f"{burrow}/v3/kafka") as answer:
         assert sorted(json.load(answer)["clusters"]) == ["prod-eu", "prod-us"]
+    (typed,) = re.findall(r"^  Burrow +(.+)$", said.read_text(), re.MULTILINE)
+    groups = subprocess.run(shlex.split(typed), capture_output=True, text=True, check=True)
+    assert "orders-svc" in groups.stdout
     demo.send_signal(signal.SIGUSR1)
     demo.send_signal(signal.SIGINT)
     assert demo.wait(30) == 0

@@ -82,7 +82,7 @@ def _simulate(archive: Path, directory: Path, start: datetime, groups: int, days
         while wait(writing, _POLL_S).not_done:
             bar.update(_archived_hours(archive) - bar.pos)
         bar.update(bar.length - bar.pos if bar.length else 0)
-    click.echo(f"{sum(map(Future.result, writing)):,} events of {groups} groups in {days} days")
+    click.echo(f"{sum(map(Future.result, writing)):,} events of {groups} groups in {days} day{'s' if days > 1 else ''}")
 
 
 def _bar(length: int) -> "click._termui_impl.ProgressBar[int]":

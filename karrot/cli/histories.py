@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from karrot.cli.cells import UNKNOWN, clock, counted, iso, length, number, plain, safe
 from karrot.cli.columns import Column, laid_out, terminal_width
+from karrot.event import Status
 
 if TYPE_CHECKING:
     from karrot.history import GroupHistory, Incident, TimeSeries
@@ -45,7 +46,7 @@ def groups_table(groups: Sequence["GroupHistory"], limit: int | None = None) -> 
     """A line for each group, ``limit`` of them at the most, and how many there are in all."""
     yield from laid_out(_GROUPS, list(map(_group_row, groups[:limit])), terminal_width())
     worst = Counter(each.worst_status for each in groups if each.worst_status is not None)
-    tally = ", ".join(f"{many} {safe(status)}" for status, many in sorted(worst.items()))
+    tally = ", ".join(f"{worst[status.name]} {status.name}" for status in reversed(Status) if status.name in worst)
     yield _of_all(groups, "group", limit) + (f"; at worst {tally}" if tally else "")
 
 

@@ -51,13 +51,13 @@ def test_groups_are_a_line_each(tables: Path) -> None:
         ["prod", r"\x1b[red", "OK", "OK", "-", "-", "-", "1", "0", "0", "2026-11-20 00:03"],
         ["prod", "orders/eu svc", "WARN", "WARN", "40", "40", "-", "5", "2", "2", "2026-11-20 00:04"],
         ["test", "orders/eu svc", "OK", "OK", "7", "7", "-", "1", "0", "0", "2026-11-20 00:05"],
-        ["3 groups; at worst 2 OK, 1 WARN"],
+        ["3 groups; at worst 1 WARN, 2 OK"],
     ]
     narrow = run(tables, "groups", *DAY, "--limit", "1", "--order", "incidents", COLUMNS="60").stdout.splitlines()
     assert narrow == [
         "GROUP          STATUS  LAG  MAX-LAG  NOT-OK  INCIDENTS",
         "orders/eu svc  WARN     40       40       2          2",
-        "3 groups (1 shown); at worst 2 OK, 1 WARN",
+        "3 groups (1 shown); at worst 1 WARN, 2 OK",
     ]
 
 
