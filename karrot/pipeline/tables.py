@@ -100,10 +100,6 @@ class Tables:
         finally:
             delete(spark, staged)
 
-    def replace_day(self, df: DataFrame, name: str, day: date) -> None:
-        """Replace one day of a derived table by the rows of ``df`` (the columns of its schema)."""
-        self.replace_days(df.withColumn("day", F.lit(day)), name, [day])
-
     def drop_day(self, spark: SparkSession, name: str, day: date) -> None:
         """Remove a day of a table."""
         delete(spark, self.path(name, f"day={day.isoformat()}"))

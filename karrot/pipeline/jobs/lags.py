@@ -51,13 +51,9 @@ class Lags:
     tables: Tables
     longest: timedelta
 
-    def days(self) -> list[date]:
-        """The days that have anything of Kafka's, in order."""
-        return self._with_any(OFFSETS)
-
     def derive(self, days: Collection[date], before: Mapping[date, str] | None) -> dict[date, Handed]:
         """Derive these days and, unless ``before`` is None, those that `hand_on` adds; return what each hands on."""
-        existing = self.days()
+        existing = self._with_any(OFFSETS)
         asked = {*days} & {*existing, *self._with_any(_MADE)}
         return hand_on(asked, existing, before, self._derive)
 
@@ -69,7 +65,7 @@ class Lags:
             yield None
             return
         lags = unheard(self._read("partition_lag_minute", there), listings)
-        with persisted(filled(lags, self.looks(there), self.longest)) as rows:
+        with persisted(filled(lags, self._looks(there), self.longest)) as rows:
             yield rows
 
     def listings(self, listings: DataFrame, days: Collection[date]) -> DataFrame:
@@ -91,11 +87,10 @@ class Lags:
             return self._handed(day, ends.where("is_of_day"))
 
     def _ends(self, day: date) -> DataFrame:
-        seen = self.looks([day - _DAY, day])
+        seen = self._looks([day - _DAY, day])
         return spans(seen, self.longest).withColumn("is_of_day", F.col("at_ms") >= _epoch_ms(day))
 
-    def looks(self, days: Collection[date]) -> DataFrame:
-        """The looks at logs of these days."""
+    def _looks(self, days: Collection[date]) -> DataFrame:
         return looks(*(self._read(name, days) for name in ("ends", "partitions")))
 
     def _commits(self, day: date) -> DataFrame:

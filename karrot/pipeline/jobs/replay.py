@@ -110,9 +110,11 @@ def _span(ends: DataFrame, request: Request) -> Span:
     ((first_ms, last_ms),) = ends.agg(F.min("observed_at_ms"), F.max("observed_at_ms")).collect()
     if first_ms is None:
         raise NothingToReplayError("there are no log ends of what was chosen in that time")
-    first_s = max(first_ms / 1000, request.first.timestamp() if request.first else 0)
-    last_s = min(last_ms / 1000, request.last.timestamp() if request.last else last_ms)
-    every = request.every
+    first_s, last_s, every = first_ms / 1000, last_ms / 1000, request.every
+    if request.first is not None:
+        first_s = max(first_s, request.first.timestamp())
+    if request.last is not None:
+        last_s = min(last_s, request.last.timestamp())
     span = Span(math.ceil(first_s / every) * every, int(last_s // every) * every, every)
     if span.first > span.last:
         raise NothingToReplayError(
