@@ -153,4 +153,7 @@ def _service_publishes(environ: Mapping[str, str], config: Path | None) -> bool:
 def _beside(archive: str | None) -> str:
     if archive is None:
         raise Refused("--source kafka needs --tables: there is no archive that they could lie beside")
-    return f"{archive.rstrip('/').rpartition('/')[0] or '.'}/tables"
+    above = archive.rstrip("/").rpartition("/")[0]
+    if above.endswith(":/"):
+        raise Refused(f"--archive {archive} needs --tables: beside a bucket there are only others")
+    return f"{above or '.'}/tables"

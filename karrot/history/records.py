@@ -172,7 +172,7 @@ def _past(row: Row, asked_ms: int) -> tuple[Commit, Past]:
 _LOOKS = {
     "ends": "SELECT cluster, topic, partition, start_offset, end_offset, observed_at_ms FROM {table}",
     "partitions": """SELECT cluster, topic, partition, NULL::BIGINT AS start_offset,
-    end_offset + current_lag AS end_offset, epoch_ms(observed_at) AS observed_at_ms FROM {table}""",
+    end_offset::HUGEINT + current_lag AS end_offset, epoch_ms(observed_at) AS observed_at_ms FROM {table}""",
 }
 """Who looked at logs: ``karrot pipeline offsets``, or Burrow, which tells an offset and a lag."""
 

@@ -13,7 +13,8 @@ from karrot.history.spans import moment_of
 __all__ = ["listed"]
 
 _LISTED = """
-SELECT DISTINCT cluster, topic, partition, end_offset, current_lag, owner, client_id, end_ts_ms, epoch_ms(observed_at)
+SELECT DISTINCT cluster, topic, partition, end_offset, current_lag, owner, client_id, epoch_ms(end_ts),
+  epoch_ms(observed_at)
 FROM {table}
 WHERE source IN ('rest', 'kafka') AND epoch_ms(observed_at) BETWEEN $since AND $at{named}
 QUALIFY observed_at = max(observed_at) OVER (PARTITION BY cluster)
@@ -42,6 +43,6 @@ def _partition(row: Row) -> PartitionDescription:
         None,
         owner or None,
         client or None,
-        moment_of(committed_ms) if committed_ms else None,
+        None if committed_ms is None else moment_of(committed_ms),
         moment_of(observed_ms),
     )

@@ -25,13 +25,13 @@ def literal(path: str) -> str:
 
 def exists(spark: SparkSession, path: str) -> bool:
     """Whether a file or directory is there."""
-    local = _local(path)
+    local = _local(spark, path)
     return local.exists() if local else bool(_hadoop(spark, path).exists(_path(spark, path)))
 
 
 def listing(spark: SparkSession, path: str) -> list[str]:
     """The names in a directory, sorted; none if it is not there."""
-    if local := _local(path):
+    if local := _local(spark, path):
         return sorted(entry.name for entry in local.iterdir()) if local.is_dir() else []
     if not exists(spark, path):
         return []
@@ -40,7 +40,7 @@ def listing(spark: SparkSession, path: str) -> list[str]:
 
 def make_directory(spark: SparkSession, path: str) -> None:
     """Have a directory there, with those above it."""
-    local = _local(path)
+    local = _local(spark, path)
     if local is None:
         _hadoop(spark, path).mkdirs(_path(spark, path))
     else:
@@ -49,7 +49,7 @@ def make_directory(spark: SparkSession, path: str) -> None:
 
 def delete(spark: SparkSession, path: str) -> None:
     """Remove a file or a directory with all that is in it, if it is there."""
-    local = _local(path)
+    local = _local(spark, path)
     if local is None:
         _hadoop(spark, path).delete(_path(spark, path), True)
     elif local.is_dir():
@@ -60,7 +60,7 @@ def delete(spark: SparkSession, path: str) -> None:
 
 def rename_over(spark: SparkSession, source: str, target: str) -> None:
     """Give a file another name, in place of a file that has it. Raises OSError."""
-    if (old := _local(source)) and (new := _local(target)):
+    if (old := _local(spark, source)) and (new := _local(spark, target)):
         new.parent.mkdir(parents=True, exist_ok=True)
         os.replace(old, new)  # noqa: PTH105 (says what it is about)
         return
@@ -73,7 +73,7 @@ def rename_over(spark: SparkSession, source: str, target: str) -> None:
 
 def read_text(spark: SparkSession, path: str) -> str | None:
     """What a small file says; ``None`` if it is not there."""
-    if local := _local(path):
+    if local := _local(spark, path):
         return local.read_text(encoding="utf-8") if local.exists() else None
     if not exists(spark, path):
         return None
@@ -87,7 +87,7 @@ def read_text(spark: SparkSession, path: str) -> str | None:
 def write_text(spark: SparkSession, path: str, text: str) -> None:
     """Write a small file whole: beside its place, then renamed into it."""
     aside = f"{path.rpartition('/')[0]}/.{path.rpartition('/')[2]}"
-    if local := _local(aside):
+    if local := _local(spark, aside):
         local.parent.mkdir(parents=True, exist_ok=True)
         local.write_text(text, encoding="utf-8")
     else:
@@ -97,9 +97,12 @@ def write_text(spark: SparkSession, path: str, text: str) -> None:
     rename_over(spark, aside, path)
 
 
-def _local(path: str) -> Path | None:
-    """The path, unless it is a URL."""
-    return None if urlsplit(path).scheme else Path(path)
+def _local(spark: SparkSession, path: str) -> Path | None:
+    """The path, unless it is a URL; or a cluster's, where Spark takes what is none for a path of HDFS or the like."""
+    if urlsplit(path).scheme:
+        return None
+    without_scheme = spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS", "file:///")  # noqa: SLF001
+    return Path(path) if without_scheme.startswith("file:") else None
 
 
 def _path(spark: SparkSession, path: str) -> Any:

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["RUNTIME", "SparkUnavailable", "has_logging", "require_java", "session"]
+__all__ = ["RUNTIME", "SparkUnavailable", "has_logging", "left_to_us", "require_java", "session"]
 
 _JAVA: Final = 17
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _LAUNCHED_BY_SUBMIT: Final = "PYSPARK_GATEWAY_PORT"
 _LOGGING: Final = Path(__file__).resolve().with_name("log4j2.properties")
+
+_TIME_ZONE: Final = "spark.sql.session.timeZone"
 
 _STATIC: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -34,7 +36,7 @@ _STATIC: Final[Mapping[str, str]] = MappingProxyType(
 
 RUNTIME: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "spark.sql.session.timeZone": "UTC",
+        _TIME_ZONE: "UTC",
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.parquet.compression.codec": "zstd",
@@ -50,7 +52,7 @@ RUNTIME: Final[Mapping[str, str]] = MappingProxyType(
         "spark.sql.files.ignoreMissingFiles": "true",
     }
 )
-"""What the pipeline sets unless ``--conf`` or spark-submit said otherwise."""
+"""What the pipeline sets unless ``--conf`` or spark-submit said otherwise; the time zone in any case."""
 
 
 class SparkUnavailable(RuntimeError):  # noqa: N818 (names the state of the machine)
@@ -92,11 +94,17 @@ def _built(master: str | None, asked: Mapping[str, str], *, name: str, submitted
     if master is not None or not submitted:
         builder = builder.master(master or "local[*]")
     spark = builder.getOrCreate()
-    given = spark.sparkContext.getConf()
-    for key, value in RUNTIME.items():
-        if not given.contains(key):
-            spark.conf.set(key, value)
+    for key, value in left_to_us(spark.sparkContext.getConf().contains).items():
+        spark.conf.set(key, value)
     return spark
+
+
+def left_to_us(is_given: Callable[[str], bool]) -> dict[str, str]:
+    """What is set of `RUNTIME`, where somebody gave some of it. The time zone is nobody's choice.
+
+    A cluster's is often that of its people; by it the rows of a day would lie in the wrong one.
+    """
+    return {key: value for key, value in RUNTIME.items() if key == _TIME_ZONE or not is_given(key)}
 
 
 def has_logging(environ: Mapping[str, str], asked: Mapping[str, str]) -> bool:

@@ -144,3 +144,11 @@ def test_a_file_or_a_table_that_cannot_be_used_is_a_sentence(
     monkeypatch.setattr(pipeline.commands["derive"], "callback", fails)
     ended = CliRunner().invoke(main, ["pipeline", "derive", "--tables", "t"])
     assert (ended.exit_code, ended.stderr) == (1, f"karrot: {said}\n")
+
+
+def test_tables_are_not_laid_beside_a_bucket() -> None:
+    ended = CliRunner().invoke(main, ["pipeline", "stream", "--archive", "s3a://lag/", "--to", "tables"])
+    assert (ended.exit_code, ended.stderr) == (
+        2,
+        "karrot: --archive s3a://lag/ needs --tables: beside a bucket there are only others\n",
+    )

@@ -169,7 +169,7 @@ def test_without_kafkas_records_a_group_is_described_by_the_events_that_list_all
         event = {"event_id": f"e-{at}", "received_at": moment_of(at), "observed_at": moment_of(at), "source": source}
         place = {"cluster": "c", "consumer": "g", "topic": "t", "partition": number}
         known = {"owner": "/10.1.2.3", "client_id": "", "end_offset": offset, "current_lag": lag}
-        return event | place | known | {"end_ts_ms": round(moment_of(at - 1).timestamp() * 1_000)} | columns
+        return event | place | known | {"end_ts": moment_of(at - 1)} | columns
 
     by_webhook = [told(9, 99, 1, source="webhook")]
     store(tmp_path, "partitions", [told(4, 10, 2), told(8, 20, 5), told(8, 30, None, 1), *by_webhook])
@@ -183,6 +183,17 @@ def test_without_kafkas_records_a_group_is_described_by_the_events_that_list_all
     store(tmp_path, "commits", [record(9, 97)])
     [partition] = (history.describe("g", moment_of(10)) or described).partitions
     assert (partition.current_offset, partition.log_end_offset, partition.lag) == (97, 100, 3)
+
+
+def test_what_burrow_misread_is_described_as_it_was_said(tmp_path: Path, history: History) -> None:
+    place = {"cluster": "c", "consumer": "g", "topic": "t", "partition": 0, "source": "rest"}
+    misread = {"end_offset": 2**63 - 1, "current_lag": 2, "end_ts_ms": 7_850_000_000_000_000_000}
+    store(tmp_path, "partitions", [{"event_id": "e", "observed_at": moment_of(9)} | place | misread])
+    [partition] = history.describe("g", moment_of(10)).partitions  # type: ignore[union-attr]
+    assert (partition.log_end_offset, partition.committed_at) == (2**63 + 1, None)
+    store(tmp_path, "commits", [record(9, 97)])
+    [partition] = history.describe("g", moment_of(10)).partitions  # type: ignore[union-attr]
+    assert (partition.log_end_offset, partition.lag) == (2**63 + 1, 2**63 - 96)
 
 
 def test_without_commits_the_job_that_lands_them_is_named(history: History) -> None:

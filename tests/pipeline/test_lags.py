@@ -18,6 +18,7 @@ pytestmark = pytest.mark.timeout(300)  # the first query of a JVM on a busy mach
 
 DAYS = [MIDNIGHT.date(), MIDNIGHT.date() + dt.timedelta(days=1)]
 _A_DAY = 86_400
+_MOST = 2**63 - 1
 
 Rows = list[dict[str, Any]]
 
@@ -37,6 +38,8 @@ ENDS: Rows = [
     *(end(seconds, 1_000, "old") for seconds in (60, 120)),
     *(end(seconds, ended, "anew") for seconds, ended in ((0, 10), (30, 90), (60, 20), (90, 40), (120, 100))),
     *(end(seconds, 10 * seconds, "even") for seconds in range(0, 600, 20)),
+    *(end(seconds, _MOST, "edge", partition) for seconds in (0, 60) for partition in range(3)),
+    *(end(seconds, ended, "edge", 3) for seconds, ended in ((0, -_MOST), (60, _MOST))),
 ]
 COMMITS: Rows = [
     commit(45, "reader", 70),
@@ -53,6 +56,9 @@ COMMITS: Rows = [
     commit(40, "hardly seen", 7, "unseen"),
     commit(40, "hardly seen", 20),
     *(commit(seconds, "even", 8 * seconds, "even") for seconds in range(5, 600, 10)),
+    commit(20, "edge", -_MOST - 1, "edge"),
+    *(commit(30, "edge", 0, "edge", partition) for partition in (1, 2, 3)),
+    commit(80, "edge", _MOST, "edge"),
 ]
 MEMBERS: Rows = [
     *member(5, "reader", 3, {"a": [0]}),
@@ -77,6 +83,9 @@ EVENTS: Rows = [
         for seconds in range(30, 600, 30)
         for each in _listed("told", seconds, 8 * (seconds - 5), 10 * (seconds // 20 * 20) - 8 * (seconds - 5), "told")
     ),
+    *_listed("told of the edge", 30, _MOST, 2**53 - 1, "told of the edge"),
+    *_listed("told of the edge", 60, -_MOST, 5, "told of the edge"),
+    *_listed("told of the edge", 90, _MOST - 5, 5, "told of the edge"),
 ]
 
 
@@ -94,6 +103,7 @@ def test_lags_rates_and_rebalances_come_from_commits_where_no_event_lists_all(
 
     _check_partitions(tables)
     _check_groups(tables)
+    _check_the_edge(tables)
     # The second day has a look, and begins with what the first one handed on.
     next_day = "day = '2026-11-21' AND consumer IN ('reader', 'gone')"
     assert _ask(tables, "partition_lag_minute", "consumer", "lag", "lag_seconds", "method", where=next_day) == [
@@ -119,7 +129,7 @@ def test_a_day_that_hands_on_something_else_touches_the_next() -> None:
 
 def _check_partitions(tables: Tables) -> None:
     columns = "committed_offset", "end_offset", "lag", "lag_seconds", "method", "commits", "negative", "owner"
-    few = "consumer NOT IN ('even', 'heard', 'half heard', 'hardly seen') AND day = '2026-11-20'"
+    few = "consumer NOT IN ('edge', 'even', 'heard', 'half heard', 'hardly seen') AND day = '2026-11-20'"
     assert _ask(tables, "partition_lag_minute", "consumer", "strftime(as_of, '%M:%S')", *columns, where=few) == [
         ("ahead", "00:20", 500, 60, 0, 0.0, "observed", 1, 1, None),
         ("ahead", "01:30", 500, 240, 0, 0.0, "observed", 0, 1, None),
@@ -185,6 +195,29 @@ def _check_groups(tables: Tables) -> None:
         ("reader", 0, 0, 3, 2, "t/0"),
     ]
     _check_parity(tables)
+
+
+def _check_the_edge(tables: Tables) -> None:
+    """What 64 bits cannot tell is not known, and keeps nothing else from being derived."""
+    columns = "partition", "strftime(as_of, '%M:%S')", "lag", "lag_seconds", "method"
+    assert _ask(tables, "partition_lag_minute", *columns, where="consumer = 'edge'") == [
+        (0, "00:20", None, None, "unknown"),
+        (0, "01:20", 0, 0.0, "observed"),
+        (1, "00:30", _MOST, None, "unknown"),
+        (1, "01:00", _MOST, None, "unknown"),
+        (2, "00:30", _MOST, None, "unknown"),
+        (2, "01:00", _MOST, None, "unknown"),
+        (3, "00:30", None, None, "unknown"),
+        (3, "01:00", _MOST, None, "unknown"),
+    ]
+    lags = _ask(tables, "lag_minute", "consumer", "strftime(minute, '%M')", "lag_last", where="consumer LIKE '%edge'")
+    assert lags == [
+        ("edge", "00", None),
+        ("edge", "01", None),
+        ("told of the edge", "00", 2**53 - 1),
+        ("told of the edge", "01", 5),
+    ]
+    assert _ask(tables, "rates_minute", "produced", where="consumer = 'told of the edge'") == []
 
 
 def _check_parity(tables: Tables) -> None:

@@ -1,7 +1,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from karrot.pipeline.spark import has_logging
+from karrot.pipeline.spark import RUNTIME, has_logging, left_to_us
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,3 +23,8 @@ def test_what_somebody_chose_to_log_by_stays(tmp_path: Path) -> None:
     assert has_logging({"SPARK_CONF_DIR": str(conf)}, {})
     assert has_logging({}, {"spark.driver.extraJavaOptions": "-Dlog4j2.configurationFile=mine.xml"})
     assert not has_logging({}, {"spark.driver.extraJavaOptions": "-Xss4m"})
+
+
+def test_a_day_is_one_of_utc_whatever_else_somebody_chose() -> None:
+    assert left_to_us(lambda _key: False) == RUNTIME
+    assert left_to_us(lambda _key: True) == {"spark.sql.session.timeZone": "UTC"}
