@@ -1,11 +1,11 @@
 """What a replay told, as tables and sentences and as JSON."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from karrot.cli.columns import Column, laid_out, shown, terminal_width
+from karrot.cli.cells import UNKNOWN, clock, safe
+from karrot.cli.columns import Column, laid_out, terminal_width
 from karrot.pipeline.replay.words import sentences
 from karrot.web.human import duration
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["replayed_json", "replayed_lines"]
 
-_UNKNOWN = "-"
 _MOST_GROUPS = 20
 
 _SETS = (
@@ -41,21 +40,19 @@ _GROUPS = (
 def replayed_lines(done: "Replayed") -> Iterator[str]:
     """What was replayed, the sets of rules, the groups that they differ most about, and sentences."""
     outcomes = done.comparison.outcomes
-    yield (
-        f"{_counted(done.groups, 'group')} from {_clock(done.span.first)} to {_clock(done.span.last)} UTC, "
-        f"judged every {duration(done.span.every)}"
-    )
+    first, last = (clock(_moment(epoch_s)) for epoch_s in (done.span.first, done.span.last))
+    yield f"{_counted(done.groups, 'group')} from {first} to {last} UTC, judged every {duration(done.span.every)}"
     yield ""
     yield from laid_out(_SETS, [_set_row(one) for one in outcomes], terminal_width())
     yield ""
     yield from _groups_table(done)
-    yield from map(_safe, sentences(done.comparison))
+    yield from map(safe, sentences(done.comparison))
 
 
 def _set_row(one: "Outcome") -> tuple[str, ...]:
     rules, delays = one.rules, one.delays
     return (
-        _safe(rules.name),
+        safe(rules.name),
         str(rules.intervals),
         f"{rules.allowed_lag:,}",
         f"{rules.min_distance}s",
@@ -63,9 +60,9 @@ def _set_row(one: "Outcome") -> tuple[str, ...]:
         f"{len(one.incidents):,}",
         f"{one.flaps:,}",
         f"{one.minutes_not_ok:,.0f}",
-        f"{len(delays)} of {len(one.found)}" if one.found else _UNKNOWN,
-        duration(one.median_delay) if one.median_delay is not None else _UNKNOWN,
-        duration(delays[-1]) if delays else _UNKNOWN,
+        f"{len(delays)} of {len(one.found)}" if one.found else UNKNOWN,
+        duration(one.median_delay) if one.median_delay is not None else UNKNOWN,
+        duration(delays[-1]) if delays else UNKNOWN,
     )
 
 
@@ -75,11 +72,11 @@ def _groups_table(done: "Replayed") -> Iterator[str]:
     groups = _groups(done)
     if not groups:
         return
-    heads = [Column(_safe(one.rules.name).upper(), is_number=True) for one in outcomes]
+    heads = [Column(safe(one.rules.name).upper(), is_number=True) for one in outcomes]
     rows = [
         (
-            _safe(group.cluster),
-            _safe(group.consumer),
+            safe(group.cluster),
+            safe(group.consumer),
             str(sum(each.group == group for each in done.comparison.standstills)),
             *(_in_short([each for each in one.incidents if each.group == group]) for one in outcomes),
         )
@@ -151,16 +148,12 @@ def _stretch(one: "Standstill | Incident | Any") -> dict[str, Any]:
 
 
 def _iso(epoch_ms: int) -> str:
-    return datetime.fromtimestamp(epoch_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return _moment(epoch_ms / 1000).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _clock(epoch_s: int) -> str:
-    return f"{datetime.fromtimestamp(epoch_s, UTC):%Y-%m-%d %H:%M}"
+def _moment(epoch_s: float) -> datetime:
+    return datetime.fromtimestamp(epoch_s, UTC)
 
 
 def _counted(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
-
-
-def _safe(text: str) -> str:
-    return shown(text, sys.stdout.encoding)

@@ -8,10 +8,10 @@ from typing import Final, NamedTuple, Self
 from urllib.parse import unquote
 
 from karrot.pipeline.checkpoints import Read
+from karrot.reporters.archive.names import lines_promised
 
 __all__ = ["Segment", "segments_of_batch"]
 
-_NAME = re.compile(r"([0-9A-Za-z]{1,64})-(\d{1,19})-(\d{1,19})-(\d{1,19})\.jsonl\.gz", re.ASCII)
 _SCHEME = re.compile(r"^([a-z0-9+.-]+):/+", re.ASCII)
 _LOG: Final = "sources/0"
 
@@ -30,8 +30,7 @@ class Segment(NamedTuple):
     def taken(cls, url: str, written_ms: int) -> Self:
         """The segment that an entry of the file source's log names."""
         path = plain(url)
-        name = _NAME.fullmatch(path.rpartition("/")[2])
-        return cls(path, int(name[4]) if name else None, written_ms)
+        return cls(path, lines_promised(path.rpartition("/")[2]), written_ms)
 
     @property
     def written_on(self) -> date:

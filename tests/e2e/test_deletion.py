@@ -27,7 +27,6 @@ READ = {
 MESSAGES = 100
 LAGS = {group: sum(MESSAGES - offset for offset in topics.values()) for group, topics in READ.items()}
 SURE_S = 120
-INCIDENT_ID = "8d5c0c9e-52a1-4d67-9a54-0f6a2b6f3c11"
 
 
 class Scene(NamedTuple):

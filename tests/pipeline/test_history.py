@@ -3,7 +3,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from karrot.history import History, Incident, Point, Span
-from karrot.pipeline.schemas import INCIDENTS, LAG_MINUTE, with_day
+from karrot.history.files import Table
+from karrot.pipeline.schemas import DERIVED, INCIDENTS, LAG_MINUTE, TABLES, with_day
 from karrot.pipeline.tables import Tables
 from support.histories import MIDNIGHT, table_of
 from support.stored_tables import incident, minute, moment_of
@@ -28,3 +29,7 @@ def test_the_history_reads_what_spark_writes(spark: "SparkSession", tmp_path: Pa
         [group] = history.groups(span)
         assert (group.status, group.lag, group.minutes, group.incidents) == ("ERR", 30, 3, 1)
         assert history.incidents(span) == (Incident("i", "c", "g", moment_of(3), None, None, "ERR", 10, 2, ("a", "b")),)
+
+
+def test_the_history_tells_apart_what_can_be_derived_again_without_asking_the_schemas(tmp_path: Path) -> None:
+    assert {name for name in TABLES if Table(tmp_path, name).is_derived} == DERIVED.keys()

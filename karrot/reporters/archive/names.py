@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime
 from typing import NamedTuple, Self
 
-__all__ = ["Hour", "SegmentName"]
+__all__ = ["Hour", "SegmentName", "lines_promised"]
 
 _HOUR_MS = 3_600_000
 _MS = 1000
@@ -77,3 +77,9 @@ class SegmentName(NamedTuple):
     def path(self) -> str:
         """The name below the archive."""
         return f"{self.hour.folder}/{self.file}"
+
+
+def lines_promised(file: str) -> int | None:
+    """How many lines a file has that is called so, wherever it lies; ``None`` for a name that is none of ours."""
+    matched = _SEGMENT.fullmatch(file)
+    return None if matched is None else int(matched[4])

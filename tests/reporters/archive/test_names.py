@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.reporters.archive.names import Hour, SegmentName
+from karrot.reporters.archive.names import Hour, SegmentName, lines_promised
 
 NUMBERS = st.integers(0, 2**63 - 1)
 MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31, 23), timezones=st.just(UTC))  # noqa: DTZ001
@@ -22,6 +22,7 @@ def test_every_name_is_read_back(at: datetime, log_id: str, first: int, last: in
     assert hour.folder == f"{at:day=%Y-%m-%d/hour=%H}".replace(f"day={at:%Y}", f"day={at.year:04}")
     name = SegmentName(hour, log_id, first, last, lines)
     assert SegmentName.parse(name.path) == name
+    assert lines_promised(name.file) == lines
 
 
 @given(MOMENTS, MOMENTS)
