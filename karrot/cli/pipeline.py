@@ -32,7 +32,7 @@ class _Jobs(click.Group):
             # By where the class is from: pyspark may not be installed, and takes a while to be imported.
             if type(error).__module__.partition(".")[0] not in _OF_SPARK:
                 raise
-            raise NotDone(why_it_failed(str(error))) from error
+            raise NotDone(why_it_failed(str(error) or type(error).__name__)) from error
 
 
 @click.group(cls=_Jobs, commands=[ingest, offsets, derive, compact, replay, report, stale, stream])

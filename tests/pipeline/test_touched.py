@@ -1,6 +1,6 @@
 import datetime as dt
 
-from karrot.pipeline.jobs.derive import Rules
+from karrot.pipeline.jobs.derive import Rules, reach
 from karrot.pipeline.slo import Objective
 from karrot.pipeline.touched import Derived, Note, digest, touched
 
@@ -28,3 +28,16 @@ def test_rules_that_differ_in_any_digit_are_told_apart() -> None:
     strict = [Rules(objective=Objective(1_000_000.0, share)) for share in (0.9999999, 0.99999995)]
     late = [Rules(objective=Objective(target, 0.99)) for target in (1_000_000.0, 1_000_001.0)]
     assert len({str(rules) for rules in [*strict, *late]}) == 4
+
+
+def test_intervals_differ_as_far_as_a_verdict_lasts() -> None:
+    month = [dt.date(2026, 11, day) for day in range(1, 31)]
+
+    def days(*numbers: int) -> set[dt.date]:
+        return {month[number - 1] for number in numbers}
+
+    assert reach(days(10), month, dt.timedelta(minutes=5)) == (days(9, 10, 11), days(8, 9, 10, 11, 12))
+    assert reach(days(10), sorted(days(2, 10)), dt.timedelta(minutes=5)) == (days(2, 9, 10, 11), days(2, 9, 10, 11))
+    targets, known = reach(days(10), month, dt.timedelta(days=3))
+    assert targets == days(*range(9, 15))
+    assert known == days(*range(5, 16))

@@ -28,7 +28,7 @@ from karrot.pipeline.statuses import status_intervals, verdict_runs
 from karrot.pipeline.tables import Tables
 from karrot.pipeline.touched import SOURCES, Derived, Note, present, read_note, touched, write_note
 
-__all__ = ["Rules", "derive"]
+__all__ = ["Rules", "derive", "reach"]
 
 _log = logging.getLogger(__name__)
 
@@ -137,17 +137,23 @@ def _derive_history(spark: SparkSession, tables: Tables, rules: Rules, days: Seq
     """The tables whose rows last beyond a day, from the runs of verdicts."""
     runs = tables.read(spark, "verdict_runs")
     as_of = _newest(runs)
-    targets, context = _reach(days, tables.days(spark, "verdict_runs"))
+    targets, context = reach(days, tables.days(spark, "verdict_runs"), rules.silence)
     near = tables.read(spark, "verdict_runs", days=context)
     intervals = status_intervals(near, silence=rules.silence, as_of=as_of)
     tables.replace_days(intervals.where(F.col("day").isin(sorted(targets))), "status_intervals", targets)
     _replace_changed(spark, tables, incidents(runs, silence=rules.silence, as_of=as_of), "incidents")
 
 
-def _reach(days: Sequence[date], existing: Sequence[date]) -> tuple[set[date], set[date]]:
-    """The days whose intervals may differ (those beside, and the nearest with events), and the days these depend on."""
-    targets = _with_nearest(days, existing) | _with_neighbours(days)
-    return targets, _with_nearest(targets, existing)
+def reach(days: Collection[date], existing: Sequence[date], silence: timedelta) -> tuple[set[date], set[date]]:
+    """The days whose intervals may differ, and the days with events that these depend on.
+
+    Those beside, and the nearest with events; and as far as a verdict lasts, which ``silence`` says.
+    """
+    lasting = range(1, silence // _DAY + 2)
+    targets = _with_nearest(days, existing) | {day - _DAY for day in days}
+    targets |= {day + number * _DAY for day in days for number in lasting}
+    before = {day - number * _DAY for day in targets for number in lasting}
+    return targets, _with_nearest(targets, existing) | before & {*existing}
 
 
 def _replace_changed(spark: SparkSession, tables: Tables, rows: DataFrame, name: str) -> None:
