@@ -16,8 +16,10 @@ from karrot.history.answers import (
     TimeSeries,
 )
 from karrot.history.errors import HistoryError, HistoryUnavailable, NoTables, UnclearGroup, UnreadableTable
+from karrot.history.groups import GroupOrder
+from karrot.history.incidents import IncidentOrder
 from karrot.history.metrics import METRICS, Metric, reads_newest_first
-from karrot.history.reader import GroupOrder, History, IncidentOrder
+from karrot.history.reader import History
 from karrot.history.spans import Span, granularity, moment
 
 __all__ = [

@@ -1,56 +1,30 @@
 """The questions: which groups there were, how a metric of one went, what incidents there were, where a group stood."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
-from enum import StrEnum
+from datetime import date, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
 from typing import Self
 
-from karrot.event import Status
-from karrot.history.answers import (
-    GroupDescription,
-    GroupHistory,
-    Incident,
-    Risk,
-    StaleGroups,
-    TimeSeries,
-)
+from karrot.history.answers import GroupDescription, GroupHistory, Incident, Risk, StaleGroups, TimeSeries
 from karrot.history.describe import describe
 from karrot.history.duck import Duck, Row
 from karrot.history.errors import UnclearGroup
 from karrot.history.files import Table, require_tables
-from karrot.history.metrics import METRICS, Metric, severity
+from karrot.history.groups import GROUPS, GroupOrder, group_of, groups_in_order
+from karrot.history.incidents import COUNTS, INCIDENTS, IncidentOrder, incident_of, incidents_in_order
+from karrot.history.metrics import METRICS, Metric
 from karrot.history.names import named
 from karrot.history.records import LookBack, any_commit
 from karrot.history.risks import Bounds, risks
-from karrot.history.series import Told, points
-from karrot.history.spans import EPOCH, MINUTE, Span, epoch_ms, moment_of
+from karrot.history.series import Told, points, question
+from karrot.history.spans import MINUTE, Span, epoch_ms, moment_of
 from karrot.history.stale import stale
 
-__all__ = ["GroupOrder", "History", "IncidentOrder"]
+__all__ = ["History"]
 
 _MS = timedelta(milliseconds=1)
 _DAY, _WEEK = timedelta(days=1), timedelta(days=7)
-
-
-class GroupOrder(StrEnum):
-    """Which group comes first."""
-
-    NAME = "name"
-    LAG = "lag"
-    LAG_MAX = "lag_max"
-    NOT_OK = "not_ok"
-    INCIDENTS = "incidents"
-
-
-class IncidentOrder(StrEnum):
-    """Which incident comes first."""
-
-    NEWEST = "newest"
-    OLDEST = "oldest"
-    PEAK_LAG = "peak_lag"
-    LONGEST = "longest"
 
 
 class History:
@@ -89,11 +63,11 @@ class History:
     ) -> tuple[GroupHistory, ...]:
         """The groups of which something was said in the span."""
         words, asked = named(cluster, group)
-        found = self._rows("lag_minute", span, _GROUPS.replace("{named}", words), asked | _bounds(span))
-        counted = self._rows("incidents", span, _INCIDENTS_OF.replace("{named}", words), asked | _bounds(span))
+        found = self._rows("lag_minute", span, GROUPS.replace("{named}", words), asked | span.bounds)
+        counted = self._rows("incidents", span, COUNTS.replace("{named}", words), asked | span.bounds)
         incidents = {(row[0], row[1]): row[2] for row in counted}
-        groups = (_group(row, incidents.get((row[0], row[1]), 0)) for row in found)
-        return tuple(sorted(groups, key=_GROUP_KEYS[order])[:limit])
+        groups = (group_of(row, incidents.get((row[0], row[1]), 0)) for row in found)
+        return tuple(groups_in_order(groups, order)[:limit])
 
     def timeseries(
         self,
@@ -118,14 +92,12 @@ class History:
         first_ms = epoch_ms(span.start) // step_ms * step_ms
         whole = Span(moment_of(first_ms), span.end)
         words, asked = named(cluster, group, parts or {})
-        asked |= {**_bounds(whole), "step": step_ms}
+        asked |= {**whole.bounds, "step": step_ms}
         told: list[Told] = []
         for table, of_table in groupby(sorted(wanted, key=lambda each: each.table), key=lambda each: each.table):
             listed = list(of_table)
-            edges = f", {_EDGES}" if "partition" in listed[0].parts else ""
-            query = _STEPS.replace("{values}", ", ".join(each.value for each in listed))
-            query = query.replace("{edges}", edges).replace("{named}", words)
-            told.append(Told(tuple(each.name for each in listed), self._rows(table, whole, query, asked)))
+            rows = self._rows(table, whole, question(listed, words), asked)
+            told.append(Told(tuple(each.name for each in listed), rows))
         where = _only_cluster({row[0] for each in told for row in each.rows}, group) or cluster
         found = points(told, metrics, newest_first=newest_first, limit=limit)
         return TimeSeries(where, group, tuple(metrics), granularity, found)
@@ -141,8 +113,8 @@ class History:
     ) -> tuple[Incident, ...]:
         """The incidents that lasted in the span, or in a part of it."""
         words, asked = named(cluster, group)
-        found = self._rows("incidents", span, _INCIDENTS.replace("{named}", words), asked | _bounds(span))
-        return tuple(sorted(map(_incident, found), key=_INCIDENT_KEYS[order])[:limit])
+        found = self._rows("incidents", span, INCIDENTS.replace("{named}", words), asked | span.bounds)
+        return tuple(incidents_in_order(map(incident_of, found), order)[:limit])
 
     def describe(
         self, group: str, at: datetime, *, cluster: str | None = None, look_back: timedelta = _WEEK
@@ -217,41 +189,6 @@ _NAMING = ("incidents", "lag_minute", "events", "commits", "members")
 """The tables that name each group, those first that are read fastest."""
 _KNOWN = "SELECT 1 FROM {table} WHERE true{named} LIMIT 1"
 _FIRST = dict.fromkeys(("offsets_minute", "partition_lag_minute"), "offsets_minute")
-_IN_SPAN = "epoch_ms(minute) >= $start AND epoch_ms(minute) < $end"
-_OVERLAPS = "epoch_ms(started_at) < $end AND (ended_at IS NULL OR epoch_ms(ended_at) >= $start)"
-
-_GROUPS = f"""
-SELECT cluster, consumer, epoch_ms(min(minute)), epoch_ms(max(minute)), arg_max(severity, minute), max(severity),
-  arg_max(lag_last, minute), max(lag_max), max(lag_seconds_max), count(*), count(*) FILTER (not_ok > 0)
-FROM (SELECT *, {severity("worst_status")} AS severity FROM {{table}} WHERE {_IN_SPAN}{{named}}) GROUP BY ALL
-"""  # noqa: S608 (constants; every value is bound)
-"""Numbers of statuses, since texts cost half as much again; what is NULL is not the newest of anything."""
-
-_STEP = "epoch_ms(minute) // $step * $step"
-
-_STEPS = f"""
-SELECT cluster, began, {{values}}
-FROM (SELECT *, {_STEP} AS began{{edges}} FROM {{table}} WHERE {_IN_SPAN}{{named}}) GROUP BY ALL
-"""  # noqa: S608 (as above)
-
-_EDGES = ", ".join(
-    f"minute = {pick}(minute) OVER (PARTITION BY cluster, topic, partition, {_STEP}) AS {name}"
-    for name, pick in (("oldest", "min"), ("newest", "max"))
-)
-
-_INCIDENTS = f"""
-SELECT incident_id, cluster, consumer, epoch_ms(started_at), epoch_ms(ended_at), ended_by, worst_status, peak_lag,
-  events, topics
-FROM {{table}} WHERE {_OVERLAPS}{{named}}
-"""  # noqa: S608 (as above)
-
-_INCIDENTS_OF = f"""
-SELECT cluster, consumer, count(*) FROM {{table}} WHERE {_OVERLAPS}{{named}} GROUP BY ALL
-"""  # noqa: S608 (as above)
-
-
-def _bounds(span: Span) -> dict[str, object]:
-    return {"start": epoch_ms(span.start), "end": epoch_ms(span.end)}
 
 
 def _metric(name: str, parts: Mapping[str, object]) -> Metric:
@@ -267,52 +204,3 @@ def _only_cluster(clusters: set[str], group: str) -> str | None:
     if len(clusters) > 1:
         raise UnclearGroup(f"{group!r} is in {', '.join(sorted(clusters))}")
     return next(iter(clusters), None)
-
-
-def _group(row: Row, incidents: int) -> GroupHistory:
-    cluster, group, first, last, status, worst, lag, lag_max, lag_seconds, minutes, not_ok = row
-    return GroupHistory(
-        cluster,
-        group,
-        moment_of(first),
-        moment_of(last),
-        _status(status),
-        _status(worst),
-        lag,
-        lag_max,
-        lag_seconds,
-        minutes,
-        not_ok,
-        incidents,
-    )
-
-
-def _status(severity: int | None) -> str | None:
-    return None if severity is None else Status(severity).name
-
-
-def _incident(row: Row) -> Incident:
-    incident_id, cluster, group, started, ended, ended_by, worst, peak, events, topics = row
-    end = None if ended is None else moment_of(ended)
-    return Incident(
-        incident_id, cluster, group, moment_of(started), end, ended_by, worst, peak, events, tuple(topics or ())
-    )
-
-
-def _length(incident: Incident) -> timedelta:
-    return (incident.ended_at or datetime.max.replace(tzinfo=UTC)) - incident.started_at
-
-
-_GROUP_KEYS = {
-    GroupOrder.NAME: lambda each: (each.cluster, each.group),
-    GroupOrder.LAG: lambda each: (-(each.lag or 0), each.cluster, each.group),
-    GroupOrder.LAG_MAX: lambda each: (-(each.lag_max or 0), each.cluster, each.group),
-    GroupOrder.NOT_OK: lambda each: (-each.minutes_not_ok, each.cluster, each.group),
-    GroupOrder.INCIDENTS: lambda each: (-each.incidents, each.cluster, each.group),
-}
-_INCIDENT_KEYS = {
-    IncidentOrder.NEWEST: lambda each: (EPOCH - each.started_at, each.cluster, each.group),
-    IncidentOrder.OLDEST: lambda each: (each.started_at, each.cluster, each.group),
-    IncidentOrder.PEAK_LAG: lambda each: (-(each.peak_lag or 0), each.started_at),
-    IncidentOrder.LONGEST: lambda each: (-_length(each), each.started_at),
-}

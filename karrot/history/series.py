@@ -1,4 +1,4 @@
-"""The points of a time series, of the rows that one or several tables have of it."""
+"""A time series: the question to a table, and the points of the rows that one or several have of it."""
 
 from collections.abc import Sequence
 from operator import itemgetter
@@ -6,9 +6,22 @@ from typing import Any, NamedTuple
 
 from karrot.history.answers import Point
 from karrot.history.duck import Row
-from karrot.history.spans import moment_of
+from karrot.history.metrics import Metric
+from karrot.history.spans import IN_SPAN, moment_of
 
-__all__ = ["Told", "points"]
+__all__ = ["Told", "points", "question"]
+
+_STEP = "epoch_ms(minute) // $step * $step"
+
+_STEPS = f"""
+SELECT cluster, began, {{values}}
+FROM (SELECT *, {_STEP} AS began{{edges}} FROM {{table}} WHERE {IN_SPAN}{{named}}) GROUP BY ALL
+"""  # noqa: S608 (constants; every value is bound)
+
+_EDGES = ", ".join(
+    f"minute = {pick}(minute) OVER (PARTITION BY cluster, topic, partition, {_STEP}) AS {name}"
+    for name, pick in (("oldest", "min"), ("newest", "max"))
+)
 
 
 class Told(NamedTuple):
@@ -16,6 +29,13 @@ class Told(NamedTuple):
 
     metrics: tuple[str, ...]
     rows: list[Row]
+
+
+def question(metrics: Sequence[Metric], named: str) -> str:
+    """The question for metrics of one table; ``named`` are the conditions on what was named."""
+    edges = f", {_EDGES}" if "partition" in metrics[0].parts else ""
+    values = ", ".join(metric.value for metric in metrics)
+    return _STEPS.replace("{values}", values).replace("{edges}", edges).replace("{named}", named)
 
 
 def points(told: Sequence[Told], metrics: Sequence[str], *, newest_first: bool, limit: int | None) -> tuple[Point, ...]:

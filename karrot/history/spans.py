@@ -6,10 +6,12 @@ from datetime import UTC, date, datetime, timedelta
 
 from karrot import values
 
-__all__ = ["EPOCH", "MINUTE", "Span", "epoch_ms", "granularity", "moment", "moment_of"]
+__all__ = ["EPOCH", "IN_SPAN", "MINUTE", "Span", "epoch_ms", "granularity", "moment", "moment_of"]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
+IN_SPAN = "epoch_ms(minute) >= $start AND epoch_ms(minute) < $end"
+"""SQL for the minutes of a span, whose `Span.bounds` are to be bound."""
 _MS = timedelta(milliseconds=1)
 _EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 """Far enough from the first moment there is to look back from, and before any that a ``now-`` of a century reaches."""
@@ -29,6 +31,11 @@ class Span:
     def __post_init__(self) -> None:
         if self.start >= self.end:
             raise ValueError(f"from {self.start:%Y-%m-%d %H:%M:%S} to {self.end:%Y-%m-%d %H:%M:%S} there is no time")
+
+    @property
+    def bounds(self) -> dict[str, object]:
+        """Both ends, in milliseconds since 1970."""
+        return {"start": epoch_ms(self.start), "end": epoch_ms(self.end)}
 
     @property
     def first_day(self) -> date:

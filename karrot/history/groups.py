@@ -1,0 +1,67 @@
+"""Which groups there were: the question, its rows and their order."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from karrot.event import Status
+from karrot.history.answers import GroupHistory
+from karrot.history.duck import Row
+from karrot.history.metrics import severity
+from karrot.history.spans import IN_SPAN, moment_of
+
+__all__ = ["GROUPS", "GroupOrder", "group_of", "groups_in_order"]
+
+
+class GroupOrder(StrEnum):
+    """Which group comes first."""
+
+    NAME = "name"
+    LAG = "lag"
+    LAG_MAX = "lag_max"
+    NOT_OK = "not_ok"
+    INCIDENTS = "incidents"
+
+
+GROUPS = f"""
+SELECT cluster, consumer, epoch_ms(min(minute)), epoch_ms(max(minute)), arg_max(severity, minute), max(severity),
+  arg_max(lag_last, minute), max(lag_max), max(lag_seconds_max), count(*), count(*) FILTER (not_ok > 0)
+FROM (SELECT *, {severity("worst_status")} AS severity FROM {{table}} WHERE {IN_SPAN}{{named}}) GROUP BY ALL
+"""  # noqa: S608 (constants; every value is bound)
+"""Numbers of statuses, since texts cost half as much again; what is NULL is not the newest of anything."""
+
+
+def group_of(row: Row, incidents: int) -> GroupHistory:
+    """A group of a row of `GROUPS`, and of the number of its incidents."""
+    cluster, group, first, last, status, worst, lag, lag_max, lag_seconds, minutes, not_ok = row
+    return GroupHistory(
+        cluster,
+        group,
+        moment_of(first),
+        moment_of(last),
+        _status(status),
+        _status(worst),
+        lag,
+        lag_max,
+        lag_seconds,
+        minutes,
+        not_ok,
+        incidents,
+    )
+
+
+def groups_in_order(groups: Iterable[GroupHistory], order: GroupOrder) -> list[GroupHistory]:
+    """The groups in that order, and by their names where it does not tell."""
+    return sorted(groups, key=_KEYS[order])
+
+
+def _status(severity: int | None) -> str | None:
+    return None if severity is None else Status(severity).name
+
+
+_KEYS = {
+    GroupOrder.NAME: lambda each: (each.cluster, each.group),
+    GroupOrder.LAG: lambda each: (-(each.lag or 0), each.cluster, each.group),
+    GroupOrder.LAG_MAX: lambda each: (-(each.lag_max or 0), each.cluster, each.group),
+    GroupOrder.NOT_OK: lambda each: (-each.minutes_not_ok, each.cluster, each.group),
+    GroupOrder.INCIDENTS: lambda each: (-each.incidents, each.cluster, each.group),
+}
