@@ -4,7 +4,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from pyspark.errors import AnalysisException, IllegalArgumentException
+from pyspark.errors import AnalysisException
 
 from karrot.cli import main
 from karrot.cli.pipeline import pipeline
@@ -133,7 +133,7 @@ def test_what_no_day_can_be_reckoned_by_is_refused_before_spark_is_started(comma
             AnalysisException("[UNABLE_TO_INFER_SCHEMA] Unable to infer.\n\tat a.stack"),
             "[UNABLE_TO_INFER_SCHEMA] Unable to infer.",
         ),
-        (IllegalArgumentException(), "IllegalArgumentException"),
+        (AnalysisException(""), "AnalysisException"),
     ],
 )
 def test_a_file_or_a_table_that_cannot_be_used_is_a_sentence(
