@@ -11,6 +11,7 @@ import gzip
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -84,8 +85,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         for number in range(ROUNDS):
-            ours.append(seconds(lambda number=number: archived(events, place / str(number))))  # type: ignore[misc]
-            theirs.append(seconds(lambda number=number: plain(lines, place / f"{number}.gz")))  # type: ignore[misc]
+            ours.append(seconds(partial(archived, events, place / str(number))))
+            theirs.append(seconds(partial(plain, lines, place / f"{number}.gz")))
             encoding.append(seconds(lambda: [encode(event) for event in events]))
         segments = list((place / "0").rglob("*.jsonl.gz"))
         size = sum(each.stat().st_size for each in segments)

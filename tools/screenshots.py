@@ -52,7 +52,7 @@ def main(directory: Path) -> None:
 @contextmanager
 def _demo() -> Iterator[None]:
     command = [sys.executable, "-m", "karrot", "demo", "--port", str(_PORT)]
-    demo = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: S603
+    demo = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: S603 (our own)
     try:
         yield
     finally:
@@ -90,7 +90,7 @@ def _lasts(group: dict[str, Any]) -> float:
 
 def _shoot(browser: Browser, file: Path, path: str, scheme: str, viewport: dict[str, int]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    context = browser.new_context(color_scheme=scheme, viewport=viewport)  # type: ignore[arg-type]
+    context = browser.new_context(color_scheme=scheme, viewport=viewport)  # type: ignore[arg-type] # plain texts and numbers
     page = context.new_page()
     page.goto(_BASE + path)
     page.screenshot(path=file)

@@ -55,7 +55,7 @@ def _reduced(pairs: list[tuple[int, int]]) -> dict[int, tuple[int, int]]:
     basis: dict[int, tuple[int, int]] = {}
     for checksum, number in pairs:
         while (top := checksum.bit_length()) in basis:
-            checksum, number = checksum ^ basis[top][0], number ^ basis[top][1]  # noqa: PLW2901
+            checksum, number = checksum ^ basis[top][0], number ^ basis[top][1]  # noqa: PLW2901 (is reduced)
         basis[top] = checksum, number
     return basis
 

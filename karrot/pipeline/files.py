@@ -110,7 +110,7 @@ def _path(spark: SparkSession, path: str) -> Any:
 
 
 def _hadoop(spark: SparkSession, path: str) -> Any:
-    return _path(spark, path).getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())  # noqa: SLF001
+    return _path(spark, path).getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())  # noqa: SLF001 (as below)
 
 
 def _jvm(spark: SparkSession) -> Any:

@@ -45,7 +45,7 @@ _OURS: Final[Mapping[str, Any]] = MappingProxyType(
 _OTHER_NAMES: Final = frozenset({"delivery.timeout.ms", "request.required.acks"})
 _TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 _TIMED_OUT: Final = KafkaError._MSG_TIMED_OUT  # noqa: SLF001 (how the library names its own errors)
-_ALL_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
+_ALL_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 (likewise)
 _MOMENT: Final = re.compile(r" \(after \d+ms in state .*\)$")
 _LATE: Final = Failed("_timed_out", "the client did not come back")
 
