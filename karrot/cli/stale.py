@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.common import NotDone, end_on_signals, valid
+from karrot.cli.common import NotDone, Refused, end_on_signals, valid
 from karrot.cli.failures import why_it_failed
 from karrot.cli.options import read_span
 from karrot.cli.spark import read_trigger, spark_options, started
 
 if TYPE_CHECKING:
-    from karrot.pipeline.jobs.stale import Told
+    from pyspark.sql import SparkSession
 
-__all__ = ["stale"]
+    from karrot.pipeline.jobs.stale import Told
+    from karrot.pipeline.tables import Tables
+
+__all__ = ["say_if_empty", "stale"]
 
 _span = read_span(366 * 86_400)
 
@@ -69,6 +72,7 @@ def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any
     if not asked["once"]:
         end_on_signals(stop)
     try:
+        say_if_empty(spark, tables, once=asked["once"])
         run([job.start(None if asked["once"] else asked["trigger"])], stop=stop, follow=not asked["once"])
     except StreamingQueryException as error:
         raise NotDone(why_it_failed(str(error))) from error
@@ -76,6 +80,16 @@ def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any
         spark.stop()
     if asked["once"] and troubled:
         raise NotDone(f"{troubled[-1].unsent} lines wait for another run: {troubled[-1].trouble}")
+
+
+def say_if_empty(spark: "SparkSession", tables: "Tables", *, once: bool) -> None:
+    """Without commits nothing would be told, as if nobody stood still. They may still come, but not to one look."""
+    if tables.days(spark, "commits"):
+        return
+    said = f"{tables.directory} has no commits: karrot pipeline offsets reads them"
+    if once:
+        raise Refused(said)
+    click.echo(f"karrot: {said}; waiting for the first", err=True)
 
 
 def _delivery(webhook: str | None) -> Callable[[str], None]:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from karrot.cli.common import Refused
+from karrot.cli.stale import say_if_empty
 from karrot.pipeline.alerts import Undelivered
 from karrot.pipeline.jobs.stale import StaleAlerts, Told
 from karrot.pipeline.queries import run
@@ -29,6 +32,18 @@ def _deliver(spark: SparkSession, tables: Tables, deliver: Callable[[str], None]
     run([job.start()], stop=threading.Event(), follow=False)
     (only,) = told
     return only
+
+
+def test_tables_without_commits_are_told_of_and_waited_for_but_not_by_one_look(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables, said = Tables(str(tmp_path)), f"{tmp_path} has no commits: karrot pipeline offsets reads them"
+    with pytest.raises(Refused, match=re.escape(said)):
+        say_if_empty(spark, tables, once=True)
+    say_if_empty(spark, tables, once=False)
+    assert capsys.readouterr().err == f"karrot: {said}; waiting for the first\n"
+    land(spark, tables, "b-0", "commits", commit_rows(CASES[:1], until=600))
+    say_if_empty(spark, tables, once=True)
 
 
 def test_each_alert_is_given_once_and_cleared_once_across_restarts(spark: SparkSession, tmp_path: Path) -> None:
