@@ -171,7 +171,8 @@ def _replace_changed(spark: SparkSession, tables: Tables, rows: DataFrame, name:
 
 def _newest(runs: DataFrame) -> datetime:
     """The newest moment that any group was heard of: what "now" is to the history."""
-    newest: datetime | None = runs.agg(F.max("last_at").alias("newest")).first()["newest"]  # type: ignore[index]
+    newest: datetime | None
+    ((newest,),) = runs.agg(F.max("last_at")).collect()
     return datetime.fromtimestamp(0, UTC) if newest is None else newest.astimezone(UTC)
 
 
