@@ -1,5 +1,6 @@
 """Karrot itself: whether what the other boards show can be believed."""
 
+from tools.boards.own import SELF, each_one, in_each_step, of_those_counted, per_second, percentile
 from tools.boards.panels import (
     BAD,
     GOOD,
@@ -19,47 +20,13 @@ from tools.boards.panels import (
 
 __all__ = ["ITSELF"]
 
-_SELF = 'job=~"$job", instance=~"$instance"'
-
-
-def _each(metric: str, *labels: str) -> str:
-    """The metric of every Karrot that is selected: counters of two that share nothing are never added up."""
-    return f"max by ({', '.join(('instance', *labels))}) (karrot_{metric}{{{_SELF}}})"
-
-
-def _per_second(metric: str, *labels: str) -> Query:
-    return _counted("rate", metric, labels, "$__rate_interval")
-
-
-def _in_each_step(metric: str, *labels: str, legend: str = "") -> Query:
-    counted = _counted("increase", metric, labels, "$__interval")
-    return counted._replace(legend=legend) if legend else counted
-
-
-def _counted(function: str, metric: str, labels: tuple[str, ...], window: str) -> Query:
-    by = ", ".join(("instance", *labels))
-    legend = " ".join(f"{{{{{label}}}}}" for label in (*labels, "instance"))
-    return Query(f"max by ({by}) ({function}(karrot_{metric}{{{_SELF}}}[{window}]))", legend)
-
-
-def _of_those_counted(query: Query, metric: str, label: str) -> Query:
-    """Without the series that stood at one value in all of the time that is shown: most codes never occur."""
-    moved = f"max by (instance, {label}) (increase(karrot_{metric}{{{_SELF}}}[$__range] @ end())) > 0"
-    return query._replace(expr=f"{query.expr}\nand on (instance, {label})\n{moved}")
-
-
-def _percentile(share: float) -> Query:
-    per_bound = f"sum by (instance, le) (rate(karrot_event_handling_seconds_bucket{{{_SELF}}}[$__rate_interval]))"
-    return Query(f"histogram_quantile({share}, {per_bound})", f"p{share * 100:g} {{{{instance}}}}")
-
-
 _NOW = [
     (
         4,
         stat(
             "Version",
             "What runs. Two versions for longer than a rollout: it hangs.",
-            Query(f"count by (version, instance) (karrot_build_info{{{_SELF}}})", "{{version}}"),
+            Query(f"count by (version, instance) (karrot_build_info{{{SELF}}})", "{{version}}"),
             unit="none",
             text="name",
         ),
@@ -70,7 +37,7 @@ _NOW = [
             "Log can be written",
             "Whether the worker that answered has committed its last event. If not, Burrow is answered 503 and "
             "verdicts are lost: look at the disk, then at the runbook KarrotLogNotWritable.",
-            Query(f"min by (instance) (min_over_time(karrot_log_writable{{{_SELF}}}[2m]))", "{{instance}}"),
+            Query(f"min by (instance) (min_over_time(karrot_log_writable{{{SELF}}}[2m]))", "{{instance}}"),
             unit="none",
             mappings=names_of({0: ("no", BAD), 1: ("yes", GOOD)}),
         ),
@@ -82,7 +49,7 @@ _NOW = [
             "Since the last webhook about each cluster. Above three send-intervals: is Burrow alive, is its notifier "
             "on?",
             Query(
-                f"time() - max by (cluster) (karrot_last_event_timestamp_seconds{{{_SELF}}})",
+                f"time() - max by (cluster) (karrot_last_event_timestamp_seconds{{{SELF}}})",
                 "{{cluster}}",
             ),
             unit="s",
@@ -96,7 +63,7 @@ _NOW = [
         stat(
             "Events refused",
             "In the time shown. The codes are below, what was sent is at /rejects.",
-            f"sum(max by (instance, code) (increase(karrot_events_rejected_total{{{_SELF}}}[$__range])))",
+            f"sum(max by (instance, code) (increase(karrot_events_rejected_total{{{SELF}}}[$__range])))",
             thresholds=above((1, WATCH_OUT), (100, BAD)),
             decimals=0,
         ),
@@ -106,7 +73,7 @@ _NOW = [
         stat(
             "Reporters behind",
             "Age of the oldest event that a reporter has not had yet, of the one that is furthest behind.",
-            f"max(karrot_reporter_backlog_age_seconds{{{_SELF}}})",
+            f"max(karrot_reporter_backlog_age_seconds{{{SELF}}})",
             unit="s",
             thresholds=above((60, WATCH_OUT), (300, BAD)),
         ),
@@ -116,7 +83,7 @@ _NOW = [
         stat(
             "Groups",
             "Groups that have neither expired nor been deleted.",
-            f"max(karrot_consumers{{{_SELF}}})",
+            f"max(karrot_consumers{{{SELF}}})",
             unit="none",
         ),
     ),
@@ -128,7 +95,7 @@ _INTAKE = [
         lines(
             "Events stored",
             "By the road they came: Burrow's webhook, its REST API, or Kafka itself.",
-            _per_second("events_accepted_total", "source"),
+            per_second("events_accepted_total", "source"),
             unit="ops",
         ),
     ),
@@ -138,7 +105,7 @@ _INTAKE = [
             "Verdicts by kind",
             "Incidents without observations for an hour: the notifier's threshold is 2, so healthy groups are never "
             "posted. Set it to 1.",
-            _per_second("webhook_events_total", "kind"),
+            per_second("webhook_events_total", "kind"),
             unit="ops",
         ),
     ),
@@ -148,7 +115,7 @@ _INTAKE = [
             "Events refused",
             "By code; docs/reference/codes.md says what each means. Burrow never sends an event again. No data: none "
             "was refused.",
-            _of_those_counted(_per_second("events_rejected_total", "code"), "events_rejected_total", "code"),
+            of_those_counted(per_second("events_rejected_total", "code"), "events_rejected_total", "code"),
             unit="ops",
         ),
     ),
@@ -158,8 +125,8 @@ _INTAKE = [
             "Time to take an event",
             "From its body to its durable commit. Burrow holds its locks meanwhile and gives up after 5 s. Slow: the "
             "disk, or a CPU limit while Burrow posts all groups at once.",
-            _percentile(0.5),
-            _percentile(0.99),
+            percentile(0.5),
+            percentile(0.99),
             unit="s",
         ),
     ),
@@ -169,7 +136,7 @@ _INTAKE = [
             "Time of a scrape",
             "How long Prometheus waited for /metrics. Near its scrape_timeout: fewer groups "
             "(KARROT_EXCLUDE_CONSUMERS) or no partition metrics.",
-            Query(f"max by (instance) (scrape_duration_seconds{{{_SELF}}})", "{{instance}}"),
+            Query(f"max by (instance) (scrape_duration_seconds{{{SELF}}})", "{{instance}}"),
             unit="s",
         ),
     ),
@@ -182,7 +149,7 @@ _BURROW = [
             "Since Burrow was heard",
             "By webhook, of each cluster. A saw of as many seconds as the notifier's send-interval is right.",
             Query(
-                f"time() - (max by (cluster) (karrot_last_event_timestamp_seconds{{{_SELF}}}) > 0)",
+                f"time() - (max by (cluster) (karrot_last_event_timestamp_seconds{{{SELF}}}) > 0)",
                 "{{cluster}}",
             ),
             unit="s",
@@ -195,7 +162,7 @@ _BURROW = [
             "Burrow's own lag",
             "Commits on __consumer_offsets that Burrow has not read: every other lag is as old as these. Give Burrow "
             "CPU, or let it watch fewer groups.",
-            Query(f"max by (cluster) (karrot_burrow_self_lag{{{_SELF}}})", "{{cluster}}"),
+            Query(f"max by (cluster) (karrot_burrow_self_lag{{{SELF}}})", "{{cluster}}"),
         ),
     ),
     (
@@ -203,9 +170,9 @@ _BURROW = [
         lines(
             "Groups with series",
             "And how many were given up within each step: expired for silence, or beyond KARROT_MAX_CONSUMERS.",
-            Query(_each("consumers"), "groups {{instance}}"),
-            _in_each_step("consumers_expired_total", legend="expired {{instance}}"),
-            _in_each_step("series_dropped_total", legend="dropped {{instance}}"),
+            Query(each_one("consumers"), "groups {{instance}}"),
+            in_each_step("consumers_expired_total", legend="expired {{instance}}"),
+            in_each_step("series_dropped_total", legend="dropped {{instance}}"),
         ),
     ),
 ]
@@ -216,7 +183,7 @@ _REPORTERS = [
         lines(
             "Handed to reporters",
             "Events per second. A reporter that gets none while others do is stuck: /reporters shows its last error.",
-            _per_second("reporter_events_count_total", "reporter"),
+            per_second("reporter_events_count_total", "reporter"),
             unit="ops",
         ),
     ),
@@ -225,7 +192,7 @@ _REPORTERS = [
         lines(
             "Age of the backlog",
             "Of the oldest event that each reporter has not had yet. One that grows does not hold up the others.",
-            Query(_each("reporter_backlog_age_seconds", "reporter"), "{{reporter}} {{instance}}"),
+            Query(each_one("reporter_backlog_age_seconds", "reporter"), "{{reporter}} {{instance}}"),
             unit="s",
             limit=300,
         ),
@@ -235,8 +202,8 @@ _REPORTERS = [
         lines(
             "Failed and dropped",
             "Reports that failed will be tried again; what was dropped never comes. The reason says whose fault it is.",
-            _in_each_step("reporter_failures_total", "reporter", "reason", legend="{{reporter}} failed: {{reason}}"),
-            _in_each_step("reporter_dropped_total", "reporter", "reason", legend="{{reporter}} dropped: {{reason}}"),
+            in_each_step("reporter_failures_total", "reporter", "reason", legend="{{reporter}} failed: {{reason}}"),
+            in_each_step("reporter_dropped_total", "reporter", "reason", legend="{{reporter}} dropped: {{reason}}"),
             bars=True,
             stacked=True,
         ),
@@ -246,7 +213,7 @@ _REPORTERS = [
         lines(
             "Backlog",
             "Events in the log that each reporter has not had yet. What falls out of the log first is dropped.",
-            Query(_each("reporter_backlog_events", "reporter"), "{{reporter}} {{instance}}"),
+            Query(each_one("reporter_backlog_events", "reporter"), "{{reporter}} {{instance}}"),
         ),
     ),
     (
@@ -255,7 +222,7 @@ _REPORTERS = [
             "Calls of CloudWatch",
             "PutMetricData by status. 400: refused for good, 403: rights, error: no answer. docs/cloudwatch.md has "
             "them all.",
-            _per_second("reporter_cloudwatch_api_count_total", "status"),
+            per_second("reporter_cloudwatch_api_count_total", "status"),
             unit="reqps",
         ),
     ),
@@ -264,7 +231,7 @@ _REPORTERS = [
         lines(
             "Data for CloudWatch",
             "Data per second that it took. Each is paid for by the metric, not by the datum.",
-            _per_second("reporter_cloudwatch_data_total", "outcome"),
+            per_second("reporter_cloudwatch_data_total", "outcome"),
             unit="ops",
         ),
     ),
@@ -276,8 +243,8 @@ _LOG = [
         lines(
             "Size of the log",
             "Bound by KARROT_MAX_LOG_BYTES. A write-ahead log far above 4 MB: a program holds the database open.",
-            Query(_each("log_size_bytes"), "log {{instance}}"),
-            Query(_each("log_wal_bytes"), "write-ahead log {{instance}}"),
+            Query(each_one("log_size_bytes"), "log {{instance}}"),
+            Query(each_one("log_wal_bytes"), "write-ahead log {{instance}}"),
             unit="bytes",
         ),
     ),
@@ -286,7 +253,7 @@ _LOG = [
         lines(
             "Events in the log",
             "Bound by KARROT_RETENTION and KARROT_MAX_LOG_BYTES; the oldest go first.",
-            Query(_each("log_events"), "events {{instance}}"),
+            Query(each_one("log_events"), "events {{instance}}"),
         ),
     ),
     (
@@ -295,10 +262,10 @@ _LOG = [
             "Pruned and damaged",
             "Pruned is housekeeping; where that fails, Karrot's own log says why. Damaged or replaced, ever: look at "
             "the disk; runbook KarrotLogDamaged.",
-            _in_each_step("log_pruned_total", legend="pruned {{instance}}"),
-            _in_each_step("log_housekeeping_failures_total", legend="housekeeping failed {{instance}}"),
-            _in_each_step("log_damaged_total", legend="damaged {{instance}}"),
-            _in_each_step("log_replaced_total", legend="replaced {{instance}}"),
+            in_each_step("log_pruned_total", legend="pruned {{instance}}"),
+            in_each_step("log_housekeeping_failures_total", legend="housekeeping failed {{instance}}"),
+            in_each_step("log_damaged_total", legend="damaged {{instance}}"),
+            in_each_step("log_replaced_total", legend="replaced {{instance}}"),
             bars=True,
         ),
     ),
@@ -311,7 +278,7 @@ _OTHER_ROADS = [
             "Resync: passes",
             "Passes over Burrow's REST API by outcome (KARROT_BURROW_URL). Failed: is the address right, does Burrow "
             "answer?",
-            _in_each_step("resync_runs_total", "outcome"),
+            in_each_step("resync_runs_total", "outcome"),
             bars=True,
             stacked=True,
         ),
@@ -321,7 +288,7 @@ _OTHER_ROADS = [
         lines(
             "Resync: groups",
             "Groups of these passes by outcome. unavailable: Burrow has no answer on them yet.",
-            _in_each_step("resync_groups_total", "outcome"),
+            in_each_step("resync_groups_total", "outcome"),
             bars=True,
             stacked=True,
         ),
@@ -333,7 +300,7 @@ _OTHER_ROADS = [
             "Since Kafka was last asked about all groups (KARROT_WATCH_BOOTSTRAP). Growing: brokers or rights; "
             "runbook KarrotWatchSilent.",
             Query(
-                f"time() - (max by (cluster) (karrot_watch_last_poll_timestamp_seconds{{{_SELF}}}) > 0)",
+                f"time() - (max by (cluster) (karrot_watch_last_poll_timestamp_seconds{{{SELF}}}) > 0)",
                 "{{cluster}}",
             ),
             unit="s",
@@ -345,7 +312,7 @@ _OTHER_ROADS = [
         lines(
             "Watch: time of a poll",
             "Near KARROT_WATCH_INTERVAL: too many groups for one round, lengthen it.",
-            Query(f"max by (cluster) (karrot_watch_poll_seconds{{{_SELF}}})", "{{cluster}}"),
+            Query(f"max by (cluster) (karrot_watch_poll_seconds{{{SELF}}})", "{{cluster}}"),
             unit="s",
         ),
     ),
@@ -354,7 +321,7 @@ _OTHER_ROADS = [
         lines(
             "Watch: failures",
             "Groups, partitions and clusters that Kafka did not tell about, by its name of the error.",
-            _in_each_step("watch_failures_total", "reason"),
+            in_each_step("watch_failures_total", "reason"),
             bars=True,
             stacked=True,
         ),
@@ -364,7 +331,7 @@ _OTHER_ROADS = [
         lines(
             "Archive: segments",
             "Segments that were written, and those deleted for their age or the size of all.",
-            _in_each_step("reporter_archive_segments_total", "outcome"),
+            in_each_step("reporter_archive_segments_total", "outcome"),
             bars=True,
             stacked=True,
         ),
@@ -374,7 +341,7 @@ _OTHER_ROADS = [
         lines(
             "Archive: bytes",
             "Bytes of these segments per second, compressed.",
-            _per_second("reporter_archive_bytes_total", "outcome"),
+            per_second("reporter_archive_bytes_total", "outcome"),
             unit="Bps",
         ),
     ),
@@ -400,7 +367,7 @@ ITSELF: Json = board(
     annotations=[
         annotation(
             "Alerts",
-            f'max by (alertname) (ALERTS{{alertname=~"Karrot.+", alertstate="firing", {_SELF}}})',
+            f'max by (alertname) (ALERTS{{alertname=~"Karrot.+", alertstate="firing", {SELF}}})',
             WATCH_OUT,
             "{{alertname}}",
             "This alert fired.",

@@ -1,0 +1,41 @@
+"""Queries for Karrot's own metrics, of every Karrot that is selected."""
+
+from tools.boards.panels import Query
+
+__all__ = ["SELF", "each_one", "in_each_step", "of_those_counted", "per_second", "percentile"]
+
+SELF = 'job=~"$job", instance=~"$instance"'
+
+
+def each_one(metric: str, *labels: str) -> str:
+    """The metric of every Karrot that is selected: counters of two that share nothing are never added up."""
+    return f"max by ({', '.join(('instance', *labels))}) (karrot_{metric}{{{SELF}}})"
+
+
+def per_second(metric: str, *labels: str) -> Query:
+    """How fast a counter grows."""
+    return _counted("rate", metric, labels, "$__rate_interval")
+
+
+def in_each_step(metric: str, *labels: str, legend: str = "") -> Query:
+    """By how much a counter grew within each step; ``legend`` names the series otherwise than by their labels."""
+    counted = _counted("increase", metric, labels, "$__interval")
+    return counted._replace(legend=legend) if legend else counted
+
+
+def _counted(function: str, metric: str, labels: tuple[str, ...], window: str) -> Query:
+    by = ", ".join(("instance", *labels))
+    legend = " ".join(f"{{{{{label}}}}}" for label in (*labels, "instance"))
+    return Query(f"max by ({by}) ({function}(karrot_{metric}{{{SELF}}}[{window}]))", legend)
+
+
+def of_those_counted(query: Query, metric: str, label: str) -> Query:
+    """Without the series that stood at one value in all of the time that is shown: most codes never occur."""
+    moved = f"max by (instance, {label}) (increase(karrot_{metric}{{{SELF}}}[$__range] @ end())) > 0"
+    return query._replace(expr=f"{query.expr}\nand on (instance, {label})\n{moved}")
+
+
+def percentile(share: float) -> Query:
+    """How long so many of the events took at most."""
+    per_bound = f"sum by (instance, le) (rate(karrot_event_handling_seconds_bucket{{{SELF}}}[$__rate_interval]))"
+    return Query(f"histogram_quantile({share}, {per_bound})", f"p{share * 100:g} {{{{instance}}}}")
