@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -23,6 +23,7 @@ __all__ = ["read_trigger", "session_options", "spark_options", "started", "table
 
 _UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _HALT_S: Final = 5
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -45,6 +46,8 @@ _TABLES = click.option(
     "directory",
     required=True,
     callback=_named,
+    envvar="KARROT_TABLES_DIR",
+    show_envvar=True,
     help="Where the tables are: a directory or a URL (s3a://…).",
 )
 _SESSION_OPTIONS = (
@@ -67,15 +70,32 @@ def started(job: str, master: str | None, conf: Mapping[str, str]) -> "SparkSess
     """A session for a job; what keeps Spark from running becomes a sentence."""
     from karrot.pipeline.spark import SparkUnavailable, session
 
+    before = _on_signals(_leave, _leave)
     try:
         spark = session(master, conf, name=f"karrot pipeline {job}")
     except SparkUnavailable as error:
+        _on_signals(*before)
         raise Refused(str(error)) from error
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # its errors are raised as well
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, partial(_halt, spark))
+    _on_signals(partial(_halt, spark), partial(_halt, spark))
     return spark
+
+
+def _on_signals(*handlers: Any) -> list[Any]:
+    """Have Ctrl-C and SIGTERM handled by these, where that is ours to say; return what handled them before."""
+    if threading.current_thread() is not threading.main_thread():
+        return [*handlers]
+    return [signal.signal(number, handler) for number, handler in zip(_SIGNALS, handlers, strict=True)]
+
+
+def _leave(number: int, _frame: object) -> None:
+    """Ends the process while Spark is being started.
+
+    At once: pyspark, if an error unwound it, would remove the file by which a new JVM says that it is there; the JVM
+    would fail to write it and, rather than to end with us, stay for ever.
+    """
+    click.echo("karrot: interrupted", err=True)
+    os._exit(128 + number)
 
 
 def tables_in(spark: "SparkSession", directory: str) -> "Tables":

@@ -1,3 +1,5 @@
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -147,9 +149,40 @@ def test_a_file_or_a_table_that_cannot_be_used_is_a_sentence(
     assert (ended.exit_code, ended.stderr) == (1, f"karrot: {said}\n")
 
 
+def test_every_command_knows_the_tables_by_the_setting_that_the_pages_and_the_history_read() -> None:
+    tables = {name: next(each for each in of.params if each.opts == ["--tables"]) for name, of in pipeline.commands.items()}
+    assert {each.envvar for each in tables.values()} == {"KARROT_TABLES_DIR"}
+
+
 def test_tables_are_not_laid_beside_a_bucket() -> None:
     ended = CliRunner().invoke(main, ["pipeline", "stream", "--archive", "s3a://lag/", "--to", "tables"])
     assert (ended.exit_code, ended.stderr) == (
         2,
         "karrot: --archive s3a://lag/ needs --tables: beside a bucket there are only others\n",
     )
+
+
+_INTERRUPTED_AT_THE_START = """
+import os, signal, sys, time
+from karrot.cli import main
+from karrot.pipeline import spark
+
+number = int(sys.argv.pop())
+
+def starts(*_args, **_named):
+    try:
+        os.kill(os.getpid(), number)
+        time.sleep(60)
+    finally:
+        print("unwound: a JVM that is being started would never end")
+
+spark.session = starts
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_spark_starts_ends_the_process_and_leaves_no_java_behind(number: signal.Signals) -> None:
+    command = [sys.executable, "-c", _INTERRUPTED_AT_THE_START, "pipeline", "derive", "--tables", "t", str(int(number))]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (128 + number, "", "karrot: interrupted\n")

@@ -212,3 +212,16 @@ def test_what_else_lies_among_the_tables_is_passed_by(spark: SparkSession, table
     Path(tables.directory, "_derived.json").write_text('{"rules": "torn by a fai')
     assert derive(spark, tables, Rules()) == []
     assert compact(spark, tables, keep=dt.timedelta(days=400), today=DAY).dropped == []
+
+
+def test_a_file_without_a_byte_is_not_taken_for_one_without_rows(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path / "the tables"))
+    _land(spark, tables, "b-0", [said(0, "ok")])
+    _land(spark, tables, "b-1", [said(60, "ok")])
+    [file] = Path(tables.directory, "events", f"day={DAY}", "batch_id=b-0").glob("*.parquet")
+    file.write_bytes(b"")
+    with pytest.raises(OSError, match="is empty, which no file of a table is"):
+        derive(spark, tables, Rules())
+    with pytest.raises(OSError, match="is empty, which no file of a table is"):
+        compact(spark, tables, keep=dt.timedelta(days=400), today=DAYS[3])
+    assert file.exists()
