@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructType
 
-__all__ = ["EVENT", "GROUP", "LOG", "PARTITION", "moment", "rounded", "rows", "whole"]
+__all__ = ["EVENT", "GROUP", "LOG", "PARTITION", "is_possible", "moment", "rounded", "rows", "whole"]
 
 EVENT: Final = ("seq", "log_id")
 """What tells events apart. The number comes first: a sort by it hardly ever has to look at the text."""
@@ -23,12 +24,20 @@ LOG: Final = ("cluster", "topic", "partition")
 """A partition as it is written."""
 
 _END_OF_TIME_MS: Final = 253_402_300_800_000  # the year 10000; Burrow misreads some commits of Kafka 4.1 as near 8e18
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY: Final = timedelta(days=1)
 _EXACT: Final = float(2**53)
 
 
 def moment(epoch_ms: Column) -> Column:
     """The timestamp of epoch milliseconds; NULL for what is no moment (0, negative, beyond the year 9999)."""
     return F.when((epoch_ms > 0) & (epoch_ms < _END_OF_TIME_MS), F.timestamp_millis(epoch_ms))
+
+
+def is_possible(at: str) -> Column:
+    """Whether a moment in a file is one that a clock told: from 1970 to a day after ``written_at``; NULL is none."""
+    is_one = F.col(at).between(F.lit(_EPOCH), F.col("written_at") + F.lit(_DAY))
+    return F.coalesce(is_one, F.lit(False))
 
 
 def whole(number: Column) -> Column:

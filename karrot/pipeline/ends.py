@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from karrot.clock import Clock
+from karrot.pipeline.columns import is_possible
 from karrot.pipeline.queries import batch_name, checkpoint_id, started
 from karrot.pipeline.records import Partitioned, new_files
 from karrot.pipeline.schemas import ENDS, columns_of, with_day
@@ -29,7 +30,7 @@ MOST_PARTITIONS: Final = 20_000
 """How many partitions a look asks about: what is beyond is left out, and said."""
 
 _LOOK: Final = StructType([ENDS[name] for name in ("topic", "partition", "start_offset", "end_offset", "observed_at")])
-_NEEDED: Final = ("topic", "partition", "end_offset", "observed_at")
+_NEEDED: Final = ("topic", "partition", "end_offset")
 _ROWS: Final = pa.schema(
     [
         ("topic", pa.string()),
@@ -139,7 +140,8 @@ def ends(looks: DataFrame, cluster: str) -> DataFrame:
 class LandEnds:
     """The job that takes looks from Parquet files: ``topic, partition, start_offset, end_offset, observed_at``.
 
-    One of them may lack its ``start_offset``; what lacks anything else is left out, and counted in ``total``.
+    One of them may lack its ``start_offset``; what lacks anything else, or was seen at no possible time, is left out,
+    and counted in ``total``.
     """
 
     spark: SparkSession
@@ -151,12 +153,15 @@ class LandEnds:
 
     def start(self, every: str | None = None) -> StreamingQuery:
         """Begin, and return at once. Raises `NoRecords`."""
-        return started(new_files(self.spark, self.directory, _LOOK), self.take, self.checkpoint, every)
+        written_at = F.col("_metadata.file_modification_time").alias("written_at")
+        looks = new_files(self.spark, self.directory, _LOOK).select(*_LOOK.fieldNames(), written_at)
+        return started(looks, self.take, self.checkpoint, every)
 
     def take(self, looks: DataFrame, batch: int) -> None:
         """Write one batch; called by Spark, again for the same batch after a crash."""
         name = batch_name(checkpoint_id(looks.sparkSession), batch)
-        is_whole = reduce(Column.__and__, (F.col(column).isNotNull() for column in _NEEDED))
+        is_there = (F.col(column).isNotNull() for column in _NEEDED)
+        is_whole = reduce(Column.__and__, is_there, is_possible("observed_at"))
         self.tables.write_batch(ends(looks.where(is_whole), self.cluster), "ends", name)
         [(count, whole)] = looks.agg(F.count("*"), F.count(F.when(is_whole, 1))).collect()
         self.total = self.total.plus(Looked(whole, count - whole))

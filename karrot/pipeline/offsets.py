@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from karrot.pipeline.bigendian import int64, uint16, uint32
-from karrot.pipeline.columns import moment
+from karrot.pipeline.columns import is_possible, moment
 from karrot.pipeline.schemas import COMMITS, columns_of, with_day
 
 __all__ = ["commits", "decode_offsets"]
@@ -41,12 +41,12 @@ def decode_offsets(records: DataFrame, cluster: str) -> DataFrame:
     ``key`` and ``value`` as they came. Only readable records of the key types 0 and 1 say anything else than where they
     lie: the rest is for `decode_members`, or counted by the name of its type.
 
-    Records with a column ``written_at`` are of files and may lack what Kafka gives each, which is a reason too; it is
-    the ``log_ts`` of those without a timestamp, since what is quarantined needs a day.
+    Records with a column ``written_at`` are of files and may lack what Kafka gives each, or have a timestamp that none
+    has, which is a reason too; it is the ``log_ts`` of those, since what is quarantined needs a day.
     """
     if "written_at" not in records.columns:
         return _decoded(records, cluster)
-    has_all = F.col("partition").isNotNull() & F.col("offset").isNotNull() & F.col("timestamp").isNotNull()
+    has_all = F.col("partition").isNotNull() & F.col("offset").isNotNull() & is_possible("timestamp")
     # Apart, since no more fits into what Spark compiles of a record that is read.
     lacking = _lacking(records.where(~has_all), cluster)
     return _decoded(records.where(has_all), cluster).unionByName(lacking, allowMissingColumns=True)
@@ -71,7 +71,7 @@ def _decoded(records: DataFrame, cluster: str) -> DataFrame:
 
 
 def _lacking(records: DataFrame, cluster: str) -> DataFrame:
-    log_ts = F.coalesce("timestamp", "written_at")
+    log_ts = F.when(is_possible("timestamp"), F.col("timestamp")).otherwise(F.col("written_at"))
     why = F.when(F.col("partition").isNull(), "no_partition").when(F.col("offset").isNull(), "no_offset")
     return records.select(
         F.lit(cluster).alias("cluster"),
@@ -80,7 +80,7 @@ def _lacking(records: DataFrame, cluster: str) -> DataFrame:
         log_ts.alias("log_ts"),
         F.unix_millis(log_ts).alias("log_ts_ms"),
         F.lit(False).alias("readable"),
-        why.otherwise("no_timestamp").alias("reason"),
+        why.when(F.col("timestamp").isNull(), "no_timestamp").otherwise("impossible_time").alias("reason"),
         "key",
         "value",
     )

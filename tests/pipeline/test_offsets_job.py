@@ -91,10 +91,16 @@ def test_every_record_is_accounted_for_and_there_once_whatever_comes_twice(spark
     for column, name in ((3, "partition"), (4, "offset"), (5, "timestamp")):
         nulls = pa.nulls(len(whole), SHAPE.field(name).type)
         pq.write_table(whole.set_column(column, SHAPE.field(name), nulls), records / f"{name}.parquet")
+    # A day of such a time would be reckoned with as others are, and there is none before or after it.
+    never = pa.array([-62_135_596_800_000_000, -1, *[253_402_300_799_000_000] * (len(whole) - 2)])
+    never = never.cast(SHAPE.field("timestamp").type)
+    others = table_of_records([*_COMMITS, metadata[0]], first=80)
+    pq.write_table(others.set_column(5, SHAPE.field("timestamp"), never), records / "never.parquet")
     third = _run(spark, records, tables)
-    assert third == Summary(batches=1, records=15, quarantined=15)
-    lacking = tables.read(spark, "quarantine").where("reason LIKE 'no_%'").collect()
+    assert third == Summary(batches=1, records=20, quarantined=20)
+    lacking = tables.read(spark, "quarantine").where("reason LIKE 'no_%' OR reason = 'impossible_time'").collect()
     assert sorted({(row.reason, row.source, row.day) for row in lacking}) == [
+        ("impossible_time", f"prod/{OFFSETS_TOPIC}-3", _written_on(records / "never.parquet")),
         ("no_offset", f"prod/{OFFSETS_TOPIC}-3", LOG_TS.date()),
         ("no_partition", f"prod/{OFFSETS_TOPIC}", LOG_TS.date()),
         ("no_timestamp", f"prod/{OFFSETS_TOPIC}-3", _written_on(records / "timestamp.parquet")),
@@ -105,17 +111,17 @@ def test_where_logs_ended_may_come_from_files_too(spark: SparkSession, tmp_path:
     looks, tables = tmp_path / "looks", Tables(str(tmp_path / "tables"))
     looks.mkdir()
     columns = {
-        "topic": ["t", "t"],
-        "partition": pa.array([3, 4], pa.int32()),
-        "start_offset": [5, 5],
-        "end_offset": [90, 90],
-        "observed_at": pa.array([LOG_TS, None], pa.timestamp("us", "UTC")),
+        "topic": ["t", "t", "t"],
+        "partition": pa.array([3, 4, 5], pa.int32()),
+        "start_offset": [5, 5, 5],
+        "end_offset": [90, 90, 90],
+        "observed_at": pa.array([LOG_TS, None, LOG_TS.replace(year=9999)], pa.timestamp("us", "UTC")),
     }
     pq.write_table(pa.table(columns), looks / "1.parquet")
     job = LandEnds(spark, str(looks), "prod", tables, tables.checkpoint("ends"))
     job.start().awaitTermination()
-    assert job.total == Looked(written=1, left_out=1)
-    assert str(Summary(looks=1, bad_looks=1)).endswith("; log ends of 1 partitions, 1 left out")
+    assert job.total == Looked(written=1, left_out=2)
+    assert str(Summary(looks=1, bad_looks=2)).endswith("; log ends of 1 partitions, 2 left out")
     [row] = tables.read(spark, "ends").collect()
     assert row.asDict() == {
         "cluster": "prod",
