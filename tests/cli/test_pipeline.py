@@ -150,8 +150,8 @@ def test_a_file_or_a_table_that_cannot_be_used_is_a_sentence(
 
 
 def test_every_command_knows_the_tables_by_the_setting_that_the_pages_and_the_history_read() -> None:
-    tables = {name: next(each for each in of.params if each.opts == ["--tables"]) for name, of in pipeline.commands.items()}
-    assert {each.envvar for each in tables.values()} == {"KARROT_TABLES_DIR"}
+    tables = [each for command in pipeline.commands.values() for each in command.params if each.opts == ["--tables"]]
+    assert [each.envvar for each in tables] == ["KARROT_TABLES_DIR"] * len(pipeline.commands)
 
 
 def test_tables_are_not_laid_beside_a_bucket() -> None:
