@@ -70,13 +70,13 @@ def started(job: str, master: str | None, conf: Mapping[str, str]) -> "SparkSess
     """A session for a job; what keeps Spark from running becomes a sentence."""
     from karrot.pipeline.spark import SparkUnavailable, session
 
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # its errors are raised as well
     before = _on_signals(_leave, _leave)
     try:
         spark = session(master, conf, name=f"karrot pipeline {job}")
     except SparkUnavailable as error:
         _on_signals(*before)
         raise Refused(str(error)) from error
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # its errors are raised as well
     _on_signals(partial(_halt, spark), partial(_halt, spark))
     return spark
 

@@ -163,13 +163,14 @@ def test_tables_are_not_laid_beside_a_bucket() -> None:
 
 
 _INTERRUPTED_AT_THE_START = """
-import os, signal, sys, time
+import logging, os, signal, sys, time
 from karrot.cli import main
 from karrot.pipeline import spark
 
 number = int(sys.argv.pop())
 
 def starts(*_args, **_named):
+    logging.getLogger("py4j.clientserver").error("Exception while sending command.")
     try:
         os.kill(os.getpid(), number)
         time.sleep(60)
