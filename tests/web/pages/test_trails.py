@@ -158,7 +158,7 @@ def test_a_board_that_costs_nothing_shows_what_the_log_has() -> None:
 
 def test_a_page_is_shown_again_for_as_long_as_its_making_has_earned() -> None:
     clock = SlowClock()
-    again = Again(clock)
+    again: Again[str] = Again(clock)
     made: list[str] = []
 
     def make() -> str:
