@@ -63,9 +63,9 @@ class Asked(NamedTuple):
 def together(commits: DataFrame, ends: DataFrame) -> DataFrame:
     """The rows of ``commits`` and ``ends`` as one frame, by partition of a topic, as `changes` needs them.
 
-    Numbers only, and sorted by one alone: Spark compares names, and what has several columns, row by row, which takes
-    longer than all the rest. Within a partition arrays are sorted, which costs a tenth. Hashes have 64 bits: two
-    partitions that share one would be mixed up; among a million the odds are one in forty million.
+    Numbers only, and sorted by one alone, for which Spark compares no row with another; what lies within a partition is
+    sorted as arrays, at less than a tenth of the cost. Hashes have 64 bits: two partitions that share one would be
+    mixed up; among a million the odds are one in forty million.
     """
     source = F.xxhash64("cluster", "topic", "partition").alias("source_key")
     of_commits = commits.where(~F.col("tombstone") & F.col("offset").isNotNull() & F.col("commit_ts_ms").isNotNull())
