@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from karrot.cli.cells import counted
 from karrot.cli.options import Number, day_option, read_span
 from karrot.cli.spark import spark_options, started, tables_in
 
@@ -57,7 +58,7 @@ def derive(directory: str, master: str | None, conf: dict[str, str], **asked: An
         )
     finally:
         spark.stop()
-    click.echo(f"derived {len(days)} days, {days[0]} to {days[-1]}" if days else "nothing changed")
+    click.echo(f"derived {counted(len(days), 'day')}, {days[0]} to {days[-1]}" if days else "nothing changed")
 
 
 @click.command()
@@ -77,4 +78,5 @@ def compact(directory: str, master: str | None, conf: dict[str, str], keep: time
         done = job.compact(spark, tables_in(spark, directory), keep=keep, today=datetime.now(UTC).date())
     finally:
         spark.stop()
-    click.echo(f"merged {done.files_before} files into {done.files_after}, dropped {len(done.dropped)} days")
+    dropped = counted(len(done.dropped), "day")
+    click.echo(f"merged {counted(done.files_before, 'file')} into {done.files_after}, dropped {dropped}")
