@@ -84,6 +84,11 @@ class Tables:
         there = [literal(path) for path in places if exists(spark, path)]
         return spark.read.schema(STREAMED[name]).parquet(*there).count() if there else 0
 
+    def drop_batch(self, spark: SparkSession, name: str, batch_id: str, days: Iterable[date]) -> None:
+        """Remove what a batch wrote on these days, so that it can be written anew with other ones or with none."""
+        for day in days:
+            delete(spark, self.path(name, f"day={day.isoformat()}", f"batch_id={batch_id}"))
+
     def replace_days(self, df: DataFrame, name: str, days: Iterable[date]) -> None:
         """Replace days of a derived table by the rows of ``df`` (the columns of its schema and ``day``).
 

@@ -1,5 +1,7 @@
 import base64
+import datetime as dt
 import json
+import os
 import shutil
 import threading
 from pathlib import Path
@@ -108,6 +110,11 @@ def test_a_batch_that_was_written_but_not_committed_is_written_over(spark: Spark
     archive, tables, clean = tmp_path / "archive", tmp_path / "tables", tmp_path / "clean"
     segment(archive, 1, [line_with(1), b"foreign\n", line_with(3)], promised=4)
     segment(archive, 5, [line_with(3), line_with(5)])
+    copied = segment(archive, 7, [line_with(7), line_with(8)])
+    whole = copied.read_bytes()
+    copied.write_bytes(b"")
+    long_ago = dt.datetime(2025, 5, 12, tzinfo=dt.UTC).timestamp()
+    os.utime(copied, (long_ago, long_ago))
 
     class DiesBetween(Tables):
         def write_batch(self, df: DataFrame, name: str, batch_id: str) -> None:
@@ -124,10 +131,12 @@ def test_a_batch_that_was_written_but_not_committed_is_written_over(spark: Spark
         Ingest(spark, FromArchive(str(archive)), DiesBetween(str(tables))).run()
     with pytest.raises(StreamingQueryException, match="before the commit"):
         DiesBeforeTheCommit(spark, FromArchive(str(archive)), Tables(str(tables))).run()
+    assert len(_rows(spark, tables)["quarantine"]) == 3
+    copied.write_bytes(whole)
     total = _ingest(spark, archive, tables)
 
     assert total == _ingest(spark, archive, clean)
-    assert (total.events, total.quarantined, total.duplicates, total.missing) == (3, 1, 1, 1)
+    assert (total.events, total.quarantined, total.duplicates, total.missing) == (5, 1, 1, 1)
     assert _rows(spark, tables) == _rows(spark, clean)
 
 

@@ -180,6 +180,8 @@ class _Batch:
         return known.where(may_be_same & (F.col("batch_id") != self.batch_id))
 
     def _write_quarantine(self, counted: list[Row], missing: dict[Segment, int]) -> None:
+        # A segment that came up short before a crash may be whole now, as one that was still being copied.
+        self.tables.drop_batch(self.spark, "quarantine", self.batch_id, {one.written_on for one in self.segments})
         bad = {row.path for row in counted if row.is_bad}
         if bad:
             # Of a path's rows the one with its first line comes last.
