@@ -10,8 +10,10 @@ Names that begin with ``.`` or ``_`` are not data: Spark, DuckDB, Athena and Tri
 
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,8 +23,9 @@ from pyspark.sql.types import StringType, StructType
 from karrot.pipeline.columns import rows
 from karrot.pipeline.files import delete, exists, listing, literal, rename_over
 from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, columns_of, with_day
+from karrot.pipeline.segments import plain
 
-__all__ = ["Tables", "day_of"]
+__all__ = ["Tables", "day_of", "sound"]
 
 _NO_MARKER = ("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
 _OF_EVENTS: Final = ("events", "partitions")
@@ -116,6 +119,22 @@ class Tables:
             return
         (only,) = written
         rename_over(spark, f"{staged}/{day}/{only}", self.path(name, day, f"{name}.parquet"))
+
+
+def sound(table: DataFrame) -> DataFrame:
+    """The same table. Raises OSError for a file without a byte, which Spark takes for one without rows.
+
+    A power failure can leave such a file on a local disk.
+    """
+    for url in table.inputFiles():
+        path = Path(plain(url).removeprefix("file:"))
+        with suppress(FileNotFoundError):  # of a URL; or compact has merged it meanwhile
+            if path.stat().st_size == 0:
+                cure = (
+                    "remove it, and run what made it with a new --checkpoint, or derive without <tables>/_derived.json"
+                )
+                raise OSError(f"{path} is empty, which no file of a table is: {cure}")
+    return table
 
 
 def day_of(entry: str) -> date | None:

@@ -6,16 +6,13 @@ again or removed. The note holds a digest of them, and the rules that the day wa
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from datetime import date
-from pathlib import Path
 
 import msgspec
 from pyspark.sql import SparkSession
 
 from karrot.pipeline.files import read_text, write_text
-from karrot.pipeline.segments import plain
-from karrot.pipeline.tables import Tables, day_of
+from karrot.pipeline.tables import Tables, day_of, sound
 
 __all__ = ["SOURCES", "WATCHED", "Derived", "Note", "digest", "present", "read_note", "touched", "write_note"]
 
@@ -62,28 +59,14 @@ def write_note(spark: SparkSession, tables: Tables, note: Note) -> None:
 
 
 def present(spark: SparkSession, tables: Tables) -> dict[date, str]:
-    """The days that any of the `WATCHED` tables has, each with the `digest` of its files.
-
-    Raises OSError for a file without a byte: Spark would take it for one without rows.
-    """
+    """The days that any of the `WATCHED` tables has, each with the `digest` of its files. Raises as `sound` does."""
     files: dict[date, list[str]] = {}
     for name in WATCHED:
-        for path in tables.read(spark, name).inputFiles():
+        for path in sound(tables.read(spark, name)).inputFiles():
             below = path.rpartition(f"/{name}/day=")[2]
-            _require_bytes(path)
             if (day := day_of(f"day={below.partition('/')[0]}")) is not None:
                 files.setdefault(day, []).append(f"{name}/{below}")
     return {day: digest(names) for day, names in files.items()}
-
-
-def _require_bytes(url: str) -> None:
-    """A power failure can leave such a file on a local disk."""
-    path = Path(plain(url).removeprefix("file:"))
-    with suppress(FileNotFoundError):  # of a URL; or compact has merged it meanwhile
-        if path.stat().st_size == 0:
-            raise OSError(
-                f"{path} is empty, which no file of a table is: remove it, and run what made it with a new --checkpoint"
-            )
 
 
 def digest(names: Iterable[str]) -> str:

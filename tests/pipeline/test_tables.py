@@ -2,10 +2,11 @@ import datetime as dt
 from pathlib import Path
 
 import duckdb
+import pytest
 from pyspark.sql import SparkSession
 
 from karrot.pipeline.schemas import STATUS_INTERVALS, with_day
-from karrot.pipeline.tables import Tables
+from karrot.pipeline.tables import Tables, sound
 from support.histories import table_of
 
 _DAY = dt.date(2026, 11, 20)
@@ -54,3 +55,15 @@ def test_where_a_path_is_one_of_the_clusters_it_is_looked_for_there(spark: Spark
     finally:
         hadoop.unset("fs.defaultFS")
         hadoop.unset("fs.viewfs.mounttable.cluster.link./lag")
+
+
+def test_a_file_without_a_byte_is_damage_and_not_a_day_without_rows(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path / "the tables"))
+    _replace(tables, spark, _DAY, "a")
+    assert sound(tables.read(spark, "status_intervals")).count() == 1
+    file = Path(tables.path("status_intervals", f"day={_DAY}", "status_intervals.parquet"))
+    file.write_bytes(b"")
+    with pytest.raises(OSError, match=f"{file} is empty, which no file of a table is: remove it"):
+        sound(tables.read(spark, "status_intervals"))
+    file.unlink()
+    assert sound(tables.read(spark, "rates_minute")).count() == 0

@@ -25,7 +25,7 @@ from karrot.pipeline.skew import skew_minute
 from karrot.pipeline.slo import Objective, slo_daily
 from karrot.pipeline.sources import Edges, Sources, look_over
 from karrot.pipeline.statuses import status_intervals, verdict_runs
-from karrot.pipeline.tables import Tables
+from karrot.pipeline.tables import Tables, sound
 from karrot.pipeline.touched import SOURCES, Derived, Note, present, read_note, touched, write_note
 
 __all__ = ["Rules", "derive", "reach"]
@@ -135,7 +135,7 @@ def _near(day: date, margin: timedelta) -> Column:
 
 def _derive_history(spark: SparkSession, tables: Tables, rules: Rules, days: Sequence[date]) -> None:
     """The tables whose rows last beyond a day, from the runs of verdicts."""
-    runs = tables.read(spark, "verdict_runs")
+    runs = sound(tables.read(spark, "verdict_runs"))
     as_of = _newest(runs)
     targets, context = reach(days, tables.days(spark, "verdict_runs"), rules.silence)
     near = tables.read(spark, "verdict_runs", days=context)

@@ -24,7 +24,7 @@ from karrot.pipeline.report.findings import (
     Skewed,
     Watched,
 )
-from karrot.pipeline.tables import Tables
+from karrot.pipeline.tables import Tables, sound
 
 __all__ = ["NothingToReportError", "find", "period_of"]
 
@@ -64,7 +64,7 @@ def find(spark: SparkSession, tables: Tables, period: Period) -> Findings:
     lag_minute, slo_daily = read("lag_minute"), read("slo_daily")
     heard_from_s, heard_until_s = _heard(lag_minute)
     rules = _rules(slo_daily)
-    incidents = figures.incidents_within(tables.read(spark, "incidents"), period)
+    incidents = figures.incidents_within(sound(tables.read(spark, "incidents")), period)
     bad_minutes = figures.mattering(lag_minute, rules.target_seconds)
     pressures = figures.pressures(read("rates_minute")).persist()
     try:
@@ -100,7 +100,7 @@ def find(spark: SparkSession, tables: Tables, period: Period) -> Findings:
 def _read(spark: SparkSession, tables: Tables, name: str, period: Period) -> DataFrame:
     """The days of a table that there are: a period may be of years, and each of its days would be looked for."""
     there = tables.days(spark, name)
-    return tables.read(spark, name, days=[day for day in there if period.first <= day <= period.last])
+    return sound(tables.read(spark, name, days=[day for day in there if period.first <= day <= period.last]))
 
 
 def _rows(kind: Callable[..., T], frame: DataFrame) -> list[T]:
