@@ -31,7 +31,8 @@ REQUIRED: Final = (
 )
 """The fields that no line may lack."""
 # Not the body, which the rest of the line says again field by field; of the worst partition only what a table has.
-_WORST: Final = StructType([PARTITION_LINE[name] for name in ("topic", "partition", "owner")])
+_OF_WORST: Final = ("topic", "partition", "owner", "start_offset", "start_lag", "end_offset")
+_WORST: Final = StructType([PARTITION_LINE[name] for name in _OF_WORST])
 _FIELDS: Final = {field.name: field.dataType for field in LINE if field.name != "body"}
 _READ: Final = struct(**_FIELDS | {"max_partition": _WORST, CORRUPT: StringType()})
 
@@ -75,6 +76,8 @@ def events(lines: DataFrame) -> DataFrame:
             "max_lag_topic": max_partition["topic"],
             "max_lag_partition": max_partition["partition"],
             "max_lag_owner": max_partition["owner"],
+            "max_lag_committed": max_partition["end_offset"],
+            "max_lag_first_end": F.try_add(max_partition["start_offset"], whole(max_partition["start_lag"])),
         }
     ).select(*columns_of(with_day(EVENTS)))
 

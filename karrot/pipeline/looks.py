@@ -4,6 +4,7 @@ A log end is known at a look and, between two looks that are not too far apart, 
 evenly. Before the first look and after the last nothing is made up.
 """
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -18,7 +19,7 @@ _BEHIND_MS: Final = 60_000
 """How old a view of the log end may be when it is told: Burrow's is one refresh old (10 s unless set otherwise)."""
 
 
-def looks(ends: DataFrame, partitions: DataFrame) -> DataFrame:
+def looks(ends: DataFrame, partitions: DataFrame, *, within: Sequence[str] = LOG) -> DataFrame:
     """``LOG``, ``day``, ``at_ms``, ``start_offset`` and ``end_offset`` of rows of ``ends`` and of ``partitions``.
 
     A partition that was polled on a day is not taken from events of that day. What a verdict tells may be a refresh
@@ -34,7 +35,7 @@ def looks(ends: DataFrame, partitions: DataFrame) -> DataFrame:
     )
     both = polled.withColumn("polled", F.lit(True)).unionByName(told.withColumn("polled", F.lit(False)))
     of_day = Window.partitionBy(*LOG, "day")
-    just_before = Window.partitionBy(*LOG).orderBy("at_ms").rangeBetween(-_BEHIND_MS, -1)
+    just_before = Window.partitionBy(*within).orderBy("at_ms").rangeBetween(-_BEHIND_MS, -1)
     return (
         both.where(F.col("end_offset").isNotNull() & F.col("at_ms").isNotNull())
         .withColumn("is_polled", F.bool_or("polled").over(of_day))
@@ -47,22 +48,22 @@ def looks(ends: DataFrame, partitions: DataFrame) -> DataFrame:
     )
 
 
-def spans(seen: DataFrame, longest: timedelta) -> DataFrame:
-    """Each look with the next one: ``LOG``, ``life``, ``at_ms``, ``end_offset``, ``next_ms`` and ``next_offset``.
+def spans(seen: DataFrame, longest: timedelta, *, within: Sequence[str] = LOG) -> DataFrame:
+    """Each look with the next one: ``within``, ``life``, ``at_ms``, ``end_offset``, ``next_ms`` and ``next_offset``.
 
     The next one is NULL if it came more than ``longest`` later, or if the log ended lower then: it was made anew, which
     begins another ``life``.
     """
-    in_time = Window.partitionBy(*LOG).orderBy("at_ms")
+    in_time = Window.partitionBy(*within).orderBy("at_ms")
     fell = F.col("end_offset") < F.lag("end_offset").over(in_time)
     numbered = seen.withColumn("fell", F.coalesce(fell, F.lit(False))).withColumn(
         "life", F.count_if("fell").over(in_time)
     )
-    in_life = Window.partitionBy(*LOG, "life").orderBy("at_ms")
+    in_life = Window.partitionBy(*within, "life").orderBy("at_ms")
     next_ms, next_offset = F.lead("at_ms").over(in_life), F.lead("end_offset").over(in_life)
     near = next_ms - F.col("at_ms") <= longest // timedelta(milliseconds=1)
     return numbered.select(
-        *LOG,
+        *within,
         "life",
         "at_ms",
         "end_offset",

@@ -5,12 +5,13 @@ consumer that has stopped goes on growing.
 """
 
 from datetime import timedelta
-from typing import Final, NamedTuple
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.pipeline.columns import LOG, PARTITION, rounded
+from karrot.pipeline.columns import LOG, PARTITION
+from karrot.pipeline.lookups import Lookup, seconds_behind, with_look
 from karrot.pipeline.schemas import PARTITION_LAG_MINUTE, columns_of
 
 __all__ = ["FORGOTTEN", "carried", "partition_lag_minute"]
@@ -19,23 +20,12 @@ FORGOTTEN: Final = timedelta(days=31)
 """So long after its last commit a partition is not reckoned any more: its tombstone has been missed."""
 
 _MINUTE_MS: Final = 60_000
-_LAST: Final = 2**63 - 1
 _MS: Final = timedelta(milliseconds=1)
-_LOOK: Final = ("life", "at_ms", "end_offset", "next_ms", "next_offset")
 _BEFORE: Final = -1
 
 
-class _Lookup(NamedTuple):
-    """Which look at a log a row is given, as ``name``: the last one ``looked`` at not beyond what is ``asked``."""
-
-    name: str
-    within: tuple[str, ...]
-    looked: str
-    asked: str
-
-
-_NEAREST: Final = _Lookup("look", LOG, "at_ms", "at_ms")
-_CROSSED: Final = _Lookup("crossed", (*LOG, "life"), "end_offset", "committed_offset")
+_NEAREST: Final = Lookup("look", LOG, "at_ms", "at_ms")
+_CROSSED: Final = Lookup("crossed", (*LOG, "life"), "end_offset", "committed_offset")
 
 
 def partition_lag_minute(
@@ -51,8 +41,8 @@ def partition_lag_minute(
     committed offset. A lag that began before the first look is unknown in time. A look holds for ``longest``.
     """
     reckoned = _with_end(_minutes(commits, before, ends), ends, longest)
-    timed = _with_look(reckoned, ends, _CROSSED)
-    told = timed.withColumns({"lag_seconds": _lag_seconds()}).withColumn("method", _method())
+    timed = with_look(reckoned, ends, _CROSSED)
+    told = timed.withColumns({"lag_seconds": seconds_behind()}).withColumn("method", _method())
     return _with_owner(told, owners).select(*columns_of(PARTITION_LAG_MINUTE), F.to_date("minute").alias("day"))
 
 
@@ -112,7 +102,7 @@ def _with_end(rows: DataFrame, ends: DataFrame, longest: timedelta) -> DataFrame
     not there. Beyond the next look, or the last, a commit is: then one of the two is wrong or old. Numbers so far apart
     that 64 bits cannot tell how far are of no log: then nothing is known.
     """
-    as_of = _with_look(rows, ends, _NEAREST)
+    as_of = with_look(rows, ends, _NEAREST)
     look, committed, at_ms = F.col("look"), F.col("committed_offset"), F.col("at_ms")
     share = F.try_divide(at_ms - look.at_ms, look.next_ms - look.at_ms)
     grown = F.floor(share * F.try_subtract(look.next_offset, look.end_offset) + 0.5)
@@ -127,33 +117,6 @@ def _with_end(rows: DataFrame, ends: DataFrame, longest: timedelta) -> DataFrame
             "negative": F.when(ended < committed, 1).otherwise(0).cast("bigint"),
         }
     )
-
-
-def _with_look(rows: DataFrame, ends: DataFrame, by: _Lookup) -> DataFrame:
-    """Adds to each row the last of the looks at its log whose place is not beyond the row's; of equal ones the latest.
-
-    An as-of join: the union, and in it the last look that is not NULL.
-    """
-    look, row = F.struct(*_LOOK), F.struct(*rows.columns)
-    told = ends.select(*by.within, F.col(by.looked).alias("place"), F.col("at_ms").alias("tie"), look.alias("look"))
-    asking = rows.select(*by.within, F.col(by.asked).alias("place"), F.lit(_LAST).alias("tie"), row.alias("row"))
-    order = Window.partitionBy(*by.within).orderBy("place", "tie").rowsBetween(Window.unboundedPreceding, 0)
-    return (
-        told.unionByName(asking, allowMissingColumns=True)
-        .withColumn(by.name, F.last("look", ignorenulls=True).over(order))
-        .where(F.col("row").isNotNull())
-        .select("row.*", by.name)
-    )
-
-
-def _lag_seconds() -> Column:
-    """How long before ``at_ms`` the log ended at the committed offset; NULL unless looks on both sides tell."""
-    crossed, committed = F.col("crossed"), F.col("committed_offset")
-    since, grown = (F.try_subtract(each, crossed.end_offset) for each in (committed, crossed.next_offset))
-    share = F.try_divide(since, grown)
-    ended_ms = crossed.at_ms + share * (crossed.next_ms - crossed.at_ms)
-    seconds = rounded((F.col("at_ms") - ended_ms) / 1000, 3)
-    return F.when(F.col("lag") == 0, 0.0).when(seconds > 0, seconds).when(seconds <= 0, 0.0)
 
 
 def _method() -> Column:

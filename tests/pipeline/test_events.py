@@ -78,7 +78,17 @@ def _event_row(line: EventLine) -> dict[str, Any]:
         "max_lag_topic": worst.topic if worst else None,
         "max_lag_partition": worst.partition if worst else None,
         "max_lag_owner": worst.owner if worst else None,
+        "max_lag_committed": worst.end_offset if worst else None,
+        "max_lag_first_end": _first_end(worst) if worst else None,
     }
+
+
+def _first_end(worst: PartitionLine) -> int | None:
+    start_lag = _lag(worst.start_lag)
+    if worst.start_offset is None or start_lag is None:
+        return None
+    end = worst.start_offset + start_lag
+    return end if -(2**63) <= end < 2**63 else None
 
 
 def _partition_row(line: EventLine, one: PartitionLine) -> dict[str, Any]:

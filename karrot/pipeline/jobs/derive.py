@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from karrot.pipeline.group_lags import group_lags, merged, spread
+from karrot.pipeline.hindsight import by_hindsight
 from karrot.pipeline.incidents import incidents
 from karrot.pipeline.jobs.lags import Handed, Lags
 from karrot.pipeline.rates import rates_minute, whole_listings
@@ -97,7 +98,9 @@ def _derive_days(sources: Sources, lags: Lags, rules: Rules, days: Sequence[date
     """The tables that depend on a day alone, once its partitions' lags are there."""
     events, partitions, tables = sources.read("events", days), sources.read("partitions", days), sources.tables
     listings = whole_listings(events, partitions)
-    lag, skew = lag_minute(events), skew_minute(listings)
+    polled = tables.read(sources.spark, "ends", days=days)
+    timed = by_hindsight(events, partitions, polled, longest=rules.longest)
+    lag, skew = lag_minute(timed), skew_minute(listings)
     with lags.measured(listings, days) as measured:
         listed = partitions
         if measured is not None:

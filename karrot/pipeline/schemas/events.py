@@ -27,6 +27,8 @@ EVENTS: Final = struct(
     max_lag_topic=STRING,
     max_lag_partition=INT,
     max_lag_owner=STRING,
+    max_lag_committed=LONG,
+    max_lag_first_end=LONG,
     scalable_lag=LONG,
     lag_seconds=DOUBLE,
     produce_rate=DOUBLE,
@@ -36,7 +38,11 @@ EVENTS: Final = struct(
     partition_count=LONG,
     bad_partitions=INT,
 )
-"""One row per event. The rates are those of the max-lag partition."""
+"""One row per event. The rates are those of the max-lag partition.
+
+``max_lag_committed`` is its committed offset, ``max_lag_first_end`` the first log end that the verdict knows: below it
+``lag_seconds`` is extrapolated.
+"""
 
 PARTITIONS: Final = struct(
     event_id=STRING,
