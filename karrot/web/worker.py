@@ -41,7 +41,7 @@ _FEW, _MANY = 2, 512
 _WEBHOOK = "/burrow"
 _QUICK_PATHS = (_WEBHOOK, "/healthz", "/readyz", "/heartbeat")
 _DRAIN_S = 0.05
-_SWITCH_S = 0.0005
+_SWITCH_S = 0.0002
 _COLLECT = (5000, 50, 10)
 _SHARE = TURN_SHARE - 0.05
 """How much of its patience an event waits to be served. A commit has to take it within `TURN_SHARE`."""

@@ -18,7 +18,7 @@ it, so that the 99th percentile of their latencies does not."""
 _LONGEST_MS = 2000
 """Nobody looks at older groups, even on a machine that has no time for this."""
 
-_AT_ONCE = 25
+_AT_ONCE = 5
 """So many changed groups are about one burst."""
 
 

@@ -8,10 +8,10 @@ __all__ = ["gently"]
 
 T = TypeVar("T")
 
-_BURST_S = 0.0003
+_BURST_S = 0.0001
 _REST_S = 0.001
-"""Measured with two workers on two processors: without rests the 99th percentile of posts is twice as high while
-people look. Neither shorter bursts nor longer rests bring more."""
+"""Measured with two workers on two processors: without rests the 99th percentile of posts is more than twice as high
+while people look, with bursts of 0.3 ms a quarter, with these a tenth."""
 
 
 def gently(

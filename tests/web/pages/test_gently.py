@@ -26,15 +26,15 @@ class Day:
 
 def test_nobody_rests_after_little_work() -> None:
     day = Day()
-    assert list(gently(day.work(0.00005, 5), clock=lambda: day.now, sleep=day.sleep)) == [0, 1, 2, 3, 4]
+    assert list(gently(day.work(0.00001, 5), clock=lambda: day.now, sleep=day.sleep)) == [0, 1, 2, 3, 4]
     assert day.rests == []
 
 
 def test_long_work_is_done_in_bursts_and_in_order() -> None:
     day = Day()
-    assert list(gently(day.work(0.0001, 100), clock=lambda: day.now, sleep=day.sleep)) == list(range(100))
+    assert list(gently(day.work(0.00003, 100), clock=lambda: day.now, sleep=day.sleep)) == list(range(100))
     assert len(day.rests) >= 25
-    assert max(day.rests) == pytest.approx(0.0004, abs=0.0001)
+    assert max(day.rests) == pytest.approx(0.00012, abs=0.00003)
 
 
 def test_a_portion_that_is_a_burst_of_its_own_is_followed_by_a_rest() -> None:
