@@ -1,29 +1,22 @@
 """Every live group at one moment, read once for all who look."""
 
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 
 from karrot.clock import Clock
 from karrot.eventlog.base import Changed, EventLog, GroupKey, GroupState, groups
+from karrot.web.pages.again import Again
 from karrot.web.pages.gently import gently
 from karrot.web.standing import Ranking, Standing
 
 __all__ = ["Board"]
-
-_SHARE = 200
-"""What was read is shown again for so many times as long as the reading took: less than one event in a hundred meets
-it, so that the 99th percentile of their latencies does not."""
-
-_LONGEST_MS = 2000
-"""Nobody looks at older groups, even on a machine that has no time for this."""
 
 _AT_ONCE = 5
 """So many changed groups are about one burst."""
 
 
 class Board:
-    """The groups, at most 200 times as old as it takes to read what changed: a second or two of 10,000.
+    """The groups, read again when `Again` has none that are young enough: 10,000 of them every two seconds.
 
     All of them are read once, then those that were told of since. One thread reads, others wait for it: a worker has
     one board, and whoever looks costs hardly more than who looks alone.
@@ -31,26 +24,20 @@ class Board:
 
     def __init__(self, log: EventLog, clock: Clock, *, stale_after_ms: int) -> None:
         self._log = log
-        self._clock = clock
         self._stale_after_ms = stale_after_ms
-        self._lock = threading.Lock()
         self._log_id: str | None = None
         self._told = 0
         self._ranking = Ranking()
         self._oldest_ms = sys.maxsize
-        self._standing = self._ranking.standing()
-        self._good_until_ms = 0
+        self._again: Again[Standing] = Again(clock)
 
     def standing(self) -> Standing:
         """The groups that have not expired and are not deleted."""
-        with self._lock:
-            began = self._clock.boot_ms()
-            if began >= self._good_until_ms:
-                self._catch_up()
-                self._standing = self._ranking.standing()
-                ended = self._clock.boot_ms()
-                self._good_until_ms = ended + min(_LONGEST_MS, _SHARE * (ended - began))
-            return self._standing
+        return self._again.get("all", self._read)
+
+    def _read(self) -> Standing:
+        self._catch_up()
+        return self._ranking.standing()
 
     def _catch_up(self) -> None:
         if self._log_id != self._log.log_id:  # the first time, or a new log in place of a damaged one
