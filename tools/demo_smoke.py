@@ -22,7 +22,7 @@ _STOP_S = 20.0
 def main() -> int:
     """Start, watch and stop the demo; say what was seen."""
     command = ["make", "--no-print-directory", "demo", "ARGS=--port 0"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True) as make:  # noqa: S603 (ours)
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True) as make:
         try:
             metrics, cloudwatch = _addresses(make)
             seconds = _seconds_until_lag_moves(metrics)

@@ -54,7 +54,7 @@ def main(groups: int, hours: int, start: datetime | None, directory: Path, more:
             click.echo(f"{told}: {_clock(each.from_minute)} for {each.to_minute - each.from_minute:.0f} minutes")
     command = ["karrot", "pipeline", "replay", "--tables", str(directory / "tables"), *more]
     click.secho(f"\n$ {' '.join(command)}", bold=True)
-    sys.exit(subprocess.run([sys.executable, "-m", *command], check=False).returncode)  # noqa: S603 (our own)
+    sys.exit(subprocess.run([sys.executable, "-m", *command], check=False).returncode)
 
 
 def _simulated(cluster: str, cast: Sequence[ConsumerGroup], begin_ms: int, minutes: int) -> Iterator[tuple[str, _Row]]:

@@ -1,0 +1,374 @@
+"""Runs the README's two commands as a stranger does: in a bare Debian, as a normal user, with an empty environment.
+
+``make fresh``, or ``python3 tools/fresh.py``; as root, with debootstrap. What it does, in a chroot of its own:
+
+1. a minimal Debian, and the packages that the README names, no others;
+2. a clone of the commit that is checked out, made by a normal user;
+3. ``make demo``: lag moves within 30 s, Ctrl-C ends it;
+4. ``make test`` without Java: it is green and gives a known reason for each test that it skips;
+5. the files with skipped tests once more, after the packages that the README says they need.
+
+The chroot lives in mount and process namespaces of its own, so whatever is left running ends with it, and is named.
+Where a machine cannot do this, the script says so: exit code 0, or 1 where ``CI`` is set.
+"""
+
+import argparse
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.request import urlopen
+from xml.etree import ElementTree as ET
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+USER: Final = "stranger"
+HOME: Final = f"/home/{USER}"
+CLONE: Final = f"{HOME}/karrot"
+JUNIT: Final = "build/junit.xml"
+NAMESPACES: Final = "KARROT_FRESH_NAMESPACES"
+
+DEMO_MOVES_WITHIN_S: Final = 30.0
+COMMAND_WITHIN_S: Final = 1800.0
+STOPS_WITHIN_S: Final = 30.0
+BASE_IS_KEPT_S: Final = 7 * 86_400
+
+OF_PACKAGE_CLIENTS: Final = re.compile(r"(?:PIP|UV)_\w+|(?:https?|no)_proxy|SSL_CERT_(?:FILE|DIR)", re.IGNORECASE)
+"""The variables that pip and uv may need to reach their index from this machine."""
+
+EXPLAINED: Final = re.compile(r"needs Java|curl is not installed|no java on the PATH")
+"""Why a test may be skipped on a machine that has what the README names, and nothing else."""
+
+STILL_EXPLAINED: Final = re.compile(r"promtool|amtool|chromium|alertmanager")
+"""Why one may be skipped even after the optional packages of the README: programs of other projects."""
+
+
+class BrokenPromise(Exception):  # noqa: N818 (it is no error of this script)
+    """What is not as the README promises, as a sentence."""
+
+
+class Readme(NamedTuple):
+    """What the README tells a stranger to type."""
+
+    packages: tuple[str, ...]
+    optional_packages: tuple[str, ...]
+    commands: tuple[str, ...]
+
+    @classmethod
+    def read(cls, path: Path) -> "Readme":
+        """Read its shell blocks. Raises `BrokenPromise` where they are not as this script expects."""
+        blocks = re.findall(r"^```shell\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+        lines = [line.partition("#")[0].strip() for block in blocks for line in block.splitlines()]
+        installs = [shlex.split(line)[3:] for line in lines if line.startswith("sudo apt-get install ")]
+        commands = tuple(line for line in lines if line in {"make demo", "make test"})
+        if len(installs) != 2 or commands != ("make demo", "make test"):  # noqa: PLR2004 (needed, optional)
+            raise BrokenPromise(
+                f"{path.name} shows {installs} and {commands}: expected two apt-get lines and two commands"
+            )
+        return cls(tuple(installs[0]), tuple(installs[1]), commands)
+
+
+def main() -> int:
+    """Run it for one release of Debian, or for several; return the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--release", action="append", help="a release of Debian; may be repeated (default: bookworm)")
+    parser.add_argument("--shell", action="store_true", help="end with a shell as the normal user")
+    arguments = parser.parse_args()
+    if (lacking := _lacking()) is not None:
+        print(f"make fresh is LEFT OUT: {lacking}")
+        return 1 if os.environ.get("CI") else 0
+    if NAMESPACES not in os.environ:
+        _enter_namespaces()
+    readme = Readme.read(ROOT / "README.md")
+    for release in arguments.release or ["bookworm"]:
+        with _debian(release) as machine:
+            try:
+                _follow(readme, machine)
+            except BrokenPromise as problem:
+                print(f"\nmake fresh: {release}: {problem}", flush=True)
+                return 1
+            finally:
+                if arguments.shell:
+                    subprocess.run(machine.as_user("bash -i"), check=False)
+    return 0
+
+
+def _lacking() -> str | None:
+    """What this machine lacks for a chroot, as a sentence; ``None`` if it lacks nothing."""
+    if os.geteuid() != 0:
+        return "it needs root, for a chroot"
+    absent = [name for name in ("debootstrap", "unshare", "git") if shutil.which(name) is None]
+    if absent:
+        return f"it needs {', '.join(absent)} (Debian: apt-get install debootstrap util-linux git)"
+    if subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True, check=False).returncode:
+        return "this machine allows no mount or process namespace"
+    return None
+
+
+def _enter_namespaces() -> None:
+    """Start this script again, where its mounts are its own and its processes end with it."""
+    command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, *sys.argv]
+    os.execvpe("unshare", command, {**os.environ, NAMESPACES: "1"})  # noqa: S606 (no shell is wanted)
+
+
+class Machine:
+    """A Debian in a directory: commands run in it as root or as a normal user with an empty environment."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def as_root(self, *command: str) -> None:
+        """Run a command in it quietly; raise `BrokenPromise` with what it said if it fails."""
+        whole = self._command(command, {"HOME": "/root", "DEBIAN_FRONTEND": "noninteractive"})
+        done = subprocess.run(whole, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if done.returncode:
+            raise BrokenPromise(f"{shlex.join(command)} ended with {done.returncode}:\n{done.stdout[-4000:]}")
+
+    def as_user(self, line: str, environment: Mapping[str, str] | None = None) -> list[str]:
+        """The command that runs a line of shell as the normal user."""
+        given = {"HOME": HOME, "USER": USER, "LOGNAME": USER, "TERM": "dumb", **(environment or {})}
+        drop = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--init-groups", "--inh-caps=-all"]
+        return self._command([*drop, "bash", "-c", f"cd {HOME} && {line}"], given)
+
+    def _command(self, command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+        lent = {name: value for name, value in os.environ.items() if OF_PACKAGE_CLIENTS.fullmatch(name)}
+        # A path on this machine is of use only if the chroot has it too.
+        usable = {name: value for name, value in lent.items() if value[:1] != "/" or (self.root / value[1:]).exists()}
+        path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        pairs = [f"{name}={value}" for name, value in {"PATH": path, **usable, **environment}.items()]
+        return ["/usr/sbin/chroot", str(self.root), "/usr/bin/env", "-i", *pairs, *command]
+
+
+@contextlib.contextmanager
+def _debian(release: str) -> Iterator[Machine]:
+    """A minimal Debian with nothing added but what this machine needs to reach package indexes, and the commit."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "karrot" / "fresh"
+    cache.mkdir(parents=True, exist_ok=True)
+    with _timed(f"a minimal Debian ({release})"):
+        base = _base(cache, release)
+        root = Path(tempfile.mkdtemp(prefix=f"{release}-run-", dir=cache))
+        subprocess.run(["cp", "-a", "--reflink=auto", f"{base}/.", root], check=True)
+    try:
+        _mount(root)
+        _lend_access(root)
+        bare = root / "srv" / "karrot.git"
+        subprocess.run(["git", "clone", "--quiet", "--bare", "--no-hardlinks", ROOT, bare], check=True)
+        machine = Machine(root)
+        machine.as_root("useradd", "--create-home", "--shell", "/bin/bash", USER)
+        machine.as_root("chown", "-R", f"{USER}:{USER}", "/srv/karrot.git")
+        yield machine
+    finally:
+        _end_all(root)
+        for place in ("proc", "dev/shm", "dev/pts"):
+            subprocess.run(["umount", "--lazy", root / place], capture_output=True, check=False)
+        shutil.rmtree(root)
+
+
+def _base(cache: Path, release: str) -> Path:
+    """What debootstrap makes, kept for a week."""
+    base = cache / release
+    if base.exists() and time.time() - base.stat().st_mtime > BASE_IS_KEPT_S:
+        shutil.rmtree(base)
+    if not base.exists():
+        with tempfile.TemporaryDirectory(dir=cache) as directory:
+            made = Path(directory) / "base"
+            script = [] if Path("/usr/share/debootstrap/scripts", release).exists() else ["sid"]
+            suite = ["debootstrap", "--variant=minbase", release, str(made)]
+            mirror = [_mirror()] if script else []
+            done = subprocess.run([*suite, *mirror, *script], capture_output=True, text=True, check=False)
+            if done.returncode:
+                sys.exit(f"debootstrap {release} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-4000:]}")
+            made.touch()
+            made.rename(base)
+    return base
+
+
+def _mirror() -> str:
+    """Where apt of this machine gets its packages."""
+    entry = re.compile(r"^(?:URIs:|deb )\s*(?:\[.*?\] )?(\S+/debian)/?\s", re.MULTILINE)
+    for path in (Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))):
+        found = path.is_file() and entry.search(path.read_text())
+        if found:
+            return found[1]
+    sys.exit("no mirror of Debian is named in /etc/apt")
+
+
+def _mount(root: Path) -> None:
+    """What any machine has mounted, in this process's own mount namespace."""
+    for kind, place, options in (
+        ("proc", "proc", "nosuid,nodev,noexec"),
+        ("tmpfs", "dev/shm", "nosuid,nodev"),
+        ("devpts", "dev/pts", "nosuid,noexec,newinstance,ptmxmode=0666"),
+    ):
+        (root / place).mkdir(parents=True, exist_ok=True)
+        subprocess.run(["mount", "-t", kind, "-o", options, kind, root / place], check=True)
+
+
+def _lend_access(root: Path) -> None:
+    """How this machine reaches the world: names, certificates of its own authorities, settings of package clients."""
+    shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
+    shutil.copytree("/usr/local/share/ca-certificates", root / "usr/local/share/ca-certificates", dirs_exist_ok=True)
+    for settings in (Path("/etc/pip.conf"), *Path("/etc/apt/apt.conf.d").glob("*")):
+        if settings.is_file() and "docker" not in settings.name and "autoremove" not in settings.name:
+            shutil.copy(settings, root / settings.relative_to("/"))
+
+
+def _follow(readme: Readme, machine: Machine) -> None:
+    """Do what the README says. Raises `BrokenPromise` at the first thing that is not as it promises."""
+    with _timed(f"apt-get install {' '.join(readme.packages)}"):
+        machine.as_root("apt-get", "-qq", "update")
+        machine.as_root("apt-get", "-qq", "install", "--no-install-recommends", "-y", *readme.packages)
+    _run(machine, "git clone -q /srv/karrot.git karrot")
+    version = subprocess.run(
+        machine.as_user("python3 --version"), capture_output=True, text=True, check=True
+    ).stdout.strip()
+    demo, test = readme.commands
+    with _timed(f"{demo} ({version})"):
+        _watch_demo(machine, demo)
+    with _timed(f"{test} ({version}, without Java)"):
+        _run(machine, f"cd karrot && {test}", {"PYTEST_ADDOPTS": f"--junitxml={JUNIT}"})
+    skipped = _skipped(machine.root / CLONE.lstrip("/") / JUNIT)
+    _explain(skipped, EXPLAINED)
+    _refuse_leftovers(machine)
+    with _timed(f"apt-get install {' '.join(readme.optional_packages)}"):
+        machine.as_root("apt-get", "-qq", "install", "--no-install-recommends", "-y", *readme.optional_packages)
+    files = sorted({each.file for each in skipped})
+    with _timed(f"the {len(files)} files with skipped tests, with Java"):
+        command = f'cd karrot && make test-checkout ARGS="{" ".join(files)}"'
+        _run(machine, command, {"PYTEST_ADDOPTS": f"--junitxml={JUNIT}"})
+    _explain(_skipped(machine.root / CLONE.lstrip("/") / JUNIT), STILL_EXPLAINED)
+    _refuse_leftovers(machine)
+
+
+def _run(machine: Machine, line: str, environment: Mapping[str, str] | None = None) -> None:
+    """Run a line of shell as the user, showing what it prints. Raises `BrokenPromise` if it fails."""
+    process = subprocess.run(machine.as_user(line, environment), timeout=COMMAND_WITHIN_S, check=False)
+    if process.returncode:
+        raise BrokenPromise(f"`{line}` ended with {process.returncode}")
+
+
+def _watch_demo(machine: Machine, command: str) -> None:
+    """The demo shows lag that moves, and ends with Ctrl-C. Raises `BrokenPromise` if not."""
+    began = time.monotonic()
+    line = machine.as_user(f"cd karrot && exec {command}")
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        killer = threading.Timer(COMMAND_WITHIN_S, process.kill)
+        killer.start()
+        try:
+            address = _address(process)
+            up = time.monotonic()
+            _wait_until_lag_moves(address)
+            moved = time.monotonic()
+            print(f"the demo was up after {up - began:.1f} s, lag moved {moved - up:.1f} s later", flush=True)
+            os.killpg(process.pid, signal.SIGINT)  # what a terminal does on Ctrl-C
+            process.wait(STOPS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            raise BrokenPromise(f"`{command}` did not end within {STOPS_WITHIN_S:g} s of Ctrl-C") from None
+        finally:
+            killer.cancel()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    _refuse_leftovers(machine)
+
+
+def _address(process: "subprocess.Popen[str]") -> str:
+    """Where the metrics are, as the demo's greeting says."""
+    for line in process.stdout or ():
+        print(line, end="", flush=True)
+        if found := re.search(r"http://\S+/metrics\b", line):
+            return found[0]
+    raise BrokenPromise("the demo ended without naming the address of its metrics")
+
+
+def _wait_until_lag_moves(address: str) -> None:
+    """Until one group has had two different lags."""
+    start = time.monotonic()
+    seen: dict[str, str] = {}
+    while all(seen.setdefault(group, lag) == lag for group, lag in _lags(address).items()):
+        if time.monotonic() - start > DEMO_MOVES_WITHIN_S:
+            raise BrokenPromise(f"no lag moved within {DEMO_MOVES_WITHIN_S:g} s")
+        time.sleep(0.2)
+
+
+def _lags(address: str) -> dict[str, str]:
+    with urlopen(address, timeout=10) as answer:  # noqa: S310 - the address is the demo's own
+        return dict(re.findall(r"^karrot_consumer_lag(\{.*\}) (\S+)$", answer.read().decode(), re.MULTILINE))
+
+
+class Skipped(NamedTuple):
+    """A test that was skipped."""
+
+    file: str
+    reason: str
+
+
+def _skipped(report: Path) -> list[Skipped]:
+    """The skipped tests of a JUnit report that pytest wrote."""
+    cases = ET.parse(report).iter("testcase")  # noqa: S314 (pytest's own)
+    found = []
+    for case in cases:
+        for skip in case.iter("skipped"):
+            parts = case.get("classname", "").split(".")
+            while parts and not (ROOT / "/".join(parts)).with_suffix(".py").exists():
+                parts.pop()  # classes of tests follow the module
+            found.append(Skipped("/".join(parts) + ".py", skip.get("message", "")))
+    return found
+
+
+def _explain(skipped: Sequence[Skipped], expected: re.Pattern[str]) -> None:
+    """Name each reason. Raises `BrokenPromise` for one that is not expected."""
+    print()
+    for reason, times in Counter(each.reason for each in skipped).most_common():
+        print(f"  {times} skipped: {reason}")
+    if unexpected := sorted({each.reason for each in skipped if not expected.search(each.reason)}):
+        raise BrokenPromise(f"tests were skipped for reasons that the README does not name: {unexpected}")
+
+
+def _refuse_leftovers(machine: Machine) -> None:
+    """Raises `BrokenPromise` if a process of the user still runs a few seconds after the command that started it."""
+    end = time.monotonic() + 5
+    while (left := _processes_in(machine.root)) and time.monotonic() < end:
+        time.sleep(0.2)
+    if left:
+        raise BrokenPromise(f"still running: {', '.join(left.values())}")
+
+
+def _processes_in(root: Path) -> dict[int, str]:
+    """The processes whose root directory that is, and their command lines."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # one that ended meanwhile
+            if (process / "root").readlink() == root:
+                line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                found[int(process.name)] = line.strip()[:200]
+    return found
+
+
+def _end_all(root: Path) -> None:
+    """Kill what still runs in the chroot, so that it can be removed."""
+    for pid in _processes_in(root):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def _timed(what: str) -> Iterator[None]:
+    """Say what begins, and at its end how long it took."""
+    print(f"\n--- {what}", flush=True)
+    start = time.monotonic()
+    yield
+    print(f"--- {what}: {time.monotonic() - start:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
