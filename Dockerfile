@@ -20,6 +20,7 @@ RUN --mount=type=secret,id=ca \
 COPY pyproject.toml README.md LICENSE CHANGELOG.md ./
 COPY karrot karrot
 COPY templates templates
+COPY docs/runbooks docs/runbooks
 RUN /tools/bin/hatchling build -t wheel -d wheel
 
 

@@ -91,6 +91,8 @@ def test_the_sdist_builds_the_same_wheel_as_the_tree(tmp_path: Path) -> None:
     names = _files(ours).keys()
     shipped = {path.relative_to(ROOT) for path in (ROOT / "templates").rglob("*") if path.is_file()}
     assert {f"karrot/{path}" for path in shipped} <= names
+    runbooks = {f"karrot/runbooks/{path.name}" for path in (ROOT / "docs" / "runbooks").iterdir()}
+    assert {name for name in names if name.startswith("karrot/runbooks/")} == runbooks != set()
     assert "karrot/py.typed" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
