@@ -338,7 +338,7 @@ def test_any_name_leads_from_the_list_to_its_group(shared: Website, name: str) -
 
 def test_what_was_refused_is_shown_with_why_and_what_to_do() -> None:
     website = make_website()
-    assert "No body was refused." in read(website, "/rejects")
+    assert "No refused request is kept." in read(website, "/rejects")
     website.client.post("/burrow", data=HOSTILE.encode())
     page = read(website, "/rejects")
     assert HOSTILE not in page
@@ -482,6 +482,17 @@ def test_tables_that_cannot_be_read_are_said_so() -> None:
     website = take(make_website(past=past), make_event())
     text = read(website, "/group", cluster="prod-eu", consumer="orders-svc")
     assert "The tables could not be read: lag_minute is &lt;damaged&gt;" in text
+
+
+def test_home_page_reporters_page_and_api_use_one_word_for_the_state_of_a_reporter() -> None:
+    website = take(make_website(reporters=("prometheus", "stdout")), make_event())
+    website.log.save_reporter(ReporterState("stdout", None, "ok", None, website.clock.wall))
+    home = read(website)
+    listed = Page(read(website, "/reporters")).rows[1:]
+    states = {each["name"]: each["state"] for each in website.client.get("/api/v1/reporters").json["reporters"]}
+    assert states == {"prometheus": "idle", "stdout": "ok"}
+    assert all(f">{name}</bdi></a> {state}" in home for name, state in states.items())
+    assert [row.split()[:2] for row in listed] == [[state, name] for name, state in states.items()]
 
 
 def test_the_reporters_page_tells_errors_in_full_and_what_was_refused() -> None:

@@ -18,9 +18,9 @@ _LEFT_OUT = "groups left out"
 
 
 class ReporterHealth(NamedTuple):
-    """One reporter or duty in a word: ``on`` where nobody keeps a state, as of one that is read by scrapes.
+    """One reporter or duty. ``state`` is the word that `/reporters` and the API use: ``idle``, ``ok`` or ``failing``.
 
-    ``waiting`` are events, ``None`` if nothing is delivered to it.
+    ``waiting`` counts events. It is ``None`` for a reporter to which Karrot delivers nothing, such as prometheus.
     """
 
     name: str
@@ -91,9 +91,9 @@ def _reporters(here: Site, kept: dict[str, ReporterState]) -> list[ReporterHealt
     size = here.log.size()
     found = []
     for name in (*here.reporters, *here.duties):
-        state = kept.get(name)
+        state = kept.get(name) or ReporterState(name, None)
         waiting = None
-        if state and state.cursor and state.cursor.log_id == here.log.log_id:
+        if state.cursor and state.cursor.log_id == here.log.log_id:
             waiting = max(0, size.last_seq - max(state.cursor.seq, size.first_seq - 1))
-        found.append(ReporterHealth(name, state.state if state else "on", waiting, name in here.reporters))
+        found.append(ReporterHealth(name, state.state, waiting, name in here.reporters))
     return found
