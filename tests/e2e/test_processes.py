@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -33,12 +34,30 @@ def test_a_server_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
     wait_for(lambda: not runs(pid))
 
 
-def test_leaving_ends_every_server_and_keeps_what_it_said(tmp_path: Path) -> None:
+def test_leaving_ends_every_server_with_its_children_and_keeps_what_it_said(tmp_path: Path) -> None:
     with Servers(tmp_path) as servers:
         pids = [servers.start(name, ["sh", "-c", f"echo here is {name}; sleep 600"]).pid for name in ("one", "two")]
         wait_for(lambda: all("here is" in each.tail() for each in servers))
-    assert not any(map(runs, pids))
+        wait_for(lambda: all(len(group(pid)) == 2 for pid in pids))  # the shell and its sleep
+    wait_for(lambda: not any(map(group, pids)))
     assert (tmp_path / "two.log").read_text() == "here is two\n"
+
+
+def test_stopping_a_server_ends_the_children_that_it_leaves(tmp_path: Path) -> None:
+    with Servers(tmp_path) as servers:
+        server = servers.start("parent", ["sh", "-c", "sleep 600; echo never"])
+        wait_for(lambda: len(group(server.pid)) == 2)
+        server.stop()
+        wait_for(lambda: not group(server.pid))
+
+
+def test_a_server_that_ended_by_itself_leaves_no_child_either(tmp_path: Path) -> None:
+    with Servers(tmp_path) as servers:
+        server = servers.start("parent", ["sh", "-c", "sleep 600 &"])
+        assert server.wait(timeout_s=20) == 0
+        assert len(group(server.pid)) == 1
+        server.stop()
+        wait_for(lambda: not group(server.pid))
 
 
 def test_one_that_ignores_the_request_to_stop_is_killed(tmp_path: Path) -> None:
@@ -71,9 +90,16 @@ def test_free_ports_are_as_many_as_asked_for() -> None:
 
 
 def runs(pid: int) -> bool:
-    """One that ended and was not waited for does not run."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
+    """Whether the process runs. A process that has ended does not, even if its parent has not waited for it."""
+    return pid in group(pid)
+
+
+def group(leader: int) -> list[int]:
+    """The processes of a process group that run."""
+    running = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            state, _parent, group = stat.read_text().rsplit(")", 1)[1].split()[:3]
+            if int(group) == leader and state != "Z":
+                running.append(int(stat.parent.name))
+    return running

@@ -1,5 +1,6 @@
 """Servers as processes of their own, which do not outlive the one that started them."""
 
+import os
 import signal
 import subprocess
 import time
@@ -20,9 +21,11 @@ class NotStarted(Exception):  # noqa: N818 - the name is the message
 
 
 class Server:
-    """One process in a session of its own, so that Ctrl-C reaches it only through us. What it says goes to ``log``.
+    """One program and the processes it starts, as one process group. What they print goes to ``log``.
 
-    The kernel kills it when the thread that started it ends, however that ends: start servers from the main thread.
+    The group has a session of its own, so Ctrl-C reaches it only through us. The kernel kills the program when the
+    thread that started it ends: start servers from the main thread. The kernel does that to the program alone, not to
+    the processes that the program started.
     """
 
     def __init__(self, name: str, command: Sequence[str | Path], log: Path) -> None:
@@ -50,15 +53,16 @@ class Server:
         return self._process.wait(timeout_s)
 
     def stop(self, grace_s: float = 10) -> None:
-        """End it in order, or by force if that takes longer."""
+        """Ask the program to end. Kill what is left of the group after that, or after ``grace_s``."""
         self._process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(grace_s)
         self.kill()
 
     def kill(self) -> None:
-        """``kill -9``, and nothing is left of it."""
-        self._process.kill()
+        """``kill -9`` for the whole group: a shell that is killed alone leaves the command that it waits for."""
+        with suppress(ProcessLookupError):  # the program has ended, and it left nothing
+            os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
 
     def signal(self, number: signal.Signals) -> None:
@@ -73,7 +77,7 @@ class Server:
 
 
 class Servers:
-    """All that was started, by name; on leaving, whatever the reason, none is left running.
+    """All that was started, by name. On leaving, for any reason, no process of any server is left running.
 
     Their logs are in ``directory`` and stay there. An error that passes through gets their tails as a note.
     """
