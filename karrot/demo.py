@@ -155,7 +155,8 @@ def _free_port(first: int, tried: int) -> int:
                 continue
             return int(probe.getsockname()[1])
     last = first + tried - 1
-    raise OSError(f"port {first} is taken" if tried == 1 else f"ports {first} to {last} are all taken")
+    taken = f"port {first} is" if tried == 1 else f"ports {first} to {last} are all"
+    raise OSError(f"{taken} in use on {_HOST}: choose another one with --port, or let the system choose: --port 0")
 
 
 def _set_on_signals(event: threading.Event, *numbers: signal.Signals) -> None:

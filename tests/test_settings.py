@@ -15,12 +15,16 @@ from karrot.values import Address, Secret
 OFFER = ("prometheus", "stdout", "pager-duty")
 
 
+LOCAL = {"KARROT_BIND": "127.0.0.1:5000"}
+"""An address that no other machine reaches: no warning about missing passwords."""
+
+
 def loaded(environ: Mapping[str, str], **more: object) -> Loaded:
-    return load(environ, available=OFFER, **more)  # type: ignore[arg-type]
+    return load(LOCAL | environ, available=OFFER, **more)  # type: ignore[arg-type]
 
 
 def cloudwatch(environ: Mapping[str, str]) -> Loaded:
-    return load(environ, available=["cloudwatch", "prometheus"])
+    return load(LOCAL | environ, available=["cloudwatch", "prometheus"])
 
 
 def problems(environ: Mapping[str, str], **more: object) -> tuple[str, ...]:
@@ -37,10 +41,54 @@ def config(tmp_path: Path) -> Path:
 
 
 def test_without_anything_the_defaults_hold() -> None:
-    assert loaded({}) == Loaded(Settings(), ())
+    assert load({}, available=OFFER).settings == Settings()
     assert Settings().bind == Address("0.0.0.0", 5000)
     assert Settings().retention == 86400
     assert Settings().max_log_bytes == 1 << 30
+
+
+_SET_TO_POST = "KARROT_BURROW_TOKEN (or KARROT_BURROW_USERNAME and KARROT_BURROW_PASSWORD)"
+
+
+@pytest.mark.parametrize(
+    ("given", "allows", "way_out"),
+    [
+        (
+            {},
+            "0.0.0.0:5000: anyone who reaches this port can post events and read the pages and the API",
+            f"{_SET_TO_POST} and KARROT_API_TOKEN, or bind to 127.0.0.1:5000",
+        ),
+        (
+            {"KARROT_API_TOKEN": "a", "KARROT_BIND": "192.0.2.7:80"},
+            "192.0.2.7:80: anyone who reaches this port can post events",
+            f"{_SET_TO_POST}, or bind to 127.0.0.1:80",
+        ),
+        (
+            {"KARROT_BURROW_TOKEN": "b", "KARROT_BIND": "[::]:5000"},
+            "[::]:5000: anyone who reaches this port can read the pages and the API",
+            "KARROT_API_TOKEN, or bind to 127.0.0.1:5000",
+        ),
+    ],
+)
+def test_a_port_that_others_reach_without_a_password_is_warned_about(
+    given: Mapping[str, str], allows: str, way_out: str
+) -> None:
+    warning = f"KARROT_BIND is {allows} without a password; set {way_out}"
+    assert load(given, available=OFFER).warnings == (warning,)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"KARROT_BIND": "localhost:5000"},
+        {"KARROT_BIND": "127.0.0.9:5000"},
+        {"KARROT_BIND": "[::1]:5000"},
+        {"KARROT_API_TOKEN": "a", "KARROT_BURROW_TOKEN": "b"},
+        {"KARROT_API_TOKEN": "a", "KARROT_BURROW_USERNAME": "u", "KARROT_BURROW_PASSWORD": "p"},
+    ],
+)
+def test_a_port_that_is_local_or_asks_for_passwords_is_not_warned_about(given: Mapping[str, str]) -> None:
+    assert load(given, available=OFFER).warnings == ()
 
 
 def test_every_option_is_described_and_its_default_is_what_its_text_says() -> None:
@@ -336,7 +384,7 @@ def test_names_that_kubernetes_injects_are_ignored() -> None:
         "KARROT_BURROW_PORT_8000_TCP": "tcp://10.0.0.2:8000",
         "KARROT_BURROW_SERVICE_HOST": "10.0.0.2",
     }
-    assert loaded(injected) == Loaded(Settings(), ())
+    assert loaded(injected) == loaded({})
 
 
 def test_a_stranger_s_reporter_reads_its_own_settings_and_its_secrets_from_files(tmp_path: Path) -> None:

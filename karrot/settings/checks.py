@@ -1,6 +1,7 @@
 """What is wrong or doubtful with settings that can all be read: each a sentence."""
 
 import difflib
+import ipaddress
 import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -122,8 +123,33 @@ def doubts(settings: Settings, file: File, config: Path | None) -> Iterator[str]
         yield f"{config} holds a secret and has mode {file.open_mode}: everybody on this machine can read it"
     if upper := [name for name in settings.expected_clusters if name != name.lower()]:
         yield f"KARROT_EXPECTED_CLUSTERS has {', '.join(upper)}: Burrow writes the names of clusters in lower case"
+    if not _is_loopback(settings.bind.host):
+        yield from _open_to_all(settings)
     if "cloudwatch" in settings.reporters:
         yield from _doubts_about_cloudwatch(settings)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _open_to_all(settings: Settings) -> Iterator[str]:
+    """One sentence for posting and reading together: in a container this is how most start."""
+    allowed, missing = [], []
+    if settings.burrow_password is None and settings.burrow_token is None:
+        allowed.append("post events")
+        missing.append("KARROT_BURROW_TOKEN (or KARROT_BURROW_USERNAME and KARROT_BURROW_PASSWORD)")
+    if settings.api_token is None:
+        allowed.append("read the pages and the API")
+        missing.append("KARROT_API_TOKEN")
+    if missing:
+        yield (
+            f"KARROT_BIND is {settings.bind}: anyone who reaches this port can {' and '.join(allowed)} without a "
+            f"password; set {' and '.join(missing)}, or bind to 127.0.0.1:{settings.bind.port}"
+        )
 
 
 def _doubts_about_cloudwatch(settings: Settings) -> Iterator[str]:

