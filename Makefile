@@ -36,7 +36,7 @@ WHEEL_TESTS := tests/test_cli.py tests/test_demo.py tests/test_readme.py tests/t
 test-wheel: $(STAMPS)/dev .venv-wheel/stamps/dev
 	@rm -rf build/wheel
 	$(BIN)/hatchling build -t wheel -d build/wheel
-	$(UV) pip install -q --python .venv-wheel/bin/python --no-deps --reinstall build/wheel/karrot-*.whl
+	$(UV) pip install -q --python .venv-wheel/bin/python --no-deps --reinstall build/wheel/karrot_burrow-*.whl
 	@directory=$$(mktemp -d); trap 'rm -rf "$$directory"' EXIT; cd "$$directory"; SECONDS=0; \
 	PYTHONSAFEPATH=1 TESTS_NEED_INSTALLED=1 $(CURDIR)/.venv-wheel/bin/$(PYTEST) \
 		-c $(CURDIR)/pyproject.toml --rootdir $(CURDIR) $(ARGS) $(addprefix $(CURDIR)/,$(WHEEL_TESTS)) \
@@ -119,7 +119,7 @@ screenshots: $(STAMPS)/dev ## The pictures of the pages in docs/images, taken fr
 dist: $(STAMPS)/dev ## Wheel, sdist, bill of materials and the release's notes, into dist/
 	@mkdir -p dist
 	$(BIN)/hatchling build -t sdist -t wheel -d dist
-	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible -o dist/karrot.cdx.json requirements/image.txt
+	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible -o dist/karrot-burrow.cdx.json requirements/image.txt
 	$(PYTHON) tools/release.py notes > dist/notes.md
 
 image: $(STAMPS)/dev ## Builds the container image and runs it read-only (Debian, root); ARGS="--with-pipeline": Spark's too
@@ -158,6 +158,8 @@ clean: ## Remove all that the targets made, the environments too
 $(STAMPS)/service: requirements/service.txt requirements/build.txt pyproject.toml | $(STAMPS)/environment
 	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check --require-hashes \
 		-r requirements/service.txt -r requirements/build.txt
+	@# Before version 2.0 the distribution was called karrot: an environment of that time would offer each reporter twice.
+	$(BIN)/python -m pip uninstall -q -y --disable-pip-version-check karrot 2>/dev/null
 	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@mkdir -p $(@D) && touch $@
 

@@ -2,6 +2,8 @@
 
 from importlib.metadata import version
 
+from karrot.distribution import NAME
+
 __all__ = ["__version__"]
 
-__version__ = version("karrot")
+__version__ = version(NAME)

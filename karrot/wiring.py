@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from karrot.burrow.client import Burrow
 from karrot.burrow.payload import parse_stored
 from karrot.clock import Clock, SystemClock
 from karrot.delivery import Delivery
+from karrot.distribution import entry_point
 from karrot.eventlog import datadir
 from karrot.eventlog.base import EventLog, LogUnavailableError
 from karrot.eventlog.glance import known_groups
@@ -197,7 +197,6 @@ def open_reporters(settings: Settings, log: EventLog, clock: Clock) -> Mapping[s
 
 
 def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -> Reporter:
-    (point,) = entry_points(group=GROUP, name=name)
     context = Context(
         name=name,
         settings=reporter_settings(settings, name),
@@ -207,7 +206,7 @@ def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -
         recall=partial(log.recall, name),
         remember=partial(log.remember, name),
     )
-    reporter: Reporter = point.load()(context)
+    reporter: Reporter = entry_point(GROUP, name).load()(context)
     return reporter
 
 

@@ -25,9 +25,11 @@ def pytest_configure() -> None:
 
     ``make test-wheel`` asks that the installed package is tested, not a checkout that happens to be importable. A shell
     starts what it runs in the background with SIGINT ignored, and that is inherited; pytest-xdist tells its processes
-    the width of a terminal, which tables would fit.
+    the width of a terminal, which tables would fit. A machine may set what hides a fault from its own developers: an
+    unbuffered standard output never fails when a program ends.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.environ.pop("COLUMNS", None)
+    for name in ("COLUMNS", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"):
+        os.environ.pop(name, None)
     if "TESTS_NEED_INSTALLED" in os.environ and "site-packages" not in Path(karrot.__file__).parts:
         raise pytest.UsageError(f"karrot was imported from {karrot.__file__}, which is not an installed package")

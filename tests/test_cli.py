@@ -1,5 +1,7 @@
 """The commands as somebody types them."""
 
+import os
+import shlex
 import ssl
 import subprocess
 import sys
@@ -83,12 +85,34 @@ def test_the_program_and_the_module_are_the_same() -> None:
     assert told == [f"karrot {karrot.__version__}\n"] * 3
 
 
-def test_a_full_disk_is_a_sentence() -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [["version"], ["--version"], ["--help"], ["render", "--help"], ["render", "alert-rules"], ["check-config"]],
+    ids=" ".join,
+)
+def test_a_full_disk_is_a_sentence(arguments: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "karrot", "version"], stdout=full, stderr=subprocess.PIPE, check=False
+            [sys.executable, "-m", "karrot", *arguments], stdout=full, stderr=subprocess.PIPE, check=False
         )
     assert (done.returncode, done.stderr) == (1, b"karrot: [Errno 28] No space left on device\n")
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["render", "alert-rules"]], ids=" ".join)
+def test_a_reader_that_left_is_no_error_message(arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as broken:
+        done = subprocess.run(
+            [sys.executable, "-m", "karrot", *arguments], stdout=broken, stderr=subprocess.PIPE, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_no_standard_output_is_no_error() -> None:
+    command = f"{shlex.quote(sys.executable)} -m karrot version >&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -116,8 +140,10 @@ def test_check_config_prints_every_setting_and_the_warnings(tmp_path: Path) -> N
     assert "KARROT_LOG=DEBUG\n" in result.stdout
     assert "KARROT_API_TOKEN=***\n" in result.stdout
     assert "hunter2" not in result.output
-    assert (
-        result.stderr == "warning: KARROT_LOGG is not a setting of Karrot: it has no effect; did you mean KARROT_LOG?\n"
+    assert result.stderr == (
+        "warning: KARROT_LOGG is not a setting of Karrot: it has no effect; did you mean KARROT_LOG?\n"
+        "warning: KARROT_BIND is 0.0.0.0:5000: anyone who reaches this port can post events without a password; "
+        "set KARROT_BURROW_TOKEN (or KARROT_BURROW_USERNAME and KARROT_BURROW_PASSWORD), or bind to 127.0.0.1:5000\n"
     )
 
 

@@ -19,7 +19,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl (Debian: apt-get install curl)")
 def test_the_posted_event_gives_the_metrics_that_are_shown(tmp_path: Path) -> None:
     [commands] = [block for block in blocks("shell") if "curl" in block]
     [shown] = blocks("text")

@@ -29,7 +29,7 @@ def test_zizmor_finds_nothing_unsafe() -> None:
 
 def test_actionlint_finds_nothing_wrong() -> None:
     if (actionlint := shutil.which("actionlint")) is None:
-        pytest.skip("no actionlint: go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.12")
+        pytest.skip("needs actionlint: go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.12")
     done = subprocess.run([actionlint, *FILES], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 

@@ -66,7 +66,7 @@ def watch(
     """Judge consumer groups as Burrow would, without Burrow.
 
     Ends with Ctrl-C. Without --post the verdicts are printed. The first one on a group falls when half a ring of ten
-    polls is filled, or when nothing moved for a whole one. Needs confluent-kafka: pip install 'karrot[kafka]'.
+    polls is filled, or when nothing moved for a whole one. Needs confluent-kafka: pip install 'karrot-burrow[kafka]'.
     """
     from karrot import logs, values
     from karrot.clock import SystemClock

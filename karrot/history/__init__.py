@@ -1,6 +1,6 @@
 """What was: the pipeline's tables, read through DuckDB in milliseconds, without Spark.
 
-Only this package imports duckdb (``pip install 'karrot[history]'``), and only when something is asked.
+Only this package imports duckdb (``pip install 'karrot-burrow[history]'``), and only when something is asked.
 """
 
 from karrot.history.answers import (

@@ -64,7 +64,7 @@ class Duck:
             import duckdb  # noqa: PLC0415 (an extra)
         except ModuleNotFoundError as error:
             raise HistoryUnavailable(
-                "The history is read by DuckDB, which is not installed: pip install 'karrot[history]'."
+                "The history is read by DuckDB, which is not installed: pip install 'karrot-burrow[history]'."
             ) from error
         with self._lock:
             if self._connection is None:

@@ -122,7 +122,7 @@ def require_java(environ: Mapping[str, str] = os.environ) -> int:
     if java is None or not Path(java).exists():
         where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on the PATH"
         raise SparkUnavailable(
-            f"Spark needs Java {_JAVA} or newer, and {where}: install a JDK (openjdk-17-jre-headless)."
+            f"Spark needs Java {_JAVA} or newer (Debian: default-jre-headless), and {where}: install it."
         )
     told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603 (the PATH's java)
     found = _JAVA_VERSION.search(told.stderr + told.stdout)
@@ -136,4 +136,6 @@ def require_java(environ: Mapping[str, str] = os.environ) -> int:
 
 def _require_pyspark() -> None:
     if importlib.util.find_spec("pyspark") is None:
-        raise SparkUnavailable("The pipeline runs on PySpark, which is not installed: pip install 'karrot[spark]'.")
+        raise SparkUnavailable(
+            "The pipeline runs on PySpark, which is not installed: pip install 'karrot-burrow[spark]'."
+        )

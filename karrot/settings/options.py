@@ -179,7 +179,7 @@ class Settings:
         "4GiB", values.size(2**20, 2**50), "How large all segments may grow; the oldest go first."
     )
     kafka_bootstrap: tuple[str, ...] = listed(
-        values.brokers, "Brokers of the Kafka cluster that the kafka reporter writes to; needs karrot[kafka]."
+        values.brokers, "Brokers of the Kafka cluster that the kafka reporter writes to; needs karrot-burrow[kafka]."
     )
     kafka_topic: str = option("karrot.events", values.topic, "The topic that it writes to. Karrot does not create it.")
     kafka_properties: Path | None = optional(
@@ -196,7 +196,7 @@ class Settings:
     resync_interval: int = option("120s", values.duration(10, 86400), "How often Burrow's REST API is read.")
 
     watch_bootstrap: tuple[str, ...] = listed(
-        values.brokers, "Brokers of a Kafka cluster to watch without Burrow; needs karrot[kafka]."
+        values.brokers, "Brokers of a Kafka cluster to watch without Burrow; needs karrot-burrow[kafka]."
     )
     watch_cluster: str | None = optional(values.text, "The name of that cluster in events and metrics.")
     watch_interval: int = option("10s", values.duration(1, 3600), "How often Kafka is asked; a ring is ten of these.")

@@ -27,7 +27,7 @@ def connect(
 
         from karrot.watch.admin import KafkaCluster
     except ImportError as error:
-        raise NotConnected("watching Kafka needs confluent-kafka: pip install 'karrot[kafka]'") from error
+        raise NotConnected("watching Kafka needs confluent-kafka: pip install 'karrot-burrow[kafka]'") from error
     try:
         given = {} if properties is None else read(properties)
         return KafkaCluster(complete({"client.id": client_id, **given}, bootstrap))

@@ -20,7 +20,7 @@ from support.kubernetes import crds
 pytestmark = [
     pytest.mark.apiserver,
     pytest.mark.timeout(600),
-    pytest.mark.skipif(not ready(), reason="no kube-apiserver and etcd at hand: make kube-apiserver builds them, once"),
+    pytest.mark.skipif(not ready(), reason="needs kube-apiserver and etcd: make kube-apiserver builds them, once"),
 ]
 
 SHAPES = [shape for name in ("burrow", "karrot") for shape in shapes(name)]

@@ -24,7 +24,7 @@ EXPLAINED = {
 KUBE_SCORE = os.environ.get("KUBE_SCORE") or shutil.which("kube-score")
 
 
-@pytest.mark.skipif(KUBE_SCORE is None, reason="kube-score is neither in KUBE_SCORE nor on the PATH")
+@pytest.mark.skipif(KUBE_SCORE is None, reason="needs kube-score, on PATH or named by KUBE_SCORE")
 def test_no_finding_is_unexplained() -> None:
     bodies = [
         each.body | {"metadata": each.body["metadata"] | {"namespace": f"{shape.parents[1].name}-{shape.stem}"}}

@@ -67,7 +67,7 @@ def test_an_alert_can_be_left_out_and_all_can_be_labelled() -> None:
 def test_prometheus_takes_them(tmp_path: Path) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
-        pytest.skip("promtool is not on the PATH")
+        pytest.skip("needs promtool (Debian: apt-get install prometheus)")
     rule = one(rendered_shape(CHARTS / "karrot" / "ci" / "everything.yaml"), "PrometheusRule")
     file = tmp_path / "rules.yaml"
     file.write_text(yaml.safe_dump({"groups": rule["spec"]["groups"]}), encoding="utf-8")

@@ -201,7 +201,7 @@ def test_a_terminal_that_is_not_utf_8_gets_plain_marks_and_names_cannot_move_its
     assert total == "1 fault, 0 warnings, 0 notes, 0 checks are well"
 
 
-@pytest.mark.skipif(prometheus_binary() is None, reason="no prometheus: set PROMETHEUS_BIN or install it")
+@pytest.mark.skipif(prometheus_binary() is None, reason="needs a prometheus, on PATH or named by PROMETHEUS_BIN")
 def test_a_real_prometheus_is_read_as_it_is(service: Service, tmp_path: Path) -> None:
     server = Prometheus(prometheus_binary() or "", tmp_path / "prometheus", service.port)
     labelled = server._config.replace("]}]", '], labels: {cluster: "k8s-1"}}]')

@@ -22,8 +22,8 @@ def test_a_machine_without_java_is_told_what_to_install(tmp_path: Path) -> None:
     assert _ingest(env={"JAVA_HOME": None, "PATH": str(tmp_path), "PYSPARK_GATEWAY_PORT": None}) == (
         2,
         (
-            "karrot: Spark needs Java 17 or newer, and there is no java on the PATH: "
-            "install a JDK (openjdk-17-jre-headless).\n"
+            "karrot: Spark needs Java 17 or newer (Debian: default-jre-headless), and there is no java on the PATH: "
+            "install it.\n"
         ),
     )
 
@@ -52,7 +52,7 @@ def test_a_machine_without_pyspark_is_told_what_to_install(monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "pyspark", None)
     assert _ingest(env={"PYSPARK_GATEWAY_PORT": None}) == (
         2,
-        "karrot: The pipeline runs on PySpark, which is not installed: pip install 'karrot[spark]'.\n",
+        "karrot: The pipeline runs on PySpark, which is not installed: pip install 'karrot-burrow[spark]'.\n",
     )
 
 

@@ -51,7 +51,7 @@ def test_what_is_wrong_is_one_sentence(arguments: list[str], said: str) -> None:
 def test_without_the_client_library_the_way_to_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     result = run("--bootstrap-servers", "kafka:9092", "--cluster", "c")
-    assert result.stderr == "karrot: watching Kafka needs confluent-kafka: pip install 'karrot[kafka]'\n"
+    assert result.stderr == "karrot: watching Kafka needs confluent-kafka: pip install 'karrot-burrow[kafka]'\n"
     assert result.exit_code == 2
 
 

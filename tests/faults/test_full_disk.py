@@ -1,8 +1,6 @@
 """A volume that is full: events are refused in plain words, everything else goes on, and space ends it."""
 
 import json
-import os
-import subprocess
 import time
 from collections.abc import Iterator
 from itertools import count
@@ -12,6 +10,7 @@ import pytest
 
 from support.load import named, sized
 from support.processes import Service
+from support.volumes import small_volume
 from support.waiting import wait_for
 
 VOLUME_BYTES = 20 << 20
@@ -21,17 +20,8 @@ REFUSED = {"code": "log_unavailable", "status": 503}
 
 @pytest.fixture
 def volume(tmp_path: Path) -> Iterator[Path]:
-    """20 MB and no more."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small volume needs root")
-    path = tmp_path / "volume"
-    path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={VOLUME_BYTES}", "tmpfs", str(path)]
-    mounted = subprocess.run(mount, check=False, capture_output=True, text=True)
-    if mounted.returncode:
-        pytest.skip(f"mounting a small volume is not allowed here: {mounted.stderr.strip()}")
-    yield path
-    subprocess.run(["umount", path], check=True)
+    with small_volume(tmp_path / "volume", VOLUME_BYTES) as path:
+        yield path
 
 
 def fill_what_is_left(volume: Path) -> None:

@@ -273,7 +273,7 @@ def test_a_damaged_file_is_named_and_what_is_not_data_is_passed_by(tables: Path,
 
 def test_without_duckdb_the_extra_is_named(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "duckdb", None)
-    with pytest.raises(HistoryUnavailable, match=r"pip install 'karrot\[history\]'"):
+    with pytest.raises(HistoryUnavailable, match=r"pip install 'karrot-burrow\[history\]'"):
         history.groups(WHOLE)
 
 

@@ -126,7 +126,7 @@ def test_nothing_in_it_installs_or_compiles(service: Image) -> None:
     assert programs & (_INSTALLERS | _COMPILERS) == set()
     packages = {path.name.split("-")[0] for path in service.root.rglob("*.dist-info")}
     assert packages & {"pip", "setuptools", "uv", "hatchling", "pyspark", "duckdb"} == set()
-    assert {"karrot", "gunicorn", "confluent_kafka"} <= packages
+    assert {"karrot_burrow", "gunicorn", "confluent_kafka"} <= packages
     assert not list(service.root.rglob("ensurepip"))
 
 
@@ -175,7 +175,7 @@ def test_its_bill_of_materials_names_what_is_in_it(service: Image, tmp_path: Pat
         part["name"].lower().replace("_", "-"): part["version"] for part in json.loads(bill.read_text())["components"]
     }
     pinned = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", (ROOT / "requirements" / "image.txt").read_text(), re.MULTILINE))
-    assert named == pinned | {"karrot": karrot.__version__}
+    assert named == pinned | {"karrot-burrow": karrot.__version__}
 
 
 def _files(root: Path) -> Iterator[Path]:

@@ -21,8 +21,8 @@ def promtool(*arguments: str | Path, text: bytes = b"") -> str:
 
     Where promtool cannot be had, skips the test.
     """
-    command = [_binary() or pytest.skip("no promtool: install Debian's prometheus, or set PROMETHEUS_BIN"), *arguments]
-    ended = subprocess.run(command, input=text, capture_output=True, check=False)
+    binary = _binary() or pytest.skip("needs promtool (Debian: apt-get install prometheus), or PROMETHEUS_BIN")
+    ended = subprocess.run([binary, *arguments], input=text, capture_output=True, check=False)
     assert ended.returncode == 0, (ended.stdout + ended.stderr).decode()
     return ended.stdout.decode()
 

@@ -18,7 +18,7 @@ __all__ = ["failing", "need_strace"]
 def need_strace() -> None:
     """Skip where no strace is, or where it may not attach to a process."""
     if shutil.which("strace") is None:
-        pytest.skip("strace is not installed")
+        pytest.skip("needs strace (Debian: apt-get install strace)")
     child = subprocess.Popen(["sleep", "60"])
     try:
         attached = subprocess.run(
@@ -28,7 +28,7 @@ def need_strace() -> None:
         child.kill()
         child.wait()
     if "attached" not in attached.stderr:
-        pytest.skip(f"strace may not attach to a process here: {attached.stderr.strip()}")
+        pytest.skip(f"needs strace, which may not attach to a process here: {attached.stderr.strip()}")
 
 
 @contextmanager

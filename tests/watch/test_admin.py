@@ -62,7 +62,7 @@ def test_without_the_client_library_one_sentence_says_how_to_get_it(monkeypatch:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(NotConnected) as raised:
         connect(["kafka:9092"])
-    assert str(raised.value) == "watching Kafka needs confluent-kafka: pip install 'karrot[kafka]'"
+    assert str(raised.value) == "watching Kafka needs confluent-kafka: pip install 'karrot-burrow[kafka]'"
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_properties_that_are_not_there_or_wrong_are_told_before_the_start(tmp_pa
 def test_a_service_without_the_client_library_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     [problem] = problems(load(WATCHED, available=("prometheus",)).settings)
-    assert problem == "KARROT_WATCH_BOOTSTRAP: watching Kafka needs confluent-kafka: pip install 'karrot[kafka]'"
+    assert problem == "KARROT_WATCH_BOOTSTRAP: watching Kafka needs confluent-kafka: pip install 'karrot-burrow[kafka]'"
 
 
 def test_who_watches_nothing_needs_no_client_library(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,5 +19,5 @@ def build(context: Context) -> KafkaReporter:
     try:
         from karrot.reporters.kafka.topic import KafkaTopic
     except ImportError as error:
-        raise ValueError("the kafka reporter needs confluent-kafka: pip install 'karrot[kafka]'") from error
+        raise ValueError("the kafka reporter needs confluent-kafka: pip install 'karrot-burrow[kafka]'") from error
     return KafkaReporter(options, partial(KafkaTopic, options), context)

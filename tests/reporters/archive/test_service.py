@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,19 +20,14 @@ from support.load import Load
 from support.processes import Service
 from support.reporting import make_context
 from support.sqlite_logs import open_sqlite
+from support.volumes import small_volume
 from support.waiting import wait_for
 
 
 @pytest.fixture
 def volume(tmp_path: Path) -> Iterator[Path]:
-    """1 MB and no more."""
-    path = tmp_path / "volume"
-    path.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(path)], check=False)
-    if mounted.returncode:
-        pytest.skip("mounting a small volume is not allowed here")
-    yield path
-    subprocess.run(["umount", path], check=True)
+    with small_volume(tmp_path / "volume", 1 << 20) as path:
+        yield path
 
 
 def test_what_was_acknowledged_is_archived_once_however_often_the_service_is_killed(tmp_path: Path) -> None:

@@ -1,0 +1,70 @@
+"""The distribution that Karrot is installed as, and another one that may have written over its files.
+
+On the package index, `karrot` is another project. Karrot's own distribution had that name before version 2.0; now it is
+`karrot-burrow`. Both have a package `karrot`, so pip lets one overwrite and remove files of the other.
+"""
+
+from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, distribution, entry_points
+from pathlib import Path
+from typing import Final, NamedTuple
+
+__all__ = ["DOCS_URL", "NAME", "Intruder", "entry_point", "intruder"]
+
+NAME: Final = "karrot-burrow"
+DOCS_URL: Final = "https://github.com/Lowess/karrot/blob/main/docs"
+"""Where the documentation is, for links that leave this installation."""
+
+_FORMER: Final = "karrot"
+_REPORTERS: Final = "karrot.reporters"
+_PACKAGE: Final = Path(__file__).resolve().parent
+
+
+class Intruder(NamedTuple):
+    """A distribution `karrot` in the same directory as this one."""
+
+    version: str
+    directory: Path
+    is_ours: bool
+    """It is an older Karrot, not the other project: all files are this project's, if not all of one version."""
+
+    def __str__(self) -> str:
+        what = "an older Karrot" if self.is_ours else "another project"
+        return (
+            f"{what} is installed as '{_FORMER}' {self.version} in {self.directory} and shares files with '{NAME}': "
+            f"pip uninstall {_FORMER} {NAME}, then pip install {NAME}"
+        )
+
+
+def intruder(package: Path = _PACKAGE) -> Intruder | None:
+    """The distribution that shares the directory ``package`` with this one, if there is one."""
+    try:
+        found = distribution(_FORMER)
+    except PackageNotFoundError:
+        return None
+    directory = Path(str(found.locate_file(""))).resolve()
+    if directory / package.name != package:
+        return None  # an editable one, or one further down the path: it owns none of the files that run
+    return Intruder(found.version, directory, is_ours=_offers_reporters(found))
+
+
+def entry_point(group: str, name: str) -> EntryPoint:
+    """The entry point by that name; Karrot's own before those of an older Karrot.
+
+    Raises `LookupError`, with a sentence, if there is none or if several distributions offer different ones.
+    """
+    found = entry_points(group=group, name=name)
+    points = {point.value: point for point in found if _owner(point) != _FORMER} or {each.value: each for each in found}
+    if len(points) == 1:
+        return next(iter(points.values()))
+    if not points:
+        raise LookupError(f"no installed package offers {name!r}")
+    owners = ", ".join(sorted(f"{_owner(each)} ({value})" for value, each in points.items()))
+    raise LookupError(f"several installed packages offer {name!r}: {owners}; uninstall all but one")
+
+
+def _owner(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else "unknown"
+
+
+def _offers_reporters(found: Distribution) -> bool:
+    return any(point.group == _REPORTERS for point in found.entry_points)

@@ -1,0 +1,155 @@
+"""The built wheel, installed by its name into an environment of its own, alone and next to a package called karrot."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+from zipfile import ZipFile
+
+import pytest
+
+import karrot
+
+ROOT = Path(__file__).resolve().parents[1]
+BIN = Path(sys.executable).parent
+REMEDY = "pip uninstall karrot karrot-burrow, then pip install karrot-burrow"
+
+
+class Environment(NamedTuple):
+    """An environment that had nothing installed, and where its wheels are."""
+
+    directory: Path
+    wheels: Path
+
+    def pip(self, *arguments: str) -> None:
+        """Change what is installed; our own wheels are found without an index."""
+        found = ["--find-links", str(self.wheels), "--constraints", str(ROOT / "requirements" / "all.txt")]
+        more = found if arguments[0] == "install" else []
+        command = [str(BIN / "uv"), "pip", *arguments, "--python", str(self.directory), *more]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    def karrot(self, *arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]":
+        """Run the command that is installed in it."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("KARROT_", "PYTHON"))}
+        command = [str(self.directory / "bin" / "karrot"), *arguments]
+        return subprocess.run(
+            command, cwd=self.directory, env=kept | environ, capture_output=True, text=True, check=False
+        )
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Karrot's wheel, the same as an older Karrot had it, and a package of another project."""
+    directory = tmp_path_factory.mktemp("wheels")
+    subprocess.run([BIN / "hatchling", "build", "-t", "wheel", "-d", directory], cwd=ROOT, check=True)
+    [ours] = directory.glob("*.whl")
+    with ZipFile(ours) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    older = {}
+    for name, content in files.items():
+        place = re.sub(r"^karrot_burrow-[^/]*\.dist-info", "karrot-1.9.dist-info", name)
+        is_about_itself = place.endswith((".dist-info/METADATA", ".dist-info/RECORD"))
+        older[place] = _renamed(content) if is_about_itself else content
+    _write(directory / "karrot-1.9-py3-none-any.whl", older)
+    _write(
+        directory / "karrot-0.1.1-py3-none-any.whl",
+        {
+            "karrot/__init__.py": b"from karrot.client import Client\n\n__all__ = ['Client']\n",
+            "karrot/client.py": b"class Client:\n    pass\n",
+            "karrot-0.1.1.dist-info/METADATA": b"Metadata-Version: 2.1\nName: karrot\nVersion: 0.1.1\n",
+            "karrot-0.1.1.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            "karrot-0.1.1.dist-info/RECORD": b"karrot/__init__.py,,\nkarrot/client.py,,\n",
+        },
+    )
+    return directory
+
+
+def _renamed(content: bytes) -> bytes:
+    text = content.decode().replace("Name: karrot-burrow", "Name: karrot")
+    text = re.sub(r"^Version: .*$", "Version: 1.9", text, count=1, flags=re.MULTILINE)
+    return re.sub(r"^karrot_burrow-[^/]*\.dist-info", "karrot-1.9.dist-info", text, flags=re.MULTILINE).encode()
+
+
+def _write(wheel: Path, files: dict[str, bytes]) -> None:
+    with ZipFile(wheel, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+
+
+@pytest.fixture
+def environment(wheels: Path, tmp_path: Path) -> Iterator[Environment]:
+    directory = tmp_path / "environment"
+    subprocess.run([BIN / "uv", "venv", "-q", "--python", sys.executable, directory], check=True)
+    yield Environment(directory, wheels)
+    shutil.rmtree(directory)  # pyspark alone has 400 MB
+
+
+def test_a_message_names_the_extra_that_is_missing_and_nothing_more_is_needed(environment: Environment) -> None:
+    environment.pip("install", "karrot-burrow")
+    day = environment.directory / "tables" / "lag_minute" / "day=2026-01-01"
+    day.mkdir(parents=True)
+    (day / "part.parquet").write_bytes(b"PAR1")
+    tables = ("--tables", str(environment.directory / "tables"))
+    reporter = {"KARROT_REPORTERS": "kafka", "KARROT_KAFKA_BOOTSTRAP": "127.0.0.1:1"}
+    watch = {"KARROT_WATCH_BOOTSTRAP": "127.0.0.1:1", "KARROT_WATCH_CLUSTER": "prod"}
+    needy: list[tuple[str, Callable[[], subprocess.CompletedProcess[str]]]] = [
+        ("history", lambda: environment.karrot("history", "groups", *tables)),
+        ("spark", lambda: environment.karrot("pipeline", "compact", *tables)),
+        ("kafka", lambda: environment.karrot("check-config", **reporter)),
+        ("kafka", lambda: environment.karrot("check-config", **watch)),
+    ]
+    watching = ("kafka", lambda: environment.karrot("watch", "--bootstrap-servers", "127.0.0.1:1", "--cluster", "prod"))
+    for extra, run in [*needy, watching]:
+        missing = run()
+        assert missing.returncode == 2
+        assert re.findall(r"pip install '(.+?)'", missing.stderr) == [f"karrot-burrow[{extra}]"]
+    for extra in ("history", "spark", "kafka"):
+        environment.pip("install", f"karrot-burrow[{extra}]")
+    for _, run in needy:  # and not the one that would watch until it is stopped
+        assert "pip install" not in run().stderr
+
+
+@pytest.mark.parametrize(
+    "order", [("karrot==0.1.1", "karrot-burrow"), ("karrot-burrow", "karrot==0.1.1")], ids=" then ".join
+)
+def test_a_package_of_another_project_is_refused_with_the_way_out(
+    environment: Environment, order: tuple[str, str]
+) -> None:
+    for each in order:
+        environment.pip("install", each)
+    [site] = environment.directory.glob("lib/python3*/site-packages")
+    sentence = (
+        f"karrot: another project is installed as 'karrot' 0.1.1 in {site.resolve()} and shares files with "
+        f"'karrot-burrow': {REMEDY}\n"
+    )
+    for command in (["version"], ["--version"], ["check-config"], ["doctor"], ["serve"]):
+        refused = environment.karrot(*command)
+        assert (refused.returncode, refused.stdout, refused.stderr) == (2, "", sentence), command
+    follow_the_remedy(environment)
+
+
+@pytest.mark.parametrize(
+    "order", [("karrot==1.9", "karrot-burrow"), ("karrot-burrow", "karrot==1.9")], ids=" then ".join
+)
+def test_an_older_karrot_next_to_it_does_no_harm_and_is_named(environment: Environment, order: tuple[str, str]) -> None:
+    for each in order:
+        environment.pip("install", each)
+    works = environment.karrot("version")
+    assert (works.returncode, works.stdout) == (0, f"karrot {karrot.__version__}\n")
+    assert works.stderr.startswith("karrot: an older Karrot is installed as 'karrot' 1.9 in ")
+    assert works.stderr.endswith(f"{REMEDY}\n")
+    checked = environment.karrot("check-config", KARROT_REPORTERS="prometheus,archive,stdout")
+    assert checked.returncode == 0, checked.stderr
+    follow_the_remedy(environment)
+
+
+def follow_the_remedy(environment: Environment) -> None:
+    environment.pip("uninstall", "karrot", "karrot-burrow")
+    environment.pip("install", "karrot-burrow")
+    mended = environment.karrot("version")
+    assert (mended.returncode, mended.stdout, mended.stderr) == (0, f"karrot {karrot.__version__}\n", "")
