@@ -210,6 +210,13 @@ def _read_path(text: str) -> Path:
     return Path(os.path.expanduser(text))  # noqa: PTH111 (Path's own raises where there is no such home)
 
 
+def _read_tables(text: str) -> Path:
+    """A path. Any URL is refused: as a path, ``s3a://lag`` would be a folder named ``s3a:`` of this machine."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
+        raise ValueError(text)
+    return _read_path(text)
+
+
 def _read_place(text: str) -> str:
     """A path as it is, with ``~`` replaced; a bucket without a slash at the end."""
     if "://" not in text:
@@ -289,6 +296,11 @@ brokers = Kind(
 address = Kind(_read_address, "HOST:PORT, [IPV6]:PORT or :PORT")
 url = Kind(_read_url, "an http:// or https:// address without user, query or fragment")
 path = Kind(_read_path, "a path")
+tables = Kind(
+    _read_tables,
+    "a local folder, as the pages and karrot history read no URL: copy or mount the tables and name that folder here "
+    "(karrot pipeline takes a URL as --tables)",
+)
 place = Kind(_read_place, "a path, or s3://bucket/prefix")
 pattern: Kind[re.Pattern[str]] = Kind(_read_pattern, "a regular expression", lambda value: value.pattern)
 share: Kind[float] = Kind(_read_share, "a number from 0 to 1", "{:.12g}".format)

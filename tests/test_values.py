@@ -146,3 +146,17 @@ def test_checking_says_what_is_wrong_and_what_is_allowed() -> None:
 
 def test_a_path_may_start_at_home() -> None:
     assert values.path.read("~/karrot") == Path.home() / "karrot"
+
+
+@pytest.mark.parametrize("text", ["s3a://lag/tables", "S3://lag", "hdfs://name:8020/t", "file:///var/lib/tables"])
+def test_tables_at_a_url_are_no_folder_of_this_machine(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^KARROT_TABLES_DIR is '.+': it must be a local folder, .+: copy or mount"):
+        values.checked(values.tables, "KARROT_TABLES_DIR", text)
+
+
+def test_tables_lie_in_any_local_folder() -> None:
+    assert [values.tables.read(text) for text in ("~/t", "/a b/s3a:/c", "t")] == [
+        Path.home() / "t",
+        Path("/a b/s3a:/c"),
+        Path("t"),
+    ]

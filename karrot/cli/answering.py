@@ -8,14 +8,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from karrot.cli.common import Refused, valid
-from karrot.cli.options import put_on
+from karrot.cli.options import put_on, value_of
 
 if TYPE_CHECKING:
     from karrot.history import History, Span
 
-__all__ = ["answered", "named", "places", "show", "span_of"]
+__all__ = ["answered", "local_tables", "named", "places", "show", "span_of"]
+
+
+def local_tables(context: click.Context, option: click.Parameter, text: str | None) -> Path | None:
+    """A callback for the folder of the tables: as a path, a URL would become a folder of this machine."""
+    from karrot import values
+
+    if text is None:
+        return None
+    is_variable = context.get_parameter_source(str(option.name)) is ParameterSource.ENVIRONMENT
+    return value_of(values.tables, str(option.envvar) if is_variable else option.opts[0], text)
+
 
 _PLACES = (
     click.option(
@@ -23,8 +35,9 @@ _PLACES = (
         envvar="KARROT_TABLES_DIR",
         show_envvar=True,
         required=True,
-        type=click.Path(path_type=Path),
-        help="Where karrot pipeline has its tables.",
+        metavar="DIR",
+        callback=local_tables,
+        help="The local folder with the tables of karrot pipeline.",
     ),
     click.option("--cluster", help="Of this cluster alone."),
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.answering import span_of
+from karrot.cli.answering import local_tables, span_of
 from karrot.cli.common import Refused, stated, valid
 from karrot.cli.options import Number
 from karrot.cli.recipes import Recipe, each_recipe, read_recipes
@@ -34,7 +34,7 @@ __all__ = ["COMMANDS"]
 @click.option(
     "--tables",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    callback=local_tables,
     help="The pipeline's tables, for the lag of --group by the minute.",
 )
 @click.option("--from", "since", help="With --tables: ISO 8601 (UTC), or so long ago.", show_default="30d")

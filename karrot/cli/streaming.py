@@ -132,8 +132,10 @@ def _options(config: Path | None) -> "Options":
     from karrot.settings import load
     from karrot.wiring import reporter_settings
 
-    loaded = load(os.environ, config=config, overrides={"reporters": "cloudwatch"})
-    if _service_publishes(os.environ, config):
+    # The service reads tables from a local folder alone, and refuses the URL that these jobs may be given.
+    environ = {name: text for name, text in os.environ.items() if name != "KARROT_TABLES_DIR"}
+    loaded = load(environ, config=config, overrides={"reporters": "cloudwatch"})
+    if _service_publishes(environ, config):
         raise Refused(_TWICE)
     logs.configure(loaded.settings.log, sys.stderr)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # its errors are raised as well

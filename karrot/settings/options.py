@@ -186,7 +186,7 @@ class Settings:
         values.path, "A file of client properties for TLS, SASL or MSK IAM, under librdkafka's or Java's names."
     )
     tables_dir: Path | None = optional(
-        values.path,
+        values.tables,
         "The pipeline's tables, shown on the page of a group; the folder tables of the data directory unless told.",
     )
 

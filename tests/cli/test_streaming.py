@@ -28,6 +28,11 @@ def test_the_settings_are_those_of_the_service_and_are_checked_alike() -> None:
     assert "KARROT_CLOUDWATCH_INTERVAL" in said
 
 
+def test_tables_at_a_url_are_no_setting_of_the_service_that_is_checked_here() -> None:
+    code, said = _stream(KARROT_CLOUDWATCH_INTERVAL="soon", KARROT_TABLES_DIR="s3a://lag/tables")
+    assert (code, said) == _stream(KARROT_CLOUDWATCH_INTERVAL="soon")
+
+
 def test_a_destination_that_nobody_knows_is_refused() -> None:
     for asked in ("tables,s3", ",", ""):
         assert _stream("--to", asked) == (2, f"karrot: --to is {asked!r}: it names tables, cloudwatch, or both\n")
