@@ -1,9 +1,9 @@
 """What ``karrot history`` was told, as tables and as JSON."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from karrot.cli.cells import UNKNOWN, clock, counted, iso, length, number, plain, safe
@@ -11,9 +11,19 @@ from karrot.cli.columns import Column, laid_out, terminal_width
 from karrot.event import Status
 
 if TYPE_CHECKING:
-    from karrot.history import GroupHistory, Incident, TimeSeries
+    from karrot.history import Days, GroupHistory, Incident, Stretch, TimeSeries
 
-__all__ = ["groups_json", "groups_table", "incidents_json", "incidents_table", "series_json", "series_table"]
+__all__ = [
+    "groups_json",
+    "groups_table",
+    "in_words",
+    "incidents_json",
+    "incidents_table",
+    "series_json",
+    "series_table",
+]
+
+_STRETCHES_SHOWN = 5
 
 _GROUPS = (
     Column("CLUSTER", may_be_cut=True, goes=4),
@@ -106,12 +116,28 @@ def _incident_row(one: "Incident") -> tuple[str, ...]:
     )
 
 
-def groups_json(groups: Sequence["GroupHistory"]) -> dict[str, Any]:
+def in_words(days: Sequence["Stretch"]) -> str:
+    """Days for a sentence: the first few stretches of them, and how many days follow."""
+    shown, rest = days[:_STRETCHES_SHOWN], days[_STRETCHES_SHOWN:]
+    words = ", ".join(f"{each.first}" if each.length == 1 else f"{each.first} to {each.last}" for each in shown)
+    return f"{words} and {counted(sum(each.length for each in rest), 'later day')}" if rest else words
+
+
+def groups_json(groups: Sequence["GroupHistory"], days: "Days") -> dict[str, Any]:
     """All of it, by the names of the answer's fields."""
-    return {"groups": [plain(asdict(each)) for each in groups]}
+    return {"groups": [plain(asdict(each)) for each in groups], "days": _days_json(days)}
 
 
-def series_json(series: "TimeSeries") -> dict[str, Any]:
+def _days_json(days: "Days") -> dict[str, Any]:
+    """A year is a few stretches, each from its first to its last day."""
+    return {"held": _stretches_json(days.held), "missing": _stretches_json(days.missing)}
+
+
+def _stretches_json(days: Iterable["Stretch"]) -> list[dict[str, str]]:
+    return [{"first": each.first.isoformat(), "last": each.last.isoformat()} for each in days]
+
+
+def series_json(series: "TimeSeries", days: "Days") -> dict[str, Any]:
     """The points as objects with the metrics' names."""
     points = [{"at": iso(each.at)} | dict(zip(series.metrics, each.values, strict=True)) for each in series.points]
     return {
@@ -119,9 +145,11 @@ def series_json(series: "TimeSeries") -> dict[str, Any]:
         "group": series.group,
         "granularity_seconds": series.granularity // timedelta(seconds=1),
         "points": points,
+        "days": _days_json(days),
     }
 
 
-def incidents_json(incidents: Sequence["Incident"]) -> dict[str, Any]:
-    """All of it, by the names of the answer's fields."""
-    return {"incidents": [plain(asdict(each)) for each in incidents]}
+def incidents_json(incidents: Sequence["Incident"], days: "Days", newest_verdict: datetime | None) -> dict[str, Any]:
+    """All of it, by the names of the answer's fields, and how much of the time it is about."""
+    told = {"incidents": [plain(asdict(each)) for each in incidents], "days": _days_json(days)}
+    return told | plain({"newest_verdict": newest_verdict})

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -9,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 from karrot.cli.answering import answered, named, places, show, span_of
+from karrot.cli.cells import clock, counted
 from karrot.cli.common import NotDone, Refused, valid
 from karrot.cli.options import put_on
 
 if TYPE_CHECKING:
-    from karrot.history import History, Span
+    from karrot.history import Days, History, Span
 
 __all__ = ["groups", "incidents", "timeseries"]
 
@@ -37,6 +39,8 @@ class _Asked:
 
     tables: Path
     span: "Span"
+    passed: "Span"
+    """The span as far as it has passed: no table holds days to come, and none is missing."""
     cluster: str | None
     limit: int | None
     as_json: bool
@@ -44,8 +48,11 @@ class _Asked:
     @classmethod
     def of(cls, given: dict[str, Any]) -> Self:
         """Take the common options out of those that were given."""
-        span = span_of(given.pop("since"), given.pop("until"))
-        return cls(given.pop("tables"), span, given.pop("cluster"), given.pop("limit"), given.pop("as_json"))
+        from karrot.history import Span
+
+        span, now = span_of(given.pop("since"), given.pop("until")), datetime.now(UTC)
+        passed = Span(span.start, min(span.end, now)) if span.start < now else span
+        return cls(given.pop("tables"), span, passed, given.pop("cluster"), given.pop("limit"), given.pop("as_json"))
 
 
 @click.command()
@@ -60,15 +67,25 @@ class _Asked:
     help="By name, or the largest first.",
 )
 def groups(group: str | None, order: str, **given: Any) -> None:
-    """List the groups, with their lag, bad minutes and incidents in that time."""
+    """List the groups, with their lag, bad minutes and incidents in that time.
+
+    Days that the tables do not hold are named on standard error, and in "days" of --json.
+    """
     from karrot.cli.histories import groups_json, groups_table
     from karrot.history import GroupOrder
 
     asked = _Asked.of(given)
+    whom = named(asked.cluster, group)
     with answered(asked.tables) as history:
         found = history.groups(asked.span, cluster=asked.cluster, group=group, order=GroupOrder(order))
-        _require(found, asked, history, f"group {group!r}" if group else "any group")
-    show(groups_json(found[: asked.limit]) if asked.as_json else groups_table(found, asked.limit))
+        if not found:
+            raise _nothing(asked, history, whom, group, "lag_minute")
+        days = history.held(asked.passed, "lag_minute", cluster=asked.cluster, group=group)
+    if asked.as_json:
+        show(groups_json(found[: asked.limit], days))
+        return
+    show(groups_table(found, asked.limit))
+    _say_missing(days, whom)
 
 
 def _steps(_context: click.Context, _option: click.Parameter, text: str) -> Any:
@@ -115,6 +132,7 @@ def timeseries(group: str, metrics: tuple[str, ...], step: Any, order: str | Non
     if list(parts) == ["partition"]:
         raise Refused("--partition needs --topic")
     asked = _Asked.of(given)
+    what = f"{', '.join(metrics)} of {named(asked.cluster, group)}"
     with answered(asked.tables) as history:
         series = history.timeseries(
             group,
@@ -126,9 +144,15 @@ def timeseries(group: str, metrics: tuple[str, ...], step: Any, order: str | Non
             newest_first=order == "desc" if order else reads_newest_first(metrics),
             limit=asked.limit,
         )
-        what = f"{', '.join(metrics)} of group {group!r}"
-        _require(series.points, asked, history, what, METRICS[metrics[0]].table)
-    show(series_json(series) if asked.as_json else series_table(series))
+        tables = [METRICS[name].table for name in metrics]
+        if not series.points:
+            raise _nothing(asked, history, what, group, tables[0])
+        days = history.held(asked.passed, *tables, cluster=asked.cluster, group=group)
+    if asked.as_json:
+        show(series_json(series, days))
+        return
+    show(series_table(series))
+    _say_missing(days, what)
 
 
 @click.command()
@@ -145,28 +169,58 @@ def timeseries(group: str, metrics: tuple[str, ...], step: Any, order: str | Non
 def incidents(group: str | None, order: str, **given: Any) -> None:
     """List the incidents that lasted in that time, those still open too.
 
-    That there was none is an answer: exit code 0. Of a group that is in no table nothing is known: exit code 1.
+    Exit code 0 if the tables hold verdicts of that time, even if there was no incident. Exit code 1 if they hold none
+    of the days, or none on the group or the cluster on these days: nothing is known then. If they lack some of the
+    days, these are named on standard error, and in "days" of --json.
     """
     from karrot.cli.histories import incidents_json, incidents_table
     from karrot.history import IncidentOrder
 
     asked = _Asked.of(given)
+    what = f"incidents of {named(asked.cluster, group)}"
     with answered(asked.tables) as history:
         found = history.incidents(asked.span, cluster=asked.cluster, group=group, order=IncidentOrder(order))
-        if not (found or history.knows(cluster=asked.cluster, group=group)):
-            raise _stranger(asked, group)
-    show(incidents_json(found[: asked.limit]) if asked.as_json else incidents_table(found, asked.limit))
-
-
-def _stranger(asked: _Asked, group: str | None) -> NotDone:
-    return NotDone(f"nothing is known of {named(asked.cluster, group)}: no table of {asked.tables} has it, on any day")
-
-
-def _require(found: object, asked: _Asked, history: "History", what: str, table: str = "lag_minute") -> None:
-    """Nothing found ends the command with what there would be."""
-    if found:
+        days = history.held(asked.passed, "incidents", cluster=asked.cluster, group=group)
+        if not (found or days.held):
+            raise _nothing(asked, history, what, group, "incidents")
+        newest = history.newest_verdict(asked.span, cluster=asked.cluster, group=group)
+    if asked.as_json:
+        show(incidents_json(found[: asked.limit], days, newest))
         return
-    days = history.days(table)
-    there = f"{asked.tables} has {days[0]} to {days[-1]}" if days else f"{asked.tables} has no table {table}"
-    span = f"{asked.span.start:%Y-%m-%d %H:%M} to {asked.span.end:%Y-%m-%d %H:%M} UTC"
-    raise NotDone(f"nothing is known of {what} from {span}; {there}")
+    show(incidents_table(found, asked.limit))
+    # An incident that began on a day before may reach into these.
+    _say_missing(days, what, "nothing more" if found else "nothing")
+    if newest is not None and newest < asked.span.start:
+        click.echo(f"karrot: the newest verdict is of {clock(newest)} UTC, before the time you asked for", err=True)
+
+
+def _nothing(asked: _Asked, history: "History", what: str, group: str | None, table: str) -> NotDone:
+    """Why there is no answer, and for which days there is one."""
+    from karrot.cli.histories import in_words
+    from karrot.history import stretches
+
+    whom = named(asked.cluster, group)
+    days, its_days = history.days(table), history.days(table, cluster=asked.cluster, group=group)
+    if its_days:
+        there = f"{asked.tables} has {in_words(list(stretches(its_days)))}"
+    elif not history.knows(cluster=asked.cluster, group=group):
+        return NotDone(f"nothing is known of {whom}: no table of {asked.tables} has it, on any day")
+    elif days:
+        there = f"{asked.tables} has {in_words(list(stretches(days)))}, without {whom}"
+    elif table == "incidents":
+        there = f"{asked.tables} has no day with verdicts that karrot pipeline derive has finished"
+    else:
+        there = f"{asked.tables} has no table {table}"
+    span = f"{clock(asked.span.start)} to {clock(asked.span.end)} UTC"
+    return NotDone(f"nothing is known of {what} from {span}; {there}")
+
+
+def _say_missing(days: "Days", what: str, nothing: str = "nothing") -> None:
+    """Name the days that the answer is not about."""
+    from karrot.cli.histories import in_words
+
+    if not days.missing:
+        return
+    missing, held = (sum(each.length for each in part) for part in (days.missing, days.held))
+    of_days = f"{missing} of {counted(missing + held, 'day')}"
+    click.echo(f"karrot: {nothing} is known of {what} on {in_words(days.missing)} ({of_days})", err=True)

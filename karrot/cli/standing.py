@@ -4,16 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import click
 
 from karrot.cli.answering import answered, named, places, show
 from karrot.cli.common import NotDone, valid
 from karrot.cli.options import put_on, read_span
-
-if TYPE_CHECKING:
-    from karrot.history import History
 
 __all__ = ["describe", "risks", "stale"]
 
@@ -54,16 +51,13 @@ class _Asked:
 
 
 def _unknown(asked: _Asked, days: Sequence[date]) -> NotDone:
+    from karrot.cli.histories import in_words
+    from karrot.history import stretches
+
     return NotDone(
         f"nothing is known of {named(asked.cluster, asked.group)} at {asked.at:%Y-%m-%d %H:%M} UTC, nor from so long "
-        f"before; {asked.tables} has {days[0]} to {days[-1]}"
+        f"before; {asked.tables} has {in_words(list(stretches(days)))}"
     )
-
-
-def _require(found: object, asked: _Asked, opened: "History", look_back: timedelta) -> None:
-    """None found is an answer only where something is known."""
-    if not found and not opened.has_commits(asked.at, cluster=asked.cluster, group=asked.group, look_back=look_back):
-        raise _unknown(asked, opened.days("commits"))
 
 
 _WEEK = "How far before --at to look for the newest offset of a partition; the longer, the slower."
@@ -109,7 +103,11 @@ def stale(length: timedelta, look_back: timedelta, limit: int | None, **given: A
     asked = _Asked.of(given)
     with answered(asked.tables) as opened:
         found = opened.stale(asked.at, length, cluster=asked.cluster, group=asked.group, look_back=look_back)
-        _require(found.partitions, asked, opened, look_back)
+        if not (
+            found.partitions
+            or opened.last_commit(asked.at, cluster=asked.cluster, group=asked.group, look_back=look_back)
+        ):
+            raise _unknown(asked, opened.days("commits"))
     show(stale_json(found, limit) if asked.as_json else stale_table(found, length, limit))
 
 
@@ -141,5 +139,9 @@ def risks(
             group=asked.group,
             look_back=look_back,
         )
-        _require(found, asked, opened, look_back or retention)
-    show(risks_json(found[:limit], asked.at) if asked.as_json else risks_table(found, limit))
+        last = opened.last_commit(
+            asked.at, cluster=asked.cluster, group=asked.group, look_back=look_back or retention + timedelta(days=1)
+        )
+        if not (found or last):
+            raise _unknown(asked, opened.days("commits"))
+    show(risks_json(found[:limit], asked.at, last) if asked.as_json else risks_table(found, asked.at, last, limit))

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from karrot.cli.cells import UNKNOWN, counted, iso, length, number, plain, safe
+from karrot.cli.cells import UNKNOWN, counted, length, number, plain, safe
 from karrot.cli.columns import Column, laid_out, terminal_width
 from karrot.cli.listed import OFFSETS, OWNER
 
@@ -141,14 +141,17 @@ def stale_json(found: "StaleGroups", limit: int | None = None) -> dict[str, Any]
     return plain(asdict(found) | {"partitions": partitions})
 
 
-def risks_table(found: Sequence["Risk"], limit: int | None = None) -> Iterator[str]:
-    """A line for each risk, ``limit`` of them at the most, and how many there are in all."""
+def risks_table(
+    found: Sequence["Risk"], at: datetime, last_commit: datetime | None, limit: int | None = None
+) -> Iterator[str]:
+    """A line for each risk, ``limit`` of them at the most, how many there are in all and how new that is."""
     if found:
         yield from laid_out(_RISKS, list(map(_risk_row, found[:limit])), terminal_width())
     kinds = Counter(each.kind for each in found)
     groups = {(each.cluster, each.group) for each in found}
     told = "".join(f", {many} {kind}" for kind, many in sorted(kinds.items()))
-    yield f"{counted(len(found), 'partition')} of {counted(len(groups), 'group')} at risk{told}"
+    newest = "" if last_commit is None else f"; last commit {_when(last_commit, at)}"
+    yield f"{counted(len(found), 'partition')} of {counted(len(groups), 'group')} at risk{told}{newest}"
 
 
 def _risk_row(one: "Risk") -> tuple[str, ...]:
@@ -166,9 +169,9 @@ def _risk_row(one: "Risk") -> tuple[str, ...]:
     )
 
 
-def risks_json(found: Sequence["Risk"], at: datetime) -> dict[str, Any]:
-    """All of it, by the names of the answer's fields."""
-    return {"at": iso(at), "risks": [plain(asdict(each)) for each in found]}
+def risks_json(found: Sequence["Risk"], at: datetime, last_commit: datetime | None) -> dict[str, Any]:
+    """All of it, by the names of the answer's fields; ``committed_at`` is the newest commit that is known."""
+    return plain({"at": at, "committed_at": last_commit}) | {"risks": [plain(asdict(each)) for each in found]}
 
 
 def _second(moment: datetime) -> str:

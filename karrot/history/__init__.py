@@ -15,6 +15,7 @@ from karrot.history.answers import (
     StalePartition,
     TimeSeries,
 )
+from karrot.history.days import Days, Stretch, stretches
 from karrot.history.errors import HistoryError, HistoryUnavailable, NoTables, UnclearGroup, UnreadableTable
 from karrot.history.groups import GroupOrder
 from karrot.history.incidents import IncidentOrder
@@ -24,6 +25,7 @@ from karrot.history.spans import Span, granularity, moment
 
 __all__ = [
     "METRICS",
+    "Days",
     "GroupDescription",
     "GroupHistory",
     "GroupOrder",
@@ -41,10 +43,12 @@ __all__ = [
     "Span",
     "StaleGroups",
     "StalePartition",
+    "Stretch",
     "TimeSeries",
     "UnclearGroup",
     "UnreadableTable",
     "granularity",
     "moment",
     "reads_newest_first",
+    "stretches",
 ]

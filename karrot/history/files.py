@@ -54,6 +54,11 @@ class Table(NamedTuple):
         found = ((_day(name), self.directory / self.name / name) for name in names)
         return {day: path for day, path in found if day is not None}
 
+    def day_of(self, file: str) -> date | None:
+        """The day whose directory holds a file; ``None`` for a file that is not below one."""
+        below = Path(file).relative_to(self.directory / self.name).parts
+        return _day(below[0]) if below else None
+
     def files(self, wanted: Callable[[date], bool]) -> tuple[StoredFile, ...]:
         """The files of the days that are wanted, as they are now.
 

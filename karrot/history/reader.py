@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from karrot.history.answers import GroupDescription, GroupHistory, Incident, Risk, StaleGroups, TimeSeries
+from karrot.history.days import Days, asked_days, finished
 from karrot.history.describe import describe
 from karrot.history.duck import Duck, Row
 from karrot.history.errors import UnclearGroup
@@ -15,7 +16,7 @@ from karrot.history.groups import GROUPS, GroupOrder, group_of, groups_in_order
 from karrot.history.incidents import COUNTS, INCIDENTS, IncidentOrder, incident_of, incidents_in_order
 from karrot.history.metrics import METRICS, Metric
 from karrot.history.names import named
-from karrot.history.records import LookBack, any_commit
+from karrot.history.records import LookBack, last_commit
 from karrot.history.risks import Bounds, risks
 from karrot.history.series import Told, points, question
 from karrot.history.spans import MINUTE, Span, epoch_ms, moment_of
@@ -48,9 +49,43 @@ class History:
         """Let go of DuckDB's threads and memory."""
         self._duck.close()
 
-    def days(self, table: str = "lag_minute") -> tuple[date, ...]:
-        """The days (UTC) that a table has, in order."""
-        return tuple(Table(self._tables, table).days())
+    def days(
+        self,
+        table: str = "lag_minute",
+        span: Span | None = None,
+        *,
+        cluster: str | None = None,
+        group: str | None = None,
+    ) -> tuple[date, ...]:
+        """The days (UTC) that a table holds, in order; with a cluster or a group, those on which it names them.
+
+        A day without incidents has no file of the table ``incidents``. That table holds the days that have verdicts and
+        that ``karrot pipeline derive`` has finished.
+        """
+        of_incidents = table == "incidents"
+        place = Table(self._tables, "verdict_runs" if of_incidents else table)
+        done = finished(self._tables) if of_incidents else None
+
+        def wanted(day: date) -> bool:
+            return (done is None or day in done) and (span is None or span.first_day <= day <= span.last_day)
+
+        words, asked = named(cluster, group)
+        if not asked:
+            return tuple(filter(wanted, place.days()))
+        rows = self._duck.rows(place.name, wanted, _FILES.replace("{named}", words), asked)
+        return tuple(sorted({day for (file,) in rows if (day := place.day_of(file)) is not None}))
+
+    def held(self, span: Span, *tables: str, cluster: str | None = None, group: str | None = None) -> Days:
+        """The days of the span that one of the tables holds, as `days` says, and those that none of them does."""
+        held = (self.days(table, span, cluster=cluster, group=group) for table in dict.fromkeys(tables))
+        return asked_days(span, set().union(*held))
+
+    def newest_verdict(self, span: Span, *, cluster: str | None = None, group: str | None = None) -> datetime | None:
+        """The newest verdict on the days of the span; ``None`` if they have none."""
+        words, asked = named(cluster, group)
+        days = self.days("incidents", span, cluster=cluster, group=group)[-1:]
+        rows = self._duck.rows("verdict_runs", lambda day: day in days, _NEWEST.replace("{named}", words), asked)
+        return next((moment_of(newest) for (newest,) in rows if newest is not None), None)
 
     def groups(
         self,
@@ -160,12 +195,12 @@ class History:
         back = LookBack(at, retention + _DAY if look_back is None else look_back)
         return risks(self._duck, back, Bounds(within, retention), cluster=cluster, group=group)
 
-    def has_commits(
+    def last_commit(
         self, at: datetime, *, cluster: str | None = None, group: str | None = None, look_back: timedelta = _WEEK
-    ) -> bool:
-        """Whether Kafka's own offsets say anything of these groups, so that "none is stale" tells something."""
+    ) -> datetime | None:
+        """The newest record that Kafka has of these groups' offsets; without one, "none is stale" tells nothing."""
         self._start("commits")
-        return any_commit(self._duck, LookBack(at, look_back), cluster=cluster, group=group)
+        return last_commit(self._duck, LookBack(at, look_back), cluster=cluster, group=group)
 
     def knows(self, *, cluster: str | None = None, group: str | None = None) -> bool:
         """Whether any table has them, on any day; that nobody was named is known."""
@@ -187,6 +222,11 @@ class History:
 
 _NAMING = ("incidents", "lag_minute", "events", "commits", "members")
 """The tables that name each group, those first that are read fastest."""
+_FILES = """
+SELECT DISTINCT filename
+FROM read_parquet($files, union_by_name = true, hive_partitioning = false, filename = true) WHERE true{named}
+"""
+_NEWEST = "SELECT max(epoch_ms(last_at)) FROM {table} WHERE true{named}"
 _KNOWN = "SELECT 1 FROM {table} WHERE true{named} LIMIT 1"
 _FIRST = dict.fromkeys(("offsets_minute", "partition_lag_minute"), "offsets_minute")
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from karrot.history.duck import Duck, Row
 from karrot.history.names import named
-from karrot.history.spans import epoch_ms
+from karrot.history.spans import epoch_ms, moment_of
 
 __all__ = [
     "KEY",
@@ -22,9 +22,9 @@ __all__ = [
     "Owners",
     "Past",
     "Place",
-    "any_commit",
     "commits",
     "ends",
+    "last_commit",
     "owners",
     "pasts",
 ]
@@ -126,7 +126,7 @@ _NEWEST = f"""
 SELECT cluster, consumer, topic, partition, max(log_ts_ms), arg_max_null(IF(tombstone, NULL, "offset"), {KEY}){{more}}
 FROM {{table}} WHERE log_ts_ms BETWEEN $since AND $at{{named}} GROUP BY ALL
 """  # noqa: S608 (constants; every value is bound)
-_ANY = "SELECT 1 FROM {table} WHERE log_ts_ms BETWEEN $since AND $at{named} LIMIT 1"
+_LAST = "SELECT max(log_ts_ms) FROM {table} WHERE log_ts_ms BETWEEN $since AND $at{named}"
 _COMMITTED = 'NOT tombstone AND "offset" IS NOT NULL'
 _PAST = f""",
   arg_max_null(expire_ts_ms, {KEY}),
@@ -145,11 +145,11 @@ def commits(duck: Duck, look_back: LookBack, *, cluster: str | None, group: str 
     return [Commit(Place(where, *part), consumer, offset, log_ms) for where, consumer, *part, log_ms, offset in rows]
 
 
-def any_commit(duck: Duck, look_back: LookBack, *, cluster: str | None, group: str | None) -> bool:
-    """Whether there is a record at all."""
+def last_commit(duck: Duck, look_back: LookBack, *, cluster: str | None, group: str | None) -> datetime | None:
+    """When the newest record was written; ``None`` if there is none."""
     words, asked = named(cluster, group)
-    query = _ANY.replace("{named}", words)
-    return bool(duck.rows("commits", look_back.has, query, asked | look_back.bounds))
+    rows = duck.rows("commits", look_back.has, _LAST.replace("{named}", words), asked | look_back.bounds)
+    return next((moment_of(newest) for (newest,) in rows if newest is not None), None)
 
 
 def pasts(

@@ -2,14 +2,14 @@ import json
 import re
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from karrot.cli import main
-from support.stored_tables import incident, minute, moment_of, store
+from support.stored_tables import incident, minute, moment_of, note_finished, store, verdict
 
 DAY = ["--from", "2026-11-20", "--to", "2026-11-21"]
 
@@ -23,6 +23,13 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store(directory, "lag_minute", [*lags, *other])
     open_one = incident(4, None, "018f-open", peak_lag=40, **orders)
     store(directory, "incidents", [incident(3, 3.75, "018f-ended", topics=["a", "b"], **orders), open_one])
+    runs = [
+        verdict(0, 5, **orders),
+        verdict(5, **orders | {"cluster": "test"}),
+        verdict(3, consumer="\x1b[red", cluster="prod"),
+    ]
+    store(directory, "verdict_runs", runs)
+    note_finished(directory, [moment_of(0).date()])
     return directory
 
 
@@ -91,10 +98,11 @@ def test_a_time_series_is_a_line_for_each_step(tables: Path) -> None:
         "group": "orders/eu svc",
         "granularity_seconds": 120,
         "points": [{"at": "2026-11-20T00:00:00Z", "lag": 10}],
+        "days": {"held": [{"first": "2026-11-20", "last": "2026-11-20"}], "missing": []},
     }
 
 
-def test_incidents_are_a_line_each_and_none_is_an_answer(tables: Path) -> None:
+def test_incidents_are_a_line_each(tables: Path) -> None:
     assert run(tables, "incidents", *DAY).stdout.splitlines() == [
         "STARTED           LASTED  CLUSTER  GROUP          WORST  PEAK-LAG  ENDED-BY  EVENTS  TOPICS  INCIDENT",
         "2026-11-20 00:04       -  prod     orders/eu svc  ERR          40  open           2  t       018f-open",
@@ -102,9 +110,6 @@ def test_incidents_are_a_line_each_and_none_is_an_answer(tables: Path) -> None:
         "2 incidents, 1 open",
     ]
     assert run(tables, "incidents", *DAY, "--limit", "1").stdout.splitlines()[2:] == ["2 incidents (1 shown), 1 open"]
-    for named in (["--cluster", "test"], ["--group", "orders/eu svc"], []):
-        nothing = run(tables, "incidents", "--from", "2026-10-01", "--to", "2026-10-02", *named)
-        assert (nothing.exit_code, nothing.stdout) == (0, "0 incidents\n")
     [oldest] = json.loads(run(tables, "incidents", *DAY, "--order", "oldest", "--limit", "1", "--json").stdout)[
         "incidents"
     ]
@@ -122,6 +127,173 @@ def test_incidents_are_a_line_each_and_none_is_an_answer(tables: Path) -> None:
     }
 
 
+@pytest.fixture
+def gaps(tmp_path: Path) -> Path:
+    """Group g on the 10th, 11th, 13th and 14th, group h on the 13th, other days of cluster d; one incident on the 11th.
+
+    Derive has not finished the 14th.
+    """
+    moments = {"g": (10, 11, 13, 14), "h": (13,)}
+    runs = [verdict(at_day(day), consumer=group) for group, days in moments.items() for day in days]
+    runs += [verdict(at_day(day), consumer="d", cluster="d") for day in (11, 13)]
+    store(tmp_path, "verdict_runs", runs)
+    minutes = [minute(at_day(day), 1, consumer=group) for group, days in moments.items() for day in days]
+    store(tmp_path, "lag_minute", minutes)
+    store(tmp_path, "incidents", [incident(at_day(11), at_day(13) + 30)])
+    note_finished(tmp_path, [moment_of(at_day(day)).date() for day in (10, 11, 13)])
+    return tmp_path
+
+
+def at_day(day: int) -> int:
+    """The noon of a day of November 2025, in minutes from the moment that rows count from."""
+    return (day - 20 - 365) * 1440 + 720
+
+
+def asked(tables: Path, first: int, last: int, *arguments: str, command: str = "incidents") -> tuple[int, str, str]:
+    """The exit code, the last line of the answer, and what was said on standard error, about days of that month."""
+    result = run(tables, command, "--from", f"2025-11-{first:02}", "--to", f"2025-11-{last + 1:02}", *arguments)
+    said = result.stderr.replace(str(tables), "<tables>").removeprefix("karrot: ").removesuffix("\n")
+    return result.exit_code, (result.stdout.splitlines() or [""])[-1], said
+
+
+def test_no_incident_is_an_answer_where_all_days_are_held(gaps: Path) -> None:
+    assert asked(gaps, 10, 10) == (0, "0 incidents", "")
+    assert asked(gaps, 13, 13, "--group", "h") == (0, "0 incidents", "")
+    assert asked(gaps, 13, 13, "--cluster", "d") == (0, "0 incidents", "")
+
+
+def test_days_that_are_not_held_are_no_answer(gaps: Path) -> None:
+    held = "<tables> has 2025-11-10 to 2025-11-11, 2025-11-13"
+    assert asked(gaps, 20, 21) == (
+        1,
+        "",
+        f"nothing is known of incidents of any group from 2025-11-20 00:00 to 2025-11-22 00:00 UTC; {held}",
+    )
+    assert asked(gaps, 14, 14)[::2] == (
+        1,
+        f"nothing is known of incidents of any group from 2025-11-14 00:00 to 2025-11-15 00:00 UTC; {held}",
+    )
+    assert asked(gaps, 10, 11, "--group", "h")[2].endswith("; <tables> has 2025-11-13")
+    span = "from 2025-11-10 00:00 to 2025-11-11 00:00 UTC"
+    assert asked(gaps, 10, 10, "--cluster", "d")[::2] == (
+        1,
+        f"nothing is known of incidents of any group of cluster 'd' {span}; <tables> has 2025-11-11, 2025-11-13",
+    )
+
+
+def test_days_that_are_held_in_part_are_an_answer_that_names_the_others(gaps: Path) -> None:
+    assert asked(gaps, 9, 12) == (
+        0,
+        "1 incident",
+        "nothing more is known of incidents of any group on 2025-11-09, 2025-11-12 (2 of 4 days)",
+    )
+    assert asked(gaps, 9, 10) == (
+        0,
+        "0 incidents",
+        "nothing is known of incidents of any group on 2025-11-09 (1 of 2 days)",
+    )
+    assert asked(gaps, 10, 14, "--group", "h")[1:] == (
+        "0 incidents",
+        "nothing is known of incidents of group 'h' on 2025-11-10 to 2025-11-12, 2025-11-14 (4 of 5 days)",
+    )
+
+
+def test_an_incident_of_an_earlier_day_is_an_answer_on_a_day_that_is_not_held(gaps: Path) -> None:
+    assert asked(gaps, 12, 12) == (
+        0,
+        "1 incident",
+        "nothing more is known of incidents of any group on 2025-11-12 (1 of 1 day)",
+    )
+
+
+def test_groups_and_series_name_the_days_that_are_not_held(gaps: Path) -> None:
+    assert asked(gaps, 11, 13, command="groups") == (
+        0,
+        "2 groups; at worst 2 OK",
+        "nothing is known of any group on 2025-11-12 (1 of 3 days)",
+    )
+    assert asked(gaps, 14, 15, "--group", "g", command="timeseries") == (
+        0,
+        "2025-11-14 12:00    1",
+        "nothing is known of lag of group 'g' on 2025-11-15 (1 of 2 days)",
+    )
+    assert asked(gaps, 20, 20, "--group", "h", command="groups")[::2] == (
+        1,
+        "nothing is known of group 'h' from 2025-11-20 00:00 to 2025-11-21 00:00 UTC; <tables> has 2025-11-13",
+    )
+
+
+@pytest.mark.parametrize("command", ["incidents", "groups", "timeseries"])
+def test_json_has_the_days_as_stretches_and_says_nothing_beside(gaps: Path, command: str) -> None:
+    group = ["--group", "g"] if command == "timeseries" else []
+    code, line, said = asked(gaps, 8, 13, *group, "--json", command=command)
+    assert (code, json.loads(line)["days"], said) == (
+        0,
+        {
+            "held": [{"first": "2025-11-10", "last": "2025-11-11"}, {"first": "2025-11-13", "last": "2025-11-13"}],
+            "missing": [{"first": "2025-11-08", "last": "2025-11-09"}, {"first": "2025-11-12", "last": "2025-11-12"}],
+        },
+        "",
+    )
+
+
+def test_json_of_incidents_has_the_newest_verdict(gaps: Path) -> None:
+    _, line, _ = asked(gaps, 10, 12, "--json", "--order", "oldest", "--limit", "1")
+    assert json.loads(line)["newest_verdict"] == "2025-11-11T12:00:00Z"
+    _, line, _ = asked(gaps, 12, 12, "--json")
+    assert json.loads(line)["newest_verdict"] is None
+
+
+def test_many_stretches_of_days_are_summed_up(tmp_path: Path) -> None:
+    days = range(1, 28, 2)
+    store(tmp_path, "lag_minute", [minute(at_day(day), 1) for day in days])
+    assert asked(tmp_path, 10, 28, command="groups")[2] == (
+        "nothing is known of any group on 2025-11-10, 2025-11-12, 2025-11-14, 2025-11-16, "
+        "2025-11-18 and 5 later days (10 of 19 days)"
+    )
+
+
+def test_hours_after_the_newest_verdict_of_a_day_are_not_missing_and_days_to_come_neither(tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    minutes = (now - moment_of(0)) // timedelta(minutes=1)
+    runs = [verdict(minutes - 1440 * day, day=(now - timedelta(days=day)).date()) for day in (0, 1)]
+    store(tmp_path, "verdict_runs", runs)
+    store(tmp_path, "lag_minute", [minute(minutes, 1)])
+    note_finished(tmp_path, [row["day"] for row in runs])
+    tomorrow = f"{(now + timedelta(days=3)).date()}"
+    for span in ([], ["--to", tomorrow]):
+        result = run(tmp_path, "incidents", *span)
+        assert (result.exit_code, result.stdout, result.stderr) == (0, "0 incidents\n", "")
+
+
+def test_a_time_after_the_newest_verdict_of_its_day_is_said_so(gaps: Path) -> None:
+    result = run(gaps, "incidents", "--from", "2025-11-10T13:00", "--to", "2025-11-10T14:00")
+    assert (result.exit_code, result.stdout, result.stderr) == (
+        0,
+        "0 incidents\n",
+        "karrot: the newest verdict is of 2025-11-10 12:00 UTC, before the time you asked for\n",
+    )
+
+
+def test_without_a_day_that_derive_finished_nothing_is_known_of_incidents(gaps: Path) -> None:
+    (gaps / "_derived.json").unlink()
+    for whose in ([], ["--group", "g"]):
+        code, _, said = asked(gaps, 10, 10, *whose)
+        assert code == 1
+        assert said.endswith("; <tables> has no day with verdicts that karrot pipeline derive has finished")
+
+
+@pytest.mark.parametrize("url", ["s3a://lag/tables", "s3://lag", "hdfs://nn:8020/t", "file:///var/lib/tables"])
+def test_tables_at_a_url_are_refused_by_the_name_under_which_they_were_given(url: str) -> None:
+    wrong = f"is {url!r}: it must be a local folder, as the pages and karrot history read no URL: copy or mount"
+    for command in ("groups", "incidents", "stale"):
+        named = CliRunner().invoke(main, ["history", command, "--tables", url])
+        from_environment = CliRunner().invoke(main, ["history", command], env={"KARROT_TABLES_DIR": url})
+        assert (named.exit_code, from_environment.exit_code) == (2, 2)
+        assert named.stderr.startswith(f"karrot: --tables {wrong}")
+        assert from_environment.stderr.startswith(f"karrot: KARROT_TABLES_DIR {wrong}")
+
+
 def test_a_time_may_be_relative_and_the_tables_named_by_the_environment(tables: Path) -> None:
     ago = f"{(datetime.now(UTC) - moment_of(0)).days + 2}d"
     result = CliRunner().invoke(main, ["history", "groups", "--from", ago], env={"KARROT_TABLES_DIR": str(tables)})
@@ -132,8 +304,12 @@ def test_a_time_may_be_relative_and_the_tables_named_by_the_environment(tables: 
     ("arguments", "code", "sentence"),
     [
         (["groups", "--from", "2026-11-19", "--to", "2026-11-20"], 1, "nothing is known of any group from 2026-11-19"),
-        (["groups", *DAY, "--group", "g'"], 1, 'nothing is known of group "g\'" from 2026-11-20 00:00 to'),
-        (["timeseries", *DAY, "--group", "g", "--metric", "gini"], 1, "nothing is known of gini of group 'g' from"),
+        (["groups", *DAY, "--group", "g'"], 1, 'nothing is known of group "g\'": no table of'),
+        (
+            ["timeseries", *DAY, "--group", "orders/eu svc", "--cluster", "prod", "--metric", "gini"],
+            1,
+            "nothing is known of gini of group 'orders/eu svc' of cluster 'prod' from",
+        ),
         (["incidents", *DAY, "--group", "mistyped"], 1, "nothing is known of group 'mistyped': no table of"),
         (["incidents", *DAY, "--cluster", "mistyped"], 1, "nothing is known of any group of cluster 'mistyped'"),
         (

@@ -128,10 +128,13 @@ def test_risks_are_a_line_each_the_next_one_first(tables: Path) -> None:
     assert rows(run(tables, "risks", *asked)) == [
         ["RISK", "AT", "CLUSTER", "GROUP", "TOPIC", "PARTITION", "OFFSET", "LAG", "MARGIN", "BECAUSE"],
         ["log_start", "2026-11-20 01:00:00", "prod-eu", group, "stream", "0", "0", "130", "-20", "messages lost"],
-        ["1 partition of 1 group at risk, 1 log_start"],
+        ["1 partition of 1 group at risk, 1 log_start; last commit 00:04:00"],
     ]
-    told = json.loads(run(tables, "risks", *asked, "--json").stdout)["risks"]
-    assert [(each["kind"], each["at"], each["margin"]) for each in told] == [("log_start", "2026-11-20T01:00:00Z", -20)]
+    told = json.loads(run(tables, "risks", *asked, "--json").stdout)
+    assert (told["at"], told["committed_at"]) == ("2026-11-20T01:00:00Z", "2026-11-20T00:04:00Z")
+    assert [(each["kind"], each["at"], each["margin"]) for each in told["risks"]] == [
+        ("log_start", "2026-11-20T01:00:00Z", -20)
+    ]
     lone = run(tables, "risks", "--group", "reads on", "--at", "2026-11-26T12:00", "--limit", "1")
     assert rows(lone)[1:] == [
         [
@@ -146,7 +149,7 @@ def test_risks_are_a_line_each_the_next_one_first(tables: Path) -> None:
             "595",
             "no commit since",
         ],
-        ["1 partition of 1 group at risk, 1 expires"],
+        ["1 partition of 1 group at risk, 1 expires; last commit 2026-11-20 00:09:55"],
     ]
 
 
@@ -171,7 +174,12 @@ def test_the_sum_of_offsets_by_minute_comes_newest_first(tables: Path) -> None:
         (["describe", "--group", "g", "--look-back", "1w"], 2, "--look-back is '1w': it must be seconds, or a number"),
         (["stale", "--for", "0s"], 2, "--for is '0s': it must be seconds, or a number with s, m, h or d, from 1s"),
         (["risks", "--at", "tomorrow"], 2, "'tomorrow' is no time"),
-        (["timeseries", "--group", "g", "--metric", "partition_lag"], 1, "nothing is known of partition_lag of group"),
+        (["timeseries", "--group", "g", "--metric", "partition_lag"], 1, "nothing is known of group 'g': no table of"),
+        (
+            ["timeseries", "--group", "super-streamer", "--metric", "partition_lag"],
+            1,
+            "nothing is known of partition_lag of group 'super-streamer' from",
+        ),
         (["timeseries", "--group", "g"], 2, "has no table lag_minute: karrot pipeline derive makes it"),
     ],
 )

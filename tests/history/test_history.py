@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from karrot.history import (
+    Days,
     GroupHistory,
     GroupOrder,
     History,
@@ -18,11 +19,12 @@ from karrot.history import (
     NoTables,
     Point,
     Span,
+    Stretch,
     UnclearGroup,
     UnreadableTable,
 )
 from karrot.history.duck import Duck
-from support.stored_tables import DAY, incident, minute, moment_of, store, write_day
+from support.stored_tables import DAY, incident, minute, moment_of, note_finished, store, verdict, write_day
 
 OLD_LAYOUT = "has files but no day=YYYY-MM-DD directories, so this pipeline did not write it"
 HOUR = timedelta(hours=1)
@@ -214,6 +216,46 @@ def test_incidents_are_those_that_lasted_in_the_span_whenever_they_began(tables:
     assert by_peak == history.incidents(span, order=IncidentOrder.LONGEST, limit=1) == found[2:]
     assert history.incidents(span, order=IncidentOrder.OLDEST) == found[::-1]
     assert history.incidents(span, group="nobody") == ()
+
+
+# Which days are held
+
+
+def test_a_day_is_held_for_incidents_if_it_has_verdicts_and_derive_has_finished_it(
+    tables: Path, history: History
+) -> None:
+    days = [DAY + timedelta(days=number) for number in range(5)]
+    store(tables, "lag_minute", [minute(1440 * number, 5) for number in (0, 1, 3)])
+    store(tables, "verdict_runs", [verdict(1440 * number, 1440 * number + 7) for number in (1, 2, 3)])
+    store(tables, "verdict_runs", [verdict(1440 * 4 - 1, day=days[4], consumer="late")])
+    note_finished(tables, [days[0], *days[2:]])
+    assert (history.days(), history.days("incidents")) == ((days[0], days[1], days[3]), tuple(days[2:]))
+    assert (history.days("incidents", group="g"), history.days(group="late")) == (tuple(days[2:4]), ())
+    # The verdict of the last day was observed just before midnight, and received after it.
+    assert history.days("incidents", group="late", cluster="c") == (days[4],)
+    whole = Span(moment_of(0), moment_of(5 * 1440))
+    assert history.held(whole, "incidents", group="g") == Days(
+        (Stretch(days[2], days[3]),), (Stretch(days[0], days[1]), Stretch(days[4], days[4]))
+    )
+    assert history.held(whole, "lag_minute", "incidents") == Days((Stretch(days[0], days[4]),), ())
+    assert history.newest_verdict(whole, group="g") == moment_of(3 * 1440 + 7)
+    assert history.newest_verdict(whole, group="nobody") is None
+    assert history.newest_verdict(Span(moment_of(1440), moment_of(2880))) is None
+
+
+@pytest.mark.parametrize("note", ["", "{", "[]", "{}", '{"days": {"soon": 1}}', '{"days": 7}', '"days"'])
+def test_by_a_damaged_note_derive_has_finished_nothing(tables: Path, history: History, note: str) -> None:
+    store(tables, "verdict_runs", [verdict(0)])
+    (tables / "_derived.json").write_text(note)
+    assert history.days("incidents") == ()
+
+
+def test_a_note_that_cannot_be_read_is_a_sentence(tables: Path, history: History) -> None:
+    (tables / "_derived.json").mkdir()
+    with pytest.raises(
+        UnreadableTable, match=r"_derived\.json cannot be read \(Is a directory\): let this user read it"
+    ):
+        history.days("incidents")
 
 
 # What is not there

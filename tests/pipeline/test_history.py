@@ -2,10 +2,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from karrot.history import History, Incident, Point, Span
+from karrot.history.days import finished
 from karrot.history.files import Table
 from karrot.pipeline.schemas import DERIVED, INCIDENTS, LAG_MINUTE, TABLES, with_day
 from karrot.pipeline.tables import Tables
+from karrot.pipeline.touched import Derived, Note
 from support.histories import MIDNIGHT, table_of
 from support.stored_tables import incident, minute, moment_of
 
@@ -29,6 +33,13 @@ def test_the_history_reads_what_spark_writes(spark: "SparkSession", tmp_path: Pa
         [group] = history.groups(span)
         assert (group.status, group.lag, group.minutes, group.incidents) == ("ERR", 30, 3, 1)
         assert history.incidents(span) == (Incident("i", "c", "g", moment_of(3), None, None, "ERR", 10, 2, ("a", "b")),)
+
+
+def test_the_history_reads_the_note_of_the_days_that_derive_finished(tmp_path: Path) -> None:
+    days = {MIDNIGHT.date() + timedelta(days=number): Derived("0f", 1, 2, "mark") for number in (0, 2)}
+    for note, finished_days in ((Note("rules", days), days.keys()), (Note(), set())):
+        (tmp_path / "_derived.json").write_bytes(msgspec.json.encode(note))
+        assert finished(tmp_path) == finished_days
 
 
 def test_the_history_tells_apart_what_can_be_derived_again_without_asking_the_schemas(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The pipeline's tables, written as it lays them out (with Spark's 96 bits for a moment), without Spark."""
 
+import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -11,7 +12,7 @@ import yaml
 
 from karrot.render.environment import templates_dir
 
-__all__ = ["DAY", "incident", "minute", "moment_of", "store", "write_day"]
+__all__ = ["DAY", "incident", "minute", "moment_of", "note_finished", "store", "verdict", "write_day"]
 
 DAY = date(2026, 11, 20)
 """The day that moments count from."""
@@ -65,6 +66,27 @@ def incident(at: float, until: float | None, incident_id: str | None = "i", **co
         "topics": ["t"],
     }
     return known | columns
+
+
+def verdict(at: float, until: float | None = None, /, status: str = "OK", **columns: Any) -> dict[str, Any]:
+    """A row of ``verdict_runs`` of that group, on the day in which it begins."""
+    known = {
+        "cluster": "c",
+        "consumer": "g",
+        "run": 1,
+        "kind": "observation",
+        "status": status,
+        "first_at": moment_of(at),
+        "last_at": moment_of(at if until is None else until),
+        "events": 1,
+    }
+    return known | columns
+
+
+def note_finished(directory: Path, days: Iterable[date]) -> None:
+    """Write the note of the days that derive finished, as it does after the last table."""
+    known = {day.isoformat(): {"files": "0" * 16, "head": 0, "tail": 0, "mark": ""} for day in days}
+    (directory / "_derived.json").write_text(json.dumps({"rules": "silence 0:05:00", "days": known}), encoding="utf-8")
 
 
 def store(directory: Path, table: str, rows: Iterable[Mapping[str, Any]], *, batch: str = "") -> None:
