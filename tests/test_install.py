@@ -153,3 +153,12 @@ def follow_the_remedy(environment: Environment) -> None:
     environment.pip("install", "karrot-burrow")
     mended = environment.karrot("version")
     assert (mended.returncode, mended.stdout, mended.stderr) == (0, f"karrot {karrot.__version__}\n", "")
+
+
+def test_nothing_tells_people_to_install_the_other_project() -> None:
+    told = re.compile(r"pip install (?:-\S+ )*['\"]?karrot(?!-burrow)|(?<![\w-])karrot\[[a-z]")
+    places = ["README.md", "CONTRIBUTING.md", "Makefile", "Dockerfile"]
+    folders = ["karrot", "docs", "templates", "helm", "examples", "tools"]
+    files = [ROOT / each for each in places]
+    files += [path for each in folders for path in (ROOT / each).rglob("*") if path.suffix not in {".pyc", ".png"}]
+    assert [str(path) for path in files if path.is_file() and told.search(path.read_text(errors="replace"))] == []

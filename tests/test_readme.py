@@ -21,7 +21,7 @@ def blocks(language: str) -> list[str]:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl (Debian: apt-get install curl)")
 def test_the_posted_event_gives_the_metrics_that_are_shown(tmp_path: Path) -> None:
-    [commands] = [block for block in blocks("shell") if "curl" in block]
+    [commands] = [block for block in blocks("shell") if "curl -sS" in block]
     [shown] = blocks("text")
     with Service(tmp_path / "data") as service:
         here = commands.replace("127.0.0.1:5000", f"127.0.0.1:{service.port}")

@@ -6,7 +6,8 @@
 2. a clone of the commit that is checked out, made by a normal user;
 3. ``make demo``: lag moves within 30 s, Ctrl-C ends it;
 4. ``make test`` without Java: it is green and gives a known reason for each test that it skips;
-5. the files with skipped tests once more, after the packages that the README says they need.
+5. the files with skipped tests once more, after the packages that the README says they need; what is skipped even then
+   is named in ``build/fresh-skipped``.
 
 The chroot lives in mount and process namespaces of its own, so whatever is left running ends with it, and is named.
 Where a machine cannot do this, the script says so: exit code 0, or 1 where ``CI`` is set.
@@ -36,6 +37,9 @@ USER: Final = "stranger"
 HOME: Final = f"/home/{USER}"
 CLONE: Final = f"{HOME}/karrot"
 JUNIT: Final = "build/junit.xml"
+STILL_SKIPPED: Final = ROOT / "build" / "fresh-skipped"
+"""Where the files are named whose tests a bare Debian cannot run at all."""
+
 NAMESPACES: Final = "KARROT_FRESH_NAMESPACES"
 
 DEMO_MOVES_WITHIN_S: Final = 30.0
@@ -249,8 +253,11 @@ def _follow(readme: Readme, machine: Machine) -> None:
     with _timed(f"the {len(files)} files with skipped tests, with Java"):
         command = f'cd karrot && make test-checkout ARGS="{" ".join(files)}"'
         _run(machine, command, {"PYTEST_ADDOPTS": f"--junitxml={JUNIT}"})
-    _explain(_skipped(machine.root / CLONE.lstrip("/") / JUNIT), STILL_EXPLAINED)
+    skipped = _skipped(machine.root / CLONE.lstrip("/") / JUNIT)
+    _explain(skipped, STILL_EXPLAINED)
     _refuse_leftovers(machine)
+    STILL_SKIPPED.parent.mkdir(exist_ok=True)
+    STILL_SKIPPED.write_text("".join(f"{file}\n" for file in sorted({each.file for each in skipped})))
 
 
 def _run(machine: Machine, line: str, environment: Mapping[str, str] | None = None) -> None:
