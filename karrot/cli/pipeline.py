@@ -39,7 +39,8 @@ class _Jobs(click.Group):
 def pipeline() -> None:
     """Make tables of events and of Kafka's own offsets, on Spark.
 
-    Needs the extra "spark" and Java 17 or newer. On a cluster, start the same command by spark-submit.
+    Needs the extra "spark" and Java 17 or newer (Debian: default-jre-headless). On a cluster, start the same command
+    by spark-submit.
     """
 
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,13 +22,14 @@ _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _LAUNCHED_BY_SUBMIT: Final = "PYSPARK_GATEWAY_PORT"
 _LOGGING: Final = Path(__file__).resolve().with_name("log4j2.properties")
 
+_LOG_LEVEL: Final = "spark.log.level"
 _TIME_ZONE: Final = "spark.sql.session.timeZone"
 
 _STATIC: Final[Mapping[str, str]] = MappingProxyType(
     {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
+        _LOG_LEVEL: "ERROR",
         # Spark 4 writes a line of JSON with a whole stack for each analysis error beside raising it.
         "spark.log.structuredLogging.enabled": "false",
     }
@@ -94,9 +95,22 @@ def _built(master: str | None, asked: Mapping[str, str], *, name: str, submitted
     if master is not None or not submitted:
         builder = builder.master(master or "local[*]")
     spark = builder.getOrCreate()
-    for key, value in left_to_us(spark.sparkContext.getConf().contains).items():
+    given = spark.sparkContext.getConf()
+    if submitted and not given.contains(_LOG_LEVEL) and _logs_by_default(spark):
+        spark.sparkContext.setLogLevel("WARN")
+    for key, value in left_to_us(given.contains).items():
         spark.conf.set(key, value)
     return spark
+
+
+def _logs_by_default(spark: "SparkSession") -> bool:
+    """Whether a JVM that we did not start logs by Spark's own defaults: hundreds of lines INFO for each command.
+
+    The JVM is asked: a configuration can come by spark-submit, the environment, an option of Java or the classpath.
+    """
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 (pyspark offers no other way to it)
+    used = jvm.org.apache.logging.log4j.LogManager.getContext(False).getConfiguration()
+    return str(used.getConfigurationSource().getLocation()).endswith("org/apache/spark/log4j2-defaults.properties")
 
 
 def left_to_us(is_given: Callable[[str], bool]) -> dict[str, str]:
