@@ -183,7 +183,9 @@ def incidents(group: str | None, order: str, **given: Any) -> None:
         days = history.held(asked.passed, "incidents", cluster=asked.cluster, group=group)
         if not (found or days.held):
             raise _nothing(asked, history, what, group, "incidents")
-        newest = history.newest_verdict(asked.span, cluster=asked.cluster, group=group)
+        newest = None
+        if days.held:
+            newest = history.newest_verdict(days.held[-1].last, cluster=asked.cluster, group=group)
     if asked.as_json:
         show(incidents_json(found[: asked.limit], days, newest))
         return

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from karrot.history.answers import Incident
+from karrot.history.days import Stretch
 from karrot.history.reader import History
 from karrot.history.spans import Span
 
@@ -24,12 +25,16 @@ class Hour(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What the tables say of a group between two moments; incidents the newest first."""
+    """What the tables say of a group between two moments; incidents the newest first.
+
+    ``missing`` are the days on which incidents of the group are not known, as `History.held` says.
+    """
 
     start: datetime
     end: datetime
     hours: tuple[Hour, ...]
     incidents: tuple[Incident, ...]
+    missing: tuple[Stretch, ...]
 
 
 def past(history: History, cluster: str, group: str, *, until: datetime, days: int = 30) -> Past:
@@ -38,4 +43,6 @@ def past(history: History, cluster: str, group: str, *, until: datetime, days: i
     metrics = ("lag_max", "lag_seconds", "status")
     series = history.timeseries(group, span, cluster=cluster, metrics=metrics, granularity=_HOUR)
     hours = tuple(Hour(point.at, *point.values) for point in series.points)
-    return Past(span.start, span.end, hours, history.incidents(span, cluster=cluster, group=group))
+    incidents = history.incidents(span, cluster=cluster, group=group)
+    missing = history.held(span, "incidents", cluster=cluster, group=group).missing
+    return Past(span.start, span.end, hours, incidents, missing)

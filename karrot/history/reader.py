@@ -80,11 +80,10 @@ class History:
         held = (self.days(table, span, cluster=cluster, group=group) for table in dict.fromkeys(tables))
         return asked_days(span, set().union(*held))
 
-    def newest_verdict(self, span: Span, *, cluster: str | None = None, group: str | None = None) -> datetime | None:
-        """The newest verdict on the days of the span; ``None`` if they have none."""
+    def newest_verdict(self, day: date, *, cluster: str | None = None, group: str | None = None) -> datetime | None:
+        """The newest verdict on a day (UTC); ``None`` if it has none."""
         words, asked = named(cluster, group)
-        days = self.days("incidents", span, cluster=cluster, group=group)[-1:]
-        rows = self._duck.rows("verdict_runs", lambda day: day in days, _NEWEST.replace("{named}", words), asked)
+        rows = self._duck.rows("verdict_runs", lambda each: each == day, _NEWEST.replace("{named}", words), asked)
         return next((moment_of(newest) for (newest,) in rows if newest is not None), None)
 
     def groups(

@@ -24,6 +24,7 @@ from karrot.history import (
     UnreadableTable,
 )
 from karrot.history.duck import Duck
+from karrot.history.past import Hour, past
 from support.stored_tables import DAY, incident, minute, moment_of, note_finished, store, verdict, write_day
 
 OLD_LAYOUT = "has files but no day=YYYY-MM-DD directories, so this pipeline did not write it"
@@ -238,9 +239,8 @@ def test_a_day_is_held_for_incidents_if_it_has_verdicts_and_derive_has_finished_
         (Stretch(days[2], days[3]),), (Stretch(days[0], days[1]), Stretch(days[4], days[4]))
     )
     assert history.held(whole, "lag_minute", "incidents") == Days((Stretch(days[0], days[4]),), ())
-    assert history.newest_verdict(whole, group="g") == moment_of(3 * 1440 + 7)
-    assert history.newest_verdict(whole, group="nobody") is None
-    assert history.newest_verdict(Span(moment_of(1440), moment_of(2880))) is None
+    assert history.newest_verdict(days[3], group="g") == moment_of(3 * 1440 + 7)
+    assert history.newest_verdict(days[3], group="nobody") is history.newest_verdict(days[0]) is None
 
 
 @pytest.mark.parametrize("note", ["", "{", "[]", "{}", '{"days": {"soon": 1}}', '{"days": 7}', '"days"'])
@@ -256,6 +256,19 @@ def test_a_note_that_cannot_be_read_is_a_sentence(tables: Path, history: History
         UnreadableTable, match=r"_derived\.json cannot be read \(Is a directory\): let this user read it"
     ):
         history.days("incidents")
+
+
+def test_the_page_of_a_group_gets_its_hours_its_incidents_and_the_days_that_say_nothing_of_them(
+    tables: Path, history: History
+) -> None:
+    store(tables, "lag_minute", [minute(-1440, 5), minute(30, 7, "WARN")])
+    store(tables, "verdict_runs", [verdict(30, status="WARN"), verdict(-1440, consumer="other")])
+    store(tables, "incidents", [incident(30, None)])
+    note_finished(tables, [DAY - timedelta(days=1), DAY])
+    told = past(history, "c", "g", until=moment_of(60), days=2)
+    assert told.hours == (Hour(moment_of(-1440), 5, None, 1), Hour(moment_of(0), 7, None, 2))
+    assert [each.started_at for each in told.incidents] == [moment_of(30)]
+    assert told.missing == (Stretch(DAY - timedelta(days=2), DAY - timedelta(days=1)),)
 
 
 # What is not there
