@@ -87,7 +87,7 @@ def post_names(directory: Path, total: int) -> Iterator[str]:
     """Post names that nobody has heard of; yield each broken promise."""
     with Service(directory) as service:
         before = resident(service)
-        answers = Counter[int]()
+        answers = Counter[tuple[int, str]]()
         for first in range(0, total, ROUND):
             started = time.monotonic()
             round_answers = flood(service, range(first, min(first + ROUND, total)))
@@ -102,13 +102,13 @@ def post_names(directory: Path, total: int) -> Iterator[str]:
                 f"workers grown by {grown >> 20} MB, peak {peak(service) >> 20} MB, log {log_bytes(service) >> 20} MB",
                 flush=True,
             )
-            if answers.keys() - {202, 503}:
+            if {status for status, _ in answers} - {202, 503}:
                 yield f"answers {answers}"
             if shown > MOST_CONSUMERS:
                 yield f"{shown} groups are shown"
             if grown > GROWTH_BYTES:
                 yield f"the workers grew by {grown >> 20} MB"
-            yield from unaccounted(service, answers[202])
+            yield from unaccounted(service, answers[202, ""])
     if b"Traceback" in service.said.read_bytes():
         yield f"a traceback in {service.said}"
 

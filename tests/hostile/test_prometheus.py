@@ -8,7 +8,7 @@ import pytest
 
 from karrot.reporters.prometheus.labels import label_value
 from support.bodies import recorded
-from support.flooding import post_all
+from support.flooding import store
 from support.hostile import names
 from support.processes import Service
 from support.prometheus import Prometheus, prometheus_binary, quoted
@@ -33,8 +33,8 @@ def test_a_real_prometheus_reads_every_name_and_finds_it_again(tmp_path: Path) -
     exported = {label_value(name): lag for name, lag in lags.items()}  # where two names meet, the newest wins
     assert len(exported) > 200
     with Service(tmp_path / "data", partition_metrics="true", topic_metrics="true") as service:
-        bodies = [verdict(name, lag) for name, lag in lags.items()]
-        assert post_all(service, bodies, clients=1) == {(202, ""): len(lags)}
+        for name, lag in lags.items():
+            store(service, verdict(name, lag))
         with Prometheus(BINARY, tmp_path / "prometheus", service.port) as prometheus:
             wait_for(lambda: prometheus.number("count(karrot_consumer_lag)") == len(exported))
             stored = prometheus.query("karrot_consumer_lag")
@@ -54,7 +54,8 @@ def test_promtool_finds_no_fault_in_the_text_format(tmp_path: Path) -> None:
     assert BINARY is not None
     promtool = Path(BINARY).with_name("promtool")
     with Service(tmp_path / "data", partition_metrics="true", topic_metrics="true") as service:
-        post_all(service, [verdict(name, 7) for name in names()])
+        for name in names():
+            store(service, verdict(name, 7))
         text = service.get("/metrics", {"Accept": "text/plain"}).body
     checked = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, check=False)
     assert (checked.returncode, checked.stderr.decode()) == (0, "")

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 
 from prometheus_client.openmetrics import parser as openmetrics
@@ -15,7 +15,23 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.load import named
 from support.processes import Service
 
-__all__ = ["assert_metrics_parse", "flood", "post_all", "resident"]
+__all__ = ["UNAVAILABLE", "assert_metrics_parse", "flood", "post_all", "resident", "store"]
+
+
+UNAVAILABLE = frozenset({(503, "overloaded"), (503, "unconfirmed")})
+"""How a service that works may refuse an event that it would take a moment later, such as on a busy machine.
+
+An ``overloaded`` event is not stored. An ``unconfirmed`` one is stored or not.
+"""
+
+
+def store(service: Service, body: bytes) -> Counter[tuple[int, str]]:
+    """Post a body until it is stored, as often as the service is too busy; return how often each answer was given."""
+    answers = Counter[tuple[int, str]]()
+    while not answers[202, ""]:
+        answers += post_all(service, [body], clients=1)
+        assert answers.keys() - UNAVAILABLE <= {(202, "")}
+    return answers
 
 
 def post_all(service: Service, wanted: Iterable[bytes], clients: int = 4) -> Counter[tuple[int, str]]:
@@ -35,8 +51,8 @@ def assert_metrics_parse(service: Service) -> None:
     assert sum(1 for _ in families) > 20
 
 
-def flood(service: Service, numbers: range, clients: int = 16) -> Counter[int]:
-    """Post a name that nobody has heard of for each number, as fast as they are answered; the answers by status."""
+def flood(service: Service, numbers: range, clients: int = 16) -> Counter[tuple[int, str]]:
+    """Post a new name for each number, as fast as they are answered; return how often each status and code were."""
     with ThreadPoolExecutor(clients) as pool:
         return sum(pool.map(lambda first: _flood(service, numbers[first::clients]), range(clients)), Counter())
 
@@ -50,18 +66,22 @@ def resident(service: Service) -> int:
     return found
 
 
-def _flood(service: Service, numbers: range) -> Counter[int]:
-    answers = Counter[int]()
+def _flood(service: Service, numbers: range) -> Counter[tuple[int, str]]:
+    answers = Counter[tuple[int, str]]()
     connection = None
     for number in numbers:
         body = named(f"forged-{number}")
         connection = connection or socket.create_connection(("127.0.0.1", service.port), timeout=20)
         connection.sendall(b"POST /burrow HTTP/1.1\r\nHost: k\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
-        status = int(connection.recv(4096)[9:12])
-        answers[status] += 1
-        if status != 202:  # who is refused is told that the connection ends
-            connection.close()
-            connection = None
+        if connection.recv(12, socket.MSG_PEEK) == b"HTTP/1.1 202":
+            connection.recv(4096)
+            answers[202, ""] += 1
+            continue
+        with HTTPResponse(connection) as refusal:
+            refusal.begin()
+            answers[refusal.status, json.loads(refusal.read())["code"]] += 1
+        connection.close()  # a refusal ends the connection
+        connection = None
     if connection:
         connection.close()
     return answers
