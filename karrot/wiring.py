@@ -241,6 +241,7 @@ def _site(settings: Settings, log: EventLog, clock: Clock, pull: Mapping[str, Pu
         duties=tuple(name for name, has in ((RESYNC, settings.burrow_url), (WATCH, settings.watch_bootstrap)) if has),
         burrow_config=render.burrow_config,
         templates=render.templates_dir(),
+        runbooks=render.runbooks_dir(),
         version=__version__,
         credentials=_credentials(settings),
         api_token=_revealed(settings.api_token),

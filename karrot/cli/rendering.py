@@ -7,10 +7,9 @@ import click
 
 from karrot.cli.common import url_option, valid
 from karrot.cli.scaling import scaling, scaling_options
+from karrot.distribution import DOCS_URL
 
 __all__ = ["COMMANDS"]
-
-_RUNBOOKS = "https://github.com/Lowess/karrot/blob/main/docs/runbooks"
 
 
 @click.command("burrow-config")
@@ -97,7 +96,13 @@ def cloudwatch_dashboard(**given: Any) -> None:
     show_envvar=True,
     help="Karrot's address for people: each alert then links to its page there.",
 )
-@click.option("--runbook-url", metavar="URL", default=_RUNBOOKS, show_default=True, help="Where the runbooks are.")
+@click.option(
+    "--runbook-url",
+    metavar="URL",
+    default=f"{DOCS_URL}/runbooks",
+    show_default=True,
+    help="Where the runbooks are; Karrot itself serves them under /runbooks.",
+)
 def alert_rules(changed: tuple[str, ...], **given: Any) -> None:
     """Print alerts for Prometheus: on consumer groups, on Burrow and on Karrot itself."""
     from karrot.render.rules import Rules, alert_rules

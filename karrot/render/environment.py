@@ -7,13 +7,22 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from karrot.render import formats
 
-__all__ = ["environment", "templates_dir"]
+__all__ = ["environment", "runbooks_dir", "templates_dir"]
 
 
 def templates_dir() -> Path:
     """Where the templates are: in the package once installed, beside it in a checkout and an editable install."""
-    installed = Path(str(files("karrot"))) / "templates"
-    return installed if installed.is_dir() else Path(__file__).resolve().parents[2] / "templates"
+    return _shipped("templates", "templates")
+
+
+def runbooks_dir() -> Path:
+    """Where the runbooks are: in the package once installed, in docs/ in a checkout and an editable install."""
+    return _shipped("runbooks", "docs/runbooks")
+
+
+def _shipped(in_package: str, in_checkout: str) -> Path:
+    installed = Path(str(files("karrot"))) / in_package
+    return installed if installed.is_dir() else Path(__file__).resolve().parents[2] / in_checkout
 
 
 def environment() -> Environment:

@@ -3,9 +3,10 @@
 import jinja2
 from flask import Flask, Response
 
-from karrot.web import api, health, human, kept, metrics, pages, problems, static, webhook
+from karrot.web import api, health, human, kept, metrics, pages, problems, runbooks, static, webhook
 from karrot.web.auth import Credentials
 from karrot.web.compiled import compile_first
+from karrot.web.pages.troubles import RUNBOOKS, runbook_of_failing
 from karrot.web.prefix import Below
 from karrot.web.shapes import instant
 from karrot.web.site import EXTENSION, Site
@@ -31,9 +32,10 @@ def create_app(site: Site) -> Flask:
     app.extensions[EXTENSION] = site
     app.extensions[pages.EXTENSION] = pages.Shared.over(site)
     app.extensions[static.EXTENSION] = static.load(site.templates / "web" / "static")
+    app.extensions[runbooks.EXTENSION] = runbooks.Runbooks(site.runbooks, site.templates / "prometheus" / "alerts.yaml")
     _prepare_templates(app, site)
     problems.install(app)
-    for module in (webhook, metrics, health, api, kept, pages, static):
+    for module in (webhook, metrics, health, api, kept, pages, runbooks, static):
         app.register_blueprint(module.routes)
     app.after_request(_add_headers)
     shortcut = webhook.Shortcut(site, app.wsgi_app)
@@ -46,7 +48,11 @@ def _prepare_templates(app: Flask, site: Site) -> None:
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.jinja_env.filters.update(human.FILTERS)
     app.jinja_env.globals.update(
-        assets=app.extensions[static.EXTENSION].names, version=site.version, now=lambda: instant(site.clock.wall_ms())
+        assets=app.extensions[static.EXTENSION].names,
+        version=site.version,
+        now=lambda: instant(site.clock.wall_ms()),
+        runbooks=RUNBOOKS,
+        runbook_of_failing=runbook_of_failing,
     )
     compile_first(app.jinja_env)
 

@@ -152,7 +152,7 @@ def _kept() -> Node:
 
 def _pages() -> Node:
     page = {"text/html": {"schema": {"type": "string"}}}
-    asset = {"name": "name", "in": "path", "required": True, "schema": _TEXT}
+    named = {"name": "name", "in": "path", "required": True, "schema": _TEXT}
     shown = {"200": {"description": "A page", "content": page}}
     found = {"200": {"description": "A file, to be kept for ever", "content": {"*/*": {}}}}
     return {
@@ -181,12 +181,29 @@ def _pages() -> Node:
                 "responses": shown | _problems("unauthorized", "log_unavailable"),
             }
         },
+        "/runbooks": {
+            "get": {
+                "operationId": "runbooks_page",
+                "summary": "Every alert with its runbook",
+                "security": _READER,
+                "responses": shown | _problems("unauthorized"),
+            }
+        },
+        "/runbooks/{name}": {
+            "get": {
+                "operationId": "runbook_page",
+                "summary": "The runbook of one alert; .md at the end of its name changes nothing",
+                "security": _READER,
+                "parameters": [named],
+                "responses": shown | _problems("unauthorized", "not_found"),
+            }
+        },
         "/static/{name}": {
             "get": {
                 "operationId": "asset",
                 "summary": "Style, script and icon of the pages",
                 "security": [],
-                "parameters": [asset],
+                "parameters": [named],
                 "responses": found | _problems("not_found"),
             }
         },

@@ -29,9 +29,10 @@ class Site:
 
     ``max_body`` is in bytes, ``body_timeout`` and ``large_body_wait`` in seconds. ``effective_settings`` has its
     secrets redacted already. ``burrow_config`` makes the ``[notifier.karrot]`` section for the URL of ``/burrow``.
-    ``templates`` is the folder that holds ``web/``. ``duties`` name what else the leading worker does and the log keeps
-    a state of. ``expected_clusters`` must be heard, ``max_consumers`` bounds the groups. ``queries`` tells what a group
-    is called elsewhere, as pairs of where and text; ``past`` tells of its last weeks.
+    ``templates`` is the folder that holds ``web/`` and ``prometheus/``, ``runbooks`` that of the runbooks. ``duties``
+    name what else the leading worker does and the log keeps a state of. ``expected_clusters`` must be heard,
+    ``max_consumers`` bounds the groups. ``queries`` tells what a group is called elsewhere, as pairs of where and text;
+    ``past`` tells of its last weeks.
     """
 
     intake: Intake
@@ -42,6 +43,7 @@ class Site:
     reporters: Sequence[str]
     burrow_config: Callable[[str], str]
     templates: Path
+    runbooks: Path
     version: str
     credentials: Credentials = field(default_factory=Credentials)
     api_token: str | None = field(default=None, repr=False)

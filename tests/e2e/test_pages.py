@@ -25,6 +25,11 @@ _CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shut
 _ROWS = "table.groups tbody tr"
 _REFRESHED_MS = 45_000
 _GROUP = "/group?cluster=prod-eu&consumer=geo-enricher"
+_RUNBOOKS = [
+    "/runbooks/KarrotBurrowSilent",
+    "/runbooks/KarrotReporterDropping",
+    "/runbooks/KarrotOnlyUnhealthyVerdicts",
+]
 _IN_SIGHT = "each => { const at = each.getBoundingClientRect(); return at.top >= 0 && at.bottom <= innerHeight }"
 
 
@@ -108,7 +113,7 @@ def moments() -> Callable[[str], Website]:
 @pytest.mark.parametrize(
     ("moment", "paths"),
     [
-        ("empty", ["/", "/reporters", "/rejects"]),
+        ("empty", ["/", "/reporters", "/rejects", "/runbooks", *_RUNBOOKS]),
         (
             "failing",
             ["/", _GROUP, "/reporters", "/reporters/cloudwatch", "/rejects"],
@@ -136,7 +141,7 @@ def test_nothing_is_wider_than_the_window(
     moments: Callable[[str], Website], serve: Serve, visit: Open, width: int
 ) -> None:
     base = serve(moments("failing"))
-    for path in ("/", _GROUP, "/reporters", "/reporters/cloudwatch"):
+    for path in ("/", _GROUP, "/reporters", "/reporters/cloudwatch", "/rejects", "/runbooks", *_RUNBOOKS):
         page = visit(base, path, viewport={"width": width, "height": 800}).page
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
         if path == "/":
@@ -241,6 +246,20 @@ def test_the_first_group_makes_a_list_of_the_welcome(serve: Serve, visit: Open) 
     expect(page.locator(_ROWS)).to_have_count(1, timeout=_REFRESHED_MS)
 
 
+def test_somebody_gets_from_the_worst_group_to_its_runbook_and_on_to_another(
+    moments: Callable[[str], Website], serve: Serve, visit: Open
+) -> None:
+    visited = visit(serve(moments("failing")))
+    page = visited.page
+    page.locator(".worst").get_by_role("link", name="Runbook: ").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("KarrotConsumerError")
+    expect(page.get_by_role("heading", level=2)).to_have_text(["What to look at", "Likely causes", "What to do"])
+    page.get_by_role("navigation", name="Karrot").get_by_role("link", name="Runbooks").click()
+    page.get_by_role("link", name="KarrotBurrowSilent").click()
+    page.get_by_role("link", name="KarrotRejectingEvents").click()
+    assert page.url == f"{visited.base}/runbooks/KarrotRejectingEvents"
+
+
 def test_a_name_made_of_markup_stays_text(moments: Callable[[str], Website], serve: Serve, visit: Open) -> None:
     base = serve(moments("markup"))
     visited = visit(base)
@@ -257,7 +276,7 @@ def test_without_scripts_the_page_is_whole(moments: Callable[[str], Website], se
     base = serve(moments("incident"))
     visited = visit(base, java_script_enabled=False)
     assert len(visited.names()) == 26
-    visited.page.get_by_role("link", name="ERR").first.click()
+    visited.page.get_by_role("navigation", name="Filter by status").get_by_role("link", name="ERR").click()
     assert set(visited.page.locator(f"{_ROWS} .state").all_inner_texts()) == {"ERR"}
     visited.page.locator(f"{_ROWS} th a").first.click()
     assert visited.page.locator("svg.field polyline").count() >= 2

@@ -7,7 +7,7 @@ import promql_parser
 import pytest
 import yaml
 
-from karrot.render.environment import templates_dir
+from karrot.render.environment import runbooks_dir, templates_dir
 from karrot.render.rules import Rules, alert_rules, recording_rules, thresholds
 from support.exported import EXPORTED
 from support.promtool import metrics_of, promtool, rules_of
@@ -110,6 +110,10 @@ def test_every_alert_has_a_runbook_that_ends_with_what_to_do_and_there_is_no_oth
         heads = re.findall(r"^#+ .*$", page, re.MULTILINE)
         assert heads == [f"# {name}", "## What to look at", "## Likely causes", "## What to do"]
         assert "karrot_" in page or "karrot " in page
+
+
+def test_an_installed_karrot_has_the_runbook_of_every_alert() -> None:
+    assert {path.name for path in runbooks_dir().iterdir()} == {f"{name}.md" for name in ALERTS}
 
 
 def test_the_queries_of_the_runbooks_ask_for_what_karrot_exports() -> None:

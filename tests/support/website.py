@@ -6,7 +6,7 @@ from flask.testing import FlaskClient
 
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import Intake
-from karrot.render import burrow_config, templates_dir
+from karrot.render import burrow_config, runbooks_dir, templates_dir
 from karrot.reporters.prometheus import build, render
 from karrot.web import Site, create_app
 from support.clocks import ManualClock
@@ -42,6 +42,7 @@ def make_website(**overrides: Any) -> Website:
         "reporters": ("prometheus", "stdout"),
         "burrow_config": burrow_config,
         "templates": templates_dir(),
+        "runbooks": runbooks_dir(),
         "version": "2.0.0",
     }
     site = Site(**(fields | overrides))

@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple
 
 from karrot.eventlog.base import ReporterState
 from karrot.web.human import count, duration, visible
+from karrot.web.pages.troubles import RUNBOOKS, runbook_of_failing
 from karrot.web.problems import CODES
 
 __all__ = ["Banner", "Heard", "Seen", "banners"]
@@ -27,12 +28,13 @@ class Heard(NamedTuple):
 class Banner(NamedTuple):
     """A sentence that says what is wrong, and one that says what to do; code stands between backticks in both.
 
-    ``page`` is where more is to be seen: ``rejects``, ``reporters`` or the name of a reporter.
+    ``runbook`` names the runbook that fits. ``page`` has more: it is ``rejects`` or the name of a reporter.
     """
 
     kind: Literal["err", "warn"]
     wrong: str
     remedy: str
+    runbook: str
     page: str = ""
 
 
@@ -72,6 +74,7 @@ def _not_writable(seen: Seen) -> Iterator[Banner]:
             "err",
             f"Karrot cannot store events: {visible(seen.fault)}",
             "Burrow is answered 503 and does not repeat. The disk of `KARROT_DATA_DIR` needs room and rights.",
+            RUNBOOKS["log not writable"],
         )
 
 
@@ -87,6 +90,7 @@ def _silent(seen: Seen) -> Iterator[Banner]:
         f"Burrow {since} ({names}): what is shown of its groups is old, and they leave this page.",
         "Does Burrow run, and has it its ZooKeeper? From its host: `karrot send-sample --url` with the address of this "
         "page. `karrot doctor` looks at both ends.",
+        RUNBOOKS["Burrow silent"],
     )
 
 
@@ -97,6 +101,7 @@ def _burrow_behind(seen: Seen) -> Iterator[Banner]:
             f"The Burrow of {_some([visible(name) for name in seen.burrow_behind])} itself is behind on "
             "`__consumer_offsets`: every lag it tells of is old.",
             "Give Burrow more CPU, or `workers` in the storage section of its burrow.toml.",
+            RUNBOOKS["Burrow behind"],
         )
 
 
@@ -108,6 +113,7 @@ def _failing(seen: Seen) -> Iterator[Banner]:
             "err",
             f"{visible(state.name)} is failing: {said}",
             "It tries again by itself and loses nothing while the log keeps it." if of_ours else "It tries again.",
+            runbook_of_failing(state.name),
             state.name if of_ours else "",
         )
 
@@ -120,6 +126,7 @@ def _refused(seen: Seen) -> Iterator[Banner]:
             "warn",
             f"{bodies} refused in the last {duration(seen.refused_within_s)}: `{code}`.",
             known.remedy if known else "",
+            RUNBOOKS["events refused"],
             "rejects",
         )
 
@@ -131,6 +138,7 @@ def _only_bad(seen: Seen) -> Iterator[Banner]:
             "Only WARN and ERR ever came, so groups that are well are not known.",
             "Set `threshold = 1` in the notifier's section of burrow.toml: its default is 2. "
             "`karrot burrow-config` prints the section.",
+            RUNBOOKS["only unhealthy verdicts"],
         )
 
 
@@ -140,12 +148,14 @@ def _limits(seen: Seen) -> Iterator[Banner]:
             "warn",
             f"There is no room for more groups than these {count(seen.groups)}: others are logged, not shown.",
             "Raise `KARROT_MAX_CONSUMERS`, or keep groups out by a denylist in Burrow.",
+            RUNBOOKS["too many groups"],
         )
     for name, number in seen.left_out.items():
         yield Banner(
             "warn",
             f"{visible(name)} leaves {visible(number)} groups out.",
             f"Raise `KARROT_{name.upper()}_MAX_GROUPS`, or choose groups with `_INCLUDE` and `_EXCLUDE`.",
+            RUNBOOKS["groups left out of CloudWatch"],
             name,
         )
 

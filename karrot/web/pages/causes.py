@@ -5,6 +5,7 @@ from typing import NamedTuple
 from karrot.event import Status, is_burrow_itself
 from karrot.eventlog.base import GroupState, Summary
 from karrot.web.human import amount, count, duration, percent, visible
+from karrot.web.pages.troubles import RUNBOOKS
 
 __all__ = ["Cause", "cause"]
 
@@ -13,17 +14,22 @@ _UNEVEN_PARTITIONS = 3
 
 
 class Cause(NamedTuple):
-    """``brief`` fits a cell, ``sentence`` says what it means, ``look`` where to look next."""
+    """``brief`` fits a cell, ``sentence`` says what it means, ``look`` where to look next.
+
+    ``runbook`` names the runbook that fits; it is empty for a status that Burrow is not known to have.
+    """
 
     brief: str
     sentence: str
     look: str = ""
+    runbook: str = ""
 
 
 _UNLISTED = Cause(
     "partition not listed",
     "A partition stopped, stalled or went back, as Burrow says ERR for nothing else; this event does not list which.",
     "Burrow's own /v3/kafka/<cluster>/consumer/<group>/status lists it.",
+    RUNBOOKS["partition not listed"],
 )
 """Of an ERR without such a partition: to call it slow would ask for more consumers."""
 
@@ -39,7 +45,8 @@ def cause(state: GroupState, seconds_since_commit: float | None) -> Cause | None
     if summary.status is None:
         return Cause("", f"Burrow is not known to say {visible(summary.status_text)}.")
     if is_burrow_itself(state.key.consumer, summary.max_lag_topic):
-        return Cause("Burrow itself is behind", "Burrow reads commits too late: every other number here is old.")
+        sentence = "Burrow reads commits too late: every other number here is old."
+        return Cause("Burrow itself is behind", sentence, runbook=RUNBOOKS["Burrow behind"])
     return _of_partitions(summary, seconds_since_commit)
 
 
@@ -60,6 +67,7 @@ def _stopped(summary: Summary, number: int, seconds: float | None) -> Cause:
         f"{_of(summary, number)} stopped",
         f"{_partitions(summary, number)} stopped: messages wait, and nothing was committed{since}.",
         "Is the consumer of these partitions running? It is down, hangs, or was never assigned.",
+        RUNBOOKS["partition stopped"],
     )
 
 
@@ -68,6 +76,7 @@ def _stalled(summary: Summary, number: int) -> Cause:
         f"{_of(summary, number)} stalled",
         f"{_partitions(summary, number)} stalled: commits come, but always of the same offset, while messages wait.",
         "It fails at the same message again and again, or waits for something that does not answer.",
+        RUNBOOKS["partition stalled"],
     )
 
 
@@ -76,6 +85,7 @@ def _rewound(summary: Summary, number: int) -> Cause:
         f"{_of(summary, number)} went back",
         f"{_partitions(summary, number)} went back: a commit was below the one before.",
         "Somebody reset the offsets, or two consumers commit for the same partition.",
+        RUNBOOKS["partition went back"],
     )
 
 
@@ -88,12 +98,14 @@ def _slow(summary: Summary, number: int) -> Cause:
             f"{uneven} on one partition",
             f"{uneven} of the lag is on one partition; its consumer is {doing}.",
             "One hot key, or one consumer that is slower than the others: more consumers would not help.",
+            RUNBOOKS["one partition"],
         )
     brief = "catching up" if catches_up else "too slow"
     if number:
         brief = f"{_of(summary, number)} {brief}"
     look = "" if catches_up else "More consumers help as long as there are more partitions than consumers."
-    return Cause(brief, f"The consumer is {doing}.", look)
+    runbook = RUNBOOKS["catching up" if catches_up else "too slow"]
+    return Cause(brief, f"The consumer is {doing}.", look, runbook)
 
 
 def _rates(summary: Summary) -> str:

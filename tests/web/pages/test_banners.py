@@ -14,35 +14,72 @@ def test_when_all_is_well_there_is_nothing_to_say() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "sentence", "remedy"),
+    ("seen", "sentence", "remedy", "runbook"),
     [
-        (Seen(fault="disk full"), "Karrot cannot store events: disk full", "KARROT_DATA_DIR"),
+        (Seen(fault="disk full"), "Karrot cannot store events: disk full", "KARROT_DATA_DIR", "KarrotLogNotWritable"),
         (
             Seen(heard=[Heard("eu", 400.0, silent=True), Heard("us", 2.0, silent=False)]),
             "Burrow has been silent for 6 min 40 s (eu): what is shown of its groups is old, and they leave this page.",
             "karrot doctor",
+            "KarrotBurrowSilent",
         ),
-        (Seen(heard=[Heard("eu", None, silent=True)]), "Burrow was never heard (eu)", "send-sample"),
-        (Seen(kinds={"incident": 10}), "Only WARN and ERR ever came", "threshold = 1"),
+        (
+            Seen(heard=[Heard("eu", None, silent=True)]),
+            "Burrow was never heard (eu)",
+            "send-sample",
+            "KarrotBurrowSilent",
+        ),
+        (Seen(kinds={"incident": 10}), "Only WARN and ERR ever came", "threshold = 1", "KarrotOnlyUnhealthyVerdicts"),
         (
             Seen(refused={"unsupported_template": 3}, refused_within_s=900),
             "3 bodies were refused in the last 15 min: `unsupported_template`.",
             "karrot burrow-config",
+            "KarrotRejectingEvents",
         ),
-        (Seen(groups=50, max_groups=50), "There is no room for more groups than these 50", "KARROT_MAX_CONSUMERS"),
-        (Seen(left_out={"cloudwatch": "12"}), "cloudwatch leaves 12 groups out.", "KARROT_CLOUDWATCH_MAX_GROUPS"),
-        (Seen(burrow_behind=["eu"]), "The Burrow of eu itself is behind", "workers"),
+        (
+            Seen(groups=50, max_groups=50),
+            "There is no room for more groups than these 50",
+            "KARROT_MAX_CONSUMERS",
+            "KarrotSeriesDropped",
+        ),
+        (
+            Seen(left_out={"cloudwatch": "12"}),
+            "cloudwatch leaves 12 groups out.",
+            "KARROT_CLOUDWATCH_MAX_GROUPS",
+            "KarrotCloudWatchOverCap",
+        ),
+        (Seen(burrow_behind=["eu"]), "The Burrow of eu itself is behind", "workers", "KarrotBurrowLagging"),
         (
             Seen(failing=[ReporterState("cloudwatch", None, "failing", "AccessDenied: no")], reporters=["cloudwatch"]),
             "cloudwatch is failing: AccessDenied: no",
             "loses nothing",
+            "KarrotCloudWatchRefusing",
+        ),
+        (
+            Seen(failing=[ReporterState("kafka", None, "failing", "no broker")], reporters=["kafka"]),
+            "kafka is failing: no broker",
+            "loses nothing",
+            "KarrotReporterBacklog",
+        ),
+        (
+            Seen(failing=[ReporterState("watch", None, "failing", "no broker")]),
+            "watch is failing: no broker",
+            "It tries again.",
+            "KarrotWatchSilent",
+        ),
+        (
+            Seen(failing=[ReporterState("resync", None, "failing", "refused")]),
+            "resync is failing: refused",
+            "It tries again.",
+            "KarrotBurrowSilent",
         ),
     ],
 )
-def test_each_trouble_is_told_with_its_remedy(seen: Seen, sentence: str, remedy: str) -> None:
+def test_each_trouble_is_told_with_its_remedy_and_runbook(seen: Seen, sentence: str, remedy: str, runbook: str) -> None:
     (banner,) = banners(seen)
     assert banner.wrong.startswith(sentence)
     assert remedy in banner.remedy
+    assert banner.runbook == runbook
 
 
 def test_few_verdicts_say_nothing_of_the_threshold() -> None:

@@ -23,16 +23,16 @@ def test_a_group_that_is_well_has_no_cause() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "brief", "part"),
+    ("status", "brief", "part", "runbook"),
     [
-        ("STOP", "1 of 12 stopped", "nothing was committed for 1 min 30 s"),
-        ("STALL", "1 of 12 stalled", "always of the same offset"),
-        ("REWIND", "1 of 12 went back", "a commit was below the one before"),
+        ("STOP", "1 of 12 stopped", "nothing was committed for 1 min 30 s", "KarrotPartitionStopped"),
+        ("STALL", "1 of 12 stalled", "always of the same offset", "KarrotPartitionStopped"),
+        ("REWIND", "1 of 12 went back", "a commit was below the one before", "KarrotConsumerError"),
     ],
 )
-def test_what_burrow_found_on_partitions_is_said_in_words(status: str, brief: str, part: str) -> None:
+def test_what_burrow_found_on_partitions_is_said_in_words(status: str, brief: str, part: str, runbook: str) -> None:
     found = told(status_text=status)
-    assert found.brief == brief
+    assert (found.brief, found.runbook) == (brief, runbook)
     assert part in found.sentence
     assert found.look
 
@@ -40,14 +40,14 @@ def test_what_burrow_found_on_partitions_is_said_in_words(status: str, brief: st
 def test_an_error_whose_partition_is_not_listed_is_not_called_slow() -> None:
     found = cause(state(make_event(status_text="ERR", max_lag=None, partitions=())), None)
     assert found is not None
-    assert found.brief == "partition not listed"
+    assert (found.brief, found.runbook) == ("partition not listed", "KarrotConsumerError")
     assert "slow" not in found.sentence
     assert "consumers" not in found.look
 
 
 def test_a_group_that_is_only_slow_is_told_with_its_rates() -> None:
     found = told()
-    assert found.brief == "1 of 12 too slow"
+    assert (found.brief, found.runbook) == ("1 of 12 too slow", "KarrotConsumerLagGrowing")
     assert found.sentence == (
         "The consumer is slower than its topic: 48 messages/s read, 106/s come in on the worst partition."
     )
@@ -55,7 +55,7 @@ def test_a_group_that_is_only_slow_is_told_with_its_rates() -> None:
 
 def test_lag_that_lies_on_one_partition_is_a_cause_of_its_own() -> None:
     found = told(total_lag=11_000, current_lag=10_440)
-    assert found.brief == "95 % on one partition"
+    assert (found.brief, found.runbook) == ("95 % on one partition", "KarrotConsumerLagGrowing")
     assert "more consumers would not help" in found.look
     assert told(total_lag=11_000, current_lag=10_440, count=1).brief == "1 of 1 too slow"
 
@@ -64,7 +64,7 @@ def test_burrow_itself_is_told_apart() -> None:
     worst = make_partition(topic="__consumer_offsets")
     found = cause(state(make_event(consumer="burrow-prod", max_lag=worst)), None)
     assert found is not None
-    assert found.brief == "Burrow itself is behind"
+    assert (found.brief, found.runbook) == ("Burrow itself is behind", "KarrotBurrowLagging")
 
 
 def test_a_status_that_nobody_knows_is_said_so() -> None:

@@ -1,0 +1,107 @@
+"""The runbooks as pages, one for each alert: you can read them where Karrot runs, without the internet."""
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple, cast
+from urllib.parse import urljoin
+
+import yaml
+from flask import Blueprint, current_app, render_template, url_for
+from markdown_it import MarkdownIt
+from markupsafe import Markup, escape
+
+from karrot.distribution import DOCS_URL
+from karrot.web.guard import require_reader
+from karrot.web.pages.squeezing import squeeze
+from karrot.web.problems import Problem
+
+__all__ = ["EXTENSION", "Alert", "Runbooks", "routes"]
+
+EXTENSION = "karrot-runbooks"
+
+_SUBJECTS = {"karrot-consumers": "Consumer groups", "karrot-burrow": "Burrow and Kafka", "karrot-service": "Karrot"}
+_LABEL = re.compile(r"\{\{ \$labels\.(\w+) \}\}")
+
+routes = Blueprint("runbooks", __name__)
+routes.before_request(require_reader)
+routes.after_request(squeeze)
+
+
+class Alert(NamedTuple):
+    """What the index says about an alert. In ``summary`` the names of labels stand for their values."""
+
+    name: str
+    subject: str
+    severity: str
+    summary: Markup
+
+
+class Runbooks:
+    """A folder of runbooks in Markdown, named for the alerts of a rules file. Nothing is read before it is needed."""
+
+    def __init__(self, folder: Path, rules: Path) -> None:
+        self._folder = folder
+        self._rules = rules
+        self._markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+
+    @cached_property
+    def alerts(self) -> Mapping[str, Alert]:
+        """All alerts by name, in the order of the rules."""
+        groups = yaml.safe_load(self._rules.read_text(encoding="utf-8"))["groups"]
+        found = (
+            Alert(
+                rule["alert"],
+                _SUBJECTS[group["name"]],
+                rule["labels"]["severity"],
+                _with_names_of_labels(rule["annotations"]["summary"]),
+            )
+            for group in groups
+            for rule in group["rules"]
+        )
+        return {alert.name: alert for alert in found}
+
+    def html(self, name: str) -> Markup:
+        """The text of a runbook without its title, which the page shows in its own way."""
+        text = (self._folder / f"{name}.md").read_text(encoding="utf-8")
+        _open, _title, _close, *tokens = self._markdown.parse(text)
+        for token in tokens:
+            for part in token.children or ():
+                if part.type == "link_open":
+                    part.attrSet("href", self._address(str(part.attrGet("href"))))
+        return Markup(self._markdown.renderer.render(tokens, self._markdown.options, {}))  # noqa: S704 (made without HTML of its source)
+
+    def _address(self, target: str) -> str:
+        """Runbooks are pages here; every other document of the project is where its documentation is."""
+        name = target.removesuffix(".md")
+        if name in self.alerts:
+            return url_for("runbooks.show_runbook", name=name)
+        return urljoin(f"{DOCS_URL}/runbooks/", target)
+
+
+@routes.get("/runbooks")
+def list_runbooks() -> str:
+    """Every alert with its runbook."""
+    subjects = groupby(_runbooks().alerts.values(), key=lambda alert: alert.subject)
+    return render_template("runbooks.html", subjects=[(subject, list(alerts)) for subject, alerts in subjects])
+
+
+@routes.get("/runbooks/<name>")
+def show_runbook(name: str) -> str:
+    """One runbook. With ``.md`` too: the rules for Prometheus link to files of that name wherever they are."""
+    found = _runbooks()
+    alert = found.alerts.get(name.removesuffix(".md"))
+    if alert is None:
+        raise Problem("not_found", "No alert has this name: `/runbooks` lists all alerts.")
+    return render_template("runbook.html", alert=alert, text=found.html(alert.name))
+
+
+def _runbooks() -> Runbooks:
+    return cast("Runbooks", current_app.extensions[EXTENSION])
+
+
+def _with_names_of_labels(summary: str) -> Markup:
+    parts = enumerate(_LABEL.split(summary))
+    return Markup().join(Markup("<var>{}</var>").format(part) if at % 2 else escape(part) for at, part in parts)

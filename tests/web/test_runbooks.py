@@ -1,0 +1,152 @@
+"""The runbooks as pages, and the links that lead to them."""
+
+import re
+import shutil
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from karrot.distribution import DOCS_URL
+from karrot.eventlog.base import ReporterState
+from karrot.render import runbooks_dir, templates_dir
+from karrot.render.rules import Rules, alert_rules
+from karrot.web.pages.troubles import RUNBOOKS, Trouble
+from support.bodies import make_event, make_partition
+from support.promtool import rules_of
+from support.website import Website, make_website
+
+ALERTS = {rule["alert"]: rule["labels"]["severity"] for rule in rules_of(alert_rules(Rules()))}
+HTML = {"Accept": "text/html"}
+
+
+def read(website: Website, path: str) -> str:
+    answer = website.client.get(path, headers=HTML)
+    assert (answer.status_code, answer.content_type) == (200, "text/html; charset=utf-8"), path
+    return answer.text
+
+
+def article(page: str) -> str:
+    found = re.search(r"</header>\n(.*)</article>", page, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def linked(page: str) -> list[str]:
+    """The runbooks that the main part of a page links to."""
+    return re.findall(r'href="/runbooks/(\w+)"', page.partition("<main")[2])
+
+
+def test_every_trouble_has_a_runbook_that_exists() -> None:
+    assert RUNBOOKS.keys() == set(get_args(Trouble))
+    assert set(RUNBOOKS.values()) <= {path.stem for path in runbooks_dir().glob("*.md")}
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_the_runbook_of_an_alert_is_a_page_with_and_without_md(name: str) -> None:
+    website = make_website()
+    page = read(website, f"/runbooks/{name}")
+    assert read(website, f"/runbooks/{name}.md") == page
+    assert re.findall(r"<h1>.*?</svg>(\w+)</span> (\w+)</h1>", page, re.DOTALL) == [(ALERTS[name], name)]
+    assert re.findall(r"<h2>(.*?)</h2>", article(page)) == ["What to look at", "Likely causes", "What to do"]
+
+
+def test_the_index_has_every_alert_in_the_order_of_the_rules() -> None:
+    page = read(make_website(), "/runbooks")
+    assert linked(page) == list(ALERTS)
+    assert "Consumer group <var>consumer</var> on <var>cluster</var> is in error" in page
+    assert "{{" not in page
+
+
+def test_links_between_runbooks_stay_here_and_others_lead_to_the_documentation() -> None:
+    website = make_website()
+    targets = {
+        target
+        for name in ALERTS
+        for target in re.findall(r'<a href="([^"]*)"', article(read(website, f"/runbooks/{name}")))
+    }
+    here = {target for target in targets if target.startswith("/")}
+    assert here
+    assert all(website.client.get(target).status_code == 200 for target in here)
+    documents = {target.partition("#")[0].removeprefix(f"{DOCS_URL}/") for target in targets - here}
+    assert {"data-directory.md", "cloudwatch.md", "reference/codes.md"} <= documents
+    assert all((runbooks_dir().parent / document).is_file() for document in documents)
+
+
+def test_what_markdown_would_pass_on_is_not_passed_on(tmp_path: Path) -> None:
+    shutil.copytree(runbooks_dir(), tmp_path / "runbooks")
+    hostile = (
+        "# KarrotAbsent\n\n<script>alert(1)</script> [x](javascript:alert(1)) `{{ 7*7 }}`\n\n| a |\n| --- |\n| b |\n"
+    )
+    (tmp_path / "runbooks" / "KarrotAbsent.md").write_text(hostile, encoding="utf-8")
+    shown = article(read(make_website(runbooks=tmp_path / "runbooks"), "/runbooks/KarrotAbsent"))
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; [x](javascript:alert(1)) <code>{{ 7*7 }}</code>" in shown
+    assert "<td>b</td>" in shown
+
+
+@pytest.mark.parametrize("name", ["KarrotNothing", "..%2Falerts", "KarrotAbsent.txt", "karrotabsent"])
+def test_a_runbook_that_is_none_is_not_found_and_the_page_leads_to_the_index(name: str) -> None:
+    answer = make_website().client.get(f"/runbooks/{name}", headers=HTML)
+    assert answer.status_code == 404
+    assert 'href="/runbooks"' in answer.text
+
+
+def test_readers_of_runbooks_show_the_token_where_one_is_set() -> None:
+    client = make_website(api_token="read-me").client
+    for path in ("/runbooks", "/runbooks/KarrotAbsent"):
+        assert client.get(path).status_code == 401
+        assert client.get(path, headers={"Authorization": "Bearer read-me"}).status_code == 200
+
+
+def test_below_a_path_the_links_of_a_runbook_bear_it() -> None:
+    website = make_website(external_url="https://tools.example/karrot")
+    for path in ("/runbooks", "/runbooks/KarrotBurrowSilent"):
+        page = read(website, f"/karrot{path}")
+        assert page == read(website, path)
+        links = re.findall(r'(?:href|src)="([^"]*)"', page)
+        assert [each for each in links if not each.startswith(("/karrot/", "#", DOCS_URL))] == []
+
+
+def test_the_rules_link_to_runbooks_that_karrot_serves() -> None:
+    website = make_website()
+    for address in ("https://karrot.example/runbooks", "https://karrot.example/runbooks/"):
+        rules = list(rules_of(alert_rules(Rules(runbook_url=address))))
+        for rule in rules:
+            path = rule["annotations"]["runbook_url"].removeprefix("https://karrot.example")
+            assert rule["alert"] in read(website, path)
+
+
+def test_the_worst_group_and_its_page_link_the_runbook_of_the_cause() -> None:
+    website = make_website()
+    website.site.intake.accept(make_event(partitions=(make_partition(status_text="STOP"),)))
+    assert linked(read(website, "/")) == ["KarrotPartitionStopped"]
+    group = "/group?cluster=prod-eu&consumer=orders-svc"
+    assert linked(read(website, group)) == ["KarrotPartitionStopped"]
+    website.clock.advance(website.site.stale_after_ms * 3 // 4)
+    assert linked(read(website, group)) == ["KarrotConsumerVanished", "KarrotPartitionStopped"]
+
+
+def test_a_group_that_is_well_has_no_runbook() -> None:
+    website = make_website()
+    website.site.intake.accept(make_event(status_text="OK", partitions=(), incident_id=None))
+    assert linked(read(website, "/")) == linked(read(website, "/group?cluster=prod-eu&consumer=orders-svc")) == []
+
+
+def test_a_reporter_that_fails_links_its_runbook_wherever_its_error_is_shown() -> None:
+    website = make_website(reporters=("prometheus", "cloudwatch"))
+    website.log.save_reporter(ReporterState("cloudwatch", None, "failing", "AccessDenied", 0, None))
+    for path in ("/", "/reporters", "/reporters/cloudwatch"):
+        website.site.intake.accept(make_event(status_text="OK", partitions=(), incident_id=None))
+        assert linked(read(website, path)) == ["KarrotCloudWatchRefusing"], path
+    website.log.save_reporter(ReporterState("cloudwatch", None, "ok", "AccessDenied", 0, 1))
+    assert linked(read(website, "/reporters/cloudwatch")) == []
+
+
+def test_the_page_of_what_was_refused_links_its_runbook() -> None:
+    website = make_website()
+    website.client.post("/burrow", data=b"not an event")
+    assert linked(read(website, "/rejects")) == ["KarrotRejectingEvents"]
+
+
+def test_runbooks_are_not_read_before_somebody_asks() -> None:
+    assert make_website(runbooks=templates_dir() / "nowhere").client.get("/healthz").status_code == 200
