@@ -38,6 +38,7 @@ def fetch() -> None:
     for version in (_DEFAULT.kafka_version, NEWEST_KAFKA):
         downloads.jars(version)
     downloads.spark_kafka()
+    downloads.alertmanager()
     click.echo(downloads.prometheus())
     click.echo(f"The stack's parts are in {downloads.cache} ({time.monotonic() - start:.1f} s).", err=True)
 

@@ -7,6 +7,7 @@ import subprocess
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,7 +58,13 @@ class Downloads:
     def prometheus(self) -> Path:
         """The server; promtool is beside it. ``PROMETHEUS_BIN``, the ``PATH``, or Debian's package, not installed."""
         at_hand = os.environ.get("PROMETHEUS_BIN") or shutil.which("prometheus")
-        return Path(at_hand) if at_hand else self._kept("prometheus", _unpack_debian) / "usr/bin/prometheus"
+        return Path(at_hand) if at_hand else self._debian("prometheus") / "prometheus"
+
+    def alertmanager(self) -> Path:
+        """The server; amtool is next to it. ``ALERTMANAGER_BIN``, the ``PATH``, or Debian's package, not installed."""
+        on_path = shutil.which("alertmanager") or shutil.which("prometheus-alertmanager")
+        at_hand = os.environ.get("ALERTMANAGER_BIN") or on_path
+        return Path(at_hand) if at_hand else self._debian("prometheus-alertmanager") / "prometheus-alertmanager"
 
     def _place(self, module: str, version: str = "") -> Path:
         """A changed pom is another directory."""
@@ -73,6 +80,9 @@ class Downloads:
             _run([*command, *(f"-D{name}={value}" for name, value in told.items())], scratch, environment)
             for name, place in missing.items():
                 (scratch / name).rename(place)
+
+    def _debian(self, package: str) -> Path:
+        return self._kept(package, partial(_unpack_debian, package)) / "usr/bin"
 
     def _kept(self, name: str, make: Callable[[Path], None]) -> Path:
         place = self.cache / name
@@ -101,14 +111,14 @@ class Downloads:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _unpack_debian(directory: Path) -> None:
-    download = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", "prometheus"]
+def _unpack_debian(name: str, directory: Path) -> None:
+    download = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", name]
     try:
         _run(download, directory)
     except NotStarted:  # a fresh machine has no lists of packages yet
         _run(["apt-get", "-qq", "update"], directory)
         _run(download, directory)
-    [package] = directory.glob("prometheus_*.deb")
+    [package] = directory.glob(f"{name}_*.deb")
     _run(["dpkg", "-x", package.name, "."], directory)
     package.unlink()
 

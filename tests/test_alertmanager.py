@@ -1,0 +1,254 @@
+"""The example for Alertmanager, judged by Alertmanager itself."""
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from karrot.render.rules import Rules, alert_rules
+from support.alertmanager import alertmanager, amtool
+from support.promtool import rules_of
+from support.serving import in_background
+from support.waiting import wait_for
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLE = ROOT / "examples" / "alertmanager"
+CONFIG = EXAMPLE / "alertmanager.yml"
+SECRETS = "/etc/alertmanager/secrets"
+KARROT = "https://karrot.example.org"
+FULL = Rules(external_url=KARROT, runbook_url=f"{KARROT}/runbooks")
+ALERTS = {rule["alert"]: rule for rule in rules_of(alert_rules(FULL))}
+ORDERS = {"cluster": "prod-eu", "consumer": "orders"}
+GROUP_PAGE = f"{KARROT}/group?cluster=prod-eu&consumer=orders"
+
+
+def fired(name: str, value: str = "42", **labels: str) -> dict[str, Any]:
+    """An alert as Prometheus makes it of our rule; of its templates only labels are filled in as Prometheus would."""
+    rule = ALERTS[name]
+
+    def filled(text: str) -> str:
+        text = re.sub(r"\{\{ \$labels\.(\w+)(?: \| urlquery)? \}\}", lambda found: labels[found[1]], text)
+        return re.sub(r"\{\{ \$value.*?\}\}", value, text)
+
+    return {
+        "labels": {"alertname": name, **rule["labels"], **labels},
+        "annotations": {key: filled(text) for key, text in rule["annotations"].items()},
+        "startsAt": datetime.now(UTC).isoformat(),
+    }
+
+
+def matches(matchers: list[str], name: str) -> bool:
+    """Whether matchers on ``alertname`` alone select an alert."""
+    for matcher in matchers:
+        found = re.fullmatch(r'alertname(=~|!=|=)"(.*)"', matcher)
+        assert found is not None, matcher
+        same = re.fullmatch(found[2] if found[1] == "=~" else re.escape(found[2]), name) is not None
+        if same == (found[1] == "!="):
+            return False
+    return True
+
+
+def test_alertmanager_takes_the_configuration_and_its_templates() -> None:
+    said = amtool("check-config", CONFIG)
+    assert " - 4 receivers" in said
+    assert " - 1 templates" in said
+
+
+@pytest.mark.parametrize(
+    ("labels", "receivers"),
+    [
+        ({"alertname": "KarrotConsumerError", "severity": "critical"} | ORDERS, "pagerduty,slack"),
+        ({"alertname": "KarrotConsumerLagGrowing", "severity": "warning"} | ORDERS, "slack"),
+        (
+            {"alertname": "KarrotConsumerError", "severity": "critical", "cluster": "staging-eu", "consumer": "orders"},
+            "slack",
+        ),
+        (
+            {"alertname": "KarrotMessagesLost", "severity": "critical", "cluster": "prod-us", "consumer": "payments-a"},
+            "pagerduty,slack-payments",
+        ),
+        (
+            {"alertname": "KarrotPartitionStopped", "severity": "warning", "cluster": "prod-us"}
+            | {"consumer": "payments-a", "status": "STALL"},
+            "slack-payments",
+        ),
+        ({"alertname": "KarrotBurrowSilent", "severity": "critical", "cluster": "prod-eu"}, "pagerduty,slack"),
+        ({"alertname": "KarrotAbsent", "severity": "critical"}, "pagerduty,slack"),
+        ({"alertname": "KarrotReporterBacklog", "severity": "warning", "reporter": "kafka"}, "slack"),
+        ({"alertname": "NodeDown", "severity": "critical"}, "others"),
+    ],
+)
+def test_an_alert_goes_where_the_readme_promises(labels: dict[str, str], receivers: str) -> None:
+    told = [f"{name}={value}" for name, value in labels.items()]
+    assert amtool("config", "routes", "test", f"--config.file={CONFIG}", *told).strip() == receivers
+
+
+def test_each_of_our_alerts_has_a_receiver_by_its_severity() -> None:
+    wanted = {"critical": "pagerduty,slack", "warning": "slack"}
+    for name, rule in ALERTS.items():
+        labels = [f"alertname={name}", f"severity={rule['labels']['severity']}"]
+        found = amtool("config", "routes", "test", f"--config.file={CONFIG}", *labels).strip()
+        assert found == wanted[rule["labels"]["severity"]], name
+
+
+def test_an_inhibition_names_alerts_that_exist_and_none_mutes_itself() -> None:
+    rules = yaml.safe_load(CONFIG.read_text())["inhibit_rules"]
+    for rule in rules:
+        sources = {name for name in ALERTS if matches(rule["source_matchers"], name)}
+        targets = {name for name in ALERTS if matches(rule["target_matchers"], name)}
+        assert sources, rule
+        assert targets, rule
+        assert not sources & targets, rule
+        for name in re.findall(r"Karrot[A-Z]\w+\b(?![.(])", str(rule["source_matchers"] + rule["target_matchers"])):
+            assert name in ALERTS, name
+
+
+def test_the_table_of_the_documentation_says_what_mutes_what() -> None:
+    rules = yaml.safe_load(CONFIG.read_text())["inhibit_rules"]
+    page = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")
+    section = page.partition("## Less noise\n")[2].partition("\n## ")[0]
+    rows = [line.split(" | ")[0] for line in section.splitlines() if line.startswith("| `")]
+    sources = [{name for name in ALERTS if matches(rule["source_matchers"], name)} for rule in rules]
+    assert {name for row in rows for name in re.findall(r"`(Karrot\w+)`", row)} == set().union(*sources)
+
+
+def test_secrets_are_in_files_that_the_readme_names() -> None:
+    text = CONFIG.read_text()
+    assert re.findall(r"^\s*(?:- )?(?:api_url|routing_key|service_key):", text, re.MULTILINE) == []
+    files = set(re.findall(rf"_file: {SECRETS}/(\S+)", text))
+    readme = (EXAMPLE / "README.md").read_text()
+    assert files == {"slack-url", "slack-url-payments", "pagerduty-key"}
+    assert {name for name in files if f"`{name}`" not in readme} == set()
+
+
+class Sink:
+    """Slack and PagerDuty in one: keeps what is posted, by the last part of the path."""
+
+    def __init__(self) -> None:
+        self._posted: list[tuple[str, dict[str, Any]]] = []
+        self._lock = threading.Lock()
+
+    def add(self, path: str, body: dict[str, Any]) -> None:
+        with self._lock:
+            self._posted.append((path.rpartition("/")[2], body))
+
+    def bodies(self, receiver: str) -> list[dict[str, Any]]:
+        with self._lock:
+            return [body for name, body in self._posted if name == receiver]
+
+
+@contextmanager
+def sinking() -> Iterator[tuple[Sink, str]]:
+    sink = Sink()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            sink.add(self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(202 if self.path.endswith("/enqueue") else 200)
+            self.end_headers()
+            self.wfile.write(b"{}" if self.path.endswith("/enqueue") else b"ok")
+
+        def log_message(self, *_arguments: object) -> None:
+            """Say nothing."""
+
+    with in_background(HTTPServer(("127.0.0.1", 0), Handler)) as port:
+        yield sink, f"http://127.0.0.1:{port}"
+
+
+def configured(directory: Path, sink_url: str) -> Path:
+    """The example with addresses and secrets of this test, and without its patience."""
+    (directory / "slack-url").write_text(f"{sink_url}/slack")
+    (directory / "slack-url-payments").write_text(f"{sink_url}/slack-payments")
+    (directory / "pagerduty-key").write_text("a-routing-key")
+    text = CONFIG.read_text().replace(SECRETS, str(directory))
+    text = text.replace("group_wait: 30s", "group_wait: 1s").replace("group_interval: 5m", "group_interval: 1s")
+    text = text.replace("\nglobal:\n", f"\nglobal:\n  pagerduty_url: {sink_url}/v2/enqueue\n")
+    (directory / "karrot.tmpl").write_text((EXAMPLE / "karrot.tmpl").read_text())
+    written = directory / "alertmanager.yml"
+    written.write_text(text)
+    return written
+
+
+@pytest.mark.e2e
+def test_one_incident_is_one_message_in_slack_and_one_page_with_links_to_karrot_and_the_runbook(tmp_path: Path) -> None:
+    error, lost = fired("KarrotConsumerError", **ORDERS), fired("KarrotMessagesLost", value="1.2k", **ORDERS)
+    symptom = fired("KarrotPartitionStopped", status="STALL", **ORDERS)
+    with sinking() as (sink, url), alertmanager(configured(tmp_path, url), tmp_path / "server") as server:
+        server.take([error, lost, symptom])
+        wait_for(lambda: bool(sink.bodies("slack") and sink.bodies("enqueue")))
+        assert server.states() == {
+            "KarrotConsumerError": "active",
+            "KarrotMessagesLost": "active",
+            "KarrotPartitionStopped": "suppressed",
+        }
+        over = datetime.now(UTC).isoformat()
+        server.take([each | {"endsAt": over} for each in (error, lost, symptom)])
+        wait_for(lambda: len(sink.bodies("slack")) > 1 and len(sink.bodies("enqueue")) > 1)
+    fires, resolved = sink.bodies("slack")
+    slack_page = GROUP_PAGE.replace("&", "&amp;")
+    assert fires["channel"] == "#kafka-lag"
+    [shown] = fires["attachments"]
+    assert {key: shown[key] for key in ("title", "title_link", "text", "color", "footer")} == {
+        "title": "[critical] orders on prod-eu: KarrotConsumerError, KarrotMessagesLost",
+        "title_link": GROUP_PAGE,
+        "color": "danger",
+        "footer": f"since {datetime.fromisoformat(error['startsAt']):%Y-%m-%d %H:%M UTC}",
+        "text": (
+            "*Consumer group orders on prod-eu is in error*\n"
+            "Burrow judges orders on prod-eu as ERR, for 5m or longer. "
+            "At least one partition is stopped, stalled or rewound.\n"
+            f"<{slack_page}|Open in Karrot>  <{KARROT}/runbooks/KarrotConsumerError.md|Runbook>\n"
+            "*Consumer group orders on prod-eu has lost messages*\n"
+            "Kafka deleted 1.2k messages before orders on prod-eu read them.\n"
+            f"<{slack_page}|Open in Karrot>  <{KARROT}/runbooks/KarrotMessagesLost.md|Runbook>\n"
+        ),
+    }
+    [ended] = resolved["attachments"]
+    assert ended["color"] == "good"
+    assert ended["title"].startswith("[resolved] orders on prod-eu: KarrotConsumerError, KarrotMessagesLost")
+    paged, closed = sink.bodies("enqueue")
+    assert (paged["event_action"], closed["event_action"]) == ("trigger", "resolve")
+    assert (paged["routing_key"], paged["dedup_key"]) == ("a-routing-key", closed["dedup_key"])
+    assert paged["links"] == [
+        {"href": GROUP_PAGE, "text": "Open in Karrot"},
+        {"href": f"{KARROT}/runbooks/KarrotConsumerError.md", "text": "Runbook"},
+    ]
+    payload = paged["payload"]
+    assert {key: payload[key] for key in ("summary", "severity", "class", "component", "group")} == {
+        "summary": "[critical] orders on prod-eu: KarrotConsumerError, KarrotMessagesLost",
+        "severity": "critical",
+        "class": "KarrotConsumerError, KarrotMessagesLost",
+        "component": "orders",
+        "group": "prod-eu",
+    }
+
+
+@pytest.mark.e2e
+def test_without_karrot_one_alert_speaks_and_a_name_made_of_markup_calls_nobody(tmp_path: Path) -> None:
+    absent = fired("KarrotAbsent")
+    hostile = fired("KarrotConsumerFlapping", cluster="prod-eu", consumer="<!channel> & co")
+    silent = fired("KarrotBurrowSilent", cluster="prod-eu")
+    with sinking() as (sink, url), alertmanager(configured(tmp_path, url), tmp_path / "server") as server:
+        server.take([hostile])
+        wait_for(lambda: bool(sink.bodies("slack")))
+        server.take([absent])
+        wait_for(lambda: len(sink.bodies("slack")) > 1 and bool(sink.bodies("enqueue")))
+        server.take([silent])
+        wait_for(lambda: server.states().get("KarrotBurrowSilent") == "suppressed")
+        assert server.states()["KarrotConsumerFlapping"] == "suppressed"
+    named, missing = sink.bodies("slack")
+    assert named["attachments"][0]["text"].startswith(
+        "*Consumer group &lt;!channel&gt; &amp; co on prod-eu fails and recovers over and over*\n"
+    )
+    assert missing["attachments"][0]["title"] == "[critical] Karrot: KarrotAbsent"
+    assert missing["attachments"][0]["text"].endswith(f"\n<{KARROT}/runbooks/KarrotAbsent.md|Runbook>\n")
+    [page] = sink.bodies("enqueue")
+    assert page["links"] == [{"href": f"{KARROT}/runbooks/KarrotAbsent.md", "text": "Runbook"}]
