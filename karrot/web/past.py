@@ -3,13 +3,13 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from typing import Protocol
 
 from karrot.clock import Clock
 from karrot.eventlog.base import GroupKey
 
-__all__ = ["AskPast", "Past", "PastHour", "PastIncident", "PastUnknown", "Pasts"]
+__all__ = ["AskPast", "Past", "PastDays", "PastHour", "PastIncident", "PastUnknown", "Pasts"]
 
 
 class PastHour(Protocol):
@@ -42,8 +42,17 @@ class PastIncident(Protocol):
     def topics(self) -> Sequence[str]: ...  # noqa: D102
 
 
+class PastDays(Protocol):
+    """Days in a row (UTC), both ends included."""
+
+    @property
+    def first(self) -> date: ...  # noqa: D102
+    @property
+    def last(self) -> date: ...  # noqa: D102
+
+
 class Past(Protocol):
-    """A group between two moments; incidents the newest first."""
+    """A group between two moments; incidents the newest first. On ``missing`` days its incidents are not known."""
 
     @property
     def start(self) -> datetime: ...  # noqa: D102
@@ -53,6 +62,8 @@ class Past(Protocol):
     def hours(self) -> Sequence[PastHour]: ...  # noqa: D102
     @property
     def incidents(self) -> Sequence[PastIncident]: ...  # noqa: D102
+    @property
+    def missing(self) -> Sequence[PastDays]: ...  # noqa: D102
 
 
 class PastUnknown(Exception):  # noqa: N818 (names what is missing)

@@ -1,6 +1,6 @@
 import gzip
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from html.parser import HTMLParser
 from typing import Any, NamedTuple
 
@@ -447,11 +447,17 @@ class Lasting(NamedTuple):
     topics: tuple[str, ...]
 
 
+class Days(NamedTuple):
+    first: date
+    last: date
+
+
 class Weeks(NamedTuple):
     start: datetime
     end: datetime
     hours: tuple[Hour, ...]
     incidents: tuple[Lasting, ...]
+    missing: tuple[Days, ...] = ()
 
 
 def test_the_page_of_a_group_shows_its_last_weeks_where_there_are_tables() -> None:
@@ -473,6 +479,26 @@ def test_the_page_of_a_group_shows_its_last_weeks_where_there_are_tables() -> No
     website.clock.advance(61_000)
     read(website, "/group", cluster="prod-eu", consumer="orders-svc")
     assert len(asked) == 2
+
+
+def test_the_page_of_a_group_names_the_days_whose_incidents_are_not_known() -> None:
+    end = datetime(2026, 11, 22, tzinfo=UTC)
+    hours = tuple(Hour(end - timedelta(hours=n), 1000.0 * n, 60.0 * n, 1) for n in range(72, 0, -1))
+    missing = [
+        Days(date(2026, 10, 23), date(2026, 11, 18)),
+        *(Days(date(2026, 11, n), date(2026, 11, n)) for n in (20, 22)),
+    ]
+
+    def told(*days: Days) -> str:
+        weeks = Weeks(end - timedelta(days=30), end, hours, (), days)
+        website = take(make_website(past=lambda _cluster, _consumer: weeks), make_event())
+        return read(website, "/group", cluster="prod-eu", consumer="orders-svc")
+
+    assert "Incidents are not known" not in told()
+    assert "Incidents are not known on 2026-10-23 to 2026-11-18, 2026-11-20, 2026-11-22: on these days" in told(
+        *missing
+    )
+    assert "2026-11-18, 2026-11-20 and some days after that: on these days" in told(*missing, *missing)
 
 
 def test_tables_that_cannot_be_read_are_said_so() -> None:

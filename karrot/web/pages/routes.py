@@ -136,7 +136,12 @@ def _past(key: GroupKey) -> dict[str, Any]:
         return {"past": None, "past_unknown": str(error)}
     if past is None:
         return {"past": None, "past_unknown": None}
-    return {"past": charts.of_past(past), "past_unknown": None, "incidents": past.incidents[:_INCIDENTS_SHOWN]}
+    return {
+        "past": charts.of_past(past),
+        "past_unknown": None,
+        "incidents": past.incidents[:_INCIDENTS_SHOWN],
+        "missing_days": past.missing,
+    }
 
 
 def _welcome(here: Site) -> dict[str, Any]:
