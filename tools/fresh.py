@@ -36,6 +36,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 USER: Final = "stranger"
 HOME: Final = f"/home/{USER}"
 CLONE: Final = f"{HOME}/karrot"
+VENV_PACKAGE: Final = "python3-venv"
 JUNIT: Final = "build/junit.xml"
 STILL_SKIPPED: Final = ROOT / "build" / "fresh-skipped"
 """Where the files are named whose tests a bare Debian cannot run at all."""
@@ -43,7 +44,7 @@ STILL_SKIPPED: Final = ROOT / "build" / "fresh-skipped"
 NAMESPACES: Final = "KARROT_FRESH_NAMESPACES"
 
 DEMO_MOVES_WITHIN_S: Final = 30.0
-COMMAND_WITHIN_S: Final = 1800.0
+COMMAND_WITHIN_S: Final = 2700.0
 STOPS_WITHIN_S: Final = 30.0
 BASE_IS_KEPT_S: Final = 7 * 86_400
 
@@ -141,6 +142,10 @@ class Machine:
         if done.returncode:
             raise BrokenPromise(f"{shlex.join(command)} ended with {done.returncode}:\n{done.stdout[-4000:]}")
 
+    def install(self, *packages: str) -> None:
+        """Install packages of Debian."""
+        self.as_root("apt-get", "-qq", "install", "--no-install-recommends", "-y", *packages)
+
     def as_user(self, line: str, environment: Mapping[str, str] | None = None) -> list[str]:
         """The command that runs a line of shell as the normal user."""
         given = {"HOME": HOME, "USER": USER, "LOGNAME": USER, "TERM": "dumb", **(environment or {})}
@@ -224,7 +229,9 @@ def _mount(root: Path) -> None:
 def _lend_access(root: Path) -> None:
     """How this machine reaches the world: names, certificates of its own authorities, settings of package clients."""
     shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
-    shutil.copytree("/usr/local/share/ca-certificates", root / "usr/local/share/ca-certificates", dirs_exist_ok=True)
+    authorities = Path("/usr/local/share/ca-certificates")
+    if authorities.is_dir():
+        shutil.copytree(authorities, root / authorities.relative_to("/"), dirs_exist_ok=True)
     for settings in (Path("/etc/pip.conf"), *Path("/etc/apt/apt.conf.d").glob("*")):
         if settings.is_file() and "docker" not in settings.name and "autoremove" not in settings.name:
             shutil.copy(settings, root / settings.relative_to("/"))
@@ -232,14 +239,16 @@ def _lend_access(root: Path) -> None:
 
 def _follow(readme: Readme, machine: Machine) -> None:
     """Do what the README says. Raises `BrokenPromise` at the first thing that is not as it promises."""
+    demo, test = readme.commands
     with _timed(f"apt-get install {' '.join(readme.packages)}"):
         machine.as_root("apt-get", "-qq", "update")
-        machine.as_root("apt-get", "-qq", "install", "--no-install-recommends", "-y", *readme.packages)
-    _run(machine, "git clone -q /srv/karrot.git karrot")
+        machine.install(*(each for each in readme.packages if each != VENV_PACKAGE))
+        _run(machine, "git clone -q /srv/karrot.git karrot")
+        _expect_advice(machine, demo)
+        machine.install(VENV_PACKAGE)
     version = subprocess.run(
         machine.as_user("python3 --version"), capture_output=True, text=True, check=True
     ).stdout.strip()
-    demo, test = readme.commands
     with _timed(f"{demo} ({version})"):
         _watch_demo(machine, demo)
     with _timed(f"{test} ({version}, without Java)"):
@@ -248,7 +257,7 @@ def _follow(readme: Readme, machine: Machine) -> None:
     _explain(skipped, EXPLAINED)
     _refuse_leftovers(machine)
     with _timed(f"apt-get install {' '.join(readme.optional_packages)}"):
-        machine.as_root("apt-get", "-qq", "install", "--no-install-recommends", "-y", *readme.optional_packages)
+        machine.install(*readme.optional_packages)
     files = sorted({each.file for each in skipped})
     with _timed(f"the {len(files)} files with skipped tests, with Java"):
         command = f'cd karrot && make test-checkout ARGS="{" ".join(files)}"'
@@ -262,9 +271,20 @@ def _follow(readme: Readme, machine: Machine) -> None:
 
 def _run(machine: Machine, line: str, environment: Mapping[str, str] | None = None) -> None:
     """Run a line of shell as the user, showing what it prints. Raises `BrokenPromise` if it fails."""
-    process = subprocess.run(machine.as_user(line, environment), timeout=COMMAND_WITHIN_S, check=False)
+    try:
+        process = subprocess.run(machine.as_user(line, environment), timeout=COMMAND_WITHIN_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise BrokenPromise(f"`{line}` did not end within {COMMAND_WITHIN_S:g} s") from None
     if process.returncode:
         raise BrokenPromise(f"`{line}` ended with {process.returncode}")
+
+
+def _expect_advice(machine: Machine, command: str) -> None:
+    """Without Debian's package for virtual environments, the command names it. Raises `BrokenPromise` if not."""
+    line = machine.as_user(f"cd karrot && {command}")
+    done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode == 0 or f"apt-get install {VENV_PACKAGE}" not in done.stdout:
+        raise BrokenPromise(f"without {VENV_PACKAGE}, `{command}` ended with {done.returncode}:\n{done.stdout[-4000:]}")
 
 
 def _watch_demo(machine: Machine, command: str) -> None:
