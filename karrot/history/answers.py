@@ -24,8 +24,8 @@ class GroupHistory:
     """A consumer group over a span of time.
 
     ``status`` is the worst of the last minute in which something was said, ``worst_status`` that of all; a minute is
-    not OK if one of its events was worse than OK. Both are ``None`` where nobody judged the group, as its lag comes
-    from Kafka's own offsets. ``incidents`` counts those that overlap the span.
+    not OK if one of its events was worse than OK. ``incidents`` counts those that overlap the span. All three are
+    ``None`` where nobody judged the group, as its lag comes from Kafka's own offsets.
     """
 
     cluster: str
@@ -39,7 +39,7 @@ class GroupHistory:
     lag_seconds_max: float | None
     minutes: int
     minutes_not_ok: int
-    incidents: int
+    incidents: int | None
 
 
 class Point(NamedTuple):

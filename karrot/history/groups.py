@@ -45,7 +45,7 @@ def group_of(row: Row, incidents: int) -> GroupHistory:
         lag_seconds,
         minutes,
         not_ok,
-        incidents,
+        None if worst is None and not incidents else incidents,
     )
 
 
@@ -63,5 +63,5 @@ _KEYS = {
     GroupOrder.LAG: lambda each: (-(each.lag or 0), each.cluster, each.group),
     GroupOrder.LAG_MAX: lambda each: (-(each.lag_max or 0), each.cluster, each.group),
     GroupOrder.NOT_OK: lambda each: (-each.minutes_not_ok, each.cluster, each.group),
-    GroupOrder.INCIDENTS: lambda each: (-each.incidents, each.cluster, each.group),
+    GroupOrder.INCIDENTS: lambda each: (-(each.incidents or 0), each.cluster, each.group),
 }

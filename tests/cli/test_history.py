@@ -68,11 +68,14 @@ def test_groups_are_a_line_each(tables: Path) -> None:
     ]
 
 
-def test_a_group_that_nobody_judged_has_a_lag_and_no_status(tmp_path: Path) -> None:
+def test_a_group_that_nobody_judged_has_a_lag_and_neither_a_status_nor_a_number_of_incidents(tmp_path: Path) -> None:
     store(tmp_path, "lag_minute", [minute(1, 7, worst_status=None, not_ok=0)])
     heads, row, tally = run(tmp_path, "groups", *DAY).stdout.splitlines()
     told = dict(zip(heads.split(), row.split(), strict=False))
-    assert (told["STATUS"], told["WORST"], told["LAG"], told["NOT-OK"], tally) == ("-", "-", "7", "0", "1 group")
+    shown = [told[name] for name in ("STATUS", "WORST", "LAG", "NOT-OK", "INCIDENTS")]
+    assert (shown, tally) == (["-", "-", "7", "0", "-"], "1 group")
+    listed = json.loads(run(tmp_path, "groups", *DAY, "--order", "incidents", "--json").stdout)["groups"]
+    assert [each["incidents"] for each in listed] == [None]
 
 
 def test_one_long_name_does_not_widen_the_lines_of_the_others_and_seconds_are_whole(tmp_path: Path) -> None:
