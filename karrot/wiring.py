@@ -333,7 +333,10 @@ def _refuse_taken_port(settings: Settings) -> None:
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise OSError(f"cannot listen on {settings.bind}: {error.strerror}") from error
+            raise OSError(
+                f"cannot listen on {settings.bind}: {error.strerror}; choose another address with --bind HOST:PORT "
+                "or KARROT_BIND"
+            ) from error
 
 
 def _tell(loaded: Loaded) -> None:
