@@ -99,16 +99,16 @@ def cloudwatch_dashboard(**given: Any) -> None:
 @click.option(
     "--runbook-url",
     metavar="URL",
-    default=f"{DOCS_URL}/runbooks",
-    show_default=True,
-    help="Where the runbooks are; Karrot itself serves them under /runbooks.",
+    help="Where the runbooks are.  [default: /runbooks at --external-url, where Karrot serves them; else on GitHub]",
 )
-def alert_rules(changed: tuple[str, ...], **given: Any) -> None:
+def alert_rules(changed: tuple[str, ...], external_url: str | None, runbook_url: str | None) -> None:
     """Print alerts for Prometheus: on consumer groups, on Burrow and on Karrot itself."""
     from karrot.render.rules import Rules, alert_rules
 
     pairs = dict(text.partition("=")[::2] for text in changed)
-    click.echo(alert_rules(valid(partial(Rules, changed=pairs, **given))), nl=False)
+    runbooks = runbook_url or (None if external_url else f"{DOCS_URL}/runbooks")
+    rules = valid(lambda: Rules(changed=pairs, external_url=external_url, runbook_url=runbooks))
+    click.echo(alert_rules(rules), nl=False)
 
 
 @click.command("recording-rules")

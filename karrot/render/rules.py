@@ -23,8 +23,8 @@ class Rules:
     """What the rules are to compare with and link to. Raises `ValueError` with a sentence per line.
 
     ``changed`` holds those thresholds that are not to have their default, as somebody typed them: a number where the
-    default is one, else a duration as Prometheus writes it. ``external_url`` is Karrot's address for people, beneath
-    ``runbook_url`` is a page per alert, named as the alert.
+    default is one, else a duration as Prometheus writes it. ``external_url`` is Karrot's address for people. Beneath
+    ``runbook_url`` is a page per alert, named as the alert; Karrot itself serves these pages under ``/runbooks``.
     """
 
     changed: Mapping[str, str] = field(default_factory=dict)
@@ -57,7 +57,8 @@ def _source(name: str) -> str:
 
 def _filled(text: str, asked: Rules) -> str:
     """The file with every name replaced; lines that would link to an address that is not known are left out."""
-    known = {**thresholds(), **asked.changed, "runbookUrl": asked.runbook_url, "externalUrl": asked.external_url}
+    runbooks = asked.runbook_url or (asked.external_url and f"{asked.external_url.rstrip('/')}/runbooks")
+    known = {**thresholds(), **asked.changed, "runbookUrl": runbooks, "externalUrl": asked.external_url}
 
     def value(found: re.Match[str]) -> str:
         return str(known[found[1]]).rstrip("/")

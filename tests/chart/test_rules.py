@@ -45,6 +45,14 @@ def test_thresholds_and_addresses_arrive_as_with_the_command() -> None:
     assert one(rendered("karrot", values), "PrometheusRule")["spec"]["groups"] == printed(asked)
 
 
+def test_the_runbooks_are_those_that_karrot_serves_unless_another_address_is_given() -> None:
+    values = {"prometheusRule": {"enabled": True}, "config": {"external_url": "https://karrot.example/"}}
+    found = one(rendered("karrot", values), "PrometheusRule")["spec"]["groups"]
+    assert found == printed(Rules(external_url="https://karrot.example/"))
+    first = found[0]["rules"][0]["annotations"]["runbook_url"]
+    assert first == "https://karrot.example/runbooks/KarrotConsumerError.md"
+
+
 def test_the_thresholds_and_their_sentences_are_those_of_the_rules() -> None:
     values = chart("karrot").values
     assert values["prometheusRule"]["thresholds"] == thresholds()

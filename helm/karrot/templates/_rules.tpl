@@ -3,7 +3,9 @@
 {{- $ := .context -}}
 {{- $text := $.Files.Get .file -}}
 {{- if not $text }}{{ fail (printf "%s is missing: in a checkout without symbolic links, copy templates/prometheus there" .file) }}{{ end -}}
-{{- range $name, $address := dict "runbookUrl" $.Values.prometheusRule.runbookUrl "externalUrl" (default "" (default dict $.Values.config).external_url) }}
+{{- $external := default "" (default dict $.Values.config).external_url -}}
+{{- $runbooks := ternary (printf "%s/runbooks" (trimSuffix "/" $external)) "" (not (empty $external)) -}}
+{{- range $name, $address := dict "runbookUrl" (default $runbooks $.Values.prometheusRule.runbookUrl) "externalUrl" $external }}
 {{- $token := printf "<<%s>>" $name -}}
 {{- if not $address }}{{ $text = regexReplaceAll (printf "(?m)^.*%s.*\n" $token) $text "" }}{{ end -}}
 {{- $text = replace $token (default "" $address | include "karrot.settingText" | trimSuffix "/") $text -}}
