@@ -1,6 +1,7 @@
 """The history, on PySpark: segments of the archive or records of Kafka in, Parquet tables out.
 
-Nothing of the service imports this package, and only this package imports pyspark: ``pip install 'karrot-burrow[spark]'``.
+Nothing of the service imports this package, and only this package imports pyspark
+(``pip install 'karrot-burrow[spark]'``).
 A transform takes DataFrames, returns one and ends in the ``select`` of the schema it declares; it knows no session and
 reads and writes nothing. The jobs read, transform and write.
 """
