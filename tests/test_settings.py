@@ -20,11 +20,11 @@ LOCAL = {"KARROT_BIND": "127.0.0.1:5000"}
 
 
 def loaded(environ: Mapping[str, str], **more: object) -> Loaded:
-    return load(LOCAL | environ, available=OFFER, **more)  # type: ignore[arg-type]
+    return load({**LOCAL, **environ}, available=OFFER, **more)  # type: ignore[arg-type]
 
 
 def cloudwatch(environ: Mapping[str, str]) -> Loaded:
-    return load(LOCAL | environ, available=["cloudwatch", "prometheus"])
+    return load({**LOCAL, **environ}, available=["cloudwatch", "prometheus"])
 
 
 def problems(environ: Mapping[str, str], **more: object) -> tuple[str, ...]:

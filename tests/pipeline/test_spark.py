@@ -52,7 +52,7 @@ def test_under_spark_submit_the_result_is_all_of_stdout_and_the_last_line_of_a_s
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    command = [
+    command: list[str | Path] = [
         *(programs / "spark-submit", "--master", "local[1]", "--driver-java-options", quick),
         *(_EXAMPLE, "compact", "--tables", tmp_path),
     ]

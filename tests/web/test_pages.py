@@ -515,7 +515,8 @@ def test_home_page_reporters_page_and_api_use_one_word_for_the_state_of_a_report
     website.log.save_reporter(ReporterState("stdout", None, "ok", None, website.clock.wall))
     home = read(website)
     listed = Page(read(website, "/reporters")).rows[1:]
-    states = {each["name"]: each["state"] for each in website.client.get("/api/v1/reporters").json["reporters"]}
+    answered: Any = website.client.get("/api/v1/reporters").json
+    states = {each["name"]: each["state"] for each in answered["reporters"]}
     assert states == {"prometheus": "idle", "stdout": "ok"}
     assert all(f">{name}</bdi></a> {state}" in home for name, state in states.items())
     assert [row.split()[:2] for row in listed] == [[state, name] for name, state in states.items()]
