@@ -8,7 +8,11 @@ import pytest
 from karrot.settings import SettingsError, load
 from karrot.watch.serving import problems
 
-WATCHED = {"KARROT_WATCH_BOOTSTRAP": "kafka-1:9092, kafka-2:9092", "KARROT_WATCH_CLUSTER": "prod"}
+WATCHED = {
+    "KARROT_BIND": "127.0.0.1:5000",
+    "KARROT_WATCH_BOOTSTRAP": "kafka-1:9092, kafka-2:9092",
+    "KARROT_WATCH_CLUSTER": "prod",
+}
 
 
 def refused(**more: str) -> str:
