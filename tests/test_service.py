@@ -96,7 +96,7 @@ def test_a_killed_parent_leaves_orphans_that_its_successor_waits_for(service: Se
 def test_sigterm_under_load_ends_well(service: Service) -> None:
     with Load(service) as load:
         load.reach(100)
-        assert service.stop(timeout_s=10) == 0
+        assert service.stop() == 0
     assert_nothing_is_lost(service, load)
 
 
@@ -146,7 +146,8 @@ def test_a_port_that_is_taken_is_told_in_one_line(service: Service, tmp_path: Pa
     assert second.process is not None
     assert second.process.wait(30) == 2
     assert second.said.read_text().splitlines()[-1] == (
-        f"karrot: cannot listen on 127.0.0.1:{service.port}: Address already in use"
+        f"karrot: cannot listen on 127.0.0.1:{service.port}: Address already in use; choose another address with "
+        "--bind HOST:PORT or KARROT_BIND"
     )
 
 

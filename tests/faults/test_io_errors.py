@@ -13,7 +13,7 @@ from support.waiting import wait_for
 
 FLUSH = "fsync,fdatasync"
 STALL_S = 7
-IN_TIME_S = 3.0
+IN_TIME_S = 5.0  # before the stall ends. An answer takes 2; a busy machine has other work to do
 """An event waits two seconds in all; a busy machine may take another to say so."""
 
 FAULTS = [
@@ -67,7 +67,7 @@ def test_a_disk_that_always_fails_is_told_and_forgiven_without_a_restart(tmp_pat
             assert service.get("/readyz").status == 503
             assert service.get("/api/v1/groups").status == 200
             assert service.metric("karrot_consumer_lag", consumer="g19") == 11_020
-        wait_for(lambda: service.post(named("after")).status == 202, 5)
+        wait_for(lambda: service.post(named("after")).status == 202)
         wait_for(lambda: service.metric("karrot_log_writable") == 1)
         wait_for(lambda: (service.metric("karrot_events_rejected_total", code="log_unavailable") or 0) >= 20)
     assert set(service.stored_consumers()) >= {*(f"g{number}" for number in range(20)), "after"}

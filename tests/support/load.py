@@ -50,7 +50,7 @@ class Load:
     def reach(self, more: int, status: int = 202) -> None:
         """Wait for so many more answers of this status."""
         goal = self.answers[status] + more
-        wait_for(lambda: self.answers[status] >= goal, 30)
+        wait_for(lambda: self.answers[status] >= goal, 60)
 
     def _post(self, number: int) -> None:
         count = 0

@@ -223,9 +223,19 @@ def test_what_is_not_http_is_refused(service: Service, request_bytes: bytes, sta
         assert read_all(client).startswith(b"HTTP/1.1 " + status)
 
 
-def test_a_herd_on_new_connections_is_taken_whole(service: Service) -> None:
+def test_a_herd_on_new_connections_is_taken_whole_where_the_machine_has_time_for_it(service: Service) -> None:
+    (worker,) = service.workers()
+    before_s = waited_for_a_processor(worker)
     with ThreadPoolExecutor(100) as pool:
-        assert set(pool.map(lambda _: service.post(WARN).status, range(500))) == {202}
+        answers = list(pool.map(lambda _: service.post(WARN), range(500)))
+    refused = [answer for answer in answers if answer.status != 202]
+    assert all(answer.status == 503 and answer.json["code"] == "overloaded" for answer in refused)
+    assert not refused or waited_for_a_processor(worker) - before_s > 0.5
+
+
+def waited_for_a_processor(pid: int) -> float:
+    """Seconds that all threads of a process were ready to run while other programs ran."""
+    return sum(int(task.read_text().split()[1]) for task in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
 
 
 STARVED_EVENTS = 500
@@ -238,23 +248,31 @@ OVERLOADED = (
 
 
 def test_who_would_have_no_turn_is_refused_and_not_stored_and_the_health_check_is_answered(tmp_path: Path) -> None:
-    with Service(tmp_path / "data", workers="1", threads="2") as service, ExitStack() as stack:
-        clients = [stack.enter_context(connect(service)) for _ in range(STARVED_EVENTS)]
-        with starved(*service.workers()):
-            for number, client in enumerate(clients):
-                client.sendall(numbered(number))
-            assert service.get("/healthz").status == 200
-            answers = {f"group-{number}": read_answer(client) for number, client in enumerate(clients)}
+    answers: dict[str, bytes] = {}
+    refused: set[str] = set()
+    with Service(tmp_path / "data", workers="1", threads="2") as service:
+        while not refused:  # a busy machine may let the worker run for longer than it should
+            answers |= answers_of_a_starved_worker(service, range(len(answers), len(answers) + STARVED_EVENTS))
+            refused = {name for name, answer in answers.items() if answer == OVERLOADED}
         taken = {name for name, answer in answers.items() if answer.startswith(b"HTTP/1.1 202")}
-        refused = {name for name, answer in answers.items() if answer == OVERLOADED}
         unknown = {name for name, answer in answers.items() if b'"unconfirmed"' in answer}
         assert taken | refused | unknown == set(answers)
-        assert refused
         wait_for(lambda: service.metric("karrot_events_rejected_total", code="overloaded") == len(refused))
         assert service.post(WARN).status == 202
         stored = set(service.stored_consumers())
     assert taken <= stored
     assert not refused & stored
+
+
+def answers_of_a_starved_worker(service: Service, numbers: range) -> dict[str, bytes]:
+    """What each event is answered, by its group; all are posted at once."""
+    with ExitStack() as stack:
+        clients = {number: stack.enter_context(connect(service)) for number in numbers}
+        with starved(*service.workers()):
+            for number, client in clients.items():
+                client.sendall(numbered(number))
+            assert service.get("/healthz").status == 200
+            return {f"group-{number}": read_answer(client) for number, client in clients.items()}
 
 
 def numbered(number: int) -> bytes:
