@@ -1,6 +1,12 @@
 """Karrot and Burrow as services of ECS."""
 
+import os
+import re
+import shlex
+import subprocess
+import sys
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -131,3 +137,52 @@ def test_what_cannot_run_is_refused(changes: dict[str, Any], sentence: str) -> N
     with pytest.raises(ValueError, match=r"^--") as caught:
         asked(**changes)
     assert str(caught.value).startswith(sentence)
+
+
+ROOT = Path(__file__).resolve().parents[2]
+LARGEST_FILE = 51_200
+"""Bytes that CloudFormation takes as the body of a template, without a bucket."""
+
+
+def required(template: str) -> set[str]:
+    """The parameters for which somebody has to give a value."""
+    return {name for name, each in yaml.safe_load(template)["Parameters"].items() if "Default" not in each}
+
+
+def given(command: list[str]) -> set[str]:
+    """The parameters that a command gives a value for: they are its last arguments."""
+    return {each.partition("=")[0] for each in command[command.index("--parameter-overrides") + 1 :]}
+
+
+@pytest.mark.parametrize("changes", [{}, BURROW], ids=["karrot", "karrot and Burrow"])
+def test_the_template_says_how_to_deploy_it_with_every_parameter_that_it_needs(changes: dict[str, str]) -> None:
+    template = service(asked(**changes))
+    [command] = re.findall(r"^#   (aws cloudformation deploy .*\\\n#.*)$", template, re.MULTILINE)
+    words = shlex.split(command.replace("\\\n#", ""))
+    assert given(words) == required(template)
+    assert words[words.index("--capabilities") + 1] == "CAPABILITY_IAM"
+    assert len(template.encode()) < LARGEST_FILE
+
+
+def test_the_documented_commands_push_the_image_and_deploy_the_template_that_runs_it(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "autoscaling.md").read_text(encoding="utf-8")
+    [block] = [each for each in re.findall(r"^```shell\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) if "ecr" in each]
+    calls = tmp_path / "calls"
+    for name, answers in {
+        "aws": "echo registry.example/karrot",
+        "docker": "cat > /dev/null",
+        "git": "echo 5a1ad5",
+    }.items():
+        program = tmp_path / name
+        program.write_text(f'#!/bin/sh\necho "{name} $*" >> {shlex.quote(str(calls))}\n{answers}\n')
+        program.chmod(0o755)
+    programs = os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]])
+    script = ["bash", "-euo", "pipefail", "-c", block]
+    subprocess.run(script, cwd=tmp_path, env={"PATH": programs}, stdin=subprocess.DEVNULL, check=True)
+    called = calls.read_text().splitlines()
+    assert "docker login --username AWS --password-stdin registry.example" in called
+    assert called.index("docker push registry.example/karrot:5a1ad5") < len(called) - 1
+    template = (tmp_path / "karrot.yaml").read_text()
+    assert "Image: registry.example/karrot:5a1ad5" in template.replace('"', "")
+    assert called[-1].startswith("aws cloudformation deploy --template-file karrot.yaml ")
+    assert given(shlex.split(called[-1])) == required(template)
