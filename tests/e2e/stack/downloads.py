@@ -127,8 +127,10 @@ def _run(command: Sequence[str], directory: Path, environment: dict[str, str] | 
     try:
         done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        packages = "maven and default-jre-headless; apt-get is there on Debian and its kin only"
-        raise NotStarted(f"{command[0]} is not on the PATH (Debian's packages: {packages})") from None
+        raise NotStarted(
+            f"{command[0]} is not on the PATH: install Maven (Debian: maven) and Java 17 or newer "
+            "(Debian: default-jre-headless); apt-get comes with Debian and its derivatives only"
+        ) from None
     if done.returncode:
         failed = NotStarted(f"{' '.join(command)} ended with {done.returncode}")
         failed.add_note(done.stdout[-3000:] + done.stderr[-3000:])
