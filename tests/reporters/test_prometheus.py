@@ -501,6 +501,11 @@ def test_the_text_says_what_the_clients_own_would(events: list[LagEvent], names:
     assert not re.search(r"(?m)^karrot[^\n]* (NaN|[+-]?Inf|-[\d.e+-]+)$", exposition(log, **ALL))
 
 
+def test_a_negative_zero_is_exported_as_zero(log: MemoryEventLog) -> None:
+    tell(log, complete=-0.0)
+    assert re.search(r"(?m)^karrot_consumer_complete_ratio\{.*\} 0\.0$", exposition(log, **ALL))
+
+
 def test_registering_does_not_collect(clock: ManualClock) -> None:
     registry = CollectorRegistry()
     registry.register(collector(UnreadableLog(clock)))

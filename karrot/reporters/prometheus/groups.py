@@ -107,7 +107,9 @@ def _bad_partitions(index: int) -> Value:
 
 def _complete_ratio(row: Row) -> float | None:
     complete = row.summary.complete
-    return complete if complete is not None and 0 <= complete <= 1 else None
+    if complete is None or not 0 <= complete <= 1:
+        return None
+    return abs(complete)  # -0.0 is not below 0, but would be written as "-0.0"
 
 
 def _incident_start(row: Row) -> float | None:
