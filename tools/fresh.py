@@ -20,6 +20,7 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -52,7 +53,7 @@ OF_PACKAGE_CLIENTS: Final = re.compile(r"(?:PIP|UV)_\w+|(?:https?|no)_proxy|SSL_
 """The variables that pip and uv may need to reach their index from this machine."""
 
 ONLY_FOR_DEVELOPERS: Final = r"root|strace|actionlint|a prometheus|promtool|Alertmanager|kube-score"
-EXPLAINED: Final = re.compile(rf"\bneeds (Java|curl|{ONLY_FOR_DEVELOPERS})\b")
+EXPLAINED: Final = re.compile(rf"\bneeds (Java|{ONLY_FOR_DEVELOPERS})\b")
 """Why a test may be skipped on a machine that has what the README asks for, and nothing else."""
 
 STILL_EXPLAINED: Final = re.compile(rf"\bneeds ({ONLY_FOR_DEVELOPERS})\b")
@@ -229,6 +230,9 @@ def _mount(root: Path) -> None:
 def _lend_access(root: Path) -> None:
     """How this machine reaches the world: names, certificates of its own authorities, settings of package clients."""
     shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
+    # Debian's installer and every container write this file; debootstrap does not.
+    hosts = f"127.0.0.1 localhost\n::1 localhost ip6-localhost\n127.0.1.1 {socket.gethostname()}\n"
+    (root / "etc" / "hosts").write_text(hosts)
     authorities = Path("/usr/local/share/ca-certificates")
     if authorities.is_dir():
         shutil.copytree(authorities, root / authorities.relative_to("/"), dirs_exist_ok=True)

@@ -20,6 +20,7 @@ from isal import isal_zlib
 from karrot.cli import main as karrot
 from karrot.fakes.history import Told, read_truth, write_history
 from karrot.fakes.week import CLUSTERS
+from karrot.pipeline.spark import SparkUnavailable, require_java
 from karrot.reporters.archive.segment import GZIP
 
 _HOURS = 24
@@ -44,6 +45,10 @@ _INCIDENTS = """
 @click.option("--directory", type=click.Path(path_type=Path), default=Path("build/history"), show_default=True)
 def main(groups: int, days: int, directory: Path) -> None:
     """Make everything anew below the directory."""
+    try:
+        require_java()  # before the tables of an earlier run are removed
+    except SparkUnavailable as error:
+        raise click.ClickException(str(error)) from error
     began = time.monotonic()
     last = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     archive, tables, report = directory / "archive", directory / "tables", directory / "report.html"
@@ -58,6 +63,7 @@ def main(groups: int, days: int, directory: Path) -> None:
     same = _compared(truth, tables)
     click.echo(f"{same} of {len(truth)} incidents are in the tables with their start, end, worst status and peak")
     click.echo(f"{report.resolve().as_uri()}\n{time.monotonic() - began:.0f} s in all")
+    click.echo(f"query the tables: .venv/bin/karrot history incidents --from {days + 2}d --tables {tables}")
     sys.exit(0 if same == len(truth) else 1)
 
 

@@ -97,6 +97,16 @@ def test_a_silent_cluster_is_a_fault() -> None:
     assert says(checks.silence, karrot(samples=(other,)))[:2] == ("fault", "no Burrow was ever heard")
 
 
+def test_a_karrot_that_polls_kafka_itself_needs_no_burrow_and_names_the_runbook_if_it_fails() -> None:
+    other = sample("karrot_events_rejected_total", 0, code="unauthorized")
+    assert is_well(checks.silence, karrot(samples=(other,), components={"watch": Component("ok")}))
+    assert says(checks.components, karrot(components={"watch": Component("failing")})) == (
+        "fault",
+        "watch is failing: Karrot logs why, and its home page says so",
+        f"the settings of watch: {KARROT}/config; {KARROT}/runbooks/KarrotWatchSilent",
+    )
+
+
 def test_groups_without_series_are_warned_of() -> None:
     assert is_well(checks.series_dropped, karrot())
     assert says(checks.series_dropped, karrot(sample("karrot_series_dropped_total", 9)))[0] == "warn"

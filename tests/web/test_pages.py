@@ -510,6 +510,18 @@ def test_tables_that_cannot_be_read_are_said_so() -> None:
     assert "The tables could not be read: lag_minute is &lt;damaged&gt;" in text
 
 
+def test_a_karrot_that_polls_kafka_waits_for_kafka_and_says_why_it_fails() -> None:
+    website = make_website(duties=("watch",))
+    page = read(website)
+    assert "<h1>Waiting for Kafka</h1>" in page
+    assert "burrow.toml" not in page
+    refused = "localhost:9092: Connection refused"
+    website.log.save_reporter(ReporterState("watch", None, "failing", refused, website.clock.wall))
+    page = read(website)
+    assert refused in page
+    assert "/runbooks/KarrotWatchSilent" in page
+
+
 def test_home_page_reporters_page_and_api_use_one_word_for_the_state_of_a_reporter() -> None:
     website = take(make_website(reporters=("prometheus", "stdout")), make_event())
     website.log.save_reporter(ReporterState("stdout", None, "ok", None, website.clock.wall))

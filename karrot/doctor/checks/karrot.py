@@ -9,6 +9,9 @@ from karrot.doctor.wording import counted
 __all__ = ["CHECKS"]
 
 _WRONG = "burrow.md#when-something-is-wrong"
+_WATCH = "watch"
+"""The component of a Karrot that polls Kafka itself."""
+
 _RECENT_S = 900
 _BEHIND_S = 300
 _TEMPLATE = ("unsupported_template",)
@@ -37,7 +40,11 @@ def components(seen: KarrotSeen) -> Iterator[Said]:
     only_if(seen.components)
     for name, each in seen.components.items():
         if each.state == "failing" and name != "log" and not name.startswith("reporter "):
-            yield fault(f"{name} is failing: {each.detail or 'Karrot logs why'}", f"the settings of {name}: /config")
+            runbook = f"; {seen.url}/runbooks/KarrotWatchSilent" if name == _WATCH else ""
+            yield fault(
+                f"{name} is failing: {each.detail or 'Karrot logs why, and its home page says so'}",
+                f"the settings of {name}: {seen.url}/config{runbook}",
+            )
 
 
 @check(well="every reporter hands on what it gets", where="reporters.md")
@@ -119,7 +126,7 @@ def silence(seen: KarrotSeen) -> Iterator[Said]:
                 f"the Burrow of {cluster} {said}",
                 "Burrow's log; from its host: karrot send-sample --url " + seen.url,
             )
-    if not seen.heard:
+    if not seen.heard and _WATCH not in seen.components:  # watch needs no Burrow
         yield fault("no Burrow was ever heard", f"karrot burrow-config --url {seen.url}")
 
 

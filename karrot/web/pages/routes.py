@@ -147,7 +147,13 @@ def _past(key: GroupKey) -> dict[str, Any]:
 def _welcome(here: Site) -> dict[str, Any]:
     url, config = _address_and_config(here)
     user = '-u "$KARROT_BURROW_USERNAME:$KARROT_BURROW_PASSWORD" ' if here.credentials.basic else ""
-    return {"url": url, "burrow_config": config, "curl": f"curl -i {user}{shlex.quote(url)} -d {shlex.quote(_SAMPLE)}"}
+    return {
+        "url": url,
+        "burrow_config": config,
+        "curl": f"curl -i {user}{shlex.quote(url)} -d {shlex.quote(_SAMPLE)}",
+        "polls_kafka": "watch" in here.duties,
+        "health": health(here),
+    }
 
 
 def _address_and_config(here: Site) -> tuple[str, str]:
