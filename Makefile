@@ -23,7 +23,7 @@ demo: $(STAMPS)/service ## Karrot with a simulated Burrow: a page with moving la
 
 # The tests of the wheel run even where those of the checkout fail: what is wrong is seen in one run.
 test: ## Every test that needs no other servers, on the checkout and then on the built wheel
-	@failed=0; for each in test-checkout test-wheel; do $(MAKE) --no-print-directory $$each || failed=1; done; exit $$failed
+	@failed=0; for each in test-checkout $(if $(filter tests/%,$(ARGS)),,test-wheel); do $(MAKE) --no-print-directory $$each || failed=1; done; exit $$failed
 
 test-checkout: $(STAMPS)/dev
 	$(BIN)/$(PYTEST) $(ARGS)
@@ -37,9 +37,9 @@ test-wheel: $(STAMPS)/dev .venv-wheel/stamps/dev
 	@rm -rf build/wheel
 	$(BIN)/hatchling build -t wheel -d build/wheel
 	$(UV) pip install -q --python .venv-wheel/bin/python --no-deps --reinstall build/wheel/karrot_burrow-*.whl
-	@directory=$$(mktemp -d); trap 'rm -rf "$$directory"' EXIT; cd "$$directory"; SECONDS=0; \
-	PYTHONSAFEPATH=1 TESTS_NEED_INSTALLED=1 $(CURDIR)/.venv-wheel/bin/$(PYTEST) \
-		-c $(CURDIR)/pyproject.toml --rootdir $(CURDIR) $(ARGS) $(addprefix $(CURDIR)/,$(WHEEL_TESTS)) \
+	@directory=$$(mktemp -d); trap 'rm -rf "$$directory"' EXIT; cd "$$directory"; SECONDS=0; root="$(CURDIR)"; tests=($(WHEEL_TESTS)); \
+	PYTHONSAFEPATH=1 TESTS_NEED_INSTALLED=1 "$$root"/.venv-wheel/bin/$(PYTEST) \
+		-c "$$root/pyproject.toml" --rootdir "$$root" $(ARGS) "$${tests[@]/#/$$root/}" \
 		$(if $(ARGS),|| [ $$? -eq 5 ]); \
 	echo "The tests of the built wheel took $$SECONDS s."
 
@@ -152,8 +152,11 @@ clean: ## Remove all that the targets made, the environments too
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Karrot needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 		|| { echo "$(PYTHON) cannot make a virtual environment. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
-	$(PYTHON) -m venv --clear $(@D:/stamps=)
-	@mkdir -p $(@D) && touch $@
+	@if [ -L $(@D:/stamps=) ] || { [ -e $(@D:/stamps=) ] && [ ! -d $(@D) ]; }; then \
+		echo "$(@D:/stamps=) was not made by this Makefile: move it away" >&2; exit 1; fi
+	@rm -rf $(@D:/stamps=) && mkdir -p $(@D)
+	$(PYTHON) -m venv $(@D:/stamps=)
+	@touch $@
 
 $(STAMPS)/service: requirements/service.txt requirements/build.txt pyproject.toml | $(STAMPS)/environment
 	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check --require-hashes \

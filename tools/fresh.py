@@ -15,6 +15,7 @@ Where a machine cannot do this, the script says so: exit code 0, or 1 where ``CI
 
 import argparse
 import contextlib
+import fcntl
 import os
 import re
 import shlex
@@ -97,16 +98,17 @@ def main() -> int:
     if NAMESPACES not in os.environ:
         _enter_namespaces()
     readme = Readme.read(ROOT / "README.md")
-    for release in arguments.release or ["bookworm"]:
-        with _debian(release) as machine:
-            try:
-                _follow(readme, machine)
-            except BrokenPromise as problem:
-                print(f"\nmake fresh: {release}: {problem}", flush=True)
-                return 1
-            finally:
-                if arguments.shell:
-                    subprocess.run(machine.as_user("bash -i"), check=False)
+    with _cache() as cache:
+        for release in arguments.release or ["bookworm"]:
+            with _debian(cache, release) as machine:
+                try:
+                    _follow(readme, machine)
+                except BrokenPromise as problem:
+                    print(f"\nmake fresh: {release}: {problem}", flush=True)
+                    return 1
+                finally:
+                    if arguments.shell:
+                        subprocess.run(machine.as_user("bash -i"), check=False)
     return 0
 
 
@@ -119,6 +121,9 @@ def _lacking() -> str | None:
         return f"it needs {', '.join(absent)} (Debian: apt-get install debootstrap util-linux git)"
     if subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True, check=False).returncode:
         return "this machine allows no mount or process namespace"
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if commit.returncode:
+        return f"it needs a commit to clone, and git says: {commit.stderr.strip()}"
     return None
 
 
@@ -163,15 +168,27 @@ class Machine:
 
 
 @contextlib.contextmanager
-def _debian(release: str) -> Iterator[Machine]:
+def _cache() -> Iterator[Path]:
+    """The directory of the chroots, for one run at a time. What a run that was killed left there is removed."""
+    place = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "karrot" / "fresh"
+    place.mkdir(parents=True, exist_ok=True)
+    with (place / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.exit(f"another make fresh uses {place}")
+        for left in place.glob("run-*"):
+            shutil.rmtree(left)
+        yield place.resolve()  # as /proc names it
+
+
+@contextlib.contextmanager
+def _debian(cache: Path, release: str) -> Iterator[Machine]:
     """A minimal Debian with nothing added but what this machine needs to reach package indexes, and the commit."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "karrot" / "fresh"
-    cache.mkdir(parents=True, exist_ok=True)
-    with _timed(f"a minimal Debian ({release})"):
-        base = _base(cache, release)
-        root = Path(tempfile.mkdtemp(prefix=f"{release}-run-", dir=cache))
-        subprocess.run(["cp", "-a", "--reflink=auto", f"{base}/.", root], check=True)
+    root = Path(tempfile.mkdtemp(prefix=f"run-{release}-", dir=cache))
     try:
+        with _timed(f"a minimal Debian ({release})"):
+            subprocess.run(["cp", "-a", "--reflink=auto", f"{_base(cache, release)}/.", root], check=True)
         _mount(root)
         _lend_access(root)
         bare = root / "srv" / "karrot.git"
@@ -193,7 +210,7 @@ def _base(cache: Path, release: str) -> Path:
     if base.exists() and time.time() - base.stat().st_mtime > BASE_IS_KEPT_S:
         shutil.rmtree(base)
     if not base.exists():
-        with tempfile.TemporaryDirectory(dir=cache) as directory:
+        with tempfile.TemporaryDirectory(prefix="run-base-", dir=cache) as directory:
             made = Path(directory) / "base"
             script = [] if Path("/usr/share/debootstrap/scripts", release).exists() else ["sid"]
             suite = ["debootstrap", "--variant=minbase", release, str(made)]
