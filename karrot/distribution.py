@@ -4,7 +4,8 @@ On the package index, `karrot` is another project. Karrot's own distribution had
 `karrot-burrow`. Both have a package `karrot`, so pip lets one overwrite and remove files of the other.
 """
 
-from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, distribution, entry_points
+import re
+from importlib.metadata import Distribution, EntryPoint, distributions, entry_points
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -16,7 +17,8 @@ DOCS_URL: Final = "https://github.com/Lowess/karrot/blob/main/docs"
 
 _FORMER: Final = "karrot"
 _REPORTERS: Final = "karrot.reporters"
-_PACKAGE: Final = Path(__file__).resolve().parent
+_PACKAGE: Final = Path(__file__).parent
+"""Not by way of the file: an installer may have made each file a link into its cache."""
 
 
 class Intruder(NamedTuple):
@@ -37,14 +39,22 @@ class Intruder(NamedTuple):
 
 def intruder(package: Path = _PACKAGE) -> Intruder | None:
     """The distribution that shares the directory ``package`` with this one, if there is one."""
-    try:
-        found = distribution(_FORMER)
-    except PackageNotFoundError:
-        return None
+    found = [each for known in distributions(name=_FORMER) if (each := _sharing(known, package)) is not None]
+    return min(found, key=lambda each: each.is_ours, default=None)
+
+
+def _sharing(found: Distribution, package: Path) -> Intruder | None:
     directory = Path(str(found.locate_file(""))).resolve()
-    if directory / package.name != package:
-        return None  # an editable one, or one further down the path: it owns none of the files that run
-    return Intruder(found.version, directory, is_ours=_offers_reporters(found))
+    if (directory / package.name).resolve() != package.resolve():
+        return None  # an editable one, or one in another directory: it owns none of the files that run
+    metadata = found.read_text("METADATA") or found.read_text("PKG-INFO")
+    # `installed-files.txt` is what pip wrote before it built a wheel of everything. Its paths start in the metadata.
+    files = found.read_text("RECORD") or found.read_text("installed-files.txt") or ""
+    if not metadata or not re.search(rf'^"?(\.\./)?{package.name}/', files, re.MULTILINE):
+        return None  # what an uninstallation or a build left behind: it owns no file, and pip cannot uninstall it
+    version = re.search(r"^Version: *(.+)$", metadata, re.MULTILINE)
+    is_ours = _offers_reporters(found) or re.search(rf"\b{package.name}/reporters/", files) is not None
+    return Intruder(version[1].strip() if version else "of no version", directory, is_ours)
 
 
 def entry_point(group: str, name: str) -> EntryPoint:

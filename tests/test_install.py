@@ -13,6 +13,7 @@ from zipfile import ZipFile
 import pytest
 
 import karrot
+from karrot.distribution import intruder
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -148,11 +149,91 @@ def test_an_older_karrot_next_to_it_does_no_harm_and_is_named(environment: Envir
     follow_the_remedy(environment)
 
 
+def test_what_the_other_project_removed_of_karrot_is_named_with_the_way_out(environment: Environment) -> None:
+    environment.pip("install", "karrot-burrow", "--link-mode", "symlink")
+    assert environment.karrot("version").returncode == 0
+    environment.pip("install", "karrot==0.1.1", "--link-mode", "symlink")
+    refused = environment.karrot("version")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("karrot: another project is installed as 'karrot' 0.1.1 in ")
+    environment.pip("uninstall", "karrot")
+    for command in (["version"], ["serve"]):
+        damaged = environment.karrot(*command)
+        assert (damaged.returncode, damaged.stdout) == (2, "")
+        assert damaged.stderr.startswith("karrot: files of 'karrot-burrow' are missing (cannot import name ")
+        assert damaged.stderr.endswith("): pip install --force-reinstall karrot-burrow\n")
+    environment.pip("install", "--reinstall", "karrot-burrow")
+    assert environment.karrot("version").returncode == 0
+
+
 def follow_the_remedy(environment: Environment) -> None:
     environment.pip("uninstall", "karrot", "karrot-burrow")
     environment.pip("install", "karrot-burrow")
     mended = environment.karrot("version")
     assert (mended.returncode, mended.stdout, mended.stderr) == (0, f"karrot {karrot.__version__}\n", "")
+
+
+METADATA = "Metadata-Version: 2.1\nName: karrot\nVersion: 1.2\n"
+ANOTHER, OLDER = "another project", "an older Karrot"
+
+
+@pytest.mark.parametrize(
+    ("folder", "files", "what"),
+    [
+        ("karrot-1.2.dist-info", {}, None),
+        ("karrot-1.2.dist-info", {"RECORD": "karrot/__init__.py,,\n"}, None),
+        ("karrot-1.2.dist-info", {"METADATA": METADATA}, None),
+        ("karrot-1.2.dist-info", {"METADATA": METADATA, "RECORD": "carrots/karrot/__init__.py,,\n"}, None),
+        ("karrot.egg-info", {"PKG-INFO": METADATA, "SOURCES.txt": "karrot/__init__.py\n"}, None),
+        ("karrot-1.2.dist-info", {"METADATA": METADATA, "RECORD": "x,,\nkarrot/__init__.py,,\n"}, ANOTHER),
+        ("karrot-1.2.dist-info", {"METADATA": METADATA, "RECORD": '"karrot/a,b.py",,\n'}, ANOTHER),
+        ("karrot-1.2.egg-info", {"PKG-INFO": METADATA, "installed-files.txt": "../karrot/__init__.py\n"}, ANOTHER),
+        ("karrot-1.2.dist-info", {"METADATA": METADATA, "RECORD": "karrot/reporters/base.py,,\n"}, OLDER),
+        (
+            "karrot-1.2.dist-info",
+            {
+                "METADATA": METADATA,
+                "RECORD": "karrot/cli.py,,\n",
+                "entry_points.txt": "[karrot.reporters]\nstdout = karrot.out:Out\n",
+            },
+            OLDER,
+        ),
+    ],
+)
+def test_only_a_distribution_that_owns_files_of_the_package_and_can_be_uninstalled_is_an_intruder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, files: dict[str, str], what: str | None
+) -> None:
+    _installed(tmp_path, folder, files)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = intruder(tmp_path / "karrot")
+    sentence = f"{what} is installed as 'karrot' 1.2 in {tmp_path} and shares files with 'karrot-burrow': {REMEDY}"
+    assert (found and str(found)) == (what and sentence)
+
+
+def test_another_project_is_found_behind_other_distributions_and_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, cache, elsewhere = tmp_path / "site", tmp_path / "cache", tmp_path / "elsewhere"
+    record = {"METADATA": METADATA, "RECORD": "karrot/__init__.py,,\n"}
+    _installed(elsewhere, "karrot-1.2.dist-info", record)
+    _installed(site, "karrot-1.1.dist-info", {"METADATA": METADATA, "RECORD": "karrot/reporters/base.py,,\n"})
+    _installed(site, "karrot-1.2.dist-info", record)
+    (site / "karrot").rename(cache)
+    (site / "karrot").symlink_to(cache)
+    (tmp_path / "link").symlink_to(site)
+    for each in (tmp_path / "link", elsewhere):  # the one in front is elsewhere
+        monkeypatch.syspath_prepend(each)
+    for package in (site / "karrot", tmp_path / "link" / "karrot"):
+        found = intruder(package)
+        assert found is not None
+        assert (found.is_ours, found.directory) == (False, site)
+
+
+def _installed(site: Path, folder: str, files: dict[str, str]) -> None:
+    (site / "karrot").mkdir(parents=True, exist_ok=True)
+    (site / folder).mkdir()
+    for name, content in files.items():
+        (site / folder / name).write_text(content)
 
 
 def test_nothing_tells_people_to_install_the_other_project() -> None:

@@ -32,6 +32,12 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise Interrupted from None
+        except ImportError as error:
+            if (error.name or "").partition(".")[0] != "karrot":
+                raise
+            # The uninstallation of another distribution removes the files that both have.
+            name = distribution.NAME
+            raise Refused(f"files of '{name}' are missing ({error}): pip install --force-reinstall {name}") from error
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         if (intruder := distribution.intruder()) is not None:
