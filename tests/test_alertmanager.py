@@ -245,6 +245,8 @@ def test_without_karrot_one_alert_speaks_and_a_name_made_of_markup_calls_nobody(
         wait_for(lambda: server.states().get("KarrotBurrowSilent") == "suppressed")
         assert server.states()["KarrotConsumerFlapping"] == "suppressed"
     named, missing = sink.bodies("slack")
+    title = "[warning] &lt;!channel&gt; &amp; co on prod-eu: KarrotConsumerFlapping"
+    assert (named["attachments"][0]["title"], named["attachments"][0]["fallback"]) == (title, title)
     assert named["attachments"][0]["text"].startswith(
         "*Consumer group &lt;!channel&gt; &amp; co on prod-eu fails and recovers over and over*\n"
     )
