@@ -1,23 +1,49 @@
 """Which days the tables hold: the difference between "nothing happened" and "nothing is known".
 
 ``karrot pipeline derive`` finds the incidents of all days last. It then notes the days that it finished in
-``_derived.json``. A day of ``verdict_runs`` that the note lacks may have incidents that no table has yet.
+``_derived.json``. A day of ``verdict_runs`` that the note lacks may have incidents that no table has yet. Before it
+replaces a day, it takes the day out of the note's finished days.
 """
 
-import json
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from karrot.history.errors import UnreadableTable
 from karrot.history.spans import Span
 
-__all__ = ["Days", "Stretch", "asked_days", "finished", "stretches"]
+__all__ = ["NOTE", "Days", "Derived", "Note", "Stretch", "asked_days", "finished", "note_of", "stretches"]
 
-_NOTE = "_derived.json"
+NOTE = "_derived.json"
+"""The name of the note, in the directory of the tables."""
 _DAY = timedelta(days=1)
+
+
+class Derived(msgspec.Struct, frozen=True):
+    """A day as it was derived: a digest of its files, and its looks at partitions next to each midnight.
+
+    ``mark`` tells what the day hands on to the next: the commits and the looks that its lags begin with.
+    """
+
+    files: str
+    head: int = 0
+    tail: int = 0
+    mark: str = ""
+
+
+class Note(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What derive did, by day. ``rules`` is what the whole history was derived by.
+
+    ``unfinished`` are the days that a run began and did not finish, each as it was before that run.
+    """
+
+    rules: str = ""
+    days: dict[date, Derived] = {}
+    unfinished: dict[date, Derived] = {}
 
 
 class Stretch(NamedTuple):
@@ -67,9 +93,16 @@ def finished(tables: Path) -> frozenset[date]:
     Raises `UnreadableTable` where the note may not be read.
     """
     try:
-        note = json.loads((tables / _NOTE).read_bytes())
-        return frozenset(map(date.fromisoformat, note["days"]))
-    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+        return frozenset(note_of((tables / NOTE).read_bytes()).days)
+    except (FileNotFoundError, NotADirectoryError):
         return frozenset()
     except OSError as error:
-        raise UnreadableTable(f"{tables / _NOTE} cannot be read ({error.strerror}): let this user read it") from error
+        raise UnreadableTable(f"{tables / NOTE} cannot be read ({error.strerror}): let this user read it") from error
+
+
+def note_of(text: bytes) -> Note:
+    """The note that a file holds; an empty one, with which derive does every day again, if the file is damaged."""
+    try:
+        return msgspec.json.decode(text, type=Note)
+    except (msgspec.DecodeError, RecursionError):
+        return Note()

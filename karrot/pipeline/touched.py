@@ -11,6 +11,7 @@ from datetime import date
 import msgspec
 from pyspark.sql import SparkSession
 
+from karrot.history.days import NOTE, Derived, Note, note_of
 from karrot.pipeline.files import read_text, write_text
 from karrot.pipeline.tables import Tables, day_of, sound
 
@@ -20,42 +21,21 @@ SOURCES = ("events", "partitions")
 """The tables that events make."""
 WATCHED = (*SOURCES, "commits", "members", "ends")
 """The tables that others are derived from."""
-_NAME = "_derived.json"
-
-
-class Derived(msgspec.Struct, frozen=True):
-    """A day as it was derived: a digest of its files, and its looks at partitions next to each midnight.
-
-    ``mark`` tells what the day hands on to the next: the commits and the looks that its lags begin with.
-    """
-
-    files: str
-    head: int = 0
-    tail: int = 0
-    mark: str = ""
-
-
-class Note(msgspec.Struct, frozen=True):
-    """What derive did, by day. ``rules`` is what the whole history was derived by."""
-
-    rules: str = ""
-    days: dict[date, Derived] = {}
 
 
 def read_note(spark: SparkSession, tables: Tables) -> Note:
     """The note; an empty one, with which everything is derived, if there is none or it is damaged."""
-    text = read_text(spark, tables.path(_NAME))
     try:
-        return Note() if text is None else msgspec.json.decode(text, type=Note)
-    except msgspec.DecodeError:
+        text = read_text(spark, tables.path(NOTE))
+    except UnicodeDecodeError:
         return Note()
+    return Note() if text is None else note_of(text.encode())
 
 
 def write_note(spark: SparkSession, tables: Tables, note: Note) -> None:
     """Replace the note."""
-    write_text(
-        spark, tables.path(_NAME), msgspec.json.encode(Note(note.rules, dict(sorted(note.days.items())))).decode()
-    )
+    ordered = Note(note.rules, *(dict(sorted(days.items())) for days in (note.days, note.unfinished)))
+    write_text(spark, tables.path(NOTE), msgspec.json.encode(ordered).decode())
 
 
 def present(spark: SparkSession, tables: Tables) -> dict[date, str]:
@@ -75,8 +55,9 @@ def digest(names: Iterable[str]) -> str:
 
 
 def touched(note: Note, found: Mapping[date, str], rules: str) -> list[date]:
-    """The days to derive, in order; a day whose files are gone is one of them."""
+    """The days to derive, in order; a day whose files are gone is one of them, and one that was not finished."""
     if note.rules != rules:
-        return sorted({*found, *note.days})
+        return sorted({*found, *note.days, *note.unfinished})
     known = {day: derived.files for day, derived in note.days.items()}
-    return sorted(day for day in {*found, *known} if found.get(day) != known.get(day))
+    differing = {day for day in {*found, *known} if found.get(day) != known.get(day)}
+    return sorted(differing | note.unfinished.keys())

@@ -243,7 +243,22 @@ def test_a_day_is_held_for_incidents_if_it_has_verdicts_and_derive_has_finished_
     assert history.newest_verdict(days[3], group="nobody") is history.newest_verdict(days[0]) is None
 
 
-@pytest.mark.parametrize("note", ["", "{", "[]", "{}", '{"days": {"soon": 1}}', '{"days": 7}', '"days"'])
+@pytest.mark.parametrize(
+    "note",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"days": {"soon": 1}}',
+        '{"days": 7}',
+        '"days"',
+        '{"days": ["2026-11-20"]}',
+        '{"days": {"2026-11-20": null}}',
+        pytest.param("[" * 200_000, id="deep"),
+        pytest.param('{"else": ' + "[" * 200_000, id="deep below"),
+    ],
+)
 def test_by_a_damaged_note_derive_has_finished_nothing(tables: Path, history: History, note: str) -> None:
     store(tables, "verdict_runs", [verdict(0)])
     (tables / "_derived.json").write_text(note)

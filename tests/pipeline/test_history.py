@@ -3,13 +3,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+import pytest
 
 from karrot.history import History, Incident, Point, Span
 from karrot.history.days import finished
 from karrot.history.files import Table
 from karrot.pipeline.schemas import DERIVED, INCIDENTS, LAG_MINUTE, TABLES, with_day
 from karrot.pipeline.tables import Tables
-from karrot.pipeline.touched import Derived, Note
+from karrot.pipeline.touched import Derived, Note, read_note
 from support.histories import MIDNIGHT, table_of
 from support.stored_tables import incident, minute, moment_of
 
@@ -37,9 +38,29 @@ def test_the_history_reads_what_spark_writes(spark: "SparkSession", tmp_path: Pa
 
 def test_the_history_reads_the_note_of_the_days_that_derive_finished(tmp_path: Path) -> None:
     days = {MIDNIGHT.date() + timedelta(days=number): Derived("0f", 1, 2, "mark") for number in (0, 2)}
-    for note, finished_days in ((Note("rules", days), days.keys()), (Note(), set())):
+    for note, finished_days in ((Note("rules", days), days.keys()), (Note("rules", {}, days), set()), (Note(), set())):
         (tmp_path / "_derived.json").write_bytes(msgspec.json.encode(note))
         assert finished(tmp_path) == finished_days
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        b"",
+        b"\xff",
+        b"[" * 200_000,
+        b'{"else": ' + b"[" * 200_000,
+        b'{"days": ["2026-11-20"]}',
+        b'{"days": {"20261120": null}}',
+        b'{"days": {"20261120": {"files": "0f"}}}',
+        b'{"days": {"2026-11-20": {"files": "0f"}}}',
+    ],
+)
+def test_what_derive_takes_for_a_damaged_note_the_history_does_too(
+    spark: "SparkSession", tmp_path: Path, note: bytes
+) -> None:
+    (tmp_path / "_derived.json").write_bytes(note)
+    assert finished(tmp_path) == read_note(spark, Tables(str(tmp_path))).days.keys()
 
 
 def test_the_history_tells_apart_what_can_be_derived_again_without_asking_the_schemas(tmp_path: Path) -> None:

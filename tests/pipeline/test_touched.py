@@ -14,6 +14,12 @@ def test_a_day_is_derived_again_when_its_files_differ_and_when_they_are_gone() -
     assert touched(note, {_DAYS[0]: "aa"}, "rules") == [_DAYS[1]]
 
 
+def test_a_day_that_was_not_finished_is_derived_again_also_if_its_files_are_gone() -> None:
+    note = Note("rules", {_DAYS[0]: Derived("aa")}, {_DAYS[1]: Derived("bb"), _DAYS[2]: Derived("cc")})
+    assert touched(note, {_DAYS[0]: "aa", _DAYS[1]: "bb"}, "rules") == _DAYS[1:]
+    assert touched(note, {_DAYS[0]: "aa", _DAYS[1]: "bb"}, "other rules") == _DAYS
+
+
 def test_other_rules_are_another_history() -> None:
     note = Note("rules", {_DAYS[0]: Derived("aa")})
     assert touched(note, {_DAYS[0]: "aa", _DAYS[1]: "bb"}, "other rules") == _DAYS[:2]

@@ -64,29 +64,37 @@ def derive(
 ) -> list[date]:
     """Derive the days whose files changed since the last time, or ``only`` some days; return which.
 
-    Interrupted, it has replaced some tables' days and not others; the next run does those days again.
+    Interrupted, it has replaced some tables' days and not others; the next run does those days again. The note lists
+    them as unfinished from before the first replacement on: ``incidents`` is written last, so until then a reader must
+    not take "no incident" for an answer.
     """
     note, found = read_note(spark, tables), present(spark, tables)
     days = sorted(only) if only else touched(note, found, str(rules))
     if not days:
         return []
+    before = note.days | note.unfinished
+    others = {day: derived for day, derived in note.days.items() if day not in days}
+    begun = note.unfinished | {day: before.get(day, Derived("")) for day in days}
+    write_note(spark, tables, Note(note.rules, others, begun))
     lags = Lags(spark, tables, rules.longest)
-    handed = lags.derive(days, None if only else {day: derived.mark for day, derived in note.days.items()})
+    handed = lags.derive(days, None if only else {day: derived.mark for day, derived in before.items()})
     days = sorted({*days, *handed})
     sources = look_over(spark, tables, _with_neighbours(days) & found.keys(), rules.longest)
     for chunk in _chunks(days):
         on_progress(f"deriving {chunk[0]} to {chunk[-1]}")
         _derive_days(sources, lags, rules, chunk)
     edges = {day: _both(sources.edges.get(day, Edges()), handed.get(day, Handed()).edges) for day in days}
-    midnights = _beside_changed_midnights(note, days, edges) & found.keys()
+    midnights = _beside_changed_midnights(before, days, edges) & found.keys()
     for chunk in _chunks(sorted({*days, *midnights})):
         _derive_rates(sources, lags, rules, chunk)
     on_progress("deriving intervals and incidents")
     _derive_history(spark, tables, rules, days)
     done = {day: Derived(found[day], *edges[day], handed.get(day, Handed()).mark) for day in days if day in found}
-    kept = {day: derived for day, derived in note.days.items() if day not in days}
+    kept, unfinished = (
+        {day: derived for day, derived in noted.items() if day not in days} for noted in (note.days, note.unfinished)
+    )
     # A few days by other rules: what is noted stays, so that the rest is known to be of the old ones.
-    write_note(spark, tables, Note(note.rules if only and note.days else str(rules), kept | done))
+    write_note(spark, tables, Note(note.rules if only and before else str(rules), kept | done, unfinished))
     return days
 
 
@@ -114,12 +122,13 @@ def _derive_days(sources: Sources, lags: Lags, rules: Rules, days: Sequence[date
     tables.replace_days(verdict_runs(events, partitions, silence=rules.silence), "verdict_runs", days)
 
 
-def _beside_changed_midnights(note: Note, days: Sequence[date], edges: Mapping[date, Edges]) -> set[date]:
+def _beside_changed_midnights(
+    before: Mapping[date, Derived], days: Sequence[date], edges: Mapping[date, Edges]
+) -> set[date]:
     """The days whose first or last minutes look different, because a day beside them has other looks there."""
     nothing = Derived("")
-    before = {day: note.days.get(day, nothing) for day in days}
-    earlier = {day - _DAY for day in days if edges.get(day, Edges()).head != before[day].head}
-    later = {day + _DAY for day in days if edges.get(day, Edges()).tail != before[day].tail}
+    earlier = {day - _DAY for day in days if edges.get(day, Edges()).head != before.get(day, nothing).head}
+    later = {day + _DAY for day in days if edges.get(day, Edges()).tail != before.get(day, nothing).tail}
     return earlier | later
 
 
