@@ -1,16 +1,20 @@
 """``karrot pipeline compact``: days that lie in many small files become one file, and days beyond the retention go.
 
+An incident goes once it has ended before the oldest day that is kept; until then its row stays on the day it began.
+
 A day is merged beside its batches, moved in among them and only then are they removed, each by its name: a batch that
 ingest adds meanwhile stays, and nothing is ever missing. For a moment, or after a crash until the next run, a reader
 may see rows of such a day twice; derive takes every event once.
 """
 
 import uuid
-from datetime import date, timedelta
+from collections.abc import Set as AbstractSet
+from datetime import UTC, date, datetime, time, timedelta
 from typing import NamedTuple
 
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from karrot.pipeline.files import delete, listing, literal, rename_over
 from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, columns_of
@@ -50,17 +54,33 @@ def compact(spark: SparkSession, tables: Tables, *, keep: timedelta, today: date
 
 
 def _drop(spark: SparkSession, tables: Tables, oldest: date) -> list[date]:
-    """Drop the days before ``oldest`` from every table, and from the note."""
+    """Drop the days before ``oldest`` from every table, but for incidents that last longer, and from the note."""
     dropped: set[date] = set()
     for name in TABLES:
+        lasting = _drop_ended(spark, tables, oldest) if name == "incidents" else frozenset[date]()
         for day in tables.days(spark, name):
-            if day < oldest:
+            if day < oldest and day not in lasting:
                 tables.drop_day(spark, name, day)
                 dropped.add(day)
     if dropped:
         note = read_note(spark, tables)
-        write_note(spark, tables, Note(note.rules, {day: done for day, done in note.days.items() if day >= oldest}))
+        kept = ({day: each for day, each in noted.items() if day >= oldest} for noted in (note.days, note.unfinished))
+        write_note(spark, tables, Note(note.rules, *kept))
     return sorted(dropped)
+
+
+def _drop_ended(spark: SparkSession, tables: Tables, oldest: date) -> AbstractSet[date]:
+    """Drop what ended before ``oldest`` from the earlier days of ``incidents`` that have other rows; return these days.
+
+    An incident lies in the day on which it started. One that lasts into the kept days belongs to these too.
+    """
+    days = [day for day in tables.days(spark, "incidents") if day < oldest]
+    rows = tables.read(spark, "incidents", days=days)
+    lasts = F.col("ended_at").isNull() | (F.col("ended_at") >= F.lit(datetime.combine(oldest, time(), UTC)))
+    counted = rows.groupBy("day").agg(F.count("*").alias("rows"), F.count_if(lasts).alias("lasting")).collect()
+    if ended := [row.day for row in counted if 0 < row.lasting < row.rows]:
+        tables.replace_days(rows.where(lasts & F.col("day").isin(ended)), "incidents", ended)
+    return {row.day for row in counted if row.lasting}
 
 
 def _files(spark: SparkSession, tables: Tables, name: str, day: date) -> list[str]:
@@ -96,4 +116,4 @@ def _renamed(note: Note, before: dict[date, str], after: dict[date, str]) -> Not
     """The note with the new names of the files of days that it knew as they were: they need not be derived again."""
     known = {day: done for day, done in note.days.items() if before.get(day) == done.files}
     renamed = {day: replace(done, files=after[day]) for day, done in known.items()}
-    return Note(note.rules, {**note.days, **renamed})
+    return Note(note.rules, {**note.days, **renamed}, note.unfinished)

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from karrot.cli import main
+from karrot.history.days import finished
 from karrot.pipeline.jobs.compact import compact
 from karrot.pipeline.jobs.derive import Rules, derive
 from karrot.pipeline.schemas import DERIVED
@@ -159,7 +160,39 @@ def test_days_are_derived_as_they_change(
 
     assert _command(tables, "compact", "--keep", "3650d") == "merged 0 files into 0, dropped 0 days\n"
     assert compact(spark, tables, keep=dt.timedelta(days=2), today=DAYS[3]).dropped == [DAY]
-    assert {path.name for path in Path(tables.directory).glob("*/day=*")} == {"day=2026-11-21"}
+    # Without the third day, j has no end: it lasts into the days that are kept, and i does not.
+    assert {(path.parent.name == "incidents", path.name) for path in Path(tables.directory).glob("*/day=*")} == {
+        (True, "day=2026-11-20"),
+        (False, "day=2026-11-21"),
+    }
+    assert [row[:5] for row in _incidents(tables)] == [("j", "2026-11-20", "20 23:43", None, None)]
+
+
+def test_a_day_that_a_run_did_not_finish_is_not_held_until_the_next_run_has(
+    spark: SparkSession, tables: Tables
+) -> None:
+    """``verdict_runs`` of such a day may be of this run, and ``incidents`` of the one before."""
+    directory = Path(tables.directory)
+    _land(spark, tables, "b-0", _every_five_minutes(0, 7_200, "ok"))
+    _land(spark, tables, "b-1", _every_five_minutes(_A_DAY, _A_DAY + 7_200, "ok"))
+    derive(spark, tables, Rules())
+    assert finished(directory) == set(DAYS[:2])
+    _land(spark, tables, "b-2", _every_five_minutes(7_200, 9_000, "warn", "i"))
+    with pytest.raises(InterruptedError):
+        derive(spark, DiesAtTheSecond(tables.directory), Rules())
+    assert finished(directory) == {DAYS[1]}
+    compact(spark, tables, keep=dt.timedelta(days=400), today=DAYS[3])
+    assert finished(directory) == {DAYS[1]}
+
+    # Another day alone leaves it as it is; and it is done again if its files are gone meanwhile.
+    assert derive(spark, tables, Rules(), only=[DAYS[1]]) == [DAYS[1]]
+    assert finished(directory) == {DAYS[1]}
+    for name in ("events", "partitions"):
+        tables.drop_day(spark, name, DAY)
+    assert derive(spark, tables, Rules()) == [DAY]
+    assert finished(directory) == {DAYS[1]}
+    assert {path.name for path in directory.glob("lag_minute/day=*")} == {f"day={DAYS[1]}"}
+    assert derive(spark, tables, Rules()) == []
 
 
 class DiesAtTheSecond(Tables):
