@@ -21,6 +21,8 @@ from karrot.cli import main
 from karrot.event import Kind, Status
 from karrot.eventlog.base import LogUnavailableError
 from karrot.settings import Loaded, SettingsError
+from support.processes import free_port
+from support.waiting import wait_for
 
 NOW_MS = 1_763_740_800_000
 
@@ -113,6 +115,50 @@ def test_no_standard_output_is_no_error() -> None:
     command = f"{shlex.quote(sys.executable)} -m karrot version >&-"
     done = subprocess.run(["sh", "-c", command], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [("nosuch", 2), ("render --nosuch", 2), ("check-config", 2), ("healthcheck --config /nowhere/x.toml", 2)],
+)
+def test_an_exit_code_does_not_depend_on_who_reads_standard_error(command: str, code: int) -> None:
+    environment = {**os.environ, "KARROT_BIND": "x"}
+    arguments = [sys.executable, "-m", "karrot", *command.split()]
+    reading, writing = os.pipe()
+    os.close(reading)
+    with Path("/dev/full").open("wb") as full, os.fdopen(writing, "wb") as broken:
+        for stderr in (subprocess.PIPE, full, broken):
+            done = subprocess.run(arguments, env=environment, stdout=subprocess.PIPE, stderr=stderr, check=False)
+            assert (done.returncode, done.stdout) == (code, b"")
+    closed = subprocess.run(["sh", "-c", f"{shlex.join(arguments)} 2>&-"], env=environment, check=False)
+    assert closed.returncode == code
+
+
+def test_the_refusal_of_another_project_has_its_exit_code_without_a_reader(tmp_path: Path) -> None:
+    metadata = tmp_path / "karrot-0.1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: karrot\nVersion: 0.1\n")
+    (metadata / "RECORD").write_text("karrot/client.py,,\n")
+    (tmp_path / "karrot").symlink_to(Path(karrot.__file__).parent)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with Path("/dev/full").open("wb") as full:
+        for stderr in (subprocess.PIPE, full):
+            command = [sys.executable, "-m", "karrot", "version"]
+            done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=stderr, check=False)
+            assert (done.returncode, done.stdout) == (2, b"")
+
+
+def test_serve_runs_without_a_standard_output(tmp_path: Path) -> None:
+    port = free_port()
+    environment = {**os.environ, "KARROT_DATA_DIR": str(tmp_path / "data")}
+    command = shlex.join([sys.executable, "-m", "karrot", "serve", "--bind", f"127.0.0.1:{port}"])
+    service = subprocess.Popen(["sh", "-c", f"exec {command} >&-"], env=environment, stderr=subprocess.PIPE)
+    try:
+        wait_for(lambda: run("healthcheck", env={"KARROT_BIND": f"127.0.0.1:{port}"}).exit_code == 0, 60)
+    finally:
+        service.terminate()
+        _, said = service.communicate(timeout=30)
+    assert (service.returncode, said) == (0, b"")
 
 
 def test_help_loads_nothing_heavy() -> None:

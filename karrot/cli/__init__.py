@@ -3,7 +3,8 @@
 import errno
 import os
 import sys
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 import click
 
@@ -23,6 +24,8 @@ from karrot.cli.common import Interrupted, NotDone, Refused
 
 __all__ = ["main"]
 
+_STANDARD_ERROR = 2
+
 
 class _Commands(click.Group):
     """Turns Ctrl-C, a full disk and a full standard output into a sentence and an exit code."""
@@ -39,25 +42,58 @@ class _Commands(click.Group):
             name = distribution.NAME
             raise Refused(f"files of '{name}' are missing ({error}): pip install --force-reinstall {name}") from error
 
-    def main(self, *args: Any, **kwargs: Any) -> Any:
-        if (intruder := distribution.intruder()) is not None:
-            Refused(str(intruder)).show()
-            if not intruder.is_ours:
-                sys.exit(Refused.exit_code)
+    def main(self, *args: Any, standalone_mode: bool = True, **kwargs: Any) -> Any:
+        if not standalone_mode:
+            return super().main(*args, standalone_mode=False, **kwargs)
+        _open_closed_streams()
         try:
             try:
-                return super().main(*args, **kwargs)
+                if (intruder := distribution.intruder()) is not None:
+                    if not intruder.is_ours:
+                        raise Refused(str(intruder))
+                    Refused(str(intruder)).show()
+                code = super().main(*args, standalone_mode=False, **kwargs)
+            except click.ClickException as error:
+                _show(error)
+                sys.exit(error.exit_code)
+            except click.Abort:
+                _show(NotDone("aborted"))
+                sys.exit(NotDone.exit_code)
             finally:
-                if sys.stdout is not None:
-                    # The interpreter would flush it too late for a sentence: "Exception ignored", exit code 120.
-                    sys.stdout.flush()
+                # The interpreter would flush it too late for a sentence: "Exception ignored", exit code 120.
+                sys.stdout.flush()
         except OSError as error:
             if error.errno not in {errno.ENOSPC, errno.EPIPE}:
                 raise
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still in its buffer
+            _discard_what_is_left(sys.stdout)
             if error.errno == errno.ENOSPC:
-                click.echo(f"karrot: {error}", err=True)
+                _show(NotDone(str(error)))
             sys.exit(NotDone.exit_code)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _open_closed_streams() -> None:
+    """Open the standard streams that are closed (``>&-``): otherwise the next file or socket would get their number."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
+        os.set_inheritable(number, True)
+    os.close(number)
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 (as long as the process)
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
+
+
+def _show(error: click.ClickException) -> None:
+    """Say what is wrong. If standard error is full or closed, the exit code still says it."""
+    try:
+        error.show()
+    except OSError:
+        _discard_what_is_left(sys.stderr)
+
+
+def _discard_what_is_left(stream: TextIO) -> None:
+    """Let go of what is in the buffer of ``stream``: the interpreter would fail to write it, with exit code 120."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 @click.command()

@@ -1,5 +1,6 @@
 """What several commands share: options, and errors that are sentences."""
 
+import errno
 import os
 import signal
 import threading
@@ -76,6 +77,8 @@ def stated(run: Callable[[], T]) -> T:
     try:
         return run()
     except (SettingsError, LogUnavailableError, OSError) as error:
+        if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EPIPE} and error.filename is None:
+            raise  # standard output is full or closed: as with any other command
         raise Refused(str(error)) from error
 
 
