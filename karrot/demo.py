@@ -40,7 +40,6 @@ _PORTS_TRIED = 100
 _READY_S = 20.0
 _STOP_S = 12.0
 _OK = 200
-_ENDING = (signal.SIGINT, signal.SIGTERM)
 _GROUPS_AT_SPEED_1 = 1000
 """So many at speed 1 cost a third of a processor, and the service as much: 200 verdicts a second."""
 _MAKING_MS = 5
@@ -67,7 +66,9 @@ _CLOUDWATCH = {
 
 
 def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
-    """Run until Ctrl-C or SIGTERM; return the exit code. SIGUSR1 lets another Burrow take over: the failover's herd.
+    """Run until Ctrl-C, SIGTERM or SIGHUP; return the exit code.
+
+    SIGUSR1 lets another Burrow take over: the failover's herd.
 
     Without a port, 5000 or the next free one is taken. Raises `OSError` for a given port that is taken and
     `LogUnavailableError` if the service does not get ready.
@@ -75,7 +76,7 @@ def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
     logs.configure("WARNING", sys.stdout)
     chosen = _free_port(_DEFAULT_PORT, _PORTS_TRIED) if port is None else _free_port(port, 1)
     stop, failover = threading.Event(), threading.Event()
-    _set_on_signals(stop, *_ENDING)
+    _set_on_signals(stop, *_ending())
     _set_on_signals(failover, signal.SIGUSR1)
     clock = SystemClock()
     with (
@@ -128,6 +129,12 @@ def _simulated(groups: int, seed: int, speed: float, clock: Clock, stop: threadi
     return None
 
 
+def _ending() -> tuple[signal.Signals, ...]:
+    """The signals that end the demo: also that its terminal has closed, but not under ``nohup``."""
+    ignores_hangup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return (signal.SIGINT, signal.SIGTERM) if ignores_hangup else (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 class _Ended(BaseException):
     """A signal came while nobody looked at an event."""
 
@@ -137,7 +144,7 @@ def _ended_by_signals() -> Iterator[None]:
     def on_signal(_number: int, _frame: FrameType | None) -> NoReturn:
         raise _Ended
 
-    before = {number: signal.signal(number, on_signal) for number in _ENDING}
+    before = {number: signal.signal(number, on_signal) for number in _ending()}
     try:
         yield
     finally:

@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import shlex
 import signal
@@ -14,6 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from karrot.demo import environment_of, kept_up_speed
+from support.processes import free_port
 from support.waiting import wait_for
 
 
@@ -110,6 +112,36 @@ def test_a_demo_that_is_killed_takes_the_service_with_it(demo: "subprocess.Popen
     base = address(said)
     demo.kill()
     wait_for(lambda: refused(f"{base}/healthz"), 30)
+
+
+def test_a_demo_whose_terminal_closes_leaves_nothing_behind(tmp_path: Path, said: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    command = [sys.executable, "-m", "karrot", "demo", "--port", "0"]
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    with said.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, env=environment) as process:
+        base = address(said)
+        assert [path.name[:12] for path in temporary.glob("karrot-demo-*")] == ["karrot-demo-"]
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(30) == 0
+    assert refused(f"{base}/healthz")
+    assert list(temporary.glob("karrot-demo-*")) == []
+
+
+@pytest.mark.parametrize(("output", "code"), [(">/dev/full", 1), (">&-", 0)])
+def test_a_demo_that_cannot_say_anything_ends_as_other_commands_do(tmp_path: Path, output: str, code: int) -> None:
+    port = free_port()
+    command = shlex.join([sys.executable, "-m", "karrot", "demo", "--port", str(port)])
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    arguments = ["sh", "-c", f"exec {command} {output}"]
+    with subprocess.Popen(arguments, env=environment, stderr=subprocess.PIPE) as process:
+        if code == 0:
+            base = f"http://127.0.0.1:{port}"
+            wait_for(lambda: not refused(f"{base}/healthz") and len(lags(base)) == 24, 60)
+            process.send_signal(signal.SIGTERM)
+        _, error = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert error.decode() == ("karrot: [Errno 28] No space left on device\n" if code else "")
 
 
 def test_a_demo_of_many_groups_says_what_it_prepares_and_ends_meanwhile_if_told(said: Path) -> None:
