@@ -68,6 +68,16 @@ _SET_TO_POST = "KARROT_BURROW_TOKEN (or KARROT_BURROW_USERNAME and KARROT_BURROW
             "[::]:5000: anyone who reaches this port can read the pages and the API",
             "KARROT_API_TOKEN, or bind to 127.0.0.1:5000",
         ),
+        (
+            {"KARROT_BURROW_TOKEN": "b", "KARROT_BIND": "localhost.example.org:5000"},
+            "localhost.example.org:5000: anyone who reaches this port can read the pages and the API",
+            "KARROT_API_TOKEN, or bind to 127.0.0.1:5000",
+        ),
+        (
+            {"KARROT_BURROW_TOKEN": "b", "KARROT_BIND": "[::ffff:192.0.2.7]:5000"},
+            "[::ffff:192.0.2.7]:5000: anyone who reaches this port can read the pages and the API",
+            "KARROT_API_TOKEN, or bind to 127.0.0.1:5000",
+        ),
     ],
 )
 def test_a_port_that_others_reach_without_a_password_is_warned_about(
@@ -81,7 +91,13 @@ def test_a_port_that_others_reach_without_a_password_is_warned_about(
     "given",
     [
         {"KARROT_BIND": "localhost:5000"},
+        {"KARROT_BIND": "LOCALHOST:5000"},
+        {"KARROT_BIND": "localhost.:5000"},
+        {"KARROT_BIND": "karrot.localhost:5000"},
+        {"KARROT_BIND": "ip6-localhost:5000"},
         {"KARROT_BIND": "127.0.0.9:5000"},
+        {"KARROT_BIND": "127.1:5000"},
+        {"KARROT_BIND": "[::ffff:127.0.0.1]:5000"},
         {"KARROT_BIND": "[::1]:5000"},
         {"KARROT_API_TOKEN": "a", "KARROT_BURROW_TOKEN": "b"},
         {"KARROT_API_TOKEN": "a", "KARROT_BURROW_USERNAME": "u", "KARROT_BURROW_PASSWORD": "p"},

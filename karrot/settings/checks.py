@@ -3,6 +3,7 @@
 import difflib
 import ipaddress
 import os
+import socket
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
@@ -25,6 +26,7 @@ _NEEDS = (
 
 _BY_NAME = {each.name: each for each in OPTIONS}
 _SECRETS = frozenset(each.name for each in OPTIONS if each.is_secret)
+_LOCAL_NAMES = frozenset({"localhost", "ip6-localhost", "ip6-loopback"})
 _MINUTE_S = 60
 _HIGH_RESOLUTION_S = 10
 
@@ -130,10 +132,19 @@ def doubts(settings: Settings, file: File, config: Path | None) -> Iterator[str]
 
 
 def _is_loopback(host: str) -> bool:
+    """Whether only this machine reaches ``host``. No name is looked up."""
+    name = host.lower().removesuffix(".")
+    if name in _LOCAL_NAMES or name.endswith(".localhost"):
+        return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host)
     except ValueError:
-        return host == "localhost"
+        try:
+            return ipaddress.IPv4Address(socket.inet_aton(host)).is_loopback  # 127.1, as the system reads it
+        except OSError:
+            return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 def _open_to_all(settings: Settings) -> Iterator[str]:
