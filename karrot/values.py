@@ -211,10 +211,15 @@ def _read_path(text: str) -> Path:
 
 
 def _read_tables(text: str) -> Path:
-    """A path. Any URL is refused: as a path, ``s3a://lag`` would be a folder named ``s3a:`` of this machine."""
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
+    """A path. Any URL is refused: as a path, ``s3a://lag`` would be a folder named ``s3a:`` of this machine.
+
+    ``s3a:/lag`` and ``hdfs:lag`` are refused too, unless there is such a folder.
+    """
+    path = _read_path(text)
+    url = re.match(r"\s*[A-Za-z][A-Za-z0-9+.-]*:(//)?", text)
+    if url and (url[1] or not os.path.isdir(path)):  # noqa: PTH112 (Path's own raises where a name is too long)
         raise ValueError(text)
-    return _read_path(text)
+    return path
 
 
 def _read_place(text: str) -> str:

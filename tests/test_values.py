@@ -148,10 +148,32 @@ def test_a_path_may_start_at_home() -> None:
     assert values.path.read("~/karrot") == Path.home() / "karrot"
 
 
-@pytest.mark.parametrize("text", ["s3a://lag/tables", "S3://lag", "hdfs://name:8020/t", "file:///var/lib/tables"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s3a://lag/tables",
+        "S3://lag",
+        "hdfs://name:8020/t",
+        "file:///var/lib/tables",
+        " s3a://lag",
+        "file:/tmp",
+        "s3a:/lag",
+        "hdfs:lag",
+        "s3a:",
+        "s3a:/" + 300 * "x",
+    ],
+)
 def test_tables_at_a_url_are_no_folder_of_this_machine(text: str) -> None:
     with pytest.raises(ValueError, match=r"^KARROT_TABLES_DIR is '.+': it must be a local folder, .+: copy or mount"):
         values.checked(values.tables, "KARROT_TABLES_DIR", text)
+
+
+def test_tables_lie_in_a_folder_whose_name_looks_like_a_url_if_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x:y" / "t").mkdir(parents=True)
+    assert [values.tables.read(text) for text in ("x:y/t", "./s3a:/lag")] == [Path("x:y/t"), Path("s3a:/lag")]
 
 
 def test_tables_lie_in_any_local_folder() -> None:
