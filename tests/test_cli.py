@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
+from zipfile import ZipFile
 
 import pytest
 from click.testing import CliRunner, Result
@@ -159,6 +160,25 @@ def test_serve_runs_without_a_standard_output(tmp_path: Path) -> None:
         service.terminate()
         _, said = service.communicate(timeout=30)
     assert (service.returncode, said) == (0, b"")
+
+
+def test_a_karrot_that_is_still_packed_is_a_sentence(tmp_path: Path) -> None:
+    packed = tmp_path / "karrot.whl"
+    package = Path(karrot.__file__).parent
+    with ZipFile(packed, "w") as archive:
+        for path in package.rglob("*.py"):
+            archive.write(path, path.relative_to(package.parent))
+    for command in (["render", "alert-rules"], ["serve"]):
+        arguments = [sys.executable, "-m", "karrot", *command]
+        environment = {**os.environ, "PYTHONPATH": str(packed)}
+        done = subprocess.run(
+            arguments, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == (
+            f"karrot: Karrot runs from an archive, {packed}, where it cannot read its templates and pages: "
+            "install it with pip install, or unpack it\n"
+        )
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -31,6 +31,11 @@ class _Commands(click.Group):
     """Turns Ctrl-C, a full disk and a full standard output into a sentence and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        if not Path(__file__).exists():
+            raise Refused(
+                f"Karrot runs from an archive, {Path(__file__).parents[2]}, where it cannot read its templates and "
+                "pages: install it with pip install, or unpack it"
+            )
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -42,9 +47,11 @@ class _Commands(click.Group):
             name = distribution.NAME
             raise Refused(f"files of '{name}' are missing ({error}): pip install --force-reinstall {name}") from error
 
-    def main(self, *args: Any, standalone_mode: bool = True, **kwargs: Any) -> Any:
-        if not standalone_mode:
-            return super().main(*args, standalone_mode=False, **kwargs)
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        is_program = kwargs.get("standalone_mode", True)
+        kwargs["standalone_mode"] = False  # what click does for a program fails where standard error does
+        if not is_program:
+            return super().main(*args, **kwargs)
         _open_closed_streams()
         try:
             try:
@@ -52,7 +59,7 @@ class _Commands(click.Group):
                     if not intruder.is_ours:
                         raise Refused(str(intruder))
                     Refused(str(intruder)).show()
-                code = super().main(*args, standalone_mode=False, **kwargs)
+                code = super().main(*args, **kwargs)
             except click.ClickException as error:
                 _show(error)
                 sys.exit(error.exit_code)
