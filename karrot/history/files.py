@@ -45,8 +45,14 @@ class Table(NamedTuple):
         """Whether it can be made again of others."""
         return self.name not in _STREAMED
 
-    def days(self) -> dict[date, Path]:
-        """The directories of its days, in order; none if the table is not there."""
+    def days(self, wanted: Callable[[date], bool] = lambda _day: True) -> dict[date, Path]:
+        """The directories of those days that have data, in order; none if the table is not there.
+
+        Data is a file with bytes: a directory alone is no day, and a power failure can leave a file without any.
+        """
+        return {day: path for day, path in self._directories().items() if wanted(day) and _has_data(path)}
+
+    def _directories(self) -> dict[date, Path]:
         try:
             names = sorted(entry.name for entry in os.scandir(self.directory / self.name))
         except (FileNotFoundError, NotADirectoryError):
@@ -65,7 +71,7 @@ class Table(NamedTuple):
         Raises `FileNotFoundError` where one went between being listed and being looked at: what took its place may
         not have been listed.
         """
-        return tuple(file for day, path in self.days().items() if wanted(day) for file in _files(path))
+        return tuple(file for day, path in self._directories().items() if wanted(day) for file in _files(path))
 
 
 def require_tables(directory: Path, first: str = "lag_minute") -> None:
@@ -103,6 +109,13 @@ def _files(directory: Path) -> Iterator[StoredFile]:
         for name in sorted(names):
             if name.endswith(".parquet") and name[0] not in "._":
                 yield _stored(Path(parent, name))
+
+
+def _has_data(directory: Path) -> bool:
+    try:
+        return any(file.size for file in _files(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _stored(path: Path) -> StoredFile:

@@ -1,14 +1,15 @@
 """What incidents there were: the questions, their rows and their order."""
 
-from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 
 from karrot.history.answers import Incident
-from karrot.history.duck import Row
+from karrot.history.duck import Duck, Row
+from karrot.history.files import Table
 from karrot.history.spans import EPOCH, moment_of
 
-__all__ = ["COUNTS", "INCIDENTS", "IncidentOrder", "incident_of", "incidents_in_order"]
+__all__ = ["COUNTS", "INCIDENTS", "IncidentOrder", "days_without_incidents", "incident_of", "incidents_in_order"]
 
 _OVERLAPS = "epoch_ms(started_at) < $end AND (ended_at IS NULL OR epoch_ms(ended_at) >= $start)"
 
@@ -22,6 +23,55 @@ COUNTS = f"""
 SELECT cluster, consumer, count(*) FROM {{table}} WHERE {_OVERLAPS}{{named}} GROUP BY ALL
 """  # noqa: S608 (as above)
 """How many of them each group had."""
+
+_BAD = """
+SELECT filename, cluster, consumer, incident_id, epoch_ms(min(first_at)), epoch_ms(max(last_at))
+FROM read_parquet($files, union_by_name = true, hive_partitioning = false, filename = true)
+WHERE kind = 'incident'{named} GROUP BY ALL
+"""
+_KNOWN = """
+SELECT cluster, consumer, incident_id, epoch_ms(started_at), epoch_ms(ended_at) FROM {table}
+WHERE epoch_ms(started_at) < $end AND (
+  ended_at IS NULL OR epoch_ms(ended_at) >= $start OR incident_id IN (SELECT unnest($ids::VARCHAR[]))
+){named}
+"""
+_DAY_MS = 86_400_000
+
+
+def days_without_incidents(
+    duck: Duck, runs_of: Table, days: Collection[date], words: str, asked: Mapping[str, object]
+) -> set[date]:
+    """The days on which ``verdict_runs`` has bad verdicts of an incident that the table ``incidents`` lacks.
+
+    Derive makes an incident of every id; of verdicts without one, at most a day from them, as an incident may begin
+    later than the first of its verdicts.
+    """
+    if not days:
+        return set()
+    runs = duck.rows(runs_of.name, lambda day: day in days, _BAD.replace("{named}", words), asked)
+    if not runs:
+        return set()
+    sought = {
+        **asked,
+        "start": min(row[4] for row in runs) - _DAY_MS,
+        "end": max(row[5] for row in runs) + _DAY_MS,
+        "ids": sorted({row[3] for row in runs if row[3] is not None}),
+    }
+    rows = duck.rows("incidents", lambda _day: True, _KNOWN.replace("{named}", words), sought)
+    known: dict[tuple[str, str], list[Row]] = {}
+    for cluster, group, *rest in rows:
+        known.setdefault((cluster, group), []).append(tuple(rest))
+
+    def is_known(cluster: str, group: str, incident_id: str | None, first_ms: int, last_ms: int) -> bool:
+        return any(
+            each_id == incident_id
+            if incident_id is not None
+            else started <= last_ms + _DAY_MS and (ended is None or ended >= first_ms - _DAY_MS)
+            for each_id, started, ended in known.get((cluster, group), ())
+        )
+
+    lacking = (runs_of.day_of(file) for file, *run in runs if not is_known(*run))
+    return {day for day in lacking if day is not None}
 
 
 class IncidentOrder(StrEnum):

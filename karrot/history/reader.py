@@ -1,6 +1,6 @@
 """The questions: which groups there were, how a metric of one went, what incidents there were, where a group stood."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
@@ -13,7 +13,14 @@ from karrot.history.duck import Duck, Row
 from karrot.history.errors import UnclearGroup
 from karrot.history.files import Table, require_tables
 from karrot.history.groups import GROUPS, GroupOrder, group_of, groups_in_order
-from karrot.history.incidents import COUNTS, INCIDENTS, IncidentOrder, incident_of, incidents_in_order
+from karrot.history.incidents import (
+    COUNTS,
+    INCIDENTS,
+    IncidentOrder,
+    days_without_incidents,
+    incident_of,
+    incidents_in_order,
+)
 from karrot.history.metrics import METRICS, Metric
 from karrot.history.names import named
 from karrot.history.records import LookBack, last_commit
@@ -60,20 +67,23 @@ class History:
         """The days (UTC) that a table holds, in order; with a cluster or a group, those on which it names them.
 
         A day without incidents has no file of the table ``incidents``. That table holds the days that have verdicts and
-        that ``karrot pipeline derive`` has finished.
+        that ``karrot pipeline derive`` has finished, unless it lacks an incident that these verdicts tell of.
         """
-        of_incidents = table == "incidents"
-        place = Table(self._tables, "verdict_runs" if of_incidents else table)
-        done = finished(self._tables) if of_incidents else None
+        if table == "incidents":
+            judged = self._judged(span, cluster, group)
+            return tuple(sorted(judged - self._lacking(judged, cluster, group)))
+        place, (words, asked) = Table(self._tables, table), named(cluster, group)
+        there = place.days(lambda day: _is_in(span, day))
+        return tuple(sorted(self._naming(place, there, words, asked))) if asked else tuple(there)
 
-        def wanted(day: date) -> bool:
-            return (done is None or day in done) and (span is None or span.first_day <= day <= span.last_day)
+    def lacking(
+        self, span: Span | None = None, *, cluster: str | None = None, group: str | None = None
+    ) -> tuple[date, ...]:
+        """The days whose verdicts tell of an incident that the table ``incidents`` lacks, though derive finished them.
 
-        words, asked = named(cluster, group)
-        if not asked:
-            return tuple(filter(wanted, place.days()))
-        rows = self._duck.rows(place.name, wanted, _FILES.replace("{named}", words), asked)
-        return tuple(sorted({day for (file,) in rows if (day := place.day_of(file)) is not None}))
+        The table was lost, or was not copied with the others.
+        """
+        return tuple(sorted(self._lacking(self._judged(span, cluster, group), cluster, group)))
 
     def held(self, span: Span, *tables: str, cluster: str | None = None, group: str | None = None) -> Days:
         """The days of the span that one of the tables holds, as `days` says, and those that none of them does."""
@@ -207,6 +217,24 @@ class History:
         query = _KNOWN.replace("{named}", words)
         return not asked or any(self._duck.rows(table, lambda _day: True, query, asked) for table in _NAMING)
 
+    def _judged(self, span: Span | None, cluster: str | None, group: str | None) -> set[date]:
+        """The days that have verdicts on them and that derive has finished."""
+        done, place = finished(self._tables), Table(self._tables, "verdict_runs")
+        there = place.days(lambda day: day in done and _is_in(span, day))
+        return self._naming(place, there, *named(cluster, group))
+
+    def _lacking(self, judged: Collection[date], cluster: str | None, group: str | None) -> set[date]:
+        place = Table(self._tables, "verdict_runs")
+        return days_without_incidents(self._duck, place, judged, *named(cluster, group))
+
+    def _naming(self, place: Table, days: Collection[date], words: str, asked: Mapping[str, object]) -> set[date]:
+        """Those of the days on which the table has a row of what was named."""
+        if not days:
+            return set()
+        self._duck.start()
+        rows = self._duck.rows(place.name, lambda day: day in days, _FILES.replace("{named}", words), asked)
+        return {day for (file,) in rows if (day := place.day_of(file)) is not None}
+
     def _start(self, first: str, other: str | None = None) -> None:
         self._duck.start()
         if other is None or not self.days(other):
@@ -228,6 +256,10 @@ FROM read_parquet($files, union_by_name = true, hive_partitioning = false, filen
 _NEWEST = "SELECT max(epoch_ms(last_at)) FROM {table} WHERE true{named}"
 _KNOWN = "SELECT 1 FROM {table} WHERE true{named} LIMIT 1"
 _FIRST = dict.fromkeys(("offsets_minute", "partition_lag_minute"), "offsets_minute")
+
+
+def _is_in(span: Span | None, day: date) -> bool:
+    return span is None or span.first_day <= day <= span.last_day
 
 
 def _metric(name: str, parts: Mapping[str, object]) -> Metric:

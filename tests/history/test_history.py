@@ -1,5 +1,5 @@
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
 from pathlib import Path
@@ -263,6 +263,60 @@ def test_by_a_damaged_note_derive_has_finished_nothing(tables: Path, history: Hi
     store(tables, "verdict_runs", [verdict(0)])
     (tables / "_derived.json").write_text(note)
     assert history.days("incidents") == ()
+
+
+def test_a_day_without_a_byte_of_data_is_not_held(tables: Path, history: History) -> None:
+    days = [DAY + timedelta(days=number) for number in range(5)]
+    for name, row in (("lag_minute", minute(0, 5)), ("verdict_runs", verdict(0))):
+        store(tables, name, [row])
+        directories = [tables / name / f"day={day}" for day in days[1:]]
+        for directory in directories:
+            directory.mkdir()
+        (directories[1] / f"{name}.parquet").touch()
+        (directories[2] / f"{name}.parquet").symlink_to("nowhere.parquet")
+        (directories[3] / f".{name}.parquet").write_bytes(b"nothing")
+    note_finished(tables, days)
+    assert history.days() == history.days("incidents") == (DAY,)
+    write_day(tables, "verdict_runs", days[1], [])
+    assert history.days("incidents") == (DAY,)
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [
+        lambda _place: None,
+        lambda place: place.mkdir(),
+        lambda place: place.write_bytes(b"nothing"),
+        lambda place: place.symlink_to("nowhere"),
+        lambda place: write_day(place.parent, "incidents", DAY, [incident(5, 9)]).rename(place / "incidents.parquet"),
+        lambda place: write_day(place.parent, "incidents", DAY, [incident(5, 9)]).rename(
+            place / f"day={DAY}" / "incidents.parquet.tmp"
+        ),
+        lambda place: write_day(place.parent, "incidents", DAY, [incident(5, 9, consumer="other")]),
+    ],
+    ids=["missing", "empty", "file", "dangling", "without days", "unfinished file", "of another group"],
+)
+def test_a_day_is_not_held_if_the_table_of_incidents_lacks_one_that_its_verdicts_tell_of(
+    tables: Path, history: History, leave: Callable[[Path], object]
+) -> None:
+    store(
+        tables, "verdict_runs", [verdict(5, 9, status="ERR", kind="incident"), verdict(1445), verdict(6, consumer="h")]
+    )
+    note_finished(tables, [DAY, DAY + timedelta(days=1)])
+    leave(tables / "incidents")
+    assert history.days("incidents") == history.days("incidents", group="g") == (DAY + timedelta(days=1),)
+    assert history.days("incidents", group="h") == (DAY,)
+
+
+def test_verdicts_belong_to_the_incident_of_their_id_or_to_one_within_a_day(tables: Path, history: History) -> None:
+    bad = {"status": "ERR", "kind": "incident"}
+    told_late = verdict(5 * 1440 + 1, incident_id="i", **bad)
+    runs = [verdict(1439, **bad), verdict(1440, **bad), verdict(3 * 1440, **bad), verdict(4 * 1440 + 1), told_late]
+    store(tables, "verdict_runs", runs)
+    store(tables, "incidents", [incident(1450, 1460, "i")])
+    days = [DAY + timedelta(days=number) for number in range(6)]
+    note_finished(tables, days)
+    assert history.days("incidents") == (days[0], days[1], days[4], days[5])
 
 
 def test_a_note_that_cannot_be_read_is_a_sentence(tables: Path, history: History) -> None:
