@@ -1,8 +1,8 @@
 """``karrot history groups``, ``timeseries`` and ``incidents``: what there was between two moments."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from karrot.history import Days, History, Span
 
 __all__ = ["groups", "incidents", "timeseries"]
+
+_LATE = timedelta(seconds=300)
+"""How old a verdict may be: as long as one lasts, which is the service's KARROT_STALE_AFTER unless you set it."""
 
 _OPTIONS = (
     click.option(
@@ -179,21 +182,24 @@ def incidents(group: str | None, order: str, **given: Any) -> None:
     asked = _Asked.of(given)
     what = f"incidents of {named(asked.cluster, group)}"
     with answered(asked.tables) as history:
-        found = history.incidents(asked.span, cluster=asked.cluster, group=group, order=IncidentOrder(order))
+        # In this order: what derive adds between the two is left out rather than taken for nothing.
         days = history.held(asked.passed, "incidents", cluster=asked.cluster, group=group)
+        found = history.incidents(asked.span, cluster=asked.cluster, group=group, order=IncidentOrder(order))
         if not (found or days.held):
             raise _nothing(asked, history, what, group, "incidents")
         newest = None
         if days.held:
             newest = history.newest_verdict(days.held[-1].last, cluster=asked.cluster, group=group)
+        lacking = history.lacking(asked.passed, cluster=asked.cluster, group=group) if days.missing else ()
     if asked.as_json:
         show(incidents_json(found[: asked.limit], days, newest))
         return
     show(incidents_table(found, asked.limit))
     # An incident that began on a day before may reach into these.
     _say_missing(days, what, "nothing more" if found else "nothing")
-    if newest is not None and newest < asked.span.start:
-        click.echo(f"karrot: the newest verdict is of {clock(newest)} UTC, before the time you asked for", err=True)
+    _say_lacking(asked, lacking)
+    if newest is not None:
+        _say_newest(asked, days, newest, what, "nothing more" if found else "nothing")
 
 
 def _nothing(asked: _Asked, history: "History", what: str, group: str | None, table: str) -> NotDone:
@@ -203,7 +209,9 @@ def _nothing(asked: _Asked, history: "History", what: str, group: str | None, ta
 
     whom = named(asked.cluster, group)
     days, its_days = history.days(table), history.days(table, cluster=asked.cluster, group=group)
-    if its_days:
+    if table == "incidents" and (lacking := history.lacking(asked.passed, cluster=asked.cluster, group=group)):
+        there = _lacks(asked, lacking)
+    elif its_days:
         there = f"{asked.tables} has {in_words(list(stretches(its_days)))}"
     elif not history.knows(cluster=asked.cluster, group=group):
         return NotDone(f"nothing is known of {whom}: no table of {asked.tables} has it, on any day")
@@ -215,6 +223,34 @@ def _nothing(asked: _Asked, history: "History", what: str, group: str | None, ta
         there = f"{asked.tables} has no table {table}"
     span = f"{clock(asked.span.start)} to {clock(asked.span.end)} UTC"
     return NotDone(f"nothing is known of {what} from {span}; {there}")
+
+
+def _lacks(asked: _Asked, lacking: Sequence[date]) -> str:
+    from karrot.cli.histories import in_words
+    from karrot.history import stretches
+
+    return (
+        f"{asked.tables / 'incidents'} lacks incidents of {in_words(list(stretches(lacking)))}: copy that table too, "
+        "or remove _derived.json and run karrot pipeline derive"
+    )
+
+
+def _say_lacking(asked: _Asked, lacking: Sequence[date]) -> None:
+    """Say why days are missing that derive has finished."""
+    if lacking:
+        click.echo(f"karrot: {_lacks(asked, lacking)}", err=True)
+
+
+def _say_newest(asked: _Asked, days: "Days", newest: datetime, what: str, nothing: str) -> None:
+    """Say when the newest verdict was, if hours of the days that are held follow it."""
+    after_held = datetime.combine(days.held[-1].last + timedelta(days=1), time(), UTC)
+    if min(asked.passed.end, after_held) - newest <= _LATE:
+        return
+    if newest < asked.span.start:
+        after = ", before the time you asked for"
+    else:
+        after = f"; {nothing} is known of {what} after it"
+    click.echo(f"karrot: the newest verdict is of {clock(newest)} UTC{after}", err=True)
 
 
 def _say_missing(days: "Days", what: str, nothing: str = "nothing") -> None:

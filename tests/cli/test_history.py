@@ -137,8 +137,8 @@ def gaps(tmp_path: Path) -> Path:
     Derive has not finished the 14th.
     """
     moments = {"g": (10, 11, 13, 14), "h": (13,)}
-    runs = [verdict(at_day(day), consumer=group) for group, days in moments.items() for day in days]
-    runs += [verdict(at_day(day), consumer="d", cluster="d") for day in (11, 13)]
+    runs = [verdict(*judged_on(day), consumer=group) for group, days in moments.items() for day in days]
+    runs += [verdict(*judged_on(day), consumer="d", cluster="d") for day in (11, 13)]
     store(tmp_path, "verdict_runs", runs)
     minutes = [minute(at_day(day), 1, consumer=group) for group, days in moments.items() for day in days]
     store(tmp_path, "lag_minute", minutes)
@@ -150,6 +150,11 @@ def gaps(tmp_path: Path) -> Path:
 def at_day(day: int) -> int:
     """The noon of a day of November 2025, in minutes from the moment that rows count from."""
     return (day - 20 - 365) * 1440 + 720
+
+
+def judged_on(day: int) -> tuple[int, int]:
+    """From noon until the last verdict before midnight."""
+    return at_day(day), at_day(day) + 718
 
 
 def asked(tables: Path, first: int, last: int, *arguments: str, command: str = "incidents") -> tuple[int, str, str]:
@@ -242,7 +247,7 @@ def test_json_has_the_days_as_stretches_and_says_nothing_beside(gaps: Path, comm
 
 def test_json_of_incidents_has_the_newest_verdict(gaps: Path) -> None:
     _, line, _ = asked(gaps, 10, 12, "--json", "--order", "oldest", "--limit", "1")
-    assert json.loads(line)["newest_verdict"] == "2025-11-11T12:00:00Z"
+    assert json.loads(line)["newest_verdict"] == "2025-11-11T23:58:00Z"
     _, line, _ = asked(gaps, 12, 12, "--json")
     assert json.loads(line)["newest_verdict"] is None
 
@@ -269,13 +274,39 @@ def test_hours_after_the_newest_verdict_of_a_day_are_not_missing_and_days_to_com
         assert (result.exit_code, result.stdout, result.stderr) == (0, "0 incidents\n", "")
 
 
-def test_a_time_after_the_newest_verdict_of_its_day_is_said_so(gaps: Path) -> None:
-    result = run(gaps, "incidents", "--from", "2025-11-10T13:00", "--to", "2025-11-10T14:00")
-    assert (result.exit_code, result.stdout, result.stderr) == (
-        0,
-        "0 incidents\n",
-        "karrot: the newest verdict is of 2025-11-10 12:00 UTC, before the time you asked for\n",
+def test_a_time_after_the_newest_verdict_of_its_day_is_said_so(tmp_path: Path) -> None:
+    store(tmp_path, "verdict_runs", [verdict(at_day(10) - 60, at_day(10)), verdict(at_day(11), status="OK")])
+    store(tmp_path, "lag_minute", [minute(at_day(10), 1)])
+    note_finished(tmp_path, [moment_of(at_day(10)).date()])
+
+    def said(first: str, last: str) -> tuple[int, str, str]:
+        result = run(tmp_path, "incidents", "--from", f"2025-11-{first}", "--to", f"2025-11-{last}")
+        return result.exit_code, result.stdout, result.stderr
+
+    newest = "karrot: the newest verdict is of 2025-11-10 12:00 UTC"
+    assert said("10T13:00", "10T14:00") == (0, "0 incidents\n", f"{newest}, before the time you asked for\n")
+    after = f"{newest}; nothing is known of incidents of any group after it\n"
+    assert said("10T11:00", "10T12:06") == (0, "0 incidents\n", after)
+    assert said("10", "11") == (0, "0 incidents\n", after)
+    missing = "karrot: nothing is known of incidents of any group on 2025-11-11 (1 of 2 days)\n"
+    assert said("10", "12") == (0, "0 incidents\n", missing + after)
+    assert said("10T11:00", "10T12:05") == (0, "0 incidents\n", "")
+
+
+def test_incidents_that_the_table_lacks_are_no_answer_and_the_table_is_named(tmp_path: Path) -> None:
+    store(tmp_path, "verdict_runs", [verdict(*judged_on(10)), verdict(*judged_on(11), status="ERR", kind="incident")])
+    store(tmp_path, "lag_minute", [minute(at_day(10), 1)])
+    note_finished(tmp_path, [moment_of(at_day(day)).date() for day in (10, 11)])
+    lacks = (
+        "<tables>/incidents lacks incidents of 2025-11-11: copy that table too, or remove _derived.json and run "
+        "karrot pipeline derive"
     )
+    missing = "nothing is known of incidents of any group on 2025-11-11 (1 of 2 days)"
+    assert asked(tmp_path, 10, 11) == (0, "0 incidents", f"{missing}\nkarrot: {lacks}")
+    nothing = "nothing is known of incidents of any group from 2025-11-11 00:00 to 2025-11-12 00:00 UTC"
+    assert asked(tmp_path, 11, 11)[::2] == (1, f"{nothing}; {lacks}")
+    store(tmp_path, "incidents", [incident(at_day(11), None)])
+    assert asked(tmp_path, 10, 11) == (0, "1 incident, 1 open", "")
 
 
 def test_without_a_day_that_derive_finished_nothing_is_known_of_incidents(gaps: Path) -> None:
