@@ -123,9 +123,10 @@ def in_words(days: Sequence["Stretch"]) -> str:
     return f"{words} and {counted(sum(each.length for each in rest), 'later day')}" if rest else words
 
 
-def groups_json(groups: Sequence["GroupHistory"], days: "Days") -> dict[str, Any]:
-    """All of it, by the names of the answer's fields."""
-    return {"groups": [plain(asdict(each)) for each in groups], "days": _days_json(days)}
+def groups_json(groups: Sequence["GroupHistory"], days: "Days", uncounted: Sequence["Stretch"]) -> dict[str, Any]:
+    """All of it, by the names of the answer's fields; days without known incidents are there if there are some."""
+    told = _days_json(days) | ({"incidents_missing": _stretches_json(uncounted)} if uncounted else {})
+    return {"groups": [plain(asdict(each)) for each in groups], "days": told}
 
 
 def _days_json(days: "Days") -> dict[str, Any]:

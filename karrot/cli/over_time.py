@@ -72,10 +72,11 @@ class _Asked:
 def groups(group: str | None, order: str, **given: Any) -> None:
     """List the groups, with their lag, bad minutes and incidents in that time.
 
-    Days that the tables do not hold are named on standard error, and in "days" of --json.
+    Days that the tables do not hold are named on standard error, and in "days" of --json. So are days whose incidents
+    are not known.
     """
-    from karrot.cli.histories import groups_json, groups_table
-    from karrot.history import GroupOrder
+    from karrot.cli.histories import groups_json, groups_table, in_words
+    from karrot.history import GroupOrder, stretches
 
     asked = _Asked.of(given)
     whom = named(asked.cluster, group)
@@ -84,11 +85,15 @@ def groups(group: str | None, order: str, **given: Any) -> None:
         if not found:
             raise _nothing(asked, history, whom, group, "lag_minute")
         days = history.held(asked.passed, "lag_minute", cluster=asked.cluster, group=group)
+        uncounted = list(stretches(history.uncounted(asked.span, cluster=asked.cluster, group=group)))
     if asked.as_json:
-        show(groups_json(found[: asked.limit], days))
+        show(groups_json(found[: asked.limit], days, uncounted))
         return
     show(groups_table(found, asked.limit))
     _say_missing(days, whom)
+    if uncounted:
+        told = "INCIDENTS counts those of the other days"
+        click.echo(f"karrot: incidents are not known on {in_words(uncounted)}: {told}", err=True)
 
 
 def _steps(_context: click.Context, _option: click.Parameter, text: str) -> Any:

@@ -9,7 +9,7 @@ from karrot.history.duck import Row
 from karrot.history.metrics import severity
 from karrot.history.spans import IN_SPAN, moment_of
 
-__all__ = ["GROUPS", "GroupOrder", "group_of", "groups_in_order"]
+__all__ = ["GROUPS", "JUDGED", "GroupOrder", "group_of", "groups_in_order"]
 
 
 class GroupOrder(StrEnum):
@@ -30,8 +30,19 @@ FROM (SELECT *, {severity("worst_status")} AS severity FROM {{table}} WHERE {IN_
 """Numbers of statuses, since texts cost half as much again; what is NULL is not the newest of anything."""
 
 
-def group_of(row: Row, incidents: int) -> GroupHistory:
-    """A group of a row of `GROUPS`, and of the number of its incidents."""
+JUDGED = f"""
+SELECT DISTINCT filename, cluster, consumer
+FROM read_parquet($files, union_by_name = true, hive_partitioning = false, filename = true)
+WHERE {IN_SPAN} AND worst_status IS NOT NULL{{named}}
+"""  # noqa: S608 (as above)
+"""The files that have verdicts on each group."""
+
+
+def group_of(row: Row, incidents: int, *, counts_all: bool) -> GroupHistory:
+    """A group of a row of `GROUPS`, and of the number of its incidents.
+
+    Unless it ``counts_all`` of them, the number is the least there were, and none is not a number.
+    """
     cluster, group, first, last, status, worst, lag, lag_max, lag_seconds, minutes, not_ok = row
     return GroupHistory(
         cluster,
@@ -45,7 +56,7 @@ def group_of(row: Row, incidents: int) -> GroupHistory:
         lag_seconds,
         minutes,
         not_ok,
-        None if worst is None and not incidents else incidents,
+        incidents if incidents or (counts_all and worst is not None) else None,
     )
 
 

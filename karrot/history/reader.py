@@ -12,7 +12,7 @@ from karrot.history.describe import describe
 from karrot.history.duck import Duck, Row
 from karrot.history.errors import UnclearGroup
 from karrot.history.files import Table, require_tables
-from karrot.history.groups import GROUPS, GroupOrder, group_of, groups_in_order
+from karrot.history.groups import GROUPS, JUDGED, GroupOrder, group_of, groups_in_order
 from karrot.history.incidents import (
     COUNTS,
     INCIDENTS,
@@ -110,8 +110,16 @@ class History:
         found = self._rows("lag_minute", span, GROUPS.replace("{named}", words), asked | span.bounds)
         counted = self._rows("incidents", span, COUNTS.replace("{named}", words), asked | span.bounds)
         incidents = {(row[0], row[1]): row[2] for row in counted}
-        groups = (group_of(row, incidents.get((row[0], row[1]), 0)) for row in found)
+        uncounted = set().union(*self._uncounted(span, cluster, group).values())
+        groups = (
+            group_of(row, incidents.get((row[0], row[1]), 0), counts_all=(row[0], row[1]) not in uncounted)
+            for row in found
+        )
         return tuple(groups_in_order(groups, order)[:limit])
+
+    def uncounted(self, span: Span, *, cluster: str | None = None, group: str | None = None) -> tuple[date, ...]:
+        """The days on which `groups` has verdicts and their incidents are not known."""
+        return tuple(sorted(self._uncounted(span, cluster, group)))
 
     def timeseries(
         self,
@@ -216,6 +224,19 @@ class History:
         words, asked = named(cluster, group)
         query = _KNOWN.replace("{named}", words)
         return not asked or any(self._duck.rows(table, lambda _day: True, query, asked) for table in _NAMING)
+
+    def _uncounted(self, span: Span, cluster: str | None, group: str | None) -> dict[date, set[tuple[str, str]]]:
+        """The groups with verdicts on days of which incidents are not known."""
+        known, place = self.days("incidents", span, cluster=cluster, group=group), Table(self._tables, "lag_minute")
+        days = place.days(lambda day: _is_in(span, day) and day not in known)
+        words, asked = named(cluster, group)
+        query = JUDGED.replace("{named}", words)
+        rows = self._duck.rows(place.name, lambda day: day in days, query, asked | span.bounds) if days else []
+        groups: dict[date, set[tuple[str, str]]] = {}
+        for file, where, consumer in rows:
+            if (day := place.day_of(file)) is not None:
+                groups.setdefault(day, set()).add((where, consumer))
+        return groups
 
     def _judged(self, span: Span | None, cluster: str | None, group: str | None) -> set[date]:
         """The days that have verdicts on them and that derive has finished."""

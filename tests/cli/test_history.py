@@ -231,6 +231,21 @@ def test_groups_and_series_name_the_days_that_are_not_held(gaps: Path) -> None:
     )
 
 
+def test_groups_name_the_days_whose_incidents_they_do_not_count(gaps: Path) -> None:
+    assert asked(gaps, 13, 14, command="groups") == (
+        0,
+        "2 groups; at worst 2 OK",
+        "incidents are not known on 2025-11-14: INCIDENTS counts those of the other days",
+    )
+    told = json.loads(asked(gaps, 13, 14, "--json", command="groups")[1])
+    assert [(each["group"], each["incidents"]) for each in told["groups"]] == [("g", 1), ("h", 0)]
+    assert told["days"] == {
+        "held": [{"first": "2025-11-13", "last": "2025-11-14"}],
+        "missing": [],
+        "incidents_missing": [{"first": "2025-11-14", "last": "2025-11-14"}],
+    }
+
+
 @pytest.mark.parametrize("command", ["incidents", "groups", "timeseries"])
 def test_json_has_the_days_as_stretches_and_says_nothing_beside(gaps: Path, command: str) -> None:
     group = ["--group", "g"] if command == "timeseries" else []
@@ -254,7 +269,7 @@ def test_json_of_incidents_has_the_newest_verdict(gaps: Path) -> None:
 
 def test_many_stretches_of_days_are_summed_up(tmp_path: Path) -> None:
     days = range(1, 28, 2)
-    store(tmp_path, "lag_minute", [minute(at_day(day), 1) for day in days])
+    store(tmp_path, "lag_minute", [minute(at_day(day), 1, worst_status=None) for day in days])
     assert asked(tmp_path, 10, 28, command="groups")[2] == (
         "nothing is known of any group on 2025-11-10, 2025-11-12, 2025-11-14, 2025-11-16, "
         "2025-11-18 and 5 later days (10 of 19 days)"

@@ -70,11 +70,39 @@ def test_a_group_is_told_with_its_last_known_lag_its_bad_minutes_and_its_inciden
         ],
     )
     store(tables, "incidents", [incident(2, 3), incident(1441, None), incident(-90, -80), incident(4000, None)])
+    store(tables, "verdict_runs", [verdict(1), verdict(5, consumer="gone"), verdict(1441)])
+    note_finished(tables, [DAY, DAY + timedelta(days=1)])
     span = Span(moment_of(0), moment_of(1500))
     assert history.groups(span) == (
         GroupHistory("c", "g", moment_of(1), moment_of(1442), "OK", "ERR", 7, 95, 2.5, 4, 2, 2),
         GroupHistory("c", "gone", moment_of(5), moment_of(5), "NOTFOUND", "NOTFOUND", None, None, None, 1, 0, 0),
     )
+
+
+def test_a_number_of_incidents_is_known_if_those_of_all_days_of_the_group_are(tables: Path, history: History) -> None:
+    days = [DAY + timedelta(days=number) for number in range(3)]
+    minutes = [minute(1440 * number, 5, consumer=name) for name in ("h", "i") for number in (0, 1)]
+    minutes += [minute(0, 5), minute(1440, 5, consumer="late"), minute(2880, 5, worst_status=None)]
+    store(tables, "lag_minute", minutes)
+    store(tables, "incidents", [incident(0, 1, consumer="i")])
+
+    def told() -> tuple[dict[str, int | None], tuple[date, ...]]:
+        return {each.group: each.incidents for each in history.groups(WHOLE)}, history.uncounted(WHOLE)
+
+    nothing = {"g": None, "h": None, "i": 1, "late": None}
+    assert told() == (nothing, tuple(days[:2]))
+    runs = {(row["consumer"], row["minute"]) for row in minutes if row["worst_status"]}
+    store(
+        tables,
+        "verdict_runs",
+        [verdict((at - moment_of(0)) / timedelta(minutes=1), consumer=name) for name, at in runs],
+    )
+    assert told() == (nothing, tuple(days[:2]))
+    note_finished(tables, days[:1])
+    assert told() == (nothing | {"g": 0}, (days[1],))
+    assert history.uncounted(WHOLE, group="g") == ()
+    note_finished(tables, days)
+    assert told() == ({"g": 0, "h": 0, "i": 1, "late": 0}, ())
 
 
 def test_groups_come_in_the_order_that_was_asked_for_and_unknown_lags_last(tables: Path, history: History) -> None:
