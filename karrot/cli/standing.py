@@ -125,7 +125,8 @@ def risks(
     """List the committed offsets that are lost or will be, the next one first.
 
     expires: Kafka will delete it, as no consumer keeps it. deleted: it was, and the topic still grows. log_start: Kafka
-    deletes messages before they are read; a MARGIN below 0 says how many.
+    deletes messages before they are read; a MARGIN below 0 says how many. The last line names what no table knows:
+    without the members of groups, expires is what Kafka itself wrote into an offset.
     """
     from karrot.cli.standings import risks_json, risks_table
 
@@ -142,6 +143,6 @@ def risks(
         last = opened.last_commit(
             asked.at, cluster=asked.cluster, group=asked.group, look_back=look_back or retention + timedelta(days=1)
         )
-        if not (found or last):
+        if not (found.risks or last):
             raise _unknown(asked, opened.days("commits"))
-    show(risks_json(found[:limit], asked.at, last) if asked.as_json else risks_table(found, asked.at, last, limit))
+    show(risks_json(found, asked.at, last, limit) if asked.as_json else risks_table(found, asked.at, last, limit))

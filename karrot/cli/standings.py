@@ -11,7 +11,7 @@ from karrot.cli.columns import Column, laid_out, terminal_width
 from karrot.cli.listed import OFFSETS, OWNER
 
 if TYPE_CHECKING:
-    from karrot.history import GroupDescription, PartitionDescription, Risk, StaleGroups, StalePartition
+    from karrot.history import GroupDescription, PartitionDescription, Risk, Risks, StaleGroups, StalePartition
 
 __all__ = ["described_json", "described_table", "risks_json", "risks_table", "stale_json", "stale_table"]
 
@@ -141,17 +141,16 @@ def stale_json(found: "StaleGroups", limit: int | None = None) -> dict[str, Any]
     return plain(asdict(found) | {"partitions": partitions})
 
 
-def risks_table(
-    found: Sequence["Risk"], at: datetime, last_commit: datetime | None, limit: int | None = None
-) -> Iterator[str]:
-    """A line for each risk, ``limit`` of them at the most, how many there are in all and how new that is."""
-    if found:
-        yield from laid_out(_RISKS, list(map(_risk_row, found[:limit])), terminal_width())
-    kinds = Counter(each.kind for each in found)
-    groups = {(each.cluster, each.group) for each in found}
+def risks_table(found: "Risks", at: datetime, last_commit: datetime | None, limit: int | None = None) -> Iterator[str]:
+    """A line for each risk, ``limit`` of them at the most, how many there are in all, how new that is and of what."""
+    if found.risks:
+        yield from laid_out(_RISKS, list(map(_risk_row, found.risks[:limit])), terminal_width())
+    kinds = Counter(each.kind for each in found.risks)
+    groups = {(each.cluster, each.group) for each in found.risks}
     told = "".join(f", {many} {kind}" for kind, many in sorted(kinds.items()))
     newest = "" if last_commit is None else f"; last commit {_when(last_commit, at)}"
-    yield f"{counted(len(found), 'partition')} of {counted(len(groups), 'group')} at risk{told}{newest}"
+    unknown = "".join(f"; {what} not known" for what in found.unknown)
+    yield f"{counted(len(found.risks), 'partition')} of {counted(len(groups), 'group')} at risk{told}{newest}{unknown}"
 
 
 def _risk_row(one: "Risk") -> tuple[str, ...]:
@@ -169,9 +168,13 @@ def _risk_row(one: "Risk") -> tuple[str, ...]:
     )
 
 
-def risks_json(found: Sequence["Risk"], at: datetime, last_commit: datetime | None) -> dict[str, Any]:
-    """All of it, by the names of the answer's fields; ``committed_at`` is the newest commit that is known."""
-    return plain({"at": at, "committed_at": last_commit}) | {"risks": [plain(asdict(each)) for each in found]}
+def risks_json(found: "Risks", at: datetime, last_commit: datetime | None, limit: int | None = None) -> dict[str, Any]:
+    """All of it, by the names of the answer's fields; ``committed_at`` is the newest commit that is known.
+
+    ``unknown`` is there if something is.
+    """
+    told = plain({"at": at, "committed_at": last_commit}) | ({"unknown": list(found.unknown)} if found.unknown else {})
+    return told | {"risks": [plain(asdict(each)) for each in found.risks[:limit]]}
 
 
 def _second(moment: datetime) -> str:

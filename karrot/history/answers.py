@@ -13,6 +13,7 @@ __all__ = [
     "Point",
     "Risk",
     "RiskKind",
+    "Risks",
     "StaleGroups",
     "StalePartition",
     "TimeSeries",
@@ -187,3 +188,15 @@ class Risk:
     lag: int | None
     margin: int | None
     because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Risks:
+    """The risks at a moment, and what no table tells of these groups.
+
+    Without ``log ends`` and ``log starts``, an offset that was deleted and messages that are lost are not seen. Without
+    ``members``, an offset counts as one that expires only if Kafka wrote when.
+    """
+
+    risks: tuple[Risk, ...]
+    unknown: tuple[str, ...]

@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Self
 
-from karrot.history.answers import GroupDescription, GroupHistory, Incident, Risk, StaleGroups, TimeSeries
+from karrot.history.answers import GroupDescription, GroupHistory, Incident, Risks, StaleGroups, TimeSeries
 from karrot.history.days import Days, asked_days, finished
 from karrot.history.describe import describe
 from karrot.history.duck import Duck, Row
@@ -202,7 +202,7 @@ class History:
         cluster: str | None = None,
         group: str | None = None,
         look_back: timedelta | None = None,
-    ) -> tuple[Risk, ...]:
+    ) -> Risks:
         """The committed offsets that are lost, or will be ``within`` a time.
 
         ``retention`` is Kafka's ``offsets.retention.minutes``; unless told otherwise it is looked back for as long,
@@ -210,7 +210,9 @@ class History:
         """
         self._start("commits")
         back = LookBack(at, retention + _DAY if look_back is None else look_back)
-        return risks(self._duck, back, Bounds(within, retention), cluster=cluster, group=group)
+        has_members = bool(Table(self._tables, "members").days(back.has))
+        bounds = Bounds(within, retention)
+        return risks(self._duck, back, bounds, has_members=has_members, cluster=cluster, group=group)
 
     def last_commit(
         self, at: datetime, *, cluster: str | None = None, group: str | None = None, look_back: timedelta = _WEEK

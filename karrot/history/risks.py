@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from karrot.history.answers import Risk, RiskKind
+from karrot.history.answers import Risk, RiskKind, Risks
 from karrot.history.duck import Duck
 from karrot.history.records import Commit, Ends, LookBack, Owners, Past, ends, owners, pasts
 from karrot.history.spans import epoch_ms, moment_of
@@ -44,21 +44,31 @@ class _Known(NamedTuple):
     past: Past
     looked: Ends | None
     owned: Owners | None
+    has_members: bool
 
 
 def risks(
-    duck: Duck, look_back: LookBack, bounds: Bounds, *, cluster: str | None, group: str | None
-) -> tuple[Risk, ...]:
-    """The risks at that moment, what happens first coming first."""
+    duck: Duck, look_back: LookBack, bounds: Bounds, *, has_members: bool, cluster: str | None, group: str | None
+) -> Risks:
+    """The risks at that moment, what happens first coming first.
+
+    Unless it ``has_members``, the table of members is not there: that a group has none is not known then.
+    """
     newest = pasts(duck, look_back, look_back.at - _WINDOW, cluster=cluster, group=group)
     owned = owners(duck, look_back, cluster=cluster, group=group)
     seen = ends(duck, look_back, {each.place for each, _ in newest}, before=_WINDOW)
     known = (
-        _Known(look_back.at, each, past, seen.get(each.place), owned.get((each.place.cluster, each.group)))
+        _Known(look_back.at, each, past, seen.get(each.place), owned.get((each.place.cluster, each.group)), has_members)
         for each, past in newest
     )
     found = (risk for each in known for risk in _of_partition(each, bounds))
-    return tuple(sorted(found, key=lambda risk: (risk.at, risk.cluster, risk.group, risk.topic, risk.partition)))
+    ordered = sorted(found, key=lambda risk: (risk.at, risk.cluster, risk.group, risk.topic, risk.partition))
+    unknown = {
+        "log ends": not seen,
+        "log starts": bool(seen) and all(each.start is None for each in seen.values()),
+        "members": not has_members,
+    }
+    return Risks(tuple(ordered), tuple(what for what, is_unknown in unknown.items() if is_unknown))
 
 
 def _of_partition(known: _Known, bounds: Bounds) -> Iterator[Risk]:
@@ -80,6 +90,8 @@ def _expiry(known: _Known, retention: timedelta) -> tuple[datetime | None, str]:
     commit, owned, expire_ms = known.commit, known.owned, known.past.expire_ms
     if expire_ms is not None and expire_ms > 0:
         return (moment_of(expire_ms) if expire_ms < _NEVER_MS else None), "expire_ts"
+    if not known.has_members:
+        return None, ""
     committed = moment_of(commit.log_ms)
     if owned is None or owned.is_gone:
         return committed + retention, "no commit since"

@@ -153,6 +153,16 @@ def test_risks_are_a_line_each_the_next_one_first(tables: Path) -> None:
     ]
 
 
+def test_what_no_table_knows_of_risks_is_said(tmp_path: Path) -> None:
+    store(tmp_path, "commits", stale_cases.commit_rows())
+    asked = ["--group", "reads on", "--at", "2026-11-26T12:00"]
+    assert run(tmp_path, "risks", *asked).stdout == (
+        "0 partitions of 0 groups at risk; last commit 2026-11-20 00:09:55; log ends not known; members not known\n"
+    )
+    told = json.loads(run(tmp_path, "risks", *asked, "--json").stdout)
+    assert (told["unknown"], told["risks"]) == (["log ends", "members"], [])
+
+
 def test_the_sum_of_offsets_by_minute_comes_newest_first(tables: Path) -> None:
     day = ["--group", "super-streamer", "--from", "2026-11-20", "--to", "2026-11-21"]
     assert rows(run(tables, "timeseries", *day, "--metric", "offset")) == [

@@ -244,7 +244,7 @@ def risks_of(history: History, at: float = 0, **asked: Any) -> list[tuple[RiskKi
             each.margin,
             each.because,
         )
-        for each in history.risks(moment_of(at), **asked)
+        for each in history.risks(moment_of(at), **asked).risks
     ]
 
 
@@ -286,8 +286,27 @@ def test_offsets_expire_when_kafka_would_delete_them(tmp_path: Path, history: Hi
         row[2] for row in risks_of(history)
     } == {"has time"}
     assert risks_of(history, retention=timedelta(days=8), group="assigns") == []
-    [topic] = {each.topic for each in history.risks(moment_of(0), group="half unsubscribed")}
+    [topic] = {each.topic for each in history.risks(moment_of(0), group="half unsubscribed").risks}
     assert topic == "was"
+
+
+def test_what_no_table_knows_is_named_and_without_members_no_offset_expires_by_them(
+    tmp_path: Path, history: History
+) -> None:
+    week = 7 * DAY
+    expires = {"expire_ts_ms": round(moment_of(HOUR).timestamp() * 1_000)}
+    store(tmp_path, "commits", [record(-week + HOUR, 1), record(-HOUR, 1, consumer="expiry written", **expires)])
+    alone = [(RiskKind.EXPIRES, HOUR, "expiry written", 0, None, "expire_ts")]
+    assert (risks_of(history), history.risks(moment_of(0)).unknown) == (alone, ("log ends", "members"))
+    verdict = {"source": "rest", "topic": "t", "partition": 0, "end_offset": 1, "current_lag": 4}
+    heard = {"cluster": "c", "consumer": "g", "received_at": moment_of(-1), "observed_at": moment_of(-1)}
+    store(tmp_path, "partitions", [heard | verdict])
+    assert history.risks(moment_of(0)).unknown == ("log starts", "members")
+    store(tmp_path, "ends", [look(-1, 5)])
+    assert history.risks(moment_of(0)).unknown == ("members",)
+    store(tmp_path, "members", members(-week, ("a", "t", 0)))
+    assert history.risks(moment_of(0)).unknown == ()
+    assert [row[:3] for row in risks_of(history)] == [row[:3] for row in alone]
 
 
 def test_a_deleted_offset_is_a_risk_while_its_topic_grows(tmp_path: Path, history: History) -> None:
@@ -300,7 +319,7 @@ def test_a_deleted_offset_is_a_risk_while_its_topic_grows(tmp_path: Path, histor
     rests = [look(at, 1000, 1) for at in range(-600, 1, 100)]
     gone = [look(at, 9000 + at, 2) for at in range(-3 * DAY, -2 * DAY, 100)]
     store(tmp_path, "ends", [*grows, *rests, *gone])
-    [risk] = history.risks(moment_of(0))
+    [risk] = history.risks(moment_of(0)).risks
     assert (risk.kind, risk.partition, risk.offset, risk.lag, risk.margin) == (RiskKind.DELETED, 0, 10, 990, 10)
     assert risk.at == moment_of(-400)
 
