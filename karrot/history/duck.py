@@ -23,6 +23,9 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "enable_external_file_cache": False,
 }
 
+_INTERRUPTED: Final = "Query interrupted"
+"""What DuckDB makes of a signal that comes during a query: an error without a class of its own."""
+
 Row = tuple[Any, ...]
 
 
@@ -38,7 +41,8 @@ class Duck:
     def rows(self, table: str, wanted: Callable[[date], bool], query: str, asked: Mapping[str, object]) -> list[Row]:
         """The rows of a query over ``read_parquet({files})``; none if no wanted day is there.
 
-        Read again if a file was replaced meanwhile. Raises `HistoryUnavailable` or `UnreadableTable`.
+        Read again if a file was replaced meanwhile. Raises `HistoryUnavailable` or `UnreadableTable`; Ctrl-C raises
+        KeyboardInterrupt, as anywhere else.
         """
         import duckdb  # noqa: PLC0415 (an extra)
 
@@ -82,7 +86,12 @@ class Duck:
         # Days may have been written by different versions: a column that one of them lacks is NULL in its rows.
         source = "read_parquet($files, union_by_name = true, hive_partitioning = false)"
         with self.start().cursor() as cursor:
-            return cursor.execute(query.replace("{table}", source), {**asked, "files": files}).fetchall()
+            try:
+                return cursor.execute(query.replace("{table}", source), {**asked, "files": files}).fetchall()
+            except RuntimeError as error:
+                if str(error) != _INTERRUPTED:
+                    raise
+                raise KeyboardInterrupt from error
 
 
 def _listed(place: Table, wanted: Callable[[date], bool]) -> tuple[StoredFile, ...] | None:

@@ -1,3 +1,5 @@
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -474,6 +476,17 @@ def ask_often(history: History, times: int) -> list[tuple[object, ...]]:
     asked = ("lag_min", "lag_max", "events")
     series = [history.timeseries("g", WHOLE, metrics=asked, granularity=timedelta(days=1)) for _ in range(times)]
     return [point.values for each in series for point in each.points]
+
+
+def test_ctrl_c_during_a_query_ends_it_as_ctrl_c_ends_anything(tables: Path) -> None:
+    store(tables, "lag_minute", [minute(0, 5)])
+    duck = Duck(tables, threads=1, memory="256MB")
+    pressed = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
+    pressed.start()
+    with pytest.raises(KeyboardInterrupt):
+        duck.rows("lag_minute", lambda _day: True, "SELECT sum(lag_min + range) FROM {table}, range(1000000000000)", {})
+    pressed.join()
+    duck.close()
 
 
 def test_a_table_that_never_holds_still_is_a_sentence(tables: Path) -> None:
