@@ -1,6 +1,7 @@
 """What the commands of ``karrot history`` share: where to look, when, and how an answer is shown."""
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -10,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from karrot.cli.columns import shown
 from karrot.cli.common import Refused, valid
 from karrot.cli.options import put_on, value_of
 
 if TYPE_CHECKING:
     from karrot.history import History, Span
 
-__all__ = ["answered", "local_tables", "named", "places", "show", "span_of"]
+__all__ = ["answered", "local_tables", "named", "one_line", "places", "show", "span_of"]
 
 
 def local_tables(context: click.Context, option: click.Parameter, text: str | None) -> Path | None:
@@ -65,9 +67,14 @@ def answered(tables: Path, choose_by: str = "--cluster") -> Iterator["History"]:
         with History(tables) as history:
             yield history
     except UnclearGroup as error:
-        raise Refused(f"{error}: choose by {choose_by}") from error
+        raise Refused(f"{one_line(error)}: choose by {choose_by}") from error
     except (HistoryError, ValueError, OSError) as error:
-        raise Refused(str(error)) from error
+        raise Refused(one_line(error)) from error
+
+
+def one_line(sentence: object) -> str:
+    """A sentence for standard error; names in it are somebody else's, and may hold what a terminal obeys."""
+    return shown(str(sentence), getattr(sys.stderr, "encoding", None) or "utf-8")
 
 
 def named(cluster: str | None, group: str | None) -> str:

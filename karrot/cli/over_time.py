@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from karrot.cli.answering import answered, named, places, show, span_of
+from karrot.cli.answering import answered, named, one_line, places, show, span_of
 from karrot.cli.cells import clock, counted
 from karrot.cli.common import NotDone, Refused, valid
 from karrot.cli.options import put_on
@@ -219,7 +219,7 @@ def _nothing(asked: _Asked, history: "History", what: str, group: str | None, ta
     elif its_days:
         there = f"{asked.tables} has {in_words(list(stretches(its_days)))}"
     elif not history.knows(cluster=asked.cluster, group=group):
-        return NotDone(f"nothing is known of {whom}: no table of {asked.tables} has it, on any day")
+        return NotDone(one_line(f"nothing is known of {whom}: no table of {asked.tables} has it, on any day"))
     elif days:
         there = f"{asked.tables} has {in_words(list(stretches(days)))}, without {whom}"
     elif table == "incidents":
@@ -227,7 +227,7 @@ def _nothing(asked: _Asked, history: "History", what: str, group: str | None, ta
     else:
         there = f"{asked.tables} has no table {table}"
     span = f"{clock(asked.span.start)} to {clock(asked.span.end)} UTC"
-    return NotDone(f"nothing is known of {what} from {span}; {there}")
+    return NotDone(one_line(f"nothing is known of {what} from {span}; {there}"))
 
 
 def _lacks(asked: _Asked, lacking: Sequence[date]) -> str:
@@ -243,7 +243,7 @@ def _lacks(asked: _Asked, lacking: Sequence[date]) -> str:
 def _say_lacking(asked: _Asked, lacking: Sequence[date]) -> None:
     """Say why days are missing that derive has finished."""
     if lacking:
-        click.echo(f"karrot: {_lacks(asked, lacking)}", err=True)
+        click.echo(f"karrot: {one_line(_lacks(asked, lacking))}", err=True)
 
 
 def _say_newest(asked: _Asked, days: "Days", newest: datetime, what: str, nothing: str) -> None:

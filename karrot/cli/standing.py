@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import click
 
-from karrot.cli.answering import answered, named, places, show
+from karrot.cli.answering import answered, named, one_line, places, show
 from karrot.cli.common import NotDone, valid
 from karrot.cli.options import put_on, read_span
 
@@ -55,8 +55,10 @@ def _unknown(asked: _Asked, days: Sequence[date]) -> NotDone:
     from karrot.history import stretches
 
     return NotDone(
-        f"nothing is known of {named(asked.cluster, asked.group)} at {asked.at:%Y-%m-%d %H:%M} UTC, nor from so long "
-        f"before; {asked.tables} has {in_words(list(stretches(days)))}"
+        one_line(
+            f"nothing is known of {named(asked.cluster, asked.group)} at {asked.at:%Y-%m-%d %H:%M} UTC, nor from so "
+            f"long before; {asked.tables} has {in_words(list(stretches(days)))}"
+        )
     )
 
 

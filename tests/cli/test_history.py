@@ -381,6 +381,19 @@ def test_what_cannot_be_answered_is_a_sentence(tables: Path, arguments: list[str
     assert (result.exit_code, line[:8], sentence in line) == (code, "karrot: ", True), line
 
 
+def test_no_name_in_a_sentence_is_obeyed_by_the_terminal(tmp_path: Path) -> None:
+    directory = tmp_path / "\x1b[2Jtables"
+    clusters = ["a", "\x1b]0;pwned\x07\x1b[2Jb", "c\nd"]
+    store(directory, "lag_minute", [minute(1, 5, cluster=cluster) for cluster in clusters])
+    asked = ["timeseries", "--group", "g"]
+    [told] = run(directory, *asked, *DAY).stderr.splitlines()
+    assert told == r"karrot: 'g' is in \x1b]0;pwned\x07\x1b[2Jb, a, c\nd: choose by --cluster"
+    for command in (asked, ["incidents"], ["incidents", "--group", "nobody\x1b"], ["describe", "--group", "g"]):
+        [line] = run(directory, *command).stderr.splitlines()
+        assert r"\x1b[2Jtables" in line
+        assert line.isprintable()
+
+
 def test_tables_that_are_not_there_are_a_sentence(tmp_path: Path) -> None:
     result = run(tmp_path / "nowhere", "incidents")
     assert result.exit_code == 2
