@@ -58,16 +58,17 @@ def days_without_incidents(
         "ids": sorted({row[3] for row in runs if row[3] is not None}),
     }
     rows = duck.rows("incidents", lambda _day: True, _KNOWN.replace("{named}", words), sought)
-    known: dict[tuple[str, str], list[Row]] = {}
-    for cluster, group, *rest in rows:
-        known.setdefault((cluster, group), []).append(tuple(rest))
+    ids = {tuple(row[:3]) for row in rows}
+    spans: dict[tuple[str, str], list[tuple[int, int | None]]] = {}
+    for cluster, group, _, started, ended in rows:
+        spans.setdefault((cluster, group), []).append((started, ended))
 
     def is_known(cluster: str, group: str, incident_id: str | None, first_ms: int, last_ms: int) -> bool:
+        if incident_id is not None:
+            return (cluster, group, incident_id) in ids
         return any(
-            each_id == incident_id
-            if incident_id is not None
-            else started <= last_ms + _DAY_MS and (ended is None or ended >= first_ms - _DAY_MS)
-            for each_id, started, ended in known.get((cluster, group), ())
+            started <= last_ms + _DAY_MS and (ended is None or ended >= first_ms - _DAY_MS)
+            for started, ended in spans.get((cluster, group), ())
         )
 
     lacking = (runs_of.day_of(file) for file, *run in runs if not is_known(*run))
