@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from stopwatch import Taken, taken
 
-from karrot.pipeline.offsets import decode_offsets
+from karrot.pipeline.offsets.commits import decode_offsets
 from karrot.pipeline.spark import session
 from support.offset_records import Member, assignment, commit_key, commit_value, group_key, group_value, other_key
 

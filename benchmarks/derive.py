@@ -19,14 +19,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from stopwatch import Taken, median, seconds, taken
 
-from karrot.pipeline.jobs.derive import Rules, derive
-from karrot.pipeline.rates import rates_minute, whole_listings
-from karrot.pipeline.rollup import lag_minute
+from karrot.pipeline.derive.job import Rules, derive
+from karrot.pipeline.derive.lag_minute import lag_minute
+from karrot.pipeline.derive.rates_minute import rates_minute, whole_listings
+from karrot.pipeline.derive.skew_minute import skew_minute
 from karrot.pipeline.schemas import EVENTS, PARTITIONS, columns_of, with_day
-from karrot.pipeline.skew import skew_minute
 from karrot.pipeline.spark import session
-from karrot.pipeline.tables import Tables
-from karrot.pipeline.touched import SOURCES
+from karrot.pipeline.store.changed_days import SOURCES
+from karrot.pipeline.store.tables import Tables
 
 GROUPS = 2_315
 PARTITIONS_EACH = 3

@@ -29,11 +29,11 @@ from stopwatch import taken
 from karrot.burrow.payload import to_wire
 from karrot.eventline import encode
 from karrot.eventlog.base import StoredEvent
-from karrot.pipeline.jobs.ingest import Ingest
-from karrot.pipeline.roads import FromArchive
+from karrot.pipeline.ingest.event_sources import FromArchive
+from karrot.pipeline.ingest.job import Ingest
 from karrot.pipeline.schemas import LINE
 from karrot.pipeline.spark import session
-from karrot.pipeline.tables import Tables
+from karrot.pipeline.store.tables import Tables
 from support.bodies import make_event, make_partition
 
 _LOG_ID = "0123456789abcdef"

@@ -26,13 +26,13 @@ from pyspark.sql import SparkSession
 from e2e.stack.downloads import Downloads, default_cache
 from e2e.stack.kafka import Kafka
 from e2e.stack.stack import NEWEST_KAFKA, Parts, running
-from karrot.pipeline.brokers import Brokers, Start
-from karrot.pipeline.jobs.offsets import LandOffsets, Summary
-from karrot.pipeline.jsontopic import JsonTopic
-from karrot.pipeline.queries import run
-from karrot.pipeline.records import FromKafka
+from karrot.pipeline.offsets.job import LandOffsets, Summary
+from karrot.pipeline.offsets.json_topic import JsonTopic
 from karrot.pipeline.spark import session
-from karrot.pipeline.tables import Tables
+from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.stream.brokers import Brokers, Start
+from karrot.pipeline.stream.queries import run
+from karrot.pipeline.stream.record_sources import FromKafka
 from karrot.watch.admin import KafkaCluster
 from support.offset_records import commit_key, commit_value
 

@@ -13,7 +13,7 @@ from karrot.cli.failures import why_it_failed
 from karrot.cli.options import asked_for, put_on
 
 if TYPE_CHECKING:
-    from karrot.pipeline.brokers import Brokers, Start
+    from karrot.pipeline.stream.brokers import Brokers, Start
     from karrot.watch.admin import KafkaCluster
 
 __all__ = ["KAFKA", "Reached", "kafka_of", "kafka_options", "told"]
@@ -54,7 +54,7 @@ class Reached(NamedTuple):
 def kafka_of(asked: Mapping[str, Any], client_id: str) -> Reached:
     """What `kafka_options` asked for; nobody is connected to yet. Raises Refused."""
     from karrot import values
-    from karrot.pipeline.brokers import Brokers, Start
+    from karrot.pipeline.stream.brokers import Brokers, Start
     from karrot.watch import connect
 
     if asked["bootstrap_servers"] is None:
@@ -71,10 +71,10 @@ def kafka_of(asked: Mapping[str, Any], client_id: str) -> Reached:
 def told(asked: Mapping[str, Any]) -> Iterator[None]:
     """What keeps a job from what it reads, or from going on, becomes a sentence."""
     from karrot.kafka.properties import without_values
-    from karrot.pipeline.brokers import Brokers, PropertiesError
-    from karrot.pipeline.kafka import ConnectorMissing
-    from karrot.pipeline.queries import StreamingQueryException
-    from karrot.pipeline.records import NoRecords
+    from karrot.pipeline.stream.brokers import Brokers, PropertiesError
+    from karrot.pipeline.stream.kafka import ConnectorMissing
+    from karrot.pipeline.stream.queries import StreamingQueryException
+    from karrot.pipeline.stream.record_sources import NoRecords
     from karrot.watch import ClusterError
 
     try:

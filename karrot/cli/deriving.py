@@ -47,8 +47,8 @@ def derive(directory: str, master: str | None, conf: dict[str, str], **asked: An
     the same tables.
     """
     spark = started("derive", master, conf)
-    from karrot.pipeline.jobs import derive as job
-    from karrot.pipeline.slo import Objective
+    from karrot.pipeline.derive import job
+    from karrot.pipeline.derive.slo_daily import Objective
 
     rules = job.Rules(asked["silence"], asked["longest_gap"], Objective(asked["target_seconds"], asked["objective"]))
     only = [day.date() for day in asked["only"]]
@@ -72,7 +72,7 @@ def compact(directory: str, master: str | None, conf: dict[str, str], keep: time
     Can run beside ingest, not beside derive or itself.
     """
     spark = started("compact", master, conf)
-    from karrot.pipeline.jobs import compact as job
+    from karrot.pipeline.store import compact as job
 
     try:
         done = job.compact(spark, tables_in(spark, directory), keep=keep, today=datetime.now(UTC).date())

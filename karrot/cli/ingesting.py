@@ -12,7 +12,7 @@ from karrot.cli.roads import road_of, road_options
 from karrot.cli.spark import read_trigger, spark_options, started
 
 if TYPE_CHECKING:
-    from karrot.pipeline.jobs.ingest import Summary
+    from karrot.pipeline.ingest.job import Summary
 
 __all__ = ["ingest"]
 
@@ -36,8 +36,8 @@ def ingest(directory: str, master: str | None, conf: dict[str, str], **asked: An
     """
     road = road_of(asked)
     spark = started("ingest", master, conf)
-    from karrot.pipeline.jobs.ingest import Ingest
-    from karrot.pipeline.tables import Tables
+    from karrot.pipeline.ingest.job import Ingest
+    from karrot.pipeline.store.tables import Tables
 
     follow, as_json = asked["follow"], asked["as_json"]
     job = Ingest(

@@ -18,9 +18,9 @@ from karrot.cli.spark import read_trigger, spark_options, started
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from karrot.pipeline.ends import Looked
-    from karrot.pipeline.jobs.offsets import Summary
-    from karrot.pipeline.tables import Tables
+    from karrot.pipeline.offsets.job import Summary
+    from karrot.pipeline.offsets.log_ends import Looked
+    from karrot.pipeline.store.tables import Tables
 
 __all__ = ["offsets"]
 
@@ -66,7 +66,7 @@ def offsets(directory: str, master: str | None, conf: dict[str, str], **asked: A
     work = _Kafka.of(asked) if asked["source"] == KAFKA else _Files.of(asked)
     work.require_answer()
     spark = started("offsets", master, conf)
-    from karrot.pipeline.tables import Tables
+    from karrot.pipeline.store.tables import Tables
 
     stop = threading.Event()
     if asked["follow"]:
@@ -127,11 +127,11 @@ class _Kafka(_Work):
     def run(self, spark: "SparkSession", tables: "Tables", stop: threading.Event) -> "Summary":
         """Take the records, and look where the logs end: again and again, or once when all is taken."""
         from karrot.clock import SystemClock
-        from karrot.pipeline.ends import EndsPoll, topics_of_late
-        from karrot.pipeline.jobs.offsets import LandOffsets
-        from karrot.pipeline.jsontopic import JsonTopic
-        from karrot.pipeline.queries import run
-        from karrot.pipeline.records import FromKafka
+        from karrot.pipeline.offsets.job import LandOffsets
+        from karrot.pipeline.offsets.json_topic import JsonTopic
+        from karrot.pipeline.offsets.log_ends import EndsPoll, topics_of_late
+        from karrot.pipeline.stream.queries import run
+        from karrot.pipeline.stream.record_sources import FromKafka
 
         brokers, kafka, _ = self.reached
         poll = EndsPoll(spark, tables, self.cluster, kafka, SystemClock(), self.ends_every, self.tell)
@@ -177,10 +177,10 @@ class _Files(_Work):
 
     def run(self, spark: "SparkSession", tables: "Tables", stop: threading.Event) -> "Summary":
         """Take the records and the ends of new files."""
-        from karrot.pipeline.ends import LandEnds
-        from karrot.pipeline.jobs.offsets import LandOffsets
-        from karrot.pipeline.queries import run
-        from karrot.pipeline.records import FromParquet
+        from karrot.pipeline.offsets.job import LandOffsets
+        from karrot.pipeline.offsets.log_ends import LandEnds
+        from karrot.pipeline.stream.queries import run
+        from karrot.pipeline.stream.record_sources import FromParquet
 
         checkpoint = self.checkpoint_in(tables)
         job = LandOffsets(spark, FromParquet(self.directory), self.cluster, tables, checkpoint, tell=self.tell)

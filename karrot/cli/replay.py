@@ -51,8 +51,8 @@ def replay(directory: str, master: str | None, conf: dict[str, str], **asked: An
         raise Refused(f"--from {since:%Y-%m-%d %H:%M} is not before --to {until:%Y-%m-%d %H:%M}")
     spark = started("replay", master, conf)
     from karrot.cli.replayed import replayed_json, replayed_lines
-    from karrot.pipeline.jobs import replay as job
-    from karrot.pipeline.tables import Tables
+    from karrot.pipeline.replay import job
+    from karrot.pipeline.store.tables import Tables
 
     request = job.Request(**given, clusters=asked["clusters"], groups=asked["groups"])
     try:

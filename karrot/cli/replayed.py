@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from karrot.cli.cells import UNKNOWN, clock, safe
 from karrot.cli.columns import Column, laid_out, terminal_width
-from karrot.pipeline.replay.words import sentences
+from karrot.pipeline.replay.text import sentences
 from karrot.web.human import duration
 
 if TYPE_CHECKING:
-    from karrot.pipeline.jobs.replay import Replayed
     from karrot.pipeline.replay.compare import Group, Incident, Outcome, Standstill
+    from karrot.pipeline.replay.job import Replayed
 
 __all__ = ["replayed_json", "replayed_lines"]
 

@@ -45,9 +45,9 @@ def report(  # noqa: PLR0917 (click calls it by name)
     if first and last and last - first >= _LONGEST:
         raise Refused(f"--from {first:%Y-%m-%d} to {last:%Y-%m-%d}: a report is of {_LONGEST.days:,} days at the most")
     spark = started("report", master, conf)
-    from karrot.pipeline.jobs import report as job
+    from karrot.pipeline.report import job
     from karrot.pipeline.report.page import page
-    from karrot.pipeline.tables import Tables
+    from karrot.pipeline.store.tables import Tables
 
     tables = Tables(directory)
     try:

@@ -11,7 +11,7 @@ from karrot.cli.connecting import KAFKA, kafka_of, kafka_options
 from karrot.cli.options import asked_for, put_on
 
 if TYPE_CHECKING:
-    from karrot.pipeline.roads import Road
+    from karrot.pipeline.ingest.event_sources import Road
 
 __all__ = ["road_of", "road_options"]
 
@@ -44,7 +44,7 @@ def road_of(asked: Mapping[str, Any]) -> "Callable[[], Road]":
 
 
 def _from_archive(archive: str) -> "Road":
-    from karrot.pipeline.roads import FromArchive
+    from karrot.pipeline.ingest.event_sources import FromArchive
 
     return FromArchive(archive)
 
@@ -55,8 +55,8 @@ def _topic(asked: Mapping[str, Any]) -> "Callable[[], Road]":
     reached, topic = kafka_of(asked, "karrot-pipeline"), asked_for(values.topic, "topic", asked)
 
     def road() -> "Road":
-        from karrot.pipeline.records import FromKafka
-        from karrot.pipeline.roads import BATCH_EVENTS, FromTopic
+        from karrot.pipeline.ingest.event_sources import BATCH_EVENTS, FromTopic
+        from karrot.pipeline.stream.record_sources import FromKafka
 
         return FromTopic(FromKafka(*reached, topic, BATCH_EVENTS))
 

@@ -17,7 +17,7 @@ from karrot.cli.options import put_on, value_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from karrot.pipeline.tables import Tables
+    from karrot.pipeline.store.tables import Tables
 
 __all__ = ["read_trigger", "session_options", "spark_options", "started", "tables_in"]
 
@@ -100,8 +100,8 @@ def _leave(number: int, _frame: object) -> None:
 
 def tables_in(spark: "SparkSession", directory: str) -> "Tables":
     """The tables, which somebody must have begun: that nothing changed is no answer to a misspelt name."""
-    from karrot.pipeline.files import exists
-    from karrot.pipeline.tables import Tables
+    from karrot.pipeline.store.files import exists
+    from karrot.pipeline.store.tables import Tables
 
     if not exists(spark, directory):
         raise Refused(f"{directory}: no such directory; karrot pipeline ingest makes the tables")

@@ -17,8 +17,8 @@ from karrot.cli.spark import read_trigger, spark_options, started
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from karrot.pipeline.jobs.stale import Told
-    from karrot.pipeline.tables import Tables
+    from karrot.pipeline.stale.job import Told
+    from karrot.pipeline.store.tables import Tables
 
 __all__ = ["say_if_empty", "stale"]
 
@@ -61,9 +61,9 @@ def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any
     """
     deliver = valid(partial(_delivery, asked["webhook"]))
     spark = started("stale", master, conf)
-    from karrot.pipeline.jobs.stale import StaleAlerts
-    from karrot.pipeline.queries import StreamingQueryException, run
-    from karrot.pipeline.tables import Tables
+    from karrot.pipeline.stale.job import StaleAlerts
+    from karrot.pipeline.store.tables import Tables
+    from karrot.pipeline.stream.queries import StreamingQueryException, run
 
     tables, stop, troubled = Tables(directory), threading.Event(), list["Told"]()
     checkpoint = asked["checkpoint"] or tables.checkpoint("stale")
@@ -93,7 +93,7 @@ def say_if_empty(spark: "SparkSession", tables: "Tables", *, once: bool) -> None
 
 
 def _delivery(webhook: str | None) -> Callable[[str], None]:
-    from karrot.pipeline.alerts import to_stream, to_webhook
+    from karrot.pipeline.stale.alerts import to_stream, to_webhook
 
     return to_stream(sys.stdout) if webhook is None else to_webhook(webhook)
 

@@ -19,10 +19,10 @@ from karrot.cli.spark import read_trigger, session_options, started
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from karrot.pipeline.fanout import Published
-    from karrot.pipeline.jobs.ingest import Ingest
-    from karrot.pipeline.jobs.stream import Fanout
-    from karrot.pipeline.roads import Road
+    from karrot.pipeline.ingest.event_sources import Road
+    from karrot.pipeline.ingest.job import Ingest
+    from karrot.pipeline.publish.cloudwatch import Published
+    from karrot.pipeline.publish.job import Fanout
     from karrot.reporters.cloudwatch.options import Options
 
 __all__ = ["stream"]
@@ -68,7 +68,7 @@ def stream(master: str | None, conf: dict[str, str], config: Path | None, **aske
     asked["directory"] = asked["directory"] or _beside(asked["archive"])
     every = None if asked["once"] else asked["trigger"] or f"{options.interval_s if options else 30} seconds"
     spark = started("stream", master, conf)
-    from karrot.pipeline.queries import run
+    from karrot.pipeline.stream.queries import run
 
     stop, lost = threading.Event(), list["Published"]()
     if every is not None:
@@ -86,8 +86,8 @@ def stream(master: str | None, conf: dict[str, str], config: Path | None, **aske
 
 
 def _ingest(spark: "SparkSession", road: "Road", asked: Mapping[str, Any]) -> "Ingest":
-    from karrot.pipeline.jobs.ingest import Ingest
-    from karrot.pipeline.tables import Tables
+    from karrot.pipeline.ingest.job import Ingest
+    from karrot.pipeline.store.tables import Tables
 
     return Ingest(spark, road, Tables(asked["directory"]), tell=click.echo)
 
@@ -103,9 +103,9 @@ def _fanout(
 ) -> "Fanout":
     """The job; ``lost`` gets the batches of which values were lost."""
     from karrot.clock import SystemClock
-    from karrot.pipeline.fanout import Publisher
-    from karrot.pipeline.jobs.stream import Fanout, notes_beside
-    from karrot.pipeline.tables import Tables
+    from karrot.pipeline.publish.cloudwatch import Publisher
+    from karrot.pipeline.publish.job import Fanout, notes_beside
+    from karrot.pipeline.store.tables import Tables
     from karrot.reporters.cloudwatch.client import open_client
 
     def tell(published: "Published") -> None:

@@ -13,11 +13,11 @@ from e2e.stack.kafka import Kafka, Position
 from karrot.cli.standings import described_table
 from karrot.clock import SystemClock
 from karrot.history import GroupDescription, History
-from karrot.pipeline.brokers import Brokers, Start
-from karrot.pipeline.ends import EndsPoll
-from karrot.pipeline.jobs.offsets import LandOffsets
-from karrot.pipeline.records import OFFSETS_TOPIC, FromKafka
-from karrot.pipeline.tables import Tables
+from karrot.pipeline.offsets.job import LandOffsets
+from karrot.pipeline.offsets.log_ends import EndsPoll
+from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.stream.brokers import Brokers, Start
+from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, FromKafka
 from karrot.watch.admin import KafkaCluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]

@@ -25,11 +25,11 @@ from e2e.waiting import wait_for
 from karrot.burrow.payload import to_wire
 from karrot.clock import SystemClock
 from karrot.fakes.cloudwatch import FakeCloudWatch
-from karrot.pipeline.brokers import Brokers, Start
-from karrot.pipeline.jobs.ingest import Ingest, Summary
-from karrot.pipeline.records import FromKafka
-from karrot.pipeline.roads import FromArchive, FromTopic, Road
-from karrot.pipeline.tables import Tables
+from karrot.pipeline.ingest.event_sources import FromArchive, FromTopic, Road
+from karrot.pipeline.ingest.job import Ingest, Summary
+from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.stream.brokers import Brokers, Start
+from karrot.pipeline.stream.record_sources import FromKafka
 from karrot.watch.admin import KafkaCluster
 from support.bodies import make_event, recorded
 from support.cloudwatch_rig import point_aws_at

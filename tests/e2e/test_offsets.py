@@ -22,12 +22,12 @@ from pyspark.sql import DataFrame, SparkSession
 from e2e.stack.kafka import Kafka
 from e2e.waiting import wait_for
 from karrot.clock import SystemClock
-from karrot.pipeline.brokers import Brokers, Start
-from karrot.pipeline.ends import EndsPoll
-from karrot.pipeline.jobs.offsets import LandOffsets, Summary
-from karrot.pipeline.jsontopic import JsonTopic
-from karrot.pipeline.records import OFFSETS_TOPIC, FromKafka
-from karrot.pipeline.tables import Tables
+from karrot.pipeline.offsets.job import LandOffsets, Summary
+from karrot.pipeline.offsets.json_topic import JsonTopic
+from karrot.pipeline.offsets.log_ends import EndsPoll
+from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.stream.brokers import Brokers, Start
+from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, FromKafka
 from karrot.watch.admin import KafkaCluster
 from support.offset_records import commit_key, commit_value
 

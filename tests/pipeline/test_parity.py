@@ -14,9 +14,9 @@ from karrot.event import LagEvent, Source
 from karrot.eventline import line_of
 from karrot.eventlog.base import StoredEvent, groups
 from karrot.eventlog.sqlite import SqliteEventLog
-from karrot.pipeline.incidents import incidents
-from karrot.pipeline.rollup import lag_minute
-from karrot.pipeline.statuses import verdict_runs
+from karrot.pipeline.derive.incidents import incidents
+from karrot.pipeline.derive.lag_minute import lag_minute
+from karrot.pipeline.derive.status_intervals import verdict_runs
 from support.bodies import make_event, make_partition
 from support.clocks import ManualClock
 from support.histories import events_frame, partitions_frame

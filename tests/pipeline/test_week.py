@@ -7,10 +7,10 @@ from pyspark.sql import functions as F
 
 from karrot.fakes.history import MINUTE_MS, Told, read_truth, write_history
 from karrot.fakes.week import CLUSTERS, consumer_groups, planted
-from karrot.pipeline.jobs.derive import Rules, derive
-from karrot.pipeline.jobs.ingest import Ingest
-from karrot.pipeline.roads import FromArchive
-from karrot.pipeline.tables import Tables
+from karrot.pipeline.derive.job import Rules, derive
+from karrot.pipeline.ingest.event_sources import FromArchive
+from karrot.pipeline.ingest.job import Ingest
+from karrot.pipeline.store.tables import Tables
 
 pytestmark = pytest.mark.timeout(300)  # the first query of a JVM on a busy machine
 

@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from karrot.pipeline.schemas import STREAMED, with_day
-from karrot.pipeline.tables import Tables
+from karrot.pipeline.store.tables import Tables
 from support.histories import at, ms, table_of
 
 __all__ = ["commit", "end", "land", "member"]

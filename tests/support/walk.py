@@ -1,4 +1,4 @@
-"""Incidents found the slow way: one event after the other. What `karrot.pipeline.incidents` is compared with."""
+"""Incidents found the slow way: one event after the other. What `karrot.pipeline.derive.incidents` is compared with."""
 
 import datetime as dt
 from collections.abc import Iterable

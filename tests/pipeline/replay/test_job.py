@@ -19,9 +19,9 @@ from karrot.burrow.rules import evaluate_group
 from karrot.burrow.storage import Storage
 from karrot.cli import main
 from karrot.cli.replayed import replayed_json, replayed_lines
-from karrot.pipeline.jobs.replay import NothingToReplayError, Request, replay
+from karrot.pipeline.replay.job import NothingToReplayError, Request, replay
 from karrot.pipeline.replay.rules import RuleSet
-from karrot.pipeline.tables import Tables
+from karrot.pipeline.store.tables import Tables
 
 BEGIN_MS = int(dt.datetime(2026, 11, 20, 23, 30, tzinfo=dt.UTC).timestamp()) * 1000
 MINUTES, EVERY, EXPIRE = 70, 60, 900

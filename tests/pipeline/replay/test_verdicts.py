@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.event import OffsetSample, Status
+from karrot.pipeline.replay.arrays import Commits
 from karrot.pipeline.replay.rules import RuleSet
-from karrot.pipeline.replay.streams import Commits
+from karrot.pipeline.replay.verdicts import Span, judged
 from karrot.pipeline.replay.windows import Windows, facts_of, windows
-from karrot.pipeline.verdicts import Span, judged
 from support.replayed import Commit, End, Stream, by_arrays, by_the_model
 
 CASES = json.loads((Path(__file__).parents[2] / "data/burrow/evaluation_cases.json").read_text())

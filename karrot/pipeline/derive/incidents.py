@@ -1,0 +1,153 @@
+"""``incidents``: the rules of `karrot.eventlog.incidents`, which walk from event to event, said of whole columns.
+
+An incident is opened by the first event with a new id and ended by its close, by another new id, by deletion, by
+recovery without its close, or by silence. Verdicts without an id (Burrow's REST API, Kafka) belong to the incident that
+is open. Where none is, they make one of their own, until an id gives it a name or silence ends it. Ids that were seen
+before open nothing: the service remembers the newest eight of a group, the tables all.
+"""
+
+from datetime import datetime, timedelta
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from karrot.pipeline.derive.status_intervals import in_order, severity, silent_before, status_named
+from karrot.pipeline.schemas import INCIDENTS, columns_of, with_day
+from karrot.pipeline.store.columns import GROUP
+
+__all__ = ["incidents"]
+
+_OBSERVATION, _INCIDENT, _CLOSE, _DELETED = "observation", "incident", "close", "deleted"
+_ENDING = (_OBSERVATION, _CLOSE, _DELETED)
+
+
+def incidents(runs: DataFrame, *, silence: timedelta, as_of: datetime) -> DataFrame:
+    """``incidents`` of all the ``runs`` of their groups; an incident's day is the one on which it started.
+
+    ``as_of`` is the newest event of all: an incident last heard of more than ``silence`` before it has ended, at the
+    moment when the service would have stopped to show it. Lag, status and topics are those of its verdicts worse than
+    OK; ``events`` counts its close as one, however often it was said.
+    """
+    walked = _with_next_turn(_with_turns(in_order(runs), silence))
+    members = _with_ends(_with_members(walked), silence, as_of)
+    return (
+        members.where(F.col("member").isNotNull())
+        .groupBy(*GROUP, "member")
+        .agg(
+            F.coalesce(F.max(F.when(F.col("fresh"), F.col("incident_start"))), F.min("first_at")).alias("started_at"),
+            F.max("end").alias("end"),
+            status_named(F.max(F.when(_is(_INCIDENT), severity("status")))).alias("worst_status"),
+            F.max(F.when(_is(_INCIDENT), F.col("peak_lag"))).alias("peak_lag"),
+            F.sum(F.when(_is(_CLOSE), 1).otherwise(F.col("events"))).alias("events"),
+            F.array_sort(F.array_distinct(F.flatten(F.collect_list(F.when(_is(_INCIDENT), F.col("topics")))))).alias(
+                "topics"
+            ),
+        )
+        .select("*", "member.incident_id", "end.ended_at", "end.ended_by", F.to_date("started_at").alias("day"))
+        .select(*columns_of(with_day(INCIDENTS)))
+    )
+
+
+def _with_turns(runs: DataFrame, silence: timedelta) -> DataFrame:
+    """Adds ``fresh`` (an id never seen before), ``turn`` (what is open changes) and what is open before and after.
+
+    ``stretch`` numbers the turns and ``silences`` the silences of a group. No open incident is an empty ``open_id``.
+    """
+    so_far = Window.partitionBy(*GROUP).orderBy("day", "run")
+    place = F.struct("day", "run")
+    named = F.when(F.col("kind").isin(_INCIDENT, _CLOSE) & F.col("incident_id").isNotNull(), place)
+    first_place = F.min(named).over(Window.partitionBy(*GROUP, "incident_id"))
+    opened = F.when(F.col("fresh") & _is(_INCIDENT), F.col("incident_id")).otherwise("")
+    open_id = F.last(F.when(F.col("turn"), opened), ignorenulls=True)
+    return (
+        runs.withColumn("fresh", F.coalesce(named == first_place, F.lit(False)))
+        .withColumns({"turn": F.col("fresh") | F.col("kind").isin(*_ENDING), "silent": silent_before(silence)})
+        .withColumns(
+            {
+                "stretch": F.count_if("turn").over(so_far),
+                "silences": F.count_if("silent").over(so_far),
+                "open_id": F.coalesce(open_id.over(so_far), F.lit("")),
+            }
+        )
+        .withColumn("open_before", F.lag("open_id", 1, "").over(so_far))
+    )
+
+
+def _with_next_turn(turns: DataFrame) -> DataFrame:
+    """Adds the turn after each run. Backwards: a frame that reaches to the end is reckoned anew for each row."""
+    later = Window.partitionBy(*GROUP).orderBy(F.desc("day"), F.desc("run"))
+    turn = F.struct("kind", "incident_id", "fresh", "silent", "silences", "heard_at", F.col("first_at").alias("at"))
+    next_turn = F.last(F.when(F.col("turn"), turn), ignorenulls=True)
+    return turns.withColumn("next", next_turn.over(later.rowsBetween(Window.unboundedPreceding, -1)))
+
+
+def _with_members(walked: DataFrame) -> DataFrame:
+    """Adds ``member``: the incident that a run belongs to, by its id or, without one, by its place in the walk."""
+    anonymous = _is(_INCIDENT) & F.col("incident_id").isNull()
+    is_open = F.col("open_id") != ""
+    own_id = F.col("incident_id").eqNullSafe(F.col("open_id"))
+    member = (
+        F.when(F.col("fresh"), _named("incident_id"))
+        .when(_is(_CLOSE) & (F.col("incident_id") == F.col("open_before")), _named("incident_id"))
+        .when(_is(_INCIDENT) & is_open & (own_id | anonymous), _named("open_id"))
+        .when(anonymous & ~is_open & _adopted(), _named("next.incident_id"))
+        .when(anonymous & ~is_open, _member(F.lit(None), F.col("stretch"), F.col("silences")))
+    )
+    return walked.withColumn("member", member)
+
+
+def _with_ends(members: DataFrame, silence: timedelta, as_of: datetime) -> DataFrame:
+    """Adds ``end`` (NULL while the incident lasts) to the run that opens an incident and to those of a nameless one."""
+    group, unbroken = Window.partitionBy(*GROUP), Window.partitionBy(*GROUP, "silences")
+    known = members.withColumns(
+        {"last_heard": F.max("last_at").over(group), "heard_until": F.max("last_at").over(unbroken)}
+    )
+    opens, nameless = F.col("fresh"), F.col("member").isNotNull() & F.col("member.incident_id").isNull()
+    followed = F.col("next").isNotNull()
+    closed = F.col("next.kind").eqNullSafe(_CLOSE) & F.col("next.incident_id").eqNullSafe(F.col("incident_id"))
+    in_time = F.col("next.silences").eqNullSafe(F.col("silences"))
+    deleted = F.col("next.kind") == _DELETED
+    by_turn = F.when(F.col("next.fresh"), "new_incident").when(deleted, _DELETED).otherwise("recovered")
+    end = (
+        F.when(opens & _is(_CLOSE), _end(F.col("first_at"), _CLOSE))
+        .when(opens & closed, _end(F.col("next.at"), _CLOSE))
+        .when(opens & F.col("next.silent"), _end(F.col("next.heard_at") + F.lit(silence), "silence"))
+        .when((opens & followed) | (nameless & in_time), _end(F.col("next.at"), by_turn))
+        .when(opens, _silent_since("last_heard", silence, as_of))
+        .when(nameless & (F.col("heard_until") < F.col("last_heard")), _silence_after("heard_until", silence))
+        .when(nameless, _silent_since("heard_until", silence, as_of))
+    )
+    return known.withColumn("end", end)
+
+
+def _adopted() -> Column:
+    """Whether a verdict with an id follows without a silence between: the incident was named late."""
+    return F.coalesce(F.col("next.fresh") & (F.col("next.silences") == F.col("silences")), F.lit(False))
+
+
+def _silent_since(heard: str, silence: timedelta, as_of: datetime) -> Column:
+    return F.when(F.col(heard) + F.lit(silence) < F.lit(as_of), _silence_after(heard, silence))
+
+
+def _silence_after(heard: str, silence: timedelta) -> Column:
+    return _end(F.col(heard) + F.lit(silence), "silence")
+
+
+def _end(at: Column, by: Column | str) -> Column:
+    return F.struct(at.alias("ended_at"), (F.lit(by) if isinstance(by, str) else by).alias("ended_by"))
+
+
+def _named(id_column: str) -> Column:
+    return _member(F.col(id_column), F.lit(None), F.lit(None))
+
+
+def _member(incident_id: Column, stretch: Column, silences: Column) -> Column:
+    return F.struct(
+        incident_id.cast("string").alias("incident_id"),
+        stretch.cast("long").alias("stretch"),
+        silences.cast("long").alias("silences"),
+    )
+
+
+def _is(kind: str) -> Column:
+    return F.col("kind") == kind

@@ -1,0 +1,205 @@
+"""``karrot pipeline derive``: the days whose sources changed, rewritten in every table that is reckoned from them.
+
+Minute tables and the daily SLO depend on one day alone (rates on the minutes next to its midnights, too); intervals on
+the days beside it. Incidents may span any number of days: they are found again in the runs of all days, which are few,
+and the days on which that makes a difference are rewritten.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from functools import reduce
+from itertools import islice
+from operator import or_
+from typing import NamedTuple
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from karrot.pipeline.derive.group_lag_from_commits import group_lags, merged, spread
+from karrot.pipeline.derive.incidents import incidents
+from karrot.pipeline.derive.inputs import Edges, Sources, look_over
+from karrot.pipeline.derive.lag_minute import lag_minute
+from karrot.pipeline.derive.lag_seconds import by_hindsight
+from karrot.pipeline.derive.partition_lag_job import Handed, Lags
+from karrot.pipeline.derive.rates_minute import rates_minute, whole_listings
+from karrot.pipeline.derive.skew_minute import skew_minute
+from karrot.pipeline.derive.slo_daily import Objective, slo_daily
+from karrot.pipeline.derive.status_intervals import status_intervals, verdict_runs
+from karrot.pipeline.store.changed_days import SOURCES, Derived, Note, present, read_note, touched, write_note
+from karrot.pipeline.store.tables import Tables, sound
+
+__all__ = ["Rules", "derive", "reach"]
+
+_log = logging.getLogger(__name__)
+
+_AT_ONCE = 8
+_DAY = timedelta(days=1)
+
+
+class Rules(NamedTuple):
+    """What the tables are derived by.
+
+    ``silence`` is how long a verdict holds (the service's ``KARROT_STALE_AFTER``), ``longest`` how far apart two looks
+    at a partition may be to tell what was produced between them.
+    """
+
+    silence: timedelta = timedelta(seconds=300)
+    longest: timedelta = timedelta(seconds=600)
+    objective: Objective = Objective()
+
+    def __str__(self) -> str:
+        """The rules as the note keeps them, to the last digit that tells two of them apart."""
+        target, share = self.objective
+        return f"silence {self.silence}, longest {self.longest}, {share!r} of minutes within {target!r} s"
+
+
+def derive(
+    spark: SparkSession,
+    tables: Tables,
+    rules: Rules,
+    *,
+    only: Collection[date] = (),
+    on_progress: Callable[[str], object] = _log.info,
+) -> list[date]:
+    """Derive the days whose files changed since the last time, or ``only`` some days; return which.
+
+    Interrupted, it has replaced some tables' days and not others; the next run does those days again. The note lists
+    them as unfinished from before the first replacement on: ``incidents`` is written last, so until then a reader must
+    not take "no incident" for an answer.
+    """
+    note, found = read_note(spark, tables), present(spark, tables)
+    days = sorted(only) if only else touched(note, found, str(rules))
+    if not days:
+        return []
+    before = note.days | note.unfinished
+    others = {day: derived for day, derived in note.days.items() if day not in days}
+    begun = note.unfinished | {day: before.get(day, Derived("")) for day in days}
+    write_note(spark, tables, Note(note.rules, others, begun))
+    lags = Lags(spark, tables, rules.longest)
+    handed = lags.derive(days, None if only else {day: derived.mark for day, derived in before.items()})
+    days = sorted({*days, *handed})
+    sources = look_over(spark, tables, _with_neighbours(days) & found.keys(), rules.longest)
+    for chunk in _chunks(days):
+        on_progress(f"deriving {chunk[0]} to {chunk[-1]}")
+        _derive_days(sources, lags, rules, chunk)
+    edges = {day: _both(sources.edges.get(day, Edges()), handed.get(day, Handed()).edges) for day in days}
+    midnights = _beside_changed_midnights(before, days, edges) & found.keys()
+    for chunk in _chunks(sorted({*days, *midnights})):
+        _derive_rates(sources, lags, rules, chunk)
+    on_progress("deriving intervals and incidents")
+    _derive_history(spark, tables, rules, days)
+    done = {day: Derived(found[day], *edges[day], handed.get(day, Handed()).mark) for day in days if day in found}
+    kept, unfinished = (
+        {day: derived for day, derived in noted.items() if day not in days} for noted in (note.days, note.unfinished)
+    )
+    # A few days by other rules: what is noted stays, so that the rest is known to be of the old ones.
+    write_note(spark, tables, Note(note.rules if only and before else str(rules), kept | done, unfinished))
+    return days
+
+
+def _both(of_events: Edges, of_commits: Edges) -> Edges:
+    return Edges(of_events.head + of_commits.head, of_events.tail + of_commits.tail)
+
+
+def _derive_days(sources: Sources, lags: Lags, rules: Rules, days: Sequence[date]) -> None:
+    """The tables that depend on a day alone, once its partitions' lags are there."""
+    events, partitions, tables = sources.read("events", days), sources.read("partitions", days), sources.tables
+    listings = whole_listings(events, partitions)
+    polled = tables.read(sources.spark, "ends", days=days)
+    timed = by_hindsight(events, partitions, polled, longest=rules.longest)
+    lag, skew = lag_minute(timed), skew_minute(listings)
+    with lags.measured(listings, days) as measured:
+        listed = partitions
+        if measured is not None:
+            lag = merged(lag, group_lags(measured))
+            skew = skew.unionByName(skew_minute(spread(measured), of="partitions"))
+            listed = partitions.unionByName(spread(measured).drop("partitions"), allowMissingColumns=True)
+        tables.replace_days(lag, "lag_minute", days)
+        tables.replace_days(skew, "skew_minute", days)
+        minutes = tables.read(sources.spark, "lag_minute", days=days)
+        tables.replace_days(slo_daily(minutes, listed, rules.objective), "slo_daily", days)
+    tables.replace_days(verdict_runs(events, partitions, silence=rules.silence), "verdict_runs", days)
+
+
+def _beside_changed_midnights(
+    before: Mapping[date, Derived], days: Sequence[date], edges: Mapping[date, Edges]
+) -> set[date]:
+    """The days whose first or last minutes look different, because a day beside them has other looks there."""
+    nothing = Derived("")
+    earlier = {day - _DAY for day in days if edges.get(day, Edges()).head != before.get(day, nothing).head}
+    later = {day + _DAY for day in days if edges.get(day, Edges()).tail != before.get(day, nothing).tail}
+    return earlier | later
+
+
+def _derive_rates(sources: Sources, lags: Lags, rules: Rules, days: Sequence[date]) -> None:
+    around, near = _with_neighbours(days), reduce(or_, (_near(day, rules.longest) for day in days))
+    events, partitions = (sources.read(name, around).where(near) for name in SOURCES)
+    looks = lags.listings(whole_listings(events, partitions), around).where(near)
+    rates = rates_minute(looks, longest=rules.longest)
+    sources.tables.replace_days(rates.where(F.col("day").isin(list(days))), "rates_minute", days)
+
+
+def _near(day: date, margin: timedelta) -> Column:
+    midnight = datetime.combine(day, time(), UTC)
+    return F.col("received_at").between(midnight - margin, midnight + _DAY + margin)
+
+
+def _derive_history(spark: SparkSession, tables: Tables, rules: Rules, days: Sequence[date]) -> None:
+    """The tables whose rows last beyond a day, from the runs of verdicts."""
+    runs = sound(tables.read(spark, "verdict_runs"))
+    as_of = _newest(runs)
+    targets, context = reach(days, tables.days(spark, "verdict_runs"), rules.silence)
+    near = tables.read(spark, "verdict_runs", days=context)
+    intervals = status_intervals(near, silence=rules.silence, as_of=as_of)
+    tables.replace_days(intervals.where(F.col("day").isin(sorted(targets))), "status_intervals", targets)
+    _replace_changed(spark, tables, incidents(runs, silence=rules.silence, as_of=as_of), "incidents")
+
+
+def reach(days: Collection[date], existing: Sequence[date], silence: timedelta) -> tuple[set[date], set[date]]:
+    """The days whose intervals may differ, and the days with events that these depend on.
+
+    Those beside, and the nearest with events; and as far as a verdict lasts, which ``silence`` says.
+    """
+    lasting = range(1, silence // _DAY + 2)
+    targets = _with_nearest(days, existing) | {day - _DAY for day in days}
+    targets |= {day + number * _DAY for day in days for number in lasting}
+    before = {day - number * _DAY for day in targets for number in lasting}
+    return targets, _with_nearest(targets, existing) | before & {*existing}
+
+
+def _replace_changed(spark: SparkSession, tables: Tables, rows: DataFrame, name: str) -> None:
+    """Replace a whole table, but touch only the days on which that makes a difference."""
+    now, before = rows.persist(), tables.read(spark, name)
+    try:
+        both = now.withColumn("times", F.lit(1)).unionByName(before.withColumn("times", F.lit(-1)))
+        differing = both.groupBy(*now.columns).agg(F.sum("times").alias("times")).where(F.col("times") != 0)
+        changed = [row.day for row in differing.select("day").distinct().collect()]
+        if changed:
+            tables.replace_days(now.where(F.col("day").isin(changed)), name, changed)
+    finally:
+        now.unpersist()
+
+
+def _newest(runs: DataFrame) -> datetime:
+    """The newest moment that any group was heard of: what "now" is to the history."""
+    newest: datetime | None
+    ((newest,),) = runs.agg(F.max("last_at")).collect()
+    return datetime.fromtimestamp(0, UTC) if newest is None else newest.astimezone(UTC)
+
+
+def _with_neighbours(days: Sequence[date]) -> set[date]:
+    return {day + offset for day in days for offset in (-_DAY, timedelta(0), _DAY)}
+
+
+def _with_nearest(days: Collection[date], existing: Sequence[date]) -> set[date]:
+    earlier = {max((one for one in existing if one < day), default=day) for day in days}
+    later = {min((one for one in existing if one > day), default=day) for day in days}
+    return {*days, *earlier, *later}
+
+
+def _chunks(days: Sequence[date]) -> Iterator[list[date]]:
+    """A few days at a time: one job writes them together."""
+    rest = iter(days)
+    while chunk := list(islice(rest, _AT_ONCE)):
+        yield chunk

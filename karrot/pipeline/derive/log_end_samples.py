@@ -1,0 +1,72 @@
+"""Where logs ended, and when somebody looked: polls of the brokers, or what Burrow's verdicts say of it.
+
+A log end is known at a look and, between two looks that are not too far apart, interpolated: the log is taken to grow
+evenly. Before the first look and after the last nothing is made up.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from karrot.pipeline.store.columns import LOG
+
+__all__ = ["looks", "spans"]
+
+_BEHIND_MS: Final = 60_000
+"""How old a view of the log end may be when it is told: Burrow's is one refresh old (10 s unless set otherwise)."""
+
+
+def looks(ends: DataFrame, partitions: DataFrame, *, within: Sequence[str] = LOG) -> DataFrame:
+    """``LOG``, ``day``, ``at_ms``, ``start_offset`` and ``end_offset`` of rows of ``ends`` and of ``partitions``.
+
+    A partition that was polled on a day is not taken from events of that day. What a verdict tells may be a refresh
+    old: an end below one that was told within the minute before is such an old view, and left out.
+    """
+    polled = ends.select(*LOG, "day", F.col("observed_at_ms").alias("at_ms"), "start_offset", "end_offset")
+    told = partitions.select(
+        *LOG,
+        "day",
+        F.unix_millis("observed_at").alias("at_ms"),
+        F.lit(None).cast("bigint").alias("start_offset"),
+        F.try_add("end_offset", "current_lag").alias("end_offset"),
+    )
+    both = polled.withColumn("polled", F.lit(True)).unionByName(told.withColumn("polled", F.lit(False)))
+    of_day = Window.partitionBy(*LOG, "day")
+    just_before = Window.partitionBy(*within).orderBy("at_ms").rangeBetween(-_BEHIND_MS, -1)
+    return (
+        both.where(F.col("end_offset").isNotNull() & F.col("at_ms").isNotNull())
+        .withColumn("is_polled", F.bool_or("polled").over(of_day))
+        .where(F.col("polled") | ~F.col("is_polled"))
+        .groupBy(*LOG, "day", "at_ms")
+        .agg(*(F.max(name).alias(name) for name in ("polled", "start_offset", "end_offset")))
+        .withColumn("told", F.max("end_offset").over(just_before))
+        .where(F.col("polled") | F.col("told").isNull() | (F.col("told") <= F.col("end_offset")))
+        .drop("polled", "told")
+    )
+
+
+def spans(seen: DataFrame, longest: timedelta, *, within: Sequence[str] = LOG) -> DataFrame:
+    """Each look with the next one: ``within``, ``life``, ``at_ms``, ``end_offset``, ``next_ms`` and ``next_offset``.
+
+    The next one is NULL if it came more than ``longest`` later, or if the log ended lower then: it was made anew, which
+    begins another ``life``.
+    """
+    in_time = Window.partitionBy(*within).orderBy("at_ms")
+    fell = F.col("end_offset") < F.lag("end_offset").over(in_time)
+    numbered = seen.withColumn("fell", F.coalesce(fell, F.lit(False))).withColumn(
+        "life", F.count_if("fell").over(in_time)
+    )
+    in_life = Window.partitionBy(*within, "life").orderBy("at_ms")
+    next_ms, next_offset = F.lead("at_ms").over(in_life), F.lead("end_offset").over(in_life)
+    near = next_ms - F.col("at_ms") <= longest // timedelta(milliseconds=1)
+    return numbered.select(
+        *within,
+        "life",
+        "at_ms",
+        "end_offset",
+        F.when(near, next_ms).alias("next_ms"),
+        F.when(near, next_offset).alias("next_offset"),
+    )

@@ -1,0 +1,28 @@
+"""``offsets_minute``: what each group committed, minute by minute; the roll-up that Druid made of the JSON topic."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from karrot.pipeline.schemas import OFFSETS_MINUTE, columns_of
+from karrot.pipeline.store.columns import PARTITION
+
+__all__ = ["offsets_minute"]
+
+
+def offsets_minute(commits: DataFrame) -> DataFrame:
+    """``offsets_minute`` of ``commits`` (no record twice). A commit belongs to the minute of its record.
+
+    A tombstone is no commit. First and last are so by their place in the log: a client may have any clock.
+    """
+    offset, place = F.col("offset"), F.col("log_offset")
+    return (
+        commits.where(~F.col("tombstone"))
+        .groupBy(*PARTITION, F.date_trunc("minute", "log_ts").alias("minute"))
+        .agg(
+            F.count(F.lit(1)).alias("count"),
+            F.try_sum(offset).alias("offset_sum"),
+            F.min_by(offset, place).alias("offset_first"),
+            F.max_by(offset, place).alias("offset_last"),
+        )
+        .select(*columns_of(OFFSETS_MINUTE), F.to_date("minute").alias("day"))
+    )

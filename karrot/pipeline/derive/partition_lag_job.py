@@ -1,0 +1,154 @@
+"""What derive makes of commits, log ends and members: minutes of offsets and lags, and rebalances.
+
+A partition's lag goes on where its group commits nothing, so a day begins with the newest commits of the days before,
+and its lag in time with the looks of the day before. Each day leaves a mark of what it hands on: where that differs
+from the last time, the day after it is derived again.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from functools import reduce
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from karrot.pipeline.derive.group_lag_from_commits import as_listings, filled, unheard
+from karrot.pipeline.derive.inputs import Edges, no_record_twice
+from karrot.pipeline.derive.log_end_samples import looks, spans
+from karrot.pipeline.derive.offsets_minute import offsets_minute
+from karrot.pipeline.derive.owners import owners
+from karrot.pipeline.derive.partition_lag_minute import FORGOTTEN, carried, partition_lag_minute
+from karrot.pipeline.derive.rebalances import rebalances
+from karrot.pipeline.schemas import OFFSETS
+from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.stream.queries import persisted
+
+__all__ = ["Handed", "Lags", "hand_on"]
+
+_DAY = timedelta(days=1)
+_MADE = ("offsets_minute", "partition_lag_minute", "rebalances")
+_MEMBERS_BACK = timedelta(days=30)
+
+
+class Handed(NamedTuple):
+    """What a day hands on to the next: a mark of it, and how many rows lie next to its two midnights."""
+
+    mark: str = ""
+    edges: Edges = Edges()
+
+
+@dataclass(frozen=True, slots=True)
+class Lags:
+    """Derives days of ``offsets_minute``, ``partition_lag_minute`` and ``rebalances``, one after another.
+
+    ``longest`` is how far apart two looks may be to tell what was between them.
+    """
+
+    spark: SparkSession
+    tables: Tables
+    longest: timedelta
+
+    def derive(self, days: Collection[date], before: Mapping[date, str] | None) -> dict[date, Handed]:
+        """Derive these days and, unless ``before`` is None, those that `hand_on` adds; return what each hands on."""
+        existing = self._with_any(OFFSETS)
+        asked = {*days} & {*existing, *self._with_any(_MADE)}
+        return hand_on(asked, existing, before, self._derive)
+
+    @contextmanager
+    def measured(self, listings: DataFrame, days: Collection[date]) -> Iterator[DataFrame | None]:
+        """The `filled` lags of these days' groups that ``listings``, whole ones, do not tell; None without any lags."""
+        there = sorted({*days} & {*self.tables.days(self.spark, "partition_lag_minute")})
+        if not there:
+            yield None
+            return
+        lags = unheard(self._read("partition_lag_minute", there), listings)
+        with persisted(filled(lags, self._looks(there), self.longest)) as rows:
+            yield rows
+
+    def listings(self, listings: DataFrame, days: Collection[date]) -> DataFrame:
+        """The looks that rates of these days are reckoned from: whole ``listings``, and commits beside them."""
+        there = {*days} & {*self.tables.days(self.spark, "partition_lag_minute")}
+        if not there:
+            return listings
+        lags = unheard(self._read("partition_lag_minute", there), listings)
+        return listings.unionByName(as_listings(lags), allowMissingColumns=True)
+
+    def _derive(self, day: date) -> Handed:
+        commits = self._commits(day)
+        self.tables.replace_days(offsets_minute(commits), "offsets_minute", [day])
+        members = self._read("members", self._days_until("members", day, _MEMBERS_BACK))
+        self.tables.replace_days(rebalances(members).where(F.col("day") == F.lit(day)), "rebalances", [day])
+        with persisted(self._ends(day)) as ends:
+            lags = partition_lag_minute(commits, self._before(day), ends, owners(members), longest=self.longest)
+            self.tables.replace_days(lags, "partition_lag_minute", [day])
+            return self._handed(day, ends.where("is_of_day"))
+
+    def _ends(self, day: date) -> DataFrame:
+        seen = self._looks([day - _DAY, day])
+        return spans(seen, self.longest).withColumn("is_of_day", F.col("at_ms") >= _epoch_ms(day))
+
+    def _looks(self, days: Collection[date]) -> DataFrame:
+        return looks(*(self._read(name, days) for name in ("ends", "partitions")))
+
+    def _commits(self, day: date) -> DataFrame:
+        found = self.tables.read(self.spark, "commits", days=[day], batches=True)
+        return no_record_twice(found)
+
+    def _read(self, name: str, days: Collection[date]) -> DataFrame:
+        return self.tables.read(self.spark, name, days=days)
+
+    def _before(self, day: date) -> DataFrame:
+        """What the nearest day with rows before this one handed on."""
+        nearest = self._days_until("partition_lag_minute", day - _DAY, FORGOTTEN)[-1:]
+        return carried(self._read("partition_lag_minute", nearest))
+
+    def _with_any(self, names: Collection[str]) -> list[date]:
+        return sorted({day for name in names for day in self.tables.days(self.spark, name)})
+
+    def _days_until(self, name: str, last: date, back: timedelta) -> list[date]:
+        return [day for day in self.tables.days(self.spark, name) if last - back <= day <= last]
+
+    def _handed(self, day: date, ends: DataFrame) -> Handed:
+        lags, margin = self._read("partition_lag_minute", [day]), F.lit(self.longest)
+        midnight = F.lit(datetime.combine(day, time(), UTC))
+        edges = lags.select(
+            F.count_if(F.col("as_of") < midnight + margin).alias("head"),
+            F.count_if(F.col("as_of") >= midnight + F.lit(_DAY) - margin).alias("tail"),
+        )
+        handed = (carried(lags), ends.drop("next_ms", "next_offset"), self._read("members", [day]))
+        marks = reduce(DataFrame.unionByName, (_mark(each, place) for place, each in enumerate(handed)))
+        told = "-".join(str(row.mark) for row in sorted(marks.collect()))
+        return Handed(told, Edges(*edges.collect()[0]))
+
+
+def hand_on(
+    days: Collection[date],
+    existing: Collection[date],
+    before: Mapping[date, str] | None,
+    derive: Callable[[date], Handed],
+) -> dict[date, Handed]:
+    """Derive ``days`` in order and, where one's mark is not that of ``before``, the next of the ``existing`` ones too.
+
+    Without ``before`` no day but those is derived.
+    """
+    waiting, done = {*days}, dict[date, Handed]()
+    while waiting:
+        day = min(waiting)
+        waiting.remove(day)
+        done[day] = derive(day)
+        if before is not None and done[day].mark != before.get(day, ""):
+            waiting |= {min((later for later in existing if later > day), default=day)} - done.keys()
+    return done
+
+
+def _mark(frame: DataFrame, place: int) -> DataFrame:
+    """A number that differs where the rows do, in whatever order they come."""
+    mark = F.coalesce(F.bit_xor(F.xxhash64(*frame.columns)), F.lit(0))
+    return frame.select(F.lit(place).alias("place"), mark.alias("mark"))
+
+
+def _epoch_ms(day: date) -> int:
+    return int(datetime.combine(day, time(), UTC).timestamp()) * 1000

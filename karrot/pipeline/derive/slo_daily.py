@@ -1,0 +1,66 @@
+"""``slo_daily``: how many minutes of a day a group was within its target, and what that cost of the error budget."""
+
+from typing import NamedTuple
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from karrot.event import Status
+from karrot.pipeline.derive.status_intervals import severity
+from karrot.pipeline.schemas import SLO_DAILY, columns_of, with_day
+from karrot.pipeline.store.columns import GROUP
+
+__all__ = ["Objective", "slo_daily"]
+
+_GROUP_DAY = (*GROUP, "day")
+
+
+class Objective(NamedTuple):
+    """The lag in time that a minute may have, and the share of minutes that must keep to it (below 1)."""
+
+    target_seconds: float = 60.0
+    share: float = 0.99
+
+
+def slo_daily(minutes: DataFrame, partitions: DataFrame, objective: Objective) -> DataFrame:
+    """``slo_daily`` of whole days of ``lag_minute`` and of the ``partitions`` listed on them.
+
+    A minute is seen if a status was known in it; its lag in time may be known without one, of commits. It is within the
+    target if the largest lag in time that was known in it is; where none was known it counts neither way.
+    ``burn_rate`` is the share of measured minutes beyond the target over the share allowed: at 1 the budget lasts
+    exactly, at 2 half the time. ``worst_partition`` is ``topic/partition`` of the largest lag listed.
+    """
+    is_seen = severity("worst_status") > Status.NOTFOUND
+    daily = (
+        minutes.where(is_seen | F.col("coverage").isNotNull())
+        .groupBy(*_GROUP_DAY)
+        .agg(
+            F.count_if(is_seen).alias("minutes_seen"),
+            F.count_if(F.col("worst_status") == Status.OK.name).alias("minutes_ok"),
+            F.count("lag_seconds_max").alias("minutes_measured"),
+            F.count_if(F.col("lag_seconds_max") <= objective.target_seconds).alias("minutes_within_target"),
+        )
+    )
+    return (
+        daily.join(_worst_partitions(partitions), on=list(_GROUP_DAY), how="left")
+        .select(
+            "*",
+            F.lit(objective.target_seconds).cast("double").alias("target_seconds"),
+            F.lit(objective.share).cast("double").alias("objective"),
+            F.round(F.col("minutes_measured") * (1 - objective.share), 6).alias("budget_minutes"),
+            F.round(_burn_rate(objective.share), 6).alias("burn_rate"),
+        )
+        .select(*columns_of(with_day(SLO_DAILY)))
+    )
+
+
+def _worst_partitions(partitions: DataFrame) -> DataFrame:
+    name = F.concat_ws("/", "topic", "partition")
+    lagging = partitions.where(F.col("current_lag") > 0)
+    largest = F.max(F.struct("current_lag", "topic", "partition", name.alias("name"))).getField("name")
+    return lagging.groupBy(*_GROUP_DAY).agg(largest.alias("worst_partition"))
+
+
+def _burn_rate(share: float) -> Column:
+    beyond = F.col("minutes_measured") - F.col("minutes_within_target")
+    return F.try_divide(beyond, F.col("minutes_measured")) / (1 - share)

@@ -1,0 +1,138 @@
+"""The lines of events, read; and the tables ``events`` and ``partitions`` made of them."""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructType
+
+from karrot.pipeline.schemas import CORRUPT, EVENTS, LINE, PARTITION_LINE, PARTITIONS, RAW_BYTES, columns_of, with_day
+from karrot.pipeline.schemas.types import struct
+from karrot.pipeline.store.columns import moment, whole
+
+__all__ = ["REQUIRED", "events", "parsed", "partitions", "read_lines", "why_unusable"]
+
+_MOST_BYTES: Final = 32 * 1024 * 1024
+"""The longest line that is read as JSON. A body has at most 8 MiB, grows as a string in JSON, and is said twice."""
+
+_BURROW_BEGAN_MS: Final = 1_420_070_400_000  # 2015-01-01: what was received before has a clock that was never set
+_DAY_MS: Final = 86_400_000
+_VERSION: Final = 1
+REQUIRED: Final = (
+    "v",
+    "event_id",
+    "log_id",
+    "seq",
+    "received_at_ms",
+    "observed_at_ms",
+    "cluster",
+    "consumer",
+    "status",
+)
+"""The fields that no line may lack."""
+# Not the body, which the rest of the line says again field by field; of the worst partition only what a table has.
+_OF_WORST: Final = ("topic", "partition", "owner", "start_offset", "start_lag", "end_offset")
+_WORST: Final = StructType([PARTITION_LINE[name] for name in _OF_WORST])
+_FIELDS: Final = {field.name: field.dataType for field in LINE if field.name != "body"}
+_READ: Final = struct(**_FIELDS | {"max_partition": _WORST, CORRUPT: StringType()})
+
+
+def read_lines(lines: DataFrame) -> DataFrame:
+    """Read ``value`` (a line), ``path`` (its segment or partition), ``offset`` (its place, if known), ``written_at``.
+
+    Gives ``path`` and ``offset``; ``number``, which counts along a segment; ``day``; ``line`` as a struct; and where a
+    line is none of ours the ``reason`` (else NULL) and ``raw``, the line in base64 (its first 64 KiB).
+
+    A receipt before there was a Burrow, or more than a day after the segment was written, is no time: retention would
+    drop its day at once, or never.
+    """
+    read = lines.withColumn("number", F.monotonically_increasing_id()).withColumn("line", parsed(_READ))
+    judged = read.withColumn("reason", why_unusable())
+    is_good = F.col("reason").isNull()
+    received_at_ms = F.when(is_good, F.col("line.received_at_ms"))
+    return judged.select(
+        "path",
+        "offset",
+        "number",
+        F.to_date(F.coalesce(moment(received_at_ms), F.col("written_at"))).alias("day"),
+        F.when(is_good, F.col("line")).alias("line"),
+        "reason",
+        F.when(~is_good, _base64_of_start(F.col("value"))).alias("raw"),
+    )
+
+
+def events(lines: DataFrame) -> DataFrame:
+    """One row per good line, and its day."""
+    max_partition = F.col("max_partition")
+    read = lines.where(F.col("reason").isNull()).select("line.*", "day")
+    return read.withColumns(
+        {
+            "received_at": moment(F.col("received_at_ms")),
+            "observed_at": moment(F.col("observed_at_ms")),
+            "incident_start": moment(F.col("incident_start_ms")),
+            "total_lag": whole(F.col("total_lag")),
+            "max_lag": whole(F.col("max_lag")),
+            "scalable_lag": whole(F.col("scalable_lag")),
+            "max_lag_topic": max_partition["topic"],
+            "max_lag_partition": max_partition["partition"],
+            "max_lag_owner": max_partition["owner"],
+            "max_lag_committed": max_partition["end_offset"],
+            "max_lag_first_end": F.try_add(max_partition["start_offset"], whole(max_partition["start_lag"])),
+        }
+    ).select(*columns_of(with_day(EVENTS)))
+
+
+def partitions(lines: DataFrame) -> DataFrame:
+    """One row per partition that a good line lists, and the day of the line."""
+    listed = lines.where(F.col("reason").isNull()).select(
+        "day",
+        *(F.col("line")[name].alias(name) for name in ("event_id", "log_id", "seq", "source", "cluster", "consumer")),
+        moment(F.col("line.received_at_ms")).alias("received_at"),
+        moment(F.col("line.observed_at_ms")).alias("observed_at"),
+        F.explode("line.partitions").alias("one"),
+    )
+    return (
+        listed.select("*", "one.*")
+        .withColumns(
+            {
+                "start_ts": moment(F.col("start_ts_ms")),
+                "start_lag": whole(F.col("start_lag")),
+                "end_ts": moment(F.col("end_ts_ms")),
+                "end_lag": whole(F.col("end_lag")),
+                "current_lag": whole(F.col("current_lag")),
+            }
+        )
+        .select(*columns_of(with_day(PARTITIONS)))
+    )
+
+
+def parsed(schema: StructType) -> Column:
+    """The column ``value``, a line, read as JSON of a schema with `CORRUPT`; NULL where it is too long for that."""
+    return F.from_json(F.when(_is_short_enough(), F.col("value")), schema, {"columnNameOfCorruptRecord": CORRUPT})
+
+
+def why_unusable() -> Column:
+    """Why a line is none of ours, NULL if it is. The version comes first: another one may mean anything by its keys.
+
+    Looks at the columns ``value``, ``line`` (`parsed`, with the `REQUIRED` fields) and ``written_at``.
+    """
+    line = F.col("line")
+    received_at_ms, written_ms = line["received_at_ms"], F.unix_millis("written_at")
+    lacks_a_field = F.greatest(*(line[name].isNull() for name in REQUIRED))
+    has_no_time = (received_at_ms < _BURROW_BEGAN_MS) | (received_at_ms > written_ms + _DAY_MS)
+    return (
+        F.when(~_is_short_enough(), "too_long")
+        .when(line["v"] != _VERSION, "unknown_version")
+        .when(line.isNull() | line[CORRUPT].isNotNull(), "unreadable")
+        .when(lacks_a_field, "missing_field")
+        .when(has_no_time, "impossible_time")
+    )
+
+
+def _is_short_enough() -> Column:
+    return F.octet_length("value") <= _MOST_BYTES
+
+
+def _base64_of_start(text: Column) -> Column:
+    """The first bytes of a text. Cut as characters first, because the cast copies: a huge line would fill the heap."""
+    return F.base64(F.substring(F.substring(text, 1, RAW_BYTES).cast("binary"), 1, RAW_BYTES))

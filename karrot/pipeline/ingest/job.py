@@ -1,0 +1,197 @@
+"""Lines of events into the tables ``events``, ``partitions`` and ``quarantine``: Structured Streaming, stateless.
+
+Spark's source says which segments or records are new; a batch reads them once and writes each table into its own
+``batch_id=``, so that a batch that is repeated after a crash overwrites itself. The id begins with that of the
+checkpoint: a new checkpoint counts from 0 again and must not overwrite what another one wrote.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import asdict, dataclass, field, fields
+from datetime import date
+from threading import Event
+from typing import Self
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from karrot.pipeline.ingest.dedup import Span, in_order, overlap, repeats, spans, without
+from karrot.pipeline.ingest.event_sources import Road
+from karrot.pipeline.ingest.events import events, partitions, read_lines
+from karrot.pipeline.store.columns import rows
+from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.stream.accounting import even
+from karrot.pipeline.stream.quarantine import PLACE, bad_lines, short_segments
+from karrot.pipeline.stream.queries import batch_name, checkpoint_id, noted, persisted, run, started
+from karrot.pipeline.stream.segments import Segment, plain
+
+__all__ = ["Ingest", "Summary"]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What went in and what came out.
+
+    ``lines`` were read; ``missing`` were promised by the names of short segments, ``lost`` deleted from the topic
+    before they were read.
+    """
+
+    batches: int = 0
+    segments: int = 0
+    lines: int = 0
+    events: int = 0
+    partitions: int = 0
+    quarantined: int = 0
+    duplicates: int = 0
+    short_segments: int = 0
+    missing: int = 0
+    lost: int = 0
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+
+    @property
+    def is_even(self) -> bool:
+        """Whether every line that was read is accounted for."""
+        return self.lines == self.events + self.quarantined + self.duplicates
+
+    def __str__(self) -> str:
+        told = (
+            f"{self.lines:,} lines{f' of {self.segments:,} segments' if self.segments else ''} = {self.events:,} events"
+            f" + {self.quarantined:,} quarantined + {self.duplicates:,} duplicates; {self.partitions:,} partitions"
+        )
+        if self.short_segments:
+            told += f"; {self.missing:,} lines are missing from {self.short_segments:,} short segments"
+        return f"{told}; {self.lost:,} were deleted from the topic before they were read" if self.lost else told
+
+    def as_dict(self) -> dict[str, int]:
+        """The counts by name."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class Ingest:
+    """The job. ``tell`` gets the summary of each batch once it is written.
+
+    Two ingests must not write into the same tables at a time: neither would see the other's events.
+    """
+
+    spark: SparkSession
+    road: Road
+    tables: Tables
+    checkpoint: str = ""
+    tell: Callable[[Summary], object] = lambda _summary: None
+    total: Summary = field(default_factory=Summary)
+
+    def __post_init__(self) -> None:
+        self.checkpoint = self.checkpoint or self.tables.checkpoint(self.road.checkpoint("ingest"))
+
+    def run(self, every: str | None = None, stop: Event | None = None) -> Summary:
+        """Take what is there and end; or with ``every`` (``"30 seconds"``) go on until ``stop`` is set.
+
+        Raises what `start` raises, and StreamingQueryException if a batch failed (`UnevenError` is one reason).
+        """
+        run([self.start(every)], stop=stop or Event(), follow=every is not None)
+        return self.total
+
+    def start(self, every: str | None = None) -> StreamingQuery:
+        """Begin, and return at once. Raises what the road's ``lines`` raises."""
+        return started(self.road.lines(self.spark), self.take, self.checkpoint, every)
+
+    def take(self, lines: DataFrame, batch: int) -> None:
+        """Write one batch; called by Spark, again for the same batch after a crash."""
+        notes = noted(self.spark, self.checkpoint)
+        taken = self.road.segments(notes, batch)
+        batch_id = batch_name(checkpoint_id(lines.sparkSession), batch)
+        with persisted(read_lines(lines)) as read:
+            lost = self.road.lost(notes, batch, read)
+            summary = even(batch_id, _Batch(lines.sparkSession, self.tables, batch_id, read, taken).write())
+        summary += Summary(lost=lost)
+        self.total += summary
+        self.tell(summary)
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """One batch: the lines as read, and the segments that they are of."""
+
+    spark: SparkSession
+    tables: Tables
+    batch_id: str
+    lines: DataFrame
+    segments: list[Segment]
+
+    def write(self) -> Summary:
+        counted = self._counted()
+        found = Counter[str]()
+        for row in counted:
+            found[plain(row.path)] += row.lines
+        missing = {one: lacks for one in self.segments if (lacks := one.missing(found[one.path]))}
+        good = [row for row in counted if not row.is_bad]
+        days, bad_days = {row.day for row in good}, {row.day for row in counted if row.is_bad}
+        new, duplicates = self._new(good, days)
+        self.tables.write_batch(events(new), "events", self.batch_id)
+        self.tables.write_batch(partitions(new), "partitions", self.batch_id)
+        self._write_quarantine(counted, missing)
+        quarantine = self._rows("quarantine", bad_days | {one.written_on for one in missing})
+        return Summary(
+            batches=1,
+            segments=len(self.segments),
+            lines=found.total(),
+            events=self._rows("events", days),
+            partitions=self._rows("partitions", days),
+            quarantined=quarantine - len(missing),
+            duplicates=duplicates,
+            short_segments=len(missing),
+            missing=sum(missing.values()),
+        )
+
+    def _counted(self) -> list[Row]:
+        """A row for each segment or partition that has lines, and day, log and usability of those."""
+        log_id, seq = F.col("line.log_id"), F.col("line.seq")
+        sorts = self.lines.groupBy("path", "day", log_id.alias("log_id"), F.col("reason").isNotNull().alias("is_bad"))
+        counts = sorts.agg(
+            F.count("*").alias("lines"),
+            F.min("number").alias("first"),
+            F.min(seq).alias("lowest"),
+            F.max(seq).alias("highest"),
+            in_order().alias("in_order"),
+        )
+        return counts.collect()
+
+    def _new(self, good: list[Row], days: Collection[date]) -> tuple[DataFrame, int]:
+        """The lines but for events that are there already, and how many those are."""
+        known = self._known(good, days)
+        if all(row.in_order for row in good):
+            taken = [Span(row.log_id, row.lowest, row.highest) for row in good]
+            if not overlap([*taken, *spans(known)]):
+                return self.lines, 0
+        repeated = repeats(self.lines, known)
+        duplicates = repeated.count()
+        return without(self.lines, repeated) if duplicates else self.lines, duplicates
+
+    def _known(self, good: list[Row], days: Collection[date]) -> DataFrame:
+        """The events of these days that other batches wrote, as far as they may be the same."""
+        known = self.tables.read(self.spark, "events", days=days, batches=True)
+        lowest, highest = (min(row.lowest for row in good), max(row.highest for row in good)) if good else (0, 0)
+        # A file's footer says which numbers it holds: what is older is not read.
+        may_be_same = F.col("seq").between(lowest, highest)
+        return known.where(may_be_same & (F.col("batch_id") != self.batch_id))
+
+    def _write_quarantine(self, counted: list[Row], missing: dict[Segment, int]) -> None:
+        # A segment that came up short before a crash may be whole now, as one that was still being copied.
+        self.tables.drop_batch(self.spark, "quarantine", self.batch_id, {one.written_on for one in self.segments})
+        bad = {row.path for row in counted if row.is_bad}
+        if bad:
+            # Of a path's rows the one with its first line comes last.
+            first = {row.path: row.first for row in sorted(counted, key=lambda row: -row.first)}
+            places = [{"source": plain(path), "path": path, "first": first[path]} for path in sorted(bad)]
+            lines = bad_lines(self.lines, self.spark.range(1).select(rows(places, PLACE)))
+            self.tables.write_batch(lines.unionByName(short_segments(self.spark, missing)), "quarantine", self.batch_id)
+        elif missing:
+            self.tables.write_batch(short_segments(self.spark, missing), "quarantine", self.batch_id)
+
+    def _rows(self, name: str, days: Iterable[date]) -> int:
+        """How many rows of the batch the table holds now, by the footers of its files."""
+        return self.tables.rows_of_batch(self.spark, name, self.batch_id, days)

@@ -1,1 +1,0 @@
-"""The jobs: each reads, transforms and writes, and says what it did."""

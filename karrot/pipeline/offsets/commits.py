@@ -1,0 +1,295 @@
+"""Records of ``__consumer_offsets``, read: the table ``commits``, and a word on every record that is none of it.
+
+A record begins with a big-endian int16, in the key its type and in the value its version; the fields follow as in
+Kafka's ``group-coordinator/…/OffsetCommitKey.json`` and ``OffsetCommitValue.json``.
+
+A number is read from what bytes there are, and means nothing if some are missing: whether all bytes of a field were
+there is decided by lengths alone, before anything is told. So a record that was cut has a reason and not one number.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from karrot.pipeline.offsets.bigendian import int64, uint16, uint32
+from karrot.pipeline.schemas import COMMITS, columns_of, with_day
+from karrot.pipeline.store.columns import is_possible, moment
+
+__all__ = ["commits", "decode_offsets"]
+
+_NULL: Final = 0xFFFF
+"""A string's length of -1, read as unsigned."""
+_LONGEST: Final = 0x7FFF
+_MOST_INT: Final = 0x7FFFFFFF
+_ANY_PARTITIONS: Final = 1_000_000
+_KEY_HEAD: Final = 4
+_COMPACT: Final = 4  # the first version whose strings have varints for lengths, and which ends in tagged fields
+
+# A walk over tagged fields is a loop, which built-in expressions have not; a regular expression over the digits has.
+# Known are one field, the topic's id of 16 bytes, and no other.
+_MOST_TAG_BYTES: Final = 1024
+_TAG: Final = "(?:(?:[89A-F].)*[0-7].(?:" + "|".join(f"{size:02X}.{{{2 * size}}}" for size in range(128)) + "))"
+_TAGS: Final = "^(?:" + "|".join(f"{count:02X}{_TAG}{{{count}}}" for count in range(8)) + ")"
+"""Up to seven tagged fields of up to 127 bytes each, in hexadecimal digits."""
+
+
+def decode_offsets(records: DataFrame, cluster: str) -> DataFrame:
+    """One row per record of the Kafka source's shape (``key, value, topic, partition, offset, timestamp``).
+
+    The columns of `COMMITS`; ``key_type`` (NULL where the key has none); ``readable``, false if there is a ``reason``;
+    ``key`` and ``value`` as they came. Only readable records of the key types 0 and 1 say anything else than where they
+    lie: the rest is for `decode_members`, or counted by the name of its type.
+
+    Records with a column ``written_at`` are of files and may lack what Kafka gives each, or have a timestamp that none
+    has, which is a reason too; it is the ``log_ts`` of those, since what is quarantined needs a day.
+    """
+    if "written_at" not in records.columns:
+        return _decoded(records, cluster)
+    has_all = F.col("partition").isNotNull() & F.col("offset").isNotNull() & is_possible("timestamp")
+    # Apart, since no more fits into what Spark compiles of a record that is read.
+    lacking = _lacking(records.where(~has_all), cluster)
+    return _decoded(records.where(has_all), cluster).unionByName(lacking, allowMissingColumns=True)
+
+
+def commits(decoded: DataFrame) -> DataFrame:
+    """The table ``commits`` and its day, of what `decode_offsets` made."""
+    return (
+        decoded.where(F.col("readable") & F.col("key_type").isin(0, 1))
+        .withColumn("day", F.to_date("log_ts"))
+        .select(*columns_of(with_day(COMMITS)))
+    )
+
+
+def _decoded(records: DataFrame, cluster: str) -> DataFrame:
+    judged = records.transform(_with_key).transform(_with_value).transform(_with_verdict)
+    return (
+        _apart(judged.drop("_key", "_value"))
+        .transform(_with_numbers)
+        .select(*_told(cluster), "readable", "reason", "key", "value")
+    )
+
+
+def _lacking(records: DataFrame, cluster: str) -> DataFrame:
+    log_ts = F.when(is_possible("timestamp"), F.col("timestamp")).otherwise(F.col("written_at"))
+    why = F.when(F.col("partition").isNull(), "no_partition").when(F.col("offset").isNull(), "no_offset")
+    return records.select(
+        F.lit(cluster).alias("cluster"),
+        F.col("partition").alias("log_partition"),
+        F.col("offset").alias("log_offset"),
+        log_ts.alias("log_ts"),
+        F.unix_millis(log_ts).alias("log_ts_ms"),
+        F.lit(False).alias("readable"),
+        why.when(F.col("timestamp").isNull(), "no_timestamp").otherwise("impossible_time").alias("reason"),
+        "key",
+        "value",
+    )
+
+
+def _with_key(records: DataFrame) -> DataFrame:
+    """The type, how long group and topic are, and how many bytes are left without them (``_after_…``)."""
+    key, length = F.col("_key"), F.col("_key_length")
+    head = uint32(_filled(key, length, _KEY_HEAD), F.lit(1))
+    return (
+        records.withColumn("_key", _key())
+        .withColumn("_key_length", F.length("_key"))
+        .withColumn("_key_head", head)
+        .withColumns(
+            {"_type": _int(F.shiftright("_key_head", 16)), "_group": _int(F.col("_key_head").bitwiseAND(F.lit(0xFFFF)))}
+        )
+        .withColumn("_is_commit", (length >= F.lit(2)) & (F.col("_type") < F.lit(2)))
+        .withColumns({"_after_group": length - F.col("_group"), "_topic_at": F.col("_group") + F.lit(7)})
+        .withColumn("_topic", _int(uint16(key, F.col("_group") + F.lit(5))))
+        .withColumn("_after_topic", F.col("_after_group") - F.col("_topic"))
+    )
+
+
+def _with_value(records: DataFrame) -> DataFrame:
+    """Where a value's parts lie, counted from 1: metadata ``_at``, of ``_text`` bytes, and then the times, ``_ts_at``.
+
+    ``_length`` is -1 for a tombstone.
+    """
+    two_at = F.when(F.col("_version") < F.lit(3), F.lit(11)).otherwise(F.lit(15))
+    return (
+        records.withColumn("_length", F.coalesce(F.when(F.col("_is_commit"), F.length("value")), F.lit(-1)))
+        .withColumn("_value", _value())
+        .withColumn("_version", _version(F.substr("_value", F.lit(1), F.lit(2))))
+        .withColumn("_two", _int(uint16(F.col("_value"), two_at)))
+        .transform(_with_metadata)
+        .withColumn("_ts_at", F.col("_at") + F.col("_text"))
+        .withColumn("_after_text", F.col("_length") - F.col("_ts_at"))
+    )
+
+
+def _with_metadata(records: DataFrame) -> DataFrame:
+    """Its length is the int16 ``_two``, or a varint that begins there: of up to three bytes, as no text is longer."""
+    version, two, third = F.col("_version"), F.col("_two"), F.col("_third")
+    first, low_bits = F.shiftright(two, 8), two.bitwiseAND(F.lit(0x7F))
+    is_compact = version >= F.lit(_COMPACT)
+    has_two, has_three = (two >= F.lit(0x8000)), two.bitwiseAND(F.lit(0x8080)) == F.lit(0x8080)
+    long = first.bitwiseAND(F.lit(0x7F)).bitwiseOR(F.shiftleft(low_bits, 7)).bitwiseOR(F.shiftleft(third, 14))
+    read_third = _int(uint16(F.col("_value"), F.lit(16)).bitwiseAND(F.lit(0xFF)))
+    at = F.when(version < F.lit(3), 13).when(~is_compact | (has_two & ~has_three), 17).when(has_two, 18).otherwise(16)
+    return (
+        records.withColumn("_third", F.when(is_compact & has_three, read_third).otherwise(F.lit(0)))
+        .withColumns(
+            {
+                "_at": at,
+                "_told": F.when(is_compact, F.when(has_two, long).otherwise(first) - F.lit(1))
+                .when(two == F.lit(_NULL), F.lit(-1))
+                .otherwise(two),
+            }
+        )
+        .withColumn("_text", F.greatest("_told", F.lit(0)))
+    )
+
+
+def _with_verdict(records: DataFrame) -> DataFrame:
+    why = (
+        F.when(F.col("_key_length") < F.lit(2), "no_key_type")
+        .when(~F.col("_is_commit"), None)
+        .otherwise(F.coalesce(_wrong_in_key(), _wrong_in_value()))
+    )
+    return records.withColumn("reason", why).withColumn("readable", _fenced(F.col("reason").isNull()))
+
+
+def _wrong_in_key() -> Column:
+    """The first fault in the order of the bytes."""
+    group, topic = F.col("_group"), F.col("_topic")
+    after_group, after_topic = F.col("_after_group"), F.col("_after_topic")
+    return (
+        F.when(group > F.lit(_LONGEST), _odd_length(group, "null_group"))
+        .when(after_group < F.lit(4), "truncated_group")
+        .when(after_group < F.lit(6), "truncated_topic")
+        .when(topic > F.lit(_LONGEST), _odd_length(topic, "null_topic"))
+        .when(after_topic < F.lit(6), "truncated_topic")
+        .when(after_topic < F.lit(10), "truncated_partition")
+    )
+
+
+def _wrong_in_value() -> Column:
+    """Likewise; nothing is wrong with a tombstone."""
+    length, version, left = F.col("_length"), F.col("_version"), F.col("_after_text")
+    is_compact = version == F.lit(_COMPACT)
+    return (
+        F.when(length < F.lit(0), None)
+        .when(length < F.lit(2), "truncated_version")
+        .when(version > F.lit(_COMPACT), "unknown_version")
+        .when(length < F.lit(10), "truncated_offset")
+        .when((version >= F.lit(3)) & (length < F.lit(14)), "truncated_leader_epoch")
+        .when((version >= F.lit(3)) & (length < F.lit(16)), "truncated_metadata")
+        .when(length < F.col("_at") - F.lit(1), "truncated_metadata")
+        .when(F.col("_third") > F.lit(0x7F), "long_varint")
+        .when(~is_compact & (F.col("_text") > F.lit(_LONGEST)), "negative_length")
+        .when(left < F.lit(-1), "truncated_metadata")
+        .when(left < F.lit(7), "truncated_commit_ts")
+        .when((version == F.lit(1)) & (left < F.lit(15)), "truncated_expire_ts")
+        .when(is_compact & ~_are_tags_whole(), "truncated_tags")
+    )
+
+
+def _odd_length(length: Column, null: str) -> Column:
+    return F.when(length == F.lit(_NULL), null).otherwise("negative_length")
+
+
+def _are_tags_whole() -> Column:
+    """Whether the tagged fields end within the value; what follows them is nobody's concern.
+
+    A value that ends where they would begin is taken, as Burrow takes it: no broker writes it, and nothing is missed.
+    """
+    tail = F.substr("_value", F.col("_ts_at") + F.lit(8), F.lit(_MOST_TAG_BYTES))
+    nothing_else = (F.col("_after_text") == F.lit(7)) | (tail == F.lit(b"\0"))
+    return nothing_else | F.rlike(F.hex(tail), F.lit(_TAGS))
+
+
+def _with_numbers(records: DataFrame) -> DataFrame:
+    """Read whether or not they are there: what is not read for every record, Spark writes out wherever it is used."""
+    key, value, ts_at = _key(), _value(), F.col("_ts_at")
+    return records.withColumns(
+        {
+            "_is_told": F.col("readable") & (F.col("_length") >= F.lit(0)),
+            "_names": F.col("readable") & F.col("_is_commit"),
+            "_partition": uint32(key, F.col("_topic_at") + F.col("_topic")),
+            "_offset": int64(value, F.lit(3)),
+            "_epoch": uint32(value, F.lit(11)),
+            "_commit_ms": int64(value, ts_at),
+            "_expire_ms": int64(value, ts_at + F.lit(8)),
+        }
+    )
+
+
+def _told(cluster: str) -> list[Column]:
+    key, value, version = _key(), _value(), F.col("_version")
+    names, is_told = F.col("_names"), F.col("_is_told")
+    group, topic, topic_at = F.col("_group"), F.col("_topic"), F.col("_topic_at")
+    metadata = F.rtrim(_text(value, F.col("_at"), F.col("_text")), F.lit("\0"))
+    commit_ms, expire_ms, epoch = F.col("_commit_ms"), F.col("_expire_ms"), F.col("_epoch")
+    has_epoch = is_told & (version >= F.lit(3)) & (epoch <= F.lit(_MOST_INT))
+    expires = is_told & (version == F.lit(1))
+    type_there = F.col("_key_length") >= F.lit(2)
+    columns = {
+        "cluster": F.lit(cluster),
+        "consumer": F.when(names, _text(key, F.lit(5), group)),
+        "topic": F.when(names, _text(key, topic_at, topic)),
+        "partition": F.when(names, _int32(F.col("_partition"))),
+        "version": F.when(is_told, version),
+        "offset": F.when(is_told, F.col("_offset")),
+        "metadata": F.when(is_told & (F.col("_told") >= F.lit(0)), metadata),
+        "leader_epoch": F.when(has_epoch, _int(epoch)),
+        "commit_ts": F.when(is_told, moment(commit_ms)),
+        "commit_ts_ms": F.when(is_told, commit_ms),
+        "expire_ts": F.when(expires, moment(expire_ms)),
+        "expire_ts_ms": F.when(expires & (expire_ms >= F.lit(0)), expire_ms),
+        "tombstone": F.when(names, ~is_told),
+        "log_partition": F.col("partition"),
+        "log_offset": F.col("offset"),
+        "log_ts": F.col("timestamp"),
+        "log_ts_ms": F.unix_millis("timestamp"),
+        "key_type": F.when(type_there, F.shiftright(F.shiftleft("_type", 16), 16)),
+    }
+    return [columns[name].alias(name) for name in (*columns_of(COMMITS), "key_type")]
+
+
+def _key() -> Column:
+    return F.coalesce("key", F.lit(b""))
+
+
+def _value() -> Column:
+    """That of a commit; empty bytes for a tombstone and for other records."""
+    return F.coalesce(F.when(F.col("_length") >= F.lit(0), F.col("value")), F.lit(b""))
+
+
+def _version(head: Column) -> Column:
+    """Which of those that are known; one more than the last for any other."""
+    known = F.when(head == F.lit(b"\0\3"), 3).when(head == F.lit(b"\0\1"), 1).when(head == F.lit(b"\0\4"), 4)
+    return known.when(head == F.lit(b"\0\0"), 0).when(head == F.lit(b"\0\2"), 2).otherwise(_COMPACT + 1)
+
+
+def _int(number: Column) -> Column:
+    return number.cast("int")
+
+
+def _int32(number: Column) -> Column:
+    return F.shiftright(F.shiftleft(number, 32), 32).cast("int")
+
+
+def _filled(data: Column, length: Column, size: int) -> Column:
+    return F.when(length >= F.lit(size), data).otherwise(F.rpad(data, size, F.lit(b"\0")))
+
+
+def _text(data: Column, at: Column, length: Column) -> Column:
+    """UTF-8, with U+FFFD for what is none: a cast alone keeps such bytes, and then no reader can open the file."""
+    return F.make_valid_utf8(F.substr(data, at, length).cast("string"))
+
+
+def _apart(records: DataFrame) -> DataFrame:
+    """The same rows in the same partitions: Spark compiles what is before and what is after into a method each.
+
+    Together they are too large for HotSpot, which does not compile a method of more than 8,000 bytes.
+    """
+    return records.coalesce(_ANY_PARTITIONS)
+
+
+def _fenced(condition: Column) -> Column:
+    """The same, but no filter is pushed through it: Spark would write all of the above into the filter, many times."""
+    return condition & (F.spark_partition_id() >= F.lit(0))

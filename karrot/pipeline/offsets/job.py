@@ -1,0 +1,258 @@
+"""``__consumer_offsets`` into the tables ``commits``, ``members`` and ``quarantine``, and onto a JSON topic.
+
+As `karrot.pipeline.ingest.job` does it: a batch writes each table into its own ``batch_id=``, so that one that is
+repeated after a crash overwrites itself; the topic gets its records again.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Self
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from karrot.pipeline.offsets.commits import commits, decode_offsets
+from karrot.pipeline.offsets.dedup import AT, landed
+from karrot.pipeline.offsets.json_topic import JsonTopic
+from karrot.pipeline.offsets.key_types import KEY_TYPES
+from karrot.pipeline.offsets.log_ends import Looked
+from karrot.pipeline.offsets.members import decode_members, members
+from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.stream.accounting import even
+from karrot.pipeline.stream.quarantine import bad_records
+from karrot.pipeline.stream.queries import batch_name, batch_prefix, checkpoint_id, noted, persisted, started
+from karrot.pipeline.stream.record_sources import Source
+
+__all__ = ["LandOffsets", "Summary"]
+
+_COMMIT: Final = (0, 1)
+_METADATA: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What went in and what came out, in records.
+
+    ``others`` are of the types that no table holds, by their names. ``offsets`` were passed (0 where records come from
+    files); of them ``lost`` were deleted by the broker before they were read, and `absent` have no record that can be
+    read. ``published`` went to the JSON topic. ``looks`` at where logs end were taken, and ``bad_looks`` left out.
+    """
+
+    batches: int = 0
+    records: int = 0
+    commits: int = 0
+    tombstones: int = 0
+    members: int = 0
+    others: Mapping[str, int] = field(default_factory=dict)
+    quarantined: int = 0
+    duplicates: int = 0
+    offsets: int = 0
+    lost: int = 0
+    published: int = 0
+    looks: int = 0
+    bad_looks: int = 0
+
+    def __add__(self, other: Self) -> Self:
+        mine, its = asdict(self), asdict(other)
+        others = _added(mine.pop("others"), its.pop("others"))
+        return type(self)(**_added(mine, its), others=others)
+
+    @property
+    def is_even(self) -> bool:
+        """Whether every record that was read is accounted for."""
+        known = self.commits + self.tombstones + self.members + self.quarantined + self.duplicates
+        return self.records == known + sum(self.others.values())
+
+    @property
+    def absent(self) -> int:
+        """Offsets without a record: compacted away, of transactions that were aborted, or their markers."""
+        return max(0, self.offsets - self.lost - self.records)
+
+    def __str__(self) -> str:
+        told = (
+            f"{self.records:,} records = {self.commits:,} commits + {self.tombstones:,} tombstones + {self.members:,}"
+            f" of members + {_told(self.others)} + {self.quarantined:,} quarantined + {self.duplicates:,} duplicates"
+        )
+        if self.offsets:
+            told += f"; of {self.offsets:,} offsets {self.lost:,} lost, {self.absent:,} without a record"
+        if self.published:
+            told += f"; {self.published:,} published"
+        return f"{told}; {Looked(self.looks, self.bad_looks)}" if self.looks or self.bad_looks else told
+
+    def as_dict(self) -> dict[str, Any]:
+        """The counts by name."""
+        return {**asdict(self), "absent": self.absent}
+
+
+@dataclass(slots=True)
+class LandOffsets:
+    """The job. ``tell`` gets the summary of each batch once it is written, ``seen`` the topics of its commits.
+
+    Two jobs for the same cluster must not write into the same tables at a time: neither would see the other's records.
+    """
+
+    spark: SparkSession
+    source: Source
+    cluster: str
+    tables: Tables
+    checkpoint: str
+    json_topic: JsonTopic | None = None
+    tell: Callable[[Summary], object] = lambda _summary: None
+    seen: Callable[[Iterable[str]], object] = lambda _topics: None
+    total: Summary = field(default_factory=Summary)
+
+    def start(self, every: str | None = None) -> StreamingQuery:
+        """Begin, and return at once: with what is there or, with ``every``, with what comes too.
+
+        Raises `NoRecords`, `ConnectorMissing` and `PropertiesError`.
+        """
+        return started(self.source.records(self.spark), self.take, self.checkpoint, every)
+
+    def take(self, records: DataFrame, batch: int) -> None:
+        """Write one batch; called by Spark, again for the same batch after a crash."""
+        checkpoint = checkpoint_id(records.sparkSession)
+        with persisted(_lean(decode_offsets(records, self.cluster))) as decoded:
+            passed = self.source.passed(noted(self.spark, self.checkpoint), batch, decoded)
+            landing = _Batch.of(self, decoded, checkpoint, batch)
+            summary = even(landing.batch_id, landing.write())
+        if passed is not None:
+            summary += Summary(offsets=passed.offsets, lost=passed.lost)
+        self.seen(landing.topics)
+        self.total += summary
+        self.tell(summary)
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """One batch: its records as decoded, those of them that are new, and how many there are of each sort."""
+
+    job: LandOffsets
+    batch_id: str
+    records: int
+    new: DataFrame
+    counted: list[Row]
+
+    @classmethod
+    def of(cls, job: LandOffsets, decoded: DataFrame, checkpoint: str, batch: int) -> Self:
+        """Leaves out what the tables have, or what comes twice."""
+        batch_id = batch_name(checkpoint, batch)
+        counted = _counted(decoded)
+        days = {row.day for row in counted}
+        # One checkpoint of Kafka's passes each record once, so that only others' batches may have it.
+        counts = batch_id.__ne__ if job.source.may_repeat else _begins_otherwise(batch_prefix(checkpoint))
+        known = landed(job.spark, job.tables, job.cluster, days, counts)
+        new = _once(decoded) if job.source.may_repeat else decoded
+        if known is not None:
+            # Back in the order of the log, which a join need not keep: the JSON topic has it.
+            left = new.join(known, on=list(AT), how="left_anti").repartition("log_partition")
+            new = left.sortWithinPartitions(*AT)
+        return cls(job, batch_id, _sum(counted), new, counted if new is decoded else _counted(new))
+
+    @property
+    def topics(self) -> list[str]:
+        """On which somebody commits."""
+        return sorted({row.topic for row in self.counted if row.topic is not None})
+
+    def write(self) -> Summary:
+        """Every table, then the topic: what is published can be looked up."""
+        tombstones = sum(row["count"] for row in self.counted if row.tombstone)
+        good = self.new.where(F.col("readable") & F.col("key_type").isin(*_COMMIT))
+        written = self._write("commits", commits(good))
+        metadata = _sum(row for row in self.counted if row.readable and row.key_type == _METADATA)
+        bad_metadata, quarantined = self._write_members(has_any=metadata > 0)
+        return Summary(
+            batches=1,
+            records=self.records,
+            commits=written - tombstones,
+            tombstones=tombstones,
+            members=metadata - bad_metadata,
+            others=self._others(),
+            quarantined=quarantined,
+            duplicates=self.records - _sum(self.counted),
+            published=self._publish(good),
+        )
+
+    def _write(self, name: str, rows: DataFrame) -> int:
+        """Write a table's rows of the batch; how many its files hold then, by their footers."""
+        self.job.tables.write_batch(rows, name, self.batch_id)
+        days = {row.day for row in self.counted}
+        return self.job.tables.rows_of_batch(self.job.spark, name, self.batch_id, days)
+
+    def _write_members(self, *, has_any: bool) -> tuple[int, int]:
+        """Write members, and what could not be read; how many records of metadata that were, and records at all."""
+        bad = bad_records(self.new)
+        if not has_any:
+            return 0, self._write_quarantine(bad, 0)
+        metadata = _as_records(self.new.where(F.col("readable") & (F.col("key_type") == _METADATA)))
+        with persisted(decode_members(metadata, self.job.cluster)) as decoded:
+            self._write("members", members(decoded))
+            bad_metadata = decoded.where(~F.col("readable")).count()
+            return bad_metadata, self._write_quarantine(bad.unionByName(bad_records(decoded)), bad_metadata)
+
+    def _write_quarantine(self, bad: DataFrame, bad_metadata: int) -> int:
+        is_clean = not bad_metadata and all(row.readable for row in self.counted)
+        return 0 if is_clean else self._write("quarantine", bad)
+
+    def _others(self) -> dict[str, int]:
+        others: dict[str, int] = {}
+        for row in self.counted:
+            if row.readable and row.key_type not in {*_COMMIT, _METADATA}:
+                name = KEY_TYPES.get(row.key_type, "unknown")
+                others[name] = others.get(name, 0) + row["count"]
+        return others
+
+    def _publish(self, good: DataFrame) -> int:
+        topic = self.job.json_topic
+        return 0 if topic is None or not self.topics else topic.publish(good, is_read=topic.topic in self.topics)
+
+
+def _lean(decoded: DataFrame) -> DataFrame:
+    """What is kept for a batch: of a commit that was read its value is not needed any more.
+
+    In as many partitions as there are cores: the topic has 50 of them, and each would make a file.
+    """
+    was_read = F.col("readable") & F.col("key_type").isin(*_COMMIT)
+    cores = decoded.sparkSession.sparkContext.defaultParallelism
+    return decoded.withColumn("value", F.when(~was_read, F.col("value"))).coalesce(cores)
+
+
+def _once(decoded: DataFrame) -> DataFrame:
+    """One record of each place; those that lack theirs are all kept."""
+    has_place = F.col(AT[0]).isNotNull() & F.col(AT[1]).isNotNull()
+    own = F.when(~has_place, F.monotonically_increasing_id())
+    return decoded.withColumn("_own", own).dropDuplicates([*AT, "_own"]).drop("_own")
+
+
+def _as_records(decoded: DataFrame) -> DataFrame:
+    """As Kafka's source told them."""
+    return decoded.select(
+        "key",
+        "value",
+        F.col("log_partition").alias("partition"),
+        F.col("log_offset").alias("offset"),
+        F.col("log_ts").alias("timestamp"),
+    )
+
+
+def _counted(decoded: DataFrame) -> list[Row]:
+    """A row per sort of record, topic and day, with their ``count``."""
+    sorts = decoded.groupBy("key_type", "readable", "tombstone", "topic", F.to_date("log_ts").alias("day"))
+    return sorts.count().collect()
+
+
+def _sum(counted: Iterable[Row]) -> int:
+    return sum(row["count"] for row in counted)
+
+
+def _begins_otherwise(prefix: str) -> Callable[[str], bool]:
+    return lambda name: not name.startswith(prefix)
+
+
+def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
+
+
+def _told(others: Mapping[str, int]) -> str:
+    names = ", ".join(f"{name} {count:,}" for name, count in sorted(others.items()))
+    return f"{sum(others.values()):,} others ({names})" if others else "0 others"

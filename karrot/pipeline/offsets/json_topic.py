@@ -1,0 +1,63 @@
+"""Commits as JSON on a topic, field for field what the Kafka Streams application of 2017 wrote.
+
+Who reads the topic commits offsets, and these are records of ``__consumer_offsets`` too: each would become a record of
+the topic, and be committed again, without end. So what is committed on the topic itself is left out, and so is all that
+the groups commit which were ever seen to do so: one that copies the topic elsewhere would make the loop in two steps.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from karrot.pipeline.stream.brokers import Brokers
+from karrot.pipeline.stream.kafka import send
+
+__all__ = ["MOST_READERS", "JsonTopic", "as_json"]
+
+MOST_READERS: Final = 1_000
+"""How many groups that read the topic are remembered."""
+
+
+_FIELDS: Final = {
+    "topic": "topic",
+    "partition": "partition",
+    "group": "consumer",
+    "version": "version",
+    "offset": "offset",
+    "metadata": "metadata",
+    "commitTimestamp": "commit_ts_ms",
+    "expireTimestamp": "expire_ts_ms",
+}
+"""The fields, and the columns that they are of."""
+
+
+def as_json(commits: DataFrame) -> DataFrame:
+    """``key`` as it came and the JSON ``value`` of readable commits that `decode_offsets` made.
+
+    A tombstone has topic, partition and group, and null for all else. Times are epoch milliseconds.
+    """
+    told = F.struct(*(F.col(column).alias(name) for name, column in _FIELDS.items()))
+    return commits.select("key", F.to_json(told, {"ignoreNullFields": "false"}).alias("value"))
+
+
+@dataclass(slots=True)
+class JsonTopic:
+    """Where commits are published, at least once. ``readers`` are the groups that were seen to read it."""
+
+    brokers: Brokers
+    topic: str
+    readers: frozenset[str] = field(default=frozenset())
+
+    def publish(self, commits: DataFrame, *, is_read: bool) -> int:
+        """Send the commits of a batch and return how many; ``is_read``: some of them are on the topic itself."""
+        if is_read:
+            self._learn(commits)
+        others = commits.where((F.col("topic") != self.topic) & ~F.col("consumer").isin(*self.readers))
+        send(as_json(others), self.brokers, self.topic)
+        return others.count()
+
+    def _learn(self, commits: DataFrame) -> None:
+        readers = commits.where(F.col("topic") == self.topic).select("consumer").distinct().limit(MOST_READERS)
+        self.readers = frozenset(sorted(self.readers.union(row.consumer for row in readers.collect()))[:MOST_READERS])

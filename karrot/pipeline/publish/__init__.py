@@ -1,0 +1,1 @@
+"""From the stream of events to CloudWatch and to other sinks."""

@@ -1,0 +1,150 @@
+"""``karrot pipeline replay``: the commits and log ends of some time, judged by several sets of Burrow's rules."""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from karrot.event import Status
+from karrot.pipeline.replay.compare import Comparison, Group, Run, Standstill, compared
+from karrot.pipeline.replay.group_lifetimes import by_group, deletions, silences
+from karrot.pipeline.replay.groups import statuses
+from karrot.pipeline.replay.rules import RuleSet
+from karrot.pipeline.replay.status_changes import STOOD_STILL, Asked, changes, together
+from karrot.pipeline.replay.verdicts import Span
+from karrot.pipeline.store.tables import Tables
+
+__all__ = ["NothingToReplayError", "Replayed", "Request", "replay"]
+
+_DAY = timedelta(days=1)
+
+
+class NothingToReplayError(LookupError):
+    """The tables have no commits or no log ends of that time; the text says what they have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to replay, times in seconds. Without ``first`` or ``last`` from the first look at log ends or to the last.
+
+    ``stood_still`` is how long a partition must not move to count, ``flap`` how soon after another an incident is one.
+    """
+
+    rule_sets: Sequence[RuleSet]
+    first: datetime | None = None
+    last: datetime | None = None
+    clusters: Collection[str] = ()
+    groups: Collection[str] = ()
+    every: int = 60
+    expire_group: int = 7 * 86_400
+    stood_still: int = 120
+    flap: int = 1_800
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What came of it. ``runs`` are those with WARN or ERR, for each set; ``groups`` how many there were."""
+
+    span: Span
+    groups: int
+    runs: Sequence[Sequence[Run]]
+    comparison: Comparison
+
+
+def replay(spark: SparkSession, tables: Tables, request: Request, output: str | None = None) -> Replayed:
+    """Replay, and write the tables ``statuses`` and ``standstills`` below ``output``. Raises `NothingToReplayError`.
+
+    A day before the first one is read, too, so that windows are full at the beginning where there are commits.
+    """
+    days = _days(spark, tables, request)
+    commits, ends = _chosen(spark, tables, days, request)
+    span = _span(ends, request)
+    gone = [deletions(_of_groups(tables.read(spark, "members", days=days), request))]
+    if span.last - datetime.combine(days[0], time(), UTC).timestamp() > request.expire_group:
+        gone.append(silences(commits, span, request.expire_group))
+    asked = Asked(request.rule_sets, span, request.expire_group, request.stood_still * 1000, by_group(*gone))
+    found = statuses(changes(together(commits, ends), asked), commits, span.last * 1000).persist()
+    try:
+        if output is not None:
+            _write(found, request.rule_sets, output)
+        return _told(found, request, span)
+    finally:
+        found.unpersist()
+
+
+def _days(spark: SparkSession, tables: Tables, request: Request) -> list[date]:
+    for name in ("commits", "ends"):
+        if not tables.days(spark, name):
+            raise NothingToReplayError(f"{tables.directory} has no {name}: karrot pipeline offsets reads them")
+    there = tables.days(spark, "commits")
+    first = there[0] if request.first is None else request.first.date() - _DAY
+    last = there[-1] if request.last is None else request.last.date()
+    days = [day for day in sorted({*there, *tables.days(spark, "ends")}) if first <= day <= last]
+    if not days:
+        raise NothingToReplayError(
+            f"no commits from {first} to {last} in {tables.directory}: {there[0]} to {there[-1]}"
+        )
+    return days
+
+
+def _chosen(spark: SparkSession, tables: Tables, days: Sequence[date], request: Request) -> tuple[DataFrame, DataFrame]:
+    """The commits and the log ends that matter."""
+    commits, ends = _of_groups(tables.read(spark, "commits", days=days), request), tables.read(spark, "ends", days=days)
+    if request.groups or request.clusters:
+        topics = commits.select("cluster", "topic").distinct()
+        ends = ends.join(F.broadcast(topics), on=["cluster", "topic"], how="left_semi")
+    return commits, ends
+
+
+def _of_groups(rows: DataFrame, request: Request) -> DataFrame:
+    if request.clusters:
+        rows = rows.where(F.col("cluster").isin(*request.clusters))
+    return rows.where(F.col("consumer").isin(*request.groups)) if request.groups else rows
+
+
+def _span(ends: DataFrame, request: Request) -> Span:
+    """From and to a multiple of ``every``. Before the first and after the newest log end nothing can be judged."""
+    ((first_ms, last_ms),) = ends.agg(F.min("observed_at_ms"), F.max("observed_at_ms")).collect()
+    if first_ms is None:
+        raise NothingToReplayError("there are no log ends of what was chosen in that time")
+    first_s, last_s, every = first_ms / 1000, last_ms / 1000, request.every
+    if request.first is not None:
+        first_s = max(first_s, request.first.timestamp())
+    if request.last is not None:
+        last_s = min(last_s, request.last.timestamp())
+    span = Span(math.ceil(first_s / every) * every, int(last_s // every) * every, every)
+    if span.first > span.last:
+        raise NothingToReplayError(
+            f"no evaluation every {every} s falls into that time: the newest log end comes before"
+        )
+    return span
+
+
+def _told(found: DataFrame, request: Request, span: Span) -> Replayed:
+    bad = found.where(F.col("status") != Status.OK.name)
+    runs: list[list[Run]] = [[] for _ in request.rule_sets]
+    stood: list[Standstill] = []
+    for number, cluster, consumer, *rest in bad.sort("cluster", "consumer", "from_ms").collect():
+        run = Run(Group(cluster, consumer), *rest)
+        if number == STOOD_STILL:
+            stood.append(Standstill(run.group, run.from_ms, run.to_ms))
+        else:
+            runs[number].append(run)
+    groups = found.where(F.col("rules") == 0).select("cluster", "consumer").distinct().count()
+    if not groups:
+        raise NothingToReplayError("no group that was chosen committed in that time, as far as log ends are known")
+    return Replayed(span, groups, runs, compared(request.rule_sets, runs, stood, flap_s=request.flap))
+
+
+def _write(found: DataFrame, rule_sets: Sequence[RuleSet], output: str) -> None:
+    names = F.array(*(F.lit(each.name) for each in rule_sets))
+    stood = F.col("rules") == STOOD_STILL
+    lasted = found.withColumns({"from_at": F.timestamp_millis("from_ms"), "to_at": F.timestamp_millis("to_ms")})
+    columns = ("cluster", "consumer", "status", "from_at", "to_at", "is_open")
+    by_set = lasted.where(~stood).select(F.get(names, F.col("rules")).alias("rules"), *columns)
+    standstills = lasted.where(stood & (F.col("status") != Status.OK.name)).drop("rules", "status", "from_ms", "to_ms")
+    for name, rows in {"statuses": by_set, "standstills": standstills}.items():
+        rows.sort("cluster", "consumer", "from_at").coalesce(1).write.mode("overwrite").parquet(f"{output}/{name}")

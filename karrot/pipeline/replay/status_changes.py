@@ -1,0 +1,255 @@
+"""Commits and log ends, sorted by Spark, through `karrot.pipeline.replay.verdicts`: what changes in a group, and when.
+
+Rows of one partition of a topic stay together, its log ends and the commits of all its groups; so a group of a
+thousand partitions is spread over as many tasks, and nobody needs the log ends of another. What a group as a whole is,
+is the sum of what changes in its partitions.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+
+from karrot.event import Status
+from karrot.pipeline.replay.arrays import Bools, Commits, Ends, Ints, Segments, begins, stored
+from karrot.pipeline.replay.groups import group_key
+from karrot.pipeline.replay.rules import RuleSet
+from karrot.pipeline.replay.stalls import standstills
+from karrot.pipeline.replay.verdicts import Codes, Span, Verdicts, evaluate
+
+__all__ = ["CHANGES", "STOOD_STILL", "Asked", "changes", "together"]
+
+STOOD_STILL = -1
+"""In place of a set of rules: the partitions that truly stood still count as bad."""
+
+CHANGES = StructType(
+    [
+        StructField("rules", IntegerType()),
+        StructField("group_key", LongType()),
+        StructField("at_ms", LongType()),
+        StructField("known", IntegerType()),
+        StructField("warn", IntegerType()),
+        StructField("err", IntegerType()),
+    ]
+)
+"""How many partitions more, or fewer, a group has from a moment on: in all, with WARN, and with STOP, STALL or REWIND.
+
+``rules`` is the number of the set of rules.
+"""
+
+_ROWS_AT_ONCE = 200_000
+_VERDICTS_AT_ONCE = 1_000_000
+_NEVER_MS = 2**60
+_UNSEEN_MS = 600_000
+"""A partition whose log end is looked at no more, while those of others are, is one of a deleted topic."""
+
+Deaths = Mapping[int, Sequence[int]]
+
+
+class Asked(NamedTuple):
+    """What is replayed. ``deaths`` are the moments, ascending, at which the group of a key was gone."""
+
+    rule_sets: Sequence[RuleSet]
+    span: Span
+    expire_group: int
+    stood_ms: int
+    deaths: Deaths
+
+
+def together(commits: DataFrame, ends: DataFrame) -> DataFrame:
+    """The rows of ``commits`` and ``ends`` as one frame, by partition of a topic, as `changes` needs them.
+
+    Numbers only, and sorted by one alone, for which Spark compares no row with another; what lies within a partition is
+    sorted as arrays, at less than a tenth of the cost. Hashes have 64 bits: two partitions that share one would be
+    mixed up; among a million the odds are one in forty million.
+    """
+    source = F.xxhash64("cluster", "topic", "partition").alias("source_key")
+    of_commits = commits.where(~F.col("tombstone") & F.col("offset").isNotNull() & F.col("commit_ts_ms").isNotNull())
+    rows = of_commits.select(
+        source,
+        group_key(),
+        F.col("log_offset").alias("place"),
+        F.col("log_ts_ms").alias("at_ms"),
+        "offset",
+        F.col("commit_ts_ms").alias("timestamp_ms"),
+    )
+    of_ends = ends.where(F.col("end_offset").isNotNull()).select(
+        source,
+        F.lit(None).cast("long").alias("group_key"),
+        F.col("observed_at_ms").alias("place"),
+        F.col("observed_at_ms").alias("at_ms"),
+        F.col("end_offset").alias("offset"),
+        F.col("observed_at_ms").alias("timestamp_ms"),
+    )
+    return rows.unionByName(of_ends).repartition("source_key").sortWithinPartitions("source_key")
+
+
+def changes(rows: DataFrame, asked: Asked) -> DataFrame:
+    """`CHANGES` of rows that are `together`."""
+    return rows.mapInArrow(_replaying(asked), CHANGES)
+
+
+def _replaying(asked: Asked) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def replay(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for table in _whole_sources(batches):
+            yield from _replayed(table, asked)
+
+    return replay
+
+
+def _whole_sources(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Some rows at a time, never a part of a source."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        keys = _ints(batch, "source_key")
+        cut = int(np.flatnonzero(begins(keys))[-1]) if len(keys) else 0
+        if held and sum(map(len, held)) >= _ROWS_AT_ONCE and (cut or keys[0] != _ints(held[-1], "source_key")[-1]):
+            yield pa.Table.from_batches([*held, batch.slice(0, cut)])
+            held = []
+            batch = batch.slice(cut)  # noqa: PLW2901 (the rest of it)
+        if len(batch):
+            held.append(batch)
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _replayed(table: pa.Table, asked: Asked) -> Iterator[pa.RecordBatch]:
+    source = np.cumsum(begins(_ints(table, "source_key"))) - 1
+    is_end = table.column("group_key").is_null().to_numpy()
+    ends = _ends(table, source, np.flatnonzero(is_end))
+    groups, commits, segments = _segments(table, source, np.flatnonzero(~is_end), ends, asked.deaths)
+    kept = stored(commits, ends, segments, asked.expire_group)
+    for first, few_commits, few_segments in _few_at_a_time(kept, segments, asked.span):
+        found = evaluate(few_commits, ends, few_segments, asked.rule_sets, asked.span)
+        for number, codes in enumerate(found.codes):
+            yield _told(groups[first:], number, _of_verdicts(found, codes, asked.span))
+    yield _told(groups, STOOD_STILL, _of_standstills(kept, ends, segments, asked))
+
+
+def _few_at_a_time(commits: Commits, segments: Segments, span: Span) -> Iterator[tuple[int, Commits, Segments]]:
+    """Some segments, the number of the first, and their commits: a commit of long ago is judged ever since."""
+    at_once = max(1, _VERDICTS_AT_ONCE // ((span.last - span.first) // span.every + 1))
+    for first in range(0, len(segments.source), at_once):
+        begin, stop = np.searchsorted(commits.segment, [first, first + at_once])
+        few = Commits(*(column[begin:stop] for column in commits))
+        numbered = few._replace(segment=few.segment - first)
+        yield first, numbered, Segments(*(column[first : first + at_once] for column in segments))
+
+
+def _ends(table: pa.Table, source: Ints, rows: Ints) -> Ends:
+    observed_ms = _ints(table, "at_ms")
+    rows = rows[np.lexsort((observed_ms[rows], source[rows]))]
+    # A look that was stored twice is one look.
+    rows = rows[begins(source[rows]) | begins(observed_ms[rows])]
+    return Ends(source[rows], observed_ms[rows], _ints(table, "offset")[rows])
+
+
+def _segments(table: pa.Table, source: Ints, rows: Ints, ends: Ends, deaths: Deaths) -> tuple[Ints, Commits, Segments]:
+    """The commits, cut where the group changes and where it was gone; and the key of each segment's group.
+
+    What was committed before the log end was first looked at is read then, as by a Burrow that was started then.
+    """
+    group, place = _ints(table, "group_key"), _ints(table, "place")
+    rows = rows[np.lexsort((place[rows], group[rows], source[rows]))]
+    source, group, place = source[rows], group[rows], place[rows]
+    at_ms, offset, timestamp_ms = (_ints(table, name)[rows] for name in ("at_ms", "offset", "timestamp_ms"))
+    is_first = begins(source) | begins(group)
+    first_ms, last_ms = _looked_at(ends, source)
+    seen_ms = _never_back(is_first, np.maximum(at_ms, first_ms))
+    until_ms = np.minimum(_deaths(group, np.flatnonzero(is_first), seen_ms, deaths), last_ms + _UNSEEN_MS)
+    is_first |= begins(until_ms)
+    segment = np.cumsum(is_first) - 1
+    commits = Commits(segment, seen_ms, place, offset, timestamp_ms, end=np.zeros_like(segment))
+    return group[is_first], commits, Segments(source[is_first], until_ms[is_first])
+
+
+def _looked_at(ends: Ends, source: Ints) -> tuple[Ints, Ints]:
+    """When the log end of each row's source was looked at first and last."""
+    sources = np.arange(source[-1] + 1 if len(source) else 0)
+    first, beyond = (np.searchsorted(ends.source, sources, side) for side in ("left", "right"))
+    first_ms, last_ms = (np.append(ends.observed_ms, 0)[at] for at in (first, beyond - 1))
+    return first_ms[source], last_ms[source]
+
+
+def _deaths(group: Ints, starts: Ints, seen_ms: Ints, deaths: Deaths) -> Ints:
+    """For each commit when its group was gone next."""
+    until_ms = np.full(len(seen_ms), _NEVER_MS)
+    if not deaths:
+        return until_ms
+    for start, stop in zip(starts, [*starts[1:], len(seen_ms)], strict=True):
+        died = np.array([*deaths.get(int(group[start]), ()), _NEVER_MS])
+        until_ms[start:stop] = died[np.searchsorted(died, seen_ms[start:stop])]
+    return until_ms
+
+
+def _never_back(is_first: Bools, at_ms: Ints) -> Ints:
+    """What lies later in the log is not seen sooner, even where another broker's clock was behind."""
+    if not len(at_ms):
+        return at_ms
+    base = at_ms.min()
+    ahead = (np.cumsum(is_first) - 1) * (at_ms.max() - base + 1)
+    seen: Ints = np.maximum.accumulate(at_ms - base + ahead) - ahead + base
+    return seen
+
+
+class _Steps(NamedTuple):
+    """By how much the numbers of partitions of a segment's group change."""
+
+    segment: Ints
+    at_ms: Ints
+    known: Codes
+    warn: Codes
+    err: Codes
+
+
+def _of_verdicts(found: Verdicts, codes: Codes, span: Span) -> _Steps:
+    is_first = begins(found.segment)
+    before = np.where(is_first, Status.NOTFOUND, np.roll(codes, 1)).astype(np.int8)
+    steps = np.flatnonzero(codes != before)
+    last = np.append(np.flatnonzero(is_first)[1:], len(codes)) - 1 if len(codes) else np.zeros(0, np.int64)
+    last = last[(found.at[last] + span.every) <= span.last]
+    gone = np.full(len(last), Status.NOTFOUND, np.int8)
+    after, before = np.append(codes[steps], gone), np.append(before[steps], codes[last])
+    return _Steps(
+        np.append(found.segment[steps], found.segment[last]),
+        np.append(found.at[steps], found.at[last] + span.every) * 1000,
+        *(_step(before, after, low, high) for low, high in _LEVELS),
+    )
+
+
+_LEVELS = ((Status.OK, Status.REWIND), (Status.WARN, Status.WARN), (Status.ERR, Status.REWIND))
+
+
+def _step(before: Codes, after: Codes, low: Status, high: Status) -> Codes:
+    is_in, was_in = ((low <= codes) & (codes <= high) for codes in (after, before))
+    return is_in.astype(np.int8) - was_in.astype(np.int8)
+
+
+def _of_standstills(commits: Commits, ends: Ends, segments: Segments, asked: Asked) -> _Steps:
+    first_ms, last_ms = asked.span.first * 1000, asked.span.last * 1000
+    stood = standstills(commits, ends, segments, at_least_ms=asked.stood_ms, until_ms=last_ms)
+    late = np.flatnonzero(stood.to_ms > first_ms)
+    from_ms, to_ms = np.maximum(stood.from_ms[late], first_ms), stood.to_ms[late]
+    up = np.repeat(np.array([1, -1], np.int8), len(late))
+    return _Steps(np.tile(stood.segment[late], 2), np.append(from_ms, to_ms), up, np.zeros_like(up), up)
+
+
+def _told(groups: Ints, rules: int, steps: _Steps) -> pa.RecordBatch:
+    columns = [
+        pa.array(np.full(len(steps.at_ms), rules, np.int32)),
+        pa.array(groups[steps.segment]),
+        pa.array(steps.at_ms),
+        *(pa.array(each.astype(np.int32)) for each in (steps.known, steps.warn, steps.err)),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=CHANGES.fieldNames())
+
+
+def _ints(rows: pa.RecordBatch | pa.Table, name: str) -> Ints:
+    """A column as an array, 0 for NULL."""
+    column = rows.column(name)
+    numbers: Ints = (column.fill_null(0) if column.null_count else column).to_numpy(zero_copy_only=False)
+    return numbers.astype(np.int64, copy=False)

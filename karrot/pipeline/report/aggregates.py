@@ -1,0 +1,264 @@
+"""DataFrame -> DataFrame: the tables of a period reduced to the rows of `karrot.pipeline.report.findings`.
+
+Each ends in the ``select`` of the fields of the row that it makes.
+"""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from karrot.event import Status
+from karrot.pipeline.derive.status_intervals import severity, status_named
+from karrot.pipeline.report.findings import (
+    GROUPS_SHOWN,
+    INCIDENTS_SHOWN,
+    Budget,
+    Capacity,
+    DayTotal,
+    GroupLag,
+    Hours,
+    Incident,
+    Period,
+    Quarantined,
+    Skewed,
+    Watched,
+)
+from karrot.pipeline.store.columns import GROUP
+
+__all__ = [
+    "POINTS",
+    "budgets",
+    "capacities",
+    "day_totals",
+    "group_lags",
+    "hours",
+    "incidents_within",
+    "longest",
+    "mattering",
+    "pressures",
+    "quarantined",
+    "rates_watched",
+    "skew_watched",
+    "skewed",
+]
+
+POINTS = 168
+"""Stretches that a period is cut into: hours of a week."""
+
+_TOPIC = (*GROUP, "topic")
+_FEWEST_MINUTES = 5
+_WINDOW_S = 300
+_SUSTAINED = 0.8
+_PRESSED = 0.05
+_TRICKLE = 1.0
+_UNEVEN_GINI, _UNEVEN_SHARE = 0.5, 0.3
+
+
+def day_totals(slo_daily: DataFrame) -> DataFrame:
+    """`DayTotal`, a row a day."""
+    return (
+        slo_daily.groupBy("day")
+        .agg(
+            F.count(F.lit(1)).alias("groups"),
+            F.sum("minutes_seen").alias("seen"),
+            F.sum("minutes_ok").alias("ok"),
+            F.sum("minutes_measured").alias("measured"),
+            F.sum("minutes_within_target").alias("within"),
+        )
+        .orderBy("day")
+        .select(*DayTotal._fields)
+    )
+
+
+def group_lags(lag_minute: DataFrame, period: Period) -> DataFrame:
+    """`GroupLag` of the groups that were furthest behind in time; those whose lag in time is not known come last."""
+    length = max(60, (period.end_s - period.start_s) // POINTS)
+    at_s = F.unix_seconds("minute")
+    peak = F.struct("lag_seconds_max", "lag_max", (-at_s).alias("earlier"))
+    stretches = lag_minute.groupBy(*GROUP, (at_s - F.pmod(at_s - period.start_s, F.lit(length))).alias("at_s")).agg(
+        F.max("lag_seconds_max").alias("seconds"),
+        F.max("lag_max").alias("lag"),
+        F.max(severity("worst_status")).alias("worst"),
+        F.max(peak).alias("peak"),
+    )
+    return (
+        stretches.groupBy(*GROUP)
+        .agg(
+            F.max("seconds").alias("peak_seconds"),
+            F.max("lag").alias("peak_lag"),
+            (-F.max("peak").getField("earlier")).alias("peak_at_s"),
+            status_named(F.max("worst")).alias("worst_status"),
+            F.sort_array(F.collect_list(F.struct("at_s", "seconds"))).alias("points"),
+        )
+        .where((F.col("peak_seconds") > 0) | (F.col("peak_lag") > 0))
+        .orderBy(F.desc_nulls_last("peak_seconds"), F.desc_nulls_last("peak_lag"), *GROUP)
+        .limit(GROUPS_SHOWN)
+        .select(*GroupLag._fields)
+    )
+
+
+def incidents_within(incidents: DataFrame, period: Period) -> DataFrame:
+    """`Incident`, each that was open at some moment of the period."""
+    ended_s = F.unix_seconds("ended_at")
+    return (
+        incidents.withColumn("started_s", F.unix_seconds("started_at"))
+        .withColumn("ended_s", ended_s)
+        .where(F.col("started_s") < period.end_s)
+        .where(F.col("ended_s").isNull() | (F.col("ended_s") >= period.start_s))
+        .select(*Incident._fields)
+    )
+
+
+def longest(incidents: DataFrame, now_s: int) -> DataFrame:
+    """The longest of `incidents_within`; an open one lasts until ``now_s``."""
+    lasted = F.coalesce("ended_s", F.lit(now_s)) - F.col("started_s")
+    return incidents.orderBy(F.desc(lasted), "started_s", *GROUP).limit(INCIDENTS_SHOWN)
+
+
+def hours(status_intervals: DataFrame) -> DataFrame:
+    """`Hours` of the groups that were longest not OK."""
+    lasted = F.unix_seconds("to_at") - F.unix_seconds("from_at")
+    number = severity("status")
+
+    def seconds(chosen: Column) -> Column:
+        return F.coalesce(F.sum(F.when(chosen, lasted)), F.lit(0))
+
+    return (
+        status_intervals.groupBy(*GROUP)
+        .agg(
+            seconds(number == Status.OK).alias("ok"),
+            seconds(number == Status.WARN).alias("warn"),
+            seconds(number > Status.WARN).alias("err"),
+        )
+        .where(F.col("warn") + F.col("err") > 0)
+        .orderBy(F.desc(F.col("warn") + F.col("err")), *GROUP)
+        .limit(GROUPS_SHOWN)
+        .select(*Hours._fields)
+    )
+
+
+def mattering(lag_minute: DataFrame, target_seconds: float | None) -> DataFrame:
+    """The minutes in which a group was not OK or beyond its target: else one message makes a partition the worst."""
+    bad = F.col("not_ok") > 0
+    late = F.coalesce(F.col("lag_seconds_max") > F.lit(target_seconds), F.lit(False))
+    return lag_minute.where(bad | late).select(*GROUP, "minute")
+
+
+def skewed(skew_minute: DataFrame, minutes: DataFrame) -> DataFrame:
+    """`Skewed` of the topics whose worst partition stood out in at least five of the minutes that are `mattering`.
+
+    It stood out where a cause is told, or where lag is uneven (a Gini coefficient of a half) and much of it its own.
+    """
+    lagging = skew_minute.where(F.col("max_share").isNotNull()).join(minutes, on=[*GROUP, "minute"], how="left_semi")
+    uneven = (F.col("gini") >= _UNEVEN_GINI) & (F.col("max_share") >= _UNEVEN_SHARE)
+    stood_out = lagging.where(F.col("cause").isNotNull() | uneven)
+    return (
+        stood_out.groupBy(*_TOPIC)
+        .agg(
+            F.count(F.lit(1)).alias("minutes"),
+            F.avg("max_share").alias("share"),
+            F.avg("gini").alias("gini"),
+            F.mode("worst_partition", True).alias("partition"),
+            F.mode("owner", True).alias("owner"),
+            F.mode("cause", True).alias("cause"),
+        )
+        .where(F.col("minutes") >= _FEWEST_MINUTES)
+        .orderBy(F.desc("minutes"), F.desc("gini"), *_TOPIC)
+        .limit(GROUPS_SHOWN)
+        .select(*Skewed._fields)
+    )
+
+
+def skew_watched(skew_minute: DataFrame) -> DataFrame:
+    """`Watched`: topics whose partitions were all listed, and those of them that lagged at all."""
+    lagged = F.when(F.col("max_share").isNotNull(), F.struct(*_TOPIC))
+    return skew_minute.agg(
+        F.countDistinct(F.struct(*_TOPIC)).alias("topics"), F.countDistinct(lagged).alias("answered")
+    ).select(*Watched._fields)
+
+
+def pressures(rates_minute: DataFrame) -> DataFrame:
+    """What was produced to and consumed from a topic per second, in each five minutes that are known well enough.
+
+    Four fifths of the time of every partition that the day knows must be covered. Under pressure (``pressed``) a
+    consumer falls behind or catches up: only then its rate says what it can, and not what it was asked for.
+    """
+    window_s = F.unix_seconds("minute") - F.pmod(F.unix_seconds("minute"), F.lit(_WINDOW_S))
+    covered_s = F.sum("coverage") * 60
+    per_partition = (
+        rates_minute.groupBy(*_TOPIC, "day", window_s.alias("window_s"), "partition")
+        .agg(
+            covered_s.alias("covered_s"),
+            (F.try_sum("produced") / covered_s).alias("produced"),
+            (F.try_sum("consumed") / covered_s).alias("consumed"),
+        )
+        .where(F.col("covered_s") >= _SUSTAINED * _WINDOW_S)
+    )
+    per_topic = per_partition.groupBy(*_TOPIC, "day", "window_s").agg(
+        F.count(F.lit(1)).alias("partitions"), F.sum("produced").alias("produced"), F.sum("consumed").alias("consumed")
+    )
+    whole = F.col("partitions") == F.max("partitions").over(Window.partitionBy(*_TOPIC, "day"))
+    off = F.abs(F.col("consumed") - F.col("produced"))
+    return (
+        per_topic.withColumn("whole", whole)
+        .where("whole")
+        .select(*_TOPIC, "day", "produced", "consumed", (off > _PRESSED * F.col("produced")).alias("pressed"))
+    )
+
+
+def capacities(pressures: DataFrame) -> DataFrame:
+    """`Capacity` of the consumers whose best rate is nearest to what the last day asked of them.
+
+    Less than a message a second is a trickle, whose rates say nothing about capacity.
+    """
+    daily = pressures.groupBy(*_TOPIC, "day").agg(
+        F.max("produced").alias("produced"), F.max(F.when(F.col("pressed"), F.col("consumed"))).alias("best")
+    )
+    peak = F.struct("day", "produced")
+    return (
+        daily.groupBy(*_TOPIC)
+        .agg(
+            F.max("best").alias("best"),
+            F.sort_array(F.collect_list(peak)).alias("days"),
+            F.max(peak).getField("produced").alias("last"),
+        )
+        .where((F.col("best") > 0) & (F.col("last") >= _TRICKLE))
+        .orderBy(F.col("best") / F.col("last"), *_TOPIC)
+        .limit(GROUPS_SHOWN)
+        .select(*Capacity._fields)
+    )
+
+
+def rates_watched(pressures: DataFrame) -> DataFrame:
+    """`Watched`: topics whose rates are known, and those of them whose consumer was ever under pressure."""
+    pressed = F.when(F.col("pressed"), F.struct(*_TOPIC))
+    return pressures.agg(
+        F.countDistinct(F.struct(*_TOPIC)).alias("topics"), F.countDistinct(pressed).alias("answered")
+    ).select(*Watched._fields)
+
+
+def budgets(slo_daily: DataFrame) -> DataFrame:
+    """`Budget` of the groups that spent most of theirs, of those that spent any."""
+    beyond = F.col("minutes_measured") - F.col("minutes_within_target")
+    return (
+        slo_daily.groupBy(*GROUP)
+        .agg(
+            F.sum("minutes_measured").alias("measured"),
+            F.sum(beyond).alias("beyond"),
+            F.sum("budget_minutes").alias("allowed"),
+            F.max_by("worst_partition", beyond).alias("worst_partition"),
+            F.sort_array(F.collect_list(F.struct("day", F.col("burn_rate").alias("rate")))).alias("days"),
+        )
+        .where(F.col("beyond") > 0)
+        .withColumn("spent", F.try_divide("beyond", "allowed"))
+        .orderBy(F.desc("spent"), F.desc("beyond"), *GROUP)
+        .limit(GROUPS_SHOWN)
+        .select(*Budget._fields)
+    )
+
+
+def quarantined(quarantine: DataFrame) -> DataFrame:
+    """`Quarantined`, one row."""
+    unread = F.col("missing").isNull()
+    return quarantine.agg(
+        F.count_if(unread).alias("lines"), F.coalesce(F.sum("missing"), F.lit(0)).alias("missing")
+    ).select(*Quarantined._fields)

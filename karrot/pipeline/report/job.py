@@ -1,0 +1,129 @@
+"""``karrot pipeline report``: what the tables say about some days, reduced by Spark to a page's worth of rows."""
+
+from collections.abc import Callable, Sequence
+from datetime import date, timedelta
+from typing import NamedTuple, TypeVar
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from karrot.pipeline.report import aggregates
+from karrot.pipeline.report.findings import (
+    Budget,
+    Capacity,
+    DayBurn,
+    DayPeak,
+    DayTotal,
+    Findings,
+    GroupLag,
+    Hours,
+    Incident,
+    Period,
+    Point,
+    Quarantined,
+    Skewed,
+    Watched,
+)
+from karrot.pipeline.store.tables import Tables, sound
+
+__all__ = ["NothingToReportError", "find", "period_of"]
+
+T = TypeVar("T")
+_WEEK = timedelta(days=6)
+
+
+class NothingToReportError(LookupError):
+    """The tables have no day of the period; the text says which they have."""
+
+
+class _Rules(NamedTuple):
+    target_seconds: float | None
+    objective: float | None
+
+
+def period_of(spark: SparkSession, tables: Tables, first: date | None, last: date | None) -> Period:
+    """The days asked for; the newest seven if nothing was. Raises `NothingToReportError`."""
+    days = tables.days(spark, "lag_minute")
+    if not days:
+        raise NothingToReportError(f"{tables.directory} has no derived tables: run karrot pipeline derive")
+    last = last or (days[-1] if first is None else max(first, days[-1]))
+    period = Period(first or last - _WEEK, last)
+    if not any(period.first <= day <= period.last for day in days):
+        raise NothingToReportError(
+            f"no day from {period.first} to {period.last} in {tables.directory}, which has {days[0]} to {days[-1]}"
+        )
+    return period
+
+
+def find(spark: SparkSession, tables: Tables, period: Period) -> Findings:
+    """What a report on the period tells. Raises `NothingToReportError`."""
+
+    def read(name: str) -> DataFrame:
+        return _read(spark, tables, name, period)
+
+    lag_minute, slo_daily = read("lag_minute"), read("slo_daily")
+    heard_from_s, heard_until_s = _heard(lag_minute)
+    rules = _rules(slo_daily)
+    incidents = aggregates.incidents_within(sound(tables.read(spark, "incidents")), period)
+    bad_minutes = aggregates.mattering(lag_minute, rules.target_seconds)
+    pressures = aggregates.pressures(read("rates_minute")).persist()
+    try:
+        return Findings(
+            period=period,
+            target_seconds=rules.target_seconds,
+            objective=rules.objective,
+            heard_from_s=heard_from_s,
+            heard_until_s=heard_until_s,
+            days=_rows(DayTotal, aggregates.day_totals(slo_daily)),
+            days_before=_rows(DayTotal, aggregates.day_totals(_read(spark, tables, "slo_daily", period.before))),
+            groups=slo_daily.select("cluster", "consumer").distinct().count(),
+            lags=[
+                lag._replace(points=_inner(Point, lag.points))
+                for lag in _rows(GroupLag, aggregates.group_lags(lag_minute, period))
+            ],
+            incidents=_rows(Incident, aggregates.longest(incidents, heard_until_s)),
+            incident_count=incidents.count(),
+            hours=_rows(Hours, aggregates.hours(read("status_intervals"))),
+            skewed=_rows(Skewed, aggregates.skewed(read("skew_minute"), bad_minutes)),
+            skew_watched=_rows(Watched, aggregates.skew_watched(read("skew_minute")))[0],
+            capacities=[
+                one._replace(days=_inner(DayPeak, one.days))
+                for one in _rows(Capacity, aggregates.capacities(pressures))
+            ],
+            rates_watched=_rows(Watched, aggregates.rates_watched(pressures))[0],
+            budgets=[
+                one._replace(days=_inner(DayBurn, one.days)) for one in _rows(Budget, aggregates.budgets(slo_daily))
+            ],
+            quarantined=_rows(Quarantined, aggregates.quarantined(read("quarantine")))[0],
+        )
+    finally:
+        pressures.unpersist()
+
+
+def _read(spark: SparkSession, tables: Tables, name: str, period: Period) -> DataFrame:
+    """The days of a table that there are: a period may be of years, and each of its days would be looked for."""
+    there = tables.days(spark, name)
+    return sound(tables.read(spark, name, days=[day for day in there if period.first <= day <= period.last]))
+
+
+def _rows(kind: Callable[..., T], frame: DataFrame) -> list[T]:
+    return [kind(*row) for row in frame.collect()]
+
+
+def _inner(kind: Callable[..., T], rows: Sequence[Sequence[object]]) -> list[T]:
+    return [kind(*row) for row in rows]
+
+
+def _heard(lag_minute: DataFrame) -> tuple[int, int]:
+    minute = F.unix_seconds("minute")
+    ((first, last),) = lag_minute.agg(F.min(minute), F.max(minute) + 60).collect()
+    if first is None:
+        raise NothingToReportError("these days of lag_minute hold no rows")
+    return first, last
+
+
+def _rules(slo_daily: DataFrame) -> _Rules:
+    """Of the newest day: one that was derived alone may have others."""
+    newest = F.max(F.struct("day", "target_seconds", "objective"))
+    ((rules,),) = slo_daily.agg(newest).collect()
+    return _Rules(None, None) if rules is None else _Rules(rules.target_seconds, rules.objective)

@@ -1,0 +1,1 @@
+"""Alerts on consumer groups that stopped committing, from the stream of commits."""

@@ -1,0 +1,121 @@
+"""``karrot pipeline stale``: alerts for partitions that stand still, from ``commits`` and ``ends`` as they are written.
+
+Spark's file source says which files are new, a batch becomes a row per partition, and the driver keeps what it needs of
+each in ``<checkpoint>/state.json``: the batch's state and the lines to deliver are written together, before the first
+is delivered. So a restart loses no line, and repeats one only where the driver died between delivery and its note.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from typing import Any, Final
+
+import msgspec
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from karrot.pipeline.schemas import STREAMED, with_day
+from karrot.pipeline.stale.alerts import Undelivered
+from karrot.pipeline.stale.batch import newest_commits, newest_looks, of_commits, of_ends
+from karrot.pipeline.stale.rule import Commits, Key, Log, Look, Record, State, Watch
+from karrot.pipeline.store.files import literal, make_directory, read_text, write_text
+from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.stream.queries import EVER, persisted, started
+
+__all__ = ["MOST_UNSENT", "StaleAlerts", "Told"]
+
+MOST_UNSENT: Final = 10_000
+"""Lines that wait for a webhook, at most: of more, the oldest are dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What became of a batch's lines. ``trouble`` is why those that are ``unsent`` could not be delivered."""
+
+    delivered: int = 0
+    unsent: int = 0
+    dropped: int = 0
+    trouble: str = ""
+
+
+@dataclass(slots=True)
+class StaleAlerts:
+    """The job. ``deliver`` takes a line or raises `Undelivered`; ``tell`` gets what became of each batch.
+
+    Files of days before ``since`` are not read. Two of it must not share a checkpoint.
+    """
+
+    spark: SparkSession
+    tables: Tables
+    checkpoint: str
+    length: timedelta
+    since: date
+    deliver: Callable[[str], None]
+    tell: Callable[[Told], object] = lambda _told: None
+    _state: State | None = field(default=None, init=False)
+
+    def start(self, every: str | None = None) -> StreamingQuery:
+        """Begin, and return at once: with what is there or, with ``every``, with what comes too."""
+        commits, ends = of_commits(self._new("commits")), of_ends(self._new("ends"))
+        return started(commits.unionByName(ends), self.take, self.checkpoint, every)
+
+    def take(self, records: DataFrame, batch: int) -> None:
+        """Judge one batch and deliver what follows; called by Spark, again for the same batch after a crash."""
+        state = self._recalled()
+        watch = Watch(self.length, state)
+        with persisted(records):
+            commits = {_key(row): _commits(row) for row in newest_commits(records).toLocalIterator()}
+            looks: dict[Log, list[Look]] = {}
+            for row in newest_looks(records, self.length).toLocalIterator():
+                looks.setdefault(Log(*row[:3]), []).append(Look(*row[3:]))
+        lines = [*state.unsent, *watch.take(batch, commits, looks)]
+        dropped = max(0, len(lines) - MOST_UNSENT)
+        self._remember(watch.saved(lines[dropped:]))
+        self._deliver(dropped)
+
+    def _deliver(self, dropped: int) -> None:
+        state, delivered, trouble = self._recalled(), 0, ""
+        try:
+            for line in state.unsent:
+                self.deliver(line)
+                delivered += 1
+        except Undelivered as error:
+            trouble = str(error)
+        if delivered:
+            state.unsent = state.unsent[delivered:]
+            self._remember(state)
+        self.tell(Told(delivered, len(state.unsent), dropped, trouble))
+
+    def _new(self, name: str) -> DataFrame:
+        """New rows of a table as a stream; the directory need not be there yet."""
+        path = self.tables.path(name)
+        make_directory(self.spark, path)
+        reader = self.spark.readStream.schema(with_day(STREAMED[name])).option("maxFileAge", EVER)
+        return reader.parquet(literal(path)).where(F.col("day") >= F.lit(self.since))
+
+    def _recalled(self) -> State:
+        if self._state is None:
+            text = read_text(self.spark, self._note)
+            self._state = State() if text is None else msgspec.json.decode(text, type=State)
+        return self._state
+
+    def _remember(self, state: State) -> None:
+        write_text(self.spark, self._note, msgspec.json.encode(state).decode())
+        self._state = state
+
+    @property
+    def _note(self) -> str:
+        return f"{self.checkpoint.rstrip('/')}/state.json"
+
+
+def _key(row: Row) -> Key:
+    return Key(row.cluster, row.consumer, row.topic, row.partition)
+
+
+def _commits(row: Row) -> Commits:
+    return Commits(row.offset, Record(*row.newest), Record(*row.first), _record(row.before))
+
+
+def _record(told: Any) -> Record | None:
+    return None if told is None else Record(*told)

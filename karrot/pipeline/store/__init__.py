@@ -1,0 +1,1 @@
+"""Parquet tables by day: how they are read, replaced and compacted."""

@@ -1,0 +1,119 @@
+"""``karrot pipeline compact``: days that lie in many small files become one file, and days beyond the retention go.
+
+An incident goes once it has ended before the oldest day that is kept; until then its row stays on the day it began.
+
+A day is merged beside its batches, moved in among them and only then are they removed, each by its name: a batch that
+ingest adds meanwhile stays, and nothing is ever missing. For a moment, or after a crash until the next run, a reader
+may see rows of such a day twice; derive takes every event once.
+"""
+
+import uuid
+from collections.abc import Set as AbstractSet
+from datetime import UTC, date, datetime, time, timedelta
+from typing import NamedTuple
+
+from msgspec.structs import replace
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from karrot.pipeline.derive.inputs import ONE_OF
+from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, columns_of
+from karrot.pipeline.store.changed_days import WATCHED, Note, digest, present, read_note, write_note
+from karrot.pipeline.store.files import delete, listing, literal, rename_over
+from karrot.pipeline.store.tables import Tables
+
+__all__ = ["Compacted", "compact"]
+
+
+class Compacted(NamedTuple):
+    """What was done: how many files were merged into how many, and which days were dropped."""
+
+    files_before: int
+    files_after: int
+    dropped: list[date]
+
+
+def compact(spark: SparkSession, tables: Tables, *, keep: timedelta, today: date) -> Compacted:
+    """Drop the days older than ``keep`` and merge those before ``today`` that lie in more than one file."""
+    dropped = _drop(spark, tables, today - keep)
+    note, before = read_note(spark, tables), present(spark, tables)
+    merged, digests, count = 0, dict(before), 0
+    for day in sorted(before):
+        if day >= today:
+            continue
+        names: list[str] = []
+        for name in STREAMED:
+            files = _files(spark, tables, name, day)
+            if len(files) > 1:
+                merged, count = merged + len(files), count + 1
+                files = [_merge(spark, tables, name, day, files)]
+            names += [f"{name}/{file}" for file in files if name in WATCHED]
+        digests[day] = digest(names)
+    write_note(spark, tables, _renamed(note, before, digests))
+    return Compacted(merged, count, dropped)
+
+
+def _drop(spark: SparkSession, tables: Tables, oldest: date) -> list[date]:
+    """Drop the days before ``oldest`` from every table, but for incidents that last longer, and from the note."""
+    dropped: set[date] = set()
+    for name in TABLES:
+        lasting = _drop_ended(spark, tables, oldest) if name == "incidents" else frozenset[date]()
+        for day in tables.days(spark, name):
+            if day < oldest and day not in lasting:
+                tables.drop_day(spark, name, day)
+                dropped.add(day)
+    if dropped:
+        note = read_note(spark, tables)
+        kept = ({day: each for day, each in noted.items() if day >= oldest} for noted in (note.days, note.unfinished))
+        write_note(spark, tables, Note(note.rules, *kept))
+    return sorted(dropped)
+
+
+def _drop_ended(spark: SparkSession, tables: Tables, oldest: date) -> AbstractSet[date]:
+    """Drop what ended before ``oldest`` from the earlier days of ``incidents`` that have other rows; return these days.
+
+    An incident lies in the day on which it started. One that lasts into the kept days belongs to these too.
+    """
+    days = [day for day in tables.days(spark, "incidents") if day < oldest]
+    rows = tables.read(spark, "incidents", days=days)
+    lasts = F.col("ended_at").isNull() | (F.col("ended_at") >= F.lit(datetime.combine(oldest, time(), UTC)))
+    counted = rows.groupBy("day").agg(F.count("*").alias("rows"), F.count_if(lasts).alias("lasting")).collect()
+    if ended := [row.day for row in counted if 0 < row.lasting < row.rows]:
+        tables.replace_days(rows.where(lasts & F.col("day").isin(ended)), "incidents", ended)
+    return {row.day for row in counted if row.lasting}
+
+
+def _files(spark: SparkSession, tables: Tables, name: str, day: date) -> list[str]:
+    """The files of a day, each ``YYYY-MM-DD/batch_id=…/name``."""
+    batches = listing(spark, tables.path(name, f"day={day}"))
+    return [
+        f"{day}/{batch}/{file}"
+        for batch in batches
+        if batch.startswith("batch_id=")
+        for file in listing(spark, tables.path(name, f"day={day}", batch))
+        if file.endswith(".parquet")
+    ]
+
+
+def _merge(spark: SparkSession, tables: Tables, name: str, day: date, files: list[str]) -> str:
+    """Merge the files of a day and return the name of the one that took their place."""
+    batch = f"batch_id=merged-{uuid.uuid4().hex[:12]}"
+    staged = tables.path(".staging", f"{name}-{day}-{batch}")
+    paths = [literal(tables.path(name, f"day={file}")) for file in files]
+    rows = spark.read.schema(STREAMED[name]).parquet(*paths)
+    once = rows.dropDuplicates(ONE_OF.get(name))
+    one_file = once.select(*columns_of(STREAMED[name])).repartition(1)
+    one_file.sortWithinPartitions(*SORTED_BY[name]).write.parquet(staged, compression="zstd")
+    (written,) = [entry for entry in listing(spark, staged) if entry.endswith(".parquet")]
+    rename_over(spark, f"{staged}/{written}", tables.path(name, f"day={day}", batch, written))
+    delete(spark, staged)
+    for file in {file.rpartition("/")[0] for file in files}:
+        delete(spark, tables.path(name, f"day={file}"))
+    return f"{day}/{batch}/{written}"
+
+
+def _renamed(note: Note, before: dict[date, str], after: dict[date, str]) -> Note:
+    """The note with the new names of the files of days that it knew as they were: they need not be derived again."""
+    known = {day: done for day, done in note.days.items() if before.get(day) == done.files}
+    renamed = {day: replace(done, files=after[day]) for day, done in known.items()}
+    return Note(note.rules, {**note.days, **renamed}, note.unfinished)

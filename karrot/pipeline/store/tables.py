@@ -1,0 +1,151 @@
+"""The tables in their directory: where each lies, how it is read, and how a batch or a day of it is replaced.
+
+```
+<tables>/events/day=2026-11-20/batch_id=3f0c9a1e-000004/part-….zstd.parquet      streamed: a batch overwrites its own
+<tables>/lag_minute/day=2026-11-20/lag_minute.parquet                            derived: one sorted file a day
+```
+
+Names that begin with ``.`` or ``_`` are not data: Spark, DuckDB, Athena and Trino pass them by.
+"""
+
+import uuid
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructType
+
+from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, columns_of, with_day
+from karrot.pipeline.store.columns import rows
+from karrot.pipeline.store.files import delete, exists, listing, literal, rename_over
+from karrot.pipeline.stream.segments import plain
+
+__all__ = ["Tables", "day_of", "sound"]
+
+_NO_MARKER = ("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+_OF_EVENTS: Final = ("events", "partitions")
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The tables below one directory: a local path, or a URL that Hadoop's file systems know (``s3a://…``)."""
+
+    directory: str
+
+    def path(self, name: str, *below: str) -> str:
+        """Where a table lies, or something in it."""
+        return "/".join([self.directory.rstrip("/"), name, *below])
+
+    def checkpoint(self, job: str) -> str:
+        """Where a streaming job keeps what it has done."""
+        return self.path("_checkpoints", job)
+
+    def read(
+        self, spark: SparkSession, name: str, *, days: Iterable[date] | None = None, batches: bool = False
+    ) -> DataFrame:
+        """A table with its ``day`` and, with ``batches``, the ``batch_id``; no rows of what is not there yet.
+
+        With ``days`` no other day is even listed.
+        """
+        schema = with_day(TABLES[name])
+        if batches:
+            schema = schema.add("batch_id", "string")
+        table = self.path(name)
+        paths = [table] if days is None else [self.path(name, f"day={day.isoformat()}") for day in sorted(set(days))]
+        there = [path for path in paths if exists(spark, path)]
+        if not there:
+            return spark.range(0).select(rows([], schema))
+        reader = spark.read.schema(schema).option("basePath", table)
+        return reader.parquet(*map(literal, there)).select(*columns_of(schema))
+
+    def days(self, spark: SparkSession, name: str) -> list[date]:
+        """The days that a table has, in order; what else lies there is nobody's."""
+        found = map(day_of, listing(spark, self.path(name)))
+        return sorted(day for day in found if day is not None)
+
+    def write_batch(self, df: DataFrame, name: str, batch_id: str) -> None:
+        """Write one batch of a streamed table (the columns of its schema and ``day``) where it, and only it, belongs.
+
+        Written again it overwrites itself; each of its days appears whole, by a rename.
+        """
+        columns = columns_of(with_day(STREAMED[name]))
+        writer = df.select(*columns, F.lit(batch_id).alias("batch_id")).write.mode("overwrite").option(*_NO_MARKER)
+        plain = _without_dictionaries(STREAMED[name]) if name in _OF_EVENTS else {}
+        writer.options(partitionOverwriteMode="dynamic", **plain).partitionBy("day", "batch_id").parquet(
+            self.path(name), compression="zstd"
+        )
+
+    def rows_of_batch(self, spark: SparkSession, name: str, batch_id: str, days: Iterable[date]) -> int:
+        """How many rows of these days the files of a batch hold, as their footers say."""
+        places = [self.path(name, f"day={day.isoformat()}", f"batch_id={batch_id}") for day in sorted(set(days))]
+        # By their paths: to look for the batch in a day would list all that the day has.
+        there = [literal(path) for path in places if exists(spark, path)]
+        return spark.read.schema(STREAMED[name]).parquet(*there).count() if there else 0
+
+    def drop_batch(self, spark: SparkSession, name: str, batch_id: str, days: Iterable[date]) -> None:
+        """Remove what a batch wrote on these days, so that it can be written anew with other ones or with none."""
+        for day in days:
+            delete(spark, self.path(name, f"day={day.isoformat()}", f"batch_id={batch_id}"))
+
+    def replace_days(self, df: DataFrame, name: str, days: Iterable[date]) -> None:
+        """Replace days of a derived table by the rows of ``df`` (the columns of its schema and ``day``).
+
+        A day without rows loses its file. On a local file system each day's file changes by one rename, so that a
+        reader sees the old day or the new one, whole; elsewhere there is a moment without the file.
+        """
+        spark, staged = df.sparkSession, self.path(".staging", f"{name}-{uuid.uuid4().hex}")
+        ordered = df.select(*columns_of(with_day(TABLES[name]))).repartition("day")
+        ordered = ordered.sortWithinPartitions("day", *SORTED_BY[name])
+        try:
+            ordered.write.option(*_NO_MARKER).partitionBy("day").parquet(staged, compression="zstd")
+            for day in sorted(set(days)):
+                self._replace(spark, name, f"day={day.isoformat()}", staged)
+        finally:
+            delete(spark, staged)
+
+    def drop_day(self, spark: SparkSession, name: str, day: date) -> None:
+        """Remove a day of a table."""
+        delete(spark, self.path(name, f"day={day.isoformat()}"))
+
+    def _replace(self, spark: SparkSession, name: str, day: str, staged: str) -> None:
+        written = [entry for entry in listing(spark, f"{staged}/{day}") if entry.endswith(".parquet")]
+        if not written:
+            delete(spark, self.path(name, day))
+            return
+        (only,) = written
+        rename_over(spark, f"{staged}/{day}/{only}", self.path(name, day, f"{name}.parquet"))
+
+
+def sound(table: DataFrame) -> DataFrame:
+    """The same table. Raises OSError for a file without a byte, which Spark takes for one without rows.
+
+    A power failure can leave such a file on a local disk.
+    """
+    for url in table.inputFiles():
+        path = Path(plain(url).removeprefix("file:"))
+        with suppress(FileNotFoundError):  # of a URL; or compact has merged it meanwhile
+            if path.stat().st_size == 0:
+                cure = (
+                    "remove it, and run what made it with a new --checkpoint, or derive without <tables>/_derived.json"
+                )
+                raise OSError(f"{path} is empty, which no file of a table is: {cure}")
+    return table
+
+
+def day_of(entry: str) -> date | None:
+    """The day that a directory of a table, ``day=2026-11-20``, is named for; ``None`` for any other name."""
+    try:
+        return date.fromisoformat(entry.removeprefix("day=")) if entry.startswith("day=") else None
+    except ValueError:
+        return None
+
+
+def _without_dictionaries(schema: StructType) -> dict[str, str]:
+    """Options for Parquet: dictionaries are for names. Those of numbers and moments take longer, and more bytes."""
+    plain = [field.name for field in schema if field.name == "event_id" or not isinstance(field.dataType, StringType)]
+    return {f"parquet.enable.dictionary#{name}": "false" for name in plain}

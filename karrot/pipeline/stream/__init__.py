@@ -1,0 +1,1 @@
+"""What every streaming query needs: sources, checkpoints, accounting, quarantine."""

@@ -1,0 +1,97 @@
+"""A lag in time that a verdict had to extrapolate is looked up in what other verdicts saw of the log."""
+
+import datetime as dt
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark.sql import SparkSession
+
+from karrot.pipeline.derive.lag_seconds import by_hindsight
+from karrot.pipeline.schemas import ENDS, with_day
+from support.histories import events_frame, partitions_frame, said, table_of
+
+TEN_MINUTES = dt.timedelta(minutes=10)
+DAY = 24 * 60
+
+Told = dict[int, list[float | None]]
+"""By partition the lags in seconds, the oldest first."""
+
+
+class Verdict(NamedTuple):
+    """What is said in a minute of one partition, whose log ended at ``first_end`` when the window began."""
+
+    minute: float
+    committed: int
+    end: int
+    first_end: int
+    told: float | None
+
+
+# A batch comes in within ten minutes, 1,000 messages a minute, and is read at a tenth of that.
+BATCH = [Verdict(minute, 100 * minute, 1_000 * minute, 1_000 * minute, 1.0) for minute in range(11)]
+IDLE = [Verdict(minute, 9_900, 10_000, 10_000, 1.0) for minute in range(11, 40, 5)]
+
+SLOW, NO_RATE, WITHIN, NO_LOOK, FAR_APART, ANEW, NEXT_DAY = range(7)
+HEARD = {
+    SLOW: [*BATCH, *IDLE, Verdict(40, 4_000, 10_001, 10_000, 360_000.0)],
+    NO_RATE: [*BATCH, *IDLE, Verdict(40, 2_500, 10_000, 10_000, None)],
+    WITHIN: [*BATCH, Verdict(11, 10_500, 11_000, 10_000, 31.5)],
+    NO_LOOK: [Verdict(minute, 100, 9_000 + minute, 9_000, 7_200.0) for minute in range(3)],
+    FAR_APART: [BATCH[0], Verdict(45, 2_500, 10_000, 9_999, 5_000.0)],
+    ANEW: [*BATCH, Verdict(12, 50, 900, 800, 600.0)],
+    NEXT_DAY: [*BATCH, Verdict(DAY + 30, 4_000, 10_001, 10_000, 9_000.0)],
+}
+
+
+@pytest.fixture(scope="module")
+def seconds(spark: SparkSession) -> Told:
+    rows = [_row(partition, verdict) for partition, verdicts in HEARD.items() for verdict in verdicts]
+    events, partitions = events_frame(spark, rows), partitions_frame(spark, rows)
+    polled = table_of(spark, with_day(ENDS), [])
+    found = by_hindsight(events, partitions, polled, longest=TEN_MINUTES).orderBy("received_at").collect()
+    assert len(found) == len(rows)
+    return {each: [row.lag_seconds for row in found if row.max_lag_partition == each] for each in HEARD}
+
+
+def _row(partition: int, verdict: Verdict) -> dict[str, Any]:
+    worst: dict[str, Any] = {
+        "max_lag_topic": "t",
+        "max_lag_partition": partition,
+        "max_lag_committed": verdict.committed,
+        "max_lag_first_end": verdict.first_end,
+        "max_lag": verdict.end - verdict.committed,
+        "lag_seconds": verdict.told,
+    }
+    return said(60 * verdict.minute, "ok", **worst)
+
+
+def _newest(told: Told, case: int) -> float | None:
+    return told[case][-1]
+
+
+def test_the_backlog_of_a_batch_is_as_old_as_the_batch_and_no_older(seconds: Told) -> None:
+    assert _newest(seconds, SLOW) == pytest.approx(60 * (40 - 4), abs=1)
+
+
+def test_where_no_rate_was_known_the_lag_in_time_is_by_now(seconds: Told) -> None:
+    assert _newest(seconds, NO_RATE) == pytest.approx(60 * (40 - 2.5), abs=1)
+
+
+def test_what_a_verdict_knew_itself_stays(seconds: Told) -> None:
+    assert _newest(seconds, WITHIN) == 31.5
+
+
+def test_what_lies_before_the_first_look_stays_extrapolated(seconds: Told) -> None:
+    assert seconds[NO_LOOK] == [7_200.0] * 3
+
+
+def test_looks_that_are_far_apart_tell_nothing_of_the_time_between(seconds: Told) -> None:
+    assert _newest(seconds, FAR_APART) == 5_000.0
+
+
+def test_a_topic_that_was_made_anew_is_not_measured_by_its_old_log(seconds: Told) -> None:
+    assert _newest(seconds, ANEW) == 600.0
+
+
+def test_what_the_day_before_saw_is_left_to_it_so_that_no_day_is_derived_again_for_another(seconds: Told) -> None:
+    assert _newest(seconds, NEXT_DAY) == 9_000.0

@@ -1,0 +1,238 @@
+"""Lag without Burrow: commits against log ends, in the tables that derive makes of them."""
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from pyspark.sql import SparkSession
+
+from karrot.pipeline.derive.job import Rules, derive
+from karrot.pipeline.derive.partition_lag_job import Handed, hand_on
+from karrot.pipeline.store.tables import Tables
+from support.committed import commit, end, land, member
+from support.histories import MIDNIGHT, events_frame, partitions_frame, said
+
+pytestmark = pytest.mark.timeout(300)  # the first query of a JVM on a busy machine
+
+DAYS = [MIDNIGHT.date(), MIDNIGHT.date() + dt.timedelta(days=1)]
+_A_DAY = 86_400
+_MOST = 2**63 - 1
+
+Rows = list[dict[str, Any]]
+
+
+def _ask(tables: Tables, name: str, *columns: str, where: str = "true") -> list[tuple[Any, ...]]:
+    """Some columns of a table in order, as another engine reads them."""
+    files = f"{tables.directory}/{name}/*/*.parquet"
+    asked = f"SELECT {', '.join(columns)} FROM read_parquet('{files}', hive_partitioning=true) WHERE {where}"
+    with duckdb.connect() as connection:
+        return connection.execute(f"{asked} ORDER BY ALL").fetchall()
+
+
+ENDS: Rows = [
+    *(end(seconds, 2 * seconds) for seconds in (*range(0, 151, 30), _A_DAY + 30)),  # two messages a second
+    end(30, 5, partition=1),  # nobody committed anything of these, and there are some to read
+    end(30, 0, partition=2),  # here there are none
+    *(end(seconds, 1_000, "old") for seconds in (60, 120)),
+    *(end(seconds, ended, "anew") for seconds, ended in ((0, 10), (30, 90), (60, 20), (90, 40), (120, 100))),
+    *(end(seconds, 10 * seconds, "even") for seconds in range(0, 600, 20)),
+    *(end(seconds, _MOST, "edge", partition) for seconds in (0, 60) for partition in range(3)),
+    *(end(seconds, ended, "edge", 3) for seconds, ended in ((0, -_MOST), (60, _MOST))),
+]
+COMMITS: Rows = [
+    commit(45, "reader", 70),
+    commit(50, "reader", 100),
+    commit(75, "reader", 120),
+    commit(70, "late", 500, "old"),
+    commit(20, "ahead", 500),
+    commit(20, "gone", 30),
+    commit(80, "gone", None),
+    commit(100, "anew", 30, "anew"),
+    commit(10, "heard", 20),
+    commit(10, "half heard", 20),
+    commit(40, "unseen", 7, "unseen"),
+    commit(40, "hardly seen", 7, "unseen"),
+    commit(40, "hardly seen", 20),
+    *(commit(seconds, "even", 8 * seconds, "even") for seconds in range(5, 600, 10)),
+    commit(20, "edge", -_MOST - 1, "edge"),
+    *(commit(30, "edge", 0, "edge", partition) for partition in (1, 2, 3)),
+    commit(80, "edge", _MOST, "edge"),
+]
+MEMBERS: Rows = [
+    *member(5, "reader", 3, {"a": [0]}),
+    *member(6, "reader", 3, {"a": [0]}),
+    *member(70, "reader", 4, {"a": [1], "b": [0]}),
+    *member(200, "reader", 5, {}),
+]
+
+
+def _listed(consumer: str, seconds: float, committed: int, lag: int, topic: str = "t", *, of: int = 1) -> Rows:
+    one = {"topic": topic, "partition": 0, "end_offset": committed, "current_lag": lag}
+    return [said(seconds, "warn", "i", consumer=consumer, total_lag=lag, partition_count=of, listed=[one])]
+
+
+EVENTS: Rows = [
+    *_listed("heard", 30, 21, 9),
+    *_listed("half heard", 30, 22, 8, of=2),
+    *_listed("hardly seen", 30, 22, 6, of=3),
+    # What Burrow tells of the group "even", under another name: the newest commit against the newest look.
+    *(
+        each
+        for seconds in range(30, 600, 30)
+        for each in _listed("told", seconds, 8 * (seconds - 5), 10 * (seconds // 20 * 20) - 8 * (seconds - 5), "told")
+    ),
+    *_listed("told of the edge", 30, _MOST, 2**53 - 1, "told of the edge"),
+    *_listed("told of the edge", 60, -_MOST, 5, "told of the edge"),
+    *_listed("told of the edge", 90, _MOST - 5, 5, "told of the edge"),
+]
+
+
+def test_lags_rates_and_rebalances_come_from_commits_where_no_event_lists_all(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    tables = Tables(str(tmp_path))
+    land(spark, tables, "b-0", "ends", ENDS)
+    land(spark, tables, "b-0", "commits", COMMITS)
+    land(spark, tables, "b-1", "commits", COMMITS[:3])  # read again from the beginning
+    land(spark, tables, "b-0", "members", MEMBERS)
+    tables.write_batch(events_frame(spark, EVENTS), "events", "b-0")
+    tables.write_batch(partitions_frame(spark, EVENTS), "partitions", "b-0")
+    assert derive(spark, tables, Rules()) == DAYS
+
+    _check_partitions(tables)
+    _check_groups(tables)
+    _check_the_edge(tables)
+    # The second day has a look, and begins with what the first one handed on.
+    next_day = "day = '2026-11-21' AND consumer IN ('reader', 'gone')"
+    assert _ask(tables, "partition_lag_minute", "consumer", "lag", "lag_seconds", "method", where=next_day) == [
+        ("reader", 172_740, 86_370.0, "observed")
+    ]
+    assert derive(spark, tables, Rules()) == []
+
+
+def test_a_day_that_hands_on_something_else_touches_the_next() -> None:
+    days = [MIDNIGHT.date() + dt.timedelta(days=number) for number in (0, 1, 4, 5)]
+    before = dict(zip(days, "abcd", strict=True))
+
+    def derived(touched: list[dt.date], now: str, before: dict[dt.date, str] | None) -> list[dt.date]:
+        return [*hand_on(touched, days, before, lambda day: Handed(now[days.index(day)]))]
+
+    assert derived(days[:1], "abcd", before) == days[:1]
+    assert derived(days[:1], "xbcd", before) == days[:2]
+    assert derived(days[:2], "xycd", before) == days[:3]
+    assert derived(days[2:], "abxy", before) == days[2:]
+    assert derived(days[:1], "abcd", {}) == days
+    assert derived(days[:1], "xyz!", None) == days[:1]
+
+
+def _check_partitions(tables: Tables) -> None:
+    columns = "committed_offset", "end_offset", "lag", "lag_seconds", "method", "commits", "negative", "owner"
+    few = "consumer NOT IN ('edge', 'even', 'heard', 'half heard', 'hardly seen') AND day = '2026-11-20'"
+    assert _ask(tables, "partition_lag_minute", "consumer", "strftime(as_of, '%M:%S')", *columns, where=few) == [
+        ("ahead", "00:20", 500, 60, 0, 0.0, "observed", 1, 1, None),
+        ("ahead", "01:30", 500, 240, 0, 0.0, "observed", 0, 1, None),
+        ("ahead", "02:30", 500, 300, 0, 0.0, "observed", 0, 1, None),
+        ("anew", "01:40", 30, 60, 30, 25.0, "interpolated", 1, 0, None),
+        ("anew", "02:00", 30, 100, 70, 45.0, "interpolated", 0, 0, None),
+        ("gone", "00:20", 30, 40, 10, 5.0, "interpolated", 1, 0, None),
+        ("gone", "01:20", None, 160, None, None, "unknown", 0, 0, None),
+        ("late", "01:10", 500, 1_000, 500, None, "unknown", 1, 0, None),
+        ("late", "02:00", 500, 1_000, 500, None, "unknown", 0, 0, None),
+        ("reader", "00:50", 100, 100, 0, 0.0, "observed", 2, 0, "/a"),
+        ("reader", "01:15", 120, 150, 30, 15.0, "observed", 1, 0, "/b"),
+        ("reader", "02:30", 120, 300, 180, 90.0, "observed", 0, 0, "/b"),
+        ("unseen", "00:40", 7, None, None, None, "unknown", 1, 0, None),
+    ]
+    minutes = "strftime(minute, '%M')", "count", "offset_sum", "offset_first", "offset_last"
+    assert _ask(tables, "offsets_minute", *minutes, where="consumer IN ('reader', 'gone')") == [
+        ("00", 1, 30, 30, 30),
+        ("00", 2, 170, 70, 100),
+        ("01", 1, 120, 120, 120),
+    ]
+    assert _ask(
+        tables, "rebalances", "generation", "strftime(\"at\", '%M:%S')", "members", "leader", "moved_partitions"
+    ) == [
+        (3, "00:05", 1, "a", None),
+        (4, "01:10", 2, "a", 2),
+        (5, "03:20", 0, None, 2),
+    ]
+
+
+def _check_groups(tables: Tables) -> None:
+    columns = "lag_last", "lag_seconds_max", "count", "worst_status", "coverage", "uncommitted"
+    some = "consumer IN ('reader', 'gone', 'heard', 'half heard', 'hardly seen') AND day = '2026-11-20'"
+    assert _ask(tables, "lag_minute", "consumer", "strftime(minute, '%M')", *columns, where=some) == [
+        ("gone", "00", 10, 5.0, 0, None, 0.5, 1),
+        ("gone", "01", None, None, 0, None, 0.0, 2),
+        ("half heard", "00", 0, 0.0, 1, "WARN", 0.5, 1),
+        ("half heard", "01", 160, 80.0, 0, None, 0.5, 1),
+        ("half heard", "02", 280, 140.0, 0, None, 0.5, 1),
+        ("hardly seen", "00", 6, None, 1, "WARN", None, None),
+        ("heard", "00", 9, None, 1, "WARN", None, None),
+        ("reader", "00", 0, 0.0, 0, None, 0.5, 1),
+        ("reader", "01", 30, 15.0, 0, None, 0.5, 1),
+        ("reader", "02", 180, 90.0, 0, None, 0.5, 1),
+    ]
+    rates = "strftime(minute, '%M')", "produced", "consumed", "produce_rate", "consume_rate", "round(coverage, 2)"
+    of_reader = "consumer = 'reader' AND day = '2026-11-20'"
+    assert _ask(tables, "rates_minute", *rates, where=of_reader) == [
+        ("00", 20, 8, 2.0, 0.8, 0.17),
+        ("01", 120, 12, 2.0, 0.2, 1.0),
+        ("02", 60, 0, 2.0, 0.0, 0.5),
+    ]
+    assert _ask(tables, "skew_minute", "strftime(minute, '%M')", "max_share", "owner", "coverage", where=of_reader) == [
+        ("00", None, None, 0.5),
+        ("01", 1.0, "/b", 0.5),
+        ("02", 1.0, "/b", 0.5),
+    ]
+    slo = "minutes_seen", "minutes_ok", "minutes_measured", "minutes_within_target", "worst_partition"
+    assert _ask(tables, "slo_daily", "consumer", *slo, where=f"{some} AND consumer <> 'gone'") == [
+        ("half heard", 1, 0, 3, 1, "t/0"),
+        ("hardly seen", 1, 0, 0, 0, "t/0"),
+        ("heard", 1, 0, 0, 0, "t/0"),
+        ("reader", 0, 0, 3, 2, "t/0"),
+    ]
+    _check_parity(tables)
+
+
+def _check_the_edge(tables: Tables) -> None:
+    """What 64 bits cannot tell is not known, and keeps nothing else from being derived."""
+    columns = "partition", "strftime(as_of, '%M:%S')", "lag", "lag_seconds", "method"
+    assert _ask(tables, "partition_lag_minute", *columns, where="consumer = 'edge'") == [
+        (0, "00:20", None, None, "unknown"),
+        (0, "01:20", 0, 0.0, "observed"),
+        (1, "00:30", _MOST, None, "unknown"),
+        (1, "01:00", _MOST, None, "unknown"),
+        (2, "00:30", _MOST, None, "unknown"),
+        (2, "01:00", _MOST, None, "unknown"),
+        (3, "00:30", None, None, "unknown"),
+        (3, "01:00", _MOST, None, "unknown"),
+    ]
+    lags = _ask(tables, "lag_minute", "consumer", "strftime(minute, '%M')", "lag_last", where="consumer LIKE '%edge'")
+    assert lags == [
+        ("edge", "00", None),
+        ("edge", "01", None),
+        ("told of the edge", "00", 2**53 - 1),
+        ("told of the edge", "01", 5),
+    ]
+    assert _ask(tables, "rates_minute", "produced", where="consumer = 'told of the edge'") == []
+
+
+def _check_parity(tables: Tables) -> None:
+    """Both roads tell the lag within what is produced and consumed from one commit or look to the next."""
+    by_commits, by_events = (
+        dict(_ask(tables, "lag_minute", "minute", "lag_last", where=f"consumer = '{name}'"))
+        for name in ("even", "told")
+    )
+    assert by_commits.keys() == by_events.keys()
+    assert len(by_commits) == 10
+    tolerance = 10 * (20 + 10)  # messages a second, for as long as looks and commits are apart
+    assert all(abs(by_commits[at] - by_events[at]) <= tolerance for at in by_commits)
+    assert by_commits[max(by_commits)] > 1_000
+    speeds = "round(produce_rate)", "round(consume_rate)"
+    whole = "consumer IN ('even', 'told') AND coverage = 1"
+    assert {
+        row[1:] for row in _ask(tables, "rates_minute", "consumer", *speeds, where=f"{whole} AND consumer = 'even'")
+    } == {(10.0, 8.0)}

@@ -1,0 +1,151 @@
+import types
+from datetime import UTC, datetime
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+import pytest
+from hypothesis import Phase, given, settings
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+from pyspark.testing import assertSchemaEqual
+
+from karrot.event import LagEvent
+from karrot.eventline import EventLine, PartitionLine, decode
+from karrot.pipeline.ingest.events import events, partitions, read_lines
+from karrot.pipeline.schemas import EVENTS, LINE, PARTITION_LINE, PARTITIONS, with_day
+from support.archived import line_with
+from support.bodies import event_strategy
+from support.histories import table_of
+
+_TEXT = StructType().add("value", StringType())
+_MOMENTS = range(1, 253_402_300_800_000)
+
+
+def _holds(column: DataType, told: Any) -> bool:
+    """Whether a column can hold what a field of the line's type says."""
+    if get_origin(told) in (Union, types.UnionType):
+        return all(_holds(column, each) for each in get_args(told) if each is not type(None))
+    if get_origin(told) is Literal:
+        return isinstance(column, LongType)
+    if isinstance(column, ArrayType):
+        return get_args(told)[0] is PartitionLine and column.elementType == PARTITION_LINE
+    if told is PartitionLine:
+        return column == PARTITION_LINE
+    if told is int:
+        return isinstance(column, LongType | IntegerType | DoubleType)
+    return isinstance(column, DoubleType if told is float else StringType)
+
+
+@pytest.mark.parametrize(("schema", "line"), [(LINE, EventLine), (PARTITION_LINE, PartitionLine)])
+def test_the_schema_of_a_line_is_that_of_the_archive(schema: StructType, line: type[msgspec.Struct]) -> None:
+    hints = get_type_hints(line)
+    assert schema.fieldNames() == list(line.__struct_fields__)
+    assert [field.name for field in schema if not _holds(field.dataType, hints[field.name])] == []
+
+
+def _lag(lag: int | None) -> int | None:
+    return None if lag is None or lag >= 2**53 else lag
+
+
+def _moment(at_ms: int | None) -> int | None:
+    # Of anything but a number a range is searched from end to end.
+    return at_ms if at_ms is not None and at_ms in _MOMENTS else None
+
+
+def _event_row(line: EventLine) -> dict[str, Any]:
+    """What the table must say of a line."""
+    told = {name: getattr(line, name) for name in EVENTS.fieldNames() if hasattr(line, name)}
+    worst = line.max_partition
+    return told | {
+        "source": line.source.value,
+        "kind": line.kind.value,
+        "received_at": _moment(line.received_at_ms),
+        "observed_at": _moment(line.observed_at_ms),
+        "incident_start": _moment(line.incident_start_ms),
+        "total_lag": _lag(line.total_lag),
+        "max_lag": _lag(line.max_lag),
+        "scalable_lag": _lag(line.scalable_lag),
+        "max_lag_topic": worst.topic if worst else None,
+        "max_lag_partition": worst.partition if worst else None,
+        "max_lag_owner": worst.owner if worst else None,
+        "max_lag_committed": worst.end_offset if worst else None,
+        "max_lag_first_end": _first_end(worst) if worst else None,
+    }
+
+
+def _first_end(worst: PartitionLine) -> int | None:
+    start_lag = _lag(worst.start_lag)
+    if worst.start_offset is None or start_lag is None:
+        return None
+    end = worst.start_offset + start_lag
+    return end if -(2**63) <= end < 2**63 else None
+
+
+def _partition_row(line: EventLine, one: PartitionLine) -> dict[str, Any]:
+    event = _event_row(line)
+    of_event = ("event_id", "log_id", "seq", "received_at", "observed_at", "source", "cluster", "consumer")
+    return (
+        {name: event[name] for name in of_event}
+        | {name: getattr(one, name) for name in PARTITION_LINE.fieldNames()}
+        | {
+            "start_ts": _moment(one.start_ts_ms),
+            "start_lag": _lag(one.start_lag),
+            "end_ts": _moment(one.end_ts_ms),
+            "end_lag": _lag(one.end_lag),
+            "current_lag": _lag(one.current_lag),
+        }
+    )
+
+
+def _any_events(count: int) -> list[LagEvent]:
+    """Events of every kind, drawn first, so that one query reads them all."""
+    drawn: list[LagEvent] = []
+
+    @settings(max_examples=count, database=None, phases=[Phase.generate])
+    @given(event_strategy())
+    def draw(event: LagEvent) -> None:
+        drawn.append(event)
+
+    draw()
+    return drawn
+
+
+def _collected(table: DataFrame) -> list[dict[str, Any]]:
+    """The rows in order, their moments as epoch milliseconds."""
+    told = [
+        F.unix_millis(field.name).alias(field.name) if isinstance(field.dataType, TimestampType) else F.col(field.name)
+        for field in table.drop("day").schema
+    ]
+    return [row.asDict() for row in table.orderBy("seq").select(*told).collect()]
+
+
+def test_the_tables_say_what_any_line_says(spark: SparkSession) -> None:
+    written = [line_with(seq, event) for seq, event in enumerate(_any_events(20))]
+    lines = [decode(line) for line in written]
+    arrived = table_of(spark, _TEXT, [{"value": line.decode().removesuffix("\n")} for line in written])
+    read = read_lines(
+        arrived.select(
+            "value",
+            F.lit("a").alias("path"),
+            F.lit(None).cast("bigint").alias("offset"),
+            F.lit(datetime(2025, 5, 12, tzinfo=UTC)).alias("written_at"),
+        )
+    )
+    event_table, partition_table = events(read), partitions(read)
+    assertSchemaEqual(event_table.schema, with_day(EVENTS), ignoreNullable=True)
+    assertSchemaEqual(partition_table.schema, with_day(PARTITIONS), ignoreNullable=True)
+
+    expected = map(_event_row, lines)
+    assert [pair for pair in zip(_collected(event_table), expected, strict=True) if pair[0] != pair[1]][:1] == []
+    listed = [_partition_row(line, one) for line in lines for one in line.partitions]
+    assert [pair for pair in zip(_collected(partition_table), listed, strict=True) if pair[0] != pair[1]][:1] == []

@@ -1,0 +1,184 @@
+import base64
+import datetime as dt
+import json
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from karrot.pipeline.ingest.event_sources import FromArchive
+from karrot.pipeline.ingest.job import Ingest, Summary
+from karrot.pipeline.store.tables import Tables
+from support.archived import LOG_ID, line_with, segment, truncate
+from support.waiting import wait_for
+
+_TABLES = ("events", "partitions", "quarantine")
+_MIB = 1024 * 1024
+
+
+def _ingest(spark: SparkSession, archive: Path, tables: Path) -> Summary:
+    return Ingest(spark, FromArchive(str(archive)), Tables(str(tables))).run()
+
+
+def _rows(spark: SparkSession, tables: Path) -> dict[str, list[str]]:
+    return {name: sorted(map(str, Tables(str(tables)).read(spark, name).collect())) for name in _TABLES}
+
+
+def test_every_event_is_there_once_however_often_it_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    archive, tables = tmp_path / "the archive", tmp_path / "tables"
+    first = segment(archive, 1, [line_with(seq) for seq in range(1, 6)])
+    assert _ingest(spark, archive, tables) == Summary(batches=1, segments=1, lines=5, events=5, partitions=5)
+    before = _rows(spark, tables)
+
+    # The next segment repeats an event twice, and a copy of the first one lies about under another name.
+    segment(archive, 5, [line_with(5), line_with(6), line_with(6)])
+    shutil.copy(first, archive / "copy.jsonl.gz")
+    again = _ingest(spark, archive, tables)
+    assert again == Summary(batches=1, segments=2, lines=8, events=1, partitions=1, duplicates=7)
+    after = _rows(spark, tables)
+    assert len(after["events"]) == 6
+    assert set(before["events"]) < set(after["events"])
+    assert _ingest(spark, archive, tables) == Summary()
+
+    # A new checkpoint counts its batches from 0 again: nothing is overwritten, and nothing comes twice.
+    shutil.rmtree(tables / "_checkpoints")
+    assert _ingest(spark, archive, tables) == Summary(batches=1, segments=3, lines=13, duplicates=13)
+    assert _rows(spark, tables) == after
+
+
+def test_whatever_lies_in_the_archive_the_job_ends_and_every_line_is_accounted_for(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    archive, tables = tmp_path / "archive", tmp_path / "tables"
+    truncate(segment(archive, 1000, [line_with(seq, consumer=f"{seq:x}" * 9) for seq in range(1000, 1400)]), 0.5)
+    huge = json.dumps({"v": 1, "x": "x" * 64 * _MIB}).encode() + b"\n"
+    newer = json.dumps({"v": 2, "seq": "another type"}).encode() + b"\n"
+    foreign = [b"no JSON at all\n", b"\n", b"[1, 2]\n", b'{"v":1,"seq":"x"}\n', b'{"v":1,"hello":1}\n', b"\xff\xfe\n"]
+    strange_times = [line_with(7, received_at_ms=86_400_000), line_with(8, received_at_ms=32_503_680_000_000)]
+    segment(archive, 1, [line_with(1), *foreign, newer, huge, *strange_times, line_with(12)])
+    (archive / "day=2025-05-11" / "hour=08" / f"{LOG_ID}-50-59-10.jsonl.gz").touch()
+    segment(archive, 60, [], promised=10)
+    segment(archive, 70, [line_with(70)]).write_bytes(b"this is no gzip\n")
+    gone = segment(archive, 80, [line_with(80), line_with(81)])
+
+    class UnderItsFeet(Ingest):
+        def take(self, lines: DataFrame, batch: int) -> None:
+            gone.unlink()
+            super().take(lines, batch)
+
+    job = UnderItsFeet(spark, FromArchive(str(archive)), Tables(str(tables)))
+    total = job.run()
+
+    quarantine = Tables(str(tables)).read(spark, "quarantine").orderBy("source", "position").collect()
+    short = {Path(row.source).name.split("-")[1]: row.missing for row in quarantine if row.reason == "short_segment"}
+    readable = 400 - short["1000"]
+    assert 100 < readable < 300
+    assert short == {"1000": 400 - readable, "50": 10, "60": 10, "70": 1, "80": 2}
+    assert [(row.position, row.reason) for row in quarantine if row.missing is None] == [
+        (2, "unreadable"),
+        (3, "unreadable"),
+        (4, "unreadable"),
+        (5, "unreadable"),
+        (6, "missing_field"),
+        (7, "unreadable"),
+        (8, "unknown_version"),
+        (9, "too_long"),
+        (10, "impossible_time"),
+        (11, "impossible_time"),
+    ]
+    raw = {row.position: base64.b64decode(row.raw) for row in quarantine if row.raw is not None}
+    assert [raw[position] + b"\n" for position in range(2, 8)] == foreign
+    assert raw[9] == huge[: 64 * 1024]
+    assert total == Summary(
+        batches=1,
+        segments=6,
+        lines=readable + 12,
+        events=readable + 2,
+        partitions=readable + 2,
+        quarantined=10,
+        short_segments=5,
+        missing=sum(short.values()),
+    )
+    assert total.is_even
+
+
+def test_a_batch_that_was_written_but_not_committed_is_written_over(spark: SparkSession, tmp_path: Path) -> None:
+    archive, tables, clean = tmp_path / "archive", tmp_path / "tables", tmp_path / "clean"
+    segment(archive, 1, [line_with(1), b"foreign\n", line_with(3)], promised=4)
+    segment(archive, 5, [line_with(3), line_with(5)])
+    copied = segment(archive, 7, [line_with(7), line_with(8)])
+    whole = copied.read_bytes()
+    copied.write_bytes(b"")
+    long_ago = dt.datetime(2025, 5, 12, tzinfo=dt.UTC).timestamp()
+    os.utime(copied, (long_ago, long_ago))
+
+    class DiesBetween(Tables):
+        def write_batch(self, df: DataFrame, name: str, batch_id: str) -> None:
+            if name == "partitions":
+                raise InterruptedError("killed between two tables")
+            super().write_batch(df, name, batch_id)
+
+    class DiesBeforeTheCommit(Ingest):
+        def take(self, lines: DataFrame, batch: int) -> None:
+            super().take(lines, batch)
+            raise InterruptedError("killed before the commit")
+
+    with pytest.raises(StreamingQueryException, match="between two tables"):
+        Ingest(spark, FromArchive(str(archive)), DiesBetween(str(tables))).run()
+    with pytest.raises(StreamingQueryException, match="before the commit"):
+        DiesBeforeTheCommit(spark, FromArchive(str(archive)), Tables(str(tables))).run()
+    assert len(_rows(spark, tables)["quarantine"]) == 3
+    copied.write_bytes(whole)
+    total = _ingest(spark, archive, tables)
+
+    assert total == _ingest(spark, archive, clean)
+    assert (total.events, total.quarantined, total.duplicates, total.missing) == (5, 1, 1, 1)
+    assert _rows(spark, tables) == _rows(spark, clean)
+
+
+def test_an_archive_that_is_not_there_is_said(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="there is no archive"):
+        _ingest(spark, tmp_path / "archive", tmp_path / "tables")
+
+
+def test_a_log_of_files_that_spark_compacted_is_read_as_well(spark: SparkSession, tmp_path: Path) -> None:
+    archive, tables = tmp_path / "archive", Tables(str(tmp_path / "tables"))
+    for seq in range(1, 4):
+        segment(archive, seq, [line_with(seq)])
+    told: list[Summary] = []
+    spark.conf.set("spark.sql.streaming.fileSource.log.compactInterval", "2")
+    try:
+        Ingest(spark, FromArchive(str(archive), batch_bytes=1), tables, tell=told.append).run()
+    finally:
+        spark.conf.unset("spark.sql.streaming.fileSource.log.compactInterval")
+    assert list((tmp_path / "tables").rglob("sources/0/1.compact"))
+    assert told == [Summary(batches=1, segments=1, lines=1, events=1, partitions=1)] * 3
+
+
+def test_it_follows_an_archive_of_any_name_until_told_to_stop(spark: SparkSession, tmp_path: Path) -> None:
+    archive, tables = tmp_path / "all* [of] {a,b}?", tmp_path / "tables [of] {a,b}"
+    segment(archive, 1, [line_with(1), line_with(2)])
+    told: list[Summary] = []
+
+    def add_then_stop() -> None:
+        wait_for(lambda: len(told) == 1, 200)
+        segment(archive, 3, [line_with(3)])
+        wait_for((tables / "_checkpoints" / "ingest" / "commits" / "1").exists, 200)
+        stop.set()
+
+    stop = threading.Event()
+    threading.Thread(target=add_then_stop, daemon=True).start()
+    total = Ingest(spark, FromArchive(str(archive)), Tables(str(tables)), tell=told.append).run(
+        "100 milliseconds", stop
+    )
+    assert told == [
+        Summary(batches=1, segments=1, lines=2, events=2, partitions=2),
+        Summary(batches=1, segments=1, lines=1, events=1, partitions=1),
+    ]
+    assert total == told[0] + told[1]
+    assert _ingest(spark, archive, tables) == Summary()
+    assert len(_rows(spark, tables)["events"]) == 3

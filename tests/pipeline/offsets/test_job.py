@@ -1,0 +1,173 @@
+"""`LandOffsets` over files. What it does with a real broker is in tests/e2e/test_offsets.py."""
+
+import base64
+import json
+from collections.abc import Iterable
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from karrot.pipeline.offsets.commits import decode_offsets
+from karrot.pipeline.offsets.job import LandOffsets, Summary
+from karrot.pipeline.offsets.json_topic import as_json
+from karrot.pipeline.offsets.log_ends import LandEnds, Looked
+from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, FromParquet, NoRecords
+from support.kafka_rows import LOG_TS, LOG_TS_MS, SHAPE, Record, table_of_records
+from support.offset_records import commit_key, commit_value, group_key, group_value, other_key
+
+_COMMITS = [(commit_key("g", "t", 0), commit_value(version, 100 + version)) for version in (0, 1, 3, 4)]
+_TOMBSTONE = (commit_key("g", "t", 1), None)
+_CUT = (commit_key("g", "t", 0), commit_value(3, 7)[:9])
+_OTHERS = [(other_key(3, "g"), b"\0\0"), (other_key(5, "g", "m"), b"\0\0"), (other_key(3, "h"), b"\0\0")]
+
+
+def _file(directory: Path, name: str, records: Iterable[Record], first: int) -> None:
+    directory.mkdir(exist_ok=True)
+    pq.write_table(table_of_records(records, first), directory / name)
+
+
+def _run(spark: SparkSession, records: Path, tables: Tables) -> Summary:
+    job = LandOffsets(spark, FromParquet(str(records)), "prod", tables, tables.checkpoint("offsets"))
+    job.start().awaitTermination()
+    return job.total
+
+
+def _commits(spark: SparkSession, tables: Tables) -> list[tuple[int, int | None, bool]]:
+    rows = tables.read(spark, "commits").orderBy("log_offset").collect()
+    return [(row.log_offset, row.offset, row.tombstone) for row in rows]
+
+
+def test_every_record_is_accounted_for_and_there_once_whatever_comes_twice(spark: SparkSession, tmp_path: Path) -> None:
+    class DiesAfterwards(Tables):
+        def write_batch(self, df: DataFrame, name: str, batch_id: str) -> None:
+            super().write_batch(df, name, batch_id)
+            raise InterruptedError("killed after the table was written")
+
+    records, tables = tmp_path / "records", Tables(str(tmp_path / "tables"))
+    metadata = [(group_key("g"), group_value(3, [])), (group_key("g"), None), (group_key("g"), b"\0")]
+    _file(records, "1.parquet", [*_COMMITS, _TOMBSTONE, _CUT, *_OTHERS, *metadata], first=50)
+    with pytest.raises(StreamingQueryException, match="killed after the table was written"):
+        _run(spark, records, DiesAfterwards(tables.directory))
+    first = _run(spark, records, tables)
+    others = {"consumer_group_metadata": 2, "consumer_group_member_metadata": 1}
+    assert first == Summary(batches=1, records=12, commits=4, tombstones=1, members=2, others=others, quarantined=2)
+    assert str(first) == (
+        "12 records = 4 commits + 1 tombstones + 2 of members + 3 others (consumer_group_member_metadata 1, "
+        "consumer_group_metadata 2) + 2 quarantined + 0 duplicates"
+    )
+
+    # The next files repeat what is in the tables or, of another type, was counted, and one of them another.
+    _file(records, "2.parquet", [_CUT, _OTHERS[0]], first=55)
+    _file(records, "3.parquet", [_COMMITS[0]], first=62)
+    _file(records, "4.parquet", [_COMMITS[0]], first=62)
+    _file(records, "5.parquet", metadata, first=59)
+    second = _run(spark, records, tables)
+    assert second == Summary(batches=1, records=7, commits=1, others={"consumer_group_metadata": 1}, duplicates=5)
+    assert (first + second).others == {"consumer_group_metadata": 3, "consumer_group_member_metadata": 1}
+    assert _commits(spark, tables) == [
+        (50, 100, False),
+        (51, 101, False),
+        (52, 103, False),
+        (53, 104, False),
+        (54, None, True),
+        (62, 100, False),
+    ]
+    assert [row.log_offset for row in tables.read(spark, "members").orderBy("log_offset").collect()] == [59, 60]
+    bad = tables.read(spark, "quarantine").orderBy("position").collect()
+    assert [(row.source, row.position) for row in bad] == [(f"prod/{OFFSETS_TOPIC}-3", at) for at in (55, 61)]
+    assert bad[0].reason == "truncated_offset"
+    raw = json.loads(bad[0].raw)
+    assert (base64.b64decode(raw["key"]), base64.b64decode(raw["value"])) == _CUT
+
+    # What lacks its place is not the same as another that does, and what lacks its time lies on its file's day.
+    whole = table_of_records([*_COMMITS, metadata[0]], first=70)
+    for column, name in ((3, "partition"), (4, "offset"), (5, "timestamp")):
+        nulls = pa.nulls(len(whole), SHAPE.field(name).type)
+        pq.write_table(whole.set_column(column, SHAPE.field(name), nulls), records / f"{name}.parquet")
+    # A day of such a time would be reckoned with as others are, and there is none before or after it.
+    never = pa.array([-62_135_596_800_000_000, -1, *[253_402_300_799_000_000] * (len(whole) - 2)])
+    never = never.cast(SHAPE.field("timestamp").type)
+    others = table_of_records([*_COMMITS, metadata[0]], first=80)
+    pq.write_table(others.set_column(5, SHAPE.field("timestamp"), never), records / "never.parquet")
+    third = _run(spark, records, tables)
+    assert third == Summary(batches=1, records=20, quarantined=20)
+    lacking = tables.read(spark, "quarantine").where("reason LIKE 'no_%' OR reason = 'impossible_time'").collect()
+    assert sorted({(row.reason, row.source, row.day) for row in lacking}) == [
+        ("impossible_time", f"prod/{OFFSETS_TOPIC}-3", _written_on(records / "never.parquet")),
+        ("no_offset", f"prod/{OFFSETS_TOPIC}-3", LOG_TS.date()),
+        ("no_partition", f"prod/{OFFSETS_TOPIC}", LOG_TS.date()),
+        ("no_timestamp", f"prod/{OFFSETS_TOPIC}-3", _written_on(records / "timestamp.parquet")),
+    ]
+
+
+def test_where_logs_ended_may_come_from_files_too(spark: SparkSession, tmp_path: Path) -> None:
+    looks, tables = tmp_path / "looks", Tables(str(tmp_path / "tables"))
+    looks.mkdir()
+    columns = {
+        "topic": ["t", "t", "t"],
+        "partition": pa.array([3, 4, 5], pa.int32()),
+        "start_offset": [5, 5, 5],
+        "end_offset": [90, 90, 90],
+        "observed_at": pa.array([LOG_TS, None, LOG_TS.replace(year=9999)], pa.timestamp("us", "UTC")),
+    }
+    pq.write_table(pa.table(columns), looks / "1.parquet")
+    job = LandEnds(spark, str(looks), "prod", tables, tables.checkpoint("ends"))
+    job.start().awaitTermination()
+    assert job.total == Looked(written=1, left_out=2)
+    assert str(Summary(looks=1, bad_looks=2)).endswith("; log ends of 1 partitions, 2 left out")
+    [row] = tables.read(spark, "ends").collect()
+    assert row.asDict() == {
+        "cluster": "prod",
+        "topic": "t",
+        "partition": 3,
+        "start_offset": 5,
+        "end_offset": 90,
+        "observed_at": LOG_TS.replace(tzinfo=None),
+        "observed_at_ms": LOG_TS_MS,
+        "day": LOG_TS.date(),
+    }
+
+
+def test_what_is_no_directory_of_records_is_said(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(NoRecords, match="there is no such directory"):
+        FromParquet(str(tmp_path / "nowhere")).records(spark)
+    with pytest.raises(NoRecords, match="there is no Parquet file"):
+        FromParquet(str(tmp_path)).records(spark)
+    pq.write_table(pa.table({"key": [b"k"], "value": [b"v"], "partition": [1]}), tmp_path / "1.parquet")
+    with pytest.raises(NoRecords, match="its files lack topic, offset, timestamp"):
+        FromParquet(str(tmp_path)).records(spark)
+    records = table_of_records(_COMMITS, first=1)
+    wide = records.set_column(3, "partition", records["partition"].cast(pa.int64()))
+    pq.write_table(wide.set_column(5, "timestamp", [["12:00"] * len(wide)]), tmp_path / "1.parquet")
+    with pytest.raises(NoRecords, match="partition is bigint and must be int, timestamp is string and must be timest"):
+        FromParquet(str(tmp_path)).records(spark)
+    (tmp_path / "1.parquet").write_bytes(b"PAR1 and nothing else")
+    with pytest.raises(NoRecords, match="its files cannot be read as Parquet"):
+        FromParquet(str(tmp_path)).records(spark)
+
+
+def _written_on(path: Path) -> date:
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC).date()
+
+
+def _json(partition: int, *told: object) -> str:
+    names = ("version", "offset", "metadata", "commitTimestamp", "expireTimestamp")
+    fields = ",".join(f'"{name}":{value}' for name, value in zip(names, told, strict=True))
+    return f'{{"topic":"t","partition":{partition},"group":"g",{fields}}}'
+
+
+def test_json_has_the_fields_of_2017_and_null_for_what_a_tombstone_has_not(spark: SparkSession) -> None:
+    with_expiry = (commit_key("g", "t", 2), commit_value(1, 5, metadata='ü"', expire_ts=1_746_950_500_000))
+    decoded = decode_offsets(spark.createDataFrame(table_of_records([with_expiry, _TOMBSTONE], first=1)), "prod")
+    told = [(row.key, row.value) for row in as_json(decoded).orderBy(F.desc("value")).collect()]
+    assert told == [
+        (with_expiry[0], _json(2, 1, 5, '"ü\\""', 1_746_950_400_000, 1_746_950_500_000)),
+        (_TOMBSTONE[0], _json(1, "null", "null", "null", "null", "null")),
+    ]

@@ -1,0 +1,153 @@
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from karrot.burrow.payload import to_wire
+from karrot.eventline import encode
+from karrot.eventlog.base import StoredEvent
+from karrot.fakes.cloudwatch import ACCESS_DENIED, UNAVAILABLE, FakeCloudWatch
+from karrot.pipeline.publish.cloudwatch import Interrupted, Notes, Published, Publisher
+from karrot.reporters.cloudwatch.client import open_client
+from karrot.reporters.cloudwatch.options import Options
+from support.bodies import make_event
+from support.clocks import ManualClock
+from support.cloudwatch_rig import aws_environment, point_aws_at
+
+
+@dataclass
+class Rig:
+    """A publisher, whose notes outlive it; its waits are recorded and pass at once."""
+
+    fake: FakeCloudWatch
+    clock: ManualClock
+    options: Options = field(default_factory=Options)
+    notes: dict[str, bytes] = field(default_factory=dict)
+    waited: list[float] = field(default_factory=list)
+    stops: bool = False
+    publisher: Publisher = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Another process, with the same notes."""
+        client = partial(open_client, self.options, aws_environment(self.fake.url))
+        notes = Notes(self.notes.get, self.notes.__setitem__)
+        self.publisher = Publisher(self.options, notes, self.clock, client, self._wait, Random(1))
+
+    def line(self, seq: int, lag: int, *, age_ms: int = 0, log_id: str = "a", **overrides: Any) -> str:
+        """A verdict that was taken and received so long ago."""
+        at_ms = self.clock.wall - age_ms
+        event = make_event(**{"observed_at_ms": at_ms, "total_lag": lag, **overrides})
+        return encode(StoredEvent(log_id, seq, at_ms, at_ms, to_wire(event), event)).decode()
+
+    def lags(self, consumer: str = "orders-svc") -> list[float]:
+        points = self.fake.points("Karrot", "Lag", {"Cluster": "prod-eu", "ConsumerGroup": consumer})
+        return [point.value for point in points]
+
+    def _wait(self, seconds: float) -> bool:
+        self.waited.append(seconds)
+        self.clock.advance(round(1000 * seconds))
+        return self.stops
+
+
+@pytest.fixture
+def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+    clock = ManualClock()
+    with FakeCloudWatch(clock_ms=clock.wall_ms) as fake:
+        point_aws_at(fake, monkeypatch)
+        yield Rig(fake, clock)
+
+
+def test_a_batch_that_comes_again_sends_nothing_again_and_nothing_older(rig: Rig) -> None:
+    first, older = [rig.line(2, 7)], rig.line(1, 5, age_ms=20_000)
+    assert rig.publisher.publish(first) == Published(events=1, sent=2, calls=1)
+    rig.restart()
+    assert rig.publisher.publish(first) == Published(events=1, left_out={"superseded": 2})
+    assert rig.publisher.publish([older]) == Published(events=1, left_out={"superseded": 2})
+    rig.clock.advance(60_000)
+    rig.publisher.publish([rig.line(3, 9)])
+    assert rig.lags() == [7, 9]
+    assert len(rig.fake.calls) == 2
+
+
+def test_while_cloudwatch_fails_the_batch_is_tried_again_at_growing_intervals(rig: Rig) -> None:
+    rig.fake.stand(UNAVAILABLE)
+    rig.fake.script(*[UNAVAILABLE] * 8, None)
+    published = rig.publisher.publish([rig.line(1, 7)])
+    assert (published.sent, published.is_lost, rig.lags()) == (2, False, [7])
+    assert published.trouble.startswith("unavailable: ")
+    assert len(rig.waited) == 4  # the client itself asks twice
+    assert rig.waited[-1] > 2 * rig.waited[0] > 0
+
+
+def test_what_grew_too_old_while_cloudwatch_failed_is_given_up_and_said(rig: Rig) -> None:
+    rig.fake.stand(ACCESS_DENIED)
+    published = rig.publisher.publish([rig.line(1, 7)])
+    assert (published.sent, published.left_out, published.is_lost) == (0, {"expired": 2}, True)
+    assert "0 values of 1 events in 7 calls; left out: 2 expired; permission: " in str(published)
+    assert sum(rig.waited) > 180
+    rig.fake.clear()
+    assert not rig.publisher.publish([rig.line(2, 8)]).is_lost
+    assert rig.lags() == [8]
+
+
+def test_told_to_stop_it_leaves_the_batch_undone(rig: Rig) -> None:
+    rig.fake.stand(UNAVAILABLE)
+    rig.stops = True
+    batch = [rig.line(1, 7)]
+    with pytest.raises(Interrupted):
+        rig.publisher.publish(batch)
+    rig.fake.clear()
+    rig.restart()
+    assert rig.publisher.publish(batch).sent == 2
+
+
+def test_the_logs_of_several_services_are_one_archive(rig: Rig) -> None:
+    lines = [
+        rig.line(900, 5, age_ms=9_000, log_id="a"),
+        rig.line(3, 7, log_id="b"),
+        rig.line(1, 1, log_id="c", consumer="x"),
+    ]
+    lines.append(rig.line(901, 6, age_ms=3_000, log_id="a"))
+    assert rig.publisher.publish(lines).sent == 3
+    assert (rig.lags(), rig.lags("x")) == ([7], [1])
+
+
+def test_a_clock_that_was_ahead_silences_nobody(rig: Rig) -> None:
+    assert rig.publisher.publish([rig.line(1, 5, age_ms=-3_600_000)]).sent == 2
+    rig.clock.advance(60_000)
+    assert rig.publisher.publish([rig.line(2, 7)]).sent == 2
+    assert rig.lags() == [5, 7]
+
+
+def test_the_first_groups_have_the_places_under_the_cap_and_keep_them(rig: Rig) -> None:
+    rig.options = Options(max_groups=2)
+    rig.restart()
+    first = rig.publisher.publish([rig.line(seq, seq, consumer=f"g{seq}") for seq in (1, 2, 3)])
+    rig.clock.advance(60_000)
+    rig.restart()
+    again = rig.publisher.publish([rig.line(seq, seq, consumer=f"g{seq}") for seq in (6, 5, 4, 3, 2)])
+    assert (first.left_out, again.left_out) == ({"over_cap": 1}, {"over_cap": 4})
+    assert [rig.lags(f"g{seq}") for seq in (1, 2, 3)] == [[1], [2, 2], []]
+
+
+def test_a_line_that_is_none_is_counted_and_stops_nothing(rig: Rig) -> None:
+    assert rig.publisher.publish(["{}", rig.line(1, 7), "\ud800"]) == Published(
+        events=1, sent=2, calls=1, left_out={"unreadable": 2}
+    )
+
+
+def test_the_note_of_what_was_sent_forgets_what_is_too_old_to_matter(rig: Rig) -> None:
+    for seq in range(1, 30):
+        rig.publisher.publish([rig.line(seq, seq, consumer=f"g{seq}")])
+        rig.clock.advance(60_000)
+    assert len(msgspec.json.decode(rig.notes["sent"])) == 4 + 1  # groups of three minutes, and the heartbeat
+    rig.notes["sent"] = b"half a no"
+    rig.restart()
+    assert rig.publisher.publish([rig.line(99, 7)]).sent == 2

@@ -1,0 +1,221 @@
+"""The archive published by Spark, and the log of the same events by the service: CloudWatch must not know which."""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from karrot.event import Source
+from karrot.eventline import encode
+from karrot.fakes.cloudwatch import UNAVAILABLE, FakeCloudWatch
+from karrot.pipeline.ingest.event_sources import FromArchive
+from karrot.pipeline.ingest.job import Ingest, Summary
+from karrot.pipeline.publish.cloudwatch import Published, Publisher
+from karrot.pipeline.publish.job import Fanout, notes_beside
+from karrot.pipeline.publish.newest_per_group import NEWEST, newest
+from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.stream.queries import run
+from karrot.reporters.cloudwatch.client import open_client
+from karrot.reporters.cloudwatch.options import Options
+from support.archived import HOUR_MS, line_with, segment
+from support.bodies import make_partition
+from support.clocks import ManualClock
+from support.cloudwatch_rig import CloudWatchRig, aws_environment, point_aws_at
+from support.eventlog_contract import stored
+
+pytestmark = pytest.mark.timeout(300)  # the first query of a JVM on a busy machine
+
+_SETTINGS = {
+    "metrics": "Lag,ScalableLag,MaxLag,LagSeconds,Status",
+    "layout": "dimensions,legacy",
+    "min_complete": "0.5",
+    "exclude": "^test-",
+}
+_GROUP = {"Cluster": "prod-eu", "ConsumerGroup": "orders-svc"}
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def fakes(clock: ManualClock) -> Iterator[tuple[FakeCloudWatch, FakeCloudWatch]]:
+    """The service's, and the one that Spark publishes to."""
+    with ExitStack() as stack:
+        service, spark = (stack.enter_context(FakeCloudWatch(clock_ms=clock.wall_ms)) for _ in range(2))
+        yield service, spark
+
+
+@dataclass
+class StreamRig:
+    """An archive, the tables and Spark's CloudWatch; ``write`` a segment, then ``stream``."""
+
+    spark: SparkSession
+    place: Path
+    clock: ManualClock
+    fake: FakeCloudWatch
+    settings: dict[str, str] = field(default_factory=dict)
+    waited: list[float] = field(default_factory=list)
+
+    def write(self, first: int, lines: list[bytes]) -> None:
+        written = segment(self.place / "archive", first, lines)
+        os.utime(written, (self.clock.wall / 1000, self.clock.wall / 1000))
+
+    def line(self, seq: int, lag: int, *, age_ms: int = 0, consumer: str = "orders-svc") -> bytes:
+        at_ms = self.clock.wall - age_ms
+        return line_with(seq, received_at_ms=at_ms, observed_at_ms=at_ms, total_lag=lag, consumer=consumer)
+
+    def fanout(self, monkeypatch: pytest.MonkeyPatch, kind: type[Fanout] = Fanout) -> tuple[Fanout, list[Published]]:
+        """A process of its own, which knows the checkpoint and the notes, no more."""
+        point_aws_at(self.fake, monkeypatch)
+        options, checkpoint = Options.read(self.settings), str(self.place / "checkpoint")
+        publisher = Publisher(
+            options,
+            notes_beside(self.spark, checkpoint),
+            self.clock,
+            partial(open_client, options, aws_environment(self.fake.url)),
+            self._wait,
+            Random(1),
+        )
+        told: list[Published] = []
+        return kind(
+            self.spark, FromArchive(str(self.place / "archive")), checkpoint, publisher, self.clock, told.append
+        ), told
+
+    def stream(self, monkeypatch: pytest.MonkeyPatch) -> Published:
+        """Publish what is there, in one batch."""
+        job, told = self.fanout(monkeypatch)
+        run([job.start()], stop=threading.Event(), follow=False)
+        (published,) = told
+        return published
+
+    def _wait(self, seconds: float) -> bool:
+        self.waited.append(seconds)
+        self.clock.advance(round(1000 * seconds))
+        return False
+
+
+def _tell(rig: CloudWatchRig, rng: Random, ages_ms: list[int]) -> None:
+    """A minute of a dozen groups: unknown lags, late and repeated verdicts, windows that are not full, deletions."""
+    for _ in range(120):
+        rig.clock.advance(rng.choice([0, 3, 40, 400]))
+        status = rng.choice(["OK", "WARN", "WARN", "ERR", "NOTFOUND", "STRANGE"])
+        unknown = rng.random() < 0.3
+        rig.tell(
+            age_ms=rng.choice(ages_ms),
+            cluster=rng.choice(["prod-eu", "prod-us"]),
+            consumer=rng.choice([*"abcdefgh", "ü" * 200, "test-x", "burrow-1"]),
+            status_text=status,
+            source=rng.choice([Source.WEBHOOK, Source.WEBHOOK, Source.REST]),
+            total_lag=None if unknown else rng.choice([0, 7, 2**53 + 1, 2**64 - 1]),
+            complete=rng.choice([None, 0.2, 1.0]),
+            max_lag=rng.choice(
+                [None, make_partition(current_lag=rng.randrange(9)), make_partition(topic="__consumer_offsets")]
+            ),
+            partitions=(make_partition(current_lag=rng.choice([None, 5])),),
+        )
+
+
+def _accepted(fake: FakeCloudWatch) -> list[Any]:
+    return sorted((each.id, each.timestamp_ms, each.values, str(each.unit), each.resolution) for each in fake.accepted)
+
+
+def test_for_the_same_events_cloudwatch_is_sent_the_same_by_spark_as_by_the_service(
+    spark: SparkSession,
+    tmp_path: Path,
+    clock: ManualClock,
+    fakes: tuple[FakeCloudWatch, FakeCloudWatch],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    service = CloudWatchRig(fakes[0], clock, _SETTINGS)
+    streamed = StreamRig(spark, tmp_path, clock, fakes[1], _SETTINGS)
+    rng, seen = Random(11), 0
+    for ages_ms in ([0, 0, 5_000, 170_000, 250_000], [0, 0, 5_000, 250_000]):
+        _tell(service, rng, ages_ms)
+        point_aws_at(fakes[0], monkeypatch)
+        service.run(1.5)
+        events = stored(service.log, after=seen)
+        streamed.write(seen + 1, [encode(event) for event in events])
+        seen = events[-1].seq
+        streamed.stream(monkeypatch)
+        service.run(28.5)
+    assert len(_accepted(fakes[0])) > 100
+    assert _accepted(fakes[1]) == _accepted(fakes[0])
+
+
+def test_cloudwatch_waits_for_nobody_and_nobody_for_cloudwatch(
+    spark: SparkSession,
+    tmp_path: Path,
+    clock: ManualClock,
+    fakes: tuple[FakeCloudWatch, FakeCloudWatch],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """CloudWatch is away until the tables are written; then a driver dies between a send and its commit."""
+    rig = StreamRig(spark, tmp_path, clock, fakes[1])
+    rig.write(1, [rig.line(1, 5), b"no line of ours\n", rig.line(2, 7)])
+    written, lines = threading.Event(), list[Summary]()
+    rig.fake.stand(UNAVAILABLE)
+
+    class Died(Fanout):
+        def take(self, lines: DataFrame, batch: int) -> None:
+            super().take(lines, batch)
+            raise InterruptedError("killed before the commit")
+
+    def tables_written(summary: Summary) -> None:
+        lines.append(summary)
+        written.set()
+
+    def until_then(_seconds: float) -> bool:
+        assert written.wait(120)
+        rig.fake.clear()
+        return False
+
+    job, told = rig.fanout(monkeypatch, Died)
+    job.publisher.wait = until_then
+    ingest = Ingest(
+        spark, FromArchive(str(tmp_path / "archive")), Tables(str(tmp_path / "tables")), tell=tables_written
+    )
+    with pytest.raises(StreamingQueryException, match="before the commit"):
+        run([ingest.start(), job.start()], stop=threading.Event(), follow=False)
+    assert [(one.events, one.quarantined) for one in lines] == [(2, 1)]
+    assert [(one.events, one.sent, one.is_lost, one.trouble[:12]) for one in told] == [(1, 2, False, "unavailable:")]
+
+    # The batch comes again to a process that knows the notes alone, beside what was heard meanwhile.
+    clock.advance(30_000)
+    rig.write(4, [rig.line(4, 9), rig.line(3, 6, age_ms=40_000, consumer="late")])
+    job, told = rig.fanout(monkeypatch)
+    run([job.start()], stop=threading.Event(), follow=False)
+    assert told[0] == Published(events=1, left_out={"superseded": 2})
+    assert [point.value for point in rig.fake.points("Karrot", "Lag", _GROUP)] == [7, 9]
+
+
+def test_of_a_batch_the_newest_of_each_group_is_left_and_what_it_does_not_say(spark: SparkSession) -> None:
+    now_ms = HOUR_MS + 60_000
+    told = [
+        line_with(1, consumer="b", total_lag=1, observed_at_ms=HOUR_MS + 1_000),
+        line_with(2, consumer="a", total_lag=2**64 - 1, observed_at_ms=HOUR_MS + 2_000),
+        line_with(3, consumer="b", total_lag=3, observed_at_ms=HOUR_MS + 3_000),
+        line_with(4, consumer="a", total_lag=None, observed_at_ms=HOUR_MS + 4_000),
+        line_with(5, consumer="b", total_lag=0, observed_at_ms=HOUR_MS + 2_500),  # received late: not the newest
+        line_with(6, consumer="old", observed_at_ms=HOUR_MS - 60_000),
+        line_with(7, consumer="b", observed_at_ms=-(2**63)),
+        line_with(8, consumer="b", received_at_ms=now_ms + 2 * 86_400_000),  # ingest would refuse it
+        b'{"v":1}\n',
+        b"no line\n",
+    ]
+    lines = spark.range(1).select(F.explode(F.lit([line.decode().rstrip("\n") for line in told])).alias("value"))
+    read = lines.select("value", F.lit("p").alias("path"), F.timestamp_millis(F.lit(now_ms)).alias("written_at"))
+    found = newest(read, now_ms=now_ms, oldest_ms=HOUR_MS, min_complete=0)
+    assert found.schema.simpleString() == NEWEST.simpleString()
+    assert [row.place.seq for row in found.orderBy("first", "place").collect()] == [3, 2, 4]

@@ -1,0 +1,70 @@
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from karrot.pipeline.replay import status_changes
+from karrot.pipeline.replay.rules import RuleSet
+from karrot.pipeline.replay.status_changes import STOOD_STILL, Asked
+from karrot.pipeline.replay.verdicts import Span
+
+MINUTE_MS = 60_000
+SPAN = Span(600, 3_600, 60)
+DEATHS = {1: [1_800_000]}
+
+
+def rows_of(topic: int, rng: Random) -> list[dict[str, Any]]:
+    """An hour of one partition in no order: its log ends, and three groups of which the last is left behind."""
+    ends = [(None, at, at, at // 1_000, at) for at in range(0, 3_600_000, 30_000)]
+    groups = [
+        (group, at, at, at // 1_000 - rng.randrange(20) if group < 2 or at < 1_500_000 else 1_400, at)
+        for group in range(3)
+        for at in range(10_000, 3_600_000, rng.randrange(20_000, 40_000))
+    ]
+    names = ("group_key", "place", "at_ms", "offset", "timestamp_ms")
+    rows = [dict(zip(names, row, strict=True)) | {"source_key": topic} for row in [*ends, *groups]]
+    rng.shuffle(rows)
+    return rows
+
+
+def replayed(table: pa.Table, size: int) -> Counter[tuple[object, ...]]:
+    asked = Asked([RuleSet("burrow"), RuleSet("calm", 4, min_distance=60)], SPAN, 10**6, 2 * MINUTE_MS, DEATHS)
+    found: Counter[tuple[object, ...]] = Counter()
+    for batch in status_changes._replaying(asked)(table.to_batches(max_chunksize=size)):
+        for *step, known, warn, err in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            found.update({(*step, "known"): known, (*step, "warn"): warn, (*step, "err"): err})
+    return Counter({step: number for step, number in found.items() if number})
+
+
+def test_what_changes_does_not_depend_on_how_the_rows_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = Random(3)
+    table = pa.Table.from_pylist([row for topic in range(-3, 4) for row in rows_of(topic, rng)])
+    whole = replayed(table, 10**6)
+    monkeypatch.setattr(status_changes, "_ROWS_AT_ONCE", 100)
+    monkeypatch.setattr(status_changes, "_VERDICTS_AT_ONCE", 60)
+    assert replayed(table, 10**6) == replayed(table, 37) == replayed(table, 400) == whole
+    assert {group for (rules, group, _, _) in whole if rules == STOOD_STILL} == {2}
+
+
+def test_a_group_that_is_gone_has_no_partition_until_it_commits_again() -> None:
+    found = replayed(pa.Table.from_pylist(rows_of(1, Random(3))), 10**6)
+    known = sorted(
+        (at_ms, number)
+        for (rules, group, at_ms, what), number in found.items()
+        if (rules, group, what) == (0, 1, "known")
+    )
+    assert known == [(600_000, 1), (1_800_000, -1), (1_860_000, 1)]
+    assert sum(number for _, number in known) == 1
+
+
+def test_a_partition_that_is_looked_at_no_more_is_judged_no_more() -> None:
+    rows = [row for row in rows_of(1, Random(3)) if row["group_key"] is not None or row["at_ms"] < 1_200_000]
+    found = replayed(pa.Table.from_pylist(rows), 10**6)
+    gone = {
+        (group, at_ms)
+        for (rules, group, at_ms, what), number in found.items()
+        if rules == 0 and what == "known" and number < 0
+    }
+    assert gone == {(0, 1_800_000), (1, 1_800_000), (2, 1_800_000)}

@@ -1,0 +1,368 @@
+import datetime as dt
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from karrot.pipeline.report import advice, svg
+from karrot.pipeline.report import text as words
+from karrot.pipeline.report.findings import (
+    Budget,
+    Capacity,
+    DayBurn,
+    DayPeak,
+    DayTotal,
+    Findings,
+    Hours,
+    Period,
+    Point,
+    Quarantined,
+    Skewed,
+    Watched,
+)
+from karrot.pipeline.report.page import page
+from support.reported import MONDAY, WEEK, at, incident, make_findings, quiet_week
+
+MADE_AT = dt.datetime(2026, 11, 23, 8, tzinfo=dt.UTC)
+_VOID = {"meta", "br", "hr", "img", "input", "link"}
+
+
+class _Reader(HTMLParser):
+    """Every element, its text, and whether each one that begins ends."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text.append(data)
+
+
+def _read(findings: Findings) -> _Reader:
+    read = _Reader(page(findings, made_at=MADE_AT).html)
+    assert read.open == []
+    return read
+
+
+def _text(findings: Findings) -> str:
+    return re.sub(r"\s+", " ", "".join(_read(findings).text))
+
+
+def _steps(**fields: Any) -> list[str]:
+    told = advice.next_steps(quiet_week()._replace(**fields))
+    return [f"{step.kind}: {step.what.striptags()}. {step.why.striptags()}" for step in told]
+
+
+# ---- The page ----
+
+
+def test_the_page_fetches_nothing_and_runs_nothing() -> None:
+    read = _read(make_findings())
+    assert {tag for tag, _ in read.tags} & {"script", "link", "img", "iframe", "object", "a"} == set()
+    addresses = [
+        value for _, attrs in read.tags for name, value in attrs.items() if name in {"src", "href", "xlink:href"}
+    ]
+    assert set(addresses) == {"#days"}
+    html = page(make_findings(), made_at=MADE_AT).html
+    assert not re.search(r"https?:|@import|url\((?!#)|\son\w+=", html)
+
+
+def test_every_chart_has_a_title_and_a_description() -> None:
+    html = page(make_findings(), made_at=MADE_AT).html
+    charts = re.findall(r'<svg[^>]*role="img">.*?</svg>', html, re.DOTALL)
+    assert len(charts) == 7
+    for chart in charts:
+        assert re.match(r"<svg[^>]*><title>[^<]+</title><desc>[^<]+</desc>", chart)
+    for tag, attrs in _read(make_findings()).tags:
+        assert tag != "svg" or attrs.get("role") == "img" or "aria-hidden" in attrs or attrs.keys() & {"viewbox", "x"}
+
+
+def test_what_the_week_was_like_can_be_read() -> None:
+    text = _text(make_findings())
+    for said in (
+        "Consumer lag · 16 to 22 November 2026, times in UTC",
+        "2 incidents, 1 still open",
+        "2.2 % of minutes beyond 1 min; 1 % allowed",
+        "446 % 7 h 30 min 1 h 40 min orders.v1/3",
+        "Wed 18 Nov 12:00 3 h 30 min close 9,000 orders.v1",
+        "a hot key",
+        "100 /s 82 /s 22 % in 9 days",
+        "Heard from Mon 16 Nov 00:00 to Mon 23 Nov 00:00 UTC.",
+        "made 2026-11-23 08:00:00 UTC",
+    ):
+        assert said in text
+
+
+def test_sections_without_rows_say_why() -> None:
+    text = _text(quiet_week())
+    for said in (
+        "Nothing: no incident is open, budgets hold, and no consumer is short of capacity.",
+        "No group had any lag.",
+        "There was none in these days.",
+        "Whenever a group was heard of, it was OK.",
+        "No group was beyond 1 min of lag in any minute.",
+        "Only an event that lists every partition of a group tells, and a webhook lists the bad ones alone",
+    ):
+        assert said in text
+    watched = quiet_week()._replace(skew_watched=Watched(3, 1), rates_watched=Watched(1, 0))
+    assert "3 topics were looked at; wherever their groups were in trouble, the lag lay evenly enough." in _text(
+        watched
+    )
+    assert "One topic was looked at; no consumer fell behind or caught up for five minutes" in _text(watched)
+    unmeasured = quiet_week()._replace(days=[DayTotal(MONDAY, 1, 10, 10, 0, 0)], target_seconds=None, objective=None)
+    assert "Lag in time was not known in any minute: without it, no objective can be judged." in _text(unmeasured)
+
+
+@settings(max_examples=25)
+@given(st.text(min_size=1, max_size=40))
+def test_a_name_stays_text_whatever_it_is_made_of(text: str) -> None:
+    _assert_harmless(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["<script>alert(1)</script>", '"><b onload=x>', "</title></svg><p>", "{{ 7 * 7 }}", "]]>"]
+)
+def test_a_name_made_of_markup_stays_text(text: str) -> None:
+    _assert_harmless(text)
+
+
+def _assert_harmless(text: str) -> None:
+    calm, told = make_findings(), make_findings()
+    hostile = told._replace(
+        lags=[one._replace(consumer=text, cluster=text) for one in told.lags],
+        incidents=[one._replace(consumer=text, cluster=text, topics=[text]) for one in told.incidents],
+        hours=[one._replace(consumer=text) for one in told.hours],
+        skewed=[one._replace(consumer=text, topic=text, owner=text, cause="slow_owner") for one in told.skewed],
+        capacities=[one._replace(consumer=text, topic=text) for one in told.capacities],
+        budgets=[one._replace(consumer=text, worst_partition=text) for one in told.budgets],
+    )
+    assert [tag for tag, _ in _read(hostile).tags if tag != "bdi"] == [
+        tag for tag, _ in _read(calm).tags if tag != "bdi"
+    ]
+
+
+def test_the_headline_is_told_as_plain_text_too() -> None:
+    lag = make_findings().lags[0]._replace(consumer="<b>&")
+    assert page(make_findings(lags=[lag]), made_at=MADE_AT).headline.startswith(
+        "<b>& of prod was furthest behind, 1 h 6 min"
+    )
+
+
+# ---- Words ----
+
+
+@pytest.mark.parametrize(
+    ("days", "before", "said"),
+    [
+        ([30] * 7, [60] * 7, "these 7 days were better than the 7 before: 1 % of minutes …, 2.1 % before."),
+        ([30] * 7, [31] * 7, "these 7 days were about as good as the 7 before: 1 % of minutes …, 1.1 % before."),
+        ([0, 0, 30], [], "the last day was worse than the days before it: 1 % of minutes …, 0 % before."),
+        ([30], [], ""),
+        ([0, 0], [], ""),
+    ],
+)  # fmt: skip
+def test_the_headline_compares_with_the_days_before(days: list[int], before: list[int], said: str) -> None:
+    findings = quiet_week()._replace(days=_days(days), days_before=_days(before))
+    said = said.replace("…", "beyond 1 min of lag")
+    assert words.headline(findings) == (
+        f"No group had any lag; over all groups {said}" if said else "No group had any lag."
+    )
+
+
+def test_where_lag_in_time_is_not_known_the_status_is_compared() -> None:
+    days = [day._replace(measured=0, within=0) for day in _days([288, 0])]
+    told = words.compared(quiet_week()._replace(days=days))
+    assert told == words.Trend(0.0, 0.1, "the last day was", "the days before it", "not OK")
+
+
+def _days(beyond: list[int]) -> list[DayTotal]:
+    return [
+        DayTotal(MONDAY + dt.timedelta(days=number), 2, 2_880, 2_880 - bad, 2_880, 2_880 - bad)
+        for number, bad in enumerate(beyond)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "said"),
+    [
+        ((2026, 11, 16), (2026, 11, 22), "16 to 22 November 2026"),
+        ((2026, 11, 28), (2026, 12, 4), "28 November to 4 December 2026"),
+        ((2026, 12, 29), (2027, 1, 4), "29 December 2026 to 4 January 2027"),
+        ((2026, 11, 16), (2026, 11, 16), "16 November 2026"),
+    ],
+)
+def test_a_period_is_said_as_people_say_it(first: tuple[int, int, int], last: tuple[int, int, int], said: str) -> None:
+    assert words.period_said(Period(dt.date(*first), dt.date(*last))) == said
+
+
+# ---- What to do next ----
+
+
+def test_a_quiet_week_asks_for_nothing() -> None:
+    assert _steps() == []
+
+
+def test_an_open_incident_is_looked_at_first() -> None:
+    assert _steps(incidents=[incident(at(6, 20), None, consumer="it's")]) == [
+        (
+            "err: Look at it's of prod now. Its incident of Sun 22 Nov 20:00 UTC is still open, after 4 h. "
+            "karrot lag --cluster prod --group 'it'\"'\"'s' shows its partitions."
+        )
+    ]
+
+
+def test_of_each_rule_three_are_told_and_the_others_counted() -> None:
+    told = _steps(incidents=[incident(at(6, hour), None) for hour in range(5)])
+    assert len(told) == 3
+    assert told[-1].endswith("So it is with 2 more, below.")
+
+
+def _peaks(*rates: float) -> list[DayPeak]:
+    return [DayPeak(MONDAY + dt.timedelta(days=day), rate) for day, rate in enumerate(rates)]
+
+
+@pytest.mark.parametrize(
+    ("peaks", "said"),
+    [
+        ((70.0, 74.0, 78.0), "warn: … 78 /s. Peaks grow by 4.0 /s a day: at that pace they meet in about 6 days."),
+        ((70.0, 95.0), "warn: … 95 /s. That is 95 %: such peaks become lag."),
+        ((70.0, 120.0), "err: … 120 /s. That is more than it can: such peaks become lag."),
+    ],
+)
+def test_a_consumer_whose_margin_shrinks_needs_help_before_it_is_gone(peaks: tuple[float, ...], said: str) -> None:
+    (step,) = _steps(capacities=[Capacity("prod", "orders", "t", 100.0, _peaks(*peaks))])
+    kind, why = said.split(" … ")
+    assert step.startswith(f"{kind} Give orders of prod more consumers, or faster ones. At best it took 100 /s of t")
+    assert step.endswith(why)
+
+
+def test_a_consumer_with_room_is_left_alone() -> None:
+    assert _steps(capacities=[Capacity("prod", "orders", "t", 100.0, _peaks(80.0, 70.0, 60.0))]) == []
+
+
+@pytest.mark.parametrize(
+    ("cause", "said"),
+    [
+        ("hot_partition", ("Look for a hot key in partition 3 of t. It held 80 % of the lag of orders of prod for 2 h, "
+                          "and its owner kept up with its other partitions. More consumers do not help.")),
+        ("slow_owner", ("Look at the consumer o-1, before you add others. Partition 3 of t was the worst: it held "
+                       "80 % of the lag of orders of prod for 2 h, and this owner's other partitions lagged too.")),
+        (None, ("Look at partition 3 of t. It held 80 % of the lag of orders of prod for 2 h. "
+               "Its owner has no other to compare with: a hot key or a slow consumer.")),
+    ],
+)  # fmt: skip
+def test_uneven_lag_names_the_key_or_the_consumer_to_look_at(cause: str | None, said: str) -> None:
+    assert _steps(skewed=[Skewed("prod", "orders", "t", 120, 0.8, 0.7, 3, "o-1", cause)]) == [f"warn: {said}"]
+
+
+def test_a_budget_that_is_gone_is_said_in_minutes() -> None:
+    def budget(spent: float) -> Budget:
+        return Budget("prod", "orders", 10_000, round(100 * spent), 100.0, spent, None, [])
+
+    assert _steps(budgets=[budget(2.5), budget(0.5)]) == [
+        (
+            "err: Bring orders of prod back within 1 min. "
+            "It spent 250 % of its error budget: 4 h 10 min beyond, where 1 h 40 min were allowed."
+        )
+    ]
+
+
+def test_short_incidents_that_keep_coming_are_a_matter_of_settings() -> None:
+    flaps = [incident(at(1, hour), at(1, hour + 0.1)) for hour in range(12)]
+    (step,) = _steps(incidents=flaps)
+    assert step.startswith("other: Quieten orders of prod. It had 12 incidents, half of them shorter than 6 min.")
+
+
+def test_what_is_missing_is_said() -> None:
+    days = [DayTotal(day, 1, 100, 100, 10, 10) for day in WEEK.dates if day.day != 18]
+    told = _steps(days=days, quarantined=Quarantined(2, 40), incidents=[incident(at(1), at(2), ended_by="silence")])
+    assert [step.partition(". ")[2] for step in told] == [
+        (
+            "One incident ended because nobody spoke of the group any more. send-close = true in the notifier says "
+            "when it is over; if it is set, Burrow or the way from it was down."
+        ),
+        "No event came on Wed 18 Nov.",
+        "Of the lines of the archive 2 could not be used and 40 are missing from their segments.",
+        "Lag in time was known in only 10 % of the minutes; the budget speaks of those alone.",
+    ]
+
+
+# ---- Shapes ----
+
+
+@pytest.mark.parametrize(
+    ("days", "said"),
+    [
+        (1, "00:00 03:00 06:00 09:00 12:00 15:00 18:00 21:00"),
+        (2, "00:00 06:00 12:00 18:00 00:00 06:00 12:00 18:00"),
+        (3, "00:00 12:00 00:00 12:00 00:00 12:00"),
+        (7, "Mon 16 Tue 17 Wed 18 Thu 19 Fri 20 Sat 21 Sun 22"),
+        (30, "Mon 16 Sat 21 Thu 26 Tue 1 Sun 6 Fri 11"),
+    ],
+)
+def test_an_axis_has_a_handful_of_marks(days: int, said: str) -> None:
+    period = Period(MONDAY, MONDAY + dt.timedelta(days=days - 1))
+    assert " ".join(tick.text for tick in svg.ticks(period)) == said
+
+
+@given(
+    st.integers(-40 * 86_400, 40 * 86_400),
+    st.none() | st.integers(0, 40 * 86_400),
+)
+def test_an_incident_never_leaves_the_chart(began: int, lasted: int | None) -> None:
+    one = incident(WEEK.start_s + began, None if lasted is None else WEEK.start_s + began + lasted)
+    (span,) = svg.spans([one], quiet_week())
+    assert span.at >= 0
+    assert span.width >= 0.25
+    assert span.at + span.width <= 100.001
+
+
+def test_a_curve_is_broken_where_nothing_is_known() -> None:
+    hour, day = 3_600, Period(MONDAY, MONDAY)
+    told = [(0, 0.0), (1, 50.0), (2, None), (3, 100.0), (5, 25.0)]
+    points = [Point(day.start_s + n * hour, seconds) for n, seconds in told]
+    assert svg.line(points, day, 100.0) == [
+        "2.08,100.00 6.25,50.00",
+        "14.58,0.00 14.58,0.00",
+        "22.92,75.00 22.92,75.00",
+    ]
+
+
+def test_shares_of_statuses_fill_the_bar() -> None:
+    bars = svg.share_bars(Hours("prod", "orders", ok=50, warn=20, err=10), 100)
+    assert [(bar.kind, bar.at, bar.width) for bar in bars] == [
+        ("err", 0.0, 10.0),
+        ("warn", 10.0, 20.0),
+        ("ok", 30.0, 50.0),
+        ("other", 80.0, 20.0),
+    ]
+
+
+def test_a_burn_rate_of_one_is_half_the_height_and_an_unmeasured_day_is_left_out() -> None:
+    days = [DayBurn(day, rate) for day, rate in zip(WEEK.dates, (0.0, 0.5, 1.0, 9.0, None), strict=False)]
+    budget = Budget("prod", "orders", 1, 1, 1.0, 1.0, None, days)
+    assert [(bar.kind, bar.height) for bar in svg.burn_bars(budget, WEEK)] == [
+        ("ok", 1.5),
+        ("warn", 25.0),
+        ("warn", 50.0),
+        ("err", 100.0),
+    ]

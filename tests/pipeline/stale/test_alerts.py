@@ -1,0 +1,58 @@
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from karrot.pipeline.stale.alerts import Undelivered, to_stream, to_webhook
+from support.serving import in_background
+
+Posted = list[tuple[str, str | None, str]]
+
+
+@contextmanager
+def _webhook(*statuses: int) -> Iterator[tuple[str, Posted]]:
+    """An address, and what was posted there: path, type and body."""
+    answers, posted = iter(statuses), Posted()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            posted.append((self.path, self.headers["Content-Type"], body))
+            self.send_response(next(answers))
+            self.send_header("Location", "/elsewhere")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with in_background(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as port:
+        yield f"http://127.0.0.1:{port}", posted
+
+
+def test_a_line_is_written_at_once() -> None:
+    stream = io.StringIO()
+    deliver = to_stream(stream)
+    deliver('{"state":"stale"}')
+    assert stream.getvalue() == '{"state":"stale"}\n'
+
+
+def test_a_line_is_posted_and_what_is_no_success_is_undelivered() -> None:
+    with _webhook(204, 500, 302) as (url, posted):
+        deliver = to_webhook(f"{url}/hooks/s3cret")
+        deliver('{"group":"größe"}')
+        for said in ("HTTP 500", "HTTP 302"):
+            with pytest.raises(Undelivered, match=f"^{said}$"):
+                deliver("{}")
+    with pytest.raises(Undelivered) as raised:
+        deliver("{}")
+    assert "s3cret" not in str(raised.value)
+    sent = ('{"group":"größe"}', "{}", "{}")
+    assert posted == [("/hooks/s3cret", "application/json", body) for body in sent]
+
+
+@pytest.mark.parametrize("url", ["", "hooks.example/x", "ftp://hooks.example/x", "http:///x"])
+def test_what_is_no_address_is_refused_without_being_told(url: str) -> None:
+    with pytest.raises(ValueError, match=r"^--webhook is no http:// or https:// address$"):
+        to_webhook(url)

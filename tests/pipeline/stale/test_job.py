@@ -1,0 +1,105 @@
+"""The stream of alerts, over tables as the job that lands offsets writes them."""
+
+import datetime as dt
+import json
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from karrot.cli.common import Refused
+from karrot.cli.stale import say_if_empty
+from karrot.pipeline.stale.alerts import Undelivered
+from karrot.pipeline.stale.job import StaleAlerts, Told
+from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.stream.queries import run
+from support.committed import land
+from support.stale_cases import CASES, FOR, Case, Commit, Look, commit_rows, end_rows, moment
+
+pytestmark = pytest.mark.timeout(300)  # the first query of a JVM on a busy machine
+
+
+def _deliver(spark: SparkSession, tables: Tables, deliver: Callable[[str], None]) -> Told:
+    """A process of its own, which knows the checkpoint and no more: what is there, in one batch."""
+    told: list[Told] = []
+    length, since = dt.timedelta(seconds=FOR), moment(0).date()
+    job = StaleAlerts(spark, tables, tables.checkpoint("stale"), length, since, deliver, told.append)
+    run([job.start()], stop=threading.Event(), follow=False)
+    (only,) = told
+    return only
+
+
+def test_tables_without_commits_are_told_of_and_waited_for_but_not_by_one_look(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables, said = Tables(str(tmp_path)), f"{tmp_path} has no commits: karrot pipeline offsets reads them"
+    with pytest.raises(Refused, match=re.escape(said)):
+        say_if_empty(spark, tables, once=True)
+    say_if_empty(spark, tables, once=False)
+    assert capsys.readouterr().err == f"karrot: {said}; waiting for the first\n"
+    land(spark, tables, "b-0", "commits", commit_rows(CASES[:1], until=600))
+    say_if_empty(spark, tables, once=True)
+
+
+def test_each_alert_is_given_once_and_cleared_once_across_restarts(spark: SparkSession, tmp_path: Path) -> None:
+    tables, lines = Tables(str(tmp_path)), list[dict[str, Any]]()
+    known = [case._replace(commits=[each for each in case.commits if each.at <= 600]) for case in CASES]
+    land(spark, tables, "b-0", "commits", commit_rows(known, until=600))
+    land(spark, tables, "b-0", "ends", end_rows(known, until=600))
+
+    def dies_at_the_third(line: str) -> None:
+        if len(lines) == 2:
+            raise InterruptedError
+        lines.append(json.loads(line))
+
+    with pytest.raises(StreamingQueryException):
+        _deliver(spark, tables, dies_at_the_third)
+    # The batch is repeated, its lines are not reckoned anew: those that wait are delivered, from the first.
+    given = list[dict[str, Any]]()
+    stale = {case.name: case.stale for case in CASES if case.stale}
+    assert _deliver(spark, tables, lambda line: given.append(json.loads(line))) == Told(delivered=len(stale))
+    assert lines == given[:2]
+    assert {line["group"]: (line["state"], line["current_offset"], line["log_end_offset"]) for line in given} == {
+        name: ("stale", each.offset, each.end) for name, each in stale.items()
+    }
+    whole = next(line for line in given if line["group"] == "stands while the log moves")
+    assert whole == {
+        "state": "stale",
+        "id": whole["id"],
+        "cluster": "prod-eu",
+        "group": "stands while the log moves",
+        "topic": "stands while the log moves",
+        "partition": 3,
+        "current_offset": 300,
+        "log_end_offset": 600,
+        "lag": 300,
+        "since": "2026-11-20T00:05:00.000Z",
+        "committed_at": "2026-11-20T00:05:00.000Z",
+        "looked_at": "2026-11-20T00:10:00.000Z",
+    }
+
+    # One goes on, and the same files come again under other names: only that one is told, once the webhook takes it.
+    moved = [Case("stands while the log moves", [Commit(615, 610)], [Look(630, 630)], None)]
+    land(spark, tables, "b-1", "commits", [*commit_rows(moved), *commit_rows(known, until=600)])
+    land(spark, tables, "b-1", "ends", end_rows(moved))
+    assert _deliver(spark, tables, _refuses) == Told(unsent=1, trouble="HTTP 503")
+    land(spark, tables, "b-2", "ends", end_rows([moved[0]._replace(looks=[Look(660, 660)])]))
+    cleared = list[str]()
+    assert _deliver(spark, tables, cleared.append) == Told(delivered=1)
+    assert json.loads(cleared[0]) == whole | {
+        "state": "cleared",
+        "current_offset": 610,
+        "log_end_offset": 630,
+        "lag": 20,
+        "committed_at": "2026-11-20T00:10:15.000Z",
+        "looked_at": "2026-11-20T00:10:30.000Z",
+    }
+
+
+def _refuses(_line: str) -> None:
+    raise Undelivered("HTTP 503")

@@ -1,0 +1,171 @@
+"""The rule of what is stale, batch by batch, against its definition said plainly over all that is known."""
+
+import itertools
+import json
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from karrot.pipeline.stale.rule import Commits, Key, Log, Look, Record, State, Watch
+from support.stale_cases import AT, CASES, FOR, Case, Commit, Stale
+from support.stale_cases import Look as Seen
+
+_LENGTH = timedelta(seconds=FOR)
+_CLUSTER = "c"
+
+
+def _stale(commits: Sequence[Commit], looks: Sequence[Seen]) -> Stale | None:
+    """The definition, of commits and looks in order."""
+    if not commits or not looks or commits[-1].offset is None:
+        return None
+    offset, seen = commits[-1].offset, looks[-1]
+    in_a_row = next((n for n, each in enumerate(reversed(commits)) if each.offset != offset), len(commits))
+    since = commits[len(commits) - in_a_row].at
+    before = [look.end for look in looks if look.at <= seen.at - FOR]
+    waits = bool(before) and min(before[-1], seen.end) > offset
+    return Stale(offset, since, seen.end, seen.at) if waits and since <= seen.at - FOR else None
+
+
+def _batch(name: str, commits: Iterable[tuple[int, Commit]], looks: Iterable[Seen]) -> tuple[dict[Key, Commits], Any]:
+    """What Spark makes of a batch: the newest record, and the first of those in a row that say the same."""
+    records = sorted((Record(round(each.at * 1_000), number), each.offset) for number, each in commits)
+    told: dict[Key, Commits] = {}
+    if records:
+        offset = records[-1][1]
+        first = len(records) - next(
+            (n for n, (_, each) in enumerate(reversed(records)) if each != offset), len(records)
+        )
+        before = records[first - 1][0] if first else None
+        told[Key(_CLUSTER, name, name, 0)] = Commits(offset, records[-1][0], records[first][0], before)
+    seen = [Look(round(each.at * 1_000), each.end) for each in looks]
+    return told, {Log(_CLUSTER, name, 0): seen} if seen else {}
+
+
+class Rig:
+    """A watch that is restarted after every batch; what it told so far."""
+
+    def __init__(self) -> None:
+        self.state = State()
+        self.lines: list[dict[str, Any]] = []
+
+    def take(self, batch: int, commits: dict[Key, Commits], looks: dict[Log, list[Look]]) -> list[tuple[Any, ...]]:
+        """Returns state, group and offset of what is told."""
+        watch = Watch(_LENGTH, msgspec.json.decode(msgspec.json.encode(self.state), type=State))
+        lines = [json.loads(line) for line in watch.take(batch, commits, looks)]
+        assert watch.take(batch, commits, looks) == []
+        self.state = watch.saved([])
+        self.lines += lines
+        return [(line["state"], line["group"], line["current_offset"]) for line in lines]
+
+    def since(self) -> list[str]:
+        """Since when those stand whose alert stands. None is given twice, none cleared that was not given."""
+        standing: dict[str, str] = {}
+        for line in self.lines:
+            if line["state"] == "stale":
+                assert line["id"] not in standing
+                standing[line["id"]] = line["since"]
+            else:
+                assert standing.pop(line["id"]) == line["since"]
+        return list(standing.values())
+
+
+def _since(stale: Stale | None) -> list[str]:
+    return [] if stale is None else [f"1970-01-01T00:{int(stale.since // 60):02}:{stale.since % 60:06.3f}Z"]
+
+
+def _pieces(rig: Rig, case: Case, cuts: Sequence[float], *, again: bool) -> None:
+    """All that a case says up to `AT`, batch by batch, with a group beside it that never stops to commit."""
+    commits = [(number, each) for number, each in enumerate(case.commits) if each.at <= AT]
+    bounds = [-1.0, *sorted(cuts), AT]
+    for batch, (after, until) in enumerate(itertools.pairwise(bounds)):
+        of_batch = [each for each in commits if (each[1].at <= until if again else after < each[1].at <= until)]
+        told, looks = _batch(case.name, of_batch, [each for each in case.looks if after < each.at <= until])
+        beat, _ = _batch("beat", [(batch, Commit(until, batch))], [])
+        rig.take(batch, told | beat, looks)
+
+
+def test_every_case_is_told_however_it_arrives() -> None:
+    for cuts in ([], [300.0], [float(at) for at in range(0, 600, 30)], [485.0, 486.0]):
+        for again in (False, True):
+            for case in CASES:
+                rig = Rig()
+                _pieces(rig, case, cuts, again=again)
+                assert rig.since() == _since(case.stale), (case.name, cuts)
+
+
+_TIMES = st.integers(0, 120).map(lambda at: 5.0 * at)
+_COMMITS = st.lists(st.builds(Commit, _TIMES, st.none() | st.integers(0, 3)), max_size=8)
+_LOOKS = st.lists(st.builds(Seen, _TIMES, st.integers(0, 4)), max_size=12, unique_by=lambda look: look.at)
+
+
+@given(_COMMITS, _LOOKS, st.lists(_TIMES, max_size=5, unique=True), st.booleans())
+def test_batches_and_restarts_change_nothing(
+    commits: list[Commit],
+    looks: list[Seen],
+    cuts: list[float],
+    again: bool,  # noqa: FBT001 (hypothesis names it)
+) -> None:
+    commits.sort(key=lambda each: each.at)
+    looks.sort(key=lambda each: each.at)
+    rig = Rig()
+    _pieces(rig, Case("g", commits, looks, None), cuts, again=again)
+    assert rig.since() == _since(_stale(commits, looks))
+
+
+def test_the_definition_holds_the_cases() -> None:
+    for case in CASES:
+        known = [each for each in case.commits if each.at <= AT], [each for each in case.looks if each.at <= AT]
+        assert _stale(*known) == case.stale, case.name
+
+
+def test_an_alert_is_cleared_when_the_offset_moves_or_is_taken_back_or_there_is_nothing_to_read() -> None:
+    grows = [Seen(at, 100 + at) for at in range(0, 301, 30)]
+    for moved, told in ((Commit(310, 51), 51), (Commit(310, None), None)):
+        rig = Rig()
+        assert rig.take(0, *_batch("g", [(0, Commit(10, 50))], grows)) == [("stale", "g", 50)]
+        assert rig.take(1, *_batch("g", [(1, Commit(305, 50))], [Seen(330, 430)])) == []
+        assert rig.take(2, *_batch("g", [(2, moved)], [])) == [("cleared", "g", told)]
+        assert [line["id"] for line in rig.lines] == [rig.lines[0]["id"]] * 2
+        # What was compacted comes again as another file.
+        again, looks = _batch("g", [(0, Commit(10, 50))], [Seen(360, 460)])
+        assert rig.take(3, again | _batch("beat", [(3, Commit(360, 1))], [])[0], looks) == []
+
+    rig = Rig()
+    assert rig.take(0, *_batch("g", [(0, Commit(10, 50))], grows)) == [("stale", "g", 50)]
+    assert rig.take(1, *_batch("g", [], [Seen(330, 0)])) == [("cleared", "g", 50)]  # the topic was made anew
+
+
+def test_while_the_reader_catches_up_nobody_becomes_stale() -> None:
+    rig = Rig()
+    rig.take(0, *_batch("g", [(0, Commit(10, 5))], [Seen(10, 9)]))
+    # For an hour nobody read: looks are there again at once, commits come bit by bit.
+    assert rig.take(1, *_batch("g", [], [Seen(3_600, 900)])) == []
+    assert rig.take(2, *_batch("g", [(1, Commit(1_800, 400))], [Seen(3_630, 905)])) == []
+    assert rig.take(3, *_batch("g", [(2, Commit(3_640, 900))], [Seen(3_660, 910)])) == []
+    assert rig.take(4, *_batch("g", [], [Seen(3_760, 950)])) == [("stale", "g", 900)]
+
+    # Where no commits come at all for as long, there are none.
+    rig = Rig()
+    rig.take(0, *_batch("g", [(0, Commit(10, 5))], [Seen(10, 9)]))
+    looks = ([Seen(at, 900)] for at in (3_600, 3_630, 3_719, 3_720))
+    assert [rig.take(1 + n, *_batch("g", [], each)) for n, each in enumerate(looks)] == [
+        [],
+        [],
+        [],
+        [("stale", "g", 5)],
+    ]
+
+
+def test_what_is_kept_is_bounded() -> None:
+    rig = Rig()
+    for batch in range(200):
+        rig.take(batch, *_batch("g", [(batch, Commit(batch, batch))], [Seen(batch, batch)]))
+    assert len(rig.state.looks[0][1]) <= 66
+    month = timedelta(days=32).total_seconds()
+    rig.take(200, *_batch("other", [(200, Commit(month, 1))], [Seen(month, 1)]))
+    assert [key.group for key, _ in rig.state.standings] == ["other"]
+    assert [log.topic for log, _ in rig.state.looks] == ["other"]

@@ -1,0 +1,49 @@
+import datetime as dt
+
+from karrot.pipeline.derive.job import Rules, reach
+from karrot.pipeline.derive.slo_daily import Objective
+from karrot.pipeline.store.changed_days import Derived, Note, digest, touched
+
+_DAYS = [dt.date(2026, 11, day) for day in (19, 20, 21)]
+
+
+def test_a_day_is_derived_again_when_its_files_differ_and_when_they_are_gone() -> None:
+    note = Note("rules", {_DAYS[0]: Derived("aa"), _DAYS[1]: Derived("bb")})
+    assert touched(note, {_DAYS[0]: "aa", _DAYS[1]: "bb"}, "rules") == []
+    assert touched(note, {_DAYS[0]: "aa", _DAYS[1]: "cc", _DAYS[2]: "dd"}, "rules") == _DAYS[1:]
+    assert touched(note, {_DAYS[0]: "aa"}, "rules") == [_DAYS[1]]
+
+
+def test_a_day_that_was_not_finished_is_derived_again_also_if_its_files_are_gone() -> None:
+    note = Note("rules", {_DAYS[0]: Derived("aa")}, {_DAYS[1]: Derived("bb"), _DAYS[2]: Derived("cc")})
+    assert touched(note, {_DAYS[0]: "aa", _DAYS[1]: "bb"}, "rules") == _DAYS[1:]
+    assert touched(note, {_DAYS[0]: "aa", _DAYS[1]: "bb"}, "other rules") == _DAYS
+
+
+def test_other_rules_are_another_history() -> None:
+    note = Note("rules", {_DAYS[0]: Derived("aa")})
+    assert touched(note, {_DAYS[0]: "aa", _DAYS[1]: "bb"}, "other rules") == _DAYS[:2]
+
+
+def test_the_digest_of_files_depends_on_their_names_alone() -> None:
+    assert digest(["events/a", "partitions/b"]) == digest(["partitions/b", "events/a"])
+    assert digest(["events/a"]) != digest(["events/b"])
+
+
+def test_rules_that_differ_in_any_digit_are_told_apart() -> None:
+    strict = [Rules(objective=Objective(1_000_000.0, share)) for share in (0.9999999, 0.99999995)]
+    late = [Rules(objective=Objective(target, 0.99)) for target in (1_000_000.0, 1_000_001.0)]
+    assert len({str(rules) for rules in [*strict, *late]}) == 4
+
+
+def test_intervals_differ_as_far_as_a_verdict_lasts() -> None:
+    month = [dt.date(2026, 11, day) for day in range(1, 31)]
+
+    def days(*numbers: int) -> set[dt.date]:
+        return {month[number - 1] for number in numbers}
+
+    assert reach(days(10), month, dt.timedelta(minutes=5)) == (days(9, 10, 11), days(8, 9, 10, 11, 12))
+    assert reach(days(10), sorted(days(2, 10)), dt.timedelta(minutes=5)) == (days(2, 9, 10, 11), days(2, 9, 10, 11))
+    targets, known = reach(days(10), month, dt.timedelta(days=3))
+    assert targets == days(*range(9, 15))
+    assert known == days(*range(5, 16))

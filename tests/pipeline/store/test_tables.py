@@ -1,0 +1,69 @@
+import datetime as dt
+from pathlib import Path
+
+import duckdb
+import pytest
+from pyspark.sql import SparkSession
+
+from karrot.pipeline.schemas import STATUS_INTERVALS, with_day
+from karrot.pipeline.store.tables import Tables, sound
+from support.histories import table_of
+
+_DAY = dt.date(2026, 11, 20)
+_NEXT = dt.date(2026, 11, 21)
+
+
+def _replace(tables: Tables, spark: SparkSession, day: dt.date, *consumers: str) -> None:
+    rows = [{"cluster": "c1", "consumer": consumer, "day": day} for consumer in consumers]
+    tables.replace_days(table_of(spark, with_day(STATUS_INTERVALS), rows), "status_intervals", [day])
+
+
+def test_a_derived_day_is_one_sorted_file_that_replaces_the_old_one(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path))
+    _replace(tables, spark, _DAY, "b")
+    _replace(tables, spark, _DAY, "z", "a", "m")
+
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files == [tmp_path / "status_intervals" / "day=2026-11-20" / "status_intervals.parquet"]
+    found = duckdb.connect().execute(
+        f"SELECT consumer, day::VARCHAR FROM read_parquet('{files[0]}', hive_partitioning=true)"
+    )
+    assert found.fetchall() == [("a", "2026-11-20"), ("m", "2026-11-20"), ("z", "2026-11-20")]
+    assert [row.consumer for row in tables.read(spark, "status_intervals").collect()] == ["a", "m", "z"]
+
+
+def test_a_day_that_became_empty_goes_and_other_days_stay(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(tmp_path.as_uri())  # by Hadoop's file system, as for s3a://
+    for day in (_DAY, _NEXT):
+        _replace(tables, spark, day, "a")
+    _replace(tables, spark, _DAY)
+
+    assert tables.days(spark, "status_intervals") == [_NEXT]
+    assert tables.read(spark, "status_intervals").count() == 1
+    assert tables.read(spark, "incidents").count() == 0
+
+
+def test_where_a_path_is_one_of_the_clusters_it_is_looked_for_there(spark: SparkSession, tmp_path: Path) -> None:
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    hadoop.set("fs.defaultFS", "viewfs://cluster/")
+    hadoop.set("fs.viewfs.mounttable.cluster.link./lag", tmp_path.as_uri())
+    try:
+        tables = Tables("/lag/tables")
+        _replace(tables, spark, _DAY, "a", "b")
+        assert tables.days(spark, "status_intervals") == [_DAY]
+        assert [row.consumer for row in tables.read(spark, "status_intervals").collect()] == ["a", "b"]
+    finally:
+        hadoop.unset("fs.defaultFS")
+        hadoop.unset("fs.viewfs.mounttable.cluster.link./lag")
+
+
+def test_a_file_without_a_byte_is_damage_and_not_a_day_without_rows(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path / "the tables"))
+    _replace(tables, spark, _DAY, "a")
+    assert sound(tables.read(spark, "status_intervals")).count() == 1
+    file = Path(tables.path("status_intervals", f"day={_DAY}", "status_intervals.parquet"))
+    file.write_bytes(b"")
+    with pytest.raises(OSError, match=f"{file} is empty, which no file of a table is: remove it"):
+        sound(tables.read(spark, "status_intervals"))
+    file.unlink()
+    assert sound(tables.read(spark, "rates_minute")).count() == 0
