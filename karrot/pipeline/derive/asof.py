@@ -23,9 +23,10 @@ class Lookup(NamedTuple):
 
 
 def with_look(rows: DataFrame, ends: DataFrame, by: Lookup) -> DataFrame:
-    """Adds to each row the last of the looks at its log whose place is not beyond the row's; of equal ones the latest.
+    """Add to each row the last of the looks at its log whose place is not beyond the row's; of equal ones the latest.
 
-    ``ends`` are `karrot.pipeline.derive.log_end_samples.spans`. An as-of join: the union, and in it the last look that is not NULL.
+    ``ends`` are the spans of `karrot.pipeline.derive.log_end_samples`. An as-of join: the union, and in it the last
+    look that is not NULL.
     """
     look, row = F.struct(*_LOOK), F.struct(*rows.columns)
     told = ends.select(*by.within, F.col(by.looked).alias("place"), F.col("at_ms").alias("tie"), look.alias("look"))

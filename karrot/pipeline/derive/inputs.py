@@ -8,28 +8,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import reduce
-from types import MappingProxyType
 from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from karrot.pipeline.schemas import UNIQUE_BY
 from karrot.pipeline.store.changed_days import SOURCES
 from karrot.pipeline.store.tables import Tables
 
-__all__ = ["ONE_OF", "Edges", "Sources", "look_over", "no_record_twice"]
+__all__ = ["Edges", "Sources", "look_over", "no_record_twice"]
 
 _DAY = timedelta(days=1)
-ONE_OF: Mapping[str, list[str]] = MappingProxyType(
-    {
-        "events": ["log_id", "seq"],
-        "partitions": ["log_id", "seq", "topic", "partition"],
-        "commits": ["cluster", "log_partition", "log_offset"],
-        "members": ["cluster", "log_partition", "log_offset", "member_id", "topic", "partition"],
-        "ends": ["cluster", "topic", "partition", "observed_at_ms"],
-    }
-)
-"""What tells the rows of a streamed table apart."""
 
 
 class Edges(NamedTuple):
@@ -51,7 +41,7 @@ class Sources:
     def read(self, name: str, days: Collection[date]) -> DataFrame:
         """Whole days of a table, no event twice."""
         rows = self.tables.read(self.spark, name, days=days)
-        return rows.dropDuplicates(ONE_OF[name]) if name in self.repeating else rows
+        return rows.dropDuplicates(UNIQUE_BY[name]) if name in self.repeating else rows
 
 
 def look_over(spark: SparkSession, tables: Tables, days: Collection[date], margin: timedelta) -> Sources:
@@ -87,7 +77,7 @@ def no_record_twice(commits: DataFrame) -> DataFrame:
     overlaps = F.col("first") <= F.max("last").over(earlier)
     too_many = F.col("rows") > F.col("last") - F.col("first") + 1
     several = batches.select((overlaps | too_many).alias("several")).where("several").limit(1).collect()
-    return commits.dropDuplicates(ONE_OF["commits"]) if several else commits
+    return commits.dropDuplicates(UNIQUE_BY["commits"]) if several else commits
 
 
 def _numbered(rows: DataFrame, name: str, margin: timedelta) -> DataFrame:

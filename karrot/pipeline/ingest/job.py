@@ -20,11 +20,12 @@ from karrot.pipeline.ingest.dedup import Span, in_order, overlap, repeats, spans
 from karrot.pipeline.ingest.event_sources import Road
 from karrot.pipeline.ingest.events import events, partitions, read_lines
 from karrot.pipeline.store.columns import rows
+from karrot.pipeline.store.files import plain_url
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.accounting import even
 from karrot.pipeline.stream.quarantine import PLACE, bad_lines, short_segments
 from karrot.pipeline.stream.queries import batch_name, checkpoint_id, noted, persisted, run, started
-from karrot.pipeline.stream.segments import Segment, plain
+from karrot.pipeline.stream.segments import Segment
 
 __all__ = ["Ingest", "Summary"]
 
@@ -126,7 +127,7 @@ class _Batch:
         counted = self._counted()
         found = Counter[str]()
         for row in counted:
-            found[plain(row.path)] += row.lines
+            found[plain_url(row.path)] += row.lines
         missing = {one: lacks for one in self.segments if (lacks := one.missing(found[one.path]))}
         good = [row for row in counted if not row.is_bad]
         days, bad_days = {row.day for row in good}, {row.day for row in counted if row.is_bad}
@@ -186,7 +187,7 @@ class _Batch:
         if bad:
             # Of a path's rows the one with its first line comes last.
             first = {row.path: row.first for row in sorted(counted, key=lambda row: -row.first)}
-            places = [{"source": plain(path), "path": path, "first": first[path]} for path in sorted(bad)]
+            places = [{"source": plain_url(path), "path": path, "first": first[path]} for path in sorted(bad)]
             lines = bad_lines(self.lines, self.spark.range(1).select(rows(places, PLACE)))
             self.tables.write_batch(lines.unionByName(short_segments(self.spark, missing)), "quarantine", self.batch_id)
         elif missing:

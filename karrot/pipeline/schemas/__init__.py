@@ -54,6 +54,7 @@ __all__ = [
     "STATUS_INTERVALS",
     "STREAMED",
     "TABLES",
+    "UNIQUE_BY",
     "VERDICT_RUNS",
     "columns_of",
     "with_day",
@@ -85,7 +86,7 @@ DERIVED: Final[Mapping[str, StructType]] = MappingProxyType(
         "rebalances": REBALANCES,
     }
 )
-"""The tables that are reckoned from those, whole days at a time: one file a day."""
+"""The tables that are derived from those, whole days at a time: one file a day."""
 
 TABLES: Final[Mapping[str, StructType]] = MappingProxyType({**STREAMED, **DERIVED})
 
@@ -113,6 +114,17 @@ SORTED_BY: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 """The order of the rows in a day's one file, which derive or compact wrote: readers skip what they do not ask for."""
+
+UNIQUE_BY: Final[Mapping[str, list[str]]] = MappingProxyType(
+    {
+        "events": ["log_id", "seq"],
+        "partitions": ["log_id", "seq", "topic", "partition"],
+        "commits": ["cluster", "log_partition", "log_offset"],
+        "members": ["cluster", "log_partition", "log_offset", "member_id", "topic", "partition"],
+        "ends": ["cluster", "topic", "partition", "observed_at_ms"],
+    }
+)
+"""The columns whose values no two rows of a streamed table share."""
 
 DAY: Final = StructField("day", DateType())
 

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from karrot.pipeline.derive.inputs import ONE_OF
-from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, columns_of
+from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, UNIQUE_BY, columns_of
 from karrot.pipeline.store.changed_days import WATCHED, Note, digest, present, read_note, write_note
 from karrot.pipeline.store.files import delete, listing, literal, rename_over
 from karrot.pipeline.store.tables import Tables
@@ -101,7 +100,7 @@ def _merge(spark: SparkSession, tables: Tables, name: str, day: date, files: lis
     staged = tables.path(".staging", f"{name}-{day}-{batch}")
     paths = [literal(tables.path(name, f"day={file}")) for file in files]
     rows = spark.read.schema(STREAMED[name]).parquet(*paths)
-    once = rows.dropDuplicates(ONE_OF.get(name))
+    once = rows.dropDuplicates(UNIQUE_BY.get(name))
     one_file = once.select(*columns_of(STREAMED[name])).repartition(1)
     one_file.sortWithinPartitions(*SORTED_BY[name]).write.parquet(staged, compression="zstd")
     (written,) = [entry for entry in listing(spark, staged) if entry.endswith(".parquet")]

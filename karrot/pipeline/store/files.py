@@ -9,18 +9,34 @@ import re
 import shutil
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import SparkSession
 
-__all__ = ["delete", "exists", "listing", "literal", "make_directory", "read_text", "rename_over", "write_text"]
+__all__ = [
+    "delete",
+    "exists",
+    "listing",
+    "literal",
+    "make_directory",
+    "plain_url",
+    "read_text",
+    "rename_over",
+    "write_text",
+]
 
+_SCHEME = re.compile(r"^([a-z0-9+.-]+):/+", re.ASCII)
 _WILD = re.compile(r"[\\*?\[\]{}]")
 
 
 def literal(path: str) -> str:
     """A path as Spark's readers must be told it, who take ``*``, ``[a]`` and ``{a,b}`` in a path for patterns."""
     return _WILD.sub(r"\\\g<0>", path)
+
+
+def plain_url(url: str) -> str:
+    """One spelling for ``file:/a``, ``file:///a`` and their percent-encoded forms: Spark uses all of them."""
+    return _SCHEME.sub(r"\1:/", unquote(url))
 
 
 def exists(spark: SparkSession, path: str) -> bool:

@@ -22,8 +22,7 @@ from pyspark.sql.types import StringType, StructType
 
 from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, columns_of, with_day
 from karrot.pipeline.store.columns import rows
-from karrot.pipeline.store.files import delete, exists, listing, literal, rename_over
-from karrot.pipeline.stream.segments import plain
+from karrot.pipeline.store.files import delete, exists, listing, literal, plain_url, rename_over
 
 __all__ = ["Tables", "day_of", "sound"]
 
@@ -127,7 +126,7 @@ def sound(table: DataFrame) -> DataFrame:
     A power failure can leave such a file on a local disk.
     """
     for url in table.inputFiles():
-        path = Path(plain(url).removeprefix("file:"))
+        path = Path(plain_url(url).removeprefix("file:"))
         with suppress(FileNotFoundError):  # of a URL; or compact has merged it meanwhile
             if path.stat().st_size == 0:
                 cure = (

@@ -1,18 +1,16 @@
 """The segments of the archive: what a name promises, and which segments a batch of Spark's file source has taken."""
 
 import json
-import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from typing import Final, NamedTuple, Self
-from urllib.parse import unquote
 
+from karrot.pipeline.store.files import plain_url
 from karrot.pipeline.stream.checkpoints import Read
 from karrot.reporters.archive.names import lines_promised
 
 __all__ = ["Segment", "segments_of_batch"]
 
-_SCHEME = re.compile(r"^([a-z0-9+.-]+):/+", re.ASCII)
 _LOG: Final = "sources/0"
 
 
@@ -29,7 +27,7 @@ class Segment(NamedTuple):
     @classmethod
     def taken(cls, url: str, written_ms: int) -> Self:
         """The segment that an entry of the file source's log names."""
-        path = plain(url)
+        path = plain_url(url)
         return cls(path, lines_promised(path.rpartition("/")[2]), written_ms)
 
     @property
@@ -40,11 +38,6 @@ class Segment(NamedTuple):
     def missing(self, lines: int) -> int:
         """How many lines the segment lacks of those that its name promises."""
         return max(0, (self.promised or 0) - lines)
-
-
-def plain(url: str) -> str:
-    """One spelling for ``file:/a``, ``file:///a`` and their percent-encoded forms: Spark uses all of them."""
-    return _SCHEME.sub(r"\1:/", unquote(url))
 
 
 def segments_of_batch(read: Read, batch: int) -> list[Segment]:

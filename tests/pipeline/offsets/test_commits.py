@@ -21,7 +21,7 @@ from support.offset_records import commit_key, commit_value, group_key, other_ke
 _KEY = commit_key("orders-svc", "orders", 7)
 _NAMES = {"consumer": "orders-svc", "topic": "orders", "partition": 7, "key_type": 1}
 _TOPIC_ID = {0: bytes(range(16))}
-_CASES = json.loads(Path(__file__, "../../data/burrow/offsets_cases.json").resolve().read_text())["upstream_cases"]
+_CASES = json.loads(Path(__file__, "../../../data/burrow/offsets_cases.json").resolve().read_text())["upstream_cases"]
 
 
 class Case(NamedTuple):

@@ -13,7 +13,7 @@ from karrot.pipeline.offsets.group_metadata import GroupMetadata, Member, Unread
 from support import offset_records as encoded
 from support.offset_records import assignment, group_key, group_value
 
-_CASES = json.loads(Path(__file__, "../../data/burrow/offsets_cases.json").resolve().read_text())["upstream_cases"]
+_CASES = json.loads(Path(__file__, "../../../data/burrow/offsets_cases.json").resolve().read_text())["upstream_cases"]
 _VERSIONS = range(5)
 _ASSIGNED = {"orders": [0, 2, 5], "payments": [7], "idle": []}
 _FLAT = (("orders", 0), ("orders", 2), ("orders", 5), ("payments", 7))
