@@ -35,6 +35,8 @@ from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.prometheus import render as render_metrics
 from karrot.resync import NAME as RESYNC
 from karrot.resync import Resync
+from karrot.server.gunicorn import Server
+from karrot.server.worker import Patience
 from karrot.settings import Loaded, Settings, SettingsError, checked, effective, needs_restart
 from karrot.sources import PREFIX
 from karrot.values import Secret
@@ -43,9 +45,7 @@ from karrot.watch.serving import problems as unwatchable
 from karrot.watch.serving import serve_watch
 from karrot.web import Credentials, Site, create_app
 from karrot.web.admission import count_refusal, worth_reading
-from karrot.web.past import AskPast, Past, PastUnknown
-from karrot.web.server import Server
-from karrot.web.worker import Patience
+from karrot.web.pages.history import AskPast, Past, PastUnknown
 
 __all__ = ["Plan", "Service", "cloudwatch_bill", "open_log", "open_reporters", "reporter_settings", "serve", "try_out"]
 

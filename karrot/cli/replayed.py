@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from karrot.cli.cells import UNKNOWN, clock, safe
 from karrot.cli.columns import Column, laid_out, terminal_width
 from karrot.pipeline.replay.text import sentences
-from karrot.web.human import duration
+from karrot.text import duration
 
 if TYPE_CHECKING:
     from karrot.pipeline.replay.compare import Group, Incident, Outcome, Standstill

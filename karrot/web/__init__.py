@@ -3,13 +3,16 @@
 import jinja2
 from flask import Flask, Response
 
-from karrot.web import api, health, human, kept, metrics, pages, problems, runbooks, static, webhook
+from karrot import text
+from karrot.web import health, legacy, metrics, pages, problems, static, webhook
+from karrot.web.api import routes
+from karrot.web.api.schemas import instant
 from karrot.web.auth import Credentials
-from karrot.web.compiled import compile_first
+from karrot.web.pages import runbooks
 from karrot.web.pages.troubles import RUNBOOKS, runbook_of_failing
 from karrot.web.prefix import Below
-from karrot.web.shapes import instant
 from karrot.web.site import EXTENSION, Site
+from karrot.web.template_cache import compile_first
 
 __all__ = ["Credentials", "Site", "create_app"]
 
@@ -35,7 +38,7 @@ def create_app(site: Site) -> Flask:
     app.extensions[runbooks.EXTENSION] = runbooks.Runbooks(site.runbooks, site.templates / "prometheus" / "alerts.yaml")
     _prepare_templates(app, site)
     problems.install(app)
-    for module in (webhook, metrics, health, api, kept, pages, runbooks, static):
+    for module in (webhook, metrics, health, routes, legacy, pages, runbooks, static):
         app.register_blueprint(module.routes)
     app.after_request(_add_headers)
     shortcut = webhook.Shortcut(site, app.wsgi_app)
@@ -46,7 +49,7 @@ def create_app(site: Site) -> Flask:
 def _prepare_templates(app: Flask, site: Site) -> None:
     app.jinja_env.undefined = jinja2.StrictUndefined
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
-    app.jinja_env.filters.update(human.FILTERS)
+    app.jinja_env.filters.update(text.FILTERS)
     app.jinja_env.globals.update(
         assets=app.extensions[static.EXTENSION].names,
         version=site.version,

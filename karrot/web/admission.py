@@ -1,7 +1,7 @@
 """Whether a request's body is worth waiting for, from its headers alone."""
 
+from karrot.server.request_head import Head
 from karrot.web import auth
-from karrot.web.arriving import Head
 from karrot.web.site import Site
 
 __all__ = ["count_refusal", "worth_reading"]

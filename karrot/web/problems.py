@@ -10,7 +10,7 @@ from flask import Flask, Response, render_template, request
 from werkzeug.exceptions import BadHost, HTTPException, MethodNotAllowed
 
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, UnconfirmedError
-from karrot.web.negotiate import html_asked
+from karrot.web.negotiation import html_asked
 
 __all__ = ["CODES", "TYPE_PREFIX", "Code", "Problem", "ProblemBody", "install"]
 

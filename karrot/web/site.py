@@ -12,7 +12,7 @@ from karrot.clock import Clock
 from karrot.eventlog.base import EventLog
 from karrot.intake import Intake
 from karrot.web.auth import Credentials
-from karrot.web.past import AskPast
+from karrot.web.pages.history import AskPast
 
 __all__ = ["EXTENSION", "RenderMetrics", "Site", "site"]
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from karrot.event import LagEvent, Source
 from karrot.eventlog.base import ReporterState
 from karrot.reporters.report import NOTE, Fact, Refused, Report
+from karrot.text import marked
 from karrot.web import Credentials
-from karrot.web.human import marked
 from karrot.web.pages import PAGE_SIZE
-from karrot.web.past import PastUnknown
+from karrot.web.pages.history import PastUnknown
 from karrot.web.problems import CODES
 from support.bodies import conversation, make_event, make_partition, recorded
 from support.website import Website, make_website

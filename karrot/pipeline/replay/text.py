@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from karrot.pipeline.replay.compare import Comparison, Incident, Outcome, Standstill
-from karrot.web.human import duration
+from karrot.text import duration
 
 __all__ = ["sentences"]
 

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from karrot.pipeline.report.findings import Budget, Capacity, Findings, Incident, Skewed
 from karrot.pipeline.report.text import name, named, on_day, spent, when
-from karrot.web.human import duration, percent, rate, visible
+from karrot.text import duration, percent, rate, visible
 
 __all__ = ["Step", "days_left", "growth_a_day", "incidents_by_group", "next_steps"]
 

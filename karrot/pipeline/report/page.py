@@ -12,7 +12,7 @@ from karrot import __version__
 from karrot.pipeline.report import advice, svg, text
 from karrot.pipeline.report.findings import GROUPS_SHOWN, INCIDENTS_SHOWN, Capacity, Findings, Incident
 from karrot.render import templates_dir
-from karrot.web.human import FILTERS
+from karrot.text import FILTERS
 
 __all__ = ["Page", "page"]
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from markupsafe import Markup
 
 from karrot.pipeline.report.findings import DayTotal, Findings, Period, Watched
-from karrot.web.human import duration, percent, visible
+from karrot.text import duration, percent, visible
 
 __all__ = [
     "Trend",

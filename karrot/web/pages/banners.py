@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from karrot.eventlog.base import ReporterState
-from karrot.web.human import count, duration, visible
+from karrot.text import count, duration, visible
 from karrot.web.pages.troubles import RUNBOOKS, runbook_of_failing
 from karrot.web.problems import CODES
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from karrot.event import Status, is_burrow_itself
 from karrot.eventlog.base import GroupState, Summary
-from karrot.web.human import amount, count, duration, percent, visible
+from karrot.text import amount, count, duration, percent, visible
 from karrot.web.pages.troubles import RUNBOOKS
 
 __all__ = ["Cause", "cause"]

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from karrot.event import Kind, Status
 from karrot.web.pages.drawing import Band, Chart, Frame, Span, bands, chart, frame
-from karrot.web.pages.trails import Mark
-from karrot.web.past import Past
+from karrot.web.pages.history import Past
+from karrot.web.pages.recent_events import Mark
 
 __all__ = ["Pictures", "Point", "of_past", "of_trail"]
 

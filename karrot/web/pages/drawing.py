@@ -9,7 +9,7 @@ from itertools import pairwise
 from math import ceil, floor, inf, log10
 from typing import NamedTuple
 
-from karrot.web.human import LAST_SECOND, clock, short_count, short_duration
+from karrot.text import LAST_SECOND, clock, short_count, short_duration
 
 __all__ = ["Band", "Chart", "Frame", "Span", "Spark", "Tick", "bands", "chart", "frame", "spark"]
 

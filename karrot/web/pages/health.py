@@ -7,7 +7,7 @@ from karrot import telemetry
 from karrot.eventlog.base import ReporterState
 from karrot.reporters.report import NOTE, read
 from karrot.web.pages.banners import Banner, Heard, Seen, banners
-from karrot.web.pages.shared import shared
+from karrot.web.pages.state import shared
 from karrot.web.site import Site
 
 __all__ = ["Health", "ReporterHealth", "health"]

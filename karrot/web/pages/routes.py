@@ -7,20 +7,20 @@ from flask import Blueprint, Response, render_template, request, stream_template
 
 from karrot.event import PartitionLag, Source, Status
 from karrot.eventlog.base import GroupKey, StoredEvent
-from karrot.web.api import asked_filter, asked_key
+from karrot.web.api.group_query import STATUSES, GroupFilter, Order, overview
+from karrot.web.api.rejects import reject_shape
+from karrot.web.api.routes import asked_filter, asked_key
+from karrot.web.api.schemas import instant
 from karrot.web.guard import require_reader
-from karrot.web.listing import STATUSES, GroupFilter, Order, overview
 from karrot.web.pages import charts
-from karrot.web.pages.gently import gently
+from karrot.web.pages.compression import Page, squeeze
 from karrot.web.pages.health import health
+from karrot.web.pages.history import PastUnknown
+from karrot.web.pages.recent_events import marks
 from karrot.web.pages.rows import line, row, seconds_since
-from karrot.web.pages.shared import shared
-from karrot.web.pages.squeezing import Page, squeeze
-from karrot.web.pages.trails import marks
-from karrot.web.past import PastUnknown
+from karrot.web.pages.state import shared
+from karrot.web.pages.time_slicing import gently
 from karrot.web.problems import CODES, Problem
-from karrot.web.rejects import reject_shape
-from karrot.web.shapes import instant
 from karrot.web.site import Site, site
 
 __all__ = ["PAGE_SIZE", "routes"]

@@ -10,8 +10,8 @@ from karrot.event import is_burrow_itself
 from karrot.eventlog.base import GroupState
 from karrot.web.pages.causes import Cause, cause
 from karrot.web.pages.drawing import Spark, spark
-from karrot.web.pages.shared import shared
-from karrot.web.pages.trails import Mark, Trend, trend
+from karrot.web.pages.recent_events import Mark, Trend, trend
+from karrot.web.pages.state import shared
 from karrot.web.site import Site
 
 __all__ = ["Line", "Row", "Times", "line", "row", "seconds_since"]

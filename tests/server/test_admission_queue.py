@@ -1,7 +1,7 @@
 from typing import Any
 
-from karrot.web.arriving import Head
-from karrot.web.turns import Turns
+from karrot.server.admission_queue import Turns
+from karrot.server.request_head import Head
 
 HEAD = Head("POST", "/burrow", 0, "", waits_for_continue=False)
 PATIENCE_S = 1.0

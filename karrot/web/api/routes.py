@@ -7,13 +7,13 @@ import msgspec
 from flask import Blueprint, Response, request
 
 from karrot.eventlog.base import GroupKey
+from karrot.web.api.group_query import STATUSES, GroupFilter, Place, page_by_key
+from karrot.web.api.openapi import document
+from karrot.web.api.rejects import Rejects, reject_shape
+from karrot.web.api.reporter_status import Reporters, progress
+from karrot.web.api.schemas import GroupPage, group_detail, group_shape
 from karrot.web.guard import require_reader
-from karrot.web.listing import STATUSES, GroupFilter, Place, page_by_key
-from karrot.web.openapi import document
 from karrot.web.problems import Problem
-from karrot.web.progress import Reporters, progress
-from karrot.web.rejects import Rejects, reject_shape
-from karrot.web.shapes import GroupPage, group_detail, group_shape
 from karrot.web.site import site
 
 __all__ = ["DEFAULT_LIMIT", "EVENTS_LIMIT", "MAX_LIMIT", "REJECTS_LIMIT", "asked_filter", "asked_key", "routes"]

@@ -1,7 +1,7 @@
 import pytest
 
-from karrot.web.listing import GroupFilter, Order, overview
-from karrot.web.standing import Standing
+from karrot.web.api.group_query import GroupFilter, Order, overview
+from karrot.web.pages.ranking import Standing
 from support.bodies import make_event
 from support.website import make_website
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from karrot.clock import Clock
 from karrot.eventlog.base import Changed, EventLog, GroupKey, GroupState, groups
 from karrot.web.pages.again import Again
-from karrot.web.pages.gently import gently
-from karrot.web.standing import Ranking, Standing
+from karrot.web.pages.ranking import Ranking, Standing
+from karrot.web.pages.time_slicing import gently
 
 __all__ = ["Board"]
 

@@ -7,11 +7,11 @@ from flask import current_app
 from markupsafe import Markup
 
 from karrot.web.pages.again import Again
-from karrot.web.pages.board import Board
+from karrot.web.pages.compression import Page
+from karrot.web.pages.group_snapshot import Board
+from karrot.web.pages.history import Pasts
 from karrot.web.pages.newest import Newest
-from karrot.web.pages.squeezing import Page
-from karrot.web.pages.trails import Trails
-from karrot.web.past import Pasts
+from karrot.web.pages.recent_events import Trails
 from karrot.web.site import Site
 
 __all__ = ["EXTENSION", "Shared", "shared"]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from karrot.web.connection import Connection
+from karrot.server.connection import Connection
 
 __all__ = ["Lingering"]
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Protocol
 
 from gunicorn.http import wsgi
 
-from karrot.web.connection import Connection
+from karrot.server.connection import Connection
 from karrot.web.webhook import DEFERS, RECEIPT
 
 __all__ = ["Answer", "Receipt", "serve"]

@@ -4,8 +4,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from karrot.web.arriving import Head
-from karrot.web.connection import Connection
+from karrot.server.connection import Connection
+from karrot.server.request_head import Head
 
 __all__ = ["Turns"]
 

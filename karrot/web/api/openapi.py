@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 
 from karrot.telemetry import EVENTS_REJECTED
+from karrot.web.api.group_query import STATUSES
+from karrot.web.api.rejects import Rejects
+from karrot.web.api.reporter_status import Reporters
+from karrot.web.api.schemas import GroupDetail, GroupPage
 from karrot.web.health import Heartbeat, Readiness
-from karrot.web.listing import STATUSES
 from karrot.web.problems import CODES, ProblemBody
-from karrot.web.progress import Reporters
-from karrot.web.rejects import Rejects
-from karrot.web.shapes import GroupDetail, GroupPage
 
 __all__ = ["document"]
 

@@ -2,8 +2,8 @@ from karrot.eventlog.base import GroupKey, GroupState
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import Intake
 from karrot.web.pages.again import Again
-from karrot.web.pages.board import Board
-from karrot.web.pages.trails import Mark, Trails, Trend, marks, trend
+from karrot.web.pages.group_snapshot import Board
+from karrot.web.pages.recent_events import Mark, Trails, Trend, marks, trend
 from support.bodies import make_event, recorded
 from support.clocks import ManualClock
 from support.website import Website, make_website

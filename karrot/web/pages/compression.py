@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from flask import Response
 
-from karrot.web.negotiate import gzip_accepted
+from karrot.web.negotiation import gzip_accepted
 
 __all__ = ["Page", "squeeze"]
 

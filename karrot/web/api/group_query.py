@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from karrot.event import is_burrow_itself
 from karrot.eventlog.base import EventLog, GroupKey, GroupState, groups
-from karrot.web.standing import WELL, Standing
+from karrot.web.pages.ranking import WELL, Standing
 
 __all__ = [
     "COLUMNS",

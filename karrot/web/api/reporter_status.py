@@ -6,7 +6,7 @@ import msgspec
 
 from karrot.eventlog.base import Backlog, EventLog, LogSize, ReporterState, StoredEvent, backlog
 from karrot.reporters.report import NOTE, Fact, Refused, Report, Sent, read
-from karrot.web.shapes import instant
+from karrot.web.api.schemas import instant
 from karrot.web.site import Site
 
 __all__ = ["LastSend", "Place", "RefusedValue", "ReporterProgress", "Reporters", "SentValue", "last_event", "progress"]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from karrot.web import server
+from karrot.server import gunicorn
 
 Limits = tuple[int, int]
 ENDLESS = resource.RLIM_INFINITY
@@ -28,7 +28,7 @@ def test_a_worker_holds_no_more_connections_than_it_may_open_files(
     now = [limits]
     monkeypatch.setattr(resource, "getrlimit", lambda _what: now[0])
     monkeypatch.setattr(resource, "setrlimit", lambda _what, given: now.__setitem__(0, given))
-    assert server._connections() == connections
+    assert gunicorn._connections() == connections
     assert now[0] == after
 
 
@@ -47,5 +47,5 @@ class Nothing:
 
 def test_a_script_name_of_the_environment_makes_no_request_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCRIPT_NAME", "/karrot")
-    assert server.Server(Nothing()).cfg.forwarder_headers == []
+    assert gunicorn.Server(Nothing()).cfg.forwarder_headers == []
     assert "SCRIPT_NAME" not in os.environ

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from karrot.web.arriving import Head
-from karrot.web.connection import CONTINUE, OVERLOADED, TIMED_OUT, TOO_MUCH, Connection, Refusal
+from karrot.server.connection import CONTINUE, OVERLOADED, TIMED_OUT, TOO_MUCH, Connection, Refusal
+from karrot.server.request_head import Head
 
 __all__ = ["Collecting", "Ends"]
 

@@ -23,15 +23,15 @@ from gunicorn.sock import ssl_context
 from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, ThreadWorker
 
 from karrot.eventlog.base import TURN_SHARE
-from karrot.web import inline
-from karrot.web.arriving import Head
-from karrot.web.collecting import Collecting, Ends
-from karrot.web.connection import OVERLOADED, Connection, Refusal
-from karrot.web.inline import Answer
-from karrot.web.lingering import Lingering
-from karrot.web.pool import Pool
-from karrot.web.storing import Storing
-from karrot.web.turns import Turns
+from karrot.server import inline_wsgi
+from karrot.server.admission_queue import Turns
+from karrot.server.connection import OVERLOADED, Connection, Refusal
+from karrot.server.inline_wsgi import Answer
+from karrot.server.lingering_close import Lingering
+from karrot.server.pending_answers import Storing
+from karrot.server.reading import Collecting, Ends
+from karrot.server.request_head import Head
+from karrot.server.thread_pool import Pool
 
 __all__ = ["Patience", "Worker"]
 
@@ -190,10 +190,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     def _serve_here(self, conn: Connection, head: Head, since: float) -> None:
         """Serve an event in the loop; its answer waits for the writer."""
         self.storing.settle()
-        kept = inline.Kept(conn.sock)
+        kept = inline_wsgi.Kept(conn.sock)
         try:
             conn.hand_over(self.patience.body_s)
-            answer = inline.serve(conn, self.wsgi, kept, alive=self.alive)
+            answer = inline_wsgi.serve(conn, self.wsgi, kept, alive=self.alive)
         except Exception as error:  # noqa: BLE001 - the outermost loop around one request: gunicorn logs and answers it
             self.handle_error(None, kept, conn.client, error)
             answer = Answer(bytes(kept.data), reusable=False)

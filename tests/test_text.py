@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.web import human
+from karrot import text as human
 from support.bodies import make_partition
 
 

@@ -5,7 +5,7 @@ from datetime import datetime
 import msgspec
 
 from karrot.eventlog.base import Reject
-from karrot.web.shapes import instant
+from karrot.web.api.schemas import instant
 
 __all__ = ["RejectedBody", "Rejects", "reject_shape"]
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 
-from karrot.web.worker import Patience, Worker
+from karrot.server.worker import Patience, Worker
 
 __all__ = ["Plan", "Server", "Service"]
 

@@ -6,9 +6,9 @@ from functools import partial
 from typing import NamedTuple
 
 from karrot.eventlog.base import TURN_SHARE, LogUnavailableError, OverloadedError, UnconfirmedError
-from karrot.web.arriving import Head
-from karrot.web.connection import LOG_UNAVAILABLE, OVERLOADED, UNCONFIRMED, Connection, Refusal
-from karrot.web.inline import Answer, Receipt
+from karrot.server.connection import LOG_UNAVAILABLE, OVERLOADED, UNCONFIRMED, Connection, Refusal
+from karrot.server.inline_wsgi import Answer, Receipt
+from karrot.server.request_head import Head
 
 __all__ = ["Storing"]
 

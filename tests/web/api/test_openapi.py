@@ -5,7 +5,7 @@ import pytest
 from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import validate
 
-from karrot.web.openapi import document
+from karrot.web.api.openapi import document
 from karrot.web.problems import CODES
 from support.bodies import make_event, recorded
 from support.website import make_website

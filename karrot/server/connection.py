@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from gunicorn import http
 from gunicorn.workers.gthread import TConn
 
-from karrot.web.arriving import Arriving
+from karrot.server.request_head import Arriving
 
 __all__ = [
     "CONTINUE",

@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 
 from karrot.distribution import DOCS_URL
 from karrot.web.guard import require_reader
-from karrot.web.pages.squeezing import squeeze
+from karrot.web.pages.compression import squeeze
 from karrot.web.problems import Problem
 
 __all__ = ["EXTENSION", "Alert", "Runbooks", "routes"]

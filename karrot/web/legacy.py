@@ -8,10 +8,10 @@ from flask import Blueprint, Response, jsonify, render_template
 from werkzeug.http import http_date
 
 from karrot.eventlog.base import StoredEvent
+from karrot.web.api.reporter_status import last_event, progress
 from karrot.web.guard import require_reader
-from karrot.web.negotiate import html_asked
+from karrot.web.negotiation import html_asked
 from karrot.web.problems import Problem
-from karrot.web.progress import last_event, progress
 from karrot.web.site import site
 
 __all__ = ["routes"]

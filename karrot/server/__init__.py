@@ -1,0 +1,1 @@
+"""The HTTP server: gunicorn's worker with connections, admission and deadlines of our own."""
