@@ -6,9 +6,15 @@ from typing import Any, NamedTuple, Protocol
 from gunicorn.http import wsgi
 
 from karrot.server.connection import Connection
-from karrot.web.webhook import DEFERS, RECEIPT
 
-__all__ = ["Answer", "Receipt", "serve"]
+__all__ = ["DEFERS", "RECEIPT", "Answer", "Receipt", "serve"]
+
+DEFERS = "karrot.defers"
+"""In the WSGI environment of a server that sends the answer only once the `RECEIPT` is settled, and 503 if it cannot
+be: so that no thread waits for the disk."""
+
+RECEIPT = "karrot.receipt"
+"""Where such a server finds it."""
 
 
 class Receipt(Protocol):

@@ -4,11 +4,13 @@ import jinja2
 from flask import Flask, Response
 
 from karrot import text
-from karrot.web import health, legacy, metrics, pages, problems, static, webhook
-from karrot.web.api import routes
+from karrot.web import health, legacy, metrics, problems, static, webhook
+from karrot.web.api import routes as api
 from karrot.web.api.schemas import instant
 from karrot.web.auth import Credentials
+from karrot.web.pages import routes as pages
 from karrot.web.pages import runbooks
+from karrot.web.pages import state as pages_state
 from karrot.web.pages.troubles import RUNBOOKS, runbook_of_failing
 from karrot.web.prefix import Below
 from karrot.web.site import EXTENSION, Site
@@ -33,12 +35,12 @@ def create_app(site: Site) -> Flask:
     app.url_map.merge_slashes = False  # ... and nothing here redirects: Burrow would repeat a POST as GET
     app.json.sort_keys = False  # type: ignore[attr-defined]  # of Flask's default provider
     app.extensions[EXTENSION] = site
-    app.extensions[pages.EXTENSION] = pages.Shared.over(site)
+    app.extensions[pages_state.EXTENSION] = pages_state.Shared.over(site)
     app.extensions[static.EXTENSION] = static.load(site.templates / "web" / "static")
     app.extensions[runbooks.EXTENSION] = runbooks.Runbooks(site.runbooks, site.templates / "prometheus" / "alerts.yaml")
     _prepare_templates(app, site)
     problems.install(app)
-    for module in (webhook, metrics, health, routes, legacy, pages, runbooks, static):
+    for module in (webhook, metrics, health, api, legacy, pages, runbooks, static):
         app.register_blueprint(module.routes)
     app.after_request(_add_headers)
     shortcut = webhook.Shortcut(site, app.wsgi_app)

@@ -8,21 +8,15 @@ from flask import Blueprint, request
 
 from karrot.burrow.payload import MalformedPayload
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, UnconfirmedError
+from karrot.server.inline_wsgi import DEFERS, RECEIPT
 from karrot.web import auth
 from karrot.web.problems import Problem
 from karrot.web.site import Site, site
 
-__all__ = ["DEFERS", "LARGE_BODY", "RECEIPT", "Shortcut", "routes"]
+__all__ = ["LARGE_BODY", "Shortcut", "routes"]
 
 LARGE_BODY = 1024 * 1024
 """Bytes above which bodies are parsed one at a time: JSON can take 25 times its size in memory."""
-
-DEFERS = "karrot.defers"
-"""In the WSGI environment of a server that sends the answer only once the `RECEIPT` is settled, and 503 if it cannot
-be: so that no thread waits for the disk."""
-
-RECEIPT = "karrot.receipt"
-"""Where such a server finds it."""
 
 _PATH = "/burrow"
 _METHODS = ("POST", "PUT", "DELETE")

@@ -14,8 +14,8 @@ from karrot.eventlog.base import ReporterState
 from karrot.reporters.report import NOTE, Fact, Refused, Report
 from karrot.text import marked
 from karrot.web import Credentials
-from karrot.web.pages import PAGE_SIZE
 from karrot.web.pages.history import PastUnknown
+from karrot.web.pages.routes import PAGE_SIZE
 from karrot.web.problems import CODES
 from support.bodies import conversation, make_event, make_partition, recorded
 from support.website import Website, make_website
