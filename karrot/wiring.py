@@ -37,7 +37,8 @@ from karrot.resync import NAME as RESYNC
 from karrot.resync import Resync
 from karrot.server.gunicorn import Server
 from karrot.server.worker import Patience
-from karrot.settings import Loaded, Settings, SettingsError, checked, effective, needs_restart
+from karrot.settings.loading import Loaded, SettingsError, checked
+from karrot.settings.options import Settings, effective, needs_restart
 from karrot.sources import PREFIX
 from karrot.values import Secret
 from karrot.watch.serving import NAME as WATCH

@@ -21,7 +21,7 @@ from karrot.burrow.payload import parse_webhook
 from karrot.cli import main
 from karrot.event import Kind, Status
 from karrot.eventlog.base import LogUnavailableError
-from karrot.settings import Loaded, SettingsError
+from karrot.settings.loading import Loaded, SettingsError
 from support.processes import free_port
 from support.waiting import wait_for
 
@@ -184,7 +184,7 @@ def test_a_karrot_that_is_still_packed_is_a_sentence(tmp_path: Path) -> None:
 def test_help_loads_nothing_heavy() -> None:
     script = "import sys, karrot.cli; print(*sys.modules)"
     loaded = set(subprocess.check_output([sys.executable, "-c", script], text=True).split())
-    assert not loaded & {"flask", "apsw", "jinja2", "structlog", "boto3", "karrot.settings", "karrot.wiring"}
+    assert not loaded & {"flask", "apsw", "jinja2", "structlog", "boto3", "karrot.settings.loading", "karrot.wiring"}
 
 
 def test_every_command_has_help() -> None:

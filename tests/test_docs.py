@@ -11,7 +11,7 @@ from karrot.reporters.cloudwatch.faults import FaultKind
 from karrot.reporters.cloudwatch.mapping import HEARTBEAT, Held
 from karrot.reporters.cloudwatch.options import Metric
 from karrot.reporters.cloudwatch.validation import Reason
-from karrot.settings import load
+from karrot.settings.loading import load
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

@@ -19,7 +19,8 @@ from karrot.eventlog import datadir
 from karrot.eventlog.base import StoredEvent
 from karrot.eventlog.sqlite import SqliteEventLog
 from karrot.intake import Intake
-from karrot.settings import OPTIONS, load
+from karrot.settings.loading import load
+from karrot.settings.options import OPTIONS
 from support.bodies import recorded
 from support.clocks import ManualClock
 from support.sqlite_logs import MAX_BYTES, open_sqlite

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot import sources
-from karrot.settings import OPTIONS, Loaded, Settings, SettingsError, effective, load, needs_restart
+from karrot.settings.loading import Loaded, SettingsError, load
+from karrot.settings.options import OPTIONS, Settings, effective, needs_restart
 from karrot.values import Address, Secret
 
 OFFER = ("prometheus", "stdout", "pager-duty")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot import values
-from karrot.settings import OPTIONS, Option
+from karrot.settings.options import OPTIONS, Option
 from karrot.values import Address, Secret
 
 span = values.duration(1, 3650 * 86400)

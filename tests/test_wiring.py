@@ -7,7 +7,8 @@ import pytest
 from karrot import wiring
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import Context
-from karrot.settings import Loaded, Settings, SettingsError, load
+from karrot.settings.loading import Loaded, SettingsError, load
+from karrot.settings.options import Settings
 from support.clocks import ManualClock
 
 

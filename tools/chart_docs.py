@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from karrot.settings import OPTIONS, Option
+from karrot.settings.options import OPTIONS, Option
 
 CHARTS = Path(__file__).resolve().parents[1] / "helm"
 BEGIN, END = "<!-- values: written by tools/chart_docs.py -->", "<!-- end of values -->"

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from karrot.settings import Loaded
+    from karrot.settings.loading import Loaded
 
 __all__ = [
     "Interrupted",
@@ -63,7 +63,7 @@ url_option = click.option("--url", required=True, help="Karrot's address, such a
 
 def loader(bind: str | None, config: Path | None) -> Callable[[], "Loaded"]:
     """Reads the settings from the same places each time: now, and when the service is told to reload."""
-    from karrot.settings import load
+    from karrot.settings.loading import load
 
     overrides = {} if bind is None else {"bind": bind}
     return partial(load, os.environ, config=config, overrides=overrides)
@@ -72,7 +72,7 @@ def loader(bind: str | None, config: Path | None) -> Callable[[], "Loaded"]:
 def stated(run: Callable[[], T]) -> T:
     """What ``run`` returns; what is wrong with settings, files, ports or the log becomes sentences, not a traceback."""
     from karrot.eventlog.base import LogUnavailableError
-    from karrot.settings import SettingsError
+    from karrot.settings.loading import SettingsError
 
     try:
         return run()

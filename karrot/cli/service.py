@@ -46,7 +46,7 @@ def check_config(config: Path | None) -> None:
 
     With the cloudwatch reporter, also what the groups now in the log would cost in a month.
     """
-    from karrot.settings import effective
+    from karrot.settings.options import effective
     from karrot.wiring import cloudwatch_bill, try_out
 
     loaded = stated(loader(None, config))

@@ -129,7 +129,7 @@ def _options(config: Path | None) -> "Options":
     """The settings of the service's reporter, which must be off where they come from. Raises SettingsError."""
     from karrot import logs
     from karrot.reporters.cloudwatch.options import Options
-    from karrot.settings import load
+    from karrot.settings.loading import load
     from karrot.wiring import reporter_settings
 
     # The service reads tables from a local folder alone, and refuses the URL that these jobs may be given.
@@ -144,7 +144,7 @@ def _options(config: Path | None) -> "Options":
 
 def _service_publishes(environ: Mapping[str, str], config: Path | None) -> bool:
     """Whether a service with these settings has the cloudwatch reporter on."""
-    from karrot.settings import SettingsError, load
+    from karrot.settings.loading import SettingsError, load
 
     try:
         return "cloudwatch" in load(environ, config=config).settings.reporters

@@ -7,7 +7,7 @@ from karrot import values
 from karrot.render import checks
 from karrot.render.burrow import burrow_config, burrow_template
 from karrot.render.environment import environment
-from karrot.settings import OPTIONS
+from karrot.settings.options import OPTIONS
 
 __all__ = ["Service", "service"]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from karrot.clock import Clock
 from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, ReporterState
 from karrot.intake import Intake
-from karrot.settings import Settings
+from karrot.settings.options import Settings
 from karrot.watch.connecting import NotConnected, connect
 from karrot.watch.keep import NoteKeeper
 from karrot.watch.sinks import IntakeSink

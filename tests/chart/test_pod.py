@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from karrot.settings import OPTIONS
+from karrot.settings.options import OPTIONS
 from support.charts import Manifest, one, rendered
 from support.website import make_website
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from karrot.settings import OPTIONS, Settings, load
+from karrot.settings.loading import load
+from karrot.settings.options import OPTIONS, Settings
 from support.charts import CHARTS, Manifest, chart, one, rendered, rendered_shape, shapes
 from support.pods import laid_out
 from support.processes import Service

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from karrot.settings import OPTIONS
+from karrot.settings.options import OPTIONS
 from support.bodies import recorded
 from support.processes import Service
 from support.waiting import wait_for

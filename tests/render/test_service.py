@@ -14,7 +14,7 @@ import yaml
 
 from karrot.render.burrow import burrow_config, burrow_template
 from karrot.render.service import Service, service
-from karrot.settings import load
+from karrot.settings.loading import load
 
 BURROW = {
     "burrow_image": "registry.example/burrow:1.9.5",

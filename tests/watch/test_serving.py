@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from karrot.settings import SettingsError, load
+from karrot.settings.loading import SettingsError, load
 from karrot.watch.serving import problems
 
 WATCHED = {

@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from karrot.reporters.archive.options import Bucket, Options
-from karrot.settings import Settings, load
+from karrot.settings.loading import load
+from karrot.settings.options import Settings
 from karrot.wiring import reporter_settings
 
 

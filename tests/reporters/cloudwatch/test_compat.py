@@ -8,7 +8,7 @@ import pytest
 from karrot.burrow.payload import parse_webhook
 from karrot.eventlog.base import EventLog
 from karrot.fakes.cloudwatch import FakeCloudWatch
-from karrot.settings import load
+from karrot.settings.loading import load
 from karrot.wiring import reporter_settings
 from support.bodies import conversation, recorded
 from support.clocks import ManualClock

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from karrot.reporters.cloudwatch.options import Layout, Metric, Options
-from karrot.settings import OPTIONS
+from karrot.settings.options import OPTIONS
 
 
 def test_nothing_told_is_the_defaults() -> None:
