@@ -29,7 +29,7 @@ from karrot.fakes.burrow_server import BurrowServer
 from karrot.fakes.cloudwatch import FakeCloudWatch
 from karrot.fakes.posting import HttpSender, run
 from karrot.fakes.rest import RestApi
-from karrot.sources import PREFIX
+from karrot.settings.sources import PREFIX
 
 __all__ = ["CLUSTERS", "demo", "environment_of", "kept_up_speed"]
 

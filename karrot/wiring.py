@@ -18,7 +18,7 @@ from karrot import __version__, logs, render
 from karrot.burrow.client import Burrow
 from karrot.burrow.payload import parse_stored
 from karrot.clock import Clock, SystemClock
-from karrot.delivery import Delivery
+from karrot.delivery.delivery import Delivery
 from karrot.distribution import entry_point
 from karrot.eventlog import datadir
 from karrot.eventlog.base import EventLog, LogUnavailableError
@@ -39,8 +39,8 @@ from karrot.server.gunicorn import Server
 from karrot.server.worker import Patience
 from karrot.settings.loading import Loaded, SettingsError, checked
 from karrot.settings.options import Settings, effective, needs_restart
-from karrot.sources import PREFIX
-from karrot.values import Secret
+from karrot.settings.sources import PREFIX
+from karrot.settings.types import Secret
 from karrot.watch.serving import NAME as WATCH
 from karrot.watch.serving import problems as unwatchable
 from karrot.watch.serving import serve_watch

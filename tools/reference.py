@@ -5,8 +5,9 @@ from pathlib import Path
 
 import click
 
-from karrot import cli, settings, telemetry
+from karrot import cli, telemetry
 from karrot.doctor.checks import all_checks
+from karrot.settings import options
 from karrot.web import problems
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
@@ -24,10 +25,8 @@ def pages() -> dict[str, str]:
 
 
 def _settings() -> str:
-    rows = (
-        (f"`{each.name}`", _default(each), _cell(each.sentence), _cell(_allowed(each))) for each in settings.OPTIONS
-    )
-    fixed = ", ".join(f"`{each.name}`" for each in settings.OPTIONS if not each.reloads)
+    rows = ((f"`{each.name}`", _default(each), _cell(each.sentence), _cell(_allowed(each))) for each in options.OPTIONS)
+    fixed = ", ".join(f"`{each.name}`" for each in options.OPTIONS if not each.reloads)
     return _page(
         "Settings",
         "Later wins: default, file (`--config karrot.toml`), environment, command line. In the file the names are in\n"
@@ -45,11 +44,11 @@ def _settings() -> str:
     )
 
 
-def _default(option: settings.Option) -> str:
+def _default(option: options.Option) -> str:
     return f"`{option.default}`" if option.default else "none"
 
 
-def _allowed(option: settings.Option) -> str:
+def _allowed(option: options.Option) -> str:
     return "a text" if option.is_secret else option.kind.allowed
 
 

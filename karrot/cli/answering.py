@@ -23,12 +23,12 @@ __all__ = ["answered", "local_tables", "named", "one_line", "places", "show", "s
 
 def local_tables(context: click.Context, option: click.Parameter, text: str | None) -> Path | None:
     """A callback for the folder of the tables: as a path, a URL would become a folder of this machine."""
-    from karrot import values
+    from karrot.settings import types
 
     if text is None:
         return None
     is_variable = context.get_parameter_source(str(option.name)) is ParameterSource.ENVIRONMENT
-    return value_of(values.tables, str(option.envvar) if is_variable else option.opts[0], text)
+    return value_of(types.tables, str(option.envvar) if is_variable else option.opts[0], text)
 
 
 _PLACES = (

@@ -84,7 +84,7 @@ def stated(run: Callable[[], T]) -> T:
 
 def valid(run: Callable[[], T]) -> T:
     """What ``run`` makes of arguments and secrets; its error says what is wrong with them."""
-    from karrot.sources import SourceError
+    from karrot.settings.sources import SourceError
 
     try:
         return run()

@@ -53,13 +53,13 @@ class Reached(NamedTuple):
 
 def kafka_of(asked: Mapping[str, Any], client_id: str) -> Reached:
     """What `kafka_options` asked for; nobody is connected to yet. Raises Refused."""
-    from karrot import values
     from karrot.pipeline.stream.brokers import Brokers, Start
+    from karrot.settings import types
     from karrot.watch import connect
 
     if asked["bootstrap_servers"] is None:
         raise Refused("--source kafka needs --bootstrap-servers")
-    addresses, properties = asked_for(values.brokers, "bootstrap_servers", asked), asked["command_config"]
+    addresses, properties = asked_for(types.brokers, "bootstrap_servers", asked), asked["command_config"]
     return Reached(
         valid(partial(Brokers.of, addresses, properties)),
         valid(partial(connect, addresses, properties, client_id=client_id)),

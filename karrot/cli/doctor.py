@@ -63,9 +63,9 @@ def doctor(burrow: str | None, karrot: str | None, prometheus: str | None, *, wi
 
 
 def _address(option: str, url: str | None) -> str | None:
-    from karrot import values
+    from karrot.settings import types
 
-    return None if url is None else value_of(values.url, option, url)
+    return None if url is None else value_of(types.url, option, url)
 
 
 def _json_line(findings: "Sequence[Finding]") -> str:

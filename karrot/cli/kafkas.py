@@ -20,10 +20,10 @@ __all__ = ["ask_kafka", "beside_burrow", "onlooker"]
 
 def onlooker(bootstrap: str, properties: Path | None, cluster: str | None) -> "Onlooker":
     """Who looks at the cluster at these addresses, which is called after them where it has no name."""
-    from karrot import values
+    from karrot.settings import types
     from karrot.watch import Onlooker, connect
 
-    brokers = value_of(values.brokers, "--bootstrap-servers", bootstrap)
+    brokers = value_of(types.brokers, "--bootstrap-servers", bootstrap)
     return Onlooker(cluster or ",".join(brokers), valid(partial(connect, brokers, properties)))
 
 

@@ -197,10 +197,10 @@ def _with_looks(total: "Summary", looked: "Looked") -> "Summary":
 
 
 def _common(asked: Mapping[str, Any]) -> dict[str, Any]:
-    from karrot import values
+    from karrot.settings import types
 
     return {
-        "cluster": asked_for(values.text, "cluster", asked),
+        "cluster": asked_for(types.text, "cluster", asked),
         "every": asked["trigger"] if asked["follow"] else None,
         "checkpoint": asked["checkpoint"],
         "tell": click.echo if asked["follow"] and not asked["as_json"] else lambda _told: None,

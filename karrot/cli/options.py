@@ -11,7 +11,7 @@ import click
 from karrot.cli.common import Refused, valid
 
 if TYPE_CHECKING:
-    from karrot.values import Kind
+    from karrot.settings.types import Kind
 
 __all__ = ["Number", "asked_for", "day_option", "put_on", "read_span", "value_of"]
 
@@ -29,7 +29,7 @@ def put_on(command: Command, *options: Callable[[Command], Command]) -> Command:
 
 def value_of(kind: "Kind[T]", option: str, text: str) -> T:
     """What the text of an option stands for. Raises Refused with a sentence that names the option."""
-    from karrot.values import checked
+    from karrot.settings.types import checked
 
     return valid(partial(checked, kind, option, text))
 
@@ -43,7 +43,7 @@ def read_span(longest_s: int) -> Callable[[click.Context, click.Parameter, str |
     """A callback for options of a span of time, of a second at the least."""
 
     def read(_context: click.Context, option: click.Parameter, text: str | None) -> timedelta | None:
-        from karrot.values import duration
+        from karrot.settings.types import duration
 
         return None if text is None else timedelta(seconds=value_of(duration(1, longest_s), option.opts[0], text))
 

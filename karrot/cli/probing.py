@@ -60,9 +60,10 @@ def send_sample(url: str, user: str | None, count: int, status: str) -> None:
 @config_option
 def healthcheck(url: str | None, config: Path | None) -> None:
     """Ask /healthz; exit code 0 if Karrot is alive, 1 if not."""
-    from karrot import probe, values
+    from karrot import probe
+    from karrot.settings import types
 
-    given = None if url is None else value_of(values.url, "--url", url)
+    given = None if url is None else value_of(types.url, "--url", url)
     address = given or stated(partial(_own_address, config))
     answer = probe.fetch(f"{address}/healthz")
     if answer.status != OK:
@@ -82,7 +83,7 @@ def credentials(user: str | None) -> dict[str, str]:
 
 def secret(name: str) -> str | None:
     """A secret of the environment, or of the file that ``<name>_FILE`` there names."""
-    from karrot import sources
+    from karrot.settings import sources
 
     told = {each: os.environ[each] for each in (name, f"{name}_FILE") if each in os.environ}
     given = sources.merged([sources.from_environment(told)], plain=(), secret=()).get(name)

@@ -11,9 +11,9 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
-from karrot import sources, values
 from karrot.autoscaling import Sample
 from karrot.autoscaling.recording import samples_of_csv
+from karrot.settings import sources, types
 
 if TYPE_CHECKING:
     from karrot.history import Span
@@ -34,7 +34,7 @@ def samples_from_file(path: Path) -> list[Sample]:
 
 def samples_from_karrot(url: str, cluster: str | None, group: str) -> list[Sample]:
     """The lags of the events that Karrot has of a group. Raises `ValueError` with a sentence."""
-    address = values.checked(values.url, "--url", url)
+    address = types.checked(types.url, "--url", url)
     where = cluster or _cluster_of(address, group)
     asked = {"cluster": where, "consumer": group, "limit": _EVENTS}
     events = _get(address, "/api/v1/group", asked)["events"]
@@ -58,9 +58,7 @@ def samples_from_tables(tables: Path, cluster: str | None, group: str, span: "Sp
     ]
     if not samples:
         asked = f"{span.start:%Y-%m-%d %H:%M} to {span.end:%Y-%m-%d %H:%M} UTC"
-        raise ValueError(
-            f"no lag of {values.quoted(group)} is known from {asked}; {tables} has {days[0]} to {days[-1]}"
-        )
+        raise ValueError(f"no lag of {types.quoted(group)} is known from {asked}; {tables} has {days[0]} to {days[-1]}")
     return samples
 
 
@@ -69,9 +67,9 @@ def _cluster_of(address: str, group: str) -> str:
     found = _get(address, "/api/v1/groups", {"q": group, "limit": _EVENTS})["groups"]
     clusters: list[str] = sorted({each["cluster"] for each in found if each["consumer"] == group})
     if not clusters:
-        raise ValueError(f"{address} knows no live group {values.quoted(group)}")
+        raise ValueError(f"{address} knows no live group {types.quoted(group)}")
     if len(clusters) > 1:
-        raise ValueError(f"{values.quoted(group)} is in {', '.join(clusters)}: choose by --burrow-cluster")
+        raise ValueError(f"{types.quoted(group)} is in {', '.join(clusters)}: choose by --burrow-cluster")
     return clusters[0]
 
 

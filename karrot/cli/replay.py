@@ -69,7 +69,7 @@ def _read(asked: dict[str, Any]) -> dict[str, Any]:
     """The rules and the times as a request has them. Raises `ValueError` with a sentence."""
     from karrot.history import moment
     from karrot.pipeline.replay.rules import read_rule_sets
-    from karrot.values import checked, duration
+    from karrot.settings.types import checked, duration
 
     now = datetime.now(UTC)
     times = {name: asked[option] and moment(asked[option], now) for name, option in _TIMES.items()}

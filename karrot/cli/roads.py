@@ -50,9 +50,9 @@ def _from_archive(archive: str) -> "Road":
 
 
 def _topic(asked: Mapping[str, Any]) -> "Callable[[], Road]":
-    from karrot import values
+    from karrot.settings import types
 
-    reached, topic = kafka_of(asked, "karrot-pipeline"), asked_for(values.topic, "topic", asked)
+    reached, topic = kafka_of(asked, "karrot-pipeline"), asked_for(types.topic, "topic", asked)
 
     def road() -> "Road":
         from karrot.pipeline.ingest.event_sources import BATCH_EVENTS, FromTopic

@@ -132,7 +132,7 @@ def _stop(spark: "SparkSession") -> None:
 
 def read_trigger(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
     """How often, as Spark takes it. Raises Refused."""
-    from karrot.values import Kind
+    from karrot.settings.types import Kind
 
     kind = Kind(_read_span, "a span of time like 10 seconds, 1 minute, 30s or 500ms")
     return None if text is None else value_of(kind, "--trigger", text)

@@ -126,10 +126,10 @@ def _beside(look: Callable[[], Asked], kafka: "Onlooker") -> Asked:
 
 
 def _burrow(url: str) -> "Burrow":
-    from karrot import values
     from karrot.burrow.client import Burrow
+    from karrot.settings import types
 
-    return Burrow(value_of(values.url, "--burrow", url))
+    return Burrow(value_of(types.url, "--burrow", url))
 
 
 def _asked(burrow: "Burrow", cluster: str | None, groups: tuple[str, ...], *, with_all_partitions: bool) -> Asked:

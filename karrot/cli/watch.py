@@ -68,13 +68,14 @@ def watch(
     Ends with Ctrl-C. Without --post the verdicts are printed. The first one on a group falls when half a ring of ten
     polls is filled, or when nothing moved for a whole one. Needs confluent-kafka: pip install 'karrot-burrow[kafka]'.
     """
-    from karrot import logs, values
+    from karrot import logs
     from karrot.clock import SystemClock
+    from karrot.settings import types
     from karrot.watch import FileKeeper, NoKeeper, Watcher, connect, run
 
-    brokers = value_of(values.brokers, "--bootstrap-servers", bootstrap_servers)
-    excluded = None if exclude is None else value_of(values.pattern, "--exclude", exclude)
-    name = value_of(values.text, "--cluster", cluster)
+    brokers = value_of(types.brokers, "--bootstrap-servers", bootstrap_servers)
+    excluded = None if exclude is None else value_of(types.pattern, "--exclude", exclude)
+    name = value_of(types.text, "--cluster", cluster)
     stop = threading.Event()
     printer = Printer(_as_json if as_json else _as_table, stop)
     watcher = Watcher(

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from karrot import values
+from karrot.settings import types
 
 __all__ = ["EPOCH", "IN_SPAN", "MINUTE", "Span", "epoch_ms", "granularity", "moment", "moment_of"]
 
@@ -17,8 +17,8 @@ _EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 """Far enough from the first moment there is to look back from, and before any that a ``now-`` of a century reaches."""
 _LONGEST_SECONDS = 100 * 366 * 86_400
 _RELATIVE = re.compile(r"(?:now-)?([0-9.]+ ?[A-Za-z]+)", re.ASCII)
-_STEP = values.duration(60, 366 * 86_400)
-_AGO = values.duration(0, _LONGEST_SECONDS)
+_STEP = types.duration(60, 366 * 86_400)
+_AGO = types.duration(0, _LONGEST_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +66,20 @@ def moment(text: str, now: datetime) -> datetime:
     if text == "now":
         return now
     if ago := _RELATIVE.fullmatch(text):
-        return now - timedelta(seconds=values.checked(_AGO, "a time ago", ago[1]))
+        return now - timedelta(seconds=types.checked(_AGO, "a time ago", ago[1]))
     try:
         read = datetime.fromisoformat(text)
         read = (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         read = datetime.min.replace(tzinfo=UTC)
     if read < _EARLIEST:
-        raise ValueError(f"{values.quoted(text)} is no time: write 2026-11-20, 2026-11-20T09:30, 24h (ago), 7d or now")
+        raise ValueError(f"{types.quoted(text)} is no time: write 2026-11-20, 2026-11-20T09:30, 24h (ago), 7d or now")
     return read
 
 
 def granularity(text: str) -> timedelta:
     """The length of a step: whole minutes, such as ``1m``, ``5m``, ``1h`` or ``1d``. Raises `ValueError`."""
-    step = timedelta(seconds=values.checked(_STEP, "--granularity", text))
+    step = timedelta(seconds=types.checked(_STEP, "--granularity", text))
     if step % MINUTE:
-        raise ValueError(f"--granularity is {values.quoted(text)}: the tables know whole minutes")
+        raise ValueError(f"--granularity is {types.quoted(text)}: the tables know whole minutes")
     return step

@@ -7,9 +7,9 @@ from typing import Any
 
 import yaml
 
-from karrot import values
 from karrot.render import checks
 from karrot.render.environment import environment, templates_dir
+from karrot.settings import types
 
 __all__ = ["Athena", "athena"]
 
@@ -50,16 +50,16 @@ def _tables() -> Mapping[str, Any]:
 
 def _problems(asked: Athena) -> Iterator[str]:
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,127}", asked.database, re.ASCII):
-        yield f"--database is {values.quoted(asked.database)}: it must be lower-case letters, digits and underscores"
+        yield f"--database is {types.quoted(asked.database)}: it must be lower-case letters, digits and underscores"
     if not _is_in_s3(asked.location):
-        yield f"--location is {values.quoted(asked.location)}: it must be s3://bucket/prefix, where the tables are"
+        yield f"--location is {types.quoted(asked.location)}: it must be s3://bucket/prefix, where the tables are"
     yield from checks.whole("--days", asked.days, 1, _MOST_DAYS)
 
 
 def _is_in_s3(location: str) -> bool:
     """Whether it is a place in S3 that a quoted word of SQL can hold."""
     try:
-        values.checked(values.place, "--location", location)
+        types.checked(types.place, "--location", location)
     except ValueError:
         return False
     return location.startswith("s3://") and "'" not in location

@@ -1,7 +1,7 @@
 """What Burrow needs to report to Karrot."""
 
-from karrot import values
 from karrot.render.environment import environment, templates_dir
+from karrot.settings import types
 
 __all__ = ["burrow_config", "burrow_template", "webhook"]
 
@@ -19,7 +19,7 @@ def burrow_config(url: str, user: str | None = None, *, template_path: str = _TE
         .get_template("burrow/notifier.toml.j2")
         .render(
             address=webhook(url),
-            user=None if user is None else values.checked(values.user, "the user", user),
+            user=None if user is None else types.checked(types.user, "the user", user),
             event_template=burrow_template().strip(),
             template_path=template_path,
         )
@@ -33,5 +33,5 @@ def burrow_template() -> str:
 
 def webhook(url: str) -> str:
     """The address Burrow posts to. Raises `ValueError` with a sentence if ``url`` is no plain address."""
-    address = values.checked(values.url, "the address", url)
+    address = types.checked(types.url, "the address", url)
     return address if address.endswith("/burrow") else f"{address}/burrow"

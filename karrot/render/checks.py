@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from karrot import values
+from karrot.settings import types
 
 __all__ = ["asg_name", "ecs_name", "free_text", "matching", "namespace", "number", "refuse", "topic", "whole"]
 
@@ -41,21 +41,21 @@ def matching(option: str, text: str | None, pattern: str, allowed: str) -> Itera
     if text is None:
         yield f"{option} is missing: it must be {allowed}"
     elif not re.fullmatch(pattern, text, re.ASCII):
-        yield f"{option} is {values.quoted(text)}: it must be {allowed}"
+        yield f"{option} is {types.quoted(text)}: it must be {allowed}"
 
 
 def free_text(option: str, text: str) -> Iterator[str]:
     """The name of a Kafka cluster or consumer group: anything, as it will be encoded."""
     if re.search("[\ud800-\udfff]", text):
-        yield f"{option} is {values.quoted(text)}: it must be a text in UTF-8"
+        yield f"{option} is {types.quoted(text)}: it must be a text in UTF-8"
     if "{{resolve:" in text:
-        yield f"{option} is {values.quoted(text)}: CloudFormation would look up what {{{{resolve: names instead"
+        yield f"{option} is {types.quoted(text)}: CloudFormation would look up what {{{{resolve: names instead"
 
 
 def namespace(text: str) -> Iterator[str]:
     """A namespace that PutMetricData takes."""
     try:
-        values.checked(values.namespace, "--namespace", text)
+        types.checked(types.namespace, "--namespace", text)
     except ValueError as error:
         yield str(error)
 

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from karrot import values
 from karrot.render import checks
 from karrot.render.environment import environment
+from karrot.settings import types
 
 __all__ = ["Druid", "ingestion", "query"]
 
@@ -54,11 +54,11 @@ def query(asked: Druid) -> str:
 
 def _problems(asked: Druid) -> Iterator[str]:
     try:
-        values.checked(values.brokers, "--bootstrap-servers", asked.bootstrap)
+        types.checked(types.brokers, "--bootstrap-servers", asked.bootstrap)
     except ValueError as error:
         yield str(error)
     if re.search("[\ud800-\udfff]", asked.group):
-        yield f"--group is {values.quoted(asked.group)}: it must be a text in UTF-8"
+        yield f"--group is {types.quoted(asked.group)}: it must be a text in UTF-8"
     yield from checks.matching("--topic", asked.topic, r"[a-zA-Z0-9._-]{1,249}", "the name of a topic")
     yield from checks.matching("--datasource", asked.datasource, r"[^/\s]+", "a name without slashes and spaces")
     yield from checks.matching("--interval", asked.interval, _INTERVAL, "as 2026-11-20/2026-11-21 or P1D/2026-11-21")

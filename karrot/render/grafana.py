@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from karrot import values
 from karrot.render.environment import templates_dir
+from karrot.settings import types
 
 __all__ = ["BOARDS", "dashboard"]
 
@@ -26,7 +26,7 @@ def dashboard(board: str, external_url: str | None = None) -> str:
     text = (templates_dir() / "grafana" / f"karrot-{board}.json").read_text(encoding="utf-8")
     if not external_url:
         return text
-    values.checked(values.url, "--external-url", external_url)
+    types.checked(types.url, "--external-url", external_url)
     read: dict[str, Any] = json.loads(text)
     read["links"].append(_link(external_url.rstrip("/") + _PAGES[board]))
     return json.dumps(read, indent=2, ensure_ascii=False) + "\n"

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from karrot import values
 from karrot.render import checks
 from karrot.render.environment import templates_dir
+from karrot.settings import types
 
 __all__ = ["Rules", "alert_rules", "recording_rules", "thresholds"]
 
@@ -73,7 +73,7 @@ def _problems(asked: Rules) -> Iterator[str]:
     defaults = thresholds()
     for name, text in asked.changed.items():
         if name not in defaults:
-            yield f"--set {values.quoted(name)} is no threshold; there are {', '.join(defaults)}"
+            yield f"--set {types.quoted(name)} is no threshold; there are {', '.join(defaults)}"
         else:
             yield from _value_problems(name, text, defaults[name])
     for option, address in (("--external-url", asked.external_url), ("--runbook-url", asked.runbook_url)):
@@ -90,6 +90,6 @@ def _value_problems(name: str, text: str, default: Threshold) -> Iterator[str]:
 
 def _address_problems(option: str, address: str) -> Iterator[str]:
     try:
-        values.checked(values.url, option, address)
+        types.checked(types.url, option, address)
     except ValueError as error:
         yield str(error)

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from karrot import values
 from karrot.render import checks
+from karrot.settings import types
 
 __all__ = ["FORMATS", "MEASURES", "RECIPES", "TARGETS", "Scaling"]
 
@@ -78,7 +78,7 @@ _MEASURES = ("max_lag_seconds", "max_lag", "target_lag_per_task")
 
 def _problems(asked: Scaling) -> Iterator[str]:
     if asked.recipe not in RECIPES:
-        yield f"--recipe is {values.quoted(asked.recipe)}: it must be one of {', '.join(RECIPES)}"
+        yield f"--recipe is {types.quoted(asked.recipe)}: it must be one of {', '.join(RECIPES)}"
         return
     yield from _problems_of_target(asked)
     yield from _problems_of_measure(asked)
@@ -88,7 +88,7 @@ def _problems(asked: Scaling) -> Iterator[str]:
 
 def _problems_of_target(asked: Scaling) -> Iterator[str]:
     if asked.target not in TARGETS:
-        yield f"--target is {values.quoted(asked.target)}: it must be one of {', '.join(TARGETS)}"
+        yield f"--target is {types.quoted(asked.target)}: it must be one of {', '.join(TARGETS)}"
     elif asked.on_ecs:
         yield from checks.ecs_name("--ecs-cluster", asked.ecs_cluster)
         yield from checks.ecs_name("--service", asked.service)

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from karrot import values
 from karrot.render import checks
 from karrot.render.burrow import burrow_config, burrow_template
 from karrot.render.environment import environment
+from karrot.settings import types
 from karrot.settings.options import OPTIONS
 
 __all__ = ["Service", "service"]
@@ -74,7 +74,7 @@ def _problems(asked: Service) -> Iterator[str]:
     yield from checks.namespace(asked.namespace)
     yield from checks.matching("--dns-namespace", asked.dns_namespace, r"[a-z0-9-]+(\.[a-z0-9-]+)*", "a domain")
     try:
-        values.checked(_METRICS, "--metrics", asked.metrics)
+        types.checked(_METRICS, "--metrics", asked.metrics)
     except ValueError as error:
         yield str(error)
     if asked.burrow_image is not None:

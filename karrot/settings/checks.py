@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from karrot.settings.options import ARCHIVE, CLOUDWATCH, KAFKA, OPTIONS, Settings, reporter_prefix
-from karrot.sources import PREFIX, File, Given
+from karrot.settings.sources import PREFIX, File, Given
 
 __all__ = ["contradictions", "doubts", "lost_scaling_metrics", "missing_reporters", "unknown", "unused"]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from karrot.sources import Given
+from karrot.settings.sources import Given
 
 __all__ = ["completed"]
 

@@ -7,10 +7,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from karrot import sources, values
-from karrot.settings import checks, compat
+from karrot.settings import checks, compat, sources, types
 from karrot.settings.options import OPTIONS, Settings, reporter_prefix
-from karrot.sources import File, Given, SourceError
+from karrot.settings.sources import File, Given, SourceError
 
 __all__ = ["Loaded", "SettingsError", "checked", "installed_reporters", "load"]
 
@@ -85,7 +84,7 @@ def _parsed(given: Mapping[str, Given]) -> tuple[dict[str, Any], list[str]]:
         known, told = _BY_NAME[name], given[name]
         try:
             text = sources.secret_text(told) if known.is_secret else told.text.strip()
-            parsed[known.attribute] = values.checked(known.kind, told.label, text)
+            parsed[known.attribute] = types.checked(known.kind, told.label, text)
         except (SourceError, ValueError) as error:
             problems.append(str(error))
     return parsed, sorted(problems)

@@ -4,9 +4,9 @@ import gzip
 from pathlib import Path
 from random import Random
 
+from karrot.delivery.feed import PacedFeed
 from karrot.eventline import EventLine, decode
 from karrot.eventlog.base import EventLog
-from karrot.feeds import PacedFeed
 from karrot.reporters.archive import build
 from karrot.reporters.archive.names import SegmentName
 from support.clocks import ManualClock

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from karrot.delivery.feed import PacedFeed
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.fakes.cloudwatch import FakeCloudWatch
-from karrot.feeds import PacedFeed
 from karrot.reporters.base import PacedReporter
 from karrot.reporters.cloudwatch import build
 from karrot.reporters.report import NOTE, Report, read

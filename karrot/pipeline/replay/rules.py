@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from karrot.burrow.rules import DEFAULT_INTERVALS
-from karrot.values import Kind, checked, duration, share, whole
+from karrot.settings.types import Kind, checked, duration, share, whole
 
 __all__ = ["RuleSet", "read_rule_sets"]
 

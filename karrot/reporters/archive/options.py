@@ -5,18 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
 
-from karrot import values
-from karrot.values import Kind
+from karrot.settings import types
+from karrot.settings.types import Kind
 
 __all__ = ["Bucket", "Options"]
 
 T = TypeVar("T")
 
 _S3 = "s3://"
-_SEGMENT_SECONDS = values.duration(1, 3600)
-_SEGMENT_BYTES = values.size(2**12, 2**28)
-_RETENTION = values.duration(3600, 3650 * 86400)
-_MAX_BYTES = values.size(2**20, 2**50)
+_SEGMENT_SECONDS = types.duration(1, 3600)
+_SEGMENT_BYTES = types.size(2**12, 2**28)
+_RETENTION = types.duration(3600, 3650 * 86400)
+_MAX_BYTES = types.size(2**20, 2**50)
 
 
 class Bucket(NamedTuple):
@@ -48,11 +48,11 @@ class Options:
 
         def told(name: str, kind: Kind[T], default: T) -> T:
             text = settings.get(name, "").strip()
-            return values.checked(kind, name, text) if text else default
+            return types.checked(kind, name, text) if text else default
 
         default = cls(Path())
         return cls(
-            place=_place(told("dir", values.place, "archive")),
+            place=_place(told("dir", types.place, "archive")),
             segment_s=told("segment_seconds", _SEGMENT_SECONDS, default.segment_s),
             segment_bytes=told("segment_bytes", _SEGMENT_BYTES, default.segment_bytes),
             retention_s=told("retention", _RETENTION, default.retention_s),

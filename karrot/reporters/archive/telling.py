@@ -4,17 +4,17 @@ from collections.abc import Sequence
 
 import msgspec
 
-from karrot import values
 from karrot.reporters.archive.contents import Contents
 from karrot.reporters.archive.options import Options
 from karrot.reporters.archive.store import Found
 from karrot.reporters.report import Fact, Report, Sent
+from karrot.settings import types
 
 __all__ = ["report_of"]
 
 _SHOWN = 20
-_AGE = values.duration(1, 2**40)
-_SIZE = values.size(1, 2**60)
+_AGE = types.duration(1, 2**40)
+_SIZE = types.size(1, 2**60)
 _MIB = 2**20
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
-from karrot import values
 from karrot.reporters.cloudwatch.datum import STANDARD_RESOLUTION
-from karrot.values import Kind
+from karrot.settings import types
+from karrot.settings.types import Kind
 
 __all__ = ["Layout", "Metric", "Options"]
 
@@ -35,17 +35,17 @@ class Layout(StrEnum):
 
 
 def _some_of(words: type[E]) -> Kind[tuple[E, ...]]:
-    texts = values.some_of(*words)
+    texts = types.some_of(*words)
     return Kind(lambda text: tuple(map(words, texts.read(text))), texts.allowed)
 
 
 _METRICS = _some_of(Metric)
 _LAYOUTS = _some_of(Layout)
-_INTERVAL = values.duration(1, 3600)
-_TTL = values.duration(1, 14 * 86400)  # CloudWatch refuses what is older
-_MAX_GROUPS = values.whole(1, 1_000_000)
-_RESOLUTION = values.seconds_of("1", "60")
-_COMPAT = values.one_of("2019")
+_INTERVAL = types.duration(1, 3600)
+_TTL = types.duration(1, 14 * 86400)  # CloudWatch refuses what is older
+_MAX_GROUPS = types.whole(1, 1_000_000)
+_RESOLUTION = types.seconds_of("1", "60")
+_COMPAT = types.one_of("2019")
 _TRIED = 512
 _FIRST_KARROT_REGION = "us-east-1"
 
@@ -82,17 +82,17 @@ class Options:
         default = cls()
         interval_s = told.value("interval", _INTERVAL, default.interval_s)
         return cls(
-            namespace=told.value("namespace", values.namespace, default.namespace),
+            namespace=told.value("namespace", types.namespace, default.namespace),
             interval_s=interval_s,
             metrics=told.value("metrics", _METRICS, default.metrics),
             layouts=told.value("layout", _LAYOUTS, default.layouts),
             max_groups=told.value("max_groups", _MAX_GROUPS, default.max_groups),
-            include=told.value("include", values.pattern, None),
-            exclude=told.value("exclude", values.pattern, None),
+            include=told.value("include", types.pattern, None),
+            exclude=told.value("exclude", types.pattern, None),
             ttl_s=max(2 * interval_s, told.value("ttl", _TTL, default.ttl_s)),
-            min_complete=told.value("min_complete", values.share, default.min_complete),
+            min_complete=told.value("min_complete", types.share, default.min_complete),
             resolution=told.value("resolution", _RESOLUTION, default.resolution),
-            iam_role=told.value("iam_role", values.role, None),
+            iam_role=told.value("iam_role", types.role, None),
             default_region=_FIRST_KARROT_REGION if told.value("compat", _COMPAT, None) else None,
         )
 
@@ -115,4 +115,4 @@ class _Told:
 
     def value(self, name: str, kind: Kind[T], default: D) -> T | D:
         text = self._texts.get(name)
-        return default if text is None else values.checked(kind, name, text)
+        return default if text is None else types.checked(kind, name, text)

@@ -6,9 +6,9 @@ The rules are those of the documentation of ``PutMetricData`` and of its service
 import re
 from enum import StrEnum
 
-from karrot import values
 from karrot.reporters.cloudwatch.datum import Datum, Dimensions
 from karrot.reporters.cloudwatch.naming import MAX_DIMENSION_VALUE, MAX_METRIC_NAME
+from karrot.settings import types
 
 __all__ = [
     "MAX_AGE_MS",
@@ -87,7 +87,7 @@ def why_refused(datum: Datum, now_ms: int) -> Reason | None:
 def check_namespace(text: str) -> str | None:
     """A sentence that says why a namespace cannot be used, or ``None``."""
     try:
-        values.checked(values.namespace, "The namespace", text)
+        types.checked(types.namespace, "The namespace", text)
     except ValueError as error:
         return str(error)
     return None

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from karrot import values
 from karrot.kafka import properties
+from karrot.settings import types
 
 __all__ = ["Options"]
 
@@ -31,9 +31,9 @@ class Options:
         if "bootstrap" not in told:
             raise ValueError("bootstrap is not set: it must be HOST:PORT, several separated by commas")
         options = cls(
-            values.checked(values.brokers, "bootstrap", told["bootstrap"]),
-            values.checked(values.topic, "topic", told.get("topic", _TOPIC)),
-            values.checked(values.path, "properties", told["properties"]) if "properties" in told else None,
+            types.checked(types.brokers, "bootstrap", told["bootstrap"]),
+            types.checked(types.topic, "topic", told.get("topic", _TOPIC)),
+            types.checked(types.path, "properties", told["properties"]) if "properties" in told else None,
         )
         options.client_properties()
         return options

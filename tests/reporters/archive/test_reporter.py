@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot import telemetry
+from karrot.delivery.feed import PacedFeed
 from karrot.eventlog.base import Cursor
 from karrot.eventlog.memory import MemoryEventLog
-from karrot.feeds import PacedFeed
 from karrot.reporters.archive.names import Hour
 from support.archives import archive_feed, archived, segments
 from support.bodies import make_event

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot import values
+from karrot.settings import types
 from karrot.settings.options import OPTIONS, Option
-from karrot.values import Address, Secret
+from karrot.settings.types import Address, Secret
 
-span = values.duration(1, 3650 * 86400)
-amount = values.size(1, 2**46)
-short = values.timeout(0.1, 60)
+span = types.duration(1, 3650 * 86400)
+amount = types.size(1, 2**46)
+short = types.timeout(0.1, 60)
 
 
 @pytest.mark.parametrize(
@@ -81,25 +81,25 @@ def test_any_text_is_a_value_or_a_value_error(option: Option, text: str) -> None
     ],
 )
 def test_an_address_is_host_and_port(text: str, address: Address, shown: str) -> None:
-    assert values.address.read(text) == address
+    assert types.address.read(text) == address
     assert str(address) == shown
 
 
 @pytest.mark.parametrize("text", ["(", "a{99999999999}", "[[a]"])
 def test_what_is_no_regular_expression_or_soon_another_one_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
-        values.pattern.read(text)
+        types.pattern.read(text)
 
 
 @pytest.mark.parametrize("text", ["5000", "host", "host:", "host:65536", "::1:5000", "[host]:1", "a b:1", "http://h:1"])
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
-        values.address.read(text)
+        types.address.read(text)
 
 
 @pytest.mark.parametrize("text", ["http://karrot:5000", "https://k.example/a/b", "http://[::1]:5000"])
 def test_a_plain_address_of_the_web_is_taken_without_its_last_slash(text: str) -> None:
-    assert values.url.read(text + "/") == text
+    assert types.url.read(text + "/") == text
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_plain_address_of_the_web_is_taken_without_its_last_slash(text: str) -
 )
 def test_an_address_that_could_mean_more_than_an_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
-        values.url.read(text)
+        types.url.read(text)
 
 
 def test_a_secret_never_shows_itself() -> None:
@@ -134,18 +134,18 @@ def test_a_secret_never_shows_itself() -> None:
 
 
 def test_a_wrong_value_is_quoted_short_on_one_line_and_without_a_password() -> None:
-    assert values.quoted("a\nb\x1b") == r"'a\nb\x1b'"
-    assert values.quoted("postgresql://karrot:p@ss@db/x") == "'postgresql://***@db/x'"
-    assert values.quoted("x" * 1000) == f"'{'x' * 80}...'"
+    assert types.quoted("a\nb\x1b") == r"'a\nb\x1b'"
+    assert types.quoted("postgresql://karrot:p@ss@db/x") == "'postgresql://***@db/x'"
+    assert types.quoted("x" * 1000) == f"'{'x' * 80}...'"
 
 
 def test_checking_says_what_is_wrong_and_what_is_allowed() -> None:
     with pytest.raises(ValueError, match=r"^--speed is 'fast': it must be a whole number from 1 to 9$"):
-        values.checked(values.whole(1, 9), "--speed", "fast")
+        types.checked(types.whole(1, 9), "--speed", "fast")
 
 
 def test_a_path_may_start_at_home() -> None:
-    assert values.path.read("~/karrot") == Path.home() / "karrot"
+    assert types.path.read("~/karrot") == Path.home() / "karrot"
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_path_may_start_at_home() -> None:
 )
 def test_tables_at_a_url_are_no_folder_of_this_machine(text: str) -> None:
     with pytest.raises(ValueError, match=r"^KARROT_TABLES_DIR is '.+': it must be a local folder, .+: copy or mount"):
-        values.checked(values.tables, "KARROT_TABLES_DIR", text)
+        types.checked(types.tables, "KARROT_TABLES_DIR", text)
 
 
 def test_tables_lie_in_a_folder_whose_name_looks_like_a_url_if_there_is_one(
@@ -177,7 +177,7 @@ def test_tables_lie_in_a_folder_whose_name_looks_like_a_url_if_there_is_one(
 
 
 def test_tables_lie_in_any_local_folder() -> None:
-    assert [values.tables.read(text) for text in ("~/t", "/a b/s3a:/c", "t")] == [
+    assert [types.tables.read(text) for text in ("~/t", "/a b/s3a:/c", "t")] == [
         Path.home() / "t",
         Path("/a b/s3a:/c"),
         Path("t"),

@@ -5,7 +5,8 @@ from random import Random
 import pytest
 
 from karrot import telemetry
-from karrot.delivery import Delivery
+from karrot.delivery.delivery import Delivery
+from karrot.delivery.feed import Backoff, PushFeed
 from karrot.eventlog.base import (
     Cursor,
     Damaged,
@@ -16,7 +17,6 @@ from karrot.eventlog.base import (
     StoredEvent,
 )
 from karrot.eventlog.memory import MemoryEventLog
-from karrot.feeds import Backoff, PushFeed
 from support.clocks import ManualClock
 from support.eventlog_contract import append
 from support.waiting import wait_for

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
+from karrot.delivery.feed import PacedFeed
 from karrot.eventlog.base import Cursor, LogUnavailableError, StoredEvent
 from karrot.eventlog.memory import MemoryEventLog
-from karrot.feeds import PacedFeed
 from karrot.reporters.base import PacedReporter, Sending, Trouble
 from support.clocks import ManualClock
 from support.eventlog_contract import append

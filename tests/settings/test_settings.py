@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot import sources
+from karrot.settings import sources
 from karrot.settings.loading import Loaded, SettingsError, load
 from karrot.settings.options import OPTIONS, Settings, effective, needs_restart
-from karrot.values import Address, Secret
+from karrot.settings.types import Address, Secret
 
 OFFER = ("prometheus", "stdout", "pager-duty")
 

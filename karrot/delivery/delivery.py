@@ -12,8 +12,8 @@ import structlog
 
 from karrot import telemetry
 from karrot.clock import Clock
+from karrot.delivery.feed import Feed, PacedFeed, PushFeed
 from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError
-from karrot.feeds import Feed, PacedFeed, PushFeed
 from karrot.reporters.base import PacedReporter, PushReporter
 
 __all__ = ["Delivery"]

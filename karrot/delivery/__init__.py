@@ -1,0 +1,1 @@
+"""From the log to the push reporters, by cursor, in the worker that leads."""
