@@ -26,9 +26,9 @@ from stopwatch import seconds
 from karrot import logs
 from karrot.burrow.payload import to_wire
 from karrot.clock import SystemClock
+from karrot.demo.cloudwatch import HANG, INTERNAL_ERROR, THROTTLING, FakeCloudWatch, Fault
 from karrot.eventlog.base import StoredEvent
 from karrot.eventlog.memory import MemoryEventLog
-from karrot.fakes.cloudwatch import HANG, INTERNAL_ERROR, THROTTLING, FakeCloudWatch, Fault
 from karrot.reporters.cloudwatch import build
 from karrot.reporters.cloudwatch.batching import batches
 from karrot.reporters.cloudwatch.client import open_client

@@ -17,7 +17,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import NamedTuple
 
-from karrot.fakes.burrow import FakeBurrow, Post, simulate
+from karrot.demo.burrow.fake_burrow import FakeBurrow, Post, simulate
 from support.arrivals import percentile
 from support.processes import Service
 

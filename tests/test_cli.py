@@ -387,7 +387,7 @@ def test_what_keeps_the_service_from_starting_is_a_sentence(
         raise error
 
     monkeypatch.setattr("karrot.wiring.serve", refuse)
-    monkeypatch.setattr("karrot.demo.demo", refuse)
+    monkeypatch.setattr("karrot.demo.demo.demo", refuse)
     for command in ("serve", "demo"):
         result = run(command)
         assert (result.exit_code, result.stderr) == (2, line)
@@ -400,7 +400,7 @@ def test_the_demo_starts_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(arguments)
         return 0
 
-    monkeypatch.setattr("karrot.demo.demo", demo)
+    monkeypatch.setattr("karrot.demo.demo.demo", demo)
     assert run("demo").exit_code == 0
     assert run("demo", "--port", "8000", "--groups", "3", "--seed", "1", "--speed", "2.5").exit_code == 0
     assert asked == [(None, 24, 7, 1.0), (8000, 3, 1, 2.5)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from karrot.clock import SystemClock
-from karrot.fakes.cloudwatch import HANG, HANG_AFTER_KEEPING, UNRECOGNIZED_CLIENT, FakeCloudWatch
+from karrot.demo.cloudwatch import HANG, HANG_AFTER_KEEPING, UNRECOGNIZED_CLIENT, FakeCloudWatch
 from support.cloudwatch_rig import point_aws_at
 from support.load import named
 from support.processes import Service

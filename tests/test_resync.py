@@ -8,13 +8,13 @@ from typing import cast
 import pytest
 
 from karrot.burrow.client import Burrow, Unavailable, UnknownCall
+from karrot.demo.burrow.fake_burrow import FakeBurrow, simulate
+from karrot.demo.burrow.outage import Outage
+from karrot.demo.burrow.rest_api import RestApi
+from karrot.demo.burrow.rest_server import BurrowServer
 from karrot.event import Kind, Source
 from karrot.eventlog.base import GroupKey, GroupState, LogUnavailableError, StoredEvent, groups
 from karrot.eventlog.memory import MemoryEventLog
-from karrot.fakes.burrow import FakeBurrow, simulate
-from karrot.fakes.burrow_server import BurrowServer
-from karrot.fakes.outage import Outage
-from karrot.fakes.rest import RestApi
 from karrot.intake import Intake
 from karrot.resync import NAME, Resync
 from support.bodies import make_event

@@ -18,10 +18,10 @@ import duckdb
 from isal import isal_zlib
 
 from karrot.cli import main as karrot
-from karrot.fakes.history import Told, read_truth, write_history
-from karrot.fakes.week import CLUSTERS
 from karrot.pipeline.spark import SparkUnavailable, require_java
 from karrot.reporters.archive.segment import GZIP
+from tools.history_generator.history_scenario import CLUSTERS
+from tools.history_generator.history_writer import Told, read_truth, write_history
 
 _HOURS = 24
 _POLL_S = 0.3

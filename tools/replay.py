@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from karrot.fakes.kafka import Commit, ConsumerGroup, Deletion
-from karrot.fakes.week import CLUSTERS, DAY, consumer_groups, planted
+from karrot.demo.simulated_kafka import Commit, ConsumerGroup, Deletion
 from karrot.pipeline.schemas import STREAMED
+from tools.history_generator.history_scenario import CLUSTERS, DAY, consumer_groups, planted
 
 _COMMITS_A_MINUTE, _LOOKS_A_MINUTE = 6, 2
 _HEAD_MINUTES = 20

@@ -11,9 +11,9 @@ from contextlib import closing
 
 from karrot import logs
 from karrot.clock import SystemClock
-from karrot.demo import CLUSTERS
-from karrot.fakes.burrow import simulate
-from karrot.fakes.posting import HttpSender, run
+from karrot.demo.burrow.fake_burrow import simulate
+from karrot.demo.burrow.posting import HttpSender, run
+from karrot.demo.demo import CLUSTERS
 
 
 def main() -> None:

@@ -34,7 +34,7 @@ def serve(bind: str | None, config: Path | None) -> NoReturn:
 )
 def demo(port: int | None, groups: int, seed: int, speed: float) -> NoReturn:
     """Run the service with a simulated Burrow. Needs neither Kafka nor AWS; Ctrl-C ends both."""
-    from karrot.demo import demo as run_demo
+    from karrot.demo.demo import demo as run_demo
 
     sys.exit(stated(partial(run_demo, port, groups, seed, speed)))
 

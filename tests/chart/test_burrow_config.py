@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.fakes import burrow_config
-from karrot.fakes.viper import Viper
+from karrot.demo.burrow import config_api
+from karrot.demo.burrow.viper import Viper
 from karrot.render import burrow as printed
 from support.charts import CHARTS, one, rendered, rendered_shape, shapes, values_of
 
@@ -99,7 +99,7 @@ def test_the_chart_and_burrow_config_say_the_same() -> None:
 def test_burrow_finds_what_a_section_names() -> None:
     [shape] = [each for each in shapes("burrow") if each.stem == "sasl-tls"]
     viper = Viper(text_of(rendered_shape(shape)))
-    consumer = burrow_config.module(viper, "consumer", "prod")
+    consumer = config_api.module(viper, "consumer", "prod")
     assert consumer is not None
     assert consumer["client-profile"] == {
         "name": "prod",

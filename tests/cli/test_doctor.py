@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 
 from karrot.cli import doctor as command
 from karrot.cli import main
+from karrot.demo.burrow.config_api import EXAMPLE
+from karrot.demo.burrow.outage import Outage
 from karrot.doctor import Finding, Level
-from karrot.fakes.burrow_config import EXAMPLE
-from karrot.fakes.outage import Outage
 from support.bodies import recorded
 from support.canned_prometheus import canned_prometheus
 from support.fake_rest import Rig, group, rig

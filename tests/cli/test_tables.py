@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from karrot.cli import main
 from karrot.cli.columns import Column, laid_out, shown, width_of
-from karrot.fakes.kafka import Behaviour, Phase
+from karrot.demo.simulated_kafka import Behaviour, Phase
 from support.fake_rest import Rig, group, rig
 from support.raw_server import answer, serving
 

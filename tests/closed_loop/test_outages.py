@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from karrot.autoscaling import Gaps, State
-from karrot.fakes.cloudwatch import UNAVAILABLE
+from karrot.demo.cloudwatch import UNAVAILABLE
 from support.loop import Aws, ClosedLoop
 from support.loop_kafka import JustStarted
 from support.loop_recipes import ASG, CLUSTER, ECS, GROUP, TOPIC_ARN, Recipe

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from karrot.burrow.client import Asking
+from karrot.demo.burrow.config_api import EXAMPLE
 from karrot.doctor import Seen, look
 from karrot.doctor.read_burrow import GROUPS_ASKED
 from karrot.doctor.seen import Away, BurrowSeen, KarrotSeen, PrometheusSeen
-from karrot.fakes.burrow_config import EXAMPLE
 from support.canned_prometheus import canned_prometheus
 from support.fake_rest import group, rig
 from support.processes import free_port

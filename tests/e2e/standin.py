@@ -16,15 +16,15 @@ from e2e.stack.kafka import Kafka
 from karrot.burrow.rules import evaluate_group
 from karrot.burrow.storage import Storage
 from karrot.clock import SystemClock
+from karrot.demo.burrow.outage import State
+from karrot.demo.burrow.rest_api import RestApi
+from karrot.demo.burrow.rest_server import BurrowServer
 from karrot.event import LagEvent
-from karrot.fakes.burrow_server import BurrowServer
-from karrot.fakes.outage import State
-from karrot.fakes.rest import RestApi
 from karrot.watch.admin import KafkaCluster
 from karrot.watch.cluster import ClusterError, Failure, Place
 
 if TYPE_CHECKING:
-    from karrot.fakes.burrow import FakeBurrow
+    from karrot.demo.burrow.fake_burrow import FakeBurrow
 
 __all__ = ["standing_in"]
 

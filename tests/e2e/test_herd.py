@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from e2e.figures import Figures
+from karrot.demo.burrow.fake_burrow import FakeBurrow, Post, simulate
 from karrot.event import Status
-from karrot.fakes.burrow import FakeBurrow, Post, simulate
 from support.arrivals import play
 from support.processes import Service
 

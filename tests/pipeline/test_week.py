@@ -5,12 +5,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from karrot.fakes.history import MINUTE_MS, Told, read_truth, write_history
-from karrot.fakes.week import CLUSTERS, consumer_groups, planted
 from karrot.pipeline.derive.job import Rules, derive
 from karrot.pipeline.ingest.event_sources import FromArchive
 from karrot.pipeline.ingest.job import Ingest
 from karrot.pipeline.store.tables import Tables
+from tools.history_generator.history_scenario import CLUSTERS, consumer_groups, planted
+from tools.history_generator.history_writer import MINUTE_MS, Told, read_truth, write_history
 
 pytestmark = pytest.mark.timeout(300)  # the first query of a JVM on a busy machine
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from karrot.delivery.feed import PacedFeed
+from karrot.demo.cloudwatch import FakeCloudWatch
 from karrot.eventlog.memory import MemoryEventLog
-from karrot.fakes.cloudwatch import FakeCloudWatch
 from karrot.reporters.base import PacedReporter
 from karrot.reporters.cloudwatch import build
 from karrot.reporters.report import NOTE, Report, read

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from random import Random
 
 from karrot.burrow.client import Asking, Burrow
-from karrot.fakes.burrow import BurrowSettings, FakeBurrow
-from karrot.fakes.burrow_config import EXAMPLE
-from karrot.fakes.burrow_server import BurrowServer
-from karrot.fakes.kafka import Behaviour, ConsumerGroup, Topic
-from karrot.fakes.notifier import NotifierSettings
-from karrot.fakes.rest import RestApi
+from karrot.demo.burrow.config_api import EXAMPLE
+from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow
+from karrot.demo.burrow.notifier import NotifierSettings
+from karrot.demo.burrow.rest_api import RestApi
+from karrot.demo.burrow.rest_server import BurrowServer
+from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Topic
 from support.clocks import ManualClock
 
 __all__ = ["SETTINGS", "Rig", "group", "rig"]

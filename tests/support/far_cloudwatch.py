@@ -6,13 +6,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from karrot.clock import SystemClock
-from karrot.fakes.cloudwatch import Call, FakeCloudWatch, Fault
+from karrot.demo.cloudwatch import Call, FakeCloudWatch, Fault
 
 __all__ = ["FarCloudWatch"]
 
 
 class FarCloudWatch:
-    """What `karrot.fakes.cloudwatch.FakeCloudWatch` is here, there. At most ``keep`` data are remembered."""
+    """What `karrot.demo.cloudwatch.FakeCloudWatch` is here, there. At most ``keep`` data are remembered."""
 
     def __init__(self, keep: int = 200_000) -> None:
         context = get_context("spawn")

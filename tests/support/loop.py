@@ -17,11 +17,11 @@ from karrot import telemetry
 from karrot.autoscaling import Consumers, Gaps, Metric, RecordedMetrics, Signal, State, from_cloudformation, signal_of
 from karrot.autoscaling.consumers import Fleet
 from karrot.delivery.feed import PacedFeed
+from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow, Post
+from karrot.demo.burrow.notifier import NotifierSettings
+from karrot.demo.cloudwatch import FakeCloudWatch
 from karrot.event import Status
 from karrot.eventlog.memory import MemoryEventLog
-from karrot.fakes.burrow import BurrowSettings, FakeBurrow, Post
-from karrot.fakes.cloudwatch import FakeCloudWatch
-from karrot.fakes.notifier import NotifierSettings
 from karrot.intake import Intake
 from karrot.reporters.cloudwatch.client import PutMetricData, open_client
 from karrot.reporters.cloudwatch.options import Options

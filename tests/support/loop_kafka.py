@@ -7,8 +7,8 @@ from random import Random
 from karrot.autoscaling.consumers import Fleet
 from karrot.burrow.rules import evaluate_group
 from karrot.burrow.storage import Storage
-from karrot.fakes.burrow import Post
-from karrot.fakes.kafka import Behaviour, Commit, ConsumerGroup, Record, Topic
+from karrot.demo.burrow.fake_burrow import Post
+from karrot.demo.simulated_kafka import Behaviour, Commit, ConsumerGroup, Record, Topic
 
 __all__ = ["PARTITIONS", "RATE_PER_TASK", "FedTopic", "JustStarted", "ScaledGroup"]
 

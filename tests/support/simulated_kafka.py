@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from karrot.fakes.kafka import Commit, ConsumerGroup, Deletion, Owner, Record
+from karrot.demo.simulated_kafka import Commit, ConsumerGroup, Deletion, Owner, Record
 from karrot.watch.cluster import ClusterError, Description, Failure, Listing, Member, Place
 
 __all__ = ["SimulatedKafka", "World", "member"]

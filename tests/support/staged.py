@@ -7,10 +7,10 @@ import msgspec
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from karrot.burrow.payload import to_wire
-from karrot.demo import CLUSTERS
+from karrot.demo.burrow.fake_burrow import simulate
+from karrot.demo.demo import CLUSTERS
 from karrot.event import LagEvent, Source
 from karrot.eventlog.base import Cursor, Reject, ReporterState
-from karrot.fakes.burrow import simulate
 from karrot.render.queries import CloudWatchNames, queries
 from karrot.reporters.cloudwatch.costs import monthly_estimate
 from karrot.reporters.cloudwatch.options import Layout, Metric

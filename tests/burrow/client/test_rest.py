@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from karrot.burrow.client import Burrow, NotFound, Unaddressable, UnknownCall
+from karrot.demo.simulated_kafka import Behaviour, Phase
 from karrot.event import Kind, Source, Status
-from karrot.fakes.kafka import Behaviour, Phase
 from support.fake_rest import Rig, group, rig
 
 

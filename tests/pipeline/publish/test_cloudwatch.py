@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from karrot.burrow.payload import to_wire
+from karrot.demo.cloudwatch import ACCESS_DENIED, UNAVAILABLE, FakeCloudWatch
 from karrot.eventline import encode
 from karrot.eventlog.base import StoredEvent
-from karrot.fakes.cloudwatch import ACCESS_DENIED, UNAVAILABLE, FakeCloudWatch
 from karrot.pipeline.publish.cloudwatch import Interrupted, Notes, Published, Publisher
 from karrot.reporters.cloudwatch.client import open_client
 from karrot.reporters.cloudwatch.options import Options

@@ -15,9 +15,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from karrot.demo.cloudwatch import UNAVAILABLE, FakeCloudWatch
 from karrot.event import Source
 from karrot.eventline import encode
-from karrot.fakes.cloudwatch import UNAVAILABLE, FakeCloudWatch
 from karrot.pipeline.ingest.event_sources import FromArchive
 from karrot.pipeline.ingest.job import Ingest, Summary
 from karrot.pipeline.publish.cloudwatch import Published, Publisher

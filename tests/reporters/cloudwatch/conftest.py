@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from karrot.fakes.cloudwatch import FakeCloudWatch
+from karrot.demo.cloudwatch import FakeCloudWatch
 from support.cloudwatch_data import NOW_MS
 
 _NOT_OURS = ("AWS_", "ECS_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "REQUESTS_CA_BUNDLE")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, NoCredentialsError
 
-from karrot.fakes import cloudwatch as aws
-from karrot.fakes.cloudwatch import FakeCloudWatch
+from karrot.demo import cloudwatch as aws
+from karrot.demo.cloudwatch import FakeCloudWatch
 from karrot.reporters.cloudwatch.client import open_client
 from karrot.reporters.cloudwatch.faults import Fault, FaultKind, classify
 from karrot.reporters.cloudwatch.options import Options

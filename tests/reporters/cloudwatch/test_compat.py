@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from karrot.burrow.payload import parse_webhook
+from karrot.demo.cloudwatch import FakeCloudWatch
 from karrot.eventlog.base import EventLog
-from karrot.fakes.cloudwatch import FakeCloudWatch
 from karrot.settings.loading import load
 from karrot.wiring import reporter_settings
 from support.bodies import conversation, recorded

@@ -13,8 +13,8 @@ import pytest
 from botocore import exceptions as boto
 from botocore.config import Config
 
-from karrot.fakes import cloudwatch as aws
-from karrot.fakes.cloudwatch import FakeCloudWatch, Refuse
+from karrot.demo import cloudwatch as aws
+from karrot.demo.cloudwatch import FakeCloudWatch, Refuse
 from karrot.reporters.cloudwatch.client import open_client
 from karrot.reporters.cloudwatch.faults import (
     Fault,

@@ -1,6 +1,6 @@
 """The round trip with moto: requests that are really signed, by a key whose policy really allows them.
 
-moto's limits are not AWS's: those are the strict fake's (`karrot.fakes.cloudwatch`).
+moto's limits are not AWS's: those are the strict fake's (`karrot.demo.cloudwatch`).
 """
 
 import json

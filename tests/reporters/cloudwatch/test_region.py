@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from karrot.fakes.cloudwatch import FakeCloudWatch
+from karrot.demo.cloudwatch import FakeCloudWatch
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.region import find_region
 from support.cloudwatch_data import NOW_MS

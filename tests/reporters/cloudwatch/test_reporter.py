@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import pytest
 
+from karrot.demo.cloudwatch import ACCESS_DENIED, INTERNAL_ERROR, THROTTLING, UNAVAILABLE, FakeCloudWatch, Refuse
 from karrot.event import Source
 from karrot.eventlog.base import Cursor, StoredEvent
 from karrot.eventlog.memory import MemoryEventLog
-from karrot.fakes.cloudwatch import ACCESS_DENIED, INTERNAL_ERROR, THROTTLING, UNAVAILABLE, FakeCloudWatch, Refuse
 from karrot.reporters.cloudwatch.mapping import Mapped, data_of
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.report import Refused, Sent

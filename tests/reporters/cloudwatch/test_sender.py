@@ -7,8 +7,8 @@ from typing import NoReturn
 
 import pytest
 
-from karrot.fakes import cloudwatch as aws
-from karrot.fakes.cloudwatch import FakeCloudWatch
+from karrot.demo import cloudwatch as aws
+from karrot.demo.cloudwatch import FakeCloudWatch
 from karrot.reporters.cloudwatch.datum import Datum
 from karrot.reporters.cloudwatch.faults import Fault, FaultKind
 from karrot.reporters.cloudwatch.options import Options

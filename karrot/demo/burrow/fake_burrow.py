@@ -1,0 +1,304 @@
+"""A Burrow without Kafka: the reference rules and the notifier over a simulated world, on a clock of the caller's.
+
+Nothing here sleeps or sends: `FakeBurrow.due` says what Burrow would have posted up to a moment.
+"""
+
+import heapq
+import math
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from random import Random
+from typing import NamedTuple
+
+from karrot.burrow.payload import to_wire
+from karrot.burrow.rules import evaluate_group
+from karrot.burrow.storage import Storage
+from karrot.demo.burrow.go_json import as_go_writes
+from karrot.demo.burrow.notifier import Notification, NotifierSettings, notify
+from karrot.demo.burrow.offsets_consumer import Reader, StorageSettings
+from karrot.demo.burrow.outage import ALWAYS, Outage, State
+from karrot.demo.burrow.zookeeper_lock import Instance, Key, Lock, Watched
+from karrot.demo.demo_groups import application_groups, burrows_own_group
+from karrot.demo.simulated_kafka import ConsumerGroup
+from karrot.event import LagEvent, Status
+
+__all__ = ["DEMO", "HISTORY_SECONDS", "BurrowSettings", "FakeBurrow", "Post", "incident_id", "posted", "simulate"]
+
+HISTORY_SECONDS = 40.0
+"""So many simulated seconds before its start the groups begin to commit: their windows are full by then."""
+_OK = Status.OK.name
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_HEAD, _TAIL = b'{"Event":', b"}"
+
+
+@dataclass(frozen=True, slots=True)
+class BurrowSettings:
+    """What a ``burrow.toml`` says, in seconds. The notifier's defaults are Burrow's, the rest is made for the demo."""
+
+    notifier: NotifierSettings = field(default_factory=NotifierSettings)
+    storage: StorageSettings = field(default_factory=StorageSettings)
+    offset_refresh: float = 1.0
+    group_refresh: float = 60.0
+    expire_cache: float = 0.0
+
+    def period(self, speed: float) -> float:
+        """From one evaluation of a group to the next: Burrow asks "longer ago than the interval?" every millisecond."""
+        return self.notifier.interval + speed / 1000
+
+
+DEMO = BurrowSettings(NotifierSettings(threshold=Status.OK, interval=5, send_interval=3, send_close=True))
+"""A verdict on every group each 5 s, so that a page moves."""
+
+
+class Post(NamedTuple):
+    """A request that is due: an event whose ``observed_at_ms`` is when Burrow sends it."""
+
+    event: LagEvent
+    is_close: bool
+
+    @property
+    def body(self) -> bytes:
+        r"""What Burrow sends with the template ``{\n  "Event": {{ jsonencoder . }}\n}\n``."""
+        notification = as_go_writes(to_wire(self.event)).removeprefix(_HEAD).removesuffix(_TAIL)
+        return b'{\n  "Event": %b\n}\n' % notification
+
+
+class FakeBurrow:
+    """One Burrow over several clusters, and others that wait for its lock.
+
+    Everything happens at simulated seconds that depend on the seed alone, so ``due`` returns the same posts however
+    often it is called. ``speed`` makes those seconds shorter: rates grow and intervals shrink, while every timestamp
+    is a moment of the caller's wall clock, on which the start is at ``start_ms``. Safe to use from several threads.
+    """
+
+    def __init__(
+        self,
+        groups: Mapping[str, Sequence[ConsumerGroup]],
+        random: Random,
+        *,
+        start_ms: int,
+        speed: float = 1.0,
+        settings: BurrowSettings = DEMO,
+    ) -> None:
+        self.settings = settings
+        self._random = random
+        self._start_ms = start_ms
+        self._speed = speed
+        self._notifier = settings.notifier.at_speed(speed)
+        self._period = settings.period(speed)
+        self._reader = Reader(groups, settings.storage)
+        self._cache: dict[Key, tuple[float, LagEvent]] = {}
+        self._lock = Lock()
+        self._one_at_a_time = threading.RLock()
+        self._agenda: list[tuple[float, int, Callable[[float], None]]] = []
+        self._agenda_numbers = count()
+        self._posts: list[Post] = []
+        self._at = -HISTORY_SECONDS
+        self._start = ALWAYS
+        self._begin(groups)
+
+    def due(self, now_ms: int) -> list[Post]:
+        """What Burrow has posted since the last call, in its order. A moment before the last call's brings nothing."""
+        with self.at(now_ms):
+            posts, self._posts = self._posts, []
+            return posts
+
+    @contextmanager
+    def at(self, now_ms: int) -> Iterator[Mapping[str, Storage]]:
+        """What Burrow holds of each cluster at a moment; nothing else happens inside the block."""
+        with self._one_at_a_time:
+            self._run_until((now_ms - self._start_ms) * self._speed / 1000)
+            yield self._reader.storages
+
+    def state(self, now_ms: int) -> State:
+        """What its HTTP server says at a moment."""
+        with self.at(now_ms):
+            return self._start.state(self._at)
+
+    def verdict(self, cluster: str, group: str, now_ms: int) -> LagEvent | None:
+        """The verdict on a group with all its partitions, ``None`` if it is unknown; perhaps out of the cache."""
+        with self.at(now_ms) as storages:
+            return self._verdict(Key(cluster, group), self._at) if cluster in storages else None
+
+    # --- what befalls it, at the last moment that was asked for ---
+
+    def failover(self, to: str | None = None) -> None:
+        """Let another Burrow have the lock: all groups are due at once and stay in phase.
+
+        One that never had it gives incidents new ids and closes none of the old ones; one that had it before goes on
+        with its own. Without a name it is one that never had it.
+        """
+        with self._one_at_a_time:
+            self._lock.release()
+            self._hand_lock(self._lock.instance(to))
+
+    def lose_lock(self) -> None:
+        """ZooKeeper is away: nobody evaluates and nobody sends, until `failover` says who does."""
+        with self._one_at_a_time:
+            self._lock.release()
+
+    def split(self) -> None:
+        """Let one more Burrow believe that it has the lock: both send every group, with ids of their own."""
+        with self._one_at_a_time:
+            self._hand_lock(self._lock.instance())
+
+    def restart(self, outage: Outage = Outage()) -> None:  # noqa: B008 (immutable)
+        """Let Burrow forget everything and start again. It evaluates nothing in its first 60 seconds."""
+        with self._one_at_a_time:
+            self._start = start = outage.begins(self._at)
+            self._lock.release()
+            self._reader.forget(from_latest=outage.start_latest)
+            self._cache.clear()
+            self._do_at(start.ready_at, self._while_current(self._reader.read_log_ends))
+            self._do_at(start.loaded_at, self._while_current(self._read_backlog))
+            self._start_notifier(start.listens_at + self.settings.group_refresh)
+
+    def _begin(self, groups: Mapping[str, Sequence[ConsumerGroup]]) -> None:
+        self._do_at(self._at, self._read_log_ends)
+        for cluster, members in groups.items():
+            for group in members:
+                self._do_at(group.next_step(self._at), self._stepper(cluster, group))
+        self._run_until(0.0)
+        self._start_notifier(0.0)
+
+    # --- time ---
+
+    def _do_at(self, at: float, action: Callable[[float], None]) -> None:
+        heapq.heappush(self._agenda, (at, next(self._agenda_numbers), action))
+
+    def _run_until(self, until: float) -> None:
+        while self._agenda and self._agenda[0][0] <= until:
+            at, _, action = heapq.heappop(self._agenda)
+            action(at)
+        self._at = max(self._at, until)
+
+    def _wall_ms(self, at: float) -> int:
+        return self._start_ms + int(at * 1000 / self._speed)
+
+    def _while_current(self, action: Callable[[float], None]) -> Callable[[float], None]:
+        """An action that a later restart makes void."""
+        start = self._start
+        return lambda at: action(at) if self._start is start else None
+
+    # --- what Burrow reads ---
+
+    def _read_log_ends(self, at: float) -> None:
+        if at >= self._start.ready_at:
+            self._reader.read_log_ends(at)
+        self._do_at(at + self.settings.offset_refresh, self._read_log_ends)
+
+    def _read_backlog(self, at: float) -> None:
+        self._reader.read_backlog(self._wall_ms(at))
+
+    def _stepper(self, cluster: str, group: ConsumerGroup) -> Callable[[float], None]:
+        key = Key(cluster, group.name)
+
+        def step(at: float) -> None:
+            is_read = at >= self._start.loaded_at
+            self._reader.written(key, group.step(at), self._wall_ms(at), is_read=is_read)
+            self._do_at(group.next_step(at), step)
+
+        return step
+
+    def _verdict(self, key: Key, at: float) -> LagEvent | None:
+        """With all partitions, perhaps out of the cache."""
+        evaluated_at, event = self._cache.get(key, (-math.inf, None))
+        if event is None or at - evaluated_at >= self.settings.expire_cache:
+            event = self._evaluated(key, at, show_all=True)
+            if event is not None:
+                self._cache[key] = at, event
+        return event
+
+    def _evaluated(self, key: Key, at: float, *, show_all: bool) -> LagEvent | None:
+        now_ms = self._wall_ms(at)
+        partitions = self._reader.storages[key.cluster].fetch(key.group, now_ms // 1000)
+        if partitions is None:
+            return None
+        return evaluate_group(key.cluster, key.group, partitions, now_ms, show_all=show_all)
+
+    def _bad_partitions(self, key: Key, at: float) -> LagEvent | None:
+        """The verdict that the notifier sends: of what the cache holds, it leaves the well partitions out."""
+        if not self.settings.expire_cache:
+            return self._evaluated(key, at, show_all=False)
+        verdict = self._verdict(key, at)
+        if verdict is None:
+            return None
+        listed = tuple([lag for lag in verdict.partitions if lag.status_text != _OK])
+        return verdict._replace(partitions=listed, observed_at_ms=self._wall_ms(at))
+
+    # --- what Burrow sends ---
+
+    def _start_notifier(self, first_refresh: float) -> None:
+        self._lock = Lock()
+        self._lock.instance().tenure = object()
+        self._do_at(first_refresh, self._while_current(self._refresh_groups))
+
+    def _refresh_groups(self, at: float) -> None:
+        """Forget deleted groups; evaluate new ones from a random moment within the interval on."""
+        for instance in self._lock.instances.values():
+            for key, watched in instance.refresh(self._reader.known_groups(), lambda _: self._met(at)):
+                self._evaluate_from(at, instance, key, watched)
+        self._do_at(at + self.settings.group_refresh, self._while_current(self._refresh_groups))
+
+    def _met(self, at: float) -> Watched:
+        return Watched(at + self._random.uniform(0, self.settings.notifier.interval) - self._period)
+
+    def _hand_lock(self, instance: Instance) -> None:
+        instance.tenure = object()
+        instance.refresh(self._reader.known_groups(), lambda _: Watched(-math.inf))
+        for key, watched in instance.groups.items():
+            self._evaluate_from(self._at, instance, key, watched)
+
+    def _evaluate_from(self, at: float, instance: Instance, key: Key, watched: Watched) -> None:
+        tenure = instance.tenure
+
+        def evaluate(at: float) -> None:
+            if instance.tenure is tenure and instance.groups.get(key) is watched:
+                watched.evaluated_at = at
+                self._evaluate(key, watched, at)
+                self._do_at(at + self._period, evaluate)
+
+        if tenure is not None:
+            self._do_at(max(at, watched.evaluated_at + self._period), evaluate)
+
+    def _evaluate(self, key: Key, watched: Watched, at: float) -> None:
+        verdict = self._bad_partitions(key, at)
+        if verdict is None:
+            return
+        status = Status[verdict.status_text]
+        sent = notify(watched.notified, status, verdict.observed_at_ms, self._notifier, self._new_id, name=key.group)
+        if sent is not None:
+            self._posts.append(posted(verdict, sent))
+
+    def _new_id(self) -> uuid.UUID:
+        return incident_id(self._random)
+
+
+def simulate(
+    groups: int, *, seed: int, speed: float, clusters: Sequence[str], now_ms: int, settings: BurrowSettings = DEMO
+) -> FakeBurrow:
+    """A Burrow over so many groups, dealt out to the clusters, and one of its own in each. It starts at ``now_ms``."""
+    world = {cluster: [burrows_own_group(cluster, seed)] for cluster in clusters}
+    for number, group in enumerate(application_groups(groups, seed)):
+        world[clusters[number % len(clusters)]].append(group)
+    random = Random(f"{seed}/burrow")  # noqa: S311 (a simulation)
+    return FakeBurrow(world, random, start_ms=now_ms, speed=speed, settings=settings)
+
+
+def posted(verdict: LagEvent, sent: Notification) -> Post:
+    """What is sent of a verdict that lists the bad partitions alone."""
+    incident = sent.incident
+    if incident is None:
+        return Post(verdict, sent.is_close)
+    start = _EPOCH + timedelta(milliseconds=incident.start_ms)
+    return Post(verdict._replace(incident_id=incident.id, incident_start=start), sent.is_close)
+
+
+def incident_id(random: Random) -> uuid.UUID:
+    """As Burrow makes them."""
+    return uuid.UUID(int=random.getrandbits(128), version=4)

@@ -1,0 +1,118 @@
+"""What Burrow reads of a simulated Kafka: log ends, and ``__consumer_offsets`` live or from its beginning."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import NamedTuple
+
+from karrot.burrow.rules import DEFAULT_INTERVALS
+from karrot.burrow.storage import DEFAULT_EXPIRE_GROUP, Storage
+from karrot.demo.burrow.zookeeper_lock import Key
+from karrot.demo.simulated_kafka import Commit, ConsumerGroup, Owner, Record
+
+__all__ = ["Reader", "StorageSettings"]
+
+World = Mapping[str, Sequence[ConsumerGroup]]
+"""The groups of each cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSettings:
+    """A ``[storage.X]`` section; seconds."""
+
+    intervals: int = DEFAULT_INTERVALS
+    min_distance: float = 0
+    expire_group: int = DEFAULT_EXPIRE_GROUP
+
+
+class _Kept(NamedTuple):
+    """A commit as Kafka has it."""
+
+    commit: Commit
+    order: int
+    at_ms: int
+
+
+@dataclass(slots=True)
+class _Compacted:
+    """What compaction leaves of a group: for each partition the last commit and the last owner."""
+
+    commits: dict[tuple[str, int], _Kept] = field(default_factory=dict)
+    owners: dict[tuple[str, int], Owner] = field(default_factory=dict)
+
+
+class Reader:
+    """Fills one `Storage` for each cluster. Not safe to use from several threads."""
+
+    def __init__(self, world: World, settings: StorageSettings) -> None:
+        self._world = world
+        self._settings = settings
+        self._orders = {cluster: count(1) for cluster in world}
+        self._compacted: dict[Key, _Compacted] = {}
+        self.storages = self._empty()
+
+    def known_groups(self) -> list[Key]:
+        """Every group of every storage."""
+        return [Key(cluster, group) for cluster, storage in self.storages.items() for group in storage.groups()]
+
+    def read_log_ends(self, at: float) -> None:
+        """Ask the brokers for the log end of every partition that a group reads."""
+        for cluster, groups in self._world.items():
+            storage = self.storages[cluster]
+            for topic in {topic.name: topic for group in groups for topic in group.topics}.values():
+                ends = topic.ends(at)
+                for partition, end in enumerate(ends):
+                    storage.put_log_end(topic.name, partition, int(end), partition_count=len(ends))
+
+    def written(self, key: Key, records: Iterable[Record], now_ms: int, *, is_read: bool) -> None:
+        """A group wrote something; it is read at once, or stays where it is."""
+        storage, orders = self.storages[key.cluster], self._orders[key.cluster]
+        for record in records:
+            if isinstance(record, Commit):
+                kept = _Kept(record, next(orders), now_ms)
+                self._of(key).commits[record.topic, record.partition] = kept
+                if is_read:
+                    _put_commit(storage, key.group, kept, now_ms)
+            elif isinstance(record, Owner):
+                self._of(key).owners[record.topic, record.partition] = record
+                if is_read:
+                    storage.put_owner(key.group, *record)
+            else:
+                self._compacted.pop(key, None)
+                if is_read:
+                    storage.delete_group(key.group)
+
+    def forget(self, *, from_latest: bool) -> None:
+        """Start from nothing, as after a restart; ``from_latest`` leaves no backlog to read."""
+        self.storages = self._empty()
+        if from_latest:
+            self._compacted = {}
+
+    def read_backlog(self, now_ms: int) -> None:
+        """Read what was written before, with the times of then."""
+        for key, compacted in self._compacted.items():
+            storage = self.storages[key.cluster]
+            for owner in compacted.owners.values():
+                storage.put_owner(key.group, *owner)
+            for kept in compacted.commits.values():
+                _put_commit(storage, key.group, kept, now_ms)
+
+    def _empty(self) -> dict[str, Storage]:
+        settings = self._settings
+        return {
+            cluster: Storage(
+                intervals=settings.intervals, min_distance=settings.min_distance, expire_group=settings.expire_group
+            )
+            for cluster in self._world
+        }
+
+    def _of(self, key: Key) -> _Compacted:
+        compacted = self._compacted.get(key)
+        if compacted is None:
+            compacted = self._compacted[key] = _Compacted()
+        return compacted
+
+
+def _put_commit(storage: Storage, group: str, kept: _Kept, now_ms: int) -> None:
+    topic, partition, offset = kept.commit
+    storage.put_commit(group, topic, partition, offset, order=kept.order, timestamp_ms=kept.at_ms, now=now_ms // 1000)

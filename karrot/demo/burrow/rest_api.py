@@ -1,0 +1,239 @@
+"""The REST API v3 of a fake Burrow: which body answers which path (v1.9.5, ``core/internal/httpserver``).
+
+Everything is written as Go writes it: the same keys in the same order, lists in random order, partitions by topics in
+random order, 404 for what is not known, ``error`` false where it is a verdict that says so.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from random import Random
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from msgspec import Raw
+
+from karrot.burrow.payload import result_to_wire
+from karrot.burrow.rules import TrackedPartition, current_lag
+from karrot.burrow.storage import Storage
+from karrot.burrow.wire import Commit
+from karrot.clock import Clock
+from karrot.demo.burrow import config_api
+from karrot.demo.burrow.fake_burrow import FakeBurrow
+from karrot.demo.burrow.go_json import go_json
+from karrot.demo.burrow.outage import State
+from karrot.demo.burrow.viper import Viper
+from karrot.event import LagEvent, PartitionLag, Source, Status
+
+__all__ = ["Answer", "RestApi"]
+
+T = TypeVar("T")
+
+_JSON, _TEXT, _HTML = "application/json", "text/plain; charset=utf-8", "text/html; charset=utf-8"
+_NO_CALL = b'{"error":true,"message":"invalid request type","result":{}}\n'
+_HOST = "fake-burrow"
+
+
+class Answer(NamedTuple):
+    """What is sent."""
+
+    status: int
+    content_type: str
+    body: bytes
+    location: str = ""
+
+
+class _Unknown(Exception):  # noqa: N818 (what Burrow says)
+    """The sentence of a 404."""
+
+
+class RestApi:
+    """Answers for a fake Burrow, whose ``burrow.toml`` is the ``configuration``. Safe to use from several threads.
+
+    The verdicts are those of the fake's own settings: a configuration is shown, not obeyed.
+    """
+
+    def __init__(
+        self, burrow: FakeBurrow, clock: Clock, random: Random, *, configuration: str = config_api.EXAMPLE
+    ) -> None:
+        self._burrow = burrow
+        self._clock = clock
+        self._random = random
+        self._viper = Viper(configuration)
+
+    def answer(self, method: str, target: str) -> Answer | None:
+        """The answer to a request, ``None`` while nobody listens."""
+        state = self._burrow.state(self._clock.wall_ms())
+        path = unquote(urlsplit(target).path)
+        match path:
+            case _ if state is State.DOWN:
+                return None
+            case "/burrow/admin":
+                return Answer(200, _TEXT, b"GOOD")
+            case "/burrow/admin/ready":
+                return Answer(200, _TEXT, b"READY") if state is State.READY else Answer(503, _TEXT, b"STARTING")
+            case _:
+                return self._v3(method, path)
+
+    def _v3(self, method: str, path: str) -> Answer:
+        for pattern, call in self._deletions() if method == "DELETE" else self._questions():
+            if (names := _matched(pattern, path)) is not None:
+                return _called(call, path, names)
+        if path.endswith("/") and self._v3(method, path[:-1]).status != _NOT_FOUND:
+            return Answer(301, _HTML, b"", path[:-1])
+        return Answer(404, _TEXT, _NO_CALL)
+
+    def _questions(self) -> "tuple[tuple[str, _Call], ...]":
+        configured = config_api.COORDINATORS
+        return (
+            ("/v3/kafka", self._clusters),
+            ("/v3/kafka/:", self._cluster),
+            ("/v3/kafka/:/topic", self._topics),
+            ("/v3/kafka/:/topic/:", self._log_ends),
+            ("/v3/kafka/:/topic/:/consumers", self._readers),
+            ("/v3/kafka/:/consumer", self._groups),
+            ("/v3/kafka/:/consumer/:", self._detail),
+            ("/v3/kafka/:/consumer/:/status", self._status),
+            ("/v3/kafka/:/consumer/:/lag", self._lag),
+            ("/v3/config", self._main),
+            *((f"/v3/config/{each}", partial(self._modules, coordinator=each)) for each in configured),
+            *((f"/v3/config/{each}/:", partial(self._module, coordinator=each)) for each in configured),
+        )
+
+    def _deletions(self) -> "tuple[tuple[str, _Call], ...]":
+        return (
+            ("/v3/kafka/:/consumer/:", self._delete),
+            ("/v3/kafka/:/consumer/:/topic/:", self._delete),
+        )
+
+    # --- what Burrow holds ---
+
+    def _clusters(self) -> "_Said":
+        with self._burrow.at(self._clock.wall_ms()) as storages:
+            return _said("cluster list returned", clusters=self._shuffled(storages))
+
+    def _topics(self, cluster: str) -> "_Said":
+        topics = self._of(cluster, lambda storage: self._shuffled(storage.topics()), "cluster not found")
+        return _said("topic list returned", topics=topics)
+
+    def _log_ends(self, cluster: str, topic: str) -> "_Said":
+        ends = self._of(cluster, lambda storage: storage.log_ends(topic), "cluster or topic not found")
+        return _said("topic offsets returned", offsets=ends)
+
+    def _readers(self, cluster: str, topic: str) -> "_Said":
+        groups = self._of(cluster, lambda storage: self._shuffled(storage.groups_of(topic)), "cluster not found")
+        return _said("consumers of topic returned", consumers=groups)
+
+    def _groups(self, cluster: str) -> "_Said":
+        groups = self._of(cluster, lambda storage: self._shuffled(storage.groups()), "cluster not found")
+        return _said("consumer list returned", consumers=groups)
+
+    def _detail(self, cluster: str, group: str) -> "_Said":
+        now = self._clock.wall_ms() // 1000
+        partitions = self._of(cluster, lambda storage: storage.fetch(group, now), "cluster or consumer not found")
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for tracked in sorted(partitions, key=lambda each: (each.topic, each.partition)):
+            topics.setdefault(tracked.topic, []).append(_stored(tracked))
+        return _said("consumer detail returned", topics=topics)
+
+    def _status(self, cluster: str, group: str) -> "_Said":
+        verdict = self._verdict(cluster, group)
+        return _verdict_said(verdict._replace(partitions=tuple(filter(_is_bad, verdict.partitions))))
+
+    def _lag(self, cluster: str, group: str) -> "_Said":
+        return _verdict_said(self._verdict(cluster, group))
+
+    def _delete(self, cluster: str, group: str, topic: str = "") -> "_Said":
+        with self._burrow.at(self._clock.wall_ms()) as storages:
+            if cluster in storages and topic:
+                storages[cluster].delete_topic_of(group, topic)
+            elif cluster in storages:
+                storages[cluster].delete_group(group)
+        return _said("consumer group removed")
+
+    def _of(self, cluster: str, read: Callable[[Storage], T | None], unknown: str) -> T:
+        with self._burrow.at(self._clock.wall_ms()) as storages:
+            found = read(storages[cluster]) if cluster in storages else None
+        if found is None:
+            raise _Unknown(unknown)
+        return found
+
+    def _verdict(self, cluster: str, group: str) -> LagEvent:
+        now_ms = self._clock.wall_ms()
+        verdict = self._burrow.verdict(cluster, group, now_ms)
+        if verdict is None:
+            return LagEvent(cluster, group, "NOTFOUND", 0, now_ms, Source.REST, complete=1.0, partition_count=0)
+        topics = self._shuffled({lag.topic for lag in verdict.partitions})
+        return verdict._replace(partitions=tuple(sorted(verdict.partitions, key=lambda lag: topics.index(lag.topic))))
+
+    def _shuffled(self, names: Iterable[str]) -> list[str]:
+        listed = sorted(names)
+        return self._random.sample(listed, len(listed))
+
+    # --- how it is configured ---
+
+    def _main(self) -> "_Said":
+        return _said("main config returned", request=None, **config_api.main_config(self._viper))
+
+    def _modules(self, *, coordinator: str) -> "_Said":
+        modules = self._shuffled(self._viper.names(coordinator))
+        return _said("module list returned", request=None, coordinator=coordinator, modules=modules)
+
+    def _cluster(self, cluster: str) -> "_Said":
+        return self._module(cluster, coordinator="cluster")
+
+    def _module(self, name: str, *, coordinator: str) -> "_Said":
+        told = config_api.module(self._viper, coordinator, name)
+        if told is None:
+            raise _Unknown(f"{coordinator} module not found")
+        return _said(f"{coordinator} module detail returned", module=told)
+
+
+_Said = tuple[int, dict[str, Any]]
+_Call = Callable[..., _Said]
+_NOT_FOUND = 404
+
+
+def _called(call: _Call, path: str, names: Sequence[str]) -> Answer:
+    request = {"url": path, "host": _HOST}
+    try:
+        status, said = call(*names)
+    except _Unknown as unknown:
+        return Answer(404, _JSON, go_json({"error": True, "message": str(unknown), "request": request}))
+    # The request comes last, but in two answers of the configuration, which say where.
+    return Answer(status, _JSON, go_json({"error": False, **said, "request": request}))
+
+
+def _matched(pattern: str, path: str) -> list[str] | None:
+    """The names in a path, which is taken apart after it was decoded. A name at the end is not empty."""
+    parts, asked = pattern.split("/"), path.split("/")
+    if len(parts) != len(asked) or not asked[-1]:
+        return None
+    pairs = list(zip(parts, asked, strict=True))
+    return (
+        [given for part, given in pairs if part == ":"] if all(part in (":", given) for part, given in pairs) else None
+    )
+
+
+def _said(message: str, **more: Any) -> _Said:
+    return 200, {"message": message, **more}
+
+
+def _verdict_said(verdict: LagEvent) -> _Said:
+    status = _NOT_FOUND if verdict.status is Status.NOTFOUND else 200
+    return status, {"message": "consumer status returned", "status": Raw(result_to_wire(verdict))}
+
+
+def _is_bad(lag: PartitionLag) -> bool:
+    return lag.status_text != Status.OK.name
+
+
+def _stored(tracked: TrackedPartition) -> dict[str, Any]:
+    """One partition of ``/consumer/G``: here, and here alone, it is ``current-lag``."""
+    return {
+        "offsets": [
+            slot and Commit(slot.offset, slot.timestamp_ms, slot.observed_at_ms, slot.lag) for slot in tracked.slots
+        ],
+        "owner": tracked.owner,
+        "client_id": tracked.client_id,
+        "current-lag": current_lag(tracked.slots, tracked.broker_offsets),
+    }

@@ -1,0 +1,66 @@
+"""A strict CloudWatch for tests, benchmarks and the demo.
+
+PutMetricData over HTTP in AWS JSON 1.0 (gzip too) and in the older query protocol, with every documented limit, the
+real error codes and as far as they are known the real messages; all or nothing. Faults can be scripted. Beside it as
+much of STS, of a container's credentials and of an ECS task's metadata as the real client needs to start.
+"""
+
+from karrot.demo.cloudwatch.facade import FakeCloudWatch
+from karrot.demo.cloudwatch.identity import Assumed
+from karrot.demo.cloudwatch.injected_faults import (
+    ACCESS_DENIED,
+    EXPIRED_TOKEN,
+    HANG,
+    HANG_AFTER_KEEPING,
+    INTERNAL_ERROR,
+    REQUEST_LIMIT_EXCEEDED,
+    RESET,
+    RESET_AFTER_KEEPING,
+    SIGNATURE_DOES_NOT_MATCH,
+    THROTTLING,
+    THROTTLING_WITHOUT_QUERY_ERROR,
+    TOO_LARGE,
+    TOO_MANY_REQUESTS,
+    UNAVAILABLE,
+    UNRECOGNIZED_CLIENT,
+    Fault,
+    Hang,
+    Refuse,
+    Reset,
+    Script,
+    SlowDrip,
+    without_query_error,
+)
+from karrot.demo.cloudwatch.metric_store import Call, Datum, MetricId, Point, Statistics
+
+__all__ = [
+    "ACCESS_DENIED",
+    "EXPIRED_TOKEN",
+    "HANG",
+    "HANG_AFTER_KEEPING",
+    "INTERNAL_ERROR",
+    "REQUEST_LIMIT_EXCEEDED",
+    "RESET",
+    "RESET_AFTER_KEEPING",
+    "SIGNATURE_DOES_NOT_MATCH",
+    "THROTTLING",
+    "THROTTLING_WITHOUT_QUERY_ERROR",
+    "TOO_LARGE",
+    "TOO_MANY_REQUESTS",
+    "UNAVAILABLE",
+    "UNRECOGNIZED_CLIENT",
+    "Assumed",
+    "Call",
+    "Datum",
+    "FakeCloudWatch",
+    "Fault",
+    "Hang",
+    "MetricId",
+    "Point",
+    "Refuse",
+    "Reset",
+    "Script",
+    "SlowDrip",
+    "Statistics",
+    "without_query_error",
+]

@@ -1,0 +1,151 @@
+"""The fake as tests, benchmarks and the demo use it."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self
+
+from karrot.demo.cloudwatch import metrics_page
+from karrot.demo.cloudwatch.handler import Service
+from karrot.demo.cloudwatch.http_server import Server
+from karrot.demo.cloudwatch.identity import Assumed, Identity
+from karrot.demo.cloudwatch.injected_faults import Fault, Script
+from karrot.demo.cloudwatch.metric_store import Call, Datum, MetricId, Point, Store, sorted_dimensions
+
+__all__ = ["FakeCloudWatch"]
+
+
+class FakeCloudWatch:
+    """CloudWatch's PutMetricData over HTTP on 127.0.0.1, stricter than any client may be loose.
+
+    ``port`` 0 takes a free one. Timestamps are judged by ``clock_ms`` (epoch milliseconds), which is asked from the
+    fake's own threads. At most ``keep`` data and calls are remembered. ``region`` is that of the ECS task whose
+    metadata it serves. Credentials it gives out hold for ``credential_seconds`` of the machine's clock.
+
+    It serves from ``with`` or `start` on, until `close`. Raises OSError where the port is taken.
+    """
+
+    def __init__(
+        self,
+        *,
+        port: int = 0,
+        clock_ms: Callable[[], int],
+        keep: int = 1_000_000,
+        region: str = "eu-west-1",
+        names_members: bool = True,
+        credential_seconds: float = 3600,
+    ) -> None:
+        self._store = Store(keep)
+        self._identity = Identity(credential_seconds)
+        self._service = Service(self._store, self._identity, clock_ms, region, names_members=names_members)
+        self._server = Server(port, self._service.answer)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Serve, in threads."""
+        self._server.start()
+
+    def close(self) -> None:
+        """Hang up on everybody and end every thread; what was kept can still be read."""
+        self._server.close()
+
+    # --- where it is ---
+
+    @property
+    def url(self) -> str:
+        """For ``AWS_ENDPOINT_URL_CLOUDWATCH`` and ``AWS_ENDPOINT_URL_STS``; a page for people."""
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    @property
+    def credentials_url(self) -> str:
+        """For ``AWS_CONTAINER_CREDENTIALS_FULL_URI``."""
+        return f"{self.url}/credentials"
+
+    @property
+    def task_metadata_url(self) -> str:
+        """For ``ECS_CONTAINER_METADATA_URI_V4``."""
+        return f"{self.url}/v4/karrot"
+
+    # --- what it kept ---
+
+    @property
+    def accepted(self) -> list[Datum]:
+        """All data that were taken, in that order."""
+        return self._store.data()
+
+    @property
+    def calls(self) -> list[Call]:
+        """All requests to PutMetricData, faults among them."""
+        return self._store.calls()
+
+    def metrics(self) -> list[MetricId]:
+        """Every metric of which something is kept, sorted."""
+        return self._store.metrics()
+
+    def points(
+        self,
+        namespace: str,
+        metric: str,
+        dimensions: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+        *,
+        since_ms: int = 0,
+    ) -> list[Point]:
+        """The points of one metric in the order in which they were taken, none with a timestamp before ``since_ms``.
+
+        A datum with several values is so many points; of a statistic set these are its minimum and its maximum.
+        """
+        data = self._store.data_of(MetricId(namespace, metric, sorted_dimensions(dimensions)))
+        return [point for datum in data if datum.timestamp_ms >= since_ms for point in datum.points()]
+
+    def as_json(self) -> dict[str, Any]:
+        """What ``GET /points`` answers."""
+        return metrics_page.points(self._store)
+
+    def forget(self) -> None:
+        """Forget data and calls; faults stay."""
+        self._store.forget()
+
+    # --- what it does wrong ---
+
+    def script(self, *faults: Fault | None) -> None:
+        """One for each of the next PutMetricData requests; None lets one pass."""
+        self._service.faults.add(*faults)
+
+    def stand(self, fault: Fault) -> None:
+        """For every PutMetricData request that finds the script empty, until `clear`."""
+        self._service.faults.stand(fault)
+
+    def clear(self) -> None:
+        """No fault stands or is scripted any more, neither for PutMetricData nor for STS; no datum is poisonous."""
+        self._service.faults.clear()
+        self._service.sts_faults.clear()
+        self._service.poison.clear()
+
+    @property
+    def sts_faults(self) -> Script:
+        """The faults of AssumeRole."""
+        return self._service.sts_faults
+
+    def poison(self, *texts: str) -> None:
+        """Refuse data with such a metric name or dimension value, for a reason that no document tells."""
+        self._service.poison.update(texts)
+
+    # --- who called ---
+
+    @property
+    def issued(self) -> list[str]:
+        """Access keys that were given out, oldest first."""
+        return self._identity.issued
+
+    @property
+    def assumed(self) -> list[Assumed]:
+        """Roles that were assumed, oldest first."""
+        return self._identity.assumed
+
+    def expire(self, *access_keys: str) -> None:
+        """Requests signed with one of these keys are answered ExpiredToken from now on."""
+        self._identity.expire(*access_keys)

@@ -1,0 +1,230 @@
+"""A request in, an answer out: what the fake does apart from sockets."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import parse_qsl
+
+from karrot.demo.cloudwatch import limits, metrics_page
+from karrot.demo.cloudwatch.answers import Answer, Protocol, accepted, error, html, json_page
+from karrot.demo.cloudwatch.identity import STS_XML, Identity, Signature, signature, task_metadata
+from karrot.demo.cloudwatch.injected_faults import EXPIRED_TOKEN, Fault, Hang, Refuse, Reset, Script
+from karrot.demo.cloudwatch.metric_store import Call, Datum, MetricId, Statistics, Store, sorted_dimensions
+from karrot.demo.cloudwatch.put_metric_data import (
+    Malformed,
+    MetricDatum,
+    PutMetricData,
+    StatisticSet,
+    decode_json,
+    decode_query,
+    inflate,
+)
+from karrot.demo.cloudwatch.request_validation import Problem, Wrong, entity_problems, members, problems
+
+__all__ = ["Reply", "Request", "Service"]
+
+_TARGET = "GraniteServiceVersion20100801."
+_FORM = "application/x-www-form-urlencoded"
+_MEMBER = re.compile(r"(?:Entity)?MetricData\.member\.\d+\.?")
+_SHAPES = {
+    Wrong.MISSING: "MissingRequiredParameterException",
+    Wrong.VALUE: "InvalidParameterValueException",
+    Wrong.COMBINATION: "InvalidParameterCombinationException",
+}
+_MISSING_TOKEN = Refuse(
+    403, "MissingAuthenticationToken", "MissingAuthenticationTokenException", "Missing Authentication Token"
+)
+_UNKNOWN_OPERATION = Refuse(400, "InvalidAction", "UnknownOperationException", "Only PutMetricData is served here")
+_NOT_FOUND = Answer(404, b"Not found\n", {"Content-Type": "text/plain"})
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Header names are in lower case."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """``fault`` tells how the answer is to be sent, or that it is not."""
+
+    answer: Answer
+    fault: Fault | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A PutMetricData request as far as it could be read."""
+
+    protocol: Protocol
+    plain_bytes: int
+    content: PutMetricData | Refuse
+
+    @property
+    def data(self) -> list[MetricDatum]:
+        return [] if isinstance(self.content, Refuse) else [datum for _, datum in members(self.content)]
+
+
+class Service:
+    """Answers one request at a time per caller's thread; all it shares is safe to share.
+
+    With ``names_members`` false, messages do not tell which member of the request they are about.
+    """
+
+    def __init__(
+        self, store: Store, identity: Identity, clock_ms: Callable[[], int], region: str, *, names_members: bool
+    ) -> None:
+        self.faults, self.sts_faults = Script(), Script()
+        self.poison: set[str] = set()
+        self.names_members = names_members
+        self._store = store
+        self._identity = identity
+        self._clock_ms = clock_ms
+        self._region = region
+
+    def answer(self, request: Request) -> Reply:
+        """Routes."""
+        if request.method == "GET":
+            return Reply(self._page(request.path.partition("?")[0]))
+        if not request.headers.get("content-type", "").startswith(_FORM):
+            return self._put(request, Protocol.JSON)
+        parameters = _form(request.body)
+        if parameters.get("Action", "").startswith("AssumeRole"):
+            return self._sts(parameters, signature(request.headers))
+        return self._put(request, Protocol.QUERY)
+
+    def _page(self, path: str) -> Answer:
+        match path.rstrip("/").split("/"):
+            case [""]:
+                return html(metrics_page.render(self._store))
+            case ["", "points"]:
+                return json_page(metrics_page.points(self._store))
+            case ["", "credentials"]:
+                return self._identity.container_credentials()
+            case ["", "v4", _, "task"]:
+                return task_metadata(self._region)
+            case _:
+                return _NOT_FOUND
+
+    def _sts(self, parameters: Mapping[str, str], caller: Signature | None) -> Reply:
+        fault = self.sts_faults.take()
+        if caller and self._identity.is_expired(caller.access_key):
+            fault = EXPIRED_TOKEN
+        if isinstance(fault, Refuse):
+            return Reply(error(Protocol.QUERY, fault, namespace=STS_XML))
+        if isinstance(fault, Hang | Reset) and not fault.after_keeping:
+            return Reply(Answer(200), fault)  # never sent: nobody assumed the role
+        return Reply(self._identity.sts(parameters, caller), fault)
+
+    def _put(self, request: Request, protocol: Protocol) -> Reply:
+        fault, now_ms = self.faults.take(), self._clock_ms()
+        caller = signature(request.headers)
+        sent = _read(request, protocol)
+        refuse = fault if isinstance(fault, Refuse) else self._why_refused(sent, caller, now_ms)
+        silent = isinstance(fault, Hang | Reset)
+        keeps = refuse is None and not (isinstance(fault, Hang | Reset) and not fault.after_keeping)
+        if keeps and not isinstance(sent.content, Refuse):
+            self._store.keep(_kept(sent.content.namespace or "", sent.data, now_ms))
+        answer = error(protocol, refuse) if refuse else _accepted(sent)
+        self._store.record(
+            Call(
+                at_ms=now_ms,
+                status=None if silent else answer.status,
+                code=type(fault).__name__ if silent else refuse.code if refuse else "",
+                data=len(sent.data),
+                kept=keeps,
+                bytes=sent.plain_bytes,
+                wire_bytes=len(request.body),
+                gzip=request.headers.get("content-encoding") == "gzip",
+                access_key=caller.access_key if caller else "",
+                region=caller.region if caller else "",
+            )
+        )
+        return Reply(answer, fault)
+
+    def _why_refused(self, sent: _Sent, caller: Signature | None, now_ms: int) -> Refuse | None:
+        if caller is None:
+            return _MISSING_TOKEN
+        if self._identity.is_expired(caller.access_key):
+            return EXPIRED_TOKEN
+        if isinstance(sent.content, Refuse):
+            return sent.content
+        found = [*problems(sent.content, now_ms), *self._poisonous(sent.content)]
+        if sent.content.strict_entity_validation:
+            found += entity_problems(sent.content)
+        return _refusal(found, names_members=self.names_members) if found else None
+
+    def _poisonous(self, content: PutMetricData) -> Iterator[Problem]:
+        for path, datum in members(content) if self.poison else ():
+            texts = {datum.metric_name, *(dimension.value for dimension in datum.dimensions or ())}
+            if texts & self.poison:
+                yield Problem(Wrong.VALUE, f"The value for parameter {path}.Value is not supported.")
+
+
+def _form(body: bytes) -> dict[str, str]:
+    return dict(parse_qsl(body.decode("utf-8", "replace")))
+
+
+def _read(request: Request, protocol: Protocol) -> _Sent:
+    plain = request.body
+    try:
+        plain = inflate(plain, request.headers.get("content-encoding", ""))
+        content = _content(request, protocol, plain)
+    except Malformed as malformed:
+        content = Refuse(400, "MalformedInput", "SerializationException", str(malformed))
+    return _Sent(protocol, len(plain), content)
+
+
+def _content(request: Request, protocol: Protocol, plain: bytes) -> PutMetricData | Refuse:
+    if len(plain) > limits.REQUEST_BYTES:
+        return _too_large(len(plain))
+    if protocol is Protocol.JSON:
+        is_put = request.headers.get("x-amz-target") == f"{_TARGET}PutMetricData"
+        return decode_json(plain) if is_put else _UNKNOWN_OPERATION
+    parameters = _form(plain)
+    return decode_query(parameters) if parameters.get("Action") == "PutMetricData" else _UNKNOWN_OPERATION
+
+
+def _too_large(size: int) -> Refuse:
+    text = f"Request size {size} exceeded {limits.REQUEST_BYTES} bytes"
+    return Refuse(413, "RequestEntityTooLarge", "RequestEntityTooLarge", text)
+
+
+def _refusal(found: Sequence[Problem], *, names_members: bool) -> Refuse:
+    """The first kind of mistake that was made, with every mistake of that kind."""
+    wrong = next(kind for kind in Wrong if any(problem.wrong is kind for problem in found))
+    text = "\n".join(problem.text for problem in found if problem.wrong is wrong)
+    if not names_members:
+        text = _MEMBER.sub("", text)
+    return Refuse(400, wrong.value, _SHAPES[wrong], text)
+
+
+def _accepted(sent: _Sent) -> Answer:
+    failures = () if isinstance(sent.content, Refuse) else entity_problems(sent.content)
+    return accepted(sent.protocol, "; ".join(problem.text for problem in failures))
+
+
+def _kept(namespace: str, data: Sequence[MetricDatum], now_ms: int) -> list[Datum]:
+    return [_kept_datum(namespace, datum, now_ms) for datum in data]
+
+
+def _kept_datum(namespace: str, datum: MetricDatum, now_ms: int) -> Datum:
+    dimensions = sorted_dimensions((entry.name or "", entry.value or "") for entry in datum.dimensions or ())
+    values = tuple(float(value) for value in datum.values or ()) if datum.value is None else (float(datum.value),)
+    return Datum(
+        id=MetricId(namespace, datum.metric_name or "", dimensions),
+        timestamp_ms=now_ms if datum.timestamp is None else round(datum.timestamp * 1000),
+        values=values,
+        counts=tuple(float(value) for value in datum.counts or ()) or (1.0,) * len(values),
+        statistics=_statistics(datum.statistic_values) if datum.statistic_values else None,
+        unit=datum.unit,
+        resolution=datum.storage_resolution or 60,
+    )
+
+
+def _statistics(sent: StatisticSet) -> Statistics:
+    return Statistics(*(float(value or 0) for value in (sent.sample_count, sent.sum, sent.minimum, sent.maximum)))

@@ -1,0 +1,226 @@
+"""What is wrong with a PutMetricData request, in the words of the real server.
+
+Every word that somebody has seen the server say is kept; for the rules whose words nobody wrote down, the sentence
+is made like its neighbours. Members are counted from 1.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from karrot.demo.cloudwatch import limits
+from karrot.demo.cloudwatch.put_metric_data import (
+    Dimension,
+    Entity,
+    MetricDatum,
+    Number,
+    PutMetricData,
+    StatisticSet,
+)
+
+__all__ = ["Problem", "Wrong", "entity_problems", "members", "problems"]
+
+_NAMESPACE = re.compile(r"[0-9A-Za-z.\-_/#: ]*")  # the space: cloudwatch_concepts.html#Namespace
+_UNITS = frozenset(limits.UNITS)
+_STATISTICS = {"SampleCount": "sample_count", "Sum": "sum", "Minimum": "minimum", "Maximum": "maximum"}
+
+
+class Wrong(Enum):
+    """Kinds of mistake, in the order in which a request is looked at: the first kind that is found is answered."""
+
+    MISSING = "MissingParameter"
+    VALUE = "InvalidParameterValue"
+    COMBINATION = "InvalidParameterCombination"
+
+
+class Problem(NamedTuple):
+    """One line of the answer."""
+
+    wrong: Wrong
+    text: str
+
+
+def problems(request: PutMetricData, now_ms: int) -> list[Problem]:
+    """Everything that is wrong, [] for a request that is taken whole."""
+    return [*_namespace_problems(request.namespace or ""), *_collection_problems(request, now_ms)]
+
+
+def entity_problems(request: PutMetricData) -> list[Problem]:
+    """What is wrong with the entities: it refuses a request only under ``StrictEntityValidation``."""
+    return [
+        problem
+        for number, entry in enumerate(request.entity_metric_data or (), 1)
+        for problem in _one_entity_problems(entry.entity, f"EntityMetricData.member.{number}.Entity")
+    ]
+
+
+def _missing(path: str) -> Problem:
+    return Problem(Wrong.MISSING, f"The parameter {path} is required.")
+
+
+def _invalid(value: object, path: str) -> Problem:
+    return Problem(Wrong.VALUE, f"The value {value} for parameter {path} is invalid.")
+
+
+def _too_many(path: str, most: int) -> Problem:
+    return Problem(Wrong.VALUE, f"The collection {path} must not have a size greater than {most}.")
+
+
+def _not_in_set(path: str, allowed: Iterable[object]) -> Problem:
+    return Problem(Wrong.VALUE, f"The parameter {path} must be a value in the set [ {', '.join(map(str, allowed))} ].")
+
+
+def _both(first: str, second: str) -> Problem:
+    return Problem(
+        Wrong.COMBINATION,
+        f"The parameters {first} and {second} are mutually exclusive and you have specified both.",
+    )
+
+
+def _text_problems(text: str | None, path: str, most: int) -> Iterable[Problem]:
+    is_good = text and len(text) <= most and text.isascii() and text.isprintable() and not text.isspace()
+    return () if is_good else _wrong_text(text, path, most)  # nearly all are good, and there are thousands
+
+
+def _wrong_text(text: str | None, path: str, most: int) -> Iterator[Problem]:
+    if not text:
+        yield _missing(path)
+        return
+    if len(text) > most:
+        yield Problem(Wrong.VALUE, f"The parameter {path} must be shorter than {most + 1} characters.")
+    if not text.isascii():
+        yield Problem(Wrong.VALUE, f"The value for parameter {path} contains non-ASCII characters.")
+    elif not text.isprintable():
+        yield Problem(Wrong.VALUE, f"The value for parameter {path} contains control characters.")
+    if text.isspace():
+        yield Problem(Wrong.VALUE, f"The value for parameter {path} must contain a non-whitespace character.")
+
+
+def _namespace_problems(namespace: str) -> Iterator[Problem]:
+    yield from _text_problems(namespace, "Namespace", limits.NAMESPACE)
+    if namespace.startswith("AWS/"):
+        yield _invalid("AWS/", "Namespace")
+    elif namespace.startswith(":") or (
+        namespace.isascii() and namespace.isprintable() and not _NAMESPACE.fullmatch(namespace)
+    ):
+        yield _invalid(namespace, "Namespace")
+
+
+def members(request: PutMetricData) -> Iterator[tuple[str, MetricDatum]]:
+    """Every datum with its path."""
+    for number, datum in enumerate(request.metric_data or (), 1):
+        yield f"MetricData.member.{number}", datum
+    for entity_number, entry in enumerate(request.entity_metric_data or (), 1):
+        for number, datum in enumerate(entry.metric_data or (), 1):
+            yield f"EntityMetricData.member.{entity_number}.MetricData.member.{number}", datum
+
+
+def _collection_problems(request: PutMetricData, now_ms: int) -> Iterator[Problem]:
+    data = list(members(request))
+    if not data:
+        yield _missing("MetricData")
+    if len(request.entity_metric_data or ()) > limits.ENTITIES:
+        yield _too_many("EntityMetricData", limits.ENTITIES)
+    if len(data) > limits.DATA:
+        yield _too_many("MetricData", limits.DATA)
+        return  # without a look at the members
+    for path, datum in data:
+        yield from _datum_problems(datum, path, now_ms)
+
+
+def _datum_problems(datum: MetricDatum, path: str, now_ms: int) -> Iterator[Problem]:
+    yield from _text_problems(datum.metric_name, f"{path}.MetricName", limits.METRIC_NAME)
+    if datum.dimensions:
+        yield from _dimensions_problems(datum.dimensions, f"{path}.Dimensions")
+    if datum.timestamp is not None:
+        yield from _time_problems(datum.timestamp * 1000, now_ms, f"{path}.Timestamp")
+    yield from _choice_problems(datum, path)
+    yield from _number_problems(datum, path)
+    if datum.unit is not None and datum.unit not in _UNITS:
+        yield _not_in_set(f"{path}.Unit", limits.UNITS)
+    if datum.storage_resolution not in (None, *limits.RESOLUTIONS):
+        yield _not_in_set(f"{path}.StorageResolution", limits.RESOLUTIONS)
+
+
+def _dimensions_problems(dimensions: Sequence[Dimension], path: str) -> Iterator[Problem]:
+    if len(dimensions) > limits.DIMENSIONS:
+        yield _too_many(path, limits.DIMENSIONS)
+    for number, dimension in enumerate(dimensions, 1):
+        name_path = f"{path}.member.{number}.Name"
+        yield from _text_problems(dimension.name, name_path, limits.DIMENSION_NAME)
+        yield from _text_problems(dimension.value, f"{path}.member.{number}.Value", limits.DIMENSION_VALUE)
+        if dimension.name and dimension.name.startswith(":"):
+            yield _invalid(dimension.name, name_path)
+    if len({dimension.name for dimension in dimensions}) < len(dimensions):
+        yield Problem(Wrong.VALUE, "No metric may specify the same dimension name twice.")  # names no member
+
+
+def _time_problems(at_ms: float, now_ms: int, path: str) -> Iterable[Problem]:
+    if now_ms - limits.OLDEST_MS <= round(at_ms) <= now_ms + limits.NEWEST_MS:
+        return ()
+    return [Problem(Wrong.VALUE, f"The parameter {path} must specify a time within the past two weeks.")]
+
+
+def _choice_problems(datum: MetricDatum, path: str) -> Iterator[Problem]:
+    """One of Value, Values and StatisticValues."""
+    value, values, statistics = f"{path}.Value", f"{path}.Values", f"{path}.StatisticValues"
+    if datum.value is not None and datum.statistic_values is not None:
+        yield _both(value, statistics)
+    if datum.value is not None and datum.values:
+        yield _both(value, values)
+    if datum.values and datum.statistic_values is not None:
+        yield _both(values, statistics)
+    if datum.value is None and not datum.values and datum.statistic_values is None:
+        words = f"At least one of the parameters {value} and {statistics} must be specified."
+        yield Problem(Wrong.COMBINATION, words)
+
+
+def _number_problems(datum: MetricDatum, path: str) -> Iterator[Problem]:
+    if datum.value is not None:
+        yield from _range_problems(datum.value, f"{path}.Value")
+    for name, numbers in (("Values", datum.values or ()), ("Counts", datum.counts or ())):
+        if len(numbers) > limits.VALUES:
+            yield _too_many(f"{path}.{name}", limits.VALUES)
+        for number, value in enumerate(numbers, 1):
+            yield from _range_problems(value, f"{path}.{name}.member.{number}")
+    if datum.counts and len(datum.counts) != len(datum.values or ()):
+        words = f"The parameters {path}.Values and {path}.Counts must be of the same size."
+        yield Problem(Wrong.VALUE, words)
+    if datum.statistic_values is not None:
+        yield from _statistics_problems(datum.statistic_values, f"{path}.StatisticValues")
+
+
+def _range_problems(value: Number, path: str) -> Iterable[Problem]:
+    number = float(value)
+    if number == 0 or limits.LEAST <= abs(number) <= limits.GREATEST:  # NaN is neither
+        return ()
+    return [_invalid("?" if math.isnan(number) else value, path)]
+
+
+def _statistics_problems(statistics: StatisticSet, path: str) -> Iterator[Problem]:
+    numbers = {name: getattr(statistics, member) for name, member in _STATISTICS.items()}
+    for name, value in numbers.items():
+        if value is None:
+            yield _missing(f"{path}.{name}")
+        else:
+            yield from _range_problems(value, f"{path}.{name}")
+    if None in numbers.values():
+        return
+    if float(numbers["Maximum"]) < float(numbers["Minimum"]):
+        yield Problem(Wrong.VALUE, f"The parameter {path}.Maximum must be greater than {path}.Minimum.")
+    if float(numbers["SampleCount"]) <= 0:
+        yield Problem(Wrong.VALUE, f"The parameter {path}.SampleCount must be greater than 0.")
+
+
+def _one_entity_problems(entity: Entity | None, path: str) -> Iterator[Problem]:
+    keys = (entity.key_attributes if entity else None) or {}
+    attributes = (entity.attributes if entity else None) or {}
+    for name, entries, (fewest, most) in (
+        ("KeyAttributes", keys, limits.ENTITY_KEYS),
+        ("Attributes", attributes, limits.ENTITY_ATTRIBUTES),
+    ):
+        if not fewest <= len(entries) <= most:
+            words = f"The collection {path}.{name} must have a size between {fewest} and {most}."
+            yield Problem(Wrong.VALUE, words)

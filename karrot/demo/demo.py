@@ -1,0 +1,259 @@
+"""``karrot demo``: the real service as a process of its own, between a simulated Burrow and a fake CloudWatch.
+
+All three speak HTTP with each other, on this machine alone.
+"""
+
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from random import Random
+from types import FrameType
+from typing import NoReturn
+
+from karrot import logs
+from karrot.clock import Clock, SystemClock
+from karrot.demo.burrow.fake_burrow import DEMO, FakeBurrow, simulate
+from karrot.demo.burrow.posting import HttpSender, run
+from karrot.demo.burrow.rest_api import RestApi
+from karrot.demo.burrow.rest_server import BurrowServer
+from karrot.demo.cloudwatch import FakeCloudWatch
+from karrot.eventlog.base import LogUnavailableError
+from karrot.settings.sources import PREFIX
+
+__all__ = ["CLUSTERS", "demo", "environment_of", "kept_up_speed"]
+
+CLUSTERS = ("prod-eu", "prod-us")
+_HOST = "127.0.0.1"
+_DEFAULT_PORT = 5000
+_PORTS_TRIED = 100
+_READY_S = 20.0
+_STOP_S = 12.0
+_OK = 200
+_GROUPS_AT_SPEED_1 = 1000
+"""So many at speed 1 cost a third of a processor, and the service as much: 200 verdicts a second."""
+_MAKING_MS = 5
+"""What the past of a group takes to simulate, on a machine that is not idle."""
+_WORTH_A_WORD_MS = 2000
+_LATE_MS = 5000
+_LEASH = 'read -r _; kill -TERM "$1"'
+_MOST_KEPT = 50_000
+"""Data that the fake CloudWatch remembers: about three hours of 24 groups."""
+_TABLES = f"{PREFIX}TABLES_DIR"
+"""What ``make history`` made may be shown: its groups have the names of the demo's."""
+
+_CLOUDWATCH = {
+    f"{PREFIX}REPORTERS": "prometheus,cloudwatch",
+    f"{PREFIX}CLOUDWATCH_METRICS": "Lag,LagSeconds",
+    f"{PREFIX}CLOUDWATCH_INTERVAL": "10s",
+    "AWS_REGION": "eu-west-1",
+    "AWS_ACCESS_KEY_ID": "demo",
+    "AWS_SECRET_ACCESS_KEY": "demo",
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+
+
+def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
+    """Run until Ctrl-C, SIGTERM or SIGHUP; return the exit code.
+
+    SIGUSR1 lets another Burrow take over: the failover's herd.
+
+    Without a port, 5000 or the next free one is taken. Raises `OSError` for a given port that is taken and
+    `LogUnavailableError` if the service does not get ready.
+    """
+    logs.configure("WARNING", sys.stdout)
+    chosen = _free_port(_DEFAULT_PORT, _PORTS_TRIED) if port is None else _free_port(port, 1)
+    stop, failover = threading.Event(), threading.Event()
+    _set_on_signals(stop, *_ending())
+    _set_on_signals(failover, signal.SIGUSR1)
+    clock = SystemClock()
+    with (
+        tempfile.TemporaryDirectory(prefix="karrot-demo-") as directory,
+        FakeCloudWatch(clock_ms=clock.wall_ms, keep=_MOST_KEPT) as cloudwatch,
+        _service(chosen, Path(directory), cloudwatch.url) as service,
+    ):
+        _await_ready(service, chosen, stop)
+        threading.Thread(target=_stop_with, args=(service, stop), daemon=True).start()
+        kept_up = kept_up_speed(groups, speed)
+        burrow = _simulated(groups, seed, kept_up, clock, stop)
+        if burrow is None:
+            return 0 if service.poll() is None else 1
+        told = f"{groups} consumer groups on {len(CLUSTERS)} clusters (seed {seed}, speed {kept_up:g})"
+        if kept_up < speed:
+            told += (
+                f"\nSlower than speed {speed:g}, to keep up: each group is heard of every {_verdict_s(kept_up):.0f} s"
+            )
+        with (
+            BurrowServer(RestApi(burrow, clock, Random(seed))) as rest,  # noqa: S311 (the order of lists)
+            closing(HttpSender(f"http://{_HOST}:{chosen}/burrow", idempotency_key="1")) as send,
+        ):
+            print(_greeting(chosen, rest.url, cloudwatch.url, told), flush=True)  # noqa: T201 - what the command is there to say
+            run(burrow, send, stop, clock=clock, failover=failover)
+        return 0 if service.poll() is None else 1
+
+
+def kept_up_speed(groups: int, speed: float) -> float:
+    """The speed that is asked for, or the highest at which so many groups leave a processor time for the service."""
+    return min(speed, _GROUPS_AT_SPEED_1 / groups)
+
+
+def _verdict_s(speed: float) -> float:
+    return DEMO.notifier.interval / speed
+
+
+def _simulated(groups: int, seed: int, speed: float, clock: Clock, stop: threading.Event) -> FakeBurrow | None:
+    """The simulated Burrow, which starts when it can have been made; ``None`` if a signal came first."""
+    with suppress(_Ended), _ended_by_signals():
+        if not stop.is_set():
+            making_ms = groups * _MAKING_MS
+            if making_ms >= _WORTH_A_WORD_MS:
+                print(f"Simulating the past of {groups} groups: {making_ms // 1000} s or more …", flush=True)  # noqa: T201
+            now_ms = clock.wall_ms() + making_ms
+            burrow = simulate(groups, seed=seed, speed=speed, clusters=CLUSTERS, now_ms=now_ms)
+            while clock.wall_ms() - now_ms > _LATE_MS:  # it took longer: nobody waits for what was due meanwhile
+                now_ms = clock.wall_ms()
+                burrow.due(now_ms)
+            return burrow
+    return None
+
+
+def _ending() -> tuple[signal.Signals, ...]:
+    """The signals that end the demo: also that its terminal has closed, but not under ``nohup``."""
+    ignores_hangup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return (signal.SIGINT, signal.SIGTERM) if ignores_hangup else (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class _Ended(BaseException):
+    """A signal came while nobody looked at an event."""
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    def on_signal(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise _Ended
+
+    before = {number: signal.signal(number, on_signal) for number in _ending()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _free_port(first: int, tried: int) -> int:
+    for port in range(first, first + tried):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((_HOST, port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    last = first + tried - 1
+    taken = f"port {first} is" if tried == 1 else f"ports {first} to {last} are all"
+    raise OSError(f"{taken} in use on {_HOST}: choose another one with --port, or let the system choose: --port 0")
+
+
+def _set_on_signals(event: threading.Event, *numbers: signal.Signals) -> None:
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        # By a thread: this interrupts whoever waits for the event, perhaps while he holds its lock.
+        threading.Thread(target=event.set).start()
+
+    for number in numbers:
+        signal.signal(number, on_signal)
+
+
+@contextmanager
+def _service(port: int, directory: Path, cloudwatch: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """``karrot serve`` with settings of its own, whatever the environment says; stopped at the end."""
+    command = [sys.executable, "-m", "karrot", "serve", "--bind", f"{_HOST}:{port}"]
+    # A session of its own: Ctrl-C at the terminal reaches only the demo, which then stops the service in good order.
+    environment = environment_of(os.environ, directory, cloudwatch)
+    service = subprocess.Popen(command, env=environment, start_new_session=True)  # noqa: S603
+    # A shell that stops the service when a pipe closes: here at the end, or by the system if the demo is killed.
+    held = ["/bin/sh", "-c", _LEASH, "sh", str(service.pid)]
+    leash = subprocess.Popen(held, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603
+    try:
+        yield service
+    finally:
+        if service.poll() is not None:  # its number may be another's
+            leash.kill()
+        leash.communicate()
+        _await_end(service)
+
+
+def _await_end(service: "subprocess.Popen[bytes]") -> None:
+    try:
+        service.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        service.kill()
+        service.wait()
+
+
+def environment_of(environ: Mapping[str, str], directory: Path, cloudwatch: str) -> dict[str, str]:
+    """Nothing of this machine's own accounts, and no proxy: the service speaks with nobody but the fake CloudWatch."""
+    kept = {name: value for name, value in environ.items() if name == _TABLES or not _is_set_here(name)}
+    own = {f"{PREFIX}DATA_DIR": str(directory), f"{PREFIX}LOG": "WARNING", "AWS_ENDPOINT_URL_CLOUDWATCH": cloudwatch}
+    return kept | _CLOUDWATCH | own
+
+
+def _is_set_here(name: str) -> bool:
+    return name.startswith((PREFIX, "AWS_")) or name.lower().endswith("_proxy")
+
+
+def _await_ready(service: "subprocess.Popen[bytes]", port: int, stop: threading.Event) -> None:
+    deadline = time.monotonic() + _READY_S
+    while not _is_ready(port):
+        if service.poll() is not None or time.monotonic() > deadline:
+            raise LogUnavailableError("the service did not start; what it said is above")
+        if stop.wait(0.05):
+            return
+
+
+def _is_ready(port: int) -> bool:
+    with closing(HTTPConnection(_HOST, port, timeout=2)) as connection:
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == _OK
+        except (OSError, HTTPException):
+            return False
+
+
+def _stop_with(service: "subprocess.Popen[bytes]", stop: threading.Event) -> None:
+    service.wait()
+    stop.set()
+
+
+def _typed() -> str:
+    """How this program is called from where somebody stands: by its path if no ``karrot`` is found, as in a clone."""
+    beside = Path(sys.executable).with_name("karrot")
+    return "karrot" if shutil.which("karrot") or not beside.exists() else shlex.quote(os.path.relpath(beside))
+
+
+def _greeting(port: int, burrow: str, cloudwatch: str, told: str) -> str:
+    base = f"http://{_HOST}:{port}"
+    return (
+        f"Karrot with a simulated Burrow: {told}\n\n"
+        f"  page        {base}/\n"
+        f"  metrics     {base}/metrics\n"
+        f"  API         {base}/api/v1/groups\n"
+        f"  health      {base}/readyz\n"
+        f"  Burrow      {_typed()} groups --burrow {burrow} --cluster {CLUSTERS[0]}\n"
+        f"  CloudWatch  {base}/reporters/cloudwatch\n"
+        f"              {cloudwatch}/ is the stand-in that it sends to; nothing goes to AWS\n\n"
+        "make history: a simulated week of such groups as tables, and a report of it.\n"
+        "Groups fall behind and recover as you watch. Ctrl-C stops everything;\n"
+        f"kill -USR1 {os.getpid()} stages a failover of Burrow, which posts every group at once."
+    )

@@ -1,0 +1,246 @@
+"""The fake Burrow's REST API against recorded answers and against Burrow's own structs."""
+
+import json
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from karrot.demo.burrow.config_api import EXAMPLE
+from karrot.demo.simulated_kafka import Behaviour, Phase
+from support.fake_rest import Rig, group, rig
+
+REAL = Path(__file__).parents[2] / "data" / "burrow" / "real"
+FALLING_BEHIND = Behaviour((Phase(10_000, pace=0.3),), starts=(0, 0))
+VERDICT = "cluster group status complete partitions partition_count maxlag totallag"
+
+
+@pytest.fixture
+def asked() -> Iterator[Rig]:
+    with rig(group("billing", FALLING_BEHIND, commit_every=2), group("a&b <c>", topic="audit")) as told:
+        told.after(60)
+        yield told
+
+
+def get(asked: Rig, path: str, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
+    connection = HTTPConnection(urlsplit(asked.server.url).netloc, timeout=5)
+    try:
+        connection.request(method, path)
+        response = connection.getresponse()
+        return response.status, dict(response.headers), response.read()
+    finally:
+        connection.close()
+
+
+def told(asked: Rig, path: str) -> Any:
+    status, headers, body = get(asked, path)
+    assert (status, headers["Content-Type"]) == (200, "application/json")
+    return json.loads(body)
+
+
+def form(value: Any) -> Any:
+    """The keys in their order and the types of what they hold; of a list the forms of its items."""
+    if isinstance(value, dict):
+        return [(key, form(inner)) for key, inner in value.items()]
+    if isinstance(value, list):
+        return [form(inner) for inner in value]
+    return float if isinstance(value, float) else type(value)
+
+
+@pytest.mark.parametrize("call", ["lag", "status"])
+def test_a_verdict_has_the_form_of_the_recorded_one_field_by_field(call: str, asked: Rig) -> None:
+    recorded = json.loads((REAL / f"rest-{call}-warn.json").read_bytes())
+    faked = told(asked, f"/v3/kafka/prod/consumer/billing/{call}")
+    assert faked["status"]["status"] == recorded["status"]["status"] == "WARN"
+    assert form(faked) == form(recorded)
+
+
+def test_a_body_is_as_compact_as_the_recorded_one(asked: Rig) -> None:
+    _, _, body = get(asked, "/v3/kafka/prod/consumer/billing/lag")
+    for text in (body, (REAL / "rest-lag-warn.json").read_bytes()):
+        assert text == json.dumps(json.loads(text), separators=(",", ":")).replace("1.0", "1").encode()
+
+
+@pytest.mark.parametrize(
+    ("path", "keys"),
+    [
+        ("/v3/kafka", "error message clusters request"),
+        ("/v3/kafka/prod", "error message module request"),
+        ("/v3/kafka/prod/topic", "error message topics request"),
+        ("/v3/kafka/prod/topic/orders", "error message offsets request"),
+        ("/v3/kafka/prod/topic/orders/consumers", "error message consumers request"),
+        ("/v3/kafka/prod/consumer", "error message consumers request"),
+        ("/v3/kafka/prod/consumer/billing", "error message topics request"),
+        ("/v3/kafka/prod/consumer/billing/lag", "error message status request"),
+        ("/v3/config", "error message request general logging zookeeper httpserver"),
+        ("/v3/config/notifier", "error message request coordinator modules"),
+        ("/v3/config/notifier/karrot", "error message module request"),
+    ],
+)
+def test_the_keys_come_in_the_order_of_burrows_structs(path: str, keys: str, asked: Rig) -> None:
+    answer = told(asked, path)
+    assert " ".join(answer) == keys
+    assert answer["error"] is False
+    assert answer["request"] == {"url": path, "host": "fake-burrow"}
+
+
+HTTP_KEYS = (
+    "class-name group-allowlist interval threshold timeout keepalive url-open url-close method-open method-close "
+    "template-open template-close extra send-close extra-ca noverify"
+)
+MODULES = {
+    "storage/default": "class-name intervals min-distance group-allowlist expire-group",
+    "cluster/prod": "class-name servers client-profile topic-refresh offset-refresh",
+    "consumer/prod": (
+        "class-name cluster servers group-allowlist zookeeper-path zookeeper-timeout client-profile offsets-topic "
+        "start-latest"
+    ),
+    "evaluator/default": "class-name expire-cache",
+    "notifier/karrot": HTTP_KEYS,
+    "notifier/chat": (
+        "class-name group-allowlist interval threshold timeout keepalive template-open template-close extra send-close "
+        "channel username icon-url icon-emoji"
+    ),
+    "notifier/mail": (
+        "class-name group-allowlist interval threshold template-open template-close extra send-close server port "
+        "auth-type username from to extra-ca noverify"
+    ),
+    "notifier/none": "class-name group-allowlist interval threshold template-open template-close extra send-close",
+}
+MORE = """
+[tls.ours]
+cafile = "/ca.pem"
+noverify = true
+
+[sasl.ours]
+username = "burrow"
+password = "hidden"
+
+[client-profile.secure]
+tls = "ours"
+sasl = "ours"
+
+[cluster.SECURE]
+class-name = "kafka"
+servers = "one:9092 two:9092"
+client-profile = "secure"
+
+[notifier.chat]
+class-name = "slack"
+
+[notifier.mail]
+class-name = "email"
+threshold = "3"
+
+[notifier.none]
+class-name = "null"
+timeout = "5s"
+noverify = true
+extras = { Zone = "eu", app = 1 }
+"""
+
+
+@pytest.mark.parametrize(("module", "keys"), MODULES.items())
+def test_a_module_tells_the_keys_of_burrows_struct(module: str, keys: str) -> None:
+    with rig(configuration=EXAMPLE + MORE) as asked:
+        assert " ".join(told(asked, f"/v3/config/{module}")["module"]) == keys
+
+
+def test_values_are_made_what_burrow_asks_for() -> None:
+    with rig(configuration=EXAMPLE + MORE) as asked:
+        profile = {
+            "name": "secure",
+            "client-id": "burrow-lagchecker",
+            "kafka-version": "2.8.0",
+            "tls": {"name": "ours", "noverify": True, "certfile": "", "keyfile": "", "cafile": "/ca.pem"},
+            "sasl": {"name": "ours", "handshake-first": False, "username": "burrow"},
+        }
+        cluster = told(asked, "/v3/kafka/Secure")["module"]
+        assert (cluster["servers"], cluster["client-profile"]) == (["one:9092", "two:9092"], profile)
+        assert told(asked, "/v3/config/notifier/mail")["module"]["threshold"] == 3
+        assert told(asked, "/v3/config/notifier/none")["module"]["extra"] == {"app": "1", "zone": "eu"}
+        assert sorted(told(asked, "/v3/config/cluster")["modules"]) == ["prod", "secure"]
+        assert told(asked, "/v3/config/consumer/prod")["module"]["zookeeper-timeout"] == 0
+        assert b"hidden" not in get(asked, "/v3/kafka/secure")[2]
+
+
+def test_what_is_not_known_is_404_as_burrow_words_it(asked: Rig) -> None:
+    for path, message in {
+        "/v3/kafka/nowhere": "cluster module not found",
+        "/v3/kafka/nowhere/topic": "cluster not found",
+        "/v3/kafka/prod/topic/none": "cluster or topic not found",
+        "/v3/kafka/nowhere/topic/none/consumers": "cluster not found",
+        "/v3/kafka/nowhere/consumer": "cluster not found",
+        "/v3/kafka/prod/consumer/none": "cluster or consumer not found",
+        "/v3/config/storage/none": "storage module not found",
+    }.items():
+        status, _, body = get(asked, path)
+        request = {"url": path, "host": "fake-burrow"}
+        assert (status, json.loads(body)) == (404, {"error": True, "message": message, "request": request})
+
+
+def test_an_unknown_group_is_404_without_an_error(asked: Rig) -> None:
+    status, _, body = get(asked, "/v3/kafka/prod/consumer/none/status")
+    answer = json.loads(body)
+    assert (status, answer["error"], " ".join(answer["status"])) == (404, False, VERDICT)
+    assert list(answer["status"].values()) == ["prod", "none", "NOTFOUND", 1, [], 0, None, 0]
+
+
+@pytest.mark.parametrize("path", ["/", "/v2/kafka", "/v3/kafka/prod/consumer/team/billing/lag", "/v3/config/bogus"])
+def test_an_unknown_path_is_404_as_plain_text(path: str, asked: Rig) -> None:
+    status, headers, body = get(asked, path)
+    assert (status, headers["Content-Type"]) == (404, "text/plain; charset=utf-8")
+    assert body == b'{"error":true,"message":"invalid request type","result":{}}\n'
+
+
+def test_a_slash_in_a_name_is_one_however_it_is_written(asked: Rig) -> None:
+    assert get(asked, "/v3/kafka/prod/consumer/team%2Fbilling/lag")[0] == 404
+
+
+def test_a_slash_at_the_end_is_a_redirect(asked: Rig) -> None:
+    status, headers, _ = get(asked, "/v3/kafka/prod/consumer/")
+    assert (status, headers["Location"]) == (301, "/v3/kafka/prod/consumer")
+
+
+def test_names_are_written_as_go_writes_them(asked: Rig) -> None:
+    _, _, body = get(asked, "/v3/kafka/prod/consumer")
+    assert rb'"a\u0026b \u003cc\u003e"' in body
+
+
+def test_lists_and_topics_come_in_random_order() -> None:
+    groups = [group(f"group-{number}") for number in range(6)]
+    with rig(*groups) as asked:
+        orders = {tuple(told(asked, "/v3/kafka/prod/consumer")["consumers"]) for _ in range(20)}
+    assert len(orders) > 1
+    assert {tuple(sorted(order)) for order in orders} == {tuple(f"group-{number}" for number in range(6))}
+
+
+def test_a_short_answer_tells_its_length_and_a_long_one_comes_in_chunks(asked: Rig) -> None:
+    assert "Content-Length" in get(asked, "/v3/kafka")[1]
+    _, headers, body = get(asked, "/v3/kafka/prod/consumer/billing")
+    assert len(body) > 2048
+    assert (headers.get("Transfer-Encoding"), "Content-Length" in headers) == ("chunked", False)
+
+
+def test_a_group_is_deleted_and_always_200(asked: Rig) -> None:
+    for name in ("a&b%20%3Cc%3E", "none"):
+        assert get(asked, f"/v3/kafka/prod/consumer/{name}", "DELETE")[0] == 200
+    assert asked.burrow.consumers("prod") == ("billing",)
+    assert get(asked, "/v3/kafka/prod/consumer/billing/topic/orders", "DELETE")[0] == 200
+    assert asked.burrow.consumers("prod") == ()
+
+
+def test_burrow_says_whether_it_is_alive_and_ready(asked: Rig) -> None:
+    assert [get(asked, path)[::2] for path in ("/burrow/admin", "/burrow/admin/ready")] == [
+        (200, b"GOOD"),
+        (200, b"READY"),
+    ]
+    asked.fake.restart()
+    asked.after(1.5)
+    assert [get(asked, path)[::2] for path in ("/burrow/admin", "/burrow/admin/ready")] == [
+        (200, b"GOOD"),
+        (503, b"STARTING"),
+    ]

@@ -1,0 +1,201 @@
+"""Several Burrows and one lock, and what a restart forgets."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from karrot.burrow.client import Unavailable
+from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow, Post
+from karrot.demo.burrow.notifier import NotifierSettings
+from karrot.demo.burrow.outage import Outage, State
+from karrot.demo.simulated_kafka import Behaviour, Phase
+from karrot.event import LagEvent, Status
+from support.fake_rest import SETTINGS, group, rig
+
+START_MS = 1_763_741_000_000
+STALLED = Behaviour((Phase(100_000, pace=0),), starts=(0, 0))
+
+
+def burrow(*behaviours: Behaviour, settings: BurrowSettings = SETTINGS) -> FakeBurrow:
+    groups = [group(f"group-{number}", behaviour) for number, behaviour in enumerate(behaviours)]
+    return FakeBurrow({"prod": groups}, Random(4), start_ms=START_MS, settings=settings)
+
+
+def at(seconds: float) -> int:
+    return START_MS + int(seconds * 1000)
+
+
+def incidents(posts: list[Post]) -> set[str | None]:
+    """The ids, without that of a group without an incident."""
+    return {post.event.incident_id for post in posts} - {None}
+
+
+# The lock
+
+
+def test_a_burrow_that_gets_the_lock_back_goes_on_with_its_own_incidents() -> None:
+    fake = burrow(STALLED, STALLED)
+    before = incidents(fake.due(at(30)))
+    fake.failover("other")
+    others = incidents(fake.due(at(60)))
+    fake.failover("burrow-1")
+    assert incidents(fake.due(at(90))) == before
+    fake.failover("other")
+    assert incidents(fake.due(at(120))) == others
+    assert not before & others
+
+
+def test_an_incident_that_ended_under_another_burrow_is_closed_by_the_first_when_it_returns() -> None:
+    fake = burrow(Behaviour((Phase(70, pace=0), Phase(10_000)), starts=(0, 0)))
+    [first] = incidents(fake.due(at(40)))
+    fake.failover("other")
+    closed = [post for post in fake.due(at(300)) if post.is_close]
+    fake.failover("burrow-1")
+    late = [post for post in fake.due(at(330)) if post.is_close]
+    assert len(closed) == 1
+    assert [post.event.incident_id for post in late] == [first]
+    assert closed[0].event.incident_id != first
+
+
+def test_a_lock_that_is_back_within_the_interval_brings_no_evaluation_early() -> None:
+    fake = burrow(STALLED)
+    last = fake.due(at(40))[-1].event.observed_at_ms
+    fake.lose_lock()
+    fake.failover("burrow-1")
+    assert fake.due(at(60))[0].event.observed_at_ms - last == pytest.approx(10_000, abs=2)
+
+
+def test_without_zookeeper_nobody_sends_and_rest_goes_on() -> None:
+    with rig(group("billing", STALLED)) as asked:
+        asked.after(30)
+        assert asked.fake.due(asked.clock.wall_ms())
+        asked.fake.lose_lock()
+        asked.after(300)
+        assert asked.fake.due(asked.clock.wall_ms()) == []
+        assert asked.burrow.lag("prod", "billing").status is Status.ERR
+
+
+def test_in_a_split_network_every_group_is_sent_twice_with_two_ids() -> None:
+    fake = burrow(STALLED)
+    [one] = incidents(fake.due(at(30)))
+    fake.split()
+    assert len(incidents(fake.due(at(60)))) == 2
+    fake.failover("burrow-1")
+    assert incidents(fake.due(at(90))) == {one}
+
+
+def test_after_a_failover_the_herd_stays_in_phase() -> None:
+    fake = burrow(*[STALLED] * 20)
+    fake.due(at(30))
+    fake.failover()
+    moments = Counter(post.event.observed_at_ms for post in fake.due(at(60)))
+    assert set(moments.values()) == {20}
+    assert {later - earlier for earlier, later in pairwise(sorted(moments))} <= {10_000, 10_001, 10_002}
+
+
+# Restart
+
+
+def test_a_restart_is_nobody_then_starting_then_ready_with_empty_lists() -> None:
+    with rig(group("billing")) as asked:
+        asked.fake.restart(Outage(down=2, starting=3, loading=4))
+        with pytest.raises(Unavailable):
+            asked.burrow.clusters()
+        asked.after(2)
+        assert (asked.burrow.ready(), asked.burrow.clusters(), asked.burrow.topics("prod")) == (False, ("prod",), ())
+        asked.after(3)
+        assert (asked.burrow.ready(), asked.burrow.topics("prod"), asked.burrow.consumers("prod")) == (
+            True,
+            ("orders",),
+            (),
+        )
+        asked.after(4)
+        assert asked.burrow.consumers("prod") == ("billing",)
+        assert asked.burrow.lag("prod", "billing").complete == 0
+        asked.after(15)
+        assert asked.burrow.lag("prod", "billing").complete == 1
+
+
+def test_a_restarted_burrow_sends_nothing_for_a_minute_and_then_new_incidents() -> None:
+    fake = burrow(STALLED)
+    before = incidents(fake.due(at(40)))
+    fake.restart(Outage(down=1))
+    after = fake.due(at(200))
+    assert at(40 + 61) <= after[0].event.observed_at_ms <= at(40 + 61 + 10)
+    assert not before & incidents(after)
+
+
+def test_a_group_that_stopped_before_the_restart_is_read_from_the_backlog_with_one_old_commit() -> None:
+    fake = burrow(Behaviour((Phase(30), Phase(100_000, commits=False)), starts=(0, 0)))
+    fake.due(at(60))
+    fake.restart()
+    verdict = fake.verdict("prod", "group-0", at(70))
+    assert verdict is not None
+    assert verdict.status is Status.ERR
+    for lag in verdict.partitions:
+        assert lag.start == lag.end
+        assert lag.end is not None
+        assert lag.end.timestamp_ms < at(40)
+        assert lag.owner
+
+
+def test_from_the_latest_on_a_restart_finds_only_who_commits_and_no_owners() -> None:
+    fake = burrow(Behaviour((Phase(30), Phase(100_000, commits=False)), starts=(0, 0)), Behaviour())
+    fake.due(at(60))
+    fake.restart(Outage(start_latest=True))
+    assert fake.verdict("prod", "group-0", at(90)) is None
+    alive = fake.verdict("prod", "group-1", at(90))
+    assert alive is not None
+    assert {lag.owner for lag in alive.partitions} == {""}
+
+
+def test_a_restart_during_a_restart_counts_from_the_second() -> None:
+    fake = burrow(Behaviour())
+    fake.due(at(10))
+    fake.restart()
+    fake.due(at(11))
+    fake.restart(Outage(down=5, starting=5))
+    assert [fake.state(at(moment)) for moment in (15, 16, 20.9, 21)] == [
+        State.DOWN,
+        State.STARTING,
+        State.STARTING,
+        State.READY,
+    ]
+    with fake.at(at(20.9)):
+        pass
+
+
+# Lists, cache, expiry
+
+
+def test_a_group_that_the_lists_keep_out_is_not_sent() -> None:
+    notifier = replace(SETTINGS.notifier, group_allowlist="^group-", group_denylist="-1$")
+    posts = burrow(STALLED, STALLED, STALLED, settings=replace(SETTINGS, notifier=notifier)).due(at(60))
+    assert {post.event.consumer for post in posts} == {"group-0", "group-2"}
+
+
+def test_two_events_may_carry_one_evaluation_out_of_the_cache() -> None:
+    notifier = NotifierSettings(threshold=1, interval=4, send_interval=1)
+    fake = burrow(Behaviour(), settings=BurrowSettings(notifier, expire_cache=10))
+    results = [content(post.event) for post in fake.due(at(60))]
+    assert len(results) >= 14
+    assert len(set(results)) < len(results) / 2
+
+
+def content(event: LagEvent) -> LagEvent:
+    return event._replace(observed_at_ms=0)
+
+
+def test_an_expired_group_is_listed_until_it_is_asked_for() -> None:
+    storage = replace(SETTINGS.storage, expire_group=60)
+    gone = Behaviour((Phase(10), Phase(100_000, commits=False)), starts=(0, 0))
+    fake = burrow(gone, settings=replace(SETTINGS, storage=storage))
+    fake.lose_lock()
+    with fake.at(at(100)) as storages:
+        assert storages["prod"].groups() == ("group-0",)
+    assert fake.verdict("prod", "group-0", at(100)) is None
+    with fake.at(at(100)) as storages:
+        assert storages["prod"].groups() == ()

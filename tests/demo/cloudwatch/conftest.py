@@ -1,0 +1,12 @@
+from collections.abc import Iterator
+
+import pytest
+
+from karrot.demo.cloudwatch import FakeCloudWatch
+from support.fake_aws import NOW_MS
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeCloudWatch]:
+    with FakeCloudWatch(clock_ms=lambda: NOW_MS) as serving:
+        yield serving

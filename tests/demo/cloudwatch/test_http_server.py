@@ -1,0 +1,105 @@
+import gzip
+import json
+import socket
+import threading
+import time
+from contextlib import closing
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
+
+import pytest
+
+from karrot.demo.cloudwatch import FakeCloudWatch
+from support.fake_aws import NOW_MS, SIGNED, client, datum, put
+
+HEADERS = {
+    "Authorization": SIGNED,
+    "Content-Type": "application/x-amz-json-1.0",
+    "Content-Encoding": "gzip",
+    "X-Amz-Target": "GraniteServiceVersion20100801.PutMetricData",
+}
+
+
+def full_request() -> bytes:
+    """1,000 data, about 250 kB."""
+    data = [
+        {
+            "MetricName": "Lag",
+            "Value": float(number),
+            "Timestamp": NOW_MS / 1000,
+            "Unit": "Count",
+            "Dimensions": [
+                {"Name": "Cluster", "Value": "production-eu-west-1-kafka"},
+                {"Name": "ConsumerGroup", "Value": f"billing-consumer-group-of-the-warehouse-{number}"},
+            ],
+        }
+        for number in range(1000)
+    ]
+    return json.dumps({"Namespace": "Karrot", "MetricData": data}).encode()
+
+
+def test_twenty_full_requests_take_well_under_two_seconds_of_work(fake: FakeCloudWatch) -> None:
+    body = full_request()
+    assert 240_000 < len(body) < 270_000
+    compressed, started = gzip.compress(body), time.process_time()
+    with closing(HTTPConnection(urlsplit(fake.url).netloc)) as connection:
+        for _ in range(20):
+            connection.request("POST", "/", compressed, HEADERS)
+            assert connection.getresponse().read() == b"{}"
+    assert time.process_time() - started < 1.5  # 0.4 s by itself
+    assert len(fake.accepted) == 20_000
+    assert len(fake.metrics()) == 1000
+
+
+def test_many_callers_at_once_lose_and_double_nothing(fake: FakeCloudWatch) -> None:
+    def call(caller: int) -> None:
+        with client(fake) as cloudwatch:
+            for number in range(5):
+                point = {"MetricName": f"m{caller}", "Value": float(number)}
+                cloudwatch.put_metric_data(Namespace="Karrot", MetricData=[point])  # type: ignore[list-item]
+
+    callers = [threading.Thread(target=call, args=(caller,)) for caller in range(8)]
+    for thread in callers:
+        thread.start()
+    for thread in callers:
+        thread.join()
+    for caller in range(8):
+        assert [point.value for point in fake.points("Karrot", f"m{caller}")] == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+def test_no_thread_outlives_the_fake_though_callers_keep_their_connections() -> None:
+    before = threading.active_count()
+    with FakeCloudWatch(clock_ms=lambda: NOW_MS) as fake, client(fake) as cloudwatch:
+        cloudwatch.put_metric_data(Namespace="Karrot", MetricData=[{"MetricName": "Lag", "Value": 1.0}])
+        idle = socket.create_connection(("127.0.0.1", urlsplit(fake.url).port or 0))
+        fake.close()
+        assert threading.active_count() == before
+        idle.close()
+
+
+def test_what_was_kept_can_be_read_after_the_end() -> None:
+    with FakeCloudWatch(clock_ms=lambda: NOW_MS) as fake:
+        put(fake, datum())
+    assert len(fake.accepted) == 1
+
+
+def test_one_that_never_served_can_be_closed() -> None:
+    FakeCloudWatch(clock_ms=lambda: NOW_MS).close()
+
+
+def test_a_port_can_be_chosen_and_taken_again_at_once() -> None:
+    with FakeCloudWatch(clock_ms=lambda: NOW_MS) as fake:
+        put(fake, datum())
+        port = urlsplit(fake.url).port or 0
+        with pytest.raises(OSError, match="in use"):
+            FakeCloudWatch(port=port, clock_ms=lambda: NOW_MS)
+    with FakeCloudWatch(port=port, clock_ms=lambda: NOW_MS) as again:
+        assert again.url == fake.url
+        put(again, datum())
+
+
+def test_a_caller_that_leaves_in_the_middle_harms_nobody(fake: FakeCloudWatch) -> None:
+    with socket.create_connection(("127.0.0.1", urlsplit(fake.url).port or 0)) as caller:
+        caller.sendall(b"POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\nhalf")
+    put(fake, datum())
+    assert [call.kept for call in fake.calls if call.data] == [True]

@@ -1,0 +1,153 @@
+"""Each scripted fault, as the real client sees it."""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, ConnectionClosedError, ReadTimeoutError
+
+from karrot.demo import cloudwatch as aws
+from karrot.demo.cloudwatch import FakeCloudWatch, Fault
+from support.fake_aws import client, datum, put, put_json, refusal
+from support.waiting import wait_for
+
+ERRORS: dict[str, tuple[Fault, int, str, str]] = {
+    "internal error": (aws.INTERNAL_ERROR, 500, "InternalServiceError", "InternalServiceError"),
+    "unavailable, no body": (aws.UNAVAILABLE, 503, "503", "ServiceUnavailable"),
+    "too many requests, no body": (aws.TOO_MANY_REQUESTS, 429, "429", "TooManyRequestsException"),
+    "throttling": (aws.THROTTLING, 400, "Throttling", "Throttling"),
+    "throttling, shape alone": (aws.THROTTLING_WITHOUT_QUERY_ERROR, 400, "ThrottlingException", "Throttling"),
+    "request limit": (aws.REQUEST_LIMIT_EXCEEDED, 400, "RequestLimitExceeded", "RequestLimitExceeded"),
+    "too large": (aws.TOO_LARGE, 413, "RequestEntityTooLarge", "RequestEntityTooLarge"),
+    "access denied": (aws.ACCESS_DENIED, 403, "AccessDenied", "AccessDenied"),
+    "expired token": (aws.EXPIRED_TOKEN, 403, "ExpiredToken", "ExpiredToken"),
+    "unrecognized client": (aws.UNRECOGNIZED_CLIENT, 403, "InvalidClientTokenId", "InvalidClientTokenId"),
+    "wrong signature": (aws.SIGNATURE_DOES_NOT_MATCH, 403, "SignatureDoesNotMatch", "SignatureDoesNotMatch"),
+}
+
+
+@pytest.mark.parametrize(("fault", "status", "code", "recorded"), ERRORS.values(), ids=ERRORS.keys())
+def test_an_error_is_answered_once_and_nothing_is_kept(
+    fake: FakeCloudWatch, fault: Fault, status: int, code: str, recorded: str
+) -> None:
+    fake.script(fault)
+    with pytest.raises(ClientError) as caught:
+        put(fake, datum())
+    assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == status
+    assert caught.value.response["Error"]["Code"] == code
+    assert fake.accepted == []
+    put(fake, datum())
+    calls = [(call.status, call.code, call.data, call.kept) for call in fake.calls]
+    assert calls == [(status, recorded, 1, False), (200, "", 1, True)]
+
+
+@pytest.mark.parametrize(
+    ("fault", "shape"),
+    [
+        (aws.INTERNAL_ERROR, "InternalServiceFault"),
+        (aws.THROTTLING, "ThrottlingException"),
+        (aws.ACCESS_DENIED, "AccessDeniedException"),
+        (aws.EXPIRED_TOKEN, "ExpiredTokenException"),
+        (aws.UNRECOGNIZED_CLIENT, "UnrecognizedClientException"),
+        (aws.SIGNATURE_DOES_NOT_MATCH, "InvalidSignatureException"),
+    ],
+)
+def test_without_the_header_the_shape_is_the_code(fake: FakeCloudWatch, fault: aws.Refuse, shape: str) -> None:
+    fake.script(aws.without_query_error(fault))
+    assert refusal(fake, datum()) == (shape, fault.text)
+
+
+def test_503_has_no_body(fake: FakeCloudWatch) -> None:
+    fake.script(aws.UNAVAILABLE)
+    answer = put_json(fake, {})
+    assert (answer.status, answer.body, answer.code) == (503, b"", "")
+
+
+def test_the_script_is_played_in_order_and_lets_pass_what_it_says(fake: FakeCloudWatch) -> None:
+    fake.script(aws.THROTTLING, None, aws.INTERNAL_ERROR)
+    for _ in range(4):
+        with suppress(ClientError):
+            put(fake, datum())
+    assert [call.status for call in fake.calls] == [400, 200, 500, 200]
+
+
+def test_a_fault_stands_until_it_is_cleared(fake: FakeCloudWatch) -> None:
+    fake.stand(aws.UNAVAILABLE)
+    fake.script(aws.THROTTLING)
+    for _ in range(3):
+        with pytest.raises(ClientError):
+            put(fake, datum())
+    fake.clear()
+    put(fake, datum())
+    assert [call.status for call in fake.calls] == [400, 503, 503, 200]
+
+
+def test_the_real_client_retries_what_it_may(fake: FakeCloudWatch) -> None:
+    fake.script(aws.INTERNAL_ERROR)
+    with client(fake, attempts=2) as cloudwatch:
+        cloudwatch.put_metric_data(Namespace="Karrot", MetricData=[{"MetricName": "Lag", "Value": 1.0}])
+    assert [(call.status, call.kept) for call in fake.calls] == [(500, False), (200, True)]
+
+
+SILENT: dict[str, tuple[Fault, type[Exception], str, bool]] = {
+    "hang": (aws.HANG, ReadTimeoutError, "Hang", False),
+    "hang after keeping": (aws.HANG_AFTER_KEEPING, ReadTimeoutError, "Hang", True),
+    "reset": (aws.RESET, ConnectionClosedError, "Reset", False),
+    "reset after keeping": (aws.RESET_AFTER_KEEPING, ConnectionClosedError, "Reset", True),
+}
+
+
+@pytest.mark.parametrize(("fault", "error", "code", "kept"), SILENT.values(), ids=SILENT.keys())
+def test_a_request_without_an_answer_was_kept_or_not(
+    fake: FakeCloudWatch, fault: Fault, error: type[Exception], code: str, *, kept: bool
+) -> None:
+    fake.script(fault)
+    with client(fake, read_timeout=0.2) as cloudwatch, pytest.raises(error):
+        cloudwatch.put_metric_data(Namespace="Karrot", MetricData=[{"MetricName": "Lag", "Value": 1.0}])
+    assert [(call.status, call.code, call.kept) for call in fake.calls] == [(None, code, kept)]
+    assert len(fake.accepted) == int(kept)
+
+
+def test_what_is_invalid_is_not_kept_by_a_fault_that_keeps(fake: FakeCloudWatch) -> None:
+    fake.script(aws.RESET_AFTER_KEEPING)
+    with pytest.raises(ConnectionClosedError):
+        put(fake, datum(Unit="none"))
+    assert (fake.accepted, [call.kept for call in fake.calls]) == ([], [False])
+
+
+def test_a_slow_answer_arrives_byte_for_byte(fake: FakeCloudWatch) -> None:
+    fake.script(aws.SlowDrip(0.05))
+    started = time.monotonic()
+    assert put(fake, datum())["HTTPStatusCode"] == 200
+    assert time.monotonic() - started >= 0.1
+    assert len(fake.accepted) == 1
+
+
+def test_a_slow_drip_tells_of_a_refusal_too(fake: FakeCloudWatch) -> None:
+    fake.script(aws.SlowDrip(0.0))
+    assert refusal(fake, datum(Unit="none"))[0] == "InvalidParameterValue"
+
+
+ENDLESS: list[Callable[[], Fault]] = [aws.Hang, lambda: aws.SlowDrip(3600)]
+
+
+@pytest.mark.parametrize("fault", ENDLESS, ids=["hang", "drip"])
+def test_closing_ends_requests_that_are_under_way(fault: Callable[[], Fault]) -> None:
+    errors: list[Any] = []
+
+    def call() -> None:
+        try:
+            put(fake, datum())
+        except Exception as error:  # noqa: BLE001 (whatever it is, the test looks at it)
+            errors.append(error)
+
+    with FakeCloudWatch(clock_ms=lambda: 0) as fake:
+        fake.stand(fault())
+        caller = threading.Thread(target=call)
+        caller.start()
+        wait_for(lambda: len(fake.calls) > 0)
+    caller.join(5)
+    assert [isinstance(error, Exception) for error in errors] == [True]

@@ -1,0 +1,85 @@
+from html.parser import HTMLParser
+
+from karrot.demo.cloudwatch import THROTTLING, FakeCloudWatch
+from support.fake_aws import NOW_MS, Response, datum, put, refusal, send
+
+CLUSTER = {"Name": "Cluster", "Value": "<prod>"}
+
+
+class Texts(HTMLParser):
+    """The cells of the tables."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells: list[str] = []
+        self.inside = False
+
+    def handle_starttag(self, tag: str, _: object) -> None:
+        if tag == "wbr":
+            return
+        self.inside = tag in ("td", "th")
+        if self.inside:
+            self.cells.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.inside:
+            self.cells[-1] += data.strip()
+
+
+def get(fake: FakeCloudWatch, path: str) -> Response:
+    return send(fake, get=path)
+
+
+def test_the_page_shows_what_was_kept_and_how_calls_were_answered(fake: FakeCloudWatch) -> None:
+    put(fake, datum(Value=1.0), datum(Value=12345.5, Unit="Count", Dimensions=[CLUSTER]), datum(Value=3.0))
+    fake.script(THROTTLING)
+    refusal(fake, datum())
+    answer = get(fake, "/")
+    assert (answer.status, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    page = Texts()
+    page.feed(answer.body.decode())
+    size, wire = str(fake.calls[0].bytes), str(fake.calls[0].wire_bytes)
+    last_size = str(fake.calls[1].bytes)
+    assert page.cells == [
+        *("At (UTC)", "Answer", "Code", "Data", "Bytes", "On the wire"),
+        *("2027-01-15 08:00:00", "400", "Throttling", "1", last_size, last_size),
+        *("2027-01-15 08:00:00", "200", "kept", "3", size, wire),
+        *("Metric", "Dimensions", "Newest value", "Unit", "At (UTC)", "Points"),
+        *("Lag", "", "3", "", "2027-01-15 08:00:00", "2"),
+        *("Lag", "Cluster=<prod>", "12345.5", "Count", "2027-01-15 08:00:00", "1"),
+    ]
+
+
+def test_the_page_says_that_nothing_was_kept(fake: FakeCloudWatch) -> None:
+    assert b"Nothing was kept yet." in get(fake, "/").body
+
+
+def test_the_points_are_there_as_json(fake: FakeCloudWatch) -> None:
+    put(fake, datum(Value=1.0, Dimensions=[CLUSTER], Unit="Count"), datum(Values=[2.0, 3.0]))
+    refusal(fake, datum(Unit="none"))
+    answer = get(fake, "/points?pretty")
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json == fake.as_json()
+    assert answer.json == {
+        "metrics": [
+            {
+                "namespace": "Karrot",
+                "metric": "Lag",
+                "dimensions": {},
+                "unit": None,
+                "points": [[NOW_MS, 2.0], [NOW_MS, 3.0]],
+            },
+            {
+                "namespace": "Karrot",
+                "metric": "Lag",
+                "dimensions": {"Cluster": "<prod>"},
+                "unit": "Count",
+                "points": [[NOW_MS, 1.0]],
+            },
+        ],
+        "calls": {"200": 1, "400 InvalidParameterValue": 1},
+    }
+
+
+def test_another_page_is_not_found(fake: FakeCloudWatch) -> None:
+    assert get(fake, "/metrics").status == 404

@@ -1,0 +1,78 @@
+"""A steady group against the fake Burrow that evaluates it by its storage and rules."""
+
+from random import Random
+
+import pytest
+
+from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow, Post
+from karrot.demo.burrow.notifier import NotifierSettings
+from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Phase, Topic
+from karrot.event import Kind, LagEvent, Status
+from tools.history_generator.healthy_group import SteadyGroup
+
+START_MS = 1_763_741_000_123
+SETTINGS = BurrowSettings(NotifierSettings(threshold=Status.OK, interval=1, send_interval=0.5, send_close=True))
+AT_EACH_MINUTE = 1 / 60
+
+Said = tuple[list[Post], list[LagEvent | None]]
+"""What was posted, and what was answered."""
+
+
+def group(pace: float, *, seed: int) -> ConsumerGroup:
+    behaviour = Behaviour((Phase(150), Phase(150, pace=pace), Phase(300)), starts=(0, 0))
+    afflicted = frozenset({("orders", 0), ("orders", 1)})
+    topic = Topic("orders", [20.0, 35.0, 900.0], [100_000, 90_000, 80_000])
+    return ConsumerGroup("billing", [topic], behaviour, Random(seed), members=2, afflicted=afflicted, tempo=(1, 1))
+
+
+def by_the_rules(pace: float, seed: int, speed: float) -> Said:
+    """What is posted within 400 seconds, with a failover, and what is answered each 20 seconds."""
+    fake = FakeBurrow(
+        {"prod": [group(pace, seed=seed)]}, Random(seed), start_ms=START_MS, speed=speed, settings=SETTINGS
+    )
+    posts: list[Post] = []
+    answers: list[LagEvent | None] = []
+    for second in range(20, 420, 20):
+        if second == 240:
+            fake.failover()
+        now_ms = START_MS + round(second * 1000 / speed)
+        posts += fake.due(now_ms)
+        answers.append(fake.verdict("prod", "billing", now_ms))
+    return posts, answers
+
+
+def in_short(pace: float, seed: int, speed: float) -> Said:
+    steady = SteadyGroup(
+        "prod", group(pace, seed=seed), Random(seed), start_ms=START_MS, speed=speed, settings=SETTINGS
+    )
+    posts: list[Post] = []
+    answers: list[LagEvent | None] = []
+    for second in range(20, 420, 20):
+        if second == 240:
+            steady.failover(second - 20)
+        posts += steady.due(second)
+        answers.append(steady.verdict(second, show_all=True))
+    return posts, answers
+
+
+@pytest.mark.parametrize("speed", [1, AT_EACH_MINUTE])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_same_is_said_of_a_group_that_keeps_up_as_by_the_rules(seed: int, speed: float) -> None:
+    said = in_short(3.0, seed, speed)
+    assert said == by_the_rules(3.0, seed, speed)
+    assert {post.event.kind for post in said[0]} == {Kind.OBSERVATION}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_same_is_said_even_while_a_group_is_too_slow(seed: int) -> None:
+    said = in_short(0.8, seed, 1)
+    assert said == by_the_rules(0.8, seed, 1)
+    assert {post.event.kind for post in said[0]} == {Kind.OBSERVATION, Kind.INCIDENT, Kind.CLOSE}
+
+
+def test_a_group_that_is_deleted_is_not_steady() -> None:
+    behaviour = Behaviour((Phase(60), Phase(60, exists=False), Phase(60)), starts=(0, 0))
+    gone = ConsumerGroup("billing", [Topic("orders", [20.0], [0])], behaviour, Random(3), tempo=(1, 1))
+    steady = SteadyGroup("prod", gone, Random(3), start_ms=START_MS, speed=1, settings=SETTINGS)
+    with pytest.raises(TypeError, match="billing is deleted"):
+        list(steady.due(120))

@@ -1,0 +1,112 @@
+"""What the service of one cluster hears in the days of a history: Burrow's webhooks, and its answers to a resync."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Final, Self
+
+from karrot.burrow.payload import to_wire
+from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow, Post
+from karrot.demo.burrow.notifier import NotifierSettings
+from karrot.event import LagEvent, Source, Status
+from tools.history_generator.healthy_group import SteadyGroup
+from tools.history_generator.history_scenario import DAY, MINUTE_SPEED, consumer_groups, planted
+
+__all__ = ["MINUTE_MS", "heard"]
+
+MINUTE_MS: Final = 60_000
+_RESYNC_MINUTES = 10
+_FAILOVER = ("prod-us", 11 * 60)
+"""Another Burrow takes over while a group stalls: its incident gets another id."""
+_SETTINGS = BurrowSettings(
+    NotifierSettings(threshold=Status.OK, interval=1, send_interval=0.5, send_close=True), group_refresh=1
+)
+"""A verdict a minute on every group; the other figures are minutes, too."""
+
+
+def heard(cluster: str, *, start_ms: int, groups: int, days: int, seed: int) -> Iterator[tuple[LagEvent, bytes]]:
+    """Each event with its body: the webhooks, and between them every ten minutes a resync.
+
+    The groups are listed every minute: one that is deleted is missed before its silence ends its incident.
+    """
+    said = _Burrow.over(cluster, start_ms=start_ms, groups=groups, days=days, seed=seed)
+    resync = _Resync(said, cluster)
+    for minute in range(1, days * DAY + 1):
+        now_ms = start_ms + minute * MINUTE_MS - 1
+        if (cluster, minute) == _FAILOVER:
+            said.failover(now_ms - MINUTE_MS)
+        yield from ((post.event, post.body) for post in said.due(now_ms))
+        answers = resync.once(now_ms, ask=minute % _RESYNC_MINUTES == 0)
+        yield from ((event, to_wire(event)) for event in answers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Burrow:
+    """One Burrow: it evaluates the groups that something befalls, the others are known to be well."""
+
+    cluster: str
+    start_ms: int
+    fake: FakeBurrow
+    steady: dict[str, SteadyGroup]
+
+    @classmethod
+    def over(cls, cluster: str, *, start_ms: int, groups: int, days: int, seed: int) -> Self:
+        random = Random(f"{seed}/{cluster}")  # noqa: S311 (a simulation)
+        troubled = {one.consumer for one in planted(groups, days) if one.cluster == cluster}
+        everyone = consumer_groups(cluster, groups, days, seed)
+        evaluated = {cluster: [group for group in everyone if group.name in troubled]}
+        fake = FakeBurrow(evaluated, random, start_ms=start_ms, speed=MINUTE_SPEED, settings=_SETTINGS)
+        steady = {
+            group.name: SteadyGroup(cluster, group, random, start_ms=start_ms, speed=MINUTE_SPEED, settings=_SETTINGS)
+            for group in everyone
+            if group.name not in troubled
+        }
+        return cls(cluster, start_ms, fake, steady)
+
+    def due(self, now_ms: int) -> list[Post]:
+        """What is posted up to a moment, since the last call."""
+        at = self._at(now_ms)
+        posts = [post for group in self.steady.values() for post in group.due(at)]
+        return sorted(self.fake.due(now_ms) + posts, key=lambda post: post.event.observed_at_ms)
+
+    def failover(self, now_ms: int) -> None:
+        """Let another Burrow have the lock."""
+        self.fake.failover()
+        for group in self.steady.values():
+            group.failover(self._at(now_ms))
+
+    def groups(self, now_ms: int) -> list[str]:
+        """Every group that is known at a moment."""
+        with self.fake.at(now_ms) as storages:
+            return [*storages[self.cluster].groups(), *self.steady]
+
+    def verdict(self, group: str, now_ms: int) -> LagEvent | None:
+        """The verdict on a group with all its partitions."""
+        if group in self.steady:
+            return self.steady[group].verdict(self._at(now_ms), show_all=True)
+        return self.fake.verdict(self.cluster, group, now_ms)
+
+    def _at(self, now_ms: int) -> float:
+        return (now_ms - self.start_ms) * MINUTE_SPEED / 1000
+
+
+@dataclass(slots=True)
+class _Resync:
+    """Lists the groups, perhaps asks for every one, and tells of those that two lists did not hold."""
+
+    burrow: _Burrow
+    cluster: str
+    known: frozenset[str] = frozenset()
+    missing: frozenset[str] = frozenset()
+
+    def once(self, now_ms: int, *, ask: bool) -> Iterator[LagEvent]:
+        listed = self.burrow.groups(now_ms)
+        for group in listed if ask else ():
+            verdict = self.burrow.verdict(group, now_ms)
+            if verdict is not None:
+                yield verdict._replace(source=Source.REST, observed_at_ms=now_ms)
+        gone = self.known.difference(listed)
+        for group in sorted(gone & self.missing):
+            yield LagEvent(self.cluster, group, Status.NOTFOUND.name, None, observed_at_ms=now_ms, source=Source.REST)
+        self.missing = gone - self.missing
+        self.known = frozenset(listed) | self.missing
