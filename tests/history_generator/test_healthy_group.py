@@ -1,4 +1,4 @@
-"""A steady group against the fake Burrow that evaluates it by its storage and rules."""
+"""A healthy group against the fake Burrow that evaluates it by its storage and rules."""
 
 from random import Random
 
@@ -8,7 +8,7 @@ from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow, Post
 from karrot.demo.burrow.notifier import NotifierSettings
 from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Phase, Topic
 from karrot.event import Kind, LagEvent, Status
-from tools.history_generator.healthy_group import SteadyGroup
+from tools.history_generator.healthy_group import HealthyGroup
 
 START_MS = 1_763_741_000_123
 SETTINGS = BurrowSettings(NotifierSettings(threshold=Status.OK, interval=1, send_interval=0.5, send_close=True))
@@ -42,16 +42,16 @@ def by_the_rules(pace: float, seed: int, speed: float) -> Said:
 
 
 def in_short(pace: float, seed: int, speed: float) -> Said:
-    steady = SteadyGroup(
+    healthy = HealthyGroup(
         "prod", group(pace, seed=seed), Random(seed), start_ms=START_MS, speed=speed, settings=SETTINGS
     )
     posts: list[Post] = []
     answers: list[LagEvent | None] = []
     for second in range(20, 420, 20):
         if second == 240:
-            steady.failover(second - 20)
-        posts += steady.due(second)
-        answers.append(steady.verdict(second, show_all=True))
+            healthy.failover(second - 20)
+        posts += healthy.due(second)
+        answers.append(healthy.verdict(second, show_all=True))
     return posts, answers
 
 
@@ -70,9 +70,9 @@ def test_the_same_is_said_even_while_a_group_is_too_slow(seed: int) -> None:
     assert {post.event.kind for post in said[0]} == {Kind.OBSERVATION, Kind.INCIDENT, Kind.CLOSE}
 
 
-def test_a_group_that_is_deleted_is_not_steady() -> None:
+def test_a_group_that_is_deleted_is_not_healthy() -> None:
     behaviour = Behaviour((Phase(60), Phase(60, exists=False), Phase(60)), starts=(0, 0))
     gone = ConsumerGroup("billing", [Topic("orders", [20.0], [0])], behaviour, Random(3), tempo=(1, 1))
-    steady = SteadyGroup("prod", gone, Random(3), start_ms=START_MS, speed=1, settings=SETTINGS)
+    healthy = HealthyGroup("prod", gone, Random(3), start_ms=START_MS, speed=1, settings=SETTINGS)
     with pytest.raises(TypeError, match="billing is deleted"):
-        list(steady.due(120))
+        list(healthy.due(120))

@@ -9,10 +9,10 @@ from karrot.burrow.payload import to_wire
 from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow, Post
 from karrot.demo.burrow.notifier import NotifierSettings
 from karrot.event import LagEvent, Source, Status
-from tools.history_generator.healthy_group import SteadyGroup
+from tools.history_generator.healthy_group import HealthyGroup
 from tools.history_generator.history_scenario import DAY, MINUTE_SPEED, consumer_groups, planted
 
-__all__ = ["MINUTE_MS", "heard"]
+__all__ = ["MINUTE_MS", "events"]
 
 MINUTE_MS: Final = 60_000
 _RESYNC_MINUTES = 10
@@ -24,7 +24,7 @@ _SETTINGS = BurrowSettings(
 """A verdict a minute on every group; the other figures are minutes, too."""
 
 
-def heard(cluster: str, *, start_ms: int, groups: int, days: int, seed: int) -> Iterator[tuple[LagEvent, bytes]]:
+def events(cluster: str, *, start_ms: int, groups: int, days: int, seed: int) -> Iterator[tuple[LagEvent, bytes]]:
     """Each event with its body: the webhooks, and between them every ten minutes a resync.
 
     The groups are listed every minute: one that is deleted is missed before its silence ends its incident.
@@ -47,7 +47,7 @@ class _Burrow:
     cluster: str
     start_ms: int
     fake: FakeBurrow
-    steady: dict[str, SteadyGroup]
+    healthy: dict[str, HealthyGroup]
 
     @classmethod
     def over(cls, cluster: str, *, start_ms: int, groups: int, days: int, seed: int) -> Self:
@@ -56,34 +56,34 @@ class _Burrow:
         everyone = consumer_groups(cluster, groups, days, seed)
         evaluated = {cluster: [group for group in everyone if group.name in troubled]}
         fake = FakeBurrow(evaluated, random, start_ms=start_ms, speed=MINUTE_SPEED, settings=_SETTINGS)
-        steady = {
-            group.name: SteadyGroup(cluster, group, random, start_ms=start_ms, speed=MINUTE_SPEED, settings=_SETTINGS)
+        healthy = {
+            group.name: HealthyGroup(cluster, group, random, start_ms=start_ms, speed=MINUTE_SPEED, settings=_SETTINGS)
             for group in everyone
             if group.name not in troubled
         }
-        return cls(cluster, start_ms, fake, steady)
+        return cls(cluster, start_ms, fake, healthy)
 
     def due(self, now_ms: int) -> list[Post]:
         """What is posted up to a moment, since the last call."""
         at = self._at(now_ms)
-        posts = [post for group in self.steady.values() for post in group.due(at)]
+        posts = [post for group in self.healthy.values() for post in group.due(at)]
         return sorted(self.fake.due(now_ms) + posts, key=lambda post: post.event.observed_at_ms)
 
     def failover(self, now_ms: int) -> None:
         """Let another Burrow have the lock."""
         self.fake.failover()
-        for group in self.steady.values():
+        for group in self.healthy.values():
             group.failover(self._at(now_ms))
 
     def groups(self, now_ms: int) -> list[str]:
         """Every group that is known at a moment."""
         with self.fake.at(now_ms) as storages:
-            return [*storages[self.cluster].groups(), *self.steady]
+            return [*storages[self.cluster].groups(), *self.healthy]
 
     def verdict(self, group: str, now_ms: int) -> LagEvent | None:
         """The verdict on a group with all its partitions."""
-        if group in self.steady:
-            return self.steady[group].verdict(self._at(now_ms), show_all=True)
+        if group in self.healthy:
+            return self.healthy[group].verdict(self._at(now_ms), show_all=True)
         return self.fake.verdict(self.cluster, group, now_ms)
 
     def _at(self, now_ms: int) -> float:

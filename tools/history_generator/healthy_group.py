@@ -16,13 +16,13 @@ from karrot.demo.burrow.notifier import NotifiedGroup, notify
 from karrot.demo.simulated_kafka import Commit, ConsumerGroup, Owner
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Status
 
-__all__ = ["SteadyGroup"]
+__all__ = ["HealthyGroup"]
 
 _OK: Final = Status.OK.name
 _NOBODY = Owner("", 0, "", "")
 
 
-class SteadyGroup:
+class HealthyGroup:
     """A group of one topic that is never deleted, reads faster than is written and always commits.
 
     Such a group neither stops nor goes back, and every window of it is full: it is well unless it was behind at each

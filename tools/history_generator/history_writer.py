@@ -20,7 +20,7 @@ from karrot.eventline import encode
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.archive.folder import Folder
 from karrot.reporters.archive.segment import GZIP, Buffer, Compressor
-from tools.history_generator.event_stream import MINUTE_MS, heard
+from tools.history_generator.event_stream import MINUTE_MS, events
 from tools.history_generator.history_scenario import Planted, planted
 
 __all__ = ["MINUTE_MS", "Told", "read_truth", "write_history"]
@@ -74,7 +74,7 @@ def write_history(
     listener = _Listener()
     written = 0
     with _Archive(archive, sha256(f"{seed}/{cluster}/{start_ms}".encode()).hexdigest()[:16], compressor) as out:
-        for event, body in heard(cluster, start_ms=start_ms, groups=groups, days=days, seed=seed):
+        for event, body in events(cluster, start_ms=start_ms, groups=groups, days=days, seed=seed):
             listener.hear(event)
             out.add(event, body)
             written += 1

@@ -20,7 +20,7 @@ from karrot.burrow.rules import evaluate_group
 from karrot.burrow.storage import Storage
 from karrot.demo.burrow.go_json import as_go_writes
 from karrot.demo.burrow.notifier import Notification, NotifierSettings, notify
-from karrot.demo.burrow.offsets_consumer import Reader, StorageSettings
+from karrot.demo.burrow.offsets_consumer import OffsetsConsumer, StorageSettings
 from karrot.demo.burrow.outage import ALWAYS, Outage, State
 from karrot.demo.burrow.zookeeper_lock import Instance, Key, Lock, Watched
 from karrot.demo.demo_groups import application_groups, burrows_own_group
@@ -91,7 +91,7 @@ class FakeBurrow:
         self._speed = speed
         self._notifier = settings.notifier.at_speed(speed)
         self._period = settings.period(speed)
-        self._reader = Reader(groups, settings.storage)
+        self._offsets = OffsetsConsumer(groups, settings.storage)
         self._cache: dict[Key, tuple[float, LagEvent]] = {}
         self._lock = Lock()
         self._one_at_a_time = threading.RLock()
@@ -113,7 +113,7 @@ class FakeBurrow:
         """What Burrow holds of each cluster at a moment; nothing else happens inside the block."""
         with self._one_at_a_time:
             self._run_until((now_ms - self._start_ms) * self._speed / 1000)
-            yield self._reader.storages
+            yield self._offsets.storages
 
     def state(self, now_ms: int) -> State:
         """What its HTTP server says at a moment."""
@@ -152,9 +152,9 @@ class FakeBurrow:
         with self._one_at_a_time:
             self._start = start = outage.begins(self._at)
             self._lock.release()
-            self._reader.forget(from_latest=outage.start_latest)
+            self._offsets.forget(from_latest=outage.start_latest)
             self._cache.clear()
-            self._do_at(start.ready_at, self._while_current(self._reader.read_log_ends))
+            self._do_at(start.ready_at, self._while_current(self._offsets.read_log_ends))
             self._do_at(start.loaded_at, self._while_current(self._read_backlog))
             self._start_notifier(start.listens_at + self.settings.group_refresh)
 
@@ -189,18 +189,18 @@ class FakeBurrow:
 
     def _read_log_ends(self, at: float) -> None:
         if at >= self._start.ready_at:
-            self._reader.read_log_ends(at)
+            self._offsets.read_log_ends(at)
         self._do_at(at + self.settings.offset_refresh, self._read_log_ends)
 
     def _read_backlog(self, at: float) -> None:
-        self._reader.read_backlog(self._wall_ms(at))
+        self._offsets.read_backlog(self._wall_ms(at))
 
     def _stepper(self, cluster: str, group: ConsumerGroup) -> Callable[[float], None]:
         key = Key(cluster, group.name)
 
         def step(at: float) -> None:
             is_read = at >= self._start.loaded_at
-            self._reader.written(key, group.step(at), self._wall_ms(at), is_read=is_read)
+            self._offsets.written(key, group.step(at), self._wall_ms(at), is_read=is_read)
             self._do_at(group.next_step(at), step)
 
         return step
@@ -216,7 +216,7 @@ class FakeBurrow:
 
     def _evaluated(self, key: Key, at: float, *, show_all: bool) -> LagEvent | None:
         now_ms = self._wall_ms(at)
-        partitions = self._reader.storages[key.cluster].fetch(key.group, now_ms // 1000)
+        partitions = self._offsets.storages[key.cluster].fetch(key.group, now_ms // 1000)
         if partitions is None:
             return None
         return evaluate_group(key.cluster, key.group, partitions, now_ms, show_all=show_all)
@@ -241,7 +241,7 @@ class FakeBurrow:
     def _refresh_groups(self, at: float) -> None:
         """Forget deleted groups; evaluate new ones from a random moment within the interval on."""
         for instance in self._lock.instances.values():
-            for key, watched in instance.refresh(self._reader.known_groups(), lambda _: self._met(at)):
+            for key, watched in instance.refresh(self._offsets.known_groups(), lambda _: self._met(at)):
                 self._evaluate_from(at, instance, key, watched)
         self._do_at(at + self.settings.group_refresh, self._while_current(self._refresh_groups))
 
@@ -250,7 +250,7 @@ class FakeBurrow:
 
     def _hand_lock(self, instance: Instance) -> None:
         instance.tenure = object()
-        instance.refresh(self._reader.known_groups(), lambda _: Watched(-math.inf))
+        instance.refresh(self._offsets.known_groups(), lambda _: Watched(-math.inf))
         for key, watched in instance.groups.items():
             self._evaluate_from(self._at, instance, key, watched)
 

@@ -10,7 +10,7 @@ from karrot.burrow.storage import DEFAULT_EXPIRE_GROUP, Storage
 from karrot.demo.burrow.zookeeper_lock import Key
 from karrot.demo.simulated_kafka import Commit, ConsumerGroup, Owner, Record
 
-__all__ = ["Reader", "StorageSettings"]
+__all__ = ["OffsetsConsumer", "StorageSettings"]
 
 World = Mapping[str, Sequence[ConsumerGroup]]
 """The groups of each cluster."""
@@ -41,7 +41,7 @@ class _Compacted:
     owners: dict[tuple[str, int], Owner] = field(default_factory=dict)
 
 
-class Reader:
+class OffsetsConsumer:
     """Fills one `Storage` for each cluster. Not safe to use from several threads."""
 
     def __init__(self, world: World, settings: StorageSettings) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 from karrot.demo.cloudwatch import metrics_page
-from karrot.demo.cloudwatch.handler import Service
+from karrot.demo.cloudwatch.handler import Handler
 from karrot.demo.cloudwatch.http_server import Server
 from karrot.demo.cloudwatch.identity import Assumed, Identity
 from karrot.demo.cloudwatch.injected_faults import Fault, Script
@@ -35,8 +35,8 @@ class FakeCloudWatch:
     ) -> None:
         self._store = Store(keep)
         self._identity = Identity(credential_seconds)
-        self._service = Service(self._store, self._identity, clock_ms, region, names_members=names_members)
-        self._server = Server(port, self._service.answer)
+        self._handler = Handler(self._store, self._identity, clock_ms, region, names_members=names_members)
+        self._server = Server(port, self._handler.answer)
 
     def __enter__(self) -> Self:
         self.start()
@@ -113,26 +113,26 @@ class FakeCloudWatch:
 
     def script(self, *faults: Fault | None) -> None:
         """One for each of the next PutMetricData requests; None lets one pass."""
-        self._service.faults.add(*faults)
+        self._handler.faults.add(*faults)
 
     def stand(self, fault: Fault) -> None:
         """For every PutMetricData request that finds the script empty, until `clear`."""
-        self._service.faults.stand(fault)
+        self._handler.faults.stand(fault)
 
     def clear(self) -> None:
         """No fault stands or is scripted any more, neither for PutMetricData nor for STS; no datum is poisonous."""
-        self._service.faults.clear()
-        self._service.sts_faults.clear()
-        self._service.poison.clear()
+        self._handler.faults.clear()
+        self._handler.sts_faults.clear()
+        self._handler.poison.clear()
 
     @property
     def sts_faults(self) -> Script:
         """The faults of AssumeRole."""
-        return self._service.sts_faults
+        return self._handler.sts_faults
 
     def poison(self, *texts: str) -> None:
         """Refuse data with such a metric name or dimension value, for a reason that no document tells."""
-        self._service.poison.update(texts)
+        self._handler.poison.update(texts)
 
     # --- who called ---
 

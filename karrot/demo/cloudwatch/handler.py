@@ -21,7 +21,7 @@ from karrot.demo.cloudwatch.put_metric_data import (
 )
 from karrot.demo.cloudwatch.request_validation import Problem, Wrong, entity_problems, members, problems
 
-__all__ = ["Reply", "Request", "Service"]
+__all__ = ["Handler", "Reply", "Request"]
 
 _TARGET = "GraniteServiceVersion20100801."
 _FORM = "application/x-www-form-urlencoded"
@@ -69,7 +69,7 @@ class _Sent:
         return [] if isinstance(self.content, Refuse) else [datum for _, datum in members(self.content)]
 
 
-class Service:
+class Handler:
     """Answers one request at a time per caller's thread; all it shares is safe to share.
 
     With ``names_members`` false, messages do not tell which member of the request they are about.
