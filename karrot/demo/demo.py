@@ -1,4 +1,4 @@
-"""``karrot demo``: the real service as a process of its own, between a simulated Burrow and a fake CloudWatch.
+"""Runs ``karrot demo``: the real service in its own process, between a simulated Burrow and a fake CloudWatch.
 
 All three speak HTTP with each other, on this machine alone.
 """

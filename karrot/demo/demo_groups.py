@@ -1,4 +1,4 @@
-"""The cast of the demo: what groups are called, what they read, and what befalls them."""
+"""The consumer groups of the demo: their names, their topics and how each falls behind and recovers."""
 
 import math
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A world of topics and consumer groups, as Kafka would tell of it: log ends, commits, owners, deletions.
+"""Simulated topics and consumer groups: log ends, commits, partition owners and deletions, as Kafka has them.
 
 Times are simulated seconds; 0 is the start and what is before is history. Rates are messages a simulated second.
 """

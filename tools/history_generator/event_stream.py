@@ -1,4 +1,4 @@
-"""What the service of one cluster hears in the days of a history: Burrow's webhooks, and its answers to a resync."""
+"""The events that one cluster's service receives during a history: Burrow's webhooks and its answers to a resync."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

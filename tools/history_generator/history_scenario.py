@@ -1,4 +1,4 @@
-"""The cast of a history: healthy groups with the traffic of days and nights, and the trouble planted among them.
+"""The scenario of a history: healthy groups with daily traffic, and the incidents planted among them.
 
 A simulated second of `karrot.demo.simulated_kafka` is a minute here: rates are messages a minute, phases last minutes.
 """

@@ -1,4 +1,4 @@
-"""A history at full speed: what a Burrow posts and answers in days, as the archive of the service that took it.
+"""Writes a history: days of Burrow's posts and answers, as the archive of the service that received them.
 
 Beside the archive lies the truth: each incident of which Burrow told, written down by somebody who only listened.
 """

@@ -1,4 +1,7 @@
-"""The answers of ``/v3/config`` (v1.9.5, ``core/internal/httpserver/structs.go``), their keys in Go's order."""
+"""The fake Burrow's answers to ``/v3/config``, with their keys in Go's order.
+
+Source: v1.9.5, ``core/internal/httpserver/structs.go``.
+"""
 
 from collections.abc import Callable
 from typing import Any

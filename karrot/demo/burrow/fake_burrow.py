@@ -1,4 +1,4 @@
-"""A Burrow without Kafka: the reference rules and the notifier over a simulated world, on a clock of the caller's.
+"""The fake Burrow: the reference rules and the notifier on a simulated Kafka, on a clock that the caller gives.
 
 Nothing here sleeps or sends: `FakeBurrow.due` says what Burrow would have posted up to a moment.
 """

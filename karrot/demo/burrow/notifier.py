@@ -1,4 +1,7 @@
-"""Burrow's notifier (v1.9.5, ``core/internal/notifier/coordinator.go``): what is sent for each verdict on a group."""
+"""The fake Burrow's notifier: which notification it sends for each verdict on a group.
+
+Source: v1.9.5, ``core/internal/notifier/coordinator.go``.
+"""
 
 import re
 import uuid

@@ -1,4 +1,4 @@
-"""What Burrow reads of a simulated Kafka: log ends, and ``__consumer_offsets`` live or from its beginning."""
+"""The fake Burrow's consumer of ``__consumer_offsets``, live or from the beginning, and of the log ends."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

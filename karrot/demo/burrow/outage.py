@@ -1,4 +1,4 @@
-"""How a Burrow comes back after a restart."""
+"""The outage of a restart: how long the fake Burrow is down, starting and loading."""
 
 import math
 from dataclasses import dataclass

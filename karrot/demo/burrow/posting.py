@@ -1,4 +1,4 @@
-"""Posts what a fake Burrow has due, over real HTTP, as Burrow's Go client does."""
+"""Posts the fake Burrow's notifications over real HTTP, as Burrow's Go client does."""
 
 import base64
 import select

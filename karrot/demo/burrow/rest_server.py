@@ -1,4 +1,4 @@
-"""A fake Burrow's REST API over HTTP, as Go's ``net/http`` speaks it."""
+"""The HTTP server of the fake Burrow's REST API; it behaves as Go's ``net/http`` does."""
 
 import threading
 from email.utils import formatdate

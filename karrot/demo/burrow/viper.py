@@ -1,4 +1,4 @@
-"""A ``burrow.toml`` as Burrow's configuration library reads it, and as REST v3 tells of it.
+"""Reads a ``burrow.toml`` as viper does, which is Burrow's configuration library.
 
 Keys have no case. Whatever is asked for as a text, a number or a flag is made one; what is not set is ``""``, ``0``,
 ``false`` or a list that is ``null``. Sources: ``core/internal/httpserver/config.go`` and each module's ``Configure``.

@@ -1,4 +1,4 @@
-"""Answers in AWS JSON 1.0 and in the XML of the query protocol."""
+"""The fake CloudWatch's answers, in AWS JSON 1.0 and in the XML of the query protocol."""
 
 import json
 from collections.abc import Mapping

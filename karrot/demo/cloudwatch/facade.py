@@ -1,4 +1,4 @@
-"""The fake as tests, benchmarks and the demo use it."""
+"""The fake CloudWatch as tests, benchmarks and the demo use it."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self

@@ -1,4 +1,4 @@
-"""A request in, an answer out: what the fake does apart from sockets."""
+"""Handles one request of the fake CloudWatch: takes it, checks it, stores its data and returns the answer."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

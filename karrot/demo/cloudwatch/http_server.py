@@ -1,4 +1,4 @@
-"""The sockets: threads over loopback that end when the server does, and answers that do not come as they should."""
+"""The HTTP server of the fake CloudWatch: a thread for each connection on loopback, and broken answers on request."""
 
 import socket
 import struct

@@ -1,4 +1,4 @@
-"""Who may call: temporary credentials from a small STS, from a container's endpoint; and an ECS task's metadata."""
+"""Credentials for the fake CloudWatch: a small STS, a container's credentials endpoint and an ECS task's metadata."""
 
 import re
 import threading

@@ -1,4 +1,4 @@
-"""What the fake can be told to do wrong, and the queue of it."""
+"""The faults that the fake CloudWatch can inject into its answers, and their queue."""
 
 import threading
 from collections import deque

@@ -1,4 +1,4 @@
-"""What PutMetricData takes, as the API reference, the service model and the user guide say."""
+"""The limits of PutMetricData, from the API reference, the service model and the user guide."""
 
 __all__ = [
     "DATA",

@@ -1,4 +1,4 @@
-"""What the fake has kept and what it was asked: bounded, oldest dropped first; safe to use from several threads."""
+"""Stores the fake CloudWatch's metrics and calls: bounded, oldest dropped first, safe to use from several threads."""
 
 import threading
 from collections import defaultdict, deque

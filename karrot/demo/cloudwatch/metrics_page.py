@@ -1,4 +1,4 @@
-"""What was kept, for people (HTML) and for programs (JSON)."""
+"""Shows the stored metrics, to people as HTML and to programs as JSON."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""A PutMetricData request as it travels: AWS JSON 1.0, gzip, and the older query form; bytes to typed values."""
+"""Decodes PutMetricData requests into typed values: AWS JSON 1.0, gzip and the older query protocol."""
 
 import zlib
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What is wrong with a PutMetricData request, in the words of the real server.
+"""Validates a PutMetricData request and says what is wrong in the words of the real server.
 
 Every word that somebody has seen the server say is kept; for the rules whose words nobody wrote down, the sentence
 is made like its neighbours. Members are counted from 1.
