@@ -29,8 +29,8 @@ test-checkout: $(STAMPS)/dev
 	$(BIN)/$(PYTEST) $(ARGS)
 
 # What a wheel can lack is a file, a template or an entry point: the tests that render, and those that start the demo, see it.
-WHEEL_TESTS := tests/test_cli.py tests/demo/test_demo.py tests/test_readme.py tests/test_simulate.py tests/test_wiring.py \
-	tests/cli/test_rendering.py tests/render tests/test_text.py tests/web/test_pages.py tests/web/pages/test_runbooks.py
+WHEEL_TESTS := tests/test_cli.py tests/demo/test_demo.py tests/test_readme.py tests/cli/simulate/test_simulate.py tests/test_wiring.py \
+	tests/cli/render/test_render.py tests/render tests/test_text.py tests/web/test_pages.py tests/web/pages/test_runbooks.py
 
 # From another directory and with a safe path, so that the checkout's karrot/ cannot be imported by chance.
 test-wheel: $(STAMPS)/dev .venv-wheel/stamps/dev

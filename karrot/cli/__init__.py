@@ -9,18 +9,10 @@ from typing import Any, TextIO
 import click
 
 from karrot import distribution
-from karrot.cli import (
-    doctor,
-    history,
-    pipeline,
-    probing,
-    rendering,
-    service,
-    simulate,
-    tables,
-    watch,
-)
-from karrot.cli.common import Interrupted, NotDone, Refused
+from karrot.cli import doctor, history, pipeline, render, send_sample, serve, watch
+from karrot.cli.errors import Interrupted, NotDone, Refused
+from karrot.cli.groups import run
+from karrot.cli.simulate import simulate
 
 __all__ = ["main"]
 
@@ -114,11 +106,11 @@ def version() -> None:
 @click.group(
     cls=_Commands,
     commands=[
-        *service.COMMANDS,
-        *probing.COMMANDS,
-        *rendering.COMMANDS,
+        *serve.COMMANDS,
+        *send_sample.COMMANDS,
+        *render.COMMANDS,
         *simulate.COMMANDS,
-        *tables.COMMANDS,
+        *run.COMMANDS,
         *doctor.COMMANDS,
         *watch.COMMANDS,
         *pipeline.COMMANDS,

@@ -4,7 +4,7 @@ import sys
 from datetime import datetime, timedelta
 from typing import Any
 
-from karrot.cli.columns import shown
+from karrot.cli.table_layout import shown
 
 __all__ = ["UNKNOWN", "clock", "counted", "iso", "length", "number", "plain", "safe"]
 

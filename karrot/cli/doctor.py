@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from karrot.cli.columns import shown
-from karrot.cli.common import Refused, valid
+from karrot.cli.errors import Refused, valid
 from karrot.cli.options import value_of
-from karrot.cli.probing import secret
+from karrot.cli.send_sample import secret
+from karrot.cli.table_layout import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from karrot.cli.common import Refused, valid
+from karrot.cli.errors import Refused, valid
 
 if TYPE_CHECKING:
     from karrot.settings.types import Kind

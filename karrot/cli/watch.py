@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from karrot.cli.cells import UNKNOWN, counted, number, safe
-from karrot.cli.columns import Column, laid_out, terminal_width
-from karrot.cli.common import end_on_signals, valid
-from karrot.cli.listed import KAFKA, health_row, tally
+from karrot.cli.errors import end_on_signals, valid
+from karrot.cli.groups.group_tables import KAFKA, health_row, tally
 from karrot.cli.options import value_of
+from karrot.cli.table_layout import Column, laid_out, terminal_width
 
 if TYPE_CHECKING:
     from karrot.event import LagEvent
@@ -147,7 +147,7 @@ def _sum(outcome: "Outcome", groups: int) -> str:
 
 def _poster(url: str, user: str | None) -> "Sink":
     from karrot import render
-    from karrot.cli.probing import credentials
+    from karrot.cli.send_sample import credentials
     from karrot.watch import PostSink
 
     return PostSink(valid(partial(render.webhook, url)), valid(partial(credentials, user)))

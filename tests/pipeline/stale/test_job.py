@@ -12,8 +12,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from karrot.cli.common import Refused
-from karrot.cli.stale import say_if_empty
+from karrot.cli.errors import Refused
+from karrot.cli.pipeline.stale import say_if_empty
 from karrot.pipeline.stale.alerts import Undelivered
 from karrot.pipeline.stale.job import StaleAlerts, Told
 from karrot.pipeline.store.tables import Tables

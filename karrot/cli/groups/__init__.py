@@ -1,0 +1,1 @@
+"""``karrot groups``, ``status`` and ``lag``."""

@@ -1,0 +1,110 @@
+"""What ``karrot groups``, ``status`` and ``lag`` ask of Burrow: the verdicts on all groups of a cluster, or on some."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from karrot.cli.errors import NotDone, Refused
+from karrot.cli.table_layout import shown
+
+if TYPE_CHECKING:
+    from karrot.burrow.client import Burrow, BurrowError
+    from karrot.event import LagEvent
+    from karrot.eventlog.watched import GroupHealth
+
+__all__ = ["Asked", "ask", "cluster_of"]
+
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The verdicts in the order of names, and what went wrong by group.
+
+    ``teller`` is who was asked. ``healths`` are what Kafka says of groups, if it was asked; of Kafka alone come lags
+    without a verdict. Rebalances are counted between two looks at Kafka: not before the second.
+    """
+
+    cluster: str
+    verdicts: "tuple[LagEvent, ...]"
+    failed: Mapping[str, Exception]
+    named: bool = False
+    is_ready: bool = True
+    teller: str = "Burrow"
+    healths: "Mapping[str, GroupHealth] | None" = None
+    counts_rebalances: bool = False
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether something is missing that a second try, or another name, might bring."""
+        from karrot.burrow.client import Unaddressable
+
+        return any(self.named or not isinstance(error, Unaddressable) for error in self.failed.values())
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know beside the table, a sentence each."""
+        said = [f"{group!a} is not shown: {error}" for group, error in self.failed.items()]
+        if not self.verdicts and not self.failed:
+            said.append(
+                f"{self.teller} lists no group in {shown(self.cluster)}"
+                + ("" if self.is_ready else ": it is still starting")
+            )
+        return said
+
+
+def cluster_of(burrow: "Burrow", wanted: str | None) -> str:
+    """The cluster that is meant: the only one, or the one by that name, which Burrow writes in lower case."""
+    clusters = burrow.clusters()
+    if wanted is None and len(clusters) > 1:
+        raise Refused(f"Burrow has {len(clusters)} clusters: say --cluster with one of {_listed(clusters)}")
+    if not clusters:
+        raise NotDone(f"{burrow.url}: Burrow has no cluster")
+    cluster = clusters[0] if wanted is None else wanted if wanted in clusters else wanted.lower()
+    if cluster not in clusters:
+        raise NotDone(f"{burrow.url}: Burrow has no cluster {wanted!r}, but {_listed(clusters)}")
+    return cluster
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(shown, names))
+
+
+def ask(burrow: "Burrow", cluster: str, groups: Sequence[str], *, with_all_partitions: bool) -> Asked:
+    """The verdicts on these groups, or on all that are listed; a few are asked for at a time.
+
+    One that is gone before its turn is left out, unless it was asked for by name.
+    """
+    from karrot.burrow.client import BurrowError, NotFound
+
+    names = tuple(groups) or burrow.consumers(cluster)
+    question = burrow.lag if with_all_partitions else burrow.status
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        answers = list(pool.map(lambda group: _answer(question, cluster, group), names))
+    failed = {group: said for group, said in zip(names, answers, strict=True) if isinstance(said, BurrowError)}
+    return Asked(
+        cluster,
+        tuple(said for said in answers if not isinstance(said, BurrowError)),
+        failed if groups else {group: said for group, said in failed.items() if not isinstance(said, NotFound)},
+        named=bool(groups),
+        is_ready=bool(names) or _is_ready(burrow),
+    )
+
+
+def _answer(question: "Callable[[str, str], LagEvent]", cluster: str, group: str) -> "LagEvent | BurrowError":
+    from karrot.burrow.client import BurrowError
+
+    try:
+        return question(cluster, group)
+    except BurrowError as error:
+        return error
+
+
+def _is_ready(burrow: "Burrow") -> bool:
+    from karrot.burrow.client import UnknownCall
+
+    try:
+        return burrow.ready()
+    except UnknownCall:
+        return True  # before v1.3.5 it does not say

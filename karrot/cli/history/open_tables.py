@@ -1,0 +1,89 @@
+"""What the commands of ``karrot history`` share: where to look, when, and how an answer is shown."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from karrot.cli.errors import Refused, valid
+from karrot.cli.options import put_on, value_of
+from karrot.cli.table_layout import shown
+
+if TYPE_CHECKING:
+    from karrot.history import History, Span
+
+__all__ = ["answered", "local_tables", "named", "one_line", "places", "show", "span_of"]
+
+
+def local_tables(context: click.Context, option: click.Parameter, text: str | None) -> Path | None:
+    """A callback for the folder of the tables: as a path, a URL would become a folder of this machine."""
+    from karrot.settings import types
+
+    if text is None:
+        return None
+    is_variable = context.get_parameter_source(str(option.name)) is ParameterSource.ENVIRONMENT
+    return value_of(types.tables, str(option.envvar) if is_variable else option.opts[0], text)
+
+
+_PLACES = (
+    click.option(
+        "--tables",
+        envvar="KARROT_TABLES_DIR",
+        show_envvar=True,
+        required=True,
+        metavar="DIR",
+        callback=local_tables,
+        help="The local folder with the tables of karrot pipeline.",
+    ),
+    click.option("--cluster", help="Of this cluster alone."),
+)
+
+
+def places(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that say where to look: ``--tables`` and ``--cluster``."""
+    return put_on(command, *_PLACES)
+
+
+def span_of(since: str, until: str) -> "Span":
+    """The time between two moments as they were typed; what is wrong with them ends the command with a sentence."""
+    from karrot.history import Span, moment
+
+    now = datetime.now(UTC)
+    return valid(lambda: Span(moment(since, now), moment(until, now)))
+
+
+@contextmanager
+def answered(tables: Path, choose_by: str = "--cluster") -> Iterator["History"]:
+    """The history; why it has no answer becomes a sentence and an exit code."""
+    from karrot.history import History, HistoryError, UnclearGroup
+
+    try:
+        with History(tables) as history:
+            yield history
+    except UnclearGroup as error:
+        raise Refused(f"{one_line(error)}: choose by {choose_by}") from error
+    except (HistoryError, ValueError, OSError) as error:
+        raise Refused(one_line(error)) from error
+
+
+def one_line(sentence: object) -> str:
+    """A sentence for standard error; names in it are somebody else's, and may hold what a terminal obeys."""
+    return shown(str(sentence), getattr(sys.stderr, "encoding", None) or "utf-8")
+
+
+def named(cluster: str | None, group: str | None) -> str:
+    """Who was asked about, in words."""
+    whom = "any group" if group is None else f"group {group!r}"
+    return whom if cluster is None else f"{whom} of cluster {cluster!r}"
+
+
+def show(told: Iterator[str] | dict[str, Any]) -> None:
+    """Print a table, or a line of JSON."""
+    for line in (json.dumps(told),) if isinstance(told, dict) else told:
+        click.echo(line)

@@ -1,0 +1,47 @@
+"""``karrot pipeline``: the Spark jobs."""
+
+from typing import Any
+
+import click
+
+from karrot.cli.errors import NotDone
+from karrot.cli.pipeline.derive import compact, derive
+from karrot.cli.pipeline.ingest import ingest
+from karrot.cli.pipeline.job_errors import why_it_failed
+from karrot.cli.pipeline.offsets import offsets
+from karrot.cli.pipeline.replay import replay
+from karrot.cli.pipeline.report import report
+from karrot.cli.pipeline.stale import stale
+from karrot.cli.pipeline.stream import stream
+
+__all__ = ["COMMANDS", "pipeline"]
+
+
+_OF_SPARK = frozenset({"pyspark", "py4j"})
+
+
+class _Jobs(click.Group):
+    """Ends with a sentence where Spark fails, or a file: a damaged one, one that may not be read, a full disk."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            raise NotDone(str(error)) from error
+        except Exception as error:
+            # By where the class is from: pyspark may not be installed, and takes a while to be imported.
+            if type(error).__module__.partition(".")[0] not in _OF_SPARK:
+                raise
+            raise NotDone(why_it_failed(str(error) or type(error).__name__)) from error
+
+
+@click.group(cls=_Jobs, commands=[ingest, offsets, derive, compact, replay, report, stale, stream])
+def pipeline() -> None:
+    """Make tables of events and of Kafka's own offsets, on Spark.
+
+    Needs the extra "spark" and Java 17 or newer (Debian: default-jre-headless). On a cluster, start the same command
+    by spark-submit.
+    """
+
+
+COMMANDS = (pipeline,)

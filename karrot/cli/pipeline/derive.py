@@ -1,0 +1,82 @@
+"""``karrot pipeline derive`` and ``compact``: what is reckoned from events and commits, and how they are kept."""
+
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import click
+
+from karrot.cli.cells import counted
+from karrot.cli.options import Number, day_option, read_span
+from karrot.cli.pipeline.spark_session import spark_options, started, tables_in
+
+__all__ = ["compact", "derive"]
+
+_span = read_span(10 * 365 * 86_400)
+_gap = read_span(86_400)  # a day is derived from those beside it
+
+
+@click.command()
+@spark_options
+@day_option(
+    "--day", "only", multiple=True, help="Derive this day (UTC) and no other, changed or not; can be given again."
+)
+@click.option(
+    "--silence", default="300s", show_default=True, callback=_span, help="How long a verdict holds: KARROT_STALE_AFTER."
+)
+@click.option(
+    "--longest-gap",
+    default="600s",
+    show_default=True,
+    callback=_gap,
+    help="Between two looks at a partition, for its rates.",
+)
+@click.option("--target-seconds", type=Number(0), default=60, show_default=True, help="The lag in time to stay within.")
+@click.option(
+    "--objective",
+    type=Number(0, 1, max_open=True),
+    default=0.99,
+    show_default=True,
+    help="The share of minutes that must be within it.",
+)
+def derive(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
+    """Rewrite what changed: minutes, incidents, intervals, lags, rates, skew, rebalances and the SLO.
+
+    Takes the days whose events or commits came, went or were written again since the last time, all of them if an
+    option differs from then. Readers see each day of a table as it was or as it is now. Never run it twice at a time on
+    the same tables.
+    """
+    spark = started("derive", master, conf)
+    from karrot.pipeline.derive import job
+    from karrot.pipeline.derive.slo_daily import Objective
+
+    rules = job.Rules(asked["silence"], asked["longest_gap"], Objective(asked["target_seconds"], asked["objective"]))
+    only = [day.date() for day in asked["only"]]
+    try:
+        days = job.derive(
+            spark, tables_in(spark, directory), rules, only=only, on_progress=partial(click.echo, err=True)
+        )
+    finally:
+        spark.stop()
+    click.echo(f"derived {counted(len(days), 'day')}, {days[0]} to {days[-1]}" if days else "nothing changed")
+
+
+@click.command()
+@spark_options
+@click.option(
+    "--keep", default="400d", show_default=True, callback=_span, help="Days older than this go from every table."
+)
+def compact(directory: str, master: str | None, conf: dict[str, str], keep: timedelta) -> None:
+    """Merge the small files of past days into one file each, and drop old days.
+
+    Can run beside ingest, not beside derive or itself.
+    """
+    spark = started("compact", master, conf)
+    from karrot.pipeline.store import compact as job
+
+    try:
+        done = job.compact(spark, tables_in(spark, directory), keep=keep, today=datetime.now(UTC).date())
+    finally:
+        spark.stop()
+    dropped = counted(len(done.dropped), "day")
+    click.echo(f"merged {counted(done.files_before, 'file')} into {done.files_after}, dropped {dropped}")

@@ -1,0 +1,88 @@
+"""How the Spark jobs reach Kafka, and what keeps a job from what it reads, as a sentence."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from karrot.cli.errors import NotDone, Refused, valid
+from karrot.cli.options import asked_for, put_on
+from karrot.cli.pipeline.job_errors import why_it_failed
+
+if TYPE_CHECKING:
+    from karrot.pipeline.stream.brokers import Brokers, Start
+    from karrot.watch.admin import KafkaCluster
+
+__all__ = ["KAFKA", "Reached", "kafka_of", "kafka_options", "told"]
+
+KAFKA = "kafka"
+"""The ``--source`` that is read through Kafka."""
+
+_OPTIONS = (
+    click.option("--bootstrap-servers", metavar="HOST:PORT,...", help="With --source kafka: its brokers."),
+    click.option(
+        "--command-config",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="A file of client properties (TLS, SASL, MSK IAM) under Java's names, as Kafka's own tools take it.",
+    ),
+    click.option(
+        "--starting",
+        default="earliest",
+        show_default=True,
+        metavar="earliest|latest|TIME",
+        help="Where to begin the first time; a time in ISO 8601, UTC unless it says otherwise.",
+    ),
+)
+
+
+def kafka_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options by which Kafka is reached: `kafka_of` reads them."""
+    return put_on(command, *_OPTIONS)
+
+
+class Reached(NamedTuple):
+    """A cluster as Spark and the driver's own client reach it, and where to begin."""
+
+    brokers: "Brokers"
+    kafka: "KafkaCluster"
+    start: "Start"
+
+
+def kafka_of(asked: Mapping[str, Any], client_id: str) -> Reached:
+    """What `kafka_options` asked for; nobody is connected to yet. Raises Refused."""
+    from karrot.pipeline.stream.brokers import Brokers, Start
+    from karrot.settings import types
+    from karrot.watch import connect
+
+    if asked["bootstrap_servers"] is None:
+        raise Refused("--source kafka needs --bootstrap-servers")
+    addresses, properties = asked_for(types.brokers, "bootstrap_servers", asked), asked["command_config"]
+    return Reached(
+        valid(partial(Brokers.of, addresses, properties)),
+        valid(partial(connect, addresses, properties, client_id=client_id)),
+        valid(partial(Start, asked["starting"])),
+    )
+
+
+@contextmanager
+def told(asked: Mapping[str, Any]) -> Iterator[None]:
+    """What keeps a job from what it reads, or from going on, becomes a sentence."""
+    from karrot.kafka.properties import without_values
+    from karrot.pipeline.stream.brokers import Brokers, PropertiesError
+    from karrot.pipeline.stream.kafka import ConnectorMissing
+    from karrot.pipeline.stream.queries import StreamingQueryException
+    from karrot.pipeline.stream.record_sources import NoRecords
+    from karrot.watch import ClusterError
+
+    try:
+        yield
+    except (FileNotFoundError, ConnectorMissing, NoRecords, PropertiesError) as error:
+        raise Refused(str(error)) from error
+    except ClusterError as error:
+        raise NotDone(f"Kafka: {error}") from error
+    except StreamingQueryException as error:
+        properties = Brokers.of((), asked["command_config"]).properties if asked["source"] == KAFKA else {}
+        raise NotDone(without_values(why_it_failed(str(error)), properties)) from error

@@ -1,0 +1,65 @@
+"""``karrot pipeline report``: a page about some days."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import click
+
+from karrot.cli.errors import Refused
+from karrot.cli.options import day_option
+from karrot.cli.pipeline.spark_session import spark_options, started
+
+__all__ = ["report"]
+
+_LONGEST = timedelta(days=3_660)
+
+
+@click.command()
+@spark_options
+@day_option("--from", "first", help="The first day (UTC); the last but six.")
+@day_option("--to", "last", help="The last day, included; the newest there is.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("report.html"),
+    show_default=True,
+    help="The file to write.",
+)
+def report(  # noqa: PLR0917 (click calls it by name)
+    directory: str,
+    master: str | None,
+    conf: dict[str, str],
+    first: datetime | None,
+    last: datetime | None,
+    output: Path,
+) -> None:
+    """Write a page about some days: one HTML file that needs nothing else.
+
+    Tells which groups were furthest behind, what happened when, what it cost of the error budget, where lag lies
+    unevenly, whose capacity runs out, and what to do next.
+
+    Exit code 2 if the tables have none of these days.
+    """
+    if first and last and first > last:
+        raise Refused(f"--from {first:%Y-%m-%d} is after --to {last:%Y-%m-%d}")
+    if first and last and last - first >= _LONGEST:
+        raise Refused(f"--from {first:%Y-%m-%d} to {last:%Y-%m-%d}: a report is of {_LONGEST.days:,} days at the most")
+    spark = started("report", master, conf)
+    from karrot.pipeline.report import job
+    from karrot.pipeline.report.page import page
+    from karrot.pipeline.store.tables import Tables
+
+    tables = Tables(directory)
+    try:
+        period = job.period_of(spark, tables, first and first.date(), last and last.date())
+        findings = job.find(spark, tables, period)
+    except job.NothingToReportError as error:
+        raise Refused(str(error)) from error
+    finally:
+        spark.stop()
+    written = page(findings, made_at=datetime.now(UTC))
+    try:
+        output.write_text(written.html, encoding="utf-8")
+    except OSError as error:
+        raise Refused(str(error)) from error
+    click.echo(f"{output}: {written.headline}")

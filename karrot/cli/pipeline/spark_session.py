@@ -1,0 +1,146 @@
+"""What the Spark jobs' commands share: the session's options, how it starts and how it is ended by a signal."""
+
+import logging
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from karrot.cli.errors import Refused
+from karrot.cli.options import put_on, value_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from karrot.pipeline.store.tables import Tables
+
+__all__ = ["read_trigger", "session_options", "spark_options", "started", "tables_in"]
+
+_UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_HALT_S: Final = 5
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in given]
+    for key, equals, _ in pairs:
+        if not (key and equals):
+            raise click.BadParameter(f"{key!r} is not KEY=VALUE")
+    return {key: value for key, _, value in pairs}
+
+
+def _named(_context: click.Context, option: click.Parameter, directory: str) -> str:
+    """An empty text, of a variable that is not set, would be the root of all directories."""
+    if not directory:
+        raise click.BadParameter("it is empty", param=option)
+    return directory
+
+
+_TABLES = click.option(
+    "--tables",
+    "directory",
+    required=True,
+    callback=_named,
+    envvar="KARROT_TABLES_DIR",
+    show_envvar=True,
+    help="Where the tables are: a directory or a URL (s3a://…).",
+)
+_SESSION_OPTIONS = (
+    click.option("--master", help="Spark's master; local[*], or that of spark-submit."),
+    click.option("--conf", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="Of Spark; can be given again."),
+)
+
+
+def spark_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that every job has: ``directory``, ``master`` and ``conf``."""
+    return _TABLES(session_options(command))
+
+
+def session_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that a session is made of: ``master`` and ``conf``."""
+    return put_on(command, *_SESSION_OPTIONS)
+
+
+def started(job: str, master: str | None, conf: Mapping[str, str]) -> "SparkSession":
+    """A session for a job; what keeps Spark from running becomes a sentence."""
+    from karrot.pipeline.spark import SparkUnavailable, session
+
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # its errors are raised as well
+    before = _on_signals(_leave, _leave)
+    try:
+        spark = session(master, conf, name=f"karrot pipeline {job}")
+    except SparkUnavailable as error:
+        _on_signals(*before)
+        raise Refused(str(error)) from error
+    _on_signals(partial(_halt, spark), partial(_halt, spark))
+    return spark
+
+
+def _on_signals(*handlers: Any) -> list[Any]:
+    """Have Ctrl-C and SIGTERM handled by these, where that is ours to say; return what handled them before."""
+    if threading.current_thread() is not threading.main_thread():
+        return [*handlers]
+    return [signal.signal(number, handler) for number, handler in zip(_SIGNALS, handlers, strict=True)]
+
+
+def _leave(number: int, _frame: object) -> None:
+    """Ends the process while Spark is being started.
+
+    At once: pyspark, if an error unwound it, would remove the file by which a new JVM says that it is there; the JVM
+    would fail to write it and, rather than to end with us, stay for ever.
+    """
+    click.echo("karrot: interrupted", err=True)
+    os._exit(128 + number)
+
+
+def tables_in(spark: "SparkSession", directory: str) -> "Tables":
+    """The tables, which somebody must have begun: that nothing changed is no answer to a misspelt name."""
+    from karrot.pipeline.store.files import exists
+    from karrot.pipeline.store.tables import Tables
+
+    if not exists(spark, directory):
+        raise Refused(f"{directory}: no such directory; karrot pipeline ingest makes the tables")
+    return Tables(directory)
+
+
+def _halt(spark: "SparkSession", number: int, _frame: object) -> None:
+    """Ends the process, since a job that is killed can be run again.
+
+    An error in the midst of a call to the JVM, as Spark's own handler raises it, would leave no connection by which to
+    end in order.
+    """
+    # By a thread, which has a connection of its own.
+    halting = threading.Thread(target=_stop, args=(spark,), daemon=True)
+    halting.start()
+    halting.join(_HALT_S)
+    click.echo("karrot: interrupted", err=True)
+    os._exit(128 + number)
+
+
+def _stop(spark: "SparkSession") -> None:
+    spark.sparkContext.setLogLevel("OFF")  # else it tells the stack of each job that ends here
+    spark.sparkContext.cancelAllJobs()
+    for query in spark.streams.active:
+        query.stop()
+    spark.stop()
+
+
+def read_trigger(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
+    """How often, as Spark takes it. Raises Refused."""
+    from karrot.settings.types import Kind
+
+    kind = Kind(_read_span, "a span of time like 10 seconds, 1 minute, 30s or 500ms")
+    return None if text is None else value_of(kind, "--trigger", text)
+
+
+def _read_span(text: str) -> str:
+    if short := re.fullmatch(r"([0-9]{1,9}) ?(ms|s|m|h|d)", text.strip()):
+        return f"{short[1]} {_UNITS[short[2]]}"
+    if not re.fullmatch(r"(?: *[0-9]{1,9} +(?:millisecond|second|minute|hour|day)s?)+", text.strip(), re.IGNORECASE):
+        raise ValueError(text)
+    return text.strip()

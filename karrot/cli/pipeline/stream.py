@@ -1,0 +1,161 @@
+"""``karrot pipeline stream``: events to the tables and to CloudWatch, as they are written."""
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from karrot.cli.errors import NotDone, Refused, config_option, end_on_signals, stated, valid
+from karrot.cli.pipeline.event_source_options import road_of, road_options
+from karrot.cli.pipeline.kafka_options import told
+from karrot.cli.pipeline.spark_session import read_trigger, session_options, started
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from karrot.pipeline.ingest.event_sources import Road
+    from karrot.pipeline.ingest.job import Ingest
+    from karrot.pipeline.publish.cloudwatch import Published
+    from karrot.pipeline.publish.job import Fanout
+    from karrot.reporters.cloudwatch.options import Options
+
+__all__ = ["stream"]
+
+_TABLES, _CLOUDWATCH = "tables", "cloudwatch"
+_TWICE = (
+    "KARROT_REPORTERS has cloudwatch, so the service publishes what this would publish again: every sample would count "
+    "twice; take it out of there"
+)
+
+
+@click.command()
+@road_options
+@click.option("--to", "destinations", default="tables,cloudwatch", show_default=True, help="One of them, or both.")
+@click.option(
+    "--tables",
+    "directory",
+    envvar="KARROT_TABLES_DIR",
+    show_envvar=True,
+    help="Where the tables are; the folder tables beside the archive if not given.",
+)
+@click.option("--checkpoint", help="What CloudWatch was sent so far; below the tables if not given.")
+@session_options
+@config_option
+@click.option("--once", is_flag=True, help="Take what is there and end.")
+@click.option(
+    "--trigger",
+    callback=read_trigger,
+    help="How often to look for what is new; KARROT_CLOUDWATCH_INTERVAL if not given.",
+)
+def stream(master: str | None, conf: dict[str, str], config: Path | None, **asked: Any) -> None:
+    """Publish to CloudWatch from Spark, and keep the tables up to date; until Ctrl-C.
+
+    For sites whose groups outgrow one process. CloudWatch is sent what the service would send, by the same settings
+    KARROT_CLOUDWATCH_*, KARROT_IAM_ROLE and AWS_*. A site publishes by the service or by Spark, never by both. The
+    tables are written as karrot pipeline ingest writes them: run one of the two.
+
+    With --once, exit code 1 if values grew too old while CloudWatch did not take them.
+    """
+    destinations = valid(partial(_destinations, asked["destinations"]))
+    options = stated(partial(_options, config)) if _CLOUDWATCH in destinations else None
+    road = road_of(asked)
+    asked["directory"] = asked["directory"] or _beside(asked["archive"])
+    every = None if asked["once"] else asked["trigger"] or f"{options.interval_s if options else 30} seconds"
+    spark = started("stream", master, conf)
+    from karrot.pipeline.stream.queries import run
+
+    stop, lost = threading.Event(), list["Published"]()
+    if every is not None:
+        # After the session is there, which has a handler of its own: that one would break into a call to the JVM.
+        end_on_signals(stop)
+    jobs: list[Ingest | Fanout] = [_ingest(spark, road(), asked)] if _TABLES in destinations else []
+    jobs += [_fanout(spark, road(), options, asked, stop=stop, lost=lost)] if options else []
+    try:
+        with told(asked):
+            run([each.start(every) for each in jobs], stop=stop, follow=every is not None)
+    finally:
+        spark.stop()
+    if lost and every is None:
+        raise NotDone(str(lost[-1]))
+
+
+def _ingest(spark: "SparkSession", road: "Road", asked: Mapping[str, Any]) -> "Ingest":
+    from karrot.pipeline.ingest.job import Ingest
+    from karrot.pipeline.store.tables import Tables
+
+    return Ingest(spark, road, Tables(asked["directory"]), tell=click.echo)
+
+
+def _fanout(
+    spark: "SparkSession",
+    road: "Road",
+    options: "Options",
+    asked: Mapping[str, Any],
+    *,
+    stop: threading.Event,
+    lost: list["Published"],
+) -> "Fanout":
+    """The job; ``lost`` gets the batches of which values were lost."""
+    from karrot.clock import SystemClock
+    from karrot.pipeline.publish.cloudwatch import Publisher
+    from karrot.pipeline.publish.job import Fanout, notes_beside
+    from karrot.pipeline.store.tables import Tables
+    from karrot.reporters.cloudwatch.client import open_client
+
+    def tell(published: "Published") -> None:
+        click.echo(str(published))
+        lost.extend([published] if published.is_lost else [])
+
+    tables = Tables(asked["directory"])
+    clock, checkpoint = SystemClock(), asked["checkpoint"] or tables.checkpoint(road.checkpoint(_CLOUDWATCH))
+    client, notes = partial(open_client, options, os.environ), notes_beside(spark, checkpoint)
+    return Fanout(spark, road, checkpoint, Publisher(options, notes, clock, client, stop.wait), clock, tell)
+
+
+def _destinations(text: str) -> tuple[str, ...]:
+    named = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not named or not set(named) <= {_TABLES, _CLOUDWATCH}:
+        raise ValueError(f"--to is {text!r}: it names tables, cloudwatch, or both")
+    return named
+
+
+def _options(config: Path | None) -> "Options":
+    """The settings of the service's reporter, which must be off where they come from. Raises SettingsError."""
+    from karrot import logs
+    from karrot.reporters.cloudwatch.options import Options
+    from karrot.settings.loading import load
+    from karrot.wiring import reporter_settings
+
+    # The service reads tables from a local folder alone, and refuses the URL that these jobs may be given.
+    environ = {name: text for name, text in os.environ.items() if name != "KARROT_TABLES_DIR"}
+    loaded = load(environ, config=config, overrides={"reporters": "cloudwatch"})
+    if _service_publishes(environ, config):
+        raise Refused(_TWICE)
+    logs.configure(loaded.settings.log, sys.stderr)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # its errors are raised as well
+    return Options.read(reporter_settings(loaded.settings, "cloudwatch"))
+
+
+def _service_publishes(environ: Mapping[str, str], config: Path | None) -> bool:
+    """Whether a service with these settings has the cloudwatch reporter on."""
+    from karrot.settings.loading import SettingsError, load
+
+    try:
+        return "cloudwatch" in load(environ, config=config).settings.reporters
+    except SettingsError:  # it is off: with it on, the same settings were good
+        return False
+
+
+def _beside(archive: str | None) -> str:
+    if archive is None:
+        raise Refused("--source kafka needs --tables: there is no archive that they could lie beside")
+    above = archive.rstrip("/").rpartition("/")[0]
+    if above.endswith(":/"):
+        raise Refused(f"--archive {archive} needs --tables: beside a bucket there are only others")
+    return f"{above or '.'}/tables"

@@ -1,0 +1,1 @@
+"""``karrot simulate``."""

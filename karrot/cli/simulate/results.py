@@ -1,0 +1,185 @@
+"""What ``karrot simulate`` says: a table, warnings, a chart."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from karrot.cli.table_layout import Column, laid_out
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from karrot.autoscaling import Consumers, Load, Run, Stack, Summary
+    from karrot.render.scaling import Scaling
+
+__all__ = ["Case", "Compared", "comparison", "drawing", "report", "warnings_of_load", "warnings_of_run"]
+
+_LONG_GAP_SECONDS = 300
+_CHANGES_SHOWN = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A recipe, the stack it makes, and the load it is put in front of."""
+
+    asked: "Scaling"
+    stack: "Stack"
+    load: "Load"
+    consumers: "Consumers"
+    tasks_then: int
+    group: str | None = None
+    text: str = ""
+    """The recipe as it was typed."""
+
+    @property
+    def unit(self) -> str:
+        """What is counted."""
+        return "tasks" if self.asked.on_ecs else "instances"
+
+    @property
+    def title(self) -> str:
+        """The recipe, and on whose lag."""
+        return f"{self.asked.recipe} on {f'the lag of {self.group}' if self.group else 'a recorded lag'}"
+
+
+def report(case: Case, run: "Run", still: "Run") -> Iterator[str]:
+    """The lines of the answer; ``still`` is the same load with the tasks of then."""
+    yield f"{case.title}, {case.stack.minimum} to {case.stack.maximum} {case.unit}"
+    yield f"recording  {_span(case.load)}, {len(case.load.samples)} samples"
+    yield f"assumed    {case.tasks_then} {case.unit} then, each taking {case.consumers.rate_per_task:g} messages/s"
+    yield ""
+    yield from _columns(list(_figures(case, run, still)))
+    yield ""
+    yield from _columns(list(_changes(case, run))) if run.activities else ("Nothing was scaled.",)
+    if len(run.activities) > _CHANGES_SHOWN:
+        yield f"and {len(run.activities) - _CHANGES_SHOWN} changes more"
+
+
+def _figures(case: Case, run: "Run", still: "Run") -> Iterator[tuple[str, ...]]:
+    was, now = still.summary, run.summary
+    yield "", "as recorded", "with the recipe"
+    yield "peak lag", _count(case.load.peak.lag), _count(now.peak_lag)
+    yield "peak lag in seconds", _count(was.peak_lag_seconds), _count(now.peak_lag_seconds)
+    yield "lag at the end", _count(case.load.samples[-1].lag), _count(now.last_lag)
+    yield case.unit, str(case.tasks_then), f"{now.least_tasks} to {now.most_tasks}"
+    yield f"{case.unit[:-1]}-hours", f"{was.task_hours:.1f}", f"{now.task_hours:.1f}"
+    yield "minutes at the most", "", f"{now.at_maximum_s / 60:.0f}"
+    yield "scaled out, in", "", f"{now.scale_outs}, {now.scale_ins}"
+    yield "flaps", "", str(now.flaps)
+
+
+def _changes(case: Case, run: "Run") -> Iterator[tuple[str, ...]]:
+    yield "time (UTC)", case.unit, "lag", "alarm"
+    for change in run.activities[:_CHANGES_SHOWN]:
+        moment = next(each for each in run.moments if each.at_s >= change.at_s)
+        yield _clock(change.at_s), f"{change.before} to {change.after}", _count(moment.lag), change.alarm
+
+
+class Compared(NamedTuple):
+    """A line of a comparison: how it is called, and the figures of its run."""
+
+    label: str
+    tasks: str
+    summary: "Summary"
+
+    @classmethod
+    def of(cls, run: "Run", label: str) -> Self:
+        """What is kept of a run."""
+        least, most = run.summary.least_tasks, run.summary.most_tasks
+        return cls(label, str(least) if least == most else f"{least} to {most}", run.summary)
+
+
+def comparison(case: Case, compared: "Sequence[Compared]") -> Iterator[str]:
+    """The lines of several recipes side by side; the first is the recording with the tasks of then."""
+    yield f"{len(compared) - 1} recipes on {f'the lag of {case.group}' if case.group else 'a recorded lag'}"
+    yield f"recording  {_span(case.load)}, {len(case.load.samples)} samples, peak lag {_count(case.load.peak.lag)}"
+    yield f"assumed    {case.tasks_then} {case.unit} then, each taking {case.consumers.rate_per_task:g} messages/s"
+    yield ""
+    numbers = (case.unit, "peak lag", "in seconds", f"{case.unit[:-1]}-hours", "flaps", "out, in", "at most (min)")
+    columns = (Column("recipe"), *(Column(name, is_number=True) for name in numbers))
+    yield from laid_out(columns, list(map(_compared_row, compared)))
+
+
+def _compared_row(one: Compared) -> tuple[str, ...]:
+    summary = one.summary
+    scaled = bool(summary.scale_outs or summary.scale_ins) or one.label != "as recorded"
+    return (
+        one.label,
+        one.tasks,
+        _count(summary.peak_lag),
+        _count(summary.peak_lag_seconds),
+        f"{summary.task_hours:,.1f}",
+        *((str(summary.flaps), f"{summary.scale_outs}, {summary.scale_ins}") if scaled else ("", "")),
+        f"{summary.at_maximum_s / 60:,.0f}" if scaled else "",
+    )
+
+
+def warnings_of_load(case: Case) -> Iterator[str]:
+    """What makes every answer on this recording worth less, a sentence each."""
+    load = case.load
+    if load.contradictions:
+        yield (
+            f"{load.contradictions} of {len(load.rates)} times the lag fell faster than {case.tasks_then} {case.unit} "
+            "could have made it: --rate-per-task or --tasks-then is too low"
+        )
+    if load.longest_gap_s > _LONG_GAP_SECONDS:
+        yield f"up to {load.longest_gap_s / 60:.0f} minutes lie between two samples; arrivals are taken as even there"
+
+
+def warnings_of_run(case: Case, run: "Run") -> Iterator[str]:
+    """What makes the answer of one recipe worth less, a sentence each."""
+    from karrot.autoscaling import NotScaled
+
+    stack = case.stack
+    if not stack.minimum <= case.tasks_then <= stack.maximum:
+        yield f"the recipe begins with {run.moments[0].desired} {case.unit}, not with the {case.tasks_then} of then"
+    for metric in sorted(run.unknown_metrics):
+        yield f"{metric.namespace} {metric.name} is not simulated: its alarms see no data"
+    if run.not_scaled.get(NotScaled.NO_STEP):
+        yield f"{run.not_scaled[NotScaled.NO_STEP]} times no step covered the lag: nothing was scaled"
+
+
+def drawing(case: Case, run: "Run") -> str:
+    """The chart as SVG."""
+    from karrot.autoscaling import chart_of
+    from karrot.render.environment import environment
+
+    return (
+        environment()
+        .get_template("simulate/run.svg.j2")
+        .render(
+            chart=chart_of(run, case.load, case.stack.maximum),
+            title=case.title,
+            description=_described(case, run),
+            unit=case.unit.capitalize(),
+        )
+    )
+
+
+def _described(case: Case, run: "Run") -> str:
+    peak, before = _count(run.summary.peak_lag), _count(case.load.peak.lag)
+    return (
+        f"{_span(case.load)}: peak lag {peak}, recorded {before}; "
+        f"{run.summary.task_hours:.1f} {case.unit[:-1]}-hours, {run.summary.flaps} flaps"
+    )
+
+
+def _span(load: "Load") -> str:
+    return f"{_clock(load.start_s)} to {_clock(load.end_s)} UTC"
+
+
+def _clock(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _columns(rows: list[tuple[str, ...]]) -> Iterator[str]:
+    """The first column to the left, numbers to the right, a last column of words to the left again."""
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    for row in rows:
+        cells = [cell.rjust(width) for cell, width in zip(row[1:3], widths[1:3], strict=True)]
+        yield "  ".join([row[0].ljust(widths[0]), *cells, *row[3:]]).rstrip()

@@ -1,0 +1,195 @@
+"""``karrot simulate``: a scaling recipe in front of a lag that was recorded."""
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from karrot.cli.errors import Refused, stated, valid
+from karrot.cli.history.open_tables import local_tables, span_of
+from karrot.cli.options import Number
+from karrot.cli.render.scaling_options import scaling, scaling_options
+from karrot.cli.simulate.recipes import Recipe, each_recipe, read_recipes
+from karrot.cli.simulate.results import Case, Compared, comparison, drawing, report, warnings_of_load, warnings_of_run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from karrot.autoscaling import Run, Sample, Stack
+    from karrot.render.scaling import Scaling
+
+__all__ = ["COMMANDS"]
+
+
+@click.command("simulate")
+@scaling_options
+@click.option(
+    "--series",
+    metavar="FILE",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="CSV: time, lag[, messages arriving per second].",
+)
+@click.option("--url", metavar="KARROT", help="A running Karrot, for the events it has of --group.")
+@click.option(
+    "--tables",
+    metavar="DIR",
+    callback=local_tables,
+    help="The pipeline's tables, for the lag of --group by the minute.",
+)
+@click.option("--from", "since", help="With --tables: ISO 8601 (UTC), or so long ago.", show_default="30d")
+@click.option("--to", "until", help="With --tables: up to, not including.", show_default="now")
+@click.option("--tasks-then", type=click.IntRange(1), required=True, help="Tasks that consumed during the recording.")
+@click.option("--rate-per-task", type=Number(0, min_open=True), required=True, help="Messages/s of one task.")
+@click.option("--kept-up-rate", type=Number(0), help="Messages/s arriving while the group kept up.")
+@click.option("--partitions", type=click.IntRange(1), help="Tasks beyond their number do nothing.")
+@click.option("--start-seconds", type=Number(0), default=60, show_default=True, help="A new task takes these.")
+@click.option("--rebalance-seconds", type=Number(0), default=0, show_default=True, help="All stand still.")
+@click.option(
+    "--scale-in",
+    type=click.Choice(["one", "proportional"]),
+    default="one",
+    show_default=True,
+    help="What target tracking takes away at a time: AWS does not say.",
+)
+@click.option(
+    "--gaps",
+    type=click.Choice(["zero", "dropped"]),
+    default="zero",
+    show_default=True,
+    help="How metric math reads a missing value.",
+)
+@click.option("--svg", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Draw a chart there.")
+def simulate(
+    recipe: tuple[Recipe, ...],
+    svg: Path | None,
+    **given: Any,
+) -> None:
+    """Run a scaling recipe, or several, on a lag that was recorded.
+
+    Takes the options of `karrot render ecs-autoscaling` and runs the very template that it prints, on a model of
+    CloudWatch's alarms and of the scaling policies: a model, not AWS. What arrived is worked out from the lag, from
+    --tasks-then and from --rate-per-task; docs/simulate.md says what is assumed.
+
+    Several recipes are set side by side. Each may have options of its own: --recipe step:max-lag=100000,min-tasks=0.
+    """
+    if svg is not None and len(recipe) > 1:
+        raise Refused("--svg draws one recipe")
+    samples = valid(partial(_samples, given))
+    cases = valid(partial(_cases, samples, recipe, given))
+    for line in warnings_of_load(cases[0]):
+        click.echo(f"warning: {line}", err=True)
+    if len(cases) == 1:
+        _show_one(cases[0], svg)
+    else:
+        _compare(cases)
+
+
+for _at, _parameter in enumerate(simulate.params):
+    if _parameter.name in ("burrow_cluster", "group"):  # a template needs these names, a recorded lag does not
+        _parameter.required = False
+    elif _parameter.name == "recipe":
+        simulate.params[_at] = click.Option(
+            ["--recipe"],
+            callback=read_recipes,
+            required=True,
+            multiple=True,
+            metavar="NAME[:OPTION=VALUE,...]",
+            help="target-tracking, step or from-zero; can be given again, to be compared.",
+        )
+
+COMMANDS = (simulate,)
+
+
+def _show_one(case: Case, svg: Path | None) -> None:
+    run = _run(case)
+    for line in report(case, run, _run_still(case)):
+        click.echo(line)
+    for line in warnings_of_run(case, run):
+        click.echo(f"warning: {line}", err=True)
+    if svg is not None:
+        stated(partial(svg.write_text, drawing(case, run), encoding="utf-8"))
+
+
+def _compare(cases: "Sequence[Case]") -> None:
+    """One run after the other: of each nothing is kept but its figures."""
+    compared = [Compared.of(_run_still(cases[0]), "as recorded")]
+    for case in cases:
+        run = _run(case)
+        compared.append(Compared.of(run, case.text))
+        for line in warnings_of_run(case, run):
+            click.echo(f"warning: {case.text}: {line}", err=True)
+    for line in comparison(cases[0], compared):
+        click.echo(line)
+
+
+def _samples(given: dict[str, Any]) -> list["Sample"]:
+    from karrot.cli.simulate.samples import samples_from_file, samples_from_karrot, samples_from_tables
+
+    series, url, tables = (given.pop(name) for name in ("series", "url", "tables"))
+    since, until = given.pop("since"), given.pop("until")
+    if sum(each is not None for each in (series, url, tables)) != 1:
+        raise ValueError("give either --series, --url or --tables")
+    if tables is None and (since or until):
+        raise ValueError("--from and --to go with --tables")
+    if series is not None:
+        return samples_from_file(series)
+    if given["group"] is None:
+        raise ValueError(f"{'--tables' if url is None else '--url'} needs --group")
+    if tables is not None:
+        return samples_from_tables(
+            tables, given["burrow_cluster"], given["group"], span_of(since or "30d", until or "now")
+        )
+    return samples_from_karrot(str(url), given["burrow_cluster"], given["group"])
+
+
+def _cases(samples: list["Sample"], recipes: tuple[Recipe, ...], given: dict[str, Any]) -> list[Case]:
+    """What is simulated. Raises `ValueError` with a sentence."""
+    from karrot import autoscaling
+
+    tasks, rate, partitions = given.pop("tasks_then"), given.pop("rate_per_task"), given.pop("partitions")
+    load = autoscaling.loaded(
+        samples, tasks=min(tasks, partitions or tasks), rate_per_task=rate, kept_up_rate=given.pop("kept_up_rate")
+    )
+    consumers = autoscaling.Consumers(rate, given.pop("start_seconds"), given.pop("rebalance_seconds"), partitions)
+    readings = {"gaps": autoscaling.Gaps(given.pop("gaps")), "scale_in": autoscaling.ScaleIn(given.pop("scale_in"))}
+    cases = []
+    for text, of_recipe in each_recipe(simulate, recipes, given):
+        asked = scaling(**_named(of_recipe))
+        cases.append(Case(asked, _stack(asked, readings), load, consumers, tasks, given["group"], text))
+    return cases
+
+
+def _named(given: dict[str, Any]) -> dict[str, Any]:
+    """A recipe has names in it; those that were not given play no part here."""
+    scaled = ("asg_name",) if given["target"] == "asg" else ("ecs_cluster", "service")
+    unnamed = [name for name in (*scaled, "burrow_cluster", "group") if given[name] is None]
+    return given | dict.fromkeys(unnamed, "recorded")
+
+
+def _stack(asked: "Scaling", readings: dict[str, Any]) -> "Stack":
+    """The stack of the very template that ``karrot render ecs-autoscaling`` prints."""
+    import yaml
+
+    from karrot.autoscaling import from_cloudformation
+    from karrot.render.autoscaling import autoscaling as rendered
+
+    template = yaml.safe_load(rendered(asked, "cloudformation"))
+    return from_cloudformation(template, limits=(asked.least, asked.max_tasks), **readings)
+
+
+def _run(case: Case) -> "Run":
+    from karrot.autoscaling import Publishing
+    from karrot.autoscaling import simulate as simulated
+
+    publishing = Publishing(every_s=10, delay_s=10, resolution_s=1) if case.asked.high_resolution else Publishing()
+    return simulated(case.stack, case.load, case.consumers, tasks=case.tasks_then, publishing=publishing)
+
+
+def _run_still(case: Case) -> "Run":
+    """The recording itself: the tasks of then, and nobody who scales them."""
+    from karrot.autoscaling import Stack
+    from karrot.autoscaling import simulate as simulated
+
+    nobody = Stack((), (), minimum=case.tasks_then, maximum=case.tasks_then)
+    return simulated(nobody, case.load, case.consumers, tasks=case.tasks_then)

@@ -1,0 +1,118 @@
+"""`karrot groups`, `status` and `lag` where Kafka is asked too, or alone."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from karrot.cli import main
+from karrot.cli.errors import NotDone
+from karrot.cli.groups.burrow_answers import Asked, ask
+from karrot.cli.groups.group_tables import groups_table, json_line, partition_tables
+from karrot.cli.groups.kafka_answers import ask_kafka, beside_burrow
+from karrot.watch import ClusterError, Onlooker
+from karrot.watch.cluster import Place
+from support.fake_rest import group, rig
+from support.simulated_kafka import SimulatedKafka, member
+
+A, B = Place("orders", 0), Place("orders", 1)
+GROUPS = """\
+GROUP    STATUS  LAG  SHARE  WORST     PARTITIONS  COMPLETE  STATE   MEMBERS  COORDINATOR  REBALANCES  LOST  MARGIN
+audit    -         0      -  orders-0           1         -  Empty         0            1           -     0       -
+billing  -        70    57%  orders-0           2         -  Stable        2            1           -    10       0
+prod: 2 groups, lag 70; 1 Empty, 1 Stable"""
+
+
+@pytest.fixture
+def kafka() -> SimulatedKafka:
+    simulated = SimulatedKafka(ends={A: 100, B: 50}, starts={A: 0, B: 30})
+    simulated.put("billing", {A: 60, B: 20}, member(A), member(B, host="/10.0.0.2"))
+    simulated.put("audit", {A: 100})
+    return simulated
+
+
+def test_kafka_alone_is_a_table_without_verdicts(kafka: SimulatedKafka) -> None:
+    asked = ask_kafka(Onlooker("prod", kafka), ())
+    assert "\n".join(groups_table(asked)) == GROUPS
+    assert list(partition_tables(asked)) == [
+        "GROUP  TOPIC   PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG  STATUS  OWNER",
+        "audit  orders          0             100             100    0  -       -",
+        "audit: lag 0; 1 partition; Empty, 0 members, coordinator 1",
+        "",
+        "GROUP    TOPIC   PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG  STATUS  OWNER",
+        "billing  orders          0              60             100   40  -       /10.0.0.1",
+        "billing  orders          1              20              50   30  -       /10.0.0.2",
+        "billing: lag 70, 57% of it in orders-0; 2 partitions; Stable, 2 members, coordinator 1, 10 deleted unread",
+    ]
+
+
+def test_from_the_second_look_on_rebalances_are_counted(kafka: SimulatedKafka) -> None:
+    onlooker = Onlooker("prod", kafka)
+    ask_kafka(onlooker, ())
+    kafka.put("billing", {A: 60, B: 20}, member(A, B))
+    [line] = json_line(ask_kafka(onlooker, ["billing"]))
+    [billing] = json.loads(line)["groups"]
+    assert billing["status"] is None
+    assert {name: billing[name] for name in ("state", "members", "coordinator", "rebalances")} == {
+        "state": "Stable",
+        "members": 1,
+        "coordinator": 1,
+        "rebalances": 1,
+    }
+
+
+def test_beside_burrows_verdicts_stands_what_kafka_says_of_the_same_groups(kafka: SimulatedKafka) -> None:
+    with rig(group("billing"), group("unheard")) as told:
+        told.after(60)
+        burrows = ask(told.burrow, "prod", (), with_all_partitions=False)
+        both = beside_burrow(burrows, Onlooker("prod", kafka))
+    head, billing, unheard, total = groups_table(both)
+    assert head.split()[-6:] == ["STATE", "MEMBERS", "COORDINATOR", "REBALANCES", "LOST", "MARGIN"]
+    assert (billing.split()[1], billing.split()[-6:]) == ("OK", ["Stable", "2", "1", "-", "10", "0"])
+    assert unheard.split()[-6:] == ["-"] * 6
+    assert total.endswith("; 2 OK; 1 Stable")
+    assert set(kafka.asked) == {"billing"}
+    [line] = json_line(both)
+    assert [(each["group"], each["state"]) for each in json.loads(line)["groups"]] == [
+        ("billing", "Stable"),
+        ("unheard", None),
+    ]
+
+
+def test_a_burrow_without_groups_needs_no_kafka() -> None:
+    asked = Asked("prod", (), {})
+    assert beside_burrow(asked, Onlooker("prod", SimulatedKafka(down=ClusterError("r", "away")))) is asked
+
+
+def test_a_group_that_kafka_does_not_list_is_named(kafka: SimulatedKafka) -> None:
+    asked = ask_kafka(Onlooker("prod", kafka), ["nobody"])
+    assert (asked.has_failed, asked.notes) == (True, ["'nobody' is not shown: Kafka lists no such group"])
+    assert ask_kafka(Onlooker("prod", SimulatedKafka()), ()).notes == ["Kafka lists no group in prod"]
+
+
+def test_a_kafka_that_is_away_is_a_sentence() -> None:
+    down = SimulatedKafka(down=ClusterError("_transport", "no broker answers"))
+    with pytest.raises(NotDone, match=r"^Kafka: no broker answers$"):
+        ask_kafka(Onlooker("prod", down), ())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["groups"], "whom to ask? --burrow takes Burrow's address, --bootstrap-servers those of brokers"),
+        (
+            ["lag", "--bootstrap-servers", "kafka"],
+            (
+                "--bootstrap-servers is 'kafka': it must be HOST:PORT, several separated by commas, "
+                "with ports from 1 to 65535"
+            ),
+        ),
+        (
+            ["status", "--bootstrap-servers", "kafka:9092"],
+            "a verdict takes a history: --burrow names who has one, and karrot watch gathers one",
+        ),
+    ],
+)
+def test_what_is_unclear_is_one_sentence_and_exit_code_2(arguments: list[str], said: str) -> None:
+    result = CliRunner().invoke(main, arguments, env={"KARROT_BURROW_URL": None})
+    assert (result.exit_code, result.stderr) == (2, f"karrot: {said}\n")

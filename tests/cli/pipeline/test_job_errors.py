@@ -1,0 +1,46 @@
+from karrot.cli.pipeline.job_errors import why_it_failed
+
+_TYPES = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "py4j/protocol.py", line 327, in get_return_value
+    raise Py4JJavaError(
+py4j.protocol.Py4JJavaError: An error occurred while calling o913.collectToPython.
+: org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file f. SQLSTATE: KD001
+\tat org.apache.spark.sql.Some.thing(Some.scala:918)
+Caused by: org.apache.spark.SchemaColumnConvertNotSupportedException: column: [partition], physicalType: INT64
+\t... 34 more
+
+
+=== Streaming Query ===
+Identifier: [id = c4e75a86]
+"""
+_OURS = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "karrot/pipeline/offsets/job.py", line 112, in take
+    raise UnevenError(f"batch {landing.batch_id}: {summary}")
+karrot.pipeline.stream.accounting.UnevenError: batch 3f0c9a1e-000004: 3 records = 2 commits
+
+
+JVM stacktrace:
+org.apache.spark.sql.streaming.StreamingQueryException: it failed
+"""
+_JVMS = """Query [id = c4e75a86] terminated with
+  exception: no more
+
+JVM stacktrace:
+org.apache.spark.sql.streaming.StreamingQueryException: it failed
+\tat org.apache.spark.Some.thing(Some.scala:1)
+Caused by: org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node assignment.
+"""
+
+
+def test_of_a_stack_the_last_error_is_told_after_what_spark_has_a_code_for() -> None:
+    assert why_it_failed(_TYPES) == (
+        "SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file f. SQLSTATE: KD001 "
+        "(SchemaColumnConvertNotSupportedException: column: [partition], physicalType: INT64)"
+    )
+    assert why_it_failed(_OURS) == "UnevenError: batch 3f0c9a1e-000004: 3 records = 2 commits"
+    assert why_it_failed(_JVMS) == "TimeoutException: Timed out waiting for a node assignment."
+
+
+def test_a_text_without_an_error_is_told_by_its_first_line() -> None:
+    assert why_it_failed("it  failed\nand more") == "it failed"
+    assert why_it_failed("") == "the batch failed"

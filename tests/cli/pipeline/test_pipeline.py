@@ -1,0 +1,189 @@
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from pyspark.errors import AnalysisException
+
+from karrot.cli import main
+from karrot.cli.pipeline import pipeline
+from karrot.cli.pipeline.spark_session import read_trigger
+
+
+def _ingest(*arguments: str, env: dict[str, str | None]) -> tuple[int, str]:
+    ended = CliRunner().invoke(main, ["pipeline", "ingest", "--archive", "a", "--tables", "t", *arguments], env=env)
+    return ended.exit_code, ended.stderr
+
+
+def test_a_machine_without_java_is_told_what_to_install(tmp_path: Path) -> None:
+    assert _ingest(env={"JAVA_HOME": None, "PATH": str(tmp_path), "PYSPARK_GATEWAY_PORT": None}) == (
+        2,
+        (
+            "karrot: Spark needs Java 17 or newer (Debian: default-jre-headless), and there is no java on the PATH: "
+            "install it.\n"
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("told", "said"), [('openjdk version "11.0.2"', "is version 11"), ("what?", "does not tell its version")]
+)
+def test_an_old_java_is_refused(tmp_path: Path, told: str, said: str) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho '{told}' >&2\n")
+    java.chmod(0o755)
+    assert _ingest(env={"JAVA_HOME": str(tmp_path), "PYSPARK_GATEWAY_PORT": None}) == (
+        2,
+        f"karrot: Spark needs Java 17 or newer, and {java} {said}: set JAVA_HOME to a newer one.\n",
+    )
+
+
+def test_a_setting_of_spark_is_a_pair() -> None:
+    code, said = _ingest("--conf", "spark.x", env={})
+    assert code == 2
+    assert "'spark.x' is not KEY=VALUE" in said
+
+
+def test_a_machine_without_pyspark_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert _ingest(env={"PYSPARK_GATEWAY_PORT": None}) == (
+        2,
+        "karrot: The pipeline runs on PySpark, which is not installed: pip install 'karrot-burrow[spark]'.\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("typed", "spark"),
+    [
+        ("10 seconds", "10 seconds"),
+        ("1 minute 30 seconds", "1 minute 30 seconds"),
+        ("30s", "30 seconds"),
+        ("500ms", "500 milliseconds"),
+    ],
+)
+def test_how_often_is_typed_as_spark_says_it_or_in_short(typed: str, spark: str) -> None:
+    assert read_trigger(click.Context(pipeline), click.Option(["--trigger"]), typed) == spark
+
+
+@pytest.mark.parametrize(
+    "command", ["ingest --archive a --tables t", "stream --archive a --to tables", "stale --tables t"]
+)
+def test_a_span_that_spark_cannot_read_is_refused_before_it_is_started(command: str) -> None:
+    done = CliRunner().invoke(main, ["pipeline", *command.split(), "--trigger", "often"])
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "karrot: --trigger is 'often': it must be a span of time like 10 seconds, 1 minute, 30s or 500ms\n",
+    )
+
+
+def test_ctrl_c_is_a_line_and_the_exit_code_that_shells_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(**_asked: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pipeline.commands["ingest"], "callback", interrupted)
+    assert _ingest(env={}) == (130, "karrot: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ([], "--source archive needs --archive"),
+        (["--source", "kafka"], "--source kafka needs --bootstrap-servers"),
+        (["--source", "kafka", "--bootstrap-servers", "a"], "--bootstrap-servers is 'a': it must be HOST:PORT"),
+        (
+            ["--source", "kafka", "--bootstrap-servers", "a:1", "--topic", "a b"],
+            "--topic is 'a b': it must be the name",
+        ),
+    ],
+)
+def test_a_road_that_is_asked_for_wrongly_is_refused_before_spark_is_started(asked: list[str], said: str) -> None:
+    ended = CliRunner().invoke(main, ["pipeline", "ingest", "--tables", "t", *asked])
+    assert (ended.exit_code, ended.stderr.startswith(f"karrot: {said}")) == (2, True), ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("derive --day 9999-12-31", "--day is 9999-12-31: it must be from 1970 to 9998"),
+        ("derive --day 2026-11-20 --day 0001-01-01", "--day is 0001-01-01: it must be from 1970 to 9998"),
+        ("derive --longest-gap 25h", "--longest-gap is '25h': it must be"),
+        ("derive --target-seconds nan", "'--target-seconds': nan is no number to reckon with"),
+        ("derive --objective nan", "'--objective': nan is no number to reckon with"),
+        ("report --to 0001-01-02", "--to is 0001-01-02: it must be from 1970 to 9998"),
+        ("report --from 2025-05-11 --to 9998-12-31", "a report is of 3,660 days at the most"),
+        ("compact --tables=", "it is empty"),
+    ],
+)
+def test_what_no_day_can_be_reckoned_by_is_refused_before_spark_is_started(command: str, said: str) -> None:
+    name, *asked = command.split()
+    ended = CliRunner().invoke(main, ["pipeline", name, "--tables", "t", *asked])
+    assert (ended.exit_code, said in ended.stderr) == (2, True), ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("failed", "said"),
+    [
+        (
+            PermissionError(13, "Permission denied", "t/_derived.json"),
+            "[Errno 13] Permission denied: 't/_derived.json'",
+        ),
+        (
+            AnalysisException("[UNABLE_TO_INFER_SCHEMA] Unable to infer.\n\tat a.stack"),
+            "[UNABLE_TO_INFER_SCHEMA] Unable to infer.",
+        ),
+        (AnalysisException(""), "AnalysisException"),
+    ],
+)
+def test_a_file_or_a_table_that_cannot_be_used_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, failed: Exception, said: str
+) -> None:
+    def fails(**_asked: object) -> None:
+        raise failed
+
+    monkeypatch.setattr(pipeline.commands["derive"], "callback", fails)
+    ended = CliRunner().invoke(main, ["pipeline", "derive", "--tables", "t"])
+    assert (ended.exit_code, ended.stderr) == (1, f"karrot: {said}\n")
+
+
+def test_every_command_knows_the_tables_by_the_setting_that_the_pages_and_the_history_read() -> None:
+    tables = [each for command in pipeline.commands.values() for each in command.params if each.opts == ["--tables"]]
+    assert [each.envvar for each in tables] == ["KARROT_TABLES_DIR"] * len(pipeline.commands)
+
+
+def test_tables_are_not_laid_beside_a_bucket() -> None:
+    ended = CliRunner().invoke(main, ["pipeline", "stream", "--archive", "s3a://lag/", "--to", "tables"])
+    assert (ended.exit_code, ended.stderr) == (
+        2,
+        "karrot: --archive s3a://lag/ needs --tables: beside a bucket there are only others\n",
+    )
+
+
+_INTERRUPTED_AT_THE_START = """
+import logging, os, signal, sys, time
+from karrot.cli import main
+from karrot.pipeline import spark
+
+number = int(sys.argv.pop())
+
+def starts(*_args, **_named):
+    logging.getLogger("py4j.clientserver").error("Exception while sending command.")
+    try:
+        os.kill(os.getpid(), number)
+        time.sleep(60)
+    finally:
+        print("unwound: a JVM that is being started would never end")
+
+spark.session = starts
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_spark_starts_ends_the_process_and_leaves_no_java_behind(number: signal.Signals) -> None:
+    command = [sys.executable, "-c", _INTERRUPTED_AT_THE_START, "pipeline", "derive", "--tables", "t", str(int(number))]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (128 + number, "", "karrot: interrupted\n")

@@ -1,0 +1,155 @@
+"""``karrot render`` as somebody types it."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from karrot.cli import main
+from karrot.cli import render as rendering
+from karrot.render.bridges import TOOLS
+from karrot.render.grafana import BOARDS
+from karrot.render.scaling import FORMATS, RECIPES, TARGETS
+from support.terraform import parsed
+
+ROOT = Path(__file__).resolve().parents[3]
+GROUP = ("--burrow-cluster", "prod-eu", "--group", "orders")
+SERVICE = ("--ecs-cluster", "prod", "--service", "worker")
+
+
+def render(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["render", *arguments], catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ecs-autoscaling",
+        "ecs-service",
+        "cloudwatch-dashboard",
+        "alert-rules",
+        "recording-rules",
+        "bridging-rules",
+        "dashboard",
+    ],
+)
+def test_every_kind_has_help(name: str) -> None:
+    assert render(name, "--help").stdout.startswith(f"Usage: main render {name} ")
+
+
+def test_the_choices_are_those_that_can_be_rendered() -> None:
+    [command] = [each for each in rendering.COMMANDS if each.name == "render"]
+    assert isinstance(command, click.Group)
+    choices = {
+        parameter.opts[0]: tuple(parameter.type.choices)
+        for parameter in command.commands["ecs-autoscaling"].params
+        if isinstance(parameter.type, click.Choice)
+    }
+    assert choices == {"--recipe": RECIPES, "--target": TARGETS, "--format": FORMATS}
+
+
+def test_a_recipe_is_printed_as_cloudformation_unless_told() -> None:
+    options = ("--recipe", "step", "--max-lag", "1000", "--max-tasks", "12", "--no-shared", *SERVICE, *GROUP)
+    printed = render("ecs-autoscaling", *options)
+    assert (printed.exit_code, printed.stderr) == (0, "")
+    assert list(yaml.safe_load(printed.stdout)["Resources"]) == [
+        *("ScalableTarget", "LagHighPolicy", "LagHighAlarm", "LagLowPolicy", "LagLowAlarm", "MaxCapacityAlarm"),
+    ]
+    printed = render("ecs-autoscaling", *options, "--format", "terraform")
+    assert len(parsed(printed.stdout)["resource"]) == 6
+
+
+def test_a_recipe_for_instances_needs_their_group_alone() -> None:
+    options = ("--recipe", "from-zero", "--target-lag-per-task", "6000", "--max-tasks", "12", *GROUP)
+    printed = render("ecs-autoscaling", *options, "--target", "asg", "--asg-name", "workers")
+    assert list(yaml.safe_load(printed.stdout)["Resources"])[:3] == ["WakeUpPolicy", "WakeUpAlarm", "LagTracking"]
+
+
+def test_what_no_recipe_can_be_made_of_is_refused_with_a_line_each() -> None:
+    refused = render("ecs-autoscaling", "--recipe", "step", "--max-tasks", "12", "--service", "a b", *GROUP)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert [line.split(" is ")[0] for line in refused.stderr.splitlines()] == [
+        "karrot: --ecs-cluster",
+        "karrot: --service",
+        "karrot: --recipe step takes either --max-lag-seconds or --max-lag",
+    ]
+
+
+def test_services_are_printed_as_cloudformation() -> None:
+    printed = render("ecs-service", "--ecs-cluster", "prod", "--image", "karrot:2", "--burrow-cluster", "eu")
+    assert "KarrotService" in yaml.safe_load(printed.stdout)["Resources"]
+
+
+def test_alerts_have_the_thresholds_and_addresses_that_were_asked_for() -> None:
+    asked = ("--set", "lagSeconds=60", "--set", "errorFor=10m", "--external-url", "https://karrot.example.org")
+    printed = render("alert-rules", *asked)
+    assert (printed.exit_code, printed.stderr) == (0, "")
+    first, second = yaml.safe_load(printed.stdout)["groups"][0]["rules"][:2]
+    assert first["for"] == "10m"
+    assert first["annotations"]["runbook_url"] == "https://karrot.example.org/runbooks/KarrotConsumerError.md"
+    assert first["annotations"]["karrot_url"].startswith("https://karrot.example.org/group?cluster={{ $labels.cluster")
+    assert "karrot_consumer_lag_seconds) > 60\n" in second["expr"]
+
+
+def test_alerts_take_karrot_s_address_from_where_karrot_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = render("alert-rules").stdout
+    assert "karrot_url" not in printed
+    assert "/docs/runbooks/KarrotConsumerError.md" in printed
+    monkeypatch.setenv("KARROT_EXTERNAL_URL", "https://karrot.example.org")
+    assert "karrot_url: https://karrot.example.org/group?" in render("alert-rules").stdout
+
+
+def test_thresholds_that_are_none_are_refused_with_a_line_each() -> None:
+    refused = render("alert-rules", "--set", "lagSeconds=soon", "--set", "errorFor", "--runbook-url", "wiki")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert [line.split(" is ")[0] for line in refused.stderr.splitlines()] == [
+        *("karrot: --set lagSeconds", "karrot: --set errorFor", "karrot: --runbook-url"),
+    ]
+
+
+def test_recording_rules_are_printed() -> None:
+    printed = render("recording-rules")
+    assert (printed.exit_code, printed.stderr) == (0, "")
+    assert all(":" in rule["record"] for rule in yaml.safe_load(printed.stdout)["groups"][0]["rules"])
+
+
+def test_the_command_of_the_documentation_works() -> None:
+    page = (ROOT / "docs" / "autoscaling.md").read_text(encoding="utf-8")
+    [command] = re.findall(r"^karrot render (.*?) > scaling\.yaml$", page, re.MULTILINE | re.DOTALL)
+    printed = render(*shlex.split(command.replace("\\\n", " ")))
+    assert (printed.exit_code, printed.stderr) == (0, "")
+    assert "LagTracking" in yaml.safe_load(printed.stdout)["Resources"]
+
+
+def test_bridges_are_printed_in_either_direction() -> None:
+    theirs, ours = (
+        yaml.safe_load(render("bridging-rules", "klag", *options).stdout) for options in ((), ("--as-karrot",))
+    )
+    assert theirs["groups"][0]["name"] == "karrot-as-klag"
+    assert ours["groups"][0]["name"] == "klag-as-karrot"
+
+
+def test_the_choices_of_tools_and_boards_are_those_that_can_be_rendered() -> None:
+    [command] = [each for each in rendering.COMMANDS if each.name == "render"]
+    assert isinstance(command, click.Group)
+    chosen = {name: command.commands[name].params[0].type for name in ("bridging-rules", "dashboard")}
+    assert [tuple(each.choices) for each in chosen.values() if isinstance(each, click.Choice)] == [TOOLS, BOARDS]
+
+
+def test_a_grafana_dashboard_is_printed_and_links_to_where_karrot_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert json.loads(render("dashboard", "itself").stdout)["uid"] == "karrot-itself"
+    monkeypatch.setenv("KARROT_EXTERNAL_URL", "https://karrot.example.org")
+    links = json.loads(render("dashboard", "group").stdout)["links"]
+    assert links[-1]["url"].startswith("https://karrot.example.org/group?cluster=${cluster:percentencode}&")
+    refused = render("dashboard", "group", "--external-url", "wiki")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+
+
+def test_a_dashboard_is_printed_as_json() -> None:
+    printed = render("cloudwatch-dashboard", "--region", "eu-west-1", *SERVICE, *GROUP)
+    assert len(json.loads(printed.stdout)["widgets"]) == 3
