@@ -1,4 +1,8 @@
-"""The commands. What a command needs is imported inside it, so that ``karrot --help`` answers at once."""
+"""The commands: each is in the module of its name, in folders as ``karrot --help`` lists them.
+
+A group of commands (``karrot history``) is in the ``__init__`` of its folder. What a command needs is imported inside
+it, so that ``karrot --help`` answers at once.
+"""
 
 import errno
 import os
@@ -9,10 +13,22 @@ from typing import Any, TextIO
 import click
 
 from karrot import distribution
-from karrot.cli import doctor, history, pipeline, render, send_sample, serve, watch
+from karrot.cli import (
+    burrow_config,
+    check_config,
+    demo,
+    doctor,
+    groups,
+    healthcheck,
+    history,
+    pipeline,
+    render,
+    send_sample,
+    serve,
+    simulate,
+    watch,
+)
 from karrot.cli.errors import Interrupted, NotDone, Refused
-from karrot.cli.groups import run
-from karrot.cli.simulate import simulate
 
 __all__ = ["main"]
 
@@ -106,15 +122,19 @@ def version() -> None:
 @click.group(
     cls=_Commands,
     commands=[
-        *serve.COMMANDS,
-        *send_sample.COMMANDS,
-        *render.COMMANDS,
+        serve.serve,
+        demo.demo,
+        check_config.check_config,
+        send_sample.send_sample,
+        healthcheck.healthcheck,
+        burrow_config.burrow_config,
+        render.render,
         *simulate.COMMANDS,
-        *run.COMMANDS,
-        *doctor.COMMANDS,
-        *watch.COMMANDS,
-        *pipeline.COMMANDS,
-        *history.COMMANDS,
+        *groups.COMMANDS,
+        doctor.doctor,
+        watch.watch,
+        pipeline.pipeline,
+        history.history,
         version,
     ],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

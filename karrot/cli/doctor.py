@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from karrot.cli.credentials import secret
 from karrot.cli.errors import Refused, valid
 from karrot.cli.options import value_of
-from karrot.cli.send_sample import secret
 from karrot.cli.table_layout import shown
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from karrot.doctor import Finding
 
-__all__ = ["COMMANDS"]
+__all__ = ["doctor"]
 
 _MARKS = {"fault": "✖", "warn": "▲", "note": "◆", "ok": "●"}
 _PLAIN = {"fault": "x", "warn": "!", "note": "-", "ok": "+"}
@@ -112,6 +112,3 @@ def _can_write(text: str) -> bool:
 
 def _safe(text: str) -> str:
     return shown(text, sys.stdout.encoding)
-
-
-COMMANDS = (doctor,)

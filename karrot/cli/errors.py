@@ -1,30 +1,16 @@
-"""What several commands share: options, and errors that are sentences."""
+"""Errors as sentences, their exit codes, and the signals that end a command."""
 
 import errno
 import os
 import signal
 import threading
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import click
 
-if TYPE_CHECKING:
-    from karrot.settings.loading import Loaded
+__all__ = ["Interrupted", "NotDone", "Refused", "end_on_signals", "stated", "valid"]
 
-__all__ = [
-    "Interrupted",
-    "NotDone",
-    "Refused",
-    "config_option",
-    "end_on_signals",
-    "loader",
-    "stated",
-    "url_option",
-    "valid",
-]
 
 T = TypeVar("T")
 
@@ -53,20 +39,6 @@ class Interrupted(Refused):
 
     def __init__(self) -> None:
         super().__init__("interrupted")
-
-
-config_option = click.option(
-    "--config", type=click.Path(path_type=Path, dir_okay=False), help="A TOML file with settings; the environment wins."
-)
-url_option = click.option("--url", required=True, help="Karrot's address, such as http://karrot:5000.")
-
-
-def loader(bind: str | None, config: Path | None) -> Callable[[], "Loaded"]:
-    """Reads the settings from the same places each time: now, and when the service is told to reload."""
-    from karrot.settings.loading import load
-
-    overrides = {} if bind is None else {"bind": bind}
-    return partial(load, os.environ, config=config, overrides=overrides)
 
 
 def stated(run: Callable[[], T]) -> T:

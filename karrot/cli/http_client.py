@@ -1,23 +1,15 @@
-"""What the commands ask of a running Karrot: whether it is well, and whether it takes an event."""
+"""One HTTP request to Karrot, and why there was no answer."""
 
-import base64
 import ssl
-import uuid
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPSConnection
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from karrot.burrow.payload import to_wire
-from karrot.event import LagEvent, OffsetSample, PartitionLag
+__all__ = ["Answer", "fetch", "post"]
 
-__all__ = ["CLUSTER", "Answer", "basic", "bearer", "fetch", "group", "post", "sample"]
 
-CLUSTER = "karrot-sample"
 TIMEOUT_SECONDS = 5
-_COMMIT_EVERY_MS = 60_000
-_WINDOW_MS = 9 * _COMMIT_EVERY_MS
 
 
 class Answer(NamedTuple):
@@ -35,63 +27,6 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
 def fetch(url: str) -> Answer:
     """Get an address of this machine: no proxy is asked, and a certificate may be of another name."""
     return _ask("GET", url, None, {}, verify=False)
-
-
-def basic(user: str, password: str) -> dict[str, str]:
-    """The header of Basic authentication."""
-    return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
-
-
-def bearer(token: str) -> dict[str, str]:
-    """The header of Bearer authentication. Raises `ValueError` for a text that no header can hold."""
-    if not (token.isascii() and token.isprintable()):
-        raise ValueError("a Bearer token must be printable ASCII")
-    return {"Authorization": f"Bearer {token}"}
-
-
-def group(number: int) -> str:
-    """The name of a made-up group."""
-    return f"sample-group-{number}"
-
-
-def sample(status: str, number: int, now_ms: int) -> bytes:
-    """A body as Burrow v1.9.5 posts it for a made-up group: ten commits, two of six partitions bad if not OK."""
-    bad = () if status == "OK" else (_partition(0, status, now_ms), _partition(3, status, now_ms))
-    largest = bad[0] if bad else _partition(0, status, now_ms)
-    event = LagEvent(
-        cluster=CLUSTER,
-        consumer=group(number),
-        status_text=status,
-        total_lag=sum(each.current_lag or 0 for each in bad or (largest,)),
-        observed_at_ms=now_ms,
-        incident_id=str(uuid.uuid4()) if bad else None,
-        incident_start=datetime.fromtimestamp((now_ms - _WINDOW_MS) // 1000, UTC) if bad else None,
-        complete=1.0,
-        partition_count=6,
-        max_lag=largest,
-        partitions=bad,
-    )
-    return to_wire(event)
-
-
-def _partition(number: int, status: str, now_ms: int) -> PartitionLag:
-    """WARN: the lag grows while offsets move; ERR: they do not move (STALL)."""
-    read = {"OK": 900, "WARN": 600, "ERR": 0}[status]
-    return PartitionLag(
-        topic="sample-topic",
-        partition=number,
-        status_text="STALL" if status == "ERR" else status,
-        current_lag=1000 - read,
-        start=_commit(now_ms - _WINDOW_MS - 1000, offset=5000, lag=100),
-        end=_commit(now_ms - 1000, offset=5000 + read, lag=1000 - read),
-        owner="/127.0.0.1",
-        client_id="karrot-send-sample",
-        complete=1.0,
-    )
-
-
-def _commit(at_ms: int, *, offset: int, lag: int) -> OffsetSample:
-    return OffsetSample(offset, at_ms, lag, at_ms // 1000 * 1000)
 
 
 def _ask(method: str, url: str, body: bytes | None, headers: Mapping[str, str], *, verify: bool = True) -> Answer:

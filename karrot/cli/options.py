@@ -1,9 +1,11 @@
-"""Options of commands: several put on at once, and what their texts stand for."""
+"""Options that several commands have, and how the texts of options are read."""
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -11,13 +13,38 @@ import click
 from karrot.cli.errors import Refused, valid
 
 if TYPE_CHECKING:
+    from karrot.settings.loading import Loaded
     from karrot.settings.types import Kind
 
-__all__ = ["Number", "asked_for", "day_option", "put_on", "read_span", "value_of"]
+__all__ = [
+    "Number",
+    "asked_for",
+    "config_option",
+    "day_option",
+    "loader",
+    "put_on",
+    "read_span",
+    "url_option",
+    "value_of",
+]
+
 
 T = TypeVar("T")
 Command = Callable[..., None]
 _FIRST_YEAR, _LAST_YEAR = 1970, 9998
+
+config_option = click.option(
+    "--config", type=click.Path(path_type=Path, dir_okay=False), help="A TOML file with settings; the environment wins."
+)
+url_option = click.option("--url", required=True, help="Karrot's address, such as http://karrot:5000.")
+
+
+def loader(bind: str | None, config: Path | None) -> Callable[[], "Loaded"]:
+    """Reads the settings from the same places each time: now, and when the service is told to reload."""
+    from karrot.settings.loading import load
+
+    overrides = {} if bind is None else {"bind": bind}
+    return partial(load, os.environ, config=config, overrides=overrides)
 
 
 def put_on(command: Command, *options: Callable[[Command], Command]) -> Command:

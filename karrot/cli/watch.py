@@ -1,4 +1,4 @@
-"""`karrot watch`: Burrow's verdicts from Kafka itself."""
+"""``karrot watch``: Burrow's verdicts from Kafka itself."""
 
 import sys
 import threading
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from karrot.cli.cells import UNKNOWN, counted, number, safe
+from karrot.cli.credentials import credentials
 from karrot.cli.errors import end_on_signals, valid
 from karrot.cli.groups.group_tables import KAFKA, health_row, tally
 from karrot.cli.options import value_of
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from karrot.event import LagEvent
     from karrot.watch import Outcome, Sink
 
-__all__ = ["COMMANDS"]
+__all__ = ["watch"]
 
 _COLUMNS = (
     Column("GROUP", may_be_cut=True),
@@ -147,10 +148,6 @@ def _sum(outcome: "Outcome", groups: int) -> str:
 
 def _poster(url: str, user: str | None) -> "Sink":
     from karrot import render
-    from karrot.cli.send_sample import credentials
     from karrot.watch import PostSink
 
     return PostSink(valid(partial(render.webhook, url)), valid(partial(credentials, user)))
-
-
-COMMANDS = (watch,)

@@ -5,7 +5,7 @@ import click
 from karrot.cli.history.describe import describe, risks, stale
 from karrot.cli.history.timeseries import groups, incidents, timeseries
 
-__all__ = ["COMMANDS", "history"]
+__all__ = ["history"]
 
 
 @click.group(commands=[groups, timeseries, incidents, describe, stale, risks])
@@ -15,6 +15,3 @@ def history() -> None:
     Needs the extra "history" (DuckDB), neither Spark nor a running Karrot. Exit code 1 if there is nothing in that
     time, 2 if there are no tables or it is unclear what is asked.
     """
-
-
-COMMANDS = (history,)

@@ -14,7 +14,7 @@ from karrot.cli.pipeline.report import report
 from karrot.cli.pipeline.stale import stale
 from karrot.cli.pipeline.stream import stream
 
-__all__ = ["COMMANDS", "pipeline"]
+__all__ = ["pipeline"]
 
 
 _OF_SPARK = frozenset({"pyspark", "py4j"})
@@ -42,6 +42,3 @@ def pipeline() -> None:
     Needs the extra "spark" and Java 17 or newer (Debian: default-jre-headless). On a cluster, start the same command
     by spark-submit.
     """
-
-
-COMMANDS = (pipeline,)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.errors import NotDone, Refused, config_option, end_on_signals, stated, valid
+from karrot.cli.errors import NotDone, Refused, end_on_signals, stated, valid
+from karrot.cli.options import config_option
 from karrot.cli.pipeline.event_source_options import road_of, road_options
 from karrot.cli.pipeline.kafka_options import told
 from karrot.cli.pipeline.spark_session import read_trigger, session_options, started

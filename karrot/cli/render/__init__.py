@@ -5,23 +5,11 @@ from typing import Any
 
 import click
 
-from karrot.cli.errors import url_option, valid
+from karrot.cli.errors import valid
 from karrot.cli.render.scaling_options import scaling, scaling_options
 from karrot.distribution import DOCS_URL
 
-__all__ = ["COMMANDS"]
-
-
-@click.command("burrow-config")
-@url_option
-@click.option("--user", help="For Basic authentication.")
-@click.option("--template", "only_template", is_flag=True, help="Print only the template file.")
-def burrow_config(url: str, user: str | None, *, only_template: bool) -> None:
-    """Print what to put into burrow.toml, and why. The template file that it names comes with it."""
-    from karrot import render
-
-    text = valid(partial(render.burrow_config, url, user))
-    click.echo(render.burrow_template() if only_template else text, nl=False)
+__all__ = ["render"]
 
 
 @click.command("ecs-autoscaling")
@@ -209,6 +197,3 @@ _RENDERED = [
 @click.group(commands=_RENDERED)
 def render() -> None:
     """Print configuration for other programs."""
-
-
-COMMANDS = (burrow_config, render)

@@ -1,1 +1,7 @@
 """``karrot simulate``."""
+
+from karrot.cli.simulate import simulate
+
+__all__ = ["COMMANDS"]
+
+COMMANDS = (simulate.simulate,)

@@ -1,7 +1,6 @@
 """Where a recorded lag comes from: a CSV file, the events that a running Karrot still has, or the pipeline's tables."""
 
 import json
-import os
 from collections.abc import Mapping
 from datetime import datetime
 from http.client import HTTPException
@@ -13,7 +12,8 @@ from urllib.request import Request, urlopen
 
 from karrot.autoscaling import Sample
 from karrot.autoscaling.recording import samples_of_csv
-from karrot.settings import sources, types
+from karrot.cli.credentials import bearer, secret
+from karrot.settings import types
 
 if TYPE_CHECKING:
     from karrot.history import Span
@@ -93,9 +93,5 @@ def _said(error: HTTPError) -> str:
 
 
 def _credentials() -> dict[str, str]:
-    from karrot.cli import http_client
-
-    name = "KARROT_API_TOKEN"
-    told = {each: os.environ[each] for each in (name, f"{name}_FILE") if each in os.environ}
-    given = sources.merged([sources.from_environment(told)], plain=(), secret=()).get(name)
-    return {} if given is None else http_client.bearer(sources.secret_text(given))
+    token = secret("KARROT_API_TOKEN")
+    return {} if token is None else bearer(token)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from karrot.autoscaling import Run, Sample, Stack
     from karrot.render.scaling import Scaling
 
-__all__ = ["COMMANDS"]
+__all__ = ["simulate"]
 
 
 @click.command("simulate")
@@ -97,8 +97,6 @@ for _at, _parameter in enumerate(simulate.params):
             metavar="NAME[:OPTION=VALUE,...]",
             help="target-tracking, step or from-zero; can be given again, to be compared.",
         )
-
-COMMANDS = (simulate,)
 
 
 def _show_one(case: Case, svg: Path | None) -> None:

@@ -11,7 +11,6 @@ import yaml
 from click.testing import CliRunner, Result
 
 from karrot.cli import main
-from karrot.cli import render as rendering
 from karrot.render.bridges import TOOLS
 from karrot.render.grafana import BOARDS
 from karrot.render.scaling import FORMATS, RECIPES, TARGETS
@@ -43,7 +42,7 @@ def test_every_kind_has_help(name: str) -> None:
 
 
 def test_the_choices_are_those_that_can_be_rendered() -> None:
-    [command] = [each for each in rendering.COMMANDS if each.name == "render"]
+    command = main.commands["render"]
     assert isinstance(command, click.Group)
     choices = {
         parameter.opts[0]: tuple(parameter.type.choices)
@@ -135,7 +134,7 @@ def test_bridges_are_printed_in_either_direction() -> None:
 
 
 def test_the_choices_of_tools_and_boards_are_those_that_can_be_rendered() -> None:
-    [command] = [each for each in rendering.COMMANDS if each.name == "render"]
+    command = main.commands["render"]
     assert isinstance(command, click.Group)
     chosen = {name: command.commands[name].params[0].type for name in ("bridging-rules", "dashboard")}
     assert [tuple(each.choices) for each in chosen.values() if isinstance(each, click.Choice)] == [TOOLS, BOARDS]

@@ -1,0 +1,51 @@
+"""Secrets from the environment, from files or from the terminal, and the headers that carry them."""
+
+import base64
+import getpass
+import os
+import warnings
+
+import click
+
+__all__ = ["basic", "bearer", "credentials", "secret"]
+
+
+def credentials(user: str | None) -> dict[str, str]:
+    """Secrets come from the environment or the terminal: arguments are there for everybody to see."""
+    if user is not None:
+        return basic(user, secret("KARROT_BURROW_PASSWORD") or _typed_password())
+    token = secret("KARROT_BURROW_TOKEN")
+    return bearer(token) if token else {}
+
+
+def secret(name: str) -> str | None:
+    """A secret of the environment, or of the file that ``<name>_FILE`` there names."""
+    from karrot.settings import sources
+
+    told = {each: os.environ[each] for each in (name, f"{name}_FILE") if each in os.environ}
+    given = sources.merged([sources.from_environment(told)], plain=(), secret=()).get(name)
+    return None if given is None else sources.secret_text(given)
+
+
+def basic(user: str, password: str) -> dict[str, str]:
+    """The header of Basic authentication."""
+    return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
+
+
+def bearer(token: str) -> dict[str, str]:
+    """The header of Bearer authentication. Raises `ValueError` for a text that no header can hold."""
+    if not (token.isascii() and token.isprintable()):
+        raise ValueError("a Bearer token must be printable ASCII")
+    return {"Authorization": f"Bearer {token}"}
+
+
+def _typed_password() -> str:
+    """The password as somebody types it. Raises `ValueError` where it could not be typed unseen."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", getpass.GetPassWarning)
+            return str(click.prompt("Password", hide_input=True, err=True))
+    except getpass.GetPassWarning as warning:
+        raise ValueError(
+            "there is no terminal to ask for the password: set KARROT_BURROW_PASSWORD or KARROT_BURROW_PASSWORD_FILE"
+        ) from warning
