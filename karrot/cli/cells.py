@@ -1,4 +1,4 @@
-"""Cells of tables, and values of JSON: moments, spans, numbers and names that somebody else chose."""
+"""Values as cells of a table and in JSON: times, durations, numbers and names."""
 
 import sys
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""``karrot doctor``: what is wrong between Burrow, Karrot and Prometheus."""
+"""``karrot doctor``: what is wrong between Burrow, Karrot and Prometheus, and how to mend it."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Tables of text: columns that line up whatever the names are made of, and that fit a narrow terminal."""
+"""Lays out tables of text: columns line up whatever the names are made of, and fit a narrow terminal."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What ``karrot groups``, ``status`` and ``lag`` ask of Burrow: the verdicts on all groups of a cluster, or on some."""
+"""Burrow's verdicts on the groups of a cluster, for ``karrot groups``, ``status`` and ``lag``."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""What ``karrot groups``, ``status`` and ``lag`` were told, as tables and as a line of JSON."""
+"""Groups and their partitions as tables, and as a line of JSON."""
 
 import json
 from collections import Counter

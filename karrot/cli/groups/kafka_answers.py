@@ -1,4 +1,4 @@
-"""What ``karrot groups``, ``status`` and ``lag`` ask of Kafka itself: states, members and offsets, but no verdicts."""
+"""What Kafka itself says of groups: states, members and offsets, but no verdicts."""
 
 import time
 from dataclasses import replace

@@ -1,17 +1,17 @@
-"""``karrot groups``, ``status`` and ``lag``: what Burrow and Kafka know, as ``kafka-consumer-groups`` shows it."""
+"""What ``karrot groups``, ``status`` and ``lag`` share: whom to ask, and printing the answer once or until Ctrl-C."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from karrot.cli.errors import NotDone, Refused
 from karrot.cli.groups.burrow_answers import Asked, ask, cluster_of
-from karrot.cli.groups.group_tables import groups_table, json_line, partition_tables
+from karrot.cli.groups.group_tables import json_line
 from karrot.cli.groups.kafka_answers import ask_kafka, beside_burrow, onlooker
 from karrot.cli.options import put_on, value_of
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from karrot.burrow.client import Burrow
     from karrot.watch import Onlooker
 
-__all__ = ["COMMANDS"]
+__all__ = ["group_options", "run"]
+
 
 _OPTIONS = (
     click.option(
@@ -49,49 +50,12 @@ _OPTIONS = (
 )
 
 
-def _options(command: Callable[..., None]) -> Callable[..., None]:
+def group_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of these commands: `run` takes their values."""
     return put_on(command, *_OPTIONS)
 
 
-@click.command("groups")
-@_options
-def groups_command(**asked: Any) -> None:
-    """List the groups that Burrow knows, with lag and skew.
-
-    A line each: status, lag, and the share of the worst partition. With --bootstrap-servers also what Kafka says of
-    each: state, members, coordinator, messages deleted unread, and the margin until that happens; with --watch also
-    the rebalances since the first look.
-
-    Exit code 1 if Burrow or Kafka does not answer or does not know what was named, 2 if it is unclear what is asked.
-    """
-    _run(groups_table, with_all_partitions=False, **asked)
-
-
-@click.command()
-@_options
-def status(**asked: Any) -> None:
-    """Print Burrow's verdicts and the partitions behind them.
-
-    Exit codes as those of `karrot groups`; a bad verdict is not a failure.
-    """
-    if asked["url"] is None and asked["bootstrap"] is not None:
-        raise Refused("a verdict takes a history: --burrow names who has one, and karrot watch gathers one")
-    _run(partition_tables, with_all_partitions=False, **asked)
-
-
-@click.command()
-@_options
-def lag(**asked: Any) -> None:
-    """Print the lag of every partition, as Burrow has it.
-
-    With the sum, and the share of the worst partition. With --bootstrap-servers alone it is Kafka's answer.
-
-    Exit codes as those of `karrot groups`.
-    """
-    _run(partition_tables, with_all_partitions=True, **asked)
-
-
-def _run(
+def run(
     table: Callable[[Asked], Iterator[str]],
     *,
     url: str | None,
@@ -104,6 +68,7 @@ def _run(
     as_json: bool,
     with_all_partitions: bool,
 ) -> None:
+    """Ask Burrow, Kafka or both, and print the answer as ``table`` lays it out: once, or until Ctrl-C."""
     with ExitStack() as held:
         look = None
         if url is not None:
@@ -166,6 +131,3 @@ def _keep_watching(look: Callable[[], Asked], show: Callable[[Asked], Iterator[s
             for note in notes:
                 click.echo(f"karrot: {note}", err=True)
             time.sleep(interval)
-
-
-COMMANDS = (groups_command, status, lag)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["simulate"]
 
 
-@click.command("simulate")
+@click.command()
 @scaling_options
 @click.option(
     "--series",
