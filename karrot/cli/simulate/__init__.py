@@ -1,4 +1,4 @@
-"""``karrot simulate``."""
+"""``karrot simulate``: scaling recipes, run on a recorded lag."""
 
 from karrot.cli.simulate import simulate
 

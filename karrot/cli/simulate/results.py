@@ -1,4 +1,4 @@
-"""What ``karrot simulate`` says: a table, warnings, a chart."""
+"""Prints what ``karrot simulate`` found: a table, warnings and a chart."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

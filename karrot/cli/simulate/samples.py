@@ -1,4 +1,4 @@
-"""Where a recorded lag comes from: a CSV file, the events that a running Karrot still has, or the pipeline's tables."""
+"""Samples of a recorded lag: from a CSV file, from a running Karrot's events, or from the pipeline's tables."""
 
 import json
 from collections.abc import Mapping

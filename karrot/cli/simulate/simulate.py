@@ -1,4 +1,4 @@
-"""``karrot simulate``: a scaling recipe in front of a lag that was recorded."""
+"""``karrot simulate``: runs scaling recipes on a recorded lag."""
 
 from functools import partial
 from pathlib import Path

@@ -1,0 +1,41 @@
+"""``karrot render druid``: Druid's ingestion spec and a query for the JSON topic of offsets."""
+
+from functools import partial
+from typing import Any
+
+import click
+
+from karrot.cli.errors import valid
+
+__all__ = ["druid"]
+
+
+@click.command()
+@click.option(
+    "--bootstrap-servers", "bootstrap", metavar="HOST:PORT,...", required=True, help="Kafka, as Druid sees it."
+)
+@click.option("--group", metavar="NAME", required=True, help="The consumer group that is asked about.")
+@click.option("--topic", default="consumer_offsets_json", show_default=True, help="The --json-topic of offsets.")
+@click.option("--datasource", default="consumer_offsets", show_default=True, help="What Druid calls it.")
+@click.option("--interval", default="2017-01-01/2100-01-01", show_default=True, help="The time that is asked about.")
+@click.option(
+    "--print",
+    "part",
+    type=click.Choice(["all", "ingestion", "query"]),
+    default="all",
+    show_default=True,
+    help="Which of the two.",
+)
+def druid(part: str, **given: Any) -> None:
+    """Print Druid's ingestion spec for the JSON topic of offsets, and a query: offsets by minute, newest first.
+
+    Two JSON documents, one after the other; --print chooses one. karrot history timeseries --metric offset answers
+    the same without a Druid.
+    """
+    from karrot.render import druid as rendered
+
+    asked = valid(partial(rendered.Druid, **given))
+    texts = {"ingestion": rendered.ingestion, "query": rendered.query}
+    for name, text in texts.items():
+        if part in (name, "all"):
+            click.echo(text(asked), nl=False)

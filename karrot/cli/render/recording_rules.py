@@ -1,0 +1,13 @@
+"""``karrot render recording-rules``: recording rules for Prometheus."""
+
+import click
+
+__all__ = ["recording_rules"]
+
+
+@click.command("recording-rules")
+def recording_rules() -> None:
+    """Print recording rules for Prometheus: one series per group, growth, share of time in OK, totals."""
+    from karrot.render.rules import recording_rules
+
+    click.echo(recording_rules(), nl=False)
