@@ -1,18 +1,12 @@
-"""``karrot pipeline``: the Spark jobs."""
+"""``karrot pipeline``: the Spark jobs, a command each."""
 
 from typing import Any
 
 import click
 
 from karrot.cli.errors import NotDone
-from karrot.cli.pipeline.derive import compact, derive
-from karrot.cli.pipeline.ingest import ingest
+from karrot.cli.pipeline import compact, derive, ingest, offsets, replay, report, stale, stream
 from karrot.cli.pipeline.job_errors import why_it_failed
-from karrot.cli.pipeline.offsets import offsets
-from karrot.cli.pipeline.replay import replay
-from karrot.cli.pipeline.report import report
-from karrot.cli.pipeline.stale import stale
-from karrot.cli.pipeline.stream import stream
 
 __all__ = ["pipeline"]
 
@@ -35,7 +29,19 @@ class _Jobs(click.Group):
             raise NotDone(why_it_failed(str(error) or type(error).__name__)) from error
 
 
-@click.group(cls=_Jobs, commands=[ingest, offsets, derive, compact, replay, report, stale, stream])
+@click.group(
+    cls=_Jobs,
+    commands=[
+        ingest.ingest,
+        offsets.offsets,
+        derive.derive,
+        compact.compact,
+        replay.replay,
+        report.report,
+        stale.stale,
+        stream.stream,
+    ],
+)
 def pipeline() -> None:
     """Make tables of events and of Kafka's own offsets, on Spark.
 

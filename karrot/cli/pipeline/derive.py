@@ -1,6 +1,5 @@
-"""``karrot pipeline derive`` and ``compact``: what is reckoned from events and commits, and how they are kept."""
+"""``karrot pipeline derive``: rewrites the tables that are computed from events and commits."""
 
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -10,7 +9,7 @@ from karrot.cli.cells import counted
 from karrot.cli.options import Number, day_option, read_span
 from karrot.cli.pipeline.spark_session import spark_options, started, tables_in
 
-__all__ = ["compact", "derive"]
+__all__ = ["derive"]
 
 _span = read_span(10 * 365 * 86_400)
 _gap = read_span(86_400)  # a day is derived from those beside it
@@ -59,24 +58,3 @@ def derive(directory: str, master: str | None, conf: dict[str, str], **asked: An
     finally:
         spark.stop()
     click.echo(f"derived {counted(len(days), 'day')}, {days[0]} to {days[-1]}" if days else "nothing changed")
-
-
-@click.command()
-@spark_options
-@click.option(
-    "--keep", default="400d", show_default=True, callback=_span, help="Days older than this go from every table."
-)
-def compact(directory: str, master: str | None, conf: dict[str, str], keep: timedelta) -> None:
-    """Merge the small files of past days into one file each, and drop old days.
-
-    Can run beside ingest, not beside derive or itself.
-    """
-    spark = started("compact", master, conf)
-    from karrot.pipeline.store import compact as job
-
-    try:
-        done = job.compact(spark, tables_in(spark, directory), keep=keep, today=datetime.now(UTC).date())
-    finally:
-        spark.stop()
-    dropped = counted(len(done.dropped), "day")
-    click.echo(f"merged {counted(done.files_before, 'file')} into {done.files_after}, dropped {dropped}")

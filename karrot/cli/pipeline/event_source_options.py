@@ -1,4 +1,4 @@
-"""On which road the Spark jobs get the service's events: ``--source archive`` or ``--source kafka``."""
+"""The options that say where Spark jobs read events: ``--source archive`` or ``--source kafka``."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

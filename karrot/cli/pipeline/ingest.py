@@ -1,4 +1,4 @@
-"""``karrot pipeline ingest``: events of the archive, or of a topic, as tables."""
+"""``karrot pipeline ingest``: writes the events of the archive, or of a topic, to tables."""
 
 import json
 import threading
@@ -8,7 +8,7 @@ import click
 
 from karrot.cli.errors import end_on_signals
 from karrot.cli.pipeline.event_source_options import road_of, road_options
-from karrot.cli.pipeline.kafka_options import told
+from karrot.cli.pipeline.job_errors import errors_as_sentences
 from karrot.cli.pipeline.spark_session import read_trigger, spark_options, started
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def ingest(directory: str, master: str | None, conf: dict[str, str], **asked: An
     if follow:
         end_on_signals(stop)
     try:
-        with told(asked):
+        with errors_as_sentences(asked):
             total = job.run(asked["trigger"] if follow else None, stop)
     finally:
         spark.stop()

@@ -1,9 +1,14 @@
-"""What made a streaming batch fail, in one sentence of the stacks that Spark tells."""
+"""Turns the errors of a Spark job into one sentence."""
 
 import re
-from typing import Final
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
 
-__all__ = ["why_it_failed"]
+from karrot.cli.errors import NotDone, Refused
+from karrot.cli.pipeline.kafka_options import KAFKA
+
+__all__ = ["errors_as_sentences", "why_it_failed"]
 
 _NAMED: Final = re.compile(r"^(?:: |Caused by: )?([A-Za-z_][\w.$]*(?:Error|Exception)): (.*\S)", re.MULTILINE)
 _CARRIERS: Final = frozenset({"Py4JJavaError", "Py4JException", "ForeachBatchUserFuncException"})
@@ -11,6 +16,27 @@ _CARRIERS: Final = frozenset({"Py4JJavaError", "Py4JException", "ForeachBatchUse
 
 _SAYS_WHERE: Final = re.compile(r"\[[A-Z_.]+\] ")
 _BEYOND: Final = re.compile(r"\s*(?:JVM stacktrace|=== Streaming Query ===)")
+
+
+@contextmanager
+def errors_as_sentences(asked: Mapping[str, Any]) -> Iterator[None]:
+    """What keeps a job from what it reads, or from going on, becomes a sentence."""
+    from karrot.kafka.properties import without_values
+    from karrot.pipeline.stream.brokers import Brokers, PropertiesError
+    from karrot.pipeline.stream.kafka import ConnectorMissing
+    from karrot.pipeline.stream.queries import StreamingQueryException
+    from karrot.pipeline.stream.record_sources import NoRecords
+    from karrot.watch import ClusterError
+
+    try:
+        yield
+    except (FileNotFoundError, ConnectorMissing, NoRecords, PropertiesError) as error:
+        raise Refused(str(error)) from error
+    except ClusterError as error:
+        raise NotDone(f"Kafka: {error}") from error
+    except StreamingQueryException as error:
+        properties = Brokers.of((), asked["command_config"]).properties if asked["source"] == KAFKA else {}
+        raise NotDone(without_values(why_it_failed(str(error)), properties)) from error
 
 
 def why_it_failed(said: str) -> str:

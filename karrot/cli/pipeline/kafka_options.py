@@ -1,22 +1,20 @@
-"""How the Spark jobs reach Kafka, and what keeps a job from what it reads, as a sentence."""
+"""The options by which Spark jobs reach Kafka."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from karrot.cli.errors import NotDone, Refused, valid
+from karrot.cli.errors import Refused, valid
 from karrot.cli.options import asked_for, put_on
-from karrot.cli.pipeline.job_errors import why_it_failed
 
 if TYPE_CHECKING:
     from karrot.pipeline.stream.brokers import Brokers, Start
     from karrot.watch.admin import KafkaCluster
 
-__all__ = ["KAFKA", "Reached", "kafka_of", "kafka_options", "told"]
+__all__ = ["KAFKA", "Reached", "kafka_of", "kafka_options"]
 
 KAFKA = "kafka"
 """The ``--source`` that is read through Kafka."""
@@ -65,24 +63,3 @@ def kafka_of(asked: Mapping[str, Any], client_id: str) -> Reached:
         valid(partial(connect, addresses, properties, client_id=client_id)),
         valid(partial(Start, asked["starting"])),
     )
-
-
-@contextmanager
-def told(asked: Mapping[str, Any]) -> Iterator[None]:
-    """What keeps a job from what it reads, or from going on, becomes a sentence."""
-    from karrot.kafka.properties import without_values
-    from karrot.pipeline.stream.brokers import Brokers, PropertiesError
-    from karrot.pipeline.stream.kafka import ConnectorMissing
-    from karrot.pipeline.stream.queries import StreamingQueryException
-    from karrot.pipeline.stream.record_sources import NoRecords
-    from karrot.watch import ClusterError
-
-    try:
-        yield
-    except (FileNotFoundError, ConnectorMissing, NoRecords, PropertiesError) as error:
-        raise Refused(str(error)) from error
-    except ClusterError as error:
-        raise NotDone(f"Kafka: {error}") from error
-    except StreamingQueryException as error:
-        properties = Brokers.of((), asked["command_config"]).properties if asked["source"] == KAFKA else {}
-        raise NotDone(without_values(why_it_failed(str(error)), properties)) from error

@@ -1,4 +1,4 @@
-"""``karrot pipeline offsets``: Kafka's own record of what was committed, as tables and as JSON."""
+"""``karrot pipeline offsets``: writes Kafka's committed offsets to tables, and as JSON to a topic."""
 
 import json
 import threading
@@ -12,7 +12,8 @@ import click
 
 from karrot.cli.errors import NotDone, Refused, end_on_signals
 from karrot.cli.options import asked_for, read_span
-from karrot.cli.pipeline.kafka_options import KAFKA, Reached, kafka_of, kafka_options, told
+from karrot.cli.pipeline.job_errors import errors_as_sentences
+from karrot.cli.pipeline.kafka_options import KAFKA, Reached, kafka_of, kafka_options
 from karrot.cli.pipeline.spark_session import read_trigger, spark_options, started
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def offsets(directory: str, master: str | None, conf: dict[str, str], **asked: A
     if asked["follow"]:
         end_on_signals(stop)
     try:
-        with told(asked):
+        with errors_as_sentences(asked):
             total = work.run(spark, Tables(directory), stop)
     finally:
         spark.stop()

@@ -1,16 +1,48 @@
-"""``karrot pipeline replay``: other rules of Burrow's, tried on what was committed."""
+"""``karrot pipeline replay``: tries other rules of Burrow's on recorded commits, and prints what differs."""
 
 import json
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from karrot.cli.cells import UNKNOWN, clock, safe
 from karrot.cli.errors import NotDone, Refused, valid
 from karrot.cli.pipeline.spark_session import spark_options, started
+from karrot.cli.table_layout import Column, laid_out, terminal_width
 
-__all__ = ["replay"]
+if TYPE_CHECKING:
+    from karrot.pipeline.replay.compare import Group, Incident, Outcome, Standstill
+    from karrot.pipeline.replay.job import Replayed
+
+__all__ = ["replay", "replayed_json", "replayed_lines"]
+
+_DAY = 86_400
+_TIMES = {"first": "since", "last": "until"}
+_SPANS = {"every": (1, _DAY), "expire_group": (60, 3650 * _DAY), "stood_still": (1, _DAY), "flap": (0, 7 * _DAY)}
+
+_MOST_GROUPS = 20
+
+_SETS = (
+    Column("RULES", may_be_cut=True),
+    Column("INTERVALS", is_number=True, goes=4),
+    Column("ALLOWED-LAG", is_number=True, goes=3),
+    Column("MIN-DISTANCE", is_number=True, goes=2),
+    Column("COMPLETE", is_number=True, goes=1),
+    Column("INCIDENTS", is_number=True),
+    Column("FLAPS", is_number=True),
+    Column("MINUTES-NOT-OK", is_number=True),
+    Column("FOUND", is_number=True),
+    Column("DELAY", is_number=True),
+    Column("LATEST", is_number=True),
+)
+_GROUPS = (
+    Column("CLUSTER", may_be_cut=True, goes=1),
+    Column("GROUP", may_be_cut=True),
+    Column("STOOD-STILL", is_number=True),
+)
 
 
 @click.command()
@@ -50,7 +82,6 @@ def replay(directory: str, master: str | None, conf: dict[str, str], **asked: An
     if since and until and since >= until:
         raise Refused(f"--from {since:%Y-%m-%d %H:%M} is not before --to {until:%Y-%m-%d %H:%M}")
     spark = started("replay", master, conf)
-    from karrot.cli.pipeline.replay_output import replayed_json, replayed_lines
     from karrot.pipeline.replay import job
     from karrot.pipeline.store.tables import Tables
 
@@ -79,6 +110,130 @@ def _read(asked: dict[str, Any]) -> dict[str, Any]:
     return {"rule_sets": read_rule_sets(asked["texts"]), **times, **spans}
 
 
-_DAY = 86_400
-_TIMES = {"first": "since", "last": "until"}
-_SPANS = {"every": (1, _DAY), "expire_group": (60, 3650 * _DAY), "stood_still": (1, _DAY), "flap": (0, 7 * _DAY)}
+def replayed_lines(done: "Replayed") -> Iterator[str]:
+    """What was replayed, the sets of rules, the groups that they differ most about, and sentences."""
+    from karrot.pipeline.replay.text import sentences
+    from karrot.text import duration
+
+    outcomes = done.comparison.outcomes
+    first, last = (clock(_moment(epoch_s)) for epoch_s in (done.span.first, done.span.last))
+    yield f"{_counted(done.groups, 'group')} from {first} to {last} UTC, judged every {duration(done.span.every)}"
+    yield ""
+    yield from laid_out(_SETS, [_set_row(one) for one in outcomes], terminal_width())
+    yield ""
+    yield from _groups_table(done)
+    yield from map(safe, sentences(done.comparison))
+
+
+def _set_row(one: "Outcome") -> tuple[str, ...]:
+    from karrot.text import duration
+
+    rules, delays = one.rules, one.delays
+    return (
+        safe(rules.name),
+        str(rules.intervals),
+        f"{rules.allowed_lag:,}",
+        f"{rules.min_distance}s",
+        f"{rules.minimum_complete:g}",
+        f"{len(one.incidents):,}",
+        f"{one.flaps:,}",
+        f"{one.minutes_not_ok:,.0f}",
+        f"{len(delays)} of {len(one.found)}" if one.found else UNKNOWN,
+        duration(one.median_delay) if one.median_delay is not None else UNKNOWN,
+        duration(delays[-1]) if delays else UNKNOWN,
+    )
+
+
+def _groups_table(done: "Replayed") -> Iterator[str]:
+    """Incidents and minutes of each group under each set; first those about which the sets differ most."""
+    outcomes = done.comparison.outcomes
+    groups = _groups(done)
+    if not groups:
+        return
+    heads = [Column(safe(one.rules.name).upper(), is_number=True) for one in outcomes]
+    rows = [
+        (
+            safe(group.cluster),
+            safe(group.consumer),
+            str(sum(each.group == group for each in done.comparison.standstills)),
+            *(_in_short([each for each in one.incidents if each.group == group]) for one in outcomes),
+        )
+        for group in groups[:_MOST_GROUPS]
+    ]
+    yield from laid_out([*_GROUPS, *heads], rows, terminal_width())
+    if len(groups) > _MOST_GROUPS:
+        yield f"and {len(groups) - _MOST_GROUPS} more groups (--json, --output)"
+    yield ""
+
+
+def _groups(done: "Replayed") -> "Sequence[Group]":
+    minutes: dict[Group, list[float]] = {}
+    outcomes = done.comparison.outcomes
+    for number, one in enumerate(outcomes):
+        for each in one.incidents:
+            minutes.setdefault(each.group, [0.0] * len(outcomes))[number] += each.to_ms - each.from_ms
+    for stood in done.comparison.standstills:
+        minutes.setdefault(stood.group, [0.0] * len(outcomes))
+    return sorted(minutes, key=lambda group: (min(minutes[group]) - max(minutes[group]), -max(minutes[group]), group))
+
+
+def _in_short(incidents: "Sequence[Incident]") -> str:
+    minutes = sum(each.to_ms - each.from_ms for each in incidents) / 60_000
+    return f"{len(incidents)} ({minutes:,.0f} min)" if incidents else "0"
+
+
+def replayed_json(done: "Replayed") -> dict[str, Any]:
+    """All of it: each incident of each set, each stand-still and when it was found, and the sentences."""
+    from karrot.pipeline.replay.text import sentences
+
+    comparison = done.comparison
+    return {
+        "from": _iso(done.span.first * 1000),
+        "to": _iso(done.span.last * 1000),
+        "every_seconds": done.span.every,
+        "groups": done.groups,
+        "standstills": [_stretch(each) for each in comparison.standstills],
+        "rule_sets": [_set_json(one, runs) for one, runs in zip(comparison.outcomes, done.runs, strict=True)],
+        "said": list(sentences(comparison)),
+    }
+
+
+def _set_json(one: "Outcome", runs: Sequence[Any]) -> dict[str, Any]:
+    return {
+        **one.rules._asdict(),
+        "incident_count": len(one.incidents),
+        "flaps": one.flaps,
+        "minutes_not_ok": one.minutes_not_ok,
+        "incidents_without_standstill": one.without_standstill,
+        "incidents_alone": one.alone,
+        "delay_seconds": [each.delay for each in one.found],
+        "delay_seconds_median": one.median_delay,
+        "shift_seconds": [each.delay for each in one.alike],
+        "incidents": [
+            _stretch(each)
+            | {
+                "to": None if each.is_open else _iso(each.to_ms),
+                "worst_status": each.worst,
+                "is_flap": each.is_flap,
+                "stood_still": each.stood_still,
+            }
+            for each in one.incidents
+        ],
+        "not_ok": [_stretch(run) | {"status": run.status} for run in runs],
+    }
+
+
+def _stretch(one: "Standstill | Incident | Any") -> dict[str, Any]:
+    return {**one.group._asdict(), "from": _iso(one.from_ms), "to": _iso(one.to_ms)}
+
+
+def _iso(epoch_ms: int) -> str:
+    return _moment(epoch_ms / 1000).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _moment(epoch_s: float) -> datetime:
+    return datetime.fromtimestamp(epoch_s, UTC)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

@@ -1,4 +1,4 @@
-"""What the Spark jobs' commands share: the session's options, how it starts and how it is ended by a signal."""
+"""The options of a Spark session, how it starts, and how a signal ends it."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""``karrot pipeline stale``: an alert for each partition that stands still, as the tables are written."""
+"""``karrot pipeline stale``: an alert for each partition whose committed offset stands still."""
 
 import sys
 import threading

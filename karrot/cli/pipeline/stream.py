@@ -1,4 +1,4 @@
-"""``karrot pipeline stream``: events to the tables and to CloudWatch, as they are written."""
+"""``karrot pipeline stream``: publishes events to CloudWatch and keeps the tables up to date."""
 
 import logging
 import os
@@ -14,7 +14,7 @@ import click
 from karrot.cli.errors import NotDone, Refused, end_on_signals, stated, valid
 from karrot.cli.options import config_option
 from karrot.cli.pipeline.event_source_options import road_of, road_options
-from karrot.cli.pipeline.kafka_options import told
+from karrot.cli.pipeline.job_errors import errors_as_sentences
 from karrot.cli.pipeline.spark_session import read_trigger, session_options, started
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def stream(master: str | None, conf: dict[str, str], config: Path | None, **aske
     jobs: list[Ingest | Fanout] = [_ingest(spark, road(), asked)] if _TABLES in destinations else []
     jobs += [_fanout(spark, road(), options, asked, stop=stop, lost=lost)] if options else []
     try:
-        with told(asked):
+        with errors_as_sentences(asked):
             run([each.start(every) for each in jobs], stop=stop, follow=every is not None)
     finally:
         spark.stop()

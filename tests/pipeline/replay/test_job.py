@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from karrot.burrow.rules import evaluate_group
 from karrot.burrow.storage import Storage
 from karrot.cli import main
-from karrot.cli.pipeline.replay_output import replayed_json, replayed_lines
+from karrot.cli.pipeline.replay import replayed_json, replayed_lines
 from karrot.pipeline.replay.job import NothingToReplayError, Request, replay
 from karrot.pipeline.replay.rules import RuleSet
 from karrot.pipeline.store.tables import Tables

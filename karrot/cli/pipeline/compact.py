@@ -1,0 +1,36 @@
+"""``karrot pipeline compact``: merges small files and drops old days."""
+
+from datetime import UTC, datetime, timedelta
+
+import click
+
+from karrot.cli.cells import counted
+from karrot.cli.options import read_span
+from karrot.cli.pipeline.spark_session import spark_options, started, tables_in
+
+__all__ = ["compact"]
+
+
+@click.command()
+@spark_options
+@click.option(
+    "--keep",
+    default="400d",
+    show_default=True,
+    callback=read_span(10 * 365 * 86_400),
+    help="Days older than this go from every table.",
+)
+def compact(directory: str, master: str | None, conf: dict[str, str], keep: timedelta) -> None:
+    """Merge the small files of past days into one file each, and drop old days.
+
+    Can run beside ingest, not beside derive or itself.
+    """
+    spark = started("compact", master, conf)
+    from karrot.pipeline.store import compact as job
+
+    try:
+        done = job.compact(spark, tables_in(spark, directory), keep=keep, today=datetime.now(UTC).date())
+    finally:
+        spark.stop()
+    dropped = counted(len(done.dropped), "day")
+    click.echo(f"merged {counted(done.files_before, 'file')} into {done.files_after}, dropped {dropped}")
