@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import given
-from hypothesis import strategies as st
 
 from karrot.cli import main
-from karrot.cli.table_layout import Column, laid_out, shown, width_of
+from karrot.cli.table_layout import width_of
 from karrot.demo.simulated_kafka import Behaviour, Phase
 from support.fake_rest import Rig, group, rig
 from support.raw_server import answer, serving
@@ -133,34 +131,6 @@ def test_odd_names_are_shown_on_one_line_and_obeyed_by_no_terminal() -> None:
         f"""karrot: 'a/b' is not shown: {asked.server.url}/v3/kafka/prod/consumer/a%2Fb/status: """
         """Burrow cannot be asked for a name with "/" in it\n"""
     )
-
-
-@given(st.text(max_size=30))
-def test_whatever_a_name_is_it_is_shown_in_printable_cells(name: str) -> None:
-    assert shown(name).isprintable()
-    assert shown(name, "ascii").isascii()
-    assert shown(name).strip() == shown(name) != ""
-
-
-COLUMNS = (
-    Column("NAME", may_be_cut=True),
-    Column("NUMBER", is_number=True, goes=2),
-    Column("OWNER", may_be_cut=True, goes=1),
-)
-
-
-@given(
-    st.lists(st.tuples(*[st.text(max_size=40).map(shown)] * 3), max_size=5),
-    st.none() | st.integers(8, 120),
-)
-def test_a_table_lines_up_and_fits(rows: list[tuple[str, str, str]], width: int | None) -> None:
-    lines = list(laid_out(COLUMNS, rows, width))
-    assert len(lines) == len(rows) + 1
-    if width is None:
-        for line, row in zip(lines[1:], rows, strict=True):
-            assert all(cell in line for cell in row)
-    else:
-        assert all(width_of(line) <= width for line in lines)
 
 
 # When Burrow says no

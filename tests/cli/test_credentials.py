@@ -1,0 +1,47 @@
+import subprocess
+import sys
+from pathlib import Path
+
+from support.cli import run
+from support.recording_server import RecordingServer
+
+
+def test_a_sample_carries_credentials_that_are_not_arguments(server: RecordingServer, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("hunter2\n")
+    file = str(tmp_path / "secret")
+    run("send-sample", "--url", server.url, "--user", "burrow", env={"KARROT_BURROW_PASSWORD": "hunter2"})
+    run("send-sample", "--url", server.url, "--user", "burrow", typed="hunter2\n")
+    run("send-sample", "--url", server.url, env={"KARROT_BURROW_TOKEN": "hunter2"})
+    run("send-sample", "--url", server.url, "--user", "burrow", env={"KARROT_BURROW_PASSWORD_FILE": file})
+    run("send-sample", "--url", server.url, env={"KARROT_BURROW_TOKEN_FILE": file})
+    run("send-sample", "--url", server.url)
+    basic = "Basic YnVycm93Omh1bnRlcjI="
+    assert [each.headers.get("Authorization") for each in server.seen] == [
+        *(basic, basic, "Bearer hunter2"),
+        *(basic, "Bearer hunter2", None),
+    ]
+
+
+def test_a_secret_s_file_that_is_not_there_is_a_sentence(server: RecordingServer) -> None:
+    result = run("send-sample", "--url", server.url, env={"KARROT_BURROW_TOKEN_FILE": "/none"})
+    assert (result.exit_code, server.seen) == (2, [])
+    assert result.stderr == (
+        "karrot: KARROT_BURROW_TOKEN_FILE names '/none', which cannot be read: No such file or directory\n"
+    )
+
+
+def test_without_a_terminal_a_password_is_not_asked_for(server: RecordingServer) -> None:
+    command = [sys.executable, "-m", "karrot", "send-sample", "--url", server.url, "--user", "burrow"]
+    asked = subprocess.run(
+        command, input="hunter2\n", capture_output=True, text=True, start_new_session=True, timeout=60, check=False
+    )
+    assert (asked.returncode, asked.stdout, server.seen) == (2, "", [])
+    assert asked.stderr == (
+        "karrot: there is no terminal to ask for the password: "
+        "set KARROT_BURROW_PASSWORD or KARROT_BURROW_PASSWORD_FILE\n"
+    )
+
+
+def test_a_token_that_no_header_can_hold_is_refused_without_showing_it(server: RecordingServer) -> None:
+    result = run("send-sample", "--url", server.url, env={"KARROT_BURROW_TOKEN": "hunter2\nX: y"})
+    assert (result.exit_code, result.stderr) == (2, "karrot: a Bearer token must be printable ASCII\n")

@@ -1,0 +1,47 @@
+import pytest
+
+from karrot.burrow.payload import parse_webhook
+from karrot.event import Kind, Status
+from support.cli import run
+from support.recording_server import RecordingServer
+
+NOW_MS = 1_763_740_800_000
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [("OK", Kind.OBSERVATION), ("WARN", Kind.INCIDENT), ("ERR", Kind.INCIDENT)]
+)
+def test_a_sample_is_an_event_as_burrow_posts_it(server: RecordingServer, status: str, kind: Kind) -> None:
+    result = run("send-sample", "--url", server.url, "--status", status, "--count", "2")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        f'karrot-sample sample-group-{number} {status}: 202 {{"status":"told"}}' for number in (1, 2)
+    ]
+    assert [(each.method, each.path) for each in server.seen] == [("POST", "/burrow")] * 2
+    assert server.seen[0].headers["Content-Type"] == "application/json"
+    events = [parse_webhook(each.body, observed_at_ms=NOW_MS) for each in server.seen]
+    assert [each.consumer for each in events] == ["sample-group-1", "sample-group-2"]
+    assert {(each.status, each.kind) for each in events} == {(Status[status], kind)}
+    assert events[0].max_lag is not None
+
+
+@pytest.mark.parametrize(
+    ("status", "sentence"),
+    [
+        (400, "is something between here and Karrot changing the body?"),
+        (401, "the credentials are missing or wrong"),
+        (404, "is it Karrot's?"),
+        (302, "Burrow would follow it without the event"),
+        (503, "its /readyz says why"),
+        (200, '200 {"status":"told"}'),
+    ],
+)
+def test_a_sample_that_is_not_accepted_ends_with_what_to_do(
+    server: RecordingServer, status: int, sentence: str
+) -> None:
+    server.status = status
+    result = run("send-sample", "--url", server.url, "--count", "5")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f'karrot: {status} {{"status":"told"}}\n' in result.stderr
+    assert sentence in result.stderr
+    assert len(server.seen) == 1
