@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from karrot.burrow.payload import to_wire
-from karrot.eventline import encode
+from karrot.event_line import encode
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.archive import build
 from support.bodies import make_event, make_partition

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from stopwatch import Taken, taken
 
 from karrot.pipeline.offsets.commits import decode_offsets
-from karrot.pipeline.spark import session
+from karrot.pipeline.spark_session import session
 from support.offset_records import Member, assignment, commit_key, commit_value, group_key, group_value, other_key
 
 _FROM_MS = 1_746_950_400_000

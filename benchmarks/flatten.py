@@ -27,12 +27,12 @@ from pyspark.sql.streaming.listener import (
 from stopwatch import taken
 
 from karrot.burrow.payload import to_wire
-from karrot.eventline import encode
+from karrot.event_line import encode
 from karrot.eventlog.base import StoredEvent
 from karrot.pipeline.ingest.event_sources import FromArchive
 from karrot.pipeline.ingest.job import Ingest
 from karrot.pipeline.schemas import LINE
-from karrot.pipeline.spark import session
+from karrot.pipeline.spark_session import session
 from karrot.pipeline.store.tables import Tables
 from support.bodies import make_event, make_partition
 

@@ -28,11 +28,11 @@ from e2e.stack.kafka import Kafka
 from e2e.stack.stack import NEWEST_KAFKA, Parts, running
 from karrot.pipeline.offsets.job import LandOffsets, Summary
 from karrot.pipeline.offsets.json_topic import JsonTopic
-from karrot.pipeline.spark import session
+from karrot.pipeline.spark_session import session
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.brokers import Brokers, Start
-from karrot.pipeline.stream.queries import run
 from karrot.pipeline.stream.record_sources import FromKafka
+from karrot.pipeline.stream.streaming_query import run
 from karrot.watch.admin import KafkaCluster
 from support.offset_records import commit_key, commit_value
 

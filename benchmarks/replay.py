@@ -19,11 +19,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from stopwatch import Taken, median, taken
 
-from karrot.pipeline.replay.groups import statuses
-from karrot.pipeline.replay.rules import RuleSet
+from karrot.pipeline.replay.group_statuses import statuses
+from karrot.pipeline.replay.rule_sets import RuleSet
 from karrot.pipeline.replay.status_changes import Asked, changes, together
 from karrot.pipeline.replay.verdicts import Span
-from karrot.pipeline.spark import session
+from karrot.pipeline.spark_session import session
 
 PARTITIONS, PER_GROUP, GROUPS_PER_TOPIC = 24_000, 10, 3
 COMMIT_S, LOOK_S, EVERY_S = 10, 30, 60

@@ -15,8 +15,8 @@ from karrot.eventlog import datadir
 from karrot.eventlog.sqlite import SqliteEventLog
 from karrot.intake import Intake
 from karrot.watch import IntakeSink, NoKeeper, Outcome, Watcher, connect
-from karrot.watch.cluster import Cluster, Place
-from karrot.watch.keep import NoteKeeper, dump, load
+from karrot.watch.kafka_protocol import Cluster, Place
+from karrot.watch.persistence import NoteKeeper, dump, load
 from support.simulated_kafka import SimulatedKafka, member
 
 POLLS = 15

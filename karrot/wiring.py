@@ -22,13 +22,13 @@ from karrot.delivery.delivery import Delivery
 from karrot.distribution import entry_point
 from karrot.eventlog import datadir
 from karrot.eventlog.base import EventLog, LogUnavailableError
-from karrot.eventlog.glance import known_groups
 from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.readonly import known_groups
 from karrot.eventlog.sqlite import SqliteEventLog
 from karrot.history import History, HistoryError
-from karrot.history.past import past
+from karrot.history.group_summary import past
 from karrot.intake import Intake
-from karrot.render.queries import CloudWatchNames, Query, queries
+from karrot.render.metric_names import CloudWatchNames, Query, queries
 from karrot.reporters.base import GROUP, Context, PullReporter, Reporter
 from karrot.reporters.cloudwatch.costs import bill
 from karrot.reporters.cloudwatch.options import Options
@@ -41,11 +41,11 @@ from karrot.settings.loading import Loaded, SettingsError, checked
 from karrot.settings.options import Settings, effective, needs_restart
 from karrot.settings.sources import PREFIX
 from karrot.settings.types import Secret
-from karrot.watch.serving import NAME as WATCH
-from karrot.watch.serving import problems as unwatchable
-from karrot.watch.serving import serve_watch
+from karrot.watch.in_service import NAME as WATCH
+from karrot.watch.in_service import problems as unwatchable
+from karrot.watch.in_service import serve_watch
 from karrot.web import Credentials, Site, create_app
-from karrot.web.admission import count_refusal, worth_reading
+from karrot.web.body_admission import count_refusal, worth_reading
 from karrot.web.pages.history import AskPast, Past, PastUnknown
 
 __all__ = ["Plan", "Service", "cloudwatch_bill", "open_log", "open_reporters", "reporter_settings", "serve", "try_out"]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from karrot.render.rules import Rules, alert_rules
+from karrot.render.prometheus_rules import Rules, alert_rules
 from support.alertmanager import alertmanager, amtool
 from support.promtool import rules_of
 from support.serving import in_background

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from karrot.cli import main
 from karrot.render import burrow_config, burrow_template
-from karrot.render.rules import Rules, alert_rules, recording_rules
+from karrot.render.prometheus_rules import Rules, alert_rules, recording_rules
 from karrot.settings.options import OPTIONS
 from support.processes import Service
 from support.promtool import promtool

@@ -7,10 +7,10 @@ from types import ModuleType
 
 import pytest
 
+from karrot.reporters.cloudwatch.datum_limits import Reason
+from karrot.reporters.cloudwatch.event_to_data import HEARTBEAT, Held
 from karrot.reporters.cloudwatch.faults import FaultKind
-from karrot.reporters.cloudwatch.mapping import HEARTBEAT, Held
 from karrot.reporters.cloudwatch.options import Metric
-from karrot.reporters.cloudwatch.validation import Reason
 from karrot.settings.loading import load
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -4,21 +4,21 @@ Pure: no I/O, no clock, nothing of the rest of Karrot. `from_cloudformation` rea
 `Stack.tick` runs it; `load` and `simulation` put it in front of a recorded lag.
 """
 
-from karrot.autoscaling.account import Moment, Summary
 from karrot.autoscaling.alarms import Alarm, AlarmWatch, Comparison, Evaluation
-from karrot.autoscaling.chart import Chart, chart_of
+from karrot.autoscaling.arrival_rate import Load, Sample, loaded
+from karrot.autoscaling.cloudformation import Limits, from_cloudformation
 from karrot.autoscaling.consumers import Consumers
 from karrot.autoscaling.expressions import Expression, Gaps, UnsupportedExpressionError
 from karrot.autoscaling.intrinsics import TemplateError
-from karrot.autoscaling.load import Load, Sample, loaded
-from karrot.autoscaling.missing import State, Treatment, judge
+from karrot.autoscaling.metric_queries import MathQuery, MetricQuery
+from karrot.autoscaling.metric_series import Metric, MetricReader, Point, RecordedMetrics
+from karrot.autoscaling.missing_data import State, Treatment, judge
 from karrot.autoscaling.policies import ScaleIn, StepPolicy, TrackingPolicy
-from karrot.autoscaling.queries import MathQuery, MetricQuery
-from karrot.autoscaling.series import Metric, MetricReader, Point, RecordedMetrics
+from karrot.autoscaling.run_chart import Chart, chart_of
+from karrot.autoscaling.run_summary import Moment, Summary
+from karrot.autoscaling.scalable_target import Activity, NotScaled, Stack
 from karrot.autoscaling.simulation import Publishing, Run, Signal, signal_of, simulate
-from karrot.autoscaling.stack import Activity, NotScaled, Stack
 from karrot.autoscaling.steps import Adjustment, Step
-from karrot.autoscaling.template import Limits, from_cloudformation
 
 __all__ = [
     "Activity",

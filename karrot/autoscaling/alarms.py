@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from karrot.autoscaling.missing import State, Treatment, judge
-from karrot.autoscaling.queries import Query
-from karrot.autoscaling.series import MetricReader
+from karrot.autoscaling.metric_queries import Query
+from karrot.autoscaling.metric_series import MetricReader
+from karrot.autoscaling.missing_data import State, Treatment, judge
 
 __all__ = ["Alarm", "AlarmWatch", "Comparison", "Evaluation"]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import cast
 
-from karrot.autoscaling.series import Values
+from karrot.autoscaling.metric_series import Values
 
 __all__ = ["Expression", "Gaps", "UnsupportedExpressionError"]
 

@@ -8,8 +8,8 @@ from statistics import fmean
 from typing import Protocol
 
 from karrot.autoscaling.alarms import Alarm, Comparison, Evaluation
-from karrot.autoscaling.missing import State
-from karrot.autoscaling.queries import Query
+from karrot.autoscaling.metric_queries import Query
+from karrot.autoscaling.missing_data import State
 from karrot.autoscaling.steps import Adjustment, Step, adjusted, pick
 
 __all__ = ["Policy", "ScaleIn", "StepPolicy", "TrackingPolicy"]

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from karrot.autoscaling.account import Account, Moment, Summary
+from karrot.autoscaling.arrival_rate import Load
 from karrot.autoscaling.consumers import Backlog, Consumers, Fleet
-from karrot.autoscaling.load import Load
-from karrot.autoscaling.series import Metric, RecordedMetrics
-from karrot.autoscaling.stack import Activity, NotScaled, Stack
+from karrot.autoscaling.metric_series import Metric, RecordedMetrics
+from karrot.autoscaling.run_summary import Account, Moment, Summary
+from karrot.autoscaling.scalable_target import Activity, NotScaled, Stack
 
 __all__ = ["Publishing", "Run", "Signal", "signal_of", "simulate"]
 

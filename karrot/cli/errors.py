@@ -1,7 +1,6 @@
 """Errors as sentences, their exit codes, and the signals that end a command."""
 
 import errno
-import os
 import signal
 import threading
 from collections.abc import Callable

@@ -3,9 +3,9 @@
 A side is read once (`look`), into frozen values; each check is a pure function of them.
 """
 
-from karrot.doctor.examination import examine
+from karrot.doctor.collect import look
 from karrot.doctor.finding import Finding, Level
-from karrot.doctor.looking import look
-from karrot.doctor.seen import Seen
+from karrot.doctor.run import examine
+from karrot.doctor.snapshot import Seen
 
 __all__ = ["Finding", "Level", "Seen", "examine", "look"]

@@ -5,8 +5,8 @@ from functools import partial
 from typing import TypeVar
 
 from karrot.burrow.client import Asking, Burrow, BurrowError, NotFound, NotifierModule, Unaddressable, UnknownCall
-from karrot.doctor.seen import Away, BurrowSeen, Webhook, is_for_karrot
-from karrot.doctor.web import NotTold, Parts, Web
+from karrot.doctor.http_get import NotTold, Parts, Web
+from karrot.doctor.snapshot import Away, BurrowSeen, Webhook, is_for_karrot
 from karrot.event import LagEvent
 
 __all__ = ["GROUPS_ASKED", "read_burrow"]

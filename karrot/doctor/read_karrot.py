@@ -9,7 +9,8 @@ from itertools import islice
 from msgspec import Struct
 from prometheus_client.parser import text_string_to_metric_families
 
-from karrot.doctor.seen import (
+from karrot.doctor.http_get import NotTold, Parts, Web, understood
+from karrot.doctor.snapshot import (
     Away,
     Component,
     Group,
@@ -19,7 +20,6 @@ from karrot.doctor.seen import (
     Reporter,
     Sample,
 )
-from karrot.doctor.web import NotTold, Parts, Web, understood
 
 __all__ = ["GROUPS_READ", "METRICS", "read_karrot"]
 

@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 from msgspec import Struct
 
-from karrot.doctor.seen import Away, PrometheusSeen, Target, netloc
-from karrot.doctor.web import NotTold, Parts, Web
+from karrot.doctor.http_get import NotTold, Parts, Web
+from karrot.doctor.snapshot import Away, PrometheusSeen, Target, netloc
 
 __all__ = ["read_prometheus"]
 

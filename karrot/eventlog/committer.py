@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import apsw
 
 from karrot.eventlog.base import LogUnavailableError
+from karrot.eventlog.connections import LogFile
 from karrot.eventlog.database import near_its_cap
 from karrot.eventlog.locks import FileLock
-from karrot.eventlog.logfile import LogFile
-from karrot.eventlog.tally import Tally
 from karrot.eventlog.transaction import Transaction
+from karrot.eventlog.write_buffer import Tally
 from karrot.eventlog.writer import Job
 
 __all__ = ["Committer"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 
 from karrot.eventlog.base import LogUnavailableError
-from karrot.eventlog.logtime import Anchor
+from karrot.eventlog.log_time import Anchor
 
 __all__ = [
     "APPLICATION_ID",

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from karrot import telemetry
 from karrot.clock import Clock
 from karrot.event import LagEvent
-from karrot.eventlog import state
+from karrot.eventlog import group_state
 from karrot.eventlog.base import (
     READ_LIMIT,
     Appended,
@@ -25,8 +25,8 @@ from karrot.eventlog.base import (
     StoredBody,
     StoredEvent,
 )
-from karrot.eventlog.logtime import LogTime
-from karrot.eventlog.tally import Tally
+from karrot.eventlog.log_time import LogTime
+from karrot.eventlog.write_buffer import Tally
 
 __all__ = ["Done", "MemoryEventLog"]
 
@@ -72,10 +72,10 @@ class MemoryEventLog:
         self._log_id = uuid.uuid4().hex
         self._time = LogTime(clock, None)
         self._lock = threading.RLock()
-        self._events: dict[int, state.Arrival] = {}
+        self._events: dict[int, group_state.Arrival] = {}
         self._bytes = 0
         self._seq = 0
-        self._groups: dict[GroupKey, state.GroupRow] = {}
+        self._groups: dict[GroupKey, group_state.GroupRow] = {}
         self._heard: dict[str, int] = {}
         self._reporters: dict[str, ReporterState] = {}
         self._notes: dict[tuple[str, str], bytes] = {}
@@ -89,7 +89,7 @@ class MemoryEventLog:
     def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Appended:
         """Keep an event and bring its group up to date."""
         with self._lock:
-            arrived = state.arrival(
+            arrived = group_state.arrival(
                 event, body, received_at_ms=self._clock.wall_ms(), log_time_ms=self._time.now(), age_ms=age_ms
             )
             self._seq += 1
@@ -142,14 +142,14 @@ class MemoryEventLog:
                 if (after is None or key > after) and row.alive(now, self._stale_after_ms)
             )
             page = heapq.nsmallest(min(limit, READ_LIMIT), alive)
-            return [state.state_of(key, self._groups[key]) for key in page]
+            return [group_state.state_of(key, self._groups[key]) for key in page]
 
     def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[Changed]:
         """The groups that were told of behind ``after``."""
         with self._lock:
             told = ((row.last_seq, key) for key, row in self._groups.items() if row.last_seq > after)
             page = heapq.nsmallest(min(limit, READ_LIMIT), told)
-            return [state.changed(key, self._groups[key]) for _, key in page]
+            return [group_state.changed(key, self._groups[key]) for _, key in page]
 
     def group(self, key: GroupKey) -> GroupState | None:
         """One live group."""
@@ -157,7 +157,7 @@ class MemoryEventLog:
             row = self._groups.get(key)
             if row is None or not row.alive(self._time.now(), self._stale_after_ms):
                 return None
-            return state.state_of(key, row)
+            return group_state.state_of(key, row)
 
     def heard(self) -> Mapping[str, int]:
         """When each cluster was last heard by webhook."""
@@ -254,11 +254,11 @@ class MemoryEventLog:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _track(self, arrived: state.Arrival) -> bool:
+    def _track(self, arrived: group_state.Arrival) -> bool:
         row = self._groups.get(arrived.key)
         if row is None and len(self._groups) >= self._max_consumers and not self._evict():
             return False
-        self._groups[arrived.key] = state.after(row, self._seq, arrived)
+        self._groups[arrived.key] = group_state.after(row, self._seq, arrived)
         return True
 
     def _evict(self) -> bool:

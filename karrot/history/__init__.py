@@ -3,7 +3,12 @@
 Only this package imports duckdb (``pip install 'karrot-burrow[history]'``), and only when something is asked.
 """
 
-from karrot.history.answers import (
+from karrot.history.errors import HistoryError, HistoryUnavailable, NoTables, UnclearGroup, UnreadableTable
+from karrot.history.groups import GroupOrder
+from karrot.history.held_days import Days, Stretch, stretches
+from karrot.history.incidents import IncidentOrder
+from karrot.history.reader import History
+from karrot.history.results import (
     GroupDescription,
     GroupHistory,
     Incident,
@@ -16,13 +21,8 @@ from karrot.history.answers import (
     StalePartition,
     TimeSeries,
 )
-from karrot.history.days import Days, Stretch, stretches
-from karrot.history.errors import HistoryError, HistoryUnavailable, NoTables, UnclearGroup, UnreadableTable
-from karrot.history.groups import GroupOrder
-from karrot.history.incidents import IncidentOrder
-from karrot.history.metrics import METRICS, Metric, reads_newest_first
-from karrot.history.reader import History
-from karrot.history.spans import Span, granularity, moment
+from karrot.history.series_metrics import METRICS, Metric, reads_newest_first
+from karrot.history.time_ranges import Span, granularity, moment
 
 __all__ = [
     "METRICS",

@@ -1,11 +1,11 @@
 """A group as ``kafka-consumer-groups --describe`` shows it, at any moment of the history."""
 
-from karrot.history.answers import GroupDescription, PartitionDescription
-from karrot.history.duck import Duck
+from karrot.history.duckdb_reader import Duck
 from karrot.history.errors import UnclearGroup
-from karrot.history.records import Commit, Ends, LookBack, Owners, Place, commits, ends, owners
-from karrot.history.spans import moment_of
-from karrot.history.verdicts import listed
+from karrot.history.offsets_from_records import Commit, Ends, LookBack, Owners, Place, commits, ends, owners
+from karrot.history.offsets_from_verdicts import listed
+from karrot.history.results import GroupDescription, PartitionDescription
+from karrot.history.time_ranges import moment_of
 
 __all__ = ["describe"]
 

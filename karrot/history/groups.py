@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from karrot.event import Status
-from karrot.history.answers import GroupHistory
-from karrot.history.duck import Row
-from karrot.history.metrics import severity
-from karrot.history.spans import IN_SPAN, moment_of
+from karrot.history.duckdb_reader import Row
+from karrot.history.results import GroupHistory
+from karrot.history.series_metrics import severity
+from karrot.history.time_ranges import IN_SPAN, moment_of
 
 __all__ = ["GROUPS", "JUDGED", "GroupOrder", "group_of", "groups_in_order"]
 

@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 
-from karrot.history.answers import Incident
-from karrot.history.duck import Duck, Row
-from karrot.history.files import Table
-from karrot.history.spans import EPOCH, moment_of
+from karrot.history.duckdb_reader import Duck, Row
+from karrot.history.results import Incident
+from karrot.history.table_files import Table
+from karrot.history.time_ranges import EPOCH, moment_of
 
 __all__ = ["COUNTS", "INCIDENTS", "IncidentOrder", "days_without_incidents", "incident_of", "incidents_in_order"]
 

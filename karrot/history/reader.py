@@ -6,13 +6,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Self
 
-from karrot.history.answers import GroupDescription, GroupHistory, Incident, Risks, StaleGroups, TimeSeries
-from karrot.history.days import Days, asked_days, finished
 from karrot.history.describe import describe
-from karrot.history.duck import Duck, Row
+from karrot.history.duckdb_reader import Duck, Row
 from karrot.history.errors import UnclearGroup
-from karrot.history.files import Table, require_tables
+from karrot.history.filters import named
 from karrot.history.groups import GROUPS, JUDGED, GroupOrder, group_of, groups_in_order
+from karrot.history.held_days import Days, asked_days, finished
 from karrot.history.incidents import (
     COUNTS,
     INCIDENTS,
@@ -21,13 +20,14 @@ from karrot.history.incidents import (
     incident_of,
     incidents_in_order,
 )
-from karrot.history.metrics import METRICS, Metric
-from karrot.history.names import named
-from karrot.history.records import LookBack, last_commit
+from karrot.history.offsets_from_records import LookBack, last_commit
+from karrot.history.results import GroupDescription, GroupHistory, Incident, Risks, StaleGroups, TimeSeries
 from karrot.history.risks import Bounds, risks
-from karrot.history.series import Told, points, question
-from karrot.history.spans import MINUTE, Span, epoch_ms, moment_of
+from karrot.history.series_metrics import METRICS, Metric
 from karrot.history.stale import stale
+from karrot.history.table_files import Table, require_tables
+from karrot.history.time_ranges import MINUTE, Span, epoch_ms, moment_of
+from karrot.history.time_series import Told, points, question
 
 __all__ = ["History"]
 

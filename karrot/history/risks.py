@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from karrot.history.answers import Risk, RiskKind, Risks
-from karrot.history.duck import Duck
-from karrot.history.records import Commit, Ends, LookBack, Owners, Past, ends, owners, pasts
-from karrot.history.spans import epoch_ms, moment_of
+from karrot.history.duckdb_reader import Duck
+from karrot.history.offsets_from_records import Commit, Ends, LookBack, Owners, Past, ends, owners, pasts
+from karrot.history.results import Risk, RiskKind, Risks
+from karrot.history.time_ranges import epoch_ms, moment_of
 
 __all__ = ["risks"]
 

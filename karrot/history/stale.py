@@ -6,11 +6,11 @@ The rule is the one by which ``karrot pipeline stale`` alerts; docs/pipeline.md 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from karrot.history.answers import StaleGroups, StalePartition
-from karrot.history.duck import Duck
-from karrot.history.names import named
-from karrot.history.records import KEY, Commit, Ends, LookBack, Place, commits, ends
-from karrot.history.spans import moment_of
+from karrot.history.duckdb_reader import Duck
+from karrot.history.filters import named
+from karrot.history.offsets_from_records import KEY, Commit, Ends, LookBack, Place, commits, ends
+from karrot.history.results import StaleGroups, StalePartition
+from karrot.history.time_ranges import moment_of
 
 __all__ = ["stale"]
 

@@ -29,8 +29,8 @@ from karrot.server.connection import OVERLOADED, Connection, Refusal
 from karrot.server.inline_wsgi import Answer
 from karrot.server.lingering_close import Lingering
 from karrot.server.pending_answers import Storing
-from karrot.server.reading import Collecting, Ends
 from karrot.server.request_head import Head
+from karrot.server.request_reading import Collecting, Ends
 from karrot.server.thread_pool import Pool
 
 __all__ = ["Patience", "Worker"]

@@ -1,10 +1,10 @@
 """Burrow's verdicts without Burrow: Kafka's Admin API, Burrow's rules, and the events that come of it."""
 
-from karrot.watch.cluster import ClusterError
-from karrot.watch.connecting import NotConnected, connect
-from karrot.watch.keep import FileKeeper, NoKeeper, NoteKeeper
-from karrot.watch.sinks import IntakeSink, PostSink
-from karrot.watch.standing import Onlooker, Standing
+from karrot.watch.cluster_reader import Onlooker, Standing
+from karrot.watch.connect import NotConnected, connect
+from karrot.watch.kafka_protocol import ClusterError
+from karrot.watch.outputs import IntakeSink, PostSink
+from karrot.watch.persistence import FileKeeper, NoKeeper, NoteKeeper
 from karrot.watch.watcher import Outcome, Sink, Watcher, run
 
 __all__ = [

@@ -19,8 +19,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # their own __
     OffsetSpec,
 )
 
-from karrot.eventlog.watched import UNKNOWN_STATE
-from karrot.watch.cluster import ClusterError, Description, Failure, Listing, Member, Place
+from karrot.eventlog.group_health import UNKNOWN_STATE
+from karrot.watch.kafka_protocol import ClusterError, Description, Failure, Listing, Member, Place
 
 __all__ = ["KafkaCluster"]
 
@@ -51,7 +51,7 @@ V = TypeVar("V")
 
 
 class KafkaCluster:
-    """A `karrot.watch.cluster.Cluster` that is one. ``properties`` are librdkafka's.
+    """A `karrot.watch.kafka_protocol.Cluster` that is one. ``properties`` are librdkafka's.
 
     Raises ``KafkaException`` for properties that the client refuses.
     """

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from karrot.watch.cluster import Listing
+from karrot.watch.kafka_protocol import Listing
 
 __all__ = ["Deletions"]
 

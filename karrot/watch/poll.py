@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import NamedTuple, TypeVar
 
-from karrot.watch.cluster import Cluster, Description, Failure, Listing, Place
+from karrot.watch.kafka_protocol import Cluster, Description, Failure, Listing, Place
 
 __all__ = ["Poll", "log_starts", "look"]
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from karrot.burrow.rules import DEFAULT_INTERVALS, Slots, TrackedPartition, Window
 from karrot.event import OffsetSample
-from karrot.watch.cluster import Member, Place
+from karrot.watch.kafka_protocol import Member, Place
 
 __all__ = ["Ring", "Rings"]
 

@@ -13,12 +13,12 @@ from karrot import telemetry
 from karrot.clock import Clock
 from karrot.event import LagEvent
 from karrot.eventlog.base import LogUnavailableError, OverloadedError
-from karrot.eventlog.watched import GroupHealth
-from karrot.watch import judge
-from karrot.watch.cluster import Cluster, ClusterError, Description, Failure, Place
+from karrot.eventlog.group_health import GroupHealth
+from karrot.watch import evaluation
 from karrot.watch.deletions import Deletions
-from karrot.watch.health import Stability, group_health, retention
-from karrot.watch.keep import Keeper, Memory, dump, load
+from karrot.watch.group_stability import Stability, group_health, retention
+from karrot.watch.kafka_protocol import Cluster, ClusterError, Description, Failure, Place
+from karrot.watch.persistence import Keeper, Memory, dump, load
 from karrot.watch.poll import Poll, log_starts, look
 
 __all__ = ["Outcome", "Sink", "Watcher", "run"]
@@ -140,7 +140,7 @@ class Watcher:
     def _verdicts(self, poll: Poll, memory: Memory, now_ms: int) -> Iterator[LagEvent]:
         """On all groups whose offsets were read now: an old lag would look like a new one."""
         for group in poll.committed:
-            event = judge.verdict(self.name, group, memory.rings, poll.described[group], now_ms, without=poll.gone)
+            event = evaluation.verdict(self.name, group, memory.rings, poll.described[group], now_ms, without=poll.gone)
             if event is not None:
                 yield event
 
@@ -151,7 +151,7 @@ class Watcher:
         for group, said in described.items():
             if isinstance(said, Description) and said.state == "Dead":
                 if memory.rings.groups.get(group):
-                    yield judge.deleted(self.name, group, now_ms)
+                    yield evaluation.deleted(self.name, group, now_ms)
                 memory.forget(group)
 
     def _health(self, poll: Poll, memory: Memory, started: int) -> list[GroupHealth]:

@@ -8,12 +8,12 @@ from karrot.web import health, legacy, metrics, problems, static, webhook
 from karrot.web.api import routes as api
 from karrot.web.api.schemas import instant
 from karrot.web.auth import Credentials
+from karrot.web.context import EXTENSION, Site
+from karrot.web.pages import page_state as pages_state
 from karrot.web.pages import routes as pages
 from karrot.web.pages import runbooks
-from karrot.web.pages import state as pages_state
 from karrot.web.pages.troubles import RUNBOOKS, runbook_of_failing
 from karrot.web.prefix import Below
-from karrot.web.site import EXTENSION, Site
 from karrot.web.template_cache import compile_first
 
 __all__ = ["Credentials", "Site", "create_app"]

@@ -3,8 +3,8 @@
 from flask import request
 
 from karrot.web import auth
+from karrot.web.context import site
 from karrot.web.problems import Problem
-from karrot.web.site import site
 
 __all__ = ["require_reader"]
 

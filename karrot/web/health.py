@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import msgspec
 from flask import Blueprint, Response
 
-from karrot.web.site import site
+from karrot.web.context import site
 
 __all__ = ["Component", "Heartbeat", "Readiness", "routes"]
 

@@ -9,10 +9,10 @@ from werkzeug.http import http_date
 
 from karrot.eventlog.base import StoredEvent
 from karrot.web.api.reporter_status import last_event, progress
+from karrot.web.context import site
 from karrot.web.guard import require_reader
 from karrot.web.negotiation import html_asked
 from karrot.web.problems import Problem
-from karrot.web.site import site
 
 __all__ = ["routes"]
 

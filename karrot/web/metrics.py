@@ -6,9 +6,9 @@ from itertools import chain
 
 from flask import Blueprint, Response, request
 
+from karrot.web.context import site
 from karrot.web.guard import require_reader
 from karrot.web.negotiation import gzip_accepted
-from karrot.web.site import site
 
 __all__ = ["routes"]
 

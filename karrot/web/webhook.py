@@ -10,8 +10,8 @@ from karrot.burrow.payload import MalformedPayload
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, UnconfirmedError
 from karrot.server.inline_wsgi import DEFERS, RECEIPT
 from karrot.web import auth
+from karrot.web.context import Site, site
 from karrot.web.problems import Problem
-from karrot.web.site import Site, site
 
 __all__ = ["LARGE_BODY", "Shortcut", "routes"]
 

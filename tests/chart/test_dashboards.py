@@ -2,7 +2,7 @@
 
 import json
 
-from karrot.render.grafana import dashboard
+from karrot.render.grafana_dashboards import dashboard
 from support.boards import BOARDS
 from support.charts import rendered
 

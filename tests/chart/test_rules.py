@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from karrot.render import templates_dir
-from karrot.render.rules import Rules, alert_rules, recording_rules, thresholds
+from karrot.render.prometheus_rules import Rules, alert_rules, recording_rules, thresholds
 from support.charts import CHARTS, chart, one, rendered, rendered_shape
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from karrot.burrow.client import EvaluatorModule
 from karrot.doctor.checks import agreement as checks
-from karrot.doctor.seen import BurrowSeen, KarrotSeen
+from karrot.doctor.snapshot import BurrowSeen, KarrotSeen
 from support.doctoring import (
     KARROT,
     NOW,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from karrot.doctor.checks import karrot as checks
-from karrot.doctor.seen import Component, KarrotSeen, Reject, Reporter
+from karrot.doctor.snapshot import Component, KarrotSeen, Reject, Reporter
 from support.doctoring import KARROT, NOW, ago, is_unjudged, is_well, karrot, sample, says
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from karrot.doctor.checks import notifier as checks
-from karrot.doctor.seen import Webhook
+from karrot.doctor.snapshot import Webhook
 from support.doctoring import KARROT, WEBHOOK, burrow, is_unjudged, is_well, notifier, says
 
 ALL_BUT_THE_FIRST = checks.CHECKS[1:]

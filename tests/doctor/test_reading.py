@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from karrot.burrow.client import ZooKeeperConfig
-from karrot.doctor.checks import reading as checks
-from karrot.doctor.seen import BurrowSeen, Unread
+from karrot.doctor.checks import burrow as checks
+from karrot.doctor.snapshot import BurrowSeen, Unread
 from support.doctoring import PROFILE, burrow, changed, is_unjudged, is_well, module, notifier, says, verdict
 
 

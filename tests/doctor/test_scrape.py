@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from karrot.doctor.checks import scrape as checks
-from karrot.doctor.seen import KarrotSeen, PrometheusSeen, Unread, seconds
+from karrot.doctor.snapshot import KarrotSeen, PrometheusSeen, Unread, seconds
 from support.doctoring import KARROT, NOW, ago, is_unjudged, is_well, karrot, prometheus, says, target
 
 CLASHING = {"job": "karrot", "instance": "karrot:5000", "cluster": "k8s-1"}

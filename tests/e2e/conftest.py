@@ -10,7 +10,7 @@ from e2e.stack.burrow import NO_BURROW, burrow_binary
 from e2e.stack.downloads import Downloads, default_cache
 from e2e.stack.kafka import Kafka
 from e2e.stack.stack import NEWEST_KAFKA, Parts, Stack, running
-from karrot.pipeline.spark import session
+from karrot.pipeline.spark_session import session
 
 
 @pytest.fixture

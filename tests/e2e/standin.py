@@ -21,7 +21,7 @@ from karrot.demo.burrow.rest_api import RestApi
 from karrot.demo.burrow.rest_server import BurrowServer
 from karrot.event import LagEvent
 from karrot.watch.admin import KafkaCluster
-from karrot.watch.cluster import ClusterError, Failure, Place
+from karrot.watch.kafka_protocol import ClusterError, Failure, Place
 
 if TYPE_CHECKING:
     from karrot.demo.burrow.fake_burrow import FakeBurrow

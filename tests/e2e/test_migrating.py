@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from karrot.render.bridges import TOOLS, bridging_rules
+from karrot.render.bridging_rules import TOOLS, bridging_rules
 from support.bodies import recorded
 from support.canned_metrics import canned_metrics
 from support.processes import Service

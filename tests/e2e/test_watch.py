@@ -21,7 +21,7 @@ from e2e.stack.kafka import Kafka, Position
 from e2e.stack.stack import Stack
 from e2e.waiting import wait_for
 from karrot.watch.admin import KafkaCluster
-from karrot.watch.cluster import Description, Failure, Place
+from karrot.watch.kafka_protocol import Description, Failure, Place
 from support.processes import Service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]

@@ -6,7 +6,7 @@ import pytest
 
 from karrot.eventlog import database, datadir, transaction
 from karrot.eventlog.base import Counter, LogUnavailableError
-from karrot.eventlog.logtime import Anchor
+from karrot.eventlog.log_time import Anchor
 from support.clocks import ManualClock
 from support.dying import append_and_die
 from support.eventlog_contract import append, names

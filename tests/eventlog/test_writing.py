@@ -13,11 +13,11 @@ from karrot.eventlog import datadir
 from karrot.eventlog.base import GroupKey, LogUnavailableError, UnconfirmedError, groups
 from karrot.eventlog.checkpoint import Checkpointer
 from karrot.eventlog.committer import Committer
+from karrot.eventlog.connections import LogFile
+from karrot.eventlog.group_state import arrival
 from karrot.eventlog.locks import FileLock
-from karrot.eventlog.logfile import LogFile
-from karrot.eventlog.state import arrival
-from karrot.eventlog.tally import Tally
 from karrot.eventlog.transaction import Transaction
+from karrot.eventlog.write_buffer import Tally
 from karrot.eventlog.writer import Job, Writer
 from support.bodies import make_event
 from support.clocks import ManualClock

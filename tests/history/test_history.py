@@ -25,8 +25,8 @@ from karrot.history import (
     UnclearGroup,
     UnreadableTable,
 )
-from karrot.history.duck import Duck
-from karrot.history.past import Hour, past
+from karrot.history.duckdb_reader import Duck
+from karrot.history.group_summary import Hour, past
 from support.stored_tables import DAY, incident, minute, moment_of, note_finished, store, verdict, write_day
 
 OLD_LAYOUT = "has files but no day=YYYY-MM-DD directories, so this pipeline did not write it"

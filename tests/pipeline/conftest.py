@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from karrot.pipeline.spark import SparkUnavailable
+from karrot.pipeline.spark_session import SparkUnavailable
 from support.spark import spark_session
 
 _HERE = Path(__file__).parent

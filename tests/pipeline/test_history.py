@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from karrot.history import History, Incident, Point, Span
-from karrot.history.days import finished
-from karrot.history.files import Table
+from karrot.history.held_days import finished
+from karrot.history.table_files import Table
 from karrot.pipeline.schemas import DERIVED, INCIDENTS, LAG_MINUTE, TABLES, with_day
-from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.store.changed_days import Derived, Note, read_note
+from karrot.pipeline.store.tables import Tables
 from support.histories import MIDNIGHT, table_of
 from support.stored_tables import incident, minute, moment_of
 

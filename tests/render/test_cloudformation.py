@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from karrot.render.autoscaling import autoscaling
-from karrot.render.service import Service, service
+from karrot.render.ecs_autoscaling import autoscaling
+from karrot.render.ecs_service import Service, service
 from support.recipes import RECIPES
 
 SERVICES = {

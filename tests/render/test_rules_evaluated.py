@@ -8,7 +8,7 @@ from urllib.parse import quote_plus
 
 import yaml
 
-from karrot.render.rules import Rules, alert_rules, recording_rules
+from karrot.render.prometheus_rules import Rules, alert_rules, recording_rules
 from support.promtool import promtool, rules_of, series
 
 CASES = Path(__file__).resolve().parents[1] / "data" / "rules"

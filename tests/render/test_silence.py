@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from karrot.autoscaling import Gaps, RecordedMetrics, Stack, State, from_cloudformation
-from karrot.render.scaling import Scaling
+from karrot.render.scaling_recipe import Scaling
 from support.recipes import RECIPES, cloudformation, recipe
 
 MINUTE = 60

@@ -2,7 +2,7 @@
 
 import pytest
 
-from karrot.render.autoscaling import autoscaling
+from karrot.render.ecs_autoscaling import autoscaling
 from support.recipes import RECIPES, cloudformation, recipe
 from support.terraform import parsed, resources
 

@@ -9,7 +9,7 @@ from urllib.parse import quote_plus, urlsplit
 
 import pytest
 
-from karrot.render.rules import Rules, alert_rules, recording_rules
+from karrot.render.prometheus_rules import Rules, alert_rules, recording_rules
 from support.bodies import recorded
 from support.processes import Service
 from support.prometheus import Prometheus, prometheus_binary

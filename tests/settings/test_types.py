@@ -173,7 +173,7 @@ def test_tables_lie_in_a_folder_whose_name_looks_like_a_url_if_there_is_one(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x:y" / "t").mkdir(parents=True)
-    assert [values.tables.read(text) for text in ("x:y/t", "./s3a:/lag")] == [Path("x:y/t"), Path("s3a:/lag")]
+    assert [types.tables.read(text) for text in ("x:y/t", "./s3a:/lag")] == [Path("x:y/t"), Path("s3a:/lag")]
 
 
 def test_tables_lie_in_any_local_folder() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from karrot.burrow.payload import to_wire
 from karrot.event import LagEvent
-from karrot.eventline import encode
+from karrot.event_line import encode
 from karrot.eventlog.base import StoredEvent
 from support.bodies import make_event
 

@@ -5,10 +5,10 @@ from pathlib import Path
 from random import Random
 
 from karrot.delivery.feed import PacedFeed
-from karrot.eventline import EventLine, decode
+from karrot.event_line import EventLine, decode
 from karrot.eventlog.base import EventLog
 from karrot.reporters.archive import build
-from karrot.reporters.archive.names import SegmentName
+from karrot.reporters.archive.segment_names import SegmentName
 from support.clocks import ManualClock
 from support.reporting import make_context
 

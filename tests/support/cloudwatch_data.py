@@ -8,7 +8,7 @@ import botocore.session
 from hypothesis import strategies as st
 
 from karrot.reporters.cloudwatch.datum import Datum
-from karrot.reporters.cloudwatch.validation import UNITS
+from karrot.reporters.cloudwatch.datum_limits import UNITS
 
 __all__ = ["NOW_MS", "body_of", "datum_strategy", "make_datum", "service_model"]
 

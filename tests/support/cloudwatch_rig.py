@@ -11,7 +11,7 @@ from karrot.demo.cloudwatch import FakeCloudWatch
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import PacedReporter
 from karrot.reporters.cloudwatch import build
-from karrot.reporters.report import NOTE, Report, read
+from karrot.reporters.send_report import NOTE, Report, read
 from support.clocks import ManualClock
 from support.eventlog_contract import append
 from support.reporting import make_context

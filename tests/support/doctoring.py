@@ -14,7 +14,7 @@ from karrot.burrow.client import (
     ZooKeeperConfig,
 )
 from karrot.doctor.finding import Check, Finding, Level
-from karrot.doctor.seen import (
+from karrot.doctor.snapshot import (
     BurrowSeen,
     Component,
     Group,

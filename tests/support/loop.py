@@ -23,7 +23,7 @@ from karrot.demo.cloudwatch import FakeCloudWatch
 from karrot.event import Status
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import Intake
-from karrot.reporters.cloudwatch.client import PutMetricData, open_client
+from karrot.reporters.cloudwatch.boto_client import PutMetricData, open_client
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
 from karrot.reporters.cloudwatch.sender import Sender

@@ -4,8 +4,8 @@ from typing import Any
 
 import yaml
 
-from karrot.render.autoscaling import autoscaling
-from karrot.render.scaling import Scaling
+from karrot.render.ecs_autoscaling import autoscaling
+from karrot.render.scaling_recipe import Scaling
 
 __all__ = ["RECIPES", "TOPIC", "cloudformation", "recipe"]
 

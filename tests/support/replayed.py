@@ -10,7 +10,7 @@ from karrot.burrow.rules import evaluate_partition
 from karrot.burrow.storage import Storage
 from karrot.event import Status
 from karrot.pipeline.replay.arrays import Commits, Ends, Segments, stored
-from karrot.pipeline.replay.rules import RuleSet
+from karrot.pipeline.replay.rule_sets import RuleSet
 from karrot.pipeline.replay.verdicts import Span, evaluate
 
 __all__ = ["Commit", "End", "Stream", "by_arrays", "by_the_model"]

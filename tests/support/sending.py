@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from karrot.reporters.cloudwatch.client import open_client
+from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.datum import Datum
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.sender import Sender

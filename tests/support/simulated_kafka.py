@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from karrot.demo.simulated_kafka import Commit, ConsumerGroup, Deletion, Owner, Record
-from karrot.watch.cluster import ClusterError, Description, Failure, Listing, Member, Place
+from karrot.watch.kafka_protocol import ClusterError, Description, Failure, Listing, Member, Place
 
 __all__ = ["SimulatedKafka", "World", "member"]
 

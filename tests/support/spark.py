@@ -5,7 +5,7 @@ import os
 import warnings
 from typing import TYPE_CHECKING
 
-from karrot.pipeline.spark import session
+from karrot.pipeline.spark_session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,10 +11,10 @@ from karrot.demo.burrow.fake_burrow import simulate
 from karrot.demo.demo import CLUSTERS
 from karrot.event import LagEvent, Source
 from karrot.eventlog.base import Cursor, Reject, ReporterState
-from karrot.render.queries import CloudWatchNames, queries
+from karrot.render.metric_names import CloudWatchNames, queries
 from karrot.reporters.cloudwatch.costs import monthly_estimate
 from karrot.reporters.cloudwatch.options import Layout, Metric
-from karrot.reporters.report import NOTE, Fact, Refused, Report, Sent
+from karrot.reporters.send_report import NOTE, Fact, Refused, Report, Sent
 from support.bodies import make_event
 from support.serving import in_background
 from support.website import Website, make_website

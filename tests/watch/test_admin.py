@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from karrot.watch import NotConnected, connect
 from karrot.watch.admin import KafkaCluster, _failure
-from karrot.watch.cluster import ClusterError, Failure, Place
+from karrot.watch.kafka_protocol import ClusterError, Failure, Place
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -14,7 +14,7 @@ from karrot.burrow.rules import evaluate_group
 from karrot.burrow.storage import Storage
 from karrot.demo.demo_groups import BEHAVIOURS
 from karrot.demo.simulated_kafka import Behaviour, Commit, ConsumerGroup, Deletion, Phase, Topic
-from karrot.watch.keep import NoKeeper
+from karrot.watch.persistence import NoKeeper
 from karrot.watch.watcher import Outcome, Watcher
 from support.clocks import ManualClock
 from support.simulated_kafka import World

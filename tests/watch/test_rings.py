@@ -3,7 +3,7 @@
 import pytest
 
 from karrot.event import OffsetSample
-from karrot.watch.cluster import Place
+from karrot.watch.kafka_protocol import Place
 from karrot.watch.rings import Rings
 from support.simulated_kafka import member
 

@@ -11,9 +11,9 @@ import pytest
 import structlog
 
 from karrot.event import Kind, LagEvent, Source
-from karrot.eventlog.watched import GroupHealth
-from karrot.watch.cluster import ClusterError, Failure, Place
-from karrot.watch.keep import FileKeeper, Keeper, NoKeeper
+from karrot.eventlog.group_health import GroupHealth
+from karrot.watch.kafka_protocol import ClusterError, Failure, Place
+from karrot.watch.persistence import FileKeeper, Keeper, NoKeeper
 from karrot.watch.watcher import Outcome, Watcher
 from support.clocks import ManualClock
 from support.simulated_kafka import SimulatedKafka, member

@@ -3,7 +3,7 @@ import json
 import msgspec
 
 from karrot.eventlog.base import Cursor, ReporterState
-from karrot.reporters.report import Fact, Refused, Report, Sent
+from karrot.reporters.send_report import Fact, Refused, Report, Sent
 from support.bodies import recorded
 from support.website import make_website
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from karrot.event import LagEvent, Source
 from karrot.eventlog.base import ReporterState
-from karrot.reporters.report import NOTE, Fact, Refused, Report
+from karrot.reporters.send_report import NOTE, Fact, Refused, Report
 from karrot.text import marked
 from karrot.web import Credentials
 from karrot.web.pages.history import PastUnknown

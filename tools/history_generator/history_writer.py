@@ -16,7 +16,7 @@ from typing import Self
 import msgspec
 
 from karrot.event import Kind, LagEvent, Status
-from karrot.eventline import encode
+from karrot.event_line import encode
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.archive.folder import Folder
 from karrot.reporters.archive.segment import GZIP, Buffer, Compressor

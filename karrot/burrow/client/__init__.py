@@ -1,6 +1,5 @@
 """Burrow's REST API v3: what it knows of clusters, topics and groups, and how it is configured."""
 
-from karrot.burrow.client.asking import Asking
 from karrot.burrow.client.config import (
     ClientProfile,
     ClusterModule,
@@ -17,6 +16,7 @@ from karrot.burrow.client.config import (
     ZooKeeperConfig,
 )
 from karrot.burrow.client.errors import BurrowError, NotFound, Unaddressable, Unavailable, UnknownCall, Unreadable
+from karrot.burrow.client.http import Asking
 from karrot.burrow.client.replies import StoredPartition
 from karrot.burrow.client.rest import Burrow
 

@@ -10,7 +10,6 @@ import msgspec
 from urllib3 import PoolManager
 
 from karrot.burrow.client import config, replies
-from karrot.burrow.client.asking import Answer, Asking, WallMs, wall_ms
 from karrot.burrow.client.errors import (
     BurrowError,
     NotFound,
@@ -20,6 +19,7 @@ from karrot.burrow.client.errors import (
     Unreadable,
     shown,
 )
+from karrot.burrow.client.http import Answer, Asking, WallMs, wall_ms
 from karrot.burrow.decoding import MalformedPayload, decode
 from karrot.burrow.payload import parse_rest
 from karrot.event import LagEvent, Status

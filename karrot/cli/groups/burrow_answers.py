@@ -11,7 +11,7 @@ from karrot.cli.table_layout import shown
 if TYPE_CHECKING:
     from karrot.burrow.client import Burrow, BurrowError
     from karrot.event import LagEvent
-    from karrot.eventlog.watched import GroupHealth
+    from karrot.eventlog.group_health import GroupHealth
 
 __all__ = ["Asked", "ask", "cluster_of"]
 

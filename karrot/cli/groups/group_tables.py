@@ -11,7 +11,7 @@ from karrot.cli.table_layout import Column, laid_out, terminal_width
 
 if TYPE_CHECKING:
     from karrot.event import LagEvent, PartitionLag
-    from karrot.eventlog.watched import GroupHealth
+    from karrot.eventlog.group_health import GroupHealth
 
 __all__ = ["KAFKA", "OFFSETS", "OWNER", "groups_table", "health_row", "json_line", "partition_tables", "tally"]
 

@@ -23,9 +23,9 @@ def errors_as_sentences(asked: Mapping[str, Any]) -> Iterator[None]:
     """What keeps a job from what it reads, or from going on, becomes a sentence."""
     from karrot.kafka.properties import without_values
     from karrot.pipeline.stream.brokers import Brokers, PropertiesError
-    from karrot.pipeline.stream.kafka import ConnectorMissing
-    from karrot.pipeline.stream.queries import StreamingQueryException
+    from karrot.pipeline.stream.kafka_topics import ConnectorMissing
     from karrot.pipeline.stream.record_sources import NoRecords
+    from karrot.pipeline.stream.streaming_query import StreamingQueryException
     from karrot.watch import ClusterError
 
     try:

@@ -131,8 +131,8 @@ class _Kafka(_Work):
         from karrot.pipeline.offsets.job import LandOffsets
         from karrot.pipeline.offsets.json_topic import JsonTopic
         from karrot.pipeline.offsets.log_ends import EndsPoll, topics_of_late
-        from karrot.pipeline.stream.queries import run
         from karrot.pipeline.stream.record_sources import FromKafka
+        from karrot.pipeline.stream.streaming_query import run
 
         brokers, kafka, _ = self.reached
         poll = EndsPoll(spark, tables, self.cluster, kafka, SystemClock(), self.ends_every, self.tell)
@@ -180,8 +180,8 @@ class _Files(_Work):
         """Take the records and the ends of new files."""
         from karrot.pipeline.offsets.job import LandOffsets
         from karrot.pipeline.offsets.log_ends import LandEnds
-        from karrot.pipeline.stream.queries import run
         from karrot.pipeline.stream.record_sources import FromParquet
+        from karrot.pipeline.stream.streaming_query import run
 
         checkpoint = self.checkpoint_in(tables)
         job = LandOffsets(spark, FromParquet(self.directory), self.cluster, tables, checkpoint, tell=self.tell)

@@ -99,7 +99,7 @@ def replay(directory: str, master: str | None, conf: dict[str, str], **asked: An
 def _read(asked: dict[str, Any]) -> dict[str, Any]:
     """The rules and the times as a request has them. Raises `ValueError` with a sentence."""
     from karrot.history import moment
-    from karrot.pipeline.replay.rules import read_rule_sets
+    from karrot.pipeline.replay.rule_sets import read_rule_sets
     from karrot.settings.types import checked, duration
 
     now = datetime.now(UTC)
@@ -112,7 +112,7 @@ def _read(asked: dict[str, Any]) -> dict[str, Any]:
 
 def replayed_lines(done: "Replayed") -> Iterator[str]:
     """What was replayed, the sets of rules, the groups that they differ most about, and sentences."""
-    from karrot.pipeline.replay.text import sentences
+    from karrot.pipeline.replay.comparison_text import sentences
     from karrot.text import duration
 
     outcomes = done.comparison.outcomes
@@ -184,7 +184,7 @@ def _in_short(incidents: "Sequence[Incident]") -> str:
 
 def replayed_json(done: "Replayed") -> dict[str, Any]:
     """All of it: each incident of each set, each stand-still and when it was found, and the sentences."""
-    from karrot.pipeline.replay.text import sentences
+    from karrot.pipeline.replay.comparison_text import sentences
 
     comparison = done.comparison
     return {

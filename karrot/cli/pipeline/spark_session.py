@@ -68,7 +68,7 @@ def session_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def started(job: str, master: str | None, conf: Mapping[str, str]) -> "SparkSession":
     """A session for a job; what keeps Spark from running becomes a sentence."""
-    from karrot.pipeline.spark import SparkUnavailable, session
+    from karrot.pipeline.spark_session import SparkUnavailable, session
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # its errors are raised as well
     before = _on_signals(_leave, _leave)
@@ -100,7 +100,7 @@ def _leave(number: int, _frame: object) -> None:
 
 def tables_in(spark: "SparkSession", directory: str) -> "Tables":
     """The tables, which somebody must have begun: that nothing changed is no answer to a misspelt name."""
-    from karrot.pipeline.store.files import exists
+    from karrot.pipeline.store.filesystem import exists
     from karrot.pipeline.store.tables import Tables
 
     if not exists(spark, directory):

@@ -63,7 +63,7 @@ def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any
     spark = started("stale", master, conf)
     from karrot.pipeline.stale.job import StaleAlerts
     from karrot.pipeline.store.tables import Tables
-    from karrot.pipeline.stream.queries import StreamingQueryException, run
+    from karrot.pipeline.stream.streaming_query import StreamingQueryException, run
 
     tables, stop, troubled = Tables(directory), threading.Event(), list["Told"]()
     checkpoint = asked["checkpoint"] or tables.checkpoint("stale")

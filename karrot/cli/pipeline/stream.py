@@ -69,7 +69,7 @@ def stream(master: str | None, conf: dict[str, str], config: Path | None, **aske
     asked["directory"] = asked["directory"] or _beside(asked["archive"])
     every = None if asked["once"] else asked["trigger"] or f"{options.interval_s if options else 30} seconds"
     spark = started("stream", master, conf)
-    from karrot.pipeline.stream.queries import run
+    from karrot.pipeline.stream.streaming_query import run
 
     stop, lost = threading.Event(), list["Published"]()
     if every is not None:
@@ -107,7 +107,7 @@ def _fanout(
     from karrot.pipeline.publish.cloudwatch import Publisher
     from karrot.pipeline.publish.job import Fanout, notes_beside
     from karrot.pipeline.store.tables import Tables
-    from karrot.reporters.cloudwatch.client import open_client
+    from karrot.reporters.cloudwatch.boto_client import open_client
 
     def tell(published: "Published") -> None:
         click.echo(str(published))

@@ -22,6 +22,6 @@ __all__ = ["cloudwatch_dashboard"]
 @click.option("--namespace", default="Karrot", show_default=True, help="KARROT_CLOUDWATCH_NAMESPACE.")
 def cloudwatch_dashboard(**given: Any) -> None:
     """Print a dashboard that shows a group's lag against the tasks that run, for aws cloudwatch put-dashboard."""
-    from karrot.render.dashboard import Dashboard, dashboard
+    from karrot.render.cloudwatch_dashboard import Dashboard, dashboard
 
     click.echo(dashboard(valid(partial(Dashboard, **given))), nl=False)

@@ -20,6 +20,6 @@ __all__ = ["dashboard"]
 )
 def dashboard(board: str, external_url: str | None) -> None:
     """Print a Grafana dashboard: of all groups, of one group, or of Karrot itself."""
-    from karrot.render.grafana import dashboard
+    from karrot.render.grafana_dashboards import dashboard
 
     click.echo(valid(partial(dashboard, board, external_url)), nl=False)

@@ -31,6 +31,6 @@ def ecs_autoscaling(output: str, **given: Any) -> None:
 
     What Karrot and AWS have to be set to stands in the comments of what is printed.
     """
-    from karrot.render.autoscaling import autoscaling
+    from karrot.render.ecs_autoscaling import autoscaling
 
     click.echo(autoscaling(scaling(**given), output), nl=False)

@@ -10,7 +10,7 @@ from karrot.cli.errors import valid
 from karrot.cli.options import put_on
 
 if TYPE_CHECKING:
-    from karrot.render.scaling import Scaling
+    from karrot.render.scaling_recipe import Scaling
 
 __all__ = ["scaling", "scaling_options"]
 
@@ -50,6 +50,6 @@ def scaling_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def scaling(**given: Any) -> "Scaling":
     """What was asked for; values that no recipe can be made of end the command with a sentence each."""
-    from karrot.render.scaling import Scaling
+    from karrot.render.scaling_recipe import Scaling
 
     return valid(partial(Scaling, **given))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from karrot.autoscaling import Consumers, Load, Run, Stack, Summary
-    from karrot.render.scaling import Scaling
+    from karrot.render.scaling_recipe import Scaling
 
 __all__ = ["Case", "Compared", "comparison", "drawing", "report", "warnings_of_load", "warnings_of_run"]
 

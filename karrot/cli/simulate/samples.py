@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
 from karrot.autoscaling import Sample
-from karrot.autoscaling.recording import samples_of_csv
+from karrot.autoscaling.csv_series import samples_of_csv
 from karrot.cli.credentials import bearer, secret
 from karrot.settings import types
 

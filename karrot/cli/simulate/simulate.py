@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from karrot.autoscaling import Run, Sample, Stack
-    from karrot.render.scaling import Scaling
+    from karrot.render.scaling_recipe import Scaling
 
 __all__ = ["simulate"]
 
@@ -170,7 +170,7 @@ def _stack(asked: "Scaling", readings: dict[str, Any]) -> "Stack":
     import yaml
 
     from karrot.autoscaling import from_cloudformation
-    from karrot.render.autoscaling import autoscaling as rendered
+    from karrot.render.ecs_autoscaling import autoscaling as rendered
 
     template = yaml.safe_load(rendered(asked, "cloudformation"))
     return from_cloudformation(template, limits=(asked.least, asked.max_tasks), **readings)

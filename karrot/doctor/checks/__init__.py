@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
-from karrot.doctor.checks import agreement, karrot, notifier, reading, scrape
+from karrot.doctor.checks import agreement, burrow, karrot, notifier, scrape
 from karrot.doctor.finding import Check
 
 __all__ = ["AGREEMENT", "BURROW", "KARROT", "PROMETHEUS", "SCRAPE", "all_checks"]
 
-BURROW = (*notifier.CHECKS, *reading.CHECKS)
+BURROW = (*notifier.CHECKS, *burrow.CHECKS)
 KARROT = karrot.CHECKS
 AGREEMENT = agreement.CHECKS
 PROMETHEUS = scrape.ALONE

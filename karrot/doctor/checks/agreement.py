@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import mean, median
 
-from karrot.doctor.checks.reading import is_own_group
+from karrot.doctor.checks.burrow import is_own_group
 from karrot.doctor.finding import Said, check, fault, note, only_if, warn
-from karrot.doctor.seen import BurrowSeen, Group, GroupEvent, KarrotSeen
+from karrot.doctor.snapshot import BurrowSeen, Group, GroupEvent, KarrotSeen
 from karrot.doctor.wording import counted, some
 
 __all__ = ["CHECKS"]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from karrot.doctor.finding import Said, check, fault, note, only_if, warn
-from karrot.doctor.seen import KarrotSeen
+from karrot.doctor.snapshot import KarrotSeen
 from karrot.doctor.wording import counted
 
 __all__ = ["CHECKS"]

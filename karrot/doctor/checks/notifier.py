@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from karrot.burrow.client import NotifierModule
 from karrot.doctor.finding import Said, check, fault, note, only_if, warn
-from karrot.doctor.seen import WEBHOOK_PATH, BurrowSeen, Webhook
+from karrot.doctor.snapshot import WEBHOOK_PATH, BurrowSeen, Webhook
 from karrot.doctor.wording import counted, some
 
 __all__ = ["CHECKS"]

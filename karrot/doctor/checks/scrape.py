@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from karrot.doctor.finding import Said, check, fault, note, only_if, warn
-from karrot.doctor.seen import KarrotSeen, PrometheusSeen, Target, seconds
+from karrot.doctor.snapshot import KarrotSeen, PrometheusSeen, Target, seconds
 from karrot.doctor.wording import counted
 
 __all__ = ["ALONE", "WITH_KARROT"]

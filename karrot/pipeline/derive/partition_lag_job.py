@@ -24,7 +24,7 @@ from karrot.pipeline.derive.partition_lag_minute import FORGOTTEN, carried, part
 from karrot.pipeline.derive.rebalances import rebalances
 from karrot.pipeline.schemas import OFFSETS
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.queries import persisted
+from karrot.pipeline.stream.streaming_query import persisted
 
 __all__ = ["Handed", "Lags", "hand_on"]
 

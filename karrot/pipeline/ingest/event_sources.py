@@ -6,11 +6,11 @@ from typing import Final, Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from karrot.pipeline.store.files import exists, literal
+from karrot.pipeline.store.filesystem import exists, literal
 from karrot.pipeline.stream.checkpoints import Read
-from karrot.pipeline.stream.queries import BATCH_BYTES, EVER
 from karrot.pipeline.stream.record_sources import FromKafka
 from karrot.pipeline.stream.segments import Segment, segments_of_batch
+from karrot.pipeline.stream.streaming_query import BATCH_BYTES, EVER
 
 __all__ = ["BATCH_EVENTS", "FromArchive", "FromTopic", "Road"]
 

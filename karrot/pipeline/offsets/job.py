@@ -13,16 +13,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from karrot.pipeline.offsets.commits import commits, decode_offsets
-from karrot.pipeline.offsets.dedup import AT, landed
 from karrot.pipeline.offsets.json_topic import JsonTopic
 from karrot.pipeline.offsets.key_types import KEY_TYPES
 from karrot.pipeline.offsets.log_ends import Looked
 from karrot.pipeline.offsets.members import decode_members, members
+from karrot.pipeline.offsets.record_dedup import AT, landed
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.accounting import even
 from karrot.pipeline.stream.quarantine import bad_records
-from karrot.pipeline.stream.queries import batch_name, batch_prefix, checkpoint_id, noted, persisted, started
 from karrot.pipeline.stream.record_sources import Source
+from karrot.pipeline.stream.streaming_query import batch_name, batch_prefix, checkpoint_id, noted, persisted, started
 
 __all__ = ["LandOffsets", "Summary"]
 

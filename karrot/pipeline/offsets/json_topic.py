@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from karrot.pipeline.stream.brokers import Brokers
-from karrot.pipeline.stream.kafka import send
+from karrot.pipeline.stream.kafka_topics import send
 
 __all__ = ["MOST_READERS", "JsonTopic", "as_json"]
 

@@ -20,9 +20,9 @@ from karrot.clock import Clock
 from karrot.pipeline.schemas import ENDS, columns_of, with_day
 from karrot.pipeline.store.columns import is_possible
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.queries import batch_name, checkpoint_id, started
 from karrot.pipeline.stream.record_sources import Partitioned, new_files
-from karrot.watch.cluster import ClusterError, Failure, Place
+from karrot.pipeline.stream.streaming_query import batch_name, checkpoint_id, started
+from karrot.watch.kafka_protocol import ClusterError, Failure, Place
 
 __all__ = ["MOST_PARTITIONS", "EndsPoll", "LandEnds", "LogEnds", "Looked", "ends", "topics_of_late"]
 

@@ -21,10 +21,10 @@ import structlog
 
 from karrot import telemetry
 from karrot.clock import Clock
-from karrot.eventline import MalformedLine, decode, event_of
+from karrot.event_line import MalformedLine, decode, event_of
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.base import Context
-from karrot.reporters.cloudwatch.client import PutMetricData
+from karrot.reporters.cloudwatch.boto_client import PutMetricData
 from karrot.reporters.cloudwatch.datum import Datum, Dimensions, MetricKey
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.reporter import CloudWatchReporter

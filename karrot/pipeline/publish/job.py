@@ -13,8 +13,8 @@ from karrot.clock import Clock
 from karrot.pipeline.ingest.event_sources import Road
 from karrot.pipeline.publish.cloudwatch import Notes, Published, Publisher
 from karrot.pipeline.publish.newest_per_group import newest
-from karrot.pipeline.store.files import read_text, write_text
-from karrot.pipeline.stream.queries import started
+from karrot.pipeline.store.filesystem import read_text, write_text
+from karrot.pipeline.stream.streaming_query import started
 
 __all__ = ["Fanout", "notes_beside"]
 

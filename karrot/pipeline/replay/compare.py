@@ -11,7 +11,7 @@ from statistics import median
 from typing import NamedTuple, TypeVar
 
 from karrot.event import Status
-from karrot.pipeline.replay.rules import RuleSet
+from karrot.pipeline.replay.rule_sets import RuleSet
 
 T = TypeVar("T", "Standstill", "Incident")
 

@@ -3,7 +3,7 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.pipeline.replay.groups import group_key
+from karrot.pipeline.replay.group_statuses import group_key
 from karrot.pipeline.replay.verdicts import Span
 
 __all__ = ["by_group", "deletions", "silences"]

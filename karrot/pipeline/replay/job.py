@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 from karrot.event import Status
 from karrot.pipeline.replay.compare import Comparison, Group, Run, Standstill, compared
 from karrot.pipeline.replay.group_lifetimes import by_group, deletions, silences
-from karrot.pipeline.replay.groups import statuses
-from karrot.pipeline.replay.rules import RuleSet
+from karrot.pipeline.replay.group_statuses import statuses
+from karrot.pipeline.replay.rule_sets import RuleSet
 from karrot.pipeline.replay.status_changes import STOOD_STILL, Asked, changes, together
 from karrot.pipeline.replay.verdicts import Span
 from karrot.pipeline.store.tables import Tables

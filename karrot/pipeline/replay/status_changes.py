@@ -16,8 +16,8 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from karrot.event import Status
 from karrot.pipeline.replay.arrays import Bools, Commits, Ends, Ints, Segments, begins, stored
-from karrot.pipeline.replay.groups import group_key
-from karrot.pipeline.replay.rules import RuleSet
+from karrot.pipeline.replay.group_statuses import group_key
+from karrot.pipeline.replay.rule_sets import RuleSet
 from karrot.pipeline.replay.stalls import standstills
 from karrot.pipeline.replay.verdicts import Codes, Span, Verdicts, evaluate
 

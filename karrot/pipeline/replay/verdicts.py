@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from karrot.event import Status
 from karrot.pipeline.replay.arrays import Bools, Commits, Ends, Ints, Segments, begins, newest, recent_least
-from karrot.pipeline.replay.rules import RuleSet
+from karrot.pipeline.replay.rule_sets import RuleSet
 from karrot.pipeline.replay.windows import Windows, windows
 
 __all__ = ["Codes", "Span", "Verdicts", "evaluate", "judged"]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from karrot.pipeline.report.findings import Budget, Capacity, Findings, Incident, Skewed
-from karrot.pipeline.report.text import name, named, on_day, spent, when
+from karrot.pipeline.report.sentences import name, named, on_day, spent, when
 from karrot.text import duration, percent, rate, visible
 
 __all__ = ["Step", "days_left", "growth_a_day", "incidents_by_group", "next_steps"]

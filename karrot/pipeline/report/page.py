@@ -9,7 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from karrot import __version__
-from karrot.pipeline.report import advice, svg, text
+from karrot.pipeline.report import advice, sentences, svg
 from karrot.pipeline.report.findings import GROUPS_SHOWN, INCIDENTS_SHOWN, Capacity, Findings, Incident
 from karrot.render import templates_dir
 from karrot.text import FILTERS
@@ -36,7 +36,7 @@ class GroupLine(NamedTuple):
 
 def page(findings: Findings, *, made_at: datetime) -> Page:
     """The page about the findings."""
-    headline = text.headline(findings)
+    headline = sentences.headline(findings)
     html = _environment().get_template("report.html").render(_context(findings, headline, made_at))
     return Page(html, headline.striptags())
 
@@ -52,7 +52,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(FILTERS, when=text.when, spent=text.spent)
+    made.filters.update(FILTERS, when=sentences.when, spent=sentences.spent)
     return made
 
 
@@ -63,12 +63,12 @@ def _context(findings: Findings, headline: Markup, made_at: datetime) -> dict[st
         "period": findings.period,
         "ticks": svg.ticks(findings.period),
         "headline": headline,
-        "period_said": text.period_said(findings.period),
+        "period_said": sentences.period_said(findings.period),
         "made_at": made_at,
         "version": __version__,
         "heard_s": findings.heard_until_s - findings.heard_from_s,
-        "beyond": text.share_beyond(findings.days),
-        "not_ok": text.share_not_ok(findings.days),
+        "beyond": sentences.share_beyond(findings.days),
+        "not_ok": sentences.share_not_ok(findings.days),
         "open": sum(one.ended_s is None for one in findings.incidents),
         "steps": advice.next_steps(findings),
         "lines": lines[:GROUPS_SHOWN],
@@ -78,8 +78,8 @@ def _context(findings: Findings, headline: Markup, made_at: datetime) -> dict[st
         "longest": findings.incidents[:10],
         "lasted": _lasted,
         "reaches": _reaches,
-        "nothing_skewed": text.nothing_skewed(findings.skew_watched),
-        "nothing_tight": text.nothing_tight(findings.rates_watched),
+        "nothing_skewed": sentences.nothing_skewed(findings.skew_watched),
+        "nothing_tight": sentences.nothing_tight(findings.rates_watched),
         "svg": svg,
     }
 

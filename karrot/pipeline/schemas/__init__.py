@@ -12,7 +12,8 @@ from typing import Final
 
 from pyspark.sql.types import DateType, StructField, StructType
 
-from karrot.pipeline.schemas.derived import (
+from karrot.pipeline.schemas.archive_line import CORRUPT, LINE, PARTITION_LINE
+from karrot.pipeline.schemas.derived_tables import (
     INCIDENTS,
     LAG_MINUTE,
     OFFSETS_MINUTE,
@@ -24,9 +25,8 @@ from karrot.pipeline.schemas.derived import (
     STATUS_INTERVALS,
     VERDICT_RUNS,
 )
-from karrot.pipeline.schemas.events import EVENTS, PARTITIONS, QUARANTINE, RAW_BYTES
-from karrot.pipeline.schemas.line import CORRUPT, LINE, PARTITION_LINE
-from karrot.pipeline.schemas.offsets import COMMITS, ENDS, MEMBERS
+from karrot.pipeline.schemas.event_tables import EVENTS, PARTITIONS, QUARANTINE, RAW_BYTES
+from karrot.pipeline.schemas.offset_tables import COMMITS, ENDS, MEMBERS
 
 __all__ = [
     "COMMITS",

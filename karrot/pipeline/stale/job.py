@@ -19,9 +19,9 @@ from karrot.pipeline.schemas import STREAMED, with_day
 from karrot.pipeline.stale.alerts import Undelivered
 from karrot.pipeline.stale.batch import newest_commits, newest_looks, of_commits, of_ends
 from karrot.pipeline.stale.rule import Commits, Key, Log, Look, Record, State, Watch
-from karrot.pipeline.store.files import literal, make_directory, read_text, write_text
+from karrot.pipeline.store.filesystem import literal, make_directory, read_text, write_text
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.queries import EVER, persisted, started
+from karrot.pipeline.stream.streaming_query import EVER, persisted, started
 
 __all__ = ["MOST_UNSENT", "StaleAlerts", "Told"]
 

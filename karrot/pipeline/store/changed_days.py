@@ -11,8 +11,8 @@ from datetime import date
 import msgspec
 from pyspark.sql import SparkSession
 
-from karrot.history.days import NOTE, Derived, Note, note_of
-from karrot.pipeline.store.files import read_text, write_text
+from karrot.history.held_days import NOTE, Derived, Note, note_of
+from karrot.pipeline.store.filesystem import read_text, write_text
 from karrot.pipeline.store.tables import Tables, day_of, sound
 
 __all__ = ["SOURCES", "WATCHED", "Derived", "Note", "digest", "present", "read_note", "touched", "write_note"]

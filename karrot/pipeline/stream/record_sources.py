@@ -24,13 +24,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from karrot.pipeline.store.files import exists, literal
+from karrot.pipeline.store.filesystem import exists, literal
 from karrot.pipeline.stream.brokers import Brokers, Start
 from karrot.pipeline.stream.checkpoints import Read
-from karrot.pipeline.stream.kafka import new_records
+from karrot.pipeline.stream.kafka_topics import new_records
 from karrot.pipeline.stream.offset_ranges import Range, lost, ranges_of_batch
-from karrot.pipeline.stream.queries import BATCH_BYTES, EVER
-from karrot.watch.cluster import ClusterError, Failure, Place
+from karrot.pipeline.stream.streaming_query import BATCH_BYTES, EVER
+from karrot.watch.kafka_protocol import ClusterError, Failure, Place
 
 __all__ = [
     "BATCH_RECORDS",
@@ -97,7 +97,7 @@ class Source(Protocol):
 
 
 class Partitioned(Protocol):
-    """What is asked of Kafka; every method may raise `karrot.watch.cluster.ClusterError`."""
+    """What is asked of Kafka; every method may raise `karrot.watch.kafka_protocol.ClusterError`."""
 
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
         """How many partitions each of the topics has that there are."""

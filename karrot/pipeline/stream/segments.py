@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from typing import Final, NamedTuple, Self
 
-from karrot.pipeline.store.files import plain_url
+from karrot.pipeline.store.filesystem import plain_url
 from karrot.pipeline.stream.checkpoints import Read
-from karrot.reporters.archive.names import lines_promised
+from karrot.reporters.archive.segment_names import lines_promised
 
 __all__ = ["Segment", "segments_of_batch"]
 

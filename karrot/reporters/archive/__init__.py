@@ -7,7 +7,7 @@ from karrot.reporters.archive.folder import Folder
 from karrot.reporters.archive.options import Bucket, Options
 from karrot.reporters.archive.reporter import ArchiveReporter
 from karrot.reporters.archive.s3 import Objects, open_client
-from karrot.reporters.archive.store import Store
+from karrot.reporters.archive.segment_store import Store
 from karrot.reporters.base import Context
 
 __all__ = ["build"]

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from karrot.reporters.archive.names import Hour
-from karrot.reporters.archive.store import Found
+from karrot.reporters.archive.segment_names import Hour
+from karrot.reporters.archive.segment_store import Found
 
 __all__ = ["Amount", "Contents"]
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from karrot.eventlog.locks import FileLock
-from karrot.reporters.archive.names import Hour, SegmentName
-from karrot.reporters.archive.store import Found, StoreError
+from karrot.reporters.archive.segment_names import Hour, SegmentName
+from karrot.reporters.archive.segment_store import Found, StoreError
 
 __all__ = ["Folder"]
 
@@ -24,7 +24,7 @@ _REASONS = {
 
 
 class Folder:
-    """A store: see `karrot.reporters.archive.store.Store`.
+    """A store: see `karrot.reporters.archive.segment_store.Store`.
 
     Names that begin with a dot are not segments yet, and Spark passes them over.
     """

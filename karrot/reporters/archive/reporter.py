@@ -5,18 +5,18 @@ from collections.abc import Sequence
 import structlog
 
 from karrot import telemetry
-from karrot.eventline import encode
+from karrot.event_line import encode
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.archive.contents import Amount, Contents
-from karrot.reporters.archive.names import Hour
 from karrot.reporters.archive.options import Options
 from karrot.reporters.archive.retention import Retention
 from karrot.reporters.archive.segment import Buffer, Sealed
-from karrot.reporters.archive.store import Found, Store, StoreError
-from karrot.reporters.archive.telling import report_of
+from karrot.reporters.archive.segment_names import Hour
+from karrot.reporters.archive.segment_store import Found, Store, StoreError
+from karrot.reporters.archive.status import report_of
 from karrot.reporters.base import Context, Sending, Trouble
-from karrot.reporters.report import NOTE
-from karrot.reporters.retry import Retry
+from karrot.reporters.retry_delay import Retry
+from karrot.reporters.send_report import NOTE
 
 __all__ = ["ArchiveReporter"]
 

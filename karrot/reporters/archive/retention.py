@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from karrot.reporters.archive.contents import Amount, Contents
-from karrot.reporters.archive.names import Hour
-from karrot.reporters.archive.store import Found, Store
+from karrot.reporters.archive.segment_names import Hour
+from karrot.reporters.archive.segment_store import Found, Store
 
 __all__ = ["Removed", "Retention"]
 

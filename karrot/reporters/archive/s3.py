@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 
-from karrot.reporters.archive.names import Hour, SegmentName
 from karrot.reporters.archive.options import Bucket
-from karrot.reporters.archive.store import Found, StoreError
+from karrot.reporters.archive.segment_names import Hour, SegmentName
+from karrot.reporters.archive.segment_store import Found, StoreError
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
@@ -53,7 +53,7 @@ def open_client(environ: Mapping[str, str]) -> "S3Client":
 
 
 class Objects:
-    """A store: see `karrot.reporters.archive.store.Store`. It cannot keep other processes out."""
+    """A store: see `karrot.reporters.archive.segment_store.Store`. It cannot keep other processes out."""
 
     def __init__(self, bucket: Bucket, open_client: Callable[[], "S3Client"]) -> None:
         self._bucket = bucket

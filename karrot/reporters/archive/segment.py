@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from karrot.eventlog.base import StoredEvent
-from karrot.reporters.archive.names import Hour, SegmentName
+from karrot.reporters.archive.segment_names import Hour, SegmentName
 
 __all__ = ["GZIP", "Buffer", "Compressor", "Sealed"]
 

@@ -7,7 +7,7 @@ from random import Random
 
 from karrot import telemetry
 from karrot.reporters.base import Context
-from karrot.reporters.cloudwatch.client import open_client
+from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
 from karrot.reporters.cloudwatch.sender import Sender

@@ -8,18 +8,18 @@ import structlog
 from karrot import telemetry
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.base import Context, Sending, Trouble
-from karrot.reporters.cloudwatch.buffer import Buffer
 from karrot.reporters.cloudwatch.collisions import LegacyNames
 from karrot.reporters.cloudwatch.datum import Datum
+from karrot.reporters.cloudwatch.datum_limits import why_refused
+from karrot.reporters.cloudwatch.event_to_data import CLUSTER, HEARTBEAT, Held, Mapped, data_of
 from karrot.reporters.cloudwatch.faults import Fault, FaultKind
-from karrot.reporters.cloudwatch.ledger import Ledger
-from karrot.reporters.cloudwatch.mapping import CLUSTER, HEARTBEAT, Held, Mapped, data_of
-from karrot.reporters.cloudwatch.membership import Membership
+from karrot.reporters.cloudwatch.group_cap import Membership
+from karrot.reporters.cloudwatch.newest_values import Buffer
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.schedule import Schedule
 from karrot.reporters.cloudwatch.sender import Outcome, Refusal, Sender
-from karrot.reporters.cloudwatch.validation import why_refused
-from karrot.reporters.report import NOTE
+from karrot.reporters.cloudwatch.status import Ledger
+from karrot.reporters.send_report import NOTE
 
 __all__ = ["CloudWatchReporter"]
 

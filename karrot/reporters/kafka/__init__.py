@@ -17,7 +17,7 @@ def build(context: Context) -> KafkaReporter:
     """
     options = Options.read(context.settings)
     try:
-        from karrot.reporters.kafka.topic import KafkaTopic
+        from karrot.reporters.kafka.producer import KafkaTopic
     except ImportError as error:
         raise ValueError("the kafka reporter needs confluent-kafka: pip install 'karrot-burrow[kafka]'") from error
     return KafkaReporter(options, partial(KafkaTopic, options), context)

@@ -5,14 +5,14 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from karrot.eventline import encode
+from karrot.event_line import encode
 from karrot.eventlog.base import StoredEvent
 
 __all__ = ["Failed", "Message", "NoTopic", "Outcome", "Topic", "Written", "message_of"]
 
 
 class Message(NamedTuple):
-    """One event: its group and its line (`karrot.eventline`) without the line's end."""
+    """One event: its group and its line (`karrot.event_line`) without the line's end."""
 
     key: bytes
     value: bytes

@@ -10,9 +10,9 @@ from karrot.eventlog.base import StoredEvent
 from karrot.reporters.base import Context, Sending, Trouble
 from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, Topic, Written, message_of
 from karrot.reporters.kafka.options import Options
-from karrot.reporters.kafka.telling import report_of
-from karrot.reporters.report import NOTE, Refused, read
-from karrot.reporters.retry import Retry
+from karrot.reporters.kafka.status import report_of
+from karrot.reporters.retry_delay import Retry
+from karrot.reporters.send_report import NOTE, Refused, read
 
 __all__ = ["KafkaReporter"]
 

@@ -10,12 +10,12 @@ from prometheus_client.core import Metric as ClientMetric
 from karrot import telemetry
 from karrot.event import is_burrow_itself
 from karrot.eventlog.base import EventLog, GroupState, LogUnavailableError, groups
-from karrot.reporters.prometheus import own
+from karrot.reporters.prometheus import self_metrics
 from karrot.reporters.prometheus.families import Family, ListedFamily, client_metric, sample
-from karrot.reporters.prometheus.groups import Row, group_families, row_of
+from karrot.reporters.prometheus.group_metrics import Row, group_families, row_of
+from karrot.reporters.prometheus.kafka_health import watched_families
 from karrot.reporters.prometheus.labels import label_value
-from karrot.reporters.prometheus.partitions import listed_partitions, partition_families, topic_families
-from karrot.reporters.prometheus.watched import watched_families
+from karrot.reporters.prometheus.partition_metrics import listed_partitions, partition_families, topic_families
 
 __all__ = ["LogCollector", "Options"]
 
@@ -62,10 +62,10 @@ class LogCollector:
         If the log cannot be read, those that say so.
         """
         try:
-            families = [*self._read(), *own.always(self._log)]
+            families = [*self._read(), *self_metrics.always(self._log)]
         except LogUnavailableError as error:
             _log.warning("scrape_without_log", error=str(error))
-            families = list(own.always(self._log, readable=False))
+            families = list(self_metrics.always(self._log, readable=False))
         return sorted(families, key=lambda family: _ORDER[family.metric.name])
 
     def _read(self) -> Iterator[Family]:
@@ -76,11 +76,11 @@ class LogCollector:
         if self._options.watch:
             yield from watched_families(self._log, self._options.excludes)
         yield _burrow_self_lag(state for state in live if _is_burrow_itself(state))
-        yield own.one(telemetry.CONSUMERS, len(live))
-        yield own.heard_family(self._log, self._options.expected_clusters)
-        yield from own.log_families(self._log)
-        yield from own.reporter_families(self._log, self._options.reporters)
-        yield from own.counter_families(self._log.counters(), self._options.reporters or ())
+        yield self_metrics.one(telemetry.CONSUMERS, len(live))
+        yield self_metrics.heard_family(self._log, self._options.expected_clusters)
+        yield from self_metrics.log_families(self._log)
+        yield from self_metrics.reporter_families(self._log, self._options.reporters)
+        yield from self_metrics.counter_families(self._log.counters(), self._options.reporters or ())
 
     def _rows(self, states: Sequence[GroupState]) -> list[Row]:
         """One row per pair of label values: where two groups meet in one, the one heard last is exported."""

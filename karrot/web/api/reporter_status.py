@@ -5,9 +5,9 @@ from datetime import datetime
 import msgspec
 
 from karrot.eventlog.base import Backlog, EventLog, LogSize, ReporterState, StoredEvent, backlog
-from karrot.reporters.report import NOTE, Fact, Refused, Report, Sent, read
+from karrot.reporters.send_report import NOTE, Fact, Refused, Report, Sent, read
 from karrot.web.api.schemas import instant
-from karrot.web.site import Site
+from karrot.web.context import Site
 
 __all__ = ["LastSend", "Place", "RefusedValue", "ReporterProgress", "Reporters", "SentValue", "last_event", "progress"]
 

@@ -12,9 +12,9 @@ from karrot.web.api.openapi import document
 from karrot.web.api.rejects import Rejects, reject_shape
 from karrot.web.api.reporter_status import Reporters, progress
 from karrot.web.api.schemas import GroupPage, group_detail, group_shape
+from karrot.web.context import site
 from karrot.web.guard import require_reader
 from karrot.web.problems import Problem
-from karrot.web.site import site
 
 __all__ = ["DEFAULT_LIMIT", "EVENTS_LIMIT", "MAX_LIMIT", "REJECTS_LIMIT", "asked_filter", "asked_key", "routes"]
 

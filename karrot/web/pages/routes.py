@@ -11,17 +11,17 @@ from karrot.web.api.group_query import STATUSES, GroupFilter, Order, overview
 from karrot.web.api.rejects import reject_shape
 from karrot.web.api.routes import asked_filter, asked_key
 from karrot.web.api.schemas import instant
+from karrot.web.context import Site, site
 from karrot.web.guard import require_reader
 from karrot.web.pages import charts
 from karrot.web.pages.compression import Page, squeeze
-from karrot.web.pages.health import health
+from karrot.web.pages.conditions import health
+from karrot.web.pages.group_rows import line, row, seconds_since
 from karrot.web.pages.history import PastUnknown
+from karrot.web.pages.page_state import shared
 from karrot.web.pages.recent_events import marks
-from karrot.web.pages.rows import line, row, seconds_since
-from karrot.web.pages.state import shared
 from karrot.web.pages.time_slicing import gently
 from karrot.web.problems import CODES, Problem
-from karrot.web.site import Site, site
 
 __all__ = ["PAGE_SIZE", "routes"]
 

@@ -11,7 +11,7 @@ from karrot.cli.groups.burrow_answers import Asked, ask
 from karrot.cli.groups.group_tables import groups_table, json_line, partition_tables
 from karrot.cli.groups.kafka_answers import ask_kafka, beside_burrow
 from karrot.watch import ClusterError, Onlooker
-from karrot.watch.cluster import Place
+from karrot.watch.kafka_protocol import Place
 from support.fake_rest import group, rig
 from support.simulated_kafka import SimulatedKafka, member
 

@@ -11,9 +11,9 @@ import yaml
 from click.testing import CliRunner, Result
 
 from karrot.cli import main
-from karrot.render.bridges import TOOLS
-from karrot.render.grafana import BOARDS
-from karrot.render.scaling import FORMATS, RECIPES, TARGETS
+from karrot.render.bridging_rules import TOOLS
+from karrot.render.grafana_dashboards import BOARDS
+from karrot.render.scaling_recipe import FORMATS, RECIPES, TARGETS
 from support.terraform import parsed
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -12,8 +12,7 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from karrot.cli import main
-from karrot.history.days import finished
-from karrot.pipeline.store.compact import compact
+from karrot.history.held_days import finished
 from karrot.pipeline.derive.job import Rules, derive
 from karrot.pipeline.schemas import DERIVED
 from karrot.pipeline.store.compact import compact

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 from pyspark.testing import assertSchemaEqual
 
 from karrot.event import LagEvent
-from karrot.eventline import EventLine, PartitionLine, decode
+from karrot.event_line import EventLine, PartitionLine, decode
 from karrot.pipeline.ingest.events import events, partitions, read_lines
 from karrot.pipeline.schemas import EVENTS, LINE, PARTITION_LINE, PARTITIONS, with_day
 from support.archived import line_with

@@ -9,10 +9,10 @@ import pytest
 
 from karrot.burrow.payload import to_wire
 from karrot.demo.cloudwatch import ACCESS_DENIED, UNAVAILABLE, FakeCloudWatch
-from karrot.eventline import encode
+from karrot.event_line import encode
 from karrot.eventlog.base import StoredEvent
 from karrot.pipeline.publish.cloudwatch import Interrupted, Notes, Published, Publisher
-from karrot.reporters.cloudwatch.client import open_client
+from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.options import Options
 from support.bodies import make_event
 from support.clocks import ManualClock

@@ -17,15 +17,15 @@ from pyspark.sql import functions as F
 
 from karrot.demo.cloudwatch import UNAVAILABLE, FakeCloudWatch
 from karrot.event import Source
-from karrot.eventline import encode
+from karrot.event_line import encode
 from karrot.pipeline.ingest.event_sources import FromArchive
 from karrot.pipeline.ingest.job import Ingest, Summary
 from karrot.pipeline.publish.cloudwatch import Published, Publisher
 from karrot.pipeline.publish.job import Fanout, notes_beside
 from karrot.pipeline.publish.newest_per_group import NEWEST, newest
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.queries import run
-from karrot.reporters.cloudwatch.client import open_client
+from karrot.pipeline.stream.streaming_query import run
+from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.options import Options
 from support.archived import HOUR_MS, line_with, segment
 from support.bodies import make_partition

@@ -1,6 +1,6 @@
 from karrot.pipeline.replay.compare import Found, Group, Incident, Run, Standstill, compared
-from karrot.pipeline.replay.rules import RuleSet
-from karrot.pipeline.replay.text import sentences
+from karrot.pipeline.replay.comparison_text import sentences
+from karrot.pipeline.replay.rule_sets import RuleSet
 
 ORDERS, CLICKS = Group("c", "orders"), Group("c", "clicks")
 DAY_MS = 1_763_596_800_000

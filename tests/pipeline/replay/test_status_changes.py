@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from karrot.pipeline.replay import status_changes
-from karrot.pipeline.replay.rules import RuleSet
+from karrot.pipeline.replay.rule_sets import RuleSet
 from karrot.pipeline.replay.status_changes import STOOD_STILL, Asked
 from karrot.pipeline.replay.verdicts import Span
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from karrot.event import OffsetSample, Status
 from karrot.pipeline.replay.arrays import Commits
-from karrot.pipeline.replay.rules import RuleSet
+from karrot.pipeline.replay.rule_sets import RuleSet
 from karrot.pipeline.replay.verdicts import Span, judged
 from karrot.pipeline.replay.windows import Windows, facts_of, windows
 from support.replayed import Commit, End, Stream, by_arrays, by_the_model

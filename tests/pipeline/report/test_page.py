@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot.pipeline.report import advice, svg
-from karrot.pipeline.report import text as words
+from karrot.pipeline.report import sentences as words
 from karrot.pipeline.report.findings import (
     Budget,
     Capacity,

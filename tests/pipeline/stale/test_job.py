@@ -17,7 +17,7 @@ from karrot.cli.pipeline.stale import say_if_empty
 from karrot.pipeline.stale.alerts import Undelivered
 from karrot.pipeline.stale.job import StaleAlerts, Told
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.queries import run
+from karrot.pipeline.stream.streaming_query import run
 from support.committed import land
 from support.stale_cases import CASES, FOR, Case, Commit, Look, commit_rows, end_rows, moment
 

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from karrot.eventline import EventLine, PartitionLine
-from karrot.reporters.archive.names import SegmentName
+from karrot.event_line import EventLine, PartitionLine
+from karrot.reporters.archive.segment_names import SegmentName
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "archive.md").read_text(encoding="utf-8")
 

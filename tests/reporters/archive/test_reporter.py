@@ -12,7 +12,7 @@ from karrot import telemetry
 from karrot.delivery.feed import PacedFeed
 from karrot.eventlog.base import Cursor
 from karrot.eventlog.memory import MemoryEventLog
-from karrot.reporters.archive.names import Hour
+from karrot.reporters.archive.segment_names import Hour
 from support.archives import archive_feed, archived, segments
 from support.bodies import make_event
 from support.clocks import ManualClock

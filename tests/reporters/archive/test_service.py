@@ -11,7 +11,7 @@ import pytest
 
 from karrot.clock import SystemClock
 from karrot.delivery.delivery import Delivery
-from karrot.eventline import event_of
+from karrot.event_line import event_of
 from karrot.eventlog.base import Cursor
 from karrot.reporters.archive import build
 from support.archives import archived, segments

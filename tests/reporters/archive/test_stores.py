@@ -11,10 +11,10 @@ from moto.server import ThreadedMotoServer
 
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.archive.folder import Folder
-from karrot.reporters.archive.names import Hour, SegmentName
 from karrot.reporters.archive.options import Bucket
 from karrot.reporters.archive.s3 import Objects, open_client
-from karrot.reporters.archive.store import Found, Store, StoreError
+from karrot.reporters.archive.segment_names import Hour, SegmentName
+from karrot.reporters.archive.segment_store import Found, Store, StoreError
 from support.archives import archive_feed, lines_of
 from support.clocks import ManualClock
 from support.eventlog_contract import append

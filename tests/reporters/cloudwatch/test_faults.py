@@ -15,7 +15,7 @@ from botocore.config import Config
 
 from karrot.demo import cloudwatch as aws
 from karrot.demo.cloudwatch import FakeCloudWatch, Refuse
-from karrot.reporters.cloudwatch.client import open_client
+from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.faults import (
     Fault,
     FaultKind,

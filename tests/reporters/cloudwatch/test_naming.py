@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from karrot.reporters.cloudwatch.datum_limits import why_refused
 from karrot.reporters.cloudwatch.naming import Encoded, decoded, decoded_metric, dimension_value, metric_name
-from karrot.reporters.cloudwatch.validation import why_refused
 from support.cloudwatch_data import NOW_MS, make_datum
 
 ANY_NAME = st.text(st.characters(codec="utf-8"), max_size=40)

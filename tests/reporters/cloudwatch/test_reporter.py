@@ -8,9 +8,9 @@ from karrot.demo.cloudwatch import ACCESS_DENIED, INTERNAL_ERROR, THROTTLING, UN
 from karrot.event import Source
 from karrot.eventlog.base import Cursor, StoredEvent
 from karrot.eventlog.memory import MemoryEventLog
-from karrot.reporters.cloudwatch.mapping import Mapped, data_of
+from karrot.reporters.cloudwatch.event_to_data import Mapped, data_of
 from karrot.reporters.cloudwatch.options import Options
-from karrot.reporters.report import Refused, Sent
+from karrot.reporters.send_report import Refused, Sent
 from support.clocks import ManualClock
 from support.cloudwatch_rig import CloudWatchRig, point_aws_at
 from support.eventlog_contract import stored

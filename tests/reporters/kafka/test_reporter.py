@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.eventline import decode
+from karrot.event_line import decode
 from karrot.eventlog.base import StoredEvent
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import Bounded, PacedReporter, Sending, Trouble
@@ -16,7 +16,7 @@ from karrot.reporters.kafka import build
 from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, Topic, Written
 from karrot.reporters.kafka.options import Options
 from karrot.reporters.kafka.reporter import KafkaReporter
-from karrot.reporters.report import Fact, Report, Sent, read
+from karrot.reporters.send_report import Fact, Report, Sent, read
 from support.clocks import ManualClock
 from support.eventlog_contract import append, stored
 from support.reporting import make_context

@@ -4,7 +4,7 @@ import os
 import signal
 from pathlib import Path
 
-from karrot.eventline import decode
+from karrot.event_line import decode
 from support.load import Load
 from support.mock_kafka import mock_brokers, records
 from support.processes import Service

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from karrot.burrow.payload import to_wire
 from karrot.event import LagEvent, OffsetSample, Source
 from karrot.eventlog.base import Cursor, ReporterState
-from karrot.reporters.report import Fact, Refused, Report, Sent
+from karrot.reporters.send_report import Fact, Refused, Report, Sent
 from support.bodies import event_strategy, make_event, make_partition, recorded
 from support.website import Website, make_website
 

@@ -2,7 +2,7 @@ import pytest
 
 from karrot.event import LagEvent
 from karrot.eventlog.base import GroupKey, GroupState, Incident
-from karrot.eventlog.summary import summarize
+from karrot.eventlog.event_summary import summarize
 from karrot.web.pages.causes import Cause, cause
 from support.bodies import make_event, make_partition
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot.eventlog.base import GroupKey, GroupState, Incident
-from karrot.eventlog.summary import summarize
+from karrot.eventlog.event_summary import summarize
 from karrot.web.pages.ranking import Ranking, Standing
 from support.bodies import make_event, make_partition
 

@@ -10,7 +10,7 @@ import pytest
 from karrot.distribution import DOCS_URL
 from karrot.eventlog.base import ReporterState
 from karrot.render import runbooks_dir, templates_dir
-from karrot.render.rules import Rules, alert_rules
+from karrot.render.prometheus_rules import Rules, alert_rules
 from karrot.web.pages.troubles import RUNBOOKS, Trouble
 from support.bodies import make_event, make_partition
 from support.promtool import rules_of

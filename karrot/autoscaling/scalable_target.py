@@ -1,0 +1,157 @@
+"""A scalable target with its policies and alarms, run minute by minute.
+
+A model of what AWS documents, for tests and for `karrot simulate`; it is not AWS. Left out: anticipated flapping,
+deployments (which pause scale-in), scheduled actions, task protection and delays of the service itself.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from karrot.autoscaling.alarms import Alarm, AlarmWatch
+from karrot.autoscaling.cooldowns import Cooldowns
+from karrot.autoscaling.metric_series import Metric, MetricReader
+from karrot.autoscaling.missing_data import State
+from karrot.autoscaling.policies import Policy, TrackingPolicy
+
+__all__ = ["Activity", "NotScaled", "Stack"]
+
+
+class NotScaled(StrEnum):
+    """Why an invoked policy changed nothing; the first two are AWS's own words."""
+
+    AT_MAXIMUM = "AlreadyAtMaxCapacity"
+    AT_MINIMUM = "AlreadyAtMinCapacity"
+    NO_STEP = "NoStepForMetricValue"
+    COOLDOWN = "Cooldown"
+    OTHERS_ARE_BUSY = "AnotherPolicyNeedsTheCapacity"
+    NO_CHANGE = "AlreadyAtDesiredCapacity"
+
+
+class Activity(NamedTuple):
+    """One change of the desired capacity."""
+
+    at_s: float
+    policy: str
+    alarm: str
+    before: int
+    after: int
+
+
+class _Ask(NamedTuple):
+    policy: Policy
+    alarm: str
+    capacity: int
+
+
+class Stack:
+    """Scales between ``minimum`` and ``maximum``; call `tick` every 10 seconds of its time, at least every minute.
+
+    ``activities`` are the changes made, oldest first; ``not_scaled`` counts why invoked policies made none.
+    """
+
+    def __init__(
+        self,
+        policies: Iterable[Policy],
+        alarms: Iterable[Alarm],
+        *,
+        minimum: int,
+        maximum: int,
+        scale_out_blocks_scale_in: bool = False,
+    ) -> None:
+        self.minimum, self.maximum = minimum, maximum
+        self.policies: Mapping[str, Policy] = {policy.name: policy for policy in policies}
+        self._watches = {alarm.name: AlarmWatch(alarm) for alarm in alarms}
+        self._cooldowns = Cooldowns(scale_out_blocks_scale_in=scale_out_blocks_scale_in)
+        self.activities: list[Activity] = []
+        self.not_scaled: Counter[NotScaled] = Counter()
+
+    @property
+    def alarms(self) -> Mapping[str, Alarm]:
+        """Every alarm by name, those that scale nothing too."""
+        return {name: watch.alarm for name, watch in self._watches.items()}
+
+    @property
+    def states(self) -> Mapping[str, State]:
+        """The state of every alarm by name."""
+        return {name: watch.state for name, watch in self._watches.items()}
+
+    @property
+    def metrics(self) -> frozenset[Metric]:
+        """Every metric that its alarms read."""
+        return frozenset().union(*(alarm.query.metrics for alarm in self.alarms.values()))
+
+    def tick(self, now_s: float, metrics: MetricReader, tasks: int) -> int:
+        """The desired capacity from now on, given the present one. ``metrics`` holds what has arrived by now."""
+        for watch in self._watches.values():
+            watch.look(metrics, now_s)
+        present = self._within(tasks)
+        outs, ins = self._asks(now_s, present)
+        if outs:
+            return self._scale_out(now_s, present, outs)
+        return self._scale_in(now_s, present, ins) if ins else present
+
+    def _asks(self, now_s: float, tasks: int) -> tuple[list[_Ask], list[_Ask]]:
+        """What the policies whose actions are due ask for: more, and less."""
+        outs: list[_Ask] = []
+        ins: list[_Ask] = []
+        for watch in self._watches.values():
+            for policy in (self.policies[name] for name in watch.due(now_s)):
+                more = policy.asks(self._cooldowns.base(policy, now_s, tasks), watch.alarm, watch.latest)
+                less = policy.asks(tasks, watch.alarm, watch.latest)
+                if more is None or less is None:
+                    self.not_scaled[NotScaled.NO_STEP] += 1
+                elif more > self._cooldowns.base(policy, now_s, tasks):
+                    outs.append(_Ask(policy, watch.alarm.name, more))
+                elif less < tasks:
+                    ins.append(_Ask(policy, watch.alarm.name, less))
+                else:
+                    self.not_scaled[NotScaled.NO_CHANGE] += 1
+        return outs, ins
+
+    def _scale_out(self, now_s: float, tasks: int, asks: Sequence[_Ask]) -> int:
+        """The largest that is allowed; while anyone asks for more, nobody takes away."""
+        allowed = [ask for ask in asks if self._cooldowns.allows_out(ask.policy, now_s, ask.capacity)]
+        if not allowed:
+            self.not_scaled[NotScaled.COOLDOWN] += 1
+            return tasks
+        ask = max(allowed, key=lambda each: each.capacity)
+        after = self._within(ask.capacity)
+        if after <= tasks:
+            self.not_scaled[NotScaled.AT_MAXIMUM if tasks == self.maximum else NotScaled.NO_CHANGE] += 1
+            return tasks
+        self._cooldowns.scaled_out(ask.policy, now_s, tasks, after)
+        return self._note(now_s, ask, tasks, after)
+
+    def _scale_in(self, now_s: float, tasks: int, asks: Sequence[_Ask]) -> int:
+        ready = [ask for ask in asks if not self._is_held(ask.policy)]
+        after = self._within(max((ask.capacity for ask in ready), default=tasks))
+        if not ready:
+            self.not_scaled[NotScaled.OTHERS_ARE_BUSY] += 1
+        elif after >= tasks:
+            self.not_scaled[NotScaled.AT_MINIMUM] += 1
+        elif not self._cooldowns.allows_in(now_s):
+            self.not_scaled[NotScaled.COOLDOWN] += 1
+        else:
+            ask = max(ready, key=lambda each: each.capacity)
+            self._cooldowns.scaled_in(ask.policy, now_s)
+            return self._note(now_s, ask, tasks, after)
+        return tasks
+
+    def _is_held(self, policy: Policy) -> bool:
+        """Target tracking scales in only when every such policy with scale-in enabled would."""
+        tracking = [each for each in self.policies.values() if isinstance(each, TrackingPolicy) and each.scales_in]
+        return policy in tracking and any(
+            self._watches[alarm.name].state is not State.ALARM
+            for each in tracking
+            for alarm in each.alarms()
+            if not alarm.comparison.upwards
+        )
+
+    def _note(self, now_s: float, ask: _Ask, before: int, after: int) -> int:
+        self.activities.append(Activity(now_s, ask.policy.name, ask.alarm, before, after))
+        return after
+
+    def _within(self, tasks: int) -> int:
+        return min(max(tasks, self.minimum), self.maximum)

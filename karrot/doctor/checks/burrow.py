@@ -1,0 +1,260 @@
+"""What Burrow reads and keeps: whether its verdicts can be right at all."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from karrot.burrow.client import ClientProfile, ConsumerModule
+from karrot.doctor.finding import Said, check, fault, note, only_if, warn
+from karrot.doctor.snapshot import BurrowSeen
+from karrot.doctor.wording import counted, some
+from karrot.event import LagEvent, Status
+
+__all__ = ["CHECKS", "is_own_group"]
+
+_WRONG = "burrow.md#when-something-is-wrong"
+_DOCTOR = "burrow.md#karrot-doctor"
+_OLDEST_KAFKA = (0, 11)
+_EVERYTHING = ("", ".*", "^.*$", ".+")
+_SLOW_REFRESH_S, _SLOW_TOPICS_S = 60, 300
+_SHORTEST_MEMORY_S = 3600
+_FEWEST_INTERVALS = 5
+_BEHIND = 10_000
+
+
+def is_own_group(group: str) -> bool:
+    """Whether it is Burrow's own consumer group, ``burrow-<consumer section>`` (since v1.3.0)."""
+    return group.startswith("burrow-")
+
+
+@check(well="Burrow has started all its parts", where=_WRONG)
+def ready(seen: BurrowSeen) -> Iterator[Said]:
+    """Burrow is still starting."""
+    only_if(seen.ready is not None)
+    if not seen.ready:
+        yield warn("Burrow is still starting (/burrow/admin/ready says 503)", "wait; if it stays, read Burrow's log")
+
+
+@check(well="Burrow is 1.3.5 or later", where=_DOCTOR)
+def release(seen: BurrowSeen) -> Iterator[Said]:
+    """A Burrow before 1.3.5: it may fall silent for good once ZooKeeper was away, and its lists have old names."""
+    lists = [
+        f"[{kind}.{name}] group-whitelist"
+        for kind, modules in (("notifier", seen.notifiers), ("consumer", seen.consumers), ("storage", seen.storages))
+        for name, each in modules.items()
+        if each.group_whitelist is not None
+    ]
+    if lists:
+        yield note(
+            f"this Burrow is older than 1.3.5: an update stops at its old names ({', '.join(lists)})",
+            "with the update: group-allowlist and group-denylist instead of group-whitelist and group-blacklist",
+        )
+    elif seen.ready is None:
+        yield note("this Burrow is older than 1.3.5, or does not say whether it is ready", "update Burrow")
+
+
+@check(well="ZooKeeper is configured", where=_WRONG)
+def zookeeper(seen: BurrowSeen) -> Iterator[Said]:
+    """A notifier without ZooKeeper: only the holder of a lock there sends, also where Kafka runs without it."""
+    only_if(seen.notifiers and seen.zookeeper is not None)
+    if seen.zookeeper is not None and not seen.zookeeper.servers:
+        yield fault("Burrow has notifiers and no ZooKeeper: it sends nothing", '[zookeeper] servers = ["HOST:2181"]')
+
+
+@check(well="Burrow lists topics and groups of every cluster", where=_WRONG)
+def lists(seen: BurrowSeen) -> Iterator[Said]:
+    """Burrow lists no cluster, or no topics or groups of one."""
+    only_if(seen.ready is not False)  # while it starts it lists nothing, which is a finding of its own
+    if not seen.listed:
+        yield fault("Burrow lists no cluster", 'a section [cluster.NAME] with class-name = "kafka" and servers')
+    for cluster in seen.listed:
+        if seen.topics.get(cluster) == 0:
+            yield fault(
+                f"Burrow lists no topic of {cluster}: it does not read the brokers, or has just started",
+                f"[cluster.{cluster}] servers and client-profile; Burrow's log names the error",
+            )
+        elif cluster in seen.groups and not seen.groups[cluster]:
+            yield fault(
+                f"Burrow lists no group of {cluster}",
+                f'a [consumer.NAME] with cluster = "{cluster}", its group-allowlist, and kafka-version of its profile',
+            )
+
+
+@check(well="every cluster has its consumer section, by the name that Burrow has", where=_WRONG)
+def cluster_names(seen: BurrowSeen) -> Iterator[Said]:
+    """A consumer section that names its cluster in upper case, or a name with a space: nothing is stored."""
+    only_if(seen.clusters and seen.has_read("cluster", "consumer"))
+    for name, each in seen.consumers.items():
+        yield from _named(name, each, seen.clusters)
+    for cluster in seen.clusters:
+        if " " in cluster:
+            yield fault(f"the cluster {cluster!r} has a space in its name: it is never evaluated", "rename it")
+        elif cluster not in {each.cluster.lower() for each in seen.consumers.values()}:
+            yield fault(
+                f"no consumer section reads the commits of {cluster}",
+                f'[consumer.{cluster}] class-name = "kafka", cluster = "{cluster}"',
+            )
+
+
+@check(well="no kafka-version is too old for consumer groups", where=_DOCTOR)
+def kafka_version(seen: BurrowSeen) -> Iterator[Said]:
+    """A kafka-version before 0.11: Burrow finds no groups and says nothing."""
+    profiles = {
+        each.client_profile
+        for modules in (seen.clusters, seen.consumers)
+        for each in modules.values()
+        if each.client_profile is not None
+    }
+    only_if(profiles)
+    for profile in sorted(profiles, key=lambda each: each.name):
+        if (version := _version(profile)) and version < _OLDEST_KAFKA:
+            yield fault(
+                f"[client-profile.{profile.name}] has kafka-version {profile.kafka_version}: "
+                "Burrow finds no groups and says nothing",
+                f'[client-profile.{profile.name}] kafka-version = "2.8.0"',
+            )
+
+
+@check(well="Burrow watches every group", where=_DOCTOR)
+def watched_groups(seen: BurrowSeen) -> Iterator[Said]:
+    """An allowlist of a consumer or of the storage: Burrow itself does not know the other groups."""
+    only_if(seen.consumers and seen.storages)
+    for kind, modules in (("consumer", seen.consumers), ("storage", seen.storages)):
+        for name, each in modules.items():
+            if (pattern := each.group_allowlist or each.group_whitelist or "") not in _EVERYTHING:
+                yield note(
+                    f"[{kind}.{name}] watches only groups that match {pattern!r}",
+                    f'[{kind}.{name}] group-allowlist = ".*" for all',
+                )
+
+
+@check(well="Burrow reads commits from the beginning", where=_DOCTOR)
+def start_latest(seen: BurrowSeen) -> Iterator[Said]:
+    """start-latest: a group that does not commit after Burrow's start is not known."""
+    only_if(seen.consumers)
+    for name, each in seen.consumers.items():
+        if each.start_latest:
+            yield note(
+                f"[consumer.{name}] starts at the latest commit: a group that has stopped is unknown after a restart",
+                f"[consumer.{name}] start-latest = false, or backfill-earliest = true",
+            )
+
+
+@check(well="log ends and topics are read often enough", where=_DOCTOR)
+def refresh(seen: BurrowSeen) -> Iterator[Said]:
+    """Log ends read more seldom than groups are judged, or new topics noticed late."""
+    only_if(seen.clusters)
+    for name, each in seen.clusters.items():
+        if each.offset_refresh > min(_SLOW_REFRESH_S, seen.interval):
+            yield warn(
+                f"[cluster.{name}] reads log ends every {each.offset_refresh} s: lags are that old, and 0 in between",
+                f"[cluster.{name}] offset-refresh = 10",
+            )
+        if each.topic_refresh > _SLOW_TOPICS_S:
+            yield warn(
+                f"[cluster.{name}] looks for topics every {each.topic_refresh} s: commits on a new one are lost before",
+                f"[cluster.{name}] topic-refresh = 60",
+            )
+
+
+@check(well="windows of commits span enough time to judge by", where=_DOCTOR)
+def window(seen: BurrowSeen) -> Iterator[Said]:
+    """Windows of commits too small to judge by: few intervals, or commits closer together than min-distance mends."""
+    only_if(seen.storages)
+    for name, each in seen.storages.items():
+        if each.intervals < _FEWEST_INTERVALS:
+            yield warn(
+                f"[storage.{name}] keeps {each.intervals} commits of a partition: verdicts jump about",
+                f"[storage.{name}] intervals = 10",
+            )
+        short = [event.consumer for event in seen.verdicts if _is_short(seen, event)]
+        if short:
+            say = warn if len(short) * 2 > len(seen.verdicts) else note
+            yield say(
+                f"the window of {some(short)} is shorter than one offset-refresh: the lag in it cannot change",
+                f"[storage.{name}] min-distance = 1, or more intervals than {each.intervals}",
+            )
+
+
+@check(well="a group is remembered for long enough", where=_DOCTOR)
+def expire_group(seen: BurrowSeen) -> Iterator[Said]:
+    """expire-group so short that a stopped group is forgotten before anybody looks."""
+    only_if(seen.storages)
+    for name, each in seen.storages.items():
+        if each.expire_group < _SHORTEST_MEMORY_S:
+            yield warn(
+                f"[storage.{name}] forgets a group {each.expire_group} s after its last commit, without an event",
+                f"[storage.{name}] expire-group = 604800",
+            )
+
+
+@check(well="Burrow keeps up with the commits", where=_WRONG)
+def self_lag(seen: BurrowSeen) -> Iterator[Said]:
+    """Burrow itself lags on __consumer_offsets: every other number is old."""
+    own = [event for event in seen.verdicts if is_own_group(event.consumer)]
+    only_if(own)
+    for event in own:
+        if event.status is not Status.OK or (event.total_lag or 0) > _BEHIND:
+            yield fault(
+                f"Burrow itself lags in {event.cluster}: {event.consumer} is {event.status_text} with "
+                f"{event.total_lag} records to read, so every other lag is old",
+                "more CPU for Burrow, or less to read: group-denylist in its consumer section",
+            )
+
+
+@check(well="every name can be asked for", where=_DOCTOR)
+def odd_names(seen: BurrowSeen) -> Iterator[Said]:
+    """Groups whose names Burrow's REST API cannot hold: webhooks bring them, resync and karrot lag cannot."""
+    odd = [group for groups in seen.groups.values() for group in groups if "/" in group or not group]
+    if odd:
+        yield note(
+            f"{counted(len(odd), 'name')} cannot be asked for over REST: {some([repr(group) for group in odd])}",
+            "webhooks bring them all the same",
+        )
+
+
+def _named(name: str, each: ConsumerModule, clusters: Mapping[str, object]) -> Iterator[Said]:
+    if each.cluster in clusters:
+        return
+    if each.cluster.lower() in clusters:
+        yield fault(
+            f"[consumer.{name}] names {each.cluster}, which Burrow calls {each.cluster.lower()}: nothing is stored",
+            f'[consumer.{name}] cluster = "{each.cluster.lower()}"',
+        )
+    else:
+        yield fault(
+            f"[consumer.{name}] names {each.cluster!r}, which is no cluster",
+            f"[consumer.{name}] cluster = one of {', '.join(clusters) or 'the [cluster.NAME] sections'}",
+        )
+
+
+def _version(profile: ClientProfile) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", profile.kafka_version)[:2])
+
+
+def _is_short(seen: BurrowSeen, event: LagEvent) -> bool:
+    """Whether a window that is full spans less than the time between two looks at the log ends."""
+    cluster = seen.clusters.get(event.cluster)
+    spans_s = (
+        (each.end.timestamp_ms - each.start.timestamp_ms) / 1000
+        for each in event.partitions
+        if each.start and each.end and each.complete == 1
+    )
+    return any(0 <= span < (cluster.offset_refresh if cluster else 10) for span in spans_s)
+
+
+CHECKS = (
+    ready,
+    release,
+    zookeeper,
+    lists,
+    cluster_names,
+    kafka_version,
+    watched_groups,
+    start_latest,
+    refresh,
+    window,
+    expire_group,
+    self_lag,
+    odd_names,
+)
+"""Each takes a `BurrowSeen`."""

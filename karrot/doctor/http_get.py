@@ -1,0 +1,88 @@
+"""GET of what is not Burrow: Karrot, Prometheus, and the address that a notifier posts to."""
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from karrot.burrow.client import Asking, BurrowError
+from karrot.burrow.client.errors import shown
+from karrot.burrow.client.http import Answer, wall_ms
+from karrot.doctor.snapshot import Unread
+
+__all__ = ["NotTold", "Parts", "Web", "understood"]
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+_OK = 200
+
+
+class NotTold(Exception):  # noqa: N818 (says what came of a question)
+    """No answer, or not the one that was asked for. ``said`` is a sentence, ``status`` 0 where nothing came."""
+
+    def __init__(self, said: str, status: int = 0) -> None:
+        super().__init__(said)
+        self.said = said
+        self.status = status
+
+
+class Web:
+    """Asks one address and what is below it. ``token`` is sent as Bearer token."""
+
+    def __init__(self, url: str, *, asking: Asking, token: str | None = None) -> None:
+        self.url = url.rstrip("/")
+        self._asking = asking
+        self._pool = asking.pool()
+        self._pool.headers = {"User-Agent": "karrot", "Accept": "*/*"}
+        if token:
+            self._pool.headers = {**self._pool.headers, "Authorization": f"Bearer {token}"}
+
+    def close(self) -> None:
+        """Close the kept connections."""
+        self._pool.clear()
+
+    def answer(self, path: str = "", query: Mapping[str, str] | list[tuple[str, str]] | None = None) -> Answer:
+        """Whatever the answer is. Raises `NotTold` if there is none."""
+        url = f"{self.url}{path}" + (f"?{urlencode(query)}" if query else "")
+        try:
+            return self._asking.get(self._pool, url, wall_ms)
+        except BurrowError as error:
+            raise NotTold(error.said) from error
+
+    def body(self, path: str, query: Mapping[str, str] | list[tuple[str, str]] | None = None) -> bytes:
+        """The body of a 200. Raises `NotTold`."""
+        answer = self.answer(path, query)
+        if answer.status != _OK:
+            raise NotTold(f"HTTP {answer.status} from {path}: {shown(answer.body)}", answer.status)
+        return answer.body
+
+    def read(self, kind: type[T], path: str, query: Mapping[str, str] | None = None) -> T:
+        """JSON of a shape. Raises `NotTold`."""
+        return understood(kind, self.body(path, query), path, _OK)
+
+
+def understood(kind: type[T], body: bytes, path: str, status: int) -> T:
+    """JSON of a shape. Raises `NotTold`, also for one that is nested without end."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise NotTold(f"what {path} answers is not understood: {error}", status) from error
+
+
+class Parts:
+    """Reads a side part by part: one that cannot be read is noted, and the rest goes on."""
+
+    def __init__(self) -> None:
+        self.unread: list[Unread] = []
+
+    def read(self, what: str, ask: Callable[[], T], otherwise: D) -> T | D:
+        """What ``ask`` returns, or ``otherwise`` if it was not told."""
+        try:
+            return ask()
+        except (NotTold, BurrowError) as error:
+            unread = Unread(what, str(error))
+        if unread not in self.unread:
+            self.unread.append(unread)
+        return otherwise

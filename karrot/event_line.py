@@ -1,0 +1,173 @@
+"""One event as one line of JSON: what the archive keeps and the pipeline reads.
+
+```
+{"v":1,"event_id":"9f…-1","log_id":"9f…","seq":1,"received_at_ms":1795272998676, … ,"body":"…"}
+```
+
+Every key is there in every line, in the order of the fields below; what is not known is ``null``. The numbers are those
+that the service shows, reckoned by the same code, so that nobody who reads the line has to reckon them again; ``body``
+is the text that was received, byte for byte.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+import msgspec
+
+from karrot.burrow.payload import parse_stored
+from karrot.event import Kind, LagEvent, PartitionLag, Source
+from karrot.eventlog.base import StoredEvent
+from karrot.eventlog.event_summary import summarize
+from karrot.signals import Signals
+
+__all__ = ["VERSION", "EventLine", "MalformedLine", "PartitionLine", "decode", "encode", "event_of", "line_of"]
+
+VERSION: Literal[1] = 1
+"""The version of the format: it changes when a key goes or means something else. Keys may be added at the end."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class PartitionLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One partition. Lags and offsets are messages; ``start`` is the oldest stored commit, ``end`` the newest."""
+
+    topic: str
+    partition: int
+    status: str
+    owner: str | None
+    client_id: str | None
+    start_offset: int | None
+    start_ts_ms: int | None
+    start_lag: int | None
+    end_offset: int | None
+    end_ts_ms: int | None
+    end_lag: int | None
+    current_lag: int | None
+    complete: float | None
+
+
+class EventLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One event. Moments are epoch milliseconds, lags messages (up to 2^64 - 1), rates messages a second.
+
+    ``bad_partitions`` counts the listed partitions that are WARN, STOP, STALL or REWIND; ``max_partition`` is the one
+    with the largest lag, listed in ``partitions`` or not. A deleted group has no lag.
+    """
+
+    v: Literal[1] = VERSION
+    event_id: str
+    log_id: str
+    seq: int
+    received_at_ms: int
+    observed_at_ms: int
+    source: Source
+    cluster: str
+    consumer: str
+    status: str
+    kind: Kind
+    incident_id: str | None
+    incident_start_ms: int | None
+    total_lag: int | None
+    max_lag: int | None
+    scalable_lag: int | None
+    lag_seconds: float | None
+    produce_rate: float | None
+    consume_rate: float | None
+    catch_up_seconds: float | None
+    complete: float | None
+    partition_count: int | None
+    bad_partitions: int
+    max_partition: PartitionLine | None
+    partitions: tuple[PartitionLine, ...]
+    body: str
+
+
+class MalformedLine(ValueError):  # noqa: N818 (names what the writer did, not a failure of ours)
+    """A line that is not of this format and version; the text says where."""
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(EventLine).decode
+
+
+def encode(stored: StoredEvent) -> bytes:
+    """The line of an event, its end included. JSON escapes every line feed inside."""
+    return _encode(line_of(stored)) + b"\n"
+
+
+def decode(line: bytes) -> EventLine:
+    """Read a line back. Raises `MalformedLine`."""
+    try:
+        return _decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MalformedLine(str(error)) from error
+
+
+def line_of(stored: StoredEvent) -> EventLine:
+    """What the line of an event says."""
+    event = stored.event
+    summary = summarize(event, stored.received_at_ms)
+    signals = Signals() if summary.kind is Kind.DELETED else summary.signals
+    return EventLine(
+        event_id=stored.event_id,
+        log_id=stored.log_id,
+        seq=stored.seq,
+        received_at_ms=stored.received_at_ms,
+        observed_at_ms=event.observed_at_ms,
+        source=event.source,
+        cluster=event.cluster,
+        consumer=event.consumer,
+        status=event.status_text,
+        kind=summary.kind,
+        incident_id=event.incident_id,
+        incident_start_ms=_incident_start_ms(event),
+        total_lag=summary.total_lag,
+        max_lag=summary.max_lag,
+        scalable_lag=signals.scalable_lag,
+        lag_seconds=signals.lag_seconds,
+        produce_rate=signals.produce_rate,
+        consume_rate=signals.consume_rate,
+        catch_up_seconds=signals.catch_up_seconds,
+        complete=event.complete,
+        partition_count=event.partition_count,
+        bad_partitions=sum(summary.bad),
+        max_partition=None if event.max_lag is None else _partition_of(event.max_lag),
+        partitions=tuple(map(_partition_of, event.partitions)),
+        body=stored.body.decode(),
+    )
+
+
+def event_of(line: EventLine) -> StoredEvent:
+    """The event that a line was written of, from its body.
+
+    The log's own time is not in the line; the time of receipt stands for it. Raises `MalformedLine` for a body that is
+    none of Burrow's.
+    """
+    try:
+        event = parse_stored(line.body.encode(), observed_at_ms=line.observed_at_ms, source=line.source)
+    except ValueError as error:
+        raise MalformedLine(f"body: {error}") from error
+    return StoredEvent(line.log_id, line.seq, line.received_at_ms, line.received_at_ms, line.body.encode(), event)
+
+
+def _incident_start_ms(event: LagEvent) -> int | None:
+    return None if event.incident_start is None else (event.incident_start - _EPOCH) // _MILLISECOND
+
+
+def _partition_of(one: PartitionLag) -> PartitionLine:
+    start, end = one.start, one.end
+    return PartitionLine(
+        topic=one.topic,
+        partition=one.partition,
+        status=one.status_text,
+        owner=one.owner or None,
+        client_id=one.client_id or None,
+        start_offset=start.offset if start else None,
+        start_ts_ms=start.timestamp_ms if start else None,
+        start_lag=start.lag if start else None,
+        end_offset=end.offset if end else None,
+        end_ts_ms=end.timestamp_ms if end else None,
+        end_lag=end.lag if end else None,
+        current_lag=one.current_lag,
+        complete=one.complete,
+    )

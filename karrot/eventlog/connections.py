@@ -1,0 +1,149 @@
+"""The open SQLite file of one process: one connection that writes, a few that read, and following a replaced file."""
+
+import contextlib
+import logging
+import queue
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import apsw
+
+from karrot.clock import Clock
+from karrot.eventlog import database, datadir
+from karrot.eventlog.base import LogUnavailableError
+from karrot.eventlog.log_time import Anchor, LogTime
+
+__all__ = ["LogFile"]
+
+_log = logging.getLogger(__name__)
+
+_IDLE_READERS = 4
+_Identity = tuple[int, int]
+_Identities = tuple[_Identity, _Identity]
+
+
+class LogFile:
+    """The connections to ``events.db``.
+
+    `follow` and `replace` are called with ``commit.lock`` held; `reading` at any time, from any thread.
+    ``on_replaced(path, reason)`` is told when a damaged file was set aside. ``wal_frames`` is how many pages the
+    write-ahead log held after the last commit.
+    """
+
+    def __init__(
+        self, directory: Path, clock: Clock, *, max_bytes: int, on_replaced: Callable[[Path, str], None]
+    ) -> None:
+        self._directory = directory
+        self._clock = clock
+        self._max_bytes = max_bytes
+        self._on_replaced = on_replaced
+        self._idle: queue.LifoQueue[tuple[_Identities, apsw.Connection]] = queue.LifoQueue(_IDLE_READERS)
+        self._suspect: str | None = None
+        self._broken = False
+        self.path = directory / datadir.DATABASE
+        self._wal = directory / f"{datadir.DATABASE}-wal"
+        self.time = LogTime(clock, None)
+        self._open()
+        self.time = LogTime(
+            clock, Anchor(*self.connection.execute("SELECT boot_id, boot_ms, wall_ms, log_ms FROM log").get)
+        )
+
+    def suspect(self, reason: str) -> None:
+        """Have the whole file checked before the next commit."""
+        self._suspect = reason
+
+    def distrust(self) -> None:
+        """Open the file afresh before the next commit: after an I/O error the connection's view may be wrong."""
+        self._broken = True
+
+    def follow(self) -> None:
+        """Make sure the write connection is on the files that have the names now, and that the log is sound."""
+        if self._broken or _identity(self.path) != self._opened:
+            self.connection.close()
+            self._open()
+        elif _identity(self._wal) != self._opened_wal:
+            self._rescue_wal()
+        if self._suspect is not None:
+            reason, self._suspect = self._suspect, None
+            try:
+                database.check(self.connection)
+            except (apsw.Error, database.DamagedDatabaseError):
+                self.replace(reason)
+
+    def replace(self, reason: str) -> None:
+        """Set the damaged file aside and go on with a new one, in the same log time."""
+        self.connection.close()
+        aside = datadir.set_aside(self._directory, self._clock)
+        self._open()
+        self._on_replaced(aside, reason)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[apsw.Connection]:
+        """A connection for one short read; `LogUnavailableError` if the file cannot be read."""
+        try:
+            identity, connection = self._reader()
+            yield connection
+        except (apsw.CorruptError, apsw.NotADBError) as error:
+            self.suspect(str(error))
+            raise LogUnavailableError(f"the event log is damaged: {error}") from error
+        except (apsw.Error, OSError) as error:
+            raise LogUnavailableError(f"the event log cannot be read: {error}") from error
+        self._put_back(identity, connection)
+
+    def wal_bytes(self) -> int:
+        """The size of the write-ahead log on disk."""
+        with contextlib.suppress(FileNotFoundError):
+            return self._wal.stat().st_size
+        return 0
+
+    def close(self) -> None:
+        """Close every connection; the last one of all processes merges the write-ahead log."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._idle.get_nowait()[1].close()
+        self.connection.close()
+
+    def _open(self) -> None:
+        self.connection = datadir.create(self._directory, self.time.anchor(), max_bytes=self._max_bytes)
+        self.log_id: str = self.connection.execute("SELECT log_id FROM log").get
+        self._opened, self._opened_wal = _identity(self.path), _identity(self._wal)
+        self._broken = False
+        self.wal_frames = 0
+        self.connection.set_wal_hook(self._note_frames)  # in place of SQLite's, which checkpoints within the commit
+
+    def _note_frames(self, _connection: apsw.Connection, _name: str, frames: int) -> int:
+        self.wal_frames = frames
+        return apsw.SQLITE_OK
+
+    def _rescue_wal(self) -> None:
+        """Somebody removed the write-ahead log: merge what is in it, still open here, before it is gone for good."""
+        _log.error("the write-ahead log was removed under a running service; merging what is still open")
+        # The first worker to notice merges it for all; what the others have open is stale from then on.
+        with contextlib.suppress(apsw.IOError):
+            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self.connection.close()
+        self._open()
+
+    def _reader(self) -> tuple[_Identities, apsw.Connection]:
+        current = (_identity(self.path), _identity(self._wal))
+        with contextlib.suppress(queue.Empty):
+            while True:
+                identity, connection = self._idle.get_nowait()
+                if identity == current:
+                    return identity, connection
+                connection.close()
+        return current, database.connect_reader(self.path)
+
+    def _put_back(self, identity: _Identities, connection: apsw.Connection) -> None:
+        try:
+            self._idle.put_nowait((identity, connection))
+        except queue.Full:
+            connection.close()
+
+
+def _identity(path: Path) -> _Identity:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return (0, 0)
+    return (found.st_dev, found.st_ino)

@@ -1,0 +1,257 @@
+"""What Kafka's own records, and looks at its logs, said at a moment.
+
+They are read from the streamed tables, so that an answer needs no ``derive`` and is as fresh as the newest batch. A
+record that was landed twice counts once, because each of these questions asks for the newest.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Final, NamedTuple
+
+from karrot.history.duckdb_reader import Duck, Row
+from karrot.history.filters import named
+from karrot.history.time_ranges import epoch_ms, moment_of
+
+__all__ = [
+    "KEY",
+    "Commit",
+    "Ends",
+    "LookBack",
+    "Owner",
+    "Owners",
+    "Past",
+    "Place",
+    "commits",
+    "ends",
+    "last_commit",
+    "owners",
+    "pasts",
+]
+
+_DAY: Final = timedelta(days=1)
+KEY: Final = "(log_ts_ms::HUGEINT * 9223372036854775808 + log_offset)"
+"""SQL for the order of records: by time, and by offset within a millisecond.
+
+Not by offset alone, because those of a topic that was made anew begin at 0 again.
+"""
+
+
+class Place(NamedTuple):
+    """A partition in a cluster."""
+
+    cluster: str
+    topic: str
+    partition: int
+
+
+class Commit(NamedTuple):
+    """The newest record of a group on a partition; ``offset`` is ``None`` where it took the offset back."""
+
+    place: Place
+    group: str
+    offset: int | None
+    log_ms: int
+
+
+class Past(NamedTuple):
+    """What was before it.
+
+    ``last_offset`` is the newest that was committed, taken back or not; ``offset_then`` that of the moment that was
+    asked for beside, ``then_ms``; if there was none yet, the first one and when that was.
+    """
+
+    expire_ms: int | None
+    last_offset: int | None
+    offset_then: int | None
+    then_ms: int | None
+
+
+class Ends(NamedTuple):
+    """Where a log started and ended at the newest look, and at an earlier one.
+
+    The earlier one is the newest that was so long before as was asked for; if there is none, the first that is known.
+    """
+
+    start: int | None
+    end: int
+    seen_ms: int
+    start_then: int | None
+    end_then: int
+    then_ms: int
+
+
+class Owner(NamedTuple):
+    """The member that a partition is assigned to."""
+
+    consumer_id: str
+    client_id: str | None
+    host: str | None
+
+
+class Owners(NamedTuple):
+    """What the newest record of a group's metadata said, and when it was written.
+
+    ``is_gone`` is whether it took the group back.
+    """
+
+    is_gone: bool
+    members: int
+    by_partition: Mapping[tuple[str, int], Owner]
+    log_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LookBack:
+    """A moment, and how far before it is looked for what was true then."""
+
+    at: datetime
+    length: timedelta
+
+    @property
+    def bounds(self) -> dict[str, object]:
+        """Both ends, in milliseconds since 1970; both belong to it."""
+        return {"since": epoch_ms(self.at - self.length), "at": epoch_ms(self.at)}
+
+    def has(self, day: date) -> bool:
+        """Whether a day (UTC) has a part of it."""
+        return (self.at - self.length).astimezone(UTC).date() <= day <= self.at.astimezone(UTC).date()
+
+    def shortened(self, most: timedelta) -> "LookBack":
+        """The same moment, looked at from no further back than that."""
+        return LookBack(self.at, min(most, self.length))
+
+
+_NEWEST = f"""
+SELECT cluster, consumer, topic, partition, max(log_ts_ms), arg_max_null(IF(tombstone, NULL, "offset"), {KEY}){{more}}
+FROM {{table}} WHERE log_ts_ms BETWEEN $since AND $at{{named}} GROUP BY ALL
+"""  # noqa: S608 (constants; every value is bound)
+_LAST = "SELECT max(log_ts_ms) FROM {table} WHERE log_ts_ms BETWEEN $since AND $at{named}"
+_COMMITTED = 'NOT tombstone AND "offset" IS NOT NULL'
+_PAST = f""",
+  arg_max_null(expire_ts_ms, {KEY}),
+  arg_max("offset", {KEY}) FILTER ({_COMMITTED}),
+  arg_max("offset", {KEY}) FILTER ({_COMMITTED} AND log_ts_ms <= $then),
+  arg_min("offset", log_ts_ms) FILTER ({_COMMITTED}),
+  min(log_ts_ms) FILTER ({_COMMITTED})
+"""
+
+
+def commits(duck: Duck, look_back: LookBack, *, cluster: str | None, group: str | None) -> list[Commit]:
+    """The newest record of every group and partition."""
+    words, asked = named(cluster, group)
+    query = _NEWEST.replace("{named}", words).replace("{more}", "")
+    rows = duck.rows("commits", look_back.has, query, asked | look_back.bounds)
+    return [Commit(Place(where, *part), consumer, offset, log_ms) for where, consumer, *part, log_ms, offset in rows]
+
+
+def last_commit(duck: Duck, look_back: LookBack, *, cluster: str | None, group: str | None) -> datetime | None:
+    """When the newest record was written; ``None`` if there is none."""
+    words, asked = named(cluster, group)
+    rows = duck.rows("commits", look_back.has, _LAST.replace("{named}", words), asked | look_back.bounds)
+    return next((moment_of(newest) for (newest,) in rows if newest is not None), None)
+
+
+def pasts(
+    duck: Duck, look_back: LookBack, then: datetime, *, cluster: str | None, group: str | None
+) -> list[tuple[Commit, Past]]:
+    """The same with what was before it; ``then`` is a moment whose offsets are wanted too."""
+    words, asked = named(cluster, group)
+    asked |= look_back.bounds | {"then": epoch_ms(then)}
+    rows = duck.rows("commits", look_back.has, _NEWEST.replace("{named}", words).replace("{more}", _PAST), asked)
+    return [_past(row, epoch_ms(then)) for row in rows]
+
+
+def _past(row: Row, asked_ms: int) -> tuple[Commit, Past]:
+    cluster, group, topic, partition, log_ms, offset, expire_ms, last, then, first, first_ms = row
+    commit = Commit(Place(cluster, topic, partition), group, offset, log_ms)
+    known = (first, first_ms) if then is None else (then, asked_ms)
+    return commit, Past(expire_ms, last, *known)
+
+
+_LOOKS = {
+    "ends": "SELECT cluster, topic, partition, start_offset, end_offset, observed_at_ms FROM {table}",
+    "partitions": """SELECT cluster, topic, partition, NULL::BIGINT AS start_offset,
+    end_offset::HUGEINT + current_lag AS end_offset, epoch_ms(observed_at) AS observed_at_ms FROM {table}""",
+}
+"""Who looked at logs: ``karrot pipeline offsets``, or Burrow, which tells an offset and a lag."""
+
+_ENDS = """
+WITH asked AS (SELECT unnest($clusters::VARCHAR[]) AS cluster, unnest($topics::VARCHAR[]) AS topic),
+looks AS (
+  FROM ({looks}) SEMI JOIN asked USING (cluster, topic)
+  WHERE observed_at_ms BETWEEN $since AND $at AND end_offset IS NOT NULL
+),
+newest AS (
+  SELECT cluster, topic, partition, max(observed_at_ms) AS seen,
+    arg_max({'start': start_offset, 'end': end_offset}, observed_at_ms) AS said
+  FROM looks GROUP BY ALL
+)
+SELECT cluster, topic, partition, any_value(newest.seen), any_value(newest.said),
+  coalesce(
+    arg_max({'start': start_offset, 'end': end_offset, 'at': observed_at_ms}, observed_at_ms)
+      FILTER (observed_at_ms <= newest.seen - $before),
+    arg_min({'start': start_offset, 'end': end_offset, 'at': observed_at_ms}, observed_at_ms)
+  )
+FROM looks JOIN newest USING (cluster, topic, partition) GROUP BY ALL
+"""
+
+
+def ends(
+    duck: Duck, look_back: LookBack, places: Collection[Place], *, before: timedelta = timedelta()
+) -> dict[Place, Ends]:
+    """The newest look at every partition of the topics of these places, and the newest one ``before`` that look.
+
+    Looks are taken often: it is looked further back only for those that the newest days know nothing of. What nobody
+    looked at is taken from Burrow's verdicts, where there are such.
+    """
+    found: dict[Place, Ends] = {}
+    for table in _LOOKS:
+        for back in dict.fromkeys((look_back.shortened(before + _DAY), look_back)):
+            if missing := [place for place in places if place not in found]:
+                found = _ends(duck, table, back, missing, before) | found
+    return found
+
+
+def _ends(
+    duck: Duck, table: str, look_back: LookBack, places: Collection[Place], before: timedelta
+) -> dict[Place, Ends]:
+    topics = sorted({(place.cluster, place.topic) for place in places})
+    asked = look_back.bounds | {
+        "clusters": [cluster for cluster, _ in topics],
+        "topics": [topic for _, topic in topics],
+        "before": before // timedelta(milliseconds=1),
+    }
+    rows = duck.rows(table, look_back.has, _ENDS.replace("{looks}", _LOOKS[table]), asked)
+    return {
+        Place(cluster, topic, partition): Ends(said["start"], said["end"], seen, then["start"], then["end"], then["at"])
+        for cluster, topic, partition, seen, said, then in rows
+    }
+
+
+_OWNERS = f"""
+SELECT cluster, consumer, version IS NULL, member_id, client_id, client_host, topic, partition, log_ts_ms
+FROM (SELECT DISTINCT * FROM {{table}} WHERE log_ts_ms BETWEEN $since AND $at{{named}})
+QUALIFY {KEY} = max({KEY}) OVER (PARTITION BY cluster, consumer)
+"""  # noqa: S608 (as above)
+
+
+def owners(duck: Duck, look_back: LookBack, *, cluster: str | None, group: str | None) -> dict[tuple[str, str], Owners]:
+    """Who had what, by cluster and group; groups without a record of their metadata are left out."""
+    words, asked = named(cluster, group)
+    rows = duck.rows("members", look_back.has, _OWNERS.replace("{named}", words), asked | look_back.bounds)
+    by_group: dict[tuple[str, str], list[Row]] = {}
+    for where, consumer, *rest in rows:
+        by_group.setdefault((where, consumer), []).append(tuple(rest))
+    return {key: _owners(of_group) for key, of_group in by_group.items()}
+
+
+def _owners(rows: list[Row]) -> Owners:
+    members = {member for _, member, *_ in rows if member is not None}
+    assigned = {
+        (topic, partition): Owner(member, client, host)
+        for _, member, client, host, topic, partition, _ in rows
+        if member is not None and topic is not None
+    }
+    is_gone, *_, log_ms = rows[0]
+    return Owners(is_gone, len(members), assigned, log_ms)

@@ -1,0 +1,111 @@
+"""Streaming queries until their end, or until somebody says so: never in the middle of a batch if it can be helped."""
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Event
+from typing import Any, Final
+
+from pyspark import StorageLevel
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from karrot.pipeline.store.filesystem import read_text
+from karrot.pipeline.stream.checkpoints import Read
+
+__all__ = [
+    "BATCH_BYTES",
+    "EVER",
+    "StreamingQueryException",
+    "batch_name",
+    "batch_prefix",
+    "checkpoint_id",
+    "noted",
+    "persisted",
+    "run",
+    "started",
+]
+
+BATCH_BYTES: Final = 256 * 1024 * 1024
+"""Bytes of files in a batch, compressed: what it holds in memory or on the local disk is a few times that."""
+
+EVER: Final = "36500d"
+"""As ``maxFileAge``: by default the file source passes by what is older than a week when it comes."""
+
+_LOOK_S: Final = 0.2
+_PATIENCE_S: Final = 20  # Kubernetes kills after 30
+
+
+def started(
+    lines: DataFrame, take: Callable[[DataFrame, int], None], checkpoint: str, every: str | None
+) -> StreamingQuery:
+    """A query that hands its batches to ``take``: of what is there or, with ``every``, of what comes too."""
+    trigger: dict[str, Any] = {"processingTime": every} if every else {"availableNow": True}
+    writer = lines.writeStream.foreachBatch(take).trigger(**trigger)
+    return writer.option("checkpointLocation", checkpoint).start()
+
+
+def checkpoint_id(spark: SparkSession) -> str:
+    """The id of the query that calls: it lives in its checkpoint, and a new checkpoint has another."""
+    return uuid.UUID(spark.sparkContext.getLocalProperty("sql.streaming.queryId")).hex
+
+
+def noted(spark: SparkSession, checkpoint: str) -> Read:
+    """What a query has noted in its checkpoint."""
+    return lambda name: read_text(spark, f"{checkpoint}/{name}")
+
+
+def batch_name(checkpoint: str, batch: int) -> str:
+    """What a batch is called in the tables; it begins with `batch_prefix` of its checkpoint."""
+    return f"{batch_prefix(checkpoint)}{batch:06d}"
+
+
+def batch_prefix(checkpoint: str) -> str:
+    """How the names of all batches of a checkpoint begin."""
+    return f"{checkpoint:.8}-"
+
+
+@contextmanager
+def persisted(frame: DataFrame) -> Iterator[DataFrame]:
+    """A frame that is reckoned once, for all that is made of it.
+
+    On the local disk: a block is as large as what one task reads, and would be held in memory whole. Structs stay as
+    they are: a column for each of their fields costs more to build than is saved by reading a few of them.
+    """
+    frame.persist(StorageLevel.DISK_ONLY)
+    try:
+        yield frame
+    finally:
+        frame.unpersist()
+
+
+def run(
+    queries: Sequence[StreamingQuery], *, stop: Event, follow: bool, beside: Callable[[], object] = lambda: None
+) -> None:
+    """Wait until all queries have ended; with ``follow``, until one has, or ``stop`` is set. Then end them all.
+
+    A batch under way is waited for, a while; ``beside`` is called again and again meanwhile, in this thread. Raises
+    StreamingQueryException for a query that failed.
+    """
+    enough = all if follow else any
+    try:
+        while enough(query.isActive for query in queries) and not stop.wait(_LOOK_S):
+            beside()
+        told = stop.is_set()
+    finally:
+        stop.set()
+        for query in queries:
+            _end(query)
+    failed = [error for query in queries if (error := query.exception()) is not None]
+    if failed and not told:
+        raise failed[0]
+
+
+def _end(query: StreamingQuery) -> None:
+    for _ in range(round(_PATIENCE_S / _LOOK_S)):
+        if not query.isActive or not query.status["isTriggerActive"]:
+            break
+        time.sleep(_LOOK_S)
+    query.stop()

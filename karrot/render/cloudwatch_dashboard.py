@@ -1,0 +1,63 @@
+"""``karrot render cloudwatch-dashboard``: the lag of one consumer group against the tasks that work on it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from karrot.render import arguments
+from karrot.render.cloudwatch_metrics import heartbeat_of, lag_of, running_of
+from karrot.render.environment import environment
+
+__all__ = ["Dashboard", "dashboard"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dashboard:
+    """What to show. Raises `ValueError` with a sentence per line for what cannot be shown."""
+
+    region: str
+    ecs_cluster: str | None = None
+    service: str | None = None
+    asg_name: str | None = None
+    burrow_cluster: str
+    group: str
+    max_lag_seconds: float | None = None
+    max_tasks: int | None = None
+    namespace: str = "Karrot"
+
+    def __post_init__(self) -> None:
+        arguments.refuse(_problems(self))
+
+
+def dashboard(asked: Dashboard) -> str:
+    """The JSON that ``aws cloudwatch put-dashboard --dashboard-body`` takes."""
+    return (
+        environment()
+        .get_template("cloudwatch/dashboard.json.j2")
+        .render(
+            asked=asked,
+            lag=lag_of(asked.namespace, asked.burrow_cluster, asked.group, "Lag"),
+            lag_seconds=lag_of(asked.namespace, asked.burrow_cluster, asked.group, "LagSeconds"),
+            heartbeat=heartbeat_of(asked.namespace, asked.burrow_cluster),
+            running=running_of(asked.ecs_cluster, asked.service, asked.asg_name),
+            unit="tasks" if asked.asg_name is None else "instances",
+        )
+    )
+
+
+def _problems(asked: Dashboard) -> Iterator[str]:
+    yield from arguments.matching("--region", asked.region, r"[a-z]{2}(-[a-z0-9]+)+", "a region, such as eu-west-1")
+    if asked.asg_name is None:
+        yield from arguments.ecs_name("--ecs-cluster", asked.ecs_cluster)
+        yield from arguments.ecs_name("--service", asked.service)
+    else:
+        yield from arguments.asg_name(asked.asg_name)
+        if asked.ecs_cluster is not None or asked.service is not None:
+            yield "either --asg-name, or --ecs-cluster and --service"
+    for option, text in (("--burrow-cluster", asked.burrow_cluster), ("--group", asked.group)):
+        yield from arguments.free_text(option, text)
+        if text in {".", "..."}:
+            yield f"{option} is {text!r}: in a dashboard that means what stands above it"
+    if asked.max_lag_seconds is not None:
+        yield from arguments.number("--max-lag-seconds", asked.max_lag_seconds)
+    yield from arguments.whole("--max-tasks", asked.max_tasks, 1, 10_000)
+    yield from arguments.namespace(asked.namespace)

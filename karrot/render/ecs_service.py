@@ -1,0 +1,86 @@
+"""``karrot render ecs-service``: Karrot, and Burrow if asked, as services of ECS on Fargate."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from karrot.render import arguments
+from karrot.render.burrow_toml import burrow_config, burrow_template
+from karrot.render.environment import environment
+from karrot.settings import types
+from karrot.settings.options import OPTIONS
+
+__all__ = ["Service", "service"]
+
+_BURROW_DIR = "/tmp/burrow"  # noqa: S108 (in a container of its own, where any user may write)
+_DATA_DIR = "/tmp/karrot"  # noqa: S108 (the same)
+_METRICS = next(option.kind for option in OPTIONS if option.attribute == "cloudwatch_metrics")
+_IMAGE = r"[a-z0-9][\w.:/@-]{0,511}"
+_SERVERS = r"[\w.-]+:[0-9]{1,5}(,[\w.-]+:[0-9]{1,5})*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """What to run, and for which Kafka cluster. Raises `ValueError` with a sentence per line for what cannot run."""
+
+    ecs_cluster: str
+    image: str
+    burrow_cluster: str
+    burrow_image: str | None = None
+    kafka: str | None = None
+    zookeeper: str | None = None
+    metrics: str = "Lag"
+    namespace: str = "Karrot"
+    dns_namespace: str = "monitoring.internal"
+
+    def __post_init__(self) -> None:
+        arguments.refuse(_problems(self))
+
+
+def service(asked: Service) -> str:
+    """A CloudFormation template."""
+    url = f"http://karrot.{asked.dns_namespace}:5000"
+    return (
+        environment()
+        .get_template("ecs/service.yaml.j2")
+        .render(
+            asked=asked,
+            url=url,
+            data_dir=_DATA_DIR,
+            burrow_dir=_BURROW_DIR,
+            burrow_toml=_burrow_toml(asked, url),
+            burrow_template=burrow_template(),
+        )
+    )
+
+
+def _burrow_toml(asked: Service, url: str) -> str:
+    return (
+        environment()
+        .get_template("ecs/burrow.toml.j2")
+        .render(
+            cluster=asked.burrow_cluster,
+            kafka=(asked.kafka or "").split(","),
+            zookeeper=(asked.zookeeper or "").split(","),
+            notifier=burrow_config(url, template_path=f"{_BURROW_DIR}/karrot.tmpl"),
+        )
+    )
+
+
+def _problems(asked: Service) -> Iterator[str]:
+    yield from arguments.ecs_name("--ecs-cluster", asked.ecs_cluster)
+    yield from arguments.matching("--image", asked.image, _IMAGE, "the image of a container")
+    allowed = "as Burrow reports it: lower-case letters, digits, hyphens and underscores"
+    yield from arguments.matching("--burrow-cluster", asked.burrow_cluster, r"[a-z0-9_-]{1,255}", allowed)
+    yield from arguments.namespace(asked.namespace)
+    yield from arguments.matching("--dns-namespace", asked.dns_namespace, r"[a-z0-9-]+(\.[a-z0-9-]+)*", "a domain")
+    try:
+        types.checked(_METRICS, "--metrics", asked.metrics)
+    except ValueError as error:
+        yield str(error)
+    if asked.burrow_image is not None:
+        servers = "one or more of HOST:PORT, separated by commas"
+        yield from arguments.matching("--burrow-image", asked.burrow_image, _IMAGE, "the image of a container")
+        yield from arguments.matching("--kafka", asked.kafka, _SERVERS, servers)
+        yield from arguments.matching("--zookeeper", asked.zookeeper, _SERVERS, servers)
+    elif asked.kafka is not None or asked.zookeeper is not None:
+        yield "--kafka and --zookeeper go with --burrow-image: Karrot itself talks to neither"

@@ -1,0 +1,95 @@
+"""``karrot render alert-rules`` and ``recording-rules``: rules for Prometheus, from the very files the chart has."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import yaml
+
+from karrot.render import arguments
+from karrot.render.environment import templates_dir
+from karrot.settings import types
+
+__all__ = ["Rules", "alert_rules", "recording_rules", "thresholds"]
+
+_NAME = re.compile(r"<<(\w+)>>")
+_DURATION = re.compile(r"(?=[0-9]*[1-9])([0-9]+y)?([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?")
+
+Threshold = int | float | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What the rules are to compare with and link to. Raises `ValueError` with a sentence per line.
+
+    ``changed`` holds those thresholds that are not to have their default, as somebody typed them: a number where the
+    default is one, else a duration as Prometheus writes it. ``external_url`` is Karrot's address for people. Beneath
+    ``runbook_url`` is a page per alert, named as the alert; Karrot itself serves these pages under ``/runbooks``.
+    """
+
+    changed: Mapping[str, str] = field(default_factory=dict)
+    external_url: str | None = None
+    runbook_url: str | None = None
+
+    def __post_init__(self) -> None:
+        arguments.refuse(_problems(self))
+
+
+def alert_rules(asked: Rules) -> str:
+    """A file of alerts for ``rule_files`` of Prometheus. They do not need the recording rules."""
+    return _filled(_source("alerts.yaml"), asked)
+
+
+def recording_rules() -> str:
+    """A file of recording rules for ``rule_files`` of Prometheus. They compare with nothing."""
+    return _source("recordings.yaml")
+
+
+def thresholds() -> dict[str, Threshold]:
+    """What the rules compare with unless told."""
+    read: dict[str, Threshold] = yaml.safe_load(_source("thresholds.yaml"))
+    return read
+
+
+def _source(name: str) -> str:
+    return (templates_dir() / "prometheus" / name).read_text(encoding="utf-8")
+
+
+def _filled(text: str, asked: Rules) -> str:
+    """The file with every name replaced; lines that would link to an address that is not known are left out."""
+    runbooks = asked.runbook_url or (asked.external_url and f"{asked.external_url.rstrip('/')}/runbooks")
+    known = {**thresholds(), **asked.changed, "runbookUrl": runbooks, "externalUrl": asked.external_url}
+
+    def value(found: re.Match[str]) -> str:
+        return str(known[found[1]]).rstrip("/")
+
+    def is_known(line: str) -> bool:
+        return all(known[each] for each in _NAME.findall(line) if each.endswith("Url"))
+
+    return _NAME.sub(value, "".join(filter(is_known, text.splitlines(keepends=True))))
+
+
+def _problems(asked: Rules) -> Iterator[str]:
+    defaults = thresholds()
+    for name, text in asked.changed.items():
+        if name not in defaults:
+            yield f"--set {types.quoted(name)} is no threshold; there are {', '.join(defaults)}"
+        else:
+            yield from _value_problems(name, text, defaults[name])
+    for option, address in (("--external-url", asked.external_url), ("--runbook-url", asked.runbook_url)):
+        if address:
+            yield from _address_problems(option, address)
+
+
+def _value_problems(name: str, text: str, default: Threshold) -> Iterator[str]:
+    if isinstance(default, str):
+        yield from arguments.matching(f"--set {name}", text, _DURATION.pattern, "a duration such as 90s, 5m or 1h30m")
+    else:
+        yield from arguments.matching(f"--set {name}", text, r"[0-9]{1,12}(\.[0-9]{1,9})?", "a number, not below 0")
+
+
+def _address_problems(option: str, address: str) -> Iterator[str]:
+    try:
+        types.checked(types.url, option, address)
+    except ValueError as error:
+        yield str(error)

@@ -1,0 +1,142 @@
+"""What a scaling recipe is asked for, and whether that can work."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from karrot.render import arguments
+from karrot.settings import types
+
+__all__ = ["FORMATS", "MEASURES", "RECIPES", "TARGETS", "Scaling"]
+
+TARGETS = ("ecs", "asg")
+FORMATS = ("cloudformation", "terraform")
+
+MEASURES = {
+    "target-tracking": ("max_lag_seconds", "target_lag_per_task"),
+    "step": ("max_lag_seconds", "max_lag"),
+    "from-zero": ("max_lag_seconds", "target_lag_per_task"),
+}
+"""Of each recipe, by what its lag can be measured; exactly one has to be given."""
+
+RECIPES = tuple(MEASURES)
+
+_MOST_TASKS = 10_000
+_MOST_COOLDOWN = 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """One consumer group, what reads it, and by which recipe that is scaled.
+
+    Lags are messages, except ``max_lag_seconds``; cooldowns are seconds. Raises `ValueError` with a sentence per line
+    for what no recipe can be made of.
+    """
+
+    recipe: str
+    target: str = "ecs"
+    ecs_cluster: str | None = None
+    service: str | None = None
+    asg_name: str | None = None
+    burrow_cluster: str
+    group: str
+    max_lag_seconds: float | None = None
+    max_lag: float | None = None
+    target_lag_per_task: float | None = None
+    wake_up_lag: float = 1
+    min_tasks: int | None = None
+    max_tasks: int
+    scale_out_cooldown: int | None = None
+    scale_in_cooldown: int | None = None
+    high_resolution: bool = False
+    namespace: str = "Karrot"
+    sns_topic_arn: str | None = None
+    shared: bool = True
+
+    def __post_init__(self) -> None:
+        arguments.refuse(_problems(self))
+
+    @property
+    def least(self) -> int:
+        """The fewest tasks, or instances."""
+        if self.min_tasks is not None:
+            return self.min_tasks
+        return 0 if self.recipe == "from-zero" else 1
+
+    @property
+    def measure(self) -> str:
+        """Which of the lags was given."""
+        return next(name for name in _MEASURES if getattr(self, name) is not None)
+
+    @property
+    def on_ecs(self) -> bool:
+        """Whether tasks of an ECS service are scaled; else instances of an Auto Scaling group."""
+        return self.target == "ecs"
+
+
+_MEASURES = ("max_lag_seconds", "max_lag", "target_lag_per_task")
+
+
+def _problems(asked: Scaling) -> Iterator[str]:
+    if asked.recipe not in RECIPES:
+        yield f"--recipe is {types.quoted(asked.recipe)}: it must be one of {', '.join(RECIPES)}"
+        return
+    yield from _problems_of_target(asked)
+    yield from _problems_of_measure(asked)
+    yield from _problems_of_counts(asked)
+    yield from _problems_of_texts(asked)
+
+
+def _problems_of_target(asked: Scaling) -> Iterator[str]:
+    if asked.target not in TARGETS:
+        yield f"--target is {types.quoted(asked.target)}: it must be one of {', '.join(TARGETS)}"
+    elif asked.on_ecs:
+        yield from arguments.ecs_name("--ecs-cluster", asked.ecs_cluster)
+        yield from arguments.ecs_name("--service", asked.service)
+        if asked.asg_name is not None:
+            yield "--asg-name goes with --target asg"
+    else:
+        yield from arguments.asg_name(asked.asg_name)
+        if asked.ecs_cluster is not None or asked.service is not None:
+            yield "--ecs-cluster and --service go with --target ecs"
+        if asked.scale_in_cooldown is not None:
+            yield "--scale-in-cooldown goes with --target ecs: an Auto Scaling group has the warm-up of its instances"
+
+
+def _problems_of_measure(asked: Scaling) -> Iterator[str]:
+    given = [name for name in _MEASURES if getattr(asked, name) is not None]
+    allowed = MEASURES[asked.recipe]
+    if len(given) != 1 or given[0] not in allowed:
+        yield f"--recipe {asked.recipe} takes either {' or '.join(map(_option, allowed))}"
+    for name in (*given, "wake_up_lag"):
+        yield from arguments.number(_option(name), getattr(asked, name))
+    if asked.wake_up_lag != 1 and asked.recipe != "from-zero":
+        yield "--wake-up-lag goes with --recipe from-zero"
+    if asked.high_resolution and asked.recipe != "step":
+        yield "--high-resolution goes with --recipe step: target tracking on a metric like this knows 60 seconds alone"
+
+
+def _problems_of_counts(asked: Scaling) -> Iterator[str]:
+    if not 0 <= asked.least < asked.max_tasks <= _MOST_TASKS:
+        yield (
+            f"--min-tasks is {asked.least} and --max-tasks is {asked.max_tasks}: "
+            f"the second must be larger, and both from 0 to {_MOST_TASKS}"
+        )
+    if asked.recipe == "from-zero" and asked.least != 0:
+        yield "--recipe from-zero has --min-tasks 0; with more there is nothing to wake up: --recipe target-tracking"
+    if asked.recipe == "target-tracking" and asked.least == 0:
+        yield "--recipe target-tracking needs --min-tasks 1 or more: it never leaves zero; --recipe from-zero does"
+    if asked.recipe == "step" and asked.least == 0 and asked.max_lag is None:
+        yield "--min-tasks 0 needs --max-lag: while nobody commits, the age of the lag may not be known, its size is"
+    yield from arguments.whole("--scale-out-cooldown", asked.scale_out_cooldown, 0, _MOST_COOLDOWN)
+    yield from arguments.whole("--scale-in-cooldown", asked.scale_in_cooldown, 0, _MOST_COOLDOWN)
+
+
+def _problems_of_texts(asked: Scaling) -> Iterator[str]:
+    yield from arguments.free_text("--burrow-cluster", asked.burrow_cluster)
+    yield from arguments.free_text("--group", asked.group)
+    yield from arguments.namespace(asked.namespace)
+    yield from arguments.topic(asked.sns_topic_arn)
+
+
+def _option(attribute: str) -> str:
+    return f"--{attribute.replace('_', '-')}"

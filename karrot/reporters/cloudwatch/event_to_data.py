@@ -1,0 +1,143 @@
+"""One event as data: what is known of a consumer group, in the layouts that were asked for."""
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from karrot.event import Kind, LagEvent, Source, is_burrow_itself
+from karrot.eventlog.base import GroupKey, StoredEvent
+from karrot.reporters.cloudwatch.datum import Datum, Dimensions
+from karrot.reporters.cloudwatch.naming import dimension_value, metric_name
+from karrot.reporters.cloudwatch.options import Layout, Metric, Options
+from karrot.signals import signals_of
+
+if TYPE_CHECKING:
+    from types_boto3_cloudwatch.literals import StandardUnitType
+
+__all__ = ["CLUSTER", "CONSUMER_GROUP", "HEARTBEAT", "Held", "Mapped", "data_of"]
+
+CLUSTER = "Cluster"
+CONSUMER_GROUP = "ConsumerGroup"
+HEARTBEAT = "Heartbeat"
+
+
+class Held(StrEnum):
+    """Why a value of a group is not sent. Stable: these are values of labels."""
+
+    UNKNOWN = "unknown"
+    INCOMPLETE = "incomplete"
+
+
+_NOTHING: Mapping[Held, int] = MappingProxyType({})
+
+
+class Mapped(NamedTuple):
+    """What one event becomes.
+
+    ``group`` needs a place under the cap (`karrot.reporters.cloudwatch.group_cap`), ``heartbeat`` does not. ``held``
+    counts values that are not sent, by reason. ``cut`` is how many names were too long. ``gone`` says that the group
+    was deleted and leaves its place.
+    """
+
+    key: GroupKey
+    group: tuple[Datum, ...] = ()
+    heartbeat: Datum | None = None
+    held: Mapping[Held, int] = _NOTHING
+    cut: int = 0
+    gone: bool = False
+
+    @property
+    def data(self) -> tuple[Datum, ...]:
+        """All that may be sent."""
+        return self.group if self.heartbeat is None else (*self.group, self.heartbeat)
+
+
+def data_of(stored: StoredEvent, options: Options) -> Mapped:
+    """The data of an event: nothing invented. Zero is sent where the event says zero, and unknown is not sent."""
+    event = stored.event
+    key = GroupKey(event.cluster, event.consumer)
+    heartbeat = _heartbeat(event, options)
+    if event.kind is Kind.DELETED:
+        return Mapped(key, heartbeat=heartbeat, gone=True)
+    topic = None if event.max_lag is None else event.max_lag.topic
+    if not options.wants(event.consumer) or is_burrow_itself(event.consumer, topic):
+        return Mapped(key, heartbeat=heartbeat)
+    known, unknown = _values(event, options)
+    if event.complete is not None and event.complete < options.min_complete:
+        held = {Held.INCOMPLETE: len(known), Held.UNKNOWN: unknown}
+        return Mapped(key, heartbeat=heartbeat, held=_counted(held))
+    names = _Names.of(event, options)
+    group = tuple(_laid_out(event, options, names, known))
+    return Mapped(key, group, heartbeat, _counted({Held.UNKNOWN: unknown}), names.cut)
+
+
+class _Names(NamedTuple):
+    """The names of a group in both layouts, and how many that are used were cut."""
+
+    dimensions: Dimensions
+    legacy: str
+    cut: int
+
+    @classmethod
+    def of(cls, event: LagEvent, options: Options) -> "_Names":
+        cluster, group = dimension_value(event.cluster), dimension_value(event.consumer)
+        legacy = metric_name(event.consumer)
+        cuts = {Layout.DIMENSIONS: cluster.cut + group.cut, Layout.LEGACY: int(legacy.cut)}
+        dimensions = ((CLUSTER, cluster.text), (CONSUMER_GROUP, group.text))
+        return cls(dimensions, legacy.text, sum(cuts[layout] for layout in options.layouts))
+
+
+def _laid_out(event: LagEvent, options: Options, names: _Names, known: Mapping[Metric, float]) -> Iterator[Datum]:
+    at_ms, resolution = event.observed_at_ms, options.resolution
+    if Layout.DIMENSIONS in options.layouts:
+        for metric in options.metrics:
+            if metric in known:
+                yield Datum(metric.value, names.dimensions, known[metric], _UNITS[metric], at_ms, resolution)
+    if Layout.LEGACY in options.layouts and Metric.LAG in known:
+        yield Datum(names.legacy, (), known[Metric.LAG], None, at_ms, resolution)
+
+
+def _heartbeat(event: LagEvent, options: Options) -> Datum | None:
+    """That the Burrow of a cluster was heard; only its own word counts."""
+    if event.source is not Source.WEBHOOK or Layout.DIMENSIONS not in options.layouts:
+        return None
+    dimensions = ((CLUSTER, dimension_value(event.cluster).text),)
+    return Datum(HEARTBEAT, dimensions, 1.0, "None", event.observed_at_ms, options.resolution)
+
+
+def _values(event: LagEvent, options: Options) -> tuple[dict[Metric, float], int]:
+    """The values that are asked for and known, and how many are asked for and not known."""
+    told = {metric: _VALUES[metric](event) for metric in _asked(options)}
+    known = {metric: float(value) for metric, value in told.items() if value is not None}
+    return known, len(told) - len(known)
+
+
+def _asked(options: Options) -> set[Metric]:
+    legacy = {Metric.LAG} if Layout.LEGACY in options.layouts else set()
+    return legacy | set(options.metrics) if Layout.DIMENSIONS in options.layouts else legacy
+
+
+def _status(event: LagEvent) -> int | None:
+    """Burrow's code, of a status that a group can have."""
+    return None if event.status is None or event.kind is Kind.UNKNOWN else event.status.value
+
+
+_UNITS: "Mapping[Metric, StandardUnitType]" = {
+    Metric.LAG: "Count",
+    Metric.SCALABLE_LAG: "Count",
+    Metric.MAX_LAG: "Count",
+    Metric.LAG_SECONDS: "Seconds",
+    Metric.STATUS: "None",
+}
+_VALUES: Mapping[Metric, Callable[[LagEvent], float | None]] = {
+    Metric.LAG: lambda event: event.total_lag,
+    Metric.SCALABLE_LAG: lambda event: signals_of(event).scalable_lag,
+    Metric.MAX_LAG: lambda event: None if event.max_lag is None else event.max_lag.current_lag,
+    Metric.LAG_SECONDS: lambda event: signals_of(event).lag_seconds,
+    Metric.STATUS: _status,
+}
+
+
+def _counted(held: Mapping[Held, int]) -> Mapping[Held, int]:
+    return {reason: count for reason, count in held.items() if count}

@@ -1,0 +1,92 @@
+"""Rings to verdicts, and verdicts to incidents as Burrow's notifier has them."""
+
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from karrot.burrow.rules import evaluate_group, group_status
+from karrot.event import Kind, LagEvent, PartitionLag, Source, Status
+from karrot.watch.kafka_protocol import Description, Place
+from karrot.watch.rings import Rings
+
+__all__ = ["Incident", "Incidents", "deleted", "verdict"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Incident(NamedTuple):
+    """Begins with the first verdict worse than OK, ends with the first OK."""
+
+    id: str
+    start_ms: int
+
+
+def verdict(
+    cluster: str, group: str, rings: Rings, described: Description, now_ms: int, *, without: Collection[Place] = ()
+) -> LagEvent | None:
+    """What Burrow's rules say of a group, every partition listed; ``None`` where nothing may be said yet.
+
+    A partition that may not be judged yet is OK while others of the group may. ``without`` are partitions whose topic
+    is gone.
+    """
+    tracked = list(rings.tracked(group, described.members or (), without))
+    unjudged = rings.unjudged(group)
+    if all((one.topic, one.partition) in unjudged for one in tracked):
+        return None
+    event = evaluate_group(cluster, group, tracked, now_ms, source=Source.KAFKA, show_all=True)
+    return _held_back(event, unjudged)._replace(extras=_extras(described))
+
+
+def deleted(cluster: str, group: str, now_ms: int) -> LagEvent:
+    """That a group is gone, as it is written down (``docs/decisions/0008``)."""
+    return LagEvent(cluster, group, Status.NOTFOUND.name, 0, now_ms, Source.KAFKA, complete=1.0, partition_count=0)
+
+
+@dataclass(slots=True)
+class Incidents:
+    """The open incident of each group. ``new_id`` makes ids."""
+
+    open: dict[str, Incident] = field(default_factory=dict)
+    new_id: Callable[[], uuid.UUID] = uuid.uuid4
+
+    def name(self, event: LagEvent) -> LagEvent:
+        """The verdict under the id of its incident: from the first worse than OK to the OK that closes it."""
+        if event.kind is Kind.INCIDENT and event.consumer not in self.open:
+            self.open[event.consumer] = Incident(str(self.new_id()), event.observed_at_ms)
+        incident = self.open.get(event.consumer)
+        if event.kind is not Kind.INCIDENT:
+            self.open.pop(event.consumer, None)
+        if incident is None or event.kind is Kind.DELETED:  # Burrow closes nothing when a group goes
+            return event
+        start = _EPOCH + timedelta(milliseconds=incident.start_ms)
+        return event._replace(incident_id=incident.id, incident_start=start)
+
+    def restore(self, incidents: Mapping[str, Incident]) -> None:
+        """Go on with the incidents that were open."""
+        self.open = dict(incidents)
+
+
+def _held_back(event: LagEvent, unjudged: Collection[Place]) -> LagEvent:
+    """The event with nothing said against partitions that may not be judged yet."""
+    if not unjudged:
+        return event
+
+    def judged(one: PartitionLag) -> PartitionLag:
+        return one._replace(status_text=Status.OK.name) if (one.topic, one.partition) in unjudged else one
+
+    partitions = tuple(map(judged, event.partitions))
+    status = group_status(Status[one.status_text] for one in partitions)
+    largest = None if event.max_lag is None else judged(event.max_lag)
+    return event._replace(status_text=status.name, partitions=partitions, max_lag=largest)
+
+
+def _extras(described: Description) -> tuple[tuple[str, str], ...]:
+    """What Burrow does not know of a group, where Burrow has what its configuration adds to every event."""
+    told = {
+        "coordinator": described.coordinator,
+        "members": None if described.members is None else len(described.members),
+        "state": described.state,
+    }
+    return tuple((name, str(value)) for name, value in told.items() if value is not None)

@@ -1,0 +1,73 @@
+"""Whether a group is stable, and what retention takes from it: pure."""
+
+import zlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from karrot.eventlog.group_health import GroupHealth
+from karrot.watch.kafka_protocol import Description, Member, Place
+
+__all__ = ["Retention", "Stability", "group_health", "retention"]
+
+_REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance"})
+
+
+@dataclass(slots=True)
+class Stability:
+    """The rebalances of a group that polls can see: one under way, or an assignment that differs from the last.
+
+    Two between two polls look like one, and one that ends where it began and was short is not seen.
+    """
+
+    rebalances: int = 0
+    assignment: int | None = None
+    is_rebalancing: bool = False
+
+    def see(self, described: Description) -> None:
+        """Take a description."""
+        if described.members is None:
+            return
+        is_rebalancing = described.state in _REBALANCING
+        if is_rebalancing:
+            self.rebalances += not self.is_rebalancing
+        else:
+            assignment = _fingerprint(described.members)
+            self.rebalances += not self.is_rebalancing and self.assignment not in {None, assignment}
+            self.assignment = assignment
+        self.is_rebalancing = is_rebalancing
+
+
+class Retention(NamedTuple):
+    """``lost``: messages deleted unread. ``margin``: from the log start to the oldest unread one; see `GroupHealth`."""
+
+    lost: int | None
+    margin: int | None
+
+
+def retention(committed: Mapping[Place, int], starts: Mapping[Place, int], ends: Mapping[Place, int]) -> Retention:
+    """What deletion has taken and comes near to, over the partitions whose log start and end are known."""
+    known = [(offset, starts[at], ends[at]) for at, offset in committed.items() if at in starts and at in ends]
+    unread = [(offset, start) for offset, start, end in known if offset < end]
+    return Retention(
+        lost=sum(max(0, start - offset) for offset, start in unread) if known else None,
+        margin=min((max(0, offset - start) for offset, start in unread), default=None),
+    )
+
+
+def group_health(group: str, described: Description, stability: Stability, kept: Retention) -> GroupHealth:
+    """What is known of a group beside its verdict."""
+    return GroupHealth(
+        consumer=group,
+        state=described.state,
+        members=None if described.members is None else len(described.members),
+        coordinator=described.coordinator,
+        rebalances=stability.rebalances,
+        messages_lost=kept.lost,
+        retention_margin=kept.margin,
+    )
+
+
+def _fingerprint(members: Collection[Member]) -> int:
+    """A number that stays the same, also across restarts, while the assignment does."""
+    return zlib.crc32(repr(sorted((member.id, sorted(member.assigned)) for member in members)).encode())

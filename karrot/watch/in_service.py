@@ -1,0 +1,71 @@
+"""`watch` inside the service: from its settings, into its log."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+from karrot.clock import Clock
+from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, ReporterState
+from karrot.intake import Intake
+from karrot.settings.options import Settings
+from karrot.watch.connect import NotConnected, connect
+from karrot.watch.outputs import IntakeSink
+from karrot.watch.persistence import NoteKeeper
+from karrot.watch.watcher import Watcher, run
+
+__all__ = ["NAME", "Duty", "problems", "serve_watch"]
+
+
+NAME = "watch"
+_LONGEST_ERROR = 500
+
+
+class Duty:
+    """What is kept of the watch as a whole, for those who ask whether all is well."""
+
+    def __init__(self, log: EventLog, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+
+    def report(self, trouble: str | None) -> None:
+        """Keep how the last poll went, if the log takes it."""
+        with suppress(LogUnavailableError, OverloadedError):
+            kept = {state.name: state for state in self._log.reporters()}.get(NAME, ReporterState(NAME, None))
+            now_ms = self._clock.wall_ms()
+            self._log.save_reporter(
+                replace(kept, state="ok", last_success_ms=now_ms)
+                if trouble is None
+                else replace(kept, state="failing", last_error=trouble[:_LONGEST_ERROR], last_error_ms=now_ms)
+            )
+
+
+def problems(settings: Settings) -> Iterator[str]:
+    """Why no client can be made of the settings; nothing is asked of Kafka."""
+    if settings.watch_bootstrap:
+        try:
+            connect(settings.watch_bootstrap, settings.watch_properties)
+        except NotConnected as error:
+            yield f"KARROT_WATCH_BOOTSTRAP: {error}"
+
+
+def serve_watch(settings: Settings, log: EventLog, intake: Intake, clock: Clock, stop: threading.Event) -> None:
+    """Watch until told to stop; returns at once where there is nothing to watch. For the worker that leads."""
+    if not settings.watch_bootstrap:
+        return
+    name = settings.watch_cluster or ""
+    duty = Duty(log, clock)
+    sink = IntakeSink(name, intake, log, good_for_ms=settings.stale_after * 1000)
+    sink.begin()
+    watcher = Watcher(
+        name=name,
+        cluster=connect(settings.watch_bootstrap, settings.watch_properties),
+        clock=clock,
+        sink=sink,
+        keeper=NoteKeeper(log, name),
+        interval=settings.watch_interval,
+        exclude=settings.watch_exclude,
+        count=log.count,
+        report=duty.report,
+    )
+    run(watcher, stop)

@@ -1,0 +1,91 @@
+"""What `watch` asks of Kafka, as values; whoever answers is behind one narrow protocol."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+__all__ = ["Cluster", "ClusterError", "Description", "Failure", "Listing", "Member", "Place"]
+
+_WITHOUT_MEMBERS = frozenset({"Empty", "Dead"})
+
+
+class ClusterError(Exception):
+    """Kafka did not answer a question without whose answer nothing can be said; the message says why."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+class Place(NamedTuple):
+    """One partition."""
+
+    topic: str
+    partition: int
+
+
+class Failure(NamedTuple):
+    """Why one group or partition could not be read. ``reason`` is Kafka's name of the error, in lower case."""
+
+    reason: str
+    text: str
+
+
+class Member(NamedTuple):
+    """One member of a group and what is assigned to it. ``host`` is as the broker sees it: ``/10.1.2.3``."""
+
+    id: str
+    client_id: str
+    host: str
+    assigned: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A group as its coordinator describes it.
+
+    ``state`` is one of `karrot.eventlog.group_health.STATES`; ``coordinator`` is the id of the broker. ``members`` is
+    ``None`` where they are not known.
+    """
+
+    state: str
+    members: tuple[Member, ...] | None = ()
+    coordinator: int | None = None
+
+    @property
+    def has_members(self) -> bool:
+        """Whether somebody may be reading: by the state where the members are not known."""
+        return bool(self.members) or self.state not in _WITHOUT_MEMBERS
+
+
+class Listing(NamedTuple):
+    """The groups that there are, with their states. Not complete: some broker did not say which it coordinates."""
+
+    groups: Mapping[str, str]
+    is_complete: bool
+
+
+class Cluster(Protocol):
+    """A Kafka cluster.
+
+    A question about many things answers for each of them, with a `Failure` where there is no answer. Every method may
+    raise `ClusterError` instead.
+    """
+
+    def groups(self) -> Listing:
+        """Every consumer group."""
+
+    def describe(self, groups: Collection[str]) -> Mapping[str, Description | Failure]:
+        """State and members of groups. One that does not exist is described as Dead."""
+
+    def committed(self, groups: Collection[str]) -> Mapping[str, Mapping[Place, int] | Failure]:
+        """The committed offsets of groups."""
+
+    def log_ends(self, places: Collection[Place]) -> Mapping[Place, int | Failure]:
+        """The log end offset (the high watermark) of partitions."""
+
+    def log_starts(self, places: Collection[Place]) -> Mapping[Place, int | Failure]:
+        """The offset of the oldest message that each partition still has."""
+
+    def close(self) -> None:
+        """Ask nothing more."""

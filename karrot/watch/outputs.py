@@ -1,0 +1,111 @@
+"""Where a poll's outcome goes: into this Karrot's log, or to another Karrot as Burrow would post it."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import structlog
+import urllib3
+
+from karrot.burrow.payload import to_wire
+from karrot.event import LagEvent
+from karrot.eventlog import group_health
+from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError
+from karrot.eventlog.group_health import Watched
+from karrot.intake import Intake
+from karrot.watch.watcher import Outcome
+
+__all__ = ["IntakeSink", "PostSink"]
+
+_AT_ONCE = 8
+"""Events on their way at a time: the log commits what waits as one, and another Karrot has more to do."""
+
+_TIMEOUT_S = 5.0
+_ACCEPTED = range(200, 300)
+
+_log = structlog.get_logger(__name__)
+
+
+class IntakeSink:
+    """Events through the intake; what is beside them as a note of the log, shown for ``good_for_ms``."""
+
+    def __init__(self, cluster: str, intake: Intake, log: EventLog, *, good_for_ms: int) -> None:
+        self._cluster = cluster
+        self._good_for_ms = good_for_ms
+        self._intake = intake
+        self._event_log = log
+        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-watch")
+
+    def begin(self) -> None:
+        """Note that the cluster is to be asked and never was, unless it was: so a watch that never begins is seen."""
+        with suppress(LogUnavailableError, OverloadedError):
+            if not any(poll.cluster == self._cluster for poll in group_health.read(self._event_log)):
+                group_health.keep(self._event_log, Watched(self._cluster, 0, 0.0, 0, 0, ()))
+
+    def send(self, outcome: Outcome, age_ms: Callable[[], int]) -> None:
+        """Store the events, as many as the log takes."""
+        try:
+            for few in _portions(outcome.events):
+                for _ in self._pool.map(lambda event: self._intake.accept(event, age_ms=age_ms()), few):
+                    pass
+            group_health.keep(self._event_log, self._watched(outcome, age_ms()))
+        except (LogUnavailableError, OverloadedError) as error:
+            _log.warning("a poll's verdicts are not all in the log", reason=str(error))
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown()
+
+    def _watched(self, outcome: Outcome, age_ms: int) -> Watched:
+        return Watched(
+            cluster=self._cluster,
+            polled_at_ms=outcome.polled_at_ms,
+            poll_seconds=outcome.seconds,
+            log_time_ms=self._event_log.log_time_ms() - age_ms,
+            good_for_ms=self._good_for_ms,
+            groups=tuple(outcome.groups),
+        )
+
+
+class PostSink:
+    """Posts each event to ``url`` in Burrow's shape.
+
+    As in Burrow a post that fails is not repeated: the next poll says it anew. A kept connection that the other side
+    has closed is noticed before anything is sent on it.
+    """
+
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+        self._url = url
+        self._http = urllib3.PoolManager(
+            maxsize=_AT_ONCE, timeout=_TIMEOUT_S, headers={"Content-Type": "application/json", **headers}
+        )
+        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-watch")
+        self._told: frozenset[str] = frozenset()
+
+    def send(self, outcome: Outcome, age_ms: Callable[[], int]) -> None:  # noqa: ARG002 (Burrow's shape has no age)
+        """Post the events; log what went wrong when that changes."""
+        problems = Counter(filter(None, self._pool.map(self._post, outcome.events)))
+        for problem in problems.keys() - self._told:
+            _log.warning("posts are not accepted", url=self._url, problem=problem, posts=problems[problem])
+        if self._told and not problems:
+            _log.info("posts are accepted again", url=self._url)
+        self._told = frozenset(problems)
+
+    def close(self) -> None:
+        """End the threads and the connections."""
+        self._pool.shutdown()
+        self._http.clear()
+
+    def _post(self, event: LagEvent) -> str | None:
+        """Post one event; what is wrong, if something is."""
+        try:
+            answer = self._http.request("POST", self._url, body=to_wire(event), retries=False)
+        except urllib3.exceptions.HTTPError as error:
+            return type(error).__name__
+        return None if answer.status in _ACCEPTED else f"HTTP {answer.status}"
+
+
+def _portions(events: Sequence[LagEvent]) -> list[Sequence[LagEvent]]:
+    """So that little waits in vain when the log takes nothing."""
+    return [events[start : start + _AT_ONCE] for start in range(0, len(events), _AT_ONCE)]

@@ -1,0 +1,198 @@
+"""Rings, incidents and rebalances across a restart: as bytes, in a file or in a note of the log."""
+
+import os
+import zlib
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from karrot.burrow.rules import Window
+from karrot.burrow.storage import DEFAULT_EXPIRE_GROUP
+from karrot.event import OffsetSample
+from karrot.eventlog.base import EventLog
+from karrot.watch.evaluation import Incident, Incidents
+from karrot.watch.group_stability import Stability
+from karrot.watch.kafka_protocol import Place
+from karrot.watch.rings import Ring, Rings
+
+__all__ = ["FileKeeper", "Keeper", "Memory", "NoKeeper", "NoteKeeper", "dump", "load"]
+
+_VERSION = 1
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Memory:
+    """All that the next poll builds on."""
+
+    rings: Rings = field(default_factory=Rings)
+    incidents: Incidents = field(default_factory=Incidents)
+    stability: dict[str, Stability] = field(default_factory=dict)
+
+    def forget(self, group: str) -> None:
+        """Forget a group."""
+        self.rings.forget(group)
+        self.incidents.open.pop(group, None)
+        self.stability.pop(group, None)
+
+
+class Keeper(Protocol):
+    """Keeps bytes. Raises ``OSError`` or what the log raises."""
+
+    def recall(self) -> bytes | None:
+        """What was kept last."""
+
+    def remember(self, value: bytes) -> None:
+        """Keep this instead."""
+
+
+class NoKeeper:
+    """Forgets: every start begins with empty rings."""
+
+    def recall(self) -> bytes | None:
+        """Nothing."""
+        return None
+
+    def remember(self, value: bytes) -> None:
+        """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileKeeper:
+    """One file, replaced as a whole, that others cannot read."""
+
+    path: Path
+
+    def recall(self) -> bytes | None:
+        """The file's bytes."""
+        return self.path.read_bytes() if self.path.exists() else None
+
+    def remember(self, value: bytes) -> None:
+        """Write the file beside itself, then swap."""
+        written = self.path.with_name(f"{self.path.name}.new")
+        with open(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123 (a descriptor)
+            file.write(value)
+        written.replace(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class NoteKeeper:
+    """A note of the event log: whichever worker leads next finds it."""
+
+    log: EventLog
+    cluster: str
+
+    def recall(self) -> bytes | None:
+        """The note."""
+        return self.log.recall("watch", self._name)
+
+    def remember(self, value: bytes) -> None:
+        """Replace the note."""
+        self.log.remember("watch", self._name, value)
+
+    @property
+    def _name(self) -> str:
+        return f"rings {self.cluster}"
+
+
+class _Sample(msgspec.Struct, array_like=True):
+    offset: int
+    timestamp_ms: int
+    lag: int
+    observed_at_ms: int
+
+
+class _Ring(msgspec.Struct, array_like=True):
+    topic: str
+    partition: int
+    silent: int
+    is_judged: bool
+    samples: list[_Sample]
+
+
+class _Group(msgspec.Struct, array_like=True):
+    name: str
+    rings: list[_Ring]
+    incident: Incident | None
+    rebalances: int
+    assignment: int | None
+    is_rebalancing: bool
+
+
+class _Kept(msgspec.Struct, array_like=True):
+    version: int
+    cluster: str
+    saved_at_ms: int
+    intervals: int
+    ends: list[tuple[str, int, list[int]]]
+    groups: list[_Group]
+
+
+def dump(memory: Memory, cluster: str, now_ms: int) -> bytes:
+    """The memory as bytes: about 60 for each partition with a full ring."""
+    rings = memory.rings
+    ends = [(*place, list(history)) for place, history in rings.ends.items()]
+    kept = _Kept(_VERSION, cluster, now_ms, rings.intervals, ends, list(_groups(memory)))
+    return zlib.compress(msgspec.msgpack.encode(kept), 1)
+
+
+def load(value: bytes | None, cluster: str, now_ms: int) -> Memory:
+    """The memory that was kept; an empty one where nothing fits: another cluster, another shape, or too long ago."""
+    if value is None:
+        return Memory()
+    try:
+        kept = msgspec.msgpack.decode(zlib.decompress(value), type=_Kept)
+    except (zlib.error, msgspec.DecodeError) as error:
+        return _nothing(str(error))
+    if kept.version != _VERSION or kept.cluster != cluster:
+        return _nothing(f"it is of version {kept.version} and of the cluster {kept.cluster!r}")
+    if now_ms - kept.saved_at_ms > DEFAULT_EXPIRE_GROUP * 1000:
+        return _nothing("it is older than what Burrow would remember")
+    return _memory(kept)
+
+
+def _nothing(reason: str) -> Memory:
+    _log.warning("what was remembered of the groups is not used; the rings begin empty", reason=reason)
+    return Memory()
+
+
+def _groups(memory: Memory) -> Iterator[_Group]:
+    for name, rings in memory.rings.groups.items():
+        stability = memory.stability.get(name, Stability())
+        yield _Group(
+            name,
+            [_Ring(*place, ring.silent, ring.is_judged, _samples(ring)) for place, ring in rings.items()],
+            memory.incidents.open.get(name),
+            stability.rebalances,
+            stability.assignment,
+            stability.is_rebalancing,
+        )
+
+
+def _samples(ring: Ring) -> list[_Sample]:
+    taken = [slot for slot in ring.window.slots if slot is not None]
+    return [
+        _Sample(each.offset, each.timestamp_ms, each.lag or 0, each.observed_at_ms or each.timestamp_ms)
+        for each in taken
+    ]
+
+
+def _memory(kept: _Kept) -> Memory:
+    ends = {Place(topic, partition): deque(history, kept.intervals) for topic, partition, history in kept.ends}
+    memory = Memory(Rings(kept.intervals, ends))
+    for group in kept.groups:
+        for one in group.rings:
+            ring = Ring(Window(kept.intervals), one.silent, one.is_judged)
+            samples = [
+                OffsetSample(each.offset, each.timestamp_ms, each.lag, each.observed_at_ms) for each in one.samples
+            ]
+            memory.rings.restore(group.name, Place(one.topic, one.partition), ring, samples)
+        memory.stability[group.name] = Stability(group.rebalances, group.assignment, group.is_rebalancing)
+        if group.incident is not None:
+            memory.incidents.open[group.name] = group.incident
+    return memory

@@ -1,0 +1,27 @@
+"""Whether a request's body is worth waiting for, from its headers alone."""
+
+from karrot.server.request_head import Head
+from karrot.web import auth
+from karrot.web.context import Site
+
+__all__ = ["count_refusal", "worth_reading"]
+
+
+def worth_reading(site: Site, head: Head) -> bool:
+    """Whether the application will read the announced body; what it refuses by the headers it answers without."""
+    return (
+        _is_webhook(head)
+        and head.length is not None
+        and head.length <= site.max_body
+        and auth.may_post(site.credentials, head.authorization)
+    )
+
+
+def count_refusal(site: Site, head: Head, code: str, detail: str) -> None:
+    """Count an event that was refused before a thread had it; other requests are nobody's loss."""
+    if _is_webhook(head):
+        site.intake.refuse(code, detail)
+
+
+def _is_webhook(head: Head) -> bool:
+    return head.path == "/burrow"

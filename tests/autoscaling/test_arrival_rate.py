@@ -1,0 +1,102 @@
+"""What arrived, worked out from a recorded lag."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from karrot.autoscaling import Consumers, Load, Sample, Stack, loaded, simulate
+from karrot.autoscaling.csv_series import samples_of_csv
+
+
+def load_of(*samples: tuple[float, ...], tasks: int = 2, rate: float = 100, kept_up: float | None = None) -> Load:
+    return loaded([Sample(*each) for each in samples], tasks=tasks, rate_per_task=rate, kept_up_rate=kept_up)
+
+
+def test_what_arrived_is_what_was_consumed_and_what_the_lag_grew_by() -> None:
+    assert load_of((0, 0), (10, 1000), (20, 1000), (30, 0)).rates == (300, 200, 100)
+
+
+def test_a_group_that_kept_up_is_given_its_own_rate() -> None:
+    assert load_of((0, 0), (10, 50), (20, 90_000), (30, 40), kept_up=70).rates == (70, 9195, 0)
+
+
+def test_arrivals_that_are_told_are_believed() -> None:
+    assert load_of((0, 0, 40), (10, 0, 50), (20, 700)).rates == (40, 50)
+
+
+def test_a_lag_that_fell_too_fast_contradicts_the_rate() -> None:
+    load = load_of((0, 10_000), (10, 0), (20, 0))
+    assert (load.rates, load.contradictions) == ((0, 200), 1)
+
+
+def test_samples_come_in_any_order_and_the_last_word_counts() -> None:
+    load = load_of((20, 5), (0, 1), (10, 7), (10, 3))
+    assert load.samples == (Sample(0, 1), Sample(10, 3), Sample(20, 5))
+    assert (load.longest_gap_s, load.peak) == (10, Sample(20, 5))
+
+
+@pytest.mark.parametrize("samples", [[], [Sample(0, 1)], [Sample(0, 1), Sample(0, 2)]])
+def test_one_moment_is_no_recording(samples: list[Sample]) -> None:
+    with pytest.raises(ValueError, match="at least two samples at different times"):
+        loaded(samples, tasks=1, rate_per_task=1)
+
+
+rises = st.lists(st.integers(-1900, 20_000), min_size=1, max_size=30)
+
+
+@given(rises=rises, first=st.integers(0, 10_000), apart=st.sampled_from([10, 30, 60]))
+def test_the_tasks_of_then_make_the_recorded_lag_again(rises: list[int], first: int, apart: int) -> None:
+    lags = [first]
+    for rise in rises:
+        lags.append(max(0, lags[-1] + rise))
+    load = load_of(*((at * apart, lag) for at, lag in enumerate(lags)))
+    run = simulate(Stack((), (), minimum=2, maximum=2), load, Consumers(rate_per_task=100), tasks=2)
+    assert run.summary.last_lag == pytest.approx(lags[-1], abs=1e-3)
+    assert run.summary.peak_lag == pytest.approx(max(lags), abs=1e-3)
+    assert load.contradictions == 0
+
+
+def test_csv_times_are_iso_or_epoch() -> None:
+    text = "time,lag\n2026-11-17T09:30:00Z,5\n1794907860,6\n1794907920000,7,12.5\n2026-11-17 10:33+01:00, 8\n\n"
+    start = 1_794_907_800
+    assert samples_of_csv(text) == [
+        Sample(start, 5),
+        Sample(start + 60, 6),
+        Sample(start + 120, 7, 12.5),
+        Sample(start + 180, 8),
+    ]
+
+
+def test_csv_needs_no_heading_and_knows_nothing_where_no_lag_is() -> None:
+    assert samples_of_csv("0,5\n60,\n120,7\n") == [Sample(0, 5), Sample(120, 7)]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("time,lag\nnoon,5", "line 2: 'noon' is no time, such as 2026-11-17T09:30:00Z or epoch seconds"),
+        ("0,5\n60,many", "line 2: 'many' is no number"),
+        ("0,5\n60,-1", "line 2: -1 cannot be an amount of messages"),
+        ("0,nan", "line 1: nan cannot be an amount of messages"),
+        ("inf,5", "line 1: inf is no time"),
+        ("0,5\n60", "line 2: a time and a lag are needed, with a comma between them"),
+        ("0,5,fast", "line 1: 'fast' is no number"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_named(text: str, sentence: str) -> None:
+    with pytest.raises(ValueError) as raised:  # noqa: PT011 (the whole sentence is compared)
+        samples_of_csv(text)
+    assert str(raised.value) == sentence
+
+
+def read(text: str) -> list[Sample] | str:
+    try:
+        return samples_of_csv(text)
+    except ValueError as error:
+        return str(error)
+
+
+@given(text=st.text(st.sampled_from("0123456789,.-:TZ e\n\"'tlag"), max_size=80))
+def test_any_text_is_samples_or_one_sentence(text: str) -> None:
+    told = read(text)
+    assert told.startswith("line ") if isinstance(told, str) else all(sample.lag >= 0 for sample in told)

@@ -1,0 +1,164 @@
+"""Reading the sides over HTTP."""
+
+import json
+
+import pytest
+
+from karrot.burrow.client import Asking
+from karrot.demo.burrow.config_api import EXAMPLE
+from karrot.doctor import Seen, look
+from karrot.doctor.read_burrow import GROUPS_ASKED
+from karrot.doctor.snapshot import Away, BurrowSeen, KarrotSeen, PrometheusSeen
+from support.canned_prometheus import canned_prometheus
+from support.fake_rest import group, rig
+from support.processes import free_port
+from support.raw_server import answer, serving
+
+QUICK = Asking(timeout_s=5, pause=lambda _: None)
+TARGET = {
+    "scrapeUrl": "http://10.0.0.1:5000/metrics",
+    "health": "up",
+    "labels": {"job": "lag", "instance": "a"},
+    "scrapePool": "lag",
+    "lastError": "",
+    "lastScrape": "2027-01-15T08:00:00.123456789Z",
+    "lastScrapeDuration": 0.01,
+    "scrapeInterval": "15s",
+    "scrapeTimeout": "10s",
+    "discoveredLabels": {},
+    "globalUrl": "http://a",
+}
+
+
+def burrow_at(url: str, *, karrot: str | None = None) -> BurrowSeen:
+    seen = look(url, asking=QUICK).burrow if karrot is None else look(url, karrot, asking=QUICK).burrow
+    assert isinstance(seen, BurrowSeen)
+    return seen
+
+
+def test_all_that_burrow_tells_is_read_and_nothing_is_deleted() -> None:
+    with rig(group("billing"), group("burrow-prod"), group("a/b")) as asked:
+        asked.after(60)
+        seen = burrow_at(asked.server.url)
+        assert {each.partition(" ")[0] for each in asked.server.asked} == {"GET"}
+    assert (seen.listed, seen.ready, seen.unread) == (("prod",), True, ())
+    assert seen.groups == {"prod": ("a/b", "billing", "burrow-prod")}
+    assert seen.topics == {"prod": 1}
+    assert [event.consumer for event in seen.verdicts] == ["burrow-prod", "billing"]
+    assert list(seen.to_karrot) == ["karrot"]
+    assert (seen.interval, seen.notifiers["karrot"].threshold) == (30, 1)
+
+
+def test_of_many_groups_some_are_asked_for_and_burrow_s_own_is_among_them() -> None:
+    names = [f"group-{number:03}" for number in range(GROUPS_ASKED + 20)]
+    with rig(*(group(name) for name in names), group("burrow-prod")) as asked:
+        asked.after(5)
+        seen = burrow_at(asked.server.url)
+    assert len(seen.groups["prod"]) == len(names) + 1
+    assert [event.consumer for event in seen.verdicts] == ["burrow-prod", *names[: GROUPS_ASKED - 1]]
+
+
+def test_only_the_addresses_of_karrot_s_notifiers_are_asked() -> None:
+    with serving(answer(b"moved", "301 Moved Permanently", b"Location: https://elsewhere/burrow\r\n")) as (url, asked):
+        config = EXAMPLE.replace("http://karrot:5000", url) + '[notifier.pager]\nclass-name = "http"\n'
+        config += f'url-open = "{url}/page-somebody"\n'
+        with rig(group("billing"), configuration=config) as burrow:
+            seen = burrow_at(burrow.server.url)
+    (found,) = seen.webhooks.values()
+    assert (found.status, found.said, found.is_karrot) == (301, "https://elsewhere/burrow", False)
+    assert [each.split(b"\r\n")[0] for each in asked] == [b"GET /burrow HTTP/1.1"]
+
+
+def test_a_module_that_is_not_told_is_noted_and_the_rest_is_read() -> None:
+    clusters = b'{"error":false,"message":"","clusters":[]}'
+    with serving(answer(clusters), *[answer(b"no such thing", "404 Not Found")] * 20) as (url, _):
+        seen = burrow_at(url)
+    assert seen.listed == ()
+    assert {each.what for each in seen.unread} == {
+        "general configuration",
+        "readiness",
+        *(f"{each} modules" for each in ("cluster", "consumer", "storage", "evaluator", "notifier")),
+    }
+
+
+def test_nobody_there_is_said_of_each_side() -> None:
+    urls = [f"http://127.0.0.1:{free_port()}" for _ in range(3)]
+    seen = look(*urls, asking=QUICK)
+    assert seen == Seen(
+        burrow=Away("Burrow", urls[0], "no connection: Connection refused"),
+        karrot=Away("Karrot", urls[1], "no connection: Connection refused"),
+        prometheus=Away("Prometheus", urls[2], "no connection: Connection refused"),
+    )
+
+
+@pytest.mark.parametrize(
+    "body", [b"<html>", b"{}", b"[]", b"\xff", b'{"time": 5}', b'{"data": {"result": []}}', b'{"a":' * 99_999]
+)
+def test_somebody_else_is_no_karrot_and_no_prometheus(body: bytes) -> None:
+    with serving(*[answer(body)] * 2) as (url, _):
+        seen = look(None, url, url, asking=QUICK)
+    assert isinstance(seen.karrot, Away)
+    assert isinstance(seen.prometheus, Away)
+    assert "is not understood" in seen.karrot.said
+
+
+def test_whatever_a_karrot_answers_no_part_of_it_is_a_traceback() -> None:
+    beat = answer(json.dumps({"time": "2027-01-15T08:00:00Z"}).encode())
+    endless = [b"HTTP/1.1 200 OK\r\n\r\nx 1 1 1 1"]
+    for odd in (
+        answer(b"{"),
+        answer(b"gone", "410 Gone"),
+        answer(b"\xff\xfe{ 1 a{"),
+        answer(b'{"a":' * 99_999),
+        endless,
+    ):
+        with serving(beat, *[odd] * 20) as (url, _):
+            seen = look(karrot=url, asking=QUICK).karrot
+        assert isinstance(seen, KarrotSeen)
+        assert len(seen.unread) >= 5
+
+
+def test_prometheus_is_read_as_far_as_it_tells() -> None:
+    config = "scrape_configs:\n- job_name: lag\n  honor_labels: true\n"
+    results = {
+        "karrot_build_info": 1,
+        "count(karrot_consumer_lag)": 12,
+        "count(count by (cluster, consumer) (karrot_consumer_lag) > 1)": 3,
+        'count({__name__=~"karrot_.+",exported_cluster!=""})': 7,
+    }
+    other = TARGET | {"labels": {"job": "node", "instance": "b"}, "scrapeUrl": "http://10.0.0.2:9100/metrics"}
+    with canned_prometheus(targets=[TARGET, other], config=config, results=results) as url:
+        seen = look(prometheus=url, asking=QUICK).prometheus
+    assert isinstance(seen, PrometheusSeen)
+    assert [each.scrape_pool for each in seen.targets] == ["lag"]
+    assert seen.config == {"scrape_configs": [{"job_name": "lag", "honor_labels": True}]}
+    assert (seen.series, seen.doubled, seen.exported, seen.unread) == (12, 3, ["exported_cluster"], ())
+
+
+def test_a_target_is_karrot_s_by_its_address_or_name() -> None:
+    named = TARGET | {"labels": {"job": "karrot", "instance": "c"}}
+    other = TARGET | {"scrapeUrl": "http://10.0.0.2:9100/metrics"}
+    with canned_prometheus(targets=[TARGET, named, other]) as url:
+        seen = look(None, f"http://10.0.0.1:{5000}", url, asking=Asking(timeout_s=0.1, retries=0)).prometheus
+    assert isinstance(seen, PrometheusSeen)
+    assert len(seen.targets) == 2
+
+
+def test_a_prometheus_that_keeps_its_configuration_to_itself_is_read_without() -> None:
+    closed = frozenset({"/api/v1/status/config", "/api/v1/rules"})
+    with canned_prometheus(targets=[TARGET], config="a: [", closed=closed) as url:
+        seen = look(prometheus=url, asking=QUICK).prometheus
+    assert isinstance(seen, PrometheusSeen)
+    assert [each.what for each in seen.unread] == ["configuration", "rules"]
+    assert seen.rules is None
+    with canned_prometheus(targets=[], config="a: [") as url:
+        broken = look(prometheus=url, asking=QUICK).prometheus
+    assert isinstance(broken, PrometheusSeen)
+    assert broken.config == {}
+
+
+def test_the_token_is_shown_to_karrot_alone() -> None:
+    with serving(*[answer(b"{}")] * 2) as (url, asked):
+        look(None, url, None, token="s3cret", asking=QUICK)
+        look(None, None, url, token="s3cret", asking=QUICK)
+    assert [b"Authorization: Bearer s3cret" in each for each in asked] == [True, False]

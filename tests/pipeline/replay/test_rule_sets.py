@@ -1,0 +1,45 @@
+import pytest
+
+from karrot.pipeline.replay.rule_sets import RuleSet, read_rule_sets
+
+
+def test_rules_are_read_as_they_are_typed() -> None:
+    texts = [
+        "calm:intervals=20, allowed-lag=500",
+        "min_distance=30,minimum_complete=.5",
+        "burrow:",
+        "plain",
+        "far:min_distance=5m",
+    ]
+    assert read_rule_sets(texts) == (
+        RuleSet("calm", 20, 500),
+        RuleSet("min_distance=30,minimum_complete=.5", min_distance=30, minimum_complete=0.5),
+        RuleSet("burrow"),
+        RuleSet("plain"),
+        RuleSet("far", min_distance=300),
+    )
+    assert read_rule_sets([]) == (RuleSet("burrow", 10, 0, 0, 0),)
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (
+            ["calm:x=5"],
+            "--rules: 'x' is no rule of Burrow's; there are intervals, allowed_lag, min_distance, minimum_complete",
+        ),
+        (["intervals=0"], "--rules intervals is '0': it must be a whole number from 1 to 10000"),
+        (
+            ["min-distance"],
+            "--rules min_distance is '': it must be seconds, or a number with s, m, h or d, from 0s to 24h",
+        ),
+        (["a:intervals"], "--rules intervals is '': it must be a whole number from 1 to 10000"),
+        (["a:min_distance=5,min-distance=6"], "--rules: 'a:min_distance=5,min-distance=6' says one rule twice"),
+        (["minimum_complete=2"], "--rules minimum_complete is '2': it must be a number from 0 to 1"),
+        (["a:intervals=5", "a:"], "--rules: two sets are called 'a'; give them names, as in calm:intervals=20"),
+    ],
+)
+def test_what_is_no_rule_is_refused_with_what_there_is(texts: list[str], said: str) -> None:
+    with pytest.raises(ValueError, match="--rules") as refused:
+        read_rule_sets(texts)
+    assert str(refused.value) == said

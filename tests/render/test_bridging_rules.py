@@ -1,0 +1,53 @@
+"""The rules between Karrot's series and other tools', as files; ``tests/e2e/test_migrating.py`` runs them."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from karrot.render.bridging_rules import TOOLS, bridging_rules
+from karrot.render.environment import templates_dir
+from support.exported import EXPORTED
+from support.promtool import metrics_of, promtool, rules_of
+
+MIGRATING = Path(__file__).resolve().parents[2] / "docs" / "migrating.md"
+
+
+def test_promtool_finds_no_fault_in_any_of_them(tmp_path: Path) -> None:
+    files = []
+    for tool in TOOLS:
+        for as_karrot in (False, True):
+            files.append(tmp_path / f"{tool}-{as_karrot}.yml")
+            files[-1].write_text(bridging_rules(tool, as_karrot=as_karrot), encoding="utf-8")
+    said = promtool("check", "rules", "--lint=all", "--lint-fatal", *files)
+    assert len(re.findall(r"SUCCESS: [1-9]\d* rules", said)) == len(files)
+
+
+def test_every_tool_that_has_rules_can_be_asked_for() -> None:
+    assert sorted(path.stem for path in (templates_dir() / "prometheus" / "bridges").iterdir()) == list(TOOLS)
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_bridge_leads_from_one_side_to_the_other_and_never_reads_what_a_bridge_made(tool: str) -> None:
+    for as_karrot, source in ((False, "karrot"), (True, tool)):
+        rules = list(rules_of(bridging_rules(tool, as_karrot=as_karrot)))
+        assert len({rule["record"] for rule in rules}) == len(rules)
+        for rule in rules:
+            assert rule["labels"] == {"bridge": source}
+            assert rule["expr"].count("bridge=") == rule["expr"].count('{bridge=""')
+            read = {metric for metric, labels in metrics_of(rule["expr"]) if "bridge" in labels}
+            assert len(read) == 1
+            ours = {rule["record"]} if as_karrot else read
+            theirs = read if as_karrot else {rule["record"]}
+            assert ours <= EXPORTED.keys()
+            assert not any(name.startswith("karrot_") for name in theirs)
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_the_guide_names_every_series_that_is_bridged_and_the_commands_that_print_the_rules(tool: str) -> None:
+    guide = MIGRATING.read_text(encoding="utf-8")
+    assert f"karrot render bridging-rules {tool}" in guide
+    for as_karrot in (False, True):
+        for rule in rules_of(bridging_rules(tool, as_karrot=as_karrot)):
+            names = {rule["record"], *(metric for metric, _ in metrics_of(rule["expr"]))}
+            assert all(f"`{name}`" in guide for name in names), names

@@ -1,0 +1,67 @@
+"""The picture of a lag and of those who work on it."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from karrot.render.cloudwatch_dashboard import Dashboard, dashboard
+from karrot.reporters.cloudwatch.naming import dimension_value
+
+
+def widgets(**changes: Any) -> list[dict[str, Any]]:
+    where = {} if "asg_name" in changes else {"ecs_cluster": "prod", "service": "worker"}
+    told = {"region": "eu-west-1", "burrow_cluster": "prod-eu", "group": "orders", **where, **changes}
+    read = json.loads(dashboard(Dashboard(**told)))
+    return [each["properties"] for each in read["widgets"]]
+
+
+def test_the_lag_stands_against_the_tasks_that_run() -> None:
+    lag, age, heartbeat = widgets(max_tasks=12, max_lag_seconds=60)
+    assert lag["metrics"] == [
+        [*("Karrot", "Lag", "Cluster", "prod-eu", "ConsumerGroup", "orders"), {"stat": "Maximum", "label": "lag"}],
+        [
+            *("ECS/ContainerInsights", "RunningTaskCount", "ClusterName", "prod", "ServiceName", "worker"),
+            {"stat": "Maximum", "label": "running tasks", "yAxis": "right"},
+        ],
+    ]
+    assert lag["annotations"]["horizontal"] == [{"label": "most allowed", "value": 12, "yAxis": "right"}]
+    assert [each[1] for each in (*age["metrics"], *heartbeat["metrics"])] == ["LagSeconds", "Heartbeat"]
+    assert age["annotations"]["horizontal"] == [{"label": "target", "value": 60}]
+    assert {each["region"] for each in (lag, age, heartbeat)} == {"eu-west-1"}
+
+
+def test_instances_of_a_group_are_counted_too() -> None:
+    lag, *_ = widgets(asg_name="work ers")
+    assert lag["metrics"][1][:4] == ["AWS/AutoScaling", "GroupInServiceInstances", "AutoScalingGroupName", "work ers"]
+    assert "annotations" not in lag
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.text())
+def test_any_group_is_shown_under_the_name_it_is_published_with(group: str) -> None:
+    try:
+        lag, *_ = widgets(group=group)
+    except ValueError as error:
+        assert group in {".", "..."}
+        assert "means what stands above it" in str(error)  # noqa: PT017
+    else:
+        assert lag["metrics"][0][5] == dimension_value(group).text
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"region": "Ireland"}, "--region is 'Ireland': it must be a region, such as eu-west-1"),
+        ({"service": None}, "--service is missing: it must be the name that ECS knows"),
+        ({"asg_name": "a", "service": "b"}, "either --asg-name, or --ecs-cluster and --service"),
+        ({"max_tasks": 0}, "--max-tasks is 0: it must be a whole number from 1 to 10000"),
+        ({"max_lag_seconds": 0.0}, "--max-lag-seconds is 0.0: it must be a number above 0"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=r"^(--|either)") as caught:
+        widgets(**changes)
+    assert str(caught.value).startswith(sentence)

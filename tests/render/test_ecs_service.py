@@ -1,0 +1,188 @@
+"""Karrot and Burrow as services of ECS."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from karrot.render.burrow_toml import burrow_config, burrow_template
+from karrot.render.ecs_service import Service, service
+from karrot.settings.loading import load
+
+BURROW = {
+    "burrow_image": "registry.example/burrow:1.9.5",
+    "kafka": "kafka-1:9092,kafka-2:9092",
+    "zookeeper": "zookeeper:2181",
+}
+
+
+def asked(**changes: Any) -> Service:
+    return Service(
+        **{"ecs_cluster": "prod", "image": "registry.example/karrot:2", "burrow_cluster": "prod-eu", **changes}
+    )
+
+
+def resources(**changes: Any) -> dict[str, Any]:
+    read: dict[str, Any] = yaml.safe_load(service(asked(**changes)))["Resources"]
+    return {name: each["Properties"] for name, each in read.items()}
+
+
+def container(found: dict[str, Any], task: str) -> dict[str, Any]:
+    [only] = found[task]["ContainerDefinitions"]
+    return {**only, "Environment": {each["Name"]: each["Value"] for each in only["Environment"]}}
+
+
+def test_karrot_runs_once_and_is_replaced_by_stopping_it_first() -> None:
+    found = resources()
+    service_of_karrot = found["KarrotService"]
+    assert service_of_karrot["DesiredCount"] == 1
+    deployment = service_of_karrot["DeploymentConfiguration"]
+    assert (deployment["MinimumHealthyPercent"], deployment["MaximumPercent"]) == (0, 100)
+    assert "# What a task that is replaced loses, and why that is little." in service(asked())
+
+
+def test_karrot_s_container_is_asked_for_its_health_and_has_time_to_send_what_is_due() -> None:
+    told = container(resources(), "KarrotTask")
+    assert (told["EntryPoint"], told["Command"]) == (["karrot"], ["serve"])
+    assert told["HealthCheck"]["Command"] == ["CMD", "karrot", "healthcheck"]
+    assert told["StopTimeout"] == 30
+
+
+def test_karrot_would_start_with_the_settings_it_is_given() -> None:
+    told = container(resources(metrics="Lag,LagSeconds", namespace="Ours"), "KarrotTask")["Environment"]
+    region = told.pop("AWS_REGION")
+    assert region == {"Ref": "AWS::Region"}
+    settings, warnings = load(told)
+    [warning] = warnings  # the security group alone keeps others away
+    assert warning.startswith("KARROT_BIND is 0.0.0.0:5000: anyone who reaches this port can post events and read")
+    assert settings.reporters == ("prometheus", "cloudwatch")
+    assert settings.cloudwatch_metrics == ("Lag", "LagSeconds")
+    assert settings.cloudwatch_namespace == "Ours"
+    assert settings.expected_clusters == ("prod-eu",)
+
+
+def test_karrot_may_publish_in_its_namespace_and_nothing_else() -> None:
+    found = resources(namespace="Ours")
+    [policy] = found["KarrotTaskRole"]["Policies"]
+    assert policy["PolicyDocument"]["Statement"] == [
+        {
+            "Effect": "Allow",
+            "Action": "cloudwatch:PutMetricData",
+            "Resource": "*",
+            "Condition": {"StringEquals": {"cloudwatch:namespace": "Ours"}},
+        }
+    ]
+    assert "ManagedPolicyArns" not in found["KarrotTaskRole"]
+    assert found["KarrotTask"]["TaskRoleArn"] == {"Fn::GetAtt": ["KarrotTaskRole", "Arn"]}
+
+
+def test_burrow_finds_karrot_by_its_name() -> None:
+    found = resources(**BURROW, dns_namespace="lag.internal")
+    assert (found["Namespace"]["Name"], found["KarrotDiscovery"]["Name"]) == ("lag.internal", "karrot")
+    assert found["KarrotService"]["ServiceRegistries"] == [{"RegistryArn": {"Fn::GetAtt": ["KarrotDiscovery", "Arn"]}}]
+    read = tomllib.loads(container(found, "BurrowTask")["Environment"]["CONFIGURATION"])
+    assert read["notifier"]["karrot"]["url-open"] == "http://karrot.lag.internal:5000/burrow"
+
+
+def test_burrow_s_configuration_is_whole() -> None:
+    told = container(resources(**BURROW), "BurrowTask")["Environment"]
+    read = tomllib.loads(told["CONFIGURATION"])
+    notifier = burrow_config("http://karrot.monitoring.internal:5000", template_path="/tmp/burrow/karrot.tmpl")
+    assert read["notifier"] == tomllib.loads(notifier)["notifier"]
+    assert read["zookeeper"]["servers"] == ["zookeeper:2181"]
+    assert read["cluster"]["prod-eu"]["servers"] == ["kafka-1:9092", "kafka-2:9092"]
+    assert read["consumer"]["prod-eu"]["cluster"] == "prod-eu"
+    assert told["EVENT_TEMPLATE"] == burrow_template()
+
+
+def test_without_burrow_there_is_nothing_of_it_but_the_way_in() -> None:
+    found = resources()
+    assert not [name for name in found if name.startswith("Burrow")]
+    [rule] = found["KarrotSecurityGroup"]["SecurityGroupIngress"]
+    assert (rule["FromPort"], rule["SourceSecurityGroupId"]) == (5000, {"Ref": "BurrowSecurityGroup"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"burrow_cluster": "Prod"},
+            (
+                "--burrow-cluster is 'Prod': it must be as Burrow reports it: "
+                "lower-case letters, digits, hyphens and underscores"
+            ),
+        ),
+        ({"image": 'x" y'}, "--image is 'x\" y': it must be the image of a container"),
+        ({"metrics": "Lags"}, "--metrics is 'Lags': it must be one or more of Lag, ScalableLag, MaxLag"),
+        ({"dns_namespace": "a b"}, "--dns-namespace is 'a b': it must be a domain"),
+        ({"kafka": "k:1"}, "--kafka and --zookeeper go with --burrow-image: Karrot itself talks to neither"),
+        (
+            {**BURROW, "zookeeper": None},
+            "--zookeeper is missing: it must be one or more of HOST:PORT, separated by commas",
+        ),
+        (
+            {**BURROW, "kafka": "k:1\n[x]"},
+            "--kafka is 'k:1\\n[x]': it must be one or more of HOST:PORT, separated by commas",
+        ),
+    ],
+)
+def test_what_cannot_run_is_refused(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=r"^--") as caught:
+        asked(**changes)
+    assert str(caught.value).startswith(sentence)
+
+
+ROOT = Path(__file__).resolve().parents[2]
+LARGEST_FILE = 51_200
+"""Bytes that CloudFormation takes as the body of a template, without a bucket."""
+
+
+def required(template: str) -> set[str]:
+    """The parameters for which somebody has to give a value."""
+    return {name for name, each in yaml.safe_load(template)["Parameters"].items() if "Default" not in each}
+
+
+def given(command: list[str]) -> set[str]:
+    """The parameters that a command gives a value for: they are its last arguments."""
+    return {each.partition("=")[0] for each in command[command.index("--parameter-overrides") + 1 :]}
+
+
+@pytest.mark.parametrize("changes", [{}, BURROW], ids=["karrot", "karrot and Burrow"])
+def test_the_template_says_how_to_deploy_it_with_every_parameter_that_it_needs(changes: dict[str, str]) -> None:
+    template = service(asked(**changes))
+    [command] = re.findall(r"^#   (aws cloudformation deploy .*\\\n#.*)$", template, re.MULTILINE)
+    words = shlex.split(command.replace("\\\n#", ""))
+    assert given(words) == required(template)
+    assert words[words.index("--capabilities") + 1] == "CAPABILITY_IAM"
+    assert len(template.encode()) < LARGEST_FILE
+
+
+def test_the_documented_commands_push_the_image_and_deploy_the_template_that_runs_it(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "autoscaling.md").read_text(encoding="utf-8")
+    [block] = [each for each in re.findall(r"^```shell\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) if "ecr" in each]
+    calls = tmp_path / "calls"
+    for name, answers in {
+        "aws": "echo registry.example/karrot",
+        "docker": "cat > /dev/null",
+        "git": "echo 5a1ad5",
+    }.items():
+        program = tmp_path / name
+        program.write_text(f'#!/bin/sh\necho "{name} $*" >> {shlex.quote(str(calls))}\n{answers}\n')
+        program.chmod(0o755)
+    programs = os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]])
+    script = ["bash", "-euo", "pipefail", "-c", block]
+    subprocess.run(script, cwd=tmp_path, env={"PATH": programs}, stdin=subprocess.DEVNULL, check=True)
+    called = calls.read_text().splitlines()
+    assert "docker login --username AWS --password-stdin registry.example" in called
+    assert called.index("docker push registry.example/karrot:5a1ad5") < len(called) - 1
+    template = (tmp_path / "karrot.yaml").read_text()
+    assert "Image: registry.example/karrot:5a1ad5" in template.replace('"', "")
+    assert called[-1].startswith("aws cloudformation deploy --template-file karrot.yaml ")
+    assert given(shlex.split(called[-1])) == required(template)

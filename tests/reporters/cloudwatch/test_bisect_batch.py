@@ -1,0 +1,77 @@
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from karrot.reporters.cloudwatch.bisect_batch import Search
+from karrot.reporters.cloudwatch.datum import Datum
+from karrot.reporters.cloudwatch.faults import Rejected, TooLarge
+from support.sending import lags
+
+Naming = Callable[[list[int]], tuple[int, ...]]
+NAMINGS: dict[str, Naming] = {
+    "none": lambda _: (),
+    "all": tuple,
+    "the first": lambda bad: (bad[0],),
+    "all, counted from one less": lambda bad: tuple(position - 1 for position in bad),
+    "all, counted from one more": lambda bad: tuple(position + 1 for position in bad),
+}
+
+
+def run(batch: list[Datum], poison: set[Datum], naming: Naming, most: int) -> tuple[list[Datum], list[Datum], int]:
+    """Delivered, refused and calls against a CloudWatch that takes at most so many data and no poison."""
+    search, calls = Search(batch), 0
+    bad_values = {datum.value for datum in poison}
+    delivered: list[Datum] = []
+    refused: list[Datum] = []
+    while part := search.part():
+        calls += 1
+        bad = [position for position, datum in enumerate(part) if datum.value in bad_values]
+        if len(part) <= most and not bad:
+            search.delivered()
+            delivered += part
+        elif search.rejected(Rejected("bad", naming(bad)) if len(part) <= most else TooLarge("413")):
+            refused += part
+    assert search.unsettled() == []
+    return delivered, refused, calls
+
+
+@settings(deadline=None)
+@given(
+    st.sets(st.integers(0, 39)),
+    st.sampled_from(sorted(NAMINGS)),
+    st.integers(1, 40),
+)
+def test_the_bad_ones_are_refused_and_all_others_delivered_however_they_are_named(
+    bad: set[int], naming: str, most: int
+) -> None:
+    batch = lags(40)
+    poison = {batch[position] for position in bad}
+    delivered, refused, _ = run(batch, poison, NAMINGS[naming], most)
+    assert sorted(datum.value for datum in delivered + refused) == [datum.value for datum in batch]
+    assert set(refused) == poison
+
+
+@pytest.mark.parametrize("naming", sorted(NAMINGS))
+def test_one_bad_datum_among_a_thousand_is_found_in_twenty_calls_wherever_it_is(naming: str) -> None:
+    batch = lags(1000)
+    extra = [run(batch, {datum}, NAMINGS[naming], 1000)[2] - 1 for datum in batch]
+    assert max(extra) <= (20 if "counted" not in naming else 22)
+
+
+def test_named_members_take_two_calls_however_many_they_are() -> None:
+    batch = lags(1000)
+    delivered, refused, calls = run(batch, set(batch[::100]), NAMINGS["all"], 1000)
+    assert (len(delivered), refused, calls) == (990, batch[::100], 3)
+
+
+def test_what_is_not_settled_is_told_in_order() -> None:
+    batch = lags(8)
+    search = Search(batch)
+    search.part()
+    search.rejected(Rejected("bad"))
+    assert search.part() == batch[:4]
+    search.delivered()
+    assert search.unsettled() == batch[4:]
+    assert search.part() == batch[4:6]  # the other half is known to be bad, so it is not sent as a whole

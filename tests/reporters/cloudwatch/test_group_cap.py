@@ -1,0 +1,187 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from karrot.eventlog.base import GroupKey
+from karrot.reporters.cloudwatch import group_cap as module
+from karrot.reporters.cloudwatch.group_cap import Membership
+from karrot.reporters.cloudwatch.options import Options
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+def _key(consumer: str, cluster: str = "eu") -> GroupKey:
+    return GroupKey(cluster, consumer)
+
+
+def _full(*consumers: str, at_ms: int = 0) -> Membership:
+    membership = Membership(Options(max_groups=len(consumers)))
+    for consumer in consumers:
+        assert membership.admits(_key(consumer), at_ms)
+    return membership
+
+
+def test_the_first_groups_are_inside_and_stay_there() -> None:
+    membership = _full("a", "b")
+    assert not membership.admits(_key("c"), 1)
+    assert membership.admits(_key("a"), 2)
+    assert membership.admits(_key("b"), 3)
+    assert (membership.inside, membership.outside) == (2, 1)
+
+
+def test_groups_of_one_name_in_two_clusters_are_two() -> None:
+    membership = _full("a")
+    assert not membership.admits(_key("a", "us"), 0)
+
+
+def test_a_deleted_group_frees_its_place_at_once() -> None:
+    membership = _full("a", "b")
+    membership.leaves(_key("a"))
+    membership.leaves(_key("nobody"))
+    assert membership.admits(_key("c"), 0)
+    assert not membership.admits(_key("a"), 0)
+
+
+def test_a_group_outside_that_gets_in_or_is_deleted_is_outside_no_more() -> None:
+    membership = _full("a")
+    for consumer in ("b", "c"):
+        membership.admits(_key(consumer), 0)
+    membership.leaves(_key("c"))
+    assert membership.outside == 1
+    membership.leaves(_key("a"))
+    membership.admits(_key("b"), 0)
+    assert membership.outside == 0
+
+
+def test_silence_alone_costs_no_group_its_place() -> None:
+    membership = _full("a")
+    assert membership.admits(_key("a"), 30 * DAY_MS)
+
+
+@pytest.mark.parametrize("hours_into_quarter", [0, 3, 5.99])
+def test_a_place_goes_to_another_after_a_day_of_silence_and_six_hours_at_most(hours_into_quarter: float) -> None:
+    heard_ms = int(hours_into_quarter * HOUR_MS)
+    within, after = _full("a", at_ms=heard_ms), _full("a", at_ms=heard_ms)
+    assert not within.admits(_key("b"), heard_ms + DAY_MS)
+    assert after.admits(_key("b"), heard_ms + DAY_MS + 6 * HOUR_MS)
+    assert not after.admits(_key("a"), heard_ms + DAY_MS + 6 * HOUR_MS)
+
+
+def test_the_place_of_the_longest_silent_group_goes_first() -> None:
+    membership = _full("a", "b", "c")
+    membership.admits(_key("a"), 12 * HOUR_MS)
+    membership.admits(_key("c"), 3 * DAY_MS)
+    assert [membership.admits(_key(name), 3 * DAY_MS) for name in ("d", "a", "b", "c")] == [True, True, False, True]
+
+
+def test_groups_outside_that_fell_silent_are_not_counted() -> None:
+    membership = _full("a")
+    membership.admits(_key("b"), 0)
+    membership.admits(_key("c"), DAY_MS)
+    membership.admits(_key("a"), 36 * HOUR_MS)
+    assert membership.outside == 1
+
+
+def test_a_crowd_outside_is_counted_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "OUTSIDE_BOUND", 100)
+    membership = _full("a")
+    for number in range(1000):
+        membership.admits(_key(f"group-{number}"), 0)
+    assert membership.outside == len(membership._outside) == 100
+
+
+def test_a_restart_swaps_no_groups() -> None:
+    options = Options(max_groups=2)
+    before = _full("b", "ä/c", at_ms=HOUR_MS)
+    after = Membership.restore(before.dump(), options)
+    assert [after.admits(_key(name), HOUR_MS) for name in ("a", "ä/c", "b")] == [False, True, True]
+
+
+def test_a_restart_does_not_prolong_a_silence_that_was_there_before() -> None:
+    after = Membership.restore(_full("a").dump(), Options(max_groups=1))
+    assert after.admits(_key("b"), 30 * HOUR_MS)
+
+
+def test_nothing_kept_is_an_empty_membership() -> None:
+    membership = Membership.restore(None, Options())
+    assert (membership.inside, membership.outside, membership.changed) == (0, 0, False)
+
+
+def test_a_dump_is_small_and_the_same_for_the_same_groups() -> None:
+    one, other = Membership(Options()), Membership(Options())
+    keys = [_key("b"), _key("a"), _key("c", "ap")]
+    assert all(
+        [one.admits(key, 13 * HOUR_MS) for key in keys] + [other.admits(key, 13 * HOUR_MS) for key in keys[::-1]]
+    )
+    dump = one.dump()
+    assert dump == other.dump() == b'{"ap":{"c":2},"eu":{"a":2,"b":2}}'
+
+
+def test_a_change_stays_one_until_the_dump_is_kept() -> None:
+    membership = _full("a", "b")
+    assert membership.changed
+    membership.dump()
+    assert membership.changed
+    membership.kept()
+    membership.admits(_key("a"), HOUR_MS)
+    membership.admits(_key("c"), HOUR_MS)
+    membership.leaves(_key("c"))
+    assert not membership.changed
+    membership.admits(_key("a"), 7 * HOUR_MS)
+    assert membership.changed
+    assert json.loads(membership.dump()) == {"eu": {"a": 1, "b": 0}}
+    membership.leaves(_key("a"))
+    assert membership.dump() == b'{"eu":{"b":0}}'
+
+
+def test_a_lower_cap_keeps_those_that_were_heard_last() -> None:
+    before = _full("a", "b", "c")
+    before.admits(_key("b"), 7 * HOUR_MS)
+    after = Membership.restore(before.dump(), Options(max_groups=1))
+    assert [after.admits(_key(name), 7 * HOUR_MS) for name in ("a", "b", "c")] == [False, True, False]
+    assert after.changed
+    assert after.dump() == b'{"eu":{"b":1}}'
+
+
+def test_groups_that_are_no_longer_wanted_free_their_places() -> None:
+    options = Options.read({"max_groups": "2", "exclude": "test"})
+    after = Membership.restore(_full("a-test", "b").dump(), options)
+    assert after.inside == 1
+    assert after.admits(_key("c"), 0)
+
+
+@pytest.mark.parametrize("dump", [b"{", b"[]", b'{"eu":["a"]}', b'{"eu":{"a":"1"}}', b"\xff"])
+def test_what_is_no_dump_is_a_sentence(dump: bytes) -> None:
+    with pytest.raises(ValueError, match="groups inside the cap cannot be read"):
+        Membership.restore(dump, Options())
+
+
+_STEP = st.tuples(
+    st.sampled_from("abcdef"), st.integers(0, 20), st.sampled_from(["hear", "hear", "hear", "leave", "restart"])
+)
+
+
+@given(st.lists(_STEP, max_size=60), st.integers(1, 4))
+def test_no_group_loses_its_place_within_a_day_whatever_happens(steps: list[tuple[str, int, str]], cap: int) -> None:
+    options = Options(max_groups=cap)
+    membership = Membership(options)
+    inside: dict[str, int] = {}
+    now_ms = 0
+    for name, hours, what in steps:
+        now_ms += hours * HOUR_MS
+        if what == "restart":
+            membership = Membership.restore(membership.dump(), options)
+        elif what == "leave":
+            membership.leaves(_key(name))
+            inside.pop(name, None)
+        elif membership.admits(_key(name), now_ms):
+            inside[name] = now_ms
+        else:
+            assert name not in inside
+            assert membership.inside == cap
+        lost = {name for name in inside if _key(name) not in membership._inside}
+        assert all(now_ms - inside.pop(name) > DAY_MS for name in lost)
+        assert membership.inside == len(inside) <= cap

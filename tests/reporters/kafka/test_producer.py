@@ -1,0 +1,80 @@
+"""The real client against librdkafka's own mock brokers, and against none."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from karrot.reporters.kafka.message import Failed, Message, NoTopic, Written
+from karrot.reporters.kafka.options import Options
+from karrot.reporters.kafka.producer import KafkaTopic
+from support.mock_kafka import mock_brokers, records
+
+pytestmark = pytest.mark.timeout(60)
+
+TOO_LARGE = 65 * 2**20
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    with mock_brokers(2) as address:
+        yield address
+
+
+def test_each_message_is_told_where_it_lies_and_a_key_keeps_its_partition(bootstrap: str) -> None:
+    topic = KafkaTopic(Options(tuple(bootstrap.split(",")), "placed"))
+    sent = [Message(f'["prod","{number % 5}"]'.encode(), f"{number}".encode()) for number in range(40)]
+    outcomes = topic.send(sent)
+    topic.close()
+    written = [each for each in outcomes if isinstance(each, Written)]
+    found = records(bootstrap, "placed")
+    assert sorted(found) == sorted((told.partition, *each) for told, each in zip(written, sent, strict=True))
+    of_one = [value for _, key, value in found if key == b'["prod","3"]']
+    assert of_one == [b"3", b"8", b"13", b"18", b"23", b"28", b"33", b"38"]
+
+
+def test_a_message_that_is_too_large_is_refused_alone_and_for_good(bootstrap: str) -> None:
+    topic = KafkaTopic(Options((bootstrap,), "sized"))
+    first, large, last = topic.send([Message(b"a", b"1"), Message(b"b", bytes(TOO_LARGE)), Message(b"c", b"3")])
+    topic.close()
+    assert isinstance(first, Written)
+    assert isinstance(large, Failed)
+    assert (large.reason, large.is_final) == ("msg_size_too_large", True)
+    assert isinstance(last, Written)
+
+
+def test_brokers_that_are_away_are_told_as_the_client_saw_them() -> None:
+    topic = KafkaTopic(Options(("127.0.0.1:1",)), timeout_s=1)
+    (outcome,) = topic.send([Message(b"a", b"1")])
+    topic.close()
+    assert isinstance(outcome, Failed)
+    assert (outcome.reason, outcome.is_final) == ("_transport", False)
+    assert "Connect to ipv4#127.0.0.1:1 failed" in outcome.text
+    assert " in state " not in outcome.text  # nothing that differs each time
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("sasl.mechanism=PLAIN\nsecurity.protocol=guess\nsasl.password=hunter22", "security.protocol"),
+        ("no.such.property=hunter22", 'No such configuration property: "no.such.property"'),
+    ],
+)
+def test_properties_that_the_client_refuses_are_told_without_their_values(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(text)
+    with pytest.raises(NoTopic, match=said) as raised:
+        KafkaTopic(Options(("127.0.0.1:1",), properties=file))
+    assert raised.value.reason == "properties"
+    assert "hunter22" not in str(raised.value)
+
+
+def test_what_the_file_says_of_acknowledgements_is_not_heeded(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("acks=0\nenable.idempotence=false\ndelivery.timeout.ms=1\nclient.id=mine\nlinger.ms=0")
+    options = Options(("127.0.0.1:1",), properties=file)
+    topic = KafkaTopic(options)
+    made = topic._properties(options)
+    assert (made["acks"], made["enable.idempotence"], made["message.timeout.ms"]) == ("all", True, 4000)
+    assert (made["client.id"], made["linger.ms"]) == ("mine", "0")
+    assert "delivery.timeout.ms" not in made

@@ -1,0 +1,27 @@
+"""When a destination is asked again."""
+
+from karrot.reporters.retry_delay import Retry
+from support.clocks import ManualClock
+
+
+def test_waits_double_from_a_second_to_a_minute_until_it_goes_well() -> None:
+    clock = ManualClock()
+    retry = Retry(clock.boot_ms)
+    assert (retry.is_waiting, retry.due_in()) == (False, 0.0)
+    waits = []
+    for _ in range(8):
+        retry.failed()
+        waits.append(retry.due_in())
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
+    clock.advance(61_000)
+    assert retry.is_waiting
+    assert retry.due_in() == -1
+    retry.went_well()
+    assert (retry.is_waiting, retry.due_in()) == (False, 0.0)
+
+
+def test_years_of_failures_overflow_nothing() -> None:
+    retry = Retry(ManualClock().boot_ms)
+    for _ in range(5_000):
+        retry.failed()
+    assert retry.due_in() == 60

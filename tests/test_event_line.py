@@ -1,0 +1,116 @@
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+
+from karrot.burrow.payload import parse_webhook, to_wire
+from karrot.event import LagEvent
+from karrot.event_line import EventLine, MalformedLine, PartitionLine, decode, encode, event_of, line_of
+from karrot.eventlog.base import StoredEvent
+from support.bodies import event_strategy, make_event, recorded
+
+LOG_ID = "9f3c1b7a5d2e4f60"
+
+
+def stored(event: LagEvent, body: bytes | None = None) -> StoredEvent:
+    return StoredEvent(LOG_ID, 7, 1_746_950_405_120, 1_746_950_405_120, to_wire(event) if body is None else body, event)
+
+
+def test_the_line_of_a_recorded_body() -> None:
+    body = recorded("karrot_v1.9.5_warn.json")
+    line = encode(stored(parse_webhook(body, observed_at_ms=1_746_950_405_000), body))
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    said = json.loads(line)
+    partition = {
+        "topic": "orders.v1",
+        "partition": 1,
+        "status": "WARN",
+        "owner": "/10.20.30.40",
+        "client_id": "consumer-orders-1",
+        "start_offset": 501_000,
+        "start_ts_ms": 1_746_950_250_000,
+        "start_lag": 1_200,
+        "end_offset": 508_100,
+        "end_ts_ms": 1_746_950_399_000,
+        "end_lag": 9_800,
+        "current_lag": 10_440,
+        "complete": 1.0,
+    }
+    assert list(said.items()) == list(
+        {
+            "v": 1,
+            "event_id": f"{LOG_ID}-7",
+            "log_id": LOG_ID,
+            "seq": 7,
+            "received_at_ms": 1_746_950_405_120,
+            "observed_at_ms": 1_746_950_405_000,
+            "source": "webhook",
+            "cluster": "prod-eu",
+            "consumer": "orders-svc",
+            "status": "WARN",
+            "kind": "incident",
+            "incident_id": "8d5c0c9e-52a1-4d67-9a54-0f6a2b6f3c11",
+            "incident_start_ms": 1_746_950_292_304,
+            "total_lag": 11_020,
+            "max_lag": 10_440,
+            "scalable_lag": 11_020,
+            "lag_seconds": said["lag_seconds"],
+            "produce_rate": said["produce_rate"],
+            "consume_rate": said["consume_rate"],
+            "catch_up_seconds": None,
+            "complete": 1.0,
+            "partition_count": 12,
+            "bad_partitions": len(said["partitions"]),
+            "max_partition": partition,
+            "partitions": said["partitions"],
+            "body": body.decode(),
+        }.items()
+    )
+    assert partition in said["partitions"]
+
+
+def test_a_deleted_group_has_no_lag() -> None:
+    gone = make_event(status_text="NOTFOUND", total_lag=0, max_lag=None, partitions=(), incident_id=None)
+    line = line_of(stored(gone))
+    assert line.kind.value == "deleted"
+    assert {line.total_lag, line.max_lag, line.scalable_lag, line.lag_seconds} == {None}
+
+
+@given(event_strategy())
+def test_any_event_comes_back_from_its_line(event: LagEvent) -> None:
+    before = stored(event)
+    line = decode(encode(before))
+    assert line == line_of(before)
+    assert event_of(line) == before
+
+
+@given(event_strategy())
+def test_every_line_has_every_key_in_the_order_of_the_format(event: LagEvent) -> None:
+    said = json.loads(encode(stored(event)))
+    assert tuple(said) == EventLine.__struct_fields__
+    for partition in [said["max_partition"], *said["partitions"]]:
+        assert partition is None or tuple(partition) == PartitionLine.__struct_fields__
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"", "Input data was truncated"),
+        (b"lag is high", "JSON is malformed: invalid character (byte 0)"),
+        (b"{}", "Object missing required field `event_id`"),
+        (b'{"v":2}', "Invalid enum value 2 - at `$.v`"),
+        (b'{"v":1,"event_id":"\xff"}', "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
+    ],
+)
+def test_any_other_line_is_refused_with_the_reason(line: bytes, why: str) -> None:
+    with pytest.raises(MalformedLine) as caught:
+        decode(line)
+    assert str(caught.value) == why
+
+
+def test_a_line_whose_body_is_none_of_burrows_is_refused() -> None:
+    line = msgspec.structs.replace(line_of(stored(make_event())), body="{}")
+    with pytest.raises(MalformedLine, match="Event"):
+        event_of(line)

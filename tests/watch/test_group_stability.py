@@ -1,0 +1,62 @@
+"""Rebalances that polls can see, and what retention takes."""
+
+import pytest
+
+from karrot.watch.group_stability import Retention, Stability, retention
+from karrot.watch.kafka_protocol import Description, Member, Place
+from support.simulated_kafka import member
+
+A, B = Place("orders", 0), Place("orders", 1)
+ONE = (member(A, B),)
+TWO = (member(A), member(B, host="/10.0.0.2"))
+
+
+def seen(*descriptions: Description) -> int:
+    stability = Stability()
+    for each in descriptions:
+        stability.see(each)
+    return stability.rebalances
+
+
+def stable(*members: Member) -> Description:
+    return Description("Stable", members)
+
+
+@pytest.mark.parametrize(
+    ("descriptions", "rebalances"),
+    [
+        pytest.param([stable(*ONE), stable(*ONE)], 0, id="nothing changed"),
+        pytest.param([stable(*ONE), stable(*TWO)], 1, id="a member joined between two polls"),
+        pytest.param([stable(*TWO), stable(*reversed(TWO))], 0, id="the order of members says nothing"),
+        pytest.param([stable(*ONE), Description("PreparingRebalance", ONE), stable(*TWO)], 1, id="one seen under way"),
+        pytest.param(
+            [stable(*ONE), Description("PreparingRebalance", ONE), Description("CompletingRebalance", ONE)],
+            1,
+            id="one in two polls",
+        ),
+        pytest.param([stable(*ONE), Description("Empty", ())], 1, id="all left"),
+        pytest.param([stable(*ONE), Description("Stable", None), stable(*ONE)], 0, id="not described once"),
+        pytest.param([Description("PreparingRebalance", ONE)], 1, id="under way when the watch began"),
+    ],
+)
+def test_rebalances_are_counted(descriptions: list[Description], rebalances: int) -> None:
+    assert seen(*descriptions) == rebalances
+
+
+@pytest.mark.parametrize(
+    ("committed", "starts", "ends", "expected"),
+    [
+        pytest.param({A: 50}, {A: 20}, {A: 90}, Retention(0, 30), id="thirty messages until unread ones go"),
+        pytest.param({A: 50, B: 25}, {A: 20, B: 20}, {A: 90, B: 90}, Retention(0, 5), id="the nearest partition"),
+        pytest.param({A: 50}, {A: 70}, {A: 90}, Retention(20, 0), id="twenty are gone"),
+        pytest.param({A: 50, B: 10}, {A: 70, B: 12}, {A: 90, B: 20}, Retention(22, 0), id="gone in both"),
+        pytest.param({A: 50}, {A: 90}, {A: 90}, Retention(40, 0), id="all of them are gone"),
+        pytest.param({A: 50}, {A: 50}, {A: 50}, Retention(0, None), id="nothing is unread"),
+        pytest.param({A: 50, B: 5}, {A: 20}, {A: 90, B: 9}, Retention(0, 30), id="what is not known is left out"),
+        pytest.param({A: 50}, {}, {A: 90}, Retention(None, None), id="nothing is known"),
+    ],
+)
+def test_what_retention_takes(
+    committed: dict[Place, int], starts: dict[Place, int], ends: dict[Place, int], expected: Retention
+) -> None:
+    assert retention(committed, starts, ends) == expected

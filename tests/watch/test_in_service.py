@@ -1,0 +1,64 @@
+"""`watch` among the settings of the service."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from karrot.settings.loading import SettingsError, load
+from karrot.watch.in_service import problems
+
+WATCHED = {
+    "KARROT_BIND": "127.0.0.1:5000",
+    "KARROT_WATCH_BOOTSTRAP": "kafka-1:9092, kafka-2:9092",
+    "KARROT_WATCH_CLUSTER": "prod",
+}
+
+
+def refused(**more: str) -> str:
+    with pytest.raises(SettingsError) as raised:
+        load(WATCHED | more, available=("prometheus",))
+    return str(raised.value)
+
+
+def test_two_settings_are_enough() -> None:
+    settings, warnings = load(WATCHED, available=("prometheus",))
+    assert settings.watch_bootstrap == ("kafka-1:9092", "kafka-2:9092")
+    assert (settings.watch_cluster, settings.watch_interval, warnings) == ("prod", 10, ())
+    assert list(problems(settings)) == []
+
+
+def test_one_without_the_other_is_refused() -> None:
+    with pytest.raises(SettingsError, match="KARROT_WATCH_BOOTSTRAP needs KARROT_WATCH_CLUSTER"):
+        load({"KARROT_WATCH_BOOTSTRAP": "kafka:9092"}, available=("prometheus",))
+    with pytest.raises(SettingsError, match="KARROT_WATCH_CLUSTER needs KARROT_WATCH_BOOTSTRAP"):
+        load({"KARROT_WATCH_CLUSTER": "prod"}, available=("prometheus",))
+
+
+def test_groups_must_outlive_an_interval() -> None:
+    assert "would expire between two polls" in refused(KARROT_WATCH_INTERVAL="200s")
+
+
+def test_an_address_without_a_port_is_refused() -> None:
+    assert "HOST:PORT, several separated by commas" in refused(KARROT_WATCH_BOOTSTRAP="kafka")
+
+
+def test_properties_that_are_not_there_or_wrong_are_told_before_the_start(tmp_path: Path) -> None:
+    assert "KARROT_WATCH_PROPERTIES names" in refused(KARROT_WATCH_PROPERTIES=str(tmp_path / "nowhere"))
+    file = tmp_path / "client.properties"
+    file.write_text("sasl.nosuch=hunter2")
+    settings = load(WATCHED | {"KARROT_WATCH_PROPERTIES": str(file)}, available=("prometheus",)).settings
+    assert list(problems(settings)) == [
+        f'KARROT_WATCH_BOOTSTRAP: {file}: No such configuration property: "sasl.nosuch"'
+    ]
+
+
+def test_a_service_without_the_client_library_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    [problem] = problems(load(WATCHED, available=("prometheus",)).settings)
+    assert problem == "KARROT_WATCH_BOOTSTRAP: watching Kafka needs confluent-kafka: pip install 'karrot-burrow[kafka]'"
+
+
+def test_who_watches_nothing_needs_no_client_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    assert list(problems(load({}, available=("prometheus",)).settings)) == []

@@ -1,0 +1,245 @@
+"""Where a poll's outcome goes."""
+
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
+
+import pytest
+import structlog
+
+from karrot.burrow.payload import parse_stored
+from karrot.event import Kind, LagEvent, Source
+from karrot.eventlog.base import Appended, GroupKey, LogUnavailableError
+from karrot.eventlog.group_health import GroupHealth
+from karrot.eventlog.memory import MemoryEventLog
+from karrot.intake import Intake
+from karrot.reporters.prometheus import build, render
+from karrot.watch.evaluation import deleted
+from karrot.watch.in_service import Duty
+from karrot.watch.outputs import IntakeSink, PostSink
+from karrot.watch.watcher import Outcome
+from support.clocks import ManualClock
+from support.raw_server import answer, serving
+from support.reporting import make_context
+from support.serving import in_background
+
+WELL = LagEvent("prod", "g", "OK", 7, 1_800_000_000_000, Source.KAFKA, complete=1.0, partition_count=1)
+BAD = WELL._replace(status_text="ERR", incident_id="9b2b0a6c-0000-4000-8000-000000000001")
+HEALTH = GroupHealth("g", "Stable", 3, 2, 4, 5, 6)
+ACCEPTED = b'{"status":"accepted"}'
+
+
+def outcome(*events: LagEvent, groups: tuple[GroupHealth, ...] = ()) -> Outcome:
+    return Outcome(1_800_000_000_000, 0.25, events, groups)
+
+
+def no_age() -> int:
+    return 0
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def log(clock: ManualClock) -> MemoryEventLog:
+    return MemoryEventLog(clock)
+
+
+@pytest.fixture
+def sink(log: MemoryEventLog, clock: ManualClock) -> IntakeSink:
+    return IntakeSink("prod", Intake(log, clock), log, good_for_ms=300_000)
+
+
+def scraped(log: MemoryEventLog, **settings: str) -> list[str]:
+    collector = build(make_context("prometheus", log=log, settings={"watch": "true", **settings})).collector(log)
+    _, pieces = render({"prometheus": collector})
+    return b"".join(pieces).decode().splitlines()
+
+
+def samples(log: MemoryEventLog, *names: str, **settings: str) -> list[str]:
+    return [line for line in scraped(log, **settings) if line.startswith(names)]
+
+
+def test_events_are_in_the_log_as_kafkas(sink: IntakeSink, log: MemoryEventLog) -> None:
+    sink.send(outcome(WELL, *(BAD._replace(consumer=f"g{number}") for number in range(30))), no_age)
+    assert len(log.latest()) == 31
+    state = log.group(GroupKey("prod", "g"))
+    assert state is not None
+    assert (state.summary.source, state.summary.total_lag) == (Source.KAFKA, 7)
+    assert ("karrot_events_accepted_total", (("source", "kafka"),), 31) in log.counters()
+    assert log.heard() == {}  # the dead-man metric is Burrow's alone
+
+
+def test_a_deletion_ends_the_series_at_once(sink: IntakeSink, log: MemoryEventLog) -> None:
+    sink.send(outcome(WELL), no_age)
+    sink.send(outcome(deleted("prod", "g", WELL.observed_at_ms + 1)), no_age)
+    assert log.group(GroupKey("prod", "g")) is None
+
+
+def test_an_older_poll_changes_nothing(sink: IntakeSink, log: MemoryEventLog, clock: ManualClock) -> None:
+    clock.advance(60_000)
+    sink.send(outcome(BAD), no_age)
+    sink.send(outcome(WELL), lambda: 30_000)
+    state = log.group(GroupKey("prod", "g"))
+    assert state is not None
+    assert state.summary.kind is Kind.INCIDENT
+
+
+def test_what_only_kafka_knows_is_on_the_metrics_page(sink: IntakeSink, log: MemoryEventLog) -> None:
+    sink.send(outcome(WELL, groups=(HEALTH,)), no_age)
+    names = (
+        *(f"karrot_consumer_{name}{{" for name in ("group_state", "members", "coordinator_id", "rebalances_total")),
+        *(f"karrot_consumer_{name}{{" for name in ("messages_lost", "retention_margin")),
+        "karrot_watch_",
+    )
+    assert samples(log, *names) == [
+        'karrot_consumer_group_state{cluster="prod",consumer="g",state="Stable"} 1',
+        'karrot_consumer_group_state{cluster="prod",consumer="g",state="Empty"} 0',
+        'karrot_consumer_group_state{cluster="prod",consumer="g",state="PreparingRebalance"} 0',
+        'karrot_consumer_group_state{cluster="prod",consumer="g",state="CompletingRebalance"} 0',
+        'karrot_consumer_group_state{cluster="prod",consumer="g",state="Dead"} 0',
+        'karrot_consumer_group_state{cluster="prod",consumer="g",state="Unknown"} 0',
+        'karrot_consumer_members{cluster="prod",consumer="g"} 3',
+        'karrot_consumer_coordinator_id{cluster="prod",consumer="g"} 2',
+        'karrot_consumer_rebalances_total{cluster="prod",consumer="g"} 4',
+        'karrot_consumer_messages_lost{cluster="prod",consumer="g"} 5',
+        'karrot_consumer_retention_margin{cluster="prod",consumer="g"} 6',
+        'karrot_watch_last_poll_timestamp_seconds{cluster="prod"} 1800000000.0',
+        'karrot_watch_poll_seconds{cluster="prod"} 0.25',
+    ]
+
+
+def test_a_cluster_that_never_answered_is_told_and_one_that_did_keeps_its_time(
+    sink: IntakeSink, log: MemoryEventLog
+) -> None:
+    def polls() -> list[str]:
+        return [line for line in scraped(log) if line.startswith("karrot_watch_")]
+
+    sink.begin()
+    assert polls() == ['karrot_watch_last_poll_timestamp_seconds{cluster="prod"} 0.0']
+    sink.send(outcome(WELL), no_age)
+    answered = polls()
+    assert len(answered) == 2
+    sink.begin()
+    assert polls() == answered
+
+
+def test_what_is_not_known_has_no_sample(sink: IntakeSink, log: MemoryEventLog) -> None:
+    unknown = GroupHealth("g", "Unknown", None, None, 0, None, None)
+    sink.send(outcome(groups=(unknown,)), no_age)
+    shown = samples(log, "karrot_consumer_members", "karrot_consumer_messages", "karrot_consumer_retention")
+    assert shown == []
+
+
+def test_a_poll_too_long_ago_shows_no_group_any_more_but_when_it_was(
+    sink: IntakeSink, log: MemoryEventLog, clock: ManualClock
+) -> None:
+    sink.send(outcome(groups=(HEALTH,)), no_age)
+    clock.advance(300_000)
+    assert samples(log, "karrot_consumer_members")
+    clock.advance(1)
+    assert not samples(log, "karrot_consumer_members")
+    assert samples(log, "karrot_watch_last_poll")
+
+
+def test_excluded_groups_are_not_exported_and_without_watch_nothing_is(sink: IntakeSink, log: MemoryEventLog) -> None:
+    sink.send(outcome(groups=(HEALTH,)), no_age)
+    assert not samples(log, "karrot_consumer_members", exclude_consumers="^g$")
+    assert not [line for line in scraped(log, watch="false") if "karrot_consumer_members" in line]
+
+
+def test_a_note_of_another_version_is_no_reason_to_fail(log: MemoryEventLog) -> None:
+    log.remember("watch", "groups", b"\xc1")
+    assert not samples(log, "karrot_consumer_members", "karrot_watch_last")
+
+
+class Refusing(MemoryEventLog):
+    """A log that cannot be written."""
+
+    def append(self, *_: object, **__: object) -> Appended:
+        raise LogUnavailableError("disk full")
+
+
+def test_a_log_that_cannot_be_written_is_said_once_for_a_poll(clock: ManualClock) -> None:
+    log = Refusing(clock)
+    sink = IntakeSink("prod", Intake(log, clock), log, good_for_ms=300_000)
+    with structlog.testing.capture_logs() as logs:
+        sink.send(outcome(*(WELL._replace(consumer=f"g{number}") for number in range(100))), no_age)
+    assert [(line["event"], line["reason"]) for line in logs] == [
+        ("a poll's verdicts are not all in the log", "disk full")
+    ]
+    sink.close()
+
+
+def test_the_duty_is_known_by_its_last_poll(log: MemoryEventLog, clock: ManualClock) -> None:
+    duty = Duty(log, clock)
+    duty.report("no broker answers")
+    [state] = log.reporters()
+    assert (state.name, state.state, state.last_error, state.last_success_ms) == (
+        "watch",
+        "failing",
+        "no broker answers",
+        None,
+    )
+    duty.report(None)
+    [state] = log.reporters()
+    assert (state.state, state.last_success_ms) == ("ok", clock.wall)
+
+
+class Taking(BaseHTTPRequestHandler):
+    """Takes everything, on kept connections, and remembers it."""
+
+    protocol_version = "HTTP/1.1"
+    taken: ClassVar[list[tuple[str, dict[str, str], bytes]]] = []
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.taken.append((self.path, dict(self.headers), body))
+        self.send_response(202)
+        self.send_header("Content-Length", str(len(ACCEPTED)))
+        self.end_headers()
+        self.wfile.write(ACCEPTED)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_an_event_is_posted_as_burrow_posts_it() -> None:
+    with in_background(ThreadingHTTPServer(("127.0.0.1", 0), Taking)) as port:
+        sink = PostSink(f"http://127.0.0.1:{port}/burrow", {"Authorization": "Bearer t"})
+        sink.send(outcome(BAD), no_age)
+        sink.close()
+    [(path, headers, body)] = Taking.taken
+    assert path == "/burrow"
+    assert (headers["Content-Type"], headers["Authorization"]) == ("application/json", "Bearer t")
+    assert parse_stored(body, observed_at_ms=BAD.observed_at_ms, source=Source.KAFKA) == BAD
+
+
+def test_a_refused_post_is_said_when_that_begins_and_ends() -> None:
+    refused, accepted = answer(b"", "401 Unauthorized"), answer(ACCEPTED, "202 Accepted")
+    with serving(refused, refused, accepted, accepted) as (url, _), structlog.testing.capture_logs() as logs:
+        sink = PostSink(f"{url}/burrow", {})
+        for _ in range(4):
+            sink.send(outcome(BAD), no_age)
+        sink.close()
+    assert [(line["event"], line.get("problem")) for line in logs] == [
+        ("posts are not accepted", "HTTP 401"),
+        ("posts are accepted again", None),
+    ]
+
+
+def test_nobody_there_is_said_and_nothing_is_raised() -> None:
+    with structlog.testing.capture_logs() as logs:
+        sink = PostSink("http://127.0.0.1:1/burrow", {})
+        sink.send(outcome(BAD, BAD._replace(consumer="h")), no_age)
+        sink.close()
+    assert [(line["problem"], line["posts"]) for line in logs] == [("NewConnectionError", 2)]
+
+
+def test_a_redirect_is_not_followed() -> None:
+    away = answer(b"", "302 Found", b"Location: http://127.0.0.1:1/\r\n")
+    with serving(away) as (url, _), structlog.testing.capture_logs() as logs:
+        sink = PostSink(f"{url}/burrow", {})
+        sink.send(outcome(BAD), no_age)
+        sink.close()
+    assert [line["problem"] for line in logs] == ["HTTP 302"]

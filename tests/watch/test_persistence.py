@@ -1,0 +1,88 @@
+"""What is kept comes back as it was, or not at all."""
+
+import stat
+from pathlib import Path
+
+import pytest
+import structlog
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from karrot.eventlog.memory import MemoryEventLog
+from karrot.watch.evaluation import Incident
+from karrot.watch.group_stability import Stability
+from karrot.watch.kafka_protocol import Place
+from karrot.watch.persistence import FileKeeper, Memory, NoKeeper, NoteKeeper, dump, load
+from support.clocks import ManualClock
+
+NOW = 1_800_000_000_000
+POLLS = st.lists(st.tuples(st.integers(0, 10**12), st.integers(0, 10**12), st.booleans()), max_size=25)
+
+
+def lived(polls: list[tuple[int, int, bool]]) -> Memory:
+    memory = Memory()
+    for number, (offset, end, has_members) in enumerate(polls):
+        now_ms = NOW + 10_000 * number
+        memory.rings.see_ends({Place("t", 0): end}, now_ms)
+        memory.rings.see_commits("g", {Place("t", 0): offset}, has_members=has_members, now_ms=now_ms)
+        memory.stability.setdefault("g", Stability(3, 77))
+    return memory
+
+
+@settings(deadline=None)
+@given(POLLS)
+def test_rings_come_back_as_they_were(polls: list[tuple[int, int, bool]]) -> None:
+    memory = lived(polls)
+    if polls:
+        memory.incidents.open["g"] = Incident("an id", NOW)
+    found = load(dump(memory, "prod", NOW), "prod", NOW + 1000)
+    for group, rings in memory.rings.groups.items():
+        for place, ring in rings.items():
+            back = found.rings.groups[group][place]
+            assert (back.window.slots, back.silent, back.is_judged) == (ring.window.slots, ring.silent, ring.is_judged)
+    assert found.rings.ends == memory.rings.ends
+    assert found.incidents.open == memory.incidents.open
+    assert found.stability == memory.stability
+
+
+@pytest.mark.parametrize(
+    ("value", "cluster", "at_ms"),
+    [
+        pytest.param(b"\xff", "prod", NOW, id="not its bytes"),
+        pytest.param(dump(lived([(1, 2, True)] * 3), "prod", NOW), "other", NOW, id="of another cluster"),
+        pytest.param(dump(lived([(1, 2, True)] * 3), "prod", NOW), "prod", NOW + 8 * 86_400_000, id="too long ago"),
+    ],
+)
+def test_what_does_not_fit_is_not_used_and_said(value: bytes, cluster: str, at_ms: int) -> None:
+    with structlog.testing.capture_logs() as logs:
+        assert load(value, cluster, at_ms).rings.groups == {}
+    assert [line["log_level"] for line in logs] == ["warning"]
+
+
+def test_nothing_kept_is_no_reason_to_speak() -> None:
+    with structlog.testing.capture_logs() as logs:
+        assert load(None, "prod", NOW).rings.groups == {}
+    assert logs == []
+
+
+def test_a_file_is_its_owners_alone_and_replaced_as_a_whole(tmp_path: Path) -> None:
+    keeper = FileKeeper(tmp_path / "state")
+    assert keeper.recall() is None
+    keeper.remember(b"one")
+    keeper.remember(b"two")
+    assert keeper.recall() == b"two"
+    assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+
+
+def test_a_note_is_of_one_cluster() -> None:
+    log = MemoryEventLog(ManualClock())
+    NoteKeeper(log, "prod").remember(b"one")
+    assert NoteKeeper(log, "prod").recall() == b"one"
+    assert NoteKeeper(log, "dr").recall() is None
+
+
+def test_who_keeps_nothing_has_nothing() -> None:
+    keeper = NoKeeper()
+    keeper.remember(b"one")
+    assert keeper.recall() is None
