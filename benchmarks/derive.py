@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from stopwatch import Taken, median, seconds, taken
 
-from karrot.pipeline.derive.job import Rules, derive
+from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.derive.lag_minute import lag_minute
 from karrot.pipeline.derive.rates_minute import rates_minute, whole_listings
 from karrot.pipeline.derive.skew_minute import skew_minute
@@ -80,12 +80,12 @@ def late_file(spark: SparkSession, place: Path, rows: int) -> None:
     """Seven days derived, then one late event in one of them: what that costs beside a seventh of the whole."""
     tables = Tables(str(place))
     tables.write_batch(history(spark, rows, days=7), "events", "b-0")
-    derive(spark, Tables(str(place)), Rules(), on_progress=quietly)
+    derive(spark, Tables(str(place)), DeriveRules(), on_progress=quietly)
     shutil.rmtree(place / "lag_minute")
     (place / "_derived.json").unlink()
-    whole = seconds(lambda: derive(spark, tables, Rules(), on_progress=quietly))
+    whole = seconds(lambda: derive(spark, tables, DeriveRules(), on_progress=quietly))
     tables.write_batch(history(spark, rows, days=7).limit(1).withColumn("seq", F.lit(0).cast("long")), "events", "b-1")
-    again = seconds(lambda: derive(spark, tables, Rules(), on_progress=quietly))
+    again = seconds(lambda: derive(spark, tables, DeriveRules(), on_progress=quietly))
     print(
         f"{rows:,} rows in 7 days, all tables: {whole:.1f} s; after one late event {again:.1f} s, "
         f"{again / (whole / 7):.1f} times a day's share"
@@ -105,7 +105,7 @@ def late_minutes(spark: SparkSession, place: Path, rows: int, rounds: int) -> No
         if name == "lag_minute":
             return lag_minute(heard)
         whole = whole_listings(heard, listed)
-        return skew_minute(whole) if name == "skew_minute" else rates_minute(whole, longest=Rules().longest)
+        return skew_minute(whole) if name == "skew_minute" else rates_minute(whole, longest=DeriveRules().longest)
 
     def write(name: str, some: list[dt.date]) -> Taken:
         return taken(lambda: tables.replace_days(made(name, some), name, some))

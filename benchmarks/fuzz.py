@@ -26,7 +26,7 @@ DATA = Path(__file__).resolve().parents[1] / "tests" / "data"
 LONGEST_BODY = 4096
 SLOW_S = 5
 MARKS = [*"{}[]:,", "null", "true", "1e308", "-0", "9223372036854775808", "18446744073709551616", "\\u0000", "\\ud83d"]
-STRUCTS = (wire.Webhook, wire.Notification, wire.Verdict, wire.Partition, wire.Commit, wire.RestReply)
+STRUCTS = (wire.WebhookJson, wire.NotificationJson, wire.Verdict, wire.PartitionJson, wire.CommitJson, wire.RestReply)
 
 
 def seeds() -> Iterator[bytes]:

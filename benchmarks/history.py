@@ -18,7 +18,7 @@ from pathlib import Path
 import duckdb
 from stopwatch import seconds
 
-from karrot.history import METRICS, GroupOrder, History, Span
+from karrot.history import METRICS, GroupOrder, History, TimeRange
 
 BEGIN = dt.datetime(2026, 10, 1, tzinfo=dt.UTC)
 ROWS = """
@@ -61,7 +61,7 @@ def make(tables: Path, days: int, groups: int) -> None:
 
 
 def questions(tables: Path, days: int, rounds: int) -> None:
-    whole = Span(BEGIN, BEGIN + dt.timedelta(days=days))
+    whole = TimeRange(BEGIN, BEGIN + dt.timedelta(days=days))
     hour, month = dt.timedelta(hours=1), dt.timedelta(days=days)
     every = tuple(name for name, metric in METRICS.items() if metric.table == "lag_minute")
     duck = duckdb.connect(config={"threads": 2})
@@ -76,10 +76,10 @@ def questions(tables: Path, days: int, rounds: int) -> None:
                 "group-250", whole, metrics=every, granularity=hour
             ),
             "timeseries, one day by the minute": lambda: history.timeseries(
-                "group-250", Span(whole.end - dt.timedelta(days=1), whole.end)
+                "group-250", TimeRange(whole.end - dt.timedelta(days=1), whole.end)
             ),
-            "groups, one day": lambda: history.groups(Span(whole.end - dt.timedelta(days=1), whole.end)),
-            "groups, all days": lambda: history.groups(Span(whole.end - month, whole.end), order=GroupOrder.LAG),
+            "groups, one day": lambda: history.groups(TimeRange(whole.end - dt.timedelta(days=1), whole.end)),
+            "groups, all days": lambda: history.groups(TimeRange(whole.end - month, whole.end), order=GroupOrder.LAG),
         }
         times: dict[str, list[tuple[float, float]]] = {name: [] for name in asked}
         for _ in range(rounds + 1):

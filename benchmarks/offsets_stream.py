@@ -26,11 +26,11 @@ from pyspark.sql import SparkSession
 from e2e.stack.downloads import Downloads, default_cache
 from e2e.stack.kafka import Kafka
 from e2e.stack.stack import NEWEST_KAFKA, Parts, running
-from karrot.pipeline.offsets.job import LandOffsets, Summary
+from karrot.pipeline.offsets.job import LandOffsets, OffsetsSummary
 from karrot.pipeline.offsets.json_topic import JsonTopic
 from karrot.pipeline.spark_session import session
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.brokers import Brokers, Start
+from karrot.pipeline.stream.brokers import Brokers, StartingOffsets
 from karrot.pipeline.stream.record_sources import FromKafka
 from karrot.pipeline.stream.streaming_query import run
 from karrot.watch.admin import KafkaCluster
@@ -46,7 +46,7 @@ class Told(NamedTuple):
     """A batch: when it was done, of what, and the JVM's memory and CPU time then."""
 
     at_s: float
-    summary: Summary
+    summary: OffsetsSummary
     rss_mb: float
     cpu_s: float
 
@@ -83,7 +83,7 @@ class Job:
         self.tables = Tables(str(directory))
         self._pid = jvm_of(spark)
         road = FromKafka(
-            Brokers(tuple(kafka.addresses)), KafkaCluster(kafka.client), Start("earliest"), TOPIC, most=BATCH
+            Brokers(tuple(kafka.addresses)), KafkaCluster(kafka.client), StartingOffsets("earliest"), TOPIC, most=BATCH
         )
         self.landing = LandOffsets(
             spark, road, "bench", self.tables, self.tables.checkpoint("offsets"), topic, tell=self._note
@@ -95,7 +95,7 @@ class Job:
         run([self.landing.start(every)], stop=stop or Event(), follow=every is not None)
         return list(self.told)
 
-    def _note(self, summary: Summary) -> None:
+    def _note(self, summary: OffsetsSummary) -> None:
         self.told.append(Told(time.monotonic(), summary, *usage(self._pid)))
 
 

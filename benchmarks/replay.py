@@ -21,8 +21,8 @@ from stopwatch import Taken, median, taken
 
 from karrot.pipeline.replay.group_statuses import statuses
 from karrot.pipeline.replay.rule_sets import RuleSet
-from karrot.pipeline.replay.status_changes import Asked, changes, together
-from karrot.pipeline.replay.verdicts import Span
+from karrot.pipeline.replay.status_changes import ReplayOptions, changes, together
+from karrot.pipeline.replay.verdicts import VerdictTimes
 from karrot.pipeline.spark_session import session
 
 PARTITIONS, PER_GROUP, GROUPS_PER_TOPIC = 24_000, 10, 3
@@ -73,10 +73,10 @@ def shown(each: dict[str, Taken]) -> dict[str, Taken]:
 
 def measured(commits: DataFrame, ends: DataFrame, rows: int) -> dict[str, Taken]:
     last = BEGIN_S + rows // PARTITIONS * COMMIT_S
-    span = Span(BEGIN_S // EVERY_S * EVERY_S, last // EVERY_S * EVERY_S, EVERY_S)
+    span = VerdictTimes(BEGIN_S // EVERY_S * EVERY_S, last // EVERY_S * EVERY_S, EVERY_S)
 
     def replayed(sets: tuple[RuleSet, ...]) -> Callable[[], None]:
-        asked = Asked(sets, span, 604_800, 120_000, {})
+        asked = ReplayOptions(sets, span, 604_800, 120_000, {})
         return lambda: discarded(statuses(changes(together(commits, ends), asked), commits, last * 1000))
 
     by_name = ("cluster", "topic", "partition", "consumer")

@@ -14,7 +14,7 @@ from karrot.clock import SystemClock
 from karrot.eventlog import datadir
 from karrot.eventlog.sqlite import SqliteEventLog
 from karrot.intake import Intake
-from karrot.watch import IntakeSink, NoKeeper, Outcome, Watcher, connect
+from karrot.watch import IntakeSink, NoKeeper, PollOutcome, Watcher, connect
 from karrot.watch.kafka_protocol import Cluster, Place
 from karrot.watch.persistence import NoteKeeper, dump, load
 from support.simulated_kafka import SimulatedKafka, member
@@ -25,9 +25,9 @@ POLLS = 15
 class Held:
     """A sink that holds the newest outcome."""
 
-    outcome: Outcome
+    outcome: PollOutcome
 
-    def send(self, outcome: Outcome, age_ms: Callable[[], int]) -> None:
+    def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:
         age_ms()
         self.outcome = outcome
 
@@ -80,7 +80,7 @@ def pure(groups: int, partitions: int) -> None:
     into_log(held.outcome, kept)
 
 
-def into_log(outcome: Outcome, kept: bytes) -> None:
+def into_log(outcome: PollOutcome, kept: bytes) -> None:
     with tempfile.TemporaryDirectory() as name:
         directory, clock = Path(name), SystemClock()
         lock = datadir.hold(directory)

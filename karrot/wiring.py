@@ -28,7 +28,7 @@ from karrot.eventlog.sqlite import SqliteEventLog
 from karrot.history import History, HistoryError
 from karrot.history.group_summary import past
 from karrot.intake import Intake
-from karrot.render.metric_names import CloudWatchNames, Query, queries
+from karrot.render.metric_names import CloudWatchNames, MetricNameQuery, queries
 from karrot.reporters.base import GROUP, Context, PullReporter, Reporter
 from karrot.reporters.cloudwatch.costs import bill
 from karrot.reporters.cloudwatch.options import Options
@@ -46,7 +46,7 @@ from karrot.watch.in_service import problems as unwatchable
 from karrot.watch.in_service import serve_watch
 from karrot.web import Credentials, Site, create_app
 from karrot.web.body_admission import count_refusal, worth_reading
-from karrot.web.pages.history import AskPast, Past, PastUnknown
+from karrot.web.pages.history import AskPast, GroupHistoryPart, PastUnknown
 
 __all__ = ["Plan", "Service", "cloudwatch_bill", "open_log", "open_reporters", "reporter_settings", "serve", "try_out"]
 
@@ -258,7 +258,7 @@ def _site(settings: Settings, log: EventLog, clock: Clock, pull: Mapping[str, Pu
     )
 
 
-def _queries(settings: Settings, cluster: str, consumer: str) -> list[Query]:
+def _queries(settings: Settings, cluster: str, consumer: str) -> list[MetricNameQuery]:
     """What a group is called in Prometheus and, where it is sent there, in CloudWatch."""
     names = None
     if "cloudwatch" in settings.reporters:
@@ -272,7 +272,7 @@ def _past(settings: Settings, clock: Clock) -> AskPast:
     tables = settings.tables_dir or settings.data_dir / "tables"
     history = History(tables, threads=1, memory="256MB")
 
-    def ask(cluster: str, consumer: str) -> Past | None:
+    def ask(cluster: str, consumer: str) -> GroupHistoryPart | None:
         if not tables.is_dir():
             return None
         try:

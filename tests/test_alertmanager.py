@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from karrot.render.prometheus_rules import Rules, alert_rules
+from karrot.render.prometheus_rules import RuleValues, alert_rules
 from support.alertmanager import alertmanager, amtool
 from support.promtool import rules_of
 from support.serving import in_background
@@ -24,7 +24,7 @@ EXAMPLE = ROOT / "examples" / "alertmanager"
 CONFIG = EXAMPLE / "alertmanager.yml"
 SECRETS = "/etc/alertmanager/secrets"
 KARROT = "https://karrot.example.org"
-FULL = Rules(external_url=KARROT, runbook_url=f"{KARROT}/runbooks")
+FULL = RuleValues(external_url=KARROT, runbook_url=f"{KARROT}/runbooks")
 ALERTS = {rule["alert"]: rule for rule in rules_of(alert_rules(FULL))}
 ORDERS = {"cluster": "prod-eu", "consumer": "orders"}
 GROUP_PAGE = f"{KARROT}/group?cluster=prod-eu&consumer=orders"

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from karrot.cli import main
 from karrot.render import burrow_config, burrow_template
-from karrot.render.prometheus_rules import Rules, alert_rules, recording_rules
+from karrot.render.prometheus_rules import RuleValues, alert_rules, recording_rules
 from karrot.settings.options import OPTIONS
 from support.processes import Service
 from support.promtool import promtool
@@ -76,7 +76,7 @@ def test_karrot_runs_as_a_pod_would_and_knows_its_settings(services: dict[str, d
 def test_prometheus_takes_its_configuration_with_the_rules(tmp_path: Path) -> None:
     shutil.copy(DIRECTORY / "prometheus" / "prometheus.yml", tmp_path)
     (tmp_path / "rules").mkdir()
-    (tmp_path / "rules" / "alerts.yaml").write_text(alert_rules(Rules(external_url="http://localhost:5000")))
+    (tmp_path / "rules" / "alerts.yaml").write_text(alert_rules(RuleValues(external_url="http://localhost:5000")))
     (tmp_path / "rules" / "recordings.yaml").write_text(recording_rules())
     assert "2 rule files found" in promtool("check", "config", tmp_path / "prometheus.yml")
 

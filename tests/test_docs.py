@@ -10,7 +10,7 @@ import pytest
 from karrot.reporters.cloudwatch.datum_limits import Reason
 from karrot.reporters.cloudwatch.event_to_data import HEARTBEAT, Held
 from karrot.reporters.cloudwatch.faults import FaultKind
-from karrot.reporters.cloudwatch.options import Metric
+from karrot.reporters.cloudwatch.options import GroupMetricName
 from karrot.settings.loading import load
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -68,4 +68,4 @@ def test_every_reason_for_which_cloudwatch_gets_less_is_explained() -> None:
     told = set(re.findall(r"`(\w+)`", page))
     counted_by_the_reporter = {"over_cap", "expired", "name_collision", "rejected", "too_large"}
     assert {*FaultKind, *Reason, *Held, *counted_by_the_reporter} <= told
-    assert {*Metric, HEARTBEAT} <= told
+    assert {*GroupMetricName, HEARTBEAT} <= told

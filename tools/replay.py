@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from karrot.demo.simulated_kafka import Commit, ConsumerGroup, Deletion
+from karrot.demo.simulated_kafka import ConsumerGroup, Deletion, SimulatedCommit
 from karrot.pipeline.schemas import STREAMED
 from tools.history_generator.history_scenario import CLUSTERS, DAY, consumer_groups, planted
 
@@ -83,7 +83,7 @@ def _looks(cluster: str, cast: Sequence[ConsumerGroup], minute: float, begin_ms:
 def _written(cluster: str, group: str, record: object, at_ms: int, order: int) -> Iterator[tuple[str, _Row]]:
     place = {"cluster": cluster, "consumer": group, "log_offset": order, "log_ts_ms": at_ms}
     match record:
-        case Commit(topic, partition, offset):
+        case SimulatedCommit(topic, partition, offset):
             of_partition = {"topic": topic, "partition": partition, "offset": offset}
             yield "commits", place | of_partition | {"tombstone": False, "commit_ts_ms": at_ms, "log_partition": 0}
         case Deletion():

@@ -5,52 +5,52 @@ Pure: no I/O, no clock, nothing of the rest of Karrot. `from_cloudformation` rea
 """
 
 from karrot.autoscaling.alarms import Alarm, AlarmWatch, Comparison, Evaluation
-from karrot.autoscaling.arrival_rate import Load, Sample, loaded
+from karrot.autoscaling.arrival_rate import LagSample, Load, loaded
 from karrot.autoscaling.cloudformation import Limits, from_cloudformation
 from karrot.autoscaling.consumers import Consumers
 from karrot.autoscaling.expressions import Expression, Gaps, UnsupportedExpressionError
 from karrot.autoscaling.intrinsics import TemplateError
 from karrot.autoscaling.metric_queries import MathQuery, MetricQuery
-from karrot.autoscaling.metric_series import Metric, MetricReader, Point, RecordedMetrics
-from karrot.autoscaling.missing_data import State, Treatment, judge
+from karrot.autoscaling.metric_series import MetricIdentity, MetricPoint, MetricReader, RecordedMetrics
+from karrot.autoscaling.missing_data import AlarmState, Treatment, judge
 from karrot.autoscaling.policies import ScaleIn, StepPolicy, TrackingPolicy
-from karrot.autoscaling.run_chart import Chart, chart_of
-from karrot.autoscaling.run_summary import Moment, Summary
+from karrot.autoscaling.run_chart import RunChart, chart_of
+from karrot.autoscaling.run_summary import Moment, RunSummary
 from karrot.autoscaling.scalable_target import Activity, NotScaled, Stack
 from karrot.autoscaling.simulation import Publishing, Run, Signal, signal_of, simulate
-from karrot.autoscaling.steps import Adjustment, Step
+from karrot.autoscaling.steps import Adjustment, StepAdjustment
 
 __all__ = [
     "Activity",
     "Adjustment",
     "Alarm",
+    "AlarmState",
     "AlarmWatch",
-    "Chart",
     "Comparison",
     "Consumers",
     "Evaluation",
     "Expression",
     "Gaps",
+    "LagSample",
     "Limits",
     "Load",
     "MathQuery",
-    "Metric",
+    "MetricIdentity",
+    "MetricPoint",
     "MetricQuery",
     "MetricReader",
     "Moment",
     "NotScaled",
-    "Point",
     "Publishing",
     "RecordedMetrics",
     "Run",
-    "Sample",
+    "RunChart",
+    "RunSummary",
     "ScaleIn",
     "Signal",
     "Stack",
-    "State",
-    "Step",
+    "StepAdjustment",
     "StepPolicy",
-    "Summary",
     "TemplateError",
     "TrackingPolicy",
     "Treatment",

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from karrot.autoscaling.metric_queries import Query
+from karrot.autoscaling.metric_queries import WatchedQuery
 from karrot.autoscaling.metric_series import MetricReader
-from karrot.autoscaling.missing_data import State, Treatment, judge
+from karrot.autoscaling.missing_data import AlarmState, Treatment, judge
 
 __all__ = ["Alarm", "AlarmWatch", "Comparison", "Evaluation"]
 
@@ -42,7 +42,7 @@ class Comparison(StrEnum):
 class Evaluation(NamedTuple):
     """The outcome of one look: the state and the real values it rests on, oldest first."""
 
-    state: State
+    state: AlarmState
     values: tuple[float, ...]
 
 
@@ -55,14 +55,14 @@ class Alarm:
     """
 
     name: str
-    query: Query
+    query: WatchedQuery
     comparison: Comparison
     threshold: float
     period_s: int = _MINUTE
     evaluation_periods: int = 1
     datapoints_to_alarm: int = 1
     treatment: Treatment = Treatment.MISSING
-    actions: Mapping[State, tuple[str, ...]] = field(default_factory=dict)
+    actions: Mapping[AlarmState, tuple[str, ...]] = field(default_factory=dict)
     extra_periods: int = 2
 
     @property
@@ -75,7 +75,7 @@ class Alarm:
         """Seconds after which a silent metric is forgotten: the evaluation range."""
         return (self.evaluation_periods + self.extra_periods) * self.period_s
 
-    def evaluate(self, metrics: MetricReader, end_s: float, current: State) -> Evaluation:
+    def evaluate(self, metrics: MetricReader, end_s: float, current: AlarmState) -> Evaluation:
         """Judge the periods that end at ``end_s``."""
         count = self.evaluation_periods + self.extra_periods
         values = self.query.values(metrics, end_s=end_s, period_s=self.period_s, count=count)
@@ -95,12 +95,12 @@ class AlarmWatch:
 
     def __init__(self, alarm: Alarm) -> None:
         self.alarm = alarm
-        self.latest = Evaluation(State.INSUFFICIENT_DATA, ())
+        self.latest = Evaluation(AlarmState.INSUFFICIENT_DATA, ())
         self._evaluated_s: float | None = None
         self._acted_s: float | None = None
 
     @property
-    def state(self) -> State:
+    def state(self) -> AlarmState:
         """The state after the latest evaluation; INSUFFICIENT_DATA before the first."""
         return self.latest.state
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-__all__ = ["Load", "Sample", "loaded"]
+__all__ = ["LagSample", "Load", "loaded"]
 
 _NOISE_SECONDS = 10
 
 
-class Sample(NamedTuple):
+class LagSample(NamedTuple):
     """The lag at a time (epoch seconds), and where it is known what arrived per second until the next sample."""
 
     at_s: float
@@ -32,7 +32,7 @@ class Sample(NamedTuple):
 class Load:
     """The recording and what arrived during it: ``rates[i]`` messages a second from sample i to the next."""
 
-    samples: tuple[Sample, ...]
+    samples: tuple[LagSample, ...]
     rates: tuple[float, ...]
     contradictions: int
 
@@ -52,7 +52,7 @@ class Load:
         return max(later.at_s - sooner.at_s for sooner, later in pairwise(self.samples))
 
     @property
-    def peak(self) -> Sample:
+    def peak(self) -> LagSample:
         """The sample with the largest lag."""
         return max(self.samples, key=lambda sample: sample.lag)
 
@@ -68,7 +68,9 @@ class Load:
         return total
 
 
-def loaded(samples: Iterable[Sample], *, tasks: int, rate_per_task: float, kept_up_rate: float | None = None) -> Load:
+def loaded(
+    samples: Iterable[LagSample], *, tasks: int, rate_per_task: float, kept_up_rate: float | None = None
+) -> Load:
     """The load behind a recorded lag, given how many tasks consumed at the time and how fast one is.
 
     Samples may come in any order; of two at one time the last counts. A group kept up between two samples if its lag
@@ -83,7 +85,7 @@ def loaded(samples: Iterable[Sample], *, tasks: int, rate_per_task: float, kept_
     return Load(ordered, tuple(max(0.0, rate) for rate in raw), sum(rate < 0 for rate in raw))
 
 
-def _rate(sooner: Sample, later: Sample, capacity: float, kept_up_rate: float | None) -> float:
+def _rate(sooner: LagSample, later: LagSample, capacity: float, kept_up_rate: float | None) -> float:
     if sooner.arrival_rate is not None:
         return sooner.arrival_rate
     if kept_up_rate is not None and max(sooner.lag, later.lag) <= capacity * _NOISE_SECONDS:

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from karrot.autoscaling.alarms import Alarm, Comparison
 from karrot.autoscaling.expressions import Expression, Gaps
 from karrot.autoscaling.intrinsics import TemplateError, resolved
-from karrot.autoscaling.metric_queries import MathQuery, MetricQuery, Query
-from karrot.autoscaling.metric_series import STATISTICS, Metric
-from karrot.autoscaling.missing_data import State, Treatment
+from karrot.autoscaling.metric_queries import MathQuery, MetricQuery, WatchedQuery
+from karrot.autoscaling.metric_series import STATISTICS, MetricIdentity
+from karrot.autoscaling.missing_data import AlarmState, Treatment
 from karrot.autoscaling.policies import DEFAULT_COOLDOWN_S, Policy, ScaleIn, StepPolicy, TrackingPolicy
 from karrot.autoscaling.scalable_target import Stack
-from karrot.autoscaling.steps import Adjustment, Step, why_no_steps
+from karrot.autoscaling.steps import Adjustment, StepAdjustment, why_no_steps
 
 __all__ = ["Limits", "from_cloudformation"]
 
@@ -25,9 +25,9 @@ _GROUP_POLICY = "AWS::AutoScaling::ScalingPolicy"
 _ALARM = "AWS::CloudWatch::Alarm"
 
 _ACTIONS = {
-    State.ALARM: "AlarmActions",
-    State.OK: "OKActions",
-    State.INSUFFICIENT_DATA: "InsufficientDataActions",
+    AlarmState.ALARM: "AlarmActions",
+    AlarmState.OK: "OKActions",
+    AlarmState.INSUFFICIENT_DATA: "InsufficientDataActions",
 }
 
 _Node = Mapping[str, Any]
@@ -159,7 +159,7 @@ def _tracking_policy(name: str, settings: _Node, cooldowns: _Cooldowns, reading:
 
 def _step_policy(name: str, settings: _Node, cooldowns: _Cooldowns) -> StepPolicy:
     steps = tuple(
-        Step(
+        StepAdjustment(
             _bound(step, "MetricIntervalLowerBound"),
             _bound(step, "MetricIntervalUpperBound"),
             _number(step, "ScalingAdjustment"),
@@ -217,7 +217,7 @@ def _period(node: _Node) -> int:
     return periods.pop()
 
 
-def _query(node: _Node, gaps: Gaps) -> Query:
+def _query(node: _Node, gaps: Gaps) -> WatchedQuery:
     if "Metrics" not in node:
         return _metric_query(node, node.get("Statistic"))
     parts = {part["Id"]: _part(part) for part in node["Metrics"]}
@@ -241,7 +241,7 @@ def _metric_query(node: _Node, statistic: str | None) -> MetricQuery:
     if statistic not in STATISTICS:
         raise TemplateError(f"the statistic {statistic} is not modelled")
     dimensions = [(each["Name"], str(each["Value"])) for each in node.get("Dimensions", ())]
-    return MetricQuery(Metric.of(node["Namespace"], node["MetricName"], dimensions), statistic)
+    return MetricQuery(MetricIdentity.of(node["Namespace"], node["MetricName"], dimensions), statistic)
 
 
 def _cooldowns(settings: _Node, out: str, back: str) -> _Cooldowns:

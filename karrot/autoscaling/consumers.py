@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import dataclass
 
-__all__ = ["Backlog", "Consumers", "Fleet"]
+__all__ = ["Consumers", "Fleet", "MessageBacklog"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Fleet:
         self._paused_until_s = now_s + self._consumers.rebalance_s
 
 
-class Backlog:
+class MessageBacklog:
     """Messages not read yet, oldest first, with the times between which they arrived."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from math import isfinite
 
-from karrot.autoscaling.arrival_rate import Sample
+from karrot.autoscaling.arrival_rate import LagSample
 
 __all__ = ["samples_of_csv"]
 
@@ -14,7 +14,7 @@ _MILLISECONDS_FROM = 1e11  # the year 5138 in seconds, 1973 in milliseconds
 _TIME, _LAG, _RATE = range(3)
 
 
-def samples_of_csv(text: str) -> list[Sample]:
+def samples_of_csv(text: str) -> list[LagSample]:
     """Samples from the columns time, lag and, if there is a third, messages that arrived per second.
 
     A time is ISO 8601 (UTC unless it says otherwise) or epoch seconds or milliseconds. A first line whose lag is no
@@ -24,7 +24,7 @@ def samples_of_csv(text: str) -> list[Sample]:
     return list(_samples(csv.reader(io.StringIO(text))))
 
 
-def _samples(lines: Iterator[list[str]]) -> Iterator[Sample]:
+def _samples(lines: Iterator[list[str]]) -> Iterator[LagSample]:
     for number, cells in enumerate(lines, start=1):
         if not any(cells) or _is_heading(number, cells):
             continue
@@ -46,13 +46,13 @@ def _is_heading(number: int, cells: Sequence[str]) -> bool:
     return False
 
 
-def _sample(cells: Sequence[str]) -> Sample | None:
+def _sample(cells: Sequence[str]) -> LagSample | None:
     if len(cells) <= _LAG:
         raise ValueError("a time and a lag are needed, with a comma between them")
     if not cells[_LAG]:
         return None
     rate = _amount(cells[_RATE]) if len(cells) > _RATE and cells[_RATE] else None
-    return Sample(_time(cells[_TIME]), _amount(cells[_LAG]), rate)
+    return LagSample(_time(cells[_TIME]), _amount(cells[_LAG]), rate)
 
 
 def _time(text: str) -> float:

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from karrot.autoscaling.expressions import Expression, Gaps
-from karrot.autoscaling.metric_series import Metric, MetricReader, Values, values_per_period
+from karrot.autoscaling.metric_series import MetricIdentity, MetricReader, Values, values_per_period
 
-__all__ = ["MathQuery", "MetricQuery", "Query"]
+__all__ = ["MathQuery", "MetricQuery", "WatchedQuery"]
 
 
-class Query(Protocol):
+class WatchedQuery(Protocol):
     """A value per period."""
 
     @property
-    def metrics(self) -> frozenset[Metric]:
+    def metrics(self) -> frozenset[MetricIdentity]:
         """Every metric that is read."""
 
     def values(self, reader: MetricReader, *, end_s: float, period_s: int, count: int) -> Values:
@@ -25,11 +25,11 @@ class Query(Protocol):
 class MetricQuery:
     """A statistic of one metric."""
 
-    metric: Metric
+    metric: MetricIdentity
     statistic: str
 
     @property
-    def metrics(self) -> frozenset[Metric]:
+    def metrics(self) -> frozenset[MetricIdentity]:
         """The one metric."""
         return frozenset({self.metric})
 
@@ -47,7 +47,7 @@ class MathQuery:
     gaps: Gaps = Gaps.ZERO
 
     @property
-    def metrics(self) -> frozenset[Metric]:
+    def metrics(self) -> frozenset[MetricIdentity]:
         """Every metric that an id stands for."""
         return frozenset(part.metric for part in self.parts.values() if isinstance(part, MetricQuery))
 

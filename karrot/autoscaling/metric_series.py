@@ -8,7 +8,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple, Protocol
 
-__all__ = ["STATISTICS", "Metric", "MetricReader", "Point", "RecordedMetrics", "Values", "values_per_period"]
+__all__ = [
+    "STATISTICS",
+    "MetricIdentity",
+    "MetricPoint",
+    "MetricReader",
+    "RecordedMetrics",
+    "Values",
+    "values_per_period",
+]
 
 _STANDARD_RESOLUTION = 60
 
@@ -16,7 +24,7 @@ Values = list[float | None]
 """One value per period, oldest first; ``None`` where the metric has no point."""
 
 
-class Metric(NamedTuple):
+class MetricIdentity(NamedTuple):
     """What names a metric: dimensions are part of the name, and CloudWatch aggregates over none of them."""
 
     namespace: str
@@ -24,13 +32,15 @@ class Metric(NamedTuple):
     dimensions: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def of(cls, namespace: str, name: str, dimensions: Mapping[str, str] | Iterable[tuple[str, str]] = ()) -> "Metric":
+    def of(
+        cls, namespace: str, name: str, dimensions: Mapping[str, str] | Iterable[tuple[str, str]] = ()
+    ) -> "MetricIdentity":
         """The metric with its dimensions in one order, whichever way they are given."""
         pairs = dimensions.items() if isinstance(dimensions, Mapping) else dimensions
         return cls(namespace, name, tuple(sorted(pairs)))
 
 
-class Point(NamedTuple):
+class MetricPoint(NamedTuple):
     """One value at a time; ``resolution_s`` is its StorageResolution (1 or 60)."""
 
     at_s: float
@@ -41,7 +51,7 @@ class Point(NamedTuple):
 class MetricReader(Protocol):
     """Where alarms find their metrics: what has arrived by now, never what will."""
 
-    def points(self, metric: Metric, start_s: float, end_s: float) -> Iterable[Point]:
+    def points(self, metric: MetricIdentity, start_s: float, end_s: float) -> Iterable[MetricPoint]:
         """The points of a metric with start <= time < end."""
 
 
@@ -50,24 +60,24 @@ class RecordedMetrics:
 
     def __init__(self, keep_s: float = 86_400) -> None:
         self._keep_s = keep_s
-        self._points: dict[Metric, list[Point]] = {}
+        self._points: dict[MetricIdentity, list[MetricPoint]] = {}
 
-    def put(self, metric: Metric, at_s: float, value: float, resolution_s: int = _STANDARD_RESOLUTION) -> None:
+    def put(self, metric: MetricIdentity, at_s: float, value: float, resolution_s: int = _STANDARD_RESOLUTION) -> None:
         """Take one point, late ones too."""
         kept = self._points.setdefault(metric, [])
-        point = Point(at_s, value, resolution_s)
+        point = MetricPoint(at_s, value, resolution_s)
         kept.insert(bisect_left(kept, point) if kept and kept[-1] > point else len(kept), point)
         if kept[-1].at_s - kept[0].at_s > 2 * self._keep_s:
             del kept[: bisect_left(kept, (kept[-1].at_s - self._keep_s,))]
 
-    def points(self, metric: Metric, start_s: float, end_s: float) -> Sequence[Point]:
+    def points(self, metric: MetricIdentity, start_s: float, end_s: float) -> Sequence[MetricPoint]:
         """The points of a metric with start <= time < end, oldest first."""
         kept = self._points.get(metric, [])
         return kept[bisect_left(kept, (start_s,)) : bisect_left(kept, (end_s,))]
 
 
 def values_per_period(
-    reader: MetricReader, metric: Metric, statistic: str, *, end_s: float, period_s: int, count: int
+    reader: MetricReader, metric: MetricIdentity, statistic: str, *, end_s: float, period_s: int, count: int
 ) -> Values:
     """The statistic over each of the ``count`` periods before ``end_s``, oldest first.
 

@@ -13,13 +13,13 @@ Two things the page leaves open are settled here. A lone young breaching point w
 from collections.abc import Sequence
 from enum import StrEnum
 
-__all__ = ["Mark", "State", "Treatment", "judge"]
+__all__ = ["AlarmState", "Mark", "Treatment", "judge"]
 
 Mark = bool | None
 """One data point: breaching, within the threshold (False), or missing (None)."""
 
 
-class State(StrEnum):
+class AlarmState(StrEnum):
     """The three states of an alarm."""
 
     OK = "OK"
@@ -36,7 +36,7 @@ class Treatment(StrEnum):
     NOT_BREACHING = "notBreaching"
 
 
-def judge(marks: Sequence[Mark], *, needed: int, of: int, treatment: Treatment, current: State) -> State:
+def judge(marks: Sequence[Mark], *, needed: int, of: int, treatment: Treatment, current: AlarmState) -> AlarmState:
     """The state after an evaluation. ``marks`` is the whole evaluation range, oldest first.
 
     ``needed`` breaching points (Datapoints to Alarm) ``of`` so many (Evaluation Periods) make an ALARM.
@@ -54,16 +54,16 @@ def judge(marks: Sequence[Mark], *, needed: int, of: int, treatment: Treatment, 
 
 
 def _verdict_of_few(
-    marks: Sequence[Mark], real: Sequence[bool], needed: int, treatment: Treatment, current: State
-) -> State:
+    marks: Sequence[Mark], real: Sequence[bool], needed: int, treatment: Treatment, current: AlarmState
+) -> AlarmState:
     """The state where missing points stay missing: fewer real points than the alarm asks for."""
     if sum(real) >= needed:
-        return State.ALARM
+        return AlarmState.ALARM
     if not all(real):
-        return State.OK
+        return AlarmState.OK
     if treatment is Treatment.IGNORE:
         return current
-    return State.ALARM if _breached_long_ago(marks, needed) else State.INSUFFICIENT_DATA
+    return AlarmState.ALARM if _breached_long_ago(marks, needed) else AlarmState.INSUFFICIENT_DATA
 
 
 def _breached_long_ago(marks: Sequence[Mark], needed: int) -> bool:
@@ -71,5 +71,5 @@ def _breached_long_ago(marks: Sequence[Mark], needed: int) -> bool:
     return True in marks and len(marks) - list(marks).index(True) >= needed
 
 
-def _verdict(breaching: int, needed: int) -> State:
-    return State.ALARM if breaching >= needed else State.OK
+def _verdict(breaching: int, needed: int) -> AlarmState:
+    return AlarmState.ALARM if breaching >= needed else AlarmState.OK

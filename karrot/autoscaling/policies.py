@@ -8,9 +8,9 @@ from statistics import fmean
 from typing import Protocol
 
 from karrot.autoscaling.alarms import Alarm, Comparison, Evaluation
-from karrot.autoscaling.metric_queries import Query
-from karrot.autoscaling.missing_data import State
-from karrot.autoscaling.steps import Adjustment, Step, adjusted, pick
+from karrot.autoscaling.metric_queries import WatchedQuery
+from karrot.autoscaling.missing_data import AlarmState
+from karrot.autoscaling.steps import Adjustment, StepAdjustment, adjusted, pick
 
 __all__ = ["Policy", "ScaleIn", "StepPolicy", "TrackingPolicy"]
 
@@ -51,7 +51,7 @@ class StepPolicy:
 
     name: str
     adjustment: Adjustment
-    steps: tuple[Step, ...]
+    steps: tuple[StepAdjustment, ...]
     out_cooldown_s: int = DEFAULT_COOLDOWN_S
     in_cooldown_s: int = DEFAULT_COOLDOWN_S
     aggregation: str = "Average"
@@ -87,7 +87,7 @@ class TrackingPolicy:
     """
 
     name: str
-    query: Query
+    query: WatchedQuery
     target: float
     out_cooldown_s: int = DEFAULT_COOLDOWN_S
     in_cooldown_s: int = DEFAULT_COOLDOWN_S
@@ -118,6 +118,6 @@ class TrackingPolicy:
             threshold=threshold,
             evaluation_periods=periods,
             datapoints_to_alarm=periods,
-            actions={State.ALARM: (self.name,)},
+            actions={AlarmState.ALARM: (self.name,)},
             extra_periods=extra_periods,
         )

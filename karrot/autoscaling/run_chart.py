@@ -9,7 +9,7 @@ from typing import NamedTuple
 from karrot.autoscaling.arrival_rate import Load
 from karrot.autoscaling.simulation import Run
 
-__all__ = ["Chart", "Label", "Panel", "chart_of"]
+__all__ = ["Label", "Panel", "RunChart", "chart_of"]
 
 WIDTH, LEFT, RIGHT = 960, 64, 24
 _PLOT = WIDTH - LEFT - RIGHT
@@ -35,7 +35,7 @@ class Panel(NamedTuple):
     ticks: tuple[Label, ...]
 
 
-class Chart(NamedTuple):
+class RunChart(NamedTuple):
     """All that a drawing needs. Paths are in SVG's path syntax."""
 
     width: int
@@ -52,7 +52,7 @@ class Chart(NamedTuple):
     maximum_y: float
 
 
-def chart_of(run: Run, load: Load, maximum: int) -> Chart:
+def chart_of(run: Run, load: Load, maximum: int) -> RunChart:
     """The chart of a run, with the recorded lag behind it and the most tasks that are allowed."""
     across = _Scale(load.start_s, load.end_s, LEFT, _PLOT)
     most_lag = max(run.summary.peak_lag, load.peak.lag)
@@ -60,7 +60,7 @@ def chart_of(run: Run, load: Load, maximum: int) -> Chart:
     tasks, tasks_up = _panel(_TASKS_TOP, _TASKS_HEIGHT, max(maximum, run.summary.most_tasks), whole=True)
     simulated = [(across.of(each.at_s), lag_up.of(each.lag)) for each in run.moments]
     floor = _LAG_TOP + _LAG_HEIGHT
-    return Chart(
+    return RunChart(
         width=WIDTH,
         left=LEFT,
         right=WIDTH - RIGHT,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from karrot.autoscaling.scalable_target import Activity
 
-__all__ = ["Account", "Moment", "Summary"]
+__all__ = ["Account", "Moment", "RunSummary"]
 
 FLAP_S = 1800
 _MAX_MOMENTS = 1440
@@ -25,7 +25,7 @@ class Moment(NamedTuple):
     running: int
 
 
-class Summary(NamedTuple):
+class RunSummary(NamedTuple):
     """A run in numbers. A flap is a scale-out within half an hour after a scale-in."""
 
     peak_lag: float
@@ -69,13 +69,13 @@ class Account:
         """What is left of the steps."""
         return tuple(self._moments) if self._stretch is None else (*self._moments, self._stretch)
 
-    def summary(self, activities: Iterable[Activity]) -> Summary:
+    def summary(self, activities: Iterable[Activity]) -> RunSummary:
         """The whole in numbers. Raises `ValueError` if nothing was taken."""
         if self._peak is None or self._last is None:
             raise ValueError("a run has at least one step")
         changes = list(activities)
         outs = sum(each.after > each.before for each in changes)
-        return Summary(
+        return RunSummary(
             peak_lag=self._peak.lag,
             peak_lag_at_s=self._peak.at_s,
             peak_lag_seconds=self._peak_seconds,

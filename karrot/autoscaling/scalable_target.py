@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from karrot.autoscaling.alarms import Alarm, AlarmWatch
 from karrot.autoscaling.cooldowns import Cooldowns
-from karrot.autoscaling.metric_series import Metric, MetricReader
-from karrot.autoscaling.missing_data import State
+from karrot.autoscaling.metric_series import MetricIdentity, MetricReader
+from karrot.autoscaling.missing_data import AlarmState
 from karrot.autoscaling.policies import Policy, TrackingPolicy
 
 __all__ = ["Activity", "NotScaled", "Stack"]
@@ -73,12 +73,12 @@ class Stack:
         return {name: watch.alarm for name, watch in self._watches.items()}
 
     @property
-    def states(self) -> Mapping[str, State]:
+    def states(self) -> Mapping[str, AlarmState]:
         """The state of every alarm by name."""
         return {name: watch.state for name, watch in self._watches.items()}
 
     @property
-    def metrics(self) -> frozenset[Metric]:
+    def metrics(self) -> frozenset[MetricIdentity]:
         """Every metric that its alarms read."""
         return frozenset().union(*(alarm.query.metrics for alarm in self.alarms.values()))
 
@@ -143,7 +143,7 @@ class Stack:
         """Target tracking scales in only when every such policy with scale-in enabled would."""
         tracking = [each for each in self.policies.values() if isinstance(each, TrackingPolicy) and each.scales_in]
         return policy in tracking and any(
-            self._watches[alarm.name].state is not State.ALARM
+            self._watches[alarm.name].state is not AlarmState.ALARM
             for each in tracking
             for alarm in each.alarms()
             if not alarm.comparison.upwards

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from karrot.autoscaling.arrival_rate import Load
-from karrot.autoscaling.consumers import Backlog, Consumers, Fleet
-from karrot.autoscaling.metric_series import Metric, RecordedMetrics
-from karrot.autoscaling.run_summary import Account, Moment, Summary
+from karrot.autoscaling.consumers import Consumers, Fleet, MessageBacklog
+from karrot.autoscaling.metric_series import MetricIdentity, RecordedMetrics
+from karrot.autoscaling.run_summary import Account, Moment, RunSummary
 from karrot.autoscaling.scalable_target import Activity, NotScaled, Stack
 
 __all__ = ["Publishing", "Run", "Signal", "signal_of", "simulate"]
@@ -51,7 +51,7 @@ _AWS = {
 }
 
 
-def signal_of(metric: Metric) -> Signal | None:
+def signal_of(metric: MetricIdentity) -> Signal | None:
     """The signal that a metric is, by its name; ``None`` for one that is not simulated and so never has data."""
     return _AWS.get((metric.namespace, metric.name)) or _KARROTS.get(metric.name)
 
@@ -75,8 +75,8 @@ class Run:
     moments: tuple[Moment, ...]
     activities: tuple[Activity, ...]
     not_scaled: Mapping[NotScaled, int]
-    unknown_metrics: frozenset[Metric]
-    summary: Summary
+    unknown_metrics: frozenset[MetricIdentity]
+    summary: RunSummary
 
 
 def simulate(
@@ -115,9 +115,9 @@ def _steps(stack: Stack, load: Load, consumers: Consumers, tasks: int, publishin
         yield Moment(now_s, backlog.lag, backlog.age(now_s), fleet.desired, fleet.running)
 
 
-def _first_backlog(load: Load) -> Backlog:
+def _first_backlog(load: Load) -> MessageBacklog:
     """The lag at the begin, as if it had come at the first rate."""
-    backlog = Backlog()
+    backlog = MessageBacklog()
     lag, rate = load.samples[0].lag, load.rates[0]
     backlog.add(load.start_s - (lag / rate if rate else 0), load.start_s, lag)
     return backlog
@@ -144,7 +144,7 @@ class _Wire:
 class _Publisher:
     """Observes at even distances and delivers later."""
 
-    def __init__(self, signals: Mapping[Metric, Signal], publishing: Publishing) -> None:
+    def __init__(self, signals: Mapping[MetricIdentity, Signal], publishing: Publishing) -> None:
         self._signals = signals
         self._publishing = publishing
         self._under_way: deque[tuple[float, Mapping[Signal, float]]] = deque()

@@ -10,7 +10,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
-__all__ = ["Adjustment", "Step", "adjusted", "pick", "why_no_steps"]
+__all__ = ["Adjustment", "StepAdjustment", "adjusted", "pick", "why_no_steps"]
 
 
 class Adjustment(StrEnum):
@@ -21,7 +21,7 @@ class Adjustment(StrEnum):
     PERCENT = "PercentChangeInCapacity"
 
 
-class Step(NamedTuple):
+class StepAdjustment(NamedTuple):
     """One step: bounds as distances from the alarm's threshold, ``None`` for infinity, and by how much to scale."""
 
     lower: float | None
@@ -29,7 +29,7 @@ class Step(NamedTuple):
     adjustment: int
 
 
-def pick(steps: Sequence[Step], distance: float, *, upwards: bool) -> Step | None:
+def pick(steps: Sequence[StepAdjustment], distance: float, *, upwards: bool) -> StepAdjustment | None:
     """The step for a value so far from the threshold, or ``None`` where no step covers it: then nothing is scaled.
 
     Above the threshold a lower bound is included and an upper one is not, below it the other way round. ``upwards``
@@ -56,7 +56,7 @@ def adjusted(capacity: int, adjustment: Adjustment, by: int, minimum_magnitude: 
             return capacity + _at_least(change, minimum_magnitude)
 
 
-def why_no_steps(steps: Sequence[Step]) -> str | None:
+def why_no_steps(steps: Sequence[StepAdjustment]) -> str | None:
     """What PutScalingPolicy would refuse, as a sentence; ``None`` if nothing."""
     if not steps:
         return "there is no step"

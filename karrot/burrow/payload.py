@@ -21,8 +21,8 @@ __all__ = [
     "to_wire",
 ]
 
-_WEBHOOK = msgspec.json.Decoder(wire.Webhook)
-_OUTLINE = msgspec.json.Decoder(wire.Outline)
+_WEBHOOK = msgspec.json.Decoder(wire.WebhookJson)
+_OUTLINE = msgspec.json.Decoder(wire.OutlineJson)
 _REST_REPLY = msgspec.json.Decoder(wire.RestReply)
 _STRING = msgspec.json.Decoder(str)
 
@@ -109,8 +109,8 @@ def to_wire(event: LagEvent) -> bytes:
     An incident start in the year 1 is none, as in Burrow.
     """
     return msgspec.json.encode(
-        wire.Webhook(
-            wire.Notification(
+        wire.WebhookJson(
+            wire.NotificationJson(
                 cluster=event.cluster,
                 group=event.consumer,
                 id=event.incident_id or "",
@@ -166,7 +166,7 @@ def _event(
     )
 
 
-def _partition(said: wire.Partition, path: str) -> PartitionLag:
+def _partition(said: wire.PartitionJson, path: str) -> PartitionLag:
     return PartitionLag(
         said.topic,
         said.partition,
@@ -180,7 +180,7 @@ def _partition(said: wire.Partition, path: str) -> PartitionLag:
     )
 
 
-def _sample(said: wire.Commit, path: str, lag: str) -> OffsetSample:
+def _sample(said: wire.CommitJson, path: str, lag: str) -> OffsetSample:
     return OffsetSample(said.offset, said.timestamp, _uint64(said.lag, path, lag), said.observed_at)
 
 
@@ -216,8 +216,8 @@ def _verdict_on_wire(event: LagEvent) -> wire.Verdict:
     )
 
 
-def _partition_on_wire(one: PartitionLag) -> wire.Partition:
-    return wire.Partition(
+def _partition_on_wire(one: PartitionLag) -> wire.PartitionJson:
+    return wire.PartitionJson(
         topic=one.topic,
         partition=one.partition,
         owner=one.owner,
@@ -230,10 +230,10 @@ def _partition_on_wire(one: PartitionLag) -> wire.Partition:
     )
 
 
-def _commit_on_wire(sample: OffsetSample | None) -> wire.Commit | None:
+def _commit_on_wire(sample: OffsetSample | None) -> wire.CommitJson | None:
     if sample is None:
         return None
-    return wire.Commit(sample.offset, sample.timestamp_ms, sample.observed_at_ms, sample.lag)
+    return wire.CommitJson(sample.offset, sample.timestamp_ms, sample.observed_at_ms, sample.lag)
 
 
 def _go_number(share: float | None) -> float | None:

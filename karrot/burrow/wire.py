@@ -9,7 +9,16 @@ from typing import Annotated
 
 from msgspec import Meta, Raw, Struct, field
 
-__all__ = ["UINT64_MAX", "Commit", "Notification", "Outline", "Partition", "RestReply", "Verdict", "Webhook"]
+__all__ = [
+    "UINT64_MAX",
+    "CommitJson",
+    "NotificationJson",
+    "OutlineJson",
+    "PartitionJson",
+    "RestReply",
+    "Verdict",
+    "WebhookJson",
+]
 
 UINT64_MAX = 2**64 - 1
 
@@ -20,7 +29,7 @@ UInt64 = Annotated[int, Meta(ge=0)]
 """Up to `UINT64_MAX`; whoever reads one checks that bound, which is beyond what msgspec can."""
 
 
-class Commit(Struct, gc=False):
+class CommitJson(Struct, gc=False):
     """Oldest or newest stored commit of a partition. ``observedAt`` since v1.3.3; ``lag`` may be null since v1.3.0."""
 
     offset: Int64
@@ -29,7 +38,7 @@ class Commit(Struct, gc=False):
     lag: UInt64 | None = None
 
 
-class Partition(Struct, kw_only=True):
+class PartitionJson(Struct, kw_only=True):
     """One partition of a group. ``client_id`` since v1.2.1."""
 
     topic: str
@@ -37,8 +46,8 @@ class Partition(Struct, kw_only=True):
     owner: str | None = None
     client_id: str | None = None
     status: str
-    start: Commit | None = None
-    end: Commit | None = None
+    start: CommitJson | None = None
+    end: CommitJson | None = None
     current_lag: UInt64 | None = None
     complete: float | None = None
 
@@ -50,13 +59,13 @@ class Verdict(Struct, kw_only=True):
     group: str | None = None
     status: str
     complete: float | None = None
-    partitions: list[Partition] | None = None
+    partitions: list[PartitionJson] | None = None
     partition_count: Count | None = None
-    maxlag: Partition | None = None
+    maxlag: PartitionJson | None = None
     totallag: UInt64 | None
 
 
-class Notification(Struct, kw_only=True, rename="pascal"):
+class NotificationJson(Struct, kw_only=True, rename="pascal"):
     """What ``{{ jsonencoder . }}`` writes. ``Start`` is left undecoded: nothing it holds makes a body wrong."""
 
     cluster: str
@@ -67,10 +76,10 @@ class Notification(Struct, kw_only=True, rename="pascal"):
     result: Verdict
 
 
-class Webhook(Struct):
+class WebhookJson(Struct):
     """A whole webhook body."""
 
-    event: Notification = field(name="Event")
+    event: NotificationJson = field(name="Event")
 
 
 class OutlinedPartition(Struct):
@@ -84,12 +93,12 @@ class OutlinedVerdict(Struct):
 
     status: str
     totallag: UInt64 | None
-    maxlag: Partition | None = None
+    maxlag: PartitionJson | None = None
     partitions: list[OutlinedPartition] | None = None
 
 
 class OutlinedNotification(Struct, rename="pascal"):
-    """`Notification` in outline."""
+    """`NotificationJson` in outline."""
 
     cluster: str
     group: str
@@ -97,7 +106,7 @@ class OutlinedNotification(Struct, rename="pascal"):
     id: str | None = field(default=None, name="ID")
 
 
-class Outline(Struct):
+class OutlineJson(Struct):
     """A whole webhook body in outline."""
 
     event: OutlinedNotification = field(name="Event")

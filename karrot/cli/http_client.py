@@ -6,37 +6,37 @@ from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPSConne
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-__all__ = ["Answer", "fetch", "post"]
+__all__ = ["HttpAnswer", "fetch", "post"]
 
 
 TIMEOUT_SECONDS = 5
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """A status and a body, or (status 0) the sentence that says why there is none."""
 
     status: int
     body: str
 
 
-def post(url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+def post(url: str, body: bytes, headers: Mapping[str, str]) -> HttpAnswer:
     """Post JSON as Burrow does, but without following a redirect: Burrow would lose the body on its way."""
     return _ask("POST", url, body, {"Content-Type": "application/json", **headers})
 
 
-def fetch(url: str) -> Answer:
+def fetch(url: str) -> HttpAnswer:
     """Get an address of this machine: no proxy is asked, and a certificate may be of another name."""
     return _ask("GET", url, None, {}, verify=False)
 
 
-def _ask(method: str, url: str, body: bytes | None, headers: Mapping[str, str], *, verify: bool = True) -> Answer:
+def _ask(method: str, url: str, body: bytes | None, headers: Mapping[str, str], *, verify: bool = True) -> HttpAnswer:
     connection = _connection(url, verify=verify)
     try:
         connection.request(method, urlsplit(url).path or "/", body, dict(headers))
         response = connection.getresponse()
-        return Answer(response.status, response.read(64 * 1024).decode(errors="replace"))
+        return HttpAnswer(response.status, response.read(64 * 1024).decode(errors="replace"))
     except (OSError, HTTPException, UnicodeError) as error:
-        return Answer(0, _why(url, error))
+        return HttpAnswer(0, _why(url, error))
     finally:
         connection.close()
 

@@ -14,7 +14,7 @@ from karrot.cli.errors import Refused, valid
 
 if TYPE_CHECKING:
     from karrot.settings.loading import Loaded
-    from karrot.settings.types import Kind
+    from karrot.settings.types import ValueKind
 
 __all__ = [
     "Number",
@@ -54,14 +54,14 @@ def put_on(command: Command, *options: Callable[[Command], Command]) -> Command:
     return command
 
 
-def value_of(kind: "Kind[T]", option: str, text: str) -> T:
+def value_of(kind: "ValueKind[T]", option: str, text: str) -> T:
     """What the text of an option stands for. Raises Refused with a sentence that names the option."""
     from karrot.settings.types import checked
 
     return valid(partial(checked, kind, option, text))
 
 
-def asked_for(kind: "Kind[T]", name: str, asked: Mapping[str, Any]) -> T:
+def asked_for(kind: "ValueKind[T]", name: str, asked: Mapping[str, Any]) -> T:
     """The same of the options that click gathered, ``name`` among them."""
     return value_of(kind, f"--{name.replace('_', '-')}", asked[name])
 

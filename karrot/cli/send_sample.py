@@ -11,7 +11,7 @@ from karrot.cli.errors import NotDone, valid
 from karrot.cli.options import url_option
 
 if TYPE_CHECKING:
-    from karrot.cli.http_client import Answer
+    from karrot.cli.http_client import HttpAnswer
 
 __all__ = ["send_sample"]
 
@@ -53,7 +53,7 @@ def send_sample(url: str, user: str | None, count: int, status: str) -> None:
         _print(answer, f"{sample_event.CLUSTER} {sample_event.group(number)} {status}")
 
 
-def _print(answer: "Answer", what: str) -> None:
+def _print(answer: "HttpAnswer", what: str) -> None:
     """Show what Karrot said; end the command if the event was not accepted."""
     if answer.status == ACCEPTED:
         click.echo(f"{what}: {answer.status} {answer.body.strip()}")

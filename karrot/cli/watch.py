@@ -19,7 +19,7 @@ from karrot.cli.table_layout import Column, laid_out, terminal_width
 
 if TYPE_CHECKING:
     from karrot.event import LagEvent
-    from karrot.watch import Outcome, Sink
+    from karrot.watch import PollOutcome, Sink
 
 __all__ = ["watch"]
 
@@ -98,12 +98,12 @@ def watch(
 class Printer:
     """Prints what each poll brought, until nobody reads it: then the watch ends, and ``trouble`` says why."""
 
-    def __init__(self, show: Callable[["Outcome"], list[str]], stop: threading.Event) -> None:
+    def __init__(self, show: Callable[["PollOutcome"], list[str]], stop: threading.Event) -> None:
         self._show = show
         self._stop = stop
         self.trouble: OSError | None = None
 
-    def send(self, outcome: "Outcome", age_ms: Callable[[], int]) -> None:  # noqa: ARG002 (it is printed at once)
+    def send(self, outcome: "PollOutcome", age_ms: Callable[[], int]) -> None:  # noqa: ARG002 (it is printed at once)
         """Print it."""
         try:
             for line in self._show(outcome):
@@ -116,13 +116,13 @@ class Printer:
         """Nothing is held."""
 
 
-def _as_json(outcome: "Outcome") -> list[str]:
+def _as_json(outcome: "PollOutcome") -> list[str]:
     from karrot.burrow.payload import to_wire
 
     return [to_wire(event).decode() for event in outcome.events]
 
 
-def _as_table(outcome: "Outcome") -> list[str]:
+def _as_table(outcome: "PollOutcome") -> list[str]:
     verdicts = {event.consumer: event for event in outcome.events}
     groups = sorted(outcome.groups, key=lambda each: each.consumer)
     rows = [(safe(group.consumer), *_verdict(verdicts.get(group.consumer)), *health_row(group)) for group in groups]
@@ -136,7 +136,7 @@ def _verdict(event: "LagEvent | None") -> tuple[str, str, str]:
     return event.status_text, number(event.total_lag), number(largest)
 
 
-def _sum(outcome: "Outcome", groups: int) -> str:
+def _sum(outcome: "PollOutcome", groups: int) -> str:
     """The moment, the sum, the verdicts, and how many groups have none: what a new watcher waits for."""
     judged = {event.consumer for event in outcome.events}
     waiting = sum(group.consumer not in judged for group in outcome.groups)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from random import Random
 
-from karrot.demo.simulated_kafka import NO_SPIKES, Behaviour, ConsumerGroup, Phase, Spikes, Topic
+from karrot.demo.simulated_kafka import NO_SPIKES, Behaviour, ConsumerGroup, Phase, SimulatedTopic, Spikes
 
 __all__ = ["BEHAVIOURS", "GROUP_NAMES", "application_groups", "burrows_own_group"]
 
@@ -94,7 +94,7 @@ def _application_group(name: str, topic_name: str, behaviour: Behaviour, random:
     )
 
 
-def _topic(name: str, rates: list[float], random: Random, spikes: Spikes) -> Topic:
+def _topic(name: str, rates: list[float], random: Random, spikes: Spikes) -> SimulatedTopic:
     # A day of messages at least lies before the start, so that no log end is negative in the simulated history.
     starts = [int(rate * random.uniform(1, 30) * 86_400) for rate in rates]
-    return Topic(name, rates, starts, random.uniform(0, 2 * math.pi), spikes)
+    return SimulatedTopic(name, rates, starts, random.uniform(0, 2 * math.pi), spikes)

@@ -13,14 +13,14 @@ from typing import NamedTuple
 __all__ = [
     "NO_SPIKES",
     "Behaviour",
-    "Commit",
     "ConsumerGroup",
     "Deletion",
-    "Owner",
     "Phase",
     "Record",
+    "SimulatedCommit",
+    "SimulatedOwner",
+    "SimulatedTopic",
     "Spikes",
-    "Topic",
 ]
 
 _WAVE_SECONDS = 90.0
@@ -28,7 +28,7 @@ _WAVE_HEIGHT = 0.3
 _SLOWEST_POLL = 0.2
 
 
-class Commit(NamedTuple):
+class SimulatedCommit(NamedTuple):
     """A committed offset."""
 
     topic: str
@@ -36,7 +36,7 @@ class Commit(NamedTuple):
     offset: int
 
 
-class Owner(NamedTuple):
+class SimulatedOwner(NamedTuple):
     """A member was assigned a partition."""
 
     topic: str
@@ -49,7 +49,7 @@ class Deletion(NamedTuple):
     """The group was deleted."""
 
 
-Record = Commit | Owner | Deletion
+Record = SimulatedCommit | SimulatedOwner | Deletion
 """What a group writes to ``__consumer_offsets``."""
 
 
@@ -70,7 +70,7 @@ NO_SPIKES = Spikes()
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class SimulatedTopic:
     """Partitions that are written to in slow waves, and perhaps in spikes.
 
     ``rates`` are the usual ones by partition, ``starts`` the log end offsets around time 0, ``phase`` (radians) where
@@ -162,7 +162,7 @@ class ConsumerGroup:
     def __init__(
         self,
         name: str,
-        topics: Sequence[Topic],
+        topics: Sequence[SimulatedTopic],
         behaviour: Behaviour,
         random: Random,
         *,
@@ -216,7 +216,7 @@ class ConsumerGroup:
         self._exists = phase.exists
         self._entered_at = at
 
-    def _join(self, at: float) -> Iterator[Owner]:
+    def _join(self, at: float) -> Iterator[SimulatedOwner]:
         """Start at the log ends and share the partitions out in ranges, as Kafka's default assignor does."""
         ends = self._ends(at)
         self._stepped_at = at
@@ -225,9 +225,9 @@ class ConsumerGroup:
             if self._hosts:
                 member = number * len(self._hosts) // len(self._assigned)
                 client_id = f"consumer-{self.name}-{member + 1}"
-                yield Owner(assigned.topic, assigned.partition, self._hosts[member], client_id)
+                yield SimulatedOwner(assigned.topic, assigned.partition, self._hosts[member], client_id)
 
-    def _read(self, phase: Phase, at: float) -> Iterator[Commit]:
+    def _read(self, phase: Phase, at: float) -> Iterator[SimulatedCommit]:
         readable = self._ends(at - self._random.uniform(0, _SLOWEST_POLL))
         luck = self._random.uniform(0.9, 1.1)
         since_entered, since_stepped = at - self._entered_at, at - self._stepped_at
@@ -236,7 +236,7 @@ class ConsumerGroup:
             if applied.commits and since_entered >= number * phase.stagger:
                 reached = assigned.position + applied.pace * luck * since_stepped * assigned.mean_rate
                 assigned.position = max(assigned.position, min(end, reached))
-                yield Commit(assigned.topic, assigned.partition, int(assigned.position))
+                yield SimulatedCommit(assigned.topic, assigned.partition, int(assigned.position))
 
     def _ends(self, at: float) -> list[float]:
         """In the order of what is assigned."""

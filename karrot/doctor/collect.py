@@ -7,7 +7,7 @@ from karrot.doctor.http_get import Web
 from karrot.doctor.read_burrow import read_burrow
 from karrot.doctor.read_karrot import read_karrot
 from karrot.doctor.read_prometheus import read_prometheus
-from karrot.doctor.snapshot import Away, BurrowSeen, KarrotSeen, PrometheusSeen, Seen
+from karrot.doctor.snapshot import Away, BurrowSeen, KarrotSeen, PrometheusSeen, Snapshot
 
 __all__ = ["look"]
 
@@ -19,10 +19,10 @@ def look(
     *,
     token: str | None = None,
     asking: Asking | None = None,
-) -> Seen:
+) -> Snapshot:
     """What is at these addresses. ``token`` is Karrot's API token. Nothing is changed anywhere."""
     how = asking or Asking()
-    return Seen(
+    return Snapshot(
         burrow=None if burrow is None else _burrow(burrow, how, karrot),
         karrot=None if karrot is None else _karrot(karrot, how, token),
         prometheus=None if prometheus is None else _prometheus(prometheus, how, karrot),

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from karrot.burrow.client import Asking, Burrow, BurrowError, NotFound, NotifierModule, Unaddressable, UnknownCall
 from karrot.doctor.http_get import NotTold, Parts, Web
-from karrot.doctor.snapshot import Away, BurrowSeen, Webhook, is_for_karrot
+from karrot.doctor.snapshot import Away, BurrowSeen, ReadWebhook, is_for_karrot
 from karrot.event import LagEvent
 
 __all__ = ["GROUPS_ASKED", "read_burrow"]
@@ -89,21 +89,23 @@ def _verdict(burrow: Burrow, cluster: str, group: str) -> LagEvent | None:
         return None
 
 
-def _webhooks(notifiers: Mapping[str, NotifierModule], asking: Asking, karrot_url: str | None) -> dict[str, Webhook]:
+def _webhooks(
+    notifiers: Mapping[str, NotifierModule], asking: Asking, karrot_url: str | None
+) -> dict[str, ReadWebhook]:
     """What is at the addresses that Karrot's notifiers post to; nobody else's are asked."""
     meant = [each for name, each in notifiers.items() if is_for_karrot(name, each, karrot_url)]
     urls = {url for each in meant for url in (each.url_open, each.url_close) if url}
     return {url: _webhook(url, asking) for url in sorted(urls) if "{{" not in url}
 
 
-def _webhook(url: str, asking: Asking) -> Webhook:
+def _webhook(url: str, asking: Asking) -> ReadWebhook:
     """GET, which Karrot answers with 405, and which stores nothing anywhere."""
     web = Web(url, asking=asking)
     try:
         answer = web.answer()
     except NotTold as error:
-        return Webhook(0, error.said, is_karrot=False)
+        return ReadWebhook(0, error.said, is_karrot=False)
     finally:
         web.close()
     is_karrot = answer.status == _NOT_ALLOWED and _KARROTS_ANSWER in answer.body
-    return Webhook(answer.status, answer.location, is_karrot)
+    return ReadWebhook(answer.status, answer.location, is_karrot)

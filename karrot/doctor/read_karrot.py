@@ -12,13 +12,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from karrot.doctor.http_get import NotTold, Parts, Web, understood
 from karrot.doctor.snapshot import (
     Away,
-    Component,
-    Group,
-    GroupEvent,
     KarrotSeen,
-    Reject,
+    ReadComponent,
+    ReadGroup,
+    ReadGroupEvent,
+    ReadReject,
+    ReadSample,
     Reporter,
-    Sample,
 )
 
 __all__ = ["GROUPS_READ", "METRICS", "read_karrot"]
@@ -50,7 +50,7 @@ class _Beat(Struct):
 
 
 class _Readiness(Struct):
-    components: dict[str, Component]
+    components: dict[str, ReadComponent]
 
 
 class _Config(Struct):
@@ -62,16 +62,16 @@ class _Reporters(Struct):
 
 
 class _Groups(Struct):
-    groups: list[Group]
+    groups: list[ReadGroup]
     next: str | None
 
 
 class _History(Struct):
-    events: tuple[GroupEvent, ...]
+    events: tuple[ReadGroupEvent, ...]
 
 
 class _Rejects(Struct):
-    rejects: tuple[Reject, ...]
+    rejects: tuple[ReadReject, ...]
 
 
 def read_karrot(web: Web) -> KarrotSeen | Away:
@@ -100,7 +100,7 @@ def read_karrot(web: Web) -> KarrotSeen | Away:
     )
 
 
-def _components(web: Web) -> Mapping[str, Component]:
+def _components(web: Web) -> Mapping[str, ReadComponent]:
     """What ``/readyz`` says, whether it is 200 or 503."""
     answer = web.answer("/readyz")
     if answer.status not in (200, _UNREADY):
@@ -108,8 +108,8 @@ def _components(web: Web) -> Mapping[str, Component]:
     return understood(_Readiness, answer.body, "/readyz", answer.status).components
 
 
-def _groups(web: Web) -> tuple[Sequence[Group] | None, bool]:
-    read: list[Group] = []
+def _groups(web: Web) -> tuple[Sequence[ReadGroup] | None, bool]:
+    read: list[ReadGroup] = []
     after: str | None = ""
     while after is not None and len(read) < GROUPS_READ:
         page = web.read(_Groups, "/api/v1/groups", {"limit": str(_PAGE), "after": after})
@@ -118,18 +118,20 @@ def _groups(web: Web) -> tuple[Sequence[Group] | None, bool]:
     return tuple(read), after is None
 
 
-def _samples(web: Web) -> Sequence[Sample]:
+def _samples(web: Web) -> Sequence[ReadSample]:
     text = web.body("/metrics", [("name[]", name) for name in METRICS]).decode(errors="replace")
     families = text_string_to_metric_families(text)
     try:
-        return [Sample(each.name, each.labels, each.value) for family in families for each in family.samples]
+        return [ReadSample(each.name, each.labels, each.value) for family in families for each in family.samples]
     except ValueError as error:
         raise NotTold(f"what /metrics answers is not understood: {error}") from error
 
 
-def _histories(web: Web, parts: Parts, groups: Sequence[Group]) -> Mapping[tuple[str, str], Sequence[GroupEvent]]:
+def _histories(
+    web: Web, parts: Parts, groups: Sequence[ReadGroup]
+) -> Mapping[tuple[str, str], Sequence[ReadGroupEvent]]:
     """The newest events of the first groups of each cluster that Burrow posted."""
-    read: dict[tuple[str, str], Sequence[GroupEvent]] = {}
+    read: dict[tuple[str, str], Sequence[ReadGroupEvent]] = {}
     for each in _few_of_each_cluster(groups):
         query = {"cluster": each.cluster, "consumer": each.consumer, "limit": str(_EVENTS)}
         history = parts.read("events of groups (/api/v1/group)", partial(_history, web, query), _History(events=()))
@@ -146,8 +148,8 @@ def _history(web: Web, query: Mapping[str, str]) -> _History:
         raise
 
 
-def _few_of_each_cluster(groups: Sequence[Group]) -> Iterator[Group]:
-    by_cluster: dict[str, list[Group]] = defaultdict(list)
+def _few_of_each_cluster(groups: Sequence[ReadGroup]) -> Iterator[ReadGroup]:
+    by_cluster: dict[str, list[ReadGroup]] = defaultdict(list)
     for each in groups:
         by_cluster[each.cluster].append(each)
     for members in by_cluster.values():

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from karrot.doctor import checks
 from karrot.doctor.finding import Finding, Level
-from karrot.doctor.snapshot import Away, BurrowSeen, KarrotSeen, PrometheusSeen, Seen, Unread
+from karrot.doctor.snapshot import Away, BurrowSeen, KarrotSeen, PrometheusSeen, Snapshot, Unread
 
 __all__ = ["examine"]
 
@@ -17,13 +17,13 @@ _REMEDIES = {
 }
 
 
-def examine(seen: Seen) -> list[Finding]:
+def examine(seen: Snapshot) -> list[Finding]:
     """Everything that is found, faults first."""
     found = [*_sides(seen), *_alone(seen), *_together(seen)]
     return sorted(found, key=lambda finding: _ORDER.index(finding.level))
 
 
-def _alone(seen: Seen) -> Iterator[Finding]:
+def _alone(seen: Snapshot) -> Iterator[Finding]:
     if isinstance(seen.burrow, BurrowSeen):
         for of_burrow in checks.BURROW:
             yield from of_burrow(seen.burrow)
@@ -35,7 +35,7 @@ def _alone(seen: Seen) -> Iterator[Finding]:
             yield from of_prometheus(seen.prometheus)
 
 
-def _together(seen: Seen) -> Iterator[Finding]:
+def _together(seen: Snapshot) -> Iterator[Finding]:
     if isinstance(seen.burrow, BurrowSeen) and isinstance(seen.karrot, KarrotSeen):
         for of_both in checks.AGREEMENT:
             yield from of_both(seen.burrow, seen.karrot)
@@ -44,7 +44,7 @@ def _together(seen: Seen) -> Iterator[Finding]:
             yield from of_scrape(seen.karrot, seen.prometheus)
 
 
-def _sides(seen: Seen) -> Iterator[Finding]:
+def _sides(seen: Snapshot) -> Iterator[Finding]:
     for name, side in (("Burrow", seen.burrow), ("Karrot", seen.karrot), ("Prometheus", seen.prometheus)):
         match side:
             case None:

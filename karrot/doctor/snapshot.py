@@ -23,18 +23,18 @@ __all__ = [
     "WEBHOOK_PATH",
     "Away",
     "BurrowSeen",
-    "Component",
-    "Group",
-    "GroupEvent",
     "KarrotSeen",
     "PrometheusSeen",
-    "Reject",
+    "ReadComponent",
+    "ReadGroup",
+    "ReadGroupEvent",
+    "ReadReject",
+    "ReadSample",
+    "ReadWebhook",
     "Reporter",
-    "Sample",
-    "Seen",
+    "Snapshot",
     "Target",
     "Unread",
-    "Webhook",
     "is_for_karrot",
     "netloc",
     "seconds",
@@ -59,7 +59,7 @@ class Unread(NamedTuple):
     said: str
 
 
-class Webhook(NamedTuple):
+class ReadWebhook(NamedTuple):
     """What a GET of a notifier's URL brought. ``status`` is 0 if nothing came, which ``said`` explains."""
 
     status: int
@@ -114,7 +114,7 @@ class BurrowSeen:
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     topics: Mapping[str, int] = field(default_factory=dict)
     verdicts: Sequence[LagEvent] = ()
-    webhooks: Mapping[str, Webhook] = field(default_factory=dict)
+    webhooks: Mapping[str, ReadWebhook] = field(default_factory=dict)
     karrot_url: str | None = None
     unread: Sequence[Unread] = ()
 
@@ -135,7 +135,7 @@ class BurrowSeen:
         return min((each.interval for each in self.notifiers.values()), default=60)
 
 
-class Component(Struct, frozen=True):
+class ReadComponent(Struct, frozen=True):
     """One part of Karrot at ``/readyz``."""
 
     state: str
@@ -153,7 +153,7 @@ class Reporter(Struct, frozen=True):
     last_error_at: datetime | None = None
 
 
-class Group(Struct, frozen=True):
+class ReadGroup(Struct, frozen=True):
     """One group at ``/api/v1/groups``."""
 
     cluster: str
@@ -164,7 +164,7 @@ class Group(Struct, frozen=True):
     last_event_at: datetime | None
 
 
-class GroupEvent(Struct, frozen=True):
+class ReadGroupEvent(Struct, frozen=True):
     """One event of a group's history at ``/api/v1/group``."""
 
     received_at: datetime | None
@@ -172,7 +172,7 @@ class GroupEvent(Struct, frozen=True):
     incident_id: str | None = None
 
 
-class Reject(Struct, frozen=True):
+class ReadReject(Struct, frozen=True):
     """One refused body at ``/api/v1/rejects``."""
 
     received_at: datetime | None
@@ -180,7 +180,7 @@ class Reject(Struct, frozen=True):
     detail: str
 
 
-class Sample(NamedTuple):
+class ReadSample(NamedTuple):
     """One sample of ``/metrics``."""
 
     name: str
@@ -199,14 +199,14 @@ class KarrotSeen:
 
     url: str
     now: datetime
-    components: Mapping[str, Component] = field(default_factory=dict)
+    components: Mapping[str, ReadComponent] = field(default_factory=dict)
     settings: Mapping[str, str] | None = None
     reporters: Sequence[Reporter] | None = None
-    groups: Sequence[Group] | None = None
+    groups: Sequence[ReadGroup] | None = None
     has_all_groups: bool = True
-    rejects: Sequence[Reject] | None = None
-    histories: Mapping[tuple[str, str], Sequence[GroupEvent]] = field(default_factory=dict)
-    samples: Sequence[Sample] = ()
+    rejects: Sequence[ReadReject] | None = None
+    histories: Mapping[tuple[str, str], Sequence[ReadGroupEvent]] = field(default_factory=dict)
+    samples: Sequence[ReadSample] = ()
     unread: Sequence[Unread] = ()
 
     def setting(self, name: str) -> str:
@@ -218,7 +218,7 @@ class KarrotSeen:
         """Seconds; Karrot's default where its settings were not read."""
         return seconds(self.setting("STALE_AFTER")) or 300
 
-    def of(self, metric: str) -> Iterator[Sample]:
+    def of(self, metric: str) -> Iterator[ReadSample]:
         """The samples of a metric."""
         return (sample for sample in self.samples if sample.name == metric)
 
@@ -274,7 +274,7 @@ class PrometheusSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Snapshot:
     """Each side as it was seen, ``None`` if nobody asked for it."""
 
     burrow: BurrowSeen | Away | None = None

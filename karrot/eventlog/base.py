@@ -23,9 +23,10 @@ __all__ = [
     "Cursor",
     "Damaged",
     "EventLog",
+    "EventSummary",
     "GroupKey",
     "GroupState",
-    "Incident",
+    "IncidentState",
     "LogSize",
     "LogUnavailableError",
     "OverloadedError",
@@ -34,7 +35,6 @@ __all__ = [
     "ReporterState",
     "StoredBody",
     "StoredEvent",
-    "Summary",
     "UnconfirmedError",
     "backlog",
     "groups",
@@ -132,7 +132,7 @@ class Damaged:
     seq: int
 
 
-class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The newest event of a group without its partitions, with its signals: all that an exporter needs.
 
     Stored as one value per group; fields may only be added at the end, with a default.
@@ -158,7 +158,7 @@ class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return Status.__members__.get(self.status_text)
 
 
-class Incident(NamedTuple):
+class IncidentState(NamedTuple):
     """What the log knows of a group's incidents.
 
     ``open_id`` is ``None`` outside one, ``remembered`` holds the newest ids, oldest first.
@@ -176,8 +176,8 @@ class GroupState(msgspec.Struct, frozen=True, gc=False):
     key: GroupKey
     seq: int
     log_time_ms: int
-    summary: Summary
-    incident: Incident
+    summary: EventSummary
+    incident: IncidentState
 
 
 class Changed(NamedTuple):

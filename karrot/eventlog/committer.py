@@ -11,7 +11,7 @@ from karrot.eventlog.connections import LogFile
 from karrot.eventlog.database import near_its_cap
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.transaction import Transaction
-from karrot.eventlog.write_buffer import Tally
+from karrot.eventlog.write_buffer import WriteBuffer
 from karrot.eventlog.writer import Job
 
 __all__ = ["Committer"]
@@ -28,7 +28,7 @@ class Committer:
     ``trouble`` says why the last commit failed, ``None`` if it did not.
     """
 
-    def __init__(self, file: LogFile, lock: FileLock, tally: Tally, *, max_consumers: int) -> None:
+    def __init__(self, file: LogFile, lock: FileLock, tally: WriteBuffer, *, max_consumers: int) -> None:
         self._file = file
         self._lock = lock
         self._tally = tally

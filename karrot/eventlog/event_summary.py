@@ -1,7 +1,7 @@
 """``LagEvent -> Summary``: the part of an event that outlives it in the state of its group. Pure."""
 
 from karrot.event import LagEvent, Status
-from karrot.eventlog.base import Summary
+from karrot.eventlog.base import EventSummary
 from karrot.signals import signals_of
 
 __all__ = ["BAD_STATUSES", "summarize"]
@@ -13,11 +13,11 @@ _FUTURE_MS = 86_400_000
 """A commit further ahead than this was misread (Burrow v1.9.5 reads some of Kafka 4.1's near 8e18)."""
 
 
-def summarize(event: LagEvent, received_at_ms: int) -> Summary:
+def summarize(event: LagEvent, received_at_ms: int) -> EventSummary:
     """What an exporter needs of an event."""
     known = event.status is not Status.NOTFOUND
     largest = event.max_lag if known else None
-    return Summary(
+    return EventSummary(
         status_text=event.status_text,
         kind=event.kind,
         source=event.source,

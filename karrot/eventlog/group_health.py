@@ -6,7 +6,7 @@ import msgspec
 
 from karrot.eventlog.base import EventLog
 
-__all__ = ["NOTE", "STATES", "UNKNOWN_STATE", "GroupHealth", "Watched", "keep", "read"]
+__all__ = ["NOTE", "STATES", "UNKNOWN_STATE", "GroupHealth", "WatchedCluster", "keep", "read"]
 
 NOTE = "groups"
 _WATCH = "watch"
@@ -33,7 +33,7 @@ class GroupHealth(msgspec.Struct, frozen=True, array_like=True):
     retention_margin: int | None
 
 
-class Watched(msgspec.Struct, frozen=True, array_like=True):
+class WatchedCluster(msgspec.Struct, frozen=True, array_like=True):
     """One cluster at the last poll, which was at ``log_time_ms`` by the log's time and is shown for ``good_for_ms``.
 
     ``polled_at_ms`` is 0 for a cluster that was never asked with success.
@@ -47,15 +47,15 @@ class Watched(msgspec.Struct, frozen=True, array_like=True):
     groups: tuple[GroupHealth, ...]
 
 
-_DECODER = msgspec.msgpack.Decoder(Watched)
+_DECODER = msgspec.msgpack.Decoder(WatchedCluster)
 
 
-def keep(log: EventLog, watched: Watched) -> None:
+def keep(log: EventLog, watched: WatchedCluster) -> None:
     """Note the last poll. Raises what `EventLog.remember` raises."""
     log.remember(_WATCH, NOTE, msgspec.msgpack.encode(watched))
 
 
-def read(log: EventLog) -> Iterator[Watched]:
+def read(log: EventLog) -> Iterator[WatchedCluster]:
     """The last poll, if there was one that can be read. Raises `LogUnavailableError`."""
     kept = log.recall(_WATCH, NOTE)
     if kept is not None:

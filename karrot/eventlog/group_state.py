@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from karrot.event import Kind, LagEvent, Source
 from karrot.eventlog import incidents
-from karrot.eventlog.base import Changed, GroupKey, GroupState, Incident, Summary
+from karrot.eventlog.base import Changed, EventSummary, GroupKey, GroupState, IncidentState
 from karrot.eventlog.event_summary import summarize
 
 __all__ = ["Arrival", "Decode", "GroupRow", "after", "arrival", "changed", "state_of"]
@@ -28,7 +28,7 @@ class Arrival:
     received_at_ms: int
     log_time_ms: int
     observed_log_ms: int
-    summary: Summary
+    summary: EventSummary
 
     @property
     def from_webhook(self) -> bool:
@@ -47,8 +47,8 @@ class GroupRow(NamedTuple):
     last_seq: int
     log_time_ms: int
     expired: bool
-    incident: Incident
-    summary: Summary
+    incident: IncidentState
+    summary: EventSummary
 
     @property
     def gone(self) -> bool:
@@ -77,7 +77,7 @@ def after(row: GroupRow | None, seq: int, arrived: Arrival) -> GroupRow:
     """The group once the event numbered ``seq`` is in the log."""
     if row is not None and arrived.observed_log_ms < row.log_time_ms:
         return row._replace(last_seq=seq)
-    before = Incident() if row is None else row.incident
+    before = IncidentState() if row is None else row.incident
     return GroupRow(
         seq=seq,
         last_seq=seq,

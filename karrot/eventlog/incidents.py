@@ -6,7 +6,7 @@ opened by the first event with a new id and ended by its close, another id, an o
 """
 
 from karrot.event import Kind, LagEvent
-from karrot.eventlog.base import Incident
+from karrot.eventlog.base import IncidentState
 
 __all__ = ["REMEMBERED", "after"]
 
@@ -14,7 +14,7 @@ REMEMBERED = 8
 """How many ids of a group are remembered, so that late events neither reopen an incident nor count it again."""
 
 
-def after(incident: Incident, event: LagEvent) -> Incident:
+def after(incident: IncidentState, event: LagEvent) -> IncidentState:
     """The group's incident once ``event`` is its newest.
 
     A verdict without an id (Burrow's REST API, Kafka) attaches to the open incident. An incident that fell silent
@@ -31,21 +31,21 @@ def after(incident: Incident, event: LagEvent) -> Incident:
             return incident
 
 
-def _ended(incident: Incident) -> Incident:
+def _ended(incident: IncidentState) -> IncidentState:
     return incident._replace(open_id=None, since_ms=None)
 
 
-def _closed(incident: Incident, event: LagEvent) -> Incident:
+def _closed(incident: IncidentState, event: LagEvent) -> IncidentState:
     # Whatever id it carries, the group is well now. An id never seen before counts: below the notifier's threshold
     # Burrow sends nothing of an incident but its close.
     return _ended(_opened(incident, event, str(event.incident_id)))
 
 
-def _opened(incident: Incident, event: LagEvent, new_id: str) -> Incident:
+def _opened(incident: IncidentState, event: LagEvent, new_id: str) -> IncidentState:
     if new_id in incident.remembered:
         return incident
     start = event.incident_start
-    return Incident(
+    return IncidentState(
         open_id=new_id,
         since_ms=event.observed_at_ms if start is None else int(start.timestamp() * 1000),
         total=incident.total + 1,

@@ -26,7 +26,7 @@ from karrot.eventlog.base import (
     StoredEvent,
 )
 from karrot.eventlog.log_time import LogTime
-from karrot.eventlog.write_buffer import Tally
+from karrot.eventlog.write_buffer import WriteBuffer
 
 __all__ = ["Done", "MemoryEventLog"]
 
@@ -79,7 +79,7 @@ class MemoryEventLog:
         self._heard: dict[str, int] = {}
         self._reporters: dict[str, ReporterState] = {}
         self._notes: dict[tuple[str, str], bytes] = {}
-        self._tally = Tally()
+        self._tally = WriteBuffer()
 
     @property
     def log_id(self) -> str:

@@ -36,7 +36,7 @@ from karrot.eventlog.database import used_bytes
 from karrot.eventlog.group_state import Decode, arrival, changed, state_of
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.transaction import Transaction
-from karrot.eventlog.write_buffer import HighWater, Tally
+from karrot.eventlog.write_buffer import HighWater, WriteBuffer
 from karrot.eventlog.writer import PendingAppend, Writer
 
 __all__ = ["SqliteEventLog"]
@@ -73,7 +73,7 @@ class SqliteEventLog:
         self._stale_after_ms = stale_after_ms
         self._retention_ms = retention_ms
         self._max_bytes = max_bytes
-        self._tally = Tally()
+        self._tally = WriteBuffer()
         self._high_water = HighWater()
         self._commit_lock = FileLock(directory / "commit.lock")
         self._leader_lock = FileLock(directory / "leader.lock")

@@ -11,13 +11,13 @@ from karrot.eventlog.base import (
     Counter,
     Cursor,
     Damaged,
+    EventSummary,
     GroupKey,
-    Incident,
+    IncidentState,
     Reject,
     ReporterState,
     StoredBody,
     StoredEvent,
-    Summary,
 )
 from karrot.eventlog.group_state import Arrival, Decode, GroupRow
 
@@ -44,7 +44,7 @@ GROUP_COLUMNS = (
     "CAST(cluster AS BLOB), CAST(consumer AS BLOB), seq, last_seq, log_time_ms, expired, crc, CAST(state AS BLOB)"
 )
 
-_State = tuple[Incident, Summary]
+_State = tuple[IncidentState, EventSummary]
 _encode = msgspec.msgpack.Encoder().encode
 _decode_state = msgspec.msgpack.Decoder(_State).decode
 _decode_reporter = msgspec.msgpack.Decoder(tuple[str, str | None, int | None, int | None]).decode

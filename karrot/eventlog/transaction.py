@@ -9,7 +9,7 @@ from karrot.eventlog import sqlite_rows
 from karrot.eventlog.base import Appended, GroupKey, ReporterState
 from karrot.eventlog.group_state import Arrival, GroupRow, after
 from karrot.eventlog.log_time import Anchor
-from karrot.eventlog.write_buffer import KEPT_REJECTS, CounterKey, Pending
+from karrot.eventlog.write_buffer import KEPT_REJECTS, CounterKey, PendingWrites
 
 __all__ = ["FORGET", "Transaction"]
 
@@ -85,7 +85,7 @@ class Transaction:
         ).get
         return self._delete_up_to(last or 0)
 
-    def settle(self, pending: Pending, anchor: Anchor) -> None:
+    def settle(self, pending: PendingWrites, anchor: Anchor) -> None:
         """Write down what goes with every commit: counters, rejects, who was heard, and the time."""
         for (name, labels), by in (*pending.counts.items(), *self._counts.items()):
             self._connection.execute(_ADD_COUNTER, (name, sqlite_rows.labels_text(labels), by))
@@ -140,7 +140,7 @@ class Transaction:
             (_MOST_CLUSTERS,),
         )
 
-    def _keep_rejects(self, pending: Pending) -> None:
+    def _keep_rejects(self, pending: PendingWrites) -> None:
         for reject in pending.rejects:
             self._connection.execute(
                 "INSERT INTO rejects VALUES (NULL, ?, ?, ?, ?, ?)",

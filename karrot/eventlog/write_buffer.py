@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from karrot.eventlog.base import Counter, Reject
 
-__all__ = ["KEPT_REJECTS", "CounterKey", "HighWater", "Pending", "Tally"]
+__all__ = ["KEPT_REJECTS", "CounterKey", "HighWater", "PendingWrites", "WriteBuffer"]
 
 KEPT_REJECTS = 1000
 """Refused bodies kept, in memory and in a log; the oldest go."""
@@ -17,7 +17,7 @@ CounterKey = tuple[str, tuple[tuple[str, str], ...]]
 """A counter's name and its labels in order."""
 
 
-class Pending(NamedTuple):
+class PendingWrites(NamedTuple):
     """What one commit takes along."""
 
     counts: dict[CounterKey, float]
@@ -45,7 +45,7 @@ class HighWater:
             return dict(self._shown)
 
 
-class Tally:
+class WriteBuffer:
     """Counters and rejects of this process that no commit holds yet."""
 
     def __init__(self) -> None:
@@ -64,15 +64,15 @@ class Tally:
         with self._lock:
             self._rejects.append(reject)
 
-    def take(self) -> Pending:
+    def take(self) -> PendingWrites:
         """Everything that waits; the caller commits it or gives it `back`."""
         with self._lock:
-            taken = Pending(dict(self._counts), list(self._rejects))
+            taken = PendingWrites(dict(self._counts), list(self._rejects))
             self._counts.clear()
             self._rejects.clear()
         return taken
 
-    def back(self, pending: Pending) -> None:
+    def back(self, pending: PendingWrites) -> None:
         """What could not be committed waits for the next commit."""
         with self._lock:
             for key, by in pending.counts.items():

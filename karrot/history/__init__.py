@@ -13,16 +13,16 @@ from karrot.history.results import (
     GroupHistory,
     Incident,
     PartitionDescription,
-    Point,
     Risk,
     RiskKind,
     Risks,
+    SeriesPoint,
     StaleGroups,
     StalePartition,
     TimeSeries,
 )
-from karrot.history.series_metrics import METRICS, Metric, reads_newest_first
-from karrot.history.time_ranges import Span, granularity, moment
+from karrot.history.series_metrics import METRICS, SeriesMetric, reads_newest_first
+from karrot.history.time_ranges import TimeRange, granularity, moment
 
 __all__ = [
     "METRICS",
@@ -35,17 +35,17 @@ __all__ = [
     "HistoryUnavailable",
     "Incident",
     "IncidentOrder",
-    "Metric",
     "NoTables",
     "PartitionDescription",
-    "Point",
     "Risk",
     "RiskKind",
     "Risks",
-    "Span",
+    "SeriesMetric",
+    "SeriesPoint",
     "StaleGroups",
     "StalePartition",
     "Stretch",
+    "TimeRange",
     "TimeSeries",
     "UnclearGroup",
     "UnreadableTable",

@@ -2,7 +2,16 @@
 
 from karrot.history.duckdb_reader import Duck
 from karrot.history.errors import UnclearGroup
-from karrot.history.offsets_from_records import Commit, Ends, LookBack, Owners, Place, commits, ends, owners
+from karrot.history.offsets_from_records import (
+    ClusterPartition,
+    LookBack,
+    NewestCommit,
+    NewestLogEnds,
+    Owners,
+    commits,
+    ends,
+    owners,
+)
 from karrot.history.offsets_from_verdicts import listed
 from karrot.history.results import GroupDescription, PartitionDescription
 from karrot.history.time_ranges import moment_of
@@ -31,7 +40,7 @@ def describe(duck: Duck, look_back: LookBack, group: str, cluster: str | None) -
         return _described(where, group, look_back, told[where])
     owned = of_groups.get((where, group))
     committed = {each.place: each for each in newest if each.offset is not None}
-    places = committed.keys() | {Place(where, *each) for each in (owned.by_partition if owned else ())}
+    places = committed.keys() | {ClusterPartition(where, *each) for each in (owned.by_partition if owned else ())}
     seen = ends(duck, look_back, places)
     partitions = tuple(_partition(place, committed.get(place), seen.get(place), owned) for place in sorted(places))
     unlisted = len(seen.keys() - places)
@@ -63,7 +72,9 @@ def _described(
     )
 
 
-def _partition(place: Place, commit: Commit | None, looked: Ends | None, owned: Owners | None) -> PartitionDescription:
+def _partition(
+    place: ClusterPartition, commit: NewestCommit | None, looked: NewestLogEnds | None, owned: Owners | None
+) -> PartitionDescription:
     owner = owned.by_partition.get(place[1:]) if owned else None
     offset, end = commit and commit.offset, looked and looked.end
     return PartitionDescription(

@@ -7,14 +7,14 @@ from typing import NamedTuple
 from karrot.history.held_days import Stretch
 from karrot.history.reader import History
 from karrot.history.results import Incident
-from karrot.history.time_ranges import Span
+from karrot.history.time_ranges import TimeRange
 
-__all__ = ["Hour", "Past", "past"]
+__all__ = ["Past", "SummaryHour", "past"]
 
 _HOUR = timedelta(hours=1)
 
 
-class Hour(NamedTuple):
+class SummaryHour(NamedTuple):
     """One hour in which something was said; ``status`` is the worst of it as Burrow's number."""
 
     at: datetime
@@ -32,17 +32,17 @@ class Past:
 
     start: datetime
     end: datetime
-    hours: tuple[Hour, ...]
+    hours: tuple[SummaryHour, ...]
     incidents: tuple[Incident, ...]
     missing: tuple[Stretch, ...]
 
 
 def past(history: History, cluster: str, group: str, *, until: datetime, days: int = 30) -> Past:
     """The last ``days``. Raises `HistoryError`."""
-    span = Span(until - timedelta(days=days), until)
+    span = TimeRange(until - timedelta(days=days), until)
     metrics = ("lag_max", "lag_seconds", "status")
     series = history.timeseries(group, span, cluster=cluster, metrics=metrics, granularity=_HOUR)
-    hours = tuple(Hour(point.at, *point.values) for point in series.points)
+    hours = tuple(SummaryHour(point.at, *point.values) for point in series.points)
     # In this order: what derive adds between the two is left out rather than taken for nothing.
     missing = history.held(span, "incidents", cluster=cluster, group=group).missing
     incidents = history.incidents(span, cluster=cluster, group=group)

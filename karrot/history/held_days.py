@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from karrot.history.errors import UnreadableTable
-from karrot.history.time_ranges import Span
+from karrot.history.time_ranges import TimeRange
 
 __all__ = ["NOTE", "Days", "Derived", "Note", "Stretch", "asked_days", "finished", "note_of", "stretches"]
 
@@ -66,7 +66,7 @@ class Days:
     missing: tuple[Stretch, ...]
 
 
-def asked_days(span: Span, held: Collection[date]) -> Days:
+def asked_days(span: TimeRange, held: Collection[date]) -> Days:
     """The days of a span, by the days that the tables hold."""
     asked = [span.first_day + number * _DAY for number in range((span.last_day - span.first_day).days + 1)]
     kept = frozenset(held)

@@ -15,13 +15,13 @@ from karrot.history.time_ranges import epoch_ms, moment_of
 
 __all__ = [
     "KEY",
-    "Commit",
-    "Ends",
+    "ClusterPartition",
     "LookBack",
-    "Owner",
+    "NewestCommit",
+    "NewestLogEnds",
+    "OffsetHistory",
     "Owners",
-    "Past",
-    "Place",
+    "PartitionOwner",
     "commits",
     "ends",
     "last_commit",
@@ -37,7 +37,7 @@ Not by offset alone, because those of a topic that was made anew begin at 0 agai
 """
 
 
-class Place(NamedTuple):
+class ClusterPartition(NamedTuple):
     """A partition in a cluster."""
 
     cluster: str
@@ -45,16 +45,16 @@ class Place(NamedTuple):
     partition: int
 
 
-class Commit(NamedTuple):
+class NewestCommit(NamedTuple):
     """The newest record of a group on a partition; ``offset`` is ``None`` where it took the offset back."""
 
-    place: Place
+    place: ClusterPartition
     group: str
     offset: int | None
     log_ms: int
 
 
-class Past(NamedTuple):
+class OffsetHistory(NamedTuple):
     """What was before it.
 
     ``last_offset`` is the newest that was committed, taken back or not; ``offset_then`` that of the moment that was
@@ -67,7 +67,7 @@ class Past(NamedTuple):
     then_ms: int | None
 
 
-class Ends(NamedTuple):
+class NewestLogEnds(NamedTuple):
     """Where a log started and ended at the newest look, and at an earlier one.
 
     The earlier one is the newest that was so long before as was asked for; if there is none, the first that is known.
@@ -81,7 +81,7 @@ class Ends(NamedTuple):
     then_ms: int
 
 
-class Owner(NamedTuple):
+class PartitionOwner(NamedTuple):
     """The member that a partition is assigned to."""
 
     consumer_id: str
@@ -97,7 +97,7 @@ class Owners(NamedTuple):
 
     is_gone: bool
     members: int
-    by_partition: Mapping[tuple[str, int], Owner]
+    by_partition: Mapping[tuple[str, int], PartitionOwner]
     log_ms: int
 
 
@@ -137,12 +137,15 @@ _PAST = f""",
 """
 
 
-def commits(duck: Duck, look_back: LookBack, *, cluster: str | None, group: str | None) -> list[Commit]:
+def commits(duck: Duck, look_back: LookBack, *, cluster: str | None, group: str | None) -> list[NewestCommit]:
     """The newest record of every group and partition."""
     words, asked = named(cluster, group)
     query = _NEWEST.replace("{named}", words).replace("{more}", "")
     rows = duck.rows("commits", look_back.has, query, asked | look_back.bounds)
-    return [Commit(Place(where, *part), consumer, offset, log_ms) for where, consumer, *part, log_ms, offset in rows]
+    return [
+        NewestCommit(ClusterPartition(where, *part), consumer, offset, log_ms)
+        for where, consumer, *part, log_ms, offset in rows
+    ]
 
 
 def last_commit(duck: Duck, look_back: LookBack, *, cluster: str | None, group: str | None) -> datetime | None:
@@ -154,7 +157,7 @@ def last_commit(duck: Duck, look_back: LookBack, *, cluster: str | None, group: 
 
 def pasts(
     duck: Duck, look_back: LookBack, then: datetime, *, cluster: str | None, group: str | None
-) -> list[tuple[Commit, Past]]:
+) -> list[tuple[NewestCommit, OffsetHistory]]:
     """The same with what was before it; ``then`` is a moment whose offsets are wanted too."""
     words, asked = named(cluster, group)
     asked |= look_back.bounds | {"then": epoch_ms(then)}
@@ -162,11 +165,11 @@ def pasts(
     return [_past(row, epoch_ms(then)) for row in rows]
 
 
-def _past(row: Row, asked_ms: int) -> tuple[Commit, Past]:
+def _past(row: Row, asked_ms: int) -> tuple[NewestCommit, OffsetHistory]:
     cluster, group, topic, partition, log_ms, offset, expire_ms, last, then, first, first_ms = row
-    commit = Commit(Place(cluster, topic, partition), group, offset, log_ms)
+    commit = NewestCommit(ClusterPartition(cluster, topic, partition), group, offset, log_ms)
     known = (first, first_ms) if then is None else (then, asked_ms)
-    return commit, Past(expire_ms, last, *known)
+    return commit, OffsetHistory(expire_ms, last, *known)
 
 
 _LOOKS = {
@@ -198,14 +201,14 @@ FROM looks JOIN newest USING (cluster, topic, partition) GROUP BY ALL
 
 
 def ends(
-    duck: Duck, look_back: LookBack, places: Collection[Place], *, before: timedelta = timedelta()
-) -> dict[Place, Ends]:
+    duck: Duck, look_back: LookBack, places: Collection[ClusterPartition], *, before: timedelta = timedelta()
+) -> dict[ClusterPartition, NewestLogEnds]:
     """The newest look at every partition of the topics of these places, and the newest one ``before`` that look.
 
     Looks are taken often: it is looked further back only for those that the newest days know nothing of. What nobody
     looked at is taken from Burrow's verdicts, where there are such.
     """
-    found: dict[Place, Ends] = {}
+    found: dict[ClusterPartition, NewestLogEnds] = {}
     for table in _LOOKS:
         for back in dict.fromkeys((look_back.shortened(before + _DAY), look_back)):
             if missing := [place for place in places if place not in found]:
@@ -214,8 +217,8 @@ def ends(
 
 
 def _ends(
-    duck: Duck, table: str, look_back: LookBack, places: Collection[Place], before: timedelta
-) -> dict[Place, Ends]:
+    duck: Duck, table: str, look_back: LookBack, places: Collection[ClusterPartition], before: timedelta
+) -> dict[ClusterPartition, NewestLogEnds]:
     topics = sorted({(place.cluster, place.topic) for place in places})
     asked = look_back.bounds | {
         "clusters": [cluster for cluster, _ in topics],
@@ -224,7 +227,9 @@ def _ends(
     }
     rows = duck.rows(table, look_back.has, _ENDS.replace("{looks}", _LOOKS[table]), asked)
     return {
-        Place(cluster, topic, partition): Ends(said["start"], said["end"], seen, then["start"], then["end"], then["at"])
+        ClusterPartition(cluster, topic, partition): NewestLogEnds(
+            said["start"], said["end"], seen, then["start"], then["end"], then["at"]
+        )
         for cluster, topic, partition, seen, said, then in rows
     }
 
@@ -249,7 +254,7 @@ def owners(duck: Duck, look_back: LookBack, *, cluster: str | None, group: str |
 def _owners(rows: list[Row]) -> Owners:
     members = {member for _, member, *_ in rows if member is not None}
     assigned = {
-        (topic, partition): Owner(member, client, host)
+        (topic, partition): PartitionOwner(member, client, host)
         for _, member, client, host, topic, partition, _ in rows
         if member is not None and topic is not None
     }

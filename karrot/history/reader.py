@@ -23,11 +23,11 @@ from karrot.history.incidents import (
 from karrot.history.offsets_from_records import LookBack, last_commit
 from karrot.history.results import GroupDescription, GroupHistory, Incident, Risks, StaleGroups, TimeSeries
 from karrot.history.risks import Bounds, risks
-from karrot.history.series_metrics import METRICS, Metric
+from karrot.history.series_metrics import METRICS, SeriesMetric
 from karrot.history.stale import stale
 from karrot.history.table_files import Table, require_tables
-from karrot.history.time_ranges import MINUTE, Span, epoch_ms, moment_of
-from karrot.history.time_series import Told, points, question
+from karrot.history.time_ranges import MINUTE, TimeRange, epoch_ms, moment_of
+from karrot.history.time_series import TableSeries, points, question
 
 __all__ = ["History"]
 
@@ -59,7 +59,7 @@ class History:
     def days(
         self,
         table: str = "lag_minute",
-        span: Span | None = None,
+        span: TimeRange | None = None,
         *,
         cluster: str | None = None,
         group: str | None = None,
@@ -77,7 +77,7 @@ class History:
         return tuple(sorted(self._naming(place, there, words, asked))) if asked else tuple(there)
 
     def lacking(
-        self, span: Span | None = None, *, cluster: str | None = None, group: str | None = None
+        self, span: TimeRange | None = None, *, cluster: str | None = None, group: str | None = None
     ) -> tuple[date, ...]:
         """The days whose verdicts tell of an incident that the table ``incidents`` lacks, though derive finished them.
 
@@ -85,7 +85,7 @@ class History:
         """
         return tuple(sorted(self._lacking(self._judged(span, cluster, group), cluster, group)))
 
-    def held(self, span: Span, *tables: str, cluster: str | None = None, group: str | None = None) -> Days:
+    def held(self, span: TimeRange, *tables: str, cluster: str | None = None, group: str | None = None) -> Days:
         """The days of the span that one of the tables holds, as `days` says, and those that none of them does."""
         held = (self.days(table, span, cluster=cluster, group=group) for table in dict.fromkeys(tables))
         return asked_days(span, set().union(*held))
@@ -98,7 +98,7 @@ class History:
 
     def groups(
         self,
-        span: Span,
+        span: TimeRange,
         *,
         cluster: str | None = None,
         group: str | None = None,
@@ -117,14 +117,14 @@ class History:
         )
         return tuple(groups_in_order(groups, order)[:limit])
 
-    def uncounted(self, span: Span, *, cluster: str | None = None, group: str | None = None) -> tuple[date, ...]:
+    def uncounted(self, span: TimeRange, *, cluster: str | None = None, group: str | None = None) -> tuple[date, ...]:
         """The days on which `groups` has verdicts and their incidents are not known."""
         return tuple(sorted(self._uncounted(span, cluster, group)))
 
     def timeseries(
         self,
         group: str,
-        span: Span,
+        span: TimeRange,
         *,
         cluster: str | None = None,
         metrics: Sequence[str] = ("lag",),
@@ -142,21 +142,21 @@ class History:
         wanted = [_metric(name, parts or {}) for name in metrics]
         step_ms = granularity // _MS
         first_ms = epoch_ms(span.start) // step_ms * step_ms
-        whole = Span(moment_of(first_ms), span.end)
+        whole = TimeRange(moment_of(first_ms), span.end)
         words, asked = named(cluster, group, parts or {})
         asked |= {**whole.bounds, "step": step_ms}
-        told: list[Told] = []
+        told: list[TableSeries] = []
         for table, of_table in groupby(sorted(wanted, key=lambda each: each.table), key=lambda each: each.table):
             listed = list(of_table)
             rows = self._rows(table, whole, question(listed, words), asked)
-            told.append(Told(tuple(each.name for each in listed), rows))
+            told.append(TableSeries(tuple(each.name for each in listed), rows))
         where = _only_cluster({row[0] for each in told for row in each.rows}, group) or cluster
         found = points(told, metrics, newest_first=newest_first, limit=limit)
         return TimeSeries(where, group, tuple(metrics), granularity, found)
 
     def incidents(
         self,
-        span: Span,
+        span: TimeRange,
         *,
         cluster: str | None = None,
         group: str | None = None,
@@ -227,7 +227,7 @@ class History:
         query = _KNOWN.replace("{named}", words)
         return not asked or any(self._duck.rows(table, lambda _day: True, query, asked) for table in _NAMING)
 
-    def _uncounted(self, span: Span, cluster: str | None, group: str | None) -> dict[date, set[tuple[str, str]]]:
+    def _uncounted(self, span: TimeRange, cluster: str | None, group: str | None) -> dict[date, set[tuple[str, str]]]:
         """The groups with verdicts on days of which incidents are not known."""
         known, place = self.days("incidents", span, cluster=cluster, group=group), Table(self._tables, "lag_minute")
         days = place.days(lambda day: _is_in(span, day) and day not in known)
@@ -240,7 +240,7 @@ class History:
                 groups.setdefault(day, set()).add((where, consumer))
         return groups
 
-    def _judged(self, span: Span | None, cluster: str | None, group: str | None) -> set[date]:
+    def _judged(self, span: TimeRange | None, cluster: str | None, group: str | None) -> set[date]:
         """The days that have verdicts on them and that derive has finished."""
         done, place = finished(self._tables), Table(self._tables, "verdict_runs")
         there = place.days(lambda day: day in done and _is_in(span, day))
@@ -263,7 +263,7 @@ class History:
         if other is None or not self.days(other):
             require_tables(self._tables, first)
 
-    def _rows(self, table: str, span: Span, query: str, asked: Mapping[str, object]) -> list[Row]:
+    def _rows(self, table: str, span: TimeRange, query: str, asked: Mapping[str, object]) -> list[Row]:
         self._start(_FIRST.get(table, "lag_minute"))
         # An incident lies in the day on which it started, however long it lasts.
         first = date.min if table == "incidents" else span.first_day
@@ -281,11 +281,11 @@ _KNOWN = "SELECT 1 FROM {table} WHERE true{named} LIMIT 1"
 _FIRST = dict.fromkeys(("offsets_minute", "partition_lag_minute"), "offsets_minute")
 
 
-def _is_in(span: Span | None, day: date) -> bool:
+def _is_in(span: TimeRange | None, day: date) -> bool:
     return span is None or span.first_day <= day <= span.last_day
 
 
-def _metric(name: str, parts: Mapping[str, object]) -> Metric:
+def _metric(name: str, parts: Mapping[str, object]) -> SeriesMetric:
     metric = METRICS.get(name)
     if metric is None:
         raise ValueError(f"there is no metric {name!r}: {', '.join(METRICS)}")

@@ -10,10 +10,10 @@ __all__ = [
     "GroupHistory",
     "Incident",
     "PartitionDescription",
-    "Point",
     "Risk",
     "RiskKind",
     "Risks",
+    "SeriesPoint",
     "StaleGroups",
     "StalePartition",
     "TimeSeries",
@@ -44,7 +44,7 @@ class GroupHistory:
     incidents: int | None
 
 
-class Point(NamedTuple):
+class SeriesPoint(NamedTuple):
     """The values of a time series, in the order of its metrics, from ``at`` on for one step of it.
 
     No dataclass: of these there are tens of thousands in an answer, and a tuple is made in half the time.
@@ -65,7 +65,7 @@ class TimeSeries:
     group: str
     metrics: tuple[str, ...]
     granularity: timedelta
-    points: tuple[Point, ...]
+    points: tuple[SeriesPoint, ...]
 
 
 @dataclass(frozen=True, slots=True)

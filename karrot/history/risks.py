@@ -16,7 +16,16 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from karrot.history.duckdb_reader import Duck
-from karrot.history.offsets_from_records import Commit, Ends, LookBack, Owners, Past, ends, owners, pasts
+from karrot.history.offsets_from_records import (
+    LookBack,
+    NewestCommit,
+    NewestLogEnds,
+    OffsetHistory,
+    Owners,
+    ends,
+    owners,
+    pasts,
+)
 from karrot.history.results import Risk, RiskKind, Risks
 from karrot.history.time_ranges import epoch_ms, moment_of
 
@@ -40,9 +49,9 @@ class _Known(NamedTuple):
     """What is known of a partition of a group."""
 
     at: datetime
-    commit: Commit
-    past: Past
-    looked: Ends | None
+    commit: NewestCommit
+    past: OffsetHistory
+    looked: NewestLogEnds | None
     owned: Owners | None
     has_members: bool
 

@@ -6,10 +6,10 @@ from typing import Final, NamedTuple
 
 from karrot.event import Status
 
-__all__ = ["METRICS", "Metric", "reads_newest_first", "severity"]
+__all__ = ["METRICS", "SeriesMetric", "reads_newest_first", "severity"]
 
 
-class Metric(NamedTuple):
+class SeriesMetric(NamedTuple):
     """A metric: the table that knows it, and how the rows of a step become one value (SQL; no word of it is asked for).
 
     Rows of the table have ``cluster``, ``consumer`` and ``minute``. ``parts`` are the columns by which it can be
@@ -45,32 +45,48 @@ _OFFSETS, _LAGS = "offsets_minute", "partition_lag_minute"
 _BY_TOPIC, _BY_PARTITION = ("topic",), ("topic", "partition")
 _MINUTES: Final = "count(DISTINCT minute)"
 
-METRICS: Final[Mapping[str, Metric]] = MappingProxyType(
+METRICS: Final[Mapping[str, SeriesMetric]] = MappingProxyType(
     {
         metric.name: metric
         for metric in (
-            Metric("lag", _LAG, "arg_max(lag_last, minute) FILTER (lag_last IS NOT NULL)", "lag, the last one known"),
-            Metric("lag_min", _LAG, "min(lag_min)", "least lag"),
-            Metric("lag_max", _LAG, "max(lag_max)", "largest lag"),
-            Metric("lag_avg", _LAG, "avg(lag_avg)", "mean of the minutes' mean lags"),
-            Metric("lag_seconds", _LAG, "max(lag_seconds_max)", "largest lag in seconds"),
-            Metric("status", _LAG, f"max({severity('worst_status')})", "worst status as Burrow's number"),
-            Metric("events", _LAG, "sum(count)", "events"),
-            Metric("not_ok", _LAG, "sum(not_ok)", "events worse than OK"),
-            Metric("produced", _RATES, "sum(produced)", "messages produced", _BY_PARTITION),
-            Metric("consumed", _RATES, "sum(consumed)", "messages consumed", _BY_PARTITION),
-            Metric("produce_rate", _RATES, f"sum(produce_rate) / {_MINUTES}", "messages/s produced", _BY_PARTITION),
-            Metric("consume_rate", _RATES, f"sum(consume_rate) / {_MINUTES}", "messages/s consumed", _BY_PARTITION),
-            Metric("catch_up_seconds", _RATES, "max(catch_up_seconds)", "longest time to catch up", _BY_PARTITION),
-            Metric("max_share", _SKEW, "max(max_share)", "largest share of one partition in a topic's lag", _BY_TOPIC),
-            Metric("gini", _SKEW, "max(gini)", "how unevenly the lag lies, 0 to 1", _BY_TOPIC),
-            Metric("offset", _OFFSETS, _sum("offset_sum", "true"), "sum of the offsets committed", _BY_PARTITION),
-            Metric("offset_first", _OFFSETS, _sum("offset_first", "oldest"), "first offsets committed", _BY_PARTITION),
-            Metric("offset_last", _OFFSETS, _sum("offset_last", "newest"), "last offsets committed", _BY_PARTITION),
-            Metric("commits", _OFFSETS, "sum(count)", "commits", _BY_PARTITION),
-            Metric("partition_lag", _LAGS, _sum("lag", "newest"), "lag at the last commits", _BY_PARTITION),
-            Metric("partition_lag_seconds", _LAGS, "max(lag_seconds)", "largest lag in seconds", _BY_PARTITION),
-            Metric("end_offset", _LAGS, _sum("end_offset", "newest"), "log ends at the last commits", _BY_PARTITION),
+            SeriesMetric(
+                "lag", _LAG, "arg_max(lag_last, minute) FILTER (lag_last IS NOT NULL)", "lag, the last one known"
+            ),
+            SeriesMetric("lag_min", _LAG, "min(lag_min)", "least lag"),
+            SeriesMetric("lag_max", _LAG, "max(lag_max)", "largest lag"),
+            SeriesMetric("lag_avg", _LAG, "avg(lag_avg)", "mean of the minutes' mean lags"),
+            SeriesMetric("lag_seconds", _LAG, "max(lag_seconds_max)", "largest lag in seconds"),
+            SeriesMetric("status", _LAG, f"max({severity('worst_status')})", "worst status as Burrow's number"),
+            SeriesMetric("events", _LAG, "sum(count)", "events"),
+            SeriesMetric("not_ok", _LAG, "sum(not_ok)", "events worse than OK"),
+            SeriesMetric("produced", _RATES, "sum(produced)", "messages produced", _BY_PARTITION),
+            SeriesMetric("consumed", _RATES, "sum(consumed)", "messages consumed", _BY_PARTITION),
+            SeriesMetric(
+                "produce_rate", _RATES, f"sum(produce_rate) / {_MINUTES}", "messages/s produced", _BY_PARTITION
+            ),
+            SeriesMetric(
+                "consume_rate", _RATES, f"sum(consume_rate) / {_MINUTES}", "messages/s consumed", _BY_PARTITION
+            ),
+            SeriesMetric(
+                "catch_up_seconds", _RATES, "max(catch_up_seconds)", "longest time to catch up", _BY_PARTITION
+            ),
+            SeriesMetric(
+                "max_share", _SKEW, "max(max_share)", "largest share of one partition in a topic's lag", _BY_TOPIC
+            ),
+            SeriesMetric("gini", _SKEW, "max(gini)", "how unevenly the lag lies, 0 to 1", _BY_TOPIC),
+            SeriesMetric("offset", _OFFSETS, _sum("offset_sum", "true"), "sum of the offsets committed", _BY_PARTITION),
+            SeriesMetric(
+                "offset_first", _OFFSETS, _sum("offset_first", "oldest"), "first offsets committed", _BY_PARTITION
+            ),
+            SeriesMetric(
+                "offset_last", _OFFSETS, _sum("offset_last", "newest"), "last offsets committed", _BY_PARTITION
+            ),
+            SeriesMetric("commits", _OFFSETS, "sum(count)", "commits", _BY_PARTITION),
+            SeriesMetric("partition_lag", _LAGS, _sum("lag", "newest"), "lag at the last commits", _BY_PARTITION),
+            SeriesMetric("partition_lag_seconds", _LAGS, "max(lag_seconds)", "largest lag in seconds", _BY_PARTITION),
+            SeriesMetric(
+                "end_offset", _LAGS, _sum("end_offset", "newest"), "log ends at the last commits", _BY_PARTITION
+            ),
         )
     }
 )

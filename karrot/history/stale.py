@@ -8,7 +8,15 @@ from datetime import datetime, timedelta
 
 from karrot.history.duckdb_reader import Duck
 from karrot.history.filters import named
-from karrot.history.offsets_from_records import KEY, Commit, Ends, LookBack, Place, commits, ends
+from karrot.history.offsets_from_records import (
+    KEY,
+    ClusterPartition,
+    LookBack,
+    NewestCommit,
+    NewestLogEnds,
+    commits,
+    ends,
+)
 from karrot.history.results import StaleGroups, StalePartition
 from karrot.history.time_ranges import moment_of
 
@@ -38,7 +46,7 @@ def _newest(moments_ms: Iterable[int]) -> datetime | None:
     return None if newest is None else moment_of(newest)
 
 
-def _waits(commit: Commit, looked: Ends, length: timedelta) -> bool:
+def _waits(commit: NewestCommit, looked: NewestLogEnds, length: timedelta) -> bool:
     """Whether there has been something to read for so long, and still is."""
     was_seen = looked.then_ms <= looked.seen_ms - length // _MS
     return was_seen and commit.offset is not None and min(looked.end_then, looked.end) > commit.offset
@@ -62,7 +70,7 @@ WHERE moved.key IS NULL OR told.key > moved.key GROUP BY ALL ORDER BY number
 
 
 def _since(
-    duck: Duck, look_back: LookBack, behind: Sequence[Commit], cluster: str | None, group: str | None
+    duck: Duck, look_back: LookBack, behind: Sequence[NewestCommit], cluster: str | None, group: str | None
 ) -> list[int]:
     """When each of these offsets was first committed, of the commits in a row that say it."""
     if not behind:
@@ -78,8 +86,8 @@ def _since(
     return [since for _, since in duck.rows("commits", look_back.has, _SINCE.replace("{named}", words), asked)]
 
 
-def _stale(commit: Commit, looked: Ends, since: int) -> StalePartition:
-    place: Place = commit.place
+def _stale(commit: NewestCommit, looked: NewestLogEnds, since: int) -> StalePartition:
+    place: ClusterPartition = commit.place
     assert commit.offset is not None  # noqa: S101 (only such are behind)
     return StalePartition(
         place.cluster,

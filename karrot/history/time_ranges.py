@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from karrot.settings import types
 
-__all__ = ["EPOCH", "IN_SPAN", "MINUTE", "Span", "epoch_ms", "granularity", "moment", "moment_of"]
+__all__ = ["EPOCH", "IN_SPAN", "MINUTE", "TimeRange", "epoch_ms", "granularity", "moment", "moment_of"]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -22,7 +22,7 @@ _AGO = types.duration(0, _LONGEST_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimeRange:
     """From ``start`` up to, not including, ``end``. Raises `ValueError` unless it begins before it ends."""
 
     start: datetime

@@ -5,11 +5,11 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from karrot.history.duckdb_reader import Row
-from karrot.history.results import Point
-from karrot.history.series_metrics import Metric
+from karrot.history.results import SeriesPoint
+from karrot.history.series_metrics import SeriesMetric
 from karrot.history.time_ranges import IN_SPAN, moment_of
 
-__all__ = ["Told", "points", "question"]
+__all__ = ["TableSeries", "points", "question"]
 
 _STEP = "epoch_ms(minute) // $step * $step"
 
@@ -24,28 +24,30 @@ _EDGES = ", ".join(
 )
 
 
-class Told(NamedTuple):
+class TableSeries(NamedTuple):
     """What a table tells of some metrics: of each step a row of the cluster, when it began, and a value for each."""
 
     metrics: tuple[str, ...]
     rows: list[Row]
 
 
-def question(metrics: Sequence[Metric], named: str) -> str:
+def question(metrics: Sequence[SeriesMetric], named: str) -> str:
     """The question for metrics of one table; ``named`` are the conditions on what was named."""
     edges = f", {_EDGES}" if "partition" in metrics[0].parts else ""
     values = ", ".join(metric.value for metric in metrics)
     return _STEPS.replace("{values}", values).replace("{edges}", edges).replace("{named}", named)
 
 
-def points(told: Sequence[Told], metrics: Sequence[str], *, newest_first: bool, limit: int | None) -> tuple[Point, ...]:
+def points(
+    told: Sequence[TableSeries], metrics: Sequence[str], *, newest_first: bool, limit: int | None
+) -> tuple[SeriesPoint, ...]:
     """The points of a group of one cluster. Of one table, rows have the values in the order of the metrics already."""
     rows = told[0].rows if len(told) == 1 else _merged(told, metrics)
     ordered = sorted(rows, key=itemgetter(1), reverse=newest_first)[:limit]
-    return tuple(Point(moment_of(row[1]), row[2:]) for row in ordered)
+    return tuple(SeriesPoint(moment_of(row[1]), row[2:]) for row in ordered)
 
 
-def _merged(told: Sequence[Told], metrics: Sequence[str]) -> list[Row]:
+def _merged(told: Sequence[TableSeries], metrics: Sequence[str]) -> list[Row]:
     steps: dict[tuple[str, int], dict[str, Any]] = {}
     for table in told:
         for where, at, *values in table.rows:

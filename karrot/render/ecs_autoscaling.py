@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from karrot.render import formats
-from karrot.render.cloudwatch_metrics import Metric, heartbeat_of, lag_of, running_of, utilization_of
+from karrot.render.cloudwatch_metrics import CloudWatchMetric, heartbeat_of, lag_of, running_of, utilization_of
 from karrot.render.environment import environment
 from karrot.render.scaling_recipe import FORMATS, Scaling
 from karrot.reporters.cloudwatch.naming import dimension_value
@@ -24,15 +24,15 @@ _RUNNING_ON_ECS = f"FILL({_REPEATED}, 0)"
 """ECS may say nothing where nothing runs: a late value is the one before it, none in the whole range is 0."""
 
 
-class Query(NamedTuple):
+class TemplateQuery(NamedTuple):
     """A metric by the name that an expression has for it."""
 
     id: str
-    metric: Metric
+    metric: CloudWatchMetric
     statistic: str = "Maximum"
 
 
-class Expression(NamedTuple):
+class TemplateExpression(NamedTuple):
     """Metric math."""
 
     id: str
@@ -42,12 +42,12 @@ class Expression(NamedTuple):
 class Tracking(NamedTuple):
     """What target tracking holds: one metric, or an expression over several."""
 
-    metric: Metric
-    expression: Expression | None = None
-    metrics: tuple[Query, ...] = ()
+    metric: CloudWatchMetric
+    expression: TemplateExpression | None = None
+    metrics: tuple[TemplateQuery, ...] = ()
 
 
-class Step(NamedTuple):
+class TemplateStep(NamedTuple):
     """A change of capacity; its bounds are relative to the alarm's threshold."""
 
     change: int
@@ -55,12 +55,12 @@ class Step(NamedTuple):
     upper: float | None = None
 
 
-class Alarm(NamedTuple):
+class TemplateAlarm(NamedTuple):
     """An alarm on a metric, or on an expression over several; without a policy it only tells."""
 
     id: str
     description: str
-    metric: Metric
+    metric: CloudWatchMetric
     threshold: float
     periods: int
     datapoints: int
@@ -68,8 +68,8 @@ class Alarm(NamedTuple):
     comparison: str = _HIGH
     missing: str = "missing"
     period: int = 60
-    expression: Expression | None = None
-    metrics: tuple[Query, ...] = ()
+    expression: TemplateExpression | None = None
+    metrics: tuple[TemplateQuery, ...] = ()
     of: str = ""
 
 
@@ -92,11 +92,11 @@ def _context(asked: Scaling) -> dict[str, Any]:
         "target": getattr(asked, asked.measure),
         "tracking": None if steps else _tracking(asked),
         "wake_up": _wake_up(asked) if asked.recipe == "from-zero" else None,
-        "wake_up_steps": [Step(1, lower=0)],
+        "wake_up_steps": [TemplateStep(1, lower=0)],
         "high": _lag_high(asked) if steps else None,
         "high_steps": _steps_out(getattr(asked, asked.measure)),
         "low": _lag_low(asked) if steps else None,
-        "low_steps": [Step(-1, upper=0)],
+        "low_steps": [TemplateStep(-1, upper=0)],
         "max_capacity": _max_capacity(asked),
         "heartbeat": _heartbeat(asked),
     }
@@ -117,15 +117,15 @@ def _cooldowns(asked: Scaling) -> dict[str, int]:
     }
 
 
-def _lag(asked: Scaling, name: str) -> Metric:
+def _lag(asked: Scaling, name: str) -> CloudWatchMetric:
     return lag_of(asked.namespace, asked.burrow_cluster, asked.group, name)
 
 
-def _running(asked: Scaling) -> Metric:
+def _running(asked: Scaling) -> CloudWatchMetric:
     return running_of(asked.ecs_cluster, asked.service, asked.asg_name)
 
 
-def _measured(asked: Scaling) -> Metric:
+def _measured(asked: Scaling) -> CloudWatchMetric:
     return _lag(asked, "LagSeconds" if asked.measure == "max_lag_seconds" else "Lag")
 
 
@@ -135,8 +135,8 @@ def _tracking(asked: Scaling) -> Tracking:
     measured = _measured(asked)
     if asked.measure == "max_lag_seconds":
         return Tracking(measured)
-    running = Query("running", _running(asked), "Average")
-    return Tracking(measured, Expression("backlog", _per_task("running")), (*_with_points(measured), running))
+    running = TemplateQuery("running", _running(asked), "Average")
+    return Tracking(measured, TemplateExpression("backlog", _per_task("running")), (*_with_points(measured), running))
 
 
 def _tracking_from_zero(asked: Scaling) -> Tracking:
@@ -147,13 +147,13 @@ def _tracking_from_zero(asked: Scaling) -> Tracking:
     """
     measured, target = _measured(asked), formats.number(getattr(asked, asked.measure))
     by_age = asked.measure == "max_lag_seconds"
-    running = _utilization(asked) if by_age and asked.on_ecs else Query("running", _running(asked), "Average")
+    running = _utilization(asked) if by_age and asked.on_ecs else TemplateQuery("running", _running(asked), "Average")
     asleep = f"{_RUNNING_ON_ECS if asked.on_ecs else _REPEATED} < 1"
     # The lag stands last: where IF takes its last argument a missing value leaves none, where it takes the second one
     # a missing value is a 0 (CloudWatch User Guide, "Using IF expressions").
     text = f"IF({asleep}, {target}, {'lag' if by_age else _per_task(_REPEATED)})"
-    lag = (Query("lag", measured),) if by_age else _with_points(measured)
-    return Tracking(measured, Expression("held", text), (*lag, running))
+    lag = (TemplateQuery("lag", measured),) if by_age else _with_points(measured)
+    return Tracking(measured, TemplateExpression("held", text), (*lag, running))
 
 
 def _per_task(running: str) -> str:
@@ -165,25 +165,29 @@ def _per_task(running: str) -> str:
     return f"lag / ({running} * points / points)"
 
 
-def _with_points(measured: Metric) -> tuple[Query, Query]:
-    return Query("lag", measured), Query("points", measured, "SampleCount")
+def _with_points(measured: CloudWatchMetric) -> tuple[TemplateQuery, TemplateQuery]:
+    return TemplateQuery("lag", measured), TemplateQuery("points", measured, "SampleCount")
 
 
-def _utilization(asked: Scaling) -> Query:
+def _utilization(asked: Scaling) -> TemplateQuery:
     """Whether any task runs. How many do it does not tell: a task may have several points a minute."""
-    return Query("running", utilization_of(asked.ecs_cluster, asked.service), "SampleCount")
+    return TemplateQuery("running", utilization_of(asked.ecs_cluster, asked.service), "SampleCount")
 
 
-def _wake_up(asked: Scaling) -> Alarm:
+def _wake_up(asked: Scaling) -> TemplateAlarm:
     lag = _lag(asked, "Lag")
     if asked.on_ecs:
         text = f"IF({_RUNNING_ON_ECS} < 1, lag, 0)"
-        metrics: tuple[Query, ...] = (Query("lag", lag), _utilization(asked))
+        metrics: tuple[TemplateQuery, ...] = (TemplateQuery("lag", lag), _utilization(asked))
     else:
         running = _running(asked)
         text = "IF(running < 1, lag / (counted / counted), 0)"
-        metrics = (Query("lag", lag), Query("running", running), Query("counted", running, "SampleCount"))
-    return Alarm(
+        metrics = (
+            TemplateQuery("lag", lag),
+            TemplateQuery("running", running),
+            TemplateQuery("counted", running, "SampleCount"),
+        )
+    return TemplateAlarm(
         "WakeUpAlarm",
         "Messages are unread and nothing runs to read them",
         lag,
@@ -191,26 +195,26 @@ def _wake_up(asked: Scaling) -> Alarm:
         periods=3,
         datapoints=3,
         policy="WakeUpPolicy",
-        expression=Expression("unread", text),
+        expression=TemplateExpression("unread", text),
         metrics=metrics,
     )
 
 
-def _lag_high(asked: Scaling) -> Alarm:
+def _lag_high(asked: Scaling) -> TemplateAlarm:
     threshold: float = getattr(asked, asked.measure)
-    alarm = Alarm(
+    alarm = TemplateAlarm(
         "LagHighAlarm", "The lag is too high", _measured(asked), threshold, 3, 2, "LagHighPolicy", of=_unit(asked)
     )
     return alarm._replace(period=10, datapoints=3) if asked.high_resolution else alarm
 
 
-def _lag_low(asked: Scaling) -> Alarm:
+def _lag_low(asked: Scaling) -> TemplateAlarm:
     """Down to zero only from a lag of zero: nobody would read the rest.
 
     A missing point is not a low one: with ``missing`` a few low points before a silence would do (CloudWatch User
     Guide, "Avoiding premature transitions to alarm state").
     """
-    return Alarm(
+    return TemplateAlarm(
         "LagLowAlarm",
         "The lag has been low for long",
         _measured(asked),
@@ -228,22 +232,22 @@ def _unit(asked: Scaling) -> str:
     return " seconds" if asked.measure == "max_lag_seconds" else " messages"
 
 
-def _steps_out(threshold: float) -> list[Step]:
+def _steps_out(threshold: float) -> list[TemplateStep]:
     """One more below twice the threshold, two below four times, else four."""
     return [
-        Step(1, lower=0, upper=threshold),
-        Step(2, lower=threshold, upper=3 * threshold),
-        Step(4, lower=3 * threshold),
+        TemplateStep(1, lower=0, upper=threshold),
+        TemplateStep(2, lower=threshold, upper=3 * threshold),
+        TemplateStep(4, lower=3 * threshold),
     ]
 
 
-def _max_capacity(asked: Scaling) -> Alarm:
+def _max_capacity(asked: Scaling) -> TemplateAlarm:
     description = "As many run as are allowed: the lag may grow on"
-    return Alarm("MaxCapacityAlarm", description, _running(asked), asked.max_tasks, 15, 15)
+    return TemplateAlarm("MaxCapacityAlarm", description, _running(asked), asked.max_tasks, 15, 15)
 
 
-def _heartbeat(asked: Scaling) -> Alarm:
-    return Alarm(
+def _heartbeat(asked: Scaling) -> TemplateAlarm:
+    return TemplateAlarm(
         "HeartbeatAlarm",
         "Karrot or Burrow is silent: nothing is scaled on lag until both are back",
         heartbeat_of(asked.namespace, asked.burrow_cluster),

@@ -9,7 +9,7 @@ from karrot.render.environment import environment
 from karrot.settings import types
 from karrot.settings.options import OPTIONS
 
-__all__ = ["Service", "service"]
+__all__ = ["EcsService", "service"]
 
 _BURROW_DIR = "/tmp/burrow"  # noqa: S108 (in a container of its own, where any user may write)
 _DATA_DIR = "/tmp/karrot"  # noqa: S108 (the same)
@@ -19,7 +19,7 @@ _SERVERS = r"[\w.-]+:[0-9]{1,5}(,[\w.-]+:[0-9]{1,5})*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
+class EcsService:
     """What to run, and for which Kafka cluster. Raises `ValueError` with a sentence per line for what cannot run."""
 
     ecs_cluster: str
@@ -36,7 +36,7 @@ class Service:
         arguments.refuse(_problems(self))
 
 
-def service(asked: Service) -> str:
+def service(asked: EcsService) -> str:
     """A CloudFormation template."""
     url = f"http://karrot.{asked.dns_namespace}:5000"
     return (
@@ -53,7 +53,7 @@ def service(asked: Service) -> str:
     )
 
 
-def _burrow_toml(asked: Service, url: str) -> str:
+def _burrow_toml(asked: EcsService, url: str) -> str:
     return (
         environment()
         .get_template("ecs/burrow.toml.j2")
@@ -66,7 +66,7 @@ def _burrow_toml(asked: Service, url: str) -> str:
     )
 
 
-def _problems(asked: Service) -> Iterator[str]:
+def _problems(asked: EcsService) -> Iterator[str]:
     yield from arguments.ecs_name("--ecs-cluster", asked.ecs_cluster)
     yield from arguments.matching("--image", asked.image, _IMAGE, "the image of a container")
     allowed = "as Burrow reports it: lower-case letters, digits, hyphens and underscores"

@@ -9,7 +9,7 @@ from karrot.render.cloudwatch_metrics import lag_of
 from karrot.reporters.cloudwatch.naming import metric_name
 from karrot.reporters.prometheus.labels import escaped, label_value
 
-__all__ = ["CloudWatchNames", "Query", "queries"]
+__all__ = ["CloudWatchNames", "MetricNameQuery", "queries"]
 
 _SHOWN = (
     telemetry.CONSUMER_LAG,
@@ -19,7 +19,7 @@ _SHOWN = (
 )
 
 
-class Query(NamedTuple):
+class MetricNameQuery(NamedTuple):
     """A text to copy, and where it is understood."""
 
     where: str
@@ -34,10 +34,10 @@ class CloudWatchNames(NamedTuple):
     layouts: Sequence[str]
 
 
-def queries(cluster: str, consumer: str, cloudwatch: CloudWatchNames | None) -> list[Query]:
+def queries(cluster: str, consumer: str, cloudwatch: CloudWatchNames | None) -> list[MetricNameQuery]:
     """PromQL of the series one asks for first; the metrics of CloudWatch, as the source of its graphs has them."""
     labels = f'cluster="{_quoted(cluster)}",consumer="{_quoted(consumer)}"'
-    found = [Query("PromQL", f"{metric.name}{{{labels}}}") for metric in _SHOWN]
+    found = [MetricNameQuery("PromQL", f"{metric.name}{{{labels}}}") for metric in _SHOWN]
     if cloudwatch is None:
         return found
     if "dimensions" in cloudwatch.layouts:
@@ -54,5 +54,5 @@ def _quoted(name: str) -> str:
     return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in text)
 
 
-def _source(*names: str) -> Query:
-    return Query("CloudWatch", json.dumps(names))
+def _source(*names: str) -> MetricNameQuery:
+    return MetricNameQuery("CloudWatch", json.dumps(names))

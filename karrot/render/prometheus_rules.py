@@ -10,7 +10,7 @@ from karrot.render import arguments
 from karrot.render.environment import templates_dir
 from karrot.settings import types
 
-__all__ = ["Rules", "alert_rules", "recording_rules", "thresholds"]
+__all__ = ["RuleValues", "alert_rules", "recording_rules", "thresholds"]
 
 _NAME = re.compile(r"<<(\w+)>>")
 _DURATION = re.compile(r"(?=[0-9]*[1-9])([0-9]+y)?([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?")
@@ -19,7 +19,7 @@ Threshold = int | float | str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class RuleValues:
     """What the rules are to compare with and link to. Raises `ValueError` with a sentence per line.
 
     ``changed`` holds those thresholds that are not to have their default, as somebody typed them: a number where the
@@ -35,7 +35,7 @@ class Rules:
         arguments.refuse(_problems(self))
 
 
-def alert_rules(asked: Rules) -> str:
+def alert_rules(asked: RuleValues) -> str:
     """A file of alerts for ``rule_files`` of Prometheus. They do not need the recording rules."""
     return _filled(_source("alerts.yaml"), asked)
 
@@ -55,7 +55,7 @@ def _source(name: str) -> str:
     return (templates_dir() / "prometheus" / name).read_text(encoding="utf-8")
 
 
-def _filled(text: str, asked: Rules) -> str:
+def _filled(text: str, asked: RuleValues) -> str:
     """The file with every name replaced; lines that would link to an address that is not known are left out."""
     runbooks = asked.runbook_url or (asked.external_url and f"{asked.external_url.rstrip('/')}/runbooks")
     known = {**thresholds(), **asked.changed, "runbookUrl": runbooks, "externalUrl": asked.external_url}
@@ -69,7 +69,7 @@ def _filled(text: str, asked: Rules) -> str:
     return _NAME.sub(value, "".join(filter(is_known, text.splitlines(keepends=True))))
 
 
-def _problems(asked: Rules) -> Iterator[str]:
+def _problems(asked: RuleValues) -> Iterator[str]:
     defaults = thresholds()
     for name, text in asked.changed.items():
         if name not in defaults:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-__all__ = ["NOTE", "Fact", "Refused", "Report", "Sent", "read"]
+__all__ = ["NOTE", "Fact", "RefusedDatum", "Report", "Sent", "read"]
 
 NOTE = "report"
 """The name of the note."""
@@ -24,7 +24,7 @@ class Sent(msgspec.Struct, frozen=True):
     observed_at_ms: int
 
 
-class Refused(msgspec.Struct, frozen=True):
+class RefusedDatum(msgspec.Struct, frozen=True):
     """One thing that was not, and will not be, sent: ``reason`` is stable, ``text`` a sentence."""
 
     what: str
@@ -40,7 +40,7 @@ class Report(msgspec.Struct, frozen=True):
     sent_count: int
     facts: tuple[Fact, ...] = ()
     sent: tuple[Sent, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedDatum, ...] = ()
 
 
 def read(note: bytes | None) -> Report | None:

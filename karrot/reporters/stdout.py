@@ -17,7 +17,7 @@ from karrot.reporters.base import Context
 __all__ = ["StdoutReporter", "build"]
 
 
-class Line(msgspec.Struct):
+class EventRecord(msgspec.Struct):
     """What is written of an event."""
 
     event_id: str
@@ -52,9 +52,9 @@ def build(_context: Context) -> StdoutReporter:
     return StdoutReporter(sys.stdout.buffer)
 
 
-def _line(stored: StoredEvent) -> Line:
+def _line(stored: StoredEvent) -> EventRecord:
     event = stored.event
-    return Line(
+    return EventRecord(
         event_id=stored.event_id,
         received_at_ms=stored.received_at_ms,
         source=event.source.value,

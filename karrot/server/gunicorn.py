@@ -16,7 +16,7 @@ from gunicorn.glogging import Logger
 
 from karrot.server.worker import Patience, Worker
 
-__all__ = ["Plan", "Server", "Service"]
+__all__ = ["ServedService", "Server", "ServerPlan"]
 
 _KEEP_ALIVE_S = 75
 _GRACE_S = 8
@@ -25,7 +25,7 @@ _OTHER_FILES = 128
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the workers' heartbeat files; never on a disk that may stall
 
 
-class Service(Protocol):
+class ServedService(Protocol):
     """What a worker builds after the fork."""
 
     @property
@@ -40,7 +40,7 @@ class Service(Protocol):
         """Stop threads and release files; called once, when the worker ends."""
 
 
-class Plan(Protocol):
+class ServerPlan(Protocol):
     """What the parent knows: how to build the service, and what gunicorn has to be told."""
 
     def options(self) -> Mapping[str, Any]:
@@ -49,7 +49,7 @@ class Plan(Protocol):
     def reload(self) -> None:
         """Read the settings again; keep the old ones, and say so, where the new ones are wrong."""
 
-    def build(self) -> Service:
+    def build(self) -> ServedService:
         """Build the service. Called in each worker, after the fork."""
 
 
@@ -71,9 +71,9 @@ class PlainLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
     """The parent process. ``run()`` does not return: it ends with `SystemExit`."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ServerPlan) -> None:
         self._plan = plan
-        self._service: Service | None = None
+        self._service: ServedService | None = None
         super().__init__()
 
     @property

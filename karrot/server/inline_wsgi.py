@@ -7,7 +7,7 @@ from gunicorn.http import wsgi
 
 from karrot.server.connection import Connection
 
-__all__ = ["DEFERS", "RECEIPT", "Answer", "Receipt", "serve"]
+__all__ = ["DEFERS", "RECEIPT", "Settleable", "WsgiAnswer", "serve"]
 
 DEFERS = "karrot.defers"
 """In the WSGI environment of a server that sends the answer only once the `RECEIPT` is settled, and 503 if it cannot
@@ -17,7 +17,7 @@ RECEIPT = "karrot.receipt"
 """Where such a server finds it."""
 
 
-class Receipt(Protocol):
+class Settleable(Protocol):
     """What the application leaves behind when its answer holds only once the event is stored."""
 
     def settle(self) -> object:
@@ -30,12 +30,12 @@ class Receipt(Protocol):
         """Take the event back: true if it will not be stored."""
 
 
-class Answer(NamedTuple):
+class WsgiAnswer(NamedTuple):
     """The bytes of an answer, whether the connection can be used again, and the receipt it depends on, if any."""
 
     data: bytes
     reusable: bool
-    receipt: Receipt | None = None
+    receipt: Settleable | None = None
 
 
 class Kept:
@@ -55,7 +55,7 @@ class Kept:
         return getattr(self._sock, name)
 
 
-def serve(conn: Connection, application: Callable[..., Any], kept: Kept, *, alive: bool) -> Answer:
+def serve(conn: Connection, application: Callable[..., Any], kept: Kept, *, alive: bool) -> WsgiAnswer:
     """Run the application on a request whose body is here, or that is refused without it.
 
     Raises what gunicorn's parser raises for a request that is none.
@@ -65,7 +65,7 @@ def serve(conn: Connection, application: Callable[..., Any], kept: Kept, *, aliv
     environ["wsgi.multithread"] = True
     environ[DEFERS] = True
     body = application(environ, response.start_response)
-    receipt: Receipt | None = environ.get(RECEIPT)
+    receipt: Settleable | None = environ.get(RECEIPT)
     # Only an accepted event was certainly read to its end; whoever is refused is told to come on a new connection.
     if receipt is None or not alive:
         response.force_close()
@@ -76,4 +76,4 @@ def serve(conn: Connection, application: Callable[..., Any], kept: Kept, *, aliv
     finally:
         if hasattr(body, "close"):
             body.close()
-    return Answer(bytes(kept.data), not response.should_close(), receipt)
+    return WsgiAnswer(bytes(kept.data), not response.should_close(), receipt)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from karrot.eventlog.base import TURN_SHARE, LogUnavailableError, OverloadedError, UnconfirmedError
 from karrot.server.connection import LOG_UNAVAILABLE, OVERLOADED, UNCONFIRMED, Connection, Refusal
-from karrot.server.inline_wsgi import Answer, Receipt
+from karrot.server.inline_wsgi import Settleable, WsgiAnswer
 from karrot.server.request_head import Head
 
 __all__ = ["Storing"]
@@ -15,8 +15,8 @@ __all__ = ["Storing"]
 
 class _Event(NamedTuple):
     head: Head
-    answer: Answer
-    receipt: Receipt
+    answer: WsgiAnswer
+    receipt: Settleable
     turn_until: float
     until: float
 
@@ -31,7 +31,7 @@ class Storing:
 
     def __init__(
         self,
-        stored: Callable[[Connection, Answer], object],
+        stored: Callable[[Connection, WsgiAnswer], object],
         refused: Callable[[Connection, Head, Refusal, str], object],
         wake: Callable[[], object],
         *,
@@ -47,7 +47,7 @@ class Storing:
     def __bool__(self) -> bool:
         return bool(self._events)
 
-    def hold(self, conn: Connection, head: Head, answer: Answer, receipt: Receipt, *, since: float) -> None:
+    def hold(self, conn: Connection, head: Head, answer: WsgiAnswer, receipt: Settleable, *, since: float) -> None:
         """Keep an answer until its event is stored; the request has been here ``since``, by the monotonic clock."""
         turn_until = since + self._patience_s * TURN_SHARE
         self._events[conn] = _Event(head, answer, receipt, turn_until, since + self._patience_s)

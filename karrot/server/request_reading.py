@@ -8,7 +8,7 @@ from typing import NamedTuple
 from karrot.server.connection import CONTINUE, OVERLOADED, TIMED_OUT, TOO_MUCH, Connection, Refusal
 from karrot.server.request_head import Head
 
-__all__ = ["Collecting", "Ends"]
+__all__ = ["Collecting", "ReadingCallbacks"]
 
 _LARGE = 64 << 10
 _LARGE_TOGETHER = 32 << 20
@@ -16,7 +16,7 @@ _CHUNKS_A_TURN = 4
 """One that sends much must not keep the others waiting until it has sent it all."""
 
 
-class Ends(NamedTuple):
+class ReadingCallbacks(NamedTuple):
     """How collecting a request ends: ``whole(conn, head)``, ``refused(conn, head, refusal)`` or ``gone(conn)``."""
 
     whole: Callable[[Connection, Head], object]
@@ -35,7 +35,7 @@ class Collecting:
         self,
         poller: selectors.BaseSelector,
         admits: Callable[[Head], bool],
-        ends: Ends,
+        ends: ReadingCallbacks,
         *,
         headers_s: float,
         body_s: float,

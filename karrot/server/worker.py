@@ -26,11 +26,11 @@ from karrot.eventlog.base import TURN_SHARE
 from karrot.server import inline_wsgi
 from karrot.server.admission_queue import Turns
 from karrot.server.connection import OVERLOADED, Connection, Refusal
-from karrot.server.inline_wsgi import Answer
+from karrot.server.inline_wsgi import WsgiAnswer
 from karrot.server.lingering_close import Lingering
 from karrot.server.pending_answers import Storing
 from karrot.server.request_head import Head
-from karrot.server.request_reading import Collecting, Ends
+from karrot.server.request_reading import Collecting, ReadingCallbacks
 from karrot.server.thread_pool import Pool
 
 __all__ = ["Patience", "Worker"]
@@ -72,7 +72,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self.tls = ssl_context(self.cfg) if self.cfg.is_ssl else None
         self.readers: Pool[Connection] = Pool(max(2, self.cfg.threads // 4), self._serve, "reader")
         self.queued: dict[Connection, tuple[float, Head]] = {}
-        self.served: deque[tuple[Connection, Answer]] = deque()
+        self.served: deque[tuple[Connection, WsgiAnswer]] = deque()
         self.storing = Storing(self._deliver, self._answer, self._wake, patience_s=self.patience.thread_s)
         self.turns = Turns(self._serve_here, self._refuse, patience_s=self.patience.thread_s * _SHARE)
         self.at_once = _FEW
@@ -87,7 +87,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self.collecting = Collecting(
             self.poller,
             self.patience.admits,
-            Ends(self._dispatch, self._answer, self._close),
+            ReadingCallbacks(self._dispatch, self._answer, self._close),
             headers_s=self.patience.headers_s,
             body_s=self.patience.body_s,
         )
@@ -185,7 +185,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         """Work on a connection, in a thread, unless the loop has answered it meanwhile: one of both takes it."""
         if self.queued.pop(conn, None) is None:
             return
-        self._finish(conn, Answer(b"", self.handle(conn)))
+        self._finish(conn, WsgiAnswer(b"", self.handle(conn)))
 
     def _serve_here(self, conn: Connection, head: Head, since: float) -> None:
         """Serve an event in the loop; its answer waits for the writer."""
@@ -196,7 +196,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
             answer = inline_wsgi.serve(conn, self.wsgi, kept, alive=self.alive)
         except Exception as error:  # noqa: BLE001 - the outermost loop around one request: gunicorn logs and answers it
             self.handle_error(None, kept, conn.client, error)
-            answer = Answer(bytes(kept.data), reusable=False)
+            answer = WsgiAnswer(bytes(kept.data), reusable=False)
         if answer.receipt is None:
             self._finish(conn, answer)
         else:
@@ -207,7 +207,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self.since = now if now - asked > _ASLEEP_S else self.turn
         self.turn = now
 
-    def _finish(self, conn: Connection, answer: Answer) -> None:
+    def _finish(self, conn: Connection, answer: WsgiAnswer) -> None:
         """An answer is final: from a thread, or from the loop, which gets to it in its next turn."""
         self.served.append((conn, answer))
         self._wake()
@@ -224,7 +224,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         while self.served:
             self._deliver(*self.served.popleft())
 
-    def _deliver(self, conn: Connection, answer: Answer) -> None:
+    def _deliver(self, conn: Connection, answer: WsgiAnswer) -> None:
         self.collecting.answered(conn)
         if not (conn.send(answer.data) and answer.reusable):
             self.lingering.part(conn)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from karrot.settings import types
 from karrot.settings.sources import PREFIX
-from karrot.settings.types import Address, Kind, Secret
+from karrot.settings.types import Address, Secret, ValueKind
 
 __all__ = [
     "ARCHIVE",
@@ -40,7 +40,7 @@ class Option(NamedTuple):
 
     attribute: str
     default: str
-    kind: Kind[Any]
+    kind: ValueKind[Any]
     sentence: str
     reloads: bool
 
@@ -55,17 +55,17 @@ class Option(NamedTuple):
         return self.kind is types.secret
 
 
-def option(default: str, kind: Kind[T], sentence: str, *, reloads: bool = True) -> T:
+def option(default: str, kind: ValueKind[T], sentence: str, *, reloads: bool = True) -> T:
     """Declare an option that always has a value."""
     return field(default=kind.read(default), metadata={"of": (default, kind, sentence, reloads)})
 
 
-def listed(kind: Kind[tuple[str, ...]], sentence: str) -> tuple[str, ...]:
+def listed(kind: ValueKind[tuple[str, ...]], sentence: str) -> tuple[str, ...]:
     """Declare an option that is a list, empty unless told."""
     return field(default=(), metadata={"of": ("", kind, sentence, True)})
 
 
-def optional(kind: Kind[T], sentence: str) -> T | None:
+def optional(kind: ValueKind[T], sentence: str) -> T | None:
     """Declare an option that may be left out."""
     return field(default=None, metadata={"of": ("", kind, sentence, True)})
 

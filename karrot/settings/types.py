@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-__all__ = ["Address", "Kind", "Secret"]
+__all__ = ["Address", "Secret", "ValueKind"]
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ class Address(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[T]):
+class ValueKind(Generic[T]):
     """One kind of value.
 
     ``read`` raises `ValueError` for a text that is not allowed; ``allowed`` completes the sentence "it must be ...".
@@ -78,7 +78,7 @@ class Kind(Generic[T]):
     may_be_told: bool = True
 
 
-def one_of(*choices: str, note: str = "") -> Kind[str]:
+def one_of(*choices: str, note: str = "") -> ValueKind[str]:
     """One of a few words, in any case; ``note`` says why another that one might expect is not among them."""
     by_folded = {choice.casefold(): choice for choice in choices}
 
@@ -88,19 +88,19 @@ def one_of(*choices: str, note: str = "") -> Kind[str]:
         return found
 
     words = choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
-    return Kind(read, f"{words} ({note})" if note else words)
+    return ValueKind(read, f"{words} ({note})" if note else words)
 
 
-def whole(low: int, high: int) -> Kind[int]:
+def whole(low: int, high: int) -> ValueKind[int]:
     """A whole number between two bounds, both allowed."""
 
     def read(text: str) -> int:
         return _within(_digits(text), low, high)
 
-    return Kind(read, f"a whole number from {low} to {high}")
+    return ValueKind(read, f"a whole number from {low} to {high}")
 
 
-def duration(low: int, high: int) -> Kind[int]:
+def duration(low: int, high: int) -> ValueKind[int]:
     """A span of time in whole seconds: ``300``, ``300s``, ``5m``, ``24h`` or ``30d``."""
 
     def read(text: str) -> int:
@@ -110,19 +110,19 @@ def duration(low: int, high: int) -> Kind[int]:
         return _within(int(seconds), low, high)
 
     spans = f"from {_show_duration(low)} to {_show_duration(high)}"
-    return Kind(read, f"seconds, or a number with s, m, h or d, {spans}", _show_duration)
+    return ValueKind(read, f"seconds, or a number with s, m, h or d, {spans}", _show_duration)
 
 
-def timeout(low: float, high: float) -> Kind[float]:
+def timeout(low: float, high: float) -> ValueKind[float]:
     """A short span of time in seconds: ``2``, ``2.5s`` or ``500ms``."""
 
     def read(text: str) -> float:
         return _within(float(_seconds(text)), low, high)
 
-    return Kind(read, f"seconds, or a number with ms, s or m, from {low:g}s to {high:g}s", "{:.12g}s".format)
+    return ValueKind(read, f"seconds, or a number with ms, s or m, from {low:g}s to {high:g}s", "{:.12g}s".format)
 
 
-def size(low: int, high: int) -> Kind[int]:
+def size(low: int, high: int) -> ValueKind[int]:
     """A size in bytes: ``1048576``, ``512KiB``, ``8MiB`` or ``1GiB``."""
 
     def read(text: str) -> int:
@@ -133,23 +133,23 @@ def size(low: int, high: int) -> Kind[int]:
         return _within(_digits(number) * units[unit.casefold()], low, high)
 
     spans = f"from {_show_size(low)} to {_show_size(high)}"
-    return Kind(read, f"bytes, or a number with KiB, MiB, GiB or TiB, {spans}", _show_size)
+    return ValueKind(read, f"bytes, or a number with KiB, MiB, GiB or TiB, {spans}", _show_size)
 
 
-def some_of(*choices: str) -> Kind[tuple[str, ...]]:
+def some_of(*choices: str) -> ValueKind[tuple[str, ...]]:
     """One or more of a few words between commas, in any case."""
     one = one_of(*choices)
 
     def read(text: str) -> tuple[str, ...]:
         return tuple(dict.fromkeys(map(one.read, _read_list(text, re.compile(r"\w+")))))
 
-    return Kind(read, f"one or more of {', '.join(choices)}, separated by commas", _show_list)
+    return ValueKind(read, f"one or more of {', '.join(choices)}, separated by commas", _show_list)
 
 
-def seconds_of(*choices: str) -> Kind[int]:
+def seconds_of(*choices: str) -> ValueKind[int]:
     """One of a few numbers of seconds."""
     one = one_of(*choices)
-    return Kind(lambda text: int(one.read(text)), one.allowed)
+    return ValueKind(lambda text: int(one.read(text)), one.allowed)
 
 
 def quoted(text: str) -> str:
@@ -159,7 +159,7 @@ def quoted(text: str) -> str:
     return repr(shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}...")
 
 
-def checked(kind: Kind[T], what: str, text: str) -> T:
+def checked(kind: ValueKind[T], what: str, text: str) -> T:
     """The value that a text stands for. Raises `ValueError` with a sentence that begins with ``what`` it is."""
     try:
         return kind.read(text)
@@ -287,33 +287,33 @@ def _show_list(items: tuple[str, ...]) -> str:
     return ",".join(items)
 
 
-flag = Kind(_read_flag, "true or false", lambda value: str(value).lower())
-names = Kind(
+flag = ValueKind(_read_flag, "true or false", lambda value: str(value).lower())
+names = ValueKind(
     partial(_read_list, item=re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")), "names separated by commas", _show_list
 )
-texts = Kind(partial(_read_list, item=re.compile(r".+", re.DOTALL)), "texts separated by commas", _show_list)
-text = Kind(_read_text, "a text")
-brokers = Kind(
+texts = ValueKind(partial(_read_list, item=re.compile(r".+", re.DOTALL)), "texts separated by commas", _show_list)
+text = ValueKind(_read_text, "a text")
+brokers = ValueKind(
     _read_brokers,
     "HOST:PORT, several separated by commas, with ports from 1 to 65535",
     _show_list,
 )
-address = Kind(_read_address, "HOST:PORT, [IPV6]:PORT or :PORT")
-url = Kind(_read_url, "an http:// or https:// address without user, query or fragment")
-path = Kind(_read_path, "a path")
-tables = Kind(
+address = ValueKind(_read_address, "HOST:PORT, [IPV6]:PORT or :PORT")
+url = ValueKind(_read_url, "an http:// or https:// address without user, query or fragment")
+path = ValueKind(_read_path, "a path")
+tables = ValueKind(
     _read_tables,
     "a local folder, as the pages and karrot history read no URL: copy or mount the tables and name that folder here "
     "(karrot pipeline takes a URL as --tables)",
 )
-place = Kind(_read_place, "a path, or s3://bucket/prefix")
-pattern: Kind[re.Pattern[str]] = Kind(_read_pattern, "a regular expression", lambda value: value.pattern)
-share: Kind[float] = Kind(_read_share, "a number from 0 to 1", "{:.12g}".format)
-namespace = Kind(_read_namespace, "1 to 255 letters, digits or . - _ / # : and not begin with a colon or AWS/")
-topic = Kind(_read_topic, "the name of a topic: 1 to 249 letters, digits or . - _")
-role = Kind(_read_role, "the ARN of a role, such as arn:aws:iam::123456789012:role/karrot")
-user = Kind(_read_user, "a name without a colon", may_be_told=False)
-secret = Kind(_read_secret, "a text in UTF-8, or use the name with _FILE for a file that holds it")
+place = ValueKind(_read_place, "a path, or s3://bucket/prefix")
+pattern: ValueKind[re.Pattern[str]] = ValueKind(_read_pattern, "a regular expression", lambda value: value.pattern)
+share: ValueKind[float] = ValueKind(_read_share, "a number from 0 to 1", "{:.12g}".format)
+namespace = ValueKind(_read_namespace, "1 to 255 letters, digits or . - _ / # : and not begin with a colon or AWS/")
+topic = ValueKind(_read_topic, "the name of a topic: 1 to 249 letters, digits or . - _")
+role = ValueKind(_read_role, "the ARN of a role, such as arn:aws:iam::123456789012:role/karrot")
+user = ValueKind(_read_user, "a name without a colon", may_be_told=False)
+secret = ValueKind(_read_secret, "a text in UTF-8, or use the name with _FILE for a file that holds it")
 
 
 def _split(text: str) -> tuple[str, str]:

@@ -1,24 +1,24 @@
 """Burrow's verdicts without Burrow: Kafka's Admin API, Burrow's rules, and the events that come of it."""
 
-from karrot.watch.cluster_reader import Onlooker, Standing
+from karrot.watch.cluster_reader import ClusterSnapshot, Onlooker
 from karrot.watch.connect import NotConnected, connect
 from karrot.watch.kafka_protocol import ClusterError
 from karrot.watch.outputs import IntakeSink, PostSink
 from karrot.watch.persistence import FileKeeper, NoKeeper, NoteKeeper
-from karrot.watch.watcher import Outcome, Sink, Watcher, run
+from karrot.watch.watcher import PollOutcome, Sink, Watcher, run
 
 __all__ = [
     "ClusterError",
+    "ClusterSnapshot",
     "FileKeeper",
     "IntakeSink",
     "NoKeeper",
     "NotConnected",
     "NoteKeeper",
     "Onlooker",
-    "Outcome",
+    "PollOutcome",
     "PostSink",
     "Sink",
-    "Standing",
     "Watcher",
     "connect",
     "run",

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # their own __
 )
 
 from karrot.eventlog.group_health import UNKNOWN_STATE
-from karrot.watch.kafka_protocol import ClusterError, Description, Failure, Listing, Member, Place
+from karrot.watch.kafka_protocol import ClusterError, Description, Failure, GroupMember, Listing, Place
 
 __all__ = ["KafkaCluster"]
 
@@ -203,7 +203,7 @@ class KafkaCluster:
 
 def _description(found: ConsumerGroupDescription) -> Description:
     members = tuple(
-        Member(
+        GroupMember(
             each.member_id,
             each.client_id,
             each.host,

@@ -10,12 +10,12 @@ from karrot.watch.group_stability import Stability, group_health, retention
 from karrot.watch.kafka_protocol import Cluster, Description, Failure, Place
 from karrot.watch.poll import Poll, log_starts, look
 
-__all__ = ["Onlooker", "Standing"]
+__all__ = ["ClusterSnapshot", "Onlooker"]
 
 _NOT_LISTED = Failure("group_id_not_found", "Kafka lists no such group")
 
 
-class Standing(NamedTuple):
+class ClusterSnapshot(NamedTuple):
     """What one look brought.
 
     ``lags`` have no status; ``failures`` say by name which groups could not be read. Rebalances are seen between two
@@ -37,12 +37,12 @@ class Onlooker:
     _stability: dict[str, Stability] = field(default_factory=dict)
     _has_looked: bool = False
 
-    def look(self, now_ms: int, groups: Collection[str] = ()) -> Standing:
+    def look(self, now_ms: int, groups: Collection[str] = ()) -> ClusterSnapshot:
         """All groups, or those that are named. Raises `ClusterError`."""
         poll = look(self.cluster, only=groups)
         starts = log_starts(self.cluster, poll)
         counts_rebalances, self._has_looked = self._has_looked, True
-        return Standing(
+        return ClusterSnapshot(
             tuple(_lag(self.name, group, poll, now_ms) for group in sorted(poll.committed)),
             {group: self._health(group, poll, starts) for group in poll.described},
             dict.fromkeys(set(groups) - poll.described.keys(), _NOT_LISTED) | _unread(poll),

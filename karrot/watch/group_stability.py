@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from karrot.eventlog.group_health import GroupHealth
-from karrot.watch.kafka_protocol import Description, Member, Place
+from karrot.watch.kafka_protocol import Description, GroupMember, Place
 
-__all__ = ["Retention", "Stability", "group_health", "retention"]
+__all__ = ["RetentionMargin", "Stability", "group_health", "retention"]
 
 _REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance"})
 
@@ -38,24 +38,26 @@ class Stability:
         self.is_rebalancing = is_rebalancing
 
 
-class Retention(NamedTuple):
+class RetentionMargin(NamedTuple):
     """``lost``: messages deleted unread. ``margin``: from the log start to the oldest unread one; see `GroupHealth`."""
 
     lost: int | None
     margin: int | None
 
 
-def retention(committed: Mapping[Place, int], starts: Mapping[Place, int], ends: Mapping[Place, int]) -> Retention:
+def retention(
+    committed: Mapping[Place, int], starts: Mapping[Place, int], ends: Mapping[Place, int]
+) -> RetentionMargin:
     """What deletion has taken and comes near to, over the partitions whose log start and end are known."""
     known = [(offset, starts[at], ends[at]) for at, offset in committed.items() if at in starts and at in ends]
     unread = [(offset, start) for offset, start, end in known if offset < end]
-    return Retention(
+    return RetentionMargin(
         lost=sum(max(0, start - offset) for offset, start in unread) if known else None,
         margin=min((max(0, offset - start) for offset, start in unread), default=None),
     )
 
 
-def group_health(group: str, described: Description, stability: Stability, kept: Retention) -> GroupHealth:
+def group_health(group: str, described: Description, stability: Stability, kept: RetentionMargin) -> GroupHealth:
     """What is known of a group beside its verdict."""
     return GroupHealth(
         consumer=group,
@@ -68,6 +70,6 @@ def group_health(group: str, described: Description, stability: Stability, kept:
     )
 
 
-def _fingerprint(members: Collection[Member]) -> int:
+def _fingerprint(members: Collection[GroupMember]) -> int:
     """A number that stays the same, also across restarts, while the assignment does."""
     return zlib.crc32(repr(sorted((member.id, sorted(member.assigned)) for member in members)).encode())

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-__all__ = ["Cluster", "ClusterError", "Description", "Failure", "Listing", "Member", "Place"]
+__all__ = ["Cluster", "ClusterError", "Description", "Failure", "GroupMember", "Listing", "Place"]
 
 _WITHOUT_MEMBERS = frozenset({"Empty", "Dead"})
 
@@ -31,7 +31,7 @@ class Failure(NamedTuple):
     text: str
 
 
-class Member(NamedTuple):
+class GroupMember(NamedTuple):
     """One member of a group and what is assigned to it. ``host`` is as the broker sees it: ``/10.1.2.3``."""
 
     id: str
@@ -49,7 +49,7 @@ class Description:
     """
 
     state: str
-    members: tuple[Member, ...] | None = ()
+    members: tuple[GroupMember, ...] | None = ()
     coordinator: int | None = None
 
     @property

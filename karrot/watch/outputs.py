@@ -12,9 +12,9 @@ from karrot.burrow.payload import to_wire
 from karrot.event import LagEvent
 from karrot.eventlog import group_health
 from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError
-from karrot.eventlog.group_health import Watched
+from karrot.eventlog.group_health import WatchedCluster
 from karrot.intake import Intake
-from karrot.watch.watcher import Outcome
+from karrot.watch.watcher import PollOutcome
 
 __all__ = ["IntakeSink", "PostSink"]
 
@@ -41,9 +41,9 @@ class IntakeSink:
         """Note that the cluster is to be asked and never was, unless it was: so a watch that never begins is seen."""
         with suppress(LogUnavailableError, OverloadedError):
             if not any(poll.cluster == self._cluster for poll in group_health.read(self._event_log)):
-                group_health.keep(self._event_log, Watched(self._cluster, 0, 0.0, 0, 0, ()))
+                group_health.keep(self._event_log, WatchedCluster(self._cluster, 0, 0.0, 0, 0, ()))
 
-    def send(self, outcome: Outcome, age_ms: Callable[[], int]) -> None:
+    def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:
         """Store the events, as many as the log takes."""
         try:
             for few in _portions(outcome.events):
@@ -57,8 +57,8 @@ class IntakeSink:
         """End the threads."""
         self._pool.shutdown()
 
-    def _watched(self, outcome: Outcome, age_ms: int) -> Watched:
-        return Watched(
+    def _watched(self, outcome: PollOutcome, age_ms: int) -> WatchedCluster:
+        return WatchedCluster(
             cluster=self._cluster,
             polled_at_ms=outcome.polled_at_ms,
             poll_seconds=outcome.seconds,
@@ -83,7 +83,7 @@ class PostSink:
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-watch")
         self._told: frozenset[str] = frozenset()
 
-    def send(self, outcome: Outcome, age_ms: Callable[[], int]) -> None:  # noqa: ARG002 (Burrow's shape has no age)
+    def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:  # noqa: ARG002 (Burrow's shape has no age)
         """Post the events; log what went wrong when that changes."""
         problems = Counter(filter(None, self._pool.map(self._post, outcome.events)))
         for problem in problems.keys() - self._told:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from karrot.burrow.rules import DEFAULT_INTERVALS, Slots, TrackedPartition, Window
 from karrot.event import OffsetSample
-from karrot.watch.kafka_protocol import Member, Place
+from karrot.watch.kafka_protocol import GroupMember, Place
 
 __all__ = ["Ring", "Rings"]
 
@@ -112,7 +112,7 @@ class Rings:
         self._newest = {place: end for place, end in self._newest.items() if place in read}
 
     def tracked(
-        self, group: str, members: Collection[Member], without: Collection[Place]
+        self, group: str, members: Collection[GroupMember], without: Collection[Place]
     ) -> Iterator[TrackedPartition]:
         """The partitions of a group for the evaluator, by name.
 

@@ -21,7 +21,7 @@ from karrot.watch.kafka_protocol import Cluster, ClusterError, Description, Fail
 from karrot.watch.persistence import Keeper, Memory, dump, load
 from karrot.watch.poll import Poll, log_starts, look
 
-__all__ = ["Outcome", "Sink", "Watcher", "run"]
+__all__ = ["PollOutcome", "Sink", "Watcher", "run"]
 
 _SAVE_MS = 60_000
 _LOG_STARTS_MS = 60_000
@@ -33,7 +33,7 @@ _log = structlog.get_logger(__name__)
 class Sink(Protocol):
     """Where events go."""
 
-    def send(self, outcome: "Outcome", age_ms: Callable[[], int]) -> None:
+    def send(self, outcome: "PollOutcome", age_ms: Callable[[], int]) -> None:
         """Hand on what a poll brought; ``age_ms`` is how long ago it was.
 
         What cannot be handed on is lost, and told: the next poll knows more.
@@ -43,7 +43,7 @@ class Sink(Protocol):
         """Hand on nothing more."""
 
 
-class Outcome(NamedTuple):
+class PollOutcome(NamedTuple):
     """What one poll brought: verdicts and deletions, and what is beside them for every group."""
 
     polled_at_ms: int
@@ -117,7 +117,9 @@ class Watcher:
         if memory.incidents.open != before or started - self._saved_at_ms >= _SAVE_MS:
             self._save(memory)
         groups = self._health(poll, memory, started)
-        self.sink.send(Outcome(now_ms, self._since(started), events, groups), lambda: self.clock.boot_ms() - started)
+        self.sink.send(
+            PollOutcome(now_ms, self._since(started), events, groups), lambda: self.clock.boot_ms() - started
+        )
         self._tell(poll.failures)
         self._count(Counter(failure.reason for failure in poll.failures.values()))
 

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.autoscaling import Consumers, Load, Sample, Stack, loaded, simulate
+from karrot.autoscaling import Consumers, LagSample, Load, Stack, loaded, simulate
 from karrot.autoscaling.csv_series import samples_of_csv
 
 
 def load_of(*samples: tuple[float, ...], tasks: int = 2, rate: float = 100, kept_up: float | None = None) -> Load:
-    return loaded([Sample(*each) for each in samples], tasks=tasks, rate_per_task=rate, kept_up_rate=kept_up)
+    return loaded([LagSample(*each) for each in samples], tasks=tasks, rate_per_task=rate, kept_up_rate=kept_up)
 
 
 def test_what_arrived_is_what_was_consumed_and_what_the_lag_grew_by() -> None:
@@ -31,12 +31,12 @@ def test_a_lag_that_fell_too_fast_contradicts_the_rate() -> None:
 
 def test_samples_come_in_any_order_and_the_last_word_counts() -> None:
     load = load_of((20, 5), (0, 1), (10, 7), (10, 3))
-    assert load.samples == (Sample(0, 1), Sample(10, 3), Sample(20, 5))
-    assert (load.longest_gap_s, load.peak) == (10, Sample(20, 5))
+    assert load.samples == (LagSample(0, 1), LagSample(10, 3), LagSample(20, 5))
+    assert (load.longest_gap_s, load.peak) == (10, LagSample(20, 5))
 
 
-@pytest.mark.parametrize("samples", [[], [Sample(0, 1)], [Sample(0, 1), Sample(0, 2)]])
-def test_one_moment_is_no_recording(samples: list[Sample]) -> None:
+@pytest.mark.parametrize("samples", [[], [LagSample(0, 1)], [LagSample(0, 1), LagSample(0, 2)]])
+def test_one_moment_is_no_recording(samples: list[LagSample]) -> None:
     with pytest.raises(ValueError, match="at least two samples at different times"):
         loaded(samples, tasks=1, rate_per_task=1)
 
@@ -60,15 +60,15 @@ def test_csv_times_are_iso_or_epoch() -> None:
     text = "time,lag\n2026-11-17T09:30:00Z,5\n1794907860,6\n1794907920000,7,12.5\n2026-11-17 10:33+01:00, 8\n\n"
     start = 1_794_907_800
     assert samples_of_csv(text) == [
-        Sample(start, 5),
-        Sample(start + 60, 6),
-        Sample(start + 120, 7, 12.5),
-        Sample(start + 180, 8),
+        LagSample(start, 5),
+        LagSample(start + 60, 6),
+        LagSample(start + 120, 7, 12.5),
+        LagSample(start + 180, 8),
     ]
 
 
 def test_csv_needs_no_heading_and_knows_nothing_where_no_lag_is() -> None:
-    assert samples_of_csv("0,5\n60,\n120,7\n") == [Sample(0, 5), Sample(120, 7)]
+    assert samples_of_csv("0,5\n60,\n120,7\n") == [LagSample(0, 5), LagSample(120, 7)]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_line_that_cannot_be_read_is_named(text: str, sentence: str) -> None:
     assert str(raised.value) == sentence
 
 
-def read(text: str) -> list[Sample] | str:
+def read(text: str) -> list[LagSample] | str:
     try:
         return samples_of_csv(text)
     except ValueError as error:

@@ -6,14 +6,14 @@ import pytest
 
 from karrot.autoscaling import (
     Adjustment,
+    AlarmState,
     Gaps,
     MathQuery,
-    Metric,
+    MetricIdentity,
     MetricQuery,
     RecordedMetrics,
     ScaleIn,
-    State,
-    Step,
+    StepAdjustment,
     StepPolicy,
     TemplateError,
     TrackingPolicy,
@@ -23,7 +23,9 @@ from support.stacks import DIMENSIONS, LAG, Node, alarm, step_policy, target, te
 
 ADD_ONE = {"MetricIntervalLowerBound": 0, "ScalingAdjustment": 1}
 TAKE_ONE = {"MetricIntervalUpperBound": 0, "ScalingAdjustment": -1}
-RUNNING = Metric.of("ECS/ContainerInsights", "RunningTaskCount", {"ClusterName": "prod", "ServiceName": "orders"})
+RUNNING = MetricIdentity.of(
+    "ECS/ContainerInsights", "RunningTaskCount", {"ClusterName": "prod", "ServiceName": "orders"}
+)
 BACKLOG: list[Node] = [
     {"Id": "backlog", "Expression": "lag / running", "ReturnData": True},
     {
@@ -61,11 +63,13 @@ def group_policy(kind: str, **settings: Any) -> Node:
 def test_a_step_policy_and_its_alarm_are_read_as_they_stand() -> None:
     stack = from_cloudformation(template(Out=step_policy(ADD_ONE, Cooldown=90), High=alarm("Out")))
     assert (stack.minimum, stack.maximum) == (1, 10)
-    assert stack.policies["Out"] == StepPolicy("Out", Adjustment.CHANGE, (Step(0, None, 1),), 90, 90, "Maximum")
+    assert stack.policies["Out"] == StepPolicy(
+        "Out", Adjustment.CHANGE, (StepAdjustment(0, None, 1),), 90, 90, "Maximum"
+    )
     high = stack.alarms["High"]
     assert high.query == MetricQuery(LAG, "Maximum")
     assert (high.threshold, high.period_s, high.datapoints_to_alarm, high.evaluation_periods) == (1000, 60, 2, 3)
-    assert high.actions[State.ALARM] == ("Out",)
+    assert high.actions[AlarmState.ALARM] == ("Out",)
     assert stack.metrics == {LAG}
 
 
@@ -107,14 +111,14 @@ def test_references_parameters_and_substitutions_are_carried_out() -> None:
     stack = from_cloudformation(made, parameters={"Threshold": "250", "Least": 3})
     assert (stack.minimum, stack.maximum) == (3, 12)
     assert stack.alarms["High"].threshold == 250
-    assert stack.alarms["High"].actions[State.ALARM] == ("Out",)
-    assert stack.metrics == {Metric.of("Karrot", "Lag", {"Cluster": "prod-eu", "ConsumerGroup": "prod-orders"})}
+    assert stack.alarms["High"].actions[AlarmState.ALARM] == ("Out",)
+    assert stack.metrics == {MetricIdentity.of("Karrot", "Lag", {"Cluster": "prod-eu", "ConsumerGroup": "prod-orders"})}
 
 
 def test_an_alarm_without_a_policy_is_kept_for_its_state() -> None:
     stack = from_cloudformation(template(Out=step_policy(ADD_ONE), Silence=alarm(TreatMissingData="breaching")))
     stack.tick(60, RecordedMetrics(), 1)
-    assert stack.states == {"Silence": State.ALARM}
+    assert stack.states == {"Silence": AlarmState.ALARM}
 
 
 def test_disabled_actions_are_none() -> None:

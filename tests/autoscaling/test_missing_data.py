@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.autoscaling import State, Treatment, judge
+from karrot.autoscaling import AlarmState, Treatment, judge
 from karrot.autoscaling.missing_data import Mark
 
-OK, ALARM, INSUFFICIENT = State.OK, State.ALARM, State.INSUFFICIENT_DATA
+OK, ALARM, INSUFFICIENT = AlarmState.OK, AlarmState.ALARM, AlarmState.INSUFFICIENT_DATA
 KEPT = None
 TREATMENTS = (Treatment.MISSING, Treatment.IGNORE, Treatment.BREACHING, Treatment.NOT_BREACHING)
 
@@ -36,16 +36,18 @@ TABLE = [(3, row, answers) for row, answers in THREE_OF_THREE.items()] + [
 marks_of = st.lists(st.sampled_from([True, False, None]), min_size=1, max_size=20)
 shapes = st.sampled_from([(needed, of) for of in (1, 2, 3, 5, 15) for needed in range(1, of + 1)])
 treatments = st.sampled_from(Treatment)
-states = st.sampled_from(State)
+states = st.sampled_from(AlarmState)
 
 
 def marks(row: str) -> list[Mark]:
     return [{"0": False, "X": True, "-": None}[mark] for mark in row.split()]
 
 
-@pytest.mark.parametrize("current", State)
+@pytest.mark.parametrize("current", AlarmState)
 @pytest.mark.parametrize(("needed", "row", "answers"), TABLE, ids=[f"{m} of 3: {row}" for m, row, _ in TABLE])
-def test_every_row_of_both_tables(needed: int, row: str, answers: tuple[State | None, ...], current: State) -> None:
+def test_every_row_of_both_tables(
+    needed: int, row: str, answers: tuple[AlarmState | None, ...], current: AlarmState
+) -> None:
     told = [judge(marks(row), needed=needed, of=3, treatment=each, current=current) for each in TREATMENTS]
     assert told == [current if answer is KEPT else answer for answer in answers]
 
@@ -64,7 +66,7 @@ def test_the_point_within_the_threshold_leaves_the_range_and_breaching_takes_ove
 
 @given(marks=marks_of, shape=shapes, treatment=treatments, current=states)
 def test_a_range_without_data_changes_nothing_but_by_the_treatment(
-    marks: list[Mark], shape: tuple[int, int], treatment: Treatment, current: State
+    marks: list[Mark], shape: tuple[int, int], treatment: Treatment, current: AlarmState
 ) -> None:
     needed, of = shape
     silent: list[Mark] = [None] * len(marks)
@@ -93,7 +95,7 @@ def test_no_alarm_without_enough_breaching_points(
 
 @given(marks=st.lists(st.booleans(), min_size=15, max_size=20), shape=shapes, treatment=treatments, current=states)
 def test_where_nothing_is_missing_the_treatment_does_not_matter(
-    marks: list[bool], shape: tuple[int, int], treatment: Treatment, current: State
+    marks: list[bool], shape: tuple[int, int], treatment: Treatment, current: AlarmState
 ) -> None:
     needed, of = shape
     told = judge(marks, needed=needed, of=of, treatment=treatment, current=current)

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.autoscaling import Activity, NotScaled, RecordedMetrics, ScaleIn, Stack, State, from_cloudformation
+from karrot.autoscaling import Activity, AlarmState, NotScaled, RecordedMetrics, ScaleIn, Stack, from_cloudformation
 from support.stacks import LAG, alarm, step_policy, template, tracking_policy
 
 ADD_TWO = {"MetricIntervalLowerBound": 0, "ScalingAdjustment": 2}
@@ -99,7 +99,7 @@ def test_an_average_below_the_threshold_finds_no_step_though_two_of_three_breach
     resources = {"Out": step_policy(ADD_TWO, MetricAggregationType="Average"), "High": alarm("Out")}
     service = Service(from_cloudformation(template(**resources)), 2)
     assert service.live(0, 1100, 1100) == [2, 2, 2]
-    assert service.stack.states["High"] is State.ALARM
+    assert service.stack.states["High"] is AlarmState.ALARM
     assert service.stack.not_scaled == {NotScaled.NO_STEP: 1}
     assert service.live(1100) == [4]
 
@@ -145,7 +145,7 @@ def test_silence_scales_nothing_once_the_range_has_passed() -> None:
         tasks, done = service.tasks, len(service.stack.activities)
         assert service.live(*[None] * 60) == [tasks] * 60
         assert len(service.stack.activities) == done
-        assert set(service.stack.states.values()) == {State.INSUFFICIENT_DATA}
+        assert set(service.stack.states.values()) == {AlarmState.INSUFFICIENT_DATA}
 
 
 def test_two_tracking_policies_grow_with_either_and_shrink_only_together() -> None:
@@ -153,7 +153,7 @@ def test_two_tracking_policies_grow_with_either_and_shrink_only_together() -> No
     assert service.live(150, 150, 150) == [2, 2, 3]
     service = Service(from_cloudformation(template(Few=tracking_policy(100), Many=tracking_policy(1000))), 5)
     assert service.live(*[95] * 30) == [5] * 30
-    assert service.stack.states["Many-AlarmLow"] is State.ALARM
+    assert service.stack.states["Many-AlarmLow"] is AlarmState.ALARM
     assert service.live(*[50] * 15)[-1] == 4
 
 
@@ -173,7 +173,7 @@ def test_standard_metrics_leave_a_high_resolution_alarm_without_data() -> None:
     for now_s in range(10, 120, 10):
         metrics.put(LAG, now_s - 10, 5000)
         assert stack.tick(now_s, metrics, 2) == 2
-    assert stack.states == {"High": State.INSUFFICIENT_DATA}
+    assert stack.states == {"High": AlarmState.INSUFFICIENT_DATA}
 
 
 lags = st.lists(st.none() | st.sampled_from([0.0, 5.0, 50.0, 999.0, 1000.0, 3000.0, 50_000.0]), max_size=80)

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from karrot.autoscaling import (
     Consumers,
+    LagSample,
     Load,
-    Metric,
+    MetricIdentity,
     Publishing,
     Run,
-    Sample,
     ScaleIn,
     Signal,
     Stack,
@@ -20,7 +20,7 @@ from karrot.autoscaling import (
     signal_of,
     simulate,
 )
-from karrot.autoscaling.consumers import Backlog, Fleet
+from karrot.autoscaling.consumers import Fleet, MessageBacklog
 from support.stacks import LAG, Node, alarm, step_policy, template, tracking_policy
 
 RATE = 100
@@ -29,7 +29,7 @@ ADD_TWO = {"MetricIntervalLowerBound": 0, "ScalingAdjustment": 2}
 
 def load_of(*minutes: float) -> Load:
     """So many messages a second in each minute."""
-    return loaded([Sample(at * 60, 0, rate) for at, rate in enumerate([*minutes, 0.0])], tasks=1, rate_per_task=RATE)
+    return loaded([LagSample(at * 60, 0, rate) for at, rate in enumerate([*minutes, 0.0])], tasks=1, rate_per_task=RATE)
 
 
 def tracking(target: float = 5000, scale_in: ScaleIn = ScaleIn.ONE) -> Stack:
@@ -109,10 +109,10 @@ def test_running_tasks_are_counted_by_the_points_of_their_cpu() -> None:
 
 def test_what_each_metric_tells() -> None:
     assert signal_of(LAG) is Signal.LAG
-    assert signal_of(Metric("Karrot", "LagSeconds")) is Signal.LAG_SECONDS
-    assert signal_of(Metric("Karrot", "Heartbeat")) is Signal.HEARTBEAT
-    assert signal_of(Metric("ECS/ContainerInsights", "RunningTaskCount")) is Signal.RUNNING
-    assert signal_of(Metric("Mine", "CPUUtilization")) is None
+    assert signal_of(MetricIdentity("Karrot", "LagSeconds")) is Signal.LAG_SECONDS
+    assert signal_of(MetricIdentity("Karrot", "Heartbeat")) is Signal.HEARTBEAT
+    assert signal_of(MetricIdentity("ECS/ContainerInsights", "RunningTaskCount")) is Signal.RUNNING
+    assert signal_of(MetricIdentity("Mine", "CPUUtilization")) is None
 
 
 def test_high_resolution_reacts_sooner() -> None:
@@ -124,7 +124,7 @@ def test_high_resolution_reacts_sooner() -> None:
 
 
 def test_the_age_of_a_backlog_is_that_of_its_oldest_message() -> None:
-    backlog = Backlog()
+    backlog = MessageBacklog()
     assert backlog.age(100) == 0
     backlog.add(0, 100, 1000)
     backlog.add(100, 110, 1000)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from karrot.autoscaling import Adjustment, Step
+from karrot.autoscaling import Adjustment, StepAdjustment
 from karrot.autoscaling.steps import adjusted, pick, why_no_steps
 
-OUT = (Step(0, 10, 0), Step(10, 20, 10), Step(20, None, 30))
-IN = (Step(-10, 0, 0), Step(-20, -10, -10), Step(None, -20, -30))
+OUT = (StepAdjustment(0, 10, 0), StepAdjustment(10, 20, 10), StepAdjustment(20, None, 30))
+IN = (StepAdjustment(-10, 0, 0), StepAdjustment(-20, -10, -10), StepAdjustment(None, -20, -30))
 THRESHOLD = 50
 
 
@@ -86,14 +86,14 @@ def test_change_adds_and_exact_sets() -> None:
         (OUT, None),
         (IN, None),
         ((), "there is no step"),
-        ((Step(0, 10, 1), Step(11, None, 2)), "the steps overlap or leave a gap"),
-        ((Step(0, 10, 1), Step(9, None, 2)), "the steps overlap or leave a gap"),
-        ((Step(0, 10, 1),), "a positive upper bound needs a step without an upper bound"),
-        ((Step(-10, 0, -1),), "a negative lower bound needs a step without a lower bound"),
-        ((Step(None, None, 1),), "a step has no bound at all"),
+        ((StepAdjustment(0, 10, 1), StepAdjustment(11, None, 2)), "the steps overlap or leave a gap"),
+        ((StepAdjustment(0, 10, 1), StepAdjustment(9, None, 2)), "the steps overlap or leave a gap"),
+        ((StepAdjustment(0, 10, 1),), "a positive upper bound needs a step without an upper bound"),
+        ((StepAdjustment(-10, 0, -1),), "a negative lower bound needs a step without a lower bound"),
+        ((StepAdjustment(None, None, 1),), "a step has no bound at all"),
     ],
 )
-def test_steps_that_aws_would_refuse_are_named(steps: tuple[Step, ...], why: str | None) -> None:
+def test_steps_that_aws_would_refuse_are_named(steps: tuple[StepAdjustment, ...], why: str | None) -> None:
     assert why_no_steps(steps) == why
 
 
@@ -103,11 +103,11 @@ def test_steps_that_aws_would_refuse_are_named(steps: tuple[Step, ...], why: str
 )
 def test_steps_that_aws_takes_cover_every_breach_once(bounds: list[int], distance: float) -> None:
     edges = [0, *bounds, None]
-    steps = tuple(Step(low, high, 1) for low, high in pairwise(edges) if low is not None)
+    steps = tuple(StepAdjustment(low, high, 1) for low, high in pairwise(edges) if low is not None)
     assume(why_no_steps(steps) is None)
     assert pick(steps, distance, upwards=True) is not None
     mirrored = tuple(
-        Step(None if step.upper is None else -step.upper, -(step.lower or 0), -1) for step in reversed(steps)
+        StepAdjustment(None if step.upper is None else -step.upper, -(step.lower or 0), -1) for step in reversed(steps)
     )
     assert why_no_steps(mirrored) is None
     assert pick(mirrored, -distance, upwards=False) is not None

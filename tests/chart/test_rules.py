@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from karrot.render import templates_dir
-from karrot.render.prometheus_rules import Rules, alert_rules, recording_rules, thresholds
+from karrot.render.prometheus_rules import RuleValues, alert_rules, recording_rules, thresholds
 from support.charts import CHARTS, chart, one, rendered, rendered_shape
 
 
@@ -19,13 +19,13 @@ def groups(values: dict[str, Any] | None = None) -> list[dict[str, Any]]:
     return found
 
 
-def printed(asked: Rules) -> list[dict[str, Any]]:
+def printed(asked: RuleValues) -> list[dict[str, Any]]:
     """Alerts and recording rules, as they are without a chart."""
     return [group for text in (alert_rules(asked), recording_rules()) for group in yaml.safe_load(text)["groups"]]
 
 
 def test_the_chart_and_the_command_have_the_same_rules() -> None:
-    assert groups() == printed(Rules())
+    assert groups() == printed(RuleValues())
 
 
 def test_thresholds_and_addresses_arrive_as_with_the_command() -> None:
@@ -37,7 +37,7 @@ def test_thresholds_and_addresses_arrive_as_with_the_command() -> None:
         },
         "config": {"external_url": "https://karrot.example/"},
     }
-    asked = Rules(
+    asked = RuleValues(
         changed={"lagSeconds": "1000000", "lagGrowth": "0.5", "errorFor": "10m"},
         external_url="https://karrot.example/",
         runbook_url="https://runbooks.example/",
@@ -48,7 +48,7 @@ def test_thresholds_and_addresses_arrive_as_with_the_command() -> None:
 def test_the_runbooks_are_those_that_karrot_serves_unless_another_address_is_given() -> None:
     values = {"prometheusRule": {"enabled": True}, "config": {"external_url": "https://karrot.example/"}}
     found = one(rendered("karrot", values), "PrometheusRule")["spec"]["groups"]
-    assert found == printed(Rules(external_url="https://karrot.example/"))
+    assert found == printed(RuleValues(external_url="https://karrot.example/"))
     first = found[0]["rules"][0]["annotations"]["runbook_url"]
     assert first == "https://karrot.example/runbooks/KarrotConsumerError.md"
 
@@ -66,7 +66,7 @@ def test_an_alert_can_be_left_out_and_all_can_be_labelled() -> None:
     changed = groups({"disabled": ["KarrotAbsent"], "alertLabels": {"team": "data"}, "recordings": False})
     alerts = {rule["alert"]: rule for group in changed for rule in group["rules"]}
     assert set(alerts) == {
-        rule["alert"] for group in printed(Rules()) for rule in group["rules"] if "alert" in rule
+        rule["alert"] for group in printed(RuleValues()) for rule in group["rules"] if "alert" in rule
     } - {"KarrotAbsent"}
     assert {rule["labels"]["team"] for rule in alerts.values()} == {"data"}
     assert {rule["labels"]["severity"] for rule in alerts.values()} == {"critical", "warning"}

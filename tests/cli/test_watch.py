@@ -15,7 +15,7 @@ from karrot.cli import main
 from karrot.cli.watch import Printer, _as_json, _as_table
 from karrot.event import LagEvent, PartitionLag, Source
 from karrot.eventlog.group_health import GroupHealth
-from karrot.watch.watcher import Outcome
+from karrot.watch.watcher import PollOutcome
 from support.waiting import wait_for
 
 
@@ -55,14 +55,14 @@ def test_without_the_client_library_the_way_to_it_is_said(monkeypatch: pytest.Mo
     assert result.exit_code == 2
 
 
-def outcome() -> Outcome:
+def outcome() -> PollOutcome:
     worst = PartitionLag("t", 0, "STALL", 90)
     event = LagEvent("c", "orders", "ERR", 100, 0, Source.KAFKA, partition_count=1, max_lag=worst, partitions=(worst,))
     groups = (
         GroupHealth("orders", "Stable", 3, 1, 2, 0, 500),
         GroupHealth("bill\x1b[2J\u202e", "Unknown", None, None, 0, None, None),
     )
-    return Outcome(0, 0.1, [event], groups)
+    return PollOutcome(0, 0.1, [event], groups)
 
 
 def test_a_poll_is_a_table() -> None:

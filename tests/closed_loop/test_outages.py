@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from karrot.autoscaling import Gaps, State
+from karrot.autoscaling import AlarmState, Gaps
 from karrot.demo.cloudwatch import UNAVAILABLE
 from support.loop import Aws, ClosedLoop
 from support.loop_kafka import JustStarted
@@ -76,11 +76,11 @@ def test_the_heartbeat_alarm_goes_off_when_the_monitor_dies_and_only_tells(
     recipe: Recipe, aws: Aws, kill: Kill
 ) -> None:
     loop = ClosedLoop(recipe, aws, rate=40).run(10)
-    assert loop.state("HeartbeatAlarm") is State.OK
+    assert loop.state("HeartbeatAlarm") is AlarmState.OK
     kill(loop)
     loop.run(10)
-    assert loop.state("HeartbeatAlarm") is State.ALARM
-    assert loop.stack.alarms["HeartbeatAlarm"].actions == dict.fromkeys(State, ())
+    assert loop.state("HeartbeatAlarm") is AlarmState.ALARM
+    assert loop.stack.alarms["HeartbeatAlarm"].actions == dict.fromkeys(AlarmState, ())
     assert recipe.template["Resources"]["HeartbeatAlarm"]["Properties"]["AlarmActions"] == [TOPIC_ARN]
     assert loop.changes() == []
 
@@ -91,10 +91,10 @@ def test_scaling_goes_on_when_karrot_is_back(recipe: Recipe, aws: Aws) -> None:
     loop.karrot.kill()
     loop.feed(700)
     loop.run(10)
-    assert (loop.changes(), loop.state("HeartbeatAlarm")) == ([], State.ALARM)
+    assert (loop.changes(), loop.state("HeartbeatAlarm")) == ([], AlarmState.ALARM)
     loop.karrot.start()
     loop.run_until(lambda: loop.tasks > 2, within_minutes=10)
-    assert loop.state("HeartbeatAlarm") is State.OK
+    assert loop.state("HeartbeatAlarm") is AlarmState.OK
 
 
 @pytest.mark.parametrize("recipe", _OF_ECS, ids=str)

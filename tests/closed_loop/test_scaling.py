@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from karrot.autoscaling import Gaps, State
+from karrot.autoscaling import AlarmState, Gaps
 from support.loop import Aws, ClosedLoop
 from support.loop_recipes import ASG, ECS, Recipe
 
@@ -35,7 +35,7 @@ def test_it_scales_out_under_a_burst_and_back_in_after_it(recipe: Recipe, aws: A
     loop.run_until(lambda: loop.tasks == recipe.least, within_minutes=70)
     assert loop.changes(calm_s) == [(tasks, tasks - 1) for tasks in range(recipe.most, recipe.least, -1)]
     assert loop.lag < 1000
-    assert loop.state("HeartbeatAlarm") is State.OK
+    assert loop.state("HeartbeatAlarm") is AlarmState.OK
 
 
 @pytest.mark.parametrize("recipe", [ECS["tracking-seconds"], ASG["step-messages"]], ids=str)
@@ -45,7 +45,7 @@ def test_a_burst_that_is_more_than_all_can_take_ends_at_the_maximum(recipe: Reci
     loop.run_until(lambda: loop.tasks == recipe.most, within_minutes=25)
     loop.run(20)
     assert {moment.desired for moment in loop.history[-60:]} == {recipe.most}
-    assert loop.state("MaxCapacityAlarm") is State.ALARM
+    assert loop.state("MaxCapacityAlarm") is AlarmState.ALARM
 
 
 @pytest.mark.parametrize("recipe", [each for name, each in ECS.items() if name != "step-seconds"], ids=str)
@@ -53,7 +53,7 @@ def test_two_hours_of_quiet_cause_no_action(recipe: Recipe, aws: Aws) -> None:
     interval = "20s" if recipe.fast else "60s"
     loop = ClosedLoop(recipe, aws, rate=usual(recipe), settings={"interval": interval}).run(120)
     assert loop.changes() == []
-    assert loop.state("HeartbeatAlarm") is State.OK
+    assert loop.state("HeartbeatAlarm") is AlarmState.OK
 
 
 @pytest.mark.parametrize("tells_zero", [True, False])

@@ -5,13 +5,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.demo.simulated_kafka import Behaviour, Commit, ConsumerGroup, Deletion, Owner, Phase, Record, Spikes, Topic
+from karrot.demo.simulated_kafka import (
+    Behaviour,
+    ConsumerGroup,
+    Deletion,
+    Phase,
+    Record,
+    SimulatedCommit,
+    SimulatedOwner,
+    SimulatedTopic,
+    Spikes,
+)
 
-ORDERS = Topic("orders", [10.0, 20.0], [1_000, 5_000])
+ORDERS = SimulatedTopic("orders", [10.0, 20.0], [1_000, 5_000])
 seeds = st.integers(0, 1000)
 
 
-def group(*phases: Phase, topic: Topic = ORDERS, seed: int = 1, members: int = 1, afflicted: int = 2) -> ConsumerGroup:
+def group(
+    *phases: Phase, topic: SimulatedTopic = ORDERS, seed: int = 1, members: int = 1, afflicted: int = 2
+) -> ConsumerGroup:
     return ConsumerGroup(
         "billing",
         [topic],
@@ -27,18 +39,23 @@ def life(of: ConsumerGroup, seconds: int) -> list[list[Record]]:
 
 
 def offsets(steps: list[list[Record]], partition: int = 0) -> list[int]:
-    return [record.offset for step in steps for record in step if type(record) is Commit and record[1] == partition]
+    return [
+        record.offset for step in steps for record in step if type(record) is SimulatedCommit and record[1] == partition
+    ]
 
 
 @given(st.lists(st.floats(-100, 1000), min_size=2), st.floats(1, 10), st.floats(0, 6))
 def test_a_log_end_never_goes_back(moments: list[float], height: float, phase: float) -> None:
-    topic = Topic("t", [10.0], [5_000], phase, Spikes(every=60, lasts=12, height=height))
+    topic = SimulatedTopic("t", [10.0], [5_000], phase, Spikes(every=60, lasts=12, height=height))
     ends = [topic.ends(at)[0] for at in sorted(moments)]
     assert all(earlier <= later for earlier, later in pairwise(ends))
 
 
 def test_a_spike_comes_on_top_of_the_usual_rate() -> None:
-    calm, spiky = Topic("t", [10.0], [0]), Topic("t", [10.0], [0], spikes=Spikes(every=60, lasts=12, height=4))
+    calm, spiky = (
+        SimulatedTopic("t", [10.0], [0]),
+        SimulatedTopic("t", [10.0], [0], spikes=Spikes(every=60, lasts=12, height=4)),
+    )
     assert spiky.ends(60)[0] - calm.ends(60)[0] == pytest.approx(10 * 12 * 4)
     assert spiky.ends(119)[0] - spiky.ends(72)[0] == pytest.approx(calm.ends(119)[0] - calm.ends(72)[0])
     assert spiky.mean_rate(0) == pytest.approx(10 * (1 + 4 * 12 / 60))
@@ -89,7 +106,7 @@ def test_a_deleted_group_says_so_once_and_joins_anew() -> None:
     steps = life(group(Phase(10), Phase(10, exists=False)), 25)
     quiet = [at for at, step in enumerate(steps) if not step]
     deleted = [at for at, step in enumerate(steps) if Deletion() in step]
-    joined = [at for at, step in enumerate(steps) if any(isinstance(record, Owner) for record in step)]
+    joined = [at for at, step in enumerate(steps) if any(isinstance(record, SimulatedOwner) for record in step)]
     assert len(deleted) == 1
     assert steps[deleted[0]] == [Deletion()]
     assert quiet == list(range(deleted[0] + 1, joined[1]))
@@ -97,8 +114,10 @@ def test_a_deleted_group_says_so_once_and_joins_anew() -> None:
 
 
 def test_members_share_the_partitions_out_in_ranges() -> None:
-    topic = Topic("orders", [1.0] * 5, [10] * 5)
-    owners = [record for record in group(Phase(60), topic=topic, members=2).step(0.0) if isinstance(record, Owner)]
+    topic = SimulatedTopic("orders", [1.0] * 5, [10] * 5)
+    owners = [
+        record for record in group(Phase(60), topic=topic, members=2).step(0.0) if isinstance(record, SimulatedOwner)
+    ]
     assert [(owner.partition, owner.client_id) for owner in owners] == [
         (0, "consumer-billing-1"),
         (1, "consumer-billing-1"),

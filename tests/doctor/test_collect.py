@@ -6,7 +6,7 @@ import pytest
 
 from karrot.burrow.client import Asking
 from karrot.demo.burrow.config_api import EXAMPLE
-from karrot.doctor import Seen, look
+from karrot.doctor import Snapshot, look
 from karrot.doctor.read_burrow import GROUPS_ASKED
 from karrot.doctor.snapshot import Away, BurrowSeen, KarrotSeen, PrometheusSeen
 from support.canned_prometheus import canned_prometheus
@@ -84,7 +84,7 @@ def test_a_module_that_is_not_told_is_noted_and_the_rest_is_read() -> None:
 def test_nobody_there_is_said_of_each_side() -> None:
     urls = [f"http://127.0.0.1:{free_port()}" for _ in range(3)]
     seen = look(*urls, asking=QUICK)
-    assert seen == Seen(
+    assert seen == Snapshot(
         burrow=Away("Burrow", urls[0], "no connection: Connection refused"),
         karrot=Away("Karrot", urls[1], "no connection: Connection refused"),
         prometheus=Away("Prometheus", urls[2], "no connection: Connection refused"),

@@ -5,24 +5,24 @@ from typing import Any
 import pytest
 
 from karrot.doctor.checks import karrot as checks
-from karrot.doctor.snapshot import Component, KarrotSeen, Reject, Reporter
+from karrot.doctor.snapshot import KarrotSeen, ReadComponent, ReadReject, Reporter
 from support.doctoring import KARROT, NOW, ago, is_unjudged, is_well, karrot, sample, says
 
 
 def rejected(code: str, *times_ago_s: float) -> KarrotSeen:
-    kept = tuple(Reject(ago(each), code, "It was wrong.") for each in times_ago_s)
+    kept = tuple(ReadReject(ago(each), code, "It was wrong.") for each in times_ago_s)
     return karrot(sample("karrot_events_rejected_total", 7, code=code), rejects=kept)
 
 
 def test_a_log_that_cannot_be_written_is_a_fault_with_its_reason() -> None:
     assert is_well(checks.log_writable, karrot())
-    full = karrot(components={"log": Component("failing", "the disk is full")})
+    full = karrot(components={"log": ReadComponent("failing", "the disk is full")})
     assert says(checks.log_writable, full)[:2] == ("fault", "Karrot cannot store events: the disk is full")
 
 
 def test_a_duty_that_fails_is_a_fault() -> None:
     assert is_well(checks.components, karrot())
-    failing = karrot(components={"resync": Component("failing", "Burrow is away")})
+    failing = karrot(components={"resync": ReadComponent("failing", "Burrow is away")})
     assert says(checks.components, failing)[:2] == ("fault", "resync is failing: Burrow is away")
 
 
@@ -45,7 +45,7 @@ def test_a_reporter_that_is_far_behind_is_warned_of() -> None:
 
 
 def test_without_the_api_a_failing_reporter_is_seen_all_the_same() -> None:
-    failing = karrot(reporters=None, components={"reporter cloudwatch": Component("failing")})
+    failing = karrot(reporters=None, components={"reporter cloudwatch": ReadComponent("failing")})
     assert says(checks.reporters, failing)[:2] == ("fault", "the reporter cloudwatch is failing")
 
 
@@ -99,8 +99,8 @@ def test_a_silent_cluster_is_a_fault() -> None:
 
 def test_a_karrot_that_polls_kafka_itself_needs_no_burrow_and_names_the_runbook_if_it_fails() -> None:
     other = sample("karrot_events_rejected_total", 0, code="unauthorized")
-    assert is_well(checks.silence, karrot(samples=(other,), components={"watch": Component("ok")}))
-    assert says(checks.components, karrot(components={"watch": Component("failing")})) == (
+    assert is_well(checks.silence, karrot(samples=(other,), components={"watch": ReadComponent("ok")}))
+    assert says(checks.components, karrot(components={"watch": ReadComponent("failing")})) == (
         "fault",
         "watch is failing: Karrot logs why, and its home page says so",
         f"the settings of watch: {KARROT}/config; {KARROT}/runbooks/KarrotWatchSilent",

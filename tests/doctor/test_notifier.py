@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from karrot.doctor.checks import notifier as checks
-from karrot.doctor.snapshot import Webhook
+from karrot.doctor.snapshot import ReadWebhook
 from support.doctoring import KARROT, WEBHOOK, burrow, is_unjudged, is_well, notifier, says
 
 ALL_BUT_THE_FIRST = checks.CHECKS[1:]
@@ -119,15 +119,15 @@ def test_a_template_in_an_address_breaks_on_odd_names() -> None:
 @pytest.mark.parametrize(
     ("found", "level", "said"),
     [
-        (Webhook(405, "", is_karrot=True), "ok", "Karrot answers where the notifier posts to, without a redirect"),
-        (Webhook(0, "no connection: refused", is_karrot=False), "note", "could not be asked from here"),
-        (Webhook(301, "https://karrot/burrow", is_karrot=False), "fault", "redirects to https://karrot/burrow"),
-        (Webhook(308, "https://karrot/burrow", is_karrot=False), "warn", "redirects to https://karrot/burrow"),
-        (Webhook(404, "", is_karrot=False), "fault", "a GET brings HTTP 404, not Karrot's 405"),
-        (Webhook(405, "", is_karrot=False), "fault", "is not Karrot's /burrow"),
+        (ReadWebhook(405, "", is_karrot=True), "ok", "Karrot answers where the notifier posts to, without a redirect"),
+        (ReadWebhook(0, "no connection: refused", is_karrot=False), "note", "could not be asked from here"),
+        (ReadWebhook(301, "https://karrot/burrow", is_karrot=False), "fault", "redirects to https://karrot/burrow"),
+        (ReadWebhook(308, "https://karrot/burrow", is_karrot=False), "warn", "redirects to https://karrot/burrow"),
+        (ReadWebhook(404, "", is_karrot=False), "fault", "a GET brings HTTP 404, not Karrot's 405"),
+        (ReadWebhook(405, "", is_karrot=False), "fault", "is not Karrot's /burrow"),
     ],
 )
-def test_whoever_is_at_the_notifier_s_address_should_be_karrot(found: Webhook, level: str, said: str) -> None:
+def test_whoever_is_at_the_notifier_s_address_should_be_karrot(found: ReadWebhook, level: str, said: str) -> None:
     told = says(checks.webhook, burrow(webhooks={WEBHOOK: found}))
     assert told[0] == level
     assert said in told[1]

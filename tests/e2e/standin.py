@@ -16,7 +16,7 @@ from e2e.stack.kafka import Kafka
 from karrot.burrow.rules import evaluate_group
 from karrot.burrow.storage import Storage
 from karrot.clock import SystemClock
-from karrot.demo.burrow.outage import State
+from karrot.demo.burrow.outage import OutageState
 from karrot.demo.burrow.rest_api import RestApi
 from karrot.demo.burrow.rest_server import BurrowServer
 from karrot.event import LagEvent
@@ -68,8 +68,8 @@ class _Burrow:
         with self._one_at_a_time:
             yield {self._cluster: self._storage}
 
-    def state(self, _now_ms: int) -> State:
-        return State.READY
+    def state(self, _now_ms: int) -> OutageState:
+        return OutageState.READY
 
     def verdict(self, cluster: str, group: str, now_ms: int) -> LagEvent | None:
         with self.at(now_ms) as storages:

@@ -26,9 +26,9 @@ from karrot.burrow.payload import to_wire
 from karrot.clock import SystemClock
 from karrot.demo.cloudwatch import FakeCloudWatch
 from karrot.pipeline.ingest.event_sources import FromArchive, FromTopic, Road
-from karrot.pipeline.ingest.job import Ingest, Summary
+from karrot.pipeline.ingest.job import Ingest, IngestSummary
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.brokers import Brokers, Start
+from karrot.pipeline.stream.brokers import Brokers, StartingOffsets
 from karrot.pipeline.stream.record_sources import FromKafka
 from karrot.watch.admin import KafkaCluster
 from support.bodies import make_event, recorded
@@ -60,10 +60,12 @@ def shown(service: Service) -> dict[str, Any]:
 
 
 def from_topic(kafka: Kafka, topic: str) -> FromTopic:
-    return FromTopic(FromKafka(Brokers(tuple(kafka.addresses)), KafkaCluster(kafka.client), Start("earliest"), topic))
+    return FromTopic(
+        FromKafka(Brokers(tuple(kafka.addresses)), KafkaCluster(kafka.client), StartingOffsets("earliest"), topic)
+    )
 
 
-def ingested(spark: SparkSession, road: Road, directory: Path) -> Summary:
+def ingested(spark: SparkSession, road: Road, directory: Path) -> IngestSummary:
     return Ingest(spark, road, Tables(str(directory))).run()
 
 
@@ -103,7 +105,7 @@ def test_both_roads_lead_to_the_same_tables(kafka: Kafka, kafka_spark: SparkSess
     producer.produce(TOPIC, "no event", partition=1)
     producer.produce(TOPIC, None, key="tombstone", partition=1)
     producer.flush(20)
-    assert ingested(kafka_spark, from_topic(kafka, TOPIC), tmp_path / "by-topic") == Summary(
+    assert ingested(kafka_spark, from_topic(kafka, TOPIC), tmp_path / "by-topic") == IngestSummary(
         batches=1, lines=2, quarantined=2
     )
     bad = table(kafka_spark, tmp_path / "by-topic", "quarantine").orderBy("position").collect()
@@ -123,7 +125,7 @@ def test_both_roads_lead_to_the_same_tables(kafka: Kafka, kafka_spark: SparkSess
     place = TopicPartition(TOPIC, 1, first + 4)
     admin.delete_records([place])[place].result(30)
     deleted = ingested(kafka_spark, from_topic(kafka, TOPIC), tmp_path / "by-topic")
-    assert deleted == Summary(batches=1, lines=1, quarantined=1, lost=2)
+    assert deleted == IngestSummary(batches=1, lines=1, quarantined=1, lost=2)
     assert str(deleted).endswith("; 2 were deleted from the topic before they were read")
 
 

@@ -22,11 +22,11 @@ from pyspark.sql import DataFrame, SparkSession
 from e2e.stack.kafka import Kafka
 from e2e.waiting import wait_for
 from karrot.clock import SystemClock
-from karrot.pipeline.offsets.job import LandOffsets, Summary
+from karrot.pipeline.offsets.job import LandOffsets, OffsetsSummary
 from karrot.pipeline.offsets.json_topic import JsonTopic
 from karrot.pipeline.offsets.log_ends import EndsPoll
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.brokers import Brokers, Start
+from karrot.pipeline.stream.brokers import Brokers, StartingOffsets
 from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, FromKafka
 from karrot.watch.admin import KafkaCluster
 from support.offset_records import commit_key, commit_value
@@ -42,7 +42,9 @@ def commit(kafka: Kafka, group: str, topic: str, offsets: Iterable[int]) -> None
 
 
 def source(kafka: Kafka, topic: str = OFFSETS_TOPIC, most: int = 1_000_000) -> FromKafka:
-    return FromKafka(Brokers(tuple(kafka.addresses)), KafkaCluster(kafka.client), Start("earliest"), topic, most)
+    return FromKafka(
+        Brokers(tuple(kafka.addresses)), KafkaCluster(kafka.client), StartingOffsets("earliest"), topic, most
+    )
 
 
 def job(spark: SparkSession, road: FromKafka, directory: Path, json_topic: JsonTopic | None = None) -> LandOffsets:
@@ -50,7 +52,7 @@ def job(spark: SparkSession, road: FromKafka, directory: Path, json_topic: JsonT
     return LandOffsets(spark, road, "e2e", tables, tables.checkpoint("offsets"), json_topic)
 
 
-def run(job: LandOffsets) -> Summary:
+def run(job: LandOffsets) -> OffsetsSummary:
     query = job.start()
     query.awaitTermination()
     return job.total

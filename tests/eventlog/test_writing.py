@@ -17,7 +17,7 @@ from karrot.eventlog.connections import LogFile
 from karrot.eventlog.group_state import arrival
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.transaction import Transaction
-from karrot.eventlog.write_buffer import Tally
+from karrot.eventlog.write_buffer import WriteBuffer
 from karrot.eventlog.writer import Job, Writer
 from support.bodies import make_event
 from support.clocks import ManualClock
@@ -37,7 +37,7 @@ def parts(tmp_path: Path) -> Iterator[Parts]:
     datadir.prepare(tmp_path, clock, max_bytes=MAX_BYTES)
     file = LogFile(tmp_path, clock, max_bytes=MAX_BYTES, on_replaced=lambda _path, _reason: None)
     lock = FileLock(tmp_path / "commit.lock")
-    yield Parts(file, lock, Committer(file, lock, Tally(), max_consumers=10))
+    yield Parts(file, lock, Committer(file, lock, WriteBuffer(), max_consumers=10))
     file.close()
     lock.close()
 

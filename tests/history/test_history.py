@@ -19,19 +19,19 @@ from karrot.history import (
     Incident,
     IncidentOrder,
     NoTables,
-    Point,
-    Span,
+    SeriesPoint,
     Stretch,
+    TimeRange,
     UnclearGroup,
     UnreadableTable,
 )
 from karrot.history.duckdb_reader import Duck
-from karrot.history.group_summary import Hour, past
+from karrot.history.group_summary import SummaryHour, past
 from support.stored_tables import DAY, incident, minute, moment_of, note_finished, store, verdict, write_day
 
 OLD_LAYOUT = "has files but no day=YYYY-MM-DD directories, so this pipeline did not write it"
 HOUR = timedelta(hours=1)
-WHOLE = Span(moment_of(0), moment_of(3 * 1440))
+WHOLE = TimeRange(moment_of(0), moment_of(3 * 1440))
 ODD = ["it's", "a/b", 'say "hi"', "漢字 ", "$consumer", "'; DROP TABLE t; --", "{table}", "back\\slash", "", "nul\0"]
 
 
@@ -49,7 +49,9 @@ def history(tables: Path) -> Iterator[History]:
         yield opened
 
 
-def values(history: History, *metrics: str, span: Span = WHOLE, step: timedelta = HOUR) -> list[tuple[object, ...]]:
+def values(
+    history: History, *metrics: str, span: TimeRange = WHOLE, step: timedelta = HOUR
+) -> list[tuple[object, ...]]:
     return [(each.at, *each.values) for each in history.timeseries("g", span, metrics=metrics, granularity=step).points]
 
 
@@ -74,7 +76,7 @@ def test_a_group_is_told_with_its_last_known_lag_its_bad_minutes_and_its_inciden
     store(tables, "incidents", [incident(2, 3), incident(1441, None), incident(-90, -80), incident(4000, None)])
     store(tables, "verdict_runs", [verdict(1), verdict(5, consumer="gone"), verdict(1441)])
     note_finished(tables, [DAY, DAY + timedelta(days=1)])
-    span = Span(moment_of(0), moment_of(1500))
+    span = TimeRange(moment_of(0), moment_of(1500))
     assert history.groups(span) == (
         GroupHistory("c", "g", moment_of(1), moment_of(1442), "OK", "ERR", 7, 95, 2.5, 4, 2, 2),
         GroupHistory("c", "gone", moment_of(5), moment_of(5), "NOTFOUND", "NOTFOUND", None, None, None, 1, 0, 0),
@@ -138,9 +140,9 @@ def test_a_step_has_the_last_known_lag_and_a_step_without_a_word_is_left_out(tab
 
 def test_the_first_step_is_whole_and_the_end_does_not_belong_to_it(tables: Path, history: History) -> None:
     store(tables, "lag_minute", [minute(at, at) for at in range(-30, 130)])
-    found = values(history, "lag_min", "lag_max", span=Span(moment_of(45), moment_of(120)))
+    found = values(history, "lag_min", "lag_max", span=TimeRange(moment_of(45), moment_of(120)))
     assert found == [(moment_of(0), 0, 59), (moment_of(60), 60, 119)]
-    daily = values(history, "lag_min", span=Span(moment_of(1), moment_of(2)), step=timedelta(days=1))
+    daily = values(history, "lag_min", span=TimeRange(moment_of(1), moment_of(2)), step=timedelta(days=1))
     assert daily == [(moment_of(0), 0)]
 
 
@@ -148,7 +150,7 @@ def test_steps_come_newest_first_if_asked_for_and_so_many(tables: Path, history:
     store(tables, "lag_minute", [minute(at, at) for at in range(1435, 1445)])
     series = history.timeseries("g", WHOLE, newest_first=True, limit=2)
     assert (series.cluster, series.metrics) == ("c", ("lag",))
-    assert series.points == (Point(moment_of(1444), (1444,)), Point(moment_of(1443), (1443,)))
+    assert series.points == (SeriesPoint(moment_of(1444), (1444,)), SeriesPoint(moment_of(1443), (1443,)))
 
 
 def test_metrics_of_several_tables_are_one_series(tables: Path, history: History) -> None:
@@ -165,7 +167,7 @@ def test_metrics_of_several_tables_are_one_series(tables: Path, history: History
         (moment_of(120), 6, None, None),
     ]
     one = history.timeseries("g", WHOLE, metrics=["produced"], granularity=HOUR, parts={"topic": "t", "partition": 1})
-    assert one.points == (Point(moment_of(0), (120,)),)
+    assert one.points == (SeriesPoint(moment_of(0), (120,)),)
     assert history.timeseries("g", WHOLE, metrics=["gini"]).points == ()
 
 
@@ -198,7 +200,7 @@ def test_a_group_of_two_clusters_must_be_chosen(tables: Path, history: History) 
     store(tables, "lag_minute", [minute(0, 5), minute(0, 6, cluster="other")])
     with pytest.raises(UnclearGroup, match="'g' is in c, other"):
         history.timeseries("g", WHOLE)
-    assert history.timeseries("g", WHOLE, cluster="other").points == (Point(moment_of(0), (6,)),)
+    assert history.timeseries("g", WHOLE, cluster="other").points == (SeriesPoint(moment_of(0), (6,)),)
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +215,7 @@ def long_history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
 @given(step=st.integers(1, 3000), start=st.integers(0, 2879), length=st.integers(1, 2880))
 def test_every_minute_of_a_span_is_in_one_step(long_history: History, step: int, start: int, length: int) -> None:
     granularity = timedelta(minutes=step)
-    span = Span(moment_of(start), moment_of(start + length))
+    span = TimeRange(moment_of(start), moment_of(start + length))
     points = history_points(long_history, span, granularity)
     first = min((each.at for each in points), default=span.start)
     counted = [at for at in range(0, 2 * 1440, 7) if min(first, span.start) <= moment_of(at) < span.end]
@@ -221,7 +223,7 @@ def test_every_minute_of_a_span_is_in_one_step(long_history: History, step: int,
     assert all((each.at.timestamp() // 60) % step == 0 for each in points)
 
 
-def history_points(history: History, span: Span, granularity: timedelta) -> tuple[Point, ...]:
+def history_points(history: History, span: TimeRange, granularity: timedelta) -> tuple[SeriesPoint, ...]:
     return history.timeseries("g", span, metrics=["events"], granularity=granularity).points
 
 
@@ -238,7 +240,7 @@ def test_incidents_are_those_that_lasted_in_the_span_whenever_they_began(tables:
         incident(200, 300, "after"),
     ]
     store(tables, "incidents", rows)
-    span = Span(moment_of(0), moment_of(120))
+    span = TimeRange(moment_of(0), moment_of(120))
     found = history.incidents(span)
     assert [each.incident_id for each in found] == [None, "over midnight", "open since long"]
     assert found[0] == Incident(None, "c", "g", moment_of(30), moment_of(40), "close", "ERR", 10, 2, ())
@@ -264,7 +266,7 @@ def test_a_day_is_held_for_incidents_if_it_has_verdicts_and_derive_has_finished_
     assert (history.days("incidents", group="g"), history.days(group="late")) == (tuple(days[2:4]), ())
     # The verdict of the last day was observed just before midnight, and received after it.
     assert history.days("incidents", group="late", cluster="c") == (days[4],)
-    whole = Span(moment_of(0), moment_of(5 * 1440))
+    whole = TimeRange(moment_of(0), moment_of(5 * 1440))
     assert history.held(whole, "incidents", group="g") == Days(
         (Stretch(days[2], days[3]),), (Stretch(days[0], days[1]), Stretch(days[4], days[4]))
     )
@@ -365,7 +367,7 @@ def test_the_page_of_a_group_gets_its_hours_its_incidents_and_the_days_that_say_
     store(tables, "incidents", [incident(30, None)])
     note_finished(tables, [DAY - timedelta(days=1), DAY])
     told = past(history, "c", "g", until=moment_of(60), days=2)
-    assert told.hours == (Hour(moment_of(-1440), 5, None, 1), Hour(moment_of(0), 7, None, 2))
+    assert told.hours == (SummaryHour(moment_of(-1440), 5, None, 1), SummaryHour(moment_of(0), 7, None, 2))
     assert [each.started_at for each in told.incidents] == [moment_of(30)]
     assert told.missing == (Stretch(DAY - timedelta(days=2), DAY - timedelta(days=1)),)
 
@@ -398,7 +400,7 @@ def test_tables_that_are_not_there_are_named(tables: Path, history: History) -> 
 def test_days_without_rows_are_an_answer(tables: Path, history: History) -> None:
     store(tables, "lag_minute", [minute(0, 5)])
     write_day(tables, "lag_minute", DAY + timedelta(days=1), [])
-    later = Span(moment_of(1440), moment_of(9000))
+    later = TimeRange(moment_of(1440), moment_of(9000))
     assert (history.groups(later), history.timeseries("g", later).points, history.incidents(later)) == ((), (), ())
     assert history.days() == (DAY, DAY + timedelta(days=1))
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.history import Span, granularity, moment
+from karrot.history import TimeRange, granularity, moment
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -51,10 +51,10 @@ def test_iso_is_read_as_it_is_written(seconds: int, zone: timezone) -> None:
 
 def test_a_span_ends_after_it_begins_and_has_the_days_of_utc() -> None:
     midnight = datetime(2026, 11, 20, tzinfo=UTC)
-    span = Span(midnight, midnight + timedelta(days=1))
+    span = TimeRange(midnight, midnight + timedelta(days=1))
     assert (span.first_day, span.last_day) == (midnight.date(), midnight.date())
     with pytest.raises(ValueError, match="there is no time"):
-        Span(NOW, NOW)
+        TimeRange(NOW, NOW)
 
 
 def test_a_step_is_whole_minutes() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow, Post
 from karrot.demo.burrow.notifier import NotifierSettings
-from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Phase, Topic
+from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Phase, SimulatedTopic
 from karrot.event import Kind, LagEvent, Status
 from tools.history_generator.healthy_group import HealthyGroup
 
@@ -21,7 +21,7 @@ Said = tuple[list[Post], list[LagEvent | None]]
 def group(pace: float, *, seed: int) -> ConsumerGroup:
     behaviour = Behaviour((Phase(150), Phase(150, pace=pace), Phase(300)), starts=(0, 0))
     afflicted = frozenset({("orders", 0), ("orders", 1)})
-    topic = Topic("orders", [20.0, 35.0, 900.0], [100_000, 90_000, 80_000])
+    topic = SimulatedTopic("orders", [20.0, 35.0, 900.0], [100_000, 90_000, 80_000])
     return ConsumerGroup("billing", [topic], behaviour, Random(seed), members=2, afflicted=afflicted, tempo=(1, 1))
 
 
@@ -72,7 +72,7 @@ def test_the_same_is_said_even_while_a_group_is_too_slow(seed: int) -> None:
 
 def test_a_group_that_is_deleted_is_not_healthy() -> None:
     behaviour = Behaviour((Phase(60), Phase(60, exists=False), Phase(60)), starts=(0, 0))
-    gone = ConsumerGroup("billing", [Topic("orders", [20.0], [0])], behaviour, Random(3), tempo=(1, 1))
+    gone = ConsumerGroup("billing", [SimulatedTopic("orders", [20.0], [0])], behaviour, Random(3), tempo=(1, 1))
     healthy = HealthyGroup("prod", gone, Random(3), start_ms=START_MS, speed=1, settings=SETTINGS)
     with pytest.raises(TypeError, match="billing is deleted"):
         list(healthy.due(120))

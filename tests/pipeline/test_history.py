@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from karrot.history import History, Incident, Point, Span
+from karrot.history import History, Incident, SeriesPoint, TimeRange
 from karrot.history.held_days import finished
 from karrot.history.table_files import Table
 from karrot.pipeline.schemas import DERIVED, INCIDENTS, LAG_MINUTE, TABLES, with_day
@@ -27,10 +27,10 @@ def test_the_history_reads_what_spark_writes(spark: "SparkSession", tmp_path: Pa
     }
     for name, frame in frames.items():
         tables.replace_days(frame, name, [day])
-    span = Span(moment_of(1), moment_of(4))
+    span = TimeRange(moment_of(1), moment_of(4))
     with History(tmp_path) as history:
         series = history.timeseries("g", span, metrics=("lag", "status"), granularity=timedelta(minutes=2))
-        assert series.points == (Point(moment_of(0), (10, 1)), Point(moment_of(2), (30, 3)))
+        assert series.points == (SeriesPoint(moment_of(0), (10, 1)), SeriesPoint(moment_of(2), (30, 3)))
         [group] = history.groups(span)
         assert (group.status, group.lag, group.minutes, group.incidents) == ("ERR", 30, 3, 1)
         assert history.incidents(span) == (Incident("i", "c", "g", moment_of(3), None, None, "ERR", 10, 2, ("a", "b")),)

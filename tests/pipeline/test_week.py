@@ -5,7 +5,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from karrot.pipeline.derive.job import Rules, derive
+from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.ingest.event_sources import FromArchive
 from karrot.pipeline.ingest.job import Ingest
 from karrot.pipeline.store.tables import Tables
@@ -39,7 +39,7 @@ def test_every_planted_incident_is_in_the_tables_with_its_start_end_worst_status
     tables = Tables(str(tmp_path / "tables"))
     taken = Ingest(spark, FromArchive(str(history / "archive")), tables).run()
     assert (taken.events, taken.missing) == (taken.lines, 0)
-    derive(spark, tables, Rules())
+    derive(spark, tables, DeriveRules())
 
     found = tables.read(spark, "incidents").select(
         "incident_id",

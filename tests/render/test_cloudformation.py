@@ -5,12 +5,12 @@ import sys
 from pathlib import Path
 
 from karrot.render.ecs_autoscaling import autoscaling
-from karrot.render.ecs_service import Service, service
+from karrot.render.ecs_service import EcsService, service
 from support.recipes import RECIPES
 
 SERVICES = {
-    "karrot": Service(ecs_cluster="prod", image="registry.example/karrot:2", burrow_cluster="prod-eu"),
-    "karrot-and-burrow": Service(
+    "karrot": EcsService(ecs_cluster="prod", image="registry.example/karrot:2", burrow_cluster="prod-eu"),
+    "karrot-and-burrow": EcsService(
         ecs_cluster="prod",
         image="registry.example/karrot:2",
         burrow_cluster="prod-eu",

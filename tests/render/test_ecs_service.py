@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from karrot.render.burrow_toml import burrow_config, burrow_template
-from karrot.render.ecs_service import Service, service
+from karrot.render.ecs_service import EcsService, service
 from karrot.settings.loading import load
 
 BURROW = {
@@ -23,8 +23,8 @@ BURROW = {
 }
 
 
-def asked(**changes: Any) -> Service:
-    return Service(
+def asked(**changes: Any) -> EcsService:
+    return EcsService(
         **{"ecs_cluster": "prod", "image": "registry.example/karrot:2", "burrow_cluster": "prod-eu", **changes}
     )
 

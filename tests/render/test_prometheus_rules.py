@@ -8,20 +8,20 @@ import pytest
 import yaml
 
 from karrot.render.environment import runbooks_dir, templates_dir
-from karrot.render.prometheus_rules import Rules, alert_rules, recording_rules, thresholds
+from karrot.render.prometheus_rules import RuleValues, alert_rules, recording_rules, thresholds
 from support.exported import EXPORTED
 from support.promtool import metrics_of, promtool, rules_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNBOOKS = ROOT / "docs" / "runbooks"
-FULL = Rules(external_url="https://karrot.example.org/", runbook_url="https://runbooks.example.org")
+FULL = RuleValues(external_url="https://karrot.example.org/", runbook_url="https://runbooks.example.org")
 ALERTS = {rule["alert"]: rule for rule in rules_of(alert_rules(FULL))}
 RECORDINGS = {rule["record"]: rule for rule in rules_of(recording_rules())}
 OF_THE_TARGET = {"job", "instance"}
 
 
 def test_promtool_finds_no_fault_in_either_file(tmp_path: Path) -> None:
-    texts = {"full.yml": alert_rules(FULL), "bare.yml": alert_rules(Rules()), "recordings.yml": recording_rules()}
+    texts = {"full.yml": alert_rules(FULL), "bare.yml": alert_rules(RuleValues()), "recordings.yml": recording_rules()}
     for name, text in texts.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     said = promtool("check", "rules", "--lint=all", "--lint-fatal", *(tmp_path / name for name in texts))
@@ -55,7 +55,7 @@ def test_an_alert_on_a_group_links_to_the_group_s_page_and_only_a_missing_karrot
 
 
 def test_addresses_that_are_not_known_leave_no_link() -> None:
-    bare = {rule["alert"]: rule for rule in rules_of(alert_rules(Rules()))}
+    bare = {rule["alert"]: rule for rule in rules_of(alert_rules(RuleValues()))}
     for name, rule in bare.items():
         assert rule["annotations"].keys() == {"summary", "description"}
         assert {**rule, "annotations": None} == {**ALERTS[name], "annotations": None}
@@ -76,12 +76,12 @@ def test_every_threshold_is_used_explained_and_can_be_set() -> None:
     assert len(re.findall(r"^# [A-Z].*\.\n\w+: ", source, re.MULTILINE)) == len(thresholds())
     for name, default in thresholds().items():
         other = "7m" if isinstance(default, str) else "7777"
-        text = alert_rules(Rules(changed={name: other}))
+        text = alert_rules(RuleValues(changed={name: other}))
         assert text.count(other) == rules.count(f"<<{name}>>") > 0
 
 
 def test_no_name_is_left_for_prometheus_to_stumble_over() -> None:
-    for text in (alert_rules(FULL), alert_rules(Rules()), recording_rules()):
+    for text in (alert_rules(FULL), alert_rules(RuleValues()), recording_rules()):
         assert "<<" not in text
         assert ">>" not in text
 
@@ -100,7 +100,7 @@ def test_no_name_is_left_for_prometheus_to_stumble_over() -> None:
 )
 def test_what_no_rules_can_be_made_of_is_refused_with_a_sentence(asked: dict[str, str], problem: str) -> None:
     with pytest.raises(ValueError, match="^" + re.escape(problem)):
-        Rules(**asked)  # type: ignore[arg-type]
+        RuleValues(**asked)  # type: ignore[arg-type]
 
 
 def test_every_alert_has_a_runbook_that_ends_with_what_to_do_and_there_is_no_other() -> None:

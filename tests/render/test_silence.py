@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from karrot.autoscaling import Gaps, RecordedMetrics, Stack, State, from_cloudformation
+from karrot.autoscaling import AlarmState, Gaps, RecordedMetrics, Stack, from_cloudformation
 from karrot.render.scaling_recipe import Scaling
 from support.recipes import RECIPES, cloudformation, recipe
 
@@ -59,7 +59,7 @@ def test_once_the_range_of_its_alarms_has_passed_silence_scales_nothing(name: st
     service.runs(60, None)
     assert service.changes_after(silent_since + RANGE) == []
     if RECIPES[name].shared:
-        assert service.stack.states["HeartbeatAlarm"] is State.ALARM
+        assert service.stack.states["HeartbeatAlarm"] is AlarmState.ALARM
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if "-step-" in name])

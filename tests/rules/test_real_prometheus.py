@@ -9,7 +9,7 @@ from urllib.parse import quote_plus, urlsplit
 
 import pytest
 
-from karrot.render.prometheus_rules import Rules, alert_rules, recording_rules
+from karrot.render.prometheus_rules import RuleValues, alert_rules, recording_rules
 from support.bodies import recorded
 from support.processes import Service
 from support.prometheus import Prometheus, prometheus_binary
@@ -28,7 +28,7 @@ pytestmark = [
 def in_a_hurry(**changed: str) -> tuple[str, str]:
     """Both files with seconds for the minutes and hours of their windows and waits."""
     brief = {"errorFor": "1s", "lagGrowthFor": "1s", "catchUpFor": "1s", "partitionStoppedFor": "1s"} | changed
-    alerts = re.sub(r"\bfor: \w+", "for: 1s", alert_rules(Rules(changed=brief, external_url=KARROT)))
+    alerts = re.sub(r"\bfor: \w+", "for: 1s", alert_rules(RuleValues(changed=brief, external_url=KARROT)))
     return tuple(re.sub(r"\[\w+:1m\]", "[30s:1s]", text) for text in (alerts, recording_rules()))  # type: ignore[return-value]
 
 

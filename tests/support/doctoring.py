@@ -16,15 +16,15 @@ from karrot.burrow.client import (
 from karrot.doctor.finding import Check, Finding, Level
 from karrot.doctor.snapshot import (
     BurrowSeen,
-    Component,
-    Group,
-    GroupEvent,
     KarrotSeen,
     PrometheusSeen,
+    ReadComponent,
+    ReadGroup,
+    ReadGroupEvent,
+    ReadSample,
+    ReadWebhook,
     Reporter,
-    Sample,
     Target,
-    Webhook,
 )
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Source
 
@@ -128,7 +128,7 @@ def burrow(*notifiers: NotifierModule, **fields: Any) -> BurrowSeen:
         "groups": {"prod": ("audit", "billing", "burrow-prod")},
         "topics": {"prod": 3},
         "verdicts": (verdict("audit"), verdict("billing"), verdict("burrow-prod")),
-        "webhooks": {WEBHOOK: Webhook(405, "", is_karrot=True)},
+        "webhooks": {WEBHOOK: ReadWebhook(405, "", is_karrot=True)},
         "karrot_url": KARROT,
     }
     for kind in MODULES:
@@ -136,24 +136,24 @@ def burrow(*notifiers: NotifierModule, **fields: Any) -> BurrowSeen:
     return BurrowSeen(**(told | fields))
 
 
-def group(consumer: str = "billing", *, status: str = "OK", lag: int | None = 50, cluster: str = "prod") -> Group:
-    return Group(cluster, consumer, status, lag, "webhook", ago(10))
+def group(consumer: str = "billing", *, status: str = "OK", lag: int | None = 50, cluster: str = "prod") -> ReadGroup:
+    return ReadGroup(cluster, consumer, status, lag, "webhook", ago(10))
 
 
-def history(*gaps_s: float, ids: str = "") -> tuple[GroupEvent, ...]:
+def history(*gaps_s: float, ids: str = "") -> tuple[ReadGroupEvent, ...]:
     """Webhooks with so many seconds between them, the newest 5 s ago; ``ids`` are one letter each, oldest first."""
     at, events = NOW - timedelta(seconds=5 + sum(gaps_s)), []
     for number, gap in enumerate((0.0, *gaps_s)):
         at += timedelta(seconds=gap)
-        events.append(GroupEvent(at, "webhook", ids[number] if ids else None))
+        events.append(ReadGroupEvent(at, "webhook", ids[number] if ids else None))
     return tuple(reversed(events))
 
 
-def sample(name: str, value: float, **labels: str) -> Sample:
-    return Sample(name, labels, value)
+def sample(name: str, value: float, **labels: str) -> ReadSample:
+    return ReadSample(name, labels, value)
 
 
-def karrot(*samples: Sample, **fields: Any) -> KarrotSeen:
+def karrot(*samples: ReadSample, **fields: Any) -> KarrotSeen:
     """Karrot; the samples take the place of those of the same name."""
     usual = (
         sample("karrot_last_event_timestamp_seconds", ago(10).timestamp(), cluster="prod"),
@@ -165,7 +165,11 @@ def karrot(*samples: Sample, **fields: Any) -> KarrotSeen:
     told: dict[str, Any] = {
         "url": KARROT,
         "now": NOW,
-        "components": {"log": Component("ok"), "reporter prometheus": Component("idle"), "resync": Component("ok")},
+        "components": {
+            "log": ReadComponent("ok"),
+            "reporter prometheus": ReadComponent("idle"),
+            "resync": ReadComponent("ok"),
+        },
         "settings": {
             "KARROT_STALE_AFTER": "300s",
             "KARROT_REPORTERS": "prometheus",

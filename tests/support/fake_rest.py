@@ -11,7 +11,7 @@ from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow
 from karrot.demo.burrow.notifier import NotifierSettings
 from karrot.demo.burrow.rest_api import RestApi
 from karrot.demo.burrow.rest_server import BurrowServer
-from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Topic
+from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, SimulatedTopic
 from support.clocks import ManualClock
 
 __all__ = ["SETTINGS", "Rig", "group", "rig"]
@@ -45,7 +45,7 @@ def group(
     """A group that reads one topic as it is told."""
     return ConsumerGroup(
         name,
-        [Topic(topic, [20.0] * partitions, [100_000] * partitions)],
+        [SimulatedTopic(topic, [20.0] * partitions, [100_000] * partitions)],
         behaviour or Behaviour(),
         Random(3),
         commit_every=commit_every,

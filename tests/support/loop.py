@@ -14,7 +14,16 @@ from typing import Any, NamedTuple, Protocol, Self
 import pytest
 
 from karrot import telemetry
-from karrot.autoscaling import Consumers, Gaps, Metric, RecordedMetrics, Signal, State, from_cloudformation, signal_of
+from karrot.autoscaling import (
+    AlarmState,
+    Consumers,
+    Gaps,
+    MetricIdentity,
+    RecordedMetrics,
+    Signal,
+    from_cloudformation,
+    signal_of,
+)
 from karrot.autoscaling.consumers import Fleet
 from karrot.delivery.feed import PacedFeed
 from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow, Post
@@ -134,7 +143,7 @@ class Karrot:
 class _AwsMetrics:
     """What AWS itself tells of the tasks: once a minute, a minute late."""
 
-    def __init__(self, metrics: Iterable[Metric], *, tells_zero: bool) -> None:
+    def __init__(self, metrics: Iterable[MetricIdentity], *, tells_zero: bool) -> None:
         self._signals = {metric: signal for metric in metrics if (signal := signal_of(metric)) and signal.of_aws}
         self._under_way: deque[tuple[int, int]] = deque()
         self._tells_zero = tells_zero
@@ -247,7 +256,7 @@ class ClosedLoop:
             if each.at_s * 1000 >= self._began_ms + since_s * 1000
         ]
 
-    def state(self, alarm: str) -> State:
+    def state(self, alarm: str) -> AlarmState:
         return self.stack.states[alarm]
 
     def _tick(self) -> None:
@@ -272,7 +281,9 @@ class ClosedLoop:
         self._taken += len(published)
         for datum in published:
             for point in datum.points():
-                self._arrived.put(Metric.of(*datum.id), point.timestamp_ms / 1000, point.value, datum.resolution)
+                self._arrived.put(
+                    MetricIdentity.of(*datum.id), point.timestamp_ms / 1000, point.value, datum.resolution
+                )
 
     def _burrow(self, every_s: int) -> FakeBurrow:
         """As `karrot burrow-config` has it."""

@@ -8,7 +8,7 @@ from karrot.autoscaling.consumers import Fleet
 from karrot.burrow.rules import evaluate_group
 from karrot.burrow.storage import Storage
 from karrot.demo.burrow.fake_burrow import Post
-from karrot.demo.simulated_kafka import Behaviour, Commit, ConsumerGroup, Record, Topic
+from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Record, SimulatedCommit, SimulatedTopic
 
 __all__ = ["PARTITIONS", "RATE_PER_TASK", "FedTopic", "JustStarted", "ScaledGroup"]
 
@@ -19,7 +19,7 @@ _ALREADY_THERE = 1_000_000
 _BEFORE_ALL = -1000.0
 
 
-class FedTopic(Topic):
+class FedTopic(SimulatedTopic):
     """Partitions that are written to evenly, so many messages a second over all; `feed` changes that."""
 
     _fed: list[tuple[float, float]]
@@ -70,7 +70,7 @@ class ScaledGroup(ConsumerGroup):
         return sum(self._topic.ends(at)) - sum(self._positions)
 
     def _commits(self, positions: Sequence[float]) -> list[Record]:
-        return [Commit(self._topic.name, number, int(position)) for number, position in enumerate(positions)]
+        return [SimulatedCommit(self._topic.name, number, int(position)) for number, position in enumerate(positions)]
 
 
 class JustStarted:

@@ -9,9 +9,9 @@ import numpy as np
 from karrot.burrow.rules import evaluate_partition
 from karrot.burrow.storage import Storage
 from karrot.event import Status
-from karrot.pipeline.replay.arrays import Commits, Ends, Segments, stored
+from karrot.pipeline.replay.arrays import CommitArrays, LogEndArrays, Segments, stored
 from karrot.pipeline.replay.rule_sets import RuleSet
-from karrot.pipeline.replay.verdicts import Span, evaluate
+from karrot.pipeline.replay.verdicts import VerdictTimes, evaluate
 
 __all__ = ["Commit", "End", "Stream", "by_arrays", "by_the_model"]
 
@@ -38,7 +38,9 @@ class Stream(NamedTuple):
     ends: Sequence[End]
 
 
-def by_the_model(stream: Stream, rules: RuleSet, span: Span, *, expire_group: int = EXPIRE) -> dict[int, Status]:
+def by_the_model(
+    stream: Stream, rules: RuleSet, span: VerdictTimes, *, expire_group: int = EXPIRE
+) -> dict[int, Status]:
     """The verdict at each moment at which Burrow would know the partition."""
     storage = Storage(intervals=rules.intervals, min_distance=rules.min_distance, expire_group=expire_group)
     waiting: list[Commit | End] = sorted([*stream.ends, *stream.commits], key=itemgetter(0))
@@ -66,7 +68,7 @@ def _tell(storage: Storage, happened: Commit | End) -> None:
 
 
 def by_arrays(
-    streams: Sequence[Stream], rule_sets: Sequence[RuleSet], span: Span, *, expire_group: int = EXPIRE
+    streams: Sequence[Stream], rule_sets: Sequence[RuleSet], span: VerdictTimes, *, expire_group: int = EXPIRE
 ) -> list[list[dict[int, Status]]]:
     """The same by `evaluate`, all streams and sets of rules at once: a list for each set, of a dict for each stream."""
     ends, segments = _ends(streams), Segments(np.arange(len(streams)), np.full(len(streams), NEVER_MS))
@@ -79,14 +81,14 @@ def by_arrays(
     return found
 
 
-def _commits(streams: Sequence[Stream]) -> Commits:
+def _commits(streams: Sequence[Stream]) -> CommitArrays:
     rows = [(number, *commit, 0) for number, stream in enumerate(streams) for commit in stream.commits]
-    return Commits(*_columns(rows, len(Commits._fields)))
+    return CommitArrays(*_columns(rows, len(CommitArrays._fields)))
 
 
-def _ends(streams: Sequence[Stream]) -> Ends:
+def _ends(streams: Sequence[Stream]) -> LogEndArrays:
     rows = [(number, *end) for number, stream in enumerate(streams) for end in stream.ends]
-    return Ends(*_columns(rows, len(Ends._fields)))
+    return LogEndArrays(*_columns(rows, len(LogEndArrays._fields)))
 
 
 def _columns(rows: Iterable[Sequence[int]], width: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:

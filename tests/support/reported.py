@@ -4,6 +4,7 @@ import datetime as dt
 from typing import Any
 
 from karrot.pipeline.report.findings import (
+    AnsweredTopics,
     Budget,
     Capacity,
     DayBurn,
@@ -12,12 +13,11 @@ from karrot.pipeline.report.findings import (
     Findings,
     GroupLag,
     Hours,
-    Incident,
+    LagPoint,
     Period,
-    Point,
     Quarantined,
+    ReportedIncident,
     Skewed,
-    Watched,
 )
 
 __all__ = ["MONDAY", "WEEK", "at", "incident", "make_findings", "quiet_week"]
@@ -55,18 +55,20 @@ def quiet_week() -> Findings:
         incident_count=0,
         hours=[],
         skewed=[],
-        skew_watched=Watched(0, 0),
+        skew_watched=AnsweredTopics(0, 0),
         capacities=[],
-        rates_watched=Watched(0, 0),
+        rates_watched=AnsweredTopics(0, 0),
         budgets=[],
         quarantined=Quarantined(0, 0),
     )
 
 
-def incident(began: int, ended: int | None, **fields: Any) -> Incident:
+def incident(began: int, ended: int | None, **fields: Any) -> ReportedIncident:
     """An incident of ``orders``."""
     ended_by = None if ended is None else "close"
-    return Incident("prod", "orders", "i", began, ended, ended_by, "ERR", 9_000, ["orders.v1"])._replace(**fields)
+    return ReportedIncident("prod", "orders", "i", began, ended, ended_by, "ERR", 9_000, ["orders.v1"])._replace(
+        **fields
+    )
 
 
 def make_findings(**fields: Any) -> Findings:
@@ -84,17 +86,17 @@ def make_findings(**fields: Any) -> Findings:
                 9_000,
                 at(2, 14),
                 "ERR",
-                [Point(at(2, hour), 4_000.0 if hour == 14 else 90.0) for hour in range(12, 16)],
+                [LagPoint(at(2, hour), 4_000.0 if hour == 14 else 90.0) for hour in range(12, 16)],
             ),
-            GroupLag("prod", "mail", None, 12, at(0), "OK", [Point(at(0), None)]),
+            GroupLag("prod", "mail", None, 12, at(0), "OK", [LagPoint(at(0), None)]),
         ],
         incidents=incidents,
         incident_count=2,
         hours=[Hours("prod", "orders", 6 * 86_400, 4 * _HOUR, 3 * _HOUR + 1_800)],
         skewed=[Skewed("prod", "orders", "orders.v1", 180, 0.8125, 0.7, 3, "orders-1", "hot_partition")],
-        skew_watched=Watched(2, 1),
+        skew_watched=AnsweredTopics(2, 1),
         capacities=[Capacity("prod", "orders", "orders.v1", 100.0, peaks)],
-        rates_watched=Watched(2, 1),
+        rates_watched=AnsweredTopics(2, 1),
         budgets=[
             Budget(
                 "prod",

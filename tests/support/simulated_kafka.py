@@ -3,16 +3,16 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from karrot.demo.simulated_kafka import Commit, ConsumerGroup, Deletion, Owner, Record
-from karrot.watch.kafka_protocol import ClusterError, Description, Failure, Listing, Member, Place
+from karrot.demo.simulated_kafka import ConsumerGroup, Deletion, Record, SimulatedCommit, SimulatedOwner
+from karrot.watch.kafka_protocol import ClusterError, Description, Failure, GroupMember, Listing, Place
 
 __all__ = ["SimulatedKafka", "World", "member"]
 
 DEAD = Description("Dead")
 
 
-def member(*assigned: Place, host: str = "/10.0.0.1", name: str = "consumer-1") -> Member:
-    return Member(f"{name}-{host}", name, host, assigned)
+def member(*assigned: Place, host: str = "/10.0.0.1", name: str = "consumer-1") -> GroupMember:
+    return GroupMember(f"{name}-{host}", name, host, assigned)
 
 
 @dataclass
@@ -31,7 +31,7 @@ class SimulatedKafka:
     asked: list[str] = field(default_factory=list)
     is_closed: bool = False
 
-    def put(self, group: str, offsets: Mapping[Place, int], *members: Member, state: str | None = None) -> None:
+    def put(self, group: str, offsets: Mapping[Place, int], *members: GroupMember, state: str | None = None) -> None:
         """A group with these commits and members."""
         self.offsets[group] = dict(offsets)
         self.descriptions[group] = Description(state or ("Stable" if members else "Empty"), members, 1)
@@ -90,12 +90,12 @@ class World:
 
     def _take(self, group: str, record: Record) -> None:
         match record:
-            case Owner(topic, partition, host, client_id):
+            case SimulatedOwner(topic, partition, host, client_id):
                 described = self.kafka.descriptions.setdefault(group, Description("Stable", (), 1))
                 joined = (*(described.members or ()), member(Place(topic, partition), host=host, name=client_id))
                 self.kafka.descriptions[group] = replace(described, members=joined)
                 self.kafka.offsets.setdefault(group, {})
-            case Commit(topic, partition, offset):
+            case SimulatedCommit(topic, partition, offset):
                 self.kafka.offsets[group][Place(topic, partition)] = offset
             case Deletion():
                 self.kafka.delete(group)

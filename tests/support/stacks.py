@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from karrot.autoscaling import Metric
+from karrot.autoscaling import MetricIdentity
 
 __all__ = ["LAG", "alarm", "step_policy", "target", "template", "tracking_policy"]
 
 DIMENSIONS = [{"Name": "Cluster", "Value": "main"}, {"Name": "ConsumerGroup", "Value": "orders"}]
-LAG = Metric.of("Karrot", "Lag", {"Cluster": "main", "ConsumerGroup": "orders"})
+LAG = MetricIdentity.of("Karrot", "Lag", {"Cluster": "main", "ConsumerGroup": "orders"})
 
 Node = dict[str, Any]
 

@@ -13,9 +13,9 @@ import pytest
 from karrot.burrow.rules import evaluate_group
 from karrot.burrow.storage import Storage
 from karrot.demo.demo_groups import BEHAVIOURS
-from karrot.demo.simulated_kafka import Behaviour, Commit, ConsumerGroup, Deletion, Phase, Topic
+from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Deletion, Phase, SimulatedCommit, SimulatedTopic
 from karrot.watch.persistence import NoKeeper
-from karrot.watch.watcher import Outcome, Watcher
+from karrot.watch.watcher import PollOutcome, Watcher
 from support.clocks import ManualClock
 from support.simulated_kafka import World
 
@@ -33,7 +33,7 @@ class Newest:
 
     status = "-"
 
-    def send(self, outcome: Outcome, age_ms: Callable[[], int]) -> None:
+    def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:
         age_ms()
         self.status = outcome.events[0].status_text if outcome.events else "-"
 
@@ -48,7 +48,7 @@ def lived_by(behaviour: Behaviour, seed: int) -> ConsumerGroup:
         spikes=behaviour.spikes,
     )
     random = Random(seed)
-    topic = Topic("t", [random.uniform(4, 150)] * 6, [10_000_000] * 6, spikes=behaviour.spikes)
+    topic = SimulatedTopic("t", [random.uniform(4, 150)] * 6, [10_000_000] * 6, spikes=behaviour.spikes)
     afflicted = frozenset(("t", number) for number in random.sample(range(6), max(1, round(behaviour.afflicts * 6))))
     return ConsumerGroup("g", [topic], slow, random, commit_every=random.choice((1.0, 2.0, 5.0)), afflicted=afflicted)
 
@@ -61,7 +61,7 @@ def compared(group: ConsumerGroup) -> Verdicts:
         for moment, _, record in world.run_until(at):
             order += 1
             at_ms = start_ms + int(moment * 1000)
-            if isinstance(record, Commit):
+            if isinstance(record, SimulatedCommit):
                 storage.put_commit("g", *record, order=order, timestamp_ms=at_ms, now=at_ms // 1000)
             elif isinstance(record, Deletion):
                 storage.delete_group("g")
@@ -105,7 +105,7 @@ def test_a_slowly_growing_lag_is_seen_at_least_as_often_as_by_burrow() -> None:
 def test_a_group_that_commits_more_seldom_than_a_ring_of_polls_is_called_stalled_only_here() -> None:
     """Its members are seen to stand still; Burrow's ring holds ten commits, however long they took."""
     patient = ConsumerGroup(
-        "g", [Topic("t", [20.0], [10_000_000])], Behaviour((Phase(HOUR_S),)), Random(1), commit_every=300.0
+        "g", [SimulatedTopic("t", [20.0], [10_000_000])], Behaviour((Phase(HOUR_S),)), Random(1), commit_every=300.0
     )
     verdicts = compared(patient)
     assert verdicts["OK", "ERR"] > 100

@@ -2,8 +2,8 @@
 
 import pytest
 
-from karrot.watch.group_stability import Retention, Stability, retention
-from karrot.watch.kafka_protocol import Description, Member, Place
+from karrot.watch.group_stability import RetentionMargin, Stability, retention
+from karrot.watch.kafka_protocol import Description, GroupMember, Place
 from support.simulated_kafka import member
 
 A, B = Place("orders", 0), Place("orders", 1)
@@ -18,7 +18,7 @@ def seen(*descriptions: Description) -> int:
     return stability.rebalances
 
 
-def stable(*members: Member) -> Description:
+def stable(*members: GroupMember) -> Description:
     return Description("Stable", members)
 
 
@@ -46,17 +46,17 @@ def test_rebalances_are_counted(descriptions: list[Description], rebalances: int
 @pytest.mark.parametrize(
     ("committed", "starts", "ends", "expected"),
     [
-        pytest.param({A: 50}, {A: 20}, {A: 90}, Retention(0, 30), id="thirty messages until unread ones go"),
-        pytest.param({A: 50, B: 25}, {A: 20, B: 20}, {A: 90, B: 90}, Retention(0, 5), id="the nearest partition"),
-        pytest.param({A: 50}, {A: 70}, {A: 90}, Retention(20, 0), id="twenty are gone"),
-        pytest.param({A: 50, B: 10}, {A: 70, B: 12}, {A: 90, B: 20}, Retention(22, 0), id="gone in both"),
-        pytest.param({A: 50}, {A: 90}, {A: 90}, Retention(40, 0), id="all of them are gone"),
-        pytest.param({A: 50}, {A: 50}, {A: 50}, Retention(0, None), id="nothing is unread"),
-        pytest.param({A: 50, B: 5}, {A: 20}, {A: 90, B: 9}, Retention(0, 30), id="what is not known is left out"),
-        pytest.param({A: 50}, {}, {A: 90}, Retention(None, None), id="nothing is known"),
+        pytest.param({A: 50}, {A: 20}, {A: 90}, RetentionMargin(0, 30), id="thirty messages until unread ones go"),
+        pytest.param({A: 50, B: 25}, {A: 20, B: 20}, {A: 90, B: 90}, RetentionMargin(0, 5), id="the nearest partition"),
+        pytest.param({A: 50}, {A: 70}, {A: 90}, RetentionMargin(20, 0), id="twenty are gone"),
+        pytest.param({A: 50, B: 10}, {A: 70, B: 12}, {A: 90, B: 20}, RetentionMargin(22, 0), id="gone in both"),
+        pytest.param({A: 50}, {A: 90}, {A: 90}, RetentionMargin(40, 0), id="all of them are gone"),
+        pytest.param({A: 50}, {A: 50}, {A: 50}, RetentionMargin(0, None), id="nothing is unread"),
+        pytest.param({A: 50, B: 5}, {A: 20}, {A: 90, B: 9}, RetentionMargin(0, 30), id="what is not known is left out"),
+        pytest.param({A: 50}, {}, {A: 90}, RetentionMargin(None, None), id="nothing is known"),
     ],
 )
 def test_what_retention_takes(
-    committed: dict[Place, int], starts: dict[Place, int], ends: dict[Place, int], expected: Retention
+    committed: dict[Place, int], starts: dict[Place, int], ends: dict[Place, int], expected: RetentionMargin
 ) -> None:
     assert retention(committed, starts, ends) == expected

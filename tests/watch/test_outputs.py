@@ -16,7 +16,7 @@ from karrot.reporters.prometheus import build, render
 from karrot.watch.evaluation import deleted
 from karrot.watch.in_service import Duty
 from karrot.watch.outputs import IntakeSink, PostSink
-from karrot.watch.watcher import Outcome
+from karrot.watch.watcher import PollOutcome
 from support.clocks import ManualClock
 from support.raw_server import answer, serving
 from support.reporting import make_context
@@ -28,8 +28,8 @@ HEALTH = GroupHealth("g", "Stable", 3, 2, 4, 5, 6)
 ACCEPTED = b'{"status":"accepted"}'
 
 
-def outcome(*events: LagEvent, groups: tuple[GroupHealth, ...] = ()) -> Outcome:
-    return Outcome(1_800_000_000_000, 0.25, events, groups)
+def outcome(*events: LagEvent, groups: tuple[GroupHealth, ...] = ()) -> PollOutcome:
+    return PollOutcome(1_800_000_000_000, 0.25, events, groups)
 
 
 def no_age() -> int:

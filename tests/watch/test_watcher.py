@@ -14,7 +14,7 @@ from karrot.event import Kind, LagEvent, Source
 from karrot.eventlog.group_health import GroupHealth
 from karrot.watch.kafka_protocol import ClusterError, Failure, Place
 from karrot.watch.persistence import FileKeeper, Keeper, NoKeeper
-from karrot.watch.watcher import Outcome, Watcher
+from karrot.watch.watcher import PollOutcome, Watcher
 from support.clocks import ManualClock
 from support.simulated_kafka import SimulatedKafka, member
 
@@ -26,10 +26,10 @@ class Collected:
     """A sink that remembers."""
 
     def __init__(self) -> None:
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[PollOutcome] = []
         self.is_closed = False
 
-    def send(self, outcome: Outcome, age_ms: Callable[[], int]) -> None:
+    def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:
         assert age_ms() == 0
         self.outcomes.append(outcome)
 

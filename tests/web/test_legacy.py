@@ -3,7 +3,7 @@ import json
 import msgspec
 
 from karrot.eventlog.base import Cursor, ReporterState
-from karrot.reporters.send_report import Fact, Refused, Report, Sent
+from karrot.reporters.send_report import Fact, RefusedDatum, Report, Sent
 from support.bodies import recorded
 from support.website import make_website
 
@@ -66,7 +66,9 @@ def test_a_reporter_s_page_shows_what_it_sent_and_refused_in_its_own_words() -> 
         sent_count=1,
         facts=(Fact("estimate", "1 metric"), Fact("estimate", "together at most 0.30 USD a month")),
         sent=(Sent("Lag {ConsumerGroup=<b>}", 12_345.5, None, 1_800_000_000_000),),
-        refused=(Refused("Lag {ConsumerGroup=x}", "rejected", "PutMetricData was answered 400", 1_800_000_000_000),),
+        refused=(
+            RefusedDatum("Lag {ConsumerGroup=x}", "rejected", "PutMetricData was answered 400", 1_800_000_000_000),
+        ),
     )
     website.log.remember("cloudwatch", "report", msgspec.json.encode(report))
     page = website.client.get("/reporters/cloudwatch", headers=HTML).get_data(as_text=True)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from karrot.event import LagEvent, Source
 from karrot.eventlog.base import ReporterState
-from karrot.reporters.send_report import NOTE, Fact, Refused, Report
+from karrot.reporters.send_report import NOTE, Fact, RefusedDatum, Report
 from karrot.text import marked
 from karrot.web import Credentials
 from karrot.web.pages.history import PastUnknown
@@ -538,7 +538,7 @@ def test_the_reporters_page_tells_errors_in_full_and_what_was_refused() -> None:
     website = make_website(reporters=("cloudwatch",))
     error = "AccessDenied: " + "x" * 400
     website.log.save_reporter(ReporterState("cloudwatch", None, "failing", error, website.clock.wall))
-    refused = Refused("Lag {Cluster=a}", "too_old", "It was long ago.", website.clock.wall)
+    refused = RefusedDatum("Lag {Cluster=a}", "too_old", "It was long ago.", website.clock.wall)
     report = Report(website.clock.wall, 0, (Fact("estimate", "together at most 15.88 USD a month"),), (), (refused,))
     website.log.remember("cloudwatch", NOTE, msgspec.json.encode(report))
     text = read(website, "/reporters")

@@ -13,13 +13,13 @@ from typing import Final
 from karrot.burrow.rules import DEFAULT_INTERVALS, TrackedPartition, evaluate_group
 from karrot.demo.burrow.fake_burrow import HISTORY_SECONDS, BurrowSettings, Post, incident_id, posted
 from karrot.demo.burrow.notifier import NotifiedGroup, notify
-from karrot.demo.simulated_kafka import Commit, ConsumerGroup, Owner
+from karrot.demo.simulated_kafka import ConsumerGroup, SimulatedCommit, SimulatedOwner
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Status
 
 __all__ = ["HealthyGroup"]
 
 _OK: Final = Status.OK.name
-_NOBODY = Owner("", 0, "", "")
+_NOBODY = SimulatedOwner("", 0, "", "")
 
 
 class HealthyGroup:
@@ -117,12 +117,12 @@ class HealthyGroup:
     def _step(self, at: float) -> None:
         now_ms, ends = self._wall_ms(at), self._ends[-1]
         for record in self._group.step(at):
-            if isinstance(record, Commit):
+            if isinstance(record, SimulatedCommit):
                 number, offset = record.partition, record.offset
                 lag = max(0, ends[number] - offset)
                 self._windows[number].append(OffsetSample(offset, now_ms, lag, now_ms // 1000 * 1000))
                 self._behind[number] = self._behind[number] + 1 if lag else 0
-            elif isinstance(record, Owner):
+            elif isinstance(record, SimulatedOwner):
                 self._owners[record.partition] = record
             else:
                 raise TypeError(f"{self.name} is deleted: it is not steady")

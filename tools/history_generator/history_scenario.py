@@ -10,7 +10,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from karrot.demo.demo_groups import GROUP_NAMES
-from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Phase, Topic
+from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Phase, SimulatedTopic
 
 __all__ = ["CLUSTERS", "DAY", "MINUTE_SPEED", "Planted", "consumer_groups", "planted"]
 
@@ -96,7 +96,7 @@ _HOT = 8.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Daily(Topic):
+class _Daily(SimulatedTopic):
     """Traffic with its peak in the early afternoon, which may grow from day to day, and have a batch at one o'clock."""
 
     growth: float = 0.0

@@ -19,7 +19,7 @@ from karrot.event import Kind, LagEvent, Status
 from karrot.event_line import encode
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.archive.folder import Folder
-from karrot.reporters.archive.segment import GZIP, Buffer, Compressor
+from karrot.reporters.archive.segment import GZIP, Compressor, SegmentBuffer
 from tools.history_generator.event_stream import MINUTE_MS, events
 from tools.history_generator.history_scenario import Planted, planted
 
@@ -92,7 +92,7 @@ class _Archive:
 
     def __init__(self, folder: Path, log_id: str, compressor: Callable[[], Compressor]) -> None:
         self._folder = Folder(folder)
-        self._buffer = Buffer(_SEGMENT_BYTES, compressor)
+        self._buffer = SegmentBuffer(_SEGMENT_BYTES, compressor)
         self._log_id = log_id
         self._seqs = count(1)
 

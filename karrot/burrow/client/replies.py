@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from msgspec import Struct, field
 
 from karrot.burrow.decoding import wrong
-from karrot.burrow.wire import UINT64_MAX, Commit, Int64, UInt64
+from karrot.burrow.wire import UINT64_MAX, CommitJson, Int64, UInt64
 from karrot.event import OffsetSample
 
 __all__ = [
@@ -72,7 +72,7 @@ class ConsumersReply(Struct):
 class _Partition(Struct):
     """``current-lag`` has a hyphen here and here alone; ``client_id`` since v1.2.1."""
 
-    offsets: list[Commit | None] | None = None
+    offsets: list[CommitJson | None] | None = None
     owner: str | None = None
     client_id: str | None = None
     current_lag: UInt64 | None = field(default=None, name="current-lag")
@@ -97,7 +97,7 @@ def _stored(said: _Partition) -> StoredPartition:
     return StoredPartition(offsets, said.owner or "", said.client_id or "", _uint64(said.current_lag, "current-lag"))
 
 
-def _sample(said: Commit) -> OffsetSample:
+def _sample(said: CommitJson) -> OffsetSample:
     return OffsetSample(said.offset, said.timestamp, _uint64(said.lag, "lag"), said.observed_at)
 
 

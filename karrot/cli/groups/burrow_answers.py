@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from karrot.event import LagEvent
     from karrot.eventlog.group_health import GroupHealth
 
-__all__ = ["Asked", "ask", "cluster_of"]
+__all__ = ["GroupAnswers", "ask", "cluster_of"]
 
 _AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GroupAnswers:
     """The verdicts in the order of names, and what went wrong by group.
 
     ``teller`` is who was asked. ``healths`` are what Kafka says of groups, if it was asked; of Kafka alone come lags
@@ -71,7 +71,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(shown, names))
 
 
-def ask(burrow: "Burrow", cluster: str, groups: Sequence[str], *, with_all_partitions: bool) -> Asked:
+def ask(burrow: "Burrow", cluster: str, groups: Sequence[str], *, with_all_partitions: bool) -> GroupAnswers:
     """The verdicts on these groups, or on all that are listed; a few are asked for at a time.
 
     One that is gone before its turn is left out, unless it was asked for by name.
@@ -83,7 +83,7 @@ def ask(burrow: "Burrow", cluster: str, groups: Sequence[str], *, with_all_parti
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         answers = list(pool.map(lambda group: _answer(question, cluster, group), names))
     failed = {group: said for group, said in zip(names, answers, strict=True) if isinstance(said, BurrowError)}
-    return Asked(
+    return GroupAnswers(
         cluster,
         tuple(said for said in answers if not isinstance(said, BurrowError)),
         failed if groups else {group: said for group, said in failed.items() if not isinstance(said, NotFound)},

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from karrot.cli.cells import UNKNOWN, counted, number, safe
-from karrot.cli.groups.burrow_answers import Asked
+from karrot.cli.groups.burrow_answers import GroupAnswers
 from karrot.cli.table_layout import Column, laid_out, terminal_width
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ OWNER = Column("OWNER", may_be_cut=True, goes=1)
 _PARTITIONS = (*OFFSETS, Column("STATUS"), OWNER)
 
 
-def groups_table(asked: Asked) -> Iterator[str]:
+def groups_table(asked: GroupAnswers) -> Iterator[str]:
     """A line for each group, and the sum."""
     if not asked.verdicts:
         return
@@ -80,7 +80,7 @@ def _group_row(event: "LagEvent") -> tuple[str, ...]:
     )
 
 
-def _known_to_kafka(asked: Asked, event: "LagEvent") -> tuple[str, ...]:
+def _known_to_kafka(asked: GroupAnswers, event: "LagEvent") -> tuple[str, ...]:
     """Nothing where Kafka was not asked."""
     if asked.healths is None:
         return ()
@@ -101,7 +101,7 @@ def health_row(health: "GroupHealth | None", *, counts_rebalances: bool = True) 
     )
 
 
-def partition_tables(asked: Asked) -> Iterator[str]:
+def partition_tables(asked: GroupAnswers) -> Iterator[str]:
     """A block for each group, as Kafka's own tool prints them."""
     width = terminal_width()
     for at, event in enumerate(asked.verdicts):
@@ -136,7 +136,7 @@ def _sum(event: "LagEvent") -> str:
     return told if event.complete in (None, 1) else f"{told}, {event.complete:.0%} complete"
 
 
-def _stability(asked: Asked, event: "LagEvent") -> str:
+def _stability(asked: GroupAnswers, event: "LagEvent") -> str:
     """What Kafka says of the group, after its sum."""
     health = (asked.healths or {}).get(event.consumer)
     if health is None:
@@ -153,14 +153,14 @@ def _stability(asked: Asked, event: "LagEvent") -> str:
     return "; " + ", ".join(told)
 
 
-def json_line(asked: Asked) -> Iterator[str]:
+def json_line(asked: GroupAnswers) -> Iterator[str]:
     """All of it on one line."""
     failed = [{"group": group, "error": str(error)} for group, error in asked.failed.items()]
     verdicts = [_as_json(event) | _health_as_json(asked, event) for event in asked.verdicts]
     yield json.dumps({"cluster": asked.cluster, "groups": verdicts, "failed": failed})
 
 
-def _health_as_json(asked: Asked, event: "LagEvent") -> dict[str, Any]:
+def _health_as_json(asked: GroupAnswers, event: "LagEvent") -> dict[str, Any]:
     """Nothing where Kafka was not asked."""
     if asked.healths is None:
         return {}

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from karrot.cli.errors import NotDone, valid
-from karrot.cli.groups.burrow_answers import Asked
+from karrot.cli.groups.burrow_answers import GroupAnswers
 from karrot.cli.options import value_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from karrot.watch import Onlooker, Standing
+    from karrot.watch import ClusterSnapshot, Onlooker
 
 __all__ = ["ask_kafka", "beside_burrow", "onlooker"]
 
@@ -27,12 +27,12 @@ def onlooker(bootstrap: str, properties: Path | None, cluster: str | None) -> "O
     return Onlooker(cluster or ",".join(brokers), valid(partial(connect, brokers, properties)))
 
 
-def ask_kafka(kafka: "Onlooker", groups: "Collection[str]") -> Asked:
+def ask_kafka(kafka: "Onlooker", groups: "Collection[str]") -> GroupAnswers:
     """How all groups stand, or some."""
     from karrot.watch import ClusterError
 
     standing = _looked(kafka, groups)
-    return Asked(
+    return GroupAnswers(
         kafka.name,
         standing.lags,
         {group: ClusterError(*failure) for group, failure in standing.failures.items()},
@@ -43,7 +43,7 @@ def ask_kafka(kafka: "Onlooker", groups: "Collection[str]") -> Asked:
     )
 
 
-def beside_burrow(asked: Asked, kafka: "Onlooker") -> Asked:
+def beside_burrow(asked: GroupAnswers, kafka: "Onlooker") -> GroupAnswers:
     """Burrow's answers with what Kafka says of the same groups."""
     groups = {event.consumer for event in asked.verdicts}
     if not groups:
@@ -52,7 +52,7 @@ def beside_burrow(asked: Asked, kafka: "Onlooker") -> Asked:
     return replace(asked, healths=standing.healths, counts_rebalances=standing.counts_rebalances)
 
 
-def _looked(kafka: "Onlooker", groups: "Collection[str]") -> "Standing":
+def _looked(kafka: "Onlooker", groups: "Collection[str]") -> "ClusterSnapshot":
     from karrot.watch import ClusterError
 
     try:

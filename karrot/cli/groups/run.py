@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from karrot.cli.errors import NotDone, Refused
-from karrot.cli.groups.burrow_answers import Asked, ask, cluster_of
+from karrot.cli.groups.burrow_answers import GroupAnswers, ask, cluster_of
 from karrot.cli.groups.group_tables import json_line
 from karrot.cli.groups.kafka_answers import ask_kafka, beside_burrow, onlooker
 from karrot.cli.options import put_on, value_of
@@ -56,7 +56,7 @@ def group_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def run(
-    table: Callable[[Asked], Iterator[str]],
+    table: Callable[[GroupAnswers], Iterator[str]],
     *,
     url: str | None,
     bootstrap: str | None,
@@ -86,7 +86,7 @@ def run(
             _once(look, show)
 
 
-def _beside(look: Callable[[], Asked], kafka: "Onlooker") -> Asked:
+def _beside(look: Callable[[], GroupAnswers], kafka: "Onlooker") -> GroupAnswers:
     return beside_burrow(look(), kafka)
 
 
@@ -97,7 +97,9 @@ def _burrow(url: str) -> "Burrow":
     return Burrow(value_of(types.url, "--burrow", url))
 
 
-def _asked(burrow: "Burrow", cluster: str | None, groups: tuple[str, ...], *, with_all_partitions: bool) -> Asked:
+def _asked(
+    burrow: "Burrow", cluster: str | None, groups: tuple[str, ...], *, with_all_partitions: bool
+) -> GroupAnswers:
     from karrot.burrow.client import BurrowError
 
     try:
@@ -106,7 +108,7 @@ def _asked(burrow: "Burrow", cluster: str | None, groups: tuple[str, ...], *, wi
         raise NotDone(str(error)) from error
 
 
-def _once(look: Callable[[], Asked], show: Callable[[Asked], Iterator[str]]) -> None:
+def _once(look: Callable[[], GroupAnswers], show: Callable[[GroupAnswers], Iterator[str]]) -> None:
     asked = look()
     for line in show(asked):
         click.echo(line)
@@ -116,7 +118,9 @@ def _once(look: Callable[[], Asked], show: Callable[[Asked], Iterator[str]]) -> 
         click.echo(f"karrot: {note}", err=True)
 
 
-def _keep_watching(look: Callable[[], Asked], show: Callable[[Asked], Iterator[str]], interval: float) -> None:
+def _keep_watching(
+    look: Callable[[], GroupAnswers], show: Callable[[GroupAnswers], Iterator[str]], interval: float
+) -> None:
     """Until Ctrl-C. A Burrow that is away for a while is said and asked again."""
     with suppress(KeyboardInterrupt):
         while True:

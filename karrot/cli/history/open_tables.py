@@ -16,7 +16,7 @@ from karrot.cli.options import put_on, value_of
 from karrot.cli.table_layout import shown
 
 if TYPE_CHECKING:
-    from karrot.history import History, Span
+    from karrot.history import History, TimeRange
 
 __all__ = ["answered", "local_tables", "named", "one_line", "places", "show", "span_of"]
 
@@ -50,12 +50,12 @@ def places(command: Callable[..., None]) -> Callable[..., None]:
     return put_on(command, *_PLACES)
 
 
-def span_of(since: str, until: str) -> "Span":
+def span_of(since: str, until: str) -> "TimeRange":
     """The time between two moments as they were typed; what is wrong with them ends the command with a sentence."""
-    from karrot.history import Span, moment
+    from karrot.history import TimeRange, moment
 
     now = datetime.now(UTC)
-    return valid(lambda: Span(moment(since, now), moment(until, now)))
+    return valid(lambda: TimeRange(moment(since, now), moment(until, now)))
 
 
 @contextmanager

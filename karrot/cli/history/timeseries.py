@@ -15,7 +15,7 @@ from karrot.cli.history.open_tables import answered, named, one_line, places, sh
 from karrot.cli.options import put_on
 
 if TYPE_CHECKING:
-    from karrot.history import Days, History, Span
+    from karrot.history import Days, History, TimeRange
 
 __all__ = ["groups", "incidents", "timeseries"]
 
@@ -41,8 +41,8 @@ class _Asked:
     """What every one of these commands was asked."""
 
     tables: Path
-    span: "Span"
-    passed: "Span"
+    span: "TimeRange"
+    passed: "TimeRange"
     """The span as far as it has passed: no table holds days to come, and none is missing."""
     cluster: str | None
     limit: int | None
@@ -51,10 +51,10 @@ class _Asked:
     @classmethod
     def of(cls, given: dict[str, Any]) -> Self:
         """Take the common options out of those that were given."""
-        from karrot.history import Span
+        from karrot.history import TimeRange
 
         span, now = span_of(given.pop("since"), given.pop("until")), datetime.now(UTC)
-        passed = Span(span.start, min(span.end, now)) if span.start < now else span
+        passed = TimeRange(span.start, min(span.end, now)) if span.start < now else span
         return cls(given.pop("tables"), span, passed, given.pop("cluster"), given.pop("limit"), given.pop("as_json"))
 
 

@@ -49,7 +49,9 @@ def derive(directory: str, master: str | None, conf: dict[str, str], **asked: An
     from karrot.pipeline.derive import job
     from karrot.pipeline.derive.slo_daily import Objective
 
-    rules = job.Rules(asked["silence"], asked["longest_gap"], Objective(asked["target_seconds"], asked["objective"]))
+    rules = job.DeriveRules(
+        asked["silence"], asked["longest_gap"], Objective(asked["target_seconds"], asked["objective"])
+    )
     only = [day.date() for day in asked["only"]]
     try:
         days = job.derive(

@@ -12,7 +12,7 @@ from karrot.cli.pipeline.job_errors import errors_as_sentences
 from karrot.cli.pipeline.spark_session import read_trigger, spark_options, started
 
 if TYPE_CHECKING:
-    from karrot.pipeline.ingest.job import Summary
+    from karrot.pipeline.ingest.job import IngestSummary
 
 __all__ = ["ingest"]
 
@@ -58,5 +58,5 @@ def ingest(directory: str, master: str | None, conf: dict[str, str], **asked: An
     click.echo(json.dumps(total.as_dict()) if as_json else str(total))
 
 
-def _shown(summary: "Summary") -> None:
+def _shown(summary: "IngestSummary") -> None:
     click.echo(str(summary))

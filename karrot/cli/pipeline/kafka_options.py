@@ -11,7 +11,7 @@ from karrot.cli.errors import Refused, valid
 from karrot.cli.options import asked_for, put_on
 
 if TYPE_CHECKING:
-    from karrot.pipeline.stream.brokers import Brokers, Start
+    from karrot.pipeline.stream.brokers import Brokers, StartingOffsets
     from karrot.watch.admin import KafkaCluster
 
 __all__ = ["KAFKA", "Reached", "kafka_of", "kafka_options"]
@@ -46,12 +46,12 @@ class Reached(NamedTuple):
 
     brokers: "Brokers"
     kafka: "KafkaCluster"
-    start: "Start"
+    start: "StartingOffsets"
 
 
 def kafka_of(asked: Mapping[str, Any], client_id: str) -> Reached:
     """What `kafka_options` asked for; nobody is connected to yet. Raises Refused."""
-    from karrot.pipeline.stream.brokers import Brokers, Start
+    from karrot.pipeline.stream.brokers import Brokers, StartingOffsets
     from karrot.settings import types
     from karrot.watch import connect
 
@@ -61,5 +61,5 @@ def kafka_of(asked: Mapping[str, Any], client_id: str) -> Reached:
     return Reached(
         valid(partial(Brokers.of, addresses, properties)),
         valid(partial(connect, addresses, properties, client_id=client_id)),
-        valid(partial(Start, asked["starting"])),
+        valid(partial(StartingOffsets, asked["starting"])),
     )

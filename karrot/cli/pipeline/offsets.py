@@ -19,7 +19,7 @@ from karrot.cli.pipeline.spark_session import read_trigger, spark_options, start
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from karrot.pipeline.offsets.job import Summary
+    from karrot.pipeline.offsets.job import OffsetsSummary
     from karrot.pipeline.offsets.log_ends import Looked
     from karrot.pipeline.store.tables import Tables
 
@@ -125,7 +125,7 @@ class _Kafka(_Work):
             said = f"Kafka at {','.join(brokers.addresses)} does not answer: {error}"
             raise NotDone(brokers.without_values(said)) from error
 
-    def run(self, spark: "SparkSession", tables: "Tables", stop: threading.Event) -> "Summary":
+    def run(self, spark: "SparkSession", tables: "Tables", stop: threading.Event) -> "OffsetsSummary":
         """Take the records, and look where the logs end: again and again, or once when all is taken."""
         from karrot.clock import SystemClock
         from karrot.pipeline.offsets.job import LandOffsets
@@ -176,7 +176,7 @@ class _Files(_Work):
             raise Refused("--json-topic is written with --source kafka alone")
         return cls(**_common(asked), directory=asked["directory_in"], ends=asked["ends_input"])
 
-    def run(self, spark: "SparkSession", tables: "Tables", stop: threading.Event) -> "Summary":
+    def run(self, spark: "SparkSession", tables: "Tables", stop: threading.Event) -> "OffsetsSummary":
         """Take the records and the ends of new files."""
         from karrot.pipeline.offsets.job import LandOffsets
         from karrot.pipeline.offsets.log_ends import LandEnds
@@ -193,7 +193,7 @@ class _Files(_Work):
         return _with_looks(job.total, looks.total) if looks else job.total
 
 
-def _with_looks(total: "Summary", looked: "Looked") -> "Summary":
+def _with_looks(total: "OffsetsSummary", looked: "Looked") -> "OffsetsSummary":
     return replace(total, looks=looked.written, bad_looks=looked.left_out)
 
 

@@ -14,7 +14,7 @@ from karrot.cli.pipeline.spark_session import spark_options, started
 from karrot.cli.table_layout import Column, laid_out, terminal_width
 
 if TYPE_CHECKING:
-    from karrot.pipeline.replay.compare import Group, Incident, Outcome, Standstill
+    from karrot.pipeline.replay.compare import ReplayedGroup, ReplayedIncident, RuleSetOutcome, Standstill
     from karrot.pipeline.replay.job import Replayed
 
 __all__ = ["replay", "replayed_json", "replayed_lines"]
@@ -85,7 +85,7 @@ def replay(directory: str, master: str | None, conf: dict[str, str], **asked: An
     from karrot.pipeline.replay import job
     from karrot.pipeline.store.tables import Tables
 
-    request = job.Request(**given, clusters=asked["clusters"], groups=asked["groups"])
+    request = job.ReplayRequest(**given, clusters=asked["clusters"], groups=asked["groups"])
     try:
         done = job.replay(spark, Tables(directory), request, asked["output"])
     except job.NothingToReplayError as error:
@@ -125,7 +125,7 @@ def replayed_lines(done: "Replayed") -> Iterator[str]:
     yield from map(safe, sentences(done.comparison))
 
 
-def _set_row(one: "Outcome") -> tuple[str, ...]:
+def _set_row(one: "RuleSetOutcome") -> tuple[str, ...]:
     from karrot.text import duration
 
     rules, delays = one.rules, one.delays
@@ -166,8 +166,8 @@ def _groups_table(done: "Replayed") -> Iterator[str]:
     yield ""
 
 
-def _groups(done: "Replayed") -> "Sequence[Group]":
-    minutes: dict[Group, list[float]] = {}
+def _groups(done: "Replayed") -> "Sequence[ReplayedGroup]":
+    minutes: dict[ReplayedGroup, list[float]] = {}
     outcomes = done.comparison.outcomes
     for number, one in enumerate(outcomes):
         for each in one.incidents:
@@ -177,7 +177,7 @@ def _groups(done: "Replayed") -> "Sequence[Group]":
     return sorted(minutes, key=lambda group: (min(minutes[group]) - max(minutes[group]), -max(minutes[group]), group))
 
 
-def _in_short(incidents: "Sequence[Incident]") -> str:
+def _in_short(incidents: "Sequence[ReplayedIncident]") -> str:
     minutes = sum(each.to_ms - each.from_ms for each in incidents) / 60_000
     return f"{len(incidents)} ({minutes:,.0f} min)" if incidents else "0"
 
@@ -198,7 +198,7 @@ def replayed_json(done: "Replayed") -> dict[str, Any]:
     }
 
 
-def _set_json(one: "Outcome", runs: Sequence[Any]) -> dict[str, Any]:
+def _set_json(one: "RuleSetOutcome", runs: Sequence[Any]) -> dict[str, Any]:
     return {
         **one.rules._asdict(),
         "incident_count": len(one.incidents),
@@ -223,7 +223,7 @@ def _set_json(one: "Outcome", runs: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-def _stretch(one: "Standstill | Incident | Any") -> dict[str, Any]:
+def _stretch(one: "Standstill | ReplayedIncident | Any") -> dict[str, Any]:
     return {**one.group._asdict(), "from": _iso(one.from_ms), "to": _iso(one.to_ms)}
 
 

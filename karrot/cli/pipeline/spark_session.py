@@ -132,9 +132,9 @@ def _stop(spark: "SparkSession") -> None:
 
 def read_trigger(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
     """How often, as Spark takes it. Raises Refused."""
-    from karrot.settings.types import Kind
+    from karrot.settings.types import ValueKind
 
-    kind = Kind(_read_span, "a span of time like 10 seconds, 1 minute, 30s or 500ms")
+    kind = ValueKind(_read_span, "a span of time like 10 seconds, 1 minute, 30s or 500ms")
     return None if text is None else value_of(kind, "--trigger", text)
 
 

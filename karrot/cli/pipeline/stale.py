@@ -17,7 +17,7 @@ from karrot.cli.pipeline.spark_session import read_trigger, spark_options, start
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from karrot.pipeline.stale.job import Told
+    from karrot.pipeline.stale.job import Delivered
     from karrot.pipeline.store.tables import Tables
 
 __all__ = ["say_if_empty", "stale"]
@@ -65,7 +65,7 @@ def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any
     from karrot.pipeline.store.tables import Tables
     from karrot.pipeline.stream.streaming_query import StreamingQueryException, run
 
-    tables, stop, troubled = Tables(directory), threading.Event(), list["Told"]()
+    tables, stop, troubled = Tables(directory), threading.Event(), list["Delivered"]()
     checkpoint = asked["checkpoint"] or tables.checkpoint("stale")
     since = (datetime.now(UTC) - asked["look_back"]).date()
     job = StaleAlerts(spark, tables, checkpoint, asked["length"], since, deliver, partial(_tell, troubled))
@@ -98,7 +98,7 @@ def _delivery(webhook: str | None) -> Callable[[str], None]:
     return to_stream(sys.stdout) if webhook is None else to_webhook(webhook)
 
 
-def _tell(troubled: list["Told"], told: "Told") -> None:
+def _tell(troubled: list["Delivered"], told: "Delivered") -> None:
     """On standard error, what kept lines from their webhook; ``troubled`` holds the last batch if it had trouble."""
     troubled[:] = [told] if told.trouble else []
     if told.trouble:

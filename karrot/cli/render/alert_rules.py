@@ -24,9 +24,9 @@ __all__ = ["alert_rules"]
 )
 def alert_rules(changed: tuple[str, ...], external_url: str | None, runbook_url: str | None) -> None:
     """Print alerts for Prometheus: on consumer groups, on Burrow and on Karrot itself."""
-    from karrot.render.prometheus_rules import Rules, alert_rules
+    from karrot.render.prometheus_rules import RuleValues, alert_rules
 
     pairs = dict(text.partition("=")[::2] for text in changed)
     runbooks = runbook_url or (None if external_url else f"{DOCS_URL}/runbooks")
-    rules = valid(lambda: Rules(changed=pairs, external_url=external_url, runbook_url=runbooks))
+    rules = valid(lambda: RuleValues(changed=pairs, external_url=external_url, runbook_url=runbooks))
     click.echo(alert_rules(rules), nl=False)

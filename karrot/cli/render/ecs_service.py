@@ -24,6 +24,6 @@ __all__ = ["ecs_service"]
 )
 def ecs_service(**given: Any) -> None:
     """Print a CloudFormation template that runs Karrot, and Burrow if asked, on ECS with Fargate."""
-    from karrot.render.ecs_service import Service, service
+    from karrot.render.ecs_service import EcsService, service
 
-    click.echo(service(valid(partial(Service, **given))), nl=False)
+    click.echo(service(valid(partial(EcsService, **given))), nl=False)

@@ -10,7 +10,7 @@ from karrot.cli.table_layout import Column, laid_out
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from karrot.autoscaling import Consumers, Load, Run, Stack, Summary
+    from karrot.autoscaling import Consumers, Load, Run, RunSummary, Stack
     from karrot.render.scaling_recipe import Scaling
 
 __all__ = ["Case", "Compared", "comparison", "drawing", "report", "warnings_of_load", "warnings_of_run"]
@@ -81,7 +81,7 @@ class Compared(NamedTuple):
 
     label: str
     tasks: str
-    summary: "Summary"
+    summary: "RunSummary"
 
     @classmethod
     def of(cls, run: "Run", label: str) -> Self:

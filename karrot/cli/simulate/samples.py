@@ -10,13 +10,13 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
-from karrot.autoscaling import Sample
+from karrot.autoscaling import LagSample
 from karrot.autoscaling.csv_series import samples_of_csv
 from karrot.cli.credentials import bearer, secret
 from karrot.settings import types
 
 if TYPE_CHECKING:
-    from karrot.history import Span
+    from karrot.history import TimeRange
 
 __all__ = ["samples_from_file", "samples_from_karrot", "samples_from_tables"]
 
@@ -24,7 +24,7 @@ _TIMEOUT_SECONDS = 10
 _EVENTS = 1000
 
 
-def samples_from_file(path: Path) -> list[Sample]:
+def samples_from_file(path: Path) -> list[LagSample]:
     """The samples of a CSV file. Raises `ValueError` with a sentence."""
     try:
         return samples_of_csv(path.read_text(encoding="utf-8-sig"))
@@ -32,20 +32,20 @@ def samples_from_file(path: Path) -> list[Sample]:
         raise ValueError(f"{path}: {error}") from error
 
 
-def samples_from_karrot(url: str, cluster: str | None, group: str) -> list[Sample]:
+def samples_from_karrot(url: str, cluster: str | None, group: str) -> list[LagSample]:
     """The lags of the events that Karrot has of a group. Raises `ValueError` with a sentence."""
     address = types.checked(types.url, "--url", url)
     where = cluster or _cluster_of(address, group)
     asked = {"cluster": where, "consumer": group, "limit": _EVENTS}
     events = _get(address, "/api/v1/group", asked)["events"]
     return [
-        Sample(datetime.fromisoformat(event["observed_at"]).timestamp(), event["lag"])
+        LagSample(datetime.fromisoformat(event["observed_at"]).timestamp(), event["lag"])
         for event in events
         if event["observed_at"] is not None and event["lag"] is not None
     ]
 
 
-def samples_from_tables(tables: Path, cluster: str | None, group: str, span: "Span") -> list[Sample]:
+def samples_from_tables(tables: Path, cluster: str | None, group: str, span: "TimeRange") -> list[LagSample]:
     """The last known lag of each minute, at its end. Raises `ValueError` with a sentence."""
     from karrot.cli.history.open_tables import answered
 
@@ -54,7 +54,7 @@ def samples_from_tables(tables: Path, cluster: str | None, group: str, span: "Sp
         days = history.days()
     end_s = series.granularity.total_seconds()
     samples = [
-        Sample(each.at.timestamp() + end_s, each.values[0]) for each in series.points if each.values[0] is not None
+        LagSample(each.at.timestamp() + end_s, each.values[0]) for each in series.points if each.values[0] is not None
     ]
     if not samples:
         asked = f"{span.start:%Y-%m-%d %H:%M} to {span.end:%Y-%m-%d %H:%M} UTC"

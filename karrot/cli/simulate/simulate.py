@@ -16,7 +16,7 @@ from karrot.cli.simulate.results import Case, Compared, comparison, drawing, rep
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from karrot.autoscaling import Run, Sample, Stack
+    from karrot.autoscaling import LagSample, Run, Stack
     from karrot.render.scaling_recipe import Scaling
 
 __all__ = ["simulate"]
@@ -121,7 +121,7 @@ def _compare(cases: "Sequence[Case]") -> None:
         click.echo(line)
 
 
-def _samples(given: dict[str, Any]) -> list["Sample"]:
+def _samples(given: dict[str, Any]) -> list["LagSample"]:
     from karrot.cli.simulate.samples import samples_from_file, samples_from_karrot, samples_from_tables
 
     series, url, tables = (given.pop(name) for name in ("series", "url", "tables"))
@@ -141,7 +141,7 @@ def _samples(given: dict[str, Any]) -> list["Sample"]:
     return samples_from_karrot(str(url), given["burrow_cluster"], given["group"])
 
 
-def _cases(samples: list["Sample"], recipes: tuple[Recipe, ...], given: dict[str, Any]) -> list[Case]:
+def _cases(samples: list["LagSample"], recipes: tuple[Recipe, ...], given: dict[str, Any]) -> list[Case]:
     """What is simulated. Raises `ValueError` with a sentence."""
     from karrot import autoscaling
 

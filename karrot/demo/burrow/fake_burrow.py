@@ -19,10 +19,10 @@ from karrot.burrow.payload import to_wire
 from karrot.burrow.rules import evaluate_group
 from karrot.burrow.storage import Storage
 from karrot.demo.burrow.go_json import as_go_writes
-from karrot.demo.burrow.notifier import Notification, NotifierSettings, notify
+from karrot.demo.burrow.notifier import NotifierSettings, SentNotification, notify
 from karrot.demo.burrow.offsets_consumer import OffsetsConsumer, StorageSettings
-from karrot.demo.burrow.outage import ALWAYS, Outage, State
-from karrot.demo.burrow.zookeeper_lock import Instance, Key, Lock, Watched
+from karrot.demo.burrow.outage import ALWAYS, Outage, OutageState
+from karrot.demo.burrow.zookeeper_lock import Instance, Lock, LockKey, NotifiedAt
 from karrot.demo.demo_groups import application_groups, burrows_own_group
 from karrot.demo.simulated_kafka import ConsumerGroup
 from karrot.event import LagEvent, Status
@@ -92,7 +92,7 @@ class FakeBurrow:
         self._notifier = settings.notifier.at_speed(speed)
         self._period = settings.period(speed)
         self._offsets = OffsetsConsumer(groups, settings.storage)
-        self._cache: dict[Key, tuple[float, LagEvent]] = {}
+        self._cache: dict[LockKey, tuple[float, LagEvent]] = {}
         self._lock = Lock()
         self._one_at_a_time = threading.RLock()
         self._agenda: list[tuple[float, int, Callable[[float], None]]] = []
@@ -115,7 +115,7 @@ class FakeBurrow:
             self._run_until((now_ms - self._start_ms) * self._speed / 1000)
             yield self._offsets.storages
 
-    def state(self, now_ms: int) -> State:
+    def state(self, now_ms: int) -> OutageState:
         """What its HTTP server says at a moment."""
         with self.at(now_ms):
             return self._start.state(self._at)
@@ -123,7 +123,7 @@ class FakeBurrow:
     def verdict(self, cluster: str, group: str, now_ms: int) -> LagEvent | None:
         """The verdict on a group with all its partitions, ``None`` if it is unknown; perhaps out of the cache."""
         with self.at(now_ms) as storages:
-            return self._verdict(Key(cluster, group), self._at) if cluster in storages else None
+            return self._verdict(LockKey(cluster, group), self._at) if cluster in storages else None
 
     # --- what befalls it, at the last moment that was asked for ---
 
@@ -196,7 +196,7 @@ class FakeBurrow:
         self._offsets.read_backlog(self._wall_ms(at))
 
     def _stepper(self, cluster: str, group: ConsumerGroup) -> Callable[[float], None]:
-        key = Key(cluster, group.name)
+        key = LockKey(cluster, group.name)
 
         def step(at: float) -> None:
             is_read = at >= self._start.loaded_at
@@ -205,7 +205,7 @@ class FakeBurrow:
 
         return step
 
-    def _verdict(self, key: Key, at: float) -> LagEvent | None:
+    def _verdict(self, key: LockKey, at: float) -> LagEvent | None:
         """With all partitions, perhaps out of the cache."""
         evaluated_at, event = self._cache.get(key, (-math.inf, None))
         if event is None or at - evaluated_at >= self.settings.expire_cache:
@@ -214,14 +214,14 @@ class FakeBurrow:
                 self._cache[key] = at, event
         return event
 
-    def _evaluated(self, key: Key, at: float, *, show_all: bool) -> LagEvent | None:
+    def _evaluated(self, key: LockKey, at: float, *, show_all: bool) -> LagEvent | None:
         now_ms = self._wall_ms(at)
         partitions = self._offsets.storages[key.cluster].fetch(key.group, now_ms // 1000)
         if partitions is None:
             return None
         return evaluate_group(key.cluster, key.group, partitions, now_ms, show_all=show_all)
 
-    def _bad_partitions(self, key: Key, at: float) -> LagEvent | None:
+    def _bad_partitions(self, key: LockKey, at: float) -> LagEvent | None:
         """The verdict that the notifier sends: of what the cache holds, it leaves the well partitions out."""
         if not self.settings.expire_cache:
             return self._evaluated(key, at, show_all=False)
@@ -245,16 +245,16 @@ class FakeBurrow:
                 self._evaluate_from(at, instance, key, watched)
         self._do_at(at + self.settings.group_refresh, self._while_current(self._refresh_groups))
 
-    def _met(self, at: float) -> Watched:
-        return Watched(at + self._random.uniform(0, self.settings.notifier.interval) - self._period)
+    def _met(self, at: float) -> NotifiedAt:
+        return NotifiedAt(at + self._random.uniform(0, self.settings.notifier.interval) - self._period)
 
     def _hand_lock(self, instance: Instance) -> None:
         instance.tenure = object()
-        instance.refresh(self._offsets.known_groups(), lambda _: Watched(-math.inf))
+        instance.refresh(self._offsets.known_groups(), lambda _: NotifiedAt(-math.inf))
         for key, watched in instance.groups.items():
             self._evaluate_from(self._at, instance, key, watched)
 
-    def _evaluate_from(self, at: float, instance: Instance, key: Key, watched: Watched) -> None:
+    def _evaluate_from(self, at: float, instance: Instance, key: LockKey, watched: NotifiedAt) -> None:
         tenure = instance.tenure
 
         def evaluate(at: float) -> None:
@@ -266,7 +266,7 @@ class FakeBurrow:
         if tenure is not None:
             self._do_at(max(at, watched.evaluated_at + self._period), evaluate)
 
-    def _evaluate(self, key: Key, watched: Watched, at: float) -> None:
+    def _evaluate(self, key: LockKey, watched: NotifiedAt, at: float) -> None:
         verdict = self._bad_partitions(key, at)
         if verdict is None:
             return
@@ -290,7 +290,7 @@ def simulate(
     return FakeBurrow(world, random, start_ms=now_ms, speed=speed, settings=settings)
 
 
-def posted(verdict: LagEvent, sent: Notification) -> Post:
+def posted(verdict: LagEvent, sent: SentNotification) -> Post:
     """What is sent of a verdict that lists the bad partitions alone."""
     incident = sent.incident
     if incident is None:

@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 
 from karrot.event import Status
 
-__all__ = ["Incident", "Notification", "NotifiedGroup", "NotifierSettings", "notify"]
+__all__ = ["Incident", "NotifiedGroup", "NotifierSettings", "SentNotification", "notify"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Incident(NamedTuple):
     start_ms: int
 
 
-class Notification(NamedTuple):
+class SentNotification(NamedTuple):
     """A request to be sent."""
 
     incident: Incident | None
@@ -75,7 +75,7 @@ def notify(
     new_id: Callable[[], uuid.UUID],
     *,
     name: str = "",
-) -> Notification | None:
+) -> SentNotification | None:
     """Take a verdict on a group: update what is remembered of it, return what is to be sent.
 
     Whether the request succeeds makes no difference to Burrow, so it is not asked. A group that the lists keep out
@@ -89,13 +89,13 @@ def notify(
     return notification
 
 
-def _decide(group: NotifiedGroup, status: Status, now_ms: int, settings: NotifierSettings) -> Notification | None:
+def _decide(group: NotifiedGroup, status: Status, now_ms: int, settings: NotifierSettings) -> SentNotification | None:
     if group.incident is not None and status is Status.OK and settings.send_close:
         group.last_open_ms = None
-        return Notification(group.incident, is_close=True)
+        return SentNotification(group.incident, is_close=True)
     if status < settings.threshold or (settings.send_once and group.last_open_ms is not None):
         return None
     if group.last_open_ms is not None and now_ms - group.last_open_ms <= settings.pause_ms:
         return None
     group.last_open_ms = now_ms
-    return Notification(group.incident, is_close=False)
+    return SentNotification(group.incident, is_close=False)

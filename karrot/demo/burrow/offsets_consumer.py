@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from karrot.burrow.rules import DEFAULT_INTERVALS
 from karrot.burrow.storage import DEFAULT_EXPIRE_GROUP, Storage
-from karrot.demo.burrow.zookeeper_lock import Key
-from karrot.demo.simulated_kafka import Commit, ConsumerGroup, Owner, Record
+from karrot.demo.burrow.zookeeper_lock import LockKey
+from karrot.demo.simulated_kafka import ConsumerGroup, Record, SimulatedCommit, SimulatedOwner
 
 __all__ = ["OffsetsConsumer", "StorageSettings"]
 
@@ -28,7 +28,7 @@ class StorageSettings:
 class _Kept(NamedTuple):
     """A commit as Kafka has it."""
 
-    commit: Commit
+    commit: SimulatedCommit
     order: int
     at_ms: int
 
@@ -38,7 +38,7 @@ class _Compacted:
     """What compaction leaves of a group: for each partition the last commit and the last owner."""
 
     commits: dict[tuple[str, int], _Kept] = field(default_factory=dict)
-    owners: dict[tuple[str, int], Owner] = field(default_factory=dict)
+    owners: dict[tuple[str, int], SimulatedOwner] = field(default_factory=dict)
 
 
 class OffsetsConsumer:
@@ -48,12 +48,12 @@ class OffsetsConsumer:
         self._world = world
         self._settings = settings
         self._orders = {cluster: count(1) for cluster in world}
-        self._compacted: dict[Key, _Compacted] = {}
+        self._compacted: dict[LockKey, _Compacted] = {}
         self.storages = self._empty()
 
-    def known_groups(self) -> list[Key]:
+    def known_groups(self) -> list[LockKey]:
         """Every group of every storage."""
-        return [Key(cluster, group) for cluster, storage in self.storages.items() for group in storage.groups()]
+        return [LockKey(cluster, group) for cluster, storage in self.storages.items() for group in storage.groups()]
 
     def read_log_ends(self, at: float) -> None:
         """Ask the brokers for the log end of every partition that a group reads."""
@@ -64,16 +64,16 @@ class OffsetsConsumer:
                 for partition, end in enumerate(ends):
                     storage.put_log_end(topic.name, partition, int(end), partition_count=len(ends))
 
-    def written(self, key: Key, records: Iterable[Record], now_ms: int, *, is_read: bool) -> None:
+    def written(self, key: LockKey, records: Iterable[Record], now_ms: int, *, is_read: bool) -> None:
         """A group wrote something; it is read at once, or stays where it is."""
         storage, orders = self.storages[key.cluster], self._orders[key.cluster]
         for record in records:
-            if isinstance(record, Commit):
+            if isinstance(record, SimulatedCommit):
                 kept = _Kept(record, next(orders), now_ms)
                 self._of(key).commits[record.topic, record.partition] = kept
                 if is_read:
                     _put_commit(storage, key.group, kept, now_ms)
-            elif isinstance(record, Owner):
+            elif isinstance(record, SimulatedOwner):
                 self._of(key).owners[record.topic, record.partition] = record
                 if is_read:
                     storage.put_owner(key.group, *record)
@@ -106,7 +106,7 @@ class OffsetsConsumer:
             for cluster in self._world
         }
 
-    def _of(self, key: Key) -> _Compacted:
+    def _of(self, key: LockKey) -> _Compacted:
         compacted = self._compacted.get(key)
         if compacted is None:
             compacted = self._compacted[key] = _Compacted()

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-__all__ = ["ALWAYS", "Outage", "Start", "State"]
+__all__ = ["ALWAYS", "Outage", "OutageState", "RestartTimes"]
 
 
-class State(Enum):
+class OutageState(Enum):
     """What Burrow's HTTP server says: nothing, ``STARTING`` or ``READY``."""
 
     DOWN = "down"
@@ -30,24 +30,26 @@ class Outage:
     loading: float = 5.0
     start_latest: bool = False
 
-    def begins(self, at: float) -> "Start":
+    def begins(self, at: float) -> "RestartTimes":
         """The start that ends an outage."""
-        return Start(at + self.down, at + self.down + self.starting, at + self.down + self.starting + self.loading)
+        return RestartTimes(
+            at + self.down, at + self.down + self.starting, at + self.down + self.starting + self.loading
+        )
 
 
-class Start(NamedTuple):
+class RestartTimes(NamedTuple):
     """When Burrow listens, is ready and has read what was written before."""
 
     listens_at: float
     ready_at: float
     loaded_at: float
 
-    def state(self, at: float) -> State:
+    def state(self, at: float) -> OutageState:
         """What its HTTP server says at a time."""
         if at < self.listens_at:
-            return State.DOWN
-        return State.STARTING if at < self.ready_at else State.READY
+            return OutageState.DOWN
+        return OutageState.STARTING if at < self.ready_at else OutageState.READY
 
 
-ALWAYS = Start(-math.inf, -math.inf, -math.inf)
+ALWAYS = RestartTimes(-math.inf, -math.inf, -math.inf)
 """Up since long ago."""

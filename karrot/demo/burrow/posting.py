@@ -14,7 +14,7 @@ import structlog
 from karrot.clock import Clock
 from karrot.demo.burrow.fake_burrow import FakeBurrow, Post
 
-__all__ = ["HttpSender", "Sender", "Tally", "run"]
+__all__ = ["HttpSender", "PostTally", "Sender", "run"]
 
 _log = structlog.get_logger(__name__)
 
@@ -113,7 +113,7 @@ def _was_closed(idle: HTTPConnection) -> bool:
 
 
 @dataclass(slots=True)
-class Tally:
+class PostTally:
     """What became of the posts. ``skipped`` were due so long ago that nobody would have sent them."""
 
     accepted: int = 0
@@ -174,16 +174,16 @@ def run(
     *,
     clock: Clock,
     failover: threading.Event | None = None,
-    tally: Tally | None = None,
+    tally: PostTally | None = None,
     threads: int = 16,
     pause: float = 0.05,
-) -> Tally:
+) -> PostTally:
     """Post what is due until ``stop`` is set; returns when the last post has ended.
 
     While all ``threads`` wait for answers nothing new is evaluated: a slow sink slows Burrow too. Setting
     ``failover`` lets another Burrow take over once. After a sleep of the machine, what was due meanwhile is skipped.
     """
-    tally = tally or Tally()
+    tally = tally or PostTally()
     free = threading.BoundedSemaphore(threads)
 
     def post(due: Post) -> None:

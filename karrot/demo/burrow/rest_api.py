@@ -15,16 +15,16 @@ from msgspec import Raw
 from karrot.burrow.payload import result_to_wire
 from karrot.burrow.rules import TrackedPartition, current_lag
 from karrot.burrow.storage import Storage
-from karrot.burrow.wire import Commit
+from karrot.burrow.wire import CommitJson
 from karrot.clock import Clock
 from karrot.demo.burrow import config_api
 from karrot.demo.burrow.fake_burrow import FakeBurrow
 from karrot.demo.burrow.go_json import go_json
-from karrot.demo.burrow.outage import State
+from karrot.demo.burrow.outage import OutageState
 from karrot.demo.burrow.viper import Viper
 from karrot.event import LagEvent, PartitionLag, Source, Status
 
-__all__ = ["Answer", "RestApi"]
+__all__ = ["RestAnswer", "RestApi"]
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ _NO_CALL = b'{"error":true,"message":"invalid request type","result":{}}\n'
 _HOST = "fake-burrow"
 
 
-class Answer(NamedTuple):
+class RestAnswer(NamedTuple):
     """What is sent."""
 
     status: int
@@ -60,27 +60,31 @@ class RestApi:
         self._random = random
         self._viper = Viper(configuration)
 
-    def answer(self, method: str, target: str) -> Answer | None:
+    def answer(self, method: str, target: str) -> RestAnswer | None:
         """The answer to a request, ``None`` while nobody listens."""
         state = self._burrow.state(self._clock.wall_ms())
         path = unquote(urlsplit(target).path)
         match path:
-            case _ if state is State.DOWN:
+            case _ if state is OutageState.DOWN:
                 return None
             case "/burrow/admin":
-                return Answer(200, _TEXT, b"GOOD")
+                return RestAnswer(200, _TEXT, b"GOOD")
             case "/burrow/admin/ready":
-                return Answer(200, _TEXT, b"READY") if state is State.READY else Answer(503, _TEXT, b"STARTING")
+                return (
+                    RestAnswer(200, _TEXT, b"READY")
+                    if state is OutageState.READY
+                    else RestAnswer(503, _TEXT, b"STARTING")
+                )
             case _:
                 return self._v3(method, path)
 
-    def _v3(self, method: str, path: str) -> Answer:
+    def _v3(self, method: str, path: str) -> RestAnswer:
         for pattern, call in self._deletions() if method == "DELETE" else self._questions():
             if (names := _matched(pattern, path)) is not None:
                 return _called(call, path, names)
         if path.endswith("/") and self._v3(method, path[:-1]).status != _NOT_FOUND:
-            return Answer(301, _HTML, b"", path[:-1])
-        return Answer(404, _TEXT, _NO_CALL)
+            return RestAnswer(301, _HTML, b"", path[:-1])
+        return RestAnswer(404, _TEXT, _NO_CALL)
 
     def _questions(self) -> "tuple[tuple[str, _Call], ...]":
         configured = config_api.COORDINATORS
@@ -193,14 +197,14 @@ _Call = Callable[..., _Said]
 _NOT_FOUND = 404
 
 
-def _called(call: _Call, path: str, names: Sequence[str]) -> Answer:
+def _called(call: _Call, path: str, names: Sequence[str]) -> RestAnswer:
     request = {"url": path, "host": _HOST}
     try:
         status, said = call(*names)
     except _Unknown as unknown:
-        return Answer(404, _JSON, go_json({"error": True, "message": str(unknown), "request": request}))
+        return RestAnswer(404, _JSON, go_json({"error": True, "message": str(unknown), "request": request}))
     # The request comes last, but in two answers of the configuration, which say where.
-    return Answer(status, _JSON, go_json({"error": False, **said, "request": request}))
+    return RestAnswer(status, _JSON, go_json({"error": False, **said, "request": request}))
 
 
 def _matched(pattern: str, path: str) -> list[str] | None:
@@ -231,7 +235,7 @@ def _stored(tracked: TrackedPartition) -> dict[str, Any]:
     """One partition of ``/consumer/G``: here, and here alone, it is ``current-lag``."""
     return {
         "offsets": [
-            slot and Commit(slot.offset, slot.timestamp_ms, slot.observed_at_ms, slot.lag) for slot in tracked.slots
+            slot and CommitJson(slot.offset, slot.timestamp_ms, slot.observed_at_ms, slot.lag) for slot in tracked.slots
         ],
         "owner": tracked.owner,
         "client_id": tracked.client_id,

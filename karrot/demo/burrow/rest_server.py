@@ -5,7 +5,7 @@ from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-from karrot.demo.burrow.rest_api import Answer, RestApi
+from karrot.demo.burrow.rest_api import RestAnswer, RestApi
 
 __all__ = ["BurrowServer"]
 
@@ -75,7 +75,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._send(answer)
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: RestAnswer) -> None:
         self.send_response_only(answer.status)
         self.send_header("Content-Type", answer.content_type)
         if answer.location:

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from karrot.demo.burrow.notifier import NotifiedGroup
 
-__all__ = ["Instance", "Key", "Lock", "Watched"]
+__all__ = ["Instance", "Lock", "LockKey", "NotifiedAt"]
 
 
-class Key(NamedTuple):
+class LockKey(NamedTuple):
     """A group's name everywhere."""
 
     cluster: str
@@ -22,7 +22,7 @@ class Key(NamedTuple):
 
 
 @dataclass(slots=True)
-class Watched:
+class NotifiedAt:
     """A group as one Burrow's notifier knows it; ``evaluated_at`` as in the simulation."""
 
     evaluated_at: float
@@ -34,10 +34,12 @@ class Instance:
     """One Burrow. ``tenure`` is another object each time it gets the lock, and ``None`` while it has not got it."""
 
     name: str
-    groups: dict[Key, Watched] = field(default_factory=dict)
+    groups: dict[LockKey, NotifiedAt] = field(default_factory=dict)
     tenure: object | None = None
 
-    def refresh(self, known: Collection[Key], meet: Callable[[Key], Watched]) -> list[tuple[Key, Watched]]:
+    def refresh(
+        self, known: Collection[LockKey], meet: Callable[[LockKey], NotifiedAt]
+    ) -> list[tuple[LockKey, NotifiedAt]]:
         """Forget the groups that are gone, meet those that are new and return them."""
         met = [(key, meet(key)) for key in known if key not in self.groups]
         self.groups = {key: self.groups[key] for key in known if key in self.groups} | dict(met)

@@ -31,7 +31,7 @@ from karrot.demo.cloudwatch.injected_faults import (
     SlowDrip,
     without_query_error,
 )
-from karrot.demo.cloudwatch.metric_store import Call, Datum, MetricId, Point, Statistics
+from karrot.demo.cloudwatch.metric_store import Call, MetricId, Statistics, StoredDatum, StoredPoint
 
 __all__ = [
     "ACCESS_DENIED",
@@ -51,16 +51,16 @@ __all__ = [
     "UNRECOGNIZED_CLIENT",
     "Assumed",
     "Call",
-    "Datum",
     "FakeCloudWatch",
     "Fault",
     "Hang",
     "MetricId",
-    "Point",
     "Refuse",
     "Reset",
     "Script",
     "SlowDrip",
     "Statistics",
+    "StoredDatum",
+    "StoredPoint",
     "without_query_error",
 ]

@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 
 from karrot.demo.cloudwatch.injected_faults import Refuse
 
-__all__ = ["Answer", "Protocol", "accepted", "error", "html", "json_page", "xml_result"]
+__all__ = ["AwsAnswer", "Protocol", "accepted", "error", "html", "json_page", "xml_result"]
 
 _CLOUDWATCH_XML = "http://monitoring.amazonaws.com/doc/2010-08-01/"
 _SHAPES = "com.amazonaws.cloudwatch.v2010_08_01"
@@ -23,7 +23,7 @@ class Protocol(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AwsAnswer:
     """What goes back."""
 
     status: int
@@ -31,46 +31,46 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def accepted(protocol: Protocol, failure: str = "") -> Answer:
+def accepted(protocol: Protocol, failure: str = "") -> AwsAnswer:
     """PutMetricData's 200. ``failure`` tells of entities that were not associated with their metrics."""
     headers = {"X-Amzn-Failure-Message": failure.replace("\n", " ")} if failure else {}
     body = b"{}"
     if protocol is Protocol.QUERY:
         body = xml_result("PutMetricData", "", _CLOUDWATCH_XML).body
-    return Answer(200, body, _typed(protocol) | headers)
+    return AwsAnswer(200, body, _typed(protocol) | headers)
 
 
-def error(protocol: Protocol, refuse: Refuse, *, namespace: str = _CLOUDWATCH_XML) -> Answer:
+def error(protocol: Protocol, refuse: Refuse, *, namespace: str = _CLOUDWATCH_XML) -> AwsAnswer:
     """The error in the caller's protocol; no body where the error has no shape."""
     if not refuse.shape:
-        return Answer(refuse.status)
+        return AwsAnswer(refuse.status)
     if protocol is Protocol.QUERY:
-        return Answer(refuse.status, _xml_error(refuse, namespace), _typed(protocol))
+        return AwsAnswer(refuse.status, _xml_error(refuse, namespace), _typed(protocol))
     headers = _typed(protocol)
     if refuse.query_error:
         headers["x-amzn-query-error"] = f"{refuse.code};{'Sender' if refuse.sender else 'Receiver'}"
     body = json.dumps({"__type": f"{_SHAPES}#{refuse.shape}", "message": refuse.text})
-    return Answer(refuse.status, body.encode(), headers)
+    return AwsAnswer(refuse.status, body.encode(), headers)
 
 
-def xml_result(action: str, result: str, namespace: str) -> Answer:
+def xml_result(action: str, result: str, namespace: str) -> AwsAnswer:
     """A query protocol's 200; ``result`` is XML."""
     inside = f"<{action}Result>{result}</{action}Result>" if result else ""
     body = (
         f'<{action}Response xmlns="{namespace}">{inside}'
         f"<ResponseMetadata><RequestId>{_REQUEST_ID}</RequestId></ResponseMetadata></{action}Response>"
     )
-    return Answer(200, body.encode(), _typed(Protocol.QUERY))
+    return AwsAnswer(200, body.encode(), _typed(Protocol.QUERY))
 
 
-def json_page(content: object) -> Answer:
+def json_page(content: object) -> AwsAnswer:
     """Plain JSON, for people and for credentials."""
-    return Answer(200, json.dumps(content).encode(), {"Content-Type": "application/json"})
+    return AwsAnswer(200, json.dumps(content).encode(), {"Content-Type": "application/json"})
 
 
-def html(page: str) -> Answer:
+def html(page: str) -> AwsAnswer:
     """A page."""
-    return Answer(200, page.encode(), {"Content-Type": "text/html; charset=utf-8"})
+    return AwsAnswer(200, page.encode(), {"Content-Type": "text/html; charset=utf-8"})
 
 
 def _typed(protocol: Protocol) -> dict[str, str]:

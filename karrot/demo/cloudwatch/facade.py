@@ -5,10 +5,10 @@ from typing import Any, Self
 
 from karrot.demo.cloudwatch import metrics_page
 from karrot.demo.cloudwatch.handler import Handler
-from karrot.demo.cloudwatch.http_server import Server
+from karrot.demo.cloudwatch.http_server import LoopbackServer
 from karrot.demo.cloudwatch.identity import Assumed, Identity
 from karrot.demo.cloudwatch.injected_faults import Fault, Script
-from karrot.demo.cloudwatch.metric_store import Call, Datum, MetricId, Point, Store, sorted_dimensions
+from karrot.demo.cloudwatch.metric_store import Call, MetricId, MetricStore, StoredDatum, StoredPoint, sorted_dimensions
 
 __all__ = ["FakeCloudWatch"]
 
@@ -33,10 +33,10 @@ class FakeCloudWatch:
         names_members: bool = True,
         credential_seconds: float = 3600,
     ) -> None:
-        self._store = Store(keep)
+        self._store = MetricStore(keep)
         self._identity = Identity(credential_seconds)
         self._handler = Handler(self._store, self._identity, clock_ms, region, names_members=names_members)
-        self._server = Server(port, self._handler.answer)
+        self._server = LoopbackServer(port, self._handler.answer)
 
     def __enter__(self) -> Self:
         self.start()
@@ -73,7 +73,7 @@ class FakeCloudWatch:
     # --- what it kept ---
 
     @property
-    def accepted(self) -> list[Datum]:
+    def accepted(self) -> list[StoredDatum]:
         """All data that were taken, in that order."""
         return self._store.data()
 
@@ -93,7 +93,7 @@ class FakeCloudWatch:
         dimensions: Mapping[str, str] | Iterable[tuple[str, str]] = (),
         *,
         since_ms: int = 0,
-    ) -> list[Point]:
+    ) -> list[StoredPoint]:
         """The points of one metric in the order in which they were taken, none with a timestamp before ``since_ms``.
 
         A datum with several values is so many points; of a statistic set these are its minimum and its maximum.

@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
 from karrot.demo.cloudwatch import limits, metrics_page
-from karrot.demo.cloudwatch.answers import Answer, Protocol, accepted, error, html, json_page
+from karrot.demo.cloudwatch.answers import AwsAnswer, Protocol, accepted, error, html, json_page
 from karrot.demo.cloudwatch.identity import STS_XML, Identity, Signature, signature, task_metadata
 from karrot.demo.cloudwatch.injected_faults import EXPIRED_TOKEN, Fault, Hang, Refuse, Reset, Script
-from karrot.demo.cloudwatch.metric_store import Call, Datum, MetricId, Statistics, Store, sorted_dimensions
+from karrot.demo.cloudwatch.metric_store import Call, MetricId, MetricStore, Statistics, StoredDatum, sorted_dimensions
 from karrot.demo.cloudwatch.put_metric_data import (
     Malformed,
     MetricDatum,
-    PutMetricData,
+    PutMetricDataRequest,
     StatisticSet,
     decode_json,
     decode_query,
     inflate,
 )
-from karrot.demo.cloudwatch.request_validation import Problem, Wrong, entity_problems, members, problems
+from karrot.demo.cloudwatch.request_validation import RequestProblem, Wrong, entity_problems, members, problems
 
-__all__ = ["Handler", "Reply", "Request"]
+__all__ = ["Handler", "HandlerReply", "HandlerRequest"]
 
 _TARGET = "GraniteServiceVersion20100801."
 _FORM = "application/x-www-form-urlencoded"
@@ -35,11 +35,11 @@ _MISSING_TOKEN = Refuse(
     403, "MissingAuthenticationToken", "MissingAuthenticationTokenException", "Missing Authentication Token"
 )
 _UNKNOWN_OPERATION = Refuse(400, "InvalidAction", "UnknownOperationException", "Only PutMetricData is served here")
-_NOT_FOUND = Answer(404, b"Not found\n", {"Content-Type": "text/plain"})
+_NOT_FOUND = AwsAnswer(404, b"Not found\n", {"Content-Type": "text/plain"})
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HandlerRequest:
     """Header names are in lower case."""
 
     method: str
@@ -49,10 +49,10 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class HandlerReply:
     """``fault`` tells how the answer is to be sent, or that it is not."""
 
-    answer: Answer
+    answer: AwsAnswer
     fault: Fault | None = None
 
 
@@ -62,7 +62,7 @@ class _Sent:
 
     protocol: Protocol
     plain_bytes: int
-    content: PutMetricData | Refuse
+    content: PutMetricDataRequest | Refuse
 
     @property
     def data(self) -> list[MetricDatum]:
@@ -76,7 +76,7 @@ class Handler:
     """
 
     def __init__(
-        self, store: Store, identity: Identity, clock_ms: Callable[[], int], region: str, *, names_members: bool
+        self, store: MetricStore, identity: Identity, clock_ms: Callable[[], int], region: str, *, names_members: bool
     ) -> None:
         self.faults, self.sts_faults = Script(), Script()
         self.poison: set[str] = set()
@@ -86,10 +86,10 @@ class Handler:
         self._clock_ms = clock_ms
         self._region = region
 
-    def answer(self, request: Request) -> Reply:
+    def answer(self, request: HandlerRequest) -> HandlerReply:
         """Routes."""
         if request.method == "GET":
-            return Reply(self._page(request.path.partition("?")[0]))
+            return HandlerReply(self._page(request.path.partition("?")[0]))
         if not request.headers.get("content-type", "").startswith(_FORM):
             return self._put(request, Protocol.JSON)
         parameters = _form(request.body)
@@ -97,7 +97,7 @@ class Handler:
             return self._sts(parameters, signature(request.headers))
         return self._put(request, Protocol.QUERY)
 
-    def _page(self, path: str) -> Answer:
+    def _page(self, path: str) -> AwsAnswer:
         match path.rstrip("/").split("/"):
             case [""]:
                 return html(metrics_page.render(self._store))
@@ -110,17 +110,17 @@ class Handler:
             case _:
                 return _NOT_FOUND
 
-    def _sts(self, parameters: Mapping[str, str], caller: Signature | None) -> Reply:
+    def _sts(self, parameters: Mapping[str, str], caller: Signature | None) -> HandlerReply:
         fault = self.sts_faults.take()
         if caller and self._identity.is_expired(caller.access_key):
             fault = EXPIRED_TOKEN
         if isinstance(fault, Refuse):
-            return Reply(error(Protocol.QUERY, fault, namespace=STS_XML))
+            return HandlerReply(error(Protocol.QUERY, fault, namespace=STS_XML))
         if isinstance(fault, Hang | Reset) and not fault.after_keeping:
-            return Reply(Answer(200), fault)  # never sent: nobody assumed the role
-        return Reply(self._identity.sts(parameters, caller), fault)
+            return HandlerReply(AwsAnswer(200), fault)  # never sent: nobody assumed the role
+        return HandlerReply(self._identity.sts(parameters, caller), fault)
 
-    def _put(self, request: Request, protocol: Protocol) -> Reply:
+    def _put(self, request: HandlerRequest, protocol: Protocol) -> HandlerReply:
         fault, now_ms = self.faults.take(), self._clock_ms()
         caller = signature(request.headers)
         sent = _read(request, protocol)
@@ -144,7 +144,7 @@ class Handler:
                 region=caller.region if caller else "",
             )
         )
-        return Reply(answer, fault)
+        return HandlerReply(answer, fault)
 
     def _why_refused(self, sent: _Sent, caller: Signature | None, now_ms: int) -> Refuse | None:
         if caller is None:
@@ -158,18 +158,18 @@ class Handler:
             found += entity_problems(sent.content)
         return _refusal(found, names_members=self.names_members) if found else None
 
-    def _poisonous(self, content: PutMetricData) -> Iterator[Problem]:
+    def _poisonous(self, content: PutMetricDataRequest) -> Iterator[RequestProblem]:
         for path, datum in members(content) if self.poison else ():
             texts = {datum.metric_name, *(dimension.value for dimension in datum.dimensions or ())}
             if texts & self.poison:
-                yield Problem(Wrong.VALUE, f"The value for parameter {path}.Value is not supported.")
+                yield RequestProblem(Wrong.VALUE, f"The value for parameter {path}.Value is not supported.")
 
 
 def _form(body: bytes) -> dict[str, str]:
     return dict(parse_qsl(body.decode("utf-8", "replace")))
 
 
-def _read(request: Request, protocol: Protocol) -> _Sent:
+def _read(request: HandlerRequest, protocol: Protocol) -> _Sent:
     plain = request.body
     try:
         plain = inflate(plain, request.headers.get("content-encoding", ""))
@@ -179,7 +179,7 @@ def _read(request: Request, protocol: Protocol) -> _Sent:
     return _Sent(protocol, len(plain), content)
 
 
-def _content(request: Request, protocol: Protocol, plain: bytes) -> PutMetricData | Refuse:
+def _content(request: HandlerRequest, protocol: Protocol, plain: bytes) -> PutMetricDataRequest | Refuse:
     if len(plain) > limits.REQUEST_BYTES:
         return _too_large(len(plain))
     if protocol is Protocol.JSON:
@@ -194,7 +194,7 @@ def _too_large(size: int) -> Refuse:
     return Refuse(413, "RequestEntityTooLarge", "RequestEntityTooLarge", text)
 
 
-def _refusal(found: Sequence[Problem], *, names_members: bool) -> Refuse:
+def _refusal(found: Sequence[RequestProblem], *, names_members: bool) -> Refuse:
     """The first kind of mistake that was made, with every mistake of that kind."""
     wrong = next(kind for kind in Wrong if any(problem.wrong is kind for problem in found))
     text = "\n".join(problem.text for problem in found if problem.wrong is wrong)
@@ -203,19 +203,19 @@ def _refusal(found: Sequence[Problem], *, names_members: bool) -> Refuse:
     return Refuse(400, wrong.value, _SHAPES[wrong], text)
 
 
-def _accepted(sent: _Sent) -> Answer:
+def _accepted(sent: _Sent) -> AwsAnswer:
     failures = () if isinstance(sent.content, Refuse) else entity_problems(sent.content)
     return accepted(sent.protocol, "; ".join(problem.text for problem in failures))
 
 
-def _kept(namespace: str, data: Sequence[MetricDatum], now_ms: int) -> list[Datum]:
+def _kept(namespace: str, data: Sequence[MetricDatum], now_ms: int) -> list[StoredDatum]:
     return [_kept_datum(namespace, datum, now_ms) for datum in data]
 
 
-def _kept_datum(namespace: str, datum: MetricDatum, now_ms: int) -> Datum:
+def _kept_datum(namespace: str, datum: MetricDatum, now_ms: int) -> StoredDatum:
     dimensions = sorted_dimensions((entry.name or "", entry.value or "") for entry in datum.dimensions or ())
     values = tuple(float(value) for value in datum.values or ()) if datum.value is None else (float(datum.value),)
-    return Datum(
+    return StoredDatum(
         id=MetricId(namespace, datum.metric_name or "", dimensions),
         timestamp_ms=now_ms if datum.timestamp is None else round(datum.timestamp * 1000),
         values=values,

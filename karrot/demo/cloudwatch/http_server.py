@@ -7,11 +7,11 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from karrot.demo.cloudwatch.answers import Answer
-from karrot.demo.cloudwatch.handler import Reply, Request
+from karrot.demo.cloudwatch.answers import AwsAnswer
+from karrot.demo.cloudwatch.handler import HandlerReply, HandlerRequest
 from karrot.demo.cloudwatch.injected_faults import Hang, Reset, SlowDrip
 
-__all__ = ["Server"]
+__all__ = ["LoopbackServer"]
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
@@ -24,7 +24,7 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
     wbufsize = -1  # an answer leaves in one piece
     disable_nagle_algorithm = True
-    server: "Server"
+    server: "LoopbackServer"
 
     def handle_one_request(self) -> None:
         try:
@@ -48,9 +48,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         body = self.rfile.read(int(length))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        self._send(self.server.answer(Request(self.command, self.path, headers, body)))
+        self._send(self.server.answer(HandlerRequest(self.command, self.path, headers, body)))
 
-    def _send(self, reply: Reply) -> None:
+    def _send(self, reply: HandlerReply) -> None:
         match reply.fault:
             case Hang():
                 self.close_connection = True
@@ -64,14 +64,14 @@ class _Handler(BaseHTTPRequestHandler):
                 self._head(reply.answer)
                 self.wfile.write(reply.answer.body)
 
-    def _head(self, answer: Answer) -> None:
+    def _head(self, answer: AwsAnswer) -> None:
         self.send_response(answer.status)
         for name, value in answer.headers.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(answer.body)))
         self.end_headers()
 
-    def _drip(self, answer: Answer, seconds: float) -> None:
+    def _drip(self, answer: AwsAnswer, seconds: float) -> None:
         """The head at once, each byte of the body after a pause."""
         self._head(answer)
         self.wfile.flush()
@@ -83,13 +83,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.flush()
 
 
-class Server(ThreadingHTTPServer):
+class LoopbackServer(ThreadingHTTPServer):
     """Listens on loopback from the start, serves between `start` and `close`."""
 
     daemon_threads = False  # closing joins them: no thread outlives the server
     request_queue_size = 128
 
-    def __init__(self, port: int, answer: Callable[[Request], Reply]) -> None:
+    def __init__(self, port: int, answer: Callable[[HandlerRequest], HandlerReply]) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
         self.answer = answer
         self.closing = threading.Event()

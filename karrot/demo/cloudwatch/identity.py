@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from xml.sax.saxutils import escape
 
-from karrot.demo.cloudwatch.answers import Answer, Protocol, error, json_page, xml_result
+from karrot.demo.cloudwatch.answers import AwsAnswer, Protocol, error, json_page, xml_result
 from karrot.demo.cloudwatch.injected_faults import Refuse
 
 __all__ = ["STS_XML", "Assumed", "Identity", "Signature", "signature", "task_metadata"]
@@ -45,7 +45,7 @@ def signature(headers: Mapping[str, str]) -> Signature | None:
     return Signature(*found.groups()) if found else None
 
 
-def task_metadata(region: str) -> Answer:
+def task_metadata(region: str) -> AwsAnswer:
     """What ``$ECS_CONTAINER_METADATA_URI_V4/task`` answers, as far as a region is looked for in it."""
     return json_page(
         {
@@ -98,7 +98,7 @@ class Identity:
         with self._lock:
             return access_key in self._expired
 
-    def container_credentials(self) -> Answer:
+    def container_credentials(self) -> AwsAnswer:
         """What ``$AWS_CONTAINER_CREDENTIALS_FULL_URI`` answers."""
         key = self._issue()
         return json_page(
@@ -111,7 +111,7 @@ class Identity:
             }
         )
 
-    def sts(self, parameters: Mapping[str, str], caller: Signature | None) -> Answer:
+    def sts(self, parameters: Mapping[str, str], caller: Signature | None) -> AwsAnswer:
         """AssumeRole and AssumeRoleWithWebIdentity."""
         action = parameters["Action"]
         role = _ROLE.fullmatch(parameters.get("RoleArn", ""))

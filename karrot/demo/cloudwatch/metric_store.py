@@ -6,7 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["Call", "Datum", "Dimensions", "MetricId", "Point", "Statistics", "Store", "sorted_dimensions"]
+__all__ = [
+    "Call",
+    "Dimensions",
+    "MetricId",
+    "MetricStore",
+    "Statistics",
+    "StoredDatum",
+    "StoredPoint",
+    "sorted_dimensions",
+]
 
 Dimensions = tuple[tuple[str, str], ...]
 
@@ -19,7 +28,7 @@ class MetricId(NamedTuple):
     dimensions: Dimensions
 
 
-class Point(NamedTuple):
+class StoredPoint(NamedTuple):
     """One value of a metric."""
 
     timestamp_ms: int
@@ -36,7 +45,7 @@ class Statistics(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Datum:
+class StoredDatum:
     """One datum as it was taken. ``unit`` is None where none was sent."""
 
     id: MetricId
@@ -47,10 +56,10 @@ class Datum:
     unit: str | None
     resolution: int
 
-    def points(self) -> tuple[Point, ...]:
+    def points(self) -> tuple[StoredPoint, ...]:
         """A point for each value; of a statistic set its minimum and its maximum."""
         ends = (self.statistics.minimum, self.statistics.maximum) if self.statistics else ()
-        return tuple(Point(self.timestamp_ms, value) for value in (*self.values, *ends))
+        return tuple(StoredPoint(self.timestamp_ms, value) for value in (*self.values, *ends))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +88,17 @@ def sorted_dimensions(dimensions: Mapping[str, str] | Iterable[tuple[str, str]])
     return tuple(sorted(dimensions.items() if isinstance(dimensions, Mapping) else dimensions))
 
 
-class Store:
+class MetricStore:
     """At most ``most`` data and calls; the oldest make room."""
 
     def __init__(self, most: int) -> None:
         self._lock = threading.Lock()
         self._most = most
-        self._data: deque[Datum] = deque()
-        self._by_metric: defaultdict[MetricId, deque[Datum]] = defaultdict(deque)
+        self._data: deque[StoredDatum] = deque()
+        self._by_metric: defaultdict[MetricId, deque[StoredDatum]] = defaultdict(deque)
         self._calls: deque[Call] = deque(maxlen=most)
 
-    def keep(self, data: Iterable[Datum]) -> None:
+    def keep(self, data: Iterable[StoredDatum]) -> None:
         """All at once: no reader sees half a request."""
         with self._lock:
             for datum in data:
@@ -117,12 +126,12 @@ class Store:
             self._by_metric.clear()
             self._calls.clear()
 
-    def data(self) -> list[Datum]:
+    def data(self) -> list[StoredDatum]:
         """Everything, in the order in which it was taken."""
         with self._lock:
             return list(self._data)
 
-    def data_of(self, metric: MetricId) -> list[Datum]:
+    def data_of(self, metric: MetricId) -> list[StoredDatum]:
         """The data of one metric, in the order in which they were taken."""
         with self._lock:
             return list(self._by_metric.get(metric, ()))

@@ -6,7 +6,7 @@ from typing import Any
 
 from jinja2 import Environment
 
-from karrot.demo.cloudwatch.metric_store import Call, Datum, MetricId, Store
+from karrot.demo.cloudwatch.metric_store import Call, MetricId, MetricStore, StoredDatum
 
 __all__ = ["points", "render"]
 
@@ -74,14 +74,14 @@ def _environment() -> Environment:
     return environment
 
 
-def render(store: Store) -> str:
+def render(store: MetricStore) -> str:
     """The page."""
     metrics = [(metric, data) for metric in store.metrics() if (data := store.data_of(metric))]
     calls = store.calls()[: -_LATEST_CALLS - 1 : -1]
     return _environment().from_string(_PAGE).render(metrics=metrics, calls=calls)
 
 
-def points(store: Store) -> dict[str, Any]:
+def points(store: MetricStore) -> dict[str, Any]:
     """Every metric with its points as ``[timestamp_ms, value]``, and how many calls were answered how."""
     return {
         "metrics": [_metric(metric, store.data_of(metric)) for metric in store.metrics()],
@@ -89,7 +89,7 @@ def points(store: Store) -> dict[str, Any]:
     }
 
 
-def _metric(metric: MetricId, data: Sequence[Datum]) -> dict[str, Any]:
+def _metric(metric: MetricId, data: Sequence[StoredDatum]) -> dict[str, Any]:
     return {
         "namespace": metric.namespace,
         "metric": metric.metric,

@@ -13,7 +13,7 @@ __all__ = [
     "EntityMetricData",
     "Malformed",
     "MetricDatum",
-    "PutMetricData",
+    "PutMetricDataRequest",
     "StatisticSet",
     "decode_json",
     "decode_query",
@@ -79,7 +79,7 @@ class EntityMetricData(_Wire, frozen=True):
     metric_data: list[MetricDatum] | None = None
 
 
-class PutMetricData(_Wire, frozen=True):
+class PutMetricDataRequest(_Wire, frozen=True):
     """The whole request."""
 
     namespace: str | None = None
@@ -88,7 +88,7 @@ class PutMetricData(_Wire, frozen=True):
     strict_entity_validation: bool | None = None
 
 
-_decoder = msgspec.json.Decoder(PutMetricData)
+_decoder = msgspec.json.Decoder(PutMetricDataRequest)
 
 
 def inflate(body: bytes, encoding: str) -> bytes:
@@ -107,7 +107,7 @@ def inflate(body: bytes, encoding: str) -> bytes:
     return inflated
 
 
-def decode_json(body: bytes) -> PutMetricData:
+def decode_json(body: bytes) -> PutMetricDataRequest:
     """Raises `Malformed` with the place of what has the wrong type."""
     try:
         return _decoder.decode(body)
@@ -115,10 +115,10 @@ def decode_json(body: bytes) -> PutMetricData:
         raise Malformed(str(error)) from error
 
 
-def decode_query(parameters: Mapping[str, str]) -> PutMetricData:
+def decode_query(parameters: Mapping[str, str]) -> PutMetricDataRequest:
     """From ``MetricData.member.1.Dimensions.member.1.Name=...``, the form that boto3 spoke until 2025."""
     try:
-        return msgspec.convert(_nested(parameters), PutMetricData, strict=False)
+        return msgspec.convert(_nested(parameters), PutMetricDataRequest, strict=False)
     except (msgspec.ValidationError, ValueError) as error:
         raise Malformed(str(error)) from error
 

@@ -16,11 +16,11 @@ from karrot.demo.cloudwatch.put_metric_data import (
     Entity,
     MetricDatum,
     Number,
-    PutMetricData,
+    PutMetricDataRequest,
     StatisticSet,
 )
 
-__all__ = ["Problem", "Wrong", "entity_problems", "members", "problems"]
+__all__ = ["RequestProblem", "Wrong", "entity_problems", "members", "problems"]
 
 _NAMESPACE = re.compile(r"[0-9A-Za-z.\-_/#: ]*")  # the space: cloudwatch_concepts.html#Namespace
 _UNITS = frozenset(limits.UNITS)
@@ -35,19 +35,19 @@ class Wrong(Enum):
     COMBINATION = "InvalidParameterCombination"
 
 
-class Problem(NamedTuple):
+class RequestProblem(NamedTuple):
     """One line of the answer."""
 
     wrong: Wrong
     text: str
 
 
-def problems(request: PutMetricData, now_ms: int) -> list[Problem]:
+def problems(request: PutMetricDataRequest, now_ms: int) -> list[RequestProblem]:
     """Everything that is wrong, [] for a request that is taken whole."""
     return [*_namespace_problems(request.namespace or ""), *_collection_problems(request, now_ms)]
 
 
-def entity_problems(request: PutMetricData) -> list[Problem]:
+def entity_problems(request: PutMetricDataRequest) -> list[RequestProblem]:
     """What is wrong with the entities: it refuses a request only under ``StrictEntityValidation``."""
     return [
         problem
@@ -56,49 +56,51 @@ def entity_problems(request: PutMetricData) -> list[Problem]:
     ]
 
 
-def _missing(path: str) -> Problem:
-    return Problem(Wrong.MISSING, f"The parameter {path} is required.")
+def _missing(path: str) -> RequestProblem:
+    return RequestProblem(Wrong.MISSING, f"The parameter {path} is required.")
 
 
-def _invalid(value: object, path: str) -> Problem:
-    return Problem(Wrong.VALUE, f"The value {value} for parameter {path} is invalid.")
+def _invalid(value: object, path: str) -> RequestProblem:
+    return RequestProblem(Wrong.VALUE, f"The value {value} for parameter {path} is invalid.")
 
 
-def _too_many(path: str, most: int) -> Problem:
-    return Problem(Wrong.VALUE, f"The collection {path} must not have a size greater than {most}.")
+def _too_many(path: str, most: int) -> RequestProblem:
+    return RequestProblem(Wrong.VALUE, f"The collection {path} must not have a size greater than {most}.")
 
 
-def _not_in_set(path: str, allowed: Iterable[object]) -> Problem:
-    return Problem(Wrong.VALUE, f"The parameter {path} must be a value in the set [ {', '.join(map(str, allowed))} ].")
+def _not_in_set(path: str, allowed: Iterable[object]) -> RequestProblem:
+    return RequestProblem(
+        Wrong.VALUE, f"The parameter {path} must be a value in the set [ {', '.join(map(str, allowed))} ]."
+    )
 
 
-def _both(first: str, second: str) -> Problem:
-    return Problem(
+def _both(first: str, second: str) -> RequestProblem:
+    return RequestProblem(
         Wrong.COMBINATION,
         f"The parameters {first} and {second} are mutually exclusive and you have specified both.",
     )
 
 
-def _text_problems(text: str | None, path: str, most: int) -> Iterable[Problem]:
+def _text_problems(text: str | None, path: str, most: int) -> Iterable[RequestProblem]:
     is_good = text and len(text) <= most and text.isascii() and text.isprintable() and not text.isspace()
     return () if is_good else _wrong_text(text, path, most)  # nearly all are good, and there are thousands
 
 
-def _wrong_text(text: str | None, path: str, most: int) -> Iterator[Problem]:
+def _wrong_text(text: str | None, path: str, most: int) -> Iterator[RequestProblem]:
     if not text:
         yield _missing(path)
         return
     if len(text) > most:
-        yield Problem(Wrong.VALUE, f"The parameter {path} must be shorter than {most + 1} characters.")
+        yield RequestProblem(Wrong.VALUE, f"The parameter {path} must be shorter than {most + 1} characters.")
     if not text.isascii():
-        yield Problem(Wrong.VALUE, f"The value for parameter {path} contains non-ASCII characters.")
+        yield RequestProblem(Wrong.VALUE, f"The value for parameter {path} contains non-ASCII characters.")
     elif not text.isprintable():
-        yield Problem(Wrong.VALUE, f"The value for parameter {path} contains control characters.")
+        yield RequestProblem(Wrong.VALUE, f"The value for parameter {path} contains control characters.")
     if text.isspace():
-        yield Problem(Wrong.VALUE, f"The value for parameter {path} must contain a non-whitespace character.")
+        yield RequestProblem(Wrong.VALUE, f"The value for parameter {path} must contain a non-whitespace character.")
 
 
-def _namespace_problems(namespace: str) -> Iterator[Problem]:
+def _namespace_problems(namespace: str) -> Iterator[RequestProblem]:
     yield from _text_problems(namespace, "Namespace", limits.NAMESPACE)
     if namespace.startswith("AWS/"):
         yield _invalid("AWS/", "Namespace")
@@ -108,7 +110,7 @@ def _namespace_problems(namespace: str) -> Iterator[Problem]:
         yield _invalid(namespace, "Namespace")
 
 
-def members(request: PutMetricData) -> Iterator[tuple[str, MetricDatum]]:
+def members(request: PutMetricDataRequest) -> Iterator[tuple[str, MetricDatum]]:
     """Every datum with its path."""
     for number, datum in enumerate(request.metric_data or (), 1):
         yield f"MetricData.member.{number}", datum
@@ -117,7 +119,7 @@ def members(request: PutMetricData) -> Iterator[tuple[str, MetricDatum]]:
             yield f"EntityMetricData.member.{entity_number}.MetricData.member.{number}", datum
 
 
-def _collection_problems(request: PutMetricData, now_ms: int) -> Iterator[Problem]:
+def _collection_problems(request: PutMetricDataRequest, now_ms: int) -> Iterator[RequestProblem]:
     data = list(members(request))
     if not data:
         yield _missing("MetricData")
@@ -130,7 +132,7 @@ def _collection_problems(request: PutMetricData, now_ms: int) -> Iterator[Proble
         yield from _datum_problems(datum, path, now_ms)
 
 
-def _datum_problems(datum: MetricDatum, path: str, now_ms: int) -> Iterator[Problem]:
+def _datum_problems(datum: MetricDatum, path: str, now_ms: int) -> Iterator[RequestProblem]:
     yield from _text_problems(datum.metric_name, f"{path}.MetricName", limits.METRIC_NAME)
     if datum.dimensions:
         yield from _dimensions_problems(datum.dimensions, f"{path}.Dimensions")
@@ -144,7 +146,7 @@ def _datum_problems(datum: MetricDatum, path: str, now_ms: int) -> Iterator[Prob
         yield _not_in_set(f"{path}.StorageResolution", limits.RESOLUTIONS)
 
 
-def _dimensions_problems(dimensions: Sequence[Dimension], path: str) -> Iterator[Problem]:
+def _dimensions_problems(dimensions: Sequence[Dimension], path: str) -> Iterator[RequestProblem]:
     if len(dimensions) > limits.DIMENSIONS:
         yield _too_many(path, limits.DIMENSIONS)
     for number, dimension in enumerate(dimensions, 1):
@@ -154,16 +156,16 @@ def _dimensions_problems(dimensions: Sequence[Dimension], path: str) -> Iterator
         if dimension.name and dimension.name.startswith(":"):
             yield _invalid(dimension.name, name_path)
     if len({dimension.name for dimension in dimensions}) < len(dimensions):
-        yield Problem(Wrong.VALUE, "No metric may specify the same dimension name twice.")  # names no member
+        yield RequestProblem(Wrong.VALUE, "No metric may specify the same dimension name twice.")  # names no member
 
 
-def _time_problems(at_ms: float, now_ms: int, path: str) -> Iterable[Problem]:
+def _time_problems(at_ms: float, now_ms: int, path: str) -> Iterable[RequestProblem]:
     if now_ms - limits.OLDEST_MS <= round(at_ms) <= now_ms + limits.NEWEST_MS:
         return ()
-    return [Problem(Wrong.VALUE, f"The parameter {path} must specify a time within the past two weeks.")]
+    return [RequestProblem(Wrong.VALUE, f"The parameter {path} must specify a time within the past two weeks.")]
 
 
-def _choice_problems(datum: MetricDatum, path: str) -> Iterator[Problem]:
+def _choice_problems(datum: MetricDatum, path: str) -> Iterator[RequestProblem]:
     """One of Value, Values and StatisticValues."""
     value, values, statistics = f"{path}.Value", f"{path}.Values", f"{path}.StatisticValues"
     if datum.value is not None and datum.statistic_values is not None:
@@ -174,10 +176,10 @@ def _choice_problems(datum: MetricDatum, path: str) -> Iterator[Problem]:
         yield _both(values, statistics)
     if datum.value is None and not datum.values and datum.statistic_values is None:
         words = f"At least one of the parameters {value} and {statistics} must be specified."
-        yield Problem(Wrong.COMBINATION, words)
+        yield RequestProblem(Wrong.COMBINATION, words)
 
 
-def _number_problems(datum: MetricDatum, path: str) -> Iterator[Problem]:
+def _number_problems(datum: MetricDatum, path: str) -> Iterator[RequestProblem]:
     if datum.value is not None:
         yield from _range_problems(datum.value, f"{path}.Value")
     for name, numbers in (("Values", datum.values or ()), ("Counts", datum.counts or ())):
@@ -187,19 +189,19 @@ def _number_problems(datum: MetricDatum, path: str) -> Iterator[Problem]:
             yield from _range_problems(value, f"{path}.{name}.member.{number}")
     if datum.counts and len(datum.counts) != len(datum.values or ()):
         words = f"The parameters {path}.Values and {path}.Counts must be of the same size."
-        yield Problem(Wrong.VALUE, words)
+        yield RequestProblem(Wrong.VALUE, words)
     if datum.statistic_values is not None:
         yield from _statistics_problems(datum.statistic_values, f"{path}.StatisticValues")
 
 
-def _range_problems(value: Number, path: str) -> Iterable[Problem]:
+def _range_problems(value: Number, path: str) -> Iterable[RequestProblem]:
     number = float(value)
     if number == 0 or limits.LEAST <= abs(number) <= limits.GREATEST:  # NaN is neither
         return ()
     return [_invalid("?" if math.isnan(number) else value, path)]
 
 
-def _statistics_problems(statistics: StatisticSet, path: str) -> Iterator[Problem]:
+def _statistics_problems(statistics: StatisticSet, path: str) -> Iterator[RequestProblem]:
     numbers = {name: getattr(statistics, member) for name, member in _STATISTICS.items()}
     for name, value in numbers.items():
         if value is None:
@@ -209,12 +211,12 @@ def _statistics_problems(statistics: StatisticSet, path: str) -> Iterator[Proble
     if None in numbers.values():
         return
     if float(numbers["Maximum"]) < float(numbers["Minimum"]):
-        yield Problem(Wrong.VALUE, f"The parameter {path}.Maximum must be greater than {path}.Minimum.")
+        yield RequestProblem(Wrong.VALUE, f"The parameter {path}.Maximum must be greater than {path}.Minimum.")
     if float(numbers["SampleCount"]) <= 0:
-        yield Problem(Wrong.VALUE, f"The parameter {path}.SampleCount must be greater than 0.")
+        yield RequestProblem(Wrong.VALUE, f"The parameter {path}.SampleCount must be greater than 0.")
 
 
-def _one_entity_problems(entity: Entity | None, path: str) -> Iterator[Problem]:
+def _one_entity_problems(entity: Entity | None, path: str) -> Iterator[RequestProblem]:
     keys = (entity.key_attributes if entity else None) or {}
     attributes = (entity.attributes if entity else None) or {}
     for name, entries, (fewest, most) in (
@@ -223,4 +225,4 @@ def _one_entity_problems(entity: Entity | None, path: str) -> Iterator[Problem]:
     ):
         if not fewest <= len(entries) <= most:
             words = f"The collection {path}.{name} must have a size between {fewest} and {most}."
-            yield Problem(Wrong.VALUE, words)
+            yield RequestProblem(Wrong.VALUE, words)

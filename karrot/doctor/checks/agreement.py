@@ -7,7 +7,7 @@ from statistics import mean, median
 
 from karrot.doctor.checks.burrow import is_own_group
 from karrot.doctor.finding import Said, check, fault, note, only_if, warn
-from karrot.doctor.snapshot import BurrowSeen, Group, GroupEvent, KarrotSeen
+from karrot.doctor.snapshot import BurrowSeen, KarrotSeen, ReadGroup, ReadGroupEvent
 from karrot.doctor.wording import counted, some
 
 __all__ = ["CHECKS"]
@@ -180,7 +180,7 @@ def resync(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
         )
 
 
-def _posted(karrot: KarrotSeen) -> list[Group]:
+def _posted(karrot: KarrotSeen) -> list[ReadGroup]:
     return [each for each in karrot.groups or () if each.source == "webhook" and _is_shown(each.consumer)]
 
 
@@ -204,7 +204,7 @@ def _differ(one: int | None, other: int | None) -> bool:
     return abs(one - other) > max(_LEAST_DIFFERENCE, _SHARE * max(one, other))
 
 
-def _lately(burrow: BurrowSeen, karrot: KarrotSeen) -> dict[tuple[str, str], list[GroupEvent]]:
+def _lately(burrow: BurrowSeen, karrot: KarrotSeen) -> dict[tuple[str, str], list[ReadGroupEvent]]:
     """What this Burrow's webhooks brought in the last intervals; before that it may have been told otherwise."""
     return {
         (cluster, group): [
@@ -217,13 +217,13 @@ def _lately(burrow: BurrowSeen, karrot: KarrotSeen) -> dict[tuple[str, str], lis
     }
 
 
-def _gaps(events: Sequence[GroupEvent]) -> list[float]:
+def _gaps(events: Sequence[ReadGroupEvent]) -> list[float]:
     """Seconds between one webhook and the next."""
     times = sorted(each.received_at for each in events if each.received_at)
     return [(later - earlier).total_seconds() for earlier, later in pairwise(times)]
 
 
-def _take_turns(events: Sequence[GroupEvent]) -> bool:
+def _take_turns(events: Sequence[ReadGroupEvent]) -> bool:
     """Whether an incident goes on after another one began."""
     seen: list[str] = []
     for each in reversed(events):

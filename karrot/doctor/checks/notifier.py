@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from karrot.burrow.client import NotifierModule
 from karrot.doctor.finding import Said, check, fault, note, only_if, warn
-from karrot.doctor.snapshot import WEBHOOK_PATH, BurrowSeen, Webhook
+from karrot.doctor.snapshot import WEBHOOK_PATH, BurrowSeen, ReadWebhook
 from karrot.doctor.wording import counted, some
 
 __all__ = ["CHECKS"]
@@ -204,7 +204,7 @@ def unseen(seen: BurrowSeen) -> Iterator[Said]:
         )
 
 
-def _not_karrot(address: str, found: Webhook) -> Said:
+def _not_karrot(address: str, found: ReadWebhook) -> Said:
     sample = "from Burrow's host: karrot send-sample --url " + address.removesuffix("/").removesuffix(WEBHOOK_PATH)
     match found.status:
         case 0:

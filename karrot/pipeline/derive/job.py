@@ -29,7 +29,7 @@ from karrot.pipeline.derive.status_intervals import status_intervals, verdict_ru
 from karrot.pipeline.store.changed_days import SOURCES, Derived, Note, present, read_note, touched, write_note
 from karrot.pipeline.store.tables import Tables, sound
 
-__all__ = ["Rules", "derive", "reach"]
+__all__ = ["DeriveRules", "derive", "reach"]
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ _AT_ONCE = 8
 _DAY = timedelta(days=1)
 
 
-class Rules(NamedTuple):
+class DeriveRules(NamedTuple):
     """What the tables are derived by.
 
     ``silence`` is how long a verdict holds (the service's ``KARROT_STALE_AFTER``), ``longest`` how far apart two looks
@@ -57,7 +57,7 @@ class Rules(NamedTuple):
 def derive(
     spark: SparkSession,
     tables: Tables,
-    rules: Rules,
+    rules: DeriveRules,
     *,
     only: Collection[date] = (),
     on_progress: Callable[[str], object] = _log.info,
@@ -102,7 +102,7 @@ def _both(of_events: Edges, of_commits: Edges) -> Edges:
     return Edges(of_events.head + of_commits.head, of_events.tail + of_commits.tail)
 
 
-def _derive_days(sources: Sources, lags: Lags, rules: Rules, days: Sequence[date]) -> None:
+def _derive_days(sources: Sources, lags: Lags, rules: DeriveRules, days: Sequence[date]) -> None:
     """The tables that depend on a day alone, once its partitions' lags are there."""
     events, partitions, tables = sources.read("events", days), sources.read("partitions", days), sources.tables
     listings = whole_listings(events, partitions)
@@ -132,7 +132,7 @@ def _beside_changed_midnights(
     return earlier | later
 
 
-def _derive_rates(sources: Sources, lags: Lags, rules: Rules, days: Sequence[date]) -> None:
+def _derive_rates(sources: Sources, lags: Lags, rules: DeriveRules, days: Sequence[date]) -> None:
     around, near = _with_neighbours(days), reduce(or_, (_near(day, rules.longest) for day in days))
     events, partitions = (sources.read(name, around).where(near) for name in SOURCES)
     looks = lags.listings(whole_listings(events, partitions), around).where(near)
@@ -145,7 +145,7 @@ def _near(day: date, margin: timedelta) -> Column:
     return F.col("received_at").between(midnight - margin, midnight + _DAY + margin)
 
 
-def _derive_history(spark: SparkSession, tables: Tables, rules: Rules, days: Sequence[date]) -> None:
+def _derive_history(spark: SparkSession, tables: Tables, rules: DeriveRules, days: Sequence[date]) -> None:
     """The tables whose rows last beyond a day, from the runs of verdicts."""
     runs = sound(tables.read(spark, "verdict_runs"))
     as_of = _newest(runs)

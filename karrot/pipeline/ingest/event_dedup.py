@@ -11,12 +11,12 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-__all__ = ["Span", "in_order", "overlap", "repeats", "spans", "without"]
+__all__ = ["SequenceRange", "in_order", "overlap", "repeats", "spans", "without"]
 
 _ID = ("log_id", "seq")
 
 
-class Span(NamedTuple):
+class SequenceRange(NamedTuple):
     """The first and the last of a log's numbers that are in one place."""
 
     log_id: str
@@ -31,13 +31,13 @@ def in_order() -> Column:
     return (F.min(ahead) == F.max(ahead)) & (F.min(seq) >= 0)
 
 
-def spans(known: DataFrame) -> list[Span]:
+def spans(known: DataFrame) -> list[SequenceRange]:
     """One for each log that ``known`` (the table ``events``) has something of."""
     found = known.groupBy("log_id").agg(F.min("seq"), F.max("seq")).collect()
-    return [Span(*row) for row in found]
+    return [SequenceRange(*row) for row in found]
 
 
-def overlap(several: Iterable[Span]) -> bool:
+def overlap(several: Iterable[SequenceRange]) -> bool:
     """Whether two of them may share a number."""
     return any(one.log_id == other.log_id and other.first <= one.last for one, other in pairwise(sorted(several)))
 

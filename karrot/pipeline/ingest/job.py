@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from karrot.pipeline.ingest.event_dedup import Span, in_order, overlap, repeats, spans, without
+from karrot.pipeline.ingest.event_dedup import SequenceRange, in_order, overlap, repeats, spans, without
 from karrot.pipeline.ingest.event_sources import Road
 from karrot.pipeline.ingest.events import events, partitions, read_lines
 from karrot.pipeline.store.columns import rows
@@ -27,11 +27,11 @@ from karrot.pipeline.stream.quarantine import PLACE, bad_lines, short_segments
 from karrot.pipeline.stream.segments import Segment
 from karrot.pipeline.stream.streaming_query import batch_name, checkpoint_id, noted, persisted, run, started
 
-__all__ = ["Ingest", "Summary"]
+__all__ = ["Ingest", "IngestSummary"]
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class IngestSummary:
     """What went in and what came out.
 
     ``lines`` were read; ``missing`` were promised by the names of short segments, ``lost`` deleted from the topic
@@ -82,13 +82,13 @@ class Ingest:
     road: Road
     tables: Tables
     checkpoint: str = ""
-    tell: Callable[[Summary], object] = lambda _summary: None
-    total: Summary = field(default_factory=Summary)
+    tell: Callable[[IngestSummary], object] = lambda _summary: None
+    total: IngestSummary = field(default_factory=IngestSummary)
 
     def __post_init__(self) -> None:
         self.checkpoint = self.checkpoint or self.tables.checkpoint(self.road.checkpoint("ingest"))
 
-    def run(self, every: str | None = None, stop: Event | None = None) -> Summary:
+    def run(self, every: str | None = None, stop: Event | None = None) -> IngestSummary:
         """Take what is there and end; or with ``every`` (``"30 seconds"``) go on until ``stop`` is set.
 
         Raises what `start` raises, and StreamingQueryException if a batch failed (`UnevenError` is one reason).
@@ -108,7 +108,7 @@ class Ingest:
         with persisted(read_lines(lines)) as read:
             lost = self.road.lost(notes, batch, read)
             summary = even(batch_id, _Batch(lines.sparkSession, self.tables, batch_id, read, taken).write())
-        summary += Summary(lost=lost)
+        summary += IngestSummary(lost=lost)
         self.total += summary
         self.tell(summary)
 
@@ -123,7 +123,7 @@ class _Batch:
     lines: DataFrame
     segments: list[Segment]
 
-    def write(self) -> Summary:
+    def write(self) -> IngestSummary:
         counted = self._counted()
         found = Counter[str]()
         for row in counted:
@@ -136,7 +136,7 @@ class _Batch:
         self.tables.write_batch(partitions(new), "partitions", self.batch_id)
         self._write_quarantine(counted, missing)
         quarantine = self._rows("quarantine", bad_days | {one.written_on for one in missing})
-        return Summary(
+        return IngestSummary(
             batches=1,
             segments=len(self.segments),
             lines=found.total(),
@@ -165,7 +165,7 @@ class _Batch:
         """The lines but for events that are there already, and how many those are."""
         known = self._known(good, days)
         if all(row.in_order for row in good):
-            taken = [Span(row.log_id, row.lowest, row.highest) for row in good]
+            taken = [SequenceRange(row.log_id, row.lowest, row.highest) for row in good]
             if not overlap([*taken, *spans(known)]):
                 return self.lines, 0
         repeated = repeats(self.lines, known)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final, NamedTuple
 
-__all__ = ["GroupMetadata", "Member", "Unreadable", "parse_key", "parse_value"]
+__all__ = ["AssignedMember", "GroupMetadata", "UnreadableMetadata", "parse_key", "parse_value"]
 
 _INT16, _INT32, _INT64 = Struct(">h"), Struct(">i"), Struct(">q")
 _GROUP_METADATA: Final = 2
@@ -19,11 +19,11 @@ _COMPACT: Final = 4
 _CONSUMER: Final = "consumer"
 
 
-class Unreadable(ValueError):  # noqa: N818 (says what the record is)
+class UnreadableMetadata(ValueError):  # noqa: N818 (says what the record is)
     """The record is cut, or none that Kafka writes; the text is a stable code."""
 
 
-class Member(NamedTuple):
+class AssignedMember(NamedTuple):
     """``assigned`` are topics and partitions in the order of the leader; none for other protocols than consumers'."""
 
     member_id: str | None
@@ -41,12 +41,12 @@ class GroupMetadata(NamedTuple):
     generation: int
     protocol: str | None
     leader: str | None
-    members: tuple[Member, ...]
+    members: tuple[AssignedMember, ...]
 
 
 @dataclass(slots=True)
 class _Reader:
-    """Takes from ``data``, from ``at`` on. What is not there any more is `Unreadable` with the name of the field."""
+    """Takes from ``data``, from ``at`` on. Raises `UnreadableMetadata` with the name of a field that is not there."""
 
     data: bytes
     is_compact: bool = False
@@ -63,7 +63,7 @@ class _Reader:
             told |= (byte & 0x7F) << shift
             if byte < 0x80:  # noqa: PLR2004 (the highest bit: more follow)
                 return told
-        raise Unreadable("long_varint")
+        raise UnreadableMetadata("long_varint")
 
     def text(self, name: str) -> str | None:
         raw = self._sized(self._length(_INT16, name), name)
@@ -76,7 +76,7 @@ class _Reader:
         """Of an array; null has none."""
         count = self._length(_INT32, name)
         if count < -1:
-            raise Unreadable("negative_length")
+            raise UnreadableMetadata("negative_length")
         return max(count, 0)
 
     def skip_tags(self) -> None:
@@ -91,35 +91,35 @@ class _Reader:
 
     def _sized(self, length: int, name: str) -> bytes | None:
         if length < -1:
-            raise Unreadable("negative_length")
+            raise UnreadableMetadata("negative_length")
         return None if length < 0 else self._take(length, name)
 
     def _take(self, size: int, name: str) -> bytes:
         end = self.at + size
         if end > len(self.data):
-            raise Unreadable(f"truncated_{name}")
+            raise UnreadableMetadata(f"truncated_{name}")
         taken = self.data[self.at : end]
         self.at = end
         return taken
 
 
 def parse_key(key: bytes) -> str:
-    """The group of a key of type 2. Raises `Unreadable`."""
+    """The group of a key of type 2. Raises `UnreadableMetadata`."""
     reader = _Reader(key)
     if reader.number(_INT16, "version") != _GROUP_METADATA:
-        raise Unreadable("unknown_version")
+        raise UnreadableMetadata("unknown_version")
     group = reader.text("group")
     if group is None:
-        raise Unreadable("null_group")
+        raise UnreadableMetadata("null_group")
     return group
 
 
 def parse_value(value: bytes) -> GroupMetadata:
-    """Bytes after what is known are those of a newer broker, and left alone. Raises `Unreadable`."""
+    """Bytes after what is known are those of a newer broker, and left alone. Raises `UnreadableMetadata`."""
     reader = _Reader(value)
     version = reader.number(_INT16, "version")
     if not 0 <= version <= _NEWEST:
-        raise Unreadable("unknown_version")
+        raise UnreadableMetadata("unknown_version")
     reader.is_compact = version >= _COMPACT
     protocol_type = reader.text("protocol_type")
     generation = reader.number(_INT32, "generation")
@@ -132,7 +132,7 @@ def parse_value(value: bytes) -> GroupMetadata:
     return GroupMetadata(version, protocol_type, generation, protocol, leader, members)
 
 
-def _member(reader: _Reader, version: int, read: Callable[[bytes], tuple[tuple[str, int], ...]]) -> Member:
+def _member(reader: _Reader, version: int, read: Callable[[bytes], tuple[tuple[str, int], ...]]) -> AssignedMember:
     member_id = reader.text("member_id")
     instance_id = reader.text("instance_id") if version >= 3 else None  # noqa: PLR2004 (static members, KIP-345)
     client_id, client_host = reader.text("client_id"), reader.text("client_host")
@@ -142,7 +142,7 @@ def _member(reader: _Reader, version: int, read: Callable[[bytes], tuple[tuple[s
     reader.blob("subscription")
     assignment = reader.blob("assignment")
     reader.skip_tags()
-    return Member(member_id, instance_id, client_id, client_host, read(assignment or b""))
+    return AssignedMember(member_id, instance_id, client_id, client_host, read(assignment or b""))
 
 
 def _nothing(_assignment: bytes) -> tuple[tuple[str, int], ...]:
@@ -156,12 +156,12 @@ def _assigned(assignment: bytes) -> tuple[tuple[str, int], ...]:
         return ()
     reader = _Reader(assignment)
     if reader.number(_INT16, "assignment") < 0:
-        raise Unreadable("negative_version")
+        raise UnreadableMetadata("negative_version")
     told: list[tuple[str, int]] = []
     for _ in range(reader.count("assignment")):
         topic = reader.text("assignment")
         if topic is None:
-            raise Unreadable("null_topic")
+            raise UnreadableMetadata("null_topic")
         told += [(topic, reader.number(_INT32, "assignment")) for _ in range(reader.count("assignment"))]
     reader.blob("assignment")
     return tuple(told)

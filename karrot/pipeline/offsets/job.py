@@ -21,17 +21,17 @@ from karrot.pipeline.offsets.record_dedup import AT, landed
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.accounting import even
 from karrot.pipeline.stream.quarantine import bad_records
-from karrot.pipeline.stream.record_sources import Source
+from karrot.pipeline.stream.record_sources import RecordSource
 from karrot.pipeline.stream.streaming_query import batch_name, batch_prefix, checkpoint_id, noted, persisted, started
 
-__all__ = ["LandOffsets", "Summary"]
+__all__ = ["LandOffsets", "OffsetsSummary"]
 
 _COMMIT: Final = (0, 1)
 _METADATA: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class OffsetsSummary:
     """What went in and what came out, in records.
 
     ``others`` are of the types that no table holds, by their names. ``offsets`` were passed (0 where records come from
@@ -93,14 +93,14 @@ class LandOffsets:
     """
 
     spark: SparkSession
-    source: Source
+    source: RecordSource
     cluster: str
     tables: Tables
     checkpoint: str
     json_topic: JsonTopic | None = None
-    tell: Callable[[Summary], object] = lambda _summary: None
+    tell: Callable[[OffsetsSummary], object] = lambda _summary: None
     seen: Callable[[Iterable[str]], object] = lambda _topics: None
-    total: Summary = field(default_factory=Summary)
+    total: OffsetsSummary = field(default_factory=OffsetsSummary)
 
     def start(self, every: str | None = None) -> StreamingQuery:
         """Begin, and return at once: with what is there or, with ``every``, with what comes too.
@@ -117,7 +117,7 @@ class LandOffsets:
             landing = _Batch.of(self, decoded, checkpoint, batch)
             summary = even(landing.batch_id, landing.write())
         if passed is not None:
-            summary += Summary(offsets=passed.offsets, lost=passed.lost)
+            summary += OffsetsSummary(offsets=passed.offsets, lost=passed.lost)
         self.seen(landing.topics)
         self.total += summary
         self.tell(summary)
@@ -154,14 +154,14 @@ class _Batch:
         """On which somebody commits."""
         return sorted({row.topic for row in self.counted if row.topic is not None})
 
-    def write(self) -> Summary:
+    def write(self) -> OffsetsSummary:
         """Every table, then the topic: what is published can be looked up."""
         tombstones = sum(row["count"] for row in self.counted if row.tombstone)
         good = self.new.where(F.col("readable") & F.col("key_type").isin(*_COMMIT))
         written = self._write("commits", commits(good))
         metadata = _sum(row for row in self.counted if row.readable and row.key_type == _METADATA)
         bad_metadata, quarantined = self._write_members(has_any=metadata > 0)
-        return Summary(
+        return OffsetsSummary(
             batches=1,
             records=self.records,
             commits=written - tombstones,

@@ -12,7 +12,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, BooleanType, LongType, StringType, StructType
 
-from karrot.pipeline.offsets.group_metadata import GroupMetadata, Member, Unreadable, parse_key, parse_value
+from karrot.pipeline.offsets.group_metadata import (
+    AssignedMember,
+    GroupMetadata,
+    UnreadableMetadata,
+    parse_key,
+    parse_value,
+)
 from karrot.pipeline.schemas import MEMBERS, columns_of, with_day
 
 __all__ = ["decode_members", "members"]
@@ -75,7 +81,7 @@ def _rows(record: dict[str, Any]) -> list[dict[str, Any]]:
     try:
         group = {"consumer": parse_key(key), "readable": True}
         metadata = None if value is None else parse_value(value)
-    except Unreadable as why:
+    except UnreadableMetadata as why:
         return [{**place, "readable": False, "reason": str(why), "key": key, "value": value}]
     return [{**place, **group, **said} for said in _said(metadata)]
 
@@ -90,6 +96,6 @@ def _said(metadata: GroupMetadata | None) -> list[dict[str, Any]]:
     return [{**group, **one} for member in metadata.members for one in _assigned(member)]
 
 
-def _assigned(member: Member) -> list[dict[str, Any]]:
+def _assigned(member: AssignedMember) -> list[dict[str, Any]]:
     names = {name: getattr(member, name) for name in ("member_id", "instance_id", "client_id", "client_host")}
     return [{**names, "topic": topic, "partition": partition} for topic, partition in member.assigned] or [names]

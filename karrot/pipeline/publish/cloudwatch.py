@@ -28,9 +28,9 @@ from karrot.reporters.cloudwatch.boto_client import PutMetricData
 from karrot.reporters.cloudwatch.datum import Datum, Dimensions, MetricKey
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
-from karrot.reporters.cloudwatch.sender import Outcome, Refusal, Sender
+from karrot.reporters.cloudwatch.sender import BatchRefusal, Sender, SendOutcome
 
-__all__ = ["Interrupted", "Notes", "Published", "Publisher", "SentNote"]
+__all__ = ["Notes", "Published", "Publisher", "SendInterrupted", "SentNote"]
 
 _LOG_ID = "road"
 _SENT = "sent"
@@ -41,7 +41,7 @@ _UNREADABLE = "unreadable"
 _log = structlog.get_logger(__name__)
 
 
-class Interrupted(Exception):  # noqa: N818 (names what happened)
+class SendInterrupted(Exception):  # noqa: N818 (names what happened)
     """Told to stop while values wait for another attempt: the batch is not done, and will be repeated."""
 
 
@@ -122,11 +122,11 @@ class NewerOnly(Sender):
         self._sent = sent
         self._wall_ms = wall_ms
 
-    def send(self, data: Sequence[Datum]) -> Outcome:
+    def send(self, data: Sequence[Datum]) -> SendOutcome:
         """As `Sender.send`; what is not newer is refused."""
         outcome = super().send([datum for datum in data if self._sent.is_newer(datum)])
         late = tuple(
-            Refusal(datum, _SUPERSEDED, "A value as new was sent before.")
+            BatchRefusal(datum, _SUPERSEDED, "A value as new was sent before.")
             for datum in data
             if not self._sent.is_newer(datum)
         )
@@ -175,7 +175,7 @@ class Publisher:
     def publish(self, lines: Iterable[str]) -> Published:
         """Send what the lines say, in order; try again until each value was sent, refused or is too old to help.
 
-        Raises `Interrupted` if told to stop before that.
+        Raises `SendInterrupted` if told to stop before that.
         """
         self._counts.clear()
         self._left_out.clear()
@@ -201,7 +201,7 @@ class Publisher:
                 return told
             _log.warning("not everything was sent", reason=told)
             if self.wait(self._reporter.due_in()):
-                raise Interrupted(told)
+                raise SendInterrupted(told)
 
     def _events(self, lines: Iterable[str]) -> Iterator[StoredEvent]:
         now_ms = self.clock.wall_ms()

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Bools", "Commits", "Ends", "Ints", "Segments", "begins", "newest", "recent_least", "stored"]
+__all__ = ["Bools", "CommitArrays", "Ints", "LogEndArrays", "Segments", "begins", "newest", "recent_least", "stored"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
-class Ends(NamedTuple):
+class LogEndArrays(NamedTuple):
     """Log ends by ``source`` and, within one, by the time at which they were seen."""
 
     source: Ints
@@ -23,7 +23,7 @@ class Ends(NamedTuple):
     offset: Ints
 
 
-class Commits(NamedTuple):
+class CommitArrays(NamedTuple):
     """Commits by ``segment`` and, within one, as they arrived, ``seen_ms`` never going back.
 
     ``order`` is the place in ``__consumer_offsets``. ``end`` is the newest log end known when the commit was seen.
@@ -71,7 +71,7 @@ def newest(part: Ints, at_ms: Ints, of_part: Ints, until_ms: Ints) -> Ints:
     return np.where((found >= 0) & (part[found] == of_part), found, -1)
 
 
-def recent_least(ends: Ends, samples: int) -> Ints:
+def recent_least(ends: LogEndArrays, samples: int) -> Ints:
     """The least of the last ``samples`` log ends of its source, up to each of them."""
     least, width = ends.offset, 1
     while width < min(samples, len(least)):
@@ -82,7 +82,7 @@ def recent_least(ends: Ends, samples: int) -> Ints:
     return least
 
 
-def stored(commits: Commits, ends: Ends, segments: Segments, expire_group: int) -> Commits:
+def stored(commits: CommitArrays, ends: LogEndArrays, segments: Segments, expire_group: int) -> CommitArrays:
     """The commits that Burrow's storage takes, with the log ends that they are measured by.
 
     It drops those of a partition whose log end it does not know yet, those older than ``expire_group`` seconds when
@@ -95,5 +95,5 @@ def stored(commits: Commits, ends: Ends, segments: Segments, expire_group: int) 
     return _taken(known, begins(known.segment) | begins(known.order))
 
 
-def _taken(commits: Commits, kept: Bools) -> Commits:
-    return commits if kept.all() else Commits(*(column[kept] for column in commits))
+def _taken(commits: CommitArrays, kept: Bools) -> CommitArrays:
+    return commits if kept.all() else CommitArrays(*(column[kept] for column in commits))

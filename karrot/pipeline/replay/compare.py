@@ -13,22 +13,31 @@ from typing import NamedTuple, TypeVar
 from karrot.event import Status
 from karrot.pipeline.replay.rule_sets import RuleSet
 
-T = TypeVar("T", "Standstill", "Incident")
+T = TypeVar("T", "Standstill", "ReplayedIncident")
 
-__all__ = ["Comparison", "Found", "Group", "Incident", "Outcome", "Run", "Standstill", "compared"]
+__all__ = [
+    "Detection",
+    "ReplayedGroup",
+    "ReplayedIncident",
+    "RuleSetComparison",
+    "RuleSetOutcome",
+    "RuleSetRun",
+    "Standstill",
+    "compared",
+]
 
 
-class Group(NamedTuple):
+class ReplayedGroup(NamedTuple):
     """A consumer group."""
 
     cluster: str
     consumer: str
 
 
-class Run(NamedTuple):
+class RuleSetRun(NamedTuple):
     """A stretch of one status of a group, WARN or ERR."""
 
-    group: Group
+    group: ReplayedGroup
     status: str
     from_ms: int
     to_ms: int
@@ -36,13 +45,13 @@ class Run(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Incident:
+class ReplayedIncident:
     """From the first verdict worse than OK to the next OK, or until the group was gone; open if there was neither.
 
     ``is_flap``: it came soon after the one before. ``stood_still``: a partition truly stood still in it.
     """
 
-    group: Group
+    group: ReplayedGroup
     from_ms: int
     to_ms: int
     is_open: bool
@@ -54,32 +63,32 @@ class Incident:
 class Standstill(NamedTuple):
     """A stretch in which some partition of a group did not move while there was more to read."""
 
-    group: Group
+    group: ReplayedGroup
     from_ms: int
     to_ms: int
 
 
-class Found(NamedTuple):
+class Detection(NamedTuple):
     """When a set of rules had the incident that tells of something; ``None`` if it never had.
 
     ``delay`` is seconds after its beginning: negative for an incident that came before, where that is no merit.
     """
 
-    what: Standstill | Incident
+    what: Standstill | ReplayedIncident
     delay: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RuleSetOutcome:
     """What one set of rules made of it. ``alike`` is for each incident of the first set when this one had it.
 
     ``alone`` are the incidents of this set at whose time the first set had none.
     """
 
     rules: RuleSet
-    incidents: Sequence[Incident]
-    found: Sequence[Found]
-    alike: Sequence[Found]
+    incidents: Sequence[ReplayedIncident]
+    found: Sequence[Detection]
+    alike: Sequence[Detection]
     alone: int
 
     @property
@@ -108,29 +117,29 @@ class Outcome:
         return median(self.delays) if self.delays else None
 
     @property
-    def missed(self) -> list[Standstill | Incident]:
+    def missed(self) -> list[Standstill | ReplayedIncident]:
         """The stand-stills that it did not find."""
         return [each.what for each in self.found if each.delay is None]
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RuleSetComparison:
     """The sets in the order in which they were given; the others are measured by the first."""
 
     standstills: Sequence[Standstill]
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[RuleSetOutcome]
 
 
 def compared(
-    rule_sets: Sequence[RuleSet], runs: Sequence[Sequence[Run]], stood: Sequence[Standstill], *, flap_s: int
-) -> Comparison:
+    rule_sets: Sequence[RuleSet], runs: Sequence[Sequence[RuleSetRun]], stood: Sequence[Standstill], *, flap_s: int
+) -> RuleSetComparison:
     """The outcome of each set, from its ``runs``; ``flap_s`` after an incident's end the next one is a flap."""
     of_sets = [list(_incidents(each, stood, flap_s)) for each in runs]
     first = of_sets[0]
-    return Comparison(
+    return RuleSetComparison(
         stood,
         [
-            Outcome(
+            RuleSetOutcome(
                 rules,
                 incidents,
                 found=list(_found(stood, incidents)),
@@ -142,13 +151,13 @@ def compared(
     )
 
 
-def _incidents(runs: Sequence[Run], stood: Sequence[Standstill], flap_s: int) -> Iterator[Incident]:
+def _incidents(runs: Sequence[RuleSetRun], stood: Sequence[Standstill], flap_s: int) -> Iterator[ReplayedIncident]:
     by_group = _by_group(stood)
     for group, of_group in groupby(sorted(runs, key=attrgetter("group", "from_ms")), attrgetter("group")):
         ended_ms = None
         for together in _unbroken(list(of_group)):
             from_ms, to_ms, is_open = together[0].from_ms, together[-1].to_ms, together[-1].is_open
-            yield Incident(
+            yield ReplayedIncident(
                 group,
                 from_ms,
                 to_ms,
@@ -160,34 +169,34 @@ def _incidents(runs: Sequence[Run], stood: Sequence[Standstill], flap_s: int) ->
             ended_ms = to_ms
 
 
-def _unbroken(runs: Sequence[Run]) -> Iterator[Sequence[Run]]:
+def _unbroken(runs: Sequence[RuleSetRun]) -> Iterator[Sequence[RuleSetRun]]:
     """Runs that follow each other without an OK between."""
     cuts = [number for number, (one, other) in enumerate(pairwise(runs), 1) if one.to_ms < other.from_ms]
     for begin, end in pairwise([0, *cuts, len(runs)]):
         yield runs[begin:end]
 
 
-def _found(what: Iterable[Standstill | Incident], incidents: Sequence[Incident]) -> Iterator[Found]:
+def _found(what: Iterable[Standstill | ReplayedIncident], incidents: Sequence[ReplayedIncident]) -> Iterator[Detection]:
     """For each the first of the incidents that overlaps it."""
     by_group = _by_group(incidents)
     for each in what:
         among = by_group.get(each.group, [])
         hit = next((one for one in among if _overlap(one, each.from_ms, each.to_ms)), None)
-        yield Found(each, None if hit is None else _delay(hit, each))
+        yield Detection(each, None if hit is None else _delay(hit, each))
 
 
-def _delay(incident: Incident, what: Standstill | Incident) -> float:
+def _delay(incident: ReplayedIncident, what: Standstill | ReplayedIncident) -> float:
     """An incident that was there before a stand-still finds it at once."""
     delay = (incident.from_ms - what.from_ms) / 1000
     return max(0, delay) if isinstance(what, Standstill) else delay
 
 
-def _overlap(one: Standstill | Incident, from_ms: int, to_ms: int) -> bool:
+def _overlap(one: Standstill | ReplayedIncident, from_ms: int, to_ms: int) -> bool:
     return one.from_ms <= to_ms and from_ms <= one.to_ms
 
 
-def _by_group(things: Iterable[T]) -> dict[Group, list[T]]:
-    found: dict[Group, list[T]] = {}
+def _by_group(things: Iterable[T]) -> dict[ReplayedGroup, list[T]]:
+    found: dict[ReplayedGroup, list[T]] = {}
     for each in things:
         found.setdefault(each.group, []).append(each)
     return found

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from karrot.pipeline.replay.compare import Comparison, Incident, Outcome, Standstill
+from karrot.pipeline.replay.compare import ReplayedIncident, RuleSetComparison, RuleSetOutcome, Standstill
 from karrot.text import duration
 
 __all__ = ["sentences"]
@@ -11,7 +11,7 @@ __all__ = ["sentences"]
 _NAMED = 3
 
 
-def sentences(comparison: Comparison) -> Iterator[str]:
+def sentences(comparison: RuleSetComparison) -> Iterator[str]:
     """One for each set, and then what to conclude."""
     first, *others = comparison.outcomes
     yield f"{first.rules.name}: {_in_itself(first)}{_finding(first)}"
@@ -25,14 +25,14 @@ def sentences(comparison: Comparison) -> Iterator[str]:
             yield _price(each, first)
 
 
-def _in_itself(one: Outcome) -> str:
+def _in_itself(one: RuleSetOutcome) -> str:
     if not one.incidents:
         return "no incident"
     moved = f" ({one.without_standstill:,} while every partition moved)" if one.without_standstill else ""
     return f"{_counted(len(one.incidents), 'incident')}{moved}, {duration(one.minutes_not_ok * 60)} not OK"
 
 
-def _beside(one: Outcome, first: Outcome) -> str:
+def _beside(one: RuleSetOutcome, first: RuleSetOutcome) -> str:
     """How it differs from the first set, incident by incident."""
     shifts = sorted(each.delay for each in one.alike if each.delay is not None)
     if not (shifts or one.alone):
@@ -43,7 +43,7 @@ def _beside(one: Outcome, first: Outcome) -> str:
     return said + (f", and {one.alone:,} of its own" if one.alone else "")
 
 
-def _finding(one: Outcome) -> str:
+def _finding(one: RuleSetOutcome) -> str:
     if not one.found:
         return ""
     said = f"; found {len(one.delays):,} of {_counted(len(one.found), 'stand-still')}"
@@ -57,7 +57,7 @@ def _finding(one: Outcome) -> str:
     return said
 
 
-def _price(one: Outcome, first: Outcome) -> str:
+def _price(one: RuleSetOutcome, first: RuleSetOutcome) -> str:
     """What the incidents that it has not cost."""
     fewer, lost = len(first.incidents) - len(one.incidents), len(first.delays) - len(one.delays)
     price = f"finds {_counted(lost, 'stand-still')} less" if lost > 0 else "finds no stand-still less"
@@ -66,7 +66,7 @@ def _price(one: Outcome, first: Outcome) -> str:
     return f"{one.rules.name} has {_counted(fewer, 'incident')} fewer than {first.rules.name} and {price}{late}."
 
 
-def _named(what: Standstill | Incident) -> str:
+def _named(what: Standstill | ReplayedIncident) -> str:
     at = datetime.fromtimestamp(what.from_ms / 1000, UTC)
     lasted = duration((what.to_ms - what.from_ms) / 1000)
     return f"{what.group.cluster}/{what.group.consumer} at {at:%m-%d %H:%M} for {lasted}"

@@ -4,7 +4,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from karrot.pipeline.replay.group_statuses import group_key
-from karrot.pipeline.replay.verdicts import Span
+from karrot.pipeline.replay.verdicts import VerdictTimes
 
 __all__ = ["by_group", "deletions", "silences"]
 
@@ -16,7 +16,7 @@ def deletions(members: DataFrame) -> DataFrame:
     return members.where(F.col("version").isNull()).select(*_GROUP, F.col("log_ts_ms").alias("at_ms"))
 
 
-def silences(commits: DataFrame, span: Span, expire_group: int) -> DataFrame:
+def silences(commits: DataFrame, span: VerdictTimes, expire_group: int) -> DataFrame:
     """``cluster``, ``consumer`` and ``at_ms`` of each evaluation that found the newest commit too old.
 
     What counts is the timestamp of the commit that came last, once for each evaluation that it came before. Burrow

@@ -9,15 +9,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from karrot.event import Status
-from karrot.pipeline.replay.compare import Comparison, Group, Run, Standstill, compared
+from karrot.pipeline.replay.compare import ReplayedGroup, RuleSetComparison, RuleSetRun, Standstill, compared
 from karrot.pipeline.replay.group_lifetimes import by_group, deletions, silences
 from karrot.pipeline.replay.group_statuses import statuses
 from karrot.pipeline.replay.rule_sets import RuleSet
-from karrot.pipeline.replay.status_changes import STOOD_STILL, Asked, changes, together
-from karrot.pipeline.replay.verdicts import Span
+from karrot.pipeline.replay.status_changes import STOOD_STILL, ReplayOptions, changes, together
+from karrot.pipeline.replay.verdicts import VerdictTimes
 from karrot.pipeline.store.tables import Tables
 
-__all__ = ["NothingToReplayError", "Replayed", "Request", "replay"]
+__all__ = ["NothingToReplayError", "ReplayRequest", "Replayed", "replay"]
 
 _DAY = timedelta(days=1)
 
@@ -27,7 +27,7 @@ class NothingToReplayError(LookupError):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ReplayRequest:
     """What to replay, times in seconds. Without ``first`` or ``last`` from the first look at log ends or to the last.
 
     ``stood_still`` is how long a partition must not move to count, ``flap`` how soon after another an incident is one.
@@ -48,13 +48,13 @@ class Request:
 class Replayed:
     """What came of it. ``runs`` are those with WARN or ERR, for each set; ``groups`` how many there were."""
 
-    span: Span
+    span: VerdictTimes
     groups: int
-    runs: Sequence[Sequence[Run]]
-    comparison: Comparison
+    runs: Sequence[Sequence[RuleSetRun]]
+    comparison: RuleSetComparison
 
 
-def replay(spark: SparkSession, tables: Tables, request: Request, output: str | None = None) -> Replayed:
+def replay(spark: SparkSession, tables: Tables, request: ReplayRequest, output: str | None = None) -> Replayed:
     """Replay, and write the tables ``statuses`` and ``standstills`` below ``output``. Raises `NothingToReplayError`.
 
     A day before the first one is read, too, so that windows are full at the beginning where there are commits.
@@ -65,7 +65,7 @@ def replay(spark: SparkSession, tables: Tables, request: Request, output: str | 
     gone = [deletions(_of_groups(tables.read(spark, "members", days=days), request))]
     if span.last - datetime.combine(days[0], time(), UTC).timestamp() > request.expire_group:
         gone.append(silences(commits, span, request.expire_group))
-    asked = Asked(request.rule_sets, span, request.expire_group, request.stood_still * 1000, by_group(*gone))
+    asked = ReplayOptions(request.rule_sets, span, request.expire_group, request.stood_still * 1000, by_group(*gone))
     found = statuses(changes(together(commits, ends), asked), commits, span.last * 1000).persist()
     try:
         if output is not None:
@@ -75,7 +75,7 @@ def replay(spark: SparkSession, tables: Tables, request: Request, output: str | 
         found.unpersist()
 
 
-def _days(spark: SparkSession, tables: Tables, request: Request) -> list[date]:
+def _days(spark: SparkSession, tables: Tables, request: ReplayRequest) -> list[date]:
     for name in ("commits", "ends"):
         if not tables.days(spark, name):
             raise NothingToReplayError(f"{tables.directory} has no {name}: karrot pipeline offsets reads them")
@@ -90,7 +90,9 @@ def _days(spark: SparkSession, tables: Tables, request: Request) -> list[date]:
     return days
 
 
-def _chosen(spark: SparkSession, tables: Tables, days: Sequence[date], request: Request) -> tuple[DataFrame, DataFrame]:
+def _chosen(
+    spark: SparkSession, tables: Tables, days: Sequence[date], request: ReplayRequest
+) -> tuple[DataFrame, DataFrame]:
     """The commits and the log ends that matter."""
     commits, ends = _of_groups(tables.read(spark, "commits", days=days), request), tables.read(spark, "ends", days=days)
     if request.groups or request.clusters:
@@ -99,13 +101,13 @@ def _chosen(spark: SparkSession, tables: Tables, days: Sequence[date], request: 
     return commits, ends
 
 
-def _of_groups(rows: DataFrame, request: Request) -> DataFrame:
+def _of_groups(rows: DataFrame, request: ReplayRequest) -> DataFrame:
     if request.clusters:
         rows = rows.where(F.col("cluster").isin(*request.clusters))
     return rows.where(F.col("consumer").isin(*request.groups)) if request.groups else rows
 
 
-def _span(ends: DataFrame, request: Request) -> Span:
+def _span(ends: DataFrame, request: ReplayRequest) -> VerdictTimes:
     """From and to a multiple of ``every``. Before the first and after the newest log end nothing can be judged."""
     ((first_ms, last_ms),) = ends.agg(F.min("observed_at_ms"), F.max("observed_at_ms")).collect()
     if first_ms is None:
@@ -115,7 +117,7 @@ def _span(ends: DataFrame, request: Request) -> Span:
         first_s = max(first_s, request.first.timestamp())
     if request.last is not None:
         last_s = min(last_s, request.last.timestamp())
-    span = Span(math.ceil(first_s / every) * every, int(last_s // every) * every, every)
+    span = VerdictTimes(math.ceil(first_s / every) * every, int(last_s // every) * every, every)
     if span.first > span.last:
         raise NothingToReplayError(
             f"no evaluation every {every} s falls into that time: the newest log end comes before"
@@ -123,12 +125,12 @@ def _span(ends: DataFrame, request: Request) -> Span:
     return span
 
 
-def _told(found: DataFrame, request: Request, span: Span) -> Replayed:
+def _told(found: DataFrame, request: ReplayRequest, span: VerdictTimes) -> Replayed:
     bad = found.where(F.col("status") != Status.OK.name)
-    runs: list[list[Run]] = [[] for _ in request.rule_sets]
+    runs: list[list[RuleSetRun]] = [[] for _ in request.rule_sets]
     stood: list[Standstill] = []
     for number, cluster, consumer, *rest in bad.sort("cluster", "consumer", "from_ms").collect():
-        run = Run(Group(cluster, consumer), *rest)
+        run = RuleSetRun(ReplayedGroup(cluster, consumer), *rest)
         if number == STOOD_STILL:
             stood.append(Standstill(run.group, run.from_ms, run.to_ms))
         else:

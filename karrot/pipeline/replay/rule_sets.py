@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from karrot.burrow.rules import DEFAULT_INTERVALS
-from karrot.settings.types import Kind, checked, duration, share, whole
+from karrot.settings.types import ValueKind, checked, duration, share, whole
 
 __all__ = ["RuleSet", "read_rule_sets"]
 
@@ -29,7 +29,7 @@ class RuleSet(NamedTuple):
         )
 
 
-_KINDS: Final[Mapping[str, Kind[Any]]] = {
+_KINDS: Final[Mapping[str, ValueKind[Any]]] = {
     "intervals": whole(1, 10_000),
     "allowed_lag": whole(0, 2**62),
     "min_distance": duration(0, 86_400),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from karrot.pipeline.replay.arrays import Commits, Ends, Ints, Segments, begins
+from karrot.pipeline.replay.arrays import CommitArrays, Ints, LogEndArrays, Segments, begins
 
 __all__ = ["Standstills", "standstills"]
 
@@ -20,7 +20,9 @@ class Standstills(NamedTuple):
     to_ms: Ints
 
 
-def standstills(commits: Commits, ends: Ends, segments: Segments, *, at_least_ms: int, until_ms: int) -> Standstills:
+def standstills(
+    commits: CommitArrays, ends: LogEndArrays, segments: Segments, *, at_least_ms: int, until_ms: int
+) -> Standstills:
     """The stretches of at least that length, up to ``until_ms``; ``commits`` are those that are `stored`.
 
     One begins with the commit after which the offset did not change, or once the log went beyond it; it ends with the
@@ -41,7 +43,7 @@ def standstills(commits: Commits, ends: Ends, segments: Segments, *, at_least_ms
     return Standstills(segment[kept], from_ms[kept], to_ms[kept])
 
 
-def _grown_at(ends: Ends, source: int, offset: int, since_ms: int) -> int:
+def _grown_at(ends: LogEndArrays, source: int, offset: int, since_ms: int) -> int:
     """When the log of a source was first seen beyond an offset; the end of time if never."""
     begin, stop = np.searchsorted(ends.source, [source, source + 1])
     beyond = (ends.offset[begin:stop] > offset) & (ends.observed_ms[begin:stop] > since_ms)

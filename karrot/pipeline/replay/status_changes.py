@@ -15,13 +15,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from karrot.event import Status
-from karrot.pipeline.replay.arrays import Bools, Commits, Ends, Ints, Segments, begins, stored
+from karrot.pipeline.replay.arrays import Bools, CommitArrays, Ints, LogEndArrays, Segments, begins, stored
 from karrot.pipeline.replay.group_statuses import group_key
 from karrot.pipeline.replay.rule_sets import RuleSet
 from karrot.pipeline.replay.stalls import standstills
-from karrot.pipeline.replay.verdicts import Codes, Span, Verdicts, evaluate
+from karrot.pipeline.replay.verdicts import Codes, Verdicts, VerdictTimes, evaluate
 
-__all__ = ["CHANGES", "STOOD_STILL", "Asked", "changes", "together"]
+__all__ = ["CHANGES", "STOOD_STILL", "ReplayOptions", "changes", "together"]
 
 STOOD_STILL = -1
 """In place of a set of rules: the partitions that truly stood still count as bad."""
@@ -50,11 +50,11 @@ _UNSEEN_MS = 600_000
 Deaths = Mapping[int, Sequence[int]]
 
 
-class Asked(NamedTuple):
+class ReplayOptions(NamedTuple):
     """What is replayed. ``deaths`` are the moments, ascending, at which the group of a key was gone."""
 
     rule_sets: Sequence[RuleSet]
-    span: Span
+    span: VerdictTimes
     expire_group: int
     stood_ms: int
     deaths: Deaths
@@ -88,12 +88,12 @@ def together(commits: DataFrame, ends: DataFrame) -> DataFrame:
     return rows.unionByName(of_ends).repartition("source_key").sortWithinPartitions("source_key")
 
 
-def changes(rows: DataFrame, asked: Asked) -> DataFrame:
+def changes(rows: DataFrame, asked: ReplayOptions) -> DataFrame:
     """`CHANGES` of rows that are `together`."""
     return rows.mapInArrow(_replaying(asked), CHANGES)
 
 
-def _replaying(asked: Asked) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _replaying(asked: ReplayOptions) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def replay(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for table in _whole_sources(batches):
             yield from _replayed(table, asked)
@@ -117,7 +117,7 @@ def _whole_sources(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held)
 
 
-def _replayed(table: pa.Table, asked: Asked) -> Iterator[pa.RecordBatch]:
+def _replayed(table: pa.Table, asked: ReplayOptions) -> Iterator[pa.RecordBatch]:
     source = np.cumsum(begins(_ints(table, "source_key"))) - 1
     is_end = table.column("group_key").is_null().to_numpy()
     ends = _ends(table, source, np.flatnonzero(is_end))
@@ -130,25 +130,29 @@ def _replayed(table: pa.Table, asked: Asked) -> Iterator[pa.RecordBatch]:
     yield _told(groups, STOOD_STILL, _of_standstills(kept, ends, segments, asked))
 
 
-def _few_at_a_time(commits: Commits, segments: Segments, span: Span) -> Iterator[tuple[int, Commits, Segments]]:
+def _few_at_a_time(
+    commits: CommitArrays, segments: Segments, span: VerdictTimes
+) -> Iterator[tuple[int, CommitArrays, Segments]]:
     """Some segments, the number of the first, and their commits: a commit of long ago is judged ever since."""
     at_once = max(1, _VERDICTS_AT_ONCE // ((span.last - span.first) // span.every + 1))
     for first in range(0, len(segments.source), at_once):
         begin, stop = np.searchsorted(commits.segment, [first, first + at_once])
-        few = Commits(*(column[begin:stop] for column in commits))
+        few = CommitArrays(*(column[begin:stop] for column in commits))
         numbered = few._replace(segment=few.segment - first)
         yield first, numbered, Segments(*(column[first : first + at_once] for column in segments))
 
 
-def _ends(table: pa.Table, source: Ints, rows: Ints) -> Ends:
+def _ends(table: pa.Table, source: Ints, rows: Ints) -> LogEndArrays:
     observed_ms = _ints(table, "at_ms")
     rows = rows[np.lexsort((observed_ms[rows], source[rows]))]
     # A look that was stored twice is one look.
     rows = rows[begins(source[rows]) | begins(observed_ms[rows])]
-    return Ends(source[rows], observed_ms[rows], _ints(table, "offset")[rows])
+    return LogEndArrays(source[rows], observed_ms[rows], _ints(table, "offset")[rows])
 
 
-def _segments(table: pa.Table, source: Ints, rows: Ints, ends: Ends, deaths: Deaths) -> tuple[Ints, Commits, Segments]:
+def _segments(
+    table: pa.Table, source: Ints, rows: Ints, ends: LogEndArrays, deaths: Deaths
+) -> tuple[Ints, CommitArrays, Segments]:
     """The commits, cut where the group changes and where it was gone; and the key of each segment's group.
 
     What was committed before the log end was first looked at is read then, as by a Burrow that was started then.
@@ -163,11 +167,11 @@ def _segments(table: pa.Table, source: Ints, rows: Ints, ends: Ends, deaths: Dea
     until_ms = np.minimum(_deaths(group, np.flatnonzero(is_first), seen_ms, deaths), last_ms + _UNSEEN_MS)
     is_first |= begins(until_ms)
     segment = np.cumsum(is_first) - 1
-    commits = Commits(segment, seen_ms, place, offset, timestamp_ms, end=np.zeros_like(segment))
+    commits = CommitArrays(segment, seen_ms, place, offset, timestamp_ms, end=np.zeros_like(segment))
     return group[is_first], commits, Segments(source[is_first], until_ms[is_first])
 
 
-def _looked_at(ends: Ends, source: Ints) -> tuple[Ints, Ints]:
+def _looked_at(ends: LogEndArrays, source: Ints) -> tuple[Ints, Ints]:
     """When the log end of each row's source was looked at first and last."""
     sources = np.arange(source[-1] + 1 if len(source) else 0)
     first, beyond = (np.searchsorted(ends.source, sources, side) for side in ("left", "right"))
@@ -206,7 +210,7 @@ class _Steps(NamedTuple):
     err: Codes
 
 
-def _of_verdicts(found: Verdicts, codes: Codes, span: Span) -> _Steps:
+def _of_verdicts(found: Verdicts, codes: Codes, span: VerdictTimes) -> _Steps:
     is_first = begins(found.segment)
     before = np.where(is_first, Status.NOTFOUND, np.roll(codes, 1)).astype(np.int8)
     steps = np.flatnonzero(codes != before)
@@ -229,7 +233,7 @@ def _step(before: Codes, after: Codes, low: Status, high: Status) -> Codes:
     return is_in.astype(np.int8) - was_in.astype(np.int8)
 
 
-def _of_standstills(commits: Commits, ends: Ends, segments: Segments, asked: Asked) -> _Steps:
+def _of_standstills(commits: CommitArrays, ends: LogEndArrays, segments: Segments, asked: ReplayOptions) -> _Steps:
     first_ms, last_ms = asked.span.first * 1000, asked.span.last * 1000
     stood = standstills(commits, ends, segments, at_least_ms=asked.stood_ms, until_ms=last_ms)
     late = np.flatnonzero(stood.to_ms > first_ms)

@@ -12,17 +12,26 @@ import numpy as np
 import numpy.typing as npt
 
 from karrot.event import Status
-from karrot.pipeline.replay.arrays import Bools, Commits, Ends, Ints, Segments, begins, newest, recent_least
+from karrot.pipeline.replay.arrays import (
+    Bools,
+    CommitArrays,
+    Ints,
+    LogEndArrays,
+    Segments,
+    begins,
+    newest,
+    recent_least,
+)
 from karrot.pipeline.replay.rule_sets import RuleSet
 from karrot.pipeline.replay.windows import Windows, windows
 
-__all__ = ["Codes", "Span", "Verdicts", "evaluate", "judged"]
+__all__ = ["Codes", "VerdictTimes", "Verdicts", "evaluate", "judged"]
 
 Codes = npt.NDArray[np.int8]
 """Burrow's numbers of statuses."""
 
 
-class Span(NamedTuple):
+class VerdictTimes(NamedTuple):
     """From when to when verdicts are given, both included, and how often: epoch seconds, multiples of ``every``."""
 
     first: int
@@ -47,7 +56,9 @@ class _Looks(NamedTuple):
     end: Ints
 
 
-def evaluate(commits: Commits, ends: Ends, segments: Segments, rule_sets: Sequence[RuleSet], span: Span) -> Verdicts:
+def evaluate(
+    commits: CommitArrays, ends: LogEndArrays, segments: Segments, rule_sets: Sequence[RuleSet], span: VerdictTimes
+) -> Verdicts:
     """The verdicts on each segment of commits that are `stored`, from the first one until the group is gone.
 
     What was seen up to a moment is known then.
@@ -84,7 +95,7 @@ def judged(window: Windows, end: Ints, recent_least_end: Ints, now: Ints, rules:
     return np.select(conditions, [int(status) for _, status in first_that_applies], Status.OK).astype(np.int8)
 
 
-def _windows_of(looks: _Looks, commits: Commits, intervals: int, min_distance: int) -> Windows:
+def _windows_of(looks: _Looks, commits: CommitArrays, intervals: int, min_distance: int) -> Windows:
     """The window that each look finds; looks without a commit between them find the same one."""
     is_other = begins(looks.commit)
     found = windows(commits, looks.commit[is_other], intervals=intervals, min_distance=min_distance)
@@ -92,7 +103,7 @@ def _windows_of(looks: _Looks, commits: Commits, intervals: int, min_distance: i
     return Windows(*(column[of_look] for column in found))
 
 
-def _looks(commits: Commits, ends: Ends, segments: Segments, span: Span) -> _Looks:
+def _looks(commits: CommitArrays, ends: LogEndArrays, segments: Segments, span: VerdictTimes) -> _Looks:
     starts = np.flatnonzero(begins(commits.segment))
     segment = commits.segment[starts]
     first = np.maximum(-(-commits.seen_ms[starts] // (span.every * 1000)) * span.every, span.first)

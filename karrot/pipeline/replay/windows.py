@@ -13,7 +13,7 @@ import numpy as np
 
 from karrot.burrow import rules
 from karrot.event import OffsetSample
-from karrot.pipeline.replay.arrays import Bools, Commits, Ints, begins
+from karrot.pipeline.replay.arrays import Bools, CommitArrays, Ints, begins
 
 __all__ = ["Windows", "facts_of", "windows"]
 
@@ -47,7 +47,7 @@ class _Slots(NamedTuple):
     timestamp_ms: Ints
 
 
-def windows(commits: Commits, at: Ints, *, intervals: int, min_distance: int) -> Windows:
+def windows(commits: CommitArrays, at: Ints, *, intervals: int, min_distance: int) -> Windows:
     """The windows after the commits with the indices ``at``, ascending; ``min_distance`` is seconds."""
     slots = _slots(commits, min_distance * 1000)
     blocks = [_facts(commits, slots, block, intervals) for block in _blocks(at)]
@@ -63,7 +63,7 @@ def _blocks(at: Ints) -> list[Ints]:
     return np.array_split(at, len(at) // _AT_ONCE + 1)
 
 
-def _odd(commits: Commits) -> Bools:
+def _odd(commits: CommitArrays) -> Bools:
     """By segment, whether a commit came out of order, or timestamps lie so far apart that one must be wrong."""
     starts = np.flatnonzero(begins(commits.segment))
     out_of_order = np.zeros(len(commits.order), np.bool_)
@@ -79,7 +79,7 @@ def _odd(commits: Commits) -> Bools:
 # --- Slots ---
 
 
-def _slots(commits: Commits, min_distance_ms: int) -> _Slots:
+def _slots(commits: CommitArrays, min_distance_ms: int) -> _Slots:
     """A commit nearer than the distance to the slot before it, or before its time, is merged into it."""
     is_first = begins(commits.segment)
     of_segment = np.cumsum(is_first) - 1
@@ -119,7 +119,7 @@ def _far_apart(is_first: Bools, is_new: Bools, highest: Ints, min_distance_ms: i
 # --- What the rules look at ---
 
 
-def _facts(commits: Commits, slots: _Slots, at: Ints, intervals: int) -> Windows:
+def _facts(commits: CommitArrays, slots: _Slots, at: Ints, intervals: int) -> Windows:
     newest, first = slots.of[at][:, None], slots.first_of_segment[at][:, None]
     # A window that is not full has its oldest slot over and over, which changes no answer.
     slot = np.maximum(newest - np.arange(intervals - 1, -1, -1), first)
@@ -156,7 +156,7 @@ def _rewound(offset: Ints) -> Bools:
 
 
 def _ask_the_model(
-    found: Windows, commits: Commits, at: Ints, odd: Bools, new_window: Callable[[], rules.Window]
+    found: Windows, commits: CommitArrays, at: Ints, odd: Bools, new_window: Callable[[], rules.Window]
 ) -> None:
     """Put the reference model's answers in place of those of the odd segments."""
     rows = np.flatnonzero(odd[commits.segment[at]])
@@ -168,7 +168,7 @@ def _ask_the_model(
                 getattr(found, name)[row] = value
 
 
-def _by_the_model(commits: Commits, segment: int, at: Ints, window: rules.Window) -> Iterator[dict[str, int]]:
+def _by_the_model(commits: CommitArrays, segment: int, at: Ints, window: rules.Window) -> Iterator[dict[str, int]]:
     seen = int(np.searchsorted(commits.segment, segment))
     for until in at:
         for each in range(seen, int(until) + 1):

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from karrot.pipeline.report.findings import Budget, Capacity, Findings, Incident, Skewed
+from karrot.pipeline.report.findings import Budget, Capacity, Findings, ReportedIncident, Skewed
 from karrot.pipeline.report.sentences import name, named, on_day, spent, when
 from karrot.text import duration, percent, rate, visible
 
-__all__ = ["Step", "days_left", "growth_a_day", "incidents_by_group", "next_steps"]
+__all__ = ["Advice", "days_left", "growth_a_day", "incidents_by_group", "next_steps"]
 
 _OF_A_RULE = 3
 _TIGHT = 0.9
@@ -22,7 +22,7 @@ _HALF = 0.5
 _GRAVEST_FIRST = ("err", "warn", "other")
 
 
-class Step(NamedTuple):
+class Advice(NamedTuple):
     """Something to do: ``kind`` is the status that it is as grave as."""
 
     kind: str
@@ -30,9 +30,9 @@ class Step(NamedTuple):
     why: Markup
 
 
-def next_steps(findings: Findings) -> list[Step]:
+def next_steps(findings: Findings) -> list[Advice]:
     """What to do, the gravest first; of each rule the three worst cases."""
-    steps: list[Step] = []
+    steps: list[Advice] = []
     for rule in _RULES:
         told = list(rule(findings))
         steps += told[:_OF_A_RULE]
@@ -41,20 +41,20 @@ def next_steps(findings: Findings) -> list[Step]:
     return sorted(steps, key=lambda step: _GRAVEST_FIRST.index(step.kind))
 
 
-def incidents_by_group(incidents: Iterable[Incident]) -> dict[tuple[str, str], list[Incident]]:
+def incidents_by_group(incidents: Iterable[ReportedIncident]) -> dict[tuple[str, str], list[ReportedIncident]]:
     """The incidents of each cluster and group."""
-    found: dict[tuple[str, str], list[Incident]] = {}
+    found: dict[tuple[str, str], list[ReportedIncident]] = {}
     for incident in incidents:
         found.setdefault((incident.cluster, incident.consumer), []).append(incident)
     return found
 
 
-def _open_incidents(findings: Findings) -> Iterator[Step]:
+def _open_incidents(findings: Findings) -> Iterator[Advice]:
     for incident in findings.incidents:
         if incident.ended_s is None:
             lasted = duration(findings.heard_until_s - incident.started_s)
             asked = f"karrot lag --cluster {_quoted(incident.cluster)} --group {_quoted(incident.consumer)}"
-            yield Step(
+            yield Advice(
                 "err" if incident.worst_status == "ERR" else "warn",
                 Markup("Look at {} now").format(named(incident)),
                 Markup("Its incident of {} UTC is still open, after {}. <code>{}</code> shows its partitions.").format(
@@ -63,7 +63,7 @@ def _open_incidents(findings: Findings) -> Iterator[Step]:
             )
 
 
-def _short_of_capacity(findings: Findings) -> Iterator[Step]:
+def _short_of_capacity(findings: Findings) -> Iterator[Advice]:
     for one in findings.capacities:
         last = one.days[-1]
         left = days_left(one)
@@ -75,7 +75,7 @@ def _short_of_capacity(findings: Findings) -> Iterator[Step]:
             why = f"Peaks grow by {grows} a day: at that pace they meet in about {max(1, round(left))} days."
         else:
             continue
-        yield Step(
+        yield Advice(
             "err" if last.produced >= one.best else "warn",
             Markup("Give {} more consumers, or faster ones").format(named(one)),
             Markup("At best it took {} of {}, and the peak on {} was {}. {}").format(
@@ -100,11 +100,11 @@ def growth_a_day(capacity: Capacity) -> float | None:
     return linear_regression(numbers, [peak.produced for peak in capacity.days]).slope
 
 
-def _uneven(findings: Findings) -> Iterator[Step]:
+def _uneven(findings: Findings) -> Iterator[Advice]:
     for one in findings.skewed:
         share, minutes = percent(one.share), duration(60 * one.minutes)
         holds = Markup("It held {} of the lag of {} for {}").format(share, named(one), minutes)
-        yield Step("warn", *_DEEDS[one.cause or ""](one, holds))
+        yield Advice("warn", *_DEEDS[one.cause or ""](one, holds))
 
 
 def _hot_partition(one: Skewed, holds: Markup) -> tuple[Markup, Markup]:
@@ -130,10 +130,10 @@ _DEEDS: dict[str, Callable[[Skewed, Markup], tuple[Markup, Markup]]] = {
 }
 
 
-def _overspent(findings: Findings) -> Iterator[Step]:
+def _overspent(findings: Findings) -> Iterator[Advice]:
     for one in findings.budgets:
         if one.spent > 1:
-            yield Step(
+            yield Advice(
                 "err" if one.spent > 2 else "warn",  # noqa: PLR2004 (twice what was allowed)
                 Markup("Bring {} back within {}").format(named(one), duration(findings.target_seconds)),
                 Markup("It spent {} of its error budget: {} beyond, where {} were allowed.{}").format(
@@ -148,11 +148,11 @@ def _mostly(one: Budget) -> Markup:
     return Markup(" On its worst day the largest lag was that of {}.").format(name(one.worst_partition))
 
 
-def _flapping(findings: Findings) -> Iterator[Step]:
+def _flapping(findings: Findings) -> Iterator[Advice]:
     for incidents in incidents_by_group(findings.incidents).values():
         lasted = [one.ended_s - one.started_s for one in incidents if one.ended_s is not None]
         if len(lasted) >= _FLAPS and median(lasted) <= _SHORT_S:
-            yield Step(
+            yield Advice(
                 "other",
                 Markup("Quieten {}").format(named(incidents[0])),
                 Markup(
@@ -162,10 +162,10 @@ def _flapping(findings: Findings) -> Iterator[Step]:
             )
 
 
-def _never_closed(findings: Findings) -> Iterator[Step]:
+def _never_closed(findings: Findings) -> Iterator[Advice]:
     silent = sum(one.ended_by == "silence" for one in findings.incidents)
     if silent:
-        yield Step(
+        yield Advice(
             "other",
             Markup("Let Burrow close its incidents"),
             Markup(
@@ -175,30 +175,30 @@ def _never_closed(findings: Findings) -> Iterator[Step]:
         )
 
 
-def _silent_days(findings: Findings) -> Iterator[Step]:
+def _silent_days(findings: Findings) -> Iterator[Advice]:
     known = {day.day for day in findings.days}
     missing = [on_day(day) for day in findings.period.dates if day not in known]
     if missing:
         what = Markup("Find out why nothing was heard")
-        yield Step("other", what, Markup("No event came on {}.").format(_listed(missing)))
+        yield Advice("other", what, Markup("No event came on {}.").format(_listed(missing)))
 
 
-def _unread(findings: Findings) -> Iterator[Step]:
+def _unread(findings: Findings) -> Iterator[Advice]:
     lines, lost = findings.quarantined
     if lines or lost:
         what = Markup("Look into the table <code>quarantine</code>")
         parts = [f"{lines:,} could not be used"] * bool(lines) + [f"{lost:,} are missing from their segments"] * bool(
             lost
         )
-        yield Step("other", what, Markup("Of the lines of the archive {}.").format(" and ".join(parts)))
+        yield Advice("other", what, Markup("Of the lines of the archive {}.").format(" and ".join(parts)))
 
 
-def _unmeasured(findings: Findings) -> Iterator[Step]:
+def _unmeasured(findings: Findings) -> Iterator[Advice]:
     seen, measured = sum(day.seen for day in findings.days), sum(day.measured for day in findings.days)
     if measured < _HALF * seen:
         what = Markup("Take the error budget with a grain of salt")
         why = Markup("Lag in time was known in only {} of the minutes; the budget speaks of those alone.")
-        yield Step("other", what, why.format(percent(measured / seen)))
+        yield Advice("other", what, why.format(percent(measured / seen)))
 
 
 def _listed(texts: Sequence[str]) -> str:
@@ -210,7 +210,7 @@ def _quoted(text: str) -> str:
     return shlex.quote(visible(text))
 
 
-_RULES: tuple[Callable[[Findings], Iterator[Step]], ...] = (
+_RULES: tuple[Callable[[Findings], Iterator[Advice]], ...] = (
     _open_incidents,
     _short_of_capacity,
     _uneven,

@@ -11,16 +11,16 @@ from karrot.pipeline.derive.status_intervals import severity, status_named
 from karrot.pipeline.report.findings import (
     GROUPS_SHOWN,
     INCIDENTS_SHOWN,
+    AnsweredTopics,
     Budget,
     Capacity,
     DayTotal,
     GroupLag,
     Hours,
-    Incident,
     Period,
     Quarantined,
+    ReportedIncident,
     Skewed,
-    Watched,
 )
 from karrot.pipeline.store.columns import GROUP
 
@@ -97,14 +97,14 @@ def group_lags(lag_minute: DataFrame, period: Period) -> DataFrame:
 
 
 def incidents_within(incidents: DataFrame, period: Period) -> DataFrame:
-    """`Incident`, each that was open at some moment of the period."""
+    """`ReportedIncident`, each that was open at some moment of the period."""
     ended_s = F.unix_seconds("ended_at")
     return (
         incidents.withColumn("started_s", F.unix_seconds("started_at"))
         .withColumn("ended_s", ended_s)
         .where(F.col("started_s") < period.end_s)
         .where(F.col("ended_s").isNull() | (F.col("ended_s") >= period.start_s))
-        .select(*Incident._fields)
+        .select(*ReportedIncident._fields)
     )
 
 
@@ -169,11 +169,11 @@ def skewed(skew_minute: DataFrame, minutes: DataFrame) -> DataFrame:
 
 
 def skew_watched(skew_minute: DataFrame) -> DataFrame:
-    """`Watched`: topics whose partitions were all listed, and those of them that lagged at all."""
+    """`AnsweredTopics`: topics whose partitions were all listed, and those of them that lagged at all."""
     lagged = F.when(F.col("max_share").isNotNull(), F.struct(*_TOPIC))
     return skew_minute.agg(
         F.countDistinct(F.struct(*_TOPIC)).alias("topics"), F.countDistinct(lagged).alias("answered")
-    ).select(*Watched._fields)
+    ).select(*AnsweredTopics._fields)
 
 
 def pressures(rates_minute: DataFrame) -> DataFrame:
@@ -229,11 +229,11 @@ def capacities(pressures: DataFrame) -> DataFrame:
 
 
 def rates_watched(pressures: DataFrame) -> DataFrame:
-    """`Watched`: topics whose rates are known, and those of them whose consumer was ever under pressure."""
+    """`AnsweredTopics`: topics whose rates are known, and those of them whose consumer was ever under pressure."""
     pressed = F.when(F.col("pressed"), F.struct(*_TOPIC))
     return pressures.agg(
         F.countDistinct(F.struct(*_TOPIC)).alias("topics"), F.countDistinct(pressed).alias("answered")
-    ).select(*Watched._fields)
+    ).select(*AnsweredTopics._fields)
 
 
 def budgets(slo_daily: DataFrame) -> DataFrame:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 __all__ = [
     "GROUPS_SHOWN",
     "INCIDENTS_SHOWN",
+    "AnsweredTopics",
     "Budget",
     "Capacity",
     "DayBurn",
@@ -19,12 +20,11 @@ __all__ = [
     "Findings",
     "GroupLag",
     "Hours",
-    "Incident",
+    "LagPoint",
     "Period",
-    "Point",
     "Quarantined",
+    "ReportedIncident",
     "Skewed",
-    "Watched",
 ]
 
 GROUPS_SHOWN: Final = 20
@@ -73,7 +73,7 @@ class DayTotal(NamedTuple):
     within: int
 
 
-class Point(NamedTuple):
+class LagPoint(NamedTuple):
     """The largest lag in time of a stretch that begins at ``at_s``."""
 
     at_s: int
@@ -89,10 +89,10 @@ class GroupLag(NamedTuple):
     peak_lag: int | None
     peak_at_s: int | None
     worst_status: str | None
-    points: Sequence[Point]
+    points: Sequence[LagPoint]
 
 
-class Incident(NamedTuple):
+class ReportedIncident(NamedTuple):
     """An incident that touches the period; no end: it is open."""
 
     cluster: str
@@ -170,7 +170,7 @@ class Budget(NamedTuple):
     days: Sequence[DayBurn]
 
 
-class Watched(NamedTuple):
+class AnsweredTopics(NamedTuple):
     """How many topics of groups there are figures of, and for how many the question could be answered."""
 
     topics: int
@@ -196,12 +196,12 @@ class Findings(NamedTuple):
     days_before: Sequence[DayTotal]
     groups: int
     lags: Sequence[GroupLag]
-    incidents: Sequence[Incident]
+    incidents: Sequence[ReportedIncident]
     incident_count: int
     hours: Sequence[Hours]
     skewed: Sequence[Skewed]
-    skew_watched: Watched
+    skew_watched: AnsweredTopics
     capacities: Sequence[Capacity]
-    rates_watched: Watched
+    rates_watched: AnsweredTopics
     budgets: Sequence[Budget]
     quarantined: Quarantined

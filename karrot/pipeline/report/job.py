@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from karrot.pipeline.report import aggregates
 from karrot.pipeline.report.findings import (
+    AnsweredTopics,
     Budget,
     Capacity,
     DayBurn,
@@ -17,12 +18,11 @@ from karrot.pipeline.report.findings import (
     Findings,
     GroupLag,
     Hours,
-    Incident,
+    LagPoint,
     Period,
-    Point,
     Quarantined,
+    ReportedIncident,
     Skewed,
-    Watched,
 )
 from karrot.pipeline.store.tables import Tables, sound
 
@@ -78,19 +78,19 @@ def find(spark: SparkSession, tables: Tables, period: Period) -> Findings:
             days_before=_rows(DayTotal, aggregates.day_totals(_read(spark, tables, "slo_daily", period.before))),
             groups=slo_daily.select("cluster", "consumer").distinct().count(),
             lags=[
-                lag._replace(points=_inner(Point, lag.points))
+                lag._replace(points=_inner(LagPoint, lag.points))
                 for lag in _rows(GroupLag, aggregates.group_lags(lag_minute, period))
             ],
-            incidents=_rows(Incident, aggregates.longest(incidents, heard_until_s)),
+            incidents=_rows(ReportedIncident, aggregates.longest(incidents, heard_until_s)),
             incident_count=incidents.count(),
             hours=_rows(Hours, aggregates.hours(read("status_intervals"))),
             skewed=_rows(Skewed, aggregates.skewed(read("skew_minute"), bad_minutes)),
-            skew_watched=_rows(Watched, aggregates.skew_watched(read("skew_minute")))[0],
+            skew_watched=_rows(AnsweredTopics, aggregates.skew_watched(read("skew_minute")))[0],
             capacities=[
                 one._replace(days=_inner(DayPeak, one.days))
                 for one in _rows(Capacity, aggregates.capacities(pressures))
             ],
-            rates_watched=_rows(Watched, aggregates.rates_watched(pressures))[0],
+            rates_watched=_rows(AnsweredTopics, aggregates.rates_watched(pressures))[0],
             budgets=[
                 one._replace(days=_inner(DayBurn, one.days)) for one in _rows(Budget, aggregates.budgets(slo_daily))
             ],

@@ -10,14 +10,14 @@ from markupsafe import Markup
 
 from karrot import __version__
 from karrot.pipeline.report import advice, sentences, svg
-from karrot.pipeline.report.findings import GROUPS_SHOWN, INCIDENTS_SHOWN, Capacity, Findings, Incident
+from karrot.pipeline.report.findings import GROUPS_SHOWN, INCIDENTS_SHOWN, Capacity, Findings, ReportedIncident
 from karrot.render import templates_dir
 from karrot.text import FILTERS
 
-__all__ = ["Page", "page"]
+__all__ = ["ReportPage", "page"]
 
 
-class Page(NamedTuple):
+class ReportPage(NamedTuple):
     """The file, and its headline as plain text."""
 
     html: str
@@ -29,16 +29,16 @@ class GroupLine(NamedTuple):
 
     cluster: str
     consumer: str
-    spans: Sequence[svg.Span]
+    spans: Sequence[svg.IncidentBar]
     seconds: int
     open: bool
 
 
-def page(findings: Findings, *, made_at: datetime) -> Page:
+def page(findings: Findings, *, made_at: datetime) -> ReportPage:
     """The page about the findings."""
     headline = sentences.headline(findings)
     html = _environment().get_template("report.html").render(_context(findings, headline, made_at))
-    return Page(html, headline.striptags())
+    return ReportPage(html, headline.striptags())
 
 
 @cache
@@ -98,7 +98,7 @@ def _lines(findings: Findings) -> list[GroupLine]:
     return sorted(made, key=lambda line: -line.seconds)
 
 
-def _lasted(incident: Incident, findings: Findings) -> int:
+def _lasted(incident: ReportedIncident, findings: Findings) -> int:
     return (findings.heard_until_s if incident.ended_s is None else incident.ended_s) - incident.started_s
 
 

@@ -9,11 +9,11 @@ from typing import NamedTuple, Protocol
 
 from markupsafe import Markup
 
-from karrot.pipeline.report.findings import DayTotal, Findings, Period, Watched
+from karrot.pipeline.report.findings import AnsweredTopics, DayTotal, Findings, Period
 from karrot.text import duration, percent, visible
 
 __all__ = [
-    "Trend",
+    "LagTrend",
     "compared",
     "headline",
     "name",
@@ -47,7 +47,7 @@ class OfGroup(Protocol):
         """Its name."""
 
 
-class Trend(NamedTuple):
+class LagTrend(NamedTuple):
     """A share now and then, and in words which days are compared, and of what."""
 
     now: float
@@ -120,7 +120,7 @@ def _worst(findings: Findings) -> Markup:
     return Markup("{} was furthest behind, {}{}").format(named(worst), behind, at)
 
 
-def compared(findings: Findings) -> Trend | None:
+def compared(findings: Findings) -> LagTrend | None:
     """The period against as many days before it; without those its last day against the others; else nothing."""
     number = len(findings.period.dates)
     these, before = (
@@ -133,14 +133,14 @@ def compared(findings: Findings) -> Trend | None:
 
 def _trend(
     findings: Findings, days: Sequence[DayTotal], then: Sequence[DayTotal], said: str, said_then: str
-) -> Trend | None:
+) -> LagTrend | None:
     for share, of in (
         (share_beyond, f"beyond {duration(findings.target_seconds)} of lag"),
         (share_not_ok, "not OK"),
     ):
         now, before = share(days), share(then)
         if now is not None and before is not None:
-            return Trend(now, before, said, said_then, of)
+            return LagTrend(now, before, said, said_then, of)
     return None
 
 
@@ -159,7 +159,7 @@ def share_not_ok(days: Sequence[DayTotal]) -> float | None:
 # ---- Why a section is empty ----
 
 
-def nothing_skewed(watched: Watched) -> Markup:
+def nothing_skewed(watched: AnsweredTopics) -> Markup:
     """Why no hot partition is shown."""
     if not watched.topics:
         return _LISTS_ALL
@@ -168,7 +168,7 @@ def nothing_skewed(watched: Watched) -> Markup:
     )
 
 
-def nothing_tight(watched: Watched) -> Markup:
+def nothing_tight(watched: AnsweredTopics) -> Markup:
     """Why no consumer's capacity is shown."""
     if not watched.topics:
         return _LISTS_ALL

@@ -8,9 +8,9 @@ from datetime import UTC, date, datetime
 from itertools import pairwise
 from typing import NamedTuple
 
-from karrot.pipeline.report.findings import Budget, Capacity, Findings, Hours, Incident, Period, Point
+from karrot.pipeline.report.findings import Budget, Capacity, Findings, Hours, LagPoint, Period, ReportedIncident
 
-__all__ = ["Bar", "Span", "Tick", "burn_bars", "line", "peak_bars", "share_bars", "spans", "ticks"]
+__all__ = ["Bar", "IncidentBar", "ReportTick", "burn_bars", "line", "peak_bars", "share_bars", "spans", "ticks"]
 
 _MOST_TICKS = 7
 _HOUR_S = 3600
@@ -20,19 +20,19 @@ _HEIGHT = 100.0
 _TALLEST_BURN = 2.0
 
 
-class Tick(NamedTuple):
+class ReportTick(NamedTuple):
     """A mark on the axis of time."""
 
     at: float
     text: str
 
 
-class Span(NamedTuple):
+class IncidentBar(NamedTuple):
     """A stretch of time: from ``at``, so wide; ``goes_on`` where it does not end in the chart."""
 
     at: float
     width: float
-    incident: Incident
+    incident: ReportedIncident
     goes_on: bool
 
 
@@ -50,12 +50,12 @@ def _place(at_s: float, period: Period) -> float:
     return round(100 * (at_s - period.start_s) / (period.end_s - period.start_s), 3)
 
 
-def ticks(period: Period) -> list[Tick]:
+def ticks(period: Period) -> list[ReportTick]:
     """At most eight marks: midnights, or full hours where the period is a day or two."""
     days = len(period.dates)
     step_h = next((h for h in _STEPS_H if days * 24 <= h * (_MOST_TICKS + 1)), 24 * -(-days // _MOST_TICKS))
     moments = range(period.start_s, period.end_s, step_h * _HOUR_S)
-    return [Tick(_place(at_s, period), _named(at_s, step_h)) for at_s in moments]
+    return [ReportTick(_place(at_s, period), _named(at_s, step_h)) for at_s in moments]
 
 
 def _named(at_s: int, step_h: int) -> str:
@@ -63,22 +63,22 @@ def _named(at_s: int, step_h: int) -> str:
     return f"{at:%a} {at.day}" if step_h >= 24 and at.hour == 0 else f"{at:%H:%M}"  # noqa: PLR2004 (a day)
 
 
-def spans(incidents: Iterable[Incident], findings: Findings) -> list[Span]:
+def spans(incidents: Iterable[ReportedIncident], findings: Findings) -> list[IncidentBar]:
     """Incidents on the axis of time, cut where the period ends, and wide enough to be seen."""
     return [_span(incident, findings) for incident in sorted(incidents, key=lambda one: one.started_s)]
 
 
-def _span(incident: Incident, findings: Findings) -> Span:
+def _span(incident: ReportedIncident, findings: Findings) -> IncidentBar:
     period = findings.period
     ended_s = findings.heard_until_s if incident.ended_s is None else incident.ended_s
     start = max(0.0, _place(incident.started_s, period))
     end = min(100.0, _place(ended_s, period))
     width = max(_NARROWEST, end - start)
     goes_on = incident.ended_s is None or incident.ended_s > period.end_s
-    return Span(round(min(start, 100 - width), 3), round(width, 3), incident, goes_on)
+    return IncidentBar(round(min(start, 100 - width), 3), round(width, 3), incident, goes_on)
 
 
-def line(points: Sequence[Point], period: Period, top: float) -> list[str]:
+def line(points: Sequence[LagPoint], period: Period, top: float) -> list[str]:
     """Polylines over a box of 100 by 100, broken where nothing is known; ``top`` is the value at the upper edge."""
     pieces: list[list[str]] = [[]]
     step = min((later.at_s - point.at_s for point, later in pairwise(points)), default=0)

@@ -18,19 +18,19 @@ from pyspark.sql.streaming.query import StreamingQuery
 from karrot.pipeline.schemas import STREAMED, with_day
 from karrot.pipeline.stale.alerts import Undelivered
 from karrot.pipeline.stale.batch import newest_commits, newest_looks, of_commits, of_ends
-from karrot.pipeline.stale.rule import Commits, Key, Log, Look, Record, State, Watch
+from karrot.pipeline.stale.rule import BatchCommits, GroupPartition, Log, LogEndSample, Record, StaleState, Watch
 from karrot.pipeline.store.filesystem import literal, make_directory, read_text, write_text
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.streaming_query import EVER, persisted, started
 
-__all__ = ["MOST_UNSENT", "StaleAlerts", "Told"]
+__all__ = ["MOST_UNSENT", "Delivered", "StaleAlerts"]
 
 MOST_UNSENT: Final = 10_000
 """Lines that wait for a webhook, at most: of more, the oldest are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Delivered:
     """What became of a batch's lines. ``trouble`` is why those that are ``unsent`` could not be delivered."""
 
     delivered: int = 0
@@ -52,8 +52,8 @@ class StaleAlerts:
     length: timedelta
     since: date
     deliver: Callable[[str], None]
-    tell: Callable[[Told], object] = lambda _told: None
-    _state: State | None = field(default=None, init=False)
+    tell: Callable[[Delivered], object] = lambda _told: None
+    _state: StaleState | None = field(default=None, init=False)
 
     def start(self, every: str | None = None) -> StreamingQuery:
         """Begin, and return at once: with what is there or, with ``every``, with what comes too."""
@@ -66,9 +66,9 @@ class StaleAlerts:
         watch = Watch(self.length, state)
         with persisted(records):
             commits = {_key(row): _commits(row) for row in newest_commits(records).toLocalIterator()}
-            looks: dict[Log, list[Look]] = {}
+            looks: dict[Log, list[LogEndSample]] = {}
             for row in newest_looks(records, self.length).toLocalIterator():
-                looks.setdefault(Log(*row[:3]), []).append(Look(*row[3:]))
+                looks.setdefault(Log(*row[:3]), []).append(LogEndSample(*row[3:]))
         lines = [*state.unsent, *watch.take(batch, commits, looks)]
         dropped = max(0, len(lines) - MOST_UNSENT)
         self._remember(watch.saved(lines[dropped:]))
@@ -85,7 +85,7 @@ class StaleAlerts:
         if delivered:
             state.unsent = state.unsent[delivered:]
             self._remember(state)
-        self.tell(Told(delivered, len(state.unsent), dropped, trouble))
+        self.tell(Delivered(delivered, len(state.unsent), dropped, trouble))
 
     def _new(self, name: str) -> DataFrame:
         """New rows of a table as a stream; the directory need not be there yet."""
@@ -94,13 +94,13 @@ class StaleAlerts:
         reader = self.spark.readStream.schema(with_day(STREAMED[name])).option("maxFileAge", EVER)
         return reader.parquet(literal(path)).where(F.col("day") >= F.lit(self.since))
 
-    def _recalled(self) -> State:
+    def _recalled(self) -> StaleState:
         if self._state is None:
             text = read_text(self.spark, self._note)
-            self._state = State() if text is None else msgspec.json.decode(text, type=State)
+            self._state = StaleState() if text is None else msgspec.json.decode(text, type=StaleState)
         return self._state
 
-    def _remember(self, state: State) -> None:
+    def _remember(self, state: StaleState) -> None:
         write_text(self.spark, self._note, msgspec.json.encode(state).decode())
         self._state = state
 
@@ -109,12 +109,12 @@ class StaleAlerts:
         return f"{self.checkpoint.rstrip('/')}/state.json"
 
 
-def _key(row: Row) -> Key:
-    return Key(row.cluster, row.consumer, row.topic, row.partition)
+def _key(row: Row) -> GroupPartition:
+    return GroupPartition(row.cluster, row.consumer, row.topic, row.partition)
 
 
-def _commits(row: Row) -> Commits:
-    return Commits(row.offset, Record(*row.newest), Record(*row.first), _record(row.before))
+def _commits(row: Row) -> BatchCommits:
+    return BatchCommits(row.offset, Record(*row.newest), Record(*row.first), _record(row.before))
 
 
 def _record(told: Any) -> Record | None:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-__all__ = ["Commits", "Key", "Log", "Look", "Record", "State", "Watch"]
+__all__ = ["BatchCommits", "GroupPartition", "Log", "LogEndSample", "Record", "StaleState", "Watch"]
 
 _MS: Final = timedelta(milliseconds=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -30,7 +30,7 @@ class Log(NamedTuple):
     partition: int
 
 
-class Key(NamedTuple):
+class GroupPartition(NamedTuple):
     """A partition as a group consumes it."""
 
     cluster: str
@@ -51,7 +51,7 @@ class Record(NamedTuple):
     log_offset: int
 
 
-class Commits(NamedTuple):
+class BatchCommits(NamedTuple):
     """What a batch says of a partition: its newest record, and the first of those in a row that say the same offset.
 
     ``offset`` is None for a tombstone; ``before`` is the record before that first one, None if the batch has none.
@@ -63,14 +63,14 @@ class Commits(NamedTuple):
     before: Record | None
 
 
-class Look(NamedTuple):
+class LogEndSample(NamedTuple):
     """Where a log ended at a moment."""
 
     at_ms: int
     end: int
 
 
-class Standing(NamedTuple):
+class OffsetSince(NamedTuple):
     """A partition's newest record, and when the first one in a row was that says its offset."""
 
     offset: int | None
@@ -78,20 +78,20 @@ class Standing(NamedTuple):
     since_ms: int
 
 
-class Told(NamedTuple):
+class OpenAlert(NamedTuple):
     """An alert that was given and not cleared yet."""
 
     offset: int
     since_ms: int
 
 
-class State(msgspec.Struct):
+class StaleState(msgspec.Struct):
     """What outlives a restart. ``batch`` is the last one that is in it, ``unsent`` are lines not delivered yet."""
 
     batch: int = -1
-    standings: list[tuple[Key, Standing]] = []
-    told: list[tuple[Key, Told]] = []
-    looks: list[tuple[Log, list[Look]]] = []
+    standings: list[tuple[GroupPartition, OffsetSince]] = []
+    told: list[tuple[GroupPartition, OpenAlert]] = []
+    looks: list[tuple[Log, list[LogEndSample]]] = []
     held_until_ms: dict[str, int] = {}
     unsent: list[str] = []
 
@@ -104,7 +104,7 @@ class Watch:
     cluster becomes stale until commits are fresh, or have not come for ``length``.
     """
 
-    def __init__(self, length: timedelta, state: State) -> None:
+    def __init__(self, length: timedelta, state: StaleState) -> None:
         self._length_ms = length // _MS
         self._batch = state.batch
         self._standings = dict(state.standings)
@@ -112,9 +112,9 @@ class Watch:
         self._looks = dict(state.looks)
         self._held_until_ms = dict(state.held_until_ms)
 
-    def saved(self, unsent: list[str]) -> State:
+    def saved(self, unsent: list[str]) -> StaleState:
         """All of it, to be kept with the lines that are still to be delivered."""
-        return State(
+        return StaleState(
             self._batch,
             list(self._standings.items()),
             list(self._told.items()),
@@ -123,7 +123,9 @@ class Watch:
             unsent,
         )
 
-    def take(self, batch: int, commits: Mapping[Key, Commits], looks: Mapping[Log, Iterable[Look]]) -> list[str]:
+    def take(
+        self, batch: int, commits: Mapping[GroupPartition, BatchCommits], looks: Mapping[Log, Iterable[LogEndSample]]
+    ) -> list[str]:
         """Take a batch and return what is to be told, each a line of JSON; nothing if it was taken before."""
         if batch <= self._batch:
             return []
@@ -138,19 +140,19 @@ class Watch:
         self._forget()
         return lines
 
-    def _stand(self, key: Key, told: Commits) -> None:
+    def _stand(self, key: GroupPartition, told: BatchCommits) -> None:
         known = self._standings.get(key)
         if known and told.newest <= known.newest:
             return
         goes_on = known and known.offset == told.offset and (told.before is None or told.before <= known.newest)
         since_ms = known.since_ms if known and goes_on else told.first.at_ms
-        self._standings[key] = Standing(told.offset, told.newest, since_ms)
+        self._standings[key] = OffsetSince(told.offset, told.newest, since_ms)
 
-    def _recent(self, looks: list[Look]) -> list[Look]:
+    def _recent(self, looks: list[LogEndSample]) -> list[LogEndSample]:
         """The looks of the last ``length`` and the newest one before them, none nearer to another than a grain."""
         looks.sort()
         at = bisect_right(looks, looks[-1].at_ms - self._length_ms, key=lambda look: look.at_ms)
-        kept: list[Look] = []
+        kept: list[LogEndSample] = []
         for look in looks[max(0, at - 1) :]:
             # The newest is always kept, the one it stands in for was next to one that is.
             if len(kept) > 1 and kept[-1].at_ms - kept[-2].at_ms < self._length_ms // _GRAINS:
@@ -166,7 +168,7 @@ class Watch:
             newest[log.cluster] = max(newest.get(log.cluster, 0), looks[-1].at_ms)
         return newest
 
-    def _hold(self, known_until: Mapping[str, int], commits: Mapping[Key, Commits]) -> None:
+    def _hold(self, known_until: Mapping[str, int], commits: Mapping[GroupPartition, BatchCommits]) -> None:
         """Note until when nobody of a cluster becomes stale. What is there at the very first is history, all of it."""
         committed: dict[str, int] = {}
         for key, told in commits.items():
@@ -188,7 +190,7 @@ class Watch:
             now = (
                 None
                 if offset is None or not self._is_stale(offset, standing, looks)
-                else Told(offset, standing.since_ms)
+                else OpenAlert(offset, standing.since_ms)
             )
             if told is not None and told != now:
                 del self._told[key]
@@ -197,7 +199,7 @@ class Watch:
                 self._told[key] = now
                 yield _line("stale", key, now, standing, looks[-1])
 
-    def _is_stale(self, offset: int, standing: Standing, looks: list[Look]) -> bool:
+    def _is_stale(self, offset: int, standing: OffsetSince, looks: list[LogEndSample]) -> bool:
         if not looks:
             return False
         seen, then_ms = looks[-1], looks[-1].at_ms - self._length_ms
@@ -219,7 +221,7 @@ class Watch:
         }
 
 
-def _line(state: str, key: Key, told: Told, standing: Standing, seen: Look) -> str:
+def _line(state: str, key: GroupPartition, told: OpenAlert, standing: OffsetSince, seen: LogEndSample) -> str:
     """One line; ``id`` is that of the alert, the same when it is given and when it is cleared."""
     facts: dict[str, Any] = {
         "state": state,

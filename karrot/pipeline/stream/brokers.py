@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from karrot.kafka.properties import PropertiesError, parse, without_values
 
-__all__ = ["Brokers", "PropertiesError", "Start"]
+__all__ = ["Brokers", "PropertiesError", "StartingOffsets"]
 
 _OURS: Final = frozenset(
     {
@@ -69,7 +69,7 @@ class Brokers:
         return without_values(text, self.properties)
 
 
-class Start:
+class StartingOffsets:
     """Where a topic is begun when there is no checkpoint yet."""
 
     def __init__(self, text: str) -> None:

@@ -9,7 +9,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 
-from karrot.pipeline.stream.brokers import Brokers, PropertiesError, Start
+from karrot.pipeline.stream.brokers import Brokers, PropertiesError, StartingOffsets
 
 __all__ = ["ConnectorMissing", "new_records", "require_connector", "send"]
 
@@ -44,7 +44,7 @@ def new_records(
     topic: str,
     partitions: Collection[int],
     *,
-    start: Start,
+    start: StartingOffsets,
     most: int | None = None,
 ) -> DataFrame:
     """The records of a topic as a stream: ``key``, ``value``, ``topic``, ``partition``, ``offset``, ``timestamp``.

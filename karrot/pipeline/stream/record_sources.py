@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from karrot.pipeline.store.filesystem import exists, literal
-from karrot.pipeline.stream.brokers import Brokers, Start
+from karrot.pipeline.stream.brokers import Brokers, StartingOffsets
 from karrot.pipeline.stream.checkpoints import Read
 from karrot.pipeline.stream.kafka_topics import new_records
 from karrot.pipeline.stream.offset_ranges import Range, lost, ranges_of_batch
@@ -41,7 +41,7 @@ __all__ = [
     "NoRecords",
     "Partitioned",
     "Passed",
-    "Source",
+    "RecordSource",
     "new_files",
 ]
 
@@ -82,7 +82,7 @@ class Passed(NamedTuple):
     lost: int
 
 
-class Source(Protocol):
+class RecordSource(Protocol):
     """A road by which records come."""
 
     @property
@@ -112,7 +112,7 @@ class FromKafka:
 
     brokers: Brokers
     kafka: Partitioned
-    start: Start
+    start: StartingOffsets
     topic: str = OFFSETS_TOPIC
     most: int = BATCH_RECORDS
     may_repeat: bool = False

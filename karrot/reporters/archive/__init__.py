@@ -7,7 +7,7 @@ from karrot.reporters.archive.folder import Folder
 from karrot.reporters.archive.options import Bucket, Options
 from karrot.reporters.archive.reporter import ArchiveReporter
 from karrot.reporters.archive.s3 import Objects, open_client
-from karrot.reporters.archive.segment_store import Store
+from karrot.reporters.archive.segment_store import SegmentStore
 from karrot.reporters.base import Context
 
 __all__ = ["build"]
@@ -22,7 +22,7 @@ def build(context: Context) -> ArchiveReporter:
     return ArchiveReporter(options, _store(options), context)
 
 
-def _store(options: Options) -> Store:
+def _store(options: Options) -> SegmentStore:
     if isinstance(options.place, Bucket):
         return Objects(options.place, partial(open_client, os.environ))
     return Folder(options.place)

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from karrot.reporters.archive.segment_names import Hour
-from karrot.reporters.archive.segment_store import Found
+from karrot.reporters.archive.segment_names import ArchiveHour
+from karrot.reporters.archive.segment_store import StoredSegment
 
 __all__ = ["Amount", "Contents"]
 
@@ -23,8 +23,8 @@ class Amount(NamedTuple):
 class Contents:
     """Totals by hour rather than a list: a month of segments has tens of thousands."""
 
-    def __init__(self, found: Iterable[Found]) -> None:
-        self._hours: dict[Hour, Amount] = {}
+    def __init__(self, found: Iterable[StoredSegment]) -> None:
+        self._hours: dict[ArchiveHour, Amount] = {}
         self._last: dict[str, int] = {}
         self._size = 0
         for each in found:
@@ -41,7 +41,7 @@ class Contents:
         return sum(amount.segments for amount in self._hours.values())
 
     @property
-    def oldest(self) -> Hour | None:
+    def oldest(self) -> ArchiveHour | None:
         """The first hour that has any."""
         return min(self._hours, default=None)
 
@@ -49,14 +49,14 @@ class Contents:
         """The number of the newest event of a log that is kept; 0 if none ever was."""
         return self._last.get(log_id, 0)
 
-    def add(self, found: Found) -> None:
+    def add(self, found: StoredSegment) -> None:
         """A segment more."""
         name = found.name
         self._hours[name.hour] = self._hours.get(name.hour, Amount()).plus(found.size)
         self._last[name.log_id] = max(self.last(name.log_id), name.last)
         self._size += found.size
 
-    def replace(self, hour: Hour, found: Iterable[Found]) -> None:
+    def replace(self, hour: ArchiveHour, found: Iterable[StoredSegment]) -> None:
         """These are the segments of an hour now."""
         self._size -= self._hours.pop(hour, Amount()).size
         for each in found:

@@ -7,8 +7,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from karrot.eventlog.locks import FileLock
-from karrot.reporters.archive.segment_names import Hour, SegmentName
-from karrot.reporters.archive.segment_store import Found, StoreError
+from karrot.reporters.archive.segment_names import ArchiveHour, SegmentName
+from karrot.reporters.archive.segment_store import StoredSegment, StoreError
 
 __all__ = ["Folder"]
 
@@ -33,7 +33,7 @@ class Folder:
         self._root = root
         self._lock: FileLock | None = None
 
-    def open(self) -> Iterator[Found]:
+    def open(self) -> Iterator[StoredSegment]:
         """Keep other processes out, clear away what a killed one left half written, list what is there."""
         with _explained(f"the archive {self._root} cannot be used"):
             self._take()
@@ -49,7 +49,7 @@ class Folder:
                 _write(place.with_name(f".{place.name}{_UNFINISHED}"), place, data)
             _sync(place.parent)
 
-    def within(self, hour: Hour) -> Iterator[Found]:
+    def within(self, hour: ArchiveHour) -> Iterator[StoredSegment]:
         """The segments of one hour."""
         with _explained("the archive cannot be read"):
             yield from self._listed(hour)
@@ -87,18 +87,18 @@ class Folder:
             folder.mkdir(exist_ok=True)
             _sync(folder.parent)
 
-    def _hours(self) -> Iterator[Hour]:
+    def _hours(self) -> Iterator[ArchiveHour]:
         for folder in self._root.glob("day=*/hour=*"):
-            hour = Hour.parse(f"{folder.parent.name}/{folder.name}")
+            hour = ArchiveHour.parse(f"{folder.parent.name}/{folder.name}")
             if hour is not None:
                 yield hour
 
-    def _listed(self, hour: Hour, *, clear: bool = False) -> Iterator[Found]:
+    def _listed(self, hour: ArchiveHour, *, clear: bool = False) -> Iterator[StoredSegment]:
         with suppress(FileNotFoundError), os.scandir(self._root / hour.folder) as entries:
             for entry in entries:
                 name = SegmentName.parse(f"{hour.folder}/{entry.name}")
                 if name is not None:
-                    yield Found(name, entry.stat().st_size)
+                    yield StoredSegment(name, entry.stat().st_size)
                 elif clear and _is_unfinished(hour, entry.name):
                     Path(entry.path).unlink()
 
@@ -134,7 +134,7 @@ def _sync(folder: Path) -> None:
         os.close(fd)
 
 
-def _is_unfinished(hour: Hour, file: str) -> bool:
+def _is_unfinished(hour: ArchiveHour, file: str) -> bool:
     return (
         file.startswith(".")
         and file.endswith(_UNFINISHED)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
 
 from karrot.settings import types
-from karrot.settings.types import Kind
+from karrot.settings.types import ValueKind
 
 __all__ = ["Bucket", "Options"]
 
@@ -46,7 +46,7 @@ class Options:
         Raises `ValueError` with a sentence that names the setting.
         """
 
-        def told(name: str, kind: Kind[T], default: T) -> T:
+        def told(name: str, kind: ValueKind[T], default: T) -> T:
             text = settings.get(name, "").strip()
             return types.checked(kind, name, text) if text else default
 

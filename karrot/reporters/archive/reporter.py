@@ -10,9 +10,9 @@ from karrot.eventlog.base import StoredEvent
 from karrot.reporters.archive.contents import Amount, Contents
 from karrot.reporters.archive.options import Options
 from karrot.reporters.archive.retention import Retention
-from karrot.reporters.archive.segment import Buffer, Sealed
-from karrot.reporters.archive.segment_names import Hour
-from karrot.reporters.archive.segment_store import Found, Store, StoreError
+from karrot.reporters.archive.segment import Sealed, SegmentBuffer
+from karrot.reporters.archive.segment_names import ArchiveHour
+from karrot.reporters.archive.segment_store import SegmentStore, StoredSegment, StoreError
 from karrot.reporters.archive.status import report_of
 from karrot.reporters.base import Context, Sending, Trouble
 from karrot.reporters.retry_delay import Retry
@@ -35,14 +35,14 @@ class ArchiveReporter:
     cursor says: after a crash between a rename and the move of the cursor, nothing is written twice.
     """
 
-    def __init__(self, options: Options, store: Store, context: Context) -> None:
+    def __init__(self, options: Options, store: SegmentStore, context: Context) -> None:
         self._options = options
         self._store = store
         self._retention = Retention(options.retention_s * 1000, options.max_bytes)
         self._clock = context.clock
         self._log_time_ms = context.log_time_ms
         self._reporter, self._count, self._remember = context.name, context.count, context.remember
-        self._buffer = Buffer(options.segment_bytes)
+        self._buffer = SegmentBuffer(options.segment_bytes)
         self._contents: Contents | None = None
         self._listed_ms = 0
         self._passed_over = False
@@ -73,7 +73,7 @@ class ArchiveReporter:
     def send(self) -> Sending:
         """Keep the segments that are cut; all there are when called before that is due, as it is at the end."""
         at_the_end = self.due_in() > 0
-        written: list[Found] = []
+        written: list[StoredSegment] = []
         try:
             calls = self._find_out()
             self._write(written, at_the_end=at_the_end)
@@ -104,7 +104,7 @@ class ArchiveReporter:
 
     def _deadline_ms(self, stored: StoredEvent) -> int:
         """When a segment that this event begins is cut, by the boot clock; not after its hour, if that still lasts."""
-        rest_of_hour_ms = Hour.at(stored.received_at_ms).end_ms - self._clock.wall_ms()
+        rest_of_hour_ms = ArchiveHour.at(stored.received_at_ms).end_ms - self._clock.wall_ms()
         longest_ms = self._options.segment_s * 1000
         return self._clock.boot_ms() + (min(longest_ms, rest_of_hour_ms) if rest_of_hour_ms > 0 else longest_ms)
 
@@ -121,20 +121,20 @@ class ArchiveReporter:
         self._contents, self._listed_ms = Contents(self._store.open()), now_ms
         return 1
 
-    def _write(self, written: list[Found], *, at_the_end: bool) -> None:
+    def _write(self, written: list[StoredSegment], *, at_the_end: bool) -> None:
         self._write_sealed(written)
         deadline_ms = self._buffer.deadline_ms
         if deadline_ms is not None and (at_the_end or deadline_ms <= self._clock.boot_ms()):
             self._buffer.seal()
             self._write_sealed(written)
 
-    def _write_sealed(self, written: list[Found]) -> None:
+    def _write_sealed(self, written: list[StoredSegment]) -> None:
         """A segment that could not be kept stays as it is cut: where the answer was lost, it may yet be there."""
         while self._buffer.sealed:
             segment: Sealed = self._buffer.sealed[0]
             self._store.put(segment.name, segment.data)
             self._buffer.sealed.popleft()
-            found = Found(segment.name, len(segment.data))
+            found = StoredSegment(segment.name, len(segment.data))
             self._known().add(found)
             written.append(found)
             self._count_segments("written", Amount(1, found.size))
@@ -160,6 +160,6 @@ class ArchiveReporter:
             self._count(telemetry.REPORTER_ARCHIVE_SEGMENTS.name, amount.segments, **labels)
             self._count(telemetry.REPORTER_ARCHIVE_BYTES.name, amount.size, **labels)
 
-    def _tell(self, written: Sequence[Found]) -> None:
+    def _tell(self, written: Sequence[StoredSegment]) -> None:
         if written:
             self._remember(NOTE, report_of(self._options, self._known(), written, self._clock.wall_ms()))

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from karrot.reporters.archive.contents import Amount, Contents
-from karrot.reporters.archive.segment_names import Hour
-from karrot.reporters.archive.segment_store import Found, Store
+from karrot.reporters.archive.segment_names import ArchiveHour
+from karrot.reporters.archive.segment_store import SegmentStore, StoredSegment
 
 __all__ = ["Removed", "Retention"]
 
@@ -23,7 +23,7 @@ class Retention(NamedTuple):
     age_ms: int
     most_bytes: int
 
-    def enforce(self, store: Store, contents: Contents, now_ms: int) -> Removed:
+    def enforce(self, store: SegmentStore, contents: Contents, now_ms: int) -> Removed:
         """Delete what is beyond the bounds. Raises `StoreError`; what was deleted before that is no longer counted."""
         aged = over = Amount()
         for hour in _hours_from_the_oldest(contents):
@@ -36,9 +36,9 @@ class Retention(NamedTuple):
             over = _remove(store, contents, hour, self._surplus(store, contents, hour), over)
         return Removed(aged, over)
 
-    def _surplus(self, store: Store, contents: Contents, hour: Hour) -> list[Found]:
+    def _surplus(self, store: SegmentStore, contents: Contents, hour: ArchiveHour) -> list[StoredSegment]:
         """The oldest segments of an hour without which the rest is small enough, or all."""
-        surplus: list[Found] = []
+        surplus: list[StoredSegment] = []
         excess = contents.size - self.most_bytes
         for each in sorted(store.within(hour), key=lambda found: found.name.first):
             if excess <= 0:
@@ -48,12 +48,14 @@ class Retention(NamedTuple):
         return surplus
 
 
-def _hours_from_the_oldest(contents: Contents) -> Iterator[Hour]:
+def _hours_from_the_oldest(contents: Contents) -> Iterator[ArchiveHour]:
     while (hour := contents.oldest) is not None:
         yield hour
 
 
-def _remove(store: Store, contents: Contents, hour: Hour, found: list[Found], removed: Amount) -> Amount:
+def _remove(
+    store: SegmentStore, contents: Contents, hour: ArchiveHour, found: list[StoredSegment], removed: Amount
+) -> Amount:
     store.remove(each.name for each in found)
     contents.replace(hour, store.within(hour))
     for each in found:

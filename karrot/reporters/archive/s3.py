@@ -12,8 +12,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 
 from karrot.reporters.archive.options import Bucket
-from karrot.reporters.archive.segment_names import Hour, SegmentName
-from karrot.reporters.archive.segment_store import Found, StoreError
+from karrot.reporters.archive.segment_names import ArchiveHour, SegmentName
+from karrot.reporters.archive.segment_store import StoredSegment, StoreError
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
@@ -60,7 +60,7 @@ class Objects:
         self._open_client = open_client
         self._opened: S3Client | None = None
 
-    def open(self) -> Iterator[Found]:
+    def open(self) -> Iterator[StoredSegment]:
         """List what is there."""
         return self._listed("day=")
 
@@ -69,7 +69,7 @@ class Objects:
         with self._explained(f"{name.file} cannot be put", unless="PreconditionFailed"):
             self._client.put_object(Bucket=self._bucket.name, Key=self._key(name.path), Body=data, IfNoneMatch="*")
 
-    def within(self, hour: Hour) -> Iterator[Found]:
+    def within(self, hour: ArchiveHour) -> Iterator[StoredSegment]:
         """The segments of one hour."""
         return self._listed(f"{hour.folder}/")
 
@@ -100,14 +100,14 @@ class Objects:
             self._opened = self._open_client()
         return self._opened
 
-    def _listed(self, under: str) -> Iterator[Found]:
+    def _listed(self, under: str) -> Iterator[StoredSegment]:
         with self._explained(f"{self._bucket} cannot be listed"):
             pages = self._client.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._bucket.name, Prefix=self._key(under)):
                 for each in page.get("Contents", []):
                     name = SegmentName.parse(each["Key"].removeprefix(self._key("")))
                     if name is not None:
-                        yield Found(name, each["Size"])
+                        yield StoredSegment(name, each["Size"])
 
     def _key(self, path: str) -> str:
         return f"{self._bucket.prefix}/{path}" if self._bucket.prefix else path

@@ -7,9 +7,9 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from karrot.eventlog.base import StoredEvent
-from karrot.reporters.archive.segment_names import Hour, SegmentName
+from karrot.reporters.archive.segment_names import ArchiveHour, SegmentName
 
-__all__ = ["GZIP", "Buffer", "Compressor", "Sealed"]
+__all__ = ["GZIP", "Compressor", "Sealed", "SegmentBuffer"]
 
 GZIP = 16 + zlib.MAX_WBITS
 """What zlib and its like call ``wbits``."""
@@ -38,7 +38,7 @@ class _Growing:
     """A segment that still takes lines: of one log, in the order of the log."""
 
     def __init__(self, first: StoredEvent, deadline_ms: int, gzip: Compressor) -> None:
-        self.hour = Hour.at(first.received_at_ms)
+        self.hour = ArchiveHour.at(first.received_at_ms)
         self.hour_ends_ms = self.hour.end_ms
         self.log_id = first.log_id
         self.first = self.last = first.seq
@@ -59,7 +59,7 @@ class _Growing:
         return Sealed(SegmentName(self.hour, self.log_id, self.first, self.last, self.lines), data)
 
 
-class Buffer:
+class SegmentBuffer:
     """Segments that are not kept yet, the oldest first; the last one may still grow. Not for several threads.
 
     ``most_bytes`` bounds the lines of a segment before compression, unless a single one is longer. A segment lies in

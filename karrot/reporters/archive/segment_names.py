@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime
 from typing import NamedTuple, Self
 
-__all__ = ["Hour", "SegmentName", "lines_promised"]
+__all__ = ["ArchiveHour", "SegmentName", "lines_promised"]
 
 _HOUR_MS = 3_600_000
 _MS = 1000
@@ -12,7 +12,7 @@ _HOUR = re.compile(r"day=(\d{4}-\d\d-\d\d)/hour=([01]\d|2[0-3])", re.ASCII)
 _SEGMENT = re.compile(r"([0-9A-Za-z]{1,64})-(\d{1,19})-(\d{1,19})-(\d{1,19})\.jsonl\.gz", re.ASCII)
 
 
-class Hour(NamedTuple):
+class ArchiveHour(NamedTuple):
     """An hour of UTC, by the epoch's count of hours."""
 
     number: int
@@ -53,7 +53,7 @@ class SegmentName(NamedTuple):
     were gone before they could be archived.
     """
 
-    hour: Hour
+    hour: ArchiveHour
     log_id: str
     first: int
     last: int
@@ -63,7 +63,7 @@ class SegmentName(NamedTuple):
     def parse(cls, path: str) -> Self | None:
         """The segment that a path below the archive names; ``None`` for any other file."""
         folder, _, file = path.rpartition("/")
-        hour, matched = Hour.parse(folder), _SEGMENT.fullmatch(file)
+        hour, matched = ArchiveHour.parse(folder), _SEGMENT.fullmatch(file)
         if hour is None or matched is None:
             return None
         return cls(hour, matched[1], int(matched[2]), int(matched[3]), int(matched[4]))

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from karrot.reporters.archive.segment_names import Hour, SegmentName
+from karrot.reporters.archive.segment_names import ArchiveHour, SegmentName
 
-__all__ = ["Found", "Store", "StoreError"]
+__all__ = ["SegmentStore", "StoreError", "StoredSegment"]
 
 
-class Found(NamedTuple):
+class StoredSegment(NamedTuple):
     """A segment that is there, and its size in bytes."""
 
     name: SegmentName
@@ -23,16 +23,16 @@ class StoreError(Exception):
         self.reason = reason
 
 
-class Store(Protocol):
+class SegmentStore(Protocol):
     """A place for segments. Files with other names are never touched. Every method may raise `StoreError`."""
 
-    def open(self) -> Iterator[Found]:
+    def open(self) -> Iterator[StoredSegment]:
         """Take the place for this process, where others can be kept out, and go through all that is there."""
 
     def put(self, name: SegmentName, data: bytes) -> None:
         """Keep a segment: whole and on disk when this returns. One that is there already is left as it is."""
 
-    def within(self, hour: Hour) -> Iterator[Found]:
+    def within(self, hour: ArchiveHour) -> Iterator[StoredSegment]:
         """The segments of one hour."""
 
     def remove(self, names: Iterable[SegmentName]) -> None:

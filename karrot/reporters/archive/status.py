@@ -6,7 +6,7 @@ import msgspec
 
 from karrot.reporters.archive.contents import Contents
 from karrot.reporters.archive.options import Options
-from karrot.reporters.archive.segment_store import Found
+from karrot.reporters.archive.segment_store import StoredSegment
 from karrot.reporters.send_report import Fact, Report, Sent
 from karrot.settings import types
 
@@ -18,7 +18,7 @@ _SIZE = types.size(1, 2**60)
 _MIB = 2**20
 
 
-def report_of(options: Options, contents: Contents, written: Sequence[Found], at_ms: int) -> bytes:
+def report_of(options: Options, contents: Contents, written: Sequence[StoredSegment], at_ms: int) -> bytes:
     """The note of a send that wrote something."""
     facts = [Fact("Place", str(options.place))]
     if contents.oldest is not None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from karrot.eventlog.base import GroupKey
 from karrot.reporters.cloudwatch.batching import MAX_BYTES, MAX_DATA
-from karrot.reporters.cloudwatch.options import Layout, Metric, Options
+from karrot.reporters.cloudwatch.options import GroupMetricName, Layout, Options
 
 __all__ = ["HOURS_A_MONTH", "PRICES_AS_OF", "Estimate", "bill", "monthly_estimate"]
 
@@ -69,7 +69,7 @@ def bill(groups: Iterable[GroupKey], options: Options) -> tuple[str, ...]:
 
 def monthly_estimate(
     groups: int,
-    metrics: Collection[Metric],
+    metrics: Collection[GroupMetricName],
     clusters: int,
     interval_s: int,
     layouts: Collection[Layout],

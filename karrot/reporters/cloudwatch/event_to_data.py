@@ -9,7 +9,7 @@ from karrot.event import Kind, LagEvent, Source, is_burrow_itself
 from karrot.eventlog.base import GroupKey, StoredEvent
 from karrot.reporters.cloudwatch.datum import Datum, Dimensions
 from karrot.reporters.cloudwatch.naming import dimension_value, metric_name
-from karrot.reporters.cloudwatch.options import Layout, Metric, Options
+from karrot.reporters.cloudwatch.options import GroupMetricName, Layout, Options
 from karrot.signals import signals_of
 
 if TYPE_CHECKING:
@@ -88,14 +88,16 @@ class _Names(NamedTuple):
         return cls(dimensions, legacy.text, sum(cuts[layout] for layout in options.layouts))
 
 
-def _laid_out(event: LagEvent, options: Options, names: _Names, known: Mapping[Metric, float]) -> Iterator[Datum]:
+def _laid_out(
+    event: LagEvent, options: Options, names: _Names, known: Mapping[GroupMetricName, float]
+) -> Iterator[Datum]:
     at_ms, resolution = event.observed_at_ms, options.resolution
     if Layout.DIMENSIONS in options.layouts:
         for metric in options.metrics:
             if metric in known:
                 yield Datum(metric.value, names.dimensions, known[metric], _UNITS[metric], at_ms, resolution)
-    if Layout.LEGACY in options.layouts and Metric.LAG in known:
-        yield Datum(names.legacy, (), known[Metric.LAG], None, at_ms, resolution)
+    if Layout.LEGACY in options.layouts and GroupMetricName.LAG in known:
+        yield Datum(names.legacy, (), known[GroupMetricName.LAG], None, at_ms, resolution)
 
 
 def _heartbeat(event: LagEvent, options: Options) -> Datum | None:
@@ -106,15 +108,15 @@ def _heartbeat(event: LagEvent, options: Options) -> Datum | None:
     return Datum(HEARTBEAT, dimensions, 1.0, "None", event.observed_at_ms, options.resolution)
 
 
-def _values(event: LagEvent, options: Options) -> tuple[dict[Metric, float], int]:
+def _values(event: LagEvent, options: Options) -> tuple[dict[GroupMetricName, float], int]:
     """The values that are asked for and known, and how many are asked for and not known."""
     told = {metric: _VALUES[metric](event) for metric in _asked(options)}
     known = {metric: float(value) for metric, value in told.items() if value is not None}
     return known, len(told) - len(known)
 
 
-def _asked(options: Options) -> set[Metric]:
-    legacy = {Metric.LAG} if Layout.LEGACY in options.layouts else set()
+def _asked(options: Options) -> set[GroupMetricName]:
+    legacy = {GroupMetricName.LAG} if Layout.LEGACY in options.layouts else set()
     return legacy | set(options.metrics) if Layout.DIMENSIONS in options.layouts else legacy
 
 
@@ -123,19 +125,19 @@ def _status(event: LagEvent) -> int | None:
     return None if event.status is None or event.kind is Kind.UNKNOWN else event.status.value
 
 
-_UNITS: "Mapping[Metric, StandardUnitType]" = {
-    Metric.LAG: "Count",
-    Metric.SCALABLE_LAG: "Count",
-    Metric.MAX_LAG: "Count",
-    Metric.LAG_SECONDS: "Seconds",
-    Metric.STATUS: "None",
+_UNITS: "Mapping[GroupMetricName, StandardUnitType]" = {
+    GroupMetricName.LAG: "Count",
+    GroupMetricName.SCALABLE_LAG: "Count",
+    GroupMetricName.MAX_LAG: "Count",
+    GroupMetricName.LAG_SECONDS: "Seconds",
+    GroupMetricName.STATUS: "None",
 }
-_VALUES: Mapping[Metric, Callable[[LagEvent], float | None]] = {
-    Metric.LAG: lambda event: event.total_lag,
-    Metric.SCALABLE_LAG: lambda event: signals_of(event).scalable_lag,
-    Metric.MAX_LAG: lambda event: None if event.max_lag is None else event.max_lag.current_lag,
-    Metric.LAG_SECONDS: lambda event: signals_of(event).lag_seconds,
-    Metric.STATUS: _status,
+_VALUES: Mapping[GroupMetricName, Callable[[LagEvent], float | None]] = {
+    GroupMetricName.LAG: lambda event: event.total_lag,
+    GroupMetricName.SCALABLE_LAG: lambda event: signals_of(event).scalable_lag,
+    GroupMetricName.MAX_LAG: lambda event: None if event.max_lag is None else event.max_lag.current_lag,
+    GroupMetricName.LAG_SECONDS: lambda event: signals_of(event).lag_seconds,
+    GroupMetricName.STATUS: _status,
 }
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.cloudwatch.datum import Datum, MetricKey
 
-__all__ = ["Buffer"]
+__all__ = ["NewestValues"]
 
 
 class _Owed(NamedTuple):
@@ -18,7 +18,7 @@ class _Owed(NamedTuple):
     observed_ms: int
 
 
-class Buffer:
+class NewestValues:
     """As many data as there are metrics, whatever the length of an outage. Not for several threads.
 
     A log that replaced another one has a time of its own: what is owed of the other one is as good as expired.

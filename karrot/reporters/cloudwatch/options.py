@@ -8,16 +8,16 @@ from typing import TypeVar
 
 from karrot.reporters.cloudwatch.datum import STANDARD_RESOLUTION
 from karrot.settings import types
-from karrot.settings.types import Kind
+from karrot.settings.types import ValueKind
 
-__all__ = ["Layout", "Metric", "Options"]
+__all__ = ["GroupMetricName", "Layout", "Options"]
 
 T = TypeVar("T")
 D = TypeVar("D")
 E = TypeVar("E", bound=StrEnum)
 
 
-class Metric(StrEnum):
+class GroupMetricName(StrEnum):
     """The metrics of a consumer group, by the names CloudWatch shows."""
 
     LAG = "Lag"
@@ -34,12 +34,12 @@ class Layout(StrEnum):
     LEGACY = "legacy"
 
 
-def _some_of(words: type[E]) -> Kind[tuple[E, ...]]:
+def _some_of(words: type[E]) -> ValueKind[tuple[E, ...]]:
     texts = types.some_of(*words)
-    return Kind(lambda text: tuple(map(words, texts.read(text))), texts.allowed)
+    return ValueKind(lambda text: tuple(map(words, texts.read(text))), texts.allowed)
 
 
-_METRICS = _some_of(Metric)
+_METRICS = _some_of(GroupMetricName)
 _LAYOUTS = _some_of(Layout)
 _INTERVAL = types.duration(1, 3600)
 _TTL = types.duration(1, 14 * 86400)  # CloudWatch refuses what is older
@@ -60,7 +60,7 @@ class Options:
 
     namespace: str = "Karrot"
     interval_s: int = 30
-    metrics: tuple[Metric, ...] = (Metric.LAG,)
+    metrics: tuple[GroupMetricName, ...] = (GroupMetricName.LAG,)
     layouts: tuple[Layout, ...] = (Layout.DIMENSIONS,)
     max_groups: int = 1000
     include: re.Pattern[str] | None = None
@@ -113,6 +113,6 @@ class _Told:
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._texts = {name: text.strip() for name, text in settings.items() if text.strip()}
 
-    def value(self, name: str, kind: Kind[T], default: D) -> T | D:
+    def value(self, name: str, kind: ValueKind[T], default: D) -> T | D:
         text = self._texts.get(name)
         return default if text is None else types.checked(kind, name, text)

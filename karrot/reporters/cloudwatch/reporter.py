@@ -14,10 +14,10 @@ from karrot.reporters.cloudwatch.datum_limits import why_refused
 from karrot.reporters.cloudwatch.event_to_data import CLUSTER, HEARTBEAT, Held, Mapped, data_of
 from karrot.reporters.cloudwatch.faults import Fault, FaultKind
 from karrot.reporters.cloudwatch.group_cap import Membership
-from karrot.reporters.cloudwatch.newest_values import Buffer
+from karrot.reporters.cloudwatch.newest_values import NewestValues
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.schedule import Schedule
-from karrot.reporters.cloudwatch.sender import Outcome, Refusal, Sender
+from karrot.reporters.cloudwatch.sender import BatchRefusal, Sender, SendOutcome
 from karrot.reporters.cloudwatch.status import Ledger
 from karrot.reporters.send_report import NOTE
 
@@ -42,7 +42,7 @@ class CloudWatchReporter:
         self._count = _Counts(context.name, context.count)
         self._recall, self._remember = context.recall, context.remember
         self._schedule = Schedule(options.interval_s, lambda: context.clock.boot_ms() / 1000, random)
-        self._buffer = Buffer()
+        self._buffer = NewestValues()
         self._legacy_names = LegacyNames()
         self._clusters: set[str] = set()
         self._ledger = Ledger(options)
@@ -97,14 +97,14 @@ class CloudWatchReporter:
         """Close the connections to AWS."""
         self._sender.close()
 
-    def _sent(self) -> Outcome:
+    def _sent(self) -> SendOutcome:
         data = self._buffer.data()
         try:
             return self._sender.send(data)
         except Exception as error:  # noqa: BLE001 - the outermost loop of the reporter: a surprise must not end it
             _log.exception("sending to CloudWatch failed in a way nobody expected")
             fault = Fault(FaultKind.UNEXPECTED, f"{type(error).__name__}: {error}")
-            return Outcome(delivered=(), refused=(), kept=tuple(data), calls=0, fault=fault)
+            return SendOutcome(delivered=(), refused=(), kept=tuple(data), calls=0, fault=fault)
 
     def _beats(self, mapped: Mapped) -> bool:
         """Whether a cluster has a heartbeat: not one of more than anybody runs, as names that are forged would be."""
@@ -130,9 +130,9 @@ class CloudWatchReporter:
         if reason is None:
             self._buffer.put(datum, stored)
         else:
-            self._refuse(Refusal(datum, reason.value, f"event {stored.event_id}: {reason.sentence}"))
+            self._refuse(BatchRefusal(datum, reason.value, f"event {stored.event_id}: {reason.sentence}"))
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, refusal: BatchRefusal) -> None:
         self._count.dropped({refusal.reason: 1})
         self._ledger.refused(refusal, self._clock.wall_ms())
 
@@ -146,7 +146,7 @@ class CloudWatchReporter:
                 self._membership = Membership(self._options)
         return self._membership
 
-    def _note(self, outcome: Outcome) -> None:
+    def _note(self, outcome: SendOutcome) -> None:
         inside = self._inside()
         # A log that replaced another one has no notes yet.
         if inside.changed or (inside.inside and self._recall(_INSIDE) is None):

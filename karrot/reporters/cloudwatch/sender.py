@@ -9,7 +9,7 @@ from karrot.reporters.cloudwatch.boto_client import PutMetricData
 from karrot.reporters.cloudwatch.datum import Datum, MetricKey
 from karrot.reporters.cloudwatch.faults import Fault, FaultKind, Rejected, TooLarge, Verdict, classify, status_of
 
-__all__ = ["Outcome", "Refusal", "Sender"]
+__all__ = ["BatchRefusal", "SendOutcome", "Sender"]
 
 _CALLS_PER_S = 10.0
 _BURST = 10.0
@@ -21,7 +21,7 @@ _PASSING = (FaultKind.UNAVAILABLE, FaultKind.THROTTLED)
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class BatchRefusal:
     """A datum that CloudWatch does not take. ``reason`` is stable: ``rejected`` or ``too_large``."""
 
     datum: Datum
@@ -30,14 +30,14 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SendOutcome:
     """What became of the data of one `Sender.send`: each is in one of the three tuples.
 
     ``kept`` still owes a send; some of it may have arrived, when an answer got lost on its way. ``fault`` is why.
     """
 
     delivered: tuple[Datum, ...]
-    refused: tuple[Refusal, ...]
+    refused: tuple[BatchRefusal, ...]
     kept: tuple[Datum, ...]
     calls: int
     fault: Fault | None
@@ -48,7 +48,7 @@ class _Flush:
     """One send, as far as it is."""
 
     delivered: list[Datum] = field(default_factory=list)
-    refused: list[Refusal] = field(default_factory=list)
+    refused: list[BatchRefusal] = field(default_factory=list)
     kept: list[Datum] = field(default_factory=list)
     calls: int = 0
     searched: int = 0
@@ -69,10 +69,10 @@ class _Flush:
 
     def refuse(self, data: list[Datum], verdict: Rejected | TooLarge) -> None:
         reason = "too_large" if isinstance(verdict, TooLarge) else "rejected"
-        self.refused += [Refusal(datum, reason, verdict.text) for datum in data]
+        self.refused += [BatchRefusal(datum, reason, verdict.text) for datum in data]
 
-    def outcome(self) -> Outcome:
-        return Outcome(tuple(self.delivered), tuple(self.refused), tuple(self.kept), self.calls, self.fault)
+    def outcome(self) -> SendOutcome:
+        return SendOutcome(tuple(self.delivered), tuple(self.refused), tuple(self.kept), self.calls, self.fault)
 
 
 class _Pace:
@@ -122,7 +122,7 @@ class Sender:
         self._opened_now = False
         self._suspects: dict[MetricKey, None] = {}
 
-    def send(self, data: Sequence[Datum]) -> Outcome:
+    def send(self, data: Sequence[Datum]) -> SendOutcome:
         """Send the data, of each metric at most one datum.
 
         Never raises for what AWS, the network or the credentials do: it stops at the first fault and returns the rest

@@ -9,8 +9,8 @@ from karrot.reporters.cloudwatch.costs import monthly_estimate
 from karrot.reporters.cloudwatch.datum import Datum
 from karrot.reporters.cloudwatch.group_cap import OUTSIDE_BOUND, Membership
 from karrot.reporters.cloudwatch.options import Options
-from karrot.reporters.cloudwatch.sender import Outcome, Refusal
-from karrot.reporters.send_report import Fact, Refused, Report, Sent
+from karrot.reporters.cloudwatch.sender import BatchRefusal, SendOutcome
+from karrot.reporters.send_report import Fact, RefusedDatum, Report, Sent
 
 __all__ = ["Ledger"]
 
@@ -22,19 +22,19 @@ class Ledger:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._refused: dict[str, Refused] = {}
+        self._refused: dict[str, RefusedDatum] = {}
         self._sent: tuple[Sent, ...] = ()
         self._clusters: set[str] = set()
 
-    def refused(self, refusal: Refusal, now_ms: int) -> None:
+    def refused(self, refusal: BatchRefusal, now_ms: int) -> None:
         """Keep a refusal to look at, in place of an older one of that metric: it may come back with every send."""
         what = _what(refusal.datum)
         self._refused.pop(what, None)
-        self._refused[what] = Refused(what, refusal.reason, refusal.text, now_ms)
+        self._refused[what] = RefusedDatum(what, refusal.reason, refusal.text, now_ms)
         if len(self._refused) > _SHOWN:
             del self._refused[next(iter(self._refused))]
 
-    def report(self, outcome: Outcome, inside: Membership, clusters: Collection[str], now_ms: int) -> bytes:
+    def report(self, outcome: SendOutcome, inside: Membership, clusters: Collection[str], now_ms: int) -> bytes:
         """The note that the pages and the API show after a send."""
         self._clusters |= set(clusters)
         if outcome.delivered:
@@ -49,7 +49,7 @@ class Ledger:
             )
         )
 
-    def _facts(self, outcome: Outcome, inside: Membership) -> list[Fact]:
+    def _facts(self, outcome: SendOutcome, inside: Membership) -> list[Fact]:
         options = self._options
         outside = f"{inside.outside:,}" if inside.outside < OUTSIDE_BOUND else f"{OUTSIDE_BOUND:,} or more"
         estimate = monthly_estimate(
@@ -64,7 +64,7 @@ class Ledger:
         ]
 
 
-def _told(outcome: Outcome) -> str:
+def _told(outcome: SendOutcome) -> str:
     calls = "1 call" if outcome.calls == 1 else f"{outcome.calls:,} calls"
     kept = f"; {len(outcome.kept):,} wait for the next" if outcome.kept else ""
     return f"{len(outcome.delivered):,} data in {calls}{kept}"

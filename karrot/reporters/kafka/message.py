@@ -8,7 +8,7 @@ import msgspec
 from karrot.event_line import encode
 from karrot.eventlog.base import StoredEvent
 
-__all__ = ["Failed", "Message", "NoTopic", "Outcome", "Topic", "Written", "message_of"]
+__all__ = ["Failed", "Message", "NoTopic", "Outcome", "TopicWriter", "Written", "message_of"]
 
 
 class Message(NamedTuple):
@@ -44,7 +44,7 @@ class NoTopic(Exception):  # noqa: N818 (names what is so, not a failure of ours
         self.reason = reason
 
 
-class Topic(Protocol):
+class TopicWriter(Protocol):
     """Where the messages go."""
 
     def send(self, messages: Sequence[Message]) -> list[Outcome]:

@@ -8,11 +8,11 @@ import structlog
 from karrot import telemetry
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.base import Context, Sending, Trouble
-from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, Topic, Written, message_of
+from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, TopicWriter, Written, message_of
 from karrot.reporters.kafka.options import Options
 from karrot.reporters.kafka.status import report_of
 from karrot.reporters.retry_delay import Retry
-from karrot.reporters.send_report import NOTE, Refused, read
+from karrot.reporters.send_report import NOTE, RefusedDatum, read
 
 __all__ = ["KafkaReporter"]
 
@@ -36,15 +36,15 @@ class KafkaReporter:
     with the file of properties as it is then: neither a fatal error nor a password that was changed needs a restart.
     """
 
-    def __init__(self, options: Options, open_topic: Callable[[], Topic], context: Context) -> None:
+    def __init__(self, options: Options, open_topic: Callable[[], TopicWriter], context: Context) -> None:
         self._options = options
         self._open = open_topic
-        self._topic: Topic | None = None
+        self._topic: TopicWriter | None = None
         self._clock = context.clock
         self._reporter, self._count = context.name, context.count
         self._recall, self._remember = context.recall, context.remember
         self._owed: list[_Owed] = []
-        self._refused: list[Refused] = []
+        self._refused: list[RefusedDatum] = []
         """What the next note tells of."""
         self._retry = Retry(context.clock.boot_ms)
 
@@ -114,7 +114,7 @@ class KafkaReporter:
     def _refuse(self, stored: StoredEvent, reason: str, text: str) -> None:
         self._count(telemetry.REPORTER_DROPPED.name, 1, reporter=self._reporter, reason=reason)
         what = f"{stored.event_id}: {stored.event.cluster} {stored.event.consumer}"
-        self._refused.append(Refused(what, reason, text, self._clock.wall_ms()))
+        self._refused.append(RefusedDatum(what, reason, text, self._clock.wall_ms()))
 
     def _failed(self, trouble: Trouble) -> Sending:
         self.close()

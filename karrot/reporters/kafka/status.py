@@ -6,7 +6,7 @@ import msgspec
 
 from karrot.reporters.kafka.message import Written
 from karrot.reporters.kafka.options import Options
-from karrot.reporters.send_report import Fact, Refused, Report, Sent
+from karrot.reporters.send_report import Fact, RefusedDatum, Report, Sent
 
 __all__ = ["report_of"]
 
@@ -14,7 +14,7 @@ _SHOWN = 20
 
 
 def report_of(
-    options: Options, before: Report | None, written: Sequence[Written], refused: Sequence[Refused], at_ms: int
+    options: Options, before: Report | None, written: Sequence[Written], refused: Sequence[RefusedDatum], at_ms: int
 ) -> bytes:
     """The note of a send. What was refused stays in it, the newest first, until there is too much newer."""
     facts = (Fact("Topic", options.topic), Fact("Brokers", ", ".join(options.bootstrap)))

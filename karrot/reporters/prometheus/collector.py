@@ -12,7 +12,7 @@ from karrot.event import is_burrow_itself
 from karrot.eventlog.base import EventLog, GroupState, LogUnavailableError, groups
 from karrot.reporters.prometheus import self_metrics
 from karrot.reporters.prometheus.families import Family, ListedFamily, client_metric, sample
-from karrot.reporters.prometheus.group_metrics import Row, group_families, row_of
+from karrot.reporters.prometheus.group_metrics import ExportedGroup, group_families, row_of
 from karrot.reporters.prometheus.kafka_health import watched_families
 from karrot.reporters.prometheus.labels import label_value
 from karrot.reporters.prometheus.partition_metrics import listed_partitions, partition_families, topic_families
@@ -82,9 +82,9 @@ class LogCollector:
         yield from self_metrics.reporter_families(self._log, self._options.reporters)
         yield from self_metrics.counter_families(self._log.counters(), self._options.reporters or ())
 
-    def _rows(self, states: Sequence[GroupState]) -> list[Row]:
+    def _rows(self, states: Sequence[GroupState]) -> list[ExportedGroup]:
         """One row per pair of label values: where two groups meet in one, the one heard last is exported."""
-        rows: dict[tuple[str, str], Row] = {}
+        rows: dict[tuple[str, str], ExportedGroup] = {}
         # Not the whole name: `.*-canary$` on one of 50,000 characters takes 5 s, in which the worker does nothing else.
         exported = [row for row in map(row_of, states) if not self._options.excludes(row.consumer)]
         for row in exported:
@@ -95,7 +95,7 @@ class LogCollector:
             self._count(telemetry.SERIES_DROPPED.name, dropped)
         return list(rows.values())
 
-    def _by_partition(self, rows: Sequence[Row]) -> Iterator[Family]:
+    def _by_partition(self, rows: Sequence[ExportedGroup]) -> Iterator[Family]:
         if not (self._options.partition_metrics or self._options.topic_metrics):
             return
         listed = listed_partitions(self._log, rows)

@@ -11,18 +11,18 @@ from prometheus_client.core import Sample
 
 from karrot import telemetry
 from karrot.event import Status
-from karrot.eventlog.base import GroupState, Incident, Summary
+from karrot.eventlog.base import EventSummary, GroupState, IncidentState
 from karrot.reporters.prometheus.labels import escaped, label_value
 from karrot.telemetry import Metric
 
-__all__ = ["GroupFamily", "Row", "group_families", "row_of"]
+__all__ = ["ExportedGroup", "GroupFamily", "group_families", "row_of"]
 
 _ROWS_PER_PIECE = 1000
 _GROUP_STATUSES = {status.name: status for status in (Status.OK, Status.WARN, Status.ERR)}
 _BAD_STATUSES = (Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
 
 
-class Row(NamedTuple):
+class ExportedGroup(NamedTuple):
     """A group under the label values it is exported with; ``text`` has them written out.
 
     ``status`` is ``None`` for a text that is no status of a group.
@@ -33,32 +33,32 @@ class Row(NamedTuple):
     text: str
     status: Status | None
     seq: int
-    summary: Summary
-    incident: Incident
+    summary: EventSummary
+    incident: IncidentState
 
 
-Value = Callable[[Row], float | None]
+Value = Callable[[ExportedGroup], float | None]
 
 
-class Column(NamedTuple):
+class GroupMetric(NamedTuple):
     """One sample of every group: its status label, if it has one, and its value, ``None`` where there is none."""
 
     status: Status | None
     value: Value
 
 
-def row_of(state: GroupState) -> Row:
+def row_of(state: GroupState) -> ExportedGroup:
     """The row of a group."""
     cluster, consumer = map(label_value, state.key)
     text = f'cluster="{escaped(cluster)}",consumer="{escaped(consumer)}"'
     status = _GROUP_STATUSES.get(state.summary.status_text)
-    return Row(cluster, consumer, text, status, state.seq, state.summary, state.incident)
+    return ExportedGroup(cluster, consumer, text, status, state.seq, state.summary, state.incident)
 
 
 class GroupFamily:
     """A family over all groups."""
 
-    def __init__(self, metric: Metric, columns: Sequence[Column], rows: Sequence[Row]) -> None:
+    def __init__(self, metric: Metric, columns: Sequence[GroupMetric], rows: Sequence[ExportedGroup]) -> None:
         self.metric = metric
         self._columns = columns
         self._rows = rows
@@ -91,7 +91,7 @@ class GroupFamily:
         return self if self.metric.name in names else None
 
 
-def group_families(rows: Sequence[Row]) -> Iterator[GroupFamily]:
+def group_families(rows: Sequence[ExportedGroup]) -> Iterator[GroupFamily]:
     """Every family of the groups, in the order of the register."""
     for metric, columns in _FAMILIES:
         yield GroupFamily(metric, columns, rows)
@@ -105,14 +105,14 @@ def _bad_partitions(index: int) -> Value:
     return lambda row: row.summary.bad[index]
 
 
-def _complete_ratio(row: Row) -> float | None:
+def _complete_ratio(row: ExportedGroup) -> float | None:
     complete = row.summary.complete
     if complete is None or not 0 <= complete <= 1:
         return None
     return abs(complete)  # -0.0 is not below 0, but would be written as "-0.0"
 
 
-def _incident_start(row: Row) -> float | None:
+def _incident_start(row: ExportedGroup) -> float | None:
     return None if row.incident.open_id is None else _seconds(row.incident.since_ms)
 
 
@@ -121,11 +121,11 @@ def _seconds(at_ms: int | None) -> float | None:
     return at_ms / 1000 if at_ms is not None and at_ms > 0 else None
 
 
-def _one(value: Value) -> tuple[Column, ...]:
-    return (Column(None, value),)
+def _one(value: Value) -> tuple[GroupMetric, ...]:
+    return (GroupMetric(None, value),)
 
 
-_FAMILIES: tuple[tuple[Metric, tuple[Column, ...]], ...] = (
+_FAMILIES: tuple[tuple[Metric, tuple[GroupMetric, ...]], ...] = (
     (telemetry.CONSUMER_LAG, _one(lambda row: row.summary.total_lag)),
     (telemetry.CONSUMER_MAX_LAG, _one(lambda row: row.summary.max_lag)),
     (telemetry.CONSUMER_SCALABLE_LAG, _one(lambda row: row.summary.signals.scalable_lag)),
@@ -133,12 +133,12 @@ _FAMILIES: tuple[tuple[Metric, tuple[Column, ...]], ...] = (
     (telemetry.CONSUMER_CATCH_UP_SECONDS, _one(lambda row: row.summary.signals.catch_up_seconds)),
     (telemetry.CONSUMER_PRODUCE_RATE, _one(lambda row: row.summary.signals.produce_rate)),
     (telemetry.CONSUMER_CONSUME_RATE, _one(lambda row: row.summary.signals.consume_rate)),
-    (telemetry.CONSUMER_STATUS, tuple(Column(status, _is_status(status)) for status in _GROUP_STATUSES.values())),
+    (telemetry.CONSUMER_STATUS, tuple(GroupMetric(status, _is_status(status)) for status in _GROUP_STATUSES.values())),
     (telemetry.CONSUMER_STATUS_CODE, _one(lambda row: row.status)),
     (telemetry.CONSUMER_PARTITIONS, _one(lambda row: row.summary.partition_count)),
     (
         telemetry.CONSUMER_BAD_PARTITIONS,
-        tuple(Column(status, _bad_partitions(index)) for index, status in enumerate(_BAD_STATUSES)),
+        tuple(GroupMetric(status, _bad_partitions(index)) for index, status in enumerate(_BAD_STATUSES)),
     ),
     (telemetry.CONSUMER_COMPLETE_RATIO, _one(_complete_ratio)),
     (telemetry.CONSUMER_LAST_EVENT, _one(lambda row: _seconds(row.summary.observed_at_ms))),

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from karrot import telemetry
 from karrot.eventlog import group_health
 from karrot.eventlog.base import EventLog
-from karrot.eventlog.group_health import STATES, GroupHealth, Watched
+from karrot.eventlog.group_health import STATES, GroupHealth, WatchedCluster
 from karrot.reporters.prometheus.families import ListedFamily, sample
 from karrot.reporters.prometheus.labels import label_value
 from karrot.telemetry import Metric
@@ -53,7 +53,7 @@ def _states(rows: Rows) -> ListedFamily:
     )
 
 
-def _polls(polls: Iterable[Watched]) -> Iterator[ListedFamily]:
+def _polls(polls: Iterable[WatchedCluster]) -> Iterator[ListedFamily]:
     last, seconds = telemetry.WATCH_LAST_POLL, telemetry.WATCH_POLL_SECONDS
     clusters = [(label_value(poll.cluster), poll) for poll in polls]
     yield ListedFamily(last, (sample(last, (cluster,), poll.polled_at_ms / 1000) for cluster, poll in clusters))

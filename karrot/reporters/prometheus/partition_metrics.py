@@ -13,7 +13,7 @@ from karrot import telemetry
 from karrot.event import LagEvent, PartitionLag, Source, Status
 from karrot.eventlog.base import EventLog
 from karrot.reporters.prometheus.families import ListedFamily, sample
-from karrot.reporters.prometheus.group_metrics import Row
+from karrot.reporters.prometheus.group_metrics import ExportedGroup
 from karrot.reporters.prometheus.labels import label_value
 
 __all__ = ["listed_partitions", "partition_families", "topic_families"]
@@ -31,7 +31,7 @@ class Listed(NamedTuple):
     complete: frozenset[tuple[str, str]]
 
 
-def listed_partitions(log: EventLog, rows: Sequence[Row]) -> Listed:
+def listed_partitions(log: EventLog, rows: Sequence[ExportedGroup]) -> Listed:
     """What the newest event of each group lists."""
     partitions: dict[Place, PartitionLag] = {}
     complete = set()
@@ -62,7 +62,7 @@ def partition_families(listed: Listed) -> Iterator[ListedFamily]:
     yield ListedFamily(telemetry.PARTITION_STATUS_CODE, _status_codes(listed))
 
 
-def _places(row: Row, event: LagEvent) -> Iterator[tuple[Place, PartitionLag]]:
+def _places(row: ExportedGroup, event: LagEvent) -> Iterator[tuple[Place, PartitionLag]]:
     for partition in (*((event.max_lag,) if event.max_lag else ()), *event.partitions):
         yield (row.cluster, row.consumer, label_value(partition.topic), str(partition.partition)), partition
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from karrot.event import is_burrow_itself
 from karrot.eventlog.base import EventLog, GroupKey, GroupState, groups
-from karrot.web.pages.ranking import WELL, Standing
+from karrot.web.pages.ranking import WELL, RankedGroups
 
 __all__ = [
     "COLUMNS",
@@ -19,8 +19,8 @@ __all__ = [
     "GroupFilter",
     "Order",
     "Overview",
-    "Page",
-    "Place",
+    "PageCursor",
+    "PageOfGroups",
     "overview",
     "page_by_key",
 ]
@@ -53,7 +53,7 @@ class GroupFilter(NamedTuple):
         return iter(states)
 
 
-class Place(NamedTuple):
+class PageCursor(NamedTuple):
     """The place behind a group, short enough for an address: long names are cut, and told apart by their digest."""
 
     cluster: str
@@ -61,7 +61,7 @@ class Place(NamedTuple):
     digest: str | None = None
 
     @classmethod
-    def behind(cls, key: GroupKey) -> "Place":
+    def behind(cls, key: GroupKey) -> "PageCursor":
         """The place behind a group."""
         if max(map(len, key)) <= _LONGEST_NAME:
             return cls(*key)
@@ -72,28 +72,28 @@ class Place(NamedTuple):
         return key.cluster.startswith(self.cluster) and key.consumer.startswith(self.consumer)
 
 
-class Page(NamedTuple):
+class PageOfGroups(NamedTuple):
     """Some groups in the order of their keys; ``following`` is where the next page starts."""
 
     groups: list[GroupState]
-    following: Place | None
+    following: PageCursor | None
 
 
-def page_by_key(log: EventLog, wanted: GroupFilter, *, after: Place | None, limit: int) -> Page:
+def page_by_key(log: EventLog, wanted: GroupFilter, *, after: PageCursor | None, limit: int) -> PageOfGroups:
     """At most ``limit`` groups with keys beyond ``after``."""
     found = list(islice(wanted.among(_groups_after(log, after)), limit + 1))
     page = found[:limit]
-    return Page(page, Place.behind(page[-1].key) if len(found) > limit else None)
+    return PageOfGroups(page, PageCursor.behind(page[-1].key) if len(found) > limit else None)
 
 
-def _groups_after(log: EventLog, place: Place | None) -> Iterator[GroupState]:
+def _groups_after(log: EventLog, place: PageCursor | None) -> Iterator[GroupState]:
     if place is None:
         return groups(log)
     beyond = groups(log, GroupKey(place.cluster, place.consumer))
     return beyond if place.digest is None else _behind_digest(beyond, place)
 
 
-def _behind_digest(states: Iterator[GroupState], place: Place) -> Iterator[GroupState]:
+def _behind_digest(states: Iterator[GroupState], place: PageCursor) -> Iterator[GroupState]:
     """The groups behind that with the digest; if it is gone, all that follow the beginning of its names."""
     passed = []
     for state in states:
@@ -169,7 +169,9 @@ class Overview:
     rows: list[GroupState]
 
 
-def overview(standing: Standing, wanted: GroupFilter, *, page: int, size: int, order: Order = WORST_FIRST) -> Overview:
+def overview(
+    standing: RankedGroups, wanted: GroupFilter, *, page: int, size: int, order: Order = WORST_FIRST
+) -> Overview:
     """Page ``page`` (from 1) of the groups wanted."""
     everything = standing.worst_first
     by_name = wanted._replace(status=None)

@@ -5,7 +5,7 @@ from datetime import datetime
 import msgspec
 
 from karrot.eventlog.base import Backlog, EventLog, LogSize, ReporterState, StoredEvent, backlog
-from karrot.reporters.send_report import NOTE, Fact, Refused, Report, Sent, read
+from karrot.reporters.send_report import NOTE, Fact, RefusedDatum, Report, Sent, read
 from karrot.web.api.schemas import instant
 from karrot.web.context import Site
 
@@ -118,5 +118,5 @@ def _sent(sent: Sent) -> SentValue:
     return SentValue(sent.what, sent.value, sent.unit, instant(sent.observed_at_ms))
 
 
-def _refused(refused: Refused) -> RefusedValue:
+def _refused(refused: RefusedDatum) -> RefusedValue:
     return RefusedValue(refused.what, refused.reason, refused.text, instant(refused.at_ms))

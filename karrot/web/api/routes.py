@@ -7,7 +7,7 @@ import msgspec
 from flask import Blueprint, Response, request
 
 from karrot.eventlog.base import GroupKey
-from karrot.web.api.group_query import STATUSES, GroupFilter, Place, page_by_key
+from karrot.web.api.group_query import STATUSES, GroupFilter, PageCursor, page_by_key
 from karrot.web.api.openapi import document
 from karrot.web.api.rejects import Rejects, reject_shape
 from karrot.web.api.reporter_status import Reporters, progress
@@ -88,16 +88,16 @@ def _asked_limit(default: int = DEFAULT_LIMIT) -> int:
     return int(text)
 
 
-def _opaque(place: Place) -> str:
+def _opaque(place: PageCursor) -> str:
     return urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
 
 
-def _asked_after() -> Place | None:
+def _asked_after() -> PageCursor | None:
     text = request.args.get("after")
     if not text:
         return None
     try:
-        return msgspec.json.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Place)
+        return msgspec.json.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=PageCursor)
     except (binascii.Error, ValueError, msgspec.MsgspecError):
         raise Problem("invalid_field", "after is the `next` of the page before.", path="after") from None
 

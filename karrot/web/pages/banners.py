@@ -8,7 +8,7 @@ from karrot.text import count, duration, visible
 from karrot.web.pages.troubles import RUNBOOKS, runbook_of_failing
 from karrot.web.problems import CODES
 
-__all__ = ["Banner", "Heard", "Seen", "banners"]
+__all__ = ["Banner", "BannerInputs", "Heard", "banners"]
 
 _ENOUGH = 10
 """So many verdicts WARN or ERR without one that a group is well say that the others are not sent."""
@@ -38,7 +38,7 @@ class Banner(NamedTuple):
     page: str = ""
 
 
-class Seen(NamedTuple):
+class BannerInputs(NamedTuple):
     """What is looked at. ``refused`` counts codes of the last minutes, ``kinds`` webhooks since the log began."""
 
     fault: str | None = None
@@ -54,7 +54,7 @@ class Seen(NamedTuple):
     burrow_behind: Sequence[str] = ()
 
 
-def banners(seen: Seen) -> list[Banner]:
+def banners(seen: BannerInputs) -> list[Banner]:
     """The worst first."""
     found = [
         *_not_writable(seen),
@@ -68,7 +68,7 @@ def banners(seen: Seen) -> list[Banner]:
     return sorted(found, key=lambda banner: banner.kind != "err")
 
 
-def _not_writable(seen: Seen) -> Iterator[Banner]:
+def _not_writable(seen: BannerInputs) -> Iterator[Banner]:
     if seen.fault is not None:
         yield Banner(
             "err",
@@ -78,7 +78,7 @@ def _not_writable(seen: Seen) -> Iterator[Banner]:
         )
 
 
-def _silent(seen: Seen) -> Iterator[Banner]:
+def _silent(seen: BannerInputs) -> Iterator[Banner]:
     silent = [each for each in seen.heard if each.silent]
     if not silent:
         return
@@ -94,7 +94,7 @@ def _silent(seen: Seen) -> Iterator[Banner]:
     )
 
 
-def _burrow_behind(seen: Seen) -> Iterator[Banner]:
+def _burrow_behind(seen: BannerInputs) -> Iterator[Banner]:
     if seen.burrow_behind:
         yield Banner(
             "warn",
@@ -105,7 +105,7 @@ def _burrow_behind(seen: Seen) -> Iterator[Banner]:
         )
 
 
-def _failing(seen: Seen) -> Iterator[Banner]:
+def _failing(seen: BannerInputs) -> Iterator[Banner]:
     for state in seen.failing:
         said = visible((state.last_error or "it does not say why")[:_LONGEST_ERROR])
         of_ours = state.name in seen.reporters
@@ -118,7 +118,7 @@ def _failing(seen: Seen) -> Iterator[Banner]:
         )
 
 
-def _refused(seen: Seen) -> Iterator[Banner]:
+def _refused(seen: BannerInputs) -> Iterator[Banner]:
     for code, number in seen.refused.items():
         known = CODES.get(code)
         bodies = "1 body was" if number == 1 else f"{count(number)} bodies were"
@@ -131,7 +131,7 @@ def _refused(seen: Seen) -> Iterator[Banner]:
         )
 
 
-def _only_bad(seen: Seen) -> Iterator[Banner]:
+def _only_bad(seen: BannerInputs) -> Iterator[Banner]:
     if not seen.kinds.get("observation") and seen.kinds.get("incident", 0) >= _ENOUGH:
         yield Banner(
             "warn",
@@ -142,7 +142,7 @@ def _only_bad(seen: Seen) -> Iterator[Banner]:
         )
 
 
-def _limits(seen: Seen) -> Iterator[Banner]:
+def _limits(seen: BannerInputs) -> Iterator[Banner]:
     if 0 < seen.max_groups <= seen.groups:
         yield Banner(
             "warn",

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from karrot.event import Status, is_burrow_itself
-from karrot.eventlog.base import GroupState, Summary
+from karrot.eventlog.base import EventSummary, GroupState
 from karrot.text import amount, count, duration, percent, visible
 from karrot.web.pages.troubles import RUNBOOKS
 
@@ -50,7 +50,7 @@ def cause(state: GroupState, seconds_since_commit: float | None) -> Cause | None
     return _of_partitions(summary, seconds_since_commit)
 
 
-def _of_partitions(summary: Summary, seconds_since_commit: float | None) -> Cause:
+def _of_partitions(summary: EventSummary, seconds_since_commit: float | None) -> Cause:
     warn, stop, stall, rewind = summary.bad
     if stop:
         return _stopped(summary, stop, seconds_since_commit)
@@ -61,7 +61,7 @@ def _of_partitions(summary: Summary, seconds_since_commit: float | None) -> Caus
     return _UNLISTED if summary.status is Status.ERR else _slow(summary, warn)
 
 
-def _stopped(summary: Summary, number: int, seconds: float | None) -> Cause:
+def _stopped(summary: EventSummary, number: int, seconds: float | None) -> Cause:
     since = "" if seconds is None else f" for {duration(seconds)}"
     return Cause(
         f"{_of(summary, number)} stopped",
@@ -71,7 +71,7 @@ def _stopped(summary: Summary, number: int, seconds: float | None) -> Cause:
     )
 
 
-def _stalled(summary: Summary, number: int) -> Cause:
+def _stalled(summary: EventSummary, number: int) -> Cause:
     return Cause(
         f"{_of(summary, number)} stalled",
         f"{_partitions(summary, number)} stalled: commits come, but always of the same offset, while messages wait.",
@@ -80,7 +80,7 @@ def _stalled(summary: Summary, number: int) -> Cause:
     )
 
 
-def _rewound(summary: Summary, number: int) -> Cause:
+def _rewound(summary: EventSummary, number: int) -> Cause:
     return Cause(
         f"{_of(summary, number)} went back",
         f"{_partitions(summary, number)} went back: a commit was below the one before.",
@@ -89,7 +89,7 @@ def _rewound(summary: Summary, number: int) -> Cause:
     )
 
 
-def _slow(summary: Summary, number: int) -> Cause:
+def _slow(summary: EventSummary, number: int) -> Cause:
     rates, signals = _rates(summary), summary.signals
     catches_up = signals.catch_up_seconds is not None
     doing = f"catching up{rates}" if catches_up else f"slower than its topic{rates}"
@@ -108,14 +108,14 @@ def _slow(summary: Summary, number: int) -> Cause:
     return Cause(brief, f"The consumer is {doing}.", look, runbook)
 
 
-def _rates(summary: Summary) -> str:
+def _rates(summary: EventSummary) -> str:
     made, read = summary.signals.produce_rate, summary.signals.consume_rate
     if made is None or read is None:
         return ""
     return f": {_rounded(read)} messages/s read, {_rounded(made)}/s come in on the worst partition"
 
 
-def _uneven(summary: Summary) -> str:
+def _uneven(summary: EventSummary) -> str:
     """How much of the lag is on one of several partitions, if that is most of it."""
     total, largest, partitions = summary.total_lag, summary.max_lag, summary.partition_count
     if not total or not largest or (partitions or 0) < _UNEVEN_PARTITIONS or largest < total * _UNEVEN_SHARE:
@@ -123,12 +123,12 @@ def _uneven(summary: Summary) -> str:
     return percent(round(min(1.0, largest / total), 2))
 
 
-def _of(summary: Summary, number: int) -> str:
+def _of(summary: EventSummary, number: int) -> str:
     total = summary.partition_count
     return count(number) if total is None else f"{count(number)} of {count(total)}"
 
 
-def _partitions(summary: Summary, number: int) -> str:
+def _partitions(summary: EventSummary, number: int) -> str:
     total = summary.partition_count if summary.partition_count is not None else number
     return f"{_of(summary, number)} partition{'' if total == 1 else 's'}"
 

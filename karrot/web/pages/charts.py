@@ -5,17 +5,17 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from karrot.event import Kind, Status
-from karrot.web.pages.drawing import Band, Chart, Frame, Span, bands, chart, frame
-from karrot.web.pages.history import Past
+from karrot.web.pages.drawing import Band, Chart, DrawnSpan, Frame, bands, chart, frame
+from karrot.web.pages.history import GroupHistoryPart
 from karrot.web.pages.recent_events import Mark
 
-__all__ = ["Pictures", "Point", "of_past", "of_trail"]
+__all__ = ["ChartPoint", "Pictures", "of_past", "of_trail"]
 
 _HOUR_S = 3600
 _FEWEST = 2
 
 
-class Point(NamedTuple):
+class ChartPoint(NamedTuple):
     """Where the pointer may rest: a stretch of the width, and the words for it."""
 
     at: float
@@ -29,9 +29,9 @@ class Pictures(NamedTuple):
     frame: Frame
     lag: Chart | None
     behind: Chart | None
-    incidents: list[Span]
-    statuses: list[Span]
-    points: list[Point]
+    incidents: list[DrawnSpan]
+    statuses: list[DrawnSpan]
+    points: list[ChartPoint]
 
 
 def of_trail(trail: Sequence[Mark], now: float) -> Pictures | None:
@@ -51,7 +51,7 @@ def of_trail(trail: Sequence[Mark], now: float) -> Pictures | None:
     )
 
 
-def of_past(past: Past) -> Pictures:
+def of_past(past: GroupHistoryPart) -> Pictures:
     """The weeks before, by the hour."""
     within = frame(past.start.timestamp(), past.end.timestamp())
     lags = [(hour.at.timestamp(), hour.lag_max) for hour in past.hours]
@@ -94,9 +94,9 @@ def _lasting(marks: Sequence[Mark], end: float) -> Iterator[tuple[Mark, float, f
         yield mark, since, until
 
 
-def _points(marks: Sequence[Mark], within: Frame) -> Iterator[Point]:
+def _points(marks: Sequence[Mark], within: Frame) -> Iterator[ChartPoint]:
     """Each event from half-way since the one before to half-way to the next."""
     places = [within.x(mark.at_ms / 1000) for mark in marks]
     edges = [0.0, *((left + right) / 2 for left, right in pairwise(places)), 100.0]
     for mark, (left, right) in zip(marks, pairwise(edges), strict=True):
-        yield Point(round(left, 2), round(right - left, 2), mark)
+        yield ChartPoint(round(left, 2), round(right - left, 2), mark)

@@ -7,20 +7,20 @@ from flask import Response
 
 from karrot.web.negotiation import gzip_accepted
 
-__all__ = ["Page", "squeeze"]
+__all__ = ["CompressedPage", "squeeze"]
 
 _WORTH_IT = 1400
 """Bytes that fit one packet."""
 
 
-class Page(NamedTuple):
+class CompressedPage(NamedTuple):
     """A page both ways, for it is asked for more often than it is made."""
 
     plain: str
     gzipped: bytes
 
     @classmethod
-    def of(cls, text: str) -> "Page":
+    def of(cls, text: str) -> "CompressedPage":
         """Gzipped now."""
         return cls(text, _gzipped(text.encode()))
 

@@ -7,7 +7,7 @@ from karrot import telemetry
 from karrot.eventlog.base import ReporterState
 from karrot.reporters.send_report import NOTE, read
 from karrot.web.context import Site
-from karrot.web.pages.banners import Banner, Heard, Seen, banners
+from karrot.web.pages.banners import Banner, BannerInputs, Heard, banners
 from karrot.web.pages.page_state import shared
 
 __all__ = ["Health", "ReporterHealth", "health"]
@@ -42,7 +42,7 @@ def health(here: Site) -> Health:
     heard = _heard(here)
     kept = {state.name: state for state in here.log.reporters()}
     standing = shared().board.standing()
-    seen = Seen(
+    seen = BannerInputs(
         fault=here.log.writable(),
         heard=heard,
         kinds=_kinds(here),

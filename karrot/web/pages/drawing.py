@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from karrot.text import LAST_SECOND, clock, short_count, short_duration
 
-__all__ = ["Band", "Chart", "Frame", "Span", "Spark", "Tick", "bands", "chart", "frame", "spark"]
+__all__ = ["Band", "Chart", "DrawnSpan", "Frame", "Spark", "Tick", "bands", "chart", "frame", "spark"]
 
 Point = tuple[float, float | None]
 """Epoch seconds and a value; ``None`` is not known, and a gap."""
@@ -30,7 +30,7 @@ _FORMS = ((60, "%H:%M:%S"), (86_400, "%H:%M"), (100 * 86_400, "%d %b"), (inf, "%
 """How a moment is written, by the length of a step below which."""
 
 
-class Span(NamedTuple):
+class DrawnSpan(NamedTuple):
     """A stretch of time in percent of the width, with what it is called."""
 
     at: float
@@ -125,10 +125,10 @@ def chart(points: Sequence[Point], within: Frame, *, in_time: bool) -> Chart | N
     return Chart(lines, [_closed(line) for line in lines], ticks)
 
 
-def bands(statuses: Iterable[Band], within: Frame) -> list[Span]:
+def bands(statuses: Iterable[Band], within: Frame) -> list[DrawnSpan]:
     """Statuses as stretches; equal neighbours become one."""
     return [
-        Span(
+        DrawnSpan(
             within.x(max(band.since, within.start)),
             round(within.x(min(band.until, within.end)) - within.x(max(band.since, within.start)), 2),
             band.status,

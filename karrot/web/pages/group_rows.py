@@ -14,7 +14,7 @@ from karrot.web.pages.drawing import Spark, spark
 from karrot.web.pages.page_state import shared
 from karrot.web.pages.recent_events import Mark, Trend, trend
 
-__all__ = ["Line", "Row", "Times", "line", "row", "seconds_since"]
+__all__ = ["GroupListLine", "GroupListRow", "Times", "line", "row", "seconds_since"]
 
 
 class Times(NamedTuple):
@@ -29,7 +29,7 @@ class Times(NamedTuple):
     old: bool
 
 
-class Row(NamedTuple):
+class GroupListRow(NamedTuple):
     """What is shown of a group."""
 
     state: GroupState
@@ -40,7 +40,7 @@ class Row(NamedTuple):
     of_burrow: bool
 
 
-class Line(NamedTuple):
+class GroupListLine(NamedTuple):
     """A group in the list: the cells that only a new event changes as they are shown, the others as they are now."""
 
     state: GroupState
@@ -48,11 +48,11 @@ class Line(NamedTuple):
     told: Markup
 
 
-def row(here: Site, state: GroupState, trail: Sequence[Mark] | None = None) -> Row:
+def row(here: Site, state: GroupState, trail: Sequence[Mark] | None = None) -> GroupListRow:
     """One group, with what its newest events say."""
     trail = shared().trails.of(here.log, state) if trail is None else trail
     times = _times(here, state)
-    return Row(
+    return GroupListRow(
         state,
         times,
         cause=cause(state, times.since_commit),
@@ -62,15 +62,15 @@ def row(here: Site, state: GroupState, trail: Sequence[Mark] | None = None) -> R
     )
 
 
-def line(here: Site, state: GroupState) -> Line:
+def line(here: Site, state: GroupState) -> GroupListLine:
     """One group of the list."""
     lines, name, times = shared().lines, (here.log.log_id, state.key), _times(here, state)
     version = (state.seq, times.old)
     made = lines.look(name)
     if made is not None and made.version == version:
-        return Line(state, times, made.value)
+        return GroupListLine(state, times, made.value)
     told = get_template_attribute("parts.html", "cells")(row(here, state))
-    return Line(state, times, lines.keep(name, version, told))
+    return GroupListLine(state, times, lines.keep(name, version, told))
 
 
 def _times(here: Site, state: GroupState) -> Times:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from karrot.clock import Clock
 from karrot.eventlog.base import Changed, EventLog, GroupKey, GroupState, groups
 from karrot.web.pages.again import Again
-from karrot.web.pages.ranking import Ranking, Standing
+from karrot.web.pages.ranking import RankedGroups, Ranking
 from karrot.web.pages.time_slicing import gently
 
 __all__ = ["Board"]
@@ -29,13 +29,13 @@ class Board:
         self._told = 0
         self._ranking = Ranking()
         self._oldest_ms = sys.maxsize
-        self._again: Again[Standing] = Again(clock)
+        self._again: Again[RankedGroups] = Again(clock)
 
-    def standing(self) -> Standing:
+    def standing(self) -> RankedGroups:
         """The groups that have not expired and are not deleted."""
         return self._again.get("all", self._read)
 
-    def _read(self) -> Standing:
+    def _read(self) -> RankedGroups:
         self._catch_up()
         return self._ranking.standing()
 

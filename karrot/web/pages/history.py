@@ -9,7 +9,7 @@ from typing import Protocol
 from karrot.clock import Clock
 from karrot.eventlog.base import GroupKey
 
-__all__ = ["AskPast", "Past", "PastDays", "PastHour", "PastIncident", "PastUnknown", "Pasts"]
+__all__ = ["AskPast", "GroupHistoryPart", "PastDays", "PastHour", "PastIncident", "PastUnknown", "Pasts"]
 
 
 class PastHour(Protocol):
@@ -51,7 +51,7 @@ class PastDays(Protocol):
     def last(self) -> date: ...  # noqa: D102
 
 
-class Past(Protocol):
+class GroupHistoryPart(Protocol):
     """A group between two moments; incidents the newest first. On ``missing`` days its incidents are not known."""
 
     @property
@@ -70,13 +70,13 @@ class PastUnknown(Exception):  # noqa: N818 (names what is missing)
     """There are tables, and they could not be read; the text is a sentence."""
 
 
-AskPast = Callable[[str, str], Past | None]
+AskPast = Callable[[str, str], GroupHistoryPart | None]
 """``(cluster, consumer)``; ``None`` where there are no tables. Raises `PastUnknown`."""
 
 _GOOD_FOR_MS = 60_000
 _KEPT = 100
 
-_Answer = Past | PastUnknown | None
+_Answer = GroupHistoryPart | PastUnknown | None
 
 
 class Pasts:
@@ -88,7 +88,7 @@ class Pasts:
         self._kept: OrderedDict[GroupKey, tuple[int, _Answer]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def of(self, key: GroupKey) -> Past | None:
+    def of(self, key: GroupKey) -> GroupHistoryPart | None:
         """The past of a group. Raises `PastUnknown`."""
         with self._lock:
             asked_ms, answer = self._kept.get(key, (-_GOOD_FOR_MS, None))

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from karrot.web.context import Site
 from karrot.web.pages.again import Again
-from karrot.web.pages.compression import Page
+from karrot.web.pages.compression import CompressedPage
 from karrot.web.pages.group_snapshot import Board
 from karrot.web.pages.history import Pasts
 from karrot.web.pages.newest import Newest
@@ -27,7 +27,7 @@ class Shared:
     trails: Trails
     lines: Newest[Markup]
     pasts: Pasts
-    again: Again[Page]
+    again: Again[CompressedPage]
 
     @classmethod
     def over(cls, site: Site) -> "Shared":

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from karrot.event import is_burrow_itself
 from karrot.eventlog.base import GroupKey, GroupState
 
-__all__ = ["WELL", "Ranking", "Standing"]
+__all__ = ["WELL", "RankedGroups", "Ranking"]
 
 WELL = "OK"
 
@@ -20,7 +20,7 @@ _MANY = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RankedGroups:
     """Every group at one moment, the worst first, and what can be said of all of them. Made once for many readers.
 
     ``of_burrow`` are the groups of Burrow itself, by status, which ``counts`` leaves out; ``burrow_behind`` are the
@@ -34,7 +34,7 @@ class Standing:
     burrow_behind: list[str]
 
     @classmethod
-    def of(cls, states: Iterable[GroupState]) -> "Standing":
+    def of(cls, states: Iterable[GroupState]) -> "RankedGroups":
         """Sorted and counted."""
         ranking = Ranking()
         ranking.update({state.key: state for state in states})
@@ -87,11 +87,11 @@ class Ranking:
         for rank in come:
             insort(self._ordered, rank)
 
-    def standing(self) -> Standing:
+    def standing(self) -> RankedGroups:
         """The groups now."""
         behind = sorted(rank for rank in self._of_burrow.values() if rank.state.summary.status_text != WELL)
         of_burrow = Counter(rank.state.summary.status_text for rank in self._of_burrow.values())
-        return Standing(
+        return RankedGroups(
             worst_first=[rank.state for rank in self._ordered],
             counts=+self._counts - of_burrow,
             of_burrow=of_burrow,

@@ -14,7 +14,7 @@ from karrot.web.api.schemas import instant
 from karrot.web.context import Site, site
 from karrot.web.guard import require_reader
 from karrot.web.pages import charts
-from karrot.web.pages.compression import Page, squeeze
+from karrot.web.pages.compression import CompressedPage, squeeze
 from karrot.web.pages.conditions import health
 from karrot.web.pages.group_rows import line, row, seconds_since
 from karrot.web.pages.history import PastUnknown
@@ -54,7 +54,7 @@ def index() -> str | Response:
     here, asked = site(), (asked_filter(), _asked_order(), _asked_page())
     if not shared().board.standing().worst_first and not here.log.heard():
         return render_template("welcome.html", **_welcome(here))
-    return shared().again.get(repr(asked), lambda: Page.of(_groups_page(here, *asked))).response()
+    return shared().again.get(repr(asked), lambda: CompressedPage.of(_groups_page(here, *asked))).response()
 
 
 def _groups_page(here: Site, wanted: GroupFilter, order: Order, page: int) -> str:

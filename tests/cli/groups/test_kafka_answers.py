@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from karrot.cli import main
 from karrot.cli.errors import NotDone
-from karrot.cli.groups.burrow_answers import Asked, ask
+from karrot.cli.groups.burrow_answers import GroupAnswers, ask
 from karrot.cli.groups.group_tables import groups_table, json_line, partition_tables
 from karrot.cli.groups.kafka_answers import ask_kafka, beside_burrow
 from karrot.watch import ClusterError, Onlooker
@@ -80,7 +80,7 @@ def test_beside_burrows_verdicts_stands_what_kafka_says_of_the_same_groups(kafka
 
 
 def test_a_burrow_without_groups_needs_no_kafka() -> None:
-    asked = Asked("prod", (), {})
+    asked = GroupAnswers("prod", (), {})
     assert beside_burrow(asked, Onlooker("prod", SimulatedKafka(down=ClusterError("r", "away")))) is asked
 
 

@@ -16,7 +16,7 @@ from karrot.burrow.payload import parse_webhook
 from karrot.demo.burrow.fake_burrow import DEMO, BurrowSettings, FakeBurrow, Post, simulate
 from karrot.demo.burrow.notifier import NotifierSettings
 from karrot.demo.demo_groups import BEHAVIOURS
-from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Phase, Topic
+from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Phase, SimulatedTopic
 from karrot.event import Kind, LagEvent, Status
 from support.bodies import conversation, recorded
 
@@ -45,7 +45,7 @@ def by_group(posts: Sequence[Post]) -> dict[str, list[LagEvent]]:
 
 
 def of(behaviour: Behaviour, *, partitions: int = 2, **more: Any) -> FakeBurrow:
-    topic = Topic("orders", [20.0] * partitions, [100_000] * partitions)
+    topic = SimulatedTopic("orders", [20.0] * partitions, [100_000] * partitions)
     afflicted = frozenset(("orders", partition) for partition in range(partitions))
     group = ConsumerGroup("billing", [topic], behaviour, Random(3), afflicted=afflicted)
     return FakeBurrow({"prod": [group]}, Random(4), start_ms=START_MS, **more)

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from karrot.clock import SystemClock
 from karrot.demo.burrow.fake_burrow import FakeBurrow, Post, simulate
-from karrot.demo.burrow.posting import HttpSender, Tally, run
+from karrot.demo.burrow.posting import HttpSender, PostTally, run
 from support.serving import in_background
 
 START_MS = 1_763_741_000_000
@@ -227,7 +227,7 @@ class Loop:
     clock: HandClock = field(default_factory=HandClock)
     stop: threading.Event = field(default_factory=threading.Event)
     failover: threading.Event = field(default_factory=threading.Event)
-    tally: Tally = field(default_factory=Tally)
+    tally: PostTally = field(default_factory=PostTally)
 
     @contextlib.contextmanager
     def running(self, send: Callable[[bytes], int], burrow: Any = None, **settings: Any) -> Iterator[None]:

@@ -10,7 +10,7 @@ import pytest
 from karrot.burrow.client import Unavailable
 from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow, Post
 from karrot.demo.burrow.notifier import NotifierSettings
-from karrot.demo.burrow.outage import Outage, State
+from karrot.demo.burrow.outage import Outage, OutageState
 from karrot.demo.simulated_kafka import Behaviour, Phase
 from karrot.event import LagEvent, Status
 from support.fake_rest import SETTINGS, group, rig
@@ -159,10 +159,10 @@ def test_a_restart_during_a_restart_counts_from_the_second() -> None:
     fake.due(at(11))
     fake.restart(Outage(down=5, starting=5))
     assert [fake.state(at(moment)) for moment in (15, 16, 20.9, 21)] == [
-        State.DOWN,
-        State.STARTING,
-        State.STARTING,
-        State.READY,
+        OutageState.DOWN,
+        OutageState.STARTING,
+        OutageState.STARTING,
+        OutageState.READY,
     ]
     with fake.at(at(20.9)):
         pass

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from karrot.demo.cloudwatch import Call, FakeCloudWatch, MetricId, Point
+from karrot.demo.cloudwatch import Call, FakeCloudWatch, MetricId, StoredPoint
 from support.fake_aws import NOW_MS, Response, at, client, datum, put, put_json, refusal, send
 
 GOOD = {"Namespace": "Karrot", "MetricData": [{"MetricName": "Lag", "Value": 1.5, "Timestamp": NOW_MS / 1000}]}
@@ -16,7 +16,7 @@ XML = {"": "http://monitoring.amazonaws.com/doc/2010-08-01/"}
 
 def test_the_real_client_speaks_json_and_is_understood(fake: FakeCloudWatch) -> None:
     put(fake, datum(Value=7.0, Unit="Count", Dimensions=[{"Name": "Cluster", "Value": "prod"}]))
-    assert fake.points("Karrot", "Lag", {"Cluster": "prod"}) == [Point(NOW_MS, 7.0)]
+    assert fake.points("Karrot", "Lag", {"Cluster": "prod"}) == [StoredPoint(NOW_MS, 7.0)]
     (call,) = fake.calls
     assert call == Call(
         at_ms=NOW_MS,
@@ -105,7 +105,7 @@ def test_timestamps_are_judged_by_the_given_clock() -> None:
         now += 15 * 24 * 3600 * 1000
         assert refusal(fake, datum())[0] == "InvalidParameterValue"
         put(fake, {"MetricName": "Lag", "Value": 2.0})
-        assert fake.points("Karrot", "Lag") == [Point(NOW_MS, 1.0), Point(now, 2.0)]
+        assert fake.points("Karrot", "Lag") == [StoredPoint(NOW_MS, 1.0), StoredPoint(now, 2.0)]
         assert [call.at_ms for call in fake.calls] == [NOW_MS, now, now]
 
 
@@ -148,7 +148,7 @@ def test_unknown_members_and_nulls_are_ignored(fake: FakeCloudWatch) -> None:
     request = {**GOOD, "New": 1, "EntityMetricData": None}
     request["MetricData"] = [{"MetricName": "Lag", "Value": 1.5, "Unit": None, "Timestamp": None, "Extra": []}]
     assert put_json(fake, request).status == 200
-    assert fake.points("Karrot", "Lag") == [Point(NOW_MS, 1.5)]
+    assert fake.points("Karrot", "Lag") == [StoredPoint(NOW_MS, 1.5)]
 
 
 @pytest.mark.parametrize("body", [b"no gzip", gzip.compress(b"{}")[:-9], b""], ids=["plain", "cut", "empty"])
@@ -198,7 +198,7 @@ def test_the_query_protocol_is_understood(fake: FakeCloudWatch) -> None:
     )
     assert (answer.status, answer.headers["content-type"]) == (200, "text/xml")
     assert ET.fromstring(answer.body).tag == "{http://monitoring.amazonaws.com/doc/2010-08-01/}PutMetricDataResponse"
-    assert fake.points("Karrot", "Lag", {"Cluster": "prod"}) == [Point(NOW_MS, 12.0)]
+    assert fake.points("Karrot", "Lag", {"Cluster": "prod"}) == [StoredPoint(NOW_MS, 12.0)]
     assert [(kept.values, kept.resolution) for kept in fake.accepted] == [((12.0,), 60), ((3.5,), 1)]
 
 

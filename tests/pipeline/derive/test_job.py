@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from karrot.cli import main
 from karrot.history.held_days import finished
-from karrot.pipeline.derive.job import Rules, derive
+from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.schemas import DERIVED
 from karrot.pipeline.store.compact import compact
 from karrot.pipeline.store.tables import Tables
@@ -95,8 +95,8 @@ def test_days_are_derived_as_they_change(
     rows = _three_days()
     # The first two days; the incident spans their midnight and is open.
     _land(spark, tables, "b-0", [row for row in rows if row["day"] in DAYS[:2]])
-    assert derive(spark, tables, Rules()) == DAYS[:2]
-    assert derive(spark, tables, Rules()) == []
+    assert derive(spark, tables, DeriveRules()) == DAYS[:2]
+    assert derive(spark, tables, DeriveRules()) == []
     assert _incidents(tables) == [("i", "2026-11-20", "20 23:00", None, None, 300)]
     assert {str(path.relative_to(tables.directory)) for path in Path(tables.directory, "incidents").rglob("*.*")} == {
         "incidents/day=2026-11-20/incidents.parquet"
@@ -106,11 +106,11 @@ def test_days_are_derived_as_they_change(
     _land(spark, tables, "b-1", [row for row in rows if row["day"] == DAYS[2]])
     before = _state(tables)
     with pytest.raises(InterruptedError):
-        derive(spark, DiesAtTheSecond(tables.directory), Rules())
+        derive(spark, DiesAtTheSecond(tables.directory), DeriveRules())
     assert len(_rows(tables, "lag_minute")) == len(before["lag_minute"]) + 24
     assert _state(tables) | {"lag_minute": before["lag_minute"]} == before
     assert not list(Path(tables.directory, ".staging").iterdir())
-    assert derive(spark, tables, Rules()) == [DAYS[2]]
+    assert derive(spark, tables, DeriveRules()) == [DAYS[2]]
     assert _incidents(tables) == [("i", "2026-11-20", "20 23:00", "22 01:00", "close", 313)]
     intervals = [
         (str(row[-1]), row[2], f"{row[3]:%d %H:%M}", f"{row[4]:%d %H:%M}") for row in _rows(tables, "status_intervals")
@@ -128,7 +128,7 @@ def test_days_are_derived_as_they_change(
     late = [said(_A_DAY - 1_000, "close", "i"), said(_A_DAY - 990, "err", "j")]
     _land(spark, tables, "b-2", late)
     with _reading(f"{tables.directory}/lag_minute/day={DAY}/*.parquet") as seen:
-        assert derive(spark, tables, Rules()) == [DAY]
+        assert derive(spark, tables, DeriveRules()) == [DAY]
     assert seen <= {(24, 24), (25, 26)}
     assert len(seen) == 2
     assert [row[:5] for row in _incidents(tables)] == [
@@ -140,7 +140,7 @@ def test_days_are_derived_as_they_change(
     at_once = Tables(str(tmp_path / "at-once"))
     _land(spark, at_once, "b-0", [*rows, *late])
     _land(spark, at_once, "b-1", rows[40:70])
-    derive(spark, at_once, Rules())
+    derive(spark, at_once, DeriveRules())
     whole = _state(tables)
     assert _state(at_once) == whole
 
@@ -148,7 +148,7 @@ def test_days_are_derived_as_they_change(
     # is asked for comes out as it was.
     compact(spark, tables, keep=dt.timedelta(days=400), today=DAYS[3])
     assert len(list(Path(tables.directory, "events", f"day={DAY}").rglob("*.parquet"))) == 1
-    assert derive(spark, tables, Rules()) == []
+    assert derive(spark, tables, DeriveRules()) == []
     for name in ("events", "partitions"):
         tables.drop_day(spark, name, DAYS[2])
     monkeypatch.setattr(SparkSession, "stop", lambda _self: None)  # the command's would end the session of all tests
@@ -175,24 +175,24 @@ def test_a_day_that_a_run_did_not_finish_is_not_held_until_the_next_run_has(
     directory = Path(tables.directory)
     _land(spark, tables, "b-0", _every_five_minutes(0, 7_200, "ok"))
     _land(spark, tables, "b-1", _every_five_minutes(_A_DAY, _A_DAY + 7_200, "ok"))
-    derive(spark, tables, Rules())
+    derive(spark, tables, DeriveRules())
     assert finished(directory) == set(DAYS[:2])
     _land(spark, tables, "b-2", _every_five_minutes(7_200, 9_000, "warn", "i"))
     with pytest.raises(InterruptedError):
-        derive(spark, DiesAtTheSecond(tables.directory), Rules())
+        derive(spark, DiesAtTheSecond(tables.directory), DeriveRules())
     assert finished(directory) == {DAYS[1]}
     compact(spark, tables, keep=dt.timedelta(days=400), today=DAYS[3])
     assert finished(directory) == {DAYS[1]}
 
     # Another day alone leaves it as it is; and it is done again if its files are gone meanwhile.
-    assert derive(spark, tables, Rules(), only=[DAYS[1]]) == [DAYS[1]]
+    assert derive(spark, tables, DeriveRules(), only=[DAYS[1]]) == [DAYS[1]]
     assert finished(directory) == {DAYS[1]}
     for name in ("events", "partitions"):
         tables.drop_day(spark, name, DAY)
-    assert derive(spark, tables, Rules()) == [DAY]
+    assert derive(spark, tables, DeriveRules()) == [DAY]
     assert finished(directory) == {DAYS[1]}
     assert {path.name for path in directory.glob("lag_minute/day=*")} == {f"day={DAYS[1]}"}
-    assert derive(spark, tables, Rules()) == []
+    assert derive(spark, tables, DeriveRules()) == []
 
 
 class DiesAtTheSecond(Tables):
@@ -233,7 +233,7 @@ def _command(tables: Tables, command: str, *options: str) -> str:
 def test_without_events_there_is_nothing_to_derive(
     spark: SparkSession, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert derive(spark, tables, Rules()) == []
+    assert derive(spark, tables, DeriveRules()) == []
     monkeypatch.setattr(SparkSession, "stop", lambda _self: None)
     ended = CliRunner().invoke(main, ["pipeline", "derive", "--tables", f"{tables.directory}/misspelt"])
     assert (ended.exit_code, ended.stderr.startswith(f"karrot: {tables.directory}/misspelt: no such dir")) == (2, True)
@@ -243,7 +243,7 @@ def test_what_else_lies_among_the_tables_is_passed_by(spark: SparkSession, table
     for name in ("events", "lag_minute"):
         Path(tables.directory, name, "day=someday").mkdir(parents=True)
     Path(tables.directory, "_derived.json").write_text('{"rules": "torn by a fai')
-    assert derive(spark, tables, Rules()) == []
+    assert derive(spark, tables, DeriveRules()) == []
     assert compact(spark, tables, keep=dt.timedelta(days=400), today=DAY).dropped == []
 
 
@@ -254,7 +254,7 @@ def test_a_file_without_a_byte_is_not_taken_for_one_without_rows(spark: SparkSes
     [file] = Path(tables.directory, "events", f"day={DAY}", "batch_id=b-0").glob("*.parquet")
     file.write_bytes(b"")
     with pytest.raises(OSError, match="is empty, which no file of a table is"):
-        derive(spark, tables, Rules())
+        derive(spark, tables, DeriveRules())
     with pytest.raises(OSError, match="is empty, which no file of a table is"):
         compact(spark, tables, keep=dt.timedelta(days=400), today=DAYS[3])
     assert file.exists()

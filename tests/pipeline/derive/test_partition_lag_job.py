@@ -8,7 +8,7 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from karrot.pipeline.derive.job import Rules, derive
+from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.derive.partition_lag_job import Handed, hand_on
 from karrot.pipeline.store.tables import Tables
 from support.committed import commit, end, land, member
@@ -99,7 +99,7 @@ def test_lags_rates_and_rebalances_come_from_commits_where_no_event_lists_all(
     land(spark, tables, "b-0", "members", MEMBERS)
     tables.write_batch(events_frame(spark, EVENTS), "events", "b-0")
     tables.write_batch(partitions_frame(spark, EVENTS), "partitions", "b-0")
-    assert derive(spark, tables, Rules()) == DAYS
+    assert derive(spark, tables, DeriveRules()) == DAYS
 
     _check_partitions(tables)
     _check_groups(tables)
@@ -109,7 +109,7 @@ def test_lags_rates_and_rebalances_come_from_commits_where_no_event_lists_all(
     assert _ask(tables, "partition_lag_minute", "consumer", "lag", "lag_seconds", "method", where=next_day) == [
         ("reader", 172_740, 86_370.0, "observed")
     ]
-    assert derive(spark, tables, Rules()) == []
+    assert derive(spark, tables, DeriveRules()) == []
 
 
 def test_a_day_that_hands_on_something_else_touches_the_next() -> None:

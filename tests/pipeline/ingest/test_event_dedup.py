@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructType
 
-from karrot.pipeline.ingest.event_dedup import Span, in_order, overlap
+from karrot.pipeline.ingest.event_dedup import SequenceRange, in_order, overlap
 from support.histories import table_of
 
 _LINES = (
@@ -14,13 +14,13 @@ _LINES = (
 _LEAST = -(2**63)
 
 
-def _some_spans() -> st.SearchStrategy[list[Span]]:
+def _some_spans() -> st.SearchStrategy[list[SequenceRange]]:
     numbers = st.lists(st.integers(0, 20), min_size=2, max_size=2).map(sorted)
-    return st.lists(st.builds(lambda log, ends: Span(log, *ends), st.sampled_from("ab"), numbers), max_size=6)
+    return st.lists(st.builds(lambda log, ends: SequenceRange(log, *ends), st.sampled_from("ab"), numbers), max_size=6)
 
 
 @given(_some_spans())
-def test_spans_overlap_if_two_of_a_log_share_a_number(several: list[Span]) -> None:
+def test_spans_overlap_if_two_of_a_log_share_a_number(several: list[SequenceRange]) -> None:
     held = [{(log, number) for number in range(first, last + 1)} for log, first, last in several]
     assert overlap(several) == any(one & other for one, other in combinations(held, 2))
 

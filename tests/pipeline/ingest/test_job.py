@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from karrot.pipeline.ingest.event_sources import FromArchive
-from karrot.pipeline.ingest.job import Ingest, Summary
+from karrot.pipeline.ingest.job import Ingest, IngestSummary
 from karrot.pipeline.store.tables import Tables
 from support.archived import LOG_ID, line_with, segment, truncate
 from support.waiting import wait_for
@@ -20,7 +20,7 @@ _TABLES = ("events", "partitions", "quarantine")
 _MIB = 1024 * 1024
 
 
-def _ingest(spark: SparkSession, archive: Path, tables: Path) -> Summary:
+def _ingest(spark: SparkSession, archive: Path, tables: Path) -> IngestSummary:
     return Ingest(spark, FromArchive(str(archive)), Tables(str(tables))).run()
 
 
@@ -31,22 +31,22 @@ def _rows(spark: SparkSession, tables: Path) -> dict[str, list[str]]:
 def test_every_event_is_there_once_however_often_it_is_read(spark: SparkSession, tmp_path: Path) -> None:
     archive, tables = tmp_path / "the archive", tmp_path / "tables"
     first = segment(archive, 1, [line_with(seq) for seq in range(1, 6)])
-    assert _ingest(spark, archive, tables) == Summary(batches=1, segments=1, lines=5, events=5, partitions=5)
+    assert _ingest(spark, archive, tables) == IngestSummary(batches=1, segments=1, lines=5, events=5, partitions=5)
     before = _rows(spark, tables)
 
     # The next segment repeats an event twice, and a copy of the first one lies about under another name.
     segment(archive, 5, [line_with(5), line_with(6), line_with(6)])
     shutil.copy(first, archive / "copy.jsonl.gz")
     again = _ingest(spark, archive, tables)
-    assert again == Summary(batches=1, segments=2, lines=8, events=1, partitions=1, duplicates=7)
+    assert again == IngestSummary(batches=1, segments=2, lines=8, events=1, partitions=1, duplicates=7)
     after = _rows(spark, tables)
     assert len(after["events"]) == 6
     assert set(before["events"]) < set(after["events"])
-    assert _ingest(spark, archive, tables) == Summary()
+    assert _ingest(spark, archive, tables) == IngestSummary()
 
     # A new checkpoint counts its batches from 0 again: nothing is overwritten, and nothing comes twice.
     shutil.rmtree(tables / "_checkpoints")
-    assert _ingest(spark, archive, tables) == Summary(batches=1, segments=3, lines=13, duplicates=13)
+    assert _ingest(spark, archive, tables) == IngestSummary(batches=1, segments=3, lines=13, duplicates=13)
     assert _rows(spark, tables) == after
 
 
@@ -93,7 +93,7 @@ def test_whatever_lies_in_the_archive_the_job_ends_and_every_line_is_accounted_f
     raw = {row.position: base64.b64decode(row.raw) for row in quarantine if row.raw is not None}
     assert [raw[position] + b"\n" for position in range(2, 8)] == foreign
     assert raw[9] == huge[: 64 * 1024]
-    assert total == Summary(
+    assert total == IngestSummary(
         batches=1,
         segments=6,
         lines=readable + 12,
@@ -149,20 +149,20 @@ def test_a_log_of_files_that_spark_compacted_is_read_as_well(spark: SparkSession
     archive, tables = tmp_path / "archive", Tables(str(tmp_path / "tables"))
     for seq in range(1, 4):
         segment(archive, seq, [line_with(seq)])
-    told: list[Summary] = []
+    told: list[IngestSummary] = []
     spark.conf.set("spark.sql.streaming.fileSource.log.compactInterval", "2")
     try:
         Ingest(spark, FromArchive(str(archive), batch_bytes=1), tables, tell=told.append).run()
     finally:
         spark.conf.unset("spark.sql.streaming.fileSource.log.compactInterval")
     assert list((tmp_path / "tables").rglob("sources/0/1.compact"))
-    assert told == [Summary(batches=1, segments=1, lines=1, events=1, partitions=1)] * 3
+    assert told == [IngestSummary(batches=1, segments=1, lines=1, events=1, partitions=1)] * 3
 
 
 def test_it_follows_an_archive_of_any_name_until_told_to_stop(spark: SparkSession, tmp_path: Path) -> None:
     archive, tables = tmp_path / "all* [of] {a,b}?", tmp_path / "tables [of] {a,b}"
     segment(archive, 1, [line_with(1), line_with(2)])
-    told: list[Summary] = []
+    told: list[IngestSummary] = []
 
     def add_then_stop() -> None:
         wait_for(lambda: len(told) == 1, 200)
@@ -176,9 +176,9 @@ def test_it_follows_an_archive_of_any_name_until_told_to_stop(spark: SparkSessio
         "100 milliseconds", stop
     )
     assert told == [
-        Summary(batches=1, segments=1, lines=2, events=2, partitions=2),
-        Summary(batches=1, segments=1, lines=1, events=1, partitions=1),
+        IngestSummary(batches=1, segments=1, lines=2, events=2, partitions=2),
+        IngestSummary(batches=1, segments=1, lines=1, events=1, partitions=1),
     ]
     assert total == told[0] + told[1]
-    assert _ingest(spark, archive, tables) == Summary()
+    assert _ingest(spark, archive, tables) == IngestSummary()
     assert len(_rows(spark, tables)["events"]) == 3

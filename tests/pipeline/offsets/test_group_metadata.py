@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.pipeline.offsets.group_metadata import GroupMetadata, Member, Unreadable, _Reader, parse_key, parse_value
+from karrot.pipeline.offsets.group_metadata import (
+    AssignedMember,
+    GroupMetadata,
+    UnreadableMetadata,
+    _Reader,
+    parse_key,
+    parse_value,
+)
 from support import offset_records as encoded
 from support.offset_records import assignment, group_key, group_value
 
@@ -25,8 +32,8 @@ def _two_members(version: int) -> tuple[bytes, GroupMetadata]:
     second = encoded.Member("m-2", "client-2", "/10.0.0.2", None, b"", b"\0\1subscription")
     value = group_value(version, [first, second], generation=9, tagged={7: b"later"})
     said = (
-        Member("m-1", "static-1" if version >= 3 else None, "client-1", "/10.0.0.1", _FLAT),
-        Member("m-2", None, "client-2", "/10.0.0.2"),
+        AssignedMember("m-1", "static-1" if version >= 3 else None, "client-1", "/10.0.0.1", _FLAT),
+        AssignedMember("m-2", None, "client-2", "/10.0.0.2"),
     )
     return value, GroupMetadata(version, "consumer", 9, "range", "m-1", said)
 
@@ -37,7 +44,7 @@ def test_a_group_is_read_whole_and_cut_at_any_byte_not_at_all(version: int) -> N
     assert parse_value(value) == said
     assert parse_value(value + b"more") == said
     for at in range(len(value)):
-        with pytest.raises(Unreadable, match=r"^truncated_[a-z_]+$"):
+        with pytest.raises(UnreadableMetadata, match=r"^truncated_[a-z_]+$"):
             parse_value(value[:at])
 
 
@@ -47,7 +54,7 @@ def test_an_assignment_cut_at_any_byte_is_unreadable_but_for_none() -> None:
     assert parse_value(group_value(3, [encoded.Member(assigned=whole + b"more")])).members[0].assigned == _FLAT
     assert parse_value(group_value(3, [encoded.Member(assigned=None)])).members[0].assigned == ()
     for at in range(1, len(whole)):
-        with pytest.raises(Unreadable, match=r"^truncated_assignment$"):
+        with pytest.raises(UnreadableMetadata, match=r"^truncated_assignment$"):
             parse_value(group_value(3, [encoded.Member(assigned=whole[:at])]))
 
 
@@ -83,7 +90,7 @@ def test_what_is_not_utf_8_is_replaced() -> None:
     ],
 )
 def test_what_no_broker_writes_has_a_reason(value: bytes, why: str) -> None:
-    with pytest.raises(Unreadable) as raised:
+    with pytest.raises(UnreadableMetadata) as raised:
         parse_value(value)
     assert str(raised.value) == why
 
@@ -99,7 +106,7 @@ def test_what_no_broker_writes_has_a_reason(value: bytes, why: str) -> None:
     ],
 )
 def test_a_key_without_a_group_has_a_reason(key: bytes, why: str) -> None:
-    with pytest.raises(Unreadable) as raised:
+    with pytest.raises(UnreadableMetadata) as raised:
         parse_key(key)
     assert str(raised.value) == why
 
@@ -142,7 +149,7 @@ def test_any_group_is_read_as_it_was_written(  # noqa: PLR0917
 @given(st.binary(max_size=200), st.sampled_from(_VERSIONS))
 def test_any_bytes_are_a_group_or_unreadable(raw: bytes, version: int) -> None:
     for value in (raw, pack(">h", version) + raw):
-        with suppress(Unreadable):
+        with suppress(UnreadableMetadata):
             parse_value(value)
 
 
@@ -197,7 +204,7 @@ def test_burrows_own_cases_of_groups_are_read_as_burrow_reads_them(case: dict[st
     expected = case["expected"]
     error = expected.get("error_at", "" if expected.get("request") else "any")
     if error:
-        with pytest.raises(Unreadable) as raised:
+        with pytest.raises(UnreadableMetadata) as raised:
             _parse(case)
         if error != "any":
             assert str(raised.value) == _REASONS.get(error, f"truncated_{error}")
@@ -218,7 +225,7 @@ def test_burrows_own_cases_of_groups_are_read_as_burrow_reads_them(case: dict[st
 def test_burrows_own_cases_of_strings_are_read_as_burrow_reads_them(case: dict[str, Any]) -> None:
     reader = _Reader(bytes.fromhex(case["input_hex"]), is_compact="Compact" in case["function"])
     if case["expected"].get("error"):
-        with pytest.raises(Unreadable, match="truncated_text"):
+        with pytest.raises(UnreadableMetadata, match="truncated_text"):
             reader.text("text")
     else:
         assert (reader.text("text") or "") == case["expected"]["value"]

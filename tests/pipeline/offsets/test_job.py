@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from karrot.pipeline.offsets.commits import decode_offsets
-from karrot.pipeline.offsets.job import LandOffsets, Summary
+from karrot.pipeline.offsets.job import LandOffsets, OffsetsSummary
 from karrot.pipeline.offsets.json_topic import as_json
 from karrot.pipeline.offsets.log_ends import LandEnds, Looked
 from karrot.pipeline.store.tables import Tables
@@ -33,7 +33,7 @@ def _file(directory: Path, name: str, records: Iterable[Record], first: int) -> 
     pq.write_table(table_of_records(records, first), directory / name)
 
 
-def _run(spark: SparkSession, records: Path, tables: Tables) -> Summary:
+def _run(spark: SparkSession, records: Path, tables: Tables) -> OffsetsSummary:
     job = LandOffsets(spark, FromParquet(str(records)), "prod", tables, tables.checkpoint("offsets"))
     job.start().awaitTermination()
     return job.total
@@ -57,7 +57,9 @@ def test_every_record_is_accounted_for_and_there_once_whatever_comes_twice(spark
         _run(spark, records, DiesAfterwards(tables.directory))
     first = _run(spark, records, tables)
     others = {"consumer_group_metadata": 2, "consumer_group_member_metadata": 1}
-    assert first == Summary(batches=1, records=12, commits=4, tombstones=1, members=2, others=others, quarantined=2)
+    assert first == OffsetsSummary(
+        batches=1, records=12, commits=4, tombstones=1, members=2, others=others, quarantined=2
+    )
     assert str(first) == (
         "12 records = 4 commits + 1 tombstones + 2 of members + 3 others (consumer_group_member_metadata 1, "
         "consumer_group_metadata 2) + 2 quarantined + 0 duplicates"
@@ -69,7 +71,9 @@ def test_every_record_is_accounted_for_and_there_once_whatever_comes_twice(spark
     _file(records, "4.parquet", [_COMMITS[0]], first=62)
     _file(records, "5.parquet", metadata, first=59)
     second = _run(spark, records, tables)
-    assert second == Summary(batches=1, records=7, commits=1, others={"consumer_group_metadata": 1}, duplicates=5)
+    assert second == OffsetsSummary(
+        batches=1, records=7, commits=1, others={"consumer_group_metadata": 1}, duplicates=5
+    )
     assert (first + second).others == {"consumer_group_metadata": 3, "consumer_group_member_metadata": 1}
     assert _commits(spark, tables) == [
         (50, 100, False),
@@ -97,7 +101,7 @@ def test_every_record_is_accounted_for_and_there_once_whatever_comes_twice(spark
     others = table_of_records([*_COMMITS, metadata[0]], first=80)
     pq.write_table(others.set_column(5, SHAPE.field("timestamp"), never), records / "never.parquet")
     third = _run(spark, records, tables)
-    assert third == Summary(batches=1, records=20, quarantined=20)
+    assert third == OffsetsSummary(batches=1, records=20, quarantined=20)
     lacking = tables.read(spark, "quarantine").where("reason LIKE 'no_%' OR reason = 'impossible_time'").collect()
     assert sorted({(row.reason, row.source, row.day) for row in lacking}) == [
         ("impossible_time", f"prod/{OFFSETS_TOPIC}-3", _written_on(records / "never.parquet")),
@@ -121,7 +125,7 @@ def test_where_logs_ended_may_come_from_files_too(spark: SparkSession, tmp_path:
     job = LandEnds(spark, str(looks), "prod", tables, tables.checkpoint("ends"))
     job.start().awaitTermination()
     assert job.total == Looked(written=1, left_out=2)
-    assert str(Summary(looks=1, bad_looks=2)).endswith("; log ends of 1 partitions, 2 left out")
+    assert str(OffsetsSummary(looks=1, bad_looks=2)).endswith("; log ends of 1 partitions, 2 left out")
     [row] = tables.read(spark, "ends").collect()
     assert row.asDict() == {
         "cluster": "prod",

@@ -11,7 +11,7 @@ from karrot.burrow.payload import to_wire
 from karrot.demo.cloudwatch import ACCESS_DENIED, UNAVAILABLE, FakeCloudWatch
 from karrot.event_line import encode
 from karrot.eventlog.base import StoredEvent
-from karrot.pipeline.publish.cloudwatch import Interrupted, Notes, Published, Publisher
+from karrot.pipeline.publish.cloudwatch import Notes, Published, Publisher, SendInterrupted
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.options import Options
 from support.bodies import make_event
@@ -101,7 +101,7 @@ def test_told_to_stop_it_leaves_the_batch_undone(rig: Rig) -> None:
     rig.fake.stand(UNAVAILABLE)
     rig.stops = True
     batch = [rig.line(1, 7)]
-    with pytest.raises(Interrupted):
+    with pytest.raises(SendInterrupted):
         rig.publisher.publish(batch)
     rig.fake.clear()
     rig.restart()

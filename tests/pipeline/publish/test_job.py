@@ -19,7 +19,7 @@ from karrot.demo.cloudwatch import UNAVAILABLE, FakeCloudWatch
 from karrot.event import Source
 from karrot.event_line import encode
 from karrot.pipeline.ingest.event_sources import FromArchive
-from karrot.pipeline.ingest.job import Ingest, Summary
+from karrot.pipeline.ingest.job import Ingest, IngestSummary
 from karrot.pipeline.publish.cloudwatch import Published, Publisher
 from karrot.pipeline.publish.job import Fanout, notes_beside
 from karrot.pipeline.publish.newest_per_group import NEWEST, newest
@@ -164,7 +164,7 @@ def test_cloudwatch_waits_for_nobody_and_nobody_for_cloudwatch(
     """CloudWatch is away until the tables are written; then a driver dies between a send and its commit."""
     rig = StreamRig(spark, tmp_path, clock, fakes[1])
     rig.write(1, [rig.line(1, 5), b"no line of ours\n", rig.line(2, 7)])
-    written, lines = threading.Event(), list[Summary]()
+    written, lines = threading.Event(), list[IngestSummary]()
     rig.fake.stand(UNAVAILABLE)
 
     class Died(Fanout):
@@ -172,7 +172,7 @@ def test_cloudwatch_waits_for_nobody_and_nobody_for_cloudwatch(
             super().take(lines, batch)
             raise InterruptedError("killed before the commit")
 
-    def tables_written(summary: Summary) -> None:
+    def tables_written(summary: IngestSummary) -> None:
         lines.append(summary)
         written.set()
 

@@ -1,8 +1,8 @@
-from karrot.pipeline.replay.compare import Found, Group, Incident, Run, Standstill, compared
+from karrot.pipeline.replay.compare import Detection, ReplayedGroup, ReplayedIncident, RuleSetRun, Standstill, compared
 from karrot.pipeline.replay.comparison_text import sentences
 from karrot.pipeline.replay.rule_sets import RuleSet
 
-ORDERS, CLICKS = Group("c", "orders"), Group("c", "clicks")
+ORDERS, CLICKS = ReplayedGroup("c", "orders"), ReplayedGroup("c", "clicks")
 DAY_MS = 1_763_596_800_000
 
 
@@ -10,12 +10,12 @@ def at(minute: float) -> int:
     return DAY_MS + int(minute * 60_000)
 
 
-def run(group: Group, begin: float, end: float, status: str = "WARN", *, is_open: bool = False) -> Run:
-    return Run(group, status, at(begin), at(end), is_open)
+def run(group: ReplayedGroup, begin: float, end: float, status: str = "WARN", *, is_open: bool = False) -> RuleSetRun:
+    return RuleSetRun(group, status, at(begin), at(end), is_open)
 
 
 def incident(
-    group: Group,
+    group: ReplayedGroup,
     begin: float,
     end: float,
     worst: str,
@@ -23,8 +23,8 @@ def incident(
     is_open: bool = False,
     flap: bool = False,
     stood: bool = False,
-) -> Incident:
-    return Incident(group, at(begin), at(end), is_open, worst, flap, stood)
+) -> ReplayedIncident:
+    return ReplayedIncident(group, at(begin), at(end), is_open, worst, flap, stood)
 
 
 SETS = [RuleSet("burrow"), RuleSet("calm", 20)]
@@ -57,8 +57,8 @@ def test_runs_without_an_ok_between_are_one_incident_and_one_soon_after_another_
 
 def test_sets_are_measured_by_what_stood_still_and_by_the_first() -> None:
     first, second = compared(SETS, RUNS, STOOD, flap_s=1_800).outcomes
-    assert list(first.found) == [Found(STOOD[0], 120), Found(STOOD[1], 120)]
-    assert list(second.found) == [Found(STOOD[0], 420), Found(STOOD[1], None)]
+    assert list(first.found) == [Detection(STOOD[0], 120), Detection(STOOD[1], 120)]
+    assert list(second.found) == [Detection(STOOD[0], 420), Detection(STOOD[1], None)]
     assert (second.median_delay, second.missed) == (420, [STOOD[1]])
     assert [each.delay for each in second.alike] == [None, None, None, 300, None]
     assert (first.alone, second.alone) == (0, 1)
@@ -67,7 +67,7 @@ def test_sets_are_measured_by_what_stood_still_and_by_the_first() -> None:
 
 def test_an_incident_that_was_there_before_finds_a_stand_still_at_once() -> None:
     (only,) = compared(SETS[:1], [[run(ORDERS, 50, 70)]], STOOD[:1], flap_s=60).outcomes
-    assert list(only.found) == [Found(STOOD[0], 0)]
+    assert list(only.found) == [Detection(STOOD[0], 0)]
 
 
 def test_a_comparison_is_told_in_sentences() -> None:

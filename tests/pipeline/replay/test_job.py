@@ -19,7 +19,7 @@ from karrot.burrow.rules import evaluate_group
 from karrot.burrow.storage import Storage
 from karrot.cli import main
 from karrot.cli.pipeline.replay import replayed_json, replayed_lines
-from karrot.pipeline.replay.job import NothingToReplayError, Request, replay
+from karrot.pipeline.replay.job import NothingToReplayError, ReplayRequest, replay
 from karrot.pipeline.replay.rule_sets import RuleSet
 from karrot.pipeline.store.tables import Tables
 
@@ -134,7 +134,7 @@ def at_each_evaluation(statuses: list[Row]) -> dict[tuple[str, int], str]:
 def test_a_replay_gives_the_statuses_that_burrow_would_have_given(spark: SparkSession, tmp_path: Path) -> None:
     tables, output = Tables(str(tmp_path / "tables")), tmp_path / "out"
     with pytest.raises(NothingToReplayError, match="has no commits: karrot pipeline offsets reads them"):
-        replay(spark, tables, Request(SETS))
+        replay(spark, tables, ReplayRequest(SETS))
     rows, ends = list(commits(Random(7))), list(log_ends())
     gone = {"cluster": "c", "consumer": "deleted", "log_ts_ms": DELETED_AT, "version": None}
     forgotten = {**rows[0], "tombstone": True, "offset": None, "commit_ts_ms": None, "log_offset": 10**9}
@@ -144,7 +144,7 @@ def test_a_replay_gives_the_statuses_that_burrow_would_have_given(spark: SparkSe
     write(tmp_path / "tables", "ends", [*ends, *ends[50:60], unread], "observed_at_ms")
     write(tmp_path / "tables", "members", [gone], "log_ts_ms")
 
-    request = Request(SETS, clusters=["c"], groups=CONSUMERS, every=EVERY, expire_group=EXPIRE)
+    request = ReplayRequest(SETS, clusters=["c"], groups=CONSUMERS, every=EVERY, expire_group=EXPIRE)
     done = replay(spark, tables, request, str(output))
 
     statuses = pq.read_table(output / "statuses").to_pylist()

@@ -1,6 +1,6 @@
 import numpy as np
 
-from karrot.pipeline.replay.arrays import Commits, Ends, Ints, Segments, stored
+from karrot.pipeline.replay.arrays import CommitArrays, Ints, LogEndArrays, Segments, stored
 from karrot.pipeline.replay.stalls import standstills
 
 NEVER_MS = 2**60
@@ -15,8 +15,11 @@ def found(
     )
     seen_at, end = (np.array(column) for column in zip(*ends, strict=True))
     zeros: Ints = np.zeros_like(at)
-    log, segments = Ends(np.zeros_like(end), seen_at * 1_000, end), Segments(np.array([0]), np.array([gone_at * 1_000]))
-    kept = stored(Commits(zeros, at, np.arange(len(at)), offset, at, zeros), log, segments, 10**9)
+    log, segments = (
+        LogEndArrays(np.zeros_like(end), seen_at * 1_000, end),
+        Segments(np.array([0]), np.array([gone_at * 1_000])),
+    )
+    kept = stored(CommitArrays(zeros, at, np.arange(len(at)), offset, at, zeros), log, segments, 10**9)
     stood = standstills(kept, log, segments, at_least_ms=100_000, until_ms=1_000_000)
     return [
         (begin // 1_000, end // 1_000) for begin, end in zip(stood.from_ms.tolist(), stood.to_ms.tolist(), strict=True)

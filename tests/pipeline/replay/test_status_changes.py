@@ -7,11 +7,11 @@ import pytest
 
 from karrot.pipeline.replay import status_changes
 from karrot.pipeline.replay.rule_sets import RuleSet
-from karrot.pipeline.replay.status_changes import STOOD_STILL, Asked
-from karrot.pipeline.replay.verdicts import Span
+from karrot.pipeline.replay.status_changes import STOOD_STILL, ReplayOptions
+from karrot.pipeline.replay.verdicts import VerdictTimes
 
 MINUTE_MS = 60_000
-SPAN = Span(600, 3_600, 60)
+SPAN = VerdictTimes(600, 3_600, 60)
 DEATHS = {1: [1_800_000]}
 
 
@@ -30,7 +30,7 @@ def rows_of(topic: int, rng: Random) -> list[dict[str, Any]]:
 
 
 def replayed(table: pa.Table, size: int) -> Counter[tuple[object, ...]]:
-    asked = Asked([RuleSet("burrow"), RuleSet("calm", 4, min_distance=60)], SPAN, 10**6, 2 * MINUTE_MS, DEATHS)
+    asked = ReplayOptions([RuleSet("burrow"), RuleSet("calm", 4, min_distance=60)], SPAN, 10**6, 2 * MINUTE_MS, DEATHS)
     found: Counter[tuple[object, ...]] = Counter()
     for batch in status_changes._replaying(asked)(table.to_batches(max_chunksize=size)):
         for *step, known, warn, err in zip(*(column.to_pylist() for column in batch.columns), strict=True):

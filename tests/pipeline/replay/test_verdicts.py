@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.event import OffsetSample, Status
-from karrot.pipeline.replay.arrays import Commits
+from karrot.pipeline.replay.arrays import CommitArrays
 from karrot.pipeline.replay.rule_sets import RuleSet
-from karrot.pipeline.replay.verdicts import Span, judged
+from karrot.pipeline.replay.verdicts import VerdictTimes, judged
 from karrot.pipeline.replay.windows import Windows, facts_of, windows
 from support.replayed import Commit, End, Stream, by_arrays, by_the_model
 
 CASES = json.loads((Path(__file__).parents[2] / "data/burrow/evaluation_cases.json").read_text())
-SPAN = Span(1_000, 1_120, 10)
+SPAN = VerdictTimes(1_000, 1_120, 10)
 
 
 def named(cases: list[dict[str, Any]]) -> list[Any]:
@@ -42,7 +42,7 @@ def test_a_window_gets_burrows_verdict(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", named(CASES["storage_cases"]))
 def test_of_a_window_is_known_what_burrows_holds(case: dict[str, Any]) -> None:
     rows = [(0, at, row["order"], row["offset"], row["timestamp"]) for at, row in enumerate(case["commits"])]
-    commits = Commits(*np.array([(*row, case["brokerOffset"]) for row in rows]).T)
+    commits = CommitArrays(*np.array([(*row, case["brokerOffset"]) for row in rows]).T)
     at, min_distance = np.array([len(rows) - 1]), case["min_distance_seconds"]
     expected = [OffsetSample(row["offset"], row["timestamp"], row["lag"]) for row in case["expected_window"]]
     found = windows(commits, at, intervals=case["intervals"], min_distance=min_distance)
@@ -59,7 +59,7 @@ def test_a_consumer_gets_burrows_verdict(case: dict[str, Any]) -> None:
     commits = [Commit(now * 1000, row["order"], row["offset"], row["timestamp"]) for row in case["commits"]]
     ends = [End(now * 1000 - 1, offset) for offset in case["brokerOffsets"]]
     rules = RuleSet("r", case["intervals"], case["allowedLag"], case["min_distance"], case["minimumComplete"])
-    ((found,),) = by_arrays([Stream(commits, ends)], [rules], Span(now, now, 1))
+    ((found,),) = by_arrays([Stream(commits, ends)], [rules], VerdictTimes(now, now, 1))
     assert [min(status, Status.ERR).name for status in found.values()] == [
         case["expected"]["status"] for _ in case["commits"][:1]
     ]

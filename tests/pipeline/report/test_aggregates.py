@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from karrot.cli import main
 from karrot.pipeline.report.findings import (
+    AnsweredTopics,
     Budget,
     Capacity,
     DayBurn,
@@ -15,12 +16,11 @@ from karrot.pipeline.report.findings import (
     Findings,
     GroupLag,
     Hours,
-    Incident,
+    LagPoint,
     Period,
-    Point,
     Quarantined,
+    ReportedIncident,
     Skewed,
-    Watched,
 )
 from karrot.pipeline.report.job import NothingToReportError, find, period_of
 from karrot.pipeline.schemas import TABLES, with_day
@@ -213,17 +213,17 @@ def test_groups_are_ranked_by_lag_in_time_then_by_messages(found: Findings) -> N
             5_019,
             at(0, 12) + 9 * 60,
             "ERR",
-            [Point(begins[0], 900.0), Point(begins[1], 90.0), Point(begins[2], 0.0)],
+            [LagPoint(begins[0], 900.0), LagPoint(begins[1], 90.0), LagPoint(begins[2], 0.0)],
         ),
         GroupLag(
-            "prod", "mail", None, 70, at(0), "WARN", [Point(at(0), None), Point(at(0, 1) - 3_600 % stretch, None)]
+            "prod", "mail", None, 70, at(0), "WARN", [LagPoint(at(0), None), LagPoint(at(0, 1) - 3_600 % stretch, None)]
         ),
     ]
 
 
 def test_incidents_are_those_of_any_moment_of_the_days_the_longest_first(found: Findings) -> None:
-    def incident(incident_id: str, began: int, ended: int | None, by: str | None) -> Incident:
-        return Incident("prod", "orders", incident_id, began, ended, by, "ERR", 9, ["orders.v1"])
+    def incident(incident_id: str, began: int, ended: int | None, by: str | None) -> ReportedIncident:
+        return ReportedIncident("prod", "orders", incident_id, began, ended, by, "ERR", 9, ["orders.v1"])
 
     assert found.incidents == [
         incident("began before", at(-2), at(0, 1), "close"),
@@ -244,14 +244,14 @@ def test_a_partition_is_hot_in_the_minutes_in_which_its_group_was_in_trouble(fou
     assert found.skewed == [
         Skewed("prod", "orders", "orders.v1", 10, 0.75, pytest.approx(0.6), 3, "owner-3", "hot_partition")  # type: ignore[arg-type]
     ]
-    assert found.skew_watched == Watched(topics=2, answered=1)
+    assert found.skew_watched == AnsweredTopics(topics=2, answered=1)
 
 
 def test_capacity_is_the_best_rate_under_pressure_against_the_peak_of_each_day(found: Findings) -> None:
     assert found.capacities == [
         Capacity("prod", "orders", "orders.v1", 60.0, [DayPeak(MONDAY, 40.0), DayPeak(TUESDAY, 50.0)])
     ]
-    assert found.rates_watched == Watched(topics=2, answered=1)
+    assert found.rates_watched == AnsweredTopics(topics=2, answered=1)
 
 
 def test_budgets_are_told_of_groups_that_spent_any(found: Findings) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from karrot.pipeline.report import advice, svg
 from karrot.pipeline.report import sentences as words
 from karrot.pipeline.report.findings import (
+    AnsweredTopics,
     Budget,
     Capacity,
     DayBurn,
@@ -17,11 +18,10 @@ from karrot.pipeline.report.findings import (
     DayTotal,
     Findings,
     Hours,
+    LagPoint,
     Period,
-    Point,
     Quarantined,
     Skewed,
-    Watched,
 )
 from karrot.pipeline.report.page import page
 from support.reported import MONDAY, WEEK, at, incident, make_findings, quiet_week
@@ -123,7 +123,7 @@ def test_sections_without_rows_say_why() -> None:
         "Only an event that lists every partition of a group tells, and a webhook lists the bad ones alone",
     ):
         assert said in text
-    watched = quiet_week()._replace(skew_watched=Watched(3, 1), rates_watched=Watched(1, 0))
+    watched = quiet_week()._replace(skew_watched=AnsweredTopics(3, 1), rates_watched=AnsweredTopics(1, 0))
     assert "3 topics were looked at; wherever their groups were in trouble, the lag lay evenly enough." in _text(
         watched
     )
@@ -191,7 +191,7 @@ def test_the_headline_compares_with_the_days_before(days: list[int], before: lis
 def test_where_lag_in_time_is_not_known_the_status_is_compared() -> None:
     days = [day._replace(measured=0, within=0) for day in _days([288, 0])]
     told = words.compared(quiet_week()._replace(days=days))
-    assert told == words.Trend(0.0, 0.1, "the last day was", "the days before it", "not OK")
+    assert told == words.LagTrend(0.0, 0.1, "the last day was", "the days before it", "not OK")
 
 
 def _days(beyond: list[int]) -> list[DayTotal]:
@@ -339,7 +339,7 @@ def test_an_incident_never_leaves_the_chart(began: int, lasted: int | None) -> N
 def test_a_curve_is_broken_where_nothing_is_known() -> None:
     hour, day = 3_600, Period(MONDAY, MONDAY)
     told = [(0, 0.0), (1, 50.0), (2, None), (3, 100.0), (5, 25.0)]
-    points = [Point(day.start_s + n * hour, seconds) for n, seconds in told]
+    points = [LagPoint(day.start_s + n * hour, seconds) for n, seconds in told]
     assert svg.line(points, day, 100.0) == [
         "2.08,100.00 6.25,50.00",
         "14.58,0.00 14.58,0.00",

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from karrot.cli.errors import Refused
 from karrot.cli.pipeline.stale import say_if_empty
 from karrot.pipeline.stale.alerts import Undelivered
-from karrot.pipeline.stale.job import StaleAlerts, Told
+from karrot.pipeline.stale.job import Delivered, StaleAlerts
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.streaming_query import run
 from support.committed import land
@@ -24,9 +24,9 @@ from support.stale_cases import CASES, FOR, Case, Commit, Look, commit_rows, end
 pytestmark = pytest.mark.timeout(300)  # the first query of a JVM on a busy machine
 
 
-def _deliver(spark: SparkSession, tables: Tables, deliver: Callable[[str], None]) -> Told:
+def _deliver(spark: SparkSession, tables: Tables, deliver: Callable[[str], None]) -> Delivered:
     """A process of its own, which knows the checkpoint and no more: what is there, in one batch."""
-    told: list[Told] = []
+    told: list[Delivered] = []
     length, since = dt.timedelta(seconds=FOR), moment(0).date()
     job = StaleAlerts(spark, tables, tables.checkpoint("stale"), length, since, deliver, told.append)
     run([job.start()], stop=threading.Event(), follow=False)
@@ -62,7 +62,7 @@ def test_each_alert_is_given_once_and_cleared_once_across_restarts(spark: SparkS
     # The batch is repeated, its lines are not reckoned anew: those that wait are delivered, from the first.
     given = list[dict[str, Any]]()
     stale = {case.name: case.stale for case in CASES if case.stale}
-    assert _deliver(spark, tables, lambda line: given.append(json.loads(line))) == Told(delivered=len(stale))
+    assert _deliver(spark, tables, lambda line: given.append(json.loads(line))) == Delivered(delivered=len(stale))
     assert lines == given[:2]
     assert {line["group"]: (line["state"], line["current_offset"], line["log_end_offset"]) for line in given} == {
         name: ("stale", each.offset, each.end) for name, each in stale.items()
@@ -87,10 +87,10 @@ def test_each_alert_is_given_once_and_cleared_once_across_restarts(spark: SparkS
     moved = [Case("stands while the log moves", [Commit(615, 610)], [Look(630, 630)], None)]
     land(spark, tables, "b-1", "commits", [*commit_rows(moved), *commit_rows(known, until=600)])
     land(spark, tables, "b-1", "ends", end_rows(moved))
-    assert _deliver(spark, tables, _refuses) == Told(unsent=1, trouble="HTTP 503")
+    assert _deliver(spark, tables, _refuses) == Delivered(unsent=1, trouble="HTTP 503")
     land(spark, tables, "b-2", "ends", end_rows([moved[0]._replace(looks=[Look(660, 660)])]))
     cleared = list[str]()
-    assert _deliver(spark, tables, cleared.append) == Told(delivered=1)
+    assert _deliver(spark, tables, cleared.append) == Delivered(delivered=1)
     assert json.loads(cleared[0]) == whole | {
         "state": "cleared",
         "current_offset": 610,

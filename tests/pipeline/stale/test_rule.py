@@ -10,7 +10,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.pipeline.stale.rule import Commits, Key, Log, Look, Record, State, Watch
+from karrot.pipeline.stale.rule import BatchCommits, GroupPartition, Log, LogEndSample, Record, StaleState, Watch
 from support.stale_cases import AT, CASES, FOR, Case, Commit, Stale
 from support.stale_cases import Look as Seen
 
@@ -30,18 +30,20 @@ def _stale(commits: Sequence[Commit], looks: Sequence[Seen]) -> Stale | None:
     return Stale(offset, since, seen.end, seen.at) if waits and since <= seen.at - FOR else None
 
 
-def _batch(name: str, commits: Iterable[tuple[int, Commit]], looks: Iterable[Seen]) -> tuple[dict[Key, Commits], Any]:
+def _batch(
+    name: str, commits: Iterable[tuple[int, Commit]], looks: Iterable[Seen]
+) -> tuple[dict[GroupPartition, BatchCommits], Any]:
     """What Spark makes of a batch: the newest record, and the first of those in a row that say the same."""
     records = sorted((Record(round(each.at * 1_000), number), each.offset) for number, each in commits)
-    told: dict[Key, Commits] = {}
+    told: dict[GroupPartition, BatchCommits] = {}
     if records:
         offset = records[-1][1]
         first = len(records) - next(
             (n for n, (_, each) in enumerate(reversed(records)) if each != offset), len(records)
         )
         before = records[first - 1][0] if first else None
-        told[Key(_CLUSTER, name, name, 0)] = Commits(offset, records[-1][0], records[first][0], before)
-    seen = [Look(round(each.at * 1_000), each.end) for each in looks]
+        told[GroupPartition(_CLUSTER, name, name, 0)] = BatchCommits(offset, records[-1][0], records[first][0], before)
+    seen = [LogEndSample(round(each.at * 1_000), each.end) for each in looks]
     return told, {Log(_CLUSTER, name, 0): seen} if seen else {}
 
 
@@ -49,12 +51,14 @@ class Rig:
     """A watch that is restarted after every batch; what it told so far."""
 
     def __init__(self) -> None:
-        self.state = State()
+        self.state = StaleState()
         self.lines: list[dict[str, Any]] = []
 
-    def take(self, batch: int, commits: dict[Key, Commits], looks: dict[Log, list[Look]]) -> list[tuple[Any, ...]]:
+    def take(
+        self, batch: int, commits: dict[GroupPartition, BatchCommits], looks: dict[Log, list[LogEndSample]]
+    ) -> list[tuple[Any, ...]]:
         """Returns state, group and offset of what is told."""
-        watch = Watch(_LENGTH, msgspec.json.decode(msgspec.json.encode(self.state), type=State))
+        watch = Watch(_LENGTH, msgspec.json.decode(msgspec.json.encode(self.state), type=StaleState))
         lines = [json.loads(line) for line in watch.take(batch, commits, looks)]
         assert watch.take(batch, commits, looks) == []
         self.state = watch.saved([])

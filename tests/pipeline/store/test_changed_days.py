@@ -1,6 +1,6 @@
 import datetime as dt
 
-from karrot.pipeline.derive.job import Rules, reach
+from karrot.pipeline.derive.job import DeriveRules, reach
 from karrot.pipeline.derive.slo_daily import Objective
 from karrot.pipeline.store.changed_days import Derived, Note, digest, touched
 
@@ -31,8 +31,8 @@ def test_the_digest_of_files_depends_on_their_names_alone() -> None:
 
 
 def test_rules_that_differ_in_any_digit_are_told_apart() -> None:
-    strict = [Rules(objective=Objective(1_000_000.0, share)) for share in (0.9999999, 0.99999995)]
-    late = [Rules(objective=Objective(target, 0.99)) for target in (1_000_000.0, 1_000_001.0)]
+    strict = [DeriveRules(objective=Objective(1_000_000.0, share)) for share in (0.9999999, 0.99999995)]
+    late = [DeriveRules(objective=Objective(target, 0.99)) for target in (1_000_000.0, 1_000_001.0)]
     assert len({str(rules) for rules in [*strict, *late]}) == 4
 
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from karrot.pipeline.stream.brokers import Brokers, PropertiesError, Start
+from karrot.pipeline.stream.brokers import Brokers, PropertiesError, StartingOffsets
 
 _FILE = """\
 # as for kafka-consumer-groups --command-config
@@ -52,10 +52,10 @@ def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 
 def test_a_topic_is_begun_at_an_end_or_at_a_moment() -> None:
-    assert Start("latest").options == {"startingOffsets": "latest"}
+    assert StartingOffsets("latest").options == {"startingOffsets": "latest"}
     ms = {"startingTimestamp": "1795262400000", "startingOffsetsByTimestampStrategy": "latest"}
-    assert [Start(text).options for text in ("2026-11-21T12:00:00Z", "2026-11-21T13:00+01:00", "2026-11-21T12:00")] == (
-        [ms, ms, ms]
-    )
+    assert [
+        StartingOffsets(text).options for text in ("2026-11-21T12:00:00Z", "2026-11-21T13:00+01:00", "2026-11-21T12:00")
+    ] == ([ms, ms, ms])
     with pytest.raises(ValueError, match="'yesterday' is neither earliest, latest nor a moment"):
-        Start("yesterday")
+        StartingOffsets("yesterday")

@@ -12,7 +12,7 @@ from karrot import telemetry
 from karrot.delivery.feed import PacedFeed
 from karrot.eventlog.base import Cursor
 from karrot.eventlog.memory import MemoryEventLog
-from karrot.reporters.archive.segment_names import Hour
+from karrot.reporters.archive.segment_names import ArchiveHour
 from support.archives import archive_feed, archived, segments
 from support.bodies import make_event
 from support.clocks import ManualClock
@@ -93,7 +93,7 @@ def test_an_event_that_nobody_foresaw_is_counted_and_keeps_none_back(
 
 def test_a_segment_is_cut_at_the_end_of_its_hour(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
     feed = archive_feed(log, clock, archive)
-    clock.advance(Hour.at(clock.wall_ms()).end_ms - clock.wall_ms() - 1000)
+    clock.advance(ArchiveHour.at(clock.wall_ms()).end_ms - clock.wall_ms() - 1000)
     append(log)
     run(feed)
     clock.advance(999)
@@ -239,7 +239,7 @@ def test_an_outage_leaves_the_events_in_the_log_once_enough_segments_wait(
 ) -> None:
     feed = archive_feed(log, clock, archive, segment_bytes="256KiB")
     run(feed)
-    blocked = archive / Hour.at(clock.wall_ms()).folder
+    blocked = archive / ArchiveHour.at(clock.wall_ms()).folder
     blocked.parent.mkdir()
     blocked.write_text("in the way")
     for _ in range(1200):
@@ -353,6 +353,6 @@ def test_whatever_happens_every_event_is_in_one_segment_of_its_hour_or_a_later_o
         lines = archived(archive)
         assert [line.seq for line in lines] == list(range(1, log.size().last_seq + 1))
         for segment in segments(archive):
-            hours = [Hour.at(line.received_at_ms) for line in lines if segment.first <= line.seq <= segment.last]
+            hours = [ArchiveHour.at(line.received_at_ms) for line in lines if segment.first <= line.seq <= segment.last]
             assert hours[0] == max(hours) == segment.hour
         assert log.cursor("archive") == Cursor(log.log_id, log.size().last_seq)

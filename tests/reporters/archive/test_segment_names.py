@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.reporters.archive.segment_names import Hour, SegmentName, lines_promised
+from karrot.reporters.archive.segment_names import ArchiveHour, SegmentName, lines_promised
 
 NUMBERS = st.integers(0, 2**63 - 1)
 MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31, 23), timezones=st.just(UTC))  # noqa: DTZ001
@@ -12,13 +12,13 @@ LOG_IDS = st.text("0123456789abcdef", min_size=32, max_size=32)
 
 
 def test_a_name_says_when_and_what() -> None:
-    name = SegmentName(Hour.at(1_795_272_998_676), "9f3c", 1, 500, 498)
+    name = SegmentName(ArchiveHour.at(1_795_272_998_676), "9f3c", 1, 500, 498)
     assert name.path == "day=2026-11-21/hour=14/9f3c-1-500-498.jsonl.gz"
 
 
 @given(MOMENTS, LOG_IDS, NUMBERS, NUMBERS, NUMBERS)
 def test_every_name_is_read_back(at: datetime, log_id: str, first: int, last: int, lines: int) -> None:
-    hour = Hour.at(int(at.timestamp()) * 1000)
+    hour = ArchiveHour.at(int(at.timestamp()) * 1000)
     assert hour.folder == f"{at:day=%Y-%m-%d/hour=%H}".replace(f"day={at:%Y}", f"day={at.year:04}")
     name = SegmentName(hour, log_id, first, last, lines)
     assert SegmentName.parse(name.path) == name
@@ -27,7 +27,7 @@ def test_every_name_is_read_back(at: datetime, log_id: str, first: int, last: in
 
 @given(MOMENTS, MOMENTS)
 def test_folders_sort_by_time(one: datetime, other: datetime) -> None:
-    hours = [Hour.at(int(at.timestamp()) * 1000) for at in (one, other)]
+    hours = [ArchiveHour.at(int(at.timestamp()) * 1000) for at in (one, other)]
     assert (hours[0] <= hours[1]) == (hours[0].folder <= hours[1].folder)
 
 

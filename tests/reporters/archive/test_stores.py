@@ -13,13 +13,13 @@ from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.archive.folder import Folder
 from karrot.reporters.archive.options import Bucket
 from karrot.reporters.archive.s3 import Objects, open_client
-from karrot.reporters.archive.segment_names import Hour, SegmentName
-from karrot.reporters.archive.segment_store import Found, Store, StoreError
+from karrot.reporters.archive.segment_names import ArchiveHour, SegmentName
+from karrot.reporters.archive.segment_store import SegmentStore, StoredSegment, StoreError
 from support.archives import archive_feed, lines_of
 from support.clocks import ManualClock
 from support.eventlog_contract import append
 
-NINE, TEN = Hour.at(1_800_003_600_000), Hour.at(1_800_007_200_000)
+NINE, TEN = ArchiveHour.at(1_800_003_600_000), ArchiveHour.at(1_800_007_200_000)
 FIRST = SegmentName(NINE, "9f3c", 1, 500, 500)
 SECOND = SegmentName(NINE, "9f3c", 501, 502, 2)
 OTHER = SegmentName(TEN, "77aa", 1, 1, 1)
@@ -54,28 +54,28 @@ def objects(bucket: Bucket) -> Objects:
 
 
 @pytest.fixture(params=["folder", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    store: Store = Folder(tmp_path) if request.param == "folder" else objects(request.getfixturevalue("bucket"))
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SegmentStore]:
+    store: SegmentStore = Folder(tmp_path) if request.param == "folder" else objects(request.getfixturevalue("bucket"))
     yield store
     store.close()
 
 
-def test_what_was_put_is_found_and_what_is_removed_is_not(store: Store) -> None:
+def test_what_was_put_is_found_and_what_is_removed_is_not(store: SegmentStore) -> None:
     assert list(store.open()) == []
     for name, data in ((FIRST, b"first"), (SECOND, b"second!"), (OTHER, b"other")):
         store.put(name, data)
-    assert sorted(store.open()) == [Found(FIRST, 5), Found(SECOND, 7), Found(OTHER, 5)]
-    assert sorted(store.within(NINE)) == [Found(FIRST, 5), Found(SECOND, 7)]
+    assert sorted(store.open()) == [StoredSegment(FIRST, 5), StoredSegment(SECOND, 7), StoredSegment(OTHER, 5)]
+    assert sorted(store.within(NINE)) == [StoredSegment(FIRST, 5), StoredSegment(SECOND, 7)]
     store.remove([FIRST, SECOND, SECOND._replace(last=503)])
     assert list(store.within(NINE)) == []
-    assert list(store.open()) == [Found(OTHER, 5)]
+    assert list(store.open()) == [StoredSegment(OTHER, 5)]
 
 
-def test_a_name_is_never_written_twice(store: Store) -> None:
+def test_a_name_is_never_written_twice(store: SegmentStore) -> None:
     list(store.open())
     store.put(FIRST, b"first")
     store.put(FIRST, b"another")
-    assert list(store.open()) == [Found(FIRST, 5)]
+    assert list(store.open()) == [StoredSegment(FIRST, 5)]
 
 
 def test_a_folder_passes_over_strange_names_and_clears_away_what_is_half_written(tmp_path: Path) -> None:

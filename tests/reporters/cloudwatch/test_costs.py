@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from karrot.eventlog.base import GroupKey
 from karrot.reporters.cloudwatch.costs import Estimate, bill, monthly_estimate
-from karrot.reporters.cloudwatch.options import Layout, Metric, Options
+from karrot.reporters.cloudwatch.options import GroupMetricName, Layout, Options
 
-LAG, DIMENSIONS = [Metric.LAG], [Layout.DIMENSIONS]
+LAG, DIMENSIONS = [GroupMetricName.LAG], [Layout.DIMENSIONS]
 
 
 @pytest.mark.parametrize(
@@ -41,13 +41,15 @@ def test_more_metrics_cost_less_each(groups: int, usd: float) -> None:
 @pytest.mark.parametrize(
     ("metrics", "layouts", "count"),
     [
-        ([Metric.LAG], [Layout.DIMENSIONS], 102),
-        ([Metric.LAG, Metric.LAG_SECONDS], [Layout.DIMENSIONS], 202),
-        ([Metric.LAG, Metric.LAG_SECONDS], [Layout.LEGACY], 100),
-        ([Metric.LAG, Metric.LAG_SECONDS], [Layout.LEGACY, Layout.DIMENSIONS], 302),
+        ([GroupMetricName.LAG], [Layout.DIMENSIONS], 102),
+        ([GroupMetricName.LAG, GroupMetricName.LAG_SECONDS], [Layout.DIMENSIONS], 202),
+        ([GroupMetricName.LAG, GroupMetricName.LAG_SECONDS], [Layout.LEGACY], 100),
+        ([GroupMetricName.LAG, GroupMetricName.LAG_SECONDS], [Layout.LEGACY, Layout.DIMENSIONS], 302),
     ],
 )
-def test_metrics_layouts_and_heartbeats_are_counted(metrics: list[Metric], layouts: list[Layout], count: int) -> None:
+def test_metrics_layouts_and_heartbeats_are_counted(
+    metrics: list[GroupMetricName], layouts: list[Layout], count: int
+) -> None:
     assert monthly_estimate(100, metrics, 2, 30, layouts).metrics == count
 
 
@@ -79,7 +81,9 @@ def test_another_group_never_costs_less(groups: int, clusters: int, interval_s: 
 
 def test_the_bill_counts_the_groups_that_are_wanted_and_says_who_is_left_out() -> None:
     groups = [GroupKey(cluster, f"g{number}") for cluster in ("a", "b") for number in range(3)]
-    options = Options(max_groups=4, exclude=re.compile("g0"), metrics=(Metric.LAG, Metric.LAG_SECONDS))
+    options = Options(
+        max_groups=4, exclude=re.compile("g0"), metrics=(GroupMetricName.LAG, GroupMetricName.LAG_SECONDS)
+    )
     assert bill(groups, options)[0] == "10 metrics of 4 consumer groups: at most 3.00 USD"
     assert bill(groups, replace(options, max_groups=3))[-1] == (
         "1 group beyond KARROT_CLOUDWATCH_MAX_GROUPS get no metrics"

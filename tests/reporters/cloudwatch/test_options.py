@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from karrot.reporters.cloudwatch.options import Layout, Metric, Options
+from karrot.reporters.cloudwatch.options import GroupMetricName, Layout, Options
 from karrot.settings.options import OPTIONS
 
 
@@ -37,7 +37,7 @@ def test_every_setting_can_be_told() -> None:
     assert Options.read(told) == Options(
         namespace="Kafka/Lag",
         interval_s=60,
-        metrics=(Metric.LAG_SECONDS, Metric.LAG, Metric.STATUS),
+        metrics=(GroupMetricName.LAG_SECONDS, GroupMetricName.LAG, GroupMetricName.STATUS),
         layouts=(Layout.LEGACY, Layout.DIMENSIONS),
         max_groups=50_000,
         include=re.compile("^prod-"),

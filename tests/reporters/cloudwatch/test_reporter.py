@@ -10,7 +10,7 @@ from karrot.eventlog.base import Cursor, StoredEvent
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.cloudwatch.event_to_data import Mapped, data_of
 from karrot.reporters.cloudwatch.options import Options
-from karrot.reporters.send_report import Refused, Sent
+from karrot.reporters.send_report import RefusedDatum, Sent
 from support.clocks import ManualClock
 from support.cloudwatch_rig import CloudWatchRig, point_aws_at
 from support.eventlog_contract import stored
@@ -274,7 +274,7 @@ def test_a_value_that_cloudwatch_would_refuse_is_set_aside_and_its_neighbours_go
     rig.run(5)
     assert len(rig.points(consumer="fine")) == 1
     (refused,) = rig.report().refused
-    assert refused == Refused(
+    assert refused == RefusedDatum(
         "Lag {Cluster=prod-eu, ConsumerGroup=ahead}",
         "too_new",
         f"event {rig.log.log_id}-1: it was observed more than two hours ahead of this machine's clock",

@@ -12,7 +12,7 @@ from karrot.demo.cloudwatch import FakeCloudWatch
 from karrot.reporters.cloudwatch.datum import Datum
 from karrot.reporters.cloudwatch.faults import Fault, FaultKind
 from karrot.reporters.cloudwatch.options import Options
-from karrot.reporters.cloudwatch.sender import Outcome, Sender
+from karrot.reporters.cloudwatch.sender import Sender, SendOutcome
 from support.cloudwatch_data import NOW_MS, make_datum
 from support.sending import World, lags
 
@@ -41,7 +41,7 @@ def picky(
         yield fake
 
 
-def whole(outcome: Outcome, data: Sequence[Datum]) -> Outcome:
+def whole(outcome: SendOutcome, data: Sequence[Datum]) -> SendOutcome:
     """The outcome, after a look that each datum is in it once."""
     found = [*outcome.delivered, *(refusal.datum for refusal in outcome.refused), *outcome.kept]
     assert sorted(datum.value for datum in found) == sorted(datum.value for datum in data)
@@ -52,12 +52,12 @@ def groups(*numbers: int) -> list[str]:
     return [f"group-{number}" for number in numbers]
 
 
-def counts(outcome: Outcome) -> tuple[int, int, int, int]:
+def counts(outcome: SendOutcome) -> tuple[int, int, int, int]:
     """Delivered, refused, kept, calls."""
     return len(outcome.delivered), len(outcome.refused), len(outcome.kept), outcome.calls
 
 
-def kind(outcome: Outcome) -> FaultKind | None:
+def kind(outcome: SendOutcome) -> FaultKind | None:
     return outcome.fault.kind if outcome.fault else None
 
 
@@ -67,7 +67,7 @@ def kind(outcome: Outcome) -> FaultKind | None:
 def test_data_arrive_as_they_are_in_calls_of_a_thousand(world: World, sender: Sender, fake: FakeCloudWatch) -> None:
     data = lags(2001)
     outcome = whole(sender.send(data), data)
-    assert outcome == Outcome(tuple(data), (), (), 3, None)
+    assert outcome == SendOutcome(tuple(data), (), (), 3, None)
     assert [call.data for call in fake.calls] == [1000, 1000, 1]
     assert world.statuses == ["200", "200", "200"]
     dimensions = {"Cluster": "prod", "ConsumerGroup": "group-7"}
@@ -82,7 +82,7 @@ def test_one_client_serves_all_sends(world: World, sender: Sender) -> None:
 
 
 def test_nothing_to_send_opens_nothing(world: World, sender: Sender) -> None:
-    assert sender.send([]) == Outcome((), (), (), 0, None)
+    assert sender.send([]) == SendOutcome((), (), (), 0, None)
     assert world.opened == 0
 
 
@@ -235,7 +235,7 @@ def test_what_nobody_expected_is_a_fault_and_raises_nothing() -> None:
 
     sender = Sender(fail, "Karrot", count=print, pause=print, monotonic=float)
     fault = Fault(FaultKind.UNEXPECTED, "RuntimeError: nobody expected this")
-    assert sender.send(lags(2)) == Outcome((), (), tuple(lags(2)), 0, fault)
+    assert sender.send(lags(2)) == SendOutcome((), (), tuple(lags(2)), 0, fault)
     sender.close()
 
 

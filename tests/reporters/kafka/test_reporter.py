@@ -13,7 +13,7 @@ from karrot.eventlog.base import StoredEvent
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import Bounded, PacedReporter, Sending, Trouble
 from karrot.reporters.kafka import build
-from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, Topic, Written
+from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, TopicWriter, Written
 from karrot.reporters.kafka.options import Options
 from karrot.reporters.kafka.reporter import KafkaReporter
 from karrot.reporters.send_report import Fact, Report, Sent, read
@@ -35,7 +35,7 @@ class Brokers:
     opened: int = 0
     closed: int = 0
 
-    def open(self) -> Topic:
+    def open(self) -> TopicWriter:
         self.opened += 1
         return self
 
@@ -65,7 +65,7 @@ class Rig:
         self.log = MemoryEventLog(self.clock)
         self.reporter = self.another(self.brokers.open)
 
-    def another(self, open_topic: Callable[[], Topic]) -> KafkaReporter:
+    def another(self, open_topic: Callable[[], TopicWriter]) -> KafkaReporter:
         return KafkaReporter(OPTIONS, open_topic, make_context("kafka", log=self.log, clock=self.clock))
 
     def events(self, *consumers: str) -> list[StoredEvent]:
@@ -157,7 +157,7 @@ def test_an_event_that_nobody_foresaw_is_counted_and_in_sight_and_keeps_none_bac
 
 
 def test_properties_that_do_not_do_are_trouble_until_they_do(rig: Rig) -> None:
-    def refuse() -> Topic:
+    def refuse() -> TopicWriter:
         raise NoTopic("properties", "security.protocol is none")
 
     reporter = rig.another(refuse)

@@ -1,19 +1,19 @@
 import pytest
 
 from karrot.web.api.group_query import GroupFilter, Order, overview
-from karrot.web.pages.ranking import Standing
+from karrot.web.pages.ranking import RankedGroups
 from support.bodies import make_event
 from support.website import make_website
 
 
 @pytest.fixture(scope="module")
-def standing() -> Standing:
+def standing() -> RankedGroups:
     website = make_website()
     for name, lag, status in (("b", 5, "OK"), ("A", None, "WARN"), ("c", 9, "ERR")):
         incident = None if status == "OK" else name
         event = make_event(consumer=name, total_lag=lag, status_text=status, incident_id=incident)
         website.site.intake.accept(event)
-    return Standing.of(website.log.latest())
+    return RankedGroups.of(website.log.latest())
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,9 @@ def standing() -> Standing:
         ("incident", "cAb"),
     ],
 )
-def test_groups_sort_by_column_either_way_and_the_unknown_comes_last(standing: Standing, text: str, names: str) -> None:
+def test_groups_sort_by_column_either_way_and_the_unknown_comes_last(
+    standing: RankedGroups, text: str, names: str
+) -> None:
     order = Order.read(text)
     assert order is not None
     assert str(order) == text
@@ -43,5 +45,5 @@ def test_what_is_no_column_is_no_order() -> None:
     assert Order.read("--lag") is None
 
 
-def test_of_groups_that_are_well_none_is_the_worst(standing: Standing) -> None:
+def test_of_groups_that_are_well_none_is_the_worst(standing: RankedGroups) -> None:
     assert overview(standing, GroupFilter(text="b"), page=1, size=10).worst is None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from karrot.burrow.payload import to_wire
 from karrot.event import LagEvent, OffsetSample, Source
 from karrot.eventlog.base import Cursor, ReporterState
-from karrot.reporters.send_report import Fact, Refused, Report, Sent
+from karrot.reporters.send_report import Fact, RefusedDatum, Report, Sent
 from support.bodies import event_strategy, make_event, make_partition, recorded
 from support.website import Website, make_website
 
@@ -210,7 +210,7 @@ def test_reporters_are_told_with_what_waits_for_them() -> None:
                 sent_count=2,
                 facts=(Fact("namespace", "Karrot"),),
                 sent=(Sent("Lag {Cluster=a}", 5.0, None, 1_800_000_000_000),),
-                refused=(Refused("Lag {Cluster=b}", "value", "it is no number", 1_800_000_000_000),),
+                refused=(RefusedDatum("Lag {Cluster=b}", "value", "it is no number", 1_800_000_000_000),),
             )
         ),
     )

@@ -1,81 +1,95 @@
 import pytest
 
 from karrot.eventlog.base import ReporterState
-from karrot.web.pages.banners import Heard, Seen, banners
+from karrot.web.pages.banners import BannerInputs, Heard, banners
 
 
-def wrong(seen: Seen) -> list[str]:
+def wrong(seen: BannerInputs) -> list[str]:
     return [banner.wrong for banner in banners(seen)]
 
 
 def test_when_all_is_well_there_is_nothing_to_say() -> None:
     heard = [Heard("prod-eu", 3.0, silent=False)]
-    assert wrong(Seen(heard=heard, kinds={"observation": 1, "incident": 99}, groups=3, max_groups=10)) == []
+    assert wrong(BannerInputs(heard=heard, kinds={"observation": 1, "incident": 99}, groups=3, max_groups=10)) == []
 
 
 @pytest.mark.parametrize(
     ("seen", "sentence", "remedy", "runbook"),
     [
-        (Seen(fault="disk full"), "Karrot cannot store events: disk full", "KARROT_DATA_DIR", "KarrotLogNotWritable"),
         (
-            Seen(heard=[Heard("eu", 400.0, silent=True), Heard("us", 2.0, silent=False)]),
+            BannerInputs(fault="disk full"),
+            "Karrot cannot store events: disk full",
+            "KARROT_DATA_DIR",
+            "KarrotLogNotWritable",
+        ),
+        (
+            BannerInputs(heard=[Heard("eu", 400.0, silent=True), Heard("us", 2.0, silent=False)]),
             "Burrow has been silent for 6 min 40 s (eu): what is shown of its groups is old, and they leave this page.",
             "karrot doctor",
             "KarrotBurrowSilent",
         ),
         (
-            Seen(heard=[Heard("eu", None, silent=True)]),
+            BannerInputs(heard=[Heard("eu", None, silent=True)]),
             "Burrow was never heard (eu)",
             "send-sample",
             "KarrotBurrowSilent",
         ),
-        (Seen(kinds={"incident": 10}), "Only WARN and ERR ever came", "threshold = 1", "KarrotOnlyUnhealthyVerdicts"),
         (
-            Seen(refused={"unsupported_template": 3}, refused_within_s=900),
+            BannerInputs(kinds={"incident": 10}),
+            "Only WARN and ERR ever came",
+            "threshold = 1",
+            "KarrotOnlyUnhealthyVerdicts",
+        ),
+        (
+            BannerInputs(refused={"unsupported_template": 3}, refused_within_s=900),
             "3 bodies were refused in the last 15 min: `unsupported_template`.",
             "karrot burrow-config",
             "KarrotRejectingEvents",
         ),
         (
-            Seen(groups=50, max_groups=50),
+            BannerInputs(groups=50, max_groups=50),
             "There is no room for more groups than these 50",
             "KARROT_MAX_CONSUMERS",
             "KarrotSeriesDropped",
         ),
         (
-            Seen(left_out={"cloudwatch": "12"}),
+            BannerInputs(left_out={"cloudwatch": "12"}),
             "cloudwatch leaves 12 groups out.",
             "KARROT_CLOUDWATCH_MAX_GROUPS",
             "KarrotCloudWatchOverCap",
         ),
-        (Seen(burrow_behind=["eu"]), "The Burrow of eu itself is behind", "workers", "KarrotBurrowLagging"),
+        (BannerInputs(burrow_behind=["eu"]), "The Burrow of eu itself is behind", "workers", "KarrotBurrowLagging"),
         (
-            Seen(failing=[ReporterState("cloudwatch", None, "failing", "AccessDenied: no")], reporters=["cloudwatch"]),
+            BannerInputs(
+                failing=[ReporterState("cloudwatch", None, "failing", "AccessDenied: no")], reporters=["cloudwatch"]
+            ),
             "cloudwatch is failing: AccessDenied: no",
             "loses nothing",
             "KarrotCloudWatchRefusing",
         ),
         (
-            Seen(failing=[ReporterState("kafka", None, "failing", "no broker")], reporters=["kafka"]),
+            BannerInputs(failing=[ReporterState("kafka", None, "failing", "no broker")], reporters=["kafka"]),
             "kafka is failing: no broker",
             "loses nothing",
             "KarrotReporterBacklog",
         ),
         (
-            Seen(failing=[ReporterState("watch", None, "failing", "no broker")]),
+            BannerInputs(failing=[ReporterState("watch", None, "failing", "no broker")]),
             "watch is failing: no broker",
             "It tries again.",
             "KarrotWatchSilent",
         ),
         (
-            Seen(failing=[ReporterState("resync", None, "failing", "refused")]),
+            BannerInputs(failing=[ReporterState("resync", None, "failing", "refused")]),
             "resync is failing: refused",
             "It tries again.",
             "KarrotBurrowSilent",
         ),
     ],
 )
-def test_each_trouble_is_told_with_its_remedy_and_runbook(seen: Seen, sentence: str, remedy: str, runbook: str) -> None:
+def test_each_trouble_is_told_with_its_remedy_and_runbook(
+    seen: BannerInputs, sentence: str, remedy: str, runbook: str
+) -> None:
     (banner,) = banners(seen)
     assert banner.wrong.startswith(sentence)
     assert remedy in banner.remedy
@@ -83,9 +97,9 @@ def test_each_trouble_is_told_with_its_remedy_and_runbook(seen: Seen, sentence: 
 
 
 def test_few_verdicts_say_nothing_of_the_threshold() -> None:
-    assert wrong(Seen(kinds={"incident": 9})) == []
+    assert wrong(BannerInputs(kinds={"incident": 9})) == []
 
 
 def test_errors_come_first() -> None:
-    kinds = [banner.kind for banner in banners(Seen(fault="x", groups=1, max_groups=1, burrow_behind=["eu"]))]
+    kinds = [banner.kind for banner in banners(BannerInputs(fault="x", groups=1, max_groups=1, burrow_behind=["eu"]))]
     assert kinds == ["err", "warn", "warn"]

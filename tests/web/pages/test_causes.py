@@ -1,14 +1,14 @@
 import pytest
 
 from karrot.event import LagEvent
-from karrot.eventlog.base import GroupKey, GroupState, Incident
+from karrot.eventlog.base import GroupKey, GroupState, IncidentState
 from karrot.eventlog.event_summary import summarize
 from karrot.web.pages.causes import Cause, cause
 from support.bodies import make_event, make_partition
 
 
 def state(event: LagEvent) -> GroupState:
-    return GroupState(GroupKey(event.cluster, event.consumer), 1, 0, summarize(event, 0), Incident())
+    return GroupState(GroupKey(event.cluster, event.consumer), 1, 0, summarize(event, 0), IncidentState())
 
 
 def told(*, total_lag: int = 40_000, count: int = 12, **partition: object) -> Cause:
