@@ -11,11 +11,12 @@ from pathlib import Path
 
 from karrot.burrow.payload import parse_stored, to_wire
 from karrot.clock import SystemClock
+from karrot.event import TopicPartition
 from karrot.eventlog import datadir
 from karrot.eventlog.sqlite import SqliteEventLog
 from karrot.intake import Intake
 from karrot.watch import IntakeSink, NoKeeper, PollOutcome, Watcher, connect
-from karrot.watch.kafka_protocol import Cluster, Place
+from karrot.watch.kafka_protocol import Cluster
 from karrot.watch.persistence import NoteKeeper, dump, load
 from support.simulated_kafka import SimulatedKafka, member
 
@@ -38,7 +39,7 @@ def simulated(groups: int, partitions: int) -> SimulatedKafka:
     """Groups with a topic, three members and a lag that grows a little; every offset moves with every poll."""
     kafka = SimulatedKafka()
     for number in range(groups):
-        places = [Place(f"topic-{number}", each) for each in range(partitions)]
+        places = [TopicPartition(f"topic-{number}", each) for each in range(partitions)]
         kafka.ends |= dict.fromkeys(places, 1000)
         members = [member(*places[each::3], host=f"/10.0.0.{each}") for each in range(3)]
         kafka.put(f"group-{number}", dict.fromkeys(places, 990), *members)

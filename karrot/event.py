@@ -8,7 +8,17 @@ from datetime import datetime
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
-__all__ = ["Kind", "LagEvent", "OffsetSample", "PartitionLag", "Source", "Status", "is_burrow_itself"]
+__all__ = [
+    "Kind",
+    "LagEvent",
+    "OffsetSample",
+    "OpenIncident",
+    "PartitionLag",
+    "Source",
+    "Status",
+    "TopicPartition",
+    "is_burrow_itself",
+]
 
 
 class Status(IntEnum):
@@ -42,6 +52,20 @@ class Source(Enum):
     WEBHOOK = "webhook"
     REST = "rest"
     KAFKA = "kafka"
+
+
+class TopicPartition(NamedTuple):
+    """Names one partition of a topic."""
+
+    topic: str
+    partition: int
+
+
+class OpenIncident(NamedTuple):
+    """The incident that a group is in: from its first verdict worse than OK to the OK that closes it."""
+
+    id: str
+    start_ms: int
 
 
 class OffsetSample(NamedTuple):

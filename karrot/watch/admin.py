@@ -11,16 +11,17 @@ from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
-    TopicPartition,
 )
+from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # their own __init__ does not say so
     AdminClient,
     ConsumerGroupDescription,
     OffsetSpec,
 )
 
+from karrot.event import TopicPartition
 from karrot.eventlog.group_health import UNKNOWN_STATE
-from karrot.watch.kafka_protocol import ClusterError, Description, Failure, GroupMember, Listing, Place
+from karrot.watch.kafka_protocol import ClusterError, Description, Failure, GroupMember, Listing
 
 __all__ = ["KafkaCluster"]
 
@@ -94,15 +95,15 @@ class KafkaCluster:
                 answers[group] = found if isinstance(found, Failure) else _description(found)
         return answers
 
-    def committed(self, groups: Collection[str]) -> Mapping[str, Mapping[Place, int] | Failure]:
+    def committed(self, groups: Collection[str]) -> Mapping[str, Mapping[TopicPartition, int] | Failure]:
         """Committed offsets, one group a call."""
         return dict(self._committed(sorted(groups)))
 
-    def log_ends(self, places: Collection[Place]) -> Mapping[Place, int | Failure]:
+    def log_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
         """The high watermarks: also what belongs to a transaction that is not over, as Burrow counts."""
         return self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
-    def log_starts(self, places: Collection[Place]) -> Mapping[Place, int | Failure]:
+    def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
         """The oldest offsets."""
         return self._offsets(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
@@ -114,7 +115,7 @@ class KafkaCluster:
     def close(self) -> None:
         """Nothing: the client ends with the last reference to it."""
 
-    def _committed(self, groups: Iterable[str]) -> Iterator[tuple[str, Mapping[Place, int] | Failure]]:
+    def _committed(self, groups: Iterable[str]) -> Iterator[tuple[str, Mapping[TopicPartition, int] | Failure]]:
         waiting: deque[tuple[str, Any]] = deque()
         too_late = self._seconds() + 2 * self._timeout_s  # where a coordinator is down, hundreds of groups may wait
         for group in groups:
@@ -129,37 +130,37 @@ class KafkaCluster:
         futures = self._ask(self._admin.list_consumer_group_offsets, asked)
         return futures if isinstance(futures, Failure) else futures[group]
 
-    def _committed_of(self, group: str, future: Any) -> tuple[str, Mapping[Place, int] | Failure]:
+    def _committed_of(self, group: str, future: Any) -> tuple[str, Mapping[TopicPartition, int] | Failure]:
         found = self._result(future)
         if isinstance(found, Failure):
             return group, found
-        offsets: dict[Place, int] = {}
+        offsets: dict[TopicPartition, int] = {}
         for each in found.topic_partitions or ():
             if each.error is not None:
                 return group, _failure(each.error)
             if each.offset >= 0:
-                offsets[Place(each.topic, each.partition)] = each.offset
+                offsets[TopicPartition(each.topic, each.partition)] = each.offset
         return group, offsets
 
-    def _offsets(self, places: Collection[Place], spec: OffsetSpec) -> Mapping[Place, int | Failure]:
+    def _offsets(self, places: Collection[TopicPartition], spec: OffsetSpec) -> Mapping[TopicPartition, int | Failure]:
         """Offsets of the partitions that have a leader: about one that has none the client waits for its whole time."""
         if not places:
             return {}
         answers = dict(self._unled(places))
-        asked = {TopicPartition(*place): spec for place in places if place not in answers}
+        asked = {ClientTopicPartition(*place): spec for place in places if place not in answers}
         futures = self._ask(self._admin.list_offsets, asked) if asked else {}
         if isinstance(futures, Failure):
             raise ClusterError(*futures)
         for partition, future in futures.items():
             found = self._result(future)
-            place = Place(partition.topic, partition.partition)
+            place = TopicPartition(partition.topic, partition.partition)
             if isinstance(found, Failure):
                 answers[place] = found
             else:  # what lost its leader meanwhile comes without an error, and with a number that is no offset
                 answers[place] = found.offset if found.offset >= 0 else _NO_LEADER
         return answers
 
-    def _unled(self, places: Collection[Place]) -> Iterator[tuple[Place, int | Failure]]:
+    def _unled(self, places: Collection[TopicPartition]) -> Iterator[tuple[TopicPartition, int | Failure]]:
         """Why a partition cannot be asked about: it does not exist, or nobody leads it."""
         topics = self._topics()
         for place in places:
@@ -207,7 +208,7 @@ def _description(found: ConsumerGroupDescription) -> Description:
             each.member_id,
             each.client_id,
             each.host,
-            tuple(Place(at.topic, at.partition) for at in each.assignment.topic_partitions),
+            tuple(TopicPartition(at.topic, at.partition) for at in each.assignment.topic_partitions),
         )
         for each in found.members
     )

@@ -4,10 +4,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from karrot.event import LagEvent, OffsetSample, PartitionLag, Source
+from karrot.event import LagEvent, OffsetSample, PartitionLag, Source, TopicPartition
 from karrot.eventlog.group_health import GroupHealth
 from karrot.watch.group_stability import Stability, group_health, retention
-from karrot.watch.kafka_protocol import Cluster, Description, Failure, Place
+from karrot.watch.kafka_protocol import Cluster, Description, Failure
 from karrot.watch.poll import Poll, log_starts, look
 
 __all__ = ["ClusterSnapshot", "Onlooker"]
@@ -49,7 +49,7 @@ class Onlooker:
             counts_rebalances,
         )
 
-    def _health(self, group: str, poll: Poll, starts: Mapping[Place, int]) -> GroupHealth:
+    def _health(self, group: str, poll: Poll, starts: Mapping[TopicPartition, int]) -> GroupHealth:
         described, committed = poll.described[group], poll.committed.get(group, {})
         stability = self._stability.setdefault(group, Stability())
         stability.see(described)
@@ -82,7 +82,7 @@ def _lag(cluster: str, group: str, poll: Poll, now_ms: int) -> LagEvent:
     )
 
 
-def _partition(at: Place, offset: int, end: int | None, owner: tuple[str, str], now_ms: int) -> PartitionLag:
+def _partition(at: TopicPartition, offset: int, end: int | None, owner: tuple[str, str], now_ms: int) -> PartitionLag:
     lag = None if end is None else max(0, end - offset)
     host, client_id = owner
     return PartitionLag(
@@ -90,5 +90,5 @@ def _partition(at: Place, offset: int, end: int | None, owner: tuple[str, str], 
     )
 
 
-def _owners(described: Description) -> dict[Place, tuple[str, str]]:
+def _owners(described: Description) -> dict[TopicPartition, tuple[str, str]]:
     return {at: (member.host, member.client_id) for member in described.members or () for at in member.assigned}

@@ -4,27 +4,25 @@ import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
 
 from karrot.burrow.rules import evaluate_group, group_status
-from karrot.event import Kind, LagEvent, PartitionLag, Source, Status
-from karrot.watch.kafka_protocol import Description, Place
+from karrot.event import Kind, LagEvent, OpenIncident, PartitionLag, Source, Status, TopicPartition
+from karrot.watch.kafka_protocol import Description
 from karrot.watch.rings import Rings
 
-__all__ = ["Incident", "Incidents", "deleted", "verdict"]
+__all__ = ["Incidents", "deleted", "verdict"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Incident(NamedTuple):
-    """Begins with the first verdict worse than OK, ends with the first OK."""
-
-    id: str
-    start_ms: int
-
-
 def verdict(
-    cluster: str, group: str, rings: Rings, described: Description, now_ms: int, *, without: Collection[Place] = ()
+    cluster: str,
+    group: str,
+    rings: Rings,
+    described: Description,
+    now_ms: int,
+    *,
+    without: Collection[TopicPartition] = (),
 ) -> LagEvent | None:
     """What Burrow's rules say of a group, every partition listed; ``None`` where nothing may be said yet.
 
@@ -48,13 +46,13 @@ def deleted(cluster: str, group: str, now_ms: int) -> LagEvent:
 class Incidents:
     """The open incident of each group. ``new_id`` makes ids."""
 
-    open: dict[str, Incident] = field(default_factory=dict)
+    open: dict[str, OpenIncident] = field(default_factory=dict)
     new_id: Callable[[], uuid.UUID] = uuid.uuid4
 
     def name(self, event: LagEvent) -> LagEvent:
         """The verdict under the id of its incident: from the first worse than OK to the OK that closes it."""
         if event.kind is Kind.INCIDENT and event.consumer not in self.open:
-            self.open[event.consumer] = Incident(str(self.new_id()), event.observed_at_ms)
+            self.open[event.consumer] = OpenIncident(str(self.new_id()), event.observed_at_ms)
         incident = self.open.get(event.consumer)
         if event.kind is not Kind.INCIDENT:
             self.open.pop(event.consumer, None)
@@ -63,12 +61,12 @@ class Incidents:
         start = _EPOCH + timedelta(milliseconds=incident.start_ms)
         return event._replace(incident_id=incident.id, incident_start=start)
 
-    def restore(self, incidents: Mapping[str, Incident]) -> None:
+    def restore(self, incidents: Mapping[str, OpenIncident]) -> None:
         """Go on with the incidents that were open."""
         self.open = dict(incidents)
 
 
-def _held_back(event: LagEvent, unjudged: Collection[Place]) -> LagEvent:
+def _held_back(event: LagEvent, unjudged: Collection[TopicPartition]) -> LagEvent:
     """The event with nothing said against partitions that may not be judged yet."""
     if not unjudged:
         return event

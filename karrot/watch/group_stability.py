@@ -5,8 +5,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from karrot.event import TopicPartition
 from karrot.eventlog.group_health import GroupHealth
-from karrot.watch.kafka_protocol import Description, GroupMember, Place
+from karrot.watch.kafka_protocol import Description, GroupMember
 
 __all__ = ["RetentionMargin", "Stability", "group_health", "retention"]
 
@@ -46,7 +47,7 @@ class RetentionMargin(NamedTuple):
 
 
 def retention(
-    committed: Mapping[Place, int], starts: Mapping[Place, int], ends: Mapping[Place, int]
+    committed: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> RetentionMargin:
     """What deletion has taken and comes near to, over the partitions whose log start and end are known."""
     known = [(offset, starts[at], ends[at]) for at, offset in committed.items() if at in starts and at in ends]

@@ -4,7 +4,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-__all__ = ["Cluster", "ClusterError", "Description", "Failure", "GroupMember", "Listing", "Place"]
+from karrot.event import TopicPartition
+
+__all__ = ["Cluster", "ClusterError", "Description", "Failure", "GroupMember", "Listing"]
 
 _WITHOUT_MEMBERS = frozenset({"Empty", "Dead"})
 
@@ -15,13 +17,6 @@ class ClusterError(Exception):
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
         self.reason = reason
-
-
-class Place(NamedTuple):
-    """One partition."""
-
-    topic: str
-    partition: int
 
 
 class Failure(NamedTuple):
@@ -37,7 +32,7 @@ class GroupMember(NamedTuple):
     id: str
     client_id: str
     host: str
-    assigned: tuple[Place, ...]
+    assigned: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +73,13 @@ class Cluster(Protocol):
     def describe(self, groups: Collection[str]) -> Mapping[str, Description | Failure]:
         """State and members of groups. One that does not exist is described as Dead."""
 
-    def committed(self, groups: Collection[str]) -> Mapping[str, Mapping[Place, int] | Failure]:
+    def committed(self, groups: Collection[str]) -> Mapping[str, Mapping[TopicPartition, int] | Failure]:
         """The committed offsets of groups."""
 
-    def log_ends(self, places: Collection[Place]) -> Mapping[Place, int | Failure]:
+    def log_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
         """The log end offset (the high watermark) of partitions."""
 
-    def log_starts(self, places: Collection[Place]) -> Mapping[Place, int | Failure]:
+    def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
         """The offset of the oldest message that each partition still has."""
 
     def close(self) -> None:

@@ -13,11 +13,10 @@ import structlog
 
 from karrot.burrow.rules import Window
 from karrot.burrow.storage import DEFAULT_EXPIRE_GROUP
-from karrot.event import OffsetSample
+from karrot.event import OffsetSample, OpenIncident, TopicPartition
 from karrot.eventlog.base import EventLog
-from karrot.watch.evaluation import Incident, Incidents
+from karrot.watch.evaluation import Incidents
 from karrot.watch.group_stability import Stability
-from karrot.watch.kafka_protocol import Place
 from karrot.watch.rings import Ring, Rings
 
 __all__ = ["FileKeeper", "Keeper", "Memory", "NoKeeper", "NoteKeeper", "dump", "load"]
@@ -118,7 +117,7 @@ class _Ring(msgspec.Struct, array_like=True):
 class _Group(msgspec.Struct, array_like=True):
     name: str
     rings: list[_Ring]
-    incident: Incident | None
+    incident: OpenIncident | None
     rebalances: int
     assignment: int | None
     is_rebalancing: bool
@@ -183,7 +182,7 @@ def _samples(ring: Ring) -> list[_Sample]:
 
 
 def _memory(kept: _Kept) -> Memory:
-    ends = {Place(topic, partition): deque(history, kept.intervals) for topic, partition, history in kept.ends}
+    ends = {TopicPartition(topic, partition): deque(history, kept.intervals) for topic, partition, history in kept.ends}
     memory = Memory(Rings(kept.intervals, ends))
     for group in kept.groups:
         for one in group.rings:
@@ -191,7 +190,7 @@ def _memory(kept: _Kept) -> Memory:
             samples = [
                 OffsetSample(each.offset, each.timestamp_ms, each.lag, each.observed_at_ms) for each in one.samples
             ]
-            memory.rings.restore(group.name, Place(one.topic, one.partition), ring, samples)
+            memory.rings.restore(group.name, TopicPartition(one.topic, one.partition), ring, samples)
         memory.stability[group.name] = Stability(group.rebalances, group.assignment, group.is_rebalancing)
         if group.incident is not None:
             memory.incidents.open[group.name] = group.incident

@@ -4,7 +4,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import NamedTuple, TypeVar
 
-from karrot.watch.kafka_protocol import Cluster, Description, Failure, Listing, Place
+from karrot.event import TopicPartition
+from karrot.watch.kafka_protocol import Cluster, Description, Failure, Listing
 
 __all__ = ["Poll", "log_starts", "look"]
 
@@ -19,9 +20,9 @@ class Poll(NamedTuple):
 
     listing: Listing
     described: Mapping[str, Description]
-    committed: Mapping[str, Mapping[Place, int]]
-    ends: Mapping[Place, int]
-    gone: frozenset[Place]
+    committed: Mapping[str, Mapping[TopicPartition, int]]
+    ends: Mapping[TopicPartition, int]
+    gone: frozenset[TopicPartition]
     failures: Mapping[str, Failure]
 
 
@@ -50,7 +51,7 @@ def look(cluster: Cluster, exclude: re.Pattern[str] | None = None, only: Collect
     )
 
 
-def log_starts(cluster: Cluster, poll: Poll) -> dict[Place, int]:
+def log_starts(cluster: Cluster, poll: Poll) -> dict[TopicPartition, int]:
     """The log starts of all that was committed; what cannot be read is left out. Raises `ClusterError`."""
     return _parted(cluster.log_starts(_places(poll.committed) - poll.gone))[0]
 
@@ -62,7 +63,7 @@ def _chosen(listing: Listing, exclude: re.Pattern[str] | None, only: Collection[
     return listing._replace(groups={name: state for name, state in listing.groups.items() if is_chosen(name)})
 
 
-def _places(committed: Mapping[str, Collection[Place]]) -> set[Place]:
+def _places(committed: Mapping[str, Collection[TopicPartition]]) -> set[TopicPartition]:
     return {place for offsets in committed.values() for place in offsets}
 
 

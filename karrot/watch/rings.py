@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from karrot.burrow.rules import DEFAULT_INTERVALS, Slots, TrackedPartition, Window
-from karrot.event import OffsetSample
-from karrot.watch.kafka_protocol import GroupMember, Place
+from karrot.event import OffsetSample, TopicPartition
+from karrot.watch.kafka_protocol import GroupMember
 
 __all__ = ["Ring", "Rings"]
 
@@ -58,13 +58,13 @@ class Rings:
     """The rings of all groups of one cluster and the log ends of the partitions they read."""
 
     intervals: int = DEFAULT_INTERVALS
-    ends: dict[Place, deque[int]] = field(default_factory=dict)
-    groups: dict[str, dict[Place, Ring]] = field(default_factory=dict)
+    ends: dict[TopicPartition, deque[int]] = field(default_factory=dict)
+    groups: dict[str, dict[TopicPartition, Ring]] = field(default_factory=dict)
     order: int = 0
-    _newest: dict[Place, End] = field(default_factory=dict)
-    _before: dict[Place, End] = field(default_factory=dict)
+    _newest: dict[TopicPartition, End] = field(default_factory=dict)
+    _before: dict[TopicPartition, End] = field(default_factory=dict)
 
-    def see_ends(self, ends: Mapping[Place, int], now_ms: int) -> None:
+    def see_ends(self, ends: Mapping[TopicPartition, int], now_ms: int) -> None:
         """Note the log end offsets of a poll."""
         self._before = self._newest
         self._newest = self._before | {place: End(end, now_ms) for place, end in ends.items()}
@@ -74,7 +74,9 @@ class Rings:
                 history = self.ends[place] = deque(maxlen=self.intervals)
             history.append(end)
 
-    def see_commits(self, group: str, committed: Mapping[Place, int], *, has_members: bool, now_ms: int) -> None:
+    def see_commits(
+        self, group: str, committed: Mapping[TopicPartition, int], *, has_members: bool, now_ms: int
+    ) -> None:
         """Take the samples of a poll. What the group commits no more is forgotten: its topic or its offset is gone.
 
         Nothing is taken where no log end was known before: as in Burrow, which drops such a commit.
@@ -88,7 +90,7 @@ class Rings:
             rings[place].see(committed[place], self._before[place], self.order, now_ms, has_members=has_members)
         self.groups[group] = rings
 
-    def restore(self, group: str, place: Place, ring: Ring, samples: Collection[OffsetSample]) -> None:
+    def restore(self, group: str, place: TopicPartition, ring: Ring, samples: Collection[OffsetSample]) -> None:
         """Put back what was kept: samples with their lags, oldest first."""
         for sample in samples:
             self.order += 1
@@ -112,7 +114,7 @@ class Rings:
         self._newest = {place: end for place, end in self._newest.items() if place in read}
 
     def tracked(
-        self, group: str, members: Collection[GroupMember], without: Collection[Place]
+        self, group: str, members: Collection[GroupMember], without: Collection[TopicPartition]
     ) -> Iterator[TrackedPartition]:
         """The partitions of a group for the evaluator, by name.
 
@@ -130,7 +132,7 @@ class Rings:
                     owner.client_id if owner else "",
                 )
 
-    def unjudged(self, group: str) -> set[Place]:
+    def unjudged(self, group: str) -> set[TopicPartition]:
         """The partitions on which no verdict may fall yet."""
         return {place for place, ring in self.groups.get(group, {}).items() if not ring.is_judged}
 

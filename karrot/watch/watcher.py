@@ -11,13 +11,13 @@ import structlog
 
 from karrot import telemetry
 from karrot.clock import Clock
-from karrot.event import LagEvent
+from karrot.event import LagEvent, TopicPartition
 from karrot.eventlog.base import LogUnavailableError, OverloadedError
 from karrot.eventlog.group_health import GroupHealth
 from karrot.watch import evaluation
 from karrot.watch.deletions import Deletions
 from karrot.watch.group_stability import Stability, group_health, retention
-from karrot.watch.kafka_protocol import Cluster, ClusterError, Description, Failure, Place
+from karrot.watch.kafka_protocol import Cluster, ClusterError, Description, Failure
 from karrot.watch.persistence import Keeper, Memory, dump, load
 from karrot.watch.poll import Poll, log_starts, look
 
@@ -78,7 +78,7 @@ class Watcher:
     count: Callable[..., None] = _uncounted
     report: Callable[[str | None], None] = _unreported
     _memory: Memory | None = None
-    _starts: dict[Place, int] = field(default_factory=dict)
+    _starts: dict[TopicPartition, int] = field(default_factory=dict)
     _starts_at_ms: int | None = None
     _saved_at_ms: int = 0
     _deletions: Deletions = field(default_factory=Deletions)

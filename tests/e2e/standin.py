@@ -19,9 +19,9 @@ from karrot.clock import SystemClock
 from karrot.demo.burrow.outage import OutageState
 from karrot.demo.burrow.rest_api import RestApi
 from karrot.demo.burrow.rest_server import BurrowServer
-from karrot.event import LagEvent
+from karrot.event import LagEvent, TopicPartition
 from karrot.watch.admin import KafkaCluster
-from karrot.watch.kafka_protocol import ClusterError, Failure, Place
+from karrot.watch.kafka_protocol import ClusterError, Failure
 
 if TYPE_CHECKING:
     from karrot.demo.burrow.fake_burrow import FakeBurrow
@@ -85,7 +85,9 @@ class _Burrow:
         groups = self._kafka.groups().groups
         committed = self._kafka.committed(groups)
         topics = {name: len(topic.partitions) for name, topic in self._admin.list_topics(timeout=10).topics.items()}
-        ends = self._kafka.log_ends({Place(name, number) for name, count in topics.items() for number in range(count)})
+        ends = self._kafka.log_ends(
+            {TopicPartition(name, number) for name, count in topics.items() for number in range(count)}
+        )
         with self._one_at_a_time:
             for group in set(self._storage.groups()) - groups.keys():
                 self._storage.delete_group(group)

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
+from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from prometheus_client.parser import text_string_to_metric_families
@@ -20,8 +21,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from e2e.stack.kafka import Kafka, Position
 from e2e.stack.stack import Stack
 from e2e.waiting import wait_for
+from karrot.event import TopicPartition
 from karrot.watch.admin import KafkaCluster
-from karrot.watch.kafka_protocol import Description, Failure, Place
+from karrot.watch.kafka_protocol import Description, Failure
 from support.processes import Service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
@@ -52,7 +54,7 @@ def produce(kafka: Kafka, topic: str, counts: list[int]) -> None:
 
 def commit(kafka: Kafka, group: str, topic: str, offsets: list[int]) -> None:
     """The group commits without members."""
-    partitions = [TopicPartition(topic, number, offset) for number, offset in enumerate(offsets)]
+    partitions = [ClientTopicPartition(topic, number, offset) for number, offset in enumerate(offsets)]
     asked = [ConsumerGroupTopicPartitions(group, partitions)]
     admin = AdminClient(kafka.client)  # kept: without it its answers never come
     found = admin.alter_consumer_group_offsets(asked)[group].result(30)
@@ -128,9 +130,9 @@ def test_a_stopped_consumer_is_an_incident_with_one_id_that_a_close_ends(
     group = f"stops-{topic}"
     produce(kafka, topic, [10, 0, 0])
     with reading(kafka, group, topic) as consumer, watching(kafka, tmp_path, "--json") as said:
-        consumer.commit(offsets=[TopicPartition(topic, 0, 3)], asynchronous=False)
+        consumer.commit(offsets=[ClientTopicPartition(topic, 0, 3)], asynchronous=False)
         wait_for(lambda: any(each["status"] == "ERR" for each in results(said, group)))
-        consumer.commit(offsets=[TopicPartition(topic, 0, 10)], asynchronous=False)
+        consumer.commit(offsets=[ClientTopicPartition(topic, 0, 10)], asynchronous=False)
         wait_for(lambda: results(said, group)[-1]["status"] == "OK" and not results(said, group)[-1]["ID"])
     events = results(said, group)
     bad = [each for each in events if each["status"] != "OK"]
@@ -147,7 +149,7 @@ def test_kafka_is_asked_as_it_answers(kafka: Kafka, topic: str) -> None:
     commit(kafka, odd, topic, [1, 2, 3])
     cluster = KafkaCluster(kafka.client)
     with reading(kafka, group, topic) as consumer:
-        consumer.commit(offsets=[TopicPartition(topic, 1, 4)], asynchronous=False)
+        consumer.commit(offsets=[ClientTopicPartition(topic, 1, 4)], asynchronous=False)
         listing = cluster.groups()
         assert (listing.is_complete, listing.groups[group], listing.groups[odd]) == (True, "Stable", "Empty")
         described = cluster.describe([group, odd, "nobody"])
@@ -155,15 +157,18 @@ def test_kafka_is_asked_as_it_answers(kafka: Kafka, topic: str) -> None:
         assert isinstance(live, Description)
         assert live.members is not None
         [member] = live.members
-        assert (member.host, sorted(member.assigned)) == ("/127.0.0.1", [Place(topic, number) for number in range(3)])
+        assert (member.host, sorted(member.assigned)) == (
+            "/127.0.0.1",
+            [TopicPartition(topic, number) for number in range(3)],
+        )
         assert live.coordinator in kafka.brokers
         assert described["nobody"] == Description("Dead", (), live.coordinator)
         assert cluster.committed([group, odd, "nobody"]) == {
-            group: {Place(topic, 1): 4},
-            odd: {Place(topic, number): number + 1 for number in range(3)},
+            group: {TopicPartition(topic, 1): 4},
+            odd: {TopicPartition(topic, number): number + 1 for number in range(3)},
             "nobody": {},
         }
-    places = [Place(topic, 0), Place(topic, 77), Place("no-such-topic", 0)]
+    places = [TopicPartition(topic, 0), TopicPartition(topic, 77), TopicPartition("no-such-topic", 0)]
     ends = cluster.log_ends(places)
     assert ends[places[0]] == 5
     failures = [ends[place] for place in places[1:]]
@@ -185,7 +190,7 @@ def test_the_tables_have_lags_and_stability_from_kafka_alone(kafka: Kafka, topic
         "--json",
     ]
     with reading(kafka, group, topic) as consumer:
-        consumer.commit(offsets=[TopicPartition(topic, at, 5) for at in range(3)], asynchronous=False)
+        consumer.commit(offsets=[ClientTopicPartition(topic, at, 5) for at in range(3)], asynchronous=False)
         [told] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)["groups"]
     seen = [
         Position(each["topic"], each["partition"], each["current_offset"], each["log_end_offset"], each["lag"])
@@ -205,7 +210,7 @@ def test_inside_the_service_verdicts_state_and_retention_are_on_the_metrics_page
     produce(kafka, topic, [100, 0, 0])
     commit(kafka, group, topic, [10, 0, 0])
     admin = AdminClient(kafka.client)
-    for each in admin.delete_records([TopicPartition(topic, 0, 30)]).values():
+    for each in admin.delete_records([ClientTopicPartition(topic, 0, 30)]).values():
         each.result(30)
     data = tmp_path / "data"
     with Service(
@@ -252,7 +257,7 @@ def test_a_thousand_groups_of_ten_partitions_are_asked_about_within_an_interval(
     kafka.create_topic("many", 10)
     produce(kafka, "many", [100] * 10)
     admin = AdminClient(kafka.client)
-    offsets = [TopicPartition("many", number, 50) for number in range(10)]
+    offsets = [ClientTopicPartition("many", number, 50) for number in range(10)]
     pending = [
         admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(f"many-{number}", offsets)])
         for number in range(1000)
@@ -276,7 +281,7 @@ def test_a_broker_that_is_down_takes_only_its_own_partitions_along(stack: Stack)
     one_each = {number: [node] for number, node in enumerate(kafka.brokers)}
     asked = NewTopic("one-copy", len(one_each), replica_assignment=list(one_each.values()))
     admin.create_topics([asked])["one-copy"].result(30)
-    places = [Place("one-copy", number) for number in one_each]
+    places = [TopicPartition("one-copy", number) for number in one_each]
     cluster = KafkaCluster(kafka.client, timeout_s=10)
     wait_for(lambda: cluster.log_ends(places) == dict.fromkeys(places, 0))
     kafka.broker(3).kill()

@@ -4,14 +4,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from karrot.demo.simulated_kafka import ConsumerGroup, Deletion, Record, SimulatedCommit, SimulatedOwner
-from karrot.watch.kafka_protocol import ClusterError, Description, Failure, GroupMember, Listing, Place
+from karrot.event import TopicPartition
+from karrot.watch.kafka_protocol import ClusterError, Description, Failure, GroupMember, Listing
 
 __all__ = ["SimulatedKafka", "World", "member"]
 
 DEAD = Description("Dead")
 
 
-def member(*assigned: Place, host: str = "/10.0.0.1", name: str = "consumer-1") -> GroupMember:
+def member(*assigned: TopicPartition, host: str = "/10.0.0.1", name: str = "consumer-1") -> GroupMember:
     return GroupMember(f"{name}-{host}", name, host, assigned)
 
 
@@ -20,10 +21,10 @@ class SimulatedKafka:
     """``failures`` are answers instead of what is there, by group or partition; ``down`` is instead of everything."""
 
     descriptions: dict[str, Description] = field(default_factory=dict)
-    offsets: dict[str, dict[Place, int]] = field(default_factory=dict)
-    ends: dict[Place, int] = field(default_factory=dict)
-    starts: dict[Place, int] = field(default_factory=dict)
-    failures: dict[str | Place, Failure] = field(default_factory=dict)
+    offsets: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    starts: dict[TopicPartition, int] = field(default_factory=dict)
+    failures: dict[str | TopicPartition, Failure] = field(default_factory=dict)
     undescribed: dict[str, Failure] = field(default_factory=dict)
     unlisted: set[str] = field(default_factory=set)
     is_complete: bool = True
@@ -31,7 +32,9 @@ class SimulatedKafka:
     asked: list[str] = field(default_factory=list)
     is_closed: bool = False
 
-    def put(self, group: str, offsets: Mapping[Place, int], *members: GroupMember, state: str | None = None) -> None:
+    def put(
+        self, group: str, offsets: Mapping[TopicPartition, int], *members: GroupMember, state: str | None = None
+    ) -> None:
         """A group with these commits and members."""
         self.offsets[group] = dict(offsets)
         self.descriptions[group] = Description(state or ("Stable" if members else "Empty"), members, 1)
@@ -50,13 +53,13 @@ class SimulatedKafka:
         self.asked += groups
         return {group: self.undescribed.get(group) or self.descriptions.get(group, DEAD) for group in groups}
 
-    def committed(self, groups: Collection[str]) -> Mapping[str, Mapping[Place, int] | Failure]:
+    def committed(self, groups: Collection[str]) -> Mapping[str, Mapping[TopicPartition, int] | Failure]:
         return {group: self.failures.get(group) or dict(self.offsets[group]) for group in groups}
 
-    def log_ends(self, places: Collection[Place]) -> Mapping[Place, int | Failure]:
+    def log_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
         return {place: self.failures.get(place) or self.ends[place] for place in places}
 
-    def log_starts(self, places: Collection[Place]) -> Mapping[Place, int | Failure]:
+    def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
         return {place: self.failures.get(place) or self.starts.get(place, 0) for place in places}
 
     def close(self) -> None:
@@ -85,17 +88,22 @@ class World:
             self._take(name, record)
         for group in self.groups:
             for topic in group.topics:
-                self.kafka.ends |= {Place(topic.name, number): int(end) for number, end in enumerate(topic.ends(at))}
+                self.kafka.ends |= {
+                    TopicPartition(topic.name, number): int(end) for number, end in enumerate(topic.ends(at))
+                }
         return written
 
     def _take(self, group: str, record: Record) -> None:
         match record:
             case SimulatedOwner(topic, partition, host, client_id):
                 described = self.kafka.descriptions.setdefault(group, Description("Stable", (), 1))
-                joined = (*(described.members or ()), member(Place(topic, partition), host=host, name=client_id))
+                joined = (
+                    *(described.members or ()),
+                    member(TopicPartition(topic, partition), host=host, name=client_id),
+                )
                 self.kafka.descriptions[group] = replace(described, members=joined)
                 self.kafka.offsets.setdefault(group, {})
             case SimulatedCommit(topic, partition, offset):
-                self.kafka.offsets[group][Place(topic, partition)] = offset
+                self.kafka.offsets[group][TopicPartition(topic, partition)] = offset
             case Deletion():
                 self.kafka.delete(group)

@@ -8,9 +8,10 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
+from karrot.event import TopicPartition
 from karrot.watch import NotConnected, connect
 from karrot.watch.admin import KafkaCluster, _failure
-from karrot.watch.kafka_protocol import ClusterError, Failure, Place
+from karrot.watch.kafka_protocol import ClusterError, Failure
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -37,8 +38,8 @@ def test_a_group_that_nobody_knows_has_committed_nothing(bootstrap: str) -> None
 
 def test_log_ends_and_starts_come_for_all_partitions_at_once(bootstrap: str) -> None:
     cluster = KafkaCluster({"bootstrap.servers": bootstrap})
-    places = [Place("orders", number) for number in range(4)]
-    assert cluster.log_ends(places) == {Place("orders", number): 10 + number for number in range(4)}
+    places = [TopicPartition("orders", number) for number in range(4)]
+    assert cluster.log_ends(places) == {TopicPartition("orders", number): 10 + number for number in range(4)}
     assert cluster.log_starts(places) == dict.fromkeys(places, 0)
     assert cluster.log_ends([]) == {}
 
@@ -87,9 +88,9 @@ def test_the_client_has_the_calls_that_are_made() -> None:
 
 def test_a_partition_that_does_not_exist_is_told_apart(bootstrap: str) -> None:
     cluster = KafkaCluster({"bootstrap.servers": bootstrap})
-    found = cluster.log_ends([Place("orders", 0), Place("orders", 77)])
-    assert found[Place("orders", 0)] == 10
-    assert found[Place("orders", 77)] == Failure("unknown_topic_or_part", "there is no such partition")
+    found = cluster.log_ends([TopicPartition("orders", 0), TopicPartition("orders", 77)])
+    assert found[TopicPartition("orders", 0)] == 10
+    assert found[TopicPartition("orders", 77)] == Failure("unknown_topic_or_part", "there is no such partition")
 
 
 def test_groups_whose_coordinator_is_down_do_not_hold_up_the_poll_for_ever() -> None:

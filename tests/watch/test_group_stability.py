@@ -2,11 +2,12 @@
 
 import pytest
 
+from karrot.event import TopicPartition
 from karrot.watch.group_stability import RetentionMargin, Stability, retention
-from karrot.watch.kafka_protocol import Description, GroupMember, Place
+from karrot.watch.kafka_protocol import Description, GroupMember
 from support.simulated_kafka import member
 
-A, B = Place("orders", 0), Place("orders", 1)
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 ONE = (member(A, B),)
 TWO = (member(A), member(B, host="/10.0.0.2"))
 
@@ -57,6 +58,9 @@ def test_rebalances_are_counted(descriptions: list[Description], rebalances: int
     ],
 )
 def test_what_retention_takes(
-    committed: dict[Place, int], starts: dict[Place, int], ends: dict[Place, int], expected: RetentionMargin
+    committed: dict[TopicPartition, int],
+    starts: dict[TopicPartition, int],
+    ends: dict[TopicPartition, int],
+    expected: RetentionMargin,
 ) -> None:
     assert retention(committed, starts, ends) == expected

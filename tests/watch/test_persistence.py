@@ -8,10 +8,9 @@ import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from karrot.event import OpenIncident, TopicPartition
 from karrot.eventlog.memory import MemoryEventLog
-from karrot.watch.evaluation import Incident
 from karrot.watch.group_stability import Stability
-from karrot.watch.kafka_protocol import Place
 from karrot.watch.persistence import FileKeeper, Memory, NoKeeper, NoteKeeper, dump, load
 from support.clocks import ManualClock
 
@@ -23,8 +22,8 @@ def lived(polls: list[tuple[int, int, bool]]) -> Memory:
     memory = Memory()
     for number, (offset, end, has_members) in enumerate(polls):
         now_ms = NOW + 10_000 * number
-        memory.rings.see_ends({Place("t", 0): end}, now_ms)
-        memory.rings.see_commits("g", {Place("t", 0): offset}, has_members=has_members, now_ms=now_ms)
+        memory.rings.see_ends({TopicPartition("t", 0): end}, now_ms)
+        memory.rings.see_commits("g", {TopicPartition("t", 0): offset}, has_members=has_members, now_ms=now_ms)
         memory.stability.setdefault("g", Stability(3, 77))
     return memory
 
@@ -34,7 +33,7 @@ def lived(polls: list[tuple[int, int, bool]]) -> Memory:
 def test_rings_come_back_as_they_were(polls: list[tuple[int, int, bool]]) -> None:
     memory = lived(polls)
     if polls:
-        memory.incidents.open["g"] = Incident("an id", NOW)
+        memory.incidents.open["g"] = OpenIncident("an id", NOW)
     found = load(dump(memory, "prod", NOW), "prod", NOW + 1000)
     for group, rings in memory.rings.groups.items():
         for place, ring in rings.items():

@@ -2,12 +2,11 @@
 
 import pytest
 
-from karrot.event import OffsetSample
-from karrot.watch.kafka_protocol import Place
+from karrot.event import OffsetSample, TopicPartition
 from karrot.watch.rings import Rings
 from support.simulated_kafka import member
 
-A, B = Place("orders", 0), Place("orders", 1)
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 NOW = 1_800_000_000_000
 
 
@@ -18,12 +17,12 @@ class Polls:
         self.rings = Rings()
         self.now = NOW
 
-    def see(self, offsets: dict[Place, int], ends: dict[Place, int], *, members: bool = True) -> None:
+    def see(self, offsets: dict[TopicPartition, int], ends: dict[TopicPartition, int], *, members: bool = True) -> None:
         self.rings.see_ends(ends, self.now)
         self.rings.see_commits("g", offsets, has_members=members, now_ms=self.now)
         self.now += 10_000
 
-    def samples(self, place: Place = A) -> list[OffsetSample]:
+    def samples(self, place: TopicPartition = A) -> list[OffsetSample]:
         [tracked] = [each for each in self.rings.tracked("g", (), ()) if (each.topic, each.partition) == place]
         return [slot for slot in tracked.slots if slot is not None]
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import structlog
 
-from karrot.event import Kind, LagEvent, Source
+from karrot.event import Kind, LagEvent, Source, TopicPartition
 from karrot.eventlog.group_health import GroupHealth
-from karrot.watch.kafka_protocol import ClusterError, Failure, Place
+from karrot.watch.kafka_protocol import ClusterError, Failure
 from karrot.watch.persistence import FileKeeper, Keeper, NoKeeper
 from karrot.watch.watcher import PollOutcome, Watcher
 from support.clocks import ManualClock
 from support.simulated_kafka import SimulatedKafka, member
 
-A, B = Place("orders", 0), Place("orders", 1)
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 DENIED = Failure("group_authorization_failed", "Broker: Group authorization failed")
 
 

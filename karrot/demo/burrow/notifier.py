@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
-from karrot.event import Status
+from karrot.event import OpenIncident, Status
 
-__all__ = ["Incident", "NotifiedGroup", "NotifierSettings", "SentNotification", "notify"]
+__all__ = ["NotifiedGroup", "NotifierSettings", "SentNotification", "notify"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +45,10 @@ class NotifierSettings:
         return not self.group_allowlist or re.search(self.group_allowlist, name) is not None
 
 
-class Incident(NamedTuple):
-    """Opened by the first verdict worse than OK, whether or not anything is sent for it."""
-
-    id: str
-    start_ms: int
-
-
 class SentNotification(NamedTuple):
     """A request to be sent."""
 
-    incident: Incident | None
+    incident: OpenIncident | None
     is_close: bool
 
 
@@ -63,7 +56,7 @@ class SentNotification(NamedTuple):
 class NotifiedGroup:
     """What the notifier remembers of one group."""
 
-    incident: Incident | None = None
+    incident: OpenIncident | None = None
     last_open_ms: int | None = None
 
 
@@ -82,7 +75,7 @@ def notify(
     has incidents all the same.
     """
     if group.incident is None and status > Status.OK:
-        group.incident = Incident(str(new_id()), now_ms)
+        group.incident = OpenIncident(str(new_id()), now_ms)
     notification = _decide(group, status, now_ms, settings) if settings.admits(name) else None
     if status is Status.OK:
         group.incident = None

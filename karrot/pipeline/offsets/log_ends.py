@@ -17,12 +17,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from karrot.clock import Clock
+from karrot.event import TopicPartition
 from karrot.pipeline.schemas import ENDS, columns_of, with_day
 from karrot.pipeline.store.columns import is_possible
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.record_sources import Partitioned, new_files
 from karrot.pipeline.stream.streaming_query import batch_name, checkpoint_id, started
-from karrot.watch.kafka_protocol import ClusterError, Failure, Place
+from karrot.watch.kafka_protocol import ClusterError, Failure
 
 __all__ = ["MOST_PARTITIONS", "EndsPoll", "LandEnds", "LogEnds", "Looked", "ends", "topics_of_late"]
 
@@ -45,7 +46,7 @@ _ROWS: Final = pa.schema(
 class LogEnds(Partitioned, Protocol):
     """What is asked of Kafka beside that; every method may raise `ClusterError`."""
 
-    def log_ends(self, places: Collection[Place]) -> Mapping[Place, int | Failure]:
+    def log_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
         """The log end offsets."""
 
 
@@ -120,9 +121,11 @@ class EndsPoll:
             self._looks += 1
         return Looked(len(found), len(places) - len(found))
 
-    def _places(self) -> list[Place]:
+    def _places(self) -> list[TopicPartition]:
         counts = self.kafka.partitions(self.topics)
-        return [Place(topic, partition) for topic, count in sorted(counts.items()) for partition in range(count)]
+        return [
+            TopicPartition(topic, partition) for topic, count in sorted(counts.items()) for partition in range(count)
+        ]
 
 
 def ends(looks: DataFrame, cluster: str) -> DataFrame:
@@ -174,7 +177,7 @@ def topics_of_late(spark: SparkSession, tables: Tables, cluster: str) -> list[st
     return [] if late is None else [row.topic for row in late.select("topic").distinct().collect()]
 
 
-def _known(answers: Mapping[Place, int | Failure]) -> dict[Place, int]:
+def _known(answers: Mapping[TopicPartition, int | Failure]) -> dict[TopicPartition, int]:
     return {place: answer for place, answer in answers.items() if not isinstance(answer, Failure)}
 
 

@@ -24,13 +24,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from karrot.event import TopicPartition
 from karrot.pipeline.store.filesystem import exists, literal
 from karrot.pipeline.stream.brokers import Brokers, StartingOffsets
 from karrot.pipeline.stream.checkpoints import Read
 from karrot.pipeline.stream.kafka_topics import new_records
 from karrot.pipeline.stream.offset_ranges import Range, lost, ranges_of_batch
 from karrot.pipeline.stream.streaming_query import BATCH_BYTES, EVER
-from karrot.watch.kafka_protocol import ClusterError, Failure, Place
+from karrot.watch.kafka_protocol import ClusterError, Failure
 
 __all__ = [
     "BATCH_RECORDS",
@@ -102,7 +103,7 @@ class Partitioned(Protocol):
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
         """How many partitions each of the topics has that there are."""
 
-    def log_starts(self, places: Collection[Place]) -> Mapping[Place, int | Failure]:
+    def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
         """The offsets of the oldest records."""
 
 
@@ -137,7 +138,7 @@ class FromKafka:
 
     def _starts(self, ranges: Mapping[int, Range]) -> dict[int, int]:
         try:
-            answers = self.kafka.log_starts([Place(self.topic, partition) for partition in ranges])
+            answers = self.kafka.log_starts([TopicPartition(self.topic, partition) for partition in ranges])
         except ClusterError:
             return {}
         return {at.partition: start for at, start in answers.items() if not isinstance(start, Failure)}

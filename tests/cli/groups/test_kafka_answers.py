@@ -10,12 +10,12 @@ from karrot.cli.errors import NotDone
 from karrot.cli.groups.burrow_answers import GroupAnswers, ask
 from karrot.cli.groups.group_tables import groups_table, json_line, partition_tables
 from karrot.cli.groups.kafka_answers import ask_kafka, beside_burrow
+from karrot.event import TopicPartition
 from karrot.watch import ClusterError, Onlooker
-from karrot.watch.kafka_protocol import Place
 from support.fake_rest import group, rig
 from support.simulated_kafka import SimulatedKafka, member
 
-A, B = Place("orders", 0), Place("orders", 1)
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 GROUPS = """\
 GROUP    STATUS  LAG  SHARE  WORST     PARTITIONS  COMPLETE  STATE   MEMBERS  COORDINATOR  REBALANCES  LOST  MARGIN
 audit    -         0      -  orders-0           1         -  Empty         0            1           -     0       -
