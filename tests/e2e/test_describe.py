@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from pyspark.sql import SparkSession
 
 from e2e.stack.kafka import Kafka, Position
-from karrot.cli.history.risks import described_table
+from karrot.cli.history.describe import described_table
 from karrot.clock import SystemClock
 from karrot.history import GroupDescription, History
 from karrot.pipeline.offsets.job import LandOffsets

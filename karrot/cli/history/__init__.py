@@ -1,14 +1,15 @@
-"""``karrot history``: what the pipeline's tables tell, in milliseconds and without Spark."""
+"""``karrot history``: asks the pipeline's tables, in milliseconds and without Spark."""
 
 import click
 
-from karrot.cli.history.describe import describe, risks, stale
-from karrot.cli.history.timeseries import groups, incidents, timeseries
+from karrot.cli.history import describe, groups, incidents, risks, stale, timeseries
 
 __all__ = ["history"]
 
 
-@click.group(commands=[groups, timeseries, incidents, describe, stale, risks])
+@click.group(
+    commands=[groups.groups, timeseries.timeseries, incidents.incidents, describe.describe, stale.stale, risks.risks]
+)
 def history() -> None:
     """Ask the pipeline's tables what was, and where groups stand.
 

@@ -1,29 +1,22 @@
-"""What ``karrot history`` was told, as tables and as JSON."""
+"""``karrot history groups``: the groups of a range of time, with their lag, bad minutes and incidents."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from karrot.cli.cells import UNKNOWN, clock, counted, iso, length, number, plain, safe
+import click
+
+from karrot.cli.cells import clock, number, plain, safe
+from karrot.cli.history.missing_days import days_json, in_words, say_missing, stretches_json
+from karrot.cli.history.open_tables import answered, known_name, named, of_all, places, show
+from karrot.cli.history.range_request import RangeRequest, nothing_known, range_options
 from karrot.cli.table_layout import Column, laid_out, terminal_width
-from karrot.event import Status
 
 if TYPE_CHECKING:
-    from karrot.history import Days, GroupHistory, Incident, Stretch, TimeSeries
+    from karrot.history import Days, GroupHistory, Stretch
 
-__all__ = [
-    "groups_json",
-    "groups_table",
-    "in_words",
-    "incidents_json",
-    "incidents_table",
-    "series_json",
-    "series_table",
-]
-
-_STRETCHES_SHOWN = 5
+__all__ = ["groups"]
 
 _GROUPS = (
     Column("CLUSTER", may_be_cut=True, goes=4),
@@ -38,40 +31,61 @@ _GROUPS = (
     Column("INCIDENTS", is_number=True),
     Column("LAST", goes=5),
 )
-_INCIDENTS = (
-    Column("STARTED"),
-    Column("LASTED", is_number=True),
-    Column("CLUSTER", may_be_cut=True, goes=4),
-    Column("GROUP", may_be_cut=True),
-    Column("WORST"),
-    Column("PEAK-LAG", is_number=True),
-    Column("ENDED-BY"),
-    Column("EVENTS", is_number=True, goes=2),
-    Column("TOPICS", may_be_cut=True, goes=3),
-    Column("INCIDENT", may_be_cut=True, goes=1),
+
+
+@click.command()
+@places
+@click.option("--group", help="This group alone.")
+@range_options
+@click.option(
+    "--order",
+    type=click.Choice(["name", "lag", "lag_max", "not_ok", "incidents"]),
+    default="name",
+    show_default=True,
+    help="By name, or the largest first.",
 )
+def groups(group: str | None, order: str, **given: Any) -> None:
+    """List the groups, with their lag, bad minutes and incidents in that time.
+
+    Days that the tables do not hold are named on standard error, and in "days" of --json. So are days whose incidents
+    are not known.
+    """
+    from karrot.history import GroupOrder, stretches
+
+    request = RangeRequest.of(given)
+    whom = named(request.cluster, group)
+    with answered(request.tables) as history:
+        found = history.groups(request.span, cluster=request.cluster, group=group, order=GroupOrder(order))
+        if not found:
+            raise nothing_known(request, history, whom, group, "lag_minute")
+        days = history.held(request.passed, "lag_minute", cluster=request.cluster, group=group)
+        uncounted = list(stretches(history.uncounted(request.span, cluster=request.cluster, group=group)))
+    if request.as_json:
+        show(groups_json(found[: request.limit], days, uncounted))
+        return
+    show(groups_table(found, request.limit))
+    say_missing(days, whom)
+    if uncounted:
+        told = "INCIDENTS counts those of the other days"
+        click.echo(f"karrot: incidents are not known on {in_words(uncounted)}: {told}", err=True)
 
 
 def groups_table(groups: Sequence["GroupHistory"], limit: int | None = None) -> Iterator[str]:
     """A line for each group, ``limit`` of them at the most, and how many there are in all."""
+    from karrot.event import Status
+
     yield from laid_out(_GROUPS, list(map(_group_row, groups[:limit])), terminal_width())
     worst = Counter(each.worst_status for each in groups if each.worst_status is not None)
     tally = ", ".join(f"{worst[status.name]} {status.name}" for status in reversed(Status) if status.name in worst)
-    yield _of_all(groups, "group", limit) + (f"; at worst {tally}" if tally else "")
-
-
-def _of_all(found: Sequence[object], what: str, limit: int | None) -> str:
-    """How many there are, and how many of them are shown if not all."""
-    shown = "" if limit is None or limit >= len(found) else f" ({limit} shown)"
-    return counted(len(found), what) + shown
+    yield of_all(groups, "group", limit) + (f"; at worst {tally}" if tally else "")
 
 
 def _group_row(one: "GroupHistory") -> tuple[str, ...]:
     return (
         safe(one.cluster),
         safe(one.group),
-        _known(one.status),
-        _known(one.worst_status),
+        known_name(one.status),
+        known_name(one.worst_status),
         number(one.lag),
         number(one.lag_max),
         number(None if one.lag_seconds_max is None else round(one.lag_seconds_max)),
@@ -82,75 +96,7 @@ def _group_row(one: "GroupHistory") -> tuple[str, ...]:
     )
 
 
-def _known(name: str | None) -> str:
-    return UNKNOWN if name is None else safe(name)
-
-
-def series_table(series: "TimeSeries") -> Iterator[str]:
-    """A line for each step."""
-    columns = [Column("TIME"), *(Column(name.upper().replace("_", "-"), is_number=True) for name in series.metrics)]
-    rows = [(clock(point.at), *map(number, point.values)) for point in series.points]
-    return laid_out(columns, rows)
-
-
-def incidents_table(incidents: Sequence["Incident"], limit: int | None = None) -> Iterator[str]:
-    """A line for each incident, ``limit`` of them at the most, and how many there are in all."""
-    if incidents:
-        yield from laid_out(_INCIDENTS, list(map(_incident_row, incidents[:limit])), terminal_width())
-    still = sum(each.ended_at is None for each in incidents)
-    yield _of_all(incidents, "incident", limit) + (f", {still} open" if still else "")
-
-
-def _incident_row(one: "Incident") -> tuple[str, ...]:
-    return (
-        clock(one.started_at),
-        UNKNOWN if one.ended_at is None else length(one.ended_at - one.started_at),
-        safe(one.cluster),
-        safe(one.group),
-        _known(one.worst_status),
-        number(one.peak_lag),
-        safe(one.ended_by or "open"),
-        number(one.events),
-        ", ".join(map(safe, one.topics)) or UNKNOWN,
-        _known(one.incident_id),
-    )
-
-
-def in_words(days: Sequence["Stretch"]) -> str:
-    """Days for a sentence: the first few stretches of them, and how many days follow."""
-    shown, rest = days[:_STRETCHES_SHOWN], days[_STRETCHES_SHOWN:]
-    words = ", ".join(f"{each.first}" if each.length == 1 else f"{each.first} to {each.last}" for each in shown)
-    return f"{words} and {counted(sum(each.length for each in rest), 'later day')}" if rest else words
-
-
 def groups_json(groups: Sequence["GroupHistory"], days: "Days", uncounted: Sequence["Stretch"]) -> dict[str, Any]:
     """All of it, by the names of the answer's fields; days without known incidents are there if there are some."""
-    told = _days_json(days) | ({"incidents_missing": _stretches_json(uncounted)} if uncounted else {})
+    told = days_json(days) | ({"incidents_missing": stretches_json(uncounted)} if uncounted else {})
     return {"groups": [plain(asdict(each)) for each in groups], "days": told}
-
-
-def _days_json(days: "Days") -> dict[str, Any]:
-    """A year is a few stretches, each from its first to its last day."""
-    return {"held": _stretches_json(days.held), "missing": _stretches_json(days.missing)}
-
-
-def _stretches_json(days: Iterable["Stretch"]) -> list[dict[str, str]]:
-    return [{"first": each.first.isoformat(), "last": each.last.isoformat()} for each in days]
-
-
-def series_json(series: "TimeSeries", days: "Days") -> dict[str, Any]:
-    """The points as objects with the metrics' names."""
-    points = [{"at": iso(each.at)} | dict(zip(series.metrics, each.values, strict=True)) for each in series.points]
-    return {
-        "cluster": series.cluster,
-        "group": series.group,
-        "granularity_seconds": series.granularity // timedelta(seconds=1),
-        "points": points,
-        "days": _days_json(days),
-    }
-
-
-def incidents_json(incidents: Sequence["Incident"], days: "Days", newest_verdict: datetime | None) -> dict[str, Any]:
-    """All of it, by the names of the answer's fields, and how much of the time it is about."""
-    told = {"incidents": [plain(asdict(each)) for each in incidents], "days": _days_json(days)}
-    return told | plain({"newest_verdict": newest_verdict})

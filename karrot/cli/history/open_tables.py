@@ -1,8 +1,8 @@
-"""What the commands of ``karrot history`` share: where to look, when, and how an answer is shown."""
+"""Opens the pipeline's tables; the options, errors and printing that every ``karrot history`` command needs."""
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from karrot.cli.cells import UNKNOWN, counted, safe
 from karrot.cli.errors import Refused, valid
 from karrot.cli.options import put_on, value_of
 from karrot.cli.table_layout import shown
@@ -18,7 +19,7 @@ from karrot.cli.table_layout import shown
 if TYPE_CHECKING:
     from karrot.history import History, TimeRange
 
-__all__ = ["answered", "local_tables", "named", "one_line", "places", "show", "span_of"]
+__all__ = ["answered", "known_name", "local_tables", "named", "of_all", "one_line", "places", "show", "span_of"]
 
 
 def local_tables(context: click.Context, option: click.Parameter, text: str | None) -> Path | None:
@@ -87,3 +88,14 @@ def show(told: Iterator[str] | dict[str, Any]) -> None:
     """Print a table, or a line of JSON."""
     for line in (json.dumps(told),) if isinstance(told, dict) else told:
         click.echo(line)
+
+
+def of_all(found: Sequence[object], what: str, limit: int | None) -> str:
+    """How many there are, and how many of them are shown if not all."""
+    limited = "" if limit is None or limit >= len(found) else f" ({limit} shown)"
+    return counted(len(found), what) + limited
+
+
+def known_name(name: str | None) -> str:
+    """A name that may not be known."""
+    return UNKNOWN if name is None else safe(name)

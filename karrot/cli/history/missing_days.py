@@ -1,0 +1,41 @@
+"""Days that the tables hold and days that they lack, in words and as JSON."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from karrot.cli.cells import counted
+
+if TYPE_CHECKING:
+    from karrot.history import Days, Stretch
+
+__all__ = ["days_json", "in_words", "say_missing", "stretches_json"]
+
+_STRETCHES_SHOWN = 5
+
+
+def in_words(days: Sequence["Stretch"]) -> str:
+    """Days for a sentence: the first few stretches of them, and how many days follow."""
+    shown, rest = days[:_STRETCHES_SHOWN], days[_STRETCHES_SHOWN:]
+    words = ", ".join(f"{each.first}" if each.length == 1 else f"{each.first} to {each.last}" for each in shown)
+    return f"{words} and {counted(sum(each.length for each in rest), 'later day')}" if rest else words
+
+
+def say_missing(days: "Days", what: str, nothing: str = "nothing") -> None:
+    """Name the days that the answer is not about."""
+    if not days.missing:
+        return
+    missing, held = (sum(each.length for each in part) for part in (days.missing, days.held))
+    of_days = f"{missing} of {counted(missing + held, 'day')}"
+    click.echo(f"karrot: {nothing} is known of {what} on {in_words(days.missing)} ({of_days})", err=True)
+
+
+def days_json(days: "Days") -> dict[str, Any]:
+    """A year is a few stretches, each from its first to its last day."""
+    return {"held": stretches_json(days.held), "missing": stretches_json(days.missing)}
+
+
+def stretches_json(days: Iterable["Stretch"]) -> list[dict[str, str]]:
+    """Each stretch by its first and its last day."""
+    return [{"first": each.first.isoformat(), "last": each.last.isoformat()} for each in days]

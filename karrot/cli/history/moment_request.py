@@ -1,0 +1,87 @@
+"""What commands about one moment share: options, the request that they make, errors, and times in answers."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any, Self
+
+import click
+
+from karrot.cli.errors import NotDone, valid
+from karrot.cli.history.missing_days import in_words
+from karrot.cli.history.open_tables import named, one_line
+from karrot.cli.options import put_on, read_span
+
+__all__ = [
+    "LOOK_BACK_HELP",
+    "MomentRequest",
+    "limit_option",
+    "look_back_option",
+    "moment_options",
+    "nothing_known_at",
+    "read_duration",
+    "to_second",
+    "when",
+]
+
+_OPTIONS = (
+    click.option("--at", default="now", show_default=True, help="As of then: ISO 8601 (UTC), or so long ago: 90m, 7d."),
+    click.option("--json", "as_json", is_flag=True, help="One line of JSON instead of a table."),
+)
+limit_option = click.option("--limit", type=click.IntRange(1), help="So many partitions at the most.")
+
+
+read_duration = read_span(10 * 366 * 86_400)
+LOOK_BACK_HELP = "How far before --at to look for the newest offset of a partition; the longer, the slower."
+
+
+def look_back_option(default: str | None, text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The option ``--look-back``, with this help."""
+    return click.option("--look-back", default=default, show_default=bool(default), callback=read_duration, help=text)
+
+
+def moment_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options ``--at`` and ``--json``."""
+    return put_on(command, *_OPTIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class MomentRequest:
+    """What each of these commands is asked."""
+
+    tables: Path
+    cluster: str | None
+    group: str | None
+    at: datetime
+    as_json: bool
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> Self:
+        """Read the common options. Raises Refused."""
+        from karrot.history import moment
+
+        at = valid(lambda: moment(given["at"], datetime.now(UTC)))
+        return cls(given["tables"], given["cluster"], given["group"], at, given["as_json"])
+
+
+def nothing_known_at(request: MomentRequest, days: Sequence[date]) -> NotDone:
+    """Why there is no answer, and for which days there is one."""
+    from karrot.history import stretches
+
+    return NotDone(
+        one_line(
+            f"nothing is known of {named(request.cluster, request.group)} at {request.at:%Y-%m-%d %H:%M} UTC, nor from "
+            f"so long before; {request.tables} has {in_words(list(stretches(days)))}"
+        )
+    )
+
+
+def when(moment: datetime, at: datetime) -> str:
+    """A time; its date only if that is not the date of ``at``."""
+    return f"{moment:%H:%M:%S}" if moment.date() == at.date() else to_second(moment)
+
+
+def to_second(moment: datetime) -> str:
+    """Date and time to the second."""
+    return f"{moment:%Y-%m-%d %H:%M:%S}"

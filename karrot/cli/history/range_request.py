@@ -1,0 +1,88 @@
+"""What commands about a range of time share: options, the request that they make, and errors."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+
+from karrot.cli.cells import clock
+from karrot.cli.errors import NotDone
+from karrot.cli.history.missing_days import in_words
+from karrot.cli.history.open_tables import named, one_line, span_of
+from karrot.cli.options import put_on
+
+if TYPE_CHECKING:
+    from karrot.history import History, TimeRange
+
+__all__ = ["RangeRequest", "lacks_incidents", "nothing_known", "range_options"]
+
+_OPTIONS = (
+    click.option(
+        "--from", "since", default="24h", show_default=True, help="ISO 8601 (UTC), or so long ago: 90m, 24h, 7d."
+    ),
+    click.option("--to", "until", default="now", show_default=True, help="Up to, not including; as --from."),
+    click.option("--limit", type=click.IntRange(1), help="So many at the most."),
+    click.option("--json", "as_json", is_flag=True, help="One line of JSON instead of a table."),
+)
+
+
+def range_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options ``--from``, ``--to``, ``--limit`` and ``--json``."""
+    return put_on(command, *_OPTIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRequest:
+    """What each of these commands is asked."""
+
+    tables: Path
+    span: "TimeRange"
+    passed: "TimeRange"
+    """The span as far as it has passed: no table holds days to come, and none is missing."""
+    cluster: str | None
+    limit: int | None
+    as_json: bool
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> Self:
+        """Take the common options out of those that were given."""
+        from karrot.history import TimeRange
+
+        span, now = span_of(given.pop("since"), given.pop("until")), datetime.now(UTC)
+        passed = TimeRange(span.start, min(span.end, now)) if span.start < now else span
+        return cls(given.pop("tables"), span, passed, given.pop("cluster"), given.pop("limit"), given.pop("as_json"))
+
+
+def nothing_known(request: RangeRequest, history: "History", what: str, group: str | None, table: str) -> NotDone:
+    """Why there is no answer, and for which days there is one."""
+    from karrot.history import stretches
+
+    whom = named(request.cluster, group)
+    days, its_days = history.days(table), history.days(table, cluster=request.cluster, group=group)
+    if table == "incidents" and (lacking := history.lacking(request.passed, cluster=request.cluster, group=group)):
+        there = lacks_incidents(request, lacking)
+    elif its_days:
+        there = f"{request.tables} has {in_words(list(stretches(its_days)))}"
+    elif not history.knows(cluster=request.cluster, group=group):
+        return NotDone(one_line(f"nothing is known of {whom}: no table of {request.tables} has it, on any day"))
+    elif days:
+        there = f"{request.tables} has {in_words(list(stretches(days)))}, without {whom}"
+    elif table == "incidents":
+        there = f"{request.tables} has no day with verdicts that karrot pipeline derive has finished"
+    else:
+        there = f"{request.tables} has no table {table}"
+    span = f"{clock(request.span.start)} to {clock(request.span.end)} UTC"
+    return NotDone(one_line(f"nothing is known of {what} from {span}; {there}"))
+
+
+def lacks_incidents(request: RangeRequest, lacking: Sequence[date]) -> str:
+    """Why days are missing that derive has finished, and what to do about it."""
+    from karrot.history import stretches
+
+    return (
+        f"{request.tables / 'incidents'} lacks incidents of {in_words(list(stretches(lacking)))}: copy that table too, "
+        "or remove _derived.json and run karrot pipeline derive"
+    )
