@@ -5,7 +5,7 @@ A side is read once (`look`), into frozen values; each check is a pure function 
 
 from karrot.doctor.collect import look
 from karrot.doctor.finding import Finding, Level
-from karrot.doctor.run import examine
+from karrot.doctor.run_checks import examine
 from karrot.doctor.snapshot import Snapshot
 
 __all__ = ["Finding", "Level", "Snapshot", "examine", "look"]

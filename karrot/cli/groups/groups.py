@@ -4,8 +4,8 @@ from typing import Any
 
 import click
 
+from karrot.cli.groups.command_run import group_options, run
 from karrot.cli.groups.group_tables import groups_table
-from karrot.cli.groups.run import group_options, run
 
 __all__ = ["groups"]
 

@@ -7,7 +7,7 @@ import click
 
 from karrot.cli.cells import counted
 from karrot.cli.options import Number, day_option, read_span
-from karrot.cli.pipeline.spark_session import spark_options, started, tables_in
+from karrot.cli.pipeline.spark_options import spark_options, started, tables_in
 
 __all__ = ["derive"]
 

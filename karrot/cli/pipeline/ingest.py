@@ -9,7 +9,7 @@ import click
 from karrot.cli.errors import end_on_signals
 from karrot.cli.pipeline.event_source_options import road_of, road_options
 from karrot.cli.pipeline.job_errors import errors_as_sentences
-from karrot.cli.pipeline.spark_session import read_trigger, spark_options, started
+from karrot.cli.pipeline.spark_options import read_trigger, spark_options, started
 
 if TYPE_CHECKING:
     from karrot.pipeline.ingest.job import IngestSummary

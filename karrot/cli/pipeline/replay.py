@@ -10,7 +10,7 @@ import click
 
 from karrot.cli.cells import UNKNOWN, clock, safe
 from karrot.cli.errors import NotDone, Refused, valid
-from karrot.cli.pipeline.spark_session import spark_options, started
+from karrot.cli.pipeline.spark_options import spark_options, started
 from karrot.cli.table_layout import Column, laid_out, terminal_width
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import click
 
 from karrot.cli.errors import Refused
 from karrot.cli.options import day_option
-from karrot.cli.pipeline.spark_session import spark_options, started
+from karrot.cli.pipeline.spark_options import spark_options, started
 
 __all__ = ["report"]
 

@@ -12,7 +12,7 @@ import click
 from karrot.cli.errors import NotDone, Refused, end_on_signals, valid
 from karrot.cli.options import read_span
 from karrot.cli.pipeline.job_errors import why_it_failed
-from karrot.cli.pipeline.spark_session import read_trigger, spark_options, started
+from karrot.cli.pipeline.spark_options import read_trigger, spark_options, started
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,8 +10,8 @@ from karrot.cli.errors import Refused, stated, valid
 from karrot.cli.history.open_tables import local_tables, span_of
 from karrot.cli.options import Number
 from karrot.cli.render.scaling_options import scaling, scaling_options
+from karrot.cli.simulate.output import Case, Compared, comparison, drawing, report, warnings_of_load, warnings_of_run
 from karrot.cli.simulate.recipes import Recipe, each_recipe, read_recipes
-from karrot.cli.simulate.results import Case, Compared, comparison, drawing, report, warnings_of_load, warnings_of_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException
 
 from karrot.cli import main
 from karrot.cli.pipeline import pipeline
-from karrot.cli.pipeline.spark_session import read_trigger
+from karrot.cli.pipeline.spark_options import read_trigger
 
 
 def _ingest(*arguments: str, env: dict[str, str | None]) -> tuple[int, str]:
