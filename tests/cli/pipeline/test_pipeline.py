@@ -165,7 +165,7 @@ def test_tables_are_not_laid_beside_a_bucket() -> None:
 _INTERRUPTED_AT_THE_START = """
 import logging, os, signal, sys, time
 from karrot.cli import main
-from karrot.pipeline import spark
+from karrot.pipeline import spark_session
 
 number = int(sys.argv.pop())
 
@@ -177,7 +177,7 @@ def starts(*_args, **_named):
     finally:
         print("unwound: a JVM that is being started would never end")
 
-spark.session = starts
+spark_session.session = starts
 main()
 """
 
