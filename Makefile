@@ -49,13 +49,13 @@ test-wheel: $(STAMPS)/dev .venv-wheel/stamps/dev
 fresh: ## The README's two commands in a bare Debian, as a normal user (root, debootstrap); FRESH=all: a newer Python too
 	$(PYTHON) tools/fresh.py $(if $(filter all,$(FRESH)),--release bookworm --release forky) $(ARGS)
 
-lint: $(STAMPS)/dev ## Style, types, import arrows, spelling, stale documentation, requirements
+lint: $(STAMPS)/dev ## Style, types, import arrows, names of modules, spelling, stale documentation, requirements
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
-	$(BIN)/pytest -q tests/test_docs.py
+	$(BIN)/pytest -q tests/test_docs.py tests/test_house.py
 	@! grep -nE '://|--(extra-)?index-url|--find-links' requirements/*.txt \
 		|| { echo "requirements/*.txt must not name a package index" >&2; exit 1; }
 

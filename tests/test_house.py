@@ -1,0 +1,109 @@
+"""The folder listing is the architecture: names say what a module makes, and no name is used for two things."""
+
+import ast
+import re
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from karrot.cli import main
+from karrot.pipeline.schemas import DERIVED
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "karrot"
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+ONE_OF_A_KIND = {
+    "base": "the contract of a folder's kind: of a reporter, of the event log",
+    "errors": "what can go wrong in a package, for those who use it",
+    "incidents": "a table, a command, a query and the log's rule for the same thing",
+    "job": "a Spark job next to the transforms that it runs",
+    "notifier": "Burrow's word: doctor checks it, the demo simulates it",
+    "options": "the options of each reporter, of the service, of the commands",
+    "reporter": "each destination's reporter",
+    "routes": "the routes of the API and of the pages",
+    "status": "what each reporter says of its last send; and the command",
+}
+"""Names that several modules may have, and why."""
+
+MOST_MODULES = 14
+LARGER_FOLDERS = {
+    "autoscaling": "17: the model of alarms and policies",
+    "cli": "15: one module per command",
+    "eventlog": "19: SQLite will get a folder of its own when PostgreSQL comes",
+    "history": "18: one module per question",
+    "pipeline/derive": "17: one module per table",
+    "render": "15: one module per thing that is rendered",
+    "reporters/cloudwatch": "18: to be merged",
+    "web/pages": "18: to be merged",
+}
+
+SEVERAL_CLASSES = {
+    "Options": "the options of each reporter",
+    "OpenIncident": "the vocabulary's, and the schema of the API, whose name /openapi.json shows",
+}
+"""Names that several classes may have, and why."""
+
+
+def modules() -> Iterator[Path]:
+    return (path for path in PACKAGE.rglob("*.py") if path.stem not in {"__init__", "__main__"})
+
+
+def commands(group: object, names: set[str]) -> set[str]:
+    for name, command in getattr(group, "commands", {}).items():
+        names |= {name.replace("-", "_")} | commands(command, set())
+    return names
+
+
+def test_no_name_of_a_module_means_two_things() -> None:
+    known = commands(main, set())
+    found = defaultdict(list)
+    for path in modules():
+        # A command's module has the command's name, whatever it calls.
+        if not ("cli" in path.parts and path.stem in known):
+            found[path.stem].append(str(path.relative_to(PACKAGE)))
+    assert {stem: paths for stem, paths in found.items() if len(paths) > 1 and stem not in ONE_OF_A_KIND} == {}
+
+
+def test_no_name_of_a_class_means_two_things() -> None:
+    found = defaultdict(list)
+    for path in modules():
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(str(path.relative_to(PACKAGE)))
+    assert {name: paths for name, paths in found.items() if len(paths) > 1 and name not in SEVERAL_CLASSES} == {}
+
+
+def test_a_folder_can_be_taken_in_at_a_glance() -> None:
+    count: dict[str, int] = defaultdict(int)
+    for path in modules():
+        count[str(path.parent.relative_to(PACKAGE))] += 1
+    larger = {folder: number for folder, number in count.items() if number > MOST_MODULES}
+    assert larger == {folder: int(why.partition(":")[0]) for folder, why in LARGER_FOLDERS.items()}
+
+
+def test_each_derived_table_is_made_in_the_module_of_its_name() -> None:
+    made = {path.stem for path in (PACKAGE / "pipeline" / "derive").glob("*.py")}
+    assert DERIVED.keys() - made == {"verdict_runs"}  # status_intervals are made of them, in its module
+
+
+def test_each_file_that_the_architecture_names_is_there() -> None:
+    named = set(re.findall(r"`(karrot/[\w/]+\.py)`", ARCHITECTURE))
+    assert len(named) > 20
+    assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "contract"),
+    [("karrot/", "Arrows point down"), ("karrot/pipeline/", "The pipeline's arrows point down")],
+)
+def test_the_layers_of_the_architecture_are_those_of_the_contracts(folder: str, contract: str) -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    [layers] = [each["layers"] for each in contracts if each["name"] == contract]
+    [drawn] = re.findall(rf"^`{folder}`:\n\n```text\n(.*?)^```$", ARCHITECTURE, re.MULTILINE | re.DOTALL)
+    assert drawn.splitlines() == layers
