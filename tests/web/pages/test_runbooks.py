@@ -17,7 +17,7 @@ from support.promtool import rules_of
 from support.website import Website, make_website
 
 ALERTS = {rule["alert"]: rule["labels"]["severity"] for rule in rules_of(alert_rules(RuleValues()))}
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 HTML = {"Accept": "text/html"}
 
 
