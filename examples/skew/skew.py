@@ -109,7 +109,7 @@ def ask_burrow(url: str, cluster: str, lags: Lags) -> None:
     """Burrow's three answers: which groups are there, how is this one, and what lag has each partition."""
     until(lambda: burrows_lag(url, cluster) == sum(lags.values()), "Burrow has read the commits")
     for question in ("groups", "status", "lag"):
-        print(f"\n$ karrot {question}")
+        print(f"\n$ karrot {question}", flush=True)  # before what the command itself prints
         named = () if question == "groups" else ("--group", GROUP)
         subprocess.run([*KARROT, question, "--burrow", url, "--cluster", cluster, *named], check=True)  # noqa: S603
 
