@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -110,7 +111,7 @@ def test_an_exception_is_one_field_of_one_line() -> None:
         logging.getLogger("b").exception("failed")
     ours, theirs = lines(stream)
     assert ours["exception"] == theirs["exception"]
-    assert ours["exception"].endswith("ZeroDivisionError: integer division or modulo by zero")
+    assert re.search(r"ZeroDivisionError: .*\bby zero$", ours["exception"])  # Python 3.14 words it in another way
 
 
 def test_a_terminal_gets_readable_lines() -> None:

@@ -80,7 +80,8 @@ def _get(address: str, path: str, asked: Mapping[str, object]) -> Any:
         with urlopen(request, timeout=_TIMEOUT_SECONDS) as response:  # noqa: S310 (as above)
             return json.load(response)
     except HTTPError as error:
-        raise ValueError(f"{address}{path}: {error.code} {_said(error)}") from error
+        with error:  # it holds the connection
+            raise ValueError(f"{address}{path}: {error.code} {_said(error)}") from error
     except (OSError, HTTPException, ValueError) as error:
         raise ValueError(f"{address}{path}: {error}") from error
 
