@@ -90,6 +90,26 @@ def test_each_derived_table_is_made_in_the_module_of_its_name() -> None:
     assert DERIVED.keys() - made == {"verdict_runs"}  # status_intervals are made of them, in its module
 
 
+def test_each_name_that_a_docstring_refers_to_is_there() -> None:
+    missing = []
+    for path in PACKAGE.rglob("*.py"):
+        for reference in re.findall(r"`(karrot(?:\.\w+)+)`", path.read_text(encoding="utf-8")):
+            module, attributes = _longest_module(reference.split("."))
+            if attributes and not re.search(rf"\b{attributes[0]}\b", module.read_text(encoding="utf-8")):
+                missing.append(f"{path.relative_to(ROOT)}: {reference}")
+    assert missing == []
+
+
+def _longest_module(names: list[str]) -> tuple[Path, list[str]]:
+    """The file of the longest part of a dotted name that is a module, and the rest of the name."""
+    for length in range(len(names), 0, -1):
+        place = ROOT.joinpath(*names[:length])
+        for file in (place.with_suffix(".py"), place / "__init__.py"):
+            if file.is_file():
+                return file, names[length:]
+    raise AssertionError(f"{names[0]} is not a package here")
+
+
 def test_each_file_that_the_architecture_names_is_there() -> None:
     named = set(re.findall(r"`(karrot/[\w/]+\.py)`", ARCHITECTURE))
     assert len(named) > 20

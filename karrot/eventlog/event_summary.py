@@ -1,4 +1,4 @@
-"""``LagEvent -> Summary``: the part of an event that outlives it in the state of its group. Pure."""
+"""``LagEvent -> EventSummary``: the part of an event that outlives it in the state of its group. Pure."""
 
 from karrot.event import LagEvent, Status
 from karrot.eventlog.base import EventSummary

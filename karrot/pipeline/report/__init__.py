@@ -1,1 +1,1 @@
-"""The report: `figures` reduce the tables to small rows; of these `words`, `advice`, `svg` and `page` make a page."""
+"""The report: `aggregates` make `findings` of the tables; `sentences`, `advice`, `svg` and `page` make a page of these."""

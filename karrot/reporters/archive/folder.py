@@ -24,7 +24,7 @@ _REASONS = {
 
 
 class Folder:
-    """A store: see `karrot.reporters.archive.segment_store.Store`.
+    """A store: see `karrot.reporters.archive.segment_store.SegmentStore`.
 
     Names that begin with a dot are not segments yet, and Spark passes them over.
     """

@@ -53,7 +53,7 @@ def open_client(environ: Mapping[str, str]) -> "S3Client":
 
 
 class Objects:
-    """A store: see `karrot.reporters.archive.segment_store.Store`. It cannot keep other processes out."""
+    """A store: see `karrot.reporters.archive.segment_store.SegmentStore`. It cannot keep other processes out."""
 
     def __init__(self, bucket: Bucket, open_client: Callable[[], "S3Client"]) -> None:
         self._bucket = bucket

@@ -51,7 +51,7 @@ _LATE: Final = Failed("_timed_out", "the client did not come back")
 
 
 class KafkaTopic:
-    """A `karrot.reporters.kafka.message.Topic` that is one. Its client has threads: make it after a fork.
+    """A `karrot.reporters.kafka.message.TopicWriter` that is one. Its client has threads: make it after a fork.
 
     Raises `NoTopic` where no client can be made.
     """
