@@ -274,7 +274,7 @@ def _follow(readme: Readme, machine: Machine) -> None:
         _watch_demo(machine, demo)
     with _timed(f"{test} ({version}, without Java)"):
         _run(machine, f"cd karrot && {test}", {"PYTEST_ADDOPTS": f"--junitxml={JUNIT}"})
-    skipped = _skipped(machine.root / CLONE.lstrip("/") / JUNIT)
+    skipped = _skipped(machine)
     _explain(skipped, EXPLAINED)
     _refuse_leftovers(machine)
     with _timed(f"apt-get install {' '.join(readme.optional_packages)}"):
@@ -283,7 +283,7 @@ def _follow(readme: Readme, machine: Machine) -> None:
     with _timed(f"the {len(files)} files with skipped tests, with Java"):
         command = f'cd karrot && make test-checkout ARGS="{" ".join(files)}"'
         _run(machine, command, {"PYTEST_ADDOPTS": f"--junitxml={JUNIT}"})
-    skipped = _skipped(machine.root / CLONE.lstrip("/") / JUNIT)
+    skipped = _skipped(machine)
     _explain(skipped, STILL_EXPLAINED)
     _refuse_leftovers(machine)
     STILL_SKIPPED.parent.mkdir(exist_ok=True)
@@ -363,9 +363,9 @@ class Skipped(NamedTuple):
     reason: str
 
 
-def _skipped(report: Path) -> list[Skipped]:
-    """The skipped tests of a JUnit report that pytest wrote."""
-    cases = ET.parse(report).iter("testcase")  # noqa: S314 (pytest's own)
+def _skipped(machine: Machine) -> list[Skipped]:
+    """The tests that the last run of pytest in the clone skipped, as its JUnit report says."""
+    cases = ET.parse(machine.root / CLONE.lstrip("/") / JUNIT).iter("testcase")  # noqa: S314 (pytest's own)
     found = []
     for case in cases:
         for skip in case.iter("skipped"):

@@ -27,8 +27,9 @@ def said(tmp_path: Path) -> Path:
 @pytest.fixture
 def demo(said: Path) -> Iterator["subprocess.Popen[bytes]"]:
     command = [sys.executable, "-m", "karrot", "demo", "--groups", "12", "--speed", "5", "--port", "0"]
+    environment = {**os.environ, "TMPDIR": str(said.parent)}  # one that is killed leaves its directory behind
     with said.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out)
+        process = subprocess.Popen(command, env=environment, stdout=out, stderr=out)
     yield process
     process.kill()
     process.wait()

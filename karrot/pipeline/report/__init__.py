@@ -1,1 +1,1 @@
-"""The report: `aggregates` make `findings` of the tables; `sentences`, `advice`, `svg` and `page` make a page of these."""
+"""The report: `aggregates` make `findings` of the tables; `sentences`, `advice`, `svg` and `page` make it of these."""
