@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from http.client import HTTPException
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import ProxyHandler, build_opener
 
 from karrot.reporters.cloudwatch.options import Options
@@ -36,6 +37,9 @@ def _region_of_task(address: str) -> str | None:
     try:
         with _DIRECT.open(f"{address}/task", timeout=_METADATA_TIMEOUT_S) as answer:
             return _region_in(json.loads(answer.read(_METADATA_BYTES)))
+    except HTTPError as answer:
+        answer.close()
+        return None
     except (OSError, HTTPException, ValueError):  # the next source is asked; with none left the Region is missing
         return None
 
