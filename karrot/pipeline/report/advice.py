@@ -53,7 +53,8 @@ def _open_incidents(findings: Findings) -> Iterator[Advice]:
     for incident in findings.incidents:
         if incident.ended_s is None:
             lasted = duration(findings.heard_until_s - incident.started_s)
-            asked = f"karrot lag --cluster {_quoted(incident.cluster)} --group {_quoted(incident.consumer)}"
+            group = f"--cluster {_quoted(incident.cluster)} --group {_quoted(incident.consumer)}"
+            asked = f"karrot lag --burrow URL {group}"
             yield Advice(
                 "err" if incident.worst_status == "ERR" else "warn",
                 Markup("Look at {} now").format(named(incident)),

@@ -225,7 +225,7 @@ def test_an_open_incident_is_looked_at_first() -> None:
     assert _steps(incidents=[incident(at(6, 20), None, consumer="it's")]) == [
         (
             "err: Look at it's of prod now. Its incident of Sun 22 Nov 20:00 UTC is still open, after 4 h. "
-            "karrot lag --cluster prod --group 'it'\"'\"'s' shows its partitions."
+            "karrot lag --burrow URL --cluster prod --group 'it'\"'\"'s' shows its partitions."
         )
     ]
 
