@@ -138,7 +138,7 @@ chart: $(STAMPS)/dev ## The Helm charts: documents, every shape, kube-score, a r
 	@$(BIN)/python -c 'import helm_python as helm; print(*(helm.package(f"helm/{name}", destination="dist") for name in ("burrow", "karrot")))'
 
 kube-apiserver: $(STAMPS)/dev ## Compile a kube-apiserver for make chart, once: six minutes of two cores, and Go 1.26
-	PYTHONPATH=tests $(BIN)/python -m support.kubeapi build
+	PYTHONPATH=tests $(BIN)/python -m support.kubernetes.kube_apiserver build
 
 help: ## This list
 	@awk -F ':[^#]*## ' '/^[a-z0-9-]+:[^#]*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

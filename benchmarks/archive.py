@@ -19,9 +19,9 @@ from karrot.burrow.payload import to_wire
 from karrot.event_line import encode
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.archive import build
-from support.bodies import make_event, make_partition
-from support.clocks import ManualClock
-from support.reporting import make_context
+from support.burrow.lag_events import make_event, make_partition
+from support.manual_clock import ManualClock
+from support.reporters.reporter_context import make_context
 
 ROUNDS = 3
 PAGE = 500

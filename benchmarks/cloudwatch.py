@@ -35,13 +35,13 @@ from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.event_to_data import data_of
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
-from support.arrivals import Played, percentile, play
-from support.bodies import make_event
-from support.clocks import ManualClock
-from support.cloudwatch_rig import CloudWatchRig, aws_environment
+from support.burrow.lag_events import make_event
 from support.far_cloudwatch import FarCloudWatch
-from support.processes import Service
-from support.reporting import make_context
+from support.manual_clock import ManualClock
+from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, aws_environment
+from support.reporters.reporter_context import make_context
+from support.service.karrot_service import Service
+from support.service.open_loop import Played, percentile, play
 from support.yardstick import yardstick
 
 METRICS = "Lag,LagSeconds"

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import apsw
 
 from support.poster import Poster, Tallies
-from support.processes import Service
+from support.service.karrot_service import Service
 from support.waiting import wait_for
 
 LEADS_WITHIN_S = 2.0

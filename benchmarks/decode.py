@@ -24,7 +24,7 @@ from stopwatch import Taken, taken
 
 from karrot.pipeline.offsets.commits import decode_offsets
 from karrot.pipeline.spark_session import session
-from support.offset_records import Member, assignment, commit_key, commit_value, group_key, group_value, other_key
+from support.kafka.offset_records import Member, assignment, commit_key, commit_value, group_key, group_value, other_key
 
 _FROM_MS = 1_746_950_400_000
 _AT_ONCE = 100_000

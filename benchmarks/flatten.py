@@ -34,7 +34,7 @@ from karrot.pipeline.ingest.job import Ingest
 from karrot.pipeline.schemas import LINE
 from karrot.pipeline.spark_session import session
 from karrot.pipeline.store.tables import Tables
-from support.bodies import make_event, make_partition
+from support.burrow.lag_events import make_event, make_partition
 
 _LOG_ID = "0123456789abcdef"
 _START_MS = 1_746_950_400_000

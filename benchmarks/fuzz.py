@@ -3,8 +3,9 @@
 make fuzz [ARGS="--seconds 300 --seed 1 --corpus build/fuzz"]
 
 Atheris (libFuzzer) mutates Burrow's recorded bodies and keeps each input that takes a new way through
-``karrot.burrow``. An input that breaks what `support.reading` asserts ends the run with an error and stays beside the
-corpus as ``crash-*``; once mended, it belongs into ``tests/data/hostile/fuzzed.base64``, which the tests replay.
+``karrot.burrow``. An input that breaks what `support.burrow.parser_contract` asserts ends the run with an error and
+stays next to the corpus as ``crash-*``; once it is fixed, add it to ``tests/data/hostile/fuzzed.base64``, which the
+tests replay.
 """
 
 import argparse
@@ -17,10 +18,10 @@ import atheris
 import msgspec
 
 with atheris.instrument_imports(include=["karrot.burrow"]):
-    from support.reading import assert_read_or_refused
+    from support.burrow.parser_contract import assert_read_or_refused
 
 from karrot.burrow import wire
-from support.hostile import fuzzed, mutated
+from support.burrow.malformed_bodies import fuzzed, mutated
 
 DATA = Path(__file__).resolve().parents[1] / "tests" / "data"
 LONGEST_BODY = 4096

@@ -22,10 +22,10 @@ from urllib.parse import urlencode
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from support.flooding import assert_metrics_parse, flood, post_all, resident
-from support.hostile import ANSWERS, bodies
-from support.processes import Service
-from support.prometheus import Prometheus, prometheus_binary
+from support.burrow.malformed_bodies import ANSWERS, bodies
+from support.prometheus.prometheus_server import Prometheus, prometheus_binary
+from support.service.bulk_posts import assert_metrics_parse, flood, post_all, resident
+from support.service.karrot_service import Service
 from support.waiting import wait_for
 
 TOGETHER = 1_000

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from meanwhile import output
 
-from support.bodies import recorded
-from support.processes import Service
+from support.burrow.lag_events import recorded
+from support.service.karrot_service import Service
 from support.yardstick import yardstick
 
 BODY = recorded("karrot_v1.2.1_warn_clientid_always_empty.json")

@@ -34,7 +34,7 @@ from karrot.pipeline.stream.brokers import Brokers, StartingOffsets
 from karrot.pipeline.stream.record_sources import FromKafka
 from karrot.pipeline.stream.streaming_query import run
 from karrot.watch.admin import KafkaCluster
-from support.offset_records import commit_key, commit_value
+from support.kafka.offset_records import commit_key, commit_value
 
 TOPIC, JSON_TOPIC, PARTITIONS = "copy", "as-json", 4
 BATCH = 500_000

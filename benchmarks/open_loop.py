@@ -2,7 +2,8 @@
 
 PYTHONPATH=tests python benchmarks/open_loop.py [--seconds 60] [--rate 800] [--groups 10000] [--overload 10]
 
-Latencies count from the moment at which a request was due; connections are used as Burrow does (`support.arrivals`).
+Latencies count from the moment at which a request was due; connections are used as Burrow does
+(`support.service.open_loop`).
 The yardstick is an empty Flask endpoint under the same gunicorn settings and the same arrivals. Where ``autocannon``
 is on the PATH, it is asked about the steady rate too.
 """
@@ -22,10 +23,10 @@ from meanwhile import Curls, output
 
 from karrot.clock import SystemClock
 from karrot.eventlog.base import StoredEvent
-from support.arrivals import Played, percentile, play
-from support.bodies import recorded
-from support.processes import Service
-from support.sqlite_logs import open_sqlite
+from support.burrow.lag_events import recorded
+from support.eventlog.sqlite_log import open_sqlite
+from support.service.karrot_service import Service
+from support.service.open_loop import Played, percentile, play
 from support.yardstick import yardstick
 
 BODY = recorded("karrot_v1.2.1_warn_clientid_always_empty.json")

@@ -24,9 +24,9 @@ from scrape import filled
 from karrot.burrow.payload import to_wire
 from karrot.clock import SystemClock
 from karrot.eventlog.sqlite import SqliteEventLog
-from support.arrivals import percentile, play
-from support.bodies import make_event
-from support.website import make_website
+from support.burrow.lag_events import make_event
+from support.service.open_loop import percentile, play
+from support.web.website import make_website
 
 BROWSERS = 20
 REFRESH_S = 5.0

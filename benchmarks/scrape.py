@@ -18,8 +18,8 @@ from karrot.clock import SystemClock
 from karrot.eventlog import datadir
 from karrot.eventlog.sqlite import SqliteEventLog
 from karrot.reporters.prometheus import LogCollector, build, render
-from support.bodies import make_event
-from support.reporting import make_context
+from support.burrow.lag_events import make_event
+from support.reporters.reporter_context import make_context
 
 MAX_BYTES = 4 << 30
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"

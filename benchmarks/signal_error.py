@@ -6,7 +6,7 @@ Messages are written at random moments; consumers fall behind at 50, 80 and 95 %
 PYTHONPATH=tests python benchmarks/signal_error.py
 """
 
-from support.lagging import Errors, mean_errors
+from support.burrow.lagging_consumer import Errors, mean_errors
 
 RATES = (0.5, 5.0, 50.0)
 COMMIT_SECONDS = (0.5, 1, 2, 5, 10, 30, 60)

@@ -21,7 +21,7 @@ from statistics import LinearRegression, linear_regression
 from typing import NamedTuple
 
 from support.poster import Poster
-from support.processes import Service
+from support.service.karrot_service import Service
 from support.waiting import wait_for
 
 SAMPLE_S = 15.0

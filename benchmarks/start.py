@@ -13,9 +13,9 @@ from pathlib import Path
 
 from karrot.burrow.payload import to_wire
 from karrot.clock import SystemClock
-from support.bodies import make_event
-from support.processes import Service
-from support.sqlite_logs import open_sqlite
+from support.burrow.lag_events import make_event
+from support.eventlog.sqlite_log import open_sqlite
+from support.service.karrot_service import Service
 
 MAX_BYTES = 1 << 30
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from karrot.demo.burrow.fake_burrow import FakeBurrow, Post, simulate
-from support.arrivals import percentile
-from support.processes import Service
+from support.service.karrot_service import Service
+from support.service.open_loop import percentile
 
 PAGE = "/metrics?name[]=karrot_consumer_lag"
 TARGET_MS = 50

@@ -18,7 +18,7 @@ from karrot.intake import Intake
 from karrot.watch import IntakeSink, NoKeeper, PollOutcome, Watcher, connect
 from karrot.watch.kafka_protocol import Cluster
 from karrot.watch.persistence import NoteKeeper, dump, load
-from support.simulated_kafka import SimulatedKafka, member
+from support.kafka.in_memory_kafka import SimulatedKafka, member
 
 POLLS = 15
 

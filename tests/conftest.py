@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 
 import karrot
 
-pytest.register_assert_rewrite("support.eventlog_contract", "support.load")
+pytest.register_assert_rewrite("support")
 
 # A machine that is busy with something else says nothing about what is tested.
 settings.register_profile("karrot", deadline=None, suppress_health_check=[HealthCheck.too_slow])

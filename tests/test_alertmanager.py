@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from karrot.render.prometheus_rules import RuleValues, alert_rules
-from support.alertmanager import alertmanager, amtool
-from support.promtool import rules_of
-from support.serving import in_background
+from support.prometheus.alertmanager import alertmanager, amtool
+from support.prometheus.promtool import rules_of
+from support.servers.background_server import in_background
 from support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[1]

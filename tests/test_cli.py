@@ -11,8 +11,8 @@ import pytest
 
 import karrot
 from karrot.cli import main
-from support.cli import run
-from support.processes import free_port
+from support.karrot_command import run
+from support.service.karrot_service import free_port
 from support.waiting import wait_for
 
 

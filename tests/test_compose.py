@@ -17,9 +17,9 @@ from karrot.cli import main
 from karrot.render import burrow_config, burrow_template
 from karrot.render.prometheus_rules import RuleValues, alert_rules, recording_rules
 from karrot.settings.options import OPTIONS
-from support.processes import Service
-from support.promtool import promtool
+from support.prometheus.promtool import promtool
 from support.published_schemas import assert_valid
+from support.service.karrot_service import Service
 from support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[1]

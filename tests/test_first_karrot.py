@@ -21,11 +21,11 @@ from karrot.eventlog.sqlite import SqliteEventLog
 from karrot.intake import Intake
 from karrot.settings.loading import load
 from karrot.settings.options import OPTIONS
-from support.bodies import recorded
-from support.clocks import ManualClock
-from support.sqlite_logs import MAX_BYTES, open_sqlite
+from support.burrow.lag_events import recorded
+from support.eventlog.sqlite_log import MAX_BYTES, open_sqlite
+from support.manual_clock import ManualClock
 from support.waiting import wait_for
-from support.website import Website, make_website
+from support.web.website import Website, make_website
 
 WARN = recorded("karrot_v1.9.5_warn.json")
 SLACK = recorded("default_slack_post_v1.9.5.json")

@@ -7,7 +7,7 @@ from typing import Any
 
 import promql_parser
 
-from support.bodies import make_event
+from support.burrow.lag_events import make_event
 
 GUIDE = (Path(__file__).resolve().parents[1] / "docs" / "migrating.md").read_text(encoding="utf-8")
 

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from karrot.cli import main
-from support.processes import Service
+from support.service.karrot_service import Service
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -17,8 +17,8 @@ from karrot.eventlog.base import GroupKey, GroupState, LogUnavailableError, Stor
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import Intake
 from karrot.resync import NAME, Resync
-from support.bodies import make_event
-from support.clocks import ManualClock
+from support.burrow.lag_events import make_event
+from support.manual_clock import ManualClock
 
 CLUSTERS = ("prod-eu", "prod-us")
 

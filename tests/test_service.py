@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from support.bodies import conversation, recorded
-from support.load import Load, assert_nothing_is_lost, named
-from support.processes import Service
+from support.burrow.lag_events import conversation, recorded
+from support.service.karrot_service import Service
+from support.service.posting_threads import Load, assert_nothing_is_lost, named
 from support.waiting import wait_for
 
 WARN = recorded("karrot_v1.9.5_warn.json")

@@ -6,8 +6,8 @@ from hypothesis import given
 from karrot.burrow.payload import parse_webhook
 from karrot.event import LagEvent, OffsetSample, PartitionLag
 from karrot.signals import Signals, signals_of
-from support.bodies import conversation, event_strategy, make_event, make_partition, recorded
-from support.lagging import mean_errors
+from support.burrow.lag_events import conversation, event_strategy, make_event, make_partition, recorded
+from support.burrow.lagging_consumer import mean_errors
 
 NOW_MS = 1_800_000_000_000
 TEN_YEARS = 10 * 365 * 86_400

@@ -10,7 +10,7 @@ from karrot.burrow.decoding import Code
 from karrot.event import Source
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.telemetry import METRICS, Histogram, Metric
-from support.clocks import ManualClock
+from support.manual_clock import ManualClock
 
 
 def test_every_metric_is_declared_once() -> None:

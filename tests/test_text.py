@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot import text as human
-from support.bodies import make_partition
+from support.burrow.lag_events import make_partition
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import Context
 from karrot.settings.loading import Loaded, SettingsError, load
 from karrot.settings.options import Settings
-from support.clocks import ManualClock
+from support.manual_clock import ManualClock
 
 
 class Closing:

@@ -19,7 +19,16 @@ from karrot.autoscaling import (
     TrackingPolicy,
     from_cloudformation,
 )
-from support.stacks import DIMENSIONS, LAG, Node, alarm, step_policy, target, template, tracking_policy
+from support.autoscaling.cloudformation_stack import (
+    DIMENSIONS,
+    LAG,
+    Node,
+    alarm,
+    step_policy,
+    target,
+    template,
+    tracking_policy,
+)
 
 ADD_ONE = {"MetricIntervalLowerBound": 0, "ScalingAdjustment": 1}
 TAKE_ONE = {"MetricIntervalUpperBound": 0, "ScalingAdjustment": -1}

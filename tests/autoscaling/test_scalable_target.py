@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.autoscaling import Activity, AlarmState, NotScaled, RecordedMetrics, ScaleIn, Stack, from_cloudformation
-from support.stacks import LAG, alarm, step_policy, template, tracking_policy
+from support.autoscaling.cloudformation_stack import LAG, alarm, step_policy, template, tracking_policy
 
 ADD_TWO = {"MetricIntervalLowerBound": 0, "ScalingAdjustment": 2}
 TAKE_ONE = {"MetricIntervalUpperBound": 0, "ScalingAdjustment": -1}

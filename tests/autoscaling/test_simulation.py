@@ -21,7 +21,7 @@ from karrot.autoscaling import (
     simulate,
 )
 from karrot.autoscaling.consumers import Fleet, MessageBacklog
-from support.stacks import LAG, Node, alarm, step_policy, template, tracking_policy
+from support.autoscaling.cloudformation_stack import LAG, Node, alarm, step_policy, template, tracking_policy
 
 RATE = 100
 ADD_TWO = {"MetricIntervalLowerBound": 0, "ScalingAdjustment": 2}

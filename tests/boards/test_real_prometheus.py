@@ -9,10 +9,10 @@ from contextlib import suppress
 import pytest
 
 from karrot import telemetry
-from support.boards import BOARDS, Asked, annotations, asked, filled
-from support.canned_metrics import canned_metrics
-from support.processes import Service
-from support.prometheus import Prometheus, prometheus_binary
+from support.prometheus.grafana_dashboards import BOARDS, Asked, annotations, asked, filled
+from support.prometheus.metrics_server import canned_metrics
+from support.prometheus.prometheus_server import Prometheus, prometheus_binary
+from support.service.karrot_service import Service
 from support.waiting import wait_for
 
 BINARY = prometheus_binary() or ""

@@ -19,7 +19,15 @@ from karrot.burrow.payload import (
     to_wire,
 )
 from karrot.event import Kind, LagEvent, OffsetSample, PartitionLag, Source
-from support.bodies import conversation, event_strategy, expected, make_event, make_partition, recorded, rest_answer
+from support.burrow.lag_events import (
+    conversation,
+    event_strategy,
+    expected,
+    make_event,
+    make_partition,
+    recorded,
+    rest_answer,
+)
 
 NOW = 1_746_950_405_000
 KINDS = {

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from support.charts import Manifest, one, refusal, rendered, text_of
-from support.pods import laid_out
+from support.kubernetes.helm_charts import Manifest, one, refusal, rendered, text_of
+from support.kubernetes.pod_files import laid_out
 
 Object = dict[str, Any]
 DATA = Path(__file__).parents[1] / "data" / "chart-2019"

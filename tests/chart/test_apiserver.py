@@ -13,9 +13,9 @@ import helm_python as helm
 import pytest
 
 from e2e.stack.processes import wait_until
-from support.charts import CHARTS, one, rendered_shape, shapes, values_of
-from support.kubeapi import ApiServer, ready, running
-from support.kubernetes import crds
+from support.kubernetes.helm_charts import CHARTS, one, rendered_shape, shapes, values_of
+from support.kubernetes.kube_apiserver import ApiServer, ready, running
+from support.kubernetes.kubernetes_schemas import crds
 
 pytestmark = [
     pytest.mark.apiserver,

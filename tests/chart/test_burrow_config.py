@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from karrot.demo.burrow import config_api
 from karrot.demo.burrow.viper import Viper
 from karrot.render import burrow_toml as printed
-from support.charts import CHARTS, one, rendered, rendered_shape, shapes, values_of
+from support.kubernetes.helm_charts import CHARTS, one, rendered, rendered_shape, shapes, values_of
 
 CHART = CHARTS / "burrow"
 KNOWN = json.loads((Path(__file__).parents[1] / "data" / "burrow-config" / "keys.json").read_text())

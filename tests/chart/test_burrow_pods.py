@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from support.charts import Manifest, one, rendered, rendered_shape, shapes
-from support.pods import LaidOut, laid_out
+from support.kubernetes.helm_charts import Manifest, one, rendered, rendered_shape, shapes
+from support.kubernetes.pod_files import LaidOut, laid_out
 
 Object = dict[str, Any]
 SHAPES = {shape.stem: shape for shape in shapes("burrow")}

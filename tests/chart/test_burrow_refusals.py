@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from support.charts import refusal
+from support.kubernetes.helm_charts import refusal
 
 Object = dict[str, Any]
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from support.charts import Manifest, one, refusal, rendered
-from support.pods import laid_out
+from support.kubernetes.helm_charts import Manifest, one, refusal, rendered
+from support.kubernetes.pod_files import laid_out
 
 Object = dict[str, Any]
 

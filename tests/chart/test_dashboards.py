@@ -3,8 +3,8 @@
 import json
 
 from karrot.render.grafana_dashboards import dashboard
-from support.boards import BOARDS
-from support.charts import rendered
+from support.kubernetes.helm_charts import rendered
+from support.prometheus.grafana_dashboards import BOARDS
 
 
 def test_there_is_none_unless_asked_for() -> None:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from support.charts import CHARTS, ROOT, chart, rendered, rendered_shape
+from support.kubernetes.helm_charts import CHARTS, ROOT, chart, rendered, rendered_shape
 
 NAMES = ("burrow", "karrot")
 

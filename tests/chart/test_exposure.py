@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from karrot.render import burrow_config
-from support.charts import CHARTS, one, rendered, rendered_shape, text_of
+from support.kubernetes.helm_charts import CHARTS, one, rendered, rendered_shape, text_of
 
 POLICY = {"networkPolicy": {"enabled": True}}
 KAFKA = {"reporters": ["prometheus", "kafka"], "kafka_bootstrap": "d:9096"}

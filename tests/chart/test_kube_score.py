@@ -8,7 +8,7 @@ import subprocess
 import pytest
 import yaml
 
-from support.charts import rendered_shape, shapes
+from support.kubernetes.helm_charts import rendered_shape, shapes
 
 EXPLAINED = {
     "container-resources": "A default would be wrong for most: it depends on the groups. CPU limits throttle.",

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from support.charts import CHARTS, one, rendered, text_of
+from support.kubernetes.helm_charts import CHARTS, one, rendered, text_of
 
 ODD = ["123", "null", "0x1f"]
 BURROW: dict[str, Any] = {

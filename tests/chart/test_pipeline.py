@@ -1,6 +1,6 @@
 """The CronJob of the pipeline."""
 
-from support.charts import CHARTS, one, refusal, rendered, rendered_shape
+from support.kubernetes.helm_charts import CHARTS, one, refusal, rendered, rendered_shape
 
 
 def test_a_run_ingests_and_then_derives_and_never_meets_another() -> None:

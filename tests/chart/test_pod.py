@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 import pytest
 
 from karrot.settings.options import OPTIONS
-from support.charts import Manifest, one, rendered
-from support.website import make_website
+from support.kubernetes.helm_charts import Manifest, one, rendered
+from support.web.website import make_website
 
 BASE: dict[str, Any] = {"auth": {"username": "burrow", "password": "first"}, "env": {"TZ": "UTC"}}
 

@@ -5,7 +5,7 @@ from typing import Any
 import helm_python as helm
 import pytest
 
-from support.charts import CHARTS, chart, refusal, rendered
+from support.kubernetes.helm_charts import CHARTS, chart, refusal, rendered
 
 AUTH = {"username": "burrow", "password": "secret"}
 RULES = {"enabled": True}

@@ -10,7 +10,7 @@ import yaml
 
 from karrot.render import templates_dir
 from karrot.render.prometheus_rules import RuleValues, alert_rules, recording_rules, thresholds
-from support.charts import CHARTS, chart, one, rendered, rendered_shape
+from support.kubernetes.helm_charts import CHARTS, chart, one, rendered, rendered_shape
 
 
 def groups(values: dict[str, Any] | None = None) -> list[dict[str, Any]]:

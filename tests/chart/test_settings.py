@@ -11,9 +11,9 @@ import pytest
 
 from karrot.settings.loading import load
 from karrot.settings.options import OPTIONS, Settings
-from support.charts import CHARTS, Manifest, chart, one, rendered, rendered_shape, shapes
-from support.pods import laid_out
-from support.processes import Service
+from support.kubernetes.helm_charts import CHARTS, Manifest, chart, one, rendered, rendered_shape, shapes
+from support.kubernetes.pod_files import laid_out
+from support.service.karrot_service import Service
 
 SECRETS = {
     "karrot-credentials": {

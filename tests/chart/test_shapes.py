@@ -5,8 +5,18 @@ from pathlib import Path
 import helm_python as helm
 import pytest
 
-from support.charts import CHARTS, Manifest, chart, containers, pods, rendered_shape, shapes, unrestricted, values_of
-from support.kubernetes import faults
+from support.kubernetes.helm_charts import (
+    CHARTS,
+    Manifest,
+    chart,
+    containers,
+    pods,
+    rendered_shape,
+    shapes,
+    unrestricted,
+    values_of,
+)
+from support.kubernetes.kubernetes_schemas import faults
 
 SHAPES = [shape for name in ("burrow", "karrot") for shape in shapes(name)]
 each_shape = pytest.mark.parametrize("shape", SHAPES, ids=lambda path: f"{path.parents[1].name}-{path.stem}")

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.recording_server import RecordingServer
+from support.servers.recording_server import RecordingServer
 
 
 @pytest.fixture

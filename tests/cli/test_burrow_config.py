@@ -1,6 +1,6 @@
 import tomllib
 
-from support.cli import run
+from support.karrot_command import run
 
 
 def test_burrow_config_prints_toml() -> None:

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from support.cli import run
+from support.karrot_command import run
 
 
 def test_check_config_prints_every_setting_and_the_warnings(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.cli import run
-from support.recording_server import RecordingServer
+from support.karrot_command import run
+from support.servers.recording_server import RecordingServer
 
 
 def test_a_sample_carries_credentials_that_are_not_arguments(server: RecordingServer, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from support.cli import run
+from support.karrot_command import run
 
 
 def test_the_demo_starts_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:

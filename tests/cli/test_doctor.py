@@ -16,11 +16,11 @@ from karrot.cli import main
 from karrot.demo.burrow.config_api import EXAMPLE
 from karrot.demo.burrow.outage import Outage
 from karrot.doctor import Finding, Level
-from support.bodies import recorded
-from support.canned_prometheus import canned_prometheus
-from support.fake_rest import Rig, group, rig
-from support.processes import Service, free_port
-from support.prometheus import Prometheus, prometheus_binary
+from support.burrow.fake_burrow_rig import Rig, group, rig
+from support.burrow.lag_events import recorded
+from support.prometheus.fake_prometheus import canned_prometheus
+from support.prometheus.prometheus_server import Prometheus, prometheus_binary
+from support.service.karrot_service import Service, free_port
 from support.waiting import wait_for
 
 TOKEN = "Bearer s3cret"

@@ -1,5 +1,5 @@
-from support.cli import run
-from support.recording_server import RecordingServer
+from support.karrot_command import run
+from support.servers.recording_server import RecordingServer
 
 
 def test_health_is_asked_of_this_machine_where_karrot_listens(server: RecordingServer) -> None:

@@ -1,7 +1,7 @@
 import ssl
 
-from support.cli import run
-from support.recording_server import RecordingServer
+from support.karrot_command import run
+from support.servers.recording_server import RecordingServer
 
 
 def test_an_address_with_the_wrong_scheme_is_told_the_other(server: RecordingServer) -> None:

@@ -2,8 +2,8 @@ import pytest
 
 from karrot.burrow.payload import parse_webhook
 from karrot.event import Kind, Status
-from support.cli import run
-from support.recording_server import RecordingServer
+from support.karrot_command import run
+from support.servers.recording_server import RecordingServer
 
 NOW_MS = 1_763_740_800_000
 

@@ -5,7 +5,7 @@ import pytest
 
 from karrot.eventlog.base import LogUnavailableError
 from karrot.settings.loading import Loaded, SettingsError
-from support.cli import run
+from support.karrot_command import run
 
 
 def test_serve_hands_over_what_reads_the_settings_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.loop import Aws
+from support.autoscaling.closed_loop import Aws
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,8 @@ from karrot.demo.cloudwatch import (
     FakeCloudWatch,
     Refuse,
 )
-from support.clocks import ManualClock
-from support.cloudwatch_rig import CloudWatchRig, point_aws_at
+from support.manual_clock import ManualClock
+from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, point_aws_at
 
 
 @pytest.fixture

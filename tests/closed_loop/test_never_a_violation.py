@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from karrot.burrow.payload import to_wire
 from karrot.event import LagEvent
-from support.bodies import event_strategy
-from support.clocks import ManualClock
-from support.loop import Aws, Karrot
+from support.autoscaling.closed_loop import Aws, Karrot
+from support.burrow.lag_events import event_strategy
+from support.manual_clock import ManualClock
 
 _STREAMS = int(os.environ.get("TESTS_STREAMS", "80"))
 _WEEK_MS = 7 * 86_400_000

@@ -8,9 +8,9 @@ import pytest
 
 from karrot.autoscaling import AlarmState, Gaps
 from karrot.demo.cloudwatch import UNAVAILABLE
-from support.loop import Aws, ClosedLoop
-from support.loop_kafka import JustStarted
-from support.loop_recipes import ASG, CLUSTER, ECS, GROUP, TOPIC_ARN, Recipe
+from support.autoscaling.closed_loop import Aws, ClosedLoop
+from support.autoscaling.closed_loop_recipes import ASG, CLUSTER, ECS, GROUP, TOPIC_ARN, Recipe
+from support.autoscaling.scaled_consumer_group import JustStarted
 
 _OF_ECS = [each for name, each in ECS.items() if name != "step-seconds"]  # but for the unit it is step-messages
 _ALL = [*_OF_ECS, *(ASG[name] for name in ("tracking-seconds", "tracking-backlog", "step-messages"))]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from karrot.autoscaling import AlarmState, Gaps
-from support.loop import Aws, ClosedLoop
-from support.loop_recipes import ASG, ECS, Recipe
+from support.autoscaling.closed_loop import Aws, ClosedLoop
+from support.autoscaling.closed_loop_recipes import ASG, ECS, Recipe
 
 _ASG_UNLIKE_ECS = [ASG[name] for name in ("tracking-seconds", "tracking-backlog", "step-messages", "from-zero-backlog")]
 _ALL = [*ECS.values(), *_ASG_UNLIKE_ECS]

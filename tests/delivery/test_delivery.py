@@ -17,8 +17,8 @@ from karrot.eventlog.base import (
     StoredEvent,
 )
 from karrot.eventlog.memory import MemoryEventLog
-from support.clocks import ManualClock
-from support.eventlog_contract import append
+from support.eventlog.event_log_contract import append
+from support.manual_clock import ManualClock
 from support.waiting import wait_for
 
 

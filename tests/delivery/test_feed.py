@@ -10,8 +10,8 @@ from karrot.delivery.feed import PacedFeed
 from karrot.eventlog.base import Cursor, LogUnavailableError, StoredEvent
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import PacedReporter, Sending, Trouble
-from support.clocks import ManualClock
-from support.eventlog_contract import append
+from support.eventlog.event_log_contract import append
+from support.manual_clock import ManualClock
 
 
 @dataclass

@@ -7,7 +7,7 @@ import pytest
 from karrot.burrow.client import EvaluatorModule
 from karrot.doctor.checks import agreement as checks
 from karrot.doctor.snapshot import BurrowSeen, KarrotSeen
-from support.doctoring import (
+from support.doctor_snapshots import (
     KARROT,
     NOW,
     ago,

@@ -9,10 +9,10 @@ from karrot.demo.burrow.config_api import EXAMPLE
 from karrot.doctor import Snapshot, look
 from karrot.doctor.read_burrow import GROUPS_ASKED
 from karrot.doctor.snapshot import Away, BurrowSeen, KarrotSeen, PrometheusSeen
-from support.canned_prometheus import canned_prometheus
-from support.fake_rest import group, rig
-from support.processes import free_port
-from support.raw_server import answer, serving
+from support.burrow.fake_burrow_rig import group, rig
+from support.prometheus.fake_prometheus import canned_prometheus
+from support.servers.scripted_server import answer, serving
+from support.service.karrot_service import free_port
 
 QUICK = Asking(timeout_s=5, pause=lambda _: None)
 TARGET = {

@@ -6,7 +6,7 @@ import pytest
 
 from karrot.doctor.checks import karrot as checks
 from karrot.doctor.snapshot import KarrotSeen, ReadComponent, ReadReject, Reporter
-from support.doctoring import KARROT, NOW, ago, is_unjudged, is_well, karrot, sample, says
+from support.doctor_snapshots import KARROT, NOW, ago, is_unjudged, is_well, karrot, sample, says
 
 
 def rejected(code: str, *times_ago_s: float) -> KarrotSeen:

@@ -6,7 +6,7 @@ import pytest
 
 from karrot.doctor.checks import notifier as checks
 from karrot.doctor.snapshot import ReadWebhook
-from support.doctoring import KARROT, WEBHOOK, burrow, is_unjudged, is_well, notifier, says
+from support.doctor_snapshots import KARROT, WEBHOOK, burrow, is_unjudged, is_well, notifier, says
 
 ALL_BUT_THE_FIRST = checks.CHECKS[1:]
 

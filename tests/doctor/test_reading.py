@@ -7,7 +7,7 @@ import pytest
 from karrot.burrow.client import ZooKeeperConfig
 from karrot.doctor.checks import burrow as checks
 from karrot.doctor.snapshot import BurrowSeen, Unread
-from support.doctoring import PROFILE, burrow, changed, is_unjudged, is_well, module, notifier, says, verdict
+from support.doctor_snapshots import PROFILE, burrow, changed, is_unjudged, is_well, module, notifier, says, verdict
 
 
 def test_a_burrow_that_is_starting_is_waited_for() -> None:

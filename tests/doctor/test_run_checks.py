@@ -9,7 +9,7 @@ import pytest
 from karrot.doctor import Level, Snapshot, examine
 from karrot.doctor.checks import all_checks
 from karrot.doctor.snapshot import Away, Unread
-from support.doctoring import burrow, karrot, notifier, prometheus
+from support.doctor_snapshots import burrow, karrot, notifier, prometheus
 
 ROOT = Path(__file__).parents[2]
 CHECKS = [each for _, each in all_checks()]

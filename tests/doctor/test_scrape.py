@@ -6,7 +6,7 @@ import pytest
 
 from karrot.doctor.checks import scrape as checks
 from karrot.doctor.snapshot import KarrotSeen, PrometheusSeen, Unread, seconds
-from support.doctoring import KARROT, NOW, ago, is_unjudged, is_well, karrot, prometheus, says, target
+from support.doctor_snapshots import KARROT, NOW, ago, is_unjudged, is_well, karrot, prometheus, says, target
 
 CLASHING = {"job": "karrot", "instance": "karrot:5000", "cluster": "k8s-1"}
 

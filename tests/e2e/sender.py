@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO
 
-from support.bodies import recorded
+from support.burrow.lag_events import recorded
 
 __all__ = ["acknowledged", "sending"]
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from e2e.stack.kafka import Kafka
-from support.processes import Service
+from support.service.karrot_service import Service
 
 __all__ = ["CLUSTER", "watching"]
 

@@ -19,9 +19,9 @@ from e2e.stack.ports import free_ports
 from e2e.stack.processes import Server, wait_until
 from e2e.stack.stack import Stack
 from e2e.traffic import Traffic
-from support.charts import Manifest, one, rendered, rendered_shape, shapes
-from support.pods import LaidOut, laid_out
-from support.processes import Service
+from support.kubernetes.helm_charts import Manifest, one, rendered, rendered_shape, shapes
+from support.kubernetes.pod_files import LaidOut, laid_out
+from support.service.karrot_service import Service
 from support.waiting import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]

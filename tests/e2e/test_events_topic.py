@@ -31,11 +31,11 @@ from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.brokers import Brokers, StartingOffsets
 from karrot.pipeline.stream.record_sources import FromKafka
 from karrot.watch.admin import KafkaCluster
-from support.bodies import make_event, recorded
-from support.cloudwatch_rig import point_aws_at
-from support.load import Load
-from support.mock_kafka import records
-from support.processes import Service
+from support.burrow.lag_events import make_event, recorded
+from support.kafka.mock_brokers import records
+from support.reporters.cloudwatch_reporter_rig import point_aws_at
+from support.service.karrot_service import Service
+from support.service.posting_threads import Load
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

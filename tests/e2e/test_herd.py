@@ -10,8 +10,8 @@ import pytest
 from e2e.figures import Figures
 from karrot.demo.burrow.fake_burrow import FakeBurrow, Post, simulate
 from karrot.event import Status
-from support.arrivals import play
-from support.processes import Service
+from support.service.karrot_service import Service
+from support.service.open_loop import play
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 

@@ -11,11 +11,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from karrot.render.bridging_rules import TOOLS, bridging_rules
-from support.bodies import recorded
-from support.canned_metrics import canned_metrics
-from support.processes import Service
-from support.prometheus import Prometheus, prometheus_binary, quoted
-from support.promtool import rules_of
+from support.burrow.lag_events import recorded
+from support.prometheus.metrics_server import canned_metrics
+from support.prometheus.prometheus_server import Prometheus, prometheus_binary, quoted
+from support.prometheus.promtool import rules_of
+from support.service.karrot_service import Service
 from support.waiting import wait_for
 
 BINARY = prometheus_binary() or ""

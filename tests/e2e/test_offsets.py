@@ -29,7 +29,7 @@ from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.brokers import Brokers, StartingOffsets
 from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, FromKafka
 from karrot.watch.admin import KafkaCluster
-from support.offset_records import commit_key, commit_value
+from support.kafka.offset_records import commit_key, commit_value
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

@@ -9,7 +9,7 @@ from e2e.services import CLUSTER, watching
 from e2e.stack.stack import Stack
 from e2e.traffic import Traffic
 from e2e.waiting import wait_for
-from support.processes import Service
+from support.service.karrot_service import Service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 

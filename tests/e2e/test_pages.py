@@ -13,11 +13,11 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from support.bodies import make_event
-from support.processes import free_port
-from support.staged import MARKUP, served, staged
+from support.burrow.lag_events import make_event
+from support.service.karrot_service import free_port
 from support.waiting import wait_for
-from support.website import Website, make_website
+from support.web.website import Website, make_website
+from support.web.website_states import MARKUP, served, staged
 
 pytestmark = pytest.mark.e2e
 

@@ -18,8 +18,8 @@ import pytest
 from e2e.stack.stack import Stack
 from karrot.burrow.payload import parse_rest, parse_webhook
 from karrot.event import LagEvent
-from support.bodies import conversation_requests, rest_answer
-from support.processes import Service
+from support.burrow.lag_events import conversation_requests, rest_answer
+from support.service.karrot_service import Service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from karrot.pipeline.report.findings import Findings
 from karrot.pipeline.report.page import page as report_page
-from support.reported import make_findings, quiet_week
+from support.pipeline.report_findings import make_findings, quiet_week
 
 pytestmark = pytest.mark.e2e
 

@@ -22,8 +22,8 @@ from e2e.stack.processes import NotStarted
 from e2e.stack.stack import NEWEST_KAFKA, Parts, Stack, running
 from e2e.stack.zookeeper import ZooKeeper
 from e2e.waiting import wait_for
-from support.bodies import recorded
-from support.processes import Service
+from support.burrow.lag_events import recorded
+from support.service.karrot_service import Service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from karrot.eventlog.base import EventLog, GroupKey
 from karrot.eventlog.memory import MemoryEventLog
-from support.clocks import ManualClock
-from support.eventlog_contract import MOST, RETENTION_MS, STALE_MS, append, names, stored
-from support.sqlite_logs import open_sqlite
+from support.eventlog.event_log_contract import MOST, RETENTION_MS, STALE_MS, append, names, stored
+from support.eventlog.sqlite_log import open_sqlite
+from support.manual_clock import ManualClock
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -7,10 +7,10 @@ import pytest
 from karrot.eventlog import database, datadir, transaction
 from karrot.eventlog.base import Counter, LogUnavailableError
 from karrot.eventlog.log_time import Anchor
-from support.clocks import ManualClock
-from support.dying import append_and_die
-from support.eventlog_contract import append, names
-from support.sqlite_logs import MAX_BYTES, open_sqlite
+from support.eventlog.event_log_contract import append, names
+from support.eventlog.killed_writer import append_and_die
+from support.eventlog.sqlite_log import MAX_BYTES, open_sqlite
+from support.manual_clock import ManualClock
 
 ANCHOR = Anchor("boot", 1, 2, 3)
 

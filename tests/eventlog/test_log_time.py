@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.eventlog.log_time import Anchor, LogTime
-from support.clocks import ManualClock
+from support.manual_clock import ManualClock
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 import pytest
 
 from karrot.eventlog.memory import MemoryEventLog
-from support.clocks import ManualClock
-from support.eventlog_contract import MOST, RETENTION_MS, STALE_MS, EventLogContract, Open
+from support.eventlog.event_log_contract import MOST, RETENTION_MS, STALE_MS, EventLogContract, Open
+from support.manual_clock import ManualClock
 
 
 class TestMemoryEventLog(EventLogContract):

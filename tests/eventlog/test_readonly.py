@@ -3,9 +3,9 @@ from pathlib import Path
 
 from karrot.eventlog.base import GroupKey
 from karrot.eventlog.readonly import known_groups
-from support.clocks import ManualClock
-from support.eventlog_contract import append
-from support.sqlite_logs import open_sqlite
+from support.eventlog.event_log_contract import append
+from support.eventlog.sqlite_log import open_sqlite
+from support.manual_clock import ManualClock
 
 
 def test_the_groups_of_a_log_that_is_in_use_are_seen_without_those_that_were_deleted(tmp_path: Path) -> None:

@@ -24,10 +24,10 @@ from karrot.eventlog.base import (
 )
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sqlite import SqliteEventLog
-from support.bodies import make_event
-from support.clocks import ManualClock
-from support.eventlog_contract import MOST, RETENTION_MS, STALE_MS, EventLogContract, Open, append, names
-from support.sqlite_logs import open_sqlite
+from support.burrow.lag_events import make_event
+from support.eventlog.event_log_contract import MOST, RETENTION_MS, STALE_MS, EventLogContract, Open, append, names
+from support.eventlog.sqlite_log import open_sqlite
+from support.manual_clock import ManualClock
 
 
 class TestSqliteEventLog(EventLogContract):

@@ -19,9 +19,9 @@ from karrot.eventlog.locks import FileLock
 from karrot.eventlog.transaction import Transaction
 from karrot.eventlog.write_buffer import WriteBuffer
 from karrot.eventlog.writer import Job, Writer
-from support.bodies import make_event
-from support.clocks import ManualClock
-from support.sqlite_logs import MAX_BYTES, open_sqlite
+from support.burrow.lag_events import make_event
+from support.eventlog.sqlite_log import MAX_BYTES, open_sqlite
+from support.manual_clock import ManualClock
 from support.waiting import wait_for
 
 

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from support.boards import BOARDS, filled
-from support.bodies import conversation, expected, recorded
-from support.hostile import names
-from support.processes import Service
-from support.prometheus import Prometheus, prometheus_binary, quoted
-from support.promtool import promtool
+from support.burrow.lag_events import conversation, expected, recorded
+from support.burrow.malformed_bodies import names
+from support.prometheus.grafana_dashboards import BOARDS, filled
+from support.prometheus.prometheus_server import Prometheus, prometheus_binary, quoted
+from support.prometheus.promtool import promtool
+from support.service.karrot_service import Service
 from support.waiting import wait_for
 
 BINARY = prometheus_binary() or ""

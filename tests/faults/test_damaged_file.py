@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from support.load import named, sized
-from support.processes import Service
+from support.service.karrot_service import Service
+from support.service.posting_threads import named, sized
 
 SOON_S = 15.0  # 5 are promised; a busy machine has other work to do
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from support.load import named, sized
-from support.processes import Service
-from support.volumes import small_volume
+from support.service.karrot_service import Service
+from support.service.posting_threads import named, sized
+from support.service.small_volume import small_volume
 from support.waiting import wait_for
 
 VOLUME_BYTES = 20 << 20

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from support.load import Load, assert_nothing_is_lost, named
-from support.processes import Service
-from support.tracing import failing, need_strace
+from support.service.fault_injection import failing, need_strace
+from support.service.karrot_service import Service
+from support.service.posting_threads import Load, assert_nothing_is_lost, named
 from support.waiting import wait_for
 
 FLUSH = "fsync,fdatasync"

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from support.load import named, sized
-from support.processes import Service
+from support.service.karrot_service import Service
+from support.service.posting_threads import named, sized
 
 READER = """
 import sys, apsw

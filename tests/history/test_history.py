@@ -27,7 +27,7 @@ from karrot.history import (
 )
 from karrot.history.duckdb_reader import Duck
 from karrot.history.group_summary import SummaryHour, past
-from support.stored_tables import DAY, incident, minute, moment_of, note_finished, store, verdict, write_day
+from support.pipeline.table_files import DAY, incident, minute, moment_of, note_finished, store, verdict, write_day
 
 OLD_LAYOUT = "has files but no day=YYYY-MM-DD directories, so this pipeline did not write it"
 HOUR = timedelta(hours=1)

@@ -17,8 +17,8 @@ from karrot.history import (
     StalePartition,
     UnclearGroup,
 )
-from support import stale_cases
-from support.stored_tables import moment_of, store
+from support.pipeline import stale_partition_cases
+from support.pipeline.table_files import moment_of, store
 
 HOUR, DAY = 60, 1440
 _POSITIONS = count(1)
@@ -205,21 +205,21 @@ def test_without_commits_the_job_that_lands_them_is_named(history: History) -> N
 
 
 def test_what_is_stale_is_what_the_stream_alerts_on(tmp_path: Path, history: History) -> None:
-    store(tmp_path, "commits", stale_cases.commit_rows())
-    store(tmp_path, "ends", stale_cases.end_rows())
-    at, length = stale_cases.moment(stale_cases.AT), timedelta(seconds=stale_cases.FOR)
+    store(tmp_path, "commits", stale_partition_cases.commit_rows())
+    store(tmp_path, "ends", stale_partition_cases.end_rows())
+    at, length = stale_partition_cases.moment(stale_partition_cases.AT), timedelta(seconds=stale_partition_cases.FOR)
     expected = [
         StalePartition(
-            stale_cases.CLUSTER,
+            stale_partition_cases.CLUSTER,
             case.name,
             case.name,
-            stale_cases.PARTITION,
+            stale_partition_cases.PARTITION,
             case.stale.offset,
             case.stale.end,
-            stale_cases.moment(case.stale.since),
-            stale_cases.moment(case.stale.seen),
+            stale_partition_cases.moment(case.stale.since),
+            stale_partition_cases.moment(case.stale.seen),
         )
-        for case in sorted(stale_cases.CASES)
+        for case in sorted(stale_partition_cases.CASES)
         if case.stale
     ]
     found = history.stale(at, length)
@@ -227,7 +227,7 @@ def test_what_is_stale_is_what_the_stream_alerts_on(tmp_path: Path, history: His
     assert (found.at, found.looked_at) == (at, max(each.looked_at for each in expected))
     name = "went back and forth"
     assert history.stale(at, length, group=name).partitions == ()
-    [one] = history.stale(at, length, group=expected[0].group, cluster=stale_cases.CLUSTER).partitions
+    [one] = history.stale(at, length, group=expected[0].group, cluster=stale_partition_cases.CLUSTER).partitions
     assert one == expected[0]
 
 

@@ -12,8 +12,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from support.bodies import make_event, recorded
-from support.website import make_website
+from support.burrow.lag_events import make_event, recorded
+from support.web.website import make_website
 
 EXAMPLES = 30
 CHECKS = [

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from karrot.burrow.payload import to_wire
-from support.bodies import event_strategy
-from support.flooding import assert_metrics_parse, post_all
-from support.hostile import ANSWERS, PIECES, WHOLE, bodies
-from support.processes import Service
+from support.burrow.lag_events import event_strategy
+from support.burrow.malformed_bodies import ANSWERS, PIECES, WHOLE, bodies
+from support.service.bulk_posts import assert_metrics_parse, post_all
+from support.service.karrot_service import Service
 
 BODIES = 2_000
 RANDOM_BODIES = 1_200

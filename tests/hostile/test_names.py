@@ -8,11 +8,11 @@ import pytest
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.prometheus import LogCollector, Options
 from karrot.reporters.prometheus.labels import label_value
-from support.bodies import make_event
-from support.clocks import ManualClock
-from support.flooding import UNAVAILABLE, flood, resident, store
-from support.load import named
-from support.processes import Service
+from support.burrow.lag_events import make_event
+from support.manual_clock import ManualClock
+from support.service.bulk_posts import UNAVAILABLE, flood, resident, store
+from support.service.karrot_service import Service
+from support.service.posting_threads import named
 from support.waiting import wait_for
 
 NAMES = 20_000

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from support.hostile import bodies, fuzzed
-from support.reading import assert_read_or_refused
+from support.burrow.malformed_bodies import bodies, fuzzed
+from support.burrow.parser_contract import assert_read_or_refused
 
 BODIES = 3_000
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from karrot.reporters.prometheus.labels import label_value
-from support.bodies import recorded
-from support.flooding import store
-from support.hostile import names
-from support.processes import Service
-from support.prometheus import Prometheus, prometheus_binary, quoted
+from support.burrow.lag_events import recorded
+from support.burrow.malformed_bodies import names
+from support.prometheus.prometheus_server import Prometheus, prometheus_binary, quoted
+from support.service.bulk_posts import store
+from support.service.karrot_service import Service
 from support.waiting import wait_for
 
 WARN = recorded("karrot_v1.9.5_warn.json")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from karrot.settings.options import OPTIONS
-from support.bodies import recorded
-from support.processes import Service
+from support.burrow.lag_events import recorded
+from support.service.karrot_service import Service
 from support.waiting import wait_for
 
 WARN = recorded("karrot_v1.9.5_warn.json")

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import karrot
-from support.buildah import BASE, Buildah, default_cache, missing
-from support.containers import USER, Container
-from support.images import CANARY, ROOT, Image
+from support.image.buildah import BASE, Buildah, default_cache, missing
+from support.image.built_image import CANARY, ROOT, Image
+from support.image.runc_container import USER, Container
 
 _HIDDEN = (
     ".env",

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from support.containers import USER, Container
-from support.images import Image
+from support.image.built_image import Image
+from support.image.runc_container import USER, Container
 
 pytestmark = [pytest.mark.image, pytest.mark.timeout(1200)]
 

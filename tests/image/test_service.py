@@ -14,11 +14,11 @@ from urllib.request import Request, urlopen
 import pytest
 
 import karrot
-from support.bodies import recorded
-from support.buildah import BASE
-from support.containers import USER, Container
-from support.images import CANARY, ROOT, Image
-from support.processes import free_port
+from support.burrow.lag_events import recorded
+from support.image.buildah import BASE
+from support.image.built_image import CANARY, ROOT, Image
+from support.image.runc_container import USER, Container
+from support.service.karrot_service import free_port
 from support.waiting import wait_for
 
 pytestmark = [pytest.mark.image, pytest.mark.timeout(600)]

@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from karrot.pipeline.spark_session import SparkUnavailable
-from support.spark import spark_session
+from support.pipeline.local_spark import spark_session
 
 _HERE = Path(__file__).parent
 

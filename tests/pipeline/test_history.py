@@ -11,8 +11,8 @@ from karrot.history.table_files import Table
 from karrot.pipeline.schemas import DERIVED, INCIDENTS, LAG_MINUTE, TABLES, with_day
 from karrot.pipeline.store.changed_days import Derived, Note, read_note
 from karrot.pipeline.store.tables import Tables
-from support.histories import MIDNIGHT, table_of
-from support.stored_tables import incident, minute, moment_of
+from support.pipeline.event_rows import MIDNIGHT, table_of
+from support.pipeline.table_files import incident, minute, moment_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

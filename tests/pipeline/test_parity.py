@@ -17,10 +17,10 @@ from karrot.eventlog.sqlite import SqliteEventLog
 from karrot.pipeline.derive.incidents import incidents
 from karrot.pipeline.derive.lag_minute import lag_minute
 from karrot.pipeline.derive.status_intervals import verdict_runs
-from support.bodies import make_event, make_partition
-from support.clocks import ManualClock
-from support.histories import events_frame, partitions_frame
-from support.sqlite_logs import open_sqlite
+from support.burrow.lag_events import make_event, make_partition
+from support.eventlog.sqlite_log import open_sqlite
+from support.manual_clock import ManualClock
+from support.pipeline.event_rows import events_frame, partitions_frame
 
 SILENCE = dt.timedelta(seconds=300)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

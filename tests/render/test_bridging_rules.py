@@ -7,8 +7,8 @@ import pytest
 
 from karrot.render.bridging_rules import TOOLS, bridging_rules
 from karrot.render.environment import templates_dir
-from support.exported import EXPORTED
-from support.promtool import metrics_of, promtool, rules_of
+from support.prometheus.exported_metrics import EXPORTED
+from support.prometheus.promtool import metrics_of, promtool, rules_of
 
 MIGRATING = Path(__file__).resolve().parents[2] / "docs" / "migrating.md"
 

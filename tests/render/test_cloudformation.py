@@ -6,7 +6,7 @@ from pathlib import Path
 
 from karrot.render.ecs_autoscaling import autoscaling
 from karrot.render.ecs_service import EcsService, service
-from support.recipes import RECIPES
+from support.autoscaling.scaling_recipes import RECIPES
 
 SERVICES = {
     "karrot": EcsService(ecs_cluster="prod", image="registry.example/karrot:2", burrow_cluster="prod-eu"),

@@ -10,8 +10,8 @@ from karrot.autoscaling import Expression, Gaps
 from karrot.render.ecs_autoscaling import autoscaling
 from karrot.render.scaling_recipe import Scaling
 from karrot.reporters.cloudwatch.naming import decoded, dimension_value
-from support.recipes import RECIPES, TOPIC, cloudformation, recipe
-from support.terraform import resources
+from support.autoscaling.scaling_recipes import RECIPES, TOPIC, cloudformation, recipe
+from support.autoscaling.terraform_to_cloudformation import resources
 
 LAG = [{"Name": "Cluster", "Value": "prod-eu"}, {"Name": "ConsumerGroup", "Value": "orders"}]
 TASKS = [{"Name": "ClusterName", "Value": "prod"}, {"Name": "ServiceName", "Value": "orders-worker"}]

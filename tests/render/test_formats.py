@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot.render import formats
-from support.terraform import literal
+from support.autoscaling.terraform_to_cloudformation import literal
 
 HOSTILE = [
     "${a}",

@@ -10,9 +10,9 @@ import pytest
 
 from karrot.render.grafana_dashboards import BOARDS as RENDERED
 from karrot.render.grafana_dashboards import dashboard
-from support.boards import BOARDS, Json, annotations, filled, panels, variables
-from support.exported import EXPORTED
-from support.promtool import metrics_of
+from support.prometheus.exported_metrics import EXPORTED
+from support.prometheus.grafana_dashboards import BOARDS, Json, annotations, filled, panels, variables
+from support.prometheus.promtool import metrics_of
 
 OF_THE_TARGET = {"job", "instance"}
 OF_PROMETHEUS = {

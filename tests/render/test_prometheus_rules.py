@@ -9,8 +9,8 @@ import yaml
 
 from karrot.render.environment import runbooks_dir, templates_dir
 from karrot.render.prometheus_rules import RuleValues, alert_rules, recording_rules, thresholds
-from support.exported import EXPORTED
-from support.promtool import metrics_of, promtool, rules_of
+from support.prometheus.exported_metrics import EXPORTED
+from support.prometheus.promtool import metrics_of, promtool, rules_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNBOOKS = ROOT / "docs" / "runbooks"

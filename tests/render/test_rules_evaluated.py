@@ -9,7 +9,7 @@ from urllib.parse import quote_plus
 import yaml
 
 from karrot.render.prometheus_rules import RuleValues, alert_rules, recording_rules
-from support.promtool import promtool, rules_of, series
+from support.prometheus.promtool import promtool, rules_of, series
 
 CASES = Path(__file__).resolve().parents[1] / "data" / "rules"
 RULES = alert_rules(RuleValues(external_url="https://karrot", runbook_url="https://runbooks"))

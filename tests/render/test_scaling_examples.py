@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from karrot import telemetry
-from support.promtool import metrics_of, promtool, series
-from support.scaling_queries import EXAMPLES, example, scaling_queries
+from support.prometheus.promtool import metrics_of, promtool, series
+from support.prometheus.scaling_queries import EXAMPLES, example, scaling_queries
 
 KEDA = sorted(path.name for path in (EXAMPLES / "keda").glob("*.yaml"))
 LABELS = {metric.name: set(metric.labels) for metric in telemetry.METRICS}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from support.recipes import recipe
+from support.autoscaling.scaling_recipes import recipe
 
 SECONDS = {"recipe": "target-tracking", "max_lag_seconds": 60}
 MESSAGES = {"recipe": "step", "max_lag": 1000}

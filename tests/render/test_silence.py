@@ -6,7 +6,7 @@ import pytest
 
 from karrot.autoscaling import AlarmState, Gaps, RecordedMetrics, Stack, from_cloudformation
 from karrot.render.scaling_recipe import Scaling
-from support.recipes import RECIPES, cloudformation, recipe
+from support.autoscaling.scaling_recipes import RECIPES, cloudformation, recipe
 
 MINUTE = 60
 RANGE = 18 * MINUTE

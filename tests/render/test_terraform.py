@@ -3,8 +3,8 @@
 import pytest
 
 from karrot.render.ecs_autoscaling import autoscaling
-from support.recipes import RECIPES, cloudformation, recipe
-from support.terraform import parsed, resources
+from support.autoscaling.scaling_recipes import RECIPES, cloudformation, recipe
+from support.autoscaling.terraform_to_cloudformation import parsed, resources
 
 
 @pytest.mark.parametrize("name", RECIPES)

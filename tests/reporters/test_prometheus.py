@@ -24,9 +24,9 @@ from karrot.reporters.base import PullReporter
 from karrot.reporters.prometheus import LogCollector, build, render
 from karrot.reporters.prometheus.labels import label_value
 from karrot.telemetry import EVENT_HANDLING_SECONDS, METRICS, SERIES_DROPPED
-from support.bodies import event_strategy, make_event, make_partition, recorded, rest_answer
-from support.clocks import ManualClock
-from support.reporting import make_context
+from support.burrow.lag_events import event_strategy, make_event, make_partition, recorded, rest_answer
+from support.manual_clock import ManualClock
+from support.reporters.reporter_context import make_context
 
 GOLDEN = Path(__file__).resolve().parents[1] / "data" / "metrics"
 OPENMETRICS = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=0.0.4;q=0.5"

@@ -1,7 +1,7 @@
 """When a destination is asked again."""
 
 from karrot.reporters.retry_delay import Retry
-from support.clocks import ManualClock
+from support.manual_clock import ManualClock
 
 
 def test_waits_double_from_a_second_to_a_minute_until_it_goes_well() -> None:

@@ -4,9 +4,9 @@ import json
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import PushReporter
 from karrot.reporters.stdout import StdoutReporter, build
-from support.clocks import ManualClock
-from support.eventlog_contract import append, stored
-from support.reporting import make_context
+from support.eventlog.event_log_contract import append, stored
+from support.manual_clock import ManualClock
+from support.reporters.reporter_context import make_context
 
 
 def test_it_writes_a_line_of_json_per_event() -> None:

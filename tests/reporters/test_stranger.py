@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from karrot.burrow.payload import parse_webhook
-from support.bodies import recorded
-from support.processes import Service
+from support.burrow.lag_events import recorded
+from support.service.karrot_service import Service
 from support.waiting import wait_for
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "reporter"

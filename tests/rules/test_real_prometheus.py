@@ -10,10 +10,10 @@ from urllib.parse import quote_plus, urlsplit
 import pytest
 
 from karrot.render.prometheus_rules import RuleValues, alert_rules, recording_rules
-from support.bodies import recorded
-from support.processes import Service
-from support.prometheus import Prometheus, prometheus_binary
-from support.scaling_queries import scaling_queries
+from support.burrow.lag_events import recorded
+from support.prometheus.prometheus_server import Prometheus, prometheus_binary
+from support.prometheus.scaling_queries import scaling_queries
+from support.service.karrot_service import Service
 from support.waiting import wait_for
 
 BINARY = prometheus_binary() or ""

@@ -15,8 +15,8 @@ from threading import Event, Thread
 
 import pytest
 
-from support.bodies import recorded
-from support.processes import Service
+from support.burrow.lag_events import recorded
+from support.service.karrot_service import Service
 from support.waiting import wait_for
 
 WARN = recorded("karrot_v1.9.5_warn.json")

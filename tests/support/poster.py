@@ -11,7 +11,7 @@ from threading import Event, Thread
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, NamedTuple, Self
 
-from support.bodies import recorded
+from support.burrow.lag_events import recorded
 
 if TYPE_CHECKING:
     from multiprocessing.sharedctypes import Synchronized

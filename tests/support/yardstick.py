@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 
-from support.processes import free_port
+from support.service.karrot_service import free_port
 from support.waiting import wait_for
 
 __all__ = ["yardstick"]

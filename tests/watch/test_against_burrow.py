@@ -16,8 +16,8 @@ from karrot.demo.demo_groups import BEHAVIOURS
 from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Deletion, Phase, SimulatedCommit, SimulatedTopic
 from karrot.watch.persistence import NoKeeper
 from karrot.watch.watcher import PollOutcome, Watcher
-from support.clocks import ManualClock
-from support.simulated_kafka import World
+from support.kafka.in_memory_kafka import World
+from support.manual_clock import ManualClock
 
 POLL_S = 10
 HOUR_S = 3600

@@ -6,7 +6,7 @@ from karrot.event import LagEvent, PartitionLag, TopicPartition
 from karrot.eventlog.group_health import GroupHealth
 from karrot.watch import ClusterError, Onlooker
 from karrot.watch.kafka_protocol import Failure
-from support.simulated_kafka import SimulatedKafka, member
+from support.kafka.in_memory_kafka import SimulatedKafka, member
 
 A, B, C = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("gone", 0)
 DENIED = Failure("group_authorization_failed", "Broker: Group authorization failed")

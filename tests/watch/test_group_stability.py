@@ -5,7 +5,7 @@ import pytest
 from karrot.event import TopicPartition
 from karrot.watch.group_stability import RetentionMargin, Stability, retention
 from karrot.watch.kafka_protocol import Description, GroupMember
-from support.simulated_kafka import member
+from support.kafka.in_memory_kafka import member
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 ONE = (member(A, B),)

@@ -17,10 +17,10 @@ from karrot.watch.evaluation import deleted
 from karrot.watch.in_service import Duty
 from karrot.watch.outputs import IntakeSink, PostSink
 from karrot.watch.watcher import PollOutcome
-from support.clocks import ManualClock
-from support.raw_server import answer, serving
-from support.reporting import make_context
-from support.serving import in_background
+from support.manual_clock import ManualClock
+from support.reporters.reporter_context import make_context
+from support.servers.background_server import in_background
+from support.servers.scripted_server import answer, serving
 
 WELL = LagEvent("prod", "g", "OK", 7, 1_800_000_000_000, Source.KAFKA, complete=1.0, partition_count=1)
 BAD = WELL._replace(status_text="ERR", incident_id="9b2b0a6c-0000-4000-8000-000000000001")

@@ -12,7 +12,7 @@ from karrot.event import OpenIncident, TopicPartition
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.watch.group_stability import Stability
 from karrot.watch.persistence import FileKeeper, Memory, NoKeeper, NoteKeeper, dump, load
-from support.clocks import ManualClock
+from support.manual_clock import ManualClock
 
 NOW = 1_800_000_000_000
 POLLS = st.lists(st.tuples(st.integers(0, 10**12), st.integers(0, 10**12), st.booleans()), max_size=25)

@@ -4,7 +4,7 @@ import pytest
 
 from karrot.event import OffsetSample, TopicPartition
 from karrot.watch.rings import Rings
-from support.simulated_kafka import member
+from support.kafka.in_memory_kafka import member
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 NOW = 1_800_000_000_000

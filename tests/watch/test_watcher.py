@@ -15,8 +15,8 @@ from karrot.eventlog.group_health import GroupHealth
 from karrot.watch.kafka_protocol import ClusterError, Failure
 from karrot.watch.persistence import FileKeeper, Keeper, NoKeeper
 from karrot.watch.watcher import PollOutcome, Watcher
-from support.clocks import ManualClock
-from support.simulated_kafka import SimulatedKafka, member
+from support.kafka.in_memory_kafka import SimulatedKafka, member
+from support.manual_clock import ManualClock
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 DENIED = Failure("group_authorization_failed", "Broker: Group authorization failed")

@@ -3,8 +3,8 @@ import base64
 import pytest
 
 from karrot.web import Credentials
-from support.bodies import recorded
-from support.website import make_website
+from support.burrow.lag_events import recorded
+from support.web.website import make_website
 
 TOKEN = "rèad-me"
 READ = ["/", "/group?cluster=a&consumer=b", "/api/v1/groups", "/api/v1/group?cluster=a&consumer=b", "/api/v1/reporters",

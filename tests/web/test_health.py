@@ -1,7 +1,7 @@
 from karrot.eventlog.base import Cursor, ReporterState
 from karrot.eventlog.memory import MemoryEventLog
-from support.clocks import ManualClock
-from support.website import make_website
+from support.manual_clock import ManualClock
+from support.web.website import make_website
 
 
 class Full(MemoryEventLog):

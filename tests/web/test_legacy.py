@@ -4,8 +4,8 @@ import msgspec
 
 from karrot.eventlog.base import Cursor, ReporterState
 from karrot.reporters.send_report import Fact, RefusedDatum, Report, Sent
-from support.bodies import recorded
-from support.website import make_website
+from support.burrow.lag_events import recorded
+from support.web.website import make_website
 
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 BODY = recorded("karrot_v1.9.5_err_stop.json")

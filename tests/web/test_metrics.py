@@ -6,8 +6,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from karrot.eventlog.base import LogUnavailableError
-from support.bodies import recorded
-from support.website import Website, make_website
+from support.burrow.lag_events import recorded
+from support.web.website import Website, make_website
 
 
 def with_a_group() -> Website:

@@ -17,8 +17,8 @@ from karrot.web import Credentials
 from karrot.web.pages.history import PastUnknown
 from karrot.web.pages.routes import PAGE_SIZE
 from karrot.web.problems import CODES
-from support.bodies import conversation, make_event, make_partition, recorded
-from support.website import Website, make_website
+from support.burrow.lag_events import conversation, make_event, make_partition, recorded
+from support.web.website import Website, make_website
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}\u202e\0"
 

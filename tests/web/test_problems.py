@@ -6,9 +6,9 @@ from structlog.testing import capture_logs
 from karrot.eventlog.base import GroupState, LogUnavailableError
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.web.problems import CODES
-from support.bodies import recorded
-from support.clocks import ManualClock
-from support.website import make_website
+from support.burrow.lag_events import recorded
+from support.manual_clock import ManualClock
+from support.web.website import make_website
 
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 

@@ -13,9 +13,9 @@ from karrot.eventlog.memory import MemoryEventLog
 from karrot.web import Credentials
 from karrot.web.problems import CODES
 from karrot.web.webhook import LARGE_BODY
-from support.bodies import expected, recorded
-from support.clocks import ManualClock
-from support.website import Website, make_website
+from support.burrow.lag_events import expected, recorded
+from support.manual_clock import ManualClock
+from support.web.website import Website, make_website
 
 ERR_STOP = recorded("karrot_v1.9.5_err_stop.json")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from karrot.burrow.client import Asking, Burrow, BurrowError, NotFound, Unavailable, UnknownCall, Unreadable
 from karrot.event import Status
-from support.raw_server import Script, answer, serving
+from support.servers.scripted_server import Script, answer, serving
 
 REAL = Path(__file__).parents[2] / "data" / "burrow" / "real"
 ASKING = Asking(timeout_s=5, pause=lambda _: None)

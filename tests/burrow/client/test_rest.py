@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from karrot.burrow.client import Burrow, NotFound, Unaddressable, UnknownCall
 from karrot.demo.simulated_kafka import Behaviour, Phase
 from karrot.event import Kind, Source, Status
-from support.fake_rest import Rig, group, rig
+from support.burrow.fake_burrow_rig import Rig, group, rig
 
 
 @pytest.fixture

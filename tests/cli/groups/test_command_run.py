@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 from karrot.cli import main
 from karrot.cli.table_layout import width_of
 from karrot.demo.simulated_kafka import Behaviour, Phase
-from support.fake_rest import Rig, group, rig
-from support.raw_server import answer, serving
+from support.burrow.fake_burrow_rig import Rig, group, rig
+from support.servers.scripted_server import answer, serving
 
 ROOT = Path(__file__).parents[3]
 RECORDED = (ROOT / "tests" / "data" / "burrow" / "real" / "rest-lag-warn.json").read_bytes()

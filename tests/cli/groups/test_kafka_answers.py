@@ -12,8 +12,8 @@ from karrot.cli.groups.group_tables import groups_table, json_line, partition_ta
 from karrot.cli.groups.kafka_answers import ask_kafka, beside_burrow
 from karrot.event import TopicPartition
 from karrot.watch import ClusterError, Onlooker
-from support.fake_rest import group, rig
-from support.simulated_kafka import SimulatedKafka, member
+from support.burrow.fake_burrow_rig import group, rig
+from support.kafka.in_memory_kafka import SimulatedKafka, member
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 GROUPS = """\

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from karrot.cli import main
-from support.stored_tables import incident, minute, moment_of, note_finished, store, verdict
+from support.pipeline.table_files import incident, minute, moment_of, note_finished, store, verdict
 
 DAY = ["--from", "2026-11-20", "--to", "2026-11-21"]
 

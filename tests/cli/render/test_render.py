@@ -14,7 +14,7 @@ from karrot.cli import main
 from karrot.render.bridging_rules import TOOLS
 from karrot.render.grafana_dashboards import BOARDS
 from karrot.render.scaling_recipe import FORMATS, RECIPES, TARGETS
-from support.terraform import parsed
+from support.autoscaling.terraform_to_cloudformation import parsed
 
 ROOT = Path(__file__).resolve().parents[3]
 GROUP = ("--burrow-cluster", "prod-eu", "--group", "orders")

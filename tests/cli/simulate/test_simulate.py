@@ -13,10 +13,10 @@ from click.testing import CliRunner, Result
 
 from karrot.cli import main
 from karrot.cli.simulate.samples import samples_from_file
-from support.bodies import make_event
-from support.serving import in_background
-from support.stored_tables import minute, store
-from support.website import Website, make_website
+from support.burrow.lag_events import make_event
+from support.pipeline.table_files import minute, store
+from support.servers.background_server import in_background
+from support.web.website import Website, make_website
 
 ROOT = Path(__file__).resolve().parents[2]
 TUESDAY = ROOT / "data" / "simulate" / "tuesday.csv"

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from karrot.clock import SystemClock
 from karrot.demo.burrow.fake_burrow import FakeBurrow, Post, simulate
 from karrot.demo.burrow.posting import HttpSender, PostTally, run
-from support.serving import in_background
+from support.servers.background_server import in_background
 
 START_MS = 1_763_741_000_000
 

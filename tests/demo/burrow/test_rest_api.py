@@ -11,7 +11,7 @@ import pytest
 
 from karrot.demo.burrow.config_api import EXAMPLE
 from karrot.demo.simulated_kafka import Behaviour, Phase
-from support.fake_rest import Rig, group, rig
+from support.burrow.fake_burrow_rig import Rig, group, rig
 
 REAL = Path(__file__).parents[2] / "data" / "burrow" / "real"
 FALLING_BEHIND = Behaviour((Phase(10_000, pace=0.3),), starts=(0, 0))

@@ -13,7 +13,7 @@ from karrot.demo.burrow.notifier import NotifierSettings
 from karrot.demo.burrow.outage import Outage, OutageState
 from karrot.demo.simulated_kafka import Behaviour, Phase
 from karrot.event import LagEvent, Status
-from support.fake_rest import SETTINGS, group, rig
+from support.burrow.fake_burrow_rig import SETTINGS, group, rig
 
 START_MS = 1_763_741_000_000
 STALLED = Behaviour((Phase(100_000, pace=0),), starts=(0, 0))

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from karrot.demo.cloudwatch import FakeCloudWatch
-from support.fake_aws import NOW_MS
+from support.reporters.fake_cloudwatch_client import NOW_MS
 
 
 @pytest.fixture

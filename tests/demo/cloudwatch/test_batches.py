@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot.demo.cloudwatch import FakeCloudWatch, limits
-from support.fake_aws import NOW_MS, at, client, put_json
+from support.reporters.fake_cloudwatch_client import NOW_MS, at, client, put_json
 
 if TYPE_CHECKING:
     from types_boto3_cloudwatch.client import CloudWatchClient

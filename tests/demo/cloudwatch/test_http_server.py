@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from karrot.demo.cloudwatch import FakeCloudWatch
-from support.fake_aws import NOW_MS, SIGNED, client, datum, put
+from support.reporters.fake_cloudwatch_client import NOW_MS, SIGNED, client, datum, put
 
 HEADERS = {
     "Authorization": SIGNED,

@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
 
 from karrot.demo.cloudwatch import ACCESS_DENIED, RESET, UNAVAILABLE, Assumed, FakeCloudWatch
-from support.fake_aws import NOW_MS, put, refusal, send
+from support.reporters.fake_cloudwatch_client import NOW_MS, put, refusal, send
 
 ROLE = "arn:aws:iam::210987654321:role/monitoring/karrot"
 

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError, ConnectionClosedError, ReadTimeoutE
 
 from karrot.demo import cloudwatch as aws
 from karrot.demo.cloudwatch import FakeCloudWatch, Fault
-from support.fake_aws import client, datum, put, put_json, refusal
+from support.reporters.fake_cloudwatch_client import client, datum, put, put_json, refusal
 from support.waiting import wait_for
 
 ERRORS: dict[str, tuple[Fault, int, str, str]] = {

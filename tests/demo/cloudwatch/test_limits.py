@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from karrot.demo.cloudwatch import FakeCloudWatch, limits
-from support.fake_aws import NOW_MS, at, datum, put, put_json, refusal
+from support.reporters.fake_cloudwatch_client import NOW_MS, at, datum, put, put_json, refusal
 
 MEMBER = "MetricData.member.1"
 DIMENSION = f"{MEMBER}.Dimensions.member.1"

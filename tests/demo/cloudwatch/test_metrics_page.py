@@ -1,7 +1,7 @@
 from html.parser import HTMLParser
 
 from karrot.demo.cloudwatch import THROTTLING, FakeCloudWatch
-from support.fake_aws import NOW_MS, Response, datum, put, refusal, send
+from support.reporters.fake_cloudwatch_client import NOW_MS, Response, datum, put, refusal, send
 
 CLUSTER = {"Name": "Cluster", "Value": "<prod>"}
 

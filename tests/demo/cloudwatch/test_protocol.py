@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import pytest
 
 from karrot.demo.cloudwatch import Call, FakeCloudWatch, MetricId, StoredPoint
-from support.fake_aws import NOW_MS, Response, at, client, datum, put, put_json, refusal, send
+from support.reporters.fake_cloudwatch_client import NOW_MS, Response, at, client, datum, put, put_json, refusal, send
 
 GOOD = {"Namespace": "Karrot", "MetricData": [{"MetricName": "Lag", "Value": 1.5, "Timestamp": NOW_MS / 1000}]}
 XML = {"": "http://monitoring.amazonaws.com/doc/2010-08-01/"}

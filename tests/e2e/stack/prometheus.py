@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.error import URLError
 
 from e2e.stack.processes import NotStarted, Server, Servers, wait_until
-from support.prometheus import PrometheusApi
+from support.prometheus.prometheus_server import PrometheusApi
 
 __all__ = ["Prometheus"]
 

@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 
 from karrot.pipeline.derive.incidents import incidents
 from karrot.pipeline.derive.status_intervals import verdict_runs
-from support.histories import at, events_frame, partitions_frame, said
-from support.walk import Found, walk
+from support.pipeline.event_rows import at, events_frame, partitions_frame, said
+from support.pipeline.incident_model import Found, walk
 
 SILENCE = dt.timedelta(seconds=300)
 

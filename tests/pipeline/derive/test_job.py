@@ -17,7 +17,7 @@ from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.schemas import DERIVED
 from karrot.pipeline.store.compact import compact
 from karrot.pipeline.store.tables import Tables
-from support.histories import MIDNIGHT, events_frame, partitions_frame, said
+from support.pipeline.event_rows import MIDNIGHT, events_frame, partitions_frame, said
 
 DAY = MIDNIGHT.date()
 DAYS = [DAY + dt.timedelta(days=number) for number in range(4)]

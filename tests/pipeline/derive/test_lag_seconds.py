@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from karrot.pipeline.derive.lag_seconds import by_hindsight
 from karrot.pipeline.schemas import ENDS, with_day
-from support.histories import events_frame, partitions_frame, said, table_of
+from support.pipeline.event_rows import events_frame, partitions_frame, said, table_of
 
 TEN_MINUTES = dt.timedelta(minutes=10)
 DAY = 24 * 60

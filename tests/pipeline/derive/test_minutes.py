@@ -9,7 +9,7 @@ from karrot.pipeline.derive.skew_minute import skew_minute
 from karrot.pipeline.derive.slo_daily import Objective, slo_daily
 from karrot.pipeline.derive.status_intervals import status_intervals, verdict_runs
 from karrot.pipeline.schemas import DERIVED, with_day
-from support.histories import MIDNIGHT, at, events_frame, partitions_frame, said
+from support.pipeline.event_rows import MIDNIGHT, at, events_frame, partitions_frame, said
 
 SILENCE = dt.timedelta(seconds=300)
 TEN_MINUTES = dt.timedelta(seconds=600)

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.derive.partition_lag_job import Handed, hand_on
 from karrot.pipeline.store.tables import Tables
-from support.committed import commit, end, land, member
-from support.histories import MIDNIGHT, events_frame, partitions_frame, said
+from support.pipeline.event_rows import MIDNIGHT, events_frame, partitions_frame, said
+from support.pipeline.offset_rows import commit, end, land, member
 
 pytestmark = pytest.mark.timeout(300)  # the first query of a JVM on a busy machine
 

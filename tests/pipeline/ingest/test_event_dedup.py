@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructType
 
 from karrot.pipeline.ingest.event_dedup import SequenceRange, in_order, overlap
-from support.histories import table_of
+from support.pipeline.event_rows import table_of
 
 _LINES = (
     StructType().add("case", StringType()).add("number", LongType()).add("line", StructType().add("seq", LongType()))

@@ -23,9 +23,9 @@ from karrot.event import LagEvent
 from karrot.event_line import EventLine, PartitionLine, decode
 from karrot.pipeline.ingest.events import events, partitions, read_lines
 from karrot.pipeline.schemas import EVENTS, LINE, PARTITION_LINE, PARTITIONS, with_day
-from support.archived import line_with
-from support.bodies import event_strategy
-from support.histories import table_of
+from support.burrow.lag_events import event_strategy
+from support.pipeline.archive_segments import line_with
+from support.pipeline.event_rows import table_of
 
 _TEXT = StructType().add("value", StringType())
 _MOMENTS = range(1, 253_402_300_800_000)

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from karrot.pipeline.ingest.event_sources import FromArchive
 from karrot.pipeline.ingest.job import Ingest, IngestSummary
 from karrot.pipeline.store.tables import Tables
-from support.archived import LOG_ID, line_with, segment, truncate
+from support.pipeline.archive_segments import LOG_ID, line_with, segment, truncate
 from support.waiting import wait_for
 
 _TABLES = ("events", "partitions", "quarantine")

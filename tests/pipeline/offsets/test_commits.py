@@ -15,8 +15,8 @@ from karrot.pipeline.offsets.commits import commits, decode_offsets
 from karrot.pipeline.offsets.key_types import KEY_TYPES
 from karrot.pipeline.schemas import COMMITS, QUARANTINE, columns_of, with_day
 from karrot.pipeline.stream.quarantine import bad_records
-from support.kafka_rows import LOG_TS_MS, Record, records, table_of_records
-from support.offset_records import commit_key, commit_value, group_key, other_key, string, varint
+from support.kafka.offset_records import commit_key, commit_value, group_key, other_key, string, varint
+from support.pipeline.kafka_source_rows import LOG_TS_MS, Record, records, table_of_records
 
 _KEY = commit_key("orders-svc", "orders", 7)
 _NAMES = {"consumer": "orders-svc", "topic": "orders", "partition": 7, "key_type": 1}

@@ -17,8 +17,8 @@ from karrot.pipeline.offsets.group_metadata import (
     parse_key,
     parse_value,
 )
-from support import offset_records as encoded
-from support.offset_records import assignment, group_key, group_value
+from support.kafka import offset_records as encoded
+from support.kafka.offset_records import assignment, group_key, group_value
 
 _CASES = json.loads(Path(__file__, "../../../data/burrow/offsets_cases.json").resolve().read_text())["upstream_cases"]
 _VERSIONS = range(5)

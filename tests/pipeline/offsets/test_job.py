@@ -19,8 +19,8 @@ from karrot.pipeline.offsets.json_topic import as_json
 from karrot.pipeline.offsets.log_ends import LandEnds, Looked
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, FromParquet, NoRecords
-from support.kafka_rows import LOG_TS, LOG_TS_MS, SHAPE, Record, table_of_records
-from support.offset_records import commit_key, commit_value, group_key, group_value, other_key
+from support.kafka.offset_records import commit_key, commit_value, group_key, group_value, other_key
+from support.pipeline.kafka_source_rows import LOG_TS, LOG_TS_MS, SHAPE, Record, table_of_records
 
 _COMMITS = [(commit_key("g", "t", 0), commit_value(version, 100 + version)) for version in (0, 1, 3, 4)]
 _TOMBSTONE = (commit_key("g", "t", 1), None)

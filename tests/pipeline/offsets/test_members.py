@@ -6,8 +6,8 @@ from pyspark.testing import assertSchemaEqual
 from karrot.pipeline.offsets.members import decode_members, members
 from karrot.pipeline.schemas import MEMBERS, columns_of, with_day
 from karrot.pipeline.stream.quarantine import bad_records
-from support.kafka_rows import LOG_TS_MS, Record, records
-from support.offset_records import Member, assignment, commit_key, commit_value, group_key, group_value, other_key
+from support.kafka.offset_records import Member, assignment, commit_key, commit_value, group_key, group_value, other_key
+from support.pipeline.kafka_source_rows import LOG_TS_MS, Record, records
 
 _GROUP = {"cluster": "prod", "consumer": "orders-svc", "log_partition": 3, "log_ts_ms": LOG_TS_MS}
 _CONSUMERS = {"protocol_type": "consumer", "generation": 9, "protocol": "range", "leader": "m-1"}

@@ -14,9 +14,9 @@ from karrot.eventlog.base import StoredEvent
 from karrot.pipeline.publish.cloudwatch import Notes, Published, Publisher, SendInterrupted
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.options import Options
-from support.bodies import make_event
-from support.clocks import ManualClock
-from support.cloudwatch_rig import aws_environment, point_aws_at
+from support.burrow.lag_events import make_event
+from support.manual_clock import ManualClock
+from support.reporters.cloudwatch_reporter_rig import aws_environment, point_aws_at
 
 
 @dataclass

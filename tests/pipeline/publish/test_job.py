@@ -27,11 +27,11 @@ from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.streaming_query import run
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.options import Options
-from support.archived import HOUR_MS, line_with, segment
-from support.bodies import make_partition
-from support.clocks import ManualClock
-from support.cloudwatch_rig import CloudWatchRig, aws_environment, point_aws_at
-from support.eventlog_contract import stored
+from support.burrow.lag_events import make_partition
+from support.eventlog.event_log_contract import stored
+from support.manual_clock import ManualClock
+from support.pipeline.archive_segments import HOUR_MS, line_with, segment
+from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, aws_environment, point_aws_at
 
 pytestmark = pytest.mark.timeout(300)  # the first query of a JVM on a busy machine
 

@@ -12,7 +12,7 @@ from karrot.pipeline.replay.arrays import CommitArrays
 from karrot.pipeline.replay.rule_sets import RuleSet
 from karrot.pipeline.replay.verdicts import VerdictTimes, judged
 from karrot.pipeline.replay.windows import Windows, facts_of, windows
-from support.replayed import Commit, End, Stream, by_arrays, by_the_model
+from support.pipeline.replay_model import Commit, End, Stream, by_arrays, by_the_model
 
 CASES = json.loads((Path(__file__).parents[2] / "data/burrow/evaluation_cases.json").read_text())
 SPAN = VerdictTimes(1_000, 1_120, 10)

@@ -26,7 +26,7 @@ from karrot.pipeline.report.job import NothingToReportError, find, period_of
 from karrot.pipeline.schemas import TABLES, with_day
 from karrot.pipeline.store.columns import rows
 from karrot.pipeline.store.tables import Tables
-from support.reported import MONDAY, WEEK, at
+from support.pipeline.report_findings import MONDAY, WEEK, at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,7 +24,7 @@ from karrot.pipeline.report.findings import (
     Skewed,
 )
 from karrot.pipeline.report.page import page
-from support.reported import MONDAY, WEEK, at, incident, make_findings, quiet_week
+from support.pipeline.report_findings import MONDAY, WEEK, at, incident, make_findings, quiet_week
 
 MADE_AT = dt.datetime(2026, 11, 23, 8, tzinfo=dt.UTC)
 _VOID = {"meta", "br", "hr", "img", "input", "link"}

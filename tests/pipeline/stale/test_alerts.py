@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from karrot.pipeline.stale.alerts import Undelivered, to_stream, to_webhook
-from support.serving import in_background
+from support.servers.background_server import in_background
 
 Posted = list[tuple[str, str | None, str]]
 

@@ -18,8 +18,8 @@ from karrot.pipeline.stale.alerts import Undelivered
 from karrot.pipeline.stale.job import Delivered, StaleAlerts
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.streaming_query import run
-from support.committed import land
-from support.stale_cases import CASES, FOR, Case, Commit, Look, commit_rows, end_rows, moment
+from support.pipeline.offset_rows import land
+from support.pipeline.stale_partition_cases import CASES, FOR, Case, Commit, Look, commit_rows, end_rows, moment
 
 pytestmark = pytest.mark.timeout(300)  # the first query of a JVM on a busy machine
 

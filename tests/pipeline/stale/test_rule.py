@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.pipeline.stale.rule import BatchCommits, GroupPartition, Log, LogEndSample, Record, StaleState, Watch
-from support.stale_cases import AT, CASES, FOR, Case, Commit, Stale
-from support.stale_cases import Look as Seen
+from support.pipeline.stale_partition_cases import AT, CASES, FOR, Case, Commit, Stale
+from support.pipeline.stale_partition_cases import Look as Seen
 
 _LENGTH = timedelta(seconds=FOR)
 _CLUSTER = "c"

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from karrot.pipeline.schemas import STATUS_INTERVALS, with_day
 from karrot.pipeline.store.tables import Tables, sound
-from support.histories import table_of
+from support.pipeline.event_rows import table_of
 
 _DAY = dt.date(2026, 11, 20)
 _NEXT = dt.date(2026, 11, 21)

@@ -13,10 +13,10 @@ from karrot.delivery.feed import PacedFeed
 from karrot.eventlog.base import Cursor
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.archive.segment_names import ArchiveHour
-from support.archives import archive_feed, archived, segments
-from support.bodies import make_event
-from support.clocks import ManualClock
-from support.eventlog_contract import append
+from support.burrow.lag_events import make_event
+from support.eventlog.event_log_contract import append
+from support.manual_clock import ManualClock
+from support.reporters.archive_folder import archive_feed, archived, segments
 
 HOUR_MS = 3_600_000
 

@@ -14,13 +14,13 @@ from karrot.delivery.delivery import Delivery
 from karrot.event_line import event_of
 from karrot.eventlog.base import Cursor
 from karrot.reporters.archive import build
-from support.archives import archived, segments
-from support.eventlog_contract import append
-from support.load import Load
-from support.processes import Service
-from support.reporting import make_context
-from support.sqlite_logs import open_sqlite
-from support.volumes import small_volume
+from support.eventlog.event_log_contract import append
+from support.eventlog.sqlite_log import open_sqlite
+from support.reporters.archive_folder import archived, segments
+from support.reporters.reporter_context import make_context
+from support.service.karrot_service import Service
+from support.service.posting_threads import Load
+from support.service.small_volume import small_volume
 from support.waiting import wait_for
 
 

@@ -15,9 +15,9 @@ from karrot.reporters.archive.options import Bucket
 from karrot.reporters.archive.s3 import Objects, open_client
 from karrot.reporters.archive.segment_names import ArchiveHour, SegmentName
 from karrot.reporters.archive.segment_store import SegmentStore, StoredSegment, StoreError
-from support.archives import archive_feed, lines_of
-from support.clocks import ManualClock
-from support.eventlog_contract import append
+from support.eventlog.event_log_contract import append
+from support.manual_clock import ManualClock
+from support.reporters.archive_folder import archive_feed, lines_of
 
 NINE, TEN = ArchiveHour.at(1_800_003_600_000), ArchiveHour.at(1_800_007_200_000)
 FIRST = SegmentName(NINE, "9f3c", 1, 500, 500)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from karrot.demo.cloudwatch import FakeCloudWatch
-from support.cloudwatch_data import NOW_MS
+from support.reporters.cloudwatch_datum import NOW_MS
 
 _NOT_OURS = ("AWS_", "ECS_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "REQUESTS_CA_BUNDLE")
 

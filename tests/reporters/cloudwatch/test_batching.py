@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from karrot.reporters.cloudwatch.batching import MAX_BYTES, MAX_DATA, batches, envelope
 from karrot.reporters.cloudwatch.datum import Datum
-from support.cloudwatch_data import body_of, datum_strategy, make_datum
+from support.reporters.cloudwatch_datum import body_of, datum_strategy, make_datum
 
 
 @pytest.mark.parametrize(("data", "calls"), [(0, 0), (1, 1), (1000, 1), (1001, 2), (2000, 2), (20_000, 20)])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from karrot.reporters.cloudwatch.bisect_batch import Search
 from karrot.reporters.cloudwatch.datum import Datum
 from karrot.reporters.cloudwatch.faults import Rejected, TooLarge
-from support.sending import lags
+from support.reporters.cloudwatch_sender_rig import lags
 
 Naming = Callable[[list[int]], tuple[int, ...]]
 NAMINGS: dict[str, Naming] = {

@@ -15,7 +15,7 @@ from karrot.demo.cloudwatch import FakeCloudWatch
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.faults import Fault, FaultKind, classify
 from karrot.reporters.cloudwatch.options import Options
-from support.cloudwatch_data import NOW_MS, make_datum
+from support.reporters.cloudwatch_datum import NOW_MS, make_datum
 
 ROLE = "arn:aws:iam::123456789012:role/karrot"
 

@@ -10,9 +10,9 @@ from karrot.demo.cloudwatch import FakeCloudWatch
 from karrot.eventlog.base import EventLog
 from karrot.settings.loading import load
 from karrot.wiring import reporter_settings
-from support.bodies import conversation, recorded
-from support.clocks import ManualClock
-from support.cloudwatch_rig import CloudWatchRig, point_aws_at
+from support.burrow.lag_events import conversation, recorded
+from support.manual_clock import ManualClock
+from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, point_aws_at
 
 NAMESPACE = "GumGum/Kafka/Burrow/ConsumerLag"
 REGION = "us-east-1"

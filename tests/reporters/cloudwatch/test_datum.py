@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from karrot.reporters.cloudwatch.batching import envelope
 from karrot.reporters.cloudwatch.datum import Datum, MetricKey
-from support.cloudwatch_data import NOW_MS, body_of, datum_strategy, make_datum
+from support.reporters.cloudwatch_datum import NOW_MS, body_of, datum_strategy, make_datum
 
 
 def test_a_datum_is_what_boto3_takes() -> None:

@@ -10,7 +10,7 @@ from karrot.reporters.cloudwatch import datum_limits
 from karrot.reporters.cloudwatch.datum import Datum
 from karrot.reporters.cloudwatch.datum_limits import Reason, check_namespace, why_refused
 from karrot.reporters.cloudwatch.naming import MAX_DIMENSION_VALUE, MAX_METRIC_NAME
-from support.cloudwatch_data import NOW_MS, datum_strategy, make_datum, service_model
+from support.reporters.cloudwatch_datum import NOW_MS, datum_strategy, make_datum, service_model
 
 DAY_MS, HOUR_MS = 86_400_000, 3_600_000
 

@@ -13,7 +13,7 @@ from karrot.reporters.cloudwatch.datum_limits import why_refused
 from karrot.reporters.cloudwatch.event_to_data import Mapped, data_of
 from karrot.reporters.cloudwatch.naming import dimension_value, metric_name
 from karrot.reporters.cloudwatch.options import GroupMetricName, Options
-from support.bodies import event_strategy, expected, make_event, make_partition, recorded
+from support.burrow.lag_events import event_strategy, expected, make_event, make_partition, recorded
 
 AT_MS = make_event().observed_at_ms
 DIMENSIONS = (("Cluster", "prod-eu"), ("ConsumerGroup", "orders-svc"))

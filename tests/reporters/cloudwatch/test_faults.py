@@ -26,7 +26,7 @@ from karrot.reporters.cloudwatch.faults import (
     without_secrets,
 )
 from karrot.reporters.cloudwatch.options import Options
-from support.cloudwatch_data import NOW_MS, make_datum
+from support.reporters.cloudwatch_datum import NOW_MS, make_datum
 
 K = FaultKind
 ROLE = "arn:aws:iam::123456789012:role/karrot"

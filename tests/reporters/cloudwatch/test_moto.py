@@ -15,7 +15,7 @@ from moto.core import set_initial_no_auth_action_count
 from karrot.reporters.cloudwatch.datum import Datum
 from karrot.reporters.cloudwatch.faults import FaultKind
 from karrot.reporters.cloudwatch.options import Options
-from support.sending import World, lags
+from support.reporters.cloudwatch_sender_rig import World, lags
 
 PUBLISH = {"Effect": "Allow", "Action": "monitoring:PutMetricData", "Resource": "*"}  # moto's name; AWS: cloudwatch:
 ASSUME = {"Effect": "Allow", "Action": "sts:AssumeRole", "Resource": "*"}

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from karrot.reporters.cloudwatch.datum_limits import why_refused
 from karrot.reporters.cloudwatch.naming import Encoded, decoded, decoded_metric, dimension_value, metric_name
-from support.cloudwatch_data import NOW_MS, make_datum
+from support.reporters.cloudwatch_datum import NOW_MS, make_datum
 
 ANY_NAME = st.text(st.characters(codec="utf-8"), max_size=40)
 LONG_NAME = st.builds(lambda text, times, end: text * times + end, ANY_NAME.filter(bool), st.integers(1, 120), ANY_NAME)

@@ -8,7 +8,7 @@ import pytest
 from karrot.demo.cloudwatch import FakeCloudWatch
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.region import find_region
-from support.cloudwatch_data import NOW_MS
+from support.reporters.cloudwatch_datum import NOW_MS
 
 COMPAT = Options(default_region="us-east-1")
 

@@ -11,9 +11,9 @@ from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.cloudwatch.event_to_data import Mapped, data_of
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.send_report import RefusedDatum, Sent
-from support.clocks import ManualClock
-from support.cloudwatch_rig import CloudWatchRig, point_aws_at
-from support.eventlog_contract import stored
+from support.eventlog.event_log_contract import stored
+from support.manual_clock import ManualClock
+from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, point_aws_at
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from karrot.reporters.cloudwatch.datum import Datum
 from karrot.reporters.cloudwatch.faults import Fault, FaultKind
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.sender import Sender, SendOutcome
-from support.cloudwatch_data import NOW_MS, make_datum
-from support.sending import World, lags
+from support.reporters.cloudwatch_datum import NOW_MS, make_datum
+from support.reporters.cloudwatch_sender_rig import World, lags
 
 ROLE = "arn:aws:iam::123456789012:role/karrot"
 

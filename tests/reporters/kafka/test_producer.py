@@ -8,7 +8,7 @@ import pytest
 from karrot.reporters.kafka.message import Failed, Message, NoTopic, Written
 from karrot.reporters.kafka.options import Options
 from karrot.reporters.kafka.producer import KafkaTopic
-from support.mock_kafka import mock_brokers, records
+from support.kafka.mock_brokers import mock_brokers, records
 
 pytestmark = pytest.mark.timeout(60)
 

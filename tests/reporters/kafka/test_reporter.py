@@ -17,9 +17,9 @@ from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, To
 from karrot.reporters.kafka.options import Options
 from karrot.reporters.kafka.reporter import KafkaReporter
 from karrot.reporters.send_report import Fact, Report, Sent, read
-from support.clocks import ManualClock
-from support.eventlog_contract import append, stored
-from support.reporting import make_context
+from support.eventlog.event_log_contract import append, stored
+from support.manual_clock import ManualClock
+from support.reporters.reporter_context import make_context
 
 OPTIONS = Options(("a:9092", "b:9092"))
 AWAY = Failed("_transport", "nobody is there")

@@ -5,9 +5,9 @@ import signal
 from pathlib import Path
 
 from karrot.event_line import decode
-from support.load import Load
-from support.mock_kafka import mock_brokers, records
-from support.processes import Service
+from support.kafka.mock_brokers import mock_brokers, records
+from support.service.karrot_service import Service
+from support.service.posting_threads import Load
 from support.waiting import wait_for
 
 TOPIC = "karrot.events"

@@ -2,8 +2,8 @@ import pytest
 
 from karrot.web.api.group_query import GroupFilter, Order, overview
 from karrot.web.pages.ranking import RankedGroups
-from support.bodies import make_event
-from support.website import make_website
+from support.burrow.lag_events import make_event
+from support.web.website import make_website
 
 
 @pytest.fixture(scope="module")

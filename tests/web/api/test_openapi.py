@@ -7,8 +7,8 @@ from openapi_spec_validator import validate
 
 from karrot.web.api.openapi import document
 from karrot.web.problems import CODES
-from support.bodies import make_event, recorded
-from support.website import make_website
+from support.burrow.lag_events import make_event, recorded
+from support.web.website import make_website
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from karrot.burrow.payload import to_wire
 from karrot.event import LagEvent, OffsetSample, Source
 from karrot.eventlog.base import Cursor, ReporterState
 from karrot.reporters.send_report import Fact, RefusedDatum, Report, Sent
-from support.bodies import event_strategy, make_event, make_partition, recorded
-from support.website import Website, make_website
+from support.burrow.lag_events import event_strategy, make_event, make_partition, recorded
+from support.web.website import Website, make_website
 
 
 def take(website: Website, *events: LagEvent) -> Website:

@@ -4,7 +4,7 @@ from karrot.event import LagEvent
 from karrot.eventlog.base import GroupKey, GroupState, IncidentState
 from karrot.eventlog.event_summary import summarize
 from karrot.web.pages.causes import Cause, cause
-from support.bodies import make_event, make_partition
+from support.burrow.lag_events import make_event, make_partition
 
 
 def state(event: LagEvent) -> GroupState:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from karrot.eventlog.base import GroupKey, GroupState, IncidentState
 from karrot.eventlog.event_summary import summarize
 from karrot.web.pages.ranking import RankedGroups, Ranking
-from support.bodies import make_event, make_partition
+from support.burrow.lag_events import make_event, make_partition
 
 
 def state(name: str, status: str, lag: int | None, **facts: Any) -> GroupState:

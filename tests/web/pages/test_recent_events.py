@@ -4,9 +4,9 @@ from karrot.intake import Intake
 from karrot.web.pages.again import Again
 from karrot.web.pages.group_snapshot import Board
 from karrot.web.pages.recent_events import Mark, Trails, Trend, marks, trend
-from support.bodies import make_event, recorded
-from support.clocks import ManualClock
-from support.website import Website, make_website
+from support.burrow.lag_events import make_event, recorded
+from support.manual_clock import ManualClock
+from support.web.website import Website, make_website
 
 KEY = GroupKey("prod-eu", "orders-svc")
 

@@ -12,9 +12,9 @@ from karrot.eventlog.base import ReporterState
 from karrot.render import runbooks_dir, templates_dir
 from karrot.render.prometheus_rules import RuleValues, alert_rules
 from karrot.web.pages.troubles import RUNBOOKS, Trouble
-from support.bodies import make_event, make_partition
-from support.promtool import rules_of
-from support.website import Website, make_website
+from support.burrow.lag_events import make_event, make_partition
+from support.prometheus.promtool import rules_of
+from support.web.website import Website, make_website
 
 ALERTS = {rule["alert"]: rule["labels"]["severity"] for rule in rules_of(alert_rules(RuleValues()))}
 DOCS = Path(__file__).resolve().parents[3] / "docs"

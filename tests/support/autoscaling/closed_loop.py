@@ -1,0 +1,292 @@
+"""The closed loop by one clock set by hand: lag -> Burrow -> Karrot -> CloudWatch -> alarms -> tasks -> lag.
+
+Burrow is the simulated one (its storage, rules and notifier), Karrot its real intake, log, feed and reporter with the
+real AWS client, CloudWatch the strict fake over HTTP, and alarms and policies are those of a rendered recipe.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from random import Random
+from typing import Any, NamedTuple, Protocol, Self
+
+import pytest
+
+from karrot import telemetry
+from karrot.autoscaling import (
+    AlarmState,
+    Consumers,
+    Gaps,
+    MetricIdentity,
+    RecordedMetrics,
+    Signal,
+    from_cloudformation,
+    signal_of,
+)
+from karrot.autoscaling.consumers import Fleet
+from karrot.delivery.feed import PacedFeed
+from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow, Post
+from karrot.demo.burrow.notifier import NotifierSettings
+from karrot.demo.cloudwatch import FakeCloudWatch
+from karrot.event import Status
+from karrot.eventlog.memory import MemoryEventLog
+from karrot.intake import Intake
+from karrot.reporters.cloudwatch.boto_client import PutMetricData, open_client
+from karrot.reporters.cloudwatch.options import Options
+from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
+from karrot.reporters.cloudwatch.sender import Sender
+from support.autoscaling.closed_loop_recipes import CLUSTER, GROUP, Recipe
+from support.autoscaling.scaled_consumer_group import PARTITIONS, RATE_PER_TASK, FedTopic, ScaledGroup
+from support.manual_clock import ManualClock
+from support.reporters.cloudwatch_reporter_rig import point_aws_at
+from support.reporters.reporter_context import make_context
+
+__all__ = ["Aws", "ClosedLoop", "Karrot", "Moment"]
+
+NAME = "cloudwatch"
+_CONSUMERS = Consumers(RATE_PER_TASK, start_s=60, partitions=PARTITIONS)
+_AWS_DELAY_S = 60
+_ALARMS_LOOK_MS = 10_000
+_TICK_MS = 2_000
+
+
+class Aws:
+    """The fake, by whichever clock is set, and one client of boto3's own for all that is told to it.
+
+    Use it as a context manager. The client is made once: that takes longer than an hour of the loop.
+    """
+
+    def __init__(self) -> None:
+        self._clock = ManualClock()
+        self.fake = FakeCloudWatch(clock_ms=self._now_ms)
+
+    def __enter__(self) -> Self:
+        self.fake.start()
+        with pytest.MonkeyPatch.context() as environment:
+            point_aws_at(self.fake, environment)
+            self._client = open_client(Options(), os.environ)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+        self.fake.close()
+
+    def reset(self, clock: ManualClock) -> None:
+        """Nothing is kept, nothing is wrong, and it is as late as that clock says."""
+        self._clock = clock
+        self.fake.clear()
+        self.fake.forget()
+
+    def open(self) -> PutMetricData:
+        """What the sender opens."""
+        return _Kept(self._client)
+
+    def _now_ms(self) -> int:
+        return self._clock.wall_ms()
+
+
+class _Kept:
+    """A client that outlives its users."""
+
+    def __init__(self, client: PutMetricData) -> None:
+        self._client = client
+
+    def put_metric_data(self, **kwargs: Any) -> Any:
+        return self._client.put_metric_data(**kwargs)
+
+    def close(self) -> None:
+        """It stays open."""
+
+
+class Karrot:
+    """What is on the way from Burrow's request to CloudWatch; the log survives a kill, nothing else does."""
+
+    def __init__(self, aws: Aws, clock: ManualClock, settings: Mapping[str, str]) -> None:
+        self._aws, self._clock, self._settings = aws, clock, dict(settings)
+        self.log = MemoryEventLog(clock)
+        self._feed: PacedFeed | None = None
+        self.start()
+
+    def start(self) -> None:
+        context = make_context(NAME, self._settings, log=self.log, clock=self._clock)
+        options = Options.read(context.settings)
+        sender = Sender(
+            self._aws.open,
+            options.namespace,
+            count=partial(context.count, telemetry.REPORTER_CLOUDWATCH_API.name, 1, reporter=NAME),
+            pause=lambda seconds: self._clock.advance(round(seconds * 1000)),
+            monotonic=lambda: self._clock.boot_ms() / 1000,
+        )
+        reporter = CloudWatchReporter(options, sender, context, Random(1))
+        self._feed = PacedFeed(NAME, self.log, self._clock, Random(1), reporter)
+        self._intake = Intake(self.log, self._clock)
+
+    def kill(self) -> None:
+        """As ``kill -9``: nothing is sent any more, and Burrow's requests fail."""
+        self._feed = None
+
+    def receive(self, body: bytes) -> None:
+        if self._feed is not None:
+            self._intake.receive(body)
+
+    def work(self) -> None:
+        while self._feed is not None and self._feed.step() == 0:
+            pass
+
+    def dropped(self) -> dict[str, float]:
+        """Values that were not sent, by reason."""
+        name = telemetry.REPORTER_DROPPED.name
+        return {dict(each.labels)["reason"]: each.value for each in self.log.counters() if each.name == name}
+
+
+class _AwsMetrics:
+    """What AWS itself tells of the tasks: once a minute, a minute late."""
+
+    def __init__(self, metrics: Iterable[MetricIdentity], *, tells_zero: bool) -> None:
+        self._signals = {metric: signal for metric in metrics if (signal := signal_of(metric)) and signal.of_aws}
+        self._under_way: deque[tuple[int, int]] = deque()
+        self._tells_zero = tells_zero
+
+    def carry(self, at_s: int, running: int, arrived: RecordedMetrics) -> None:
+        self._under_way.append((at_s, running))
+        while self._under_way[0][0] <= at_s - _AWS_DELAY_S:
+            told_s, told = self._under_way.popleft()
+            for metric, signal in self._signals.items():
+                for value in self._values(signal, told):
+                    arrived.put(metric, told_s, value)
+
+    def _values(self, signal: Signal, running: int) -> list[float]:
+        if signal is Signal.RUNNING_EACH:
+            return [40.0] * running
+        return [float(running)] if running or self._tells_zero else []
+
+
+class Burrow(Protocol):
+    """What the loop asks of Burrow; none is a dead one."""
+
+    def due(self, now_ms: int) -> list[Post]:
+        """What it has posted since the last call."""
+
+
+class Moment(NamedTuple):
+    """How it stood at a look of the alarms; ``at_s`` counts from the loop's start."""
+
+    at_s: float
+    desired: int
+    running: int
+    lag: float
+
+
+class ClosedLoop:
+    """`feed` messages and let time `run`; ``history`` has a moment for each 10 seconds.
+
+    ``rate`` is what has been written until now, messages a second; ``tasks`` run. ``template`` stands in for the one
+    that the recipe is rendered to. ``tells_zero``: whether AWS goes on to count running tasks where there are none.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        aws: Aws,
+        *,
+        tasks: int | None = None,
+        rate: float = 0.0,
+        settings: Mapping[str, str] | None = None,
+        template: Mapping[str, Any] | None = None,
+        gaps: Gaps = Gaps.ZERO,
+        tells_zero: bool = True,
+    ) -> None:
+        self.clock = ManualClock()
+        self.aws = aws
+        aws.reset(self.clock)
+        self._began_ms = self.clock.wall
+        self.stack = from_cloudformation(template or recipe.template, limits=(recipe.least, recipe.most), gaps=gaps)
+        self.fleet = Fleet(_CONSUMERS, recipe.least if tasks is None else tasks)
+        self.topic = FedTopic("orders.v1", rate)
+        self._group = ScaledGroup(GROUP, self.topic, self.fleet)
+        self.burrow: Burrow | None = self._burrow(recipe.reports_every_s)
+        self.karrot = Karrot(aws, self.clock, {**recipe.karrot, **(settings or {})})
+        self._arrived = RecordedMetrics()
+        self._taken = 0
+        self._told_by_aws = _AwsMetrics(self.stack.metrics, tells_zero=tells_zero)
+        self.history: list[Moment] = []
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since the start."""
+        return (self.clock.wall - self._began_ms) / 1000
+
+    @property
+    def tasks(self) -> int:
+        return self.fleet.desired
+
+    @property
+    def lag(self) -> float:
+        return self._group.lag(self.now_s)
+
+    def feed(self, rate: float) -> None:
+        """So many messages are written a second from now on."""
+        self.topic.feed(self.now_s, rate)
+
+    def run(self, minutes: float) -> "ClosedLoop":
+        """Let time pass; the number of tasks never leaves its limits."""
+        until = self.clock.wall + round(minutes * 60_000)
+        while self.clock.wall < until:
+            self.clock.advance(_TICK_MS)
+            self._tick()
+        return self
+
+    def run_until(self, condition: Callable[[], bool], *, within_minutes: float) -> None:
+        """Let time pass until it holds, no longer than that."""
+        deadline = self.clock.wall + round(within_minutes * 60_000)
+        while not condition():
+            assert self.clock.wall < deadline, f"not within {within_minutes} minutes: {self.history[-60::6]}"
+            self.run(1 / 6)
+
+    def forget(self) -> None:
+        """What the fake forgot is not to be waited for."""
+        self._taken = 0
+
+    def changes(self, since_s: float = 0) -> list[tuple[int, int]]:
+        """What the policies did from then on: tasks before and after."""
+        return [
+            (each.before, each.after)
+            for each in self.stack.activities
+            if each.at_s * 1000 >= self._began_ms + since_s * 1000
+        ]
+
+    def state(self, alarm: str) -> AlarmState:
+        return self.stack.states[alarm]
+
+    def _tick(self) -> None:
+        for post in self.burrow.due(self.clock.wall) if self.burrow else ():
+            self.karrot.receive(post.body)
+        self.karrot.work()
+        if self.clock.wall % _ALARMS_LOOK_MS == 0:
+            self._look()
+
+    def _look(self) -> None:
+        now_s = self.clock.wall // 1000
+        if now_s % 60 == 0:
+            self._told_by_aws.carry(now_s, self.fleet.running, self._arrived)
+        self._take_what_was_published()
+        desired = self.stack.tick(now_s, self._arrived, self.fleet.desired)
+        assert self.stack.minimum <= desired <= self.stack.maximum
+        self.fleet.scale(desired, self.now_s)
+        self.history.append(Moment(self.now_s, desired, self.fleet.running, self.lag))
+
+    def _take_what_was_published(self) -> None:
+        published = self.aws.fake.accepted[self._taken :]
+        self._taken += len(published)
+        for datum in published:
+            for point in datum.points():
+                self._arrived.put(
+                    MetricIdentity.of(*datum.id), point.timestamp_ms / 1000, point.value, datum.resolution
+                )
+
+    def _burrow(self, every_s: int) -> FakeBurrow:
+        """As `karrot burrow-config` has it."""
+        notifier = NotifierSettings(Status.OK, every_s, send_interval=every_s * 2 / 3, send_close=True)
+        settings = BurrowSettings(notifier, offset_refresh=10)
+        return FakeBurrow({CLUSTER: [self._group]}, Random(1), start_ms=self._began_ms, settings=settings)

@@ -1,0 +1,71 @@
+"""A fake Burrow's REST API for a test, over HTTP and on a clock set by hand."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+
+from karrot.burrow.client import Asking, Burrow
+from karrot.demo.burrow.config_api import EXAMPLE
+from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow
+from karrot.demo.burrow.notifier import NotifierSettings
+from karrot.demo.burrow.rest_api import RestApi
+from karrot.demo.burrow.rest_server import BurrowServer
+from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, SimulatedTopic
+from support.manual_clock import ManualClock
+
+__all__ = ["SETTINGS", "Rig", "group", "rig"]
+
+SETTINGS = BurrowSettings(NotifierSettings(threshold=1, interval=10, send_interval=5, send_close=True))
+
+
+@dataclass
+class Rig:
+    """The fake, its server, its clock, and a client of it."""
+
+    fake: FakeBurrow
+    server: BurrowServer
+    clock: ManualClock
+    burrow: Burrow
+
+    def after(self, seconds: float) -> None:
+        """Let so many seconds pass, in the world of the fake too."""
+        self.clock.advance(int(seconds * 1000))
+        self.fake.state(self.clock.wall_ms())
+
+
+def group(
+    name: str,
+    behaviour: Behaviour | None = None,
+    *,
+    topic: str = "orders",
+    partitions: int = 3,
+    commit_every: float = 1.0,
+) -> ConsumerGroup:
+    """A group that reads one topic as it is told."""
+    return ConsumerGroup(
+        name,
+        [SimulatedTopic(topic, [20.0] * partitions, [100_000] * partitions)],
+        behaviour or Behaviour(),
+        Random(3),
+        commit_every=commit_every,
+        afflicted=frozenset((topic, number) for number in range(partitions)),
+    )
+
+
+@contextmanager
+def rig(
+    *groups: ConsumerGroup,
+    clusters: Sequence[str] = ("prod",),
+    settings: BurrowSettings = SETTINGS,
+    configuration: str = EXAMPLE,
+) -> Iterator[Rig]:
+    """All groups are the first cluster's."""
+    clock = ManualClock()
+    world = {cluster: list(groups) if cluster == clusters[0] else [] for cluster in clusters}
+    fake = FakeBurrow(world, Random(4), start_ms=clock.wall_ms(), settings=settings)
+    with (
+        BurrowServer(RestApi(fake, clock, Random(5), configuration=configuration)) as server,
+        Burrow(server.url, asking=Asking(pause=lambda _: None), now_ms=clock.wall_ms) as burrow,
+    ):
+        yield Rig(fake, server, clock, burrow)

@@ -1,0 +1,403 @@
+"""What every event log must do; each implementation runs all of it."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from karrot.burrow.payload import to_wire
+from karrot.event import Kind, LagEvent, Source
+from karrot.eventlog.base import (
+    Appended,
+    Changed,
+    Counter,
+    Cursor,
+    EventLog,
+    GroupKey,
+    Reject,
+    ReporterState,
+    StoredBody,
+    StoredEvent,
+    groups,
+)
+from support.burrow.lag_events import event_strategy, make_event
+from support.manual_clock import ManualClock
+
+STALE_MS = 300_000
+RETENTION_MS = 3_600_000
+MOST = 5
+
+Open = Callable[[], EventLog]
+
+
+def append(log: EventLog, *, age_ms: int = 0, **overrides: Any) -> Appended:
+    event = make_event(**overrides)
+    return log.append(event, to_wire(event), age_ms=age_ms)
+
+
+def verdict(log: EventLog, status: str, incident_id: str | None = None, consumer: str = "orders-svc") -> None:
+    append(log, status_text=status, incident_id=incident_id, incident_start=None, consumer=consumer)
+
+
+def incidents(log: EventLog, consumer: str = "orders-svc") -> tuple[str | None, int]:
+    state = log.group(GroupKey("prod-eu", consumer))
+    assert state is not None
+    return state.incident.open_id, state.incident.total
+
+
+def stored(log: EventLog, after: int = 0) -> list[StoredEvent]:
+    found = log.read(after)
+    assert all(isinstance(event, StoredEvent) for event in found)
+    return cast("list[StoredEvent]", list(found))
+
+
+def names(log: EventLog) -> list[str]:
+    return [state.key.consumer for state in groups(log)]
+
+
+class EventLogContract:
+    """Subclasses give the fixture ``open_log``: a log bounded by the constants above, on ``clock``."""
+
+    @pytest.fixture
+    def clock(self) -> ManualClock:
+        return ManualClock()
+
+    @pytest.fixture
+    def log(self, open_log: Open) -> Iterator[EventLog]:
+        log = open_log()
+        yield log
+        log.close()
+
+    def test_a_new_log_is_empty(self, log: EventLog) -> None:
+        assert list(log.read(0)) == []
+        assert list(log.latest()) == []
+        assert log.group(GroupKey("a", "b")) is None
+        assert log.event(1) is None
+        assert dict(log.heard()) == {}
+        assert list(log.reporters()) == []
+        assert list(log.counters()) == []
+        assert list(log.rejects()) == []
+        assert log.writable() is None
+        size = log.size()
+        assert (size.events, size.groups, size.first_seq, size.last_seq) == (0, 0, 0, 0)
+
+    def test_an_appended_event_is_read_back_whole(self, log: EventLog, clock: ManualClock) -> None:
+        event = make_event(total_lag=2**64 - 1, consumer="grüppe-🙂 \x00/?#")
+        body = to_wire(event)
+        assert log.append(event, body) == Appended(1, tracked=True)
+        assert stored(log) == [StoredEvent(log.log_id, 1, clock.wall, log.log_time_ms(), body, event)]
+        assert stored(log)[0].event_id == f"{log.log_id}-1"
+        assert log.event(1) == stored(log)[0]
+
+    def test_sequence_numbers_follow_the_order_of_commits(self, log: EventLog) -> None:
+        seqs = [append(log, consumer=f"g{n}").seq for n in range(4)]
+        assert seqs == [1, 2, 3, 4]
+        assert [event.event.consumer for event in stored(log)] == ["g0", "g1", "g2", "g3"]
+        assert [event.seq for event in stored(log, after=2)] == [3, 4]
+        assert [event.seq for event in log.read(1, limit=2)] == [2, 3]
+
+    def test_recent_events_of_a_group_come_newest_first(self, log: EventLog) -> None:
+        for lag in (1, 2, 3):
+            append(log, total_lag=lag)
+            append(log, total_lag=lag * 100, consumer="other")
+        found = log.recent(GroupKey("prod-eu", "orders-svc"), limit=2)
+        assert [event.event.total_lag for event in found] == [3, 2]
+        assert list(log.recent(GroupKey("prod-eu", "nobody"))) == []
+
+    def test_bodies_are_the_recent_events_unread(self, log: EventLog) -> None:
+        key = GroupKey("prod-eu", "orders-svc")
+        for lag in (1, 2, 3):
+            append(log, total_lag=lag)
+            append(log, total_lag=lag * 100, consumer="other")
+        expected = [
+            StoredBody(one.seq, one.received_at_ms, one.event.observed_at_ms, one.event.source, one.body)
+            for one in log.recent(key)
+        ]
+        assert list(log.bodies(key)) == expected
+        assert list(log.bodies(key, limit=2)) == expected[:2]
+        assert list(log.bodies(key, after=expected[1].seq)) == expected[:1]
+        assert list(log.bodies(GroupKey("prod-eu", "nobody"))) == []
+
+    def test_latest_holds_the_newest_event_of_each_group(self, log: EventLog) -> None:
+        append(log, total_lag=5)
+        append(log, total_lag=7)
+        append(log, total_lag=9, cluster="aa")
+        first, second = log.latest()
+        assert (first.key, first.summary.total_lag) == (GroupKey("aa", "orders-svc"), 9)
+        assert (second.key, second.summary.total_lag, second.seq) == (GroupKey("prod-eu", "orders-svc"), 7, 2)
+
+    def test_latest_comes_in_pages_ordered_by_key(self, log: EventLog) -> None:
+        for consumer in ("b", "", "ü", "a"):
+            append(log, consumer=consumer)
+        first = log.latest(limit=3)
+        assert [state.key.consumer for state in first] == ["", "a", "b"]
+        assert [state.key.consumer for state in log.latest(after=first[-1].key)] == ["ü"]
+        assert names(log) == ["", "a", "b", "ü"]
+
+    def test_changed_holds_the_groups_told_of_since_in_that_order(self, log: EventLog) -> None:
+        for consumer in ("a", "b", "c", "a"):
+            append(log, consumer=consumer)
+        assert [(one.seq, one.key.consumer) for one in log.changed(0)] == [(2, "b"), (3, "c"), (4, "a")]
+        assert [one.state for one in log.changed(2)] == [log.group(GroupKey("prod-eu", name)) for name in "ca"]
+        assert [one.seq for one in log.changed(0, limit=1)] == [2]
+        assert list(log.changed(4)) == []
+        append(log, consumer="b", status_text="NOTFOUND", incident_id=None)
+        assert list(log.changed(4)) == [Changed(5, GroupKey("prod-eu", "b"), None)]
+
+    def test_a_summary_says_what_the_event_said(self, log: EventLog, clock: ManualClock) -> None:
+        event = make_event()
+        append(log)
+        state = log.group(GroupKey("prod-eu", "orders-svc"))
+        assert state is not None
+        summary = state.summary
+        assert (summary.status_text, summary.kind, summary.source) == ("WARN", Kind.INCIDENT, Source.WEBHOOK)
+        assert (summary.observed_at_ms, summary.received_at_ms) == (event.observed_at_ms, clock.wall)
+        assert (summary.total_lag, summary.max_lag, summary.max_lag_topic) == (11_020, 10_440, "orders.v1")
+        assert (summary.partition_count, summary.complete, summary.bad) == (12, 1.0, (1, 0, 0, 0))
+        assert summary.last_commit_ms == 1_746_950_399_000
+        assert summary.signals.scalable_lag == 11_020
+
+    def test_an_event_observed_before_the_newest_is_logged_but_changes_nothing(
+        self, log: EventLog, clock: ManualClock
+    ) -> None:
+        clock.advance(60_000)
+        append(log, total_lag=1)
+        append(log, total_lag=99, age_ms=5_000, source=Source.REST)
+        assert [event.event.total_lag for event in stored(log)] == [1, 99]
+        state = log.group(GroupKey("prod-eu", "orders-svc"))
+        assert state is not None
+        assert (state.seq, state.summary.total_lag) == (1, 1)
+        recent = log.recent(state.key)
+        assert [event.seq for event in recent] == [2, 1]
+
+    def test_newest_wins_by_arrival_whatever_the_wall_clock_does(self, log: EventLog, clock: ManualClock) -> None:
+        append(log, total_lag=1)
+        clock.jump(-86_400_000)
+        append(log, total_lag=2)
+        clock.jump(10 * 86_400_000)
+        append(log, total_lag=3)
+        state = log.group(GroupKey("prod-eu", "orders-svc"))
+        assert state is not None
+        assert state.summary.total_lag == 3
+
+    def test_a_silent_group_expires_and_is_counted_once(self, log: EventLog, clock: ManualClock) -> None:
+        append(log)
+        clock.advance(STALE_MS)
+        assert names(log) == ["orders-svc"]
+        assert log.expire() == 0
+        clock.advance(1)
+        assert names(log) == []
+        assert log.group(GroupKey("prod-eu", "orders-svc")) is None
+        assert (log.expire(), log.expire()) == (1, 0)
+        append(log)
+        assert names(log) == ["orders-svc"]
+        clock.advance(STALE_MS + 1)
+        assert log.expire() == 1
+
+    def test_no_jump_of_the_wall_clock_expires_or_revives_a_group(self, log: EventLog, clock: ManualClock) -> None:
+        append(log)
+        clock.jump(86_400_000)
+        assert names(log) == ["orders-svc"]
+        clock.advance(STALE_MS + 1)
+        clock.jump(-2 * 86_400_000)
+        assert names(log) == []
+
+    def test_an_old_observation_expires_by_its_own_age(self, log: EventLog, clock: ManualClock) -> None:
+        append(log, age_ms=STALE_MS - 10, source=Source.REST)
+        assert names(log) == ["orders-svc"]
+        clock.advance(11)
+        assert names(log) == []
+
+    def test_a_deleted_group_goes_at_once_and_may_return(self, log: EventLog) -> None:
+        verdict(log, "ERR", "i1")
+        verdict(log, "NOTFOUND")
+        assert names(log) == []
+        assert log.expire() == 0
+        verdict(log, "OK")
+        assert incidents(log) == (None, 1)
+
+    def test_an_incident_opens_once_and_ends_with_its_close(self, log: EventLog) -> None:
+        verdict(log, "OK")
+        assert incidents(log) == (None, 0)
+        for status in ("WARN", "ERR", "WARN"):
+            verdict(log, status, "i1")
+            assert incidents(log) == ("i1", 1)
+        verdict(log, "OK", "i1")
+        assert incidents(log) == (None, 1)
+
+    def test_an_incident_starts_when_burrow_says_or_when_it_was_seen(self, log: EventLog) -> None:
+        append(log)
+        verdict(log, "WARN", "i2", consumer="no-start")
+        told = log.group(GroupKey("prod-eu", "orders-svc"))
+        seen = log.group(GroupKey("prod-eu", "no-start"))
+        assert told is not None
+        assert seen is not None
+        assert told.incident.since_ms == 1_746_950_292_304
+        assert seen.incident.since_ms == make_event().observed_at_ms
+
+    @pytest.mark.parametrize(
+        ("verdicts", "expected"),
+        [
+            ([("WARN", "i1"), ("WARN", "i2")], ("i2", 2)),
+            ([("WARN", "i1"), ("OK", None)], (None, 1)),
+            ([("WARN", "i1"), ("NOTFOUND", None), ("OK", None)], (None, 1)),
+            ([("OK", "i1")], (None, 1)),
+            ([("WARN", "i1"), ("OK", "i2")], (None, 2)),
+            ([("WARN", "i1"), ("OK", "i1"), ("ERR", "i1")], (None, 1)),
+            ([("WARN", "i1"), ("WARN", "i2"), ("OK", "i1")], (None, 2)),
+            ([("WARN", "i1"), ("ERR", None)], ("i1", 1)),
+            ([("ERR", None)], (None, 0)),
+            ([("WARN", "i1"), ("UNHEARD-OF", "i1")], ("i1", 1)),
+        ],
+        ids=[
+            "another id ends it",
+            "an observation ends it",
+            "a deletion ends it",
+            "a close without an open counts",
+            "a close of another id ends both",
+            "a late event does not reopen it",
+            "a close under an older id, after a failover and back, ends it too",
+            "a verdict without an id attaches to it",
+            "a verdict without an id opens none",
+            "an unknown status changes nothing",
+        ],
+    )
+    def test_incidents(
+        self, log: EventLog, verdicts: list[tuple[str, str | None]], expected: tuple[str | None, int]
+    ) -> None:
+        for status, incident_id in verdicts:
+            verdict(log, status, incident_id)
+        assert incidents(log) == expected
+
+    def test_the_last_eight_incidents_are_remembered(self, log: EventLog) -> None:
+        for n in range(9):
+            verdict(log, "WARN", f"i{n}")
+        verdict(log, "WARN", "i1")
+        assert incidents(log) == ("i8", 9)
+        verdict(log, "WARN", "i0")
+        assert incidents(log) == ("i0", 10)
+
+    def test_the_count_of_incidents_survives_expiry_and_the_incident_resumes(
+        self, log: EventLog, clock: ManualClock
+    ) -> None:
+        verdict(log, "WARN", "i1")
+        clock.advance(STALE_MS + 1)
+        assert log.expire() == 1
+        verdict(log, "WARN", "i1")
+        assert incidents(log) == ("i1", 1)
+
+    def test_groups_beyond_the_bound_are_logged_but_not_tracked(self, log: EventLog) -> None:
+        for n in range(MOST):
+            assert append(log, consumer=f"g{n}").tracked
+        assert append(log, consumer="one too many") == Appended(MOST + 1, tracked=False)
+        assert append(log, consumer="g0", total_lag=77).tracked
+        assert "one too many" not in names(log)
+        assert log.size().events == MOST + 2
+
+    def test_a_group_that_fell_silent_makes_room(self, log: EventLog, clock: ManualClock) -> None:
+        for n in range(MOST):
+            append(log, consumer=f"g{n}")
+        clock.advance(STALE_MS + 1)
+        log.expire()
+        assert append(log, consumer="newcomer").tracked
+        assert names(log) == ["newcomer"]
+
+    def test_only_webhooks_count_as_hearing_burrow(self, log: EventLog, clock: ManualClock) -> None:
+        append(log, cluster="a")
+        heard_at = clock.wall
+        clock.advance(1_000)
+        append(log, cluster="a", source=Source.REST)
+        append(log, cluster="b", source=Source.KAFKA)
+        clock.advance(10 * STALE_MS)
+        assert dict(log.heard()) == {"a": heard_at}
+
+    def test_a_reporters_notes_are_kept_by_name_the_last_one_wins(self, log: EventLog) -> None:
+        assert log.recall("cloudwatch", "inside") is None
+        log.remember("cloudwatch", "inside", b"one")
+        log.remember("cloudwatch", "inside", b"two")
+        log.remember("cloudwatch", "report", b"\x00")
+        log.remember("other", "inside", b"")
+        assert log.recall("cloudwatch", "inside") == b"two"
+        assert log.recall("cloudwatch", "report") == b"\x00"
+        assert log.recall("other", "inside") == b""
+
+    def test_a_reporters_place_and_state_are_kept(self, log: EventLog) -> None:
+        append(log)
+        state = ReporterState("stdout", Cursor(log.log_id, 1), "failing", "boom", 5, 4)
+        log.save_reporter(state)
+        log.save_reporter(ReporterState("cloudwatch", None))
+        assert log.cursor("stdout") == Cursor(log.log_id, 1)
+        assert log.cursor("cloudwatch") is None
+        assert log.cursor("nobody") is None
+        assert list(log.reporters()) == [ReporterState("cloudwatch", None), state]
+
+    def test_counters_add_up(self, log: EventLog) -> None:
+        log.count("karrot_x_total", code="a")
+        log.count("karrot_x_total", 2, code="b")
+        log.flush()
+        log.count("karrot_x_total", code="a")
+        log.count("karrot_y_total")
+        assert sorted(log.counters()) == [
+            Counter("karrot_x_total", (("code", "a"),), 2),
+            Counter("karrot_x_total", (("code", "b"),), 2),
+            Counter("karrot_y_total", (), 1),
+        ]
+
+    def test_accepted_events_are_counted_with_their_source(self, log: EventLog) -> None:
+        append(log)
+        append(log, source=Source.REST)
+        append(log)
+        assert sorted(log.counters()) == [
+            Counter("karrot_events_accepted_total", (("source", "rest"),), 1),
+            Counter("karrot_events_accepted_total", (("source", "webhook"),), 2),
+        ]
+
+    def test_the_newest_rejects_are_kept(self, log: EventLog) -> None:
+        for n in range(1_005):
+            log.reject(Reject(n, "invalid_json", "no", Source.WEBHOOK, b"\xff{"))
+            if n == 500:
+                log.flush()
+        log.flush()
+        newest = log.rejects(limit=2)
+        assert list(newest) == [
+            Reject(1_004, "invalid_json", "no", Source.WEBHOOK, b"\xff{"),
+            Reject(1_003, "invalid_json", "no", Source.WEBHOOK, b"\xff{"),
+        ]
+        assert len(log.rejects(limit=2_000)) == 1_000
+
+    def test_events_beyond_their_age_are_pruned_oldest_first(self, log: EventLog, clock: ManualClock) -> None:
+        append(log, total_lag=1)
+        append(log, total_lag=2)
+        clock.advance(RETENTION_MS)
+        append(log, total_lag=3)
+        assert log.prune() == 0
+        clock.advance(1)
+        assert log.prune() == 2
+        assert [event.seq for event in stored(log)] == [3]
+        assert (log.size().events, log.size().first_seq, log.size().last_seq) == (1, 3, 3)
+        assert Counter("karrot_log_pruned_total", (), 2) in log.counters()
+
+    def test_a_sequence_number_is_never_given_twice(self, log: EventLog, clock: ManualClock) -> None:
+        append(log)
+        append(log)
+        clock.advance(RETENTION_MS + 1)
+        assert log.prune() == 2
+        assert append(log).seq == 3
+
+    def test_one_process_leads(self, log: EventLog) -> None:
+        assert log.lead()
+        assert log.lead()
+        log.resign()
+        assert log.lead()
+
+    def test_any_event_is_kept_exactly(self, log: EventLog) -> None:
+        @settings(max_examples=60, deadline=None)
+        @given(event=event_strategy(), age_ms=st.integers(0, 10_000))
+        def keep(event: LagEvent, age_ms: int) -> None:
+            before = log.size().last_seq
+            log.append(event, to_wire(event), age_ms=age_ms)
+            assert stored(log, after=before)[0].event == event
+
+        keep()

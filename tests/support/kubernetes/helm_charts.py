@@ -1,0 +1,155 @@
+"""The charts in ``helm/``, rendered by Helm itself."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import helm_python as helm
+import yaml
+
+__all__ = [
+    "CHARTS",
+    "ROOT",
+    "Manifest",
+    "chart",
+    "containers",
+    "one",
+    "pods",
+    "refusal",
+    "rendered",
+    "rendered_shape",
+    "shapes",
+    "text_of",
+    "unrestricted",
+    "values_of",
+]
+
+ROOT = Path(__file__).resolve().parents[3]
+CHARTS = ROOT / "helm"
+
+Object = dict[str, Any]
+
+
+class Manifest(NamedTuple):
+    """One object that a chart makes, and the template it comes from."""
+
+    template: str
+    body: Object
+
+    @property
+    def kind(self) -> str:
+        return str(self.body["kind"])
+
+    @property
+    def name(self) -> str:
+        return str(self.body["metadata"]["name"])
+
+    @property
+    def is_test(self) -> bool:
+        """Whether only ``helm test`` makes it."""
+        return bool(self.body["metadata"].get("annotations", {}).get("helm.sh/hook") == "test")
+
+
+def chart(name: str) -> helm.Chart:
+    """The chart ``helm/<name>``, loaded anew: a rendering without its dependency takes that out of the chart."""
+    return helm.Chart.load(CHARTS / name)
+
+
+def shapes(name: str) -> list[Path]:
+    """The files of values for each supported shape of a chart: ``helm/<name>/ci/*.yaml``."""
+    return sorted((CHARTS / name / "ci").glob("*.yaml"))
+
+
+def values_of(shape: Path) -> Object:
+    return yaml.safe_load(shape.read_text(encoding="utf-8")) or {}
+
+
+def rendered(name: str, values: Mapping[str, Any] | None = None, release: str | None = None) -> list[Manifest]:
+    """What ``helm template RELEASE helm/<name>`` gives, NOTES.txt left out; raises ``helm.HelmError``."""
+    texts = chart(name).render(dict(values or {}), name=release or name, namespace="monitoring")
+    return list(_manifests(texts))
+
+
+@cache
+def rendered_shape(shape: Path) -> tuple[Manifest, ...]:
+    """The manifests of one ``ci/*.yaml``, rendered once for all tests of a process."""
+    return tuple(rendered(shape.parents[1].name, values_of(shape)))
+
+
+def text_of(name: str, template: str, values: Mapping[str, Any] | None = None) -> str:
+    """One template's output as it stands, such as ``NOTES.txt``."""
+    texts = chart(name).render(dict(values or {}), name=name, namespace="monitoring")
+    [found] = [text for path, text in texts.items() if path.endswith(f"/templates/{template}")]
+    return found
+
+
+def refusal(name: str, values: Mapping[str, Any]) -> str:
+    """What Helm says when it refuses values; fails if it takes them."""
+    try:
+        rendered(name, values)
+    except helm.HelmError as error:
+        return str(error)
+    raise AssertionError(f"taken: {values}")
+
+
+def _manifests(texts: Mapping[str, str]) -> Iterator[Manifest]:
+    for path, text in sorted(texts.items()):
+        if path.endswith(".yaml"):
+            yield from (Manifest(path, body) for body in yaml.safe_load_all(text) if body)
+
+
+def one(manifests: Iterable[Manifest], kind: str, name: str | None = None) -> Object:
+    """The only object of a kind (and a name), as it would be sent to the API server."""
+    found = [each for each in manifests if each.kind == kind and name in (None, each.name) and not each.is_test]
+    assert len(found) == 1, f"{len(found)} objects of kind {kind}: {[each.name for each in found]}"
+    return found[0].body
+
+
+def pods(manifests: Iterable[Manifest]) -> Iterator[tuple[str, Object]]:
+    """Every pod (``metadata`` and ``spec``) with the name of what makes it: deployments, jobs and tests alike."""
+    for each in manifests:
+        if each.kind == "Pod":
+            yield each.name, each.body
+        elif "template" in each.body.get("spec", {}):
+            yield each.name, each.body["spec"]["template"]
+        elif each.kind == "CronJob":
+            yield each.name, each.body["spec"]["jobTemplate"]["spec"]["template"]
+
+
+def containers(pod: Object) -> list[Object]:
+    return [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]
+
+
+def unrestricted(pod: Object) -> list[str]:
+    """What keeps a pod from a namespace that enforces the Pod Security Standard ``restricted``, and what we ask beyond.
+
+    Beyond it: a numeric user, a root that cannot be written, no API token, and no variables of other Services.
+    """
+    spec = pod["spec"]
+    below = spec.get("securityContext", {})
+    wrong = [name for name in ("hostNetwork", "hostPID", "hostIPC") if spec.get(name)]
+    wrong += [f"volume {each['name']} is a hostPath" for each in spec.get("volumes", []) if "hostPath" in each]
+    wrong += [name for name in ("automountServiceAccountToken", "enableServiceLinks") if spec.get(name) is not False]
+    for container in containers(pod):
+        wrong += [f"{container['name']}: {each}" for each in _unrestricted(container, below)]
+    return wrong
+
+
+def _unrestricted(container: Object, below: Object) -> Iterator[str]:
+    context = container.get("securityContext", {})
+    both = below | context
+    if not both.get("runAsNonRoot"):
+        yield "runAsNonRoot"
+    if not isinstance(both.get("runAsUser"), int) or both["runAsUser"] == 0:
+        yield "runAsUser"
+    if both.get("seccompProfile", {}).get("type") not in {"RuntimeDefault", "Localhost"}:
+        yield "seccompProfile"
+    if context.get("allowPrivilegeEscalation") is not False or context.get("privileged"):
+        yield "allowPrivilegeEscalation"
+    if context.get("capabilities") != {"drop": ["ALL"]}:
+        yield "capabilities"
+    if context.get("readOnlyRootFilesystem") is not True:
+        yield "readOnlyRootFilesystem"
+    if any("hostPort" in port for port in container.get("ports", [])):
+        yield "hostPort"

@@ -1,0 +1,82 @@
+"""What an API server's schemas say of an object: the core's of several releases, and the operators'."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jsonschema import Draft7Validator, Draft202012Validator
+from kubernetes_validate.utils import all_versions, schema_contents
+from referencing import Registry, Resource
+
+__all__ = ["MINORS", "crds", "faults"]
+
+MINORS = tuple(all_versions()[-4:])
+"""The four newest minor releases whose schemas are at hand."""
+
+_CRDS = Path(__file__).resolve().parents[2] / "data" / "crds"
+
+Object = dict[str, Any]
+
+
+def crds() -> list[Object]:
+    """The custom resource definitions that the charts may meet: ``tests/data/crds``."""
+    return [json.loads(path.read_text()) for path in sorted(_CRDS.glob("*.json"))]
+
+
+def faults(body: Object) -> list[str]:
+    """What is wrong with an object, in any of the releases."""
+    return _faults(json.dumps(body, sort_keys=True))
+
+
+@cache
+def _faults(text: str) -> list[str]:
+    """Many shapes have the same Service: it is looked at once."""
+    body = json.loads(text)
+    custom = _custom(body["apiVersion"], body["kind"])
+    if custom is not None:
+        return [f"{error.json_path}: {error.message}" for error in Draft7Validator(custom).iter_errors(body)]
+    return [
+        f"{minor}: {error.json_path}: {error.message}"
+        for minor in MINORS
+        for error in _core(body["apiVersion"], body["kind"], minor).iter_errors(body)
+    ]
+
+
+@cache
+def _core(version: str, kind: str, minor: str) -> Draft202012Validator:
+    """As ``kubernetes_validate.validate``, which reads a megabyte of definitions for every object."""
+    group, _, number = version.rpartition("/")
+    name = "-".join(filter(None, (kind.lower(), group.partition(".")[0], number)))
+    schema = schema_contents(f"kubernetes-json-schema/v{minor}-local-strict/{name}.json", minor)
+    return Draft202012Validator(schema, registry=Resource.from_contents(schema) @ _definitions(minor))
+
+
+@cache
+def _definitions(minor: str) -> "Registry[Any]":
+    found = schema_contents(f"kubernetes-json-schema/v{minor}-local-strict/_definitions.json", minor)
+    return Resource.from_contents(found) @ Registry()
+
+
+@cache
+def _custom(version: str, kind: str) -> Object | None:
+    for crd in crds():
+        spec = crd["spec"]
+        if spec["names"]["kind"] == kind and f"{spec['group']}/{spec['versions'][0]['name']}" == version:
+            schema = _strict(spec["versions"][0]["schema"]["openAPIV3Schema"])
+            return {**schema, "properties": {**schema["properties"], "metadata": {"type": "object"}}}
+    return None
+
+
+def _strict(schema: Any) -> Any:
+    """As the server takes it with strict field validation: no unknown names, number or text where either will do."""
+    if isinstance(schema, list):
+        return [_strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    strict = {name: _strict(value) for name, value in schema.items()}
+    if "properties" in schema and "additionalProperties" not in schema and schema.get("type") == "object":
+        strict["additionalProperties"] = False
+    if schema.get("x-kubernetes-int-or-string"):
+        strict = {"type": ["integer", "string"]}
+    return strict

@@ -1,0 +1,98 @@
+"""A pod of a rendered chart as a program on this machine: its environment, its arguments, its files in a directory."""
+
+import base64
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from support.kubernetes.helm_charts import Manifest
+
+__all__ = ["LaidOut", "laid_out"]
+
+Object = dict[str, Any]
+_DEFAULT_MODE = 0o644
+
+
+class LaidOut(NamedTuple):
+    """What a container starts with; every path that is mounted lies below the directory."""
+
+    environment: dict[str, str]
+    arguments: list[str]
+
+
+def laid_out(pod: Object, manifests: Iterable[Manifest], secrets: Mapping[str, Object], directory: Path) -> LaidOut:
+    """The first container of a pod. ``secrets`` are those that are not the chart's own, by name."""
+    texts = {(each.kind, each.name): _texts(each.body) for each in manifests if each.kind in {"ConfigMap", "Secret"}}
+    texts |= {("Secret", name): dict(keys) for name, keys in secrets.items()}
+    container = pod["spec"]["containers"][0]
+    mounts = {each["mountPath"]: each for each in container.get("volumeMounts", [])}
+    volumes = {each["name"]: each for each in pod["spec"].get("volumes", [])}
+    for path, mount in mounts.items():
+        _write(_files(volumes[mount["name"]], texts), mount, directory / path.lstrip("/"))
+    found = _environment(container, texts)
+    moved = {name: _moved(value, mounts, directory) for name, value in found.items()}
+    for path in (each for each in directory.rglob("*") if each.is_file()):
+        path.write_text(_moved(path.read_text(), mounts, directory))
+    arguments = [*container.get("command", []), *container.get("args", [])]
+    return LaidOut(moved, [_moved(each, mounts, directory) for each in arguments])
+
+
+def _texts(body: Object) -> dict[str, str]:
+    if body["kind"] == "ConfigMap":
+        return dict(body.get("data", {}))
+    coded = {name: base64.b64decode(value).decode() for name, value in body.get("data", {}).items()}
+    return {**coded, **body.get("stringData", {})}
+
+
+def _files(volume: Object, texts: Mapping[tuple[str, str], Mapping[str, str]]) -> dict[str, str]:
+    if "configMap" in volume:
+        source, kind, name = volume["configMap"], "ConfigMap", volume["configMap"]["name"]
+    elif "secret" in volume:
+        source, kind, name = volume["secret"], "Secret", volume["secret"]["secretName"]
+    else:
+        return {}
+    held = texts[kind, name]
+    items = source.get("items")
+    return {each["path"]: held[each["key"]] for each in items} if items else dict(held)
+
+
+def _write(files: Mapping[str, str], mount: Object, place: Path) -> None:
+    if "subPath" in mount and files:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(files[mount["subPath"]])
+        return
+    place.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (place / name).write_text(text)
+        (place / name).chmod(_DEFAULT_MODE)
+
+
+def _environment(container: Object, texts: Mapping[tuple[str, str], Mapping[str, str]]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for each in container.get("envFrom", []):
+        kind = "ConfigMap" if "configMapRef" in each else "Secret"
+        found |= texts[kind, next(iter(each.values()))["name"]]
+    for each in container.get("env", []):
+        value = each["value"] if "value" in each else _referred(each["valueFrom"], texts)
+        if value is not None:
+            found[each["name"]] = re.sub(r"\$\((\w+)\)", lambda name: found.get(name[1], name[0]), value)
+    return found
+
+
+def _referred(source: Object, texts: Mapping[tuple[str, str], Mapping[str, str]]) -> str | None:
+    """The value of a key; none if it is missing and may be. A missing one that may not be is a ``KeyError``.
+
+    A field of the pod is its own path.
+    """
+    [(kind, asked)] = source.items()
+    if kind == "fieldRef":
+        return str(asked["fieldPath"])
+    held = texts.get(("Secret" if kind == "secretKeyRef" else "ConfigMap", asked["name"]), {})
+    return held.get(asked["key"]) if asked.get("optional") else held[asked["key"]]
+
+
+def _moved(text: str, mounts: Iterable[str], directory: Path) -> str:
+    """A text with the paths that are mounted, or hold what is, as they are on this machine."""
+    roots = sorted({"/" + path.split("/")[1] for path in mounts})
+    return re.sub(rf"(?<![\w./-])({'|'.join(map(re.escape, roots))})(?=/|$|\")", rf"{directory}\1", text)

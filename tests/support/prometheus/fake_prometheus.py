@@ -1,0 +1,69 @@
+"""A Prometheus that says what it is told to say, over HTTP."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from support.servers.background_server import in_background
+
+__all__ = ["canned_prometheus"]
+
+
+@contextmanager
+def canned_prometheus(
+    *,
+    targets: list[dict[str, Any]],
+    config: str = "",
+    results: Mapping[str, float] | None = None,
+    rules: Any = None,
+    closed: frozenset[str] = frozenset(),
+) -> Iterator[str]:
+    """Its address. ``results`` are the values of queries; any other has no result. ``closed`` paths answer 403."""
+    answers: dict[str, Any] = {
+        "/api/v1/targets": {"activeTargets": targets, "droppedTargets": []},
+        "/api/v1/status/config": {"yaml": config},
+        "/api/v1/rules": {"groups": rules or []},
+    }
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            asked = urlsplit(self.path)
+            if asked.path in closed:
+                self._send(403, {"status": "error", "error": "not for you"})
+                return
+            data = answers.get(asked.path)
+            if asked.path == "/api/v1/query":
+                data = self._query(parse_qs(asked.query)["query"][0])
+            self._send(404 if data is None else 200, {"status": "success", "data": data})
+
+        def _query(self, expression: str) -> dict[str, Any]:
+            if expression == "time()":
+                return {"resultType": "scalar", "result": [time.time(), str(time.time())]}
+            value = (results or {}).get(expression)
+            found = (
+                []
+                if value is None
+                else [{"metric": {"job": "lag", "instance": "a"}, "value": [time.time(), str(value)]}]
+            )
+            return {"resultType": "vector", "result": found}
+
+        def _send(self, status: int, body: Any) -> None:
+            text = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing is logged."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    with in_background(server) as port:
+        yield f"http://127.0.0.1:{port}"

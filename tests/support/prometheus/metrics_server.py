@@ -1,0 +1,31 @@
+"""Expositions that say what they are told to say, each under a path of its own."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from support.servers.background_server import in_background
+
+__all__ = ["canned_metrics"]
+
+
+@contextmanager
+def canned_metrics(texts: Mapping[str, str]) -> Iterator[int]:
+    """The port on this machine; a text is changed by changing the mapping."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            text = texts.get(self.path)
+            self.send_response(404 if text is None else 200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.end_headers()
+            self.wfile.write((text or "").encode())
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing is logged."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    with in_background(server) as port:
+        yield port

@@ -1,0 +1,36 @@
+"""The PromQL that the examples for Kubernetes ask Prometheus, each by the file it is from."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+__all__ = ["EXAMPLES", "example", "scaling_queries"]
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+
+
+def example(name: str) -> Any:
+    """The one document of a file below ``examples/``."""
+    return yaml.safe_load((EXAMPLES / name).read_text(encoding="utf-8"))
+
+
+def scaling_queries() -> dict[str, str]:
+    """KEDA's as they stand; the autoscaler's as prometheus-adapter makes it of its template."""
+    keda = {
+        path.name: trigger["metadata"]["query"]
+        for path in sorted((EXAMPLES / "keda").glob("*.yaml"))
+        for trigger in example(f"keda/{path.name}")["spec"]["triggers"]
+    }
+    return keda | {"hpa.yaml": _adapted()}
+
+
+def _adapted() -> str:
+    [metric] = example("hpa/hpa.yaml")["spec"]["metrics"]
+    asked = metric["external"]["metric"]
+    [rule] = example("hpa/prometheus-adapter-values.yaml")["rules"]["external"]
+    assert rule["name"]["as"] == asked["name"]
+    matchers = ",".join(f'{name}="{value}"' for name, value in asked["selector"]["matchLabels"].items())
+    series = rule["seriesQuery"].partition("{")[0]
+    query: str = rule["metricsQuery"].replace("<<.Series>>", series).replace("<<.LabelMatchers>>", matchers)
+    return query

@@ -1,0 +1,46 @@
+"""An archive to look into, and the feed that fills it."""
+
+import gzip
+from pathlib import Path
+from random import Random
+
+from karrot.delivery.feed import PacedFeed
+from karrot.event_line import EventLine, decode
+from karrot.eventlog.base import EventLog
+from karrot.reporters.archive import build
+from karrot.reporters.archive.segment_names import SegmentName
+from support.manual_clock import ManualClock
+from support.reporters.reporter_context import make_context
+
+__all__ = ["archive_feed", "archived", "lines_of", "segments"]
+
+
+def archive_feed(log: EventLog, clock: ManualClock, place: Path | str, **settings: str) -> PacedFeed:
+    """A reporter of its own, as every process has one, and its place in the log."""
+    context = make_context("archive", {"dir": str(place), **settings}, log=log, clock=clock)
+    return PacedFeed("archive", log, clock, Random(1), build(context))
+
+
+def segments(archive: Path) -> list[SegmentName]:
+    """The segments of a folder, by log and number; every other file is passed over."""
+    paths = (path.relative_to(archive).as_posix() for path in archive.rglob("*"))
+    found = [name for name in map(SegmentName.parse, paths) if name is not None]
+    return sorted(found, key=lambda name: (name.log_id, name.first))
+
+
+def lines_of(segment: bytes) -> list[EventLine]:
+    """What a segment says; its lines have to be whole."""
+    *lines, rest = gzip.decompress(segment).split(b"\n")
+    assert rest == b""
+    return [decode(line) for line in lines]
+
+
+def archived(archive: Path) -> list[EventLine]:
+    """Every line of a folder, segment by segment; each segment has to be as its name says."""
+    found: list[EventLine] = []
+    for name in segments(archive):
+        lines = lines_of((archive / name.path).read_bytes())
+        assert {line.log_id for line in lines} == {name.log_id}
+        assert (lines[0].seq, lines[-1].seq, len(lines)) == (name.first, name.last, name.lines)
+        found += lines
+    return found

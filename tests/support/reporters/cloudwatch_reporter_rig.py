@@ -1,0 +1,94 @@
+"""The CloudWatch reporter, fed from a log in memory and sending to the strict fake, all by one clock set by hand."""
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import pytest
+
+from karrot.delivery.feed import PacedFeed
+from karrot.demo.cloudwatch import FakeCloudWatch
+from karrot.eventlog.memory import MemoryEventLog
+from karrot.reporters.base import PacedReporter
+from karrot.reporters.cloudwatch import build
+from karrot.reporters.send_report import NOTE, Report, read
+from support.eventlog.event_log_contract import append
+from support.manual_clock import ManualClock
+from support.reporters.reporter_context import make_context
+
+__all__ = ["CloudWatchRig", "aws_environment", "point_aws_at"]
+
+NAME = "cloudwatch"
+
+
+def aws_environment(url: str) -> dict[str, str]:
+    """The environment in which the real client calls the fake at ``url``, and nothing of this machine's own."""
+    return {
+        "AWS_ENDPOINT_URL_CLOUDWATCH": url,
+        "AWS_ENDPOINT_URL_STS": url,
+        "AWS_ACCESS_KEY_ID": "AKIDTEST",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": "eu-west-1",
+        "AWS_CONFIG_FILE": "/nonexistent/config",
+        "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent/credentials",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+
+
+def point_aws_at(fake: FakeCloudWatch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For this process."""
+    for name, value in aws_environment(fake.url).items():
+        monkeypatch.setenv(name, value)
+
+
+@dataclass
+class CloudWatchRig:
+    """``tell`` events, let time pass with ``run``; then look at ``fake``."""
+
+    fake: FakeCloudWatch
+    clock: ManualClock
+    settings: dict[str, str] = field(default_factory=dict)
+    log: MemoryEventLog = field(init=False)
+    feed: PacedFeed = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.log = MemoryEventLog(self.clock)
+        self.restart()
+
+    def restart(self, **settings: str) -> None:
+        """Another process takes over, with settings of its own where told: it knows what is in the log, no more."""
+        context = make_context(NAME, self.settings | settings, log=self.log, clock=self.clock)
+        reporter = build(context)
+        assert isinstance(reporter, PacedReporter)
+        self.feed = PacedFeed(NAME, self.log, self.clock, Random(1), reporter)
+
+    def tell(self, *, age_ms: int = 0, **overrides: Any) -> None:
+        """An event that is observed now, or was ``age_ms`` ago."""
+        overrides = {"observed_at_ms": self.clock.wall - age_ms, **overrides}
+        append(self.log, age_ms=age_ms, **overrides)
+
+    def run(self, seconds: float) -> None:
+        """Let the delivery thread do its work for a while, in steps of half a second."""
+        for _ in range(round(seconds * 2)):
+            self.clock.advance(500)
+            while self.feed.step() == 0:
+                pass
+
+    def points(self, metric: str = "Lag", consumer: str = "orders-svc", cluster: str = "prod-eu") -> list[Any]:
+        """The (timestamp, value) pairs that the fake took of a group's metric."""
+        dimensions = {"Cluster": cluster, "ConsumerGroup": consumer}
+        return [(point.timestamp_ms, point.value) for point in self.fake.points("Karrot", metric, dimensions)]
+
+    def report(self) -> Report:
+        """What the reporter said of its last send."""
+        report = read(self.log.recall(NAME, NOTE))
+        assert report is not None
+        return report
+
+    def dropped(self) -> dict[str, float]:
+        """Values that were not sent, by reason."""
+        return self.counted("karrot_reporter_dropped_total", "reason")
+
+    def counted(self, name: str, label: str) -> dict[str, float]:
+        """A counter by one of its labels."""
+        return {dict(each.labels)[label]: each.value for each in self.log.counters() if each.name == name}

@@ -1,0 +1,55 @@
+"""A sender with its world: the real client, a clock that only its own pauses move, and what it told."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from karrot.reporters.cloudwatch.boto_client import open_client
+from karrot.reporters.cloudwatch.datum import Datum
+from karrot.reporters.cloudwatch.options import Options
+from karrot.reporters.cloudwatch.sender import Sender
+from support.reporters.cloudwatch_datum import make_datum
+
+if TYPE_CHECKING:
+    from types_boto3_cloudwatch.client import CloudWatchClient
+
+__all__ = ["World", "lags"]
+
+
+def lags(count: int) -> list[Datum]:
+    """The lags of so many groups, each its number."""
+    return [
+        make_datum(dimensions=(("Cluster", "prod"), ("ConsumerGroup", f"group-{i}")), value=float(i))
+        for i in range(count)
+    ]
+
+
+class World:
+    """``opened`` counts clients, ``statuses`` are those of the calls, ``slept_s`` is the sum of the pauses."""
+
+    def __init__(self, environ: Mapping[str, str], options: Options | None = None) -> None:
+        self._environ = environ
+        self._options = options or Options()
+        self.opened = 0
+        self.statuses: list[str] = []
+        self.slept_s = 0.0
+
+    @contextmanager
+    def sender(self) -> Iterator[Sender]:
+        sender = Sender(
+            self._open, "Karrot", count=self._count, pause=self._pause, monotonic=lambda: 1000.0 + self.slept_s
+        )
+        try:
+            yield sender
+        finally:
+            sender.close()
+
+    def _open(self) -> "CloudWatchClient":
+        self.opened += 1
+        return open_client(self._options, self._environ)
+
+    def _count(self, *, status: str) -> None:
+        self.statuses.append(status)
+
+    def _pause(self, seconds: float) -> None:
+        self.slept_s += seconds

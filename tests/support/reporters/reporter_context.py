@@ -1,0 +1,27 @@
+"""What a reporter is built with, over a log in memory unless told."""
+
+from functools import partial
+
+from karrot.eventlog.base import EventLog
+from karrot.eventlog.memory import MemoryEventLog
+from karrot.reporters.base import Context
+from support.manual_clock import ManualClock
+
+__all__ = ["make_context"]
+
+
+def make_context(
+    name: str, settings: dict[str, str] | None = None, *, log: EventLog | None = None, clock: ManualClock | None = None
+) -> Context:
+    """The world of a reporter."""
+    clock = clock or ManualClock()
+    log = log or MemoryEventLog(clock)
+    return Context(
+        name=name,
+        settings=settings or {},
+        count=log.count,
+        clock=clock,
+        log_time_ms=log.log_time_ms,
+        recall=partial(log.recall, name),
+        remember=partial(log.remember, name),
+    )

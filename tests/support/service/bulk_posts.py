@@ -1,0 +1,98 @@
+"""Many bodies and names at once on a running service, and what it says and takes afterwards."""
+
+import json
+import socket
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+
+from prometheus_client.openmetrics import parser as openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from support.service.karrot_service import Service
+from support.service.posting_threads import named
+
+__all__ = ["UNAVAILABLE", "assert_metrics_parse", "flood", "post_all", "resident", "store"]
+
+
+UNAVAILABLE = frozenset({(503, "overloaded"), (503, "unconfirmed")})
+"""How a service that works may refuse an event that it would take a moment later, such as on a busy machine.
+
+An ``overloaded`` event is not stored. An ``unconfirmed`` one is stored or not.
+"""
+
+
+def store(service: Service, body: bytes) -> Counter[tuple[int, str]]:
+    """Post a body until it is stored, as often as the service is too busy; return how often each answer was given."""
+    answers = Counter[tuple[int, str]]()
+    while not answers[202, ""]:
+        answers += post_all(service, [body], clients=1)
+        assert answers.keys() - UNAVAILABLE <= {(202, "")}
+    return answers
+
+
+def post_all(service: Service, wanted: Iterable[bytes], clients: int = 4) -> Counter[tuple[int, str]]:
+    """Post each body; return how often each status and code were answered."""
+    bodies = list(wanted)
+    with ThreadPoolExecutor(clients) as pool:
+        return sum(pool.map(lambda first: _post(service, bodies[first::clients]), range(clients)), Counter())
+
+
+def assert_metrics_parse(service: Service) -> None:
+    """Both formats, each by its own parser."""
+    plain = service.get("/metrics", {"Accept": "text/plain"}).body.decode()
+    assert sum(1 for _ in text_string_to_metric_families(plain)) > 20
+    answer = service.get("/metrics", {"Accept": "application/openmetrics-text;version=1.0.0"})
+    assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
+    families = openmetrics.text_string_to_metric_families(answer.body.decode())  # type: ignore[no-untyped-call]
+    assert sum(1 for _ in families) > 20
+
+
+def flood(service: Service, numbers: range, clients: int = 16) -> Counter[tuple[int, str]]:
+    """Post a new name for each number, as fast as they are answered; return how often each status and code were."""
+    with ThreadPoolExecutor(clients) as pool:
+        return sum(pool.map(lambda first: _flood(service, numbers[first::clients]), range(clients)), Counter())
+
+
+def resident(service: Service) -> int:
+    """Bytes of the workers' own: what they share with their parent is not counted."""
+    found = 0
+    for pid in service.workers():
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        found += sum(int(line.split()[1]) * 1024 for line in rollup if line.startswith("Private_"))
+    return found
+
+
+def _flood(service: Service, numbers: range) -> Counter[tuple[int, str]]:
+    answers = Counter[tuple[int, str]]()
+    connection = None
+    for number in numbers:
+        body = named(f"forged-{number}")
+        connection = connection or socket.create_connection(("127.0.0.1", service.port), timeout=20)
+        connection.sendall(b"POST /burrow HTTP/1.1\r\nHost: k\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        if connection.recv(12, socket.MSG_PEEK) == b"HTTP/1.1 202":
+            connection.recv(4096)
+            answers[202, ""] += 1
+            continue
+        with HTTPResponse(connection) as refusal:
+            refusal.begin()
+            answers[refusal.status, json.loads(refusal.read())["code"]] += 1
+        connection.close()  # a refusal ends the connection
+        connection = None
+    if connection:
+        connection.close()
+    return answers
+
+
+def _post(service: Service, bodies: list[bytes]) -> Counter[tuple[int, str]]:
+    answers = Counter[tuple[int, str]]()
+    with closing(HTTPConnection("127.0.0.1", service.port, timeout=20)) as connection:
+        for body in bodies:
+            connection.request("POST", "/burrow", body)
+            response = connection.getresponse()
+            said = json.loads(response.read())
+            answers[response.status, said.get("code", "")] += 1
+    return answers

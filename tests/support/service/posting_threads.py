@@ -1,0 +1,79 @@
+"""Load on a running service, and a list of what it acknowledged."""
+
+import threading
+from collections import Counter
+from contextlib import closing
+from http.client import HTTPConnection, HTTPException
+from typing import Self
+
+from support.burrow.lag_events import recorded
+from support.service.karrot_service import Service
+from support.waiting import wait_for
+
+__all__ = ["Load", "assert_nothing_is_lost", "named", "sized"]
+
+_WARN = recorded("karrot_v1.9.5_warn.json")
+_EXTRAS = b'"Extras":{"key1":"value1","key2":"value2"}'
+
+
+def named(consumer: str) -> bytes:
+    """A verdict WARN on a group of this name."""
+    return _WARN.replace(b'"orders-svc"', b'"%s"' % consumer.encode())
+
+
+def sized(consumer: str, size: int) -> bytes:
+    """The same with ``size`` bytes more."""
+    return named(consumer).replace(_EXTRAS, b'"Extras":{"filler":"%s"}' % (b"x" * size))
+
+
+class Load:
+    """Threads that post, each event with a name of its own, and note which were acknowledged."""
+
+    def __init__(self, service: Service, threads: int = 4) -> None:
+        self.service = service
+        self.acknowledged: list[str] = []
+        self.answers: Counter[int] = Counter()
+        self.broken = 0
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._post, args=(number,)) for number in range(threads)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def reach(self, more: int, status: int = 202) -> None:
+        """Wait for so many more answers of this status."""
+        goal = self.answers[status] + more
+        wait_for(lambda: self.answers[status] >= goal, 60)
+
+    def _post(self, number: int) -> None:
+        count = 0
+        while not self._stop.is_set():
+            with closing(HTTPConnection("127.0.0.1", self.service.port, timeout=20)) as connection:
+                try:
+                    while not self._stop.is_set():
+                        count += 1
+                        name = f"{number}-{count}"
+                        connection.request("POST", "/burrow", named(name))
+                        response = connection.getresponse()
+                        response.read()
+                        if response.status == 202:
+                            self.acknowledged.append(name)
+                        self.answers[response.status] += 1
+                except (OSError, HTTPException):
+                    self.broken += 1
+                    self._stop.wait(0.02)
+
+
+def assert_nothing_is_lost(service: Service, load: Load) -> None:
+    """Every acknowledged event is stored, none twice, and no other answer was given than 202 and 503."""
+    stored = service.stored_consumers()
+    assert set(load.acknowledged) <= set(stored)
+    assert set(stored.values()) <= {1}
+    assert set(load.answers) <= {202, 503}

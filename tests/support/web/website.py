@@ -1,0 +1,49 @@
+"""A web application over a log in memory, every part of it real."""
+
+from typing import Any, NamedTuple
+
+from flask.testing import FlaskClient
+
+from karrot.eventlog.memory import MemoryEventLog
+from karrot.intake import Intake
+from karrot.render import burrow_config, runbooks_dir, templates_dir
+from karrot.reporters.prometheus import build, render
+from karrot.web import Site, create_app
+from support.manual_clock import ManualClock
+from support.reporters.reporter_context import make_context
+
+__all__ = ["Website", "make_website"]
+
+
+class Website(NamedTuple):
+    """The application's client and what lies behind it."""
+
+    client: FlaskClient
+    log: MemoryEventLog
+    clock: ManualClock
+    site: Site
+
+    def forget(self) -> None:
+        """Let every group fall silent: a fresh start for the next example, without a new application."""
+        self.clock.advance(self.site.stale_after_ms + 1)
+
+
+def make_website(**overrides: Any) -> Website:
+    """A site whose settings are the defaults but for ``overrides`` (fields of `Site`)."""
+    clock = overrides.pop("clock", None) or ManualClock()
+    log = overrides.pop("log", None) or MemoryEventLog(clock)
+    collectors = {"prometheus": build(make_context("prometheus", log=log)).collector(log)}
+    fields: dict[str, Any] = {
+        "intake": Intake(log, clock),
+        "log": log,
+        "clock": clock,
+        "render_metrics": lambda accept, names: render(collectors, accept, names),
+        "effective_settings": lambda: {"KARROT_REPORTERS": "prometheus,stdout", "KARROT_API_TOKEN": "********"},
+        "reporters": ("prometheus", "stdout"),
+        "burrow_config": burrow_config,
+        "templates": templates_dir(),
+        "runbooks": runbooks_dir(),
+        "version": "2.0.0",
+    }
+    site = Site(**(fields | overrides))
+    return Website(create_app(site).test_client(), log, clock, site)

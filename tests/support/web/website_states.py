@@ -1,0 +1,200 @@
+"""Moments in the life of a Karrot, each a website of its own: for those who look at its pages."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import msgspec
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+from karrot.burrow.payload import to_wire
+from karrot.demo.burrow.fake_burrow import simulate
+from karrot.demo.demo import CLUSTERS
+from karrot.event import LagEvent, Source
+from karrot.eventlog.base import Cursor, Reject, ReporterState
+from karrot.render.metric_names import CloudWatchNames, queries
+from karrot.reporters.cloudwatch.costs import monthly_estimate
+from karrot.reporters.cloudwatch.options import GroupMetricName, Layout
+from karrot.reporters.send_report import NOTE, Fact, RefusedDatum, Report, Sent
+from support.burrow.lag_events import make_event
+from support.servers.background_server import in_background
+from support.web.website import Website, make_website
+
+__all__ = ["MARKUP", "MOMENTS", "served", "staged"]
+
+MARKUP = "<script>alert(1)</script><b>\"'&{{7*7}}\u202e"
+_WORK = ("orders", "payments", "search", "billing")
+_LAGS = (0, 120, 40, 980, 3, 77_000)
+
+
+class _Quiet(WSGIRequestHandler):
+    def log(self, type: str, message: str, *args: object) -> None:  # noqa: A002 (werkzeug's name)
+        """Say nothing of requests."""
+
+
+def staged(name: str) -> Website:
+    """The website at the moment of this name."""
+    return MOMENTS[name]()
+
+
+@contextmanager
+def served(website: Website) -> Iterator[str]:
+    """The website over HTTP on this machine; gives its address."""
+    server = make_server("127.0.0.1", 0, website.client.application, threaded=True, request_handler=_Quiet)
+    with in_background(server) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+def _site(**overrides: object) -> Website:
+    names = CloudWatchNames("Karrot", ("Lag", "LagSeconds"), ("dimensions",))
+    website = make_website(
+        reporters=("prometheus", "cloudwatch"),
+        queries=lambda cluster, consumer: queries(cluster, consumer, names),
+        **overrides,
+    )
+    website.clock.wall = 1_795_316_400_000  # 22 November 2026, three in the morning
+    return website
+
+
+def _lived(website: Website, until: Callable[[Website], bool], *, groups: int = 24, least_s: int = 90) -> Website:
+    """A simulated Burrow tells of its groups until something is so; the reporters keep up."""
+    burrow = simulate(groups, seed=7, speed=1, clusters=CLUSTERS, now_ms=website.clock.wall)
+    for second in range(900):
+        for post in burrow.due(website.clock.wall):
+            website.client.post("/burrow", data=post.body)
+        if second >= least_s and until(website):
+            break
+        website.clock.advance(1000)
+    _sent(website, state="ok")
+    return website
+
+
+def _sent(website: Website, *, state: str, error: str | None = None) -> None:
+    log, now_ms = website.log, website.clock.wall
+    place = Cursor(log.log_id, max(0, log.size().last_seq - 31))
+    failed_ms = now_ms - 4000 if error else None
+    log.save_reporter(ReporterState("cloudwatch", place, state, error, failed_ms, now_ms - 2000))
+    estimate = monthly_estimate(24, (GroupMetricName.LAG, GroupMetricName.LAG_SECONDS), 2, 30, (Layout.DIMENSIONS,))
+    facts = (Fact("namespace", "Karrot"), Fact("last send", "50 data in 1 call"), Fact("groups left out", "0"))
+    told = Report(
+        at_ms=now_ms - 2000,
+        sent_count=50,
+        facts=(*facts, *(Fact("estimate", sentence) for sentence in estimate.sentences())),
+        sent=(Sent("Lag {Cluster=prod-eu, ConsumerGroup=billing}", 120.0, "Count", now_ms - 5000),),
+        refused=(
+            RefusedDatum("Lag {Cluster=prod-eu, ConsumerGroup=old}", "too_old", "It was long ago.", now_ms - 90_000),
+        ),
+    )
+    log.remember("cloudwatch", NOTE, msgspec.json.encode(told))
+
+
+def _statuses(website: Website) -> list[str]:
+    return [state.summary.status_text for state in website.log.latest()]
+
+
+def _in_trouble(website: Website) -> bool:
+    errors = [state for state in website.log.latest() if state.summary.status_text == "ERR"]
+    since = [state.incident.since_ms for state in errors if state.incident.since_ms]
+    return "WARN" in _statuses(website) and any(website.clock.wall - each > 20_000 for each in since)
+
+
+def _empty() -> Website:
+    return _site()
+
+
+def _healthy() -> Website:
+    return _lived(_site(), lambda website: set(_statuses(website)) == {"OK"})
+
+
+def _incident() -> Website:
+    return _lived(_site(), _in_trouble)
+
+
+def _silent() -> Website:
+    """One Burrow has said nothing for six minutes, of the other everything is there."""
+    website = _incident()
+    website.clock.advance(360_000)
+    burrow = simulate(24, seed=8, speed=1, clusters=CLUSTERS, now_ms=website.clock.wall)
+    for _ in range(30):
+        website.clock.advance(1000)
+        for post in burrow.due(website.clock.wall):
+            if post.event.cluster == CLUSTERS[0]:
+                website.client.post("/burrow", data=post.body)
+    return website
+
+
+def _all_silent() -> Website:
+    website = _incident()
+    website.clock.advance(360_000)
+    return website
+
+
+def _failing() -> Website:
+    """CloudWatch says no, and somebody posts with a template of Burrow's own."""
+    website = _incident()
+    error = "AccessDenied: User: arn:aws:iam::123456789012:user/karrot is not authorized to perform: "
+    _sent(website, state="failing", error=error + "cloudwatch:PutMetricData because no identity-based policy allows it")
+    for minute in range(3):
+        website.log.reject(
+            Reject(
+                website.clock.wall - 60_000 * minute,
+                "unsupported_template",
+                "The keys are those of default-http-post.tmpl, one of Burrow's own templates.",
+                Source.WEBHOOK,
+                b'{"api_key":"secret","events":[{"id":"x","event":{"severity":"WARN"}}]}',
+            )
+        )
+    return website
+
+
+def _only_bad() -> Website:
+    website = _site()
+    for number in range(12):
+        website.site.intake.accept(_told(website, f"team-{number}", "WARN", 1000 + number))
+    return website
+
+
+def _many() -> Website:
+    """10,000 groups; those that come first in the order of names have a past."""
+    website = _site(max_consumers=10_000)
+    for lap, groups in enumerate((120, 120, 120, 120, 10_000)):
+        for number in range(groups):
+            status = "ERR" if number % 1500 == 7 else "WARN" if number % 160 == 3 else "OK"
+            name = f"team-{number % 40:02}-{_WORK[number % len(_WORK)]}-consumer-{number:05}"
+            event = _told(website, name, status, number * (lap + 1) % 70_001)
+            website.log.append(event, to_wire(event))
+        website.clock.advance(10_000)
+    return website
+
+
+def _markup() -> Website:
+    website = _site()
+    for lag in _LAGS:
+        for name in (MARKUP, "orders/v1 ünï 名前 🥕", "a-very-long-name-" * 12):
+            website.site.intake.accept(_told(website, name, "ERR" if name == MARKUP else "OK", lag, cluster=MARKUP))
+        website.clock.advance(10_000)
+    return website
+
+
+def _told(website: Website, consumer: str, status: str, lag: int, cluster: str = "prod-eu") -> LagEvent:
+    return make_event(
+        cluster=cluster,
+        consumer=consumer,
+        status_text=status,
+        total_lag=lag,
+        observed_at_ms=website.clock.wall,
+        incident_id=None if status == "OK" else f"incident of {consumer}",
+    )
+
+
+MOMENTS: Mapping[str, Callable[[], Website]] = {
+    "empty": _empty,
+    "healthy": _healthy,
+    "incident": _incident,
+    "silent": _silent,
+    "all-silent": _all_silent,
+    "failing": _failing,
+    "only-bad": _only_bad,
+    "many": _many,
+    "markup": _markup,
+}
+"""By name: how to get there."""
