@@ -8,8 +8,8 @@ from karrot.autoscaling.alarms import Alarm, AlarmWatch, Comparison, Evaluation
 from karrot.autoscaling.arrival_rate import LagSample, Load, loaded
 from karrot.autoscaling.cloudformation import Limits, from_cloudformation
 from karrot.autoscaling.consumers import Consumers
-from karrot.autoscaling.expressions import Expression, Gaps, UnsupportedExpressionError
 from karrot.autoscaling.intrinsics import TemplateError
+from karrot.autoscaling.metric_math import Expression, Gaps, UnsupportedExpressionError
 from karrot.autoscaling.metric_queries import MathQuery, MetricQuery
 from karrot.autoscaling.metric_series import MetricIdentity, MetricPoint, MetricReader, RecordedMetrics
 from karrot.autoscaling.missing_data import AlarmState, Treatment, judge

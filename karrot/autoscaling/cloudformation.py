@@ -7,8 +7,8 @@ from graphlib import TopologicalSorter
 from typing import Any, NamedTuple
 
 from karrot.autoscaling.alarms import Alarm, Comparison
-from karrot.autoscaling.expressions import Expression, Gaps
 from karrot.autoscaling.intrinsics import TemplateError, resolved
+from karrot.autoscaling.metric_math import Expression, Gaps
 from karrot.autoscaling.metric_queries import MathQuery, MetricQuery, WatchedQuery
 from karrot.autoscaling.metric_series import STATISTICS, MetricIdentity
 from karrot.autoscaling.missing_data import AlarmState, Treatment

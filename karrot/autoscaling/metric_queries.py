@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from karrot.autoscaling.expressions import Expression, Gaps
+from karrot.autoscaling.metric_math import Expression, Gaps
 from karrot.autoscaling.metric_series import MetricIdentity, MetricReader, Values, values_per_period
 
 __all__ = ["MathQuery", "MetricQuery", "WatchedQuery"]

@@ -122,7 +122,7 @@ def _compare(cases: "Sequence[Case]") -> None:
 
 
 def _samples(given: dict[str, Any]) -> list["LagSample"]:
-    from karrot.cli.simulate.samples import samples_from_file, samples_from_karrot, samples_from_tables
+    from karrot.cli.simulate.lag_samples import samples_from_file, samples_from_karrot, samples_from_tables
 
     series, url, tables = (given.pop(name) for name in ("series", "url", "tables"))
     since, until = given.pop("since"), given.pop("until")

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from karrot.cli import main
-from karrot.cli.simulate.samples import samples_from_file
+from karrot.cli.simulate.lag_samples import samples_from_file
 from support.burrow.lag_events import make_event
 from support.pipeline.table_files import minute, store
 from support.servers.background_server import in_background
