@@ -31,7 +31,6 @@ ONE_OF_A_KIND = {
 
 MOST_MODULES = 14
 LARGER_FOLDERS = {
-    "autoscaling": "17: the model of alarms and policies",
     "cli": "15: one module per command",
     "eventlog": "19: SQLite will get a folder of its own when PostgreSQL comes",
     "history": "18: one module per question",

@@ -1,24 +1,21 @@
-"""A model of CloudWatch alarms and of Auto Scaling policies, as AWS documents them. It is a model, not AWS.
+"""Models CloudWatch alarms and Auto Scaling policies as AWS documents them, for `karrot simulate` and for tests.
 
-Pure: no I/O, no clock, nothing of the rest of Karrot. `from_cloudformation` reads the stack to run from a template,
-`Stack.tick` runs it; `load` and `simulation` put it in front of a recorded lag.
+No I/O, no clock, nothing of the rest of Karrot. `from_cloudformation` reads a stack from a template, `Stack.tick` runs
+it; `loaded` and `simulate` run it on a recorded lag.
 """
 
 from karrot.autoscaling.alarms import Alarm, AlarmWatch, Comparison, Evaluation
 from karrot.autoscaling.arrival_rate import LagSample, Load, loaded
-from karrot.autoscaling.cloudformation import Limits, from_cloudformation
+from karrot.autoscaling.cloudformation import Limits, TemplateError, from_cloudformation
 from karrot.autoscaling.consumers import Consumers
-from karrot.autoscaling.intrinsics import TemplateError
-from karrot.autoscaling.metric_math import Expression, Gaps, UnsupportedExpressionError
-from karrot.autoscaling.metric_queries import MathQuery, MetricQuery
-from karrot.autoscaling.metric_series import MetricIdentity, MetricPoint, MetricReader, RecordedMetrics
+from karrot.autoscaling.metric_math import Expression, Gaps, MathQuery, UnsupportedExpressionError
+from karrot.autoscaling.metric_series import MetricIdentity, MetricPoint, MetricQuery, MetricReader, RecordedMetrics
 from karrot.autoscaling.missing_data import AlarmState, Treatment, judge
-from karrot.autoscaling.policies import ScaleIn, StepPolicy, TrackingPolicy
+from karrot.autoscaling.policies import Adjustment, ScaleIn, StepAdjustment, StepPolicy, TrackingPolicy
 from karrot.autoscaling.run_chart import RunChart, chart_of
 from karrot.autoscaling.run_summary import Moment, RunSummary
 from karrot.autoscaling.scalable_target import Activity, NotScaled, Stack
 from karrot.autoscaling.simulation import Publishing, Run, Signal, signal_of, simulate
-from karrot.autoscaling.steps import Adjustment, StepAdjustment
 
 __all__ = [
     "Activity",

@@ -1,4 +1,4 @@
-"""CloudWatch alarms: M of N data points over a threshold, evaluated on a clock, with actions that repeat.
+"""Models CloudWatch alarms: M of N data points over a threshold, evaluated periodically, with repeated actions.
 
 From the CloudWatch User Guide, "Using Amazon CloudWatch alarms": an alarm with a period of a minute or more is
 evaluated every minute over windows that end then, one of 10, 20 or 30 seconds every 10 seconds. An Auto Scaling action
@@ -11,11 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from karrot.autoscaling.metric_queries import WatchedQuery
-from karrot.autoscaling.metric_series import MetricReader
+from karrot.autoscaling.metric_series import MetricReader, WatchedQuery
 from karrot.autoscaling.missing_data import AlarmState, Treatment, judge
-
-__all__ = ["Alarm", "AlarmWatch", "Comparison", "Evaluation"]
 
 _MINUTE = 60
 _HIGH_RESOLUTION_SECONDS = 10
@@ -40,7 +37,7 @@ class Comparison(StrEnum):
 
 
 class Evaluation(NamedTuple):
-    """The outcome of one look: the state and the real values it rests on, oldest first."""
+    """The outcome of one evaluation: the state and the real values behind it, oldest first."""
 
     state: AlarmState
     values: tuple[float, ...]
@@ -91,7 +88,7 @@ class Alarm:
 
 
 class AlarmWatch:
-    """An alarm as time goes by: its state, and when its actions are due."""
+    """Follows an alarm over time: its state, and when its actions are due."""
 
     def __init__(self, alarm: Alarm) -> None:
         self.alarm = alarm

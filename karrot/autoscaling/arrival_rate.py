@@ -1,12 +1,12 @@
-"""What arrived, worked out from a lag that was recorded.
+"""Computes the messages per second that arrived, from a lag that was recorded.
 
 Between two samples the lag changes by what arrived less what was consumed. What was consumed is not in the recording:
-here every task of that time takes a known rate of messages while there is lag to work on. Three consequences to know:
+this module assumes that every task consumes at a known rate while there is lag. Three consequences:
 
-* A group that kept up tells nothing of its arrivals but that they were at most what its tasks could take. That most is
-  what is assumed, the worst case, unless a ``kept_up_rate`` is given for those times.
-* A lag that fell faster than the tasks could have consumed contradicts the rate: counted, never hidden.
-* Between samples arrivals are constant, however far apart the samples are.
+* Of a group that kept up we know only that no more arrived than its tasks could consume. That maximum is assumed, the
+  worst case, unless a ``kept_up_rate`` is given for those times.
+* A lag that fell faster than the tasks could consume contradicts the rate: it is counted, never hidden.
+* Between two samples the arrival rate is constant, however far apart they are.
 """
 
 from bisect import bisect_right
@@ -14,8 +14,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
-
-__all__ = ["LagSample", "Load", "loaded"]
 
 _NOISE_SECONDS = 10
 

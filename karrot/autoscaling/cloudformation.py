@@ -1,5 +1,10 @@
-"""A scaling stack read from a CloudFormation template, so that what runs here is what would be deployed."""
+"""Reads a scaling stack from a CloudFormation template, so that what runs here is what would be deployed.
 
+CloudFormation's functions are read in their long form, as far as a scaling template needs them. A reference to a
+resource becomes its logical id, which is how alarms and policies find each other here.
+"""
+
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -7,16 +12,20 @@ from graphlib import TopologicalSorter
 from typing import Any, NamedTuple
 
 from karrot.autoscaling.alarms import Alarm, Comparison
-from karrot.autoscaling.intrinsics import TemplateError, resolved
-from karrot.autoscaling.metric_math import Expression, Gaps
-from karrot.autoscaling.metric_queries import MathQuery, MetricQuery, WatchedQuery
-from karrot.autoscaling.metric_series import STATISTICS, MetricIdentity
+from karrot.autoscaling.metric_math import Expression, Gaps, MathQuery
+from karrot.autoscaling.metric_series import STATISTICS, MetricIdentity, MetricQuery, WatchedQuery
 from karrot.autoscaling.missing_data import AlarmState, Treatment
-from karrot.autoscaling.policies import DEFAULT_COOLDOWN_S, Policy, ScaleIn, StepPolicy, TrackingPolicy
+from karrot.autoscaling.policies import (
+    DEFAULT_COOLDOWN_S,
+    Adjustment,
+    Policy,
+    ScaleIn,
+    StepAdjustment,
+    StepPolicy,
+    TrackingPolicy,
+    why_no_steps,
+)
 from karrot.autoscaling.scalable_target import Stack
-from karrot.autoscaling.steps import Adjustment, StepAdjustment, why_no_steps
-
-__all__ = ["Limits", "from_cloudformation"]
 
 _TARGET = "AWS::ApplicationAutoScaling::ScalableTarget"
 _GROUP = "AWS::AutoScaling::AutoScalingGroup"
@@ -31,6 +40,10 @@ _ACTIONS = {
 }
 
 _Node = Mapping[str, Any]
+
+
+class TemplateError(ValueError):
+    """The template is not one that this model can run; the text says where and why."""
 
 
 class Limits(NamedTuple):
@@ -269,3 +282,38 @@ def _named(name: str) -> Iterator[None]:
         raise TemplateError(f"{name}: {error.args[0]} is missing") from error
     except (ValueError, TypeError) as error:
         raise TemplateError(f"{name}: {error}") from error
+
+
+def resolved(node: Any, parameters: Mapping[str, Any]) -> Any:
+    """The node with Ref, Fn::GetAtt, Fn::Sub and Fn::Join carried out. Raises `TemplateError` for other functions."""
+    if isinstance(node, list):
+        return [resolved(each, parameters) for each in node]
+    if not isinstance(node, Mapping):
+        return node
+    if len(node) == 1:
+        ((key, argument),) = node.items()
+        if key == "Ref" or str(key).startswith("Fn::"):
+            return _call(key, argument, parameters)
+    return {key: resolved(value, parameters) for key, value in node.items()}
+
+
+def _call(function: str, argument: Any, parameters: Mapping[str, Any]) -> Any:
+    match function, argument:
+        case "Ref", str():
+            return parameters.get(argument, argument)
+        case "Fn::GetAtt", [str(name), *_]:
+            return name
+        case "Fn::GetAtt", str():
+            return argument.partition(".")[0]
+        case "Fn::Sub", str():
+            return _substituted(argument, parameters)
+        case "Fn::Sub", [str(text), {**more}]:
+            return _substituted(text, {**parameters, **resolved(more, parameters)})
+        case "Fn::Join", [str(between), list(parts)]:
+            return between.join(str(resolved(part, parameters)) for part in parts)
+        case _:
+            raise TemplateError(f"{function} is not modelled")
+
+
+def _substituted(text: str, parameters: Mapping[str, Any]) -> str:
+    return re.sub(r"\$\{([^!}][^}]*)\}", lambda found: str(parameters.get(found[1], found[1])), text)

@@ -1,9 +1,7 @@
-"""Consumers and their backlog: tasks that take time to start, and messages that are read in the order they came."""
+"""Simulates consumers and their backlog: tasks take time to start, and messages are read in the order they came."""
 
 from collections import deque
 from dataclasses import dataclass
-
-__all__ = ["Consumers", "Fleet", "MessageBacklog"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""CloudWatch's metric math, as far as scaling on lag needs it.
+"""Evaluates CloudWatch's metric math, as far as scaling on lag needs it.
 
 Operators ``+ - * /``, comparisons, ``AND`` and ``OR``, and the functions MAX, MIN, SUM and AVG of an array, FILL, IF,
 ABS, CEIL and FLOOR (CloudWatch User Guide, "Using math expressions with CloudWatch metrics").
@@ -17,15 +17,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import cast
 
-from karrot.autoscaling.metric_series import Values
-
-__all__ = ["Expression", "Gaps", "UnsupportedExpressionError"]
+from karrot.autoscaling.metric_series import MetricIdentity, MetricQuery, MetricReader, Values
 
 _Operand = float | Values
 
 
 class UnsupportedExpressionError(ValueError):
-    """The text is no metric math, or uses a part of it that this model has not."""
+    """The text is not metric math, or uses a part of it that this model does not have."""
 
 
 class Gaps(StrEnum):
@@ -64,6 +62,31 @@ class Expression:
         """One value per period. ``series`` has ``count`` values for each name."""
         result = _Evaluation(series, count, gaps).of(self.tree)
         return result if isinstance(result, list) else [result] * count
+
+
+@dataclass(frozen=True, slots=True)
+class MathQuery:
+    """Metrics and expressions by id, and the id whose values count. Expressions may use each other, not in a circle."""
+
+    parts: Mapping[str, MetricQuery | Expression]
+    returned: str
+    gaps: Gaps = Gaps.ZERO
+
+    @property
+    def metrics(self) -> frozenset[MetricIdentity]:
+        """Every metric that an id stands for."""
+        return frozenset(part.metric for part in self.parts.values() if isinstance(part, MetricQuery))
+
+    def values(self, reader: MetricReader, *, end_s: float, period_s: int, count: int) -> Values:
+        """The values of the returned id."""
+
+        def of(name: str) -> Values:
+            part = self.parts[name]
+            if isinstance(part, MetricQuery):
+                return part.values(reader, end_s=end_s, period_s=period_s, count=count)
+            return part.values({each: of(each) for each in part.names}, count, self.gaps)
+
+        return of(self.returned)
 
 
 def _check(tree: ast.expr, text: str) -> None:

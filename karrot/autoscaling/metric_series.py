@@ -1,22 +1,13 @@
-"""Metrics as an alarm sees them: points in time, made into one value per period.
+"""Stores the points of metrics, and makes one value per period of them, as alarms read them.
 
 Times are epoch seconds; a period holds the points from its start up to, not including, its end.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple, Protocol
-
-__all__ = [
-    "STATISTICS",
-    "MetricIdentity",
-    "MetricPoint",
-    "MetricReader",
-    "RecordedMetrics",
-    "Values",
-    "values_per_period",
-]
 
 _STANDARD_RESOLUTION = 60
 
@@ -76,20 +67,41 @@ class RecordedMetrics:
         return kept[bisect_left(kept, (start_s,)) : bisect_left(kept, (end_s,))]
 
 
-def values_per_period(
-    reader: MetricReader, metric: MetricIdentity, statistic: str, *, end_s: float, period_s: int, count: int
-) -> Values:
-    """The statistic over each of the ``count`` periods before ``end_s``, oldest first.
+class WatchedQuery(Protocol):
+    """What an alarm or a target tracking policy watches: one metric, or metric math over several."""
 
-    Points of standard resolution cannot fill periods below a minute (API reference, PutMetricAlarm: Period).
-    """
-    start_s = end_s - count * period_s
-    buckets: list[list[float]] = [[] for _ in range(count)]
-    for point in reader.points(metric, start_s, end_s):
-        if period_s >= _STANDARD_RESOLUTION or point.resolution_s < _STANDARD_RESOLUTION:
-            buckets[int((point.at_s - start_s) // period_s)].append(point.value)
-    summarise = STATISTICS[statistic]
-    return [summarise(bucket) if bucket else None for bucket in buckets]
+    @property
+    def metrics(self) -> frozenset[MetricIdentity]:
+        """Every metric that is read."""
+
+    def values(self, reader: MetricReader, *, end_s: float, period_s: int, count: int) -> Values:
+        """The values of the ``count`` periods before ``end_s``, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricQuery:
+    """A statistic of one metric."""
+
+    metric: MetricIdentity
+    statistic: str
+
+    @property
+    def metrics(self) -> frozenset[MetricIdentity]:
+        """The one metric."""
+        return frozenset({self.metric})
+
+    def values(self, reader: MetricReader, *, end_s: float, period_s: int, count: int) -> Values:
+        """The statistic over each of the ``count`` periods before ``end_s``, oldest first.
+
+        Points of standard resolution cannot fill periods below a minute (API reference, PutMetricAlarm: Period).
+        """
+        start_s = end_s - count * period_s
+        buckets: list[list[float]] = [[] for _ in range(count)]
+        for point in reader.points(self.metric, start_s, end_s):
+            if period_s >= _STANDARD_RESOLUTION or point.resolution_s < _STANDARD_RESOLUTION:
+                buckets[int((point.at_s - start_s) // period_s)].append(point.value)
+        summarise = STATISTICS[self.statistic]
+        return [summarise(bucket) if bucket else None for bucket in buckets]
 
 
 STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {

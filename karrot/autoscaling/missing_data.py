@@ -1,6 +1,6 @@
-"""How an alarm judges data points of which some are missing.
+"""Decides the state of an alarm when some of its data points are missing.
 
-The rules and the two tables they are tested on are those of the CloudWatch User Guide, "Configuring how CloudWatch
+The rules, and the two tables of their tests, are those of the CloudWatch User Guide, "Configuring how CloudWatch
 alarms treat missing data" with its section "Avoiding premature transitions to alarm state". An alarm always fetches
 more points than it needs (the evaluation range) and prefers a real one, however old, to a missing one. So an alarm
 can stay in ALARM, or even go into it, for a few periods after its metric has stopped.
@@ -12,8 +12,6 @@ Two things the page leaves open are settled here. A lone young breaching point w
 
 from collections.abc import Sequence
 from enum import StrEnum
-
-__all__ = ["AlarmState", "Mark", "Treatment", "judge"]
 
 Mark = bool | None
 """One data point: breaching, within the threshold (False), or missing (None)."""

@@ -1,4 +1,4 @@
-"""A run as lines on paper: the geometry of its chart, in pixels, ready to be drawn."""
+"""Computes the chart of a run: lines, axes and labels in pixels."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from karrot.autoscaling.arrival_rate import Load
 from karrot.autoscaling.simulation import Run
-
-__all__ = ["Label", "Panel", "RunChart", "chart_of"]
 
 WIDTH, LEFT, RIGHT = 960, 64, 24
 _PLOT = WIDTH - LEFT - RIGHT

@@ -1,4 +1,4 @@
-"""A run told in numbers while it goes by: what is kept of it does not grow with its length."""
+"""Sums up a run in numbers while it goes on, in memory that does not grow with its length."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -6,8 +6,6 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from karrot.autoscaling.scalable_target import Activity
-
-__all__ = ["Account", "Moment", "RunSummary"]
 
 FLAP_S = 1800
 _MAX_MOMENTS = 1440

@@ -1,6 +1,6 @@
-"""A scalable target with its policies and alarms, run minute by minute.
+"""Runs a scalable target with its policies and alarms, and decides its capacity.
 
-A model of what AWS documents, for tests and for `karrot simulate`; it is not AWS. Left out: anticipated flapping,
+This is a model of what AWS documents, not AWS. It leaves out anticipated flapping,
 deployments (which pause scale-in), scheduled actions, task protection and delays of the service itself.
 """
 
@@ -10,12 +10,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from karrot.autoscaling.alarms import Alarm, AlarmWatch
-from karrot.autoscaling.cooldowns import Cooldowns
 from karrot.autoscaling.metric_series import MetricIdentity, MetricReader
 from karrot.autoscaling.missing_data import AlarmState
 from karrot.autoscaling.policies import Policy, TrackingPolicy
-
-__all__ = ["Activity", "NotScaled", "Stack"]
 
 
 class NotScaled(StrEnum):
@@ -45,6 +42,60 @@ class _Ask(NamedTuple):
     capacity: int
 
 
+class _ScaleOut(NamedTuple):
+    until_s: float
+    before: int
+    reached: int
+
+
+class _Cooldowns:
+    """The cooldowns under way: what has just been done limits what may be done next.
+
+    Application Auto Scaling User Guide, "How step scaling works" and "How target tracking scaling works" (cooldown
+    periods): after a scale-out its policy grows the capacity again only for a larger one, counted from the capacity
+    before it, so that what was added is part of it. A scale-in blocks scale-ins until its cooldown is over, or until a
+    scale-out interrupts it. The guide does not say whether a scale-in waits for the cooldown of a scale-out: in ECS
+    here it does not. In an Auto Scaling group nothing is taken away while instances warm up (EC2 guide, "Step and
+    simple scaling policies").
+    """
+
+    def __init__(self, *, scale_out_blocks_scale_in: bool = False) -> None:
+        self._out: dict[str, _ScaleOut] = {}
+        self._in_until_s: float | None = None
+        self._scale_out_blocks_scale_in = scale_out_blocks_scale_in
+
+    def base(self, policy: Policy, now_s: float, tasks: int) -> int:
+        """The capacity that a scale-out of the policy counts from."""
+        running = self._running(policy, now_s)
+        return tasks if running is None else min(running.before, tasks)
+
+    def allows_out(self, policy: Policy, now_s: float, asked: int) -> bool:
+        """Whether the policy may grow the capacity to so many."""
+        running = self._running(policy, now_s)
+        return running is None or asked > running.reached
+
+    def allows_in(self, now_s: float) -> bool:
+        """Whether any policy may shrink the capacity."""
+        warming = any(now_s < running.until_s for running in self._out.values())
+        if self._scale_out_blocks_scale_in and warming:
+            return False
+        return self._in_until_s is None or now_s >= self._in_until_s
+
+    def scaled_out(self, policy: Policy, now_s: float, before: int, after: int) -> None:
+        """Note a scale-out; the cooldown of a scale-in ends with it."""
+        base = self.base(policy, now_s, before)
+        self._out[policy.name] = _ScaleOut(now_s + policy.out_cooldown_s, base, after)
+        self._in_until_s = None
+
+    def scaled_in(self, policy: Policy, now_s: float) -> None:
+        """Note a scale-in."""
+        self._in_until_s = now_s + policy.in_cooldown_s
+
+    def _running(self, policy: Policy, now_s: float) -> _ScaleOut | None:
+        running = self._out.get(policy.name)
+        return running if running is not None and now_s < running.until_s else None
+
+
 class Stack:
     """Scales between ``minimum`` and ``maximum``; call `tick` every 10 seconds of its time, at least every minute.
 
@@ -63,7 +114,7 @@ class Stack:
         self.minimum, self.maximum = minimum, maximum
         self.policies: Mapping[str, Policy] = {policy.name: policy for policy in policies}
         self._watches = {alarm.name: AlarmWatch(alarm) for alarm in alarms}
-        self._cooldowns = Cooldowns(scale_out_blocks_scale_in=scale_out_blocks_scale_in)
+        self._cooldowns = _Cooldowns(scale_out_blocks_scale_in=scale_out_blocks_scale_in)
         self.activities: list[Activity] = []
         self.not_scaled: Counter[NotScaled] = Counter()
 

@@ -1,8 +1,8 @@
-"""A stack in front of a load that was recorded: what it would have done.
+"""Simulates a stack on a recorded load: what it would have done.
 
-Simulated time goes in steps of 10 seconds, the finest at which alarms look. What the consumers do not work on grows
-old, is published as Karrot would and moves the alarms; what the policies decide changes how much is consumed. The
-monitor is taken to be well all the time: every metric is published at every interval.
+Simulated time goes in steps of 10 seconds, the shortest interval at which alarms are evaluated. Messages that are not
+consumed grow old; their number and age are published as Karrot would and move the alarms; what the policies decide
+changes how much is consumed. The monitor is assumed to be healthy: every metric is published at every interval.
 """
 
 import math
@@ -16,8 +16,6 @@ from karrot.autoscaling.consumers import Consumers, Fleet, MessageBacklog
 from karrot.autoscaling.metric_series import MetricIdentity, RecordedMetrics
 from karrot.autoscaling.run_summary import Account, Moment, RunSummary
 from karrot.autoscaling.scalable_target import Activity, NotScaled, Stack
-
-__all__ = ["Publishing", "Run", "Signal", "signal_of", "simulate"]
 
 STEP_S = 10
 _HOUR = 3600

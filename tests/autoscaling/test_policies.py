@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from karrot.autoscaling import Adjustment, StepAdjustment
-from karrot.autoscaling.steps import adjusted, pick, why_no_steps
+from karrot.autoscaling.policies import adjusted, pick, why_no_steps
 
 OUT = (StepAdjustment(0, 10, 0), StepAdjustment(10, 20, 10), StepAdjustment(20, None, 30))
 IN = (StepAdjustment(-10, 0, 0), StepAdjustment(-20, -10, -10), StepAdjustment(None, -20, -30))

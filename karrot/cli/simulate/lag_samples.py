@@ -1,9 +1,12 @@
-"""Samples of a recorded lag: from a CSV file, from a running Karrot's events, or from the pipeline's tables."""
+"""Reads samples of a recorded lag: from a CSV file, from a running Karrot's events, or from the pipeline's tables."""
 
+import csv
+import io
 import json
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from http.client import HTTPException
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
@@ -11,17 +14,16 @@ from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
 from karrot.autoscaling import LagSample
-from karrot.autoscaling.csv_series import samples_of_csv
 from karrot.cli.credentials import bearer, secret
 from karrot.settings import types
 
 if TYPE_CHECKING:
     from karrot.history import TimeRange
 
-__all__ = ["samples_from_file", "samples_from_karrot", "samples_from_tables"]
-
 _TIMEOUT_SECONDS = 10
 _EVENTS = 1000
+_MILLISECONDS_FROM = 1e11  # the year 5138 in seconds, 1973 in milliseconds
+_TIME, _LAG, _RATE = range(3)
 
 
 def samples_from_file(path: Path) -> list[LagSample]:
@@ -30,6 +32,16 @@ def samples_from_file(path: Path) -> list[LagSample]:
         return samples_of_csv(path.read_text(encoding="utf-8-sig"))
     except (ValueError, OSError) as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def samples_of_csv(text: str) -> list[LagSample]:
+    """Samples from the columns time, lag and, if there is a third, messages that arrived per second.
+
+    A time is ISO 8601 (UTC unless it says otherwise) or epoch seconds or milliseconds. A first line whose lag is no
+    number is a heading; lines without a lag are left out: nothing was known then. Raises `ValueError` with the
+    number of the line that cannot be read.
+    """
+    return list(_samples(csv.reader(io.StringIO(text))))
 
 
 def samples_from_karrot(url: str, cluster: str | None, group: str) -> list[LagSample]:
@@ -96,3 +108,62 @@ def _said(error: HTTPError) -> str:
 def _credentials() -> dict[str, str]:
     token = secret("KARROT_API_TOKEN")
     return {} if token is None else bearer(token)
+
+
+def _samples(lines: Iterator[list[str]]) -> Iterator[LagSample]:
+    for number, cells in enumerate(lines, start=1):
+        if not any(cells) or _is_heading(number, cells):
+            continue
+        try:
+            sample = _sample([cell.strip() for cell in cells])
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from error
+        if sample is not None:
+            yield sample
+
+
+def _is_heading(number: int, cells: Sequence[str]) -> bool:
+    if number > 1 or len(cells) <= _LAG:
+        return False
+    try:
+        float(cells[_LAG])
+    except ValueError:
+        return cells[_LAG] != ""
+    return False
+
+
+def _sample(cells: Sequence[str]) -> LagSample | None:
+    if len(cells) <= _LAG:
+        raise ValueError("a time and a lag are needed, with a comma between them")
+    if not cells[_LAG]:
+        return None
+    rate = _amount(cells[_RATE]) if len(cells) > _RATE and cells[_RATE] else None
+    return LagSample(_time(cells[_TIME]), _amount(cells[_LAG]), rate)
+
+
+def _time(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        return _moment(text)
+    if not (isfinite(number) and number >= 0):
+        raise ValueError(f"{text} is no time")
+    return number / 1000 if number >= _MILLISECONDS_FROM else number
+
+
+def _moment(text: str) -> float:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no time, such as 2026-11-17T09:30:00Z or epoch seconds") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _amount(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no number") from None
+    if not (isfinite(number) and number >= 0):
+        raise ValueError(f"{text} cannot be an amount of messages")
+    return number
