@@ -286,7 +286,9 @@ import structlog
 
 def opened():
     with os.scandir("/proc/self/fd") as descriptors:
-        return {each.name: os.readlink(each) for each in descriptors}
+        targets = [os.readlink(each) for each in descriptors]
+    # libffi keeps its own file open for its trampolines, from the first callback of ctypes on.
+    return sorted(each for each in targets if "/libffi.so" not in each)
 
 before = opened()
 import karrot
@@ -294,10 +296,10 @@ for module in pkgutil.walk_packages(karrot.__path__, "karrot."):
     if module.name != "karrot.__main__":
         importlib.import_module(module.name)
 print(threading.active_count(), logging.root.handlers, structlog.is_configured(), sorted(os.listdir(".")),
-      {name: target for name, target in opened().items() if before.get(name) != target}, "boto3" in sys.modules)
+      [each for each in opened() if each not in before], "boto3" in sys.modules)
 """
 
 
 def test_to_import_any_of_it_does_nothing(tmp_path: Path) -> None:
     seen = subprocess.check_output([sys.executable, "-P", "-c", LOOK], cwd=tmp_path, text=True)
-    assert seen == "1 [] False [] {} False\n"
+    assert seen == "1 [] False [] [] False\n"
