@@ -1,21 +1,29 @@
-"""The vocabulary: what Burrow says of one consumer group at one moment.
+"""Defines the vocabulary: partitions, commits, log ends, verdicts, incidents and ranges of time, each once.
 
 Frozen, no I/O, standard library only. Offsets, lags and counts are messages; times are epoch milliseconds.
 ``None`` always means "not told" and is never a number.
 """
 
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
 __all__ = [
+    "ClusterPartition",
+    "DayRange",
+    "GroupKey",
+    "Incident",
     "Kind",
     "LagEvent",
+    "LogEnd",
+    "OffsetCommit",
     "OffsetSample",
     "OpenIncident",
     "PartitionLag",
     "Source",
     "Status",
+    "TimeRange",
     "TopicPartition",
     "is_burrow_itself",
 ]
@@ -61,6 +69,21 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+class ClusterPartition(NamedTuple):
+    """Names one partition of a topic of a cluster."""
+
+    cluster: str
+    topic: str
+    partition: int
+
+
+class GroupKey(NamedTuple):
+    """Names one consumer group."""
+
+    cluster: str
+    consumer: str
+
+
 class OpenIncident(NamedTuple):
     """The incident that a group is in: from its first verdict worse than OK to the OK that closes it."""
 
@@ -68,8 +91,47 @@ class OpenIncident(NamedTuple):
     start_ms: int
 
 
+class Incident(NamedTuple):
+    """An incident as the table ``incidents`` has it; ``ended_at`` and ``ended_by`` are ``None`` while it is open."""
+
+    incident_id: str | None
+    cluster: str
+    group: str
+    started_at: datetime
+    ended_at: datetime | None
+    ended_by: str | None
+    worst_status: str | None
+    peak_lag: int | None
+    events: int
+    topics: tuple[str, ...]
+
+    @property
+    def key(self) -> GroupKey:
+        """The group that it is of."""
+        return GroupKey(self.cluster, self.group)
+
+
+class OffsetCommit(NamedTuple):
+    """One record of what a group committed on a partition; ``offset`` is ``None`` where it took the offset back.
+
+    ``at_ms`` is the time of the record in ``__consumer_offsets``.
+    """
+
+    place: ClusterPartition
+    group: str
+    offset: int | None
+    at_ms: int
+
+
+class LogEnd(NamedTuple):
+    """The log end offset of a partition at a moment. Log ends of a partition sort by time."""
+
+    at_ms: int
+    offset: int
+
+
 class OffsetSample(NamedTuple):
-    """One commit as Burrow stored it.
+    """One commit as Burrow stored it, with the lag that it measured.
 
     ``lag`` is frozen at the time Burrow observed the commit; ``None`` where it was stored out of order.
     ``timestamp_ms`` is any 64-bit number: Burrow misreads some commits of Kafka 4.1 (values near 8e18).
@@ -137,6 +199,64 @@ class LagEvent(NamedTuple):
         """
         kinds = _KIND_BY_STATUS if self.incident_id is None else _KIND_WITHIN_INCIDENT
         return kinds.get(self.status_text, Kind.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """From ``start`` up to, not including, ``end``. Raises `ValueError` unless it begins before it ends."""
+
+    start: datetime
+    end: datetime
+
+    def __post_init__(self) -> None:
+        if self.start >= self.end:
+            raise ValueError(f"from {self.start:%Y-%m-%d %H:%M:%S} to {self.end:%Y-%m-%d %H:%M:%S} there is no time")
+
+    @property
+    def days(self) -> "DayRange":
+        """The days (UTC) that it has a part of."""
+        last = self.end.astimezone(UTC) - timedelta(microseconds=1)
+        return DayRange(self.start.astimezone(UTC).date(), last.date())
+
+
+class DayRange(NamedTuple):
+    """Whole days in a row (UTC), both ends included."""
+
+    first: date
+    last: date
+
+    @property
+    def length(self) -> int:
+        """How many days it has."""
+        return (self.last - self.first).days + 1
+
+    @property
+    def dates(self) -> list[date]:
+        """Each of its days."""
+        return [self.first + timedelta(days=number) for number in range(self.length)]
+
+    def has(self, day: date) -> bool:
+        """Whether it is one of its days."""
+        return self.first <= day <= self.last
+
+    @property
+    def start_s(self) -> int:
+        """Its first midnight, in seconds since 1970."""
+        return _midnight_s(self.first)
+
+    @property
+    def end_s(self) -> int:
+        """The midnight that ends it, in seconds since 1970."""
+        return _midnight_s(self.last + timedelta(days=1))
+
+    @property
+    def before(self) -> "DayRange":
+        """As many days just before it."""
+        return DayRange(self.first - timedelta(days=self.length), self.first - timedelta(days=1))
+
+
+def _midnight_s(day: date) -> int:
+    return int(datetime.combine(day, time(), UTC).timestamp())
 
 
 _STATUS_BY_NAME = {status.name: status for status in Status}

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from karrot.event import Kind, LagEvent, Source, Status
+from karrot.event import GroupKey, Kind, LagEvent, Source, Status
 from karrot.signals import Signals
 
 __all__ = [
@@ -61,13 +61,6 @@ class UnconfirmedError(LogUnavailableError):
 
 class OverloadedError(Exception):
     """The call waited its whole time for its turn. Nothing of it was stored, and nothing will be."""
-
-
-class GroupKey(NamedTuple):
-    """Names one consumer group."""
-
-    cluster: str
-    consumer: str
 
 
 class Appended(NamedTuple):

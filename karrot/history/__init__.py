@@ -3,15 +3,15 @@
 Only this package imports duckdb (``pip install 'karrot-burrow[history]'``), and only when something is asked.
 """
 
+from karrot.event import DayRange, Incident, TimeRange
 from karrot.history.errors import HistoryError, HistoryUnavailable, NoTables, UnclearGroup, UnreadableTable
 from karrot.history.groups import GroupOrder
-from karrot.history.held_days import Days, Stretch, stretches
+from karrot.history.held_days import Days, day_ranges
 from karrot.history.incidents import IncidentOrder
 from karrot.history.reader import History
 from karrot.history.results import (
     GroupDescription,
     GroupHistory,
-    Incident,
     PartitionDescription,
     Risk,
     RiskKind,
@@ -22,10 +22,11 @@ from karrot.history.results import (
     TimeSeries,
 )
 from karrot.history.series_metrics import METRICS, SeriesMetric, reads_newest_first
-from karrot.history.time_ranges import TimeRange, granularity, moment
+from karrot.history.time_ranges import granularity, moment
 
 __all__ = [
     "METRICS",
+    "DayRange",
     "Days",
     "GroupDescription",
     "GroupHistory",
@@ -44,13 +45,12 @@ __all__ = [
     "SeriesPoint",
     "StaleGroups",
     "StalePartition",
-    "Stretch",
     "TimeRange",
     "TimeSeries",
     "UnclearGroup",
     "UnreadableTable",
+    "day_ranges",
     "granularity",
     "moment",
     "reads_newest_first",
-    "stretches",
 ]

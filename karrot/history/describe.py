@@ -1,12 +1,11 @@
 """A group as ``kafka-consumer-groups --describe`` shows it, at any moment of the history."""
 
+from karrot.event import ClusterPartition, OffsetCommit
 from karrot.history.duckdb_reader import Duck
 from karrot.history.errors import UnclearGroup
 from karrot.history.offsets_from_records import (
-    ClusterPartition,
+    LogGrowth,
     LookBack,
-    NewestCommit,
-    NewestLogEnds,
     Owners,
     commits,
     ends,
@@ -73,7 +72,7 @@ def _described(
 
 
 def _partition(
-    place: ClusterPartition, commit: NewestCommit | None, looked: NewestLogEnds | None, owned: Owners | None
+    place: ClusterPartition, commit: OffsetCommit | None, looked: LogGrowth | None, owned: Owners | None
 ) -> PartitionDescription:
     owner = owned.by_partition.get(place[1:]) if owned else None
     offset, end = commit and commit.offset, looked and looked.end
@@ -86,6 +85,6 @@ def _partition(
         owner and owner.consumer_id,
         owner and owner.host,
         owner and owner.client_id,
-        None if commit is None else moment_of(commit.log_ms),
+        None if commit is None else moment_of(commit.at_ms),
         None if looked is None else moment_of(looked.seen_ms),
     )

@@ -4,10 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from karrot.history.held_days import Stretch
+from karrot.event import DayRange, Incident, TimeRange
 from karrot.history.reader import History
-from karrot.history.results import Incident
-from karrot.history.time_ranges import TimeRange
 
 __all__ = ["Past", "SummaryHour", "past"]
 
@@ -34,7 +32,7 @@ class Past:
     end: datetime
     hours: tuple[SummaryHour, ...]
     incidents: tuple[Incident, ...]
-    missing: tuple[Stretch, ...]
+    missing: tuple[DayRange, ...]
 
 
 def past(history: History, cluster: str, group: str, *, until: datetime, days: int = 30) -> Past:

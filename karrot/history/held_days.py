@@ -9,14 +9,13 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
+from karrot.event import DayRange, TimeRange
 from karrot.history.errors import UnreadableTable
-from karrot.history.time_ranges import TimeRange
 
-__all__ = ["NOTE", "Days", "Derived", "Note", "Stretch", "asked_days", "finished", "note_of", "stretches"]
+__all__ = ["NOTE", "Days", "Derived", "Note", "asked_days", "day_ranges", "finished", "note_of"]
 
 NOTE = "_derived.json"
 """The name of the note, in the directory of the tables."""
@@ -46,45 +45,33 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     unfinished: dict[date, Derived] = {}
 
 
-class Stretch(NamedTuple):
-    """Days in a row (UTC), both ends included."""
-
-    first: date
-    last: date
-
-    @property
-    def length(self) -> int:
-        """How many days it has."""
-        return (self.last - self.first).days + 1
-
-
 @dataclass(frozen=True, slots=True)
 class Days:
     """The days of a question: those that the tables hold, and those that they do not."""
 
-    held: tuple[Stretch, ...]
-    missing: tuple[Stretch, ...]
+    held: tuple[DayRange, ...]
+    missing: tuple[DayRange, ...]
 
 
 def asked_days(span: TimeRange, held: Collection[date]) -> Days:
     """The days of a span, by the days that the tables hold."""
-    asked = [span.first_day + number * _DAY for number in range((span.last_day - span.first_day).days + 1)]
-    kept = frozenset(held)
+    asked, kept = span.days.dates, frozenset(held)
     return Days(
-        tuple(stretches(day for day in asked if day in kept)), tuple(stretches(day for day in asked if day not in kept))
+        tuple(day_ranges(day for day in asked if day in kept)),
+        tuple(day_ranges(day for day in asked if day not in kept)),
     )
 
 
-def stretches(days: Iterable[date]) -> Iterator[Stretch]:
-    """Days in their order as stretches without a gap."""
+def day_ranges(days: Iterable[date]) -> Iterator[DayRange]:
+    """Days in their order as ranges without a gap."""
     first = last = None
     for day in days:
         if first is not None and last is not None and day - last > _DAY:
-            yield Stretch(first, last)
+            yield DayRange(first, last)
             first = day
         first, last = first or day, day
     if first is not None and last is not None:
-        yield Stretch(first, last)
+        yield DayRange(first, last)
 
 
 def finished(tables: Path) -> frozenset[date]:

@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 
+from karrot.event import Incident
 from karrot.history.duckdb_reader import Duck, Row
-from karrot.history.results import Incident
 from karrot.history.table_files import Table
 from karrot.history.time_ranges import EPOCH, moment_of
 

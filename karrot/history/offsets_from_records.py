@@ -9,16 +9,15 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, NamedTuple
 
+from karrot.event import ClusterPartition, OffsetCommit
 from karrot.history.duckdb_reader import Duck, Row
 from karrot.history.filters import named
 from karrot.history.time_ranges import epoch_ms, moment_of
 
 __all__ = [
     "KEY",
-    "ClusterPartition",
+    "LogGrowth",
     "LookBack",
-    "NewestCommit",
-    "NewestLogEnds",
     "OffsetHistory",
     "Owners",
     "PartitionOwner",
@@ -37,23 +36,6 @@ Not by offset alone, because those of a topic that was made anew begin at 0 agai
 """
 
 
-class ClusterPartition(NamedTuple):
-    """A partition in a cluster."""
-
-    cluster: str
-    topic: str
-    partition: int
-
-
-class NewestCommit(NamedTuple):
-    """The newest record of a group on a partition; ``offset`` is ``None`` where it took the offset back."""
-
-    place: ClusterPartition
-    group: str
-    offset: int | None
-    log_ms: int
-
-
 class OffsetHistory(NamedTuple):
     """What was before it.
 
@@ -67,10 +49,10 @@ class OffsetHistory(NamedTuple):
     then_ms: int | None
 
 
-class NewestLogEnds(NamedTuple):
-    """Where a log started and ended at the newest look, and at an earlier one.
+class LogGrowth(NamedTuple):
+    """The log start and log end of a partition when they were last read, and an earlier time (``then``).
 
-    The earlier one is the newest that was so long before as was asked for; if there is none, the first that is known.
+    The earlier time is the newest that is as long before as was asked for; if there is none, the first that is known.
     """
 
     start: int | None
@@ -137,13 +119,13 @@ _PAST = f""",
 """
 
 
-def commits(duck: Duck, look_back: LookBack, *, cluster: str | None, group: str | None) -> list[NewestCommit]:
+def commits(duck: Duck, look_back: LookBack, *, cluster: str | None, group: str | None) -> list[OffsetCommit]:
     """The newest record of every group and partition."""
     words, asked = named(cluster, group)
     query = _NEWEST.replace("{named}", words).replace("{more}", "")
     rows = duck.rows("commits", look_back.has, query, asked | look_back.bounds)
     return [
-        NewestCommit(ClusterPartition(where, *part), consumer, offset, log_ms)
+        OffsetCommit(ClusterPartition(where, *part), consumer, offset, log_ms)
         for where, consumer, *part, log_ms, offset in rows
     ]
 
@@ -157,7 +139,7 @@ def last_commit(duck: Duck, look_back: LookBack, *, cluster: str | None, group: 
 
 def pasts(
     duck: Duck, look_back: LookBack, then: datetime, *, cluster: str | None, group: str | None
-) -> list[tuple[NewestCommit, OffsetHistory]]:
+) -> list[tuple[OffsetCommit, OffsetHistory]]:
     """The same with what was before it; ``then`` is a moment whose offsets are wanted too."""
     words, asked = named(cluster, group)
     asked |= look_back.bounds | {"then": epoch_ms(then)}
@@ -165,9 +147,9 @@ def pasts(
     return [_past(row, epoch_ms(then)) for row in rows]
 
 
-def _past(row: Row, asked_ms: int) -> tuple[NewestCommit, OffsetHistory]:
+def _past(row: Row, asked_ms: int) -> tuple[OffsetCommit, OffsetHistory]:
     cluster, group, topic, partition, log_ms, offset, expire_ms, last, then, first, first_ms = row
-    commit = NewestCommit(ClusterPartition(cluster, topic, partition), group, offset, log_ms)
+    commit = OffsetCommit(ClusterPartition(cluster, topic, partition), group, offset, log_ms)
     known = (first, first_ms) if then is None else (then, asked_ms)
     return commit, OffsetHistory(expire_ms, last, *known)
 
@@ -202,13 +184,13 @@ FROM looks JOIN newest USING (cluster, topic, partition) GROUP BY ALL
 
 def ends(
     duck: Duck, look_back: LookBack, places: Collection[ClusterPartition], *, before: timedelta = timedelta()
-) -> dict[ClusterPartition, NewestLogEnds]:
+) -> dict[ClusterPartition, LogGrowth]:
     """The newest look at every partition of the topics of these places, and the newest one ``before`` that look.
 
     Looks are taken often: it is looked further back only for those that the newest days know nothing of. What nobody
     looked at is taken from Burrow's verdicts, where there are such.
     """
-    found: dict[ClusterPartition, NewestLogEnds] = {}
+    found: dict[ClusterPartition, LogGrowth] = {}
     for table in _LOOKS:
         for back in dict.fromkeys((look_back.shortened(before + _DAY), look_back)):
             if missing := [place for place in places if place not in found]:
@@ -218,7 +200,7 @@ def ends(
 
 def _ends(
     duck: Duck, table: str, look_back: LookBack, places: Collection[ClusterPartition], before: timedelta
-) -> dict[ClusterPartition, NewestLogEnds]:
+) -> dict[ClusterPartition, LogGrowth]:
     topics = sorted({(place.cluster, place.topic) for place in places})
     asked = look_back.bounds | {
         "clusters": [cluster for cluster, _ in topics],
@@ -227,7 +209,7 @@ def _ends(
     }
     rows = duck.rows(table, look_back.has, _ENDS.replace("{looks}", _LOOKS[table]), asked)
     return {
-        ClusterPartition(cluster, topic, partition): NewestLogEnds(
+        ClusterPartition(cluster, topic, partition): LogGrowth(
             said["start"], said["end"], seen, then["start"], then["end"], then["at"]
         )
         for cluster, topic, partition, seen, said, then in rows

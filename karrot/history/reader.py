@@ -6,6 +6,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Self
 
+from karrot.event import DayRange, Incident, TimeRange
 from karrot.history.describe import describe
 from karrot.history.duckdb_reader import Duck, Row
 from karrot.history.errors import UnclearGroup
@@ -21,12 +22,12 @@ from karrot.history.incidents import (
     incidents_in_order,
 )
 from karrot.history.offsets_from_records import LookBack, last_commit
-from karrot.history.results import GroupDescription, GroupHistory, Incident, Risks, StaleGroups, TimeSeries
+from karrot.history.results import GroupDescription, GroupHistory, Risks, StaleGroups, TimeSeries
 from karrot.history.risks import Bounds, risks
 from karrot.history.series_metrics import METRICS, SeriesMetric
 from karrot.history.stale import stale
 from karrot.history.table_files import Table, require_tables
-from karrot.history.time_ranges import MINUTE, TimeRange, epoch_ms, moment_of
+from karrot.history.time_ranges import MINUTE, bounds, epoch_ms, moment_of
 from karrot.history.time_series import TableSeries, points, question
 
 __all__ = ["History"]
@@ -107,8 +108,8 @@ class History:
     ) -> tuple[GroupHistory, ...]:
         """The groups of which something was said in the span."""
         words, asked = named(cluster, group)
-        found = self._rows("lag_minute", span, GROUPS.replace("{named}", words), asked | span.bounds)
-        counted = self._rows("incidents", span, COUNTS.replace("{named}", words), asked | span.bounds)
+        found = self._rows("lag_minute", span, GROUPS.replace("{named}", words), asked | bounds(span))
+        counted = self._rows("incidents", span, COUNTS.replace("{named}", words), asked | bounds(span))
         incidents = {(row[0], row[1]): row[2] for row in counted}
         uncounted = set().union(*self._uncounted(span, cluster, group).values())
         groups = (
@@ -144,7 +145,7 @@ class History:
         first_ms = epoch_ms(span.start) // step_ms * step_ms
         whole = TimeRange(moment_of(first_ms), span.end)
         words, asked = named(cluster, group, parts or {})
-        asked |= {**whole.bounds, "step": step_ms}
+        asked |= {**bounds(whole), "step": step_ms}
         told: list[TableSeries] = []
         for table, of_table in groupby(sorted(wanted, key=lambda each: each.table), key=lambda each: each.table):
             listed = list(of_table)
@@ -165,7 +166,7 @@ class History:
     ) -> tuple[Incident, ...]:
         """The incidents that lasted in the span, or in a part of it."""
         words, asked = named(cluster, group)
-        found = self._rows("incidents", span, INCIDENTS.replace("{named}", words), asked | span.bounds)
+        found = self._rows("incidents", span, INCIDENTS.replace("{named}", words), asked | bounds(span))
         return tuple(incidents_in_order(map(incident_of, found), order)[:limit])
 
     def describe(
@@ -211,8 +212,7 @@ class History:
         self._start("commits")
         back = LookBack(at, retention + _DAY if look_back is None else look_back)
         has_members = bool(Table(self._tables, "members").days(back.has))
-        bounds = Bounds(within, retention)
-        return risks(self._duck, back, bounds, has_members=has_members, cluster=cluster, group=group)
+        return risks(self._duck, back, Bounds(within, retention), has_members=has_members, cluster=cluster, group=group)
 
     def last_commit(
         self, at: datetime, *, cluster: str | None = None, group: str | None = None, look_back: timedelta = _WEEK
@@ -233,7 +233,7 @@ class History:
         days = place.days(lambda day: _is_in(span, day) and day not in known)
         words, asked = named(cluster, group)
         query = JUDGED.replace("{named}", words)
-        rows = self._duck.rows(place.name, lambda day: day in days, query, asked | span.bounds) if days else []
+        rows = self._duck.rows(place.name, lambda day: day in days, query, asked | bounds(span)) if days else []
         groups: dict[date, set[tuple[str, str]]] = {}
         for file, where, consumer in rows:
             if (day := place.day_of(file)) is not None:
@@ -266,8 +266,8 @@ class History:
     def _rows(self, table: str, span: TimeRange, query: str, asked: Mapping[str, object]) -> list[Row]:
         self._start(_FIRST.get(table, "lag_minute"))
         # An incident lies in the day on which it started, however long it lasts.
-        first = date.min if table == "incidents" else span.first_day
-        return self._duck.rows(table, lambda day: first <= day <= span.last_day, query, asked)
+        days = DayRange(date.min, span.days.last) if table == "incidents" else span.days
+        return self._duck.rows(table, days.has, query, asked)
 
 
 _NAMING = ("incidents", "lag_minute", "events", "commits", "members")
@@ -282,7 +282,7 @@ _FIRST = dict.fromkeys(("offsets_minute", "partition_lag_minute"), "offsets_minu
 
 
 def _is_in(span: TimeRange | None, day: date) -> bool:
-    return span is None or span.first_day <= day <= span.last_day
+    return span is None or span.days.has(day)
 
 
 def _metric(name: str, parts: Mapping[str, object]) -> SeriesMetric:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 __all__ = [
     "GroupDescription",
     "GroupHistory",
-    "Incident",
     "PartitionDescription",
     "Risk",
     "RiskKind",
@@ -66,22 +65,6 @@ class TimeSeries:
     metrics: tuple[str, ...]
     granularity: timedelta
     points: tuple[SeriesPoint, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Incident:
-    """An incident as the table ``incidents`` has it; ``ended_at`` and ``ended_by`` are ``None`` while it is open."""
-
-    incident_id: str | None
-    cluster: str
-    group: str
-    started_at: datetime
-    ended_at: datetime | None
-    ended_by: str | None
-    worst_status: str | None
-    peak_lag: int | None
-    events: int
-    topics: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

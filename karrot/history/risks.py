@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from karrot.event import OffsetCommit
 from karrot.history.duckdb_reader import Duck
 from karrot.history.offsets_from_records import (
+    LogGrowth,
     LookBack,
-    NewestCommit,
-    NewestLogEnds,
     OffsetHistory,
     Owners,
     ends,
@@ -49,9 +49,9 @@ class _Known(NamedTuple):
     """What is known of a partition of a group."""
 
     at: datetime
-    commit: NewestCommit
+    commit: OffsetCommit
     past: OffsetHistory
-    looked: NewestLogEnds | None
+    looked: LogGrowth | None
     owned: Owners | None
     has_members: bool
 
@@ -101,7 +101,7 @@ def _expiry(known: _Known, retention: timedelta) -> tuple[datetime | None, str]:
         return (moment_of(expire_ms) if expire_ms < _NEVER_MS else None), "expire_ts"
     if not known.has_members:
         return None, ""
-    committed = moment_of(commit.log_ms)
+    committed = moment_of(commit.at_ms)
     if owned is None or owned.is_gone:
         return committed + retention, "no commit since"
     if not owned.members:
@@ -116,7 +116,7 @@ def _deleted(known: _Known) -> Iterator[Risk]:
     """A topic that was deleted too has no newer looks; one that rests keeps nobody waiting."""
     looked = known.looked
     if looked is not None and looked.end > looked.end_then and known.at - moment_of(looked.seen_ms) <= _WINDOW:
-        yield _risk(RiskKind.DELETED, moment_of(known.commit.log_ms), known, "topic grows")
+        yield _risk(RiskKind.DELETED, moment_of(known.commit.at_ms), known, "topic grows")
 
 
 def _log_start(known: _Known, within: timedelta) -> Iterator[Risk]:

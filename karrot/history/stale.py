@@ -6,14 +6,13 @@ The rule is the one by which ``karrot pipeline stale`` alerts; docs/pipeline.md 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
+from karrot.event import ClusterPartition, OffsetCommit
 from karrot.history.duckdb_reader import Duck
 from karrot.history.filters import named
 from karrot.history.offsets_from_records import (
     KEY,
-    ClusterPartition,
+    LogGrowth,
     LookBack,
-    NewestCommit,
-    NewestLogEnds,
     commits,
     ends,
 )
@@ -35,7 +34,7 @@ def stale(duck: Duck, look_back: LookBack, length: timedelta, *, cluster: str | 
     found = (each for each in told if each.looked_at - each.since >= length)
     return StaleGroups(
         look_back.at,
-        _newest(each.log_ms for each in newest),
+        _newest(each.at_ms for each in newest),
         _newest(each.seen_ms for each in seen.values()),
         tuple(sorted(found, key=lambda each: (each.cluster, each.group, each.topic, each.partition))),
     )
@@ -46,7 +45,7 @@ def _newest(moments_ms: Iterable[int]) -> datetime | None:
     return None if newest is None else moment_of(newest)
 
 
-def _waits(commit: NewestCommit, looked: NewestLogEnds, length: timedelta) -> bool:
+def _waits(commit: OffsetCommit, looked: LogGrowth, length: timedelta) -> bool:
     """Whether there has been something to read for so long, and still is."""
     was_seen = looked.then_ms <= looked.seen_ms - length // _MS
     return was_seen and commit.offset is not None and min(looked.end_then, looked.end) > commit.offset
@@ -70,7 +69,7 @@ WHERE moved.key IS NULL OR told.key > moved.key GROUP BY ALL ORDER BY number
 
 
 def _since(
-    duck: Duck, look_back: LookBack, behind: Sequence[NewestCommit], cluster: str | None, group: str | None
+    duck: Duck, look_back: LookBack, behind: Sequence[OffsetCommit], cluster: str | None, group: str | None
 ) -> list[int]:
     """When each of these offsets was first committed, of the commits in a row that say it."""
     if not behind:
@@ -86,7 +85,7 @@ def _since(
     return [since for _, since in duck.rows("commits", look_back.has, _SINCE.replace("{named}", words), asked)]
 
 
-def _stale(commit: NewestCommit, looked: NewestLogEnds, since: int) -> StalePartition:
+def _stale(commit: OffsetCommit, looked: LogGrowth, since: int) -> StalePartition:
     place: ClusterPartition = commit.place
     assert commit.offset is not None  # noqa: S101 (only such are behind)
     return StalePartition(

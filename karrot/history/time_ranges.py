@@ -1,17 +1,17 @@
 """Moments and spans of time as people write them."""
 
 import re
-from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
+from karrot.event import TimeRange
 from karrot.settings import types
 
-__all__ = ["EPOCH", "IN_SPAN", "MINUTE", "TimeRange", "epoch_ms", "granularity", "moment", "moment_of"]
+__all__ = ["EPOCH", "IN_SPAN", "MINUTE", "bounds", "epoch_ms", "granularity", "moment", "moment_of"]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 IN_SPAN = "epoch_ms(minute) >= $start AND epoch_ms(minute) < $end"
-"""SQL for the minutes of a span, whose `Span.bounds` are to be bound."""
+"""SQL for the minutes of a range of time, whose `bounds` are to be bound."""
 _MS = timedelta(milliseconds=1)
 _EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 """Far enough from the first moment there is to look back from, and before any that a ``now-`` of a century reaches."""
@@ -21,31 +21,9 @@ _STEP = types.duration(60, 366 * 86_400)
 _AGO = types.duration(0, _LONGEST_SECONDS)
 
 
-@dataclass(frozen=True, slots=True)
-class TimeRange:
-    """From ``start`` up to, not including, ``end``. Raises `ValueError` unless it begins before it ends."""
-
-    start: datetime
-    end: datetime
-
-    def __post_init__(self) -> None:
-        if self.start >= self.end:
-            raise ValueError(f"from {self.start:%Y-%m-%d %H:%M:%S} to {self.end:%Y-%m-%d %H:%M:%S} there is no time")
-
-    @property
-    def bounds(self) -> dict[str, object]:
-        """Both ends, in milliseconds since 1970."""
-        return {"start": epoch_ms(self.start), "end": epoch_ms(self.end)}
-
-    @property
-    def first_day(self) -> date:
-        """The day (UTC) that it begins in."""
-        return self.start.astimezone(UTC).date()
-
-    @property
-    def last_day(self) -> date:
-        """The last day (UTC) that it has a part of."""
-        return (self.end.astimezone(UTC) - timedelta(microseconds=1)).date()
+def bounds(span: TimeRange) -> dict[str, object]:
+    """Both ends in milliseconds since 1970, by the names that queries have for them."""
+    return {"start": epoch_ms(span.start), "end": epoch_ms(span.end)}
 
 
 def moment_of(epoch_ms: int) -> datetime:

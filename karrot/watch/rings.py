@@ -11,20 +11,12 @@ keeps up is what was written since its last commit, which is never zero and at t
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from karrot.burrow.rules import DEFAULT_INTERVALS, Slots, TrackedPartition, Window
-from karrot.event import OffsetSample, TopicPartition
+from karrot.event import LogEnd, OffsetSample, TopicPartition
 from karrot.watch.kafka_protocol import GroupMember
 
 __all__ = ["Ring", "Rings"]
-
-
-class End(NamedTuple):
-    """A log end offset, and when it was seen."""
-
-    offset: int
-    at_ms: int
 
 
 @dataclass(slots=True)
@@ -39,7 +31,7 @@ class Ring:
     silent: int = 0
     is_judged: bool = False
 
-    def see(self, offset: int, end: "End", order: int, now_ms: int, *, has_members: bool) -> None:
+    def see(self, offset: int, end: LogEnd, order: int, now_ms: int, *, has_members: bool) -> None:
         """Take a sample of the committed offset, or pass."""
         slots = self.window.slots
         newest = slots[-1]
@@ -61,13 +53,13 @@ class Rings:
     ends: dict[TopicPartition, deque[int]] = field(default_factory=dict)
     groups: dict[str, dict[TopicPartition, Ring]] = field(default_factory=dict)
     order: int = 0
-    _newest: dict[TopicPartition, End] = field(default_factory=dict)
-    _before: dict[TopicPartition, End] = field(default_factory=dict)
+    _newest: dict[TopicPartition, LogEnd] = field(default_factory=dict)
+    _before: dict[TopicPartition, LogEnd] = field(default_factory=dict)
 
     def see_ends(self, ends: Mapping[TopicPartition, int], now_ms: int) -> None:
         """Note the log end offsets of a poll."""
         self._before = self._newest
-        self._newest = self._before | {place: End(end, now_ms) for place, end in ends.items()}
+        self._newest = self._before | {place: LogEnd(now_ms, end) for place, end in ends.items()}
         for place, end in ends.items():
             history = self.ends.get(place)
             if history is None:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from karrot.history import (
+    DayRange,
     Days,
     GroupHistory,
     GroupOrder,
@@ -20,7 +21,6 @@ from karrot.history import (
     IncidentOrder,
     NoTables,
     SeriesPoint,
-    Stretch,
     TimeRange,
     UnclearGroup,
     UnreadableTable,
@@ -268,9 +268,9 @@ def test_a_day_is_held_for_incidents_if_it_has_verdicts_and_derive_has_finished_
     assert history.days("incidents", group="late", cluster="c") == (days[4],)
     whole = TimeRange(moment_of(0), moment_of(5 * 1440))
     assert history.held(whole, "incidents", group="g") == Days(
-        (Stretch(days[2], days[3]),), (Stretch(days[0], days[1]), Stretch(days[4], days[4]))
+        (DayRange(days[2], days[3]),), (DayRange(days[0], days[1]), DayRange(days[4], days[4]))
     )
-    assert history.held(whole, "lag_minute", "incidents") == Days((Stretch(days[0], days[4]),), ())
+    assert history.held(whole, "lag_minute", "incidents") == Days((DayRange(days[0], days[4]),), ())
     assert history.newest_verdict(days[3], group="g") == moment_of(3 * 1440 + 7)
     assert history.newest_verdict(days[3], group="nobody") is history.newest_verdict(days[0]) is None
 
@@ -369,7 +369,7 @@ def test_the_page_of_a_group_gets_its_hours_its_incidents_and_the_days_that_say_
     told = past(history, "c", "g", until=moment_of(60), days=2)
     assert told.hours == (SummaryHour(moment_of(-1440), 5, None, 1), SummaryHour(moment_of(0), 7, None, 2))
     assert [each.started_at for each in told.incidents] == [moment_of(30)]
-    assert told.missing == (Stretch(DAY - timedelta(days=2), DAY - timedelta(days=1)),)
+    assert told.missing == (DayRange(DAY - timedelta(days=2), DAY - timedelta(days=1)),)
 
 
 # What is not there

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.history import TimeRange, granularity, moment
+from karrot.history import DayRange, TimeRange, granularity, moment
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -52,7 +52,7 @@ def test_iso_is_read_as_it_is_written(seconds: int, zone: timezone) -> None:
 def test_a_span_ends_after_it_begins_and_has_the_days_of_utc() -> None:
     midnight = datetime(2026, 11, 20, tzinfo=UTC)
     span = TimeRange(midnight, midnight + timedelta(days=1))
-    assert (span.first_day, span.last_day) == (midnight.date(), midnight.date())
+    assert span.days == DayRange(midnight.date(), midnight.date())
     with pytest.raises(ValueError, match="there is no time"):
         TimeRange(NOW, NOW)
 

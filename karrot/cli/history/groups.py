@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from karrot.cli.cells import clock, number, plain, safe
-from karrot.cli.history.missing_days import days_json, in_words, say_missing, stretches_json
+from karrot.cli.history.missing_days import day_ranges_json, days_json, in_words, say_missing
 from karrot.cli.history.open_tables import answered, known_name, named, of_all, places, show
 from karrot.cli.history.range_request import RangeRequest, nothing_known, range_options
 from karrot.cli.table_layout import Column, laid_out, terminal_width
 
 if TYPE_CHECKING:
-    from karrot.history import Days, GroupHistory, Stretch
+    from karrot.event import DayRange
+    from karrot.history import Days, GroupHistory
 
 __all__ = ["groups"]
 
@@ -50,7 +51,7 @@ def groups(group: str | None, order: str, **given: Any) -> None:
     Days that the tables do not hold are named on standard error, and in "days" of --json. So are days whose incidents
     are not known.
     """
-    from karrot.history import GroupOrder, stretches
+    from karrot.history import GroupOrder, day_ranges
 
     request = RangeRequest.of(given)
     whom = named(request.cluster, group)
@@ -59,7 +60,7 @@ def groups(group: str | None, order: str, **given: Any) -> None:
         if not found:
             raise nothing_known(request, history, whom, group, "lag_minute")
         days = history.held(request.passed, "lag_minute", cluster=request.cluster, group=group)
-        uncounted = list(stretches(history.uncounted(request.span, cluster=request.cluster, group=group)))
+        uncounted = list(day_ranges(history.uncounted(request.span, cluster=request.cluster, group=group)))
     if request.as_json:
         show(groups_json(found[: request.limit], days, uncounted))
         return
@@ -96,7 +97,7 @@ def _group_row(one: "GroupHistory") -> tuple[str, ...]:
     )
 
 
-def groups_json(groups: Sequence["GroupHistory"], days: "Days", uncounted: Sequence["Stretch"]) -> dict[str, Any]:
+def groups_json(groups: Sequence["GroupHistory"], days: "Days", uncounted: Sequence["DayRange"]) -> dict[str, Any]:
     """All of it, by the names of the answer's fields; days without known incidents are there if there are some."""
-    told = days_json(days) | ({"incidents_missing": stretches_json(uncounted)} if uncounted else {})
+    told = days_json(days) | ({"incidents_missing": day_ranges_json(uncounted)} if uncounted else {})
     return {"groups": [plain(asdict(each)) for each in groups], "days": told}

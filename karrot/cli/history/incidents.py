@@ -1,7 +1,6 @@
 """``karrot history incidents``: the incidents of a range of time."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,8 @@ from karrot.cli.history.range_request import RangeRequest, lacks_incidents, noth
 from karrot.cli.table_layout import Column, laid_out, terminal_width
 
 if TYPE_CHECKING:
-    from karrot.history import Days, Incident
+    from karrot.event import Incident
+    from karrot.history import Days
 
 __all__ = ["incidents"]
 
@@ -121,5 +121,5 @@ def _incident_row(one: "Incident") -> tuple[str, ...]:
 
 def incidents_json(incidents: Sequence["Incident"], days: "Days", newest_verdict: datetime | None) -> dict[str, Any]:
     """All of it, by the names of the answer's fields, and how much of the time it is about."""
-    told = {"incidents": [plain(asdict(each)) for each in incidents], "days": days_json(days)}
+    told = {"incidents": [plain(each._asdict()) for each in incidents], "days": days_json(days)}
     return told | plain({"newest_verdict": newest_verdict})

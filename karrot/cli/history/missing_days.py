@@ -8,14 +8,15 @@ import click
 from karrot.cli.cells import counted
 
 if TYPE_CHECKING:
-    from karrot.history import Days, Stretch
+    from karrot.event import DayRange
+    from karrot.history import Days
 
-__all__ = ["days_json", "in_words", "say_missing", "stretches_json"]
+__all__ = ["day_ranges_json", "days_json", "in_words", "say_missing"]
 
 _STRETCHES_SHOWN = 5
 
 
-def in_words(days: Sequence["Stretch"]) -> str:
+def in_words(days: Sequence["DayRange"]) -> str:
     """Days for a sentence: the first few stretches of them, and how many days follow."""
     shown, rest = days[:_STRETCHES_SHOWN], days[_STRETCHES_SHOWN:]
     words = ", ".join(f"{each.first}" if each.length == 1 else f"{each.first} to {each.last}" for each in shown)
@@ -33,9 +34,9 @@ def say_missing(days: "Days", what: str, nothing: str = "nothing") -> None:
 
 def days_json(days: "Days") -> dict[str, Any]:
     """A year is a few stretches, each from its first to its last day."""
-    return {"held": stretches_json(days.held), "missing": stretches_json(days.missing)}
+    return {"held": day_ranges_json(days.held), "missing": day_ranges_json(days.missing)}
 
 
-def stretches_json(days: Iterable["Stretch"]) -> list[dict[str, str]]:
+def day_ranges_json(days: Iterable["DayRange"]) -> list[dict[str, str]]:
     """Each stretch by its first and its last day."""
     return [{"first": each.first.isoformat(), "last": each.last.isoformat()} for each in days]

@@ -67,12 +67,12 @@ class MomentRequest:
 
 def nothing_known_at(request: MomentRequest, days: Sequence[date]) -> NotDone:
     """Why there is no answer, and for which days there is one."""
-    from karrot.history import stretches
+    from karrot.history import day_ranges
 
     return NotDone(
         one_line(
             f"nothing is known of {named(request.cluster, request.group)} at {request.at:%Y-%m-%d %H:%M} UTC, nor from "
-            f"so long before; {request.tables} has {in_words(list(stretches(days)))}"
+            f"so long before; {request.tables} has {in_words(list(day_ranges(days)))}"
         )
     )
 

@@ -17,7 +17,8 @@ from karrot.cli.options import put_on, value_of
 from karrot.cli.table_layout import shown
 
 if TYPE_CHECKING:
-    from karrot.history import History, TimeRange
+    from karrot.event import TimeRange
+    from karrot.history import History
 
 __all__ = ["answered", "known_name", "local_tables", "named", "of_all", "one_line", "places", "show", "span_of"]
 
@@ -53,7 +54,8 @@ def places(command: Callable[..., None]) -> Callable[..., None]:
 
 def span_of(since: str, until: str) -> "TimeRange":
     """The time between two moments as they were typed; what is wrong with them ends the command with a sentence."""
-    from karrot.history import TimeRange, moment
+    from karrot.event import TimeRange
+    from karrot.history import moment
 
     now = datetime.now(UTC)
     return valid(lambda: TimeRange(moment(since, now), moment(until, now)))

@@ -15,7 +15,8 @@ from karrot.cli.history.open_tables import named, one_line, span_of
 from karrot.cli.options import put_on
 
 if TYPE_CHECKING:
-    from karrot.history import History, TimeRange
+    from karrot.event import TimeRange
+    from karrot.history import History
 
 __all__ = ["RangeRequest", "lacks_incidents", "nothing_known", "range_options"]
 
@@ -49,7 +50,7 @@ class RangeRequest:
     @classmethod
     def of(cls, given: dict[str, Any]) -> Self:
         """Take the common options out of those that were given."""
-        from karrot.history import TimeRange
+        from karrot.event import TimeRange
 
         span, now = span_of(given.pop("since"), given.pop("until")), datetime.now(UTC)
         passed = TimeRange(span.start, min(span.end, now)) if span.start < now else span
@@ -58,18 +59,18 @@ class RangeRequest:
 
 def nothing_known(request: RangeRequest, history: "History", what: str, group: str | None, table: str) -> NotDone:
     """Why there is no answer, and for which days there is one."""
-    from karrot.history import stretches
+    from karrot.history import day_ranges
 
     whom = named(request.cluster, group)
     days, its_days = history.days(table), history.days(table, cluster=request.cluster, group=group)
     if table == "incidents" and (lacking := history.lacking(request.passed, cluster=request.cluster, group=group)):
         there = lacks_incidents(request, lacking)
     elif its_days:
-        there = f"{request.tables} has {in_words(list(stretches(its_days)))}"
+        there = f"{request.tables} has {in_words(list(day_ranges(its_days)))}"
     elif not history.knows(cluster=request.cluster, group=group):
         return NotDone(one_line(f"nothing is known of {whom}: no table of {request.tables} has it, on any day"))
     elif days:
-        there = f"{request.tables} has {in_words(list(stretches(days)))}, without {whom}"
+        there = f"{request.tables} has {in_words(list(day_ranges(days)))}, without {whom}"
     elif table == "incidents":
         there = f"{request.tables} has no day with verdicts that karrot pipeline derive has finished"
     else:
@@ -80,9 +81,10 @@ def nothing_known(request: RangeRequest, history: "History", what: str, group: s
 
 def lacks_incidents(request: RangeRequest, lacking: Sequence[date]) -> str:
     """Why days are missing that derive has finished, and what to do about it."""
-    from karrot.history import stretches
+    from karrot.history import day_ranges
 
+    days = in_words(list(day_ranges(lacking)))
     return (
-        f"{request.tables / 'incidents'} lacks incidents of {in_words(list(stretches(lacking)))}: copy that table too, "
+        f"{request.tables / 'incidents'} lacks incidents of {days}: copy that table too, "
         "or remove _derived.json and run karrot pipeline derive"
     )

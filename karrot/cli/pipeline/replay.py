@@ -14,7 +14,8 @@ from karrot.cli.pipeline.spark_options import spark_options, started
 from karrot.cli.table_layout import Column, laid_out, terminal_width
 
 if TYPE_CHECKING:
-    from karrot.pipeline.replay.compare import ReplayedGroup, ReplayedIncident, RuleSetOutcome, Standstill
+    from karrot.event import GroupKey
+    from karrot.pipeline.replay.compare import ReplayedIncident, RuleSetOutcome, Standstill
     from karrot.pipeline.replay.job import Replayed
 
 __all__ = ["replay", "replayed_json", "replayed_lines"]
@@ -166,8 +167,8 @@ def _groups_table(done: "Replayed") -> Iterator[str]:
     yield ""
 
 
-def _groups(done: "Replayed") -> "Sequence[ReplayedGroup]":
-    minutes: dict[ReplayedGroup, list[float]] = {}
+def _groups(done: "Replayed") -> "Sequence[GroupKey]":
+    minutes: dict[GroupKey, list[float]] = {}
     outcomes = done.comparison.outcomes
     for number, one in enumerate(outcomes):
         for each in one.incidents:

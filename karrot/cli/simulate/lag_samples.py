@@ -18,7 +18,7 @@ from karrot.cli.credentials import bearer, secret
 from karrot.settings import types
 
 if TYPE_CHECKING:
-    from karrot.history import TimeRange
+    from karrot.event import TimeRange
 
 _TIMEOUT_SECONDS = 10
 _EVENTS = 1000

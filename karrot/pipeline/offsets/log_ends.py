@@ -25,7 +25,7 @@ from karrot.pipeline.stream.record_sources import Partitioned, new_files
 from karrot.pipeline.stream.streaming_query import batch_name, checkpoint_id, started
 from karrot.watch.kafka_protocol import ClusterError, Failure
 
-__all__ = ["MOST_PARTITIONS", "EndsPoll", "LandEnds", "LogEnds", "Looked", "ends", "topics_of_late"]
+__all__ = ["MOST_PARTITIONS", "EndsPoll", "LandEnds", "LogEndReader", "Looked", "ends", "topics_of_late"]
 
 MOST_PARTITIONS: Final = 20_000
 """How many partitions a look asks about: what is beyond is left out, and said."""
@@ -43,7 +43,7 @@ _ROWS: Final = pa.schema(
 )
 
 
-class LogEnds(Partitioned, Protocol):
+class LogEndReader(Partitioned, Protocol):
     """What is asked of Kafka beside that; every method may raise `ClusterError`."""
 
     def log_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
@@ -78,7 +78,7 @@ class EndsPoll:
     spark: SparkSession
     tables: Tables
     cluster: str
-    kafka: LogEnds
+    kafka: LogEndReader
     clock: Clock
     every: timedelta
     tell: Callable[[Looked], object] = lambda _looked: None

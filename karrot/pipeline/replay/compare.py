@@ -10,14 +10,13 @@ from operator import attrgetter
 from statistics import median
 from typing import NamedTuple, TypeVar
 
-from karrot.event import Status
+from karrot.event import GroupKey, Status
 from karrot.pipeline.replay.rule_sets import RuleSet
 
 T = TypeVar("T", "Standstill", "ReplayedIncident")
 
 __all__ = [
     "Detection",
-    "ReplayedGroup",
     "ReplayedIncident",
     "RuleSetComparison",
     "RuleSetOutcome",
@@ -27,17 +26,10 @@ __all__ = [
 ]
 
 
-class ReplayedGroup(NamedTuple):
-    """A consumer group."""
-
-    cluster: str
-    consumer: str
-
-
 class RuleSetRun(NamedTuple):
     """A stretch of one status of a group, WARN or ERR."""
 
-    group: ReplayedGroup
+    group: GroupKey
     status: str
     from_ms: int
     to_ms: int
@@ -51,7 +43,7 @@ class ReplayedIncident:
     ``is_flap``: it came soon after the one before. ``stood_still``: a partition truly stood still in it.
     """
 
-    group: ReplayedGroup
+    group: GroupKey
     from_ms: int
     to_ms: int
     is_open: bool
@@ -63,7 +55,7 @@ class ReplayedIncident:
 class Standstill(NamedTuple):
     """A stretch in which some partition of a group did not move while there was more to read."""
 
-    group: ReplayedGroup
+    group: GroupKey
     from_ms: int
     to_ms: int
 
@@ -195,8 +187,8 @@ def _overlap(one: Standstill | ReplayedIncident, from_ms: int, to_ms: int) -> bo
     return one.from_ms <= to_ms and from_ms <= one.to_ms
 
 
-def _by_group(things: Iterable[T]) -> dict[ReplayedGroup, list[T]]:
-    found: dict[ReplayedGroup, list[T]] = {}
+def _by_group(things: Iterable[T]) -> dict[GroupKey, list[T]]:
+    found: dict[GroupKey, list[T]] = {}
     for each in things:
         found.setdefault(each.group, []).append(each)
     return found

@@ -8,8 +8,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from karrot.event import Status
-from karrot.pipeline.replay.compare import ReplayedGroup, RuleSetComparison, RuleSetRun, Standstill, compared
+from karrot.event import GroupKey, Status
+from karrot.pipeline.replay.compare import RuleSetComparison, RuleSetRun, Standstill, compared
 from karrot.pipeline.replay.group_lifetimes import by_group, deletions, silences
 from karrot.pipeline.replay.group_statuses import statuses
 from karrot.pipeline.replay.rule_sets import RuleSet
@@ -130,7 +130,7 @@ def _told(found: DataFrame, request: ReplayRequest, span: VerdictTimes) -> Repla
     runs: list[list[RuleSetRun]] = [[] for _ in request.rule_sets]
     stood: list[Standstill] = []
     for number, cluster, consumer, *rest in bad.sort("cluster", "consumer", "from_ms").collect():
-        run = RuleSetRun(ReplayedGroup(cluster, consumer), *rest)
+        run = RuleSetRun(GroupKey(cluster, consumer), *rest)
         if number == STOOD_STILL:
             stood.append(Standstill(run.group, run.from_ms, run.to_ms))
         else:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from karrot.pipeline.report.findings import Budget, Capacity, Findings, ReportedIncident, Skewed
+from karrot.event import GroupKey, Incident
+from karrot.pipeline.report.findings import Budget, Capacity, Findings, Skewed
 from karrot.pipeline.report.sentences import name, named, on_day, spent, when
 from karrot.text import duration, percent, rate, visible
 
@@ -41,25 +42,25 @@ def next_steps(findings: Findings) -> list[Advice]:
     return sorted(steps, key=lambda step: _GRAVEST_FIRST.index(step.kind))
 
 
-def incidents_by_group(incidents: Iterable[ReportedIncident]) -> dict[tuple[str, str], list[ReportedIncident]]:
-    """The incidents of each cluster and group."""
-    found: dict[tuple[str, str], list[ReportedIncident]] = {}
+def incidents_by_group(incidents: Iterable[Incident]) -> dict[GroupKey, list[Incident]]:
+    """The incidents of each group."""
+    found: dict[GroupKey, list[Incident]] = {}
     for incident in incidents:
-        found.setdefault((incident.cluster, incident.consumer), []).append(incident)
+        found.setdefault(incident.key, []).append(incident)
     return found
 
 
 def _open_incidents(findings: Findings) -> Iterator[Advice]:
     for incident in findings.incidents:
-        if incident.ended_s is None:
-            lasted = duration(findings.heard_until_s - incident.started_s)
-            group = f"--cluster {_quoted(incident.cluster)} --group {_quoted(incident.consumer)}"
+        if incident.ended_at is None:
+            lasted = duration(findings.heard_until_s - incident.started_at.timestamp())
+            group = f"--cluster {_quoted(incident.cluster)} --group {_quoted(incident.group)}"
             asked = f"karrot lag --burrow URL {group}"
             yield Advice(
                 "err" if incident.worst_status == "ERR" else "warn",
-                Markup("Look at {} now").format(named(incident)),
+                Markup("Look at {} now").format(named(incident.key)),
                 Markup("Its incident of {} UTC is still open, after {}. <code>{}</code> shows its partitions.").format(
-                    when(incident.started_s), lasted, asked
+                    when(incident.started_at.timestamp()), lasted, asked
                 ),
             )
 
@@ -151,11 +152,11 @@ def _mostly(one: Budget) -> Markup:
 
 def _flapping(findings: Findings) -> Iterator[Advice]:
     for incidents in incidents_by_group(findings.incidents).values():
-        lasted = [one.ended_s - one.started_s for one in incidents if one.ended_s is not None]
+        lasted = [(one.ended_at - one.started_at).total_seconds() for one in incidents if one.ended_at is not None]
         if len(lasted) >= _FLAPS and median(lasted) <= _SHORT_S:
             yield Advice(
                 "other",
-                Markup("Quieten {}").format(named(incidents[0])),
+                Markup("Quieten {}").format(named(incidents[0].key)),
                 Markup(
                     "It had {} incidents, half of them shorter than {}. A larger <code>intervals</code> in Burrow's "
                     "storage looks at a longer time; <code>threshold = 3</code> in its notifier tells of ERR alone."

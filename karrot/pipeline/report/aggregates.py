@@ -6,7 +6,7 @@ Each ends in the ``select`` of the fields of the row that it makes.
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.event import Status
+from karrot.event import DayRange, Status
 from karrot.pipeline.derive.status_intervals import severity, status_named
 from karrot.pipeline.report.findings import (
     GROUPS_SHOWN,
@@ -17,9 +17,7 @@ from karrot.pipeline.report.findings import (
     DayTotal,
     GroupLag,
     Hours,
-    Period,
     Quarantined,
-    ReportedIncident,
     Skewed,
 )
 from karrot.pipeline.store.columns import GROUP
@@ -69,7 +67,7 @@ def day_totals(slo_daily: DataFrame) -> DataFrame:
     )
 
 
-def group_lags(lag_minute: DataFrame, period: Period) -> DataFrame:
+def group_lags(lag_minute: DataFrame, period: DayRange) -> DataFrame:
     """`GroupLag` of the groups that were furthest behind in time; those whose lag in time is not known come last."""
     length = max(60, (period.end_s - period.start_s) // POINTS)
     at_s = F.unix_seconds("minute")
@@ -96,15 +94,25 @@ def group_lags(lag_minute: DataFrame, period: Period) -> DataFrame:
     )
 
 
-def incidents_within(incidents: DataFrame, period: Period) -> DataFrame:
-    """`ReportedIncident`, each that was open at some moment of the period."""
+def incidents_within(incidents: DataFrame, period: DayRange) -> DataFrame:
+    """The rows of ``incidents`` that were open at some moment of the period, with their times in seconds."""
     ended_s = F.unix_seconds("ended_at")
     return (
         incidents.withColumn("started_s", F.unix_seconds("started_at"))
         .withColumn("ended_s", ended_s)
         .where(F.col("started_s") < period.end_s)
         .where(F.col("ended_s").isNull() | (F.col("ended_s") >= period.start_s))
-        .select(*ReportedIncident._fields)
+        .select(
+            "incident_id",
+            *GROUP,
+            "started_s",
+            "ended_s",
+            "ended_by",
+            "worst_status",
+            "peak_lag",
+            "events",
+            "topics",
+        )
     )
 
 

@@ -5,8 +5,10 @@ seconds since 1970. ``None`` is "not known".
 """
 
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date
 from typing import Final, NamedTuple
+
+from karrot.event import DayRange, Incident
 
 __all__ = [
     "GROUPS_SHOWN",
@@ -21,45 +23,12 @@ __all__ = [
     "GroupLag",
     "Hours",
     "LagPoint",
-    "Period",
     "Quarantined",
-    "ReportedIncident",
     "Skewed",
 ]
 
 GROUPS_SHOWN: Final = 20
 INCIDENTS_SHOWN: Final = 500
-
-
-class Period(NamedTuple):
-    """Whole days (UTC), the last one included."""
-
-    first: date
-    last: date
-
-    @property
-    def dates(self) -> list[date]:
-        """Each of the days."""
-        return [self.first + timedelta(days=number) for number in range((self.last - self.first).days + 1)]
-
-    @property
-    def start_s(self) -> int:
-        """Its first midnight."""
-        return _midnight_s(self.first)
-
-    @property
-    def end_s(self) -> int:
-        """The midnight that ends it."""
-        return _midnight_s(self.last + timedelta(days=1))
-
-    @property
-    def before(self) -> "Period":
-        """As many days just before it."""
-        return Period(self.first - timedelta(days=len(self.dates)), self.first - timedelta(days=1))
-
-
-def _midnight_s(day: date) -> int:
-    return int(datetime.combine(day, time(), UTC).timestamp())
 
 
 class DayTotal(NamedTuple):
@@ -90,20 +59,6 @@ class GroupLag(NamedTuple):
     peak_at_s: int | None
     worst_status: str | None
     points: Sequence[LagPoint]
-
-
-class ReportedIncident(NamedTuple):
-    """An incident that touches the period; no end: it is open."""
-
-    cluster: str
-    consumer: str
-    incident_id: str | None
-    started_s: int
-    ended_s: int | None
-    ended_by: str | None
-    worst_status: str | None
-    peak_lag: int | None
-    topics: Sequence[str]
 
 
 class Hours(NamedTuple):
@@ -187,7 +142,7 @@ class Quarantined(NamedTuple):
 class Findings(NamedTuple):
     """Everything that a report tells."""
 
-    period: Period
+    period: DayRange
     target_seconds: float | None
     objective: float | None
     heard_from_s: int
@@ -196,7 +151,7 @@ class Findings(NamedTuple):
     days_before: Sequence[DayTotal]
     groups: int
     lags: Sequence[GroupLag]
-    incidents: Sequence[ReportedIncident]
+    incidents: Sequence[Incident]
     incident_count: int
     hours: Sequence[Hours]
     skewed: Sequence[Skewed]

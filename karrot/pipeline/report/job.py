@@ -1,12 +1,13 @@
 """``karrot pipeline report``: what the tables say about some days, reduced by Spark to a page's worth of rows."""
 
 from collections.abc import Callable, Sequence
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import NamedTuple, TypeVar
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from karrot.event import DayRange, Incident
 from karrot.pipeline.report import aggregates
 from karrot.pipeline.report.findings import (
     AnsweredTopics,
@@ -19,9 +20,7 @@ from karrot.pipeline.report.findings import (
     GroupLag,
     Hours,
     LagPoint,
-    Period,
     Quarantined,
-    ReportedIncident,
     Skewed,
 )
 from karrot.pipeline.store.tables import Tables, sound
@@ -41,13 +40,13 @@ class _Rules(NamedTuple):
     objective: float | None
 
 
-def period_of(spark: SparkSession, tables: Tables, first: date | None, last: date | None) -> Period:
+def period_of(spark: SparkSession, tables: Tables, first: date | None, last: date | None) -> DayRange:
     """The days asked for; the newest seven if nothing was. Raises `NothingToReportError`."""
     days = tables.days(spark, "lag_minute")
     if not days:
         raise NothingToReportError(f"{tables.directory} has no derived tables: run karrot pipeline derive")
     last = last or (days[-1] if first is None else max(first, days[-1]))
-    period = Period(first or last - _WEEK, last)
+    period = DayRange(first or last - _WEEK, last)
     if not any(period.first <= day <= period.last for day in days):
         raise NothingToReportError(
             f"no day from {period.first} to {period.last} in {tables.directory}, which has {days[0]} to {days[-1]}"
@@ -55,7 +54,7 @@ def period_of(spark: SparkSession, tables: Tables, first: date | None, last: dat
     return period
 
 
-def find(spark: SparkSession, tables: Tables, period: Period) -> Findings:
+def find(spark: SparkSession, tables: Tables, period: DayRange) -> Findings:
     """What a report on the period tells. Raises `NothingToReportError`."""
 
     def read(name: str) -> DataFrame:
@@ -81,7 +80,7 @@ def find(spark: SparkSession, tables: Tables, period: Period) -> Findings:
                 lag._replace(points=_inner(LagPoint, lag.points))
                 for lag in _rows(GroupLag, aggregates.group_lags(lag_minute, period))
             ],
-            incidents=_rows(ReportedIncident, aggregates.longest(incidents, heard_until_s)),
+            incidents=[_incident(row) for row in aggregates.longest(incidents, heard_until_s).collect()],
             incident_count=incidents.count(),
             hours=_rows(Hours, aggregates.hours(read("status_intervals"))),
             skewed=_rows(Skewed, aggregates.skewed(read("skew_minute"), bad_minutes)),
@@ -100,7 +99,7 @@ def find(spark: SparkSession, tables: Tables, period: Period) -> Findings:
         pressures.unpersist()
 
 
-def _read(spark: SparkSession, tables: Tables, name: str, period: Period) -> DataFrame:
+def _read(spark: SparkSession, tables: Tables, name: str, period: DayRange) -> DataFrame:
     """The days of a table that there are: a period may be of years, and each of its days would be looked for."""
     there = tables.days(spark, name)
     return sound(tables.read(spark, name, days=[day for day in there if period.first <= day <= period.last]))
@@ -112,6 +111,26 @@ def _rows(kind: Callable[..., T], frame: DataFrame) -> list[T]:
 
 def _inner(kind: Callable[..., T], rows: Sequence[Sequence[object]]) -> list[T]:
     return [kind(*row) for row in rows]
+
+
+def _incident(row: Row) -> Incident:
+    return Incident(
+        row.incident_id,
+        row.cluster,
+        row.consumer,
+        _moment(row.started_s),
+        None if row.ended_s is None else _moment(row.ended_s),
+        row.ended_by,
+        row.worst_status,
+        row.peak_lag,
+        row.events,
+        tuple(row.topics or ()),
+    )
+
+
+def _moment(epoch_s: int) -> datetime:
+    """A moment in UTC. A timestamp that Spark hands out has no time zone, so moments are collected as seconds."""
+    return datetime.fromtimestamp(epoch_s, UTC)
 
 
 def _heard(lag_minute: DataFrame) -> tuple[int, int]:

@@ -9,8 +9,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from karrot import __version__
+from karrot.event import Incident
 from karrot.pipeline.report import advice, sentences, svg
-from karrot.pipeline.report.findings import GROUPS_SHOWN, INCIDENTS_SHOWN, Capacity, Findings, ReportedIncident
+from karrot.pipeline.report.findings import GROUPS_SHOWN, INCIDENTS_SHOWN, Capacity, Findings
 from karrot.render import templates_dir
 from karrot.text import FILTERS
 
@@ -30,7 +31,7 @@ class GroupLine(NamedTuple):
     cluster: str
     consumer: str
     spans: Sequence[svg.IncidentBar]
-    seconds: int
+    seconds: float
     open: bool
 
 
@@ -69,7 +70,7 @@ def _context(findings: Findings, headline: Markup, made_at: datetime) -> dict[st
         "heard_s": findings.heard_until_s - findings.heard_from_s,
         "beyond": sentences.share_beyond(findings.days),
         "not_ok": sentences.share_not_ok(findings.days),
-        "open": sum(one.ended_s is None for one in findings.incidents),
+        "open": sum(one.ended_at is None for one in findings.incidents),
         "steps": advice.next_steps(findings),
         "lines": lines[:GROUPS_SHOWN],
         "more_lines": max(0, len(lines) - GROUPS_SHOWN),
@@ -91,15 +92,17 @@ def _lines(findings: Findings) -> list[GroupLine]:
             *group,
             svg.spans(incidents, findings),
             sum(_lasted(one, findings) for one in incidents),
-            any(one.ended_s is None for one in incidents),
+            any(one.ended_at is None for one in incidents),
         )
         for group, incidents in advice.incidents_by_group(findings.incidents).items()
     ]
     return sorted(made, key=lambda line: -line.seconds)
 
 
-def _lasted(incident: ReportedIncident, findings: Findings) -> int:
-    return (findings.heard_until_s if incident.ended_s is None else incident.ended_s) - incident.started_s
+def _lasted(incident: Incident, findings: Findings) -> float:
+    """Seconds; an open incident lasts until the newest event."""
+    ended_s = findings.heard_until_s if incident.ended_at is None else incident.ended_at.timestamp()
+    return ended_s - incident.started_at.timestamp()
 
 
 def _reaches(capacity: Capacity) -> str:

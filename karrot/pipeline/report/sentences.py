@@ -9,7 +9,8 @@ from typing import NamedTuple, Protocol
 
 from markupsafe import Markup
 
-from karrot.pipeline.report.findings import AnsweredTopics, DayTotal, Findings, Period
+from karrot.event import DayRange
+from karrot.pipeline.report.findings import AnsweredTopics, DayTotal, Findings
 from karrot.text import duration, percent, visible
 
 __all__ = [
@@ -74,7 +75,7 @@ def named(group: OfGroup) -> Markup:
     return Markup("{} of {}").format(name(group.consumer), name(group.cluster))
 
 
-def when(at_s: int) -> str:
+def when(at_s: float) -> str:
     """``Wed 18 Nov 14:05``, in UTC."""
     at = datetime.fromtimestamp(at_s, UTC)
     return f"{on_day(at.date())} {at:%H:%M}"
@@ -90,7 +91,7 @@ def on_day(day: date) -> str:
     return f"{day:%a} {day.day} {day:%b}"
 
 
-def period_said(period: Period) -> str:
+def period_said(period: DayRange) -> str:
     """``16 to 22 November 2026``."""
     first, last = period
     until = f"{last.day} {last:%B %Y}"

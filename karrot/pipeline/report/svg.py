@@ -8,7 +8,8 @@ from datetime import UTC, date, datetime
 from itertools import pairwise
 from typing import NamedTuple
 
-from karrot.pipeline.report.findings import Budget, Capacity, Findings, Hours, LagPoint, Period, ReportedIncident
+from karrot.event import DayRange, Incident
+from karrot.pipeline.report.findings import Budget, Capacity, Findings, Hours, LagPoint
 
 __all__ = ["Bar", "IncidentBar", "ReportTick", "burn_bars", "line", "peak_bars", "share_bars", "spans", "ticks"]
 
@@ -32,7 +33,7 @@ class IncidentBar(NamedTuple):
 
     at: float
     width: float
-    incident: ReportedIncident
+    incident: Incident
     goes_on: bool
 
 
@@ -46,11 +47,11 @@ class Bar(NamedTuple):
     text: str
 
 
-def _place(at_s: float, period: Period) -> float:
+def _place(at_s: float, period: DayRange) -> float:
     return round(100 * (at_s - period.start_s) / (period.end_s - period.start_s), 3)
 
 
-def ticks(period: Period) -> list[ReportTick]:
+def ticks(period: DayRange) -> list[ReportTick]:
     """At most eight marks: midnights, or full hours where the period is a day or two."""
     days = len(period.dates)
     step_h = next((h for h in _STEPS_H if days * 24 <= h * (_MOST_TICKS + 1)), 24 * -(-days // _MOST_TICKS))
@@ -63,22 +64,22 @@ def _named(at_s: int, step_h: int) -> str:
     return f"{at:%a} {at.day}" if step_h >= 24 and at.hour == 0 else f"{at:%H:%M}"  # noqa: PLR2004 (a day)
 
 
-def spans(incidents: Iterable[ReportedIncident], findings: Findings) -> list[IncidentBar]:
+def spans(incidents: Iterable[Incident], findings: Findings) -> list[IncidentBar]:
     """Incidents on the axis of time, cut where the period ends, and wide enough to be seen."""
-    return [_span(incident, findings) for incident in sorted(incidents, key=lambda one: one.started_s)]
+    return [_span(incident, findings) for incident in sorted(incidents, key=lambda one: one.started_at)]
 
 
-def _span(incident: ReportedIncident, findings: Findings) -> IncidentBar:
+def _span(incident: Incident, findings: Findings) -> IncidentBar:
     period = findings.period
-    ended_s = findings.heard_until_s if incident.ended_s is None else incident.ended_s
-    start = max(0.0, _place(incident.started_s, period))
+    ended_s = findings.heard_until_s if incident.ended_at is None else incident.ended_at.timestamp()
+    start = max(0.0, _place(incident.started_at.timestamp(), period))
     end = min(100.0, _place(ended_s, period))
     width = max(_NARROWEST, end - start)
-    goes_on = incident.ended_s is None or incident.ended_s > period.end_s
+    goes_on = incident.ended_at is None or ended_s > period.end_s
     return IncidentBar(round(min(start, 100 - width), 3), round(width, 3), incident, goes_on)
 
 
-def line(points: Sequence[LagPoint], period: Period, top: float) -> list[str]:
+def line(points: Sequence[LagPoint], period: DayRange, top: float) -> list[str]:
     """Polylines over a box of 100 by 100, broken where nothing is known; ``top`` is the value at the upper edge."""
     pieces: list[list[str]] = [[]]
     step = min((later.at_s - point.at_s for point, later in pairwise(points)), default=0)
@@ -106,7 +107,7 @@ def share_bars(hours: Hours, heard_s: int) -> list[Bar]:
     return bars
 
 
-def burn_bars(budget: Budget, period: Period) -> list[Bar]:
+def burn_bars(budget: Budget, period: DayRange) -> list[Bar]:
     """A bar a day: half the height is a burn rate of 1, the full height 2 and more; a day not measured has none."""
     bars = []
     for day, rate in budget.days:
@@ -118,7 +119,7 @@ def burn_bars(budget: Budget, period: Period) -> list[Bar]:
     return bars
 
 
-def peak_bars(capacity: Capacity, period: Period) -> list[Bar]:
+def peak_bars(capacity: Capacity, period: DayRange) -> list[Bar]:
     """A bar a day: the peak that was asked for; the best rate is at four fifths of the full height."""
     bars = []
     for day, produced in capacity.days:
@@ -128,7 +129,7 @@ def peak_bars(capacity: Capacity, period: Period) -> list[Bar]:
     return bars
 
 
-def _day_bar(day: date, period: Period, height: float, kind: str, told: str = "") -> Bar:
+def _day_bar(day: date, period: DayRange, height: float, kind: str, told: str = "") -> Bar:
     """In the middle of its day, of which it takes four fifths."""
     width = 100 / len(period.dates)
     at = width * ((day - period.first).days + 0.1)

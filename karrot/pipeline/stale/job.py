@@ -15,10 +15,11 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from karrot.event import ClusterPartition, LogEnd
 from karrot.pipeline.schemas import STREAMED, with_day
 from karrot.pipeline.stale.alerts import Undelivered
 from karrot.pipeline.stale.batch import newest_commits, newest_looks, of_commits, of_ends
-from karrot.pipeline.stale.rule import BatchCommits, GroupPartition, Log, LogEndSample, Record, StaleState, Watch
+from karrot.pipeline.stale.rule import BatchCommits, GroupPartition, RecordPosition, StaleState, Watch
 from karrot.pipeline.store.filesystem import literal, make_directory, read_text, write_text
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.streaming_query import EVER, persisted, started
@@ -66,9 +67,9 @@ class StaleAlerts:
         watch = Watch(self.length, state)
         with persisted(records):
             commits = {_key(row): _commits(row) for row in newest_commits(records).toLocalIterator()}
-            looks: dict[Log, list[LogEndSample]] = {}
+            looks: dict[ClusterPartition, list[LogEnd]] = {}
             for row in newest_looks(records, self.length).toLocalIterator():
-                looks.setdefault(Log(*row[:3]), []).append(LogEndSample(*row[3:]))
+                looks.setdefault(ClusterPartition(*row[:3]), []).append(LogEnd(*row[3:]))
         lines = [*state.unsent, *watch.take(batch, commits, looks)]
         dropped = max(0, len(lines) - MOST_UNSENT)
         self._remember(watch.saved(lines[dropped:]))
@@ -114,8 +115,8 @@ def _key(row: Row) -> GroupPartition:
 
 
 def _commits(row: Row) -> BatchCommits:
-    return BatchCommits(row.offset, Record(*row.newest), Record(*row.first), _record(row.before))
+    return BatchCommits(row.offset, RecordPosition(*row.newest), RecordPosition(*row.first), _record(row.before))
 
 
-def _record(told: Any) -> Record | None:
-    return None if told is None else Record(*told)
+def _record(told: Any) -> RecordPosition | None:
+    return None if told is None else RecordPosition(*told)

@@ -13,21 +13,15 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-__all__ = ["BatchCommits", "GroupPartition", "Log", "LogEndSample", "Record", "StaleState", "Watch"]
+from karrot.event import ClusterPartition, LogEnd
+
+__all__ = ["BatchCommits", "GroupPartition", "RecordPosition", "StaleState", "Watch"]
 
 _MS: Final = timedelta(milliseconds=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FORGOTTEN_MS: Final = timedelta(days=31) // _MS
 _GRAINS: Final = 64
 """Looks within ``D`` that are told apart, at most: of more, some in between are forgotten."""
-
-
-class Log(NamedTuple):
-    """A partition of a topic."""
-
-    cluster: str
-    topic: str
-    partition: int
 
 
 class GroupPartition(NamedTuple):
@@ -39,13 +33,13 @@ class GroupPartition(NamedTuple):
     partition: int
 
     @property
-    def log(self) -> Log:
+    def log(self) -> ClusterPartition:
         """Whose end it is measured by."""
-        return Log(self.cluster, self.topic, self.partition)
+        return ClusterPartition(self.cluster, self.topic, self.partition)
 
 
-class Record(NamedTuple):
-    """A record of ``__consumer_offsets``; records count in this order."""
+class RecordPosition(NamedTuple):
+    """Where and when a record of ``__consumer_offsets`` was written; records count in this order."""
 
     at_ms: int
     log_offset: int
@@ -58,23 +52,16 @@ class BatchCommits(NamedTuple):
     """
 
     offset: int | None
-    newest: Record
-    first: Record
-    before: Record | None
-
-
-class LogEndSample(NamedTuple):
-    """Where a log ended at a moment."""
-
-    at_ms: int
-    end: int
+    newest: RecordPosition
+    first: RecordPosition
+    before: RecordPosition | None
 
 
 class OffsetSince(NamedTuple):
     """A partition's newest record, and when the first one in a row was that says its offset."""
 
     offset: int | None
-    newest: Record
+    newest: RecordPosition
     since_ms: int
 
 
@@ -91,7 +78,7 @@ class StaleState(msgspec.Struct):
     batch: int = -1
     standings: list[tuple[GroupPartition, OffsetSince]] = []
     told: list[tuple[GroupPartition, OpenAlert]] = []
-    looks: list[tuple[Log, list[LogEndSample]]] = []
+    looks: list[tuple[ClusterPartition, list[LogEnd]]] = []
     held_until_ms: dict[str, int] = {}
     unsent: list[str] = []
 
@@ -124,7 +111,10 @@ class Watch:
         )
 
     def take(
-        self, batch: int, commits: Mapping[GroupPartition, BatchCommits], looks: Mapping[Log, Iterable[LogEndSample]]
+        self,
+        batch: int,
+        commits: Mapping[GroupPartition, BatchCommits],
+        looks: Mapping[ClusterPartition, Iterable[LogEnd]],
     ) -> list[str]:
         """Take a batch and return what is to be told, each a line of JSON; nothing if it was taken before."""
         if batch <= self._batch:
@@ -148,11 +138,11 @@ class Watch:
         since_ms = known.since_ms if known and goes_on else told.first.at_ms
         self._standings[key] = OffsetSince(told.offset, told.newest, since_ms)
 
-    def _recent(self, looks: list[LogEndSample]) -> list[LogEndSample]:
+    def _recent(self, looks: list[LogEnd]) -> list[LogEnd]:
         """The looks of the last ``length`` and the newest one before them, none nearer to another than a grain."""
         looks.sort()
         at = bisect_right(looks, looks[-1].at_ms - self._length_ms, key=lambda look: look.at_ms)
-        kept: list[LogEndSample] = []
+        kept: list[LogEnd] = []
         for look in looks[max(0, at - 1) :]:
             # The newest is always kept, the one it stands in for was next to one that is.
             if len(kept) > 1 and kept[-1].at_ms - kept[-2].at_ms < self._length_ms // _GRAINS:
@@ -199,12 +189,12 @@ class Watch:
                 self._told[key] = now
                 yield _line("stale", key, now, standing, looks[-1])
 
-    def _is_stale(self, offset: int, standing: OffsetSince, looks: list[LogEndSample]) -> bool:
+    def _is_stale(self, offset: int, standing: OffsetSince, looks: list[LogEnd]) -> bool:
         if not looks:
             return False
         seen, then_ms = looks[-1], looks[-1].at_ms - self._length_ms
         at = bisect_right(looks, then_ms, key=lambda look: look.at_ms)
-        return standing.since_ms <= then_ms and at > 0 and min(looks[at - 1].end, seen.end) > offset
+        return standing.since_ms <= then_ms and at > 0 and min(looks[at - 1].offset, seen.offset) > offset
 
     def _forget(self) -> None:
         """Drop what nobody committed or looked at for a month. What was taken back stays as long: it may come again."""
@@ -221,15 +211,15 @@ class Watch:
         }
 
 
-def _line(state: str, key: GroupPartition, told: OpenAlert, standing: OffsetSince, seen: LogEndSample) -> str:
+def _line(state: str, key: GroupPartition, told: OpenAlert, standing: OffsetSince, seen: LogEnd) -> str:
     """One line; ``id`` is that of the alert, the same when it is given and when it is cleared."""
     facts: dict[str, Any] = {
         "state": state,
         "id": hashlib.sha256(msgspec.json.encode((key, told))).hexdigest()[:16],
         **key._asdict(),
         "current_offset": standing.offset,
-        "log_end_offset": seen.end,
-        "lag": None if standing.offset is None else max(0, seen.end - standing.offset),
+        "log_end_offset": seen.offset,
+        "lag": None if standing.offset is None else max(0, seen.offset - standing.offset),
         "since": _iso(told.since_ms),
         "committed_at": _iso(standing.newest.at_ms),
         "looked_at": _iso(seen.at_ms),

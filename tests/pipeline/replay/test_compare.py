@@ -1,8 +1,9 @@
-from karrot.pipeline.replay.compare import Detection, ReplayedGroup, ReplayedIncident, RuleSetRun, Standstill, compared
+from karrot.event import GroupKey
+from karrot.pipeline.replay.compare import Detection, ReplayedIncident, RuleSetRun, Standstill, compared
 from karrot.pipeline.replay.comparison_text import sentences
 from karrot.pipeline.replay.rule_sets import RuleSet
 
-ORDERS, CLICKS = ReplayedGroup("c", "orders"), ReplayedGroup("c", "clicks")
+ORDERS, CLICKS = GroupKey("c", "orders"), GroupKey("c", "clicks")
 DAY_MS = 1_763_596_800_000
 
 
@@ -10,12 +11,12 @@ def at(minute: float) -> int:
     return DAY_MS + int(minute * 60_000)
 
 
-def run(group: ReplayedGroup, begin: float, end: float, status: str = "WARN", *, is_open: bool = False) -> RuleSetRun:
+def run(group: GroupKey, begin: float, end: float, status: str = "WARN", *, is_open: bool = False) -> RuleSetRun:
     return RuleSetRun(group, status, at(begin), at(end), is_open)
 
 
 def incident(
-    group: ReplayedGroup,
+    group: GroupKey,
     begin: float,
     end: float,
     worst: str,

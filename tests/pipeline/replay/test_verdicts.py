@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.event import OffsetSample, Status
+from karrot.event import LogEnd, OffsetSample, Status
 from karrot.pipeline.replay.arrays import CommitArrays
 from karrot.pipeline.replay.rule_sets import RuleSet
 from karrot.pipeline.replay.verdicts import VerdictTimes, judged
 from karrot.pipeline.replay.windows import Windows, facts_of, windows
-from support.pipeline.replay_model import Commit, End, Stream, by_arrays, by_the_model
+from support.pipeline.replay_model import Commit, Stream, by_arrays, by_the_model
 
 CASES = json.loads((Path(__file__).parents[2] / "data/burrow/evaluation_cases.json").read_text())
 SPAN = VerdictTimes(1_000, 1_120, 10)
@@ -57,7 +57,7 @@ def test_of_a_window_is_known_what_burrows_holds(case: dict[str, Any]) -> None:
 def test_a_consumer_gets_burrows_verdict(case: dict[str, Any]) -> None:
     now = case["timeNow"]
     commits = [Commit(now * 1000, row["order"], row["offset"], row["timestamp"]) for row in case["commits"]]
-    ends = [End(now * 1000 - 1, offset) for offset in case["brokerOffsets"]]
+    ends = [LogEnd(now * 1000 - 1, offset) for offset in case["brokerOffsets"]]
     rules = RuleSet("r", case["intervals"], case["allowedLag"], case["min_distance"], case["minimumComplete"])
     ((found,),) = by_arrays([Stream(commits, ends)], [rules], VerdictTimes(now, now, 1))
     assert [min(status, Status.ERR).name for status in found.values()] == [
@@ -71,7 +71,7 @@ def test_a_consumer_gets_burrows_verdict(case: dict[str, Any]) -> None:
 times = st.integers(995_000, 1_115_000)
 offsets = st.integers(0, 12)
 timestamps = st.one_of(times, st.integers(0, 2_000_000), st.sampled_from([0, 2**60]))
-ends = st.lists(st.builds(End, times, offsets), max_size=12, unique_by=lambda end: end.observed_ms)
+ends = st.lists(st.builds(LogEnd, times, offsets), max_size=12, unique_by=lambda end: end.at_ms)
 rule_sets = st.builds(
     RuleSet,
     name=st.just("r"),
@@ -105,7 +105,7 @@ def test_a_long_stream_in_many_merged_slots_is_judged_as_by_the_model() -> None:
     seen = range(1_000_000, 1_119_000, 700)
     steady = Stream(
         [Commit(at, number, 40 * number, at) for number, at in enumerate(seen)],
-        [End(at, (at - 1_000_000) // 12) for at in range(995_000, 1_120_000, 5_000)],
+        [LogEnd(at, (at - 1_000_000) // 12) for at in range(995_000, 1_120_000, 5_000)],
     )
     sets = [RuleSet("r", 5, min_distance=distance) for distance in (0, 1, 3, 10)]
     found = by_arrays([steady, steady], sets, SPAN)

@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from karrot.cli import main
+from karrot.event import DayRange, Incident
 from karrot.pipeline.report.findings import (
     AnsweredTopics,
     Budget,
@@ -17,16 +18,14 @@ from karrot.pipeline.report.findings import (
     GroupLag,
     Hours,
     LagPoint,
-    Period,
     Quarantined,
-    ReportedIncident,
     Skewed,
 )
 from karrot.pipeline.report.job import NothingToReportError, find, period_of
 from karrot.pipeline.schemas import TABLES, with_day
 from karrot.pipeline.store.columns import rows
 from karrot.pipeline.store.tables import Tables
-from support.pipeline.report_findings import MONDAY, WEEK, at
+from support.pipeline.report_findings import MONDAY, WEEK, at, incident
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +62,9 @@ def _lag_minute() -> Rows:
 
 
 def _incident(incident_id: str, began: int, ended: int | None, by: str | None = "close") -> dict[str, Any]:
-    told = _of("orders", incident_id=incident_id, started_at=_iso(began), ended_by=by, worst_status="ERR", peak_lag=9)
+    told = _of(
+        "orders", incident_id=incident_id, started_at=_iso(began), ended_by=by, worst_status="ERR", peak_lag=9, events=3
+    )
     return told | {"ended_at": None if ended is None else _iso(ended), "topics": ["orders.v1"]}
 
 
@@ -187,11 +188,11 @@ def tables(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> T
 
 @pytest.fixture(scope="module")
 def found(spark: "SparkSession", tables: Tables) -> Findings:
-    return find(spark, tables, Period(MONDAY, TUESDAY))
+    return find(spark, tables, DayRange(MONDAY, TUESDAY))
 
 
 def test_a_report_says_what_its_days_are_and_what_they_are_compared_with(found: Findings) -> None:
-    assert found.period == Period(MONDAY, TUESDAY)
+    assert found.period == DayRange(MONDAY, TUESDAY)
     assert (found.heard_from_s, found.heard_until_s) == (at(0), at(1, 23.5) + 60)
     assert (found.target_seconds, found.objective, found.groups) == (60.0, 0.99, 3)
     assert found.days == [
@@ -222,13 +223,13 @@ def test_groups_are_ranked_by_lag_in_time_then_by_messages(found: Findings) -> N
 
 
 def test_incidents_are_those_of_any_moment_of_the_days_the_longest_first(found: Findings) -> None:
-    def incident(incident_id: str, began: int, ended: int | None, by: str | None) -> ReportedIncident:
-        return ReportedIncident("prod", "orders", incident_id, began, ended, by, "ERR", 9, ["orders.v1"])
+    def told(incident_id: str, began: int, ended: int | None, by: str | None) -> Incident:
+        return incident(began, ended, incident_id=incident_id, ended_by=by, peak_lag=9, events=3)
 
     assert found.incidents == [
-        incident("began before", at(-2), at(0, 1), "close"),
-        incident("open", at(1, 20), None, None),
-        incident("within", at(0, 12), at(0, 12.5), "close"),
+        told("began before", at(-2), at(0, 1), "close"),
+        told("open", at(1, 20), None, None),
+        told("within", at(0, 12), at(0, 12.5), "close"),
     ]
     assert found.incident_count == 3
 
@@ -261,9 +262,9 @@ def test_budgets_are_told_of_groups_that_spent_any(found: Findings) -> None:
 
 
 def test_without_being_asked_the_newest_seven_days_are_reported(spark: "SparkSession", tables: Tables) -> None:
-    assert period_of(spark, tables, None, None) == Period(TUESDAY - dt.timedelta(days=6), TUESDAY)
-    assert period_of(spark, tables, MONDAY, None) == Period(MONDAY, TUESDAY)
-    assert period_of(spark, tables, None, MONDAY) == Period(MONDAY - dt.timedelta(days=6), MONDAY)
+    assert period_of(spark, tables, None, None) == DayRange(TUESDAY - dt.timedelta(days=6), TUESDAY)
+    assert period_of(spark, tables, MONDAY, None) == DayRange(MONDAY, TUESDAY)
+    assert period_of(spark, tables, None, MONDAY) == DayRange(MONDAY - dt.timedelta(days=6), MONDAY)
 
 
 def test_days_that_the_tables_do_not_have_are_a_sentence(spark: "SparkSession", tables: Tables) -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from karrot.event import DayRange
 from karrot.pipeline.report import advice, svg
 from karrot.pipeline.report import sentences as words
 from karrot.pipeline.report.findings import (
@@ -19,7 +20,6 @@ from karrot.pipeline.report.findings import (
     Findings,
     Hours,
     LagPoint,
-    Period,
     Quarantined,
     Skewed,
 )
@@ -149,7 +149,7 @@ def _assert_harmless(text: str) -> None:
     calm, told = make_findings(), make_findings()
     hostile = told._replace(
         lags=[one._replace(consumer=text, cluster=text) for one in told.lags],
-        incidents=[one._replace(consumer=text, cluster=text, topics=[text]) for one in told.incidents],
+        incidents=[one._replace(group=text, cluster=text, topics=(text,)) for one in told.incidents],
         hours=[one._replace(consumer=text) for one in told.hours],
         skewed=[one._replace(consumer=text, topic=text, owner=text, cause="slow_owner") for one in told.skewed],
         capacities=[one._replace(consumer=text, topic=text) for one in told.capacities],
@@ -211,7 +211,7 @@ def _days(beyond: list[int]) -> list[DayTotal]:
     ],
 )
 def test_a_period_is_said_as_people_say_it(first: tuple[int, int, int], last: tuple[int, int, int], said: str) -> None:
-    assert words.period_said(Period(dt.date(*first), dt.date(*last))) == said
+    assert words.period_said(DayRange(dt.date(*first), dt.date(*last))) == said
 
 
 # ---- What to do next ----
@@ -222,7 +222,7 @@ def test_a_quiet_week_asks_for_nothing() -> None:
 
 
 def test_an_open_incident_is_looked_at_first() -> None:
-    assert _steps(incidents=[incident(at(6, 20), None, consumer="it's")]) == [
+    assert _steps(incidents=[incident(at(6, 20), None, group="it's")]) == [
         (
             "err: Look at it's of prod now. Its incident of Sun 22 Nov 20:00 UTC is still open, after 4 h. "
             "karrot lag --burrow URL --cluster prod --group 'it'\"'\"'s' shows its partitions."
@@ -320,7 +320,7 @@ def test_what_is_missing_is_said() -> None:
     ],
 )
 def test_an_axis_has_a_handful_of_marks(days: int, said: str) -> None:
-    period = Period(MONDAY, MONDAY + dt.timedelta(days=days - 1))
+    period = DayRange(MONDAY, MONDAY + dt.timedelta(days=days - 1))
     assert " ".join(tick.text for tick in svg.ticks(period)) == said
 
 
@@ -337,7 +337,7 @@ def test_an_incident_never_leaves_the_chart(began: int, lasted: int | None) -> N
 
 
 def test_a_curve_is_broken_where_nothing_is_known() -> None:
-    hour, day = 3_600, Period(MONDAY, MONDAY)
+    hour, day = 3_600, DayRange(MONDAY, MONDAY)
     told = [(0, 0.0), (1, 50.0), (2, None), (3, 100.0), (5, 25.0)]
     points = [LagPoint(day.start_s + n * hour, seconds) for n, seconds in told]
     assert svg.line(points, day, 100.0) == [

@@ -10,7 +10,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.pipeline.stale.rule import BatchCommits, GroupPartition, Log, LogEndSample, Record, StaleState, Watch
+from karrot.event import ClusterPartition, LogEnd
+from karrot.pipeline.stale.rule import BatchCommits, GroupPartition, RecordPosition, StaleState, Watch
 from support.pipeline.stale_partition_cases import AT, CASES, FOR, Case, Commit, Stale
 from support.pipeline.stale_partition_cases import Look as Seen
 
@@ -34,7 +35,7 @@ def _batch(
     name: str, commits: Iterable[tuple[int, Commit]], looks: Iterable[Seen]
 ) -> tuple[dict[GroupPartition, BatchCommits], Any]:
     """What Spark makes of a batch: the newest record, and the first of those in a row that say the same."""
-    records = sorted((Record(round(each.at * 1_000), number), each.offset) for number, each in commits)
+    records = sorted((RecordPosition(round(each.at * 1_000), number), each.offset) for number, each in commits)
     told: dict[GroupPartition, BatchCommits] = {}
     if records:
         offset = records[-1][1]
@@ -43,8 +44,8 @@ def _batch(
         )
         before = records[first - 1][0] if first else None
         told[GroupPartition(_CLUSTER, name, name, 0)] = BatchCommits(offset, records[-1][0], records[first][0], before)
-    seen = [LogEndSample(round(each.at * 1_000), each.end) for each in looks]
-    return told, {Log(_CLUSTER, name, 0): seen} if seen else {}
+    seen = [LogEnd(round(each.at * 1_000), each.end) for each in looks]
+    return told, {ClusterPartition(_CLUSTER, name, 0): seen} if seen else {}
 
 
 class Rig:
@@ -55,7 +56,7 @@ class Rig:
         self.lines: list[dict[str, Any]] = []
 
     def take(
-        self, batch: int, commits: dict[GroupPartition, BatchCommits], looks: dict[Log, list[LogEndSample]]
+        self, batch: int, commits: dict[GroupPartition, BatchCommits], looks: dict[ClusterPartition, list[LogEnd]]
     ) -> list[tuple[Any, ...]]:
         """Returns state, group and offset of what is told."""
         watch = Watch(_LENGTH, msgspec.json.decode(msgspec.json.encode(self.state), type=StaleState))

@@ -8,12 +8,12 @@ import numpy as np
 
 from karrot.burrow.rules import evaluate_partition
 from karrot.burrow.storage import Storage
-from karrot.event import Status
+from karrot.event import LogEnd, Status
 from karrot.pipeline.replay.arrays import CommitArrays, LogEndArrays, Segments, stored
 from karrot.pipeline.replay.rule_sets import RuleSet
 from karrot.pipeline.replay.verdicts import VerdictTimes, evaluate
 
-__all__ = ["Commit", "End", "Stream", "by_arrays", "by_the_model"]
+__all__ = ["Commit", "Stream", "by_arrays", "by_the_model"]
 
 NEVER_MS = 2**60
 EXPIRE = 1_000
@@ -26,16 +26,11 @@ class Commit(NamedTuple):
     timestamp_ms: int
 
 
-class End(NamedTuple):
-    observed_ms: int
-    offset: int
-
-
 class Stream(NamedTuple):
     """One consumer's commits of one partition as they arrived, and the partition's log ends."""
 
     commits: Sequence[Commit]
-    ends: Sequence[End]
+    ends: Sequence[LogEnd]
 
 
 def by_the_model(
@@ -43,7 +38,7 @@ def by_the_model(
 ) -> dict[int, Status]:
     """The verdict at each moment at which Burrow would know the partition."""
     storage = Storage(intervals=rules.intervals, min_distance=rules.min_distance, expire_group=expire_group)
-    waiting: list[Commit | End] = sorted([*stream.ends, *stream.commits], key=itemgetter(0))
+    waiting: list[Commit | LogEnd] = sorted([*stream.ends, *stream.commits], key=itemgetter(0))
     verdicts: dict[int, Status] = {}
     for now in range(span.first, span.last + 1, span.every):
         while waiting and waiting[0][0] <= now * 1000:
@@ -59,9 +54,9 @@ def by_the_model(
     return verdicts
 
 
-def _tell(storage: Storage, happened: Commit | End) -> None:
+def _tell(storage: Storage, happened: Commit | LogEnd) -> None:
     match happened:
-        case End(_, offset):
+        case LogEnd(_, offset):
             storage.put_log_end("t", 0, offset, partition_count=1)
         case Commit(seen_ms, order, offset, timestamp_ms):
             storage.put_commit("g", "t", 0, offset, order=order, timestamp_ms=timestamp_ms, now=seen_ms // 1000)

@@ -3,6 +3,7 @@
 import datetime as dt
 from typing import Any
 
+from karrot.event import DayRange, Incident
 from karrot.pipeline.report.findings import (
     AnsweredTopics,
     Budget,
@@ -14,16 +15,14 @@ from karrot.pipeline.report.findings import (
     GroupLag,
     Hours,
     LagPoint,
-    Period,
     Quarantined,
-    ReportedIncident,
     Skewed,
 )
 
 __all__ = ["MONDAY", "WEEK", "at", "incident", "make_findings", "quiet_week"]
 
 MONDAY = dt.date(2026, 11, 16)
-WEEK = Period(MONDAY, dt.date(2026, 11, 22))
+WEEK = DayRange(MONDAY, dt.date(2026, 11, 22))
 _HOUR = 3600
 
 
@@ -63,10 +62,12 @@ def quiet_week() -> Findings:
     )
 
 
-def incident(began: int, ended: int | None, **fields: Any) -> ReportedIncident:
-    """An incident of ``orders``."""
+def incident(began: int, ended: int | None, **fields: Any) -> Incident:
+    """An incident of ``orders``, between moments in seconds since 1970."""
+    started_at = dt.datetime.fromtimestamp(began, dt.UTC)
+    ended_at = None if ended is None else dt.datetime.fromtimestamp(ended, dt.UTC)
     ended_by = None if ended is None else "close"
-    return ReportedIncident("prod", "orders", "i", began, ended, ended_by, "ERR", 9_000, ["orders.v1"])._replace(
+    return Incident("i", "prod", "orders", started_at, ended_at, ended_by, "ERR", 9_000, 12, ("orders.v1",))._replace(
         **fields
     )
 
