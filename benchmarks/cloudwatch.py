@@ -41,7 +41,7 @@ from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, aws_environment
 from support.reporters.reporter_context import make_context
 from support.service.karrot_service import Service
-from support.service.open_loop import Played, percentile, play
+from support.service.open_loop import OpenLoopResult, percentile, send_open_loop
 from support.yardstick import yardstick
 
 METRICS = "Lag,LagSeconds"
@@ -166,10 +166,10 @@ def first_karrot(place: Path, far: FarCloudWatch) -> None:
     posts, request = 2 * FEW, partial(verdict, FEW)
     far.forget()
     with yardstick(place, "first_karrot_cloudwatch", "-w", "4", "--graceful-timeout", "1") as port:
-        healthy = play(port, evenly(RATE, posts / RATE), request)
+        healthy = send_open_loop(port, evenly(RATE, posts / RATE), request)
         first = len(far.calls())
         far.stand(HANG)
-        hanging = play(port, evenly(RATE, 3), request)
+        hanging = send_open_loop(port, evenly(RATE, 3), request)
         far.clear()
     print(
         f"  the first Karrot's way {first}, with p99 {p99_ms(healthy):.0f} ms for the poster, and "
@@ -180,10 +180,10 @@ def first_karrot(place: Path, far: FarCloudWatch) -> None:
 
 def ingest(place: Path, far: FarCloudWatch, sizes: Sizes) -> None:
     """The same arrivals with CloudWatch as it should be and in each kind of outage, in turns."""
-    played: dict[str, list[Played]] = {name: [] for name in FAULTS}
+    played: dict[str, list[OpenLoopResult]] = {name: [] for name in FAULTS}
     due, request = evenly(RATE, sizes.seconds), partial(verdict, sizes.groups)
     with karrot(place / "ingest", sizes) as service:
-        play(service.port, due, request)
+        send_open_loop(service.port, due, request)
         for _ in range(sizes.rounds):
             for name, fault in FAULTS.items():
                 far.clear()
@@ -191,14 +191,14 @@ def ingest(place: Path, far: FarCloudWatch, sizes: Sizes) -> None:
                     until(lambda: is_well(service))
                 else:
                     far.stand(fault)
-                played[name].append(play(service.port, due, request))
+                played[name].append(send_open_loop(service.port, due, request))
     far.clear()
     print(f"{RATE} posts/s for {sizes.seconds} s, {sizes.rounds} times each, a flush every {INTERVAL_S} s")
     for name, each in played.items():
         told(name, each, played["answering"])
 
 
-def told(name: str, played: Sequence[Played], healthy: Sequence[Played]) -> None:
+def told(name: str, played: Sequence[OpenLoopResult], healthy: Sequence[OpenLoopResult]) -> None:
     ratio = p99_ms(*played) / p99_ms(*healthy)
     answered = sum(each.answers().get(202, 0) for each in played)
     times = ", ".join(f"{p99_ms(each):.1f}" for each in played)
@@ -213,15 +213,15 @@ def memory(place: Path, far: FarCloudWatch, sizes: Sizes) -> None:
     """What the service takes while all that it owes waits, and how soon all of it arrives afterwards."""
     request, pass_s = partial(verdict, sizes.groups), sizes.groups / RATE
     with karrot(place / "memory", sizes) as service:
-        play(service.port, evenly(RATE, pass_s), request)
+        send_open_loop(service.port, evenly(RATE, pass_s), request)
         until(lambda: is_well(service))
         with Resident(service) as well:
-            play(service.port, evenly(RATE, sizes.outage), request)
+            send_open_loop(service.port, evenly(RATE, sizes.outage), request)
         far.stand(INTERNAL_ERROR)
-        play(service.port, evenly(RATE, pass_s), request)
+        send_open_loop(service.port, evenly(RATE, pass_s), request)
         far.forget()
         with Resident(service) as outage:
-            play(service.port, evenly(RATE, sizes.outage), request)
+            send_open_loop(service.port, evenly(RATE, sizes.outage), request)
         expected = 2 * sizes.groups + 1
         far.clear()
         since = time.monotonic()
@@ -292,7 +292,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.25)
 
 
-def p99_ms(*played: Played) -> float:
+def p99_ms(*played: OpenLoopResult) -> float:
     """Of all of them together."""
     return percentile([latency for each in played for latency in each.latencies], 99) * 1000
 

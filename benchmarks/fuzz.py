@@ -18,10 +18,10 @@ import atheris
 import msgspec
 
 with atheris.instrument_imports(include=["karrot.burrow"]):
-    from support.burrow.parser_contract import assert_read_or_refused
+    from support.burrow.parser_contract import assert_parsed_or_rejected
 
 from karrot.burrow import wire
-from support.burrow.malformed_bodies import fuzzed, mutated
+from support.burrow.malformed_bodies import fuzzer_corpus, mutate_body
 
 DATA = Path(__file__).resolve().parents[1] / "tests" / "data"
 LONGEST_BODY = 4096
@@ -36,7 +36,7 @@ def seeds() -> Iterator[bytes]:
         for file in sorted((DATA / folder).iterdir()):
             if file.stat().st_size <= LONGEST_BODY:
                 yield file.read_bytes()
-    yield from fuzzed()
+    yield from fuzzer_corpus()
 
 
 def words() -> Iterator[str]:
@@ -50,7 +50,7 @@ def words() -> Iterator[str]:
 def bred(data: bytes, longest: int, seed: int) -> bytes:
     """The next input: bytes changed blindly, or JSON that mostly stays JSON, so that not all ends at the decoder."""
     random = Random(seed)
-    changed = mutated(data, random) if random.random() < 0.5 else atheris.Mutate(data, longest)
+    changed = mutate_body(data, random) if random.random() < 0.5 else atheris.Mutate(data, longest)
     return bytes(changed[:longest])
 
 
@@ -86,5 +86,5 @@ if __name__ == "__main__":
         "artifact_prefix": f"{arguments.corpus.parent}/",
     }
     flags = [f"-{name}={value}" for name, value in options.items()]
-    atheris.Setup([sys.argv[0], *flags, str(arguments.corpus)], assert_read_or_refused, custom_mutator=bred)
+    atheris.Setup([sys.argv[0], *flags, str(arguments.corpus)], assert_parsed_or_rejected, custom_mutator=bred)
     atheris.Fuzz()

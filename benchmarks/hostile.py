@@ -22,9 +22,9 @@ from urllib.parse import urlencode
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from support.burrow.malformed_bodies import ANSWERS, bodies
+from support.burrow.malformed_bodies import ALLOWED_STATUSES, malformed_bodies
 from support.prometheus.prometheus_server import Prometheus, prometheus_binary
-from support.service.bulk_posts import assert_metrics_parse, flood, post_all, resident
+from support.service.bulk_posts import assert_metrics_parse, post_all, post_new_groups, private_memory_bytes
 from support.service.karrot_service import Service
 from support.waiting import wait_for
 
@@ -42,7 +42,7 @@ BECAME = (SHOWN, "karrot_consumers_expired_total", "karrot_series_dropped_total"
 
 def post_bodies(directory: Path, total: int, seed: int) -> Iterator[str]:
     """Post random bodies, a thousand at a time; yield each broken promise."""
-    made = bodies(Random(seed))
+    made = malformed_bodies(Random(seed))
     answers = Counter[tuple[int, str]]()
     service = Service(directory, max_consumers="1000", stale_after="5s", partition_metrics="true", topic_metrics="true")
     with ExitStack() as stack:
@@ -66,7 +66,7 @@ def post_bodies(directory: Path, total: int, seed: int) -> Iterator[str]:
         yield from miscounted(service, answers)
         if service.workers() != workers:
             yield f"the workers were {workers} and are {service.workers()}"
-    if others := {status for status, _ in answers} - ANSWERS:
+    if others := {status for status, _ in answers} - ALLOWED_STATUSES:
         yield f"answers {others}"
     if b"Traceback" in service.said.read_bytes():
         yield f"a traceback in {service.said}"
@@ -86,16 +86,16 @@ def miscounted(service: Service, answers: Counter[tuple[int, str]]) -> Iterator[
 def post_names(directory: Path, total: int) -> Iterator[str]:
     """Post names that nobody has heard of; yield each broken promise."""
     with Service(directory) as service:
-        before = resident(service)
+        before = private_memory_bytes(service)
         answers = Counter[tuple[int, str]]()
         for first in range(0, total, ROUND):
             started = time.monotonic()
-            round_answers = flood(service, range(first, min(first + ROUND, total)))
+            round_answers = post_new_groups(service, range(first, min(first + ROUND, total)))
             took = time.monotonic() - started
             answers += round_answers
             if answers.total() % PARSED_EVERY == 0 or answers.total() == total:
                 assert_metrics_parse(service)
-            grown = resident(service) - before
+            grown = private_memory_bytes(service) - before
             shown = totals(service, SHOWN)[SHOWN]
             print(
                 f"{answers.total()} names: {dict(answers)}, {round_answers.total() / took:.0f}/s, {shown} shown, "

@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 from meanwhile import output
 
-from support.burrow.lag_events import recorded
+from support.burrow.lag_events import recorded_body
 from support.service.karrot_service import Service
 from support.yardstick import yardstick
 
-BODY = recorded("karrot_v1.2.1_warn_clientid_always_empty.json")
+BODY = recorded_body("karrot_v1.2.1_warn_clientid_always_empty.json")
 CONNECTIONS = 32
 
 

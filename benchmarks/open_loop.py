@@ -23,13 +23,13 @@ from meanwhile import Curls, output
 
 from karrot.clock import SystemClock
 from karrot.eventlog.base import StoredEvent
-from support.burrow.lag_events import recorded
+from support.burrow.lag_events import recorded_body
 from support.eventlog.sqlite_log import open_sqlite
 from support.service.karrot_service import Service
-from support.service.open_loop import Played, percentile, play
+from support.service.open_loop import OpenLoopResult, percentile, send_open_loop
 from support.yardstick import yardstick
 
-BODY = recorded("karrot_v1.2.1_warn_clientid_always_empty.json")
+BODY = recorded_body("karrot_v1.2.1_warn_clientid_always_empty.json")
 SCRAPE_S = 5.0
 BURST = 2000
 TIMES = 3
@@ -59,25 +59,25 @@ def main() -> None:
         overload(place, sizes)
 
 
-def steady(place: Path, sizes: Sizes) -> Played:
+def steady(place: Path, sizes: Sizes) -> OpenLoopResult:
     """The rate at the empty endpoint and at Karrot, two workers each."""
     due, request = evenly(sizes.rate, sizes.seconds), partial(verdict, sizes.groups)
     with yardstick(place, "empty", "-w", "2", "-k", "gthread", "--threads", "16") as port:
-        theirs = told("empty Flask endpoint", play(port, due, request))
+        theirs = told("empty Flask endpoint", send_open_loop(port, due, request))
     with karrot(place / "steady", "2") as service:
-        ours = told(f"Karrot, {sizes.rate}/s for {sizes.seconds} s", play(service.port, due, request))
+        ours = told(f"Karrot, {sizes.rate}/s for {sizes.seconds} s", send_open_loop(service.port, due, request))
         by_autocannon(place, service.port, sizes)
     print(f"  p99 {ratio(ours, theirs):.2f} times that of the empty endpoint (p99 under 150 ms, every answer 202)")
     return ours
 
 
-def scraped(place: Path, sizes: Sizes, alone: Played) -> None:
+def scraped(place: Path, sizes: Sizes, alone: OpenLoopResult) -> None:
     """The same while every one of many groups is scraped every few seconds."""
     request = partial(verdict, sizes.groups)
     with karrot(place / "scraped", "2") as service:
-        play(service.port, evenly(1000, sizes.groups / 1000), request)
+        send_open_loop(service.port, evenly(1000, sizes.groups / 1000), request)
         with Curls(service.port, "/metrics", SCRAPE_S) as scrapes:
-            played = play(service.port, evenly(sizes.rate, sizes.seconds), request)
+            played = send_open_loop(service.port, evenly(sizes.rate, sizes.seconds), request)
     told(f"the same, {sizes.groups} groups scraped", played)
     print(
         f"  p99 {ratio(played, alone):.2f} times that without scrapes (under 150 ms); {len(scrapes.took_s)} scrapes, "
@@ -94,8 +94,8 @@ def overload(place: Path, sizes: Sizes) -> None:
         flood = evenly(rate, sizes.overload)
         calm = [sizes.overload + at for at in evenly(CALM_RATE, CALM_S)]
         with yardstick(place, "empty", "-w", "1", "-k", "gthread", "--threads", "16") as port:
-            told(f"empty endpoint, {rate:.0f}/s", part(play(port, flood, request), 0, len(flood)))
-        played = play(service.port, flood + calm, request)
+            told(f"empty endpoint, {rate:.0f}/s", part(send_open_loop(port, flood, request), 0, len(flood)))
+        played = send_open_loop(service.port, flood + calm, request)
         numbers = stored_numbers(service)
     under = told(f"Karrot, {rate:.0f}/s for {sizes.overload} s", part(played, 0, len(flood)))
     told(f"{CALM_RATE}/s afterwards", part(played, len(flood), len(played.statuses)))
@@ -145,7 +145,7 @@ def capacity_of(port: int, request: Callable[[int], bytes]) -> float:
 
 def burst(port: int, request: Callable[[int], bytes]) -> float:
     """Events taken a second of as many as a failover makes, all due at once."""
-    played = play(port, [0.0] * BURST, request)
+    played = send_open_loop(port, [0.0] * BURST, request)
     taken = [played.latencies[number] for number in played.numbers(202)]
     return len(taken) / max(taken)
 
@@ -155,9 +155,11 @@ def evenly(rate: float, seconds: float) -> list[float]:
     return [number / rate for number in range(int(rate * seconds))]
 
 
-def part(played: Played, start: int, end: int) -> Played:
+def part(played: OpenLoopResult, start: int, end: int) -> OpenLoopResult:
     """Some of the requests; the connections are still those of all."""
-    return Played(played.statuses[start:end], played.latencies[start:end], played.late[start:end], played.opened)
+    return OpenLoopResult(
+        played.statuses[start:end], played.latencies[start:end], played.late[start:end], played.opened
+    )
 
 
 def calm_after(latencies: Sequence[float]) -> int:
@@ -183,7 +185,7 @@ def by_autocannon(place: Path, port: int, sizes: Sizes) -> None:
     )
 
 
-def told(what: str, played: Played) -> Played:
+def told(what: str, played: OpenLoopResult) -> OpenLoopResult:
     """Print a line of the table."""
     times = [percentile(played.latencies, percent) * 1000 for percent in (50, 99, 99.9, 100)]
     late = percentile(played.late, 99) * 1000
@@ -192,7 +194,7 @@ def told(what: str, played: Played) -> Played:
     return played
 
 
-def ratio(played: Played, other: Played) -> float:
+def ratio(played: OpenLoopResult, other: OpenLoopResult) -> float:
     """Of the 99th percentiles."""
     return percentile(played.latencies, 99) / percentile(other.latencies, 99)
 

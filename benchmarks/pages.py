@@ -25,7 +25,7 @@ from karrot.burrow.payload import to_wire
 from karrot.clock import SystemClock
 from karrot.eventlog.sqlite import SqliteEventLog
 from support.burrow.lag_events import make_event
-from support.service.open_loop import percentile, play
+from support.service.open_loop import percentile, send_open_loop
 from support.web.website import make_website
 
 BROWSERS = 20
@@ -117,8 +117,8 @@ def look_while_events_come(place: Path, sizes: Sizes) -> None:
     p99s: dict[str, list[float]] = {}
     with karrot(place / "watched", "2") as service:
         request = partial(verdict, sizes.groups)
-        play(service.port, evenly(800, sizes.groups / 800), request)
-        post = partial(play, service.port, evenly(sizes.rate, sizes.seconds), request)
+        send_open_loop(service.port, evenly(800, sizes.groups / 800), request)
+        post = partial(send_open_loop, service.port, evenly(sizes.rate, sizes.seconds), request)
         kinds: dict[str, AbstractContextManager[Browsers | Curls | None]]
         for _ in range(sizes.rounds):
             kinds = {"nobody looks": nullcontext(), **readers(service.port)}

@@ -6,13 +6,13 @@ Messages are written at random moments; consumers fall behind at 50, 80 and 95 %
 PYTHONPATH=tests python benchmarks/signal_error.py
 """
 
-from support.burrow.lagging_consumer import Errors, mean_errors
+from support.burrow.lagging_consumer import SignalErrors, mean_signal_errors
 
 RATES = (0.5, 5.0, 50.0)
 COMMIT_SECONDS = (0.5, 1, 2, 5, 10, 30, 60)
 
 
-def row(rate: float, commit_seconds: float, errors: Errors) -> str:
+def row(rate: float, commit_seconds: float, errors: SignalErrors) -> str:
     """One line of the table."""
     shares = (errors.produce_rate, errors.consume_rate, errors.lag_seconds, errors.known)
     return f"| {rate:g} | {commit_seconds:g} | " + " | ".join(f"{share:.0%}" for share in shares) + " |"
@@ -23,4 +23,4 @@ if __name__ == "__main__":
     print("|--:|--:|--:|--:|--:|--:|")
     for rate in RATES:
         for commit_seconds in COMMIT_SECONDS:
-            print(row(rate, commit_seconds, mean_errors(rate, commit_seconds)))
+            print(row(rate, commit_seconds, mean_signal_errors(rate, commit_seconds)))

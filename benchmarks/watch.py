@@ -18,7 +18,7 @@ from karrot.intake import Intake
 from karrot.watch import IntakeSink, NoKeeper, PollOutcome, Watcher, connect
 from karrot.watch.kafka_protocol import Cluster
 from karrot.watch.persistence import NoteKeeper, dump, load
-from support.kafka.in_memory_kafka import SimulatedKafka, member
+from support.kafka.in_memory_kafka import InMemoryKafka, make_member
 
 POLLS = 15
 
@@ -35,18 +35,18 @@ class Held:
     def close(self) -> None: ...
 
 
-def simulated(groups: int, partitions: int) -> SimulatedKafka:
+def simulated(groups: int, partitions: int) -> InMemoryKafka:
     """Groups with a topic, three members and a lag that grows a little; every offset moves with every poll."""
-    kafka = SimulatedKafka()
+    kafka = InMemoryKafka()
     for number in range(groups):
         places = [TopicPartition(f"topic-{number}", each) for each in range(partitions)]
         kafka.ends |= dict.fromkeys(places, 1000)
-        members = [member(*places[each::3], host=f"/10.0.0.{each}") for each in range(3)]
+        members = [make_member(*places[each::3], host=f"/10.0.0.{each}") for each in range(3)]
         kafka.put(f"group-{number}", dict.fromkeys(places, 990), *members)
     return kafka
 
 
-def move(kafka: SimulatedKafka) -> None:
+def move(kafka: InMemoryKafka) -> None:
     for place in kafka.ends:
         kafka.ends[place] += 10
     for offsets in kafka.offsets.values():

@@ -15,8 +15,8 @@ import yaml
 
 from karrot.render.prometheus_rules import RuleValues, alert_rules
 from support.prometheus.alertmanager import alertmanager, amtool
-from support.prometheus.promtool import rules_of
-from support.servers.background_server import in_background
+from support.prometheus.promtool import parse_rules
+from support.servers.background_server import serve_in_thread
 from support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,7 +25,7 @@ CONFIG = EXAMPLE / "alertmanager.yml"
 SECRETS = "/etc/alertmanager/secrets"
 KARROT = "https://karrot.example.org"
 FULL = RuleValues(external_url=KARROT, runbook_url=f"{KARROT}/runbooks")
-ALERTS = {rule["alert"]: rule for rule in rules_of(alert_rules(FULL))}
+ALERTS = {rule["alert"]: rule for rule in parse_rules(alert_rules(FULL))}
 ORDERS = {"cluster": "prod-eu", "consumer": "orders"}
 GROUP_PAGE = f"{KARROT}/group?cluster=prod-eu&consumer=orders"
 
@@ -159,7 +159,7 @@ def sinking() -> Iterator[tuple[Sink, str]]:
         def log_message(self, *_arguments: object) -> None:
             """Say nothing."""
 
-    with in_background(HTTPServer(("127.0.0.1", 0), Handler)) as port:
+    with serve_in_thread(HTTPServer(("127.0.0.1", 0), Handler)) as port:
         yield sink, f"http://127.0.0.1:{port}"
 
 

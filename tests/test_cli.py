@@ -11,7 +11,7 @@ import pytest
 
 import karrot
 from karrot.cli import main
-from support.karrot_command import run
+from support.karrot_command import run_karrot
 from support.service.karrot_service import free_port
 from support.waiting import wait_for
 
@@ -92,7 +92,7 @@ def test_serve_runs_without_a_standard_output(tmp_path: Path) -> None:
     command = shlex.join([sys.executable, "-m", "karrot", "serve", "--bind", f"127.0.0.1:{port}"])
     service = subprocess.Popen(["sh", "-c", f"exec {command} >&-"], env=environment, stderr=subprocess.PIPE)
     try:
-        wait_for(lambda: run("healthcheck", env={"KARROT_BIND": f"127.0.0.1:{port}"}).exit_code == 0, 60)
+        wait_for(lambda: run_karrot("healthcheck", env={"KARROT_BIND": f"127.0.0.1:{port}"}).exit_code == 0, 60)
     finally:
         service.terminate()
         _, said = service.communicate(timeout=30)
@@ -127,17 +127,17 @@ def test_help_loads_nothing_heavy() -> None:
 def test_every_command_has_help() -> None:
     for name, command in main.commands.items():
         assert command.help, name
-        assert run(name, "--help").exit_code == 0
+        assert run_karrot(name, "--help").exit_code == 0
 
 
 def test_the_list_of_commands_fits_a_terminal_of_eighty_columns() -> None:
-    result = run("--help", env={"COLUMNS": "80"})
+    result = run_karrot("--help", env={"COLUMNS": "80"})
     assert "..." not in result.stdout.partition("Commands:")[2]
 
 
 def test_an_address_that_is_none_is_refused_in_one_line() -> None:
     for command in ("burrow-config", "send-sample", "healthcheck"):
-        result = run(command, "--url", "karrot:5000")
+        result = run_karrot(command, "--url", "karrot:5000")
         assert (result.exit_code, result.stdout) == (2, "")
         assert len(result.stderr.splitlines()) == 1
         assert "'karrot:5000': it must be an http:// or https:// address" in result.stderr

@@ -12,7 +12,7 @@ from karrot.clock import SystemClock
 from karrot.demo.cloudwatch import HANG, HANG_AFTER_KEEPING, UNRECOGNIZED_CLIENT, FakeCloudWatch
 from support.reporters.cloudwatch_reporter_rig import point_aws_at
 from support.service.karrot_service import Service
-from support.service.posting_threads import named
+from support.service.posting_threads import warn_body
 from support.waiting import wait_for
 
 _END_WITHIN_S = 15  # 10 are promised; on a busy machine the processes take their time to end
@@ -35,7 +35,7 @@ def points(fake: FakeCloudWatch, consumer: str) -> list[Any]:
 
 
 def post(service: Service, *consumers: str) -> None:
-    assert {service.post(named(consumer)).status for consumer in consumers} == {202}
+    assert {service.post(warn_body(consumer)).status for consumer in consumers} == {202}
 
 
 def cloudwatch(service: Service) -> Any:

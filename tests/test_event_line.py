@@ -8,7 +8,7 @@ from karrot.burrow.payload import parse_webhook, to_wire
 from karrot.event import LagEvent
 from karrot.event_line import EventLine, MalformedLine, PartitionLine, decode, encode, event_of, line_of
 from karrot.eventlog.base import StoredEvent
-from support.burrow.lag_events import event_strategy, make_event, recorded
+from support.burrow.lag_events import event_strategy, make_event, recorded_body
 
 LOG_ID = "9f3c1b7a5d2e4f60"
 
@@ -18,7 +18,7 @@ def stored(event: LagEvent, body: bytes | None = None) -> StoredEvent:
 
 
 def test_the_line_of_a_recorded_body() -> None:
-    body = recorded("karrot_v1.9.5_warn.json")
+    body = recorded_body("karrot_v1.9.5_warn.json")
     line = encode(stored(parse_webhook(body, observed_at_ms=1_746_950_405_000), body))
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1

@@ -21,14 +21,14 @@ from karrot.eventlog.sqlite import SqliteEventLog
 from karrot.intake import Intake
 from karrot.settings.loading import load
 from karrot.settings.options import OPTIONS
-from support.burrow.lag_events import recorded
+from support.burrow.lag_events import recorded_body
 from support.eventlog.sqlite_log import MAX_BYTES, open_sqlite
 from support.manual_clock import ManualClock
 from support.waiting import wait_for
 from support.web.website import Website, make_website
 
-WARN = recorded("karrot_v1.9.5_warn.json")
-SLACK = recorded("default_slack_post_v1.9.5.json")
+WARN = recorded_body("karrot_v1.9.5_warn.json")
+SLACK = recorded_body("default_slack_post_v1.9.5.json")
 STALE_MS = 300_000
 RETENTION_MS = 600_000
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from support.burrow.lag_events import conversation, recorded
+from support.burrow.lag_events import recorded_body, recorded_posts
 from support.service.karrot_service import Service
-from support.service.posting_threads import Load, assert_nothing_is_lost, named
+from support.service.posting_threads import PostingThreads, assert_nothing_is_lost, warn_body
 from support.waiting import wait_for
 
-WARN = recorded("karrot_v1.9.5_warn.json")
+WARN = recorded_body("karrot_v1.9.5_warn.json")
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 def test_the_recorded_conversation_tells_its_story(service: Service) -> None:
     story = []
-    for _, body in conversation():
+    for _, body in recorded_posts():
         assert service.post(body).status == 202
         if b"skewed-consumer-group" in body:
             group = service.get("/api/v1/group?cluster=stack&consumer=skewed-consumer-group").json
@@ -48,14 +48,14 @@ def test_the_recorded_conversation_tells_its_story(service: Service) -> None:
 
 def test_every_worker_shows_the_same(service: Service) -> None:
     for number in range(20):
-        assert service.post(named(f"g{number}")).status == 202
+        assert service.post(warn_body(f"g{number}")).status == 202
         assert service.metric("karrot_consumer_lag", consumer=f"g{number}") == 11_020
     wait_for(lambda: {service.metric("karrot_events_accepted_total", source="webhook") for _ in range(6)} == {20})
 
 
 def test_a_killed_worker_loses_nothing_and_another_leads(tmp_path: Path) -> None:
     with Service(tmp_path / "data", reporters="prometheus,stdout") as service:
-        with Load(service) as load:
+        with PostingThreads(service) as load:
             for _ in range(4):
                 load.reach(60)
                 os.kill(service.workers()[0], signal.SIGKILL)
@@ -68,7 +68,7 @@ def test_a_killed_service_has_what_it_acknowledged(tmp_path: Path) -> None:
     service = Service(tmp_path / "data")
     service.start()
     try:
-        with Load(service) as load:
+        with PostingThreads(service) as load:
             for _ in range(3):
                 load.reach(100)
                 service.kill()
@@ -80,7 +80,7 @@ def test_a_killed_service_has_what_it_acknowledged(tmp_path: Path) -> None:
 
 
 def test_a_killed_parent_leaves_orphans_that_its_successor_waits_for(service: Service) -> None:
-    with Load(service) as load:
+    with PostingThreads(service) as load:
         load.reach(50)
         orphans = service.workers()
         os.kill(service.pid, signal.SIGKILL)
@@ -94,7 +94,7 @@ def test_a_killed_parent_leaves_orphans_that_its_successor_waits_for(service: Se
 
 
 def test_sigterm_under_load_ends_well(service: Service) -> None:
-    with Load(service) as load:
+    with PostingThreads(service) as load:
         load.reach(100)
         assert service.stop() == 0
     assert_nothing_is_lost(service, load)
@@ -103,7 +103,7 @@ def test_sigterm_under_load_ends_well(service: Service) -> None:
 def test_a_reload_loses_nothing_and_brings_new_settings(tmp_path: Path) -> None:
     config = tmp_path / "karrot.toml"
     config.write_text('exclude_consumers = "^nobody$"\n')
-    with Service(tmp_path / "data", arguments=("--config", str(config))) as service, Load(service) as load:
+    with Service(tmp_path / "data", arguments=("--config", str(config))) as service, PostingThreads(service) as load:
         load.reach(50)
         first = set(service.workers())
         config.write_text('exclude_consumers = "^0-"\n')

@@ -6,8 +6,8 @@ from hypothesis import given
 from karrot.burrow.payload import parse_webhook
 from karrot.event import LagEvent, OffsetSample, PartitionLag
 from karrot.signals import Signals, signals_of
-from support.burrow.lag_events import conversation, event_strategy, make_event, make_partition, recorded
-from support.burrow.lagging_consumer import mean_errors
+from support.burrow.lag_events import event_strategy, make_event, make_partition, recorded_body, recorded_posts
+from support.burrow.lagging_consumer import mean_signal_errors
 
 NOW_MS = 1_800_000_000_000
 TEN_YEARS = 10 * 365 * 86_400
@@ -159,14 +159,14 @@ def test_a_group_that_burrow_does_not_know_has_no_signals() -> None:
 
 
 def test_the_recorded_stop_says_how_long_it_has_stood() -> None:
-    event = parse_webhook(recorded("karrot_v1.9.5_err_stop.json"), observed_at_ms=1_746_950_405_000)
+    event = parse_webhook(recorded_body("karrot_v1.9.5_err_stop.json"), observed_at_ms=1_746_950_405_000)
     assert signals_of(event) == Signals(
         scalable_lag=52, produce_rate=26.272059, consume_rate=0.0, lag_seconds=1009.924, catch_up_seconds=None
     )
 
 
 def test_a_real_burrow_tells_how_a_group_falls_behind_and_recovers() -> None:
-    events = [parse_webhook(body, observed_at_ms=int(at * 1000)) for at, body in conversation()]
+    events = [parse_webhook(body, observed_at_ms=int(at * 1000)) for at, body in recorded_posts()]
     signals = [signals_of(event) for event in events if event.consumer == "skewed-consumer-group"]
     assert [(each.scalable_lag, each.lag_seconds, each.catch_up_seconds) for each in signals[:5]] == [
         (759, 48.684, None),
@@ -190,7 +190,7 @@ def test_no_event_gives_a_number_that_is_none(event: LagEvent) -> None:
 @pytest.mark.parametrize("produce_rate", [5.0, 20.0])
 @pytest.mark.parametrize("commit_seconds", [5, 10, 30])
 def test_the_mean_error_is_within_a_tenth_from_5_messages_a_second(produce_rate: float, commit_seconds: float) -> None:
-    errors = mean_errors(produce_rate, commit_seconds, seeds=4)
+    errors = mean_signal_errors(produce_rate, commit_seconds, seeds=4)
     assert errors.produce_rate < 0.1
     assert errors.consume_rate < 0.1
     assert errors.lag_seconds < 0.1

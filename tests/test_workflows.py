@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from support.published_schemas import assert_valid
+from support.published_schemas import assert_matches_schema
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
@@ -18,7 +18,7 @@ FILES = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
 
 def test_github_takes_them() -> None:
     assert len(FILES) == 2
-    assert_valid("github-workflows", *FILES)
+    assert_matches_schema("github-workflows", *FILES)
 
 
 def test_zizmor_finds_nothing_unsafe() -> None:

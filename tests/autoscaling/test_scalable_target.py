@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.autoscaling import Activity, AlarmState, NotScaled, RecordedMetrics, ScaleIn, Stack, from_cloudformation
-from support.autoscaling.cloudformation_stack import LAG, alarm, step_policy, template, tracking_policy
+from support.autoscaling.cloudformation_stack import LAG_METRIC, make_alarm, make_template, step_policy, tracking_policy
 
 ADD_TWO = {"MetricIntervalLowerBound": 0, "ScalingAdjustment": 2}
 TAKE_ONE = {"MetricIntervalUpperBound": 0, "ScalingAdjustment": -1}
@@ -33,7 +33,7 @@ class Service:
 
     def _minute(self, lag: float | None) -> int:
         if lag is not None:
-            self.metrics.put(LAG, self.now_s, lag)
+            self.metrics.put(LAG_METRIC, self.now_s, lag)
         for _ in range(6):
             self.now_s += 10
             self.tasks = self.stack.tick(self.now_s, self.metrics, self.tasks)
@@ -44,14 +44,16 @@ def stepping(tasks: int = 2, steps: Sequence[dict[str, int]] = (ADD_TWO,), **set
     resources = {
         "Out": step_policy(*steps, **settings),
         "In": step_policy(TAKE_ONE, Cooldown=300),
-        "High": alarm("Out", DatapointsToAlarm=1, EvaluationPeriods=1),
-        "Low": alarm("In", **LOW),
+        "High": make_alarm("Out", DatapointsToAlarm=1, EvaluationPeriods=1),
+        "Low": make_alarm("In", **LOW),
     }
-    return Service(from_cloudformation(template(**resources)), tasks)
+    return Service(from_cloudformation(make_template(**resources)), tasks)
 
 
 def tracking(tasks: int, target: float = 100, scale_in: ScaleIn = ScaleIn.ONE, **settings: Any) -> Service:
-    return Service(from_cloudformation(template(Track=tracking_policy(target, **settings)), scale_in=scale_in), tasks)
+    return Service(
+        from_cloudformation(make_template(Track=tracking_policy(target, **settings)), scale_in=scale_in), tasks
+    )
 
 
 def test_an_action_repeats_every_minute_while_in_alarm_once_its_cooldown_is_over() -> None:
@@ -96,8 +98,8 @@ def test_an_activity_says_which_alarm_called_which_policy() -> None:
 
 
 def test_an_average_below_the_threshold_finds_no_step_though_two_of_three_breach() -> None:
-    resources = {"Out": step_policy(ADD_TWO, MetricAggregationType="Average"), "High": alarm("Out")}
-    service = Service(from_cloudformation(template(**resources)), 2)
+    resources = {"Out": step_policy(ADD_TWO, MetricAggregationType="Average"), "High": make_alarm("Out")}
+    service = Service(from_cloudformation(make_template(**resources)), 2)
     assert service.live(0, 1100, 1100) == [2, 2, 2]
     assert service.stack.states["High"] is AlarmState.ALARM
     assert service.stack.not_scaled == {NotScaled.NO_STEP: 1}
@@ -106,7 +108,7 @@ def test_an_average_below_the_threshold_finds_no_step_though_two_of_three_breach
 
 def test_exactly_one_task_from_zero() -> None:
     wake = step_policy({"MetricIntervalLowerBound": 0, "ScalingAdjustment": 1}, AdjustmentType="ExactCapacity")
-    stack = template(Wake=wake, High=alarm("Wake", Threshold=1, EvaluationPeriods=1, DatapointsToAlarm=1))
+    stack = make_template(Wake=wake, High=make_alarm("Wake", Threshold=1, EvaluationPeriods=1, DatapointsToAlarm=1))
     stack["Resources"]["Target"]["Properties"]["MinCapacity"] = 0
     assert Service(from_cloudformation(stack), 0).live(0, 0, 7, 7) == [0, 0, 1, 1]
 
@@ -149,29 +151,29 @@ def test_silence_scales_nothing_once_the_range_has_passed() -> None:
 
 
 def test_two_tracking_policies_grow_with_either_and_shrink_only_together() -> None:
-    service = Service(from_cloudformation(template(Few=tracking_policy(100), Many=tracking_policy(1000))), 2)
+    service = Service(from_cloudformation(make_template(Few=tracking_policy(100), Many=tracking_policy(1000))), 2)
     assert service.live(150, 150, 150) == [2, 2, 3]
-    service = Service(from_cloudformation(template(Few=tracking_policy(100), Many=tracking_policy(1000))), 5)
+    service = Service(from_cloudformation(make_template(Few=tracking_policy(100), Many=tracking_policy(1000))), 5)
     assert service.live(*[95] * 30) == [5] * 30
     assert service.stack.states["Many-AlarmLow"] is AlarmState.ALARM
     assert service.live(*[50] * 15)[-1] == 4
 
 
 def test_a_high_resolution_alarm_looks_every_ten_seconds() -> None:
-    resources = {"Out": step_policy(ADD_TWO), "High": alarm("Out", Period=10, DatapointsToAlarm=3)}
-    stack, metrics = from_cloudformation(template(**resources)), RecordedMetrics()
+    resources = {"Out": step_policy(ADD_TWO), "High": make_alarm("Out", Period=10, DatapointsToAlarm=3)}
+    stack, metrics = from_cloudformation(make_template(**resources)), RecordedMetrics()
     seen = []
     for now_s in range(10, 70, 10):
-        metrics.put(LAG, now_s - 10, 5000, resolution_s=1)
+        metrics.put(LAG_METRIC, now_s - 10, 5000, resolution_s=1)
         seen.append(stack.tick(now_s, metrics, 2))
     assert seen == [2, 2, 4, 2, 2, 2]  # in alarm after 30 s; the action comes again after a minute
 
 
 def test_standard_metrics_leave_a_high_resolution_alarm_without_data() -> None:
-    stack = from_cloudformation(template(Out=step_policy(ADD_TWO), High=alarm("Out", Period=10)))
+    stack = from_cloudformation(make_template(Out=step_policy(ADD_TWO), High=make_alarm("Out", Period=10)))
     metrics = RecordedMetrics()
     for now_s in range(10, 120, 10):
-        metrics.put(LAG, now_s - 10, 5000)
+        metrics.put(LAG_METRIC, now_s - 10, 5000)
         assert stack.tick(now_s, metrics, 2) == 2
     assert stack.states == {"High": AlarmState.INSUFFICIENT_DATA}
 

@@ -21,7 +21,14 @@ from karrot.autoscaling import (
     simulate,
 )
 from karrot.autoscaling.consumers import Fleet, MessageBacklog
-from support.autoscaling.cloudformation_stack import LAG, Node, alarm, step_policy, template, tracking_policy
+from support.autoscaling.cloudformation_stack import (
+    LAG_METRIC,
+    Node,
+    make_alarm,
+    make_template,
+    step_policy,
+    tracking_policy,
+)
 
 RATE = 100
 ADD_TWO = {"MetricIntervalLowerBound": 0, "ScalingAdjustment": 2}
@@ -33,7 +40,7 @@ def load_of(*minutes: float) -> Load:
 
 
 def tracking(target: float = 5000, scale_in: ScaleIn = ScaleIn.ONE) -> Stack:
-    return from_cloudformation(template(Track=tracking_policy(target, ScaleOutCooldown=60)), scale_in=scale_in)
+    return from_cloudformation(make_template(Track=tracking_policy(target, ScaleOutCooldown=60)), scale_in=scale_in)
 
 
 def run_of(stack: Stack, load: Load, **consumers: float) -> Run:
@@ -84,7 +91,7 @@ def test_a_slow_start_and_rebalances_cost_lag() -> None:
 
 def test_a_metric_that_is_not_simulated_is_named() -> None:
     policy = step_policy(ADD_TWO)
-    stack = from_cloudformation(template(Out=policy, High=alarm("Out", MetricName="Temperature")))
+    stack = from_cloudformation(make_template(Out=policy, High=make_alarm("Out", MetricName="Temperature")))
     run = run_of(stack, BURST)
     assert [metric.name for metric in run.unknown_metrics] == ["Temperature"]
     assert run.activities == ()
@@ -96,19 +103,19 @@ def math(expression: str, **metrics: Node) -> Node:
         for name, metric in metrics.items()
     ]
     settings = {"Metrics": [{"Id": "e", "Expression": expression}, *parts]}
-    return alarm("Out", Threshold=1, EvaluationPeriods=1, DatapointsToAlarm=1, **settings)
+    return make_alarm("Out", Threshold=1, EvaluationPeriods=1, DatapointsToAlarm=1, **settings)
 
 
 def test_running_tasks_are_counted_by_the_points_of_their_cpu() -> None:
     cpu = {"Namespace": "AWS/ECS", "MetricName": "CPUUtilization"}
-    many = template(Out=step_policy(ADD_TWO), High=math("IF(cpu >= 3, 1, 0)", cpu=cpu))
+    many = make_template(Out=step_policy(ADD_TWO), High=math("IF(cpu >= 3, 1, 0)", cpu=cpu))
     idle = load_of(*[0] * 10)
     assert simulate(from_cloudformation(many), idle, Consumers(RATE), tasks=2).activities == ()
     assert len(simulate(from_cloudformation(many), idle, Consumers(RATE), tasks=3).activities) > 0
 
 
 def test_what_each_metric_tells() -> None:
-    assert signal_of(LAG) is Signal.LAG
+    assert signal_of(LAG_METRIC) is Signal.LAG
     assert signal_of(MetricIdentity("Karrot", "LagSeconds")) is Signal.LAG_SECONDS
     assert signal_of(MetricIdentity("Karrot", "Heartbeat")) is Signal.HEARTBEAT
     assert signal_of(MetricIdentity("ECS/ContainerInsights", "RunningTaskCount")) is Signal.RUNNING
@@ -117,8 +124,8 @@ def test_what_each_metric_tells() -> None:
 
 def test_high_resolution_reacts_sooner() -> None:
     out = step_policy(ADD_TWO)
-    minute = from_cloudformation(template(Out=out, High=alarm("Out", DatapointsToAlarm=3)))
-    tenth = from_cloudformation(template(Out=out, High=alarm("Out", DatapointsToAlarm=3, Period=10)))
+    minute = from_cloudformation(make_template(Out=out, High=make_alarm("Out", DatapointsToAlarm=3)))
+    tenth = from_cloudformation(make_template(Out=out, High=make_alarm("Out", DatapointsToAlarm=3, Period=10)))
     quick = simulate(tenth, BURST, Consumers(RATE), tasks=1, publishing=Publishing(10, 10, 1)).activities[0]
     assert run_of(minute, BURST).activities[0].at_s - quick.at_s >= 90
 

@@ -9,8 +9,14 @@ from contextlib import suppress
 import pytest
 
 from karrot import telemetry
-from support.prometheus.grafana_dashboards import BOARDS, Asked, annotations, asked, filled
-from support.prometheus.metrics_server import canned_metrics
+from support.prometheus.grafana_dashboards import (
+    DASHBOARDS,
+    PanelQuery,
+    annotations,
+    panel_queries,
+    substitute_variables,
+)
+from support.prometheus.metrics_server import serve_metrics
 from support.prometheus.prometheus_server import Prometheus, prometheus_binary
 from support.service.karrot_service import Service
 from support.waiting import wait_for
@@ -77,7 +83,7 @@ def prometheus(demo: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             topic_metrics="true",
             partition_metrics="true",
         ) as second,
-        canned_metrics({"/canned": canned()}) as canned_port,
+        serve_metrics({"/canned": canned()}) as canned_port,
         Prometheus(
             BINARY,
             directory / "prometheus",
@@ -100,14 +106,15 @@ def choices(board: str, prometheus: Prometheus) -> list[dict[str, str]]:
     return [each["metric"] for each in found]
 
 
-def has_data(query: Asked, prometheus: Prometheus) -> bool:
+def has_data(query: PanelQuery, prometheus: Prometheus) -> bool:
     in_a_hurry = query.expr.replace(":1m]", ":1s]")
     return any(
-        prometheus.query(filled(in_a_hurry, BOARDS[query.board], chosen)) for chosen in choices(query.board, prometheus)
+        prometheus.query(substitute_variables(in_a_hurry, DASHBOARDS[query.board], chosen))
+        for chosen in choices(query.board, prometheus)
     )
 
 
-def without_data(queries: Iterable[Asked], prometheus: Prometheus) -> list[Asked]:
+def without_data(queries: Iterable[PanelQuery], prometheus: Prometheus) -> list[PanelQuery]:
     """Those that give nothing for a minute and a half."""
     left = list(queries)
 
@@ -122,21 +129,21 @@ def without_data(queries: Iterable[Asked], prometheus: Prometheus) -> list[Asked
 
 def test_every_panel_that_is_open_shows_something_of_the_demo_alone(prometheus: Prometheus) -> None:
     goes_wrong = re.compile(r"failures_total|events_rejected_total.*\nand", re.DOTALL)
-    open_at_once = [each for each in asked() if not each.folded and not goes_wrong.search(each.expr)]
+    open_at_once = [each for each in panel_queries() if not each.folded and not goes_wrong.search(each.expr)]
     assert len(open_at_once) > 60
     of_the_demo = [each._replace(expr=each.expr.replace('job=~"$job"', 'job="karrot"')) for each in open_at_once]
     assert without_data(of_the_demo, prometheus) == []
 
 
 def test_every_panel_shows_something_where_everything_is_on(prometheus: Prometheus) -> None:
-    assert without_data(asked(), prometheus) == []
+    assert without_data(panel_queries(), prometheus) == []
 
 
 def test_an_incident_is_marked_at_the_time_it_began(prometheus: Prometheus) -> None:
-    board = BOARDS["overview"]
+    board = DASHBOARDS["overview"]
     [incidents] = annotations(board)
     assert incidents["useValueForTime"] is True
-    query = filled(incidents["expr"], board)
+    query = substitute_variables(incidents["expr"], board)
     wait_for(lambda: bool(prometheus.query(query)), 90)
     for each in prometheus.query(query):
         asked_at, began_at_ms = map(float, each["value"])

@@ -20,13 +20,13 @@ from karrot.burrow.payload import (
 )
 from karrot.event import Kind, LagEvent, OffsetSample, PartitionLag, Source
 from support.burrow.lag_events import (
-    conversation,
     event_strategy,
-    expected,
+    expected_events,
     make_event,
     make_partition,
-    recorded,
-    rest_answer,
+    recorded_body,
+    recorded_posts,
+    recorded_rest_answer,
 )
 
 NOW = 1_746_950_405_000
@@ -36,9 +36,9 @@ KINDS = {
     "incident_close_or_tail": Kind.CLOSE,
     "unknown_status": Kind.UNKNOWN,
 }
-ACCEPTED = [name for name, reading in expected().items() if reading["http_status"] == 202]
-REFUSED = [name for name, reading in expected().items() if reading["http_status"] == 400]
-WARN = recorded("oneline_v1.9.5_warn.json")
+ACCEPTED = [name for name, reading in expected_events().items() if reading["http_status"] == 202]
+REFUSED = [name for name, reading in expected_events().items() if reading["http_status"] == 400]
+WARN = recorded_body("oneline_v1.9.5_warn.json")
 RESULT = "$.Event.Result"
 
 
@@ -86,7 +86,7 @@ def test_all_recorded_bodies_have_a_reading() -> None:
 
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_a_recorded_body_gives_what_its_index_says(name: str) -> None:
-    event, reading = parse(recorded(name)), expected()[name]
+    event, reading = parse(recorded_body(name)), expected_events()[name]
     start = event.incident_start
     assert {
         "http_status": 202,
@@ -115,9 +115,9 @@ def test_a_recorded_body_gives_what_its_index_says(name: str) -> None:
 @pytest.mark.parametrize("name", REFUSED)
 def test_burrows_own_templates_are_refused_with_the_way_out(name: str) -> None:
     with pytest.raises(MalformedPayload) as caught:
-        parse(recorded(name))
+        parse(recorded_body(name))
     template = "Slack template" if "slack" in name else "default-http-post.tmpl"
-    assert caught.value.code == expected()[name]["code"]
+    assert caught.value.code == expected_events()[name]["code"]
     assert str(caught.value) == (
         f"This body is written by Burrow's {template}, which leaves out most of the verdict. In burrow.toml, set "
         "template-open and template-close of this notifier to a file that contains "
@@ -133,7 +133,7 @@ def test_the_default_close_template_is_known_though_no_release_can_send_it() -> 
 
 def test_every_field_of_a_body_arrives() -> None:
     partition = make_partition()
-    assert parse(recorded("karrot_v1.9.5_warn.json")) == LagEvent(
+    assert parse(recorded_body("karrot_v1.9.5_warn.json")) == LagEvent(
         cluster="prod-eu",
         consumer="orders-svc",
         status_text="WARN",
@@ -151,7 +151,7 @@ def test_every_field_of_a_body_arrives() -> None:
 
 
 def test_older_releases_tell_less_of_a_partition() -> None:
-    assert parse(recorded("karrot_v1.0.0_err_stop.json")).max_lag == PartitionLag(
+    assert parse(recorded_body("karrot_v1.0.0_err_stop.json")).max_lag == PartitionLag(
         topic="orders.v1",
         partition=3,
         status_text="STOP",
@@ -164,7 +164,7 @@ def test_older_releases_tell_less_of_a_partition() -> None:
 
 
 def test_the_recorded_conversation_tells_one_incident() -> None:
-    events = [parse_webhook(body, observed_at_ms=int(at * 1000)) for at, body in conversation()]
+    events = [parse_webhook(body, observed_at_ms=int(at * 1000)) for at, body in recorded_posts()]
     skewed = [event for event in events if event.consumer == "skewed-consumer-group"]
     incident = "2acd55a9-9c07-4d5e-8f8a-49b84866da0d"
     start = datetime(2026, 11, 21, 14, 56, 38, 865_072, tzinfo=UTC)
@@ -185,14 +185,14 @@ def test_the_recorded_conversation_tells_one_incident() -> None:
 
 @pytest.mark.parametrize("moment", ["warn", "2"])
 def test_both_rest_answers_of_one_moment_and_a_webhook_with_the_same_result_agree(moment: str) -> None:
-    lag = parse_rest(rest_answer(f"lag-{moment}"), observed_at_ms=NOW)
-    status = parse_rest(rest_answer(f"status-{moment}"), observed_at_ms=NOW)
+    lag = parse_rest(recorded_rest_answer(f"lag-{moment}"), observed_at_ms=NOW)
+    status = parse_rest(recorded_rest_answer(f"status-{moment}"), observed_at_ms=NOW)
     bad = tuple(one for one in lag.partitions if one.status_text != "OK")
     assert len(lag.partitions) == lag.partition_count == 3
     assert lag.total_lag == sum(one.current_lag or 0 for one in lag.partitions)
     assert (status.source, status.incident_id, status.incident_start) == (Source.REST, None, None)
 
-    result = json.loads(rest_answer(f"lag-{moment}"))["status"]
+    result = json.loads(recorded_rest_answer(f"lag-{moment}"))["status"]
     notification = {"Cluster": result["cluster"], "Group": result["group"], "Result": result | {"partitions": None}}
     webhook = parse_stored(json.dumps({"Event": notification}).encode(), observed_at_ms=NOW, source=Source.REST)
     for name in ("cluster", "consumer", "status_text", "total_lag", "complete", "partition_count", "max_lag"):
@@ -240,7 +240,7 @@ def test_to_wire_and_back_is_the_same_event(event: LagEvent) -> None:
 
 @pytest.mark.parametrize("name", [name for name in ACCEPTED if "v1.9.5" in name])
 def test_to_wire_writes_what_burrow_writes(name: str) -> None:
-    body = recorded(name)
+    body = recorded_body(name)
     as_sent = body.replace(b'{\n  "Event": ', b'{"Event":').replace(b'{"Event": ', b'{"Event":').replace(b"\n}\n", b"}")
     assert to_wire(parse(body)) == as_sent.replace(b".304981944Z", b".304981Z")
 
@@ -538,7 +538,7 @@ def test_closing_brackets_in_texts_hide_no_level() -> None:
 
 
 def test_many_partitions_are_not_many_levels() -> None:
-    assert len(parse(recorded("karrot_v1.9.5_partitions_2000.json")).partitions) == 2000
+    assert len(parse(recorded_body("karrot_v1.9.5_partitions_2000.json")).partitions) == 2000
 
 
 def test_of_duplicate_keys_the_last_wins() -> None:
@@ -613,7 +613,9 @@ def test_any_json_is_read_or_refused(value: Any) -> None:
     reads_or_refuses(json.dumps(value).encode())
 
 
-SMALL = [body for body in map(recorded, expected()) if len(body) < 2000] + [rest_answer("lag-warn")]
+SMALL = [body for body in map(recorded_body, expected_events()) if len(body) < 2000] + [
+    recorded_rest_answer("lag-warn")
+]
 PIECES = [
     b'"',
     b"\\",
@@ -659,7 +661,7 @@ def test_any_value_in_any_place_is_read_or_refused(body: Any, value: Any, data: 
 
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_an_outline_is_the_event_without_the_partitions_it_lists(name: str) -> None:
-    event = parse_stored(recorded(name), observed_at_ms=NOW, source=Source.REST)
+    event = parse_stored(recorded_body(name), observed_at_ms=NOW, source=Source.REST)
     bad = sum(partition.status_text != "OK" for partition in event.partitions)
     whole = event._replace(partitions=(), incident_start=None, complete=None, partition_count=None, extras=())
-    assert parse_outline(recorded(name), observed_at_ms=NOW, source=Source.REST) == Outline(whole, bad)
+    assert parse_outline(recorded_body(name), observed_at_ms=NOW, source=Source.REST) == Outline(whole, bad)

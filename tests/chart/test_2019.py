@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from support.kubernetes.helm_charts import Manifest, one, refusal, rendered, text_of
-from support.kubernetes.pod_files import laid_out
+from support.kubernetes.helm_charts import Manifest, only_object, render_chart, render_error, render_text
+from support.kubernetes.pod_files import write_pod_files
 
 Object = dict[str, Any]
 DATA = Path(__file__).parents[1] / "data" / "chart-2019"
@@ -24,26 +24,26 @@ def values(name: str) -> Object:
 def article() -> list[Manifest]:
     """With the two keys that the article gives on the command line."""
     keys = {"AWS_ACCESS_KEY_ID": "AKIAEXAMPLE", "AWS_SECRET_ACCESS_KEY": "example"}
-    return rendered("karrot", {**values("article"), "karrot": {"env": keys}})
+    return render_chart("karrot", {**values("article"), "karrot": {"env": keys}})
 
 
 @pytest.fixture(scope="module")
 def full() -> list[Manifest]:
-    return rendered("karrot", values("full"))
+    return render_chart("karrot", values("full"))
 
 
 def burrow_toml(manifests: list[Manifest]) -> Object:
-    return tomllib.loads(one(manifests, "ConfigMap", "karrot-burrow")["data"]["burrow.toml"])
+    return tomllib.loads(only_object(manifests, "ConfigMap", "karrot-burrow")["data"]["burrow.toml"])
 
 
 def pod(manifests: list[Manifest], name: str) -> Object:
-    found: Object = one(manifests, "Deployment", name)["spec"]["template"]
+    found: Object = only_object(manifests, "Deployment", name)["spec"]["template"]
     return found
 
 
 def test_the_article_installs_burrow_that_posts_to_the_service_karrot(article: list[Manifest]) -> None:
     toml = burrow_toml(article)
-    service = one(article, "Service", "karrot")
+    service = only_object(article, "Service", "karrot")
     assert [port["port"] for port in service["spec"]["ports"]] == [80]
     assert toml["zookeeper"] == {
         "servers": ["zookeeper.example.com:2181"],
@@ -74,7 +74,7 @@ def test_the_article_installs_burrow_that_posts_to_the_service_karrot(article: l
 
 
 def test_the_articles_keys_get_into_the_environment_by_a_secret(article: list[Manifest], tmp_path: Path) -> None:
-    environment = laid_out(pod(article, "karrot"), article, {}, tmp_path).environment
+    environment = write_pod_files(pod(article, "karrot"), article, {}, tmp_path).environment
     assert environment["AWS_ACCESS_KEY_ID"] == "AKIAEXAMPLE"
     assert environment["AWS_SECRET_ACCESS_KEY"] == "example"
     assert environment["KARROT_COMPAT"] == "2019"
@@ -114,14 +114,14 @@ def test_what_every_key_of_2019_became(full: list[Manifest]) -> None:
 
 
 def test_labels_annotations_and_secrets_of_2019_are_where_they_were(full: list[Manifest], tmp_path: Path) -> None:
-    deployment = one(full, "Deployment", "karrot-burrow")
+    deployment = only_object(full, "Deployment", "karrot-burrow")
     assert deployment["metadata"]["labels"]["tier"] == "monitoring"
     assert deployment["metadata"]["annotations"] == {"example.com/a": "deployment"}
     template = deployment["spec"]["template"]
     assert template["metadata"]["labels"]["tier"] == "pod"
     assert template["metadata"]["annotations"]["example.com/a"] == "pod"
     outside = {"burrow-environment": {"BURROW_ZOOKEEPER_SERVERS": "other:2181"}}
-    assert laid_out(template, full, outside, tmp_path).environment == {
+    assert write_pod_files(template, full, outside, tmp_path).environment == {
         "BURROW_ZOOKEEPER_SERVERS": "other:2181",
         "BURROW_SASL_MAIN_PASSWORD": "secret",
     }
@@ -152,11 +152,11 @@ def test_what_has_no_meaning_any_more_is_refused_by_name(path: tuple[str, ...], 
     for name in path[:-1]:
         place = place[name]
     place[path[-1]] = value
-    assert sentence in refusal("karrot", asked)
+    assert sentence in render_error("karrot", asked)
 
 
 def test_the_notes_say_where_the_values_belong_now() -> None:
     old = {"config": {"cluster": {"a": {"servers": ["kafka:9092"]}}}, "secretConfig": "s"}
-    notes = text_of("burrow", "NOTES.txt", {"burrow": old})
+    notes = render_text("burrow", "NOTES.txt", {"burrow": old})
     assert "burrow.config.*        config.*, with groupAllowlist for groupWhitelist" in notes
     assert "burrow.secretConfig    existingSecret" in notes

@@ -13,27 +13,27 @@ import helm_python as helm
 import pytest
 
 from e2e.stack.processes import wait_until
-from support.kubernetes.helm_charts import CHARTS, one, rendered_shape, shapes, values_of
-from support.kubernetes.kube_apiserver import ApiServer, ready, running
-from support.kubernetes.kubernetes_schemas import crds
+from support.kubernetes.helm_charts import CHARTS, only_object, read_values, render_values_file, values_files
+from support.kubernetes.kube_apiserver import ApiServer, is_built, run_apiserver
+from support.kubernetes.kubernetes_schemas import read_crds
 
 pytestmark = [
     pytest.mark.apiserver,
     pytest.mark.timeout(600),
-    pytest.mark.skipif(not ready(), reason="needs kube-apiserver and etcd: make kube-apiserver builds them, once"),
+    pytest.mark.skipif(not is_built(), reason="needs kube-apiserver and etcd: make kube-apiserver builds them, once"),
 ]
 
-SHAPES = [shape for name in ("burrow", "karrot") for shape in shapes(name)]
+SHAPES = [shape for name in ("burrow", "karrot") for shape in values_files(name)]
 OTHERS = ("monitoring", "kafka", "kafka-monitoring", "prometheus")
 
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    with running(tmp_path_factory.mktemp("kubeapi")) as server:
+    with run_apiserver(tmp_path_factory.mktemp("kubeapi")) as server:
         for name in OTHERS:
             body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
             server.ask("/api/v1/namespaces", body)
-        for crd in crds():
+        for crd in read_crds():
             server.ask("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
             wait_until(partial(server.knows, crd), [], what=f"{crd['spec']['names']['kind']} is known")
         yield server
@@ -41,8 +41,8 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 
 def annotations(api: ApiServer, shape: Path) -> dict[str, str]:
     """Those of the pods that the chart's own Deployment is to make."""
-    own = [each for each in rendered_shape(shape) if "/charts/" not in each.template]
-    name, namespace = (one(own, "Deployment")["metadata"][key] for key in ("name", "namespace"))
+    own = [each for each in render_values_file(shape) if "/charts/" not in each.template]
+    name, namespace = (only_object(own, "Deployment")["metadata"][key] for key in ("name", "namespace"))
     found = api.ask(f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}")
     told: dict[str, str] = found["spec"]["template"]["metadata"].get("annotations", {})
     return told
@@ -51,7 +51,7 @@ def annotations(api: ApiServer, shape: Path) -> dict[str, str]:
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda path: f"{path.parents[1].name}-{path.stem}")
 def test_a_shape_is_installed_upgraded_and_rolled_back(shape: Path, api: ApiServer) -> None:
     chart, name = str(shape.parents[1]), shape.parents[1].name
-    values: dict[str, Any] = values_of(shape)
+    values: dict[str, Any] = read_values(shape)
     changed = values | {"podAnnotations": values.get("podAnnotations", {}) | {"changed": "yes"}}
     cluster = helm.Config(kubeconfig_path=api.kubeconfig, namespace="monitoring")
     try:

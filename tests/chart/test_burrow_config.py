@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from karrot.demo.burrow import config_api
 from karrot.demo.burrow.viper import Viper
 from karrot.render import burrow_toml as printed
-from support.kubernetes.helm_charts import CHARTS, one, rendered, rendered_shape, shapes, values_of
+from support.kubernetes.helm_charts import (
+    CHARTS,
+    only_object,
+    read_values,
+    render_chart,
+    render_values_file,
+    values_files,
+)
 
 CHART = CHARTS / "burrow"
 KNOWN = json.loads((Path(__file__).parents[1] / "data" / "burrow-config" / "keys.json").read_text())
@@ -24,16 +31,16 @@ GLOBAL = {"general", "logging", "zookeeper"}
 KAFKA = {"config": {"cluster": {"mycluster": {"servers": ["kafka:9092"]}}}}
 
 Object = dict[str, Any]
-each_shape = pytest.mark.parametrize("shape", shapes("burrow"), ids=lambda path: path.stem)
+each_shape = pytest.mark.parametrize("shape", values_files("burrow"), ids=lambda path: path.stem)
 
 
 def text_of(manifests: Any) -> str:
     [deployment] = [each for each in manifests if each.kind == "Deployment"]
-    return str(one(manifests, "ConfigMap", deployment.name)["data"]["burrow.toml"])
+    return str(only_object(manifests, "ConfigMap", deployment.name)["data"]["burrow.toml"])
 
 
 def burrow_toml(values: Object) -> Object:
-    return tomllib.loads(text_of(rendered("burrow", values)))
+    return tomllib.loads(text_of(render_chart("burrow", values)))
 
 
 def keys_of(toml: Object) -> list[tuple[str, str, Any]]:
@@ -51,7 +58,7 @@ def kebab(name: str) -> str:
 
 @each_shape
 def test_burrow_knows_every_key_and_reads_it_as_what_is_written(shape: Path) -> None:
-    for kind, key, value in keys_of(tomllib.loads(text_of(rendered_shape(shape)))):
+    for kind, key, value in keys_of(tomllib.loads(text_of(render_values_file(shape)))):
         assert key in KNOWN[kind], f"[{kind}] {key}"
         assert isinstance(value, KINDS[KNOWN[kind][key]]), f"[{kind}] {key} = {value}"
         assert isinstance(value, bool) == (KNOWN[kind][key] == "flag"), f"[{kind}] {key} = {value}"
@@ -62,8 +69,8 @@ def test_a_shape_renders_the_burrow_toml_that_was_looked_at(shape: Path) -> None
     """After a change that is meant: GOLDEN=write pytest tests/chart/test_burrow_config.py, and look at git diff."""
     golden = CHART / "golden" / f"{shape.stem}.toml"
     if os.environ.get("GOLDEN") == "write":
-        golden.write_text(text_of(rendered_shape(shape)))
-    assert text_of(rendered_shape(shape)) == golden.read_text()
+        golden.write_text(text_of(render_values_file(shape)))
+    assert text_of(render_values_file(shape)) == golden.read_text()
 
 
 def test_values_have_a_name_for_every_key_of_burrow_and_for_no_other() -> None:
@@ -97,8 +104,8 @@ def test_the_chart_and_burrow_config_say_the_same() -> None:
 
 
 def test_burrow_finds_what_a_section_names() -> None:
-    [shape] = [each for each in shapes("burrow") if each.stem == "sasl-tls"]
-    viper = Viper(text_of(rendered_shape(shape)))
+    [shape] = [each for each in values_files("burrow") if each.stem == "sasl-tls"]
+    viper = Viper(text_of(render_values_file(shape)))
     consumer = config_api.module(viper, "consumer", "prod")
     assert consumer is not None
     assert consumer["client-profile"] == {
@@ -168,5 +175,5 @@ def test_any_text_comes_out_of_toml_as_it_went_in(extras: dict[str, str], name: 
 
 
 def test_every_shape_names_a_karrot_or_says_that_there_is_none() -> None:
-    wired = {shape.stem for shape in shapes("burrow") if values_of(shape).get("karrot", {}).get("enabled")}
-    assert {shape.stem for shape in shapes("burrow")} - wired == {"rest-only"}
+    wired = {shape.stem for shape in values_files("burrow") if read_values(shape).get("karrot", {}).get("enabled")}
+    assert {shape.stem for shape in values_files("burrow")} - wired == {"rest-only"}

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from support.kubernetes.helm_charts import Manifest, one, rendered, rendered_shape, shapes
-from support.kubernetes.pod_files import LaidOut, laid_out
+from support.kubernetes.helm_charts import Manifest, only_object, render_chart, render_values_file, values_files
+from support.kubernetes.pod_files import PodCommand, write_pod_files
 
 Object = dict[str, Any]
-SHAPES = {shape.stem: shape for shape in shapes("burrow")}
+SHAPES = {shape.stem: shape for shape in values_files("burrow")}
 KAFKA: Object = {"config": {"cluster": {"mycluster": {"servers": ["kafka:9092"]}}}}
 WIRED: Object = {**KAFKA, "karrot": {"enabled": True, "url": "http://karrot"}}
 
@@ -20,9 +20,9 @@ def burrows_pod(manifests: Any) -> Object:
     return pod
 
 
-def started(shape: str, secrets: dict[str, Object], directory: Path) -> LaidOut:
-    manifests = rendered_shape(SHAPES[shape])
-    return laid_out(burrows_pod(manifests), manifests, secrets, directory)
+def started(shape: str, secrets: dict[str, Object], directory: Path) -> PodCommand:
+    manifests = render_values_file(SHAPES[shape])
+    return write_pod_files(burrows_pod(manifests), manifests, secrets, directory)
 
 
 def test_burrow_starts_with_its_configuration_its_templates_and_its_authority(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_burrow_starts_with_its_configuration_its_templates_and_its_authority(tm
         "karrot-webhook": {"token": "t0ken"},
     }
     found = started("sasl-tls", secrets, tmp_path)
-    assert found == LaidOut(
+    assert found == PodCommand(
         {
             "BURROW_SASL_BURROW_PASSWORD": "p4$$",
             "KARROT_TOKEN": "t0ken",
@@ -59,7 +59,7 @@ def test_a_password_in_the_values_gets_into_the_environment_and_nowhere_else(tmp
         "BURROW_NOTIFIER_KARROT_USERNAME": "burrow",
         "BURROW_NOTIFIER_KARROT_PASSWORD": "hook",
     }
-    others = [each for each in rendered_shape(SHAPES["own-secrets"]) if each.kind != "Secret"]
+    others = [each for each in render_values_file(SHAPES["own-secrets"]) if each.kind != "Secret"]
     assert "w0rd" not in str(others)
 
 
@@ -75,7 +75,7 @@ def test_a_password_in_the_values_gets_into_the_environment_and_nowhere_else(tmp
 def test_a_change_of_the_configuration_rolls_the_pod(change: Object) -> None:
     before = {**WIRED, "config": {**WIRED["config"], "sasl": {"s": {"password": "first"}}}}
     after = {**before, **change, "config": before["config"] | change.get("config", {})}
-    annotations = [burrows_pod(rendered("burrow", each))["metadata"]["annotations"] for each in (before, after)]
+    annotations = [burrows_pod(render_chart("burrow", each))["metadata"]["annotations"] for each in (before, after)]
     assert annotations[0] != annotations[1]
 
 
@@ -89,21 +89,21 @@ def test_a_change_of_the_configuration_rolls_the_pod(change: Object) -> None:
     ids=["a notifier and no address", "no notifier", "an address"],
 )
 def test_zookeeper_comes_along_where_it_is_needed_and_not_named(values: Object, *, brought: bool) -> None:
-    manifests = rendered("burrow", values)
+    manifests = render_chart("burrow", values)
     made = {each.kind for each in manifests if each.name == "burrow-zookeeper"}
     assert made == ({"ConfigMap", "Service", "StatefulSet"} if brought else set())
-    toml = one(manifests, "ConfigMap", "burrow")["data"]["burrow.toml"]
+    toml = only_object(manifests, "ConfigMap", "burrow")["data"]["burrow.toml"]
     assert ('servers = ["burrow-zookeeper.monitoring:2181"]' in toml) is brought
 
 
 def test_the_probes_ask_what_burrow_answers_when_it_is_alive_and_when_it_is_ready() -> None:
-    [container] = burrows_pod(rendered_shape(SHAPES["minimal"]))["spec"]["containers"]
+    [container] = burrows_pod(render_values_file(SHAPES["minimal"]))["spec"]["containers"]
     asked = {name: container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
     assert asked == {"startup": "/burrow/admin", "liveness": "/burrow/admin", "readiness": "/burrow/admin/ready"}
 
 
 def test_a_network_policy_lets_out_to_the_addresses_of_the_configuration() -> None:
-    policies = {each.name: each for each in rendered_shape(SHAPES["everything"]) if each.kind == "NetworkPolicy"}
+    policies = {each.name: each for each in render_values_file(SHAPES["everything"]) if each.kind == "NetworkPolicy"}
     ports = {port["port"] for port in open_to_all(policies["burrow-judge"])}
     assert ports == {53, 80, 9092, 9094}
     assert policies["burrow-judge-zookeeper"].body["spec"]["egress"] == []
@@ -114,5 +114,5 @@ def open_to_all(policy: Manifest) -> list[Object]:
 
 
 def test_the_digest_of_an_image_wins_over_its_tag() -> None:
-    images = {each["image"] for each in burrows_pod(rendered_shape(SHAPES["everything"]))["spec"]["containers"]}
+    images = {each["image"] for each in burrows_pod(render_values_file(SHAPES["everything"]))["spec"]["containers"]}
     assert images == {"registry.example.com/burrow@sha256:" + "0123456789abcdef" * 4}

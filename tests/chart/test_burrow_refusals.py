@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from support.kubernetes.helm_charts import refusal
+from support.kubernetes.helm_charts import render_error
 
 Object = dict[str, Any]
 
@@ -109,4 +109,4 @@ REFUSED: dict[str, tuple[Object, str]] = {
 
 @pytest.mark.parametrize(("values", "sentence"), REFUSED.values(), ids=REFUSED)
 def test_a_wrong_value_is_refused_with_a_sentence(values: Object, sentence: str) -> None:
-    assert sentence in refusal("burrow", values)
+    assert sentence in render_error("burrow", values)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from support.kubernetes.helm_charts import Manifest, one, refusal, rendered
-from support.kubernetes.pod_files import laid_out
+from support.kubernetes.helm_charts import Manifest, only_object, render_chart, render_error
+from support.kubernetes.pod_files import write_pod_files
 
 Object = dict[str, Any]
 
@@ -17,36 +17,36 @@ def together(parent: Object | None = None, **burrow: Any) -> Object:
 
 
 def notifier(manifests: list[Manifest], name: str) -> Object:
-    toml = tomllib.loads(one(manifests, "ConfigMap", name)["data"]["burrow.toml"])
+    toml = tomllib.loads(only_object(manifests, "ConfigMap", name)["data"]["burrow.toml"])
     found: Object = toml["notifier"]["karrot"]
     return found
 
 
 @pytest.mark.parametrize(("release", "karrot"), [("karrot", "karrot"), ("lag", "lag-karrot")])
 def test_kafkas_address_is_all_that_has_to_be_written(release: str, karrot: str) -> None:
-    manifests = rendered("karrot", together(), release=release)
+    manifests = render_chart("karrot", together(), release=release)
     assert notifier(manifests, f"{release}-burrow")["url-open"] == f"http://{karrot}.monitoring/burrow"
-    [port] = one(manifests, "Service", karrot)["spec"]["ports"]
+    [port] = only_object(manifests, "Service", karrot)["spec"]["ports"]
     assert port["port"] == 80
-    assert one(manifests, "StatefulSet")["metadata"]["name"] == f"{release}-burrow-zookeeper"
-    burrow = one(manifests, "Service", f"{release}-burrow")["spec"]["ports"][0]["port"]
-    asked = one(manifests, "ConfigMap", karrot)["data"]["KARROT_BURROW_URL"]
+    assert only_object(manifests, "StatefulSet")["metadata"]["name"] == f"{release}-burrow-zookeeper"
+    burrow = only_object(manifests, "Service", f"{release}-burrow")["spec"]["ports"][0]["port"]
+    asked = only_object(manifests, "ConfigMap", karrot)["data"]["KARROT_BURROW_URL"]
     assert asked == f"http://{release}-burrow.monitoring:{burrow}"
 
 
 def test_a_password_of_karrots_values_gets_to_burrow_by_the_same_secret(tmp_path: Any) -> None:
-    manifests = rendered("karrot", together({"auth": {"username": "burrow", "password": "shared"}}))
-    pod = one(manifests, "Deployment", "karrot-burrow")["spec"]["template"]
-    assert laid_out(pod, manifests, {}, tmp_path).environment == {
+    manifests = render_chart("karrot", together({"auth": {"username": "burrow", "password": "shared"}}))
+    pod = only_object(manifests, "Deployment", "karrot-burrow")["spec"]["template"]
+    assert write_pod_files(pod, manifests, {}, tmp_path).environment == {
         "BURROW_NOTIFIER_KARROT_USERNAME": "burrow",
         "BURROW_NOTIFIER_KARROT_PASSWORD": "shared",
     }
 
 
 def test_without_credentials_burrow_has_none(tmp_path: Any) -> None:
-    manifests = rendered("karrot", together())
-    pod = one(manifests, "Deployment", "karrot-burrow")["spec"]["template"]
-    assert laid_out(pod, manifests, {}, tmp_path).environment == {}
+    manifests = render_chart("karrot", together())
+    pod = only_object(manifests, "Deployment", "karrot-burrow")["spec"]["template"]
+    assert write_pod_files(pod, manifests, {}, tmp_path).environment == {}
 
 
 ASKED = {
@@ -63,14 +63,14 @@ ASKED = {
 
 @pytest.mark.parametrize(("values", "sentence"), ASKED.values(), ids=ASKED)
 def test_what_a_chart_cannot_see_of_its_parent_is_asked_for(values: Object, sentence: str) -> None:
-    assert sentence in refusal("karrot", values)
+    assert sentence in render_error("karrot", values)
 
 
 def test_what_was_asked_for_is_taken(tmp_path: Any) -> None:
     said = {"url": "https://lag.monitoring:443", "auth": {"type": "basic", "existingSecret": "hook"}}
     parent = {"fullnameOverride": "lag", "tls": {"existingSecret": "t"}, "auth": {"existingSecret": "hook"}}
-    manifests = rendered("karrot", together(parent, karrot=said))
+    manifests = render_chart("karrot", together(parent, karrot=said))
     assert notifier(manifests, "karrot-burrow")["url-open"] == "https://lag.monitoring:443/burrow"
-    pod = one(manifests, "Deployment", "karrot-burrow")["spec"]["template"]
+    pod = only_object(manifests, "Deployment", "karrot-burrow")["spec"]["template"]
     secrets = {"hook": {"username": "burrow", "password": "shared"}}
-    assert laid_out(pod, manifests, secrets, tmp_path).environment["BURROW_NOTIFIER_KARROT_PASSWORD"] == "shared"
+    assert write_pod_files(pod, manifests, secrets, tmp_path).environment["BURROW_NOTIFIER_KARROT_PASSWORD"] == "shared"

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from support.kubernetes.helm_charts import CHARTS, ROOT, chart, rendered, rendered_shape
+from support.kubernetes.helm_charts import CHARTS, ROOT, load_chart, render_chart, render_values_file
 
 NAMES = ("burrow", "karrot")
 
@@ -47,7 +47,7 @@ def lax(schema: Any, path: str = "") -> Iterator[str]:
 
 @pytest.mark.parametrize(("name", "open_to_others"), [("burrow", []), ("karrot", ["/burrow", "/burrow/karrot"])])
 def test_a_schema_is_draft_7_and_strict_but_for_the_dependency(name: str, open_to_others: list[str]) -> None:
-    schema = chart(name).schema
+    schema = load_chart(name).schema
     assert schema is not None
     assert schema["$schema"] == "http://json-schema.org/draft-07/schema#"
     Draft7Validator.check_schema(schema)
@@ -87,7 +87,7 @@ labels: {}
 
 def test_the_chart_installs_the_version_beside_it() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    metadata = chart("karrot").metadata
+    metadata = load_chart("karrot").metadata
     assert (metadata["appVersion"], metadata["kubeVersion"]) == (project["version"], ">=1.29.0-0")
 
 
@@ -97,8 +97,8 @@ def test_the_values_that_the_page_shows_are_taken() -> None:
     shown = [each for each in blocks if "scrape_configs" not in each]
     assert len(shown) == 6
     for values in shown:
-        assert rendered("karrot", values)
-    assert f"karrot:{chart('karrot').metadata['appVersion']}" in page
+        assert render_chart("karrot", values)
+    assert f"karrot:{load_chart('karrot').metadata['appVersion']}" in page
 
 
 @pytest.mark.parametrize("shape", ["minimal", "existing-secrets", "everything"])
@@ -107,7 +107,7 @@ def test_a_shape_renders_the_manifests_that_were_looked_at(shape: str) -> None:
     golden = CHARTS / "karrot" / "golden" / f"{shape}.yaml"
     bodies = [
         each.body
-        for each in rendered_shape(CHARTS / "karrot" / "ci" / f"{shape}.yaml")
+        for each in render_values_file(CHARTS / "karrot" / "ci" / f"{shape}.yaml")
         if each.kind != "PrometheusRule" and not each.template.endswith("/dashboards.yaml")
     ]
     if os.environ.get("GOLDEN") == "write":

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from karrot.render import burrow_config
-from support.kubernetes.helm_charts import CHARTS, one, rendered, rendered_shape, text_of
+from support.kubernetes.helm_charts import CHARTS, only_object, render_chart, render_text, render_values_file
 
 POLICY = {"networkPolicy": {"enabled": True}}
 KAFKA = {"reporters": ["prometheus", "kafka"], "kafka_bootstrap": "d:9096"}
@@ -15,9 +15,9 @@ WATCH = {"enabled": True, "bootstrapServers": "a:9092,b:9092, c:9094", "cluster"
 
 
 def test_nothing_is_opened_unless_asked_for() -> None:
-    manifests = rendered("karrot")
+    manifests = render_chart("karrot")
     assert {each.kind for each in manifests} == {"ConfigMap", "Deployment", "Pod", "Service", "ServiceAccount"}
-    assert one(manifests, "Service")["spec"] == {
+    assert only_object(manifests, "Service")["spec"] == {
         "type": "ClusterIP",
         "selector": {"app.kubernetes.io/name": "karrot", "app.kubernetes.io/instance": "karrot"},
         "ports": [{"name": "http", "port": 80, "targetPort": "http"}],
@@ -25,49 +25,52 @@ def test_nothing_is_opened_unless_asked_for() -> None:
 
 
 def test_the_service_is_called_karrot_in_a_release_of_that_name_and_after_the_release_in_others() -> None:
-    names = [one(rendered("karrot", release=release), "Service")["metadata"]["name"] for release in ("karrot", "lag")]
+    names = [
+        only_object(render_chart("karrot", release=release), "Service")["metadata"]["name"]
+        for release in ("karrot", "lag")
+    ]
     assert names == ["karrot", "lag-karrot"]
 
 
 def test_the_minikube_values_open_a_port_of_the_node() -> None:
-    service = one(rendered_shape(CHARTS / "karrot" / "ci" / "minikube.yaml"), "Service")
+    service = only_object(render_values_file(CHARTS / "karrot" / "ci" / "minikube.yaml"), "Service")
     assert (service["spec"]["type"], service["spec"]["ports"][0]["nodePort"]) == ("NodePort", 30500)
 
 
 def test_an_ingress_routes_hosts_with_and_without_paths() -> None:
-    manifests = rendered_shape(CHARTS / "karrot" / "ci" / "everything.yaml")
-    rules = one(manifests, "Ingress")["spec"]["rules"]
+    manifests = render_values_file(CHARTS / "karrot" / "ci" / "everything.yaml")
+    rules = only_object(manifests, "Ingress")["spec"]["rules"]
     backend = {"service": {"name": "lag", "port": {"name": "http"}}}
     path = {"path": "/", "pathType": "Prefix", "backend": backend}
     assert rules == [{"host": host, "http": {"paths": [path]}} for host in ("karrot.example.com", "lag.example.com")]
 
 
 def test_an_httproute_leads_to_the_service() -> None:
-    manifests = rendered_shape(CHARTS / "karrot" / "ci" / "everything.yaml")
-    [rule] = one(manifests, "HTTPRoute")["spec"]["rules"]
-    service = one(manifests, "Service")
+    manifests = render_values_file(CHARTS / "karrot" / "ci" / "everything.yaml")
+    [rule] = only_object(manifests, "HTTPRoute")["spec"]["rules"]
+    service = only_object(manifests, "Service")
     port = service["spec"]["ports"][0]["port"]
     assert rule["backendRefs"] == [{"name": service["metadata"]["name"], "port": port}]
 
 
 @pytest.mark.parametrize("kind", ["ServiceMonitor", "PodMonitor"])
 def test_prometheus_keeps_the_names_of_clusters_and_finds_its_target(kind: str) -> None:
-    manifests = rendered("karrot", {kind[0].lower() + kind[1:]: {"enabled": True}})
-    spec = one(manifests, kind)["spec"]
+    manifests = render_chart("karrot", {kind[0].lower() + kind[1:]: {"enabled": True}})
+    spec = only_object(manifests, kind)["spec"]
     [endpoint] = spec.get("endpoints") or spec["podMetricsEndpoints"]
     assert endpoint == {"port": "http", "path": "/metrics", "scheme": "http", "honorLabels": True, "interval": "30s"}
-    target = one(manifests, "Service")["metadata"]
+    target = only_object(manifests, "Service")["metadata"]
     labels = (
         target["labels"]
         if kind == "ServiceMonitor"
-        else one(manifests, "Deployment")["spec"]["template"]["metadata"]["labels"]
+        else only_object(manifests, "Deployment")["spec"]["template"]["metadata"]["labels"]
     )
     assert spec["selector"]["matchLabels"].items() <= labels.items()
     assert spec["namespaceSelector"] == {"matchNames": [target["namespace"]]}
 
 
 def test_prometheus_is_given_the_token_where_metrics_ask_for_it() -> None:
-    monitor = one(rendered_shape(CHARTS / "karrot" / "ci" / "existing-secrets.yaml"), "ServiceMonitor")
+    monitor = only_object(render_values_file(CHARTS / "karrot" / "ci" / "existing-secrets.yaml"), "ServiceMonitor")
     [endpoint] = monitor["spec"]["endpoints"]
     assert endpoint["authorization"] == {"credentials": {"name": "karrot-credentials", "key": "api-token"}}
     assert (endpoint["scheme"], endpoint["tlsConfig"]["serverName"]) == ("https", "karrot.monitoring")
@@ -75,15 +78,15 @@ def test_prometheus_is_given_the_token_where_metrics_ask_for_it() -> None:
 
 def test_the_monitors_selector_does_not_find_burrow() -> None:
     values = yaml.safe_load((CHARTS / "karrot" / "ci" / "with-burrow.yaml").read_text(encoding="utf-8"))
-    manifests = rendered("karrot", values | {"serviceMonitor": {"enabled": True}})
-    chosen = one(manifests, "ServiceMonitor", "karrot")["spec"]["selector"]["matchLabels"].items()
+    manifests = render_chart("karrot", values | {"serviceMonitor": {"enabled": True}})
+    chosen = only_object(manifests, "ServiceMonitor", "karrot")["spec"]["selector"]["matchLabels"].items()
     services = {each.name: each.body["metadata"]["labels"].items() for each in manifests if each.kind == "Service"}
     assert [name for name, labels in services.items() if chosen <= labels] == ["karrot"]
 
 
 def outgoing(values: dict[str, Any]) -> set[int]:
     """The ports that the policy lets out to."""
-    policy = one(rendered("karrot", POLICY | values), "NetworkPolicy")["spec"]
+    policy = only_object(render_chart("karrot", POLICY | values), "NetworkPolicy")["spec"]
     return {port["port"] for rule in policy["egress"] for port in rule["ports"]}
 
 
@@ -110,13 +113,15 @@ def test_only_what_is_on_is_let_out(values: dict[str, Any], ports: set[int]) -> 
 
 
 def test_a_burrow_that_is_there_already_can_be_asked() -> None:
-    policy = one(rendered("karrot", POLICY | {"config": {"burrow_url": "http://burrow:8000"}}), "NetworkPolicy")
+    policy = only_object(
+        render_chart("karrot", POLICY | {"config": {"burrow_url": "http://burrow:8000"}}), "NetworkPolicy"
+    )
     assert {"to": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "burrow"}}}]} in policy["spec"]["egress"]
 
 
 def test_a_burrow_beside_it_is_let_in_and_asked_whatever_its_name() -> None:
     burrow = {"enabled": True, "nameOverride": "judge", "config": {"cluster": {"prod": {"servers": ["kafka:9092"]}}}}
-    policy = one(rendered("karrot", POLICY | {"burrow": burrow}), "NetworkPolicy", "karrot")["spec"]
+    policy = only_object(render_chart("karrot", POLICY | {"burrow": burrow}), "NetworkPolicy", "karrot")["spec"]
     peer = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "judge"}}}
     assert peer in policy["ingress"][0]["from"]
     assert [rule["ports"] for rule in policy["egress"] if peer in rule.get("to", [])] == [[{"port": 8000}]]
@@ -125,12 +130,12 @@ def test_a_burrow_beside_it_is_let_in_and_asked_whatever_its_name() -> None:
 @pytest.mark.parametrize("flag", [True, "Yes", 1, "on"])
 def test_every_word_for_true_gives_prometheus_the_token(flag: object) -> None:
     values = {"auth": {"apiToken": "t"}, "config": {"metrics_auth": flag}, "serviceMonitor": {"enabled": True}}
-    [endpoint] = one(rendered("karrot", values), "ServiceMonitor")["spec"]["endpoints"]
+    [endpoint] = only_object(render_chart("karrot", values), "ServiceMonitor")["spec"]["endpoints"]
     assert endpoint["authorization"] == {"credentials": {"name": "karrot-auth", "key": "apiToken"}}
 
 
 def test_burrow_prometheus_and_helm_test_are_let_in() -> None:
-    [rule] = one(rendered("karrot", POLICY), "NetworkPolicy")["spec"]["ingress"]
+    [rule] = only_object(render_chart("karrot", POLICY), "NetworkPolicy")["spec"]["ingress"]
     assert [each["podSelector"]["matchLabels"]["app.kubernetes.io/name"] for each in rule["from"]] == [
         "burrow",
         "prometheus",
@@ -140,7 +145,7 @@ def test_burrow_prometheus_and_helm_test_are_let_in() -> None:
 
 
 def test_the_notes_have_the_section_that_burrow_needs() -> None:
-    notes = text_of("karrot", "NOTES.txt", {"auth": {"username": "burrow", "password": "p"}})
+    notes = render_text("karrot", "NOTES.txt", {"auth": {"username": "burrow", "password": "p"}})
     shown = tomllib.loads(notes[notes.index("  [notifier.karrot]") : notes.index("\nOr set")])
     assert shown == tomllib.loads(burrow_config("http://karrot.monitoring:80", user="burrow"))
 
@@ -148,5 +153,5 @@ def test_the_notes_have_the_section_that_burrow_needs() -> None:
 def test_the_notes_warn_of_an_open_ingress() -> None:
     ingress = {"enabled": True, "hosts": [{"host": "karrot.example.com"}]}
     warning = "WARNING: the Ingress is open"
-    assert warning in text_of("karrot", "NOTES.txt", {"ingress": ingress})
-    assert warning not in text_of("karrot", "NOTES.txt", {"ingress": ingress, "auth": {"apiToken": "x"}})
+    assert warning in render_text("karrot", "NOTES.txt", {"ingress": ingress})
+    assert warning not in render_text("karrot", "NOTES.txt", {"ingress": ingress, "auth": {"apiToken": "x"}})

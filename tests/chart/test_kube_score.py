@@ -8,7 +8,7 @@ import subprocess
 import pytest
 import yaml
 
-from support.kubernetes.helm_charts import rendered_shape, shapes
+from support.kubernetes.helm_charts import render_values_file, values_files
 
 EXPLAINED = {
     "container-resources": "A default would be wrong for most: it depends on the groups. CPU limits throttle.",
@@ -29,8 +29,8 @@ def test_no_finding_is_unexplained() -> None:
     bodies = [
         each.body | {"metadata": each.body["metadata"] | {"namespace": f"{shape.parents[1].name}-{shape.stem}"}}
         for name in ("burrow", "karrot")
-        for shape in shapes(name)
-        for each in rendered_shape(shape)
+        for shape in values_files(name)
+        for each in render_values_file(shape)
     ]
     command = [str(KUBE_SCORE), "score", "--output-format", "json", "-"]
     done = subprocess.run(command, input=yaml.safe_dump_all(bodies), capture_output=True, text=True, check=False)

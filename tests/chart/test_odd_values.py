@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from support.kubernetes.helm_charts import CHARTS, one, rendered, text_of
+from support.kubernetes.helm_charts import CHARTS, only_object, render_chart, render_text
 
 ODD = ["123", "null", "0x1f"]
 BURROW: dict[str, Any] = {
@@ -36,13 +36,13 @@ def texts(body: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ..
 def test_a_name_stays_a_text(name: str, odd: str) -> None:
     """A release or a namespace may be called 123: unquoted, the API server refuses every object of it."""
     for values in ({}, {"nameOverride": odd}, {"fullnameOverride": odd}, {"namespaceOverride": odd}):
-        for each in rendered(name, VALUES[name] | values, release=odd):
+        for each in render_chart(name, VALUES[name] | values, release=odd):
             assert [path for path, text in texts(each.body) if not isinstance(text, str)] == [], each.template
 
 
 @each_chart
 def test_a_long_name_is_cut_to_what_a_label_holds(name: str) -> None:
-    for each in rendered(name, VALUES[name] | {"nameOverride": "n" * 80}):
+    for each in render_chart(name, VALUES[name] | {"nameOverride": "n" * 80}):
         long = [path for path, text in texts(each.body) if {"labels", "matchLabels"} & set(path) and len(text) > 63]
         assert long == [], each.template
 
@@ -50,17 +50,17 @@ def test_a_long_name_is_cut_to_what_a_label_holds(name: str) -> None:
 def test_labels_of_ones_own_never_hide_pods_from_their_deployment() -> None:
     taken = {"app.kubernetes.io/name": "mine", "helm.sh/chart": "mine"}
     values = BURROW | {"commonLabels": taken, "podLabels": taken, "labels": taken}
-    spec = one(rendered("burrow", values), "Deployment")["spec"]
+    spec = only_object(render_chart("burrow", values), "Deployment")["spec"]
     worn = spec["template"]["metadata"]["labels"]
     assert spec["selector"]["matchLabels"].items() <= worn.items()
     assert worn["helm.sh/chart"] == "mine"
-    text = text_of("burrow", "deployment.yaml", values)
+    text = render_text("burrow", "deployment.yaml", values)
     assert text.count("app.kubernetes.io/name:") == 3, "a key that is there twice is refused"
 
 
 def test_numbers_in_the_environment_are_written_in_full() -> None:
     values = BURROW | {"env": {"BURROW_STORAGE_DEFAULT_EXPIRE_GROUP": 1_000_000, "FLAG": True, "TEXT": "1e3"}}
-    [container] = one(rendered("burrow", values), "Deployment")["spec"]["template"]["spec"]["containers"]
+    [container] = only_object(render_chart("burrow", values), "Deployment")["spec"]["template"]["spec"]["containers"]
     told = {each["name"]: each.get("value") for each in container["env"]}
     assert told["BURROW_STORAGE_DEFAULT_EXPIRE_GROUP"] == "1000000"
     assert (told["FLAG"], told["TEXT"]) == ("true", "1e3")
@@ -69,17 +69,21 @@ def test_numbers_in_the_environment_are_written_in_full() -> None:
 def test_sections_of_comments_alone_are_empty_ones() -> None:
     sections = dict.fromkeys(["general", "consumer", "tls", "sasl", "iam", "notifier"])
     values = BURROW | {"config": BURROW["config"] | sections, "podLabels": None, "commonAnnotations": None}
-    assert rendered("burrow", values) == rendered("burrow", BURROW)
+    assert render_chart("burrow", values) == render_chart("burrow", BURROW)
 
 
 def test_a_probe_can_be_taken_away() -> None:
     for name, values in VALUES.items():
-        spec = one(rendered(name, values | {"livenessProbe": None}), "Deployment")["spec"]["template"]["spec"]
+        spec = only_object(render_chart(name, values | {"livenessProbe": None}), "Deployment")["spec"]["template"][
+            "spec"
+        ]
         assert {"startupProbe", "readinessProbe"} == {key for key in spec["containers"][0] if key.endswith("Probe")}
 
 
 def test_burrow_is_let_out_to_a_karrot_in_another_namespace() -> None:
     """At any port: a policy sees the pod's, not the Service's in the address."""
-    policy = one(rendered("burrow", BURROW | {"zookeeper": {"enabled": True}}), "NetworkPolicy", "burrow")["spec"]
+    policy = only_object(render_chart("burrow", BURROW | {"zookeeper": {"enabled": True}}), "NetworkPolicy", "burrow")[
+        "spec"
+    ]
     karrot = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": "karrot"}}}
     assert {"to": [karrot]} in policy["egress"]

@@ -1,10 +1,10 @@
 """The CronJob of the pipeline."""
 
-from support.kubernetes.helm_charts import CHARTS, one, refusal, rendered, rendered_shape
+from support.kubernetes.helm_charts import CHARTS, only_object, render_chart, render_error, render_values_file
 
 
 def test_a_run_ingests_and_then_derives_and_never_meets_another() -> None:
-    job = one(rendered_shape(CHARTS / "karrot" / "ci" / "pipeline.yaml"), "CronJob")
+    job = only_object(render_values_file(CHARTS / "karrot" / "ci" / "pipeline.yaml"), "CronJob")
     assert job["spec"]["concurrencyPolicy"] == "Forbid"
     pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     conf = [
@@ -19,10 +19,10 @@ def test_a_run_ingests_and_then_derives_and_never_meets_another() -> None:
 
 
 def test_there_is_none_unless_it_is_asked_for() -> None:
-    assert [each for each in rendered("karrot") if each.kind == "CronJob"] == []
+    assert [each for each in render_chart("karrot") if each.kind == "CronJob"] == []
 
 
 def test_an_archive_on_the_volume_of_the_service_is_refused() -> None:
     for config in ({}, {"archive_dir": "/data/archive"}):
-        said = refusal("karrot", {"config": config, "pipeline": {"enabled": True, "tables": "/tables"}})
+        said = render_error("karrot", {"config": config, "pipeline": {"enabled": True, "tables": "/tables"}})
         assert "an archive that another pod can read" in said

@@ -5,19 +5,19 @@ from typing import Any, ClassVar
 import pytest
 
 from karrot.settings.options import OPTIONS
-from support.kubernetes.helm_charts import Manifest, one, rendered
+from support.kubernetes.helm_charts import Manifest, only_object, render_chart
 from support.web.website import make_website
 
 BASE: dict[str, Any] = {"auth": {"username": "burrow", "password": "first"}, "env": {"TZ": "UTC"}}
 
 
 def pod(values: dict[str, Any] | None = None) -> dict[str, Any]:
-    body: dict[str, Any] = one(rendered("karrot", values), "Deployment")["spec"]["template"]
+    body: dict[str, Any] = only_object(render_chart("karrot", values), "Deployment")["spec"]["template"]
     return body
 
 
 def test_there_is_one_pod_and_the_old_one_ends_before_the_new_one_begins() -> None:
-    spec = one(rendered("karrot"), "Deployment")["spec"]
+    spec = only_object(render_chart("karrot"), "Deployment")["spec"]
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
     assert spec["template"]["spec"]["volumes"][0] == {"name": "data", "emptyDir": {}}
 
@@ -85,7 +85,7 @@ class TestSecrets:
 
     def test_nothing_secret_is_outside_of_secrets(self) -> None:
         values = self.OWN | {"env": {"AWS_SECRET_ACCESS_KEY": "key-1"}, "karrot": {"env": {"X": "old-1"}}}
-        others = [each for each in rendered("karrot", values) if each.kind != "Secret"]
+        others = [each for each in render_chart("karrot", values) if each.kind != "Secret"]
         assert [
             each.template
             for each in others
@@ -125,7 +125,7 @@ class TestSecrets:
 class TestTheEventLog:
     def test_a_claim_is_made_and_kept_on_request(self) -> None:
         values = {"persistence": {"enabled": True, "retain": True, "storageClass": "gp3", "annotations": {"a": "b"}}}
-        claim = one(rendered("karrot", values), "PersistentVolumeClaim")
+        claim = only_object(render_chart("karrot", values), "PersistentVolumeClaim")
         assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep", "a": "b"}
         assert claim["spec"] == {
             "accessModes": ["ReadWriteOnce"],
@@ -134,21 +134,21 @@ class TestTheEventLog:
         }
 
     def test_a_claim_that_is_there_is_used(self) -> None:
-        manifests = rendered("karrot", {"persistence": {"enabled": True, "existingClaim": "mine"}})
+        manifests = render_chart("karrot", {"persistence": {"enabled": True, "existingClaim": "mine"}})
         assert [each for each in manifests if each.kind == "PersistentVolumeClaim"] == []
         [data] = [
             each
-            for each in one(manifests, "Deployment")["spec"]["template"]["spec"]["volumes"]
+            for each in only_object(manifests, "Deployment")["spec"]["template"]["spec"]["volumes"]
             if each["name"] == "data"
         ]
         assert data["persistentVolumeClaim"] == {"claimName": "mine"}
 
 
 def test_the_test_pod_is_not_behind_the_service() -> None:
-    manifests = rendered("karrot")
+    manifests = render_chart("karrot")
     [test] = [each for each in manifests if each.is_test]
     worn = test.body["metadata"]["labels"]
-    assert not one(manifests, "Service")["spec"]["selector"].items() <= worn.items()
+    assert not only_object(manifests, "Service")["spec"]["selector"].items() <= worn.items()
 
 
 def namespaces(manifests: list[Manifest]) -> dict[str, str]:
@@ -161,7 +161,7 @@ def test_objects_for_others_go_where_they_look() -> None:
         "serviceMonitor": {"enabled": True, "namespace": "prometheus", "labels": {"release": "kps"}},
         "prometheusRule": {"enabled": True, "namespace": "prometheus", "labels": {"release": "kps"}},
     }
-    manifests = rendered("karrot", values)
+    manifests = render_chart("karrot", values)
     assert {kind for kind, namespace in namespaces(manifests).items() if namespace == "kafka"} == {
         "ConfigMap",
         "Deployment",
@@ -170,6 +170,6 @@ def test_objects_for_others_go_where_they_look() -> None:
         "ServiceAccount",
     }
     for kind in ("ServiceMonitor", "PrometheusRule"):
-        metadata = one(manifests, kind)["metadata"]
+        metadata = only_object(manifests, kind)["metadata"]
         assert (metadata["namespace"], metadata["labels"]["release"]) == ("prometheus", "kps")
-    assert one(manifests, "ServiceMonitor")["spec"]["namespaceSelector"] == {"matchNames": ["kafka"]}
+    assert only_object(manifests, "ServiceMonitor")["spec"]["namespaceSelector"] == {"matchNames": ["kafka"]}

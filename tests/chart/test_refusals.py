@@ -5,7 +5,7 @@ from typing import Any
 import helm_python as helm
 import pytest
 
-from support.kubernetes.helm_charts import CHARTS, chart, refusal, rendered
+from support.kubernetes.helm_charts import CHARTS, load_chart, render_chart, render_error
 
 AUTH = {"username": "burrow", "password": "secret"}
 RULES = {"enabled": True}
@@ -64,11 +64,11 @@ WATCH = {"enabled": True, "cluster": "prod"}
     ids=str,
 )
 def test_a_wrong_value_is_refused(values: dict[str, Any], sentence: str) -> None:
-    assert sentence in refusal("karrot", values)
+    assert sentence in render_error("karrot", values)
 
 
 def test_two_pods_are_refused_where_the_schema_is_skipped(tmp_path: Any) -> None:
-    copy = chart("karrot").save_dir(tmp_path)
+    copy = load_chart("karrot").save_dir(tmp_path)
     (tmp_path / "karrot" / "values.schema.json").unlink()
     with pytest.raises(helm.HelmRenderError, match="two pods would each have half of the events"):
         helm.Chart.load(copy).render({"replicaCount": 2})
@@ -76,7 +76,7 @@ def test_two_pods_are_refused_where_the_schema_is_skipped(tmp_path: Any) -> None
 
 def test_a_chart_without_burrow_says_so(tmp_path: Any) -> None:
     """Helm itself leaves a dependency out in silence."""
-    chart("karrot").save_dir(tmp_path)
+    load_chart("karrot").save_dir(tmp_path)
     for path in sorted((tmp_path / "karrot" / "charts").rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     with pytest.raises(helm.HelmError, match="this copy of the chart lacks charts/burrow"):
@@ -86,9 +86,9 @@ def test_a_chart_without_burrow_says_so(tmp_path: Any) -> None:
 def test_a_section_of_comments_alone_is_an_empty_one() -> None:
     """YAML reads ``config:`` without anything below it as null, and Helm takes such a value away."""
     names = ("config", "env", "commonLabels", "commonAnnotations", "podLabels", "podAnnotations")
-    assert rendered("karrot", dict.fromkeys(names)) == rendered("karrot")
+    assert render_chart("karrot", dict.fromkeys(names)) == render_chart("karrot")
 
 
 def test_global_values_are_let_through() -> None:
-    chart("karrot").render({"global": {"anything": 1}})
+    load_chart("karrot").render({"global": {"anything": 1}})
     assert (CHARTS / "karrot").is_dir()

@@ -10,11 +10,11 @@ import yaml
 
 from karrot.render import templates_dir
 from karrot.render.prometheus_rules import RuleValues, alert_rules, recording_rules, thresholds
-from support.kubernetes.helm_charts import CHARTS, chart, one, rendered, rendered_shape
+from support.kubernetes.helm_charts import CHARTS, load_chart, only_object, render_chart, render_values_file
 
 
 def groups(values: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-    rule = one(rendered("karrot", {"prometheusRule": {"enabled": True} | (values or {})}), "PrometheusRule")
+    rule = only_object(render_chart("karrot", {"prometheusRule": {"enabled": True} | (values or {})}), "PrometheusRule")
     found: list[dict[str, Any]] = rule["spec"]["groups"]
     return found
 
@@ -42,19 +42,19 @@ def test_thresholds_and_addresses_arrive_as_with_the_command() -> None:
         external_url="https://karrot.example/",
         runbook_url="https://runbooks.example/",
     )
-    assert one(rendered("karrot", values), "PrometheusRule")["spec"]["groups"] == printed(asked)
+    assert only_object(render_chart("karrot", values), "PrometheusRule")["spec"]["groups"] == printed(asked)
 
 
 def test_the_runbooks_are_those_that_karrot_serves_unless_another_address_is_given() -> None:
     values = {"prometheusRule": {"enabled": True}, "config": {"external_url": "https://karrot.example/"}}
-    found = one(rendered("karrot", values), "PrometheusRule")["spec"]["groups"]
+    found = only_object(render_chart("karrot", values), "PrometheusRule")["spec"]["groups"]
     assert found == printed(RuleValues(external_url="https://karrot.example/"))
     first = found[0]["rules"][0]["annotations"]["runbook_url"]
     assert first == "https://karrot.example/runbooks/KarrotConsumerError.md"
 
 
 def test_the_thresholds_and_their_sentences_are_those_of_the_rules() -> None:
-    values = chart("karrot").values
+    values = load_chart("karrot").values
     assert values["prometheusRule"]["thresholds"] == thresholds()
     source = (templates_dir() / "prometheus" / "thresholds.yaml").read_text(encoding="utf-8").partition("\n\n")[2]
     lines = (CHARTS / "karrot" / "values.yaml").read_text(encoding="utf-8").splitlines()
@@ -76,7 +76,7 @@ def test_prometheus_takes_them(tmp_path: Path) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("needs promtool (Debian: apt-get install prometheus)")
-    rule = one(rendered_shape(CHARTS / "karrot" / "ci" / "everything.yaml"), "PrometheusRule")
+    rule = only_object(render_values_file(CHARTS / "karrot" / "ci" / "everything.yaml"), "PrometheusRule")
     file = tmp_path / "rules.yaml"
     file.write_text(yaml.safe_dump({"groups": rule["spec"]["groups"]}), encoding="utf-8")
     done = subprocess.run([promtool, "check", "rules", "--lint=all", file], capture_output=True, text=True, check=False)

@@ -11,8 +11,16 @@ import pytest
 
 from karrot.settings.loading import load
 from karrot.settings.options import OPTIONS, Settings
-from support.kubernetes.helm_charts import CHARTS, Manifest, chart, one, rendered, rendered_shape, shapes
-from support.kubernetes.pod_files import laid_out
+from support.kubernetes.helm_charts import (
+    CHARTS,
+    Manifest,
+    load_chart,
+    only_object,
+    render_chart,
+    render_values_file,
+    values_files,
+)
+from support.kubernetes.pod_files import write_pod_files
 from support.service.karrot_service import Service
 
 SECRETS = {
@@ -32,12 +40,12 @@ SECRETS = {
 def environment(manifests: Sequence[Manifest], root: Path) -> dict[str, str]:
     """What Karrot's container finds, with ``root`` in the place of its own."""
     own = [each for each in manifests if "/charts/" not in each.template]
-    return laid_out(one(own, "Deployment")["spec"]["template"], own, SECRETS, root).environment
+    return write_pod_files(only_object(own, "Deployment")["spec"]["template"], own, SECRETS, root).environment
 
 
-@pytest.mark.parametrize("shape", shapes("karrot"), ids=lambda path: path.stem)
+@pytest.mark.parametrize("shape", values_files("karrot"), ids=lambda path: path.stem)
 def test_every_shape_is_taken_without_a_doubt(shape: Path, tmp_path: Path) -> None:
-    told = environment(rendered_shape(shape), tmp_path)
+    told = environment(render_values_file(shape), tmp_path)
     settings, warnings = load(told)
     # A pod listens on every address, and not every shape sets passwords: Karrot warns of that, and of nothing else.
     assert [each for each in warnings if not each.startswith("KARROT_BIND is 0.0.0.0:")] == []
@@ -45,7 +53,7 @@ def test_every_shape_is_taken_without_a_doubt(shape: Path, tmp_path: Path) -> No
 
 
 def settings_of(values: dict[str, Any], root: Path) -> Settings:
-    return load(environment(rendered("karrot", values), root)).settings
+    return load(environment(render_chart("karrot", values), root)).settings
 
 
 def test_values_arrive_whole(tmp_path: Path) -> None:
@@ -66,7 +74,7 @@ def test_values_arrive_whole(tmp_path: Path) -> None:
 
 def test_every_setting_has_one_place_in_the_values() -> None:
     """In ``config``, or where the chart has values of its own for it."""
-    schema = chart("karrot").schema
+    schema = load_chart("karrot").schema
     assert schema is not None
     listed = set(schema["properties"]["config"]["properties"])
     own = {"bind", "data_dir", "tls_cert", "tls_key", "kafka_properties", "burrow_username"}
@@ -90,7 +98,7 @@ def test_the_kafka_reporter_finds_its_properties_in_a_secret(tmp_path: Path) -> 
 
 
 def test_burrow_beside_it_is_asked_too(tmp_path: Path) -> None:
-    told = environment(rendered_shape(CHARTS / "karrot" / "ci" / "with-burrow.yaml"), tmp_path)
+    told = environment(render_values_file(CHARTS / "karrot" / "ci" / "with-burrow.yaml"), tmp_path)
     assert told["KARROT_BURROW_URL"] == "http://karrot-burrow.monitoring:8000"
 
 
@@ -108,11 +116,11 @@ def test_helm_test_posts_a_sample_and_reads_it_back(tmp_path: Path) -> None:
         "auth": {"username": "burrow", "password": 'not: a "good" one', "apiToken": "for-the-pages"},
         "config": {"workers": 1, "threads": 4, "expected_clusters": ["prod"]},
     }
-    manifests = rendered("karrot", values)
+    manifests = render_chart("karrot", values)
     told = environment(manifests, tmp_path)
     own = {name.removeprefix("KARROT_").lower(): value for name, value in told.items() if name != "KARROT_BIND"}
     [test] = [each.body for each in manifests if each.is_test]
-    service = one(manifests, "Service")
+    service = only_object(manifests, "Service")
     address = f"http://{service['metadata']['name']}.{service['metadata']['namespace']}:80"
     with Service(Path(told["KARROT_DATA_DIR"]), arguments=(), **own) as karrot:
         for container in [*test["spec"]["initContainers"], *test["spec"]["containers"]]:

@@ -8,54 +8,54 @@ import pytest
 from support.kubernetes.helm_charts import (
     CHARTS,
     Manifest,
-    chart,
     containers,
-    pods,
-    rendered_shape,
-    shapes,
-    unrestricted,
-    values_of,
+    load_chart,
+    pod_templates,
+    read_values,
+    render_values_file,
+    restricted_violations,
+    values_files,
 )
-from support.kubernetes.kubernetes_schemas import faults
+from support.kubernetes.kubernetes_schemas import schema_errors
 
-SHAPES = [shape for name in ("burrow", "karrot") for shape in shapes(name)]
+SHAPES = [shape for name in ("burrow", "karrot") for shape in values_files(name)]
 each_shape = pytest.mark.parametrize("shape", SHAPES, ids=lambda path: f"{path.parents[1].name}-{path.stem}")
 
 
 def test_the_shapes_that_are_promised_are_there() -> None:
     promised = {"minimal", "with-burrow", "without-burrow", "existing-secrets", "restricted-namespace", "irsa"}
-    assert promised | {"persistent", "everything", "minikube"} <= {shape.stem for shape in shapes("karrot")}
+    assert promised | {"persistent", "everything", "minikube"} <= {shape.stem for shape in values_files("karrot")}
 
 
 @each_shape
 def test_a_shape_is_linted_without_a_warning(shape: Path) -> None:
-    report = helm.lint(shape.parents[1], values_of(shape), strict=True)
+    report = helm.lint(shape.parents[1], read_values(shape), strict=True)
     assert [each for each in report["messages"] if each["severity"] > 1] == []
     assert report["errors"] == []
 
 
 @each_shape
 def test_kubernetes_and_the_operators_know_every_field(shape: Path) -> None:
-    wrong = {f"{each.kind} {each.name}": faults(each.body) for each in rendered_shape(shape)}
+    wrong = {f"{each.kind} {each.name}": schema_errors(each.body) for each in render_values_file(shape)}
     assert {name: found for name, found in wrong.items() if found} == {}
 
 
 @each_shape
 def test_every_pod_is_let_into_a_restricted_namespace(shape: Path) -> None:
-    wrong = {name: unrestricted(pod) for name, pod in pods(rendered_shape(shape))}
+    wrong = {name: restricted_violations(pod) for name, pod in pod_templates(render_values_file(shape))}
     assert {name: found for name, found in wrong.items() if found} == {}
 
 
 @each_shape
 def test_no_two_objects_have_one_name(shape: Path) -> None:
-    names = [(each.kind, each.body["metadata"].get("namespace", ""), each.name) for each in rendered_shape(shape)]
+    names = [(each.kind, each.body["metadata"].get("namespace", ""), each.name) for each in render_values_file(shape)]
     assert sorted(set(names)) == sorted(names)
 
 
 @each_shape
 def test_what_selects_pods_selects_its_own_and_no_others(shape: Path) -> None:
-    manifests = rendered_shape(shape)
-    labels = {name: set(pod["metadata"].get("labels", {}).items()) for name, pod in pods(manifests)}
+    manifests = render_values_file(shape)
+    labels = {name: set(pod["metadata"].get("labels", {}).items()) for name, pod in pod_templates(manifests)}
     for each in manifests:
         if each.kind in {"Deployment", "StatefulSet"}:
             chosen = set(each.body["spec"]["selector"]["matchLabels"].items())
@@ -68,8 +68,10 @@ def test_what_selects_pods_selects_its_own_and_no_others(shape: Path) -> None:
 
 @each_shape
 def test_ports_are_called_by_names_that_there_are(shape: Path) -> None:
-    manifests = rendered_shape(shape)
-    offered = {port["name"] for _, pod in pods(manifests) for one in containers(pod) for port in one.get("ports", [])}
+    manifests = render_values_file(shape)
+    offered = {
+        port["name"] for _, pod in pod_templates(manifests) for one in containers(pod) for port in one.get("ports", [])
+    }
     assert _asked_of_pods(manifests) <= offered
     served = {port["name"] for each in manifests if each.kind == "Service" for port in each.body["spec"]["ports"]}
     assert _asked_of_services(manifests) <= served
@@ -77,7 +79,7 @@ def test_ports_are_called_by_names_that_there_are(shape: Path) -> None:
 
 def _asked_of_pods(manifests: tuple[Manifest, ...]) -> set[str]:
     asked = {port["targetPort"] for each in manifests if each.kind == "Service" for port in each.body["spec"]["ports"]}
-    for _, pod in pods(manifests):
+    for _, pod in pod_templates(manifests):
         for one in containers(pod):
             probes = [one.get(name, {}) for name in ("startupProbe", "livenessProbe", "readinessProbe")]
             asked |= {probe["httpGet"]["port"] for probe in probes if "httpGet" in probe}
@@ -105,10 +107,10 @@ def _asked_of_services(manifests: tuple[Manifest, ...]) -> set[str]:
 def test_what_a_pod_mounts_is_there(shape: Path) -> None:
     claims = {
         each.name: [claim["metadata"]["name"] for claim in each.body["spec"].get("volumeClaimTemplates", [])]
-        for each in rendered_shape(shape)
+        for each in render_values_file(shape)
         if each.kind == "StatefulSet"
     }
-    for name, pod in pods(rendered_shape(shape)):
+    for name, pod in pod_templates(render_values_file(shape)):
         volumes = [each["name"] for each in pod["spec"].get("volumes", [])] + claims.get(name, [])
         mounted = {each["name"] for one in containers(pod) for each in one.get("volumeMounts", [])}
         assert sorted(set(volumes)) == sorted(volumes), name
@@ -119,6 +121,6 @@ def test_what_a_pod_mounts_is_there(shape: Path) -> None:
 def test_a_package_renders_as_its_directory_does(name: str, tmp_path: Path) -> None:
     """Links into other directories are followed, and what only developers need is left out."""
     package = helm.Chart.load(helm.package(CHARTS / name, destination=tmp_path))
-    shape = values_of(CHARTS / name / "ci" / "everything.yaml")
-    assert package.render(shape, name=name) == chart(name).render(shape, name=name)
+    shape = read_values(CHARTS / name / "ci" / "everything.yaml")
+    assert package.render(shape, name=name) == load_chart(name).render(shape, name=name)
     assert [each["name"] for each in package.files if each["name"].startswith(("ci/", "values.schema.yaml"))] == []

@@ -1,12 +1,12 @@
 from pathlib import Path
 
-from support.karrot_command import run
+from support.karrot_command import run_karrot
 
 
 def test_check_config_prints_every_setting_and_the_warnings(tmp_path: Path) -> None:
     file = tmp_path / "karrot.toml"
     file.write_text('log = "DEBUG"\n')
-    result = run("check-config", "--config", str(file), env={"KARROT_API_TOKEN": "hunter2", "KARROT_LOGG": "x"})
+    result = run_karrot("check-config", "--config", str(file), env={"KARROT_API_TOKEN": "hunter2", "KARROT_LOGG": "x"})
     assert result.exit_code == 0
     assert "KARROT_LOG=DEBUG\n" in result.stdout
     assert "KARROT_API_TOKEN=***\n" in result.stdout
@@ -19,7 +19,7 @@ def test_check_config_prints_every_setting_and_the_warnings(tmp_path: Path) -> N
 
 
 def test_check_config_refuses_wrong_settings_with_a_line_each() -> None:
-    result = run("check-config", env={"KARROT_WORKERS": "0", "KARROT_LOG": "LOUD"})
+    result = run_karrot("check-config", env={"KARROT_WORKERS": "0", "KARROT_LOG": "LOUD"})
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr == (

@@ -2,19 +2,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.karrot_command import run
+from support.karrot_command import run_karrot
 from support.servers.recording_server import RecordingServer
 
 
 def test_a_sample_carries_credentials_that_are_not_arguments(server: RecordingServer, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("hunter2\n")
     file = str(tmp_path / "secret")
-    run("send-sample", "--url", server.url, "--user", "burrow", env={"KARROT_BURROW_PASSWORD": "hunter2"})
-    run("send-sample", "--url", server.url, "--user", "burrow", typed="hunter2\n")
-    run("send-sample", "--url", server.url, env={"KARROT_BURROW_TOKEN": "hunter2"})
-    run("send-sample", "--url", server.url, "--user", "burrow", env={"KARROT_BURROW_PASSWORD_FILE": file})
-    run("send-sample", "--url", server.url, env={"KARROT_BURROW_TOKEN_FILE": file})
-    run("send-sample", "--url", server.url)
+    run_karrot("send-sample", "--url", server.url, "--user", "burrow", env={"KARROT_BURROW_PASSWORD": "hunter2"})
+    run_karrot("send-sample", "--url", server.url, "--user", "burrow", typed="hunter2\n")
+    run_karrot("send-sample", "--url", server.url, env={"KARROT_BURROW_TOKEN": "hunter2"})
+    run_karrot("send-sample", "--url", server.url, "--user", "burrow", env={"KARROT_BURROW_PASSWORD_FILE": file})
+    run_karrot("send-sample", "--url", server.url, env={"KARROT_BURROW_TOKEN_FILE": file})
+    run_karrot("send-sample", "--url", server.url)
     basic = "Basic YnVycm93Omh1bnRlcjI="
     assert [each.headers.get("Authorization") for each in server.seen] == [
         *(basic, basic, "Bearer hunter2"),
@@ -23,7 +23,7 @@ def test_a_sample_carries_credentials_that_are_not_arguments(server: RecordingSe
 
 
 def test_a_secret_s_file_that_is_not_there_is_a_sentence(server: RecordingServer) -> None:
-    result = run("send-sample", "--url", server.url, env={"KARROT_BURROW_TOKEN_FILE": "/none"})
+    result = run_karrot("send-sample", "--url", server.url, env={"KARROT_BURROW_TOKEN_FILE": "/none"})
     assert (result.exit_code, server.seen) == (2, [])
     assert result.stderr == (
         "karrot: KARROT_BURROW_TOKEN_FILE names '/none', which cannot be read: No such file or directory\n"
@@ -43,5 +43,5 @@ def test_without_a_terminal_a_password_is_not_asked_for(server: RecordingServer)
 
 
 def test_a_token_that_no_header_can_hold_is_refused_without_showing_it(server: RecordingServer) -> None:
-    result = run("send-sample", "--url", server.url, env={"KARROT_BURROW_TOKEN": "hunter2\nX: y"})
+    result = run_karrot("send-sample", "--url", server.url, env={"KARROT_BURROW_TOKEN": "hunter2\nX: y"})
     assert (result.exit_code, result.stderr) == (2, "karrot: a Bearer token must be printable ASCII\n")

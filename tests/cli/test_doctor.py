@@ -16,9 +16,9 @@ from karrot.cli import main
 from karrot.demo.burrow.config_api import EXAMPLE
 from karrot.demo.burrow.outage import Outage
 from karrot.doctor import Finding, Level
-from support.burrow.fake_burrow_rig import Rig, group, rig
-from support.burrow.lag_events import recorded
-from support.prometheus.fake_prometheus import canned_prometheus
+from support.burrow.fake_burrow_rig import FakeBurrowRig, fake_burrow, simulated_group
+from support.burrow.lag_events import recorded_body
+from support.prometheus.fake_prometheus import fake_prometheus
 from support.prometheus.prometheus_server import Prometheus, prometheus_binary
 from support.service.karrot_service import Service, free_port
 from support.waiting import wait_for
@@ -49,7 +49,7 @@ def configured(service: Service) -> str:
     return EXAMPLE.replace("http://karrot:5000", url_of(service))
 
 
-def deliver(asked: Rig, service: Service) -> None:
+def deliver(asked: FakeBurrowRig, service: Service) -> None:
     """The newest event of each group, as Burrow would have posted it."""
     asked.after(70)
     for post in {each.event.consumer: each for each in asked.fake.due(asked.clock.wall_ms())}.values():
@@ -80,8 +80,10 @@ def test_where_all_is_well_nothing_is_to_be_done(service: Service) -> None:
     results = {"count(karrot_consumer_lag)": 1.0}
     alert = {"query": "time() - karrot_last_event_timestamp_seconds > 300"}
     with (
-        rig(group("billing"), group("burrow-prod"), configuration=configured(service)) as asked,
-        canned_prometheus(targets=[target(service)], config=config, results=results, rules=[alert]) as scrape,
+        fake_burrow(
+            simulated_group("billing"), simulated_group("burrow-prod"), configuration=configured(service)
+        ) as asked,
+        fake_prometheus(targets=[target(service)], config=config, results=results, rules=[alert]) as scrape,
     ):
         deliver(asked, service)
         sides = ("--burrow", asked.server.url, "--karrot", url_of(service), "--prometheus", scrape)
@@ -107,8 +109,8 @@ def test_each_side_s_traps_are_found_at_once(service: Service) -> None:
     assert service.post(TEMPLATES_OWN).status == 400
     wait_for(lambda: b"unsupported_template" in service.get("/api/v1/rejects", {"Authorization": TOKEN}).body)
     with (
-        rig(group("billing"), configuration=trapped) as asked,
-        canned_prometheus(
+        fake_burrow(simulated_group("billing"), configuration=trapped) as asked,
+        fake_prometheus(
             targets=[target(service, labels={"job": "karrot", "cluster": "k8s"})],
             config="scrape_configs:\n- job_name: karrot\n",
         ) as scrape,
@@ -137,9 +139,9 @@ def test_each_side_s_traps_are_found_at_once(service: Service) -> None:
 
 def test_credentials_that_burrow_lacks_are_found(tmp_path: Path) -> None:
     with Service(tmp_path / "data", burrow_username="burrow", burrow_password="p", workers="1") as closed:
-        assert closed.post(recorded("karrot_v1.9.5_warn.json")).status == 401
+        assert closed.post(recorded_body("karrot_v1.9.5_warn.json")).status == 401
         wait_for(lambda: closed.metric("karrot_events_rejected_total", code="unauthorized") == 1)
-        with rig(group("billing"), configuration=configured(closed)) as asked:
+        with fake_burrow(simulated_group("billing"), configuration=configured(closed)) as asked:
             asked.after(60)
             told = findings(karrot("--burrow", asked.server.url, "--karrot", url_of(closed), "--json"))
     assert told["credentials"] == ("warn", "refused as unauthorized: 1 request since the log began")
@@ -165,7 +167,7 @@ def test_sides_that_are_away_are_faults_and_no_tracebacks() -> None:
 
 
 def test_a_burrow_that_is_starting_is_said_to_be(service: Service) -> None:
-    with rig(group("billing"), configuration=configured(service)) as asked:
+    with fake_burrow(simulated_group("billing"), configuration=configured(service)) as asked:
         asked.after(60)
         asked.fake.restart(Outage(down=1, starting=20, loading=5))
         asked.after(2)
@@ -205,7 +207,7 @@ def test_a_terminal_that_is_not_utf_8_gets_plain_marks_and_names_cannot_move_its
 def test_a_real_prometheus_is_read_as_it_is(service: Service, tmp_path: Path) -> None:
     server = Prometheus(prometheus_binary() or "", tmp_path / "prometheus", service.port)
     labelled = server._config.replace("]}]", '], labels: {cluster: "k8s-1"}}]')
-    with rig(group("billing"), configuration=configured(service)) as asked:
+    with fake_burrow(simulated_group("billing"), configuration=configured(service)) as asked:
         deliver(asked, service)
     sides = ("--karrot", url_of(service), "--json", "--prometheus")
     with server:

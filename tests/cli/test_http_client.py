@@ -1,22 +1,22 @@
 import ssl
 
-from support.karrot_command import run
+from support.karrot_command import run_karrot
 from support.servers.recording_server import RecordingServer
 
 
 def test_an_address_with_the_wrong_scheme_is_told_the_other(server: RecordingServer) -> None:
     secure = server.url.replace("http:", "https:")
-    assert f"does not speak TLS: is its address {server.url}?" in run("send-sample", "--url", secure).stderr
+    assert f"does not speak TLS: is its address {server.url}?" in run_karrot("send-sample", "--url", secure).stderr
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=True)
-    assert f"if it speaks TLS, its address is {secure}" in run("send-sample", "--url", server.url).stderr
+    assert f"if it speaks TLS, its address is {secure}" in run_karrot("send-sample", "--url", server.url).stderr
 
 
 def test_a_karrot_that_is_not_there_is_named_in_one_line(server: RecordingServer) -> None:
     server.shutdown()  # while its thread still polls, a closed socket takes connections
     server.server_close()
     for command in ("send-sample", "healthcheck"):
-        result = run(command, "--url", server.url)
+        result = run_karrot(command, "--url", server.url)
         assert (result.exit_code, result.stdout) == (1, "")
         assert f"nothing listens at 127.0.0.1:{server.server_port} (connection refused)" in result.stderr
         assert len(result.stderr.splitlines()) == 1

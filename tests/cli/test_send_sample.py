@@ -2,7 +2,7 @@ import pytest
 
 from karrot.burrow.payload import parse_webhook
 from karrot.event import Kind, Status
-from support.karrot_command import run
+from support.karrot_command import run_karrot
 from support.servers.recording_server import RecordingServer
 
 NOW_MS = 1_763_740_800_000
@@ -12,7 +12,7 @@ NOW_MS = 1_763_740_800_000
     ("status", "kind"), [("OK", Kind.OBSERVATION), ("WARN", Kind.INCIDENT), ("ERR", Kind.INCIDENT)]
 )
 def test_a_sample_is_an_event_as_burrow_posts_it(server: RecordingServer, status: str, kind: Kind) -> None:
-    result = run("send-sample", "--url", server.url, "--status", status, "--count", "2")
+    result = run_karrot("send-sample", "--url", server.url, "--status", status, "--count", "2")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
         f'karrot-sample sample-group-{number} {status}: 202 {{"status":"told"}}' for number in (1, 2)
@@ -40,7 +40,7 @@ def test_a_sample_that_is_not_accepted_ends_with_what_to_do(
     server: RecordingServer, status: int, sentence: str
 ) -> None:
     server.status = status
-    result = run("send-sample", "--url", server.url, "--count", "5")
+    result = run_karrot("send-sample", "--url", server.url, "--count", "5")
     assert (result.exit_code, result.stdout) == (1, "")
     assert f'karrot: {status} {{"status":"told"}}\n' in result.stderr
     assert sentence in result.stderr

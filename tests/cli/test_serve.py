@@ -5,7 +5,7 @@ import pytest
 
 from karrot.eventlog.base import LogUnavailableError
 from karrot.settings.loading import Loaded, SettingsError
-from support.karrot_command import run
+from support.karrot_command import run_karrot
 
 
 def test_serve_hands_over_what_reads_the_settings_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_serve_hands_over_what_reads_the_settings_again(monkeypatch: pytest.Monk
         return 3
 
     monkeypatch.setattr("karrot.wiring.serve", serve)
-    assert run("serve", "--config", str(file), "--bind", "127.0.0.1:2").exit_code == 3
+    assert run_karrot("serve", "--config", str(file), "--bind", "127.0.0.1:2").exit_code == 3
     assert levels == ["DEBUG 127.0.0.1:2", "ERROR 127.0.0.1:2"]
 
 
@@ -44,5 +44,5 @@ def test_what_keeps_the_service_from_starting_is_a_sentence(
     monkeypatch.setattr("karrot.wiring.serve", refuse)
     monkeypatch.setattr("karrot.demo.demo.demo", refuse)
     for command in ("serve", "demo"):
-        result = run(command)
+        result = run_karrot(command)
         assert (result.exit_code, result.stderr) == (2, line)

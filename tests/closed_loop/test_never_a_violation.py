@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from karrot.burrow.payload import to_wire
 from karrot.event import LagEvent
-from support.autoscaling.closed_loop import Aws, Karrot
+from support.autoscaling.closed_loop import LoopCloudWatch, LoopKarrot
 from support.burrow.lag_events import event_strategy
 from support.manual_clock import ManualClock
 
@@ -54,11 +54,11 @@ def _settings() -> st.SearchStrategy[dict[str, str]]:
 @given(st.lists(st.tuples(_events(), st.sampled_from([0, 500, 40_000])), min_size=1, max_size=5), _settings())
 @pytest.mark.timeout(3600)
 def test_the_strict_fake_never_sees_a_violation(
-    aws: Aws, stream: list[tuple[LagEvent, int]], told: dict[str, str]
+    aws: LoopCloudWatch, stream: list[tuple[LagEvent, int]], told: dict[str, str]
 ) -> None:
     clock = ManualClock()
     aws.reset(clock)
-    karrot = Karrot(aws, clock, told)
+    karrot = LoopKarrot(aws, clock, told)
     for event, pause_ms in stream:
         karrot.log.append(event, to_wire(event))
         clock.advance(pause_ms)

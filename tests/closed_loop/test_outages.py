@@ -8,9 +8,9 @@ import pytest
 
 from karrot.autoscaling import AlarmState, Gaps
 from karrot.demo.cloudwatch import UNAVAILABLE
-from support.autoscaling.closed_loop import Aws, ClosedLoop
+from support.autoscaling.closed_loop import ClosedLoop, LoopCloudWatch
 from support.autoscaling.closed_loop_recipes import ASG, CLUSTER, ECS, GROUP, TOPIC_ARN, Recipe
-from support.autoscaling.scaled_consumer_group import JustStarted
+from support.autoscaling.scaled_consumer_group import RestartedBurrow
 
 _OF_ECS = [each for name, each in ECS.items() if name != "step-seconds"]  # but for the unit it is step-messages
 _ALL = [*_OF_ECS, *(ASG[name] for name in ("tracking-seconds", "tracking-backlog", "step-messages"))]
@@ -45,7 +45,7 @@ def assert_no_policy_is_called_any_more(loop: ClosedLoop) -> None:
 @_KILLS
 @pytest.mark.parametrize("recipe", _ALL, ids=str)
 def test_nothing_more_happens_when_the_monitor_dies_in_the_middle_of_high_lag(
-    recipe: Recipe, aws: Aws, kill: Kill
+    recipe: Recipe, aws: LoopCloudWatch, kill: Kill
 ) -> None:
     loop = ClosedLoop(recipe, aws, tasks=2, rate=40)
     loop.feed(_FLOOD)
@@ -59,7 +59,7 @@ def test_nothing_more_happens_when_the_monitor_dies_in_the_middle_of_high_lag(
 
 @pytest.mark.parametrize("recipe", _SOME, ids=str)
 def test_when_the_monitor_dies_after_a_burst_tasks_go_for_no_longer_than_the_alarm_looks_back(
-    recipe: Recipe, aws: Aws
+    recipe: Recipe, aws: LoopCloudWatch
 ) -> None:
     loop = ClosedLoop(recipe.up_to(30), aws, tasks=30, rate=40)
     loop.run_until(lambda: loop.tasks < 30, within_minutes=20)
@@ -73,7 +73,7 @@ def test_when_the_monitor_dies_after_a_burst_tasks_go_for_no_longer_than_the_ala
 @_KILLS
 @pytest.mark.parametrize("recipe", [ECS["step-messages"], ASG["tracking-seconds"]], ids=str)
 def test_the_heartbeat_alarm_goes_off_when_the_monitor_dies_and_only_tells(
-    recipe: Recipe, aws: Aws, kill: Kill
+    recipe: Recipe, aws: LoopCloudWatch, kill: Kill
 ) -> None:
     loop = ClosedLoop(recipe, aws, rate=40).run(10)
     assert loop.state("HeartbeatAlarm") is AlarmState.OK
@@ -86,7 +86,7 @@ def test_the_heartbeat_alarm_goes_off_when_the_monitor_dies_and_only_tells(
 
 
 @pytest.mark.parametrize("recipe", _SOME, ids=str)
-def test_scaling_goes_on_when_karrot_is_back(recipe: Recipe, aws: Aws) -> None:
+def test_scaling_goes_on_when_karrot_is_back(recipe: Recipe, aws: LoopCloudWatch) -> None:
     loop = ClosedLoop(recipe, aws, tasks=2, rate=40).run(2)
     loop.karrot.kill()
     loop.feed(700)
@@ -98,7 +98,9 @@ def test_scaling_goes_on_when_karrot_is_back(recipe: Recipe, aws: Aws) -> None:
 
 
 @pytest.mark.parametrize("recipe", _OF_ECS, ids=str)
-def test_a_cloudwatch_outage_of_five_minutes_in_a_burst_delays_scaling_and_no_more(recipe: Recipe, aws: Aws) -> None:
+def test_a_cloudwatch_outage_of_five_minutes_in_a_burst_delays_scaling_and_no_more(
+    recipe: Recipe, aws: LoopCloudWatch
+) -> None:
     loop = ClosedLoop(recipe, aws, tasks=2, rate=40).run(2)
     loop.feed(700)
     aws.fake.stand(UNAVAILABLE)
@@ -130,7 +132,7 @@ def naive(template: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("gaps", Gaps)
 @_KILLS
 def test_backlog_per_task_takes_no_task_away_while_the_monitor_is_dead_however_missing_values_are_read(
-    gaps: Gaps, aws: Aws, kill: Kill
+    gaps: Gaps, aws: LoopCloudWatch, kill: Kill
 ) -> None:
     loop = ClosedLoop(ECS["tracking-backlog"], aws, tasks=6, rate=40, gaps=gaps)
     loop.feed(_FLOOD)
@@ -142,7 +144,7 @@ def test_backlog_per_task_takes_no_task_away_while_the_monitor_is_dead_however_m
 
 @pytest.mark.parametrize(("gaps", "left"), [(Gaps.ZERO, 1), (Gaps.DROPPED, 8)])
 def test_lag_by_running_tasks_alone_is_a_trap_where_missing_values_are_read_as_zero(
-    gaps: Gaps, left: int, aws: Aws
+    gaps: Gaps, left: int, aws: LoopCloudWatch
 ) -> None:
     recipe = ECS["tracking-backlog"]
     loop = ClosedLoop(recipe, aws, tasks=8, rate=40, gaps=gaps, template=naive(recipe.template))
@@ -155,11 +157,13 @@ def test_lag_by_running_tasks_alone_is_a_trap_where_missing_values_are_read_as_z
 
 def start_burrow_anew(loop: ClosedLoop, recipe: Recipe) -> None:
     """It reports on what it has read so far."""
-    loop.burrow = JustStarted(CLUSTER, GROUP, loop.topic, start_ms=loop.clock.wall, every_s=recipe.reports_every_s)
+    loop.burrow = RestartedBurrow(CLUSTER, GROUP, loop.topic, start_ms=loop.clock.wall, every_s=recipe.reports_every_s)
 
 
 @pytest.mark.parametrize("recipe", _OF_ECS, ids=str)
-def test_what_a_burrow_that_has_just_started_says_scales_nothing_with_min_complete(recipe: Recipe, aws: Aws) -> None:
+def test_what_a_burrow_that_has_just_started_says_scales_nothing_with_min_complete(
+    recipe: Recipe, aws: LoopCloudWatch
+) -> None:
     loop = ClosedLoop(recipe, aws, tasks=2, rate=40, settings={"min_complete": "0.5"}).run(2)
     start_burrow_anew(loop, recipe)
     loop.run(6)
@@ -168,7 +172,7 @@ def test_what_a_burrow_that_has_just_started_says_scales_nothing_with_min_comple
 
 
 @pytest.mark.parametrize("recipe", _OF_ECS, ids=str)
-def test_without_min_complete_it_scales_out(recipe: Recipe, aws: Aws) -> None:
+def test_without_min_complete_it_scales_out(recipe: Recipe, aws: LoopCloudWatch) -> None:
     loop = ClosedLoop(recipe, aws, tasks=2, rate=40).run(2)
     start_burrow_anew(loop, recipe)
     loop.run(6)

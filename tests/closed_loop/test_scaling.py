@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from karrot.autoscaling import AlarmState, Gaps
-from support.autoscaling.closed_loop import Aws, ClosedLoop
+from support.autoscaling.closed_loop import ClosedLoop, LoopCloudWatch
 from support.autoscaling.closed_loop_recipes import ASG, ECS, Recipe
 
 _ASG_UNLIKE_ECS = [ASG[name] for name in ("tracking-seconds", "tracking-backlog", "step-messages", "from-zero-backlog")]
@@ -22,7 +22,7 @@ def usual(recipe: Recipe) -> float:
 
 
 @pytest.mark.parametrize("recipe", _ALL, ids=str)
-def test_it_scales_out_under_a_burst_and_back_in_after_it(recipe: Recipe, aws: Aws) -> None:
+def test_it_scales_out_under_a_burst_and_back_in_after_it(recipe: Recipe, aws: LoopCloudWatch) -> None:
     loop = ClosedLoop(recipe, aws, rate=usual(recipe)).run(3)
     assert loop.changes() == []
     loop.feed(700)
@@ -39,7 +39,7 @@ def test_it_scales_out_under_a_burst_and_back_in_after_it(recipe: Recipe, aws: A
 
 
 @pytest.mark.parametrize("recipe", [ECS["tracking-seconds"], ASG["step-messages"]], ids=str)
-def test_a_burst_that_is_more_than_all_can_take_ends_at_the_maximum(recipe: Recipe, aws: Aws) -> None:
+def test_a_burst_that_is_more_than_all_can_take_ends_at_the_maximum(recipe: Recipe, aws: LoopCloudWatch) -> None:
     loop = ClosedLoop(recipe, aws, rate=usual(recipe))
     loop.feed(5000)
     loop.run_until(lambda: loop.tasks == recipe.most, within_minutes=25)
@@ -49,7 +49,7 @@ def test_a_burst_that_is_more_than_all_can_take_ends_at_the_maximum(recipe: Reci
 
 
 @pytest.mark.parametrize("recipe", [each for name, each in ECS.items() if name != "step-seconds"], ids=str)
-def test_two_hours_of_quiet_cause_no_action(recipe: Recipe, aws: Aws) -> None:
+def test_two_hours_of_quiet_cause_no_action(recipe: Recipe, aws: LoopCloudWatch) -> None:
     interval = "20s" if recipe.fast else "60s"
     loop = ClosedLoop(recipe, aws, rate=usual(recipe), settings={"interval": interval}).run(120)
     assert loop.changes() == []
@@ -58,7 +58,7 @@ def test_two_hours_of_quiet_cause_no_action(recipe: Recipe, aws: Aws) -> None:
 
 @pytest.mark.parametrize("tells_zero", [True, False])
 def test_from_zero_wakes_up_whether_or_not_aws_counts_the_tasks_where_there_are_none(
-    aws: Aws, *, tells_zero: bool
+    aws: LoopCloudWatch, *, tells_zero: bool
 ) -> None:
     loop = ClosedLoop(ECS["from-zero-backlog"], aws, tells_zero=tells_zero).run(10)
     loop.feed(1)
@@ -77,7 +77,7 @@ def stays_s(loop: ClosedLoop) -> list[float]:
 @pytest.mark.parametrize(("rate", "gaps"), [(5.0, Gaps.ZERO), (0.05, Gaps.DROPPED)])
 @pytest.mark.parametrize("recipe", _FROM_ZERO, ids=str)
 def test_a_trickle_from_zero_wakes_one_task_that_stays_a_quarter_of_an_hour(
-    recipe: Recipe, rate: float, gaps: Gaps, aws: Aws
+    recipe: Recipe, rate: float, gaps: Gaps, aws: LoopCloudWatch
 ) -> None:
     """The age and the number of what came while nothing ran are no lack of tasks."""
     loop = ClosedLoop(recipe, aws, rate=rate, gaps=gaps).run(75)
@@ -87,7 +87,9 @@ def test_a_trickle_from_zero_wakes_one_task_that_stays_a_quarter_of_an_hour(
 
 
 @pytest.mark.parametrize("gaps", Gaps)
-def test_where_aws_does_not_count_to_zero_a_trickle_stops_a_task_before_its_time(gaps: Gaps, aws: Aws) -> None:
+def test_where_aws_does_not_count_to_zero_a_trickle_stops_a_task_before_its_time(
+    gaps: Gaps, aws: LoopCloudWatch
+) -> None:
     loop = ClosedLoop(ECS["from-zero-backlog"], aws, rate=5.0, gaps=gaps, tells_zero=False).run(75)
     usual, *others = stays_s(loop)
     assert usual >= 15 * 60
@@ -105,13 +107,15 @@ def not_held(template: dict[str, Any]) -> dict[str, Any]:
     return changed
 
 
-def test_an_age_that_is_not_held_while_nothing_runs_is_taken_for_a_lack_of_tasks(aws: Aws) -> None:
+def test_an_age_that_is_not_held_while_nothing_runs_is_taken_for_a_lack_of_tasks(aws: LoopCloudWatch) -> None:
     recipe = ECS["from-zero-seconds"]
     loop = ClosedLoop(recipe, aws, rate=5.0, template=not_held(recipe.template)).run(10)
     assert loop.changes() == [(0, 1), (1, 4), (4, 8)]
 
 
-def test_a_backlog_that_is_not_held_while_nothing_runs_stops_a_task_a_minute_after_it_was_woken_up(aws: Aws) -> None:
+def test_a_backlog_that_is_not_held_while_nothing_runs_stops_a_task_a_minute_after_it_was_woken_up(
+    aws: LoopCloudWatch,
+) -> None:
     recipe = ECS["from-zero-backlog"]
     loop = ClosedLoop(recipe, aws, rate=0.05, template=not_held(recipe.template)).run(45)
     usual, *others = stays_s(loop)

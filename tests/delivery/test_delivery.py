@@ -17,7 +17,7 @@ from karrot.eventlog.base import (
     StoredEvent,
 )
 from karrot.eventlog.memory import MemoryEventLog
-from support.eventlog.event_log_contract import append
+from support.eventlog.event_log_contract import append_event
 from support.manual_clock import ManualClock
 from support.waiting import wait_for
 
@@ -79,21 +79,21 @@ def counted(log: EventLog, metric: telemetry.Metric, **labels: str) -> float:
 def test_events_are_handed_on_in_order_and_the_cursor_follows(log: MemoryEventLog, clock: ManualClock) -> None:
     recorder = Recorder()
     for _ in range(3):
-        append(log)
+        append_event(log)
     step = feed(log, recorder, clock)
     assert step.step() == 0
     assert recorder.seen == [1, 2, 3]
     assert log.reporters() == [ReporterState("recorder", Cursor(log.log_id, 3), "ok", last_success_ms=clock.wall)]
     assert counted(log, telemetry.REPORTER_EVENTS, reporter="recorder") == 3
     assert step.step() > 0
-    append(log)
+    append_event(log)
     step.step()
     assert recorder.seen == [1, 2, 3, 4]
 
 
 def test_a_failed_report_is_repeated_with_the_same_events(log: MemoryEventLog, clock: ManualClock) -> None:
     recorder = Recorder(failures=2)
-    append(log)
+    append_event(log)
     step = feed(log, recorder, clock)
     first, second = step.step(), step.step()
     assert 0.5 <= first <= 1 <= second <= 2
@@ -108,9 +108,9 @@ def test_a_failed_report_is_repeated_with_the_same_events(log: MemoryEventLog, c
 
 
 def test_a_new_process_goes_on_at_the_cursor(log: MemoryEventLog, clock: ManualClock) -> None:
-    append(log)
+    append_event(log)
     feed(log, Recorder(), clock).step()
-    append(log)
+    append_event(log)
     recorder = Recorder()
     feed(log, recorder, clock).step()
     assert recorder.seen == [2]
@@ -118,24 +118,24 @@ def test_a_new_process_goes_on_at_the_cursor(log: MemoryEventLog, clock: ManualC
 
 def test_events_pruned_before_their_report_are_counted(log: MemoryEventLog, clock: ManualClock) -> None:
     recorder = Recorder()
-    append(log)
+    append_event(log)
     step = feed(log, recorder, clock)
     step.step()
-    append(log)
-    append(log)
+    append_event(log)
+    append_event(log)
     clock.advance(60_001)
     log.prune()
-    append(log)
+    append_event(log)
     step.step()
     assert recorder.seen == [1, 4]
     assert counted(log, telemetry.REPORTER_DROPPED, reporter="recorder", reason="retention") == 2
 
 
 def test_a_reporter_that_is_new_to_an_old_log_lost_nothing(log: MemoryEventLog, clock: ManualClock) -> None:
-    append(log)
+    append_event(log)
     clock.advance(60_001)
     log.prune()
-    append(log)
+    append_event(log)
     recorder = Recorder()
     feed(log, recorder, clock).step()
     assert recorder.seen == [2]
@@ -146,8 +146,8 @@ def test_a_damaged_event_is_passed_over_and_counted(
     log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = Recorder()
-    append(log)
-    append(log)
+    append_event(log)
+    append_event(log)
     whole = list(log.read(0))
     monkeypatch.setattr(log, "read", lambda after: [Damaged(log.log_id, 1), whole[1]][after:])
     feed(log, recorder, clock).step()
@@ -159,7 +159,7 @@ def test_a_log_that_cannot_be_read_is_tried_again(
     log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = Recorder()
-    append(log)
+    append_event(log)
     step = feed(log, recorder, clock)
     with monkeypatch.context() as broken:
         broken.setattr(log, "read", raising(LogUnavailableError("disk")))
@@ -178,11 +178,11 @@ def raising(error: Exception) -> Callable[..., None]:
 def test_a_replaced_log_is_read_from_its_start(clock: ManualClock) -> None:
     old, new = MemoryEventLog(clock), MemoryEventLog(clock)
     for _ in range(5):
-        append(old)
+        append_event(old)
     recorder = Recorder()
     step = feed(old, recorder, clock)
     step.step()
-    append(new, consumer="after")
+    append_event(new, consumer="after")
     step.log = new
     step.step()
     assert recorder.seen == [1, 2, 3, 4, 5, 1]
@@ -192,7 +192,7 @@ def test_one_stuck_reporter_keeps_no_other_waiting(log: MemoryEventLog, clock: M
     stuck, recorder = Stuck(), Recorder()
     delivery = Delivery(log, {"stuck": stuck, "recorder": recorder}, clock)
     delivery.start()
-    append(log)
+    append_event(log)
     wait_for(lambda: recorder.seen == [1])
     assert stuck.seen == []
     stuck.released.set()
@@ -211,7 +211,7 @@ def test_only_who_leads_delivers(log: MemoryEventLog, clock: ManualClock, monkey
         return False
 
     monkeypatch.setattr(log, "lead", follow)
-    append(log)
+    append_event(log)
     delivery = Delivery(log, {"recorder": recorder}, clock)
     delivery.start()
     assert asked.wait(5)
@@ -220,7 +220,7 @@ def test_only_who_leads_delivers(log: MemoryEventLog, clock: ManualClock, monkey
 
 
 def test_the_leader_counts_who_fell_silent(log: MemoryEventLog, clock: ManualClock) -> None:
-    append(log)
+    append_event(log)
     clock.advance(300_001)
     delivery = Delivery(log, {}, clock)
     delivery.start()
@@ -244,7 +244,7 @@ def test_housekeeping_that_fails_is_counted_and_delivery_goes_on(
     delivery = Delivery(log, {"recorder": recorder}, clock)
     delivery.start()
     wait_for(lambda: counted(log, telemetry.LOG_HOUSEKEEPING_FAILURES) == 1)
-    append(log)
+    append_event(log)
     wait_for(lambda: recorder.seen == [1])
     delivery.stop()
     assert counted(log, telemetry.LOG_HOUSEKEEPING_FAILURES, reason=reason) == 1

@@ -10,7 +10,7 @@ from karrot.delivery.feed import PacedFeed
 from karrot.eventlog.base import Cursor, LogUnavailableError, StoredEvent
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import PacedReporter, Sending, Trouble
-from support.eventlog.event_log_contract import append
+from support.eventlog.event_log_contract import append_event
 from support.manual_clock import ManualClock
 
 
@@ -62,7 +62,7 @@ def feed(log: MemoryEventLog, clock: ManualClock, reporter: Batching) -> PacedFe
 def test_events_are_taken_at_once_and_sent_when_that_is_due(log: MemoryEventLog, clock: ManualClock) -> None:
     reporter = Batching()
     step = feed(log, clock, reporter)
-    append(log)
+    append_event(log)
     assert step.step() == 0
     assert (len(reporter.waiting), reporter.sent) == (1, [])
     assert log.cursor("batching") is None
@@ -80,8 +80,8 @@ def test_a_wait_is_never_longer_than_the_time_until_a_send_is_due(log: MemoryEve
 def test_what_is_owed_holds_the_cursor_and_trouble_is_said_and_counted(log: MemoryEventLog, clock: ManualClock) -> None:
     reporter = Batching(due=0, trouble=Trouble("throttled", "slower, please"))
     step = feed(log, clock, reporter)
-    append(log)
-    append(log)
+    append_event(log)
+    append_event(log)
     step.step()
     (state,) = log.reporters()
     assert (state.state, state.last_error, state.cursor) == ("failing", "slower, please", Cursor(log.log_id, 0))
@@ -94,9 +94,9 @@ def test_what_is_owed_holds_the_cursor_and_trouble_is_said_and_counted(log: Memo
 
 
 def test_whoever_takes_over_is_handed_what_was_owed_again(log: MemoryEventLog, clock: ManualClock) -> None:
-    append(log)
+    append_event(log)
     feed(log, clock, Batching(due=0)).step()
-    append(log)
+    append_event(log)
     feed(log, clock, Batching(due=0, trouble=Trouble("x", "y"))).step()
     successor = Batching(due=0)
     feed(log, clock, successor).step()
@@ -106,11 +106,11 @@ def test_whoever_takes_over_is_handed_what_was_owed_again(log: MemoryEventLog, c
 def test_a_log_that_was_replaced_is_read_from_its_beginning(log: MemoryEventLog, clock: ManualClock) -> None:
     reporter = Batching(due=0)
     step = feed(log, clock, reporter)
-    append(log)
-    append(log)
+    append_event(log)
+    append_event(log)
     step.step()
     replaced = MemoryEventLog(clock)
-    append(replaced)
+    append_event(replaced)
     step.log = replaced
     step.step()
     assert reporter.sent == [1, 2, 1]
@@ -121,7 +121,7 @@ def test_the_end_takes_what_is_new_sends_it_and_closes(log: MemoryEventLog, cloc
     reporter = Batching()
     step = feed(log, clock, reporter)
     step.step()
-    append(log)
+    append_event(log)
     step.close()
     assert (reporter.sent, reporter.closed) == ([1], 1)
     assert log.cursor("batching") == Cursor(log.log_id, 1)
@@ -150,7 +150,7 @@ def test_a_reporter_that_is_full_is_handed_nothing_and_loses_no_place(log: Memor
 
     reporter = Full(due=0)
     step = feed(log, clock, reporter)
-    append(log)
+    append_event(log)
     step.step()
     assert (reporter.sent, log.cursor("batching")) == ([], Cursor(log.log_id, 0))
     reporter.full_now = False
@@ -164,7 +164,7 @@ def test_a_surprise_in_a_reporter_is_said_and_does_not_end_the_feed(log: MemoryE
             raise RuntimeError("nobody expected this")
 
     step = feed(log, clock, Surprising(due=0))
-    append(log)
+    append_event(log)
     assert step.step() > 0
     (state,) = log.reporters()
     assert (state.state, state.last_error) == ("failing", "RuntimeError: nobody expected this")
@@ -176,7 +176,7 @@ def test_a_send_that_asked_nobody_changes_nothing_that_was_known(log: MemoryEven
     step.step()
     assert log.reporters()[0].state == "idle"
     reporter.trouble = Trouble("permission", "the role may not")
-    append(log)
+    append_event(log)
     step.step()
     reporter.trouble = None
     reporter.waiting.clear()

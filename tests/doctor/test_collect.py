@@ -9,9 +9,9 @@ from karrot.demo.burrow.config_api import EXAMPLE
 from karrot.doctor import Snapshot, look
 from karrot.doctor.read_burrow import GROUPS_ASKED
 from karrot.doctor.snapshot import Away, BurrowSeen, KarrotSeen, PrometheusSeen
-from support.burrow.fake_burrow_rig import group, rig
-from support.prometheus.fake_prometheus import canned_prometheus
-from support.servers.scripted_server import answer, serving
+from support.burrow.fake_burrow_rig import fake_burrow, simulated_group
+from support.prometheus.fake_prometheus import fake_prometheus
+from support.servers.scripted_server import http_response, scripted_server
 from support.service.karrot_service import free_port
 
 QUICK = Asking(timeout_s=5, pause=lambda _: None)
@@ -37,7 +37,7 @@ def burrow_at(url: str, *, karrot: str | None = None) -> BurrowSeen:
 
 
 def test_all_that_burrow_tells_is_read_and_nothing_is_deleted() -> None:
-    with rig(group("billing"), group("burrow-prod"), group("a/b")) as asked:
+    with fake_burrow(simulated_group("billing"), simulated_group("burrow-prod"), simulated_group("a/b")) as asked:
         asked.after(60)
         seen = burrow_at(asked.server.url)
         assert {each.partition(" ")[0] for each in asked.server.asked} == {"GET"}
@@ -51,7 +51,7 @@ def test_all_that_burrow_tells_is_read_and_nothing_is_deleted() -> None:
 
 def test_of_many_groups_some_are_asked_for_and_burrow_s_own_is_among_them() -> None:
     names = [f"group-{number:03}" for number in range(GROUPS_ASKED + 20)]
-    with rig(*(group(name) for name in names), group("burrow-prod")) as asked:
+    with fake_burrow(*(simulated_group(name) for name in names), simulated_group("burrow-prod")) as asked:
         asked.after(5)
         seen = burrow_at(asked.server.url)
     assert len(seen.groups["prod"]) == len(names) + 1
@@ -59,10 +59,12 @@ def test_of_many_groups_some_are_asked_for_and_burrow_s_own_is_among_them() -> N
 
 
 def test_only_the_addresses_of_karrot_s_notifiers_are_asked() -> None:
-    with serving(answer(b"moved", "301 Moved Permanently", b"Location: https://elsewhere/burrow\r\n")) as (url, asked):
+    with scripted_server(
+        http_response(b"moved", "301 Moved Permanently", b"Location: https://elsewhere/burrow\r\n")
+    ) as (url, asked):
         config = EXAMPLE.replace("http://karrot:5000", url) + '[notifier.pager]\nclass-name = "http"\n'
         config += f'url-open = "{url}/page-somebody"\n'
-        with rig(group("billing"), configuration=config) as burrow:
+        with fake_burrow(simulated_group("billing"), configuration=config) as burrow:
             seen = burrow_at(burrow.server.url)
     (found,) = seen.webhooks.values()
     assert (found.status, found.said, found.is_karrot) == (301, "https://elsewhere/burrow", False)
@@ -71,7 +73,7 @@ def test_only_the_addresses_of_karrot_s_notifiers_are_asked() -> None:
 
 def test_a_module_that_is_not_told_is_noted_and_the_rest_is_read() -> None:
     clusters = b'{"error":false,"message":"","clusters":[]}'
-    with serving(answer(clusters), *[answer(b"no such thing", "404 Not Found")] * 20) as (url, _):
+    with scripted_server(http_response(clusters), *[http_response(b"no such thing", "404 Not Found")] * 20) as (url, _):
         seen = burrow_at(url)
     assert seen.listed == ()
     assert {each.what for each in seen.unread} == {
@@ -95,7 +97,7 @@ def test_nobody_there_is_said_of_each_side() -> None:
     "body", [b"<html>", b"{}", b"[]", b"\xff", b'{"time": 5}', b'{"data": {"result": []}}', b'{"a":' * 99_999]
 )
 def test_somebody_else_is_no_karrot_and_no_prometheus(body: bytes) -> None:
-    with serving(*[answer(body)] * 2) as (url, _):
+    with scripted_server(*[http_response(body)] * 2) as (url, _):
         seen = look(None, url, url, asking=QUICK)
     assert isinstance(seen.karrot, Away)
     assert isinstance(seen.prometheus, Away)
@@ -103,16 +105,16 @@ def test_somebody_else_is_no_karrot_and_no_prometheus(body: bytes) -> None:
 
 
 def test_whatever_a_karrot_answers_no_part_of_it_is_a_traceback() -> None:
-    beat = answer(json.dumps({"time": "2027-01-15T08:00:00Z"}).encode())
+    beat = http_response(json.dumps({"time": "2027-01-15T08:00:00Z"}).encode())
     endless = [b"HTTP/1.1 200 OK\r\n\r\nx 1 1 1 1"]
     for odd in (
-        answer(b"{"),
-        answer(b"gone", "410 Gone"),
-        answer(b"\xff\xfe{ 1 a{"),
-        answer(b'{"a":' * 99_999),
+        http_response(b"{"),
+        http_response(b"gone", "410 Gone"),
+        http_response(b"\xff\xfe{ 1 a{"),
+        http_response(b'{"a":' * 99_999),
         endless,
     ):
-        with serving(beat, *[odd] * 20) as (url, _):
+        with scripted_server(beat, *[odd] * 20) as (url, _):
             seen = look(karrot=url, asking=QUICK).karrot
         assert isinstance(seen, KarrotSeen)
         assert len(seen.unread) >= 5
@@ -127,7 +129,7 @@ def test_prometheus_is_read_as_far_as_it_tells() -> None:
         'count({__name__=~"karrot_.+",exported_cluster!=""})': 7,
     }
     other = TARGET | {"labels": {"job": "node", "instance": "b"}, "scrapeUrl": "http://10.0.0.2:9100/metrics"}
-    with canned_prometheus(targets=[TARGET, other], config=config, results=results) as url:
+    with fake_prometheus(targets=[TARGET, other], config=config, results=results) as url:
         seen = look(prometheus=url, asking=QUICK).prometheus
     assert isinstance(seen, PrometheusSeen)
     assert [each.scrape_pool for each in seen.targets] == ["lag"]
@@ -138,7 +140,7 @@ def test_prometheus_is_read_as_far_as_it_tells() -> None:
 def test_a_target_is_karrot_s_by_its_address_or_name() -> None:
     named = TARGET | {"labels": {"job": "karrot", "instance": "c"}}
     other = TARGET | {"scrapeUrl": "http://10.0.0.2:9100/metrics"}
-    with canned_prometheus(targets=[TARGET, named, other]) as url:
+    with fake_prometheus(targets=[TARGET, named, other]) as url:
         seen = look(None, f"http://10.0.0.1:{5000}", url, asking=Asking(timeout_s=0.1, retries=0)).prometheus
     assert isinstance(seen, PrometheusSeen)
     assert len(seen.targets) == 2
@@ -146,19 +148,19 @@ def test_a_target_is_karrot_s_by_its_address_or_name() -> None:
 
 def test_a_prometheus_that_keeps_its_configuration_to_itself_is_read_without() -> None:
     closed = frozenset({"/api/v1/status/config", "/api/v1/rules"})
-    with canned_prometheus(targets=[TARGET], config="a: [", closed=closed) as url:
+    with fake_prometheus(targets=[TARGET], config="a: [", closed=closed) as url:
         seen = look(prometheus=url, asking=QUICK).prometheus
     assert isinstance(seen, PrometheusSeen)
     assert [each.what for each in seen.unread] == ["configuration", "rules"]
     assert seen.rules is None
-    with canned_prometheus(targets=[], config="a: [") as url:
+    with fake_prometheus(targets=[], config="a: [") as url:
         broken = look(prometheus=url, asking=QUICK).prometheus
     assert isinstance(broken, PrometheusSeen)
     assert broken.config == {}
 
 
 def test_the_token_is_shown_to_karrot_alone() -> None:
-    with serving(*[answer(b"{}")] * 2) as (url, asked):
+    with scripted_server(*[http_response(b"{}")] * 2) as (url, asked):
         look(None, url, None, token="s3cret", asking=QUICK)
         look(None, None, url, token="s3cret", asking=QUICK)
     assert [b"Authorization: Bearer s3cret" in each for each in asked] == [True, False]

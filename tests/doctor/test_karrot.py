@@ -6,30 +6,39 @@ import pytest
 
 from karrot.doctor.checks import karrot as checks
 from karrot.doctor.snapshot import KarrotSeen, ReadComponent, ReadReject, Reporter
-from support.doctor_snapshots import KARROT, NOW, ago, is_unjudged, is_well, karrot, sample, says
+from support.doctor_snapshots import (
+    KARROT,
+    NOW,
+    finds_nothing,
+    karrot_snapshot,
+    metric_sample,
+    only_finding,
+    passes,
+    seconds_ago,
+)
 
 
 def rejected(code: str, *times_ago_s: float) -> KarrotSeen:
-    kept = tuple(ReadReject(ago(each), code, "It was wrong.") for each in times_ago_s)
-    return karrot(sample("karrot_events_rejected_total", 7, code=code), rejects=kept)
+    kept = tuple(ReadReject(seconds_ago(each), code, "It was wrong.") for each in times_ago_s)
+    return karrot_snapshot(metric_sample("karrot_events_rejected_total", 7, code=code), rejects=kept)
 
 
 def test_a_log_that_cannot_be_written_is_a_fault_with_its_reason() -> None:
-    assert is_well(checks.log_writable, karrot())
-    full = karrot(components={"log": ReadComponent("failing", "the disk is full")})
-    assert says(checks.log_writable, full)[:2] == ("fault", "Karrot cannot store events: the disk is full")
+    assert passes(checks.log_writable, karrot_snapshot())
+    full = karrot_snapshot(components={"log": ReadComponent("failing", "the disk is full")})
+    assert only_finding(checks.log_writable, full)[:2] == ("fault", "Karrot cannot store events: the disk is full")
 
 
 def test_a_duty_that_fails_is_a_fault() -> None:
-    assert is_well(checks.components, karrot())
-    failing = karrot(components={"resync": ReadComponent("failing", "Burrow is away")})
-    assert says(checks.components, failing)[:2] == ("fault", "resync is failing: Burrow is away")
+    assert passes(checks.components, karrot_snapshot())
+    failing = karrot_snapshot(components={"resync": ReadComponent("failing", "Burrow is away")})
+    assert only_finding(checks.components, failing)[:2] == ("fault", "resync is failing: Burrow is away")
 
 
 def test_a_reporter_that_fails_says_why() -> None:
-    assert is_well(checks.reporters, karrot())
+    assert passes(checks.reporters, karrot_snapshot())
     failing = Reporter("cloudwatch", "failing", last_error="AccessDenied: cloudwatch:PutMetricData")
-    assert says(checks.reporters, karrot(reporters=(failing,))) == (
+    assert only_finding(checks.reporters, karrot_snapshot(reporters=(failing,))) == (
         "fault",
         "the reporter cloudwatch is failing: AccessDenied: cloudwatch:PutMetricData",
         f"what it says; its page is {KARROT}/reporters/cloudwatch",
@@ -38,21 +47,21 @@ def test_a_reporter_that_fails_says_why() -> None:
 
 def test_a_reporter_that_is_far_behind_is_warned_of() -> None:
     behind = Reporter("cloudwatch", "ok", backlog_events=400, backlog_age_seconds=301.0)
-    assert says(checks.reporters, karrot(reporters=(behind,)))[:2] == (
+    assert only_finding(checks.reporters, karrot_snapshot(reporters=(behind,)))[:2] == (
         "warn",
         "the reporter cloudwatch is 301 s behind (400 events)",
     )
 
 
 def test_without_the_api_a_failing_reporter_is_seen_all_the_same() -> None:
-    failing = karrot(reporters=None, components={"reporter cloudwatch": ReadComponent("failing")})
-    assert says(checks.reporters, failing)[:2] == ("fault", "the reporter cloudwatch is failing")
+    failing = karrot_snapshot(reporters=None, components={"reporter cloudwatch": ReadComponent("failing")})
+    assert only_finding(checks.reporters, failing)[:2] == ("fault", "the reporter cloudwatch is failing")
 
 
 def test_what_a_reporter_left_out_is_noted() -> None:
-    assert is_well(checks.dropped, karrot())
-    left = sample("karrot_reporter_dropped_total", 3, reporter="cloudwatch", reason="over_cap")
-    assert says(checks.dropped, karrot(left))[:2] == (
+    assert passes(checks.dropped, karrot_snapshot())
+    left = metric_sample("karrot_reporter_dropped_total", 3, reporter="cloudwatch", reason="over_cap")
+    assert only_finding(checks.dropped, karrot_snapshot(left))[:2] == (
         "note",
         "cloudwatch left 3 out as over_cap, since the log began",
     )
@@ -68,39 +77,39 @@ def test_what_a_reporter_left_out_is_noted() -> None:
     ],
 )
 def test_refusals_are_a_fault_while_they_go_on(check: Any, code: str) -> None:
-    assert is_well(check, karrot())
-    assert says(check, rejected(code, 20, 5000))[:2] == (
+    assert passes(check, karrot_snapshot())
+    assert only_finding(check, rejected(code, 20, 5000))[:2] == (
         "fault",
         f"refused as {code}: 7 requests since the log began, the last 20 s ago: It was wrong.",
     )
-    assert says(check, rejected(code, 5000))[0] == "note"
-    assert says(check, rejected(code))[:2] == (
+    assert only_finding(check, rejected(code, 5000))[0] == "note"
+    assert only_finding(check, rejected(code))[:2] == (
         "warn",
         f"refused as {code}: 7 requests since the log began",
     )
 
 
 def test_a_template_s_refusal_names_the_right_one() -> None:
-    assert "{{ jsonencoder . }}" in says(checks.templates_refused, rejected("unsupported_template", 5))[2]
+    assert "{{ jsonencoder . }}" in only_finding(checks.templates_refused, rejected("unsupported_template", 5))[2]
 
 
 def test_a_silent_cluster_is_a_fault() -> None:
-    assert is_well(checks.silence, karrot())
-    old = sample("karrot_last_event_timestamp_seconds", ago(301).timestamp(), cluster="prod")
-    assert says(checks.silence, karrot(old))[:2] == (
+    assert passes(checks.silence, karrot_snapshot())
+    old = metric_sample("karrot_last_event_timestamp_seconds", seconds_ago(301).timestamp(), cluster="prod")
+    assert only_finding(checks.silence, karrot_snapshot(old))[:2] == (
         "fault",
         "the Burrow of prod was heard 301 s ago for the last time",
     )
-    never = sample("karrot_last_event_timestamp_seconds", 0, cluster="test")
-    assert says(checks.silence, karrot(never))[:2] == ("fault", "the Burrow of test was never heard")
-    other = sample("karrot_events_rejected_total", 0, code="unauthorized")
-    assert says(checks.silence, karrot(samples=(other,)))[:2] == ("fault", "no Burrow was ever heard")
+    never = metric_sample("karrot_last_event_timestamp_seconds", 0, cluster="test")
+    assert only_finding(checks.silence, karrot_snapshot(never))[:2] == ("fault", "the Burrow of test was never heard")
+    other = metric_sample("karrot_events_rejected_total", 0, code="unauthorized")
+    assert only_finding(checks.silence, karrot_snapshot(samples=(other,)))[:2] == ("fault", "no Burrow was ever heard")
 
 
 def test_a_karrot_that_polls_kafka_itself_needs_no_burrow_and_names_the_runbook_if_it_fails() -> None:
-    other = sample("karrot_events_rejected_total", 0, code="unauthorized")
-    assert is_well(checks.silence, karrot(samples=(other,), components={"watch": ReadComponent("ok")}))
-    assert says(checks.components, karrot(components={"watch": ReadComponent("failing")})) == (
+    other = metric_sample("karrot_events_rejected_total", 0, code="unauthorized")
+    assert passes(checks.silence, karrot_snapshot(samples=(other,), components={"watch": ReadComponent("ok")}))
+    assert only_finding(checks.components, karrot_snapshot(components={"watch": ReadComponent("failing")})) == (
         "fault",
         "watch is failing: Karrot logs why, and its home page says so",
         f"the settings of watch: {KARROT}/config; {KARROT}/runbooks/KarrotWatchSilent",
@@ -108,27 +117,36 @@ def test_a_karrot_that_polls_kafka_itself_needs_no_burrow_and_names_the_runbook_
 
 
 def test_groups_without_series_are_warned_of() -> None:
-    assert is_well(checks.series_dropped, karrot())
-    assert says(checks.series_dropped, karrot(sample("karrot_series_dropped_total", 9)))[0] == "warn"
+    assert passes(checks.series_dropped, karrot_snapshot())
+    assert (
+        only_finding(checks.series_dropped, karrot_snapshot(metric_sample("karrot_series_dropped_total", 9)))[0]
+        == "warn"
+    )
 
 
 @pytest.mark.parametrize("metric", ["karrot_log_replaced_total", "karrot_log_damaged_total"])
 def test_a_log_that_was_damaged_is_warned_of(metric: str) -> None:
-    assert is_well(checks.damage, karrot())
-    assert says(checks.damage, karrot(sample(metric, 1)))[0] == "warn"
+    assert passes(checks.damage, karrot_snapshot())
+    assert only_finding(checks.damage, karrot_snapshot(metric_sample(metric, 1)))[0] == "warn"
 
 
 def test_karrot_without_its_exporter_is_noted() -> None:
-    assert is_well(checks.exporter, karrot())
-    assert says(checks.exporter, karrot(settings={"KARROT_REPORTERS": "cloudwatch"}))[0] == "note"
+    assert passes(checks.exporter, karrot_snapshot())
+    assert only_finding(checks.exporter, karrot_snapshot(settings={"KARROT_REPORTERS": "cloudwatch"}))[0] == "note"
 
 
 @pytest.mark.parametrize("check", checks.CHECKS, ids=lambda check: check.name)
 def test_what_was_not_told_is_not_judged(check: Any) -> None:
-    assert is_unjudged(check, KarrotSeen(url=KARROT, now=NOW))
+    assert finds_nothing(check, KarrotSeen(url=KARROT, now=NOW))
 
 
 def test_an_archive_that_spark_might_publish_again_is_noted() -> None:
-    assert is_well(checks.published_twice, karrot(settings={"KARROT_REPORTERS": "prometheus,archive"}))
-    assert says(checks.published_twice, karrot(settings={"KARROT_REPORTERS": "cloudwatch,archive"}))[0] == "note"
-    assert says(checks.published_twice, karrot(settings={"KARROT_REPORTERS": "cloudwatch,kafka"}))[0] == "note"
+    assert passes(checks.published_twice, karrot_snapshot(settings={"KARROT_REPORTERS": "prometheus,archive"}))
+    assert (
+        only_finding(checks.published_twice, karrot_snapshot(settings={"KARROT_REPORTERS": "cloudwatch,archive"}))[0]
+        == "note"
+    )
+    assert (
+        only_finding(checks.published_twice, karrot_snapshot(settings={"KARROT_REPORTERS": "cloudwatch,kafka"}))[0]
+        == "note"
+    )

@@ -6,26 +6,34 @@ import pytest
 
 from karrot.doctor.checks import notifier as checks
 from karrot.doctor.snapshot import ReadWebhook
-from support.doctor_snapshots import KARROT, WEBHOOK, burrow, is_unjudged, is_well, notifier, says
+from support.doctor_snapshots import (
+    KARROT,
+    WEBHOOK,
+    burrow_snapshot,
+    finds_nothing,
+    notifier_module,
+    only_finding,
+    passes,
+)
 
 ALL_BUT_THE_FIRST = checks.CHECKS[1:]
 
 
 def test_a_burrow_that_posts_to_somebody_else_is_at_fault() -> None:
-    assert is_well(checks.notifier, burrow())
-    elsewhere = notifier(url_open="http://pager.example:1467/v1/event", url_close="")
-    level, what, remedy = says(checks.notifier, burrow(elsewhere))
+    assert passes(checks.notifier, burrow_snapshot())
+    elsewhere = notifier_module(url_open="http://pager.example:1467/v1/event", url_close="")
+    level, what, remedy = only_finding(checks.notifier, burrow_snapshot(elsewhere))
     assert (level, what) == (
         "fault",
         "no notifier posts to Karrot: its notifiers are a (http, http://pager.example:1467/v1/event)",
     )
     assert remedy == f"karrot burrow-config --url {KARROT} prints the section for burrow.toml"
-    assert "it has no notifier at all" in says(checks.notifier, burrow(notifiers={}))[1]
+    assert "it has no notifier at all" in only_finding(checks.notifier, burrow_snapshot(notifiers={}))[1]
 
 
 @pytest.mark.parametrize("check", ALL_BUT_THE_FIRST, ids=lambda check: check.name)
 def test_what_is_not_there_is_not_judged(check: Any) -> None:
-    assert is_unjudged(check, burrow(notifiers={}, webhooks={}))
+    assert finds_nothing(check, burrow_snapshot(notifiers={}, webhooks={}))
 
 
 @pytest.mark.parametrize(
@@ -39,7 +47,7 @@ def test_what_is_not_there_is_not_judged(check: Any) -> None:
     ],
 )
 def test_a_notifier_is_karrot_s_by_its_url(fields: dict[str, Any], *, is_meant: bool) -> None:
-    assert bool(burrow(notifier(**fields)).to_karrot) is is_meant
+    assert bool(burrow_snapshot(notifier_module(**fields)).to_karrot) is is_meant
 
 
 @pytest.mark.parametrize(
@@ -51,7 +59,7 @@ def test_a_notifier_is_karrot_s_by_its_url(fields: dict[str, Any], *, is_meant: 
     ],
 )
 def test_a_threshold_above_1_hides_groups(threshold: int, said: str) -> None:
-    assert says(checks.threshold, burrow(notifier(threshold=threshold))) == (
+    assert only_finding(checks.threshold, burrow_snapshot(notifier_module(threshold=threshold))) == (
         "fault",
         f"[notifier.a] has threshold {threshold}: {said}",
         "[notifier.a] threshold = 1",
@@ -60,32 +68,35 @@ def test_a_threshold_above_1_hides_groups(threshold: int, said: str) -> None:
 
 @pytest.mark.parametrize("threshold", [0, 1])
 def test_a_threshold_of_1_or_less_sends_every_group(threshold: int) -> None:
-    assert is_well(checks.threshold, burrow(notifier(threshold=threshold)))
+    assert passes(checks.threshold, burrow_snapshot(notifier_module(threshold=threshold)))
 
 
 def test_without_send_close_nobody_says_that_it_is_over() -> None:
-    assert is_well(checks.send_close, burrow())
-    assert says(checks.send_close, burrow(notifier(send_close=False))) == (
+    assert passes(checks.send_close, burrow_snapshot())
+    assert only_finding(checks.send_close, burrow_snapshot(notifier_module(send_close=False))) == (
         "warn",
         "[notifier.a] has send-close off: an incident ends by the next healthy verdict",
         "[notifier.a] send-close = true",
     )
-    assert "by silence alone" in says(checks.send_close, burrow(notifier(send_close=False, threshold=2)))[1]
+    assert (
+        "by silence alone"
+        in only_finding(checks.send_close, burrow_snapshot(notifier_module(send_close=False, threshold=2)))[1]
+    )
 
 
 def test_send_close_needs_an_address_and_a_template_of_its_own() -> None:
-    assert says(checks.send_close, burrow(notifier(url_close=""))) == (
+    assert only_finding(checks.send_close, burrow_snapshot(notifier_module(url_close=""))) == (
         "fault",
         "[notifier.a] has send-close without url-close: Burrow panics at its next start",
         f'[notifier.a] url-close = "{WEBHOOK}"',
     )
-    assert says(checks.send_close, burrow(notifier(template_close="")))[2] == (
+    assert only_finding(checks.send_close, burrow_snapshot(notifier_module(template_close="")))[2] == (
         '[notifier.a] template-close = "/etc/burrow/karrot.tmpl"'
     )
 
 
 def test_closes_go_where_opens_go() -> None:
-    level, what, _ = says(checks.send_close, burrow(notifier(url_close="http://other/burrow")))
+    level, what, _ = only_finding(checks.send_close, burrow_snapshot(notifier_module(url_close="http://other/burrow")))
     assert (level, what) == ("warn", f"[notifier.a] sends opens to {WEBHOOK} and closes to http://other/burrow")
 
 
@@ -93,18 +104,18 @@ def test_closes_go_where_opens_go() -> None:
     ("method", "level"), [("POST", "ok"), ("post", "ok"), ("PUT", "note"), ("DELETE", "warn"), ("PATCH", "fault")]
 )
 def test_delete_may_lose_its_body_and_other_methods_are_refused(method: str, level: str) -> None:
-    assert says(checks.method, burrow(notifier(method_close=method)))[0] == level
+    assert only_finding(checks.method, burrow_snapshot(notifier_module(method_close=method)))[0] == level
 
 
 def test_the_method_of_a_close_that_is_never_sent_does_not_matter() -> None:
-    assert is_well(checks.method, burrow(notifier(method_close="DELETE", send_close=False)))
+    assert passes(checks.method, burrow_snapshot(notifier_module(method_close="DELETE", send_close=False)))
 
 
 def test_an_address_without_burrow_at_its_end_is_at_fault() -> None:
-    assert is_well(checks.url, burrow(notifier(url_open=f"{WEBHOOK}/")))
-    assert is_well(checks.url, burrow(notifier(url_open="https://proxy/monitoring/burrow")))
-    wrong = burrow(notifier(url_open=f"{KARROT}/", url_close=WEBHOOK))
-    assert says(checks.url, wrong) == (
+    assert passes(checks.url, burrow_snapshot(notifier_module(url_open=f"{WEBHOOK}/")))
+    assert passes(checks.url, burrow_snapshot(notifier_module(url_open="https://proxy/monitoring/burrow")))
+    wrong = burrow_snapshot(notifier_module(url_open=f"{KARROT}/", url_close=WEBHOOK))
+    assert only_finding(checks.url, wrong) == (
         "fault",
         f"[notifier.a] posts to {KARROT}/, which is not Karrot's /burrow",
         f'[notifier.a] url-open = "{WEBHOOK}"',
@@ -112,7 +123,9 @@ def test_an_address_without_burrow_at_its_end_is_at_fault() -> None:
 
 
 def test_a_template_in_an_address_breaks_on_odd_names() -> None:
-    level, what, _ = says(checks.url, burrow(notifier(url_open=KARROT + "/burrow?group={{.Group}}")))
+    level, what, _ = only_finding(
+        checks.url, burrow_snapshot(notifier_module(url_open=KARROT + "/burrow?group={{.Group}}"))
+    )
     assert (level, "? # or %" in what) == ("warn", True)
 
 
@@ -128,20 +141,24 @@ def test_a_template_in_an_address_breaks_on_odd_names() -> None:
     ],
 )
 def test_whoever_is_at_the_notifier_s_address_should_be_karrot(found: ReadWebhook, level: str, said: str) -> None:
-    told = says(checks.webhook, burrow(webhooks={WEBHOOK: found}))
+    told = only_finding(checks.webhook, burrow_snapshot(webhooks={WEBHOOK: found}))
     assert told[0] == level
     assert said in told[1]
 
 
 @pytest.mark.parametrize("name", ["default-http-post.tmpl", "default-http-delete.tmpl", "default-slack-post.tmpl"])
 def test_burrow_s_own_templates_are_known_by_their_names(name: str) -> None:
-    assert is_well(checks.template, burrow())
-    level, what, _ = says(checks.template, burrow(notifier(template_open=f"conf/{name}", send_close=False)))
+    assert passes(checks.template, burrow_snapshot())
+    level, what, _ = only_finding(
+        checks.template, burrow_snapshot(notifier_module(template_open=f"conf/{name}", send_close=False))
+    )
     assert (level, what) == ("fault", f"[notifier.a] has template-open conf/{name}: Karrot refuses what it makes")
 
 
 def test_two_templates_are_to_be_looked_at() -> None:
-    level, _, remedy = says(checks.template, burrow(notifier(template_close="/etc/burrow/close.tmpl")))
+    level, _, remedy = only_finding(
+        checks.template, burrow_snapshot(notifier_module(template_close="/etc/burrow/close.tmpl"))
+    )
     assert (level, remedy) == ("note", 'each has to be {"Event": {{ jsonencoder . }}}')
 
 
@@ -149,35 +166,42 @@ def test_two_templates_are_to_be_looked_at() -> None:
     ("timeout", "level"), [(0, "fault"), (1, "warn"), (5, "ok"), (25, "ok"), (30, "warn"), (60, "warn")]
 )
 def test_a_timeout_is_a_whole_number_shorter_than_the_interval(timeout: int, level: str) -> None:
-    assert says(checks.timeout, burrow(notifier(timeout=timeout)))[0] == level
+    assert only_finding(checks.timeout, burrow_snapshot(notifier_module(timeout=timeout)))[0] == level
 
 
 def test_a_long_timeout_holds_burrow_s_locks() -> None:
-    assert "holds its locks" in says(checks.timeout, burrow(notifier(interval=120, timeout=60)))[1]
+    assert (
+        "holds its locks" in only_finding(checks.timeout, burrow_snapshot(notifier_module(interval=120, timeout=60)))[1]
+    )
 
 
 def test_a_notifier_that_takes_any_certificate_is_noted() -> None:
-    assert is_well(checks.noverify, burrow(notifier(noverify="true")))
-    secure = notifier(noverify="true", url_open="https://karrot/burrow")
-    assert says(checks.noverify, burrow(secure))[:2] == ("note", "[notifier.a] takes any certificate")
+    assert passes(checks.noverify, burrow_snapshot(notifier_module(noverify="true")))
+    secure = notifier_module(noverify="true", url_open="https://karrot/burrow")
+    assert only_finding(checks.noverify, burrow_snapshot(secure))[:2] == ("note", "[notifier.a] takes any certificate")
 
 
 def test_an_allowlist_that_keeps_groups_back_is_noted_and_one_that_keeps_all_is_at_fault() -> None:
-    assert is_well(checks.allowlist, burrow(notifier(group_allowlist=".*")))
-    assert says(checks.allowlist, burrow(notifier(group_allowlist="^bill"))) == (
+    assert passes(checks.allowlist, burrow_snapshot(notifier_module(group_allowlist=".*")))
+    assert only_finding(checks.allowlist, burrow_snapshot(notifier_module(group_allowlist="^bill"))) == (
         "note",
         "[notifier.a] group-allowlist keeps back 2 of 3 groups: audit, burrow-prod",
         '[notifier.a] group-allowlist = ".*"',
     )
-    assert says(checks.allowlist, burrow(notifier(group_allowlist=None, group_whitelist="nobody")))[::2] == (
+    assert only_finding(
+        checks.allowlist, burrow_snapshot(notifier_module(group_allowlist=None, group_whitelist="nobody"))
+    )[::2] == (
         "fault",
         '[notifier.a] group-whitelist = ".*"',
     )
-    assert "could not be tried" in says(checks.allowlist, burrow(notifier(group_allowlist=r"\pL+")))[1]
+    assert (
+        "could not be tried"
+        in only_finding(checks.allowlist, burrow_snapshot(notifier_module(group_allowlist=r"\pL+")))[1]
+    )
 
 
 def test_what_burrow_does_not_tell_is_said() -> None:
-    level, what, remedy = says(checks.unseen, burrow())
+    level, what, remedy = only_finding(checks.unseen, burrow_snapshot())
     assert level == "note"
     for key in ("send-interval", "send-once", "group-denylist", "headers", "user"):
         assert key in what

@@ -7,48 +7,66 @@ import pytest
 from karrot.burrow.client import ZooKeeperConfig
 from karrot.doctor.checks import burrow as checks
 from karrot.doctor.snapshot import BurrowSeen, Unread
-from support.doctor_snapshots import PROFILE, burrow, changed, is_unjudged, is_well, module, notifier, says, verdict
+from support.doctor_snapshots import (
+    PROFILE,
+    burrow_module,
+    burrow_snapshot,
+    finds_nothing,
+    make_verdict,
+    notifier_module,
+    only_finding,
+    passes,
+    replace_fields,
+)
 
 
 def test_a_burrow_that_is_starting_is_waited_for() -> None:
-    assert is_well(checks.ready, burrow())
-    assert says(checks.ready, burrow(ready=False))[0] == "warn"
-    assert is_unjudged(checks.ready, burrow(ready=None))
+    assert passes(checks.ready, burrow_snapshot())
+    assert only_finding(checks.ready, burrow_snapshot(ready=False))[0] == "warn"
+    assert finds_nothing(checks.ready, burrow_snapshot(ready=None))
 
 
 def test_a_burrow_before_1_3_5_is_known_by_its_lists() -> None:
-    assert is_well(checks.release, burrow())
-    level, what, _ = says(checks.release, burrow(notifier(group_allowlist=None, group_whitelist=".*")))
+    assert passes(checks.release, burrow_snapshot())
+    level, what, _ = only_finding(
+        checks.release, burrow_snapshot(notifier_module(group_allowlist=None, group_whitelist=".*"))
+    )
     assert (level, "[notifier.a] group-whitelist" in what) == ("note", True)
-    assert says(checks.release, burrow(ready=None))[0] == "note"
+    assert only_finding(checks.release, burrow_snapshot(ready=None))[0] == "note"
 
 
 def test_a_notifier_needs_zookeeper() -> None:
-    assert is_well(checks.zookeeper, burrow())
+    assert passes(checks.zookeeper, burrow_snapshot())
     for none in (None, ()):
-        told = says(checks.zookeeper, burrow(zookeeper=ZooKeeperConfig(servers=none)))
+        told = only_finding(checks.zookeeper, burrow_snapshot(zookeeper=ZooKeeperConfig(servers=none)))
         assert told[::2] == ("fault", '[zookeeper] servers = ["HOST:2181"]')
-    assert is_unjudged(checks.zookeeper, burrow(zookeeper=None))
+    assert finds_nothing(checks.zookeeper, burrow_snapshot(zookeeper=None))
 
 
 def test_empty_lists_are_faults() -> None:
-    assert is_well(checks.lists, burrow())
-    assert says(checks.lists, burrow(listed=(), groups={}, topics={}))[:2] == ("fault", "Burrow lists no cluster")
-    assert "no topic of prod" in says(checks.lists, burrow(topics={"prod": 0}))[1]
-    assert says(checks.lists, burrow(groups={"prod": ()}))[:2] == ("fault", "Burrow lists no group of prod")
+    assert passes(checks.lists, burrow_snapshot())
+    assert only_finding(checks.lists, burrow_snapshot(listed=(), groups={}, topics={}))[:2] == (
+        "fault",
+        "Burrow lists no cluster",
+    )
+    assert "no topic of prod" in only_finding(checks.lists, burrow_snapshot(topics={"prod": 0}))[1]
+    assert only_finding(checks.lists, burrow_snapshot(groups={"prod": ()}))[:2] == (
+        "fault",
+        "Burrow lists no group of prod",
+    )
 
 
 def test_a_burrow_that_is_starting_lists_nothing_yet() -> None:
-    assert is_unjudged(checks.lists, burrow(ready=False, topics={"prod": 0}))
+    assert finds_nothing(checks.lists, burrow_snapshot(ready=False, topics={"prod": 0}))
 
 
 def test_a_list_that_was_not_told_is_not_an_empty_one() -> None:
-    assert is_well(checks.lists, burrow(groups={}, topics={}))
+    assert passes(checks.lists, burrow_snapshot(groups={}, topics={}))
 
 
 def test_burrow_writes_clusters_in_lower_case() -> None:
-    assert is_well(checks.cluster_names, burrow())
-    assert says(checks.cluster_names, burrow(**module("consumers", cluster="Prod"))) == (
+    assert passes(checks.cluster_names, burrow_snapshot())
+    assert only_finding(checks.cluster_names, burrow_snapshot(**burrow_module("consumers", cluster="Prod"))) == (
         "fault",
         "[consumer.prod] names Prod, which Burrow calls prod: nothing is stored",
         '[consumer.prod] cluster = "prod"',
@@ -56,14 +74,14 @@ def test_burrow_writes_clusters_in_lower_case() -> None:
 
 
 def test_a_cluster_without_a_consumer_section_and_one_with_a_space_are_faults() -> None:
-    alone = module("clusters")["clusters"]["prod"]
-    assert says(checks.cluster_names, burrow(consumers={}))[:2] == (
+    alone = burrow_module("clusters")["clusters"]["prod"]
+    assert only_finding(checks.cluster_names, burrow_snapshot(consumers={}))[:2] == (
         "fault",
         "no consumer section reads the commits of prod",
     )
-    spaced = burrow(clusters={"prod eu": alone}, **module("consumers", cluster="prod eu"))
-    assert "never evaluated" in says(checks.cluster_names, spaced)[1]
-    other = [each.what for each in checks.cluster_names(burrow(**module("consumers", cluster="test")))]
+    spaced = burrow_snapshot(clusters={"prod eu": alone}, **burrow_module("consumers", cluster="prod eu"))
+    assert "never evaluated" in only_finding(checks.cluster_names, spaced)[1]
+    other = [each.what for each in checks.cluster_names(burrow_snapshot(**burrow_module("consumers", cluster="test")))]
     assert other == [
         "[consumer.prod] names 'test', which is no cluster",
         "no consumer section reads the commits of prod",
@@ -72,65 +90,74 @@ def test_a_cluster_without_a_consumer_section_and_one_with_a_space_are_faults() 
 
 def test_a_section_that_was_not_told_condemns_no_other() -> None:
     unread = (Unread("[cluster.prod]", "no answer"),)
-    assert is_unjudged(checks.cluster_names, burrow(clusters={}, unread=unread))
-    assert is_unjudged(checks.cluster_names, burrow(consumers={}, unread=(Unread("consumer modules", "no answer"),)))
+    assert finds_nothing(checks.cluster_names, burrow_snapshot(clusters={}, unread=unread))
+    assert finds_nothing(
+        checks.cluster_names, burrow_snapshot(consumers={}, unread=(Unread("consumer modules", "no answer"),))
+    )
 
 
 @pytest.mark.parametrize(
     ("version", "level"), [("0.8.2", "fault"), ("0.10.2.0", "fault"), ("0.11.0", "ok"), ("2.8.0", "ok"), ("", "ok")]
 )
 def test_an_old_kafka_version_finds_no_groups(version: str, level: str) -> None:
-    profile = changed(PROFILE, kafka_version=version)
-    assert says(checks.kafka_version, burrow(**module("consumers", client_profile=profile)))[0] == level
+    profile = replace_fields(PROFILE, kafka_version=version)
+    assert (
+        only_finding(checks.kafka_version, burrow_snapshot(**burrow_module("consumers", client_profile=profile)))[0]
+        == level
+    )
 
 
 def test_lists_of_consumers_and_storage_are_noted() -> None:
-    assert is_well(checks.watched_groups, burrow(**module("storages", group_allowlist=".*")))
+    assert passes(checks.watched_groups, burrow_snapshot(**burrow_module("storages", group_allowlist=".*")))
     for kind, name in (("consumers", "consumer.prod"), ("storages", "storage.default")):
-        level, what, _ = says(checks.watched_groups, burrow(**module(kind, group_allowlist="^team-")))
+        level, what, _ = only_finding(
+            checks.watched_groups, burrow_snapshot(**burrow_module(kind, group_allowlist="^team-"))
+        )
         assert (level, what) == ("note", f"[{name}] watches only groups that match '^team-'")
 
 
 def test_a_start_at_the_latest_commit_is_noted() -> None:
-    assert is_well(checks.start_latest, burrow())
-    assert says(checks.start_latest, burrow(**module("consumers", start_latest=True)))[0] == "note"
+    assert passes(checks.start_latest, burrow_snapshot())
+    assert (
+        only_finding(checks.start_latest, burrow_snapshot(**burrow_module("consumers", start_latest=True)))[0] == "note"
+    )
 
 
 def test_log_ends_and_topics_are_to_be_read_often() -> None:
-    assert is_well(checks.refresh, burrow())
-    assert says(checks.refresh, burrow(**module("clusters", offset_refresh=45)))[::2] == (
+    assert passes(checks.refresh, burrow_snapshot())
+    assert only_finding(checks.refresh, burrow_snapshot(**burrow_module("clusters", offset_refresh=45)))[::2] == (
         "warn",
         "[cluster.prod] offset-refresh = 10",
     )
-    assert says(checks.refresh, burrow(**module("clusters", topic_refresh=3600)))[::2] == (
+    assert only_finding(checks.refresh, burrow_snapshot(**burrow_module("clusters", topic_refresh=3600)))[::2] == (
         "warn",
         "[cluster.prod] topic-refresh = 60",
     )
 
 
 def test_a_window_of_commits_is_large_enough_to_judge_by() -> None:
-    assert is_well(checks.window, burrow())
-    assert says(checks.window, burrow(**module("storages", intervals=2)))[::2] == (
+    assert passes(checks.window, burrow_snapshot())
+    assert only_finding(checks.window, burrow_snapshot(**burrow_module("storages", intervals=2)))[::2] == (
         "warn",
         "[storage.default] intervals = 10",
     )
-    short = burrow(verdicts=(verdict("billing", span_s=2), verdict("audit", span_s=0)))
-    assert says(checks.window, short) == (
+    short = burrow_snapshot(verdicts=(make_verdict("billing", span_s=2), make_verdict("audit", span_s=0)))
+    assert only_finding(checks.window, short) == (
         "warn",
         "the window of billing, audit is shorter than one offset-refresh: the lag in it cannot change",
         "[storage.default] min-distance = 1, or more intervals than 10",
     )
-    one = burrow(verdicts=(verdict("billing", span_s=2), verdict("audit"), verdict("stock")))
-    assert says(checks.window, one)[0] == "note"
+    one = burrow_snapshot(verdicts=(make_verdict("billing", span_s=2), make_verdict("audit"), make_verdict("stock")))
+    assert only_finding(checks.window, one)[0] == "note"
 
 
 def test_a_misread_timestamp_makes_no_window_short() -> None:
-    assert is_well(checks.window, burrow(verdicts=(verdict(span_s=-9e12),)))
+    assert passes(checks.window, burrow_snapshot(verdicts=(make_verdict(span_s=-9e12),)))
 
 
 def test_a_group_is_to_be_remembered() -> None:
-    assert is_well(checks.expire_group, burrow())
-    assert says(checks.expire_group, burrow(**module("storages", expire_group=600)))[::2] == (
+    assert passes(checks.expire_group, burrow_snapshot())
+    assert only_finding(checks.expire_group, burrow_snapshot(**burrow_module("storages", expire_group=600)))[::2] == (
         "warn",
         "[storage.default] expire-group = 604800",
     )
@@ -138,17 +165,20 @@ def test_a_group_is_to_be_remembered() -> None:
 
 @pytest.mark.parametrize(("status", "lag", "level"), [("OK", 12, "ok"), ("WARN", 12, "fault"), ("OK", 20_000, "fault")])
 def test_a_burrow_that_lags_itself_makes_every_number_old(status: str, lag: int, level: str) -> None:
-    own = verdict("burrow-prod", status=status, lag=lag)
-    assert says(checks.self_lag, burrow(verdicts=(own, verdict(status="ERR", lag=10**9))))[0] == level
+    own = make_verdict("burrow-prod", status=status, lag=lag)
+    assert (
+        only_finding(checks.self_lag, burrow_snapshot(verdicts=(own, make_verdict(status="ERR", lag=10**9))))[0]
+        == level
+    )
 
 
 def test_a_burrow_that_does_not_watch_itself_is_not_judged() -> None:
-    assert is_unjudged(checks.self_lag, burrow(verdicts=(verdict(),)))
+    assert finds_nothing(checks.self_lag, burrow_snapshot(verdicts=(make_verdict(),)))
 
 
 def test_names_that_rest_cannot_hold_are_noted() -> None:
-    assert is_well(checks.odd_names, burrow())
-    level, what, _ = says(checks.odd_names, burrow(groups={"prod": ("a/b", "", "c")}))
+    assert passes(checks.odd_names, burrow_snapshot())
+    level, what, _ = only_finding(checks.odd_names, burrow_snapshot(groups={"prod": ("a/b", "", "c")}))
     assert (level, what) == ("note", "2 names cannot be asked for over REST: 'a/b', ''")
 
 
@@ -158,4 +188,4 @@ JUDGED_ALWAYS = ("lists", "ready", "release", "odd-names")
 
 @pytest.mark.parametrize("check", checks.CHECKS, ids=lambda check: check.name)
 def test_what_was_not_told_is_not_judged(check: Any) -> None:
-    assert is_unjudged(check, NOTHING) is (check.name not in JUDGED_ALWAYS)
+    assert finds_nothing(check, NOTHING) is (check.name not in JUDGED_ALWAYS)

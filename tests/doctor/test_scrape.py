@@ -6,15 +6,28 @@ import pytest
 
 from karrot.doctor.checks import scrape as checks
 from karrot.doctor.snapshot import KarrotSeen, PrometheusSeen, Unread, seconds
-from support.doctor_snapshots import KARROT, NOW, ago, is_unjudged, is_well, karrot, prometheus, says, target
+from support.doctor_snapshots import (
+    KARROT,
+    NOW,
+    finds_nothing,
+    karrot_snapshot,
+    only_finding,
+    passes,
+    prometheus_snapshot,
+    scrape_target,
+    seconds_ago,
+)
 
 CLASHING = {"job": "karrot", "instance": "karrot:5000", "cluster": "k8s-1"}
 
 
 def test_a_prometheus_without_karrot_is_at_fault() -> None:
-    assert is_well(checks.target, prometheus())
-    assert says(checks.target, prometheus(targets=()))[:2] == ("fault", "Prometheus has no target that is Karrot")
-    assert is_unjudged(checks.target, prometheus(targets=(), unread=(Unread("targets", "HTTP 404"),)))
+    assert passes(checks.target, prometheus_snapshot())
+    assert only_finding(checks.target, prometheus_snapshot(targets=()))[:2] == (
+        "fault",
+        "Prometheus has no target that is Karrot",
+    )
+    assert finds_nothing(checks.target, prometheus_snapshot(targets=(), unread=(Unread("targets", "HTTP 404"),)))
 
 
 @pytest.mark.parametrize(
@@ -27,76 +40,80 @@ def test_a_prometheus_without_karrot_is_at_fault() -> None:
     ],
 )
 def test_a_target_that_is_down_says_why(error: str, remedy: str) -> None:
-    assert is_well(checks.scrape_fails, prometheus())
-    told = says(checks.scrape_fails, prometheus(target(health="down", last_error=error)))
+    assert passes(checks.scrape_fails, prometheus_snapshot())
+    told = only_finding(checks.scrape_fails, prometheus_snapshot(scrape_target(health="down", last_error=error)))
     assert told[:2] == ("fault", f"http://karrot:5000/metrics is down: {error}")
     assert told[2].startswith(remedy)
 
 
 def test_another_path_is_warned_of() -> None:
-    other = prometheus(target(scrape_url=f"{KARROT}/api/v1/groups"))
-    assert says(checks.scrape_fails, other)[::2] == ("warn", "metrics_path: /metrics")
+    other = prometheus_snapshot(scrape_target(scrape_url=f"{KARROT}/api/v1/groups"))
+    assert only_finding(checks.scrape_fails, other)[::2] == ("warn", "metrics_path: /metrics")
 
 
 def test_a_target_s_own_cluster_label_moves_karrot_s_aside() -> None:
-    assert is_well(checks.honor_labels, prometheus())
-    level, what, remedy = says(checks.honor_labels, prometheus(target(labels=CLASHING)))
+    assert passes(checks.honor_labels, prometheus_snapshot())
+    level, what, remedy = only_finding(checks.honor_labels, prometheus_snapshot(scrape_target(labels=CLASHING)))
     assert (level, what) == ("fault", "Prometheus moves Karrot's labels aside: exported_cluster")
     assert "honor_labels: true" in remedy
 
 
 def test_honor_labels_keeps_karrot_s() -> None:
     honest = {"scrape_configs": [{"job_name": "karrot", "honor_labels": True}]}
-    assert is_well(checks.honor_labels, prometheus(target(labels=CLASHING), config=honest))
+    assert passes(checks.honor_labels, prometheus_snapshot(scrape_target(labels=CLASHING), config=honest))
 
 
 def test_labels_that_were_moved_aside_are_seen_whatever_the_configuration_says() -> None:
-    level, what, _ = says(checks.honor_labels, prometheus(config={}, exported=["exported_cluster"]))
+    level, what, _ = only_finding(checks.honor_labels, prometheus_snapshot(config={}, exported=["exported_cluster"]))
     assert (level, what) == ("fault", "Prometheus moves Karrot's labels aside: exported_cluster")
 
 
 @pytest.mark.parametrize(("interval", "level"), [("15s", "ok"), ("1m", "ok"), ("2m", "warn"), ("5m0s", "fault")])
 def test_a_long_scrape_interval_shows_verdicts_late(interval: str, level: str) -> None:
-    assert says(checks.scrape_interval, prometheus(target(scrape_interval=interval)))[0] == level
+    assert (
+        only_finding(checks.scrape_interval, prometheus_snapshot(scrape_target(scrape_interval=interval)))[0] == level
+    )
 
 
 def test_an_interval_that_prometheus_does_not_tell_is_not_judged() -> None:
-    assert is_unjudged(checks.scrape_interval, prometheus(target(scrape_interval="")))
+    assert finds_nothing(checks.scrape_interval, prometheus_snapshot(scrape_target(scrape_interval="")))
 
 
 def test_a_target_that_is_not_scraped_any_more_is_warned_of() -> None:
-    assert is_well(checks.late_scrape, prometheus())
-    assert says(checks.late_scrape, prometheus(target(last_scrape=ago(46))))[0] == "warn"
-    assert says(checks.late_scrape, prometheus(target(health="unknown")))[0] == "note"
+    assert passes(checks.late_scrape, prometheus_snapshot())
+    assert (
+        only_finding(checks.late_scrape, prometheus_snapshot(scrape_target(last_scrape=seconds_ago(46))))[0] == "warn"
+    )
+    assert only_finding(checks.late_scrape, prometheus_snapshot(scrape_target(health="unknown")))[0] == "note"
 
 
 def test_a_scrape_that_takes_long_is_warned_of() -> None:
-    assert is_well(checks.slow_scrape, prometheus())
-    assert says(checks.slow_scrape, prometheus(target(last_scrape_duration=6.0)))[:2] == (
+    assert passes(checks.slow_scrape, prometheus_snapshot())
+    assert only_finding(checks.slow_scrape, prometheus_snapshot(scrape_target(last_scrape_duration=6.0)))[:2] == (
         "warn",
         "a scrape of http://karrot:5000/metrics takes 6.0 s of 10 s",
     )
 
 
 def test_groups_that_are_scraped_twice_count_twice() -> None:
-    assert is_well(checks.doubled, prometheus())
-    assert says(checks.doubled, prometheus(doubled=2))[0] == "warn"
+    assert passes(checks.doubled, prometheus_snapshot())
+    assert only_finding(checks.doubled, prometheus_snapshot(doubled=2))[0] == "warn"
 
 
 def test_a_prometheus_that_does_not_watch_for_silence_is_noted() -> None:
-    assert is_well(checks.silence_alert, prometheus())
-    assert says(checks.silence_alert, prometheus(rules="{'groups': []}"))[0] == "note"
+    assert passes(checks.silence_alert, prometheus_snapshot())
+    assert only_finding(checks.silence_alert, prometheus_snapshot(rules="{'groups': []}"))[0] == "note"
 
 
 def test_groups_that_relabelling_drops_are_a_fault() -> None:
-    assert is_well(checks.series, karrot(), prometheus())
-    assert says(checks.series, karrot(), prometheus(series=0))[0] == "fault"
-    assert is_unjudged(checks.series, karrot(groups=()), prometheus(series=0))
+    assert passes(checks.series, karrot_snapshot(), prometheus_snapshot())
+    assert only_finding(checks.series, karrot_snapshot(), prometheus_snapshot(series=0))[0] == "fault"
+    assert finds_nothing(checks.series, karrot_snapshot(groups=()), prometheus_snapshot(series=0))
 
 
 def test_clocks_that_are_apart_are_warned_of() -> None:
-    assert is_well(checks.clocks, karrot(), prometheus())
-    assert says(checks.clocks, karrot(now=ago(-40)), prometheus())[:2] == (
+    assert passes(checks.clocks, karrot_snapshot(), prometheus_snapshot())
+    assert only_finding(checks.clocks, karrot_snapshot(now=seconds_ago(-40)), prometheus_snapshot())[:2] == (
         "warn",
         "the clocks of Karrot and Prometheus are 40 s apart",
     )
@@ -104,12 +121,12 @@ def test_clocks_that_are_apart_are_warned_of() -> None:
 
 @pytest.mark.parametrize("check", checks.ALONE[1:], ids=lambda check: check.name)
 def test_what_was_not_told_is_not_judged(check: Any) -> None:
-    assert is_unjudged(check, PrometheusSeen(url="http://prometheus:9090", now=NOW))
+    assert finds_nothing(check, PrometheusSeen(url="http://prometheus:9090", now=NOW))
 
 
 def test_groups_are_not_looked_for_where_nothing_was_told() -> None:
     nothing = PrometheusSeen(url="http://prometheus:9090", now=NOW)
-    assert is_unjudged(checks.series, KarrotSeen(url=KARROT, now=NOW), nothing)
+    assert finds_nothing(checks.series, KarrotSeen(url=KARROT, now=NOW), nothing)
 
 
 @pytest.mark.parametrize(("text", "value"), [("15s", 15), ("1m30s", 90), ("500ms", 0.5), ("2d", 172_800), ("", 0)])

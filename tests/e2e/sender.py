@@ -14,12 +14,12 @@ from itertools import count
 from pathlib import Path
 from typing import IO
 
-from support.burrow.lag_events import recorded
+from support.burrow.lag_events import recorded_body
 
 __all__ = ["acknowledged", "sending"]
 
 _PAUSE_S = 0.01
-_WARN = recorded("karrot_v1.9.5_warn.json")
+_WARN = recorded_body("karrot_v1.9.5_warn.json")
 
 
 @contextmanager

@@ -19,8 +19,8 @@ from e2e.stack.ports import free_ports
 from e2e.stack.processes import Server, wait_until
 from e2e.stack.stack import Stack
 from e2e.traffic import Traffic
-from support.kubernetes.helm_charts import Manifest, one, rendered, rendered_shape, shapes
-from support.kubernetes.pod_files import LaidOut, laid_out
+from support.kubernetes.helm_charts import Manifest, only_object, render_chart, render_values_file, values_files
+from support.kubernetes.pod_files import PodCommand, write_pod_files
 from support.service.karrot_service import Service
 from support.waiting import wait_for
 
@@ -49,7 +49,7 @@ class OwnZooKeeper:
         self._stack = stack
         self._directory = directory
         self._port = port
-        self._config = one(manifests, "ConfigMap", "karrot-burrow-zookeeper")["data"]["zoo.cfg"]
+        self._config = only_object(manifests, "ConfigMap", "karrot-burrow-zookeeper")["data"]["zoo.cfg"]
         self._starts = 0
         self.server: Server
 
@@ -99,7 +99,7 @@ def values(kafka: list[str], auth: Object, ports: Ports) -> Object:
 def installed(stack: Stack, binary: str, auth: Object, directory: Path) -> Installed:
     """All three of them started but Karrot, which ends with the ``with`` that starts it."""
     ports = Ports(*free_ports(3))
-    manifests = rendered("karrot", values(stack.kafka.addresses, auth, ports))
+    manifests = render_chart("karrot", values(stack.kafka.addresses, auth, ports))
     zookeeper = OwnZooKeeper(stack, manifests, directory, ports.zookeeper)
     zookeeper.start()
     burrow = stack.servers.start(f"{directory.name}-burrow", burrows_command(manifests, binary, directory, ports))
@@ -116,11 +116,13 @@ def burrows_command(manifests: list[Manifest], binary: str, directory: Path, por
     return ["env", *environment, binary, *started.arguments[1:]]
 
 
-def pod(manifests: list[Manifest], deployment: str, directory: Path) -> LaidOut:
-    return laid_out(one(manifests, "Deployment", deployment)["spec"]["template"], manifests, {}, directory / deployment)
+def pod(manifests: list[Manifest], deployment: str, directory: Path) -> PodCommand:
+    return write_pod_files(
+        only_object(manifests, "Deployment", deployment)["spec"]["template"], manifests, {}, directory / deployment
+    )
 
 
-def service(started: LaidOut, port: int) -> Service:
+def service(started: PodCommand, port: int) -> Service:
     """``karrot serve`` with the pod's environment, but on a port of this machine."""
     told: Object = {name.removeprefix("KARROT_").lower(): text for name, text in started.environment.items()}
     del told["bind"]
@@ -208,15 +210,15 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Object]
     return secrets, [Manifest("", {"kind": "ConfigMap", "metadata": {"name": name}}) for name in names]
 
 
-@pytest.mark.parametrize("shape", shapes("burrow"), ids=lambda path: path.stem)
+@pytest.mark.parametrize("shape", values_files("burrow"), ids=lambda path: path.stem)
 def test_burrow_takes_the_configuration_of_every_shape(
     burrow_bin: str, outside: tuple[dict[str, Object], list[Manifest]], shape: Path, tmp_path: Path
 ) -> None:
     """It starts nothing before all of it is looked at, and ends at the first server that does not answer."""
     secrets, configs = outside
-    manifests = rendered_shape(shape)
-    template = one(manifests, "Deployment")["spec"]["template"]
-    started = laid_out(template, [*manifests, *configs], secrets, tmp_path)
+    manifests = render_values_file(shape)
+    template = only_object(manifests, "Deployment")["spec"]["template"]
+    started = write_pod_files(template, [*manifests, *configs], secrets, tmp_path)
     config = tmp_path / "etc" / "burrow" / "burrow.toml"
     config.write_text(re.sub(r'address = ":\d+"', 'address = "127.0.0.1:0"', config.read_text()))
     command = [burrow_bin, *started.arguments[1:]]

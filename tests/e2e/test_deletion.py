@@ -12,7 +12,7 @@ from e2e.stack.kafka import Kafka
 from e2e.stack.stack import Stack
 from e2e.standin import standing_in
 from e2e.waiting import wait_for
-from support.burrow.lag_events import recorded
+from support.burrow.lag_events import recorded_body
 from support.service.karrot_service import Service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
@@ -74,7 +74,9 @@ def scene(one_broker: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         found = Scene(resync, watch, forgetful)
         for service in found:
             wait_for(lambda service=service: {group: lag(service, group) for group in READ} == LAGS)  # type: ignore[misc]
-        body = recorded("karrot_v1.9.5_warn.json").replace(b"prod-eu", b"e2e").replace(b"orders-svc", b"gone-group")
+        body = (
+            recorded_body("karrot_v1.9.5_warn.json").replace(b"prod-eu", b"e2e").replace(b"orders-svc", b"gone-group")
+        )
         assert resync.post(body).status == 202
         assert resync.metric("karrot_consumer_incident_start_timestamp_seconds", consumer="gone-group")
         admin = kafka.admin()
@@ -112,7 +114,7 @@ def test_a_deleted_group_ends_when_its_deletion_is_certain_and_long_before_its_t
 
 
 def test_without_a_second_road_a_silent_group_ends_after_its_time(tmp_path: Path) -> None:
-    body = recorded("karrot_v1.9.5_warn.json")
+    body = recorded_body("karrot_v1.9.5_warn.json")
     with Service(tmp_path / "data", stale_after="5s") as service:
         assert service.post(body.replace(b"orders-svc", b"silent-svc")).status == 202
 

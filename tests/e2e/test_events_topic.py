@@ -31,11 +31,11 @@ from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.brokers import Brokers, StartingOffsets
 from karrot.pipeline.stream.record_sources import FromKafka
 from karrot.watch.admin import KafkaCluster
-from support.burrow.lag_events import make_event, recorded
-from support.kafka.mock_brokers import records
+from support.burrow.lag_events import make_event, recorded_body
+from support.kafka.mock_brokers import read_topic
 from support.reporters.cloudwatch_reporter_rig import point_aws_at
 from support.service.karrot_service import Service
-from support.service.posting_threads import Load
+from support.service.posting_threads import PostingThreads
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -89,8 +89,8 @@ def test_both_roads_lead_to_the_same_tables(kafka: Kafka, kafka_spark: SparkSess
     kafka.create_topic(TOPIC, 3)
     with service(kafka, tmp_path / "data", TOPIC) as running:
         for name in BODIES:
-            running.post(recorded(name))
-        with Load(running) as load:
+            running.post(recorded_body(name))
+        with PostingThreads(running) as load:
             wait_for(lambda: (running.metric("karrot_events_accepted_total") or 0) > 300)
         wait_for(lambda: is_done(running, "kafka"))
         assert running.stop() == 0
@@ -136,9 +136,9 @@ def test_what_is_too_large_is_named_and_all_else_arrives_in_spite_of_an_outage(k
     large = make_event(consumer="large", extras=(("noise", os.urandom(40_000).hex()),))
     with service(kafka, tmp_path / "data", topic) as running:
         kafka.broker(1).stop()
-        running.post(recorded(BODIES[0]))
+        running.post(recorded_body(BODIES[0]))
         running.post(to_wire(large))
-        running.post(recorded(BODIES[1]))
+        running.post(recorded_body(BODIES[1]))
         wait_for(lambda: (running.metric("karrot_reporter_failures_total", reporter="kafka") or 0) > 0)
         failing = shown(running)
         kafka.start_broker(1)
@@ -151,7 +151,7 @@ def test_what_is_too_large_is_named_and_all_else_arrives_in_spite_of_an_outage(k
     (refused,) = told["last_send"]["refused"]
     assert refused["what"].endswith(" large")
     assert refused["reason"] == "too_large"
-    assert [json.loads(value)["seq"] for _, _, value in records(kafka.bootstrap, topic)] == [1, 3]
+    assert [json.loads(value)["seq"] for _, _, value in read_topic(kafka.bootstrap, topic)] == [1, 3]
 
 
 def publishing(kafka: Kafka, topic: str, tables: Path, servers: Servers, name: str) -> Server:
@@ -189,7 +189,7 @@ def test_spark_publishes_the_topic_once_and_after_a_restart_nothing_older(
         first.kill()
 
         # The oldest event comes again, as it may after a crash of the service.
-        [(_, key, value), *_] = records(kafka.bootstrap, topic)
+        [(_, key, value), *_] = read_topic(kafka.bootstrap, topic)
         producer = Producer(kafka.client)
         producer.produce(topic, value, key=key)
         producer.flush(20)

@@ -11,7 +11,7 @@ from e2e.figures import Figures
 from karrot.demo.burrow.fake_burrow import FakeBurrow, Post, simulate
 from karrot.event import Status
 from support.service.karrot_service import Service
-from support.service.open_loop import play
+from support.service.open_loop import send_open_loop
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
@@ -52,7 +52,7 @@ def send(service: Service, posts: Sequence[Post]) -> float:
     """
     first = 0.0
     while posts:
-        played = play(service.port, [0.0] * len(posts), lambda number, posts=posts: request(posts[number]))  # type: ignore[misc]
+        played = send_open_loop(service.port, [0.0] * len(posts), lambda number, posts=posts: request(posts[number]))  # type: ignore[misc]
         assert set(played.statuses) <= {202, 503}
         first = first or max(played.latencies)
         posts = [post for post, status in zip(posts, played.statuses, strict=True) if status != 202]

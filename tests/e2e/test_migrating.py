@@ -11,16 +11,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from karrot.render.bridging_rules import TOOLS, bridging_rules
-from support.burrow.lag_events import recorded
-from support.prometheus.metrics_server import canned_metrics
-from support.prometheus.prometheus_server import Prometheus, prometheus_binary, quoted
-from support.prometheus.promtool import rules_of
+from support.burrow.lag_events import recorded_body
+from support.prometheus.metrics_server import serve_metrics
+from support.prometheus.prometheus_server import Prometheus, prometheus_binary, promql_string
+from support.prometheus.promtool import parse_rules
 from support.service.karrot_service import Service
 from support.waiting import wait_for
 
 BINARY = prometheus_binary() or ""
 DATA = Path(__file__).resolve().parents[1] / "data" / "bridges"
-WARN = recorded("karrot_v1.9.5_warn.json")
+WARN = recorded_body("karrot_v1.9.5_warn.json")
 ODD = 'gruppe "eins"\nzwei/\\ü'
 
 # Labels that Karrot's series have not, and those of a scrape.
@@ -70,7 +70,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
     directory = tmp_path_factory.mktemp("migrating")
     rules = [bridging_rules(tool, as_karrot=as_karrot) for tool in TOOLS for as_karrot in (False, True)]
     in_a_hurry = [text.replace("[5m]", "[30s]") for text in rules]
-    records = {rule["record"] for text in rules for rule in rules_of(text)}
+    records = {rule["record"] for text in rules for rule in parse_rules(text)}
     all_made = " and on () ".join(f'count({name}{{bridge!=""}})' for name in sorted(records))
     with Service(directory / "data", workers="1", partition_metrics="true") as service:
         service.post(WARN)
@@ -78,7 +78,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
         lag_seconds = service.metric("karrot_consumer_lag_seconds", consumer="orders-svc") or 0
         said = {name: canned(name, lag_seconds) for name in (*TOOLS, "watch")}
         with (
-            canned_metrics({f"/{name}": text for name, text in said.items()}) as port,
+            serve_metrics({f"/{name}": text for name, text in said.items()}) as port,
             Prometheus(
                 BINARY,
                 directory / "prometheus",
@@ -93,7 +93,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
 
 def bridged(tool: str, text: str) -> Iterator[Sample]:
     """What the tool says of the group and Karrot can say too: no offsets, of partitions those that a verdict lists."""
-    names = {rule["record"] for rule in rules_of(bridging_rules(tool))}
+    names = {rule["record"] for rule in parse_rules(bridging_rules(tool))}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             of_the_group = "orders-svc" in sample.labels.values()
@@ -103,13 +103,13 @@ def bridged(tool: str, text: str) -> Iterator[Sample]:
 
 
 def selector(name: str, labels: Mapping[str, str]) -> str:
-    return f"{name}{{{', '.join(f'{label}={quoted(value)}' for label, value in labels.items())}}}"
+    return f"{name}{{{', '.join(f'{label}={promql_string(value)}' for label, value in labels.items())}}}"
 
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_karrot_s_series_are_found_by_the_queries_that_were_written_for_the_tool(tool: str, scraped: Scraped) -> None:
     samples = list(bridged(tool, scraped.said[tool]))
-    assert {sample.name for sample in samples} == {rule["record"] for rule in rules_of(bridging_rules(tool))}
+    assert {sample.name for sample in samples} == {rule["record"] for rule in parse_rules(bridging_rules(tool))}
     for sample in samples:
         gone = WITHOUT | ({"topic"} if sample.name in BY_GROUP else set())
         labels = {name: value for name, value in sample.labels.items() if name not in gone}
@@ -121,16 +121,16 @@ def test_karrot_s_series_are_found_by_the_queries_that_were_written_for_the_tool
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_the_tool_s_series_say_under_karrot_s_names_what_karrot_says(tool: str, scraped: Scraped) -> None:
-    for rule in rules_of(bridging_rules(tool, as_karrot=True)):
+    for rule in parse_rules(bridging_rules(tool, as_karrot=True)):
         name = rule["record"]
-        [theirs] = scraped.prometheus.query(f"{name}{{bridge={quoted(tool)}}}")  # and none of what is no lag
+        [theirs] = scraped.prometheus.query(f"{name}{{bridge={promql_string(tool)}}}")  # and none of what is no lag
         [ours] = scraped.prometheus.query(f'{name}{{bridge="", cluster="prod-eu", consumer="orders-svc"}}')
         assert theirs["metric"].keys() == {"__name__", "bridge", "cluster", "consumer"}
         assert float(theirs["value"][1]) == pytest.approx(float(ours["value"][1]))
 
 
 def test_a_name_of_any_kind_crosses_a_bridge(scraped: Scraped) -> None:
-    lag = f'burrow_kafka_consumer_lag_total{{bridge="karrot", consumer_group={quoted(ODD)}}}'
+    lag = f'burrow_kafka_consumer_lag_total{{bridge="karrot", consumer_group={promql_string(ODD)}}}'
     assert scraped.prometheus.number(lag) == 11_020
 
 

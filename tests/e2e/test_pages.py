@@ -17,7 +17,7 @@ from support.burrow.lag_events import make_event
 from support.service.karrot_service import free_port
 from support.waiting import wait_for
 from support.web.website import Website, make_website
-from support.web.website_states import MARKUP, served, staged
+from support.web.website_states import MARKUP, serve_website, website_in_state
 
 pytestmark = pytest.mark.e2e
 
@@ -73,7 +73,7 @@ Serve = Callable[[Website], str]
 def serve() -> Iterator[Serve]:
     """Serves websites and gives their addresses, for as long as pages of them are open."""
     with ExitStack() as stack:
-        yield lambda website: stack.enter_context(served(website))
+        yield lambda website: stack.enter_context(serve_website(website))
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def moments() -> Callable[[str], Website]:
 
     def moment(name: str) -> Website:
         if name not in kept:
-            kept[name] = staged(name)
+            kept[name] = website_in_state(name)
         return kept[name]
 
     return moment
@@ -214,7 +214,7 @@ def test_where_columns_have_no_heads_a_reader_sorts_by_the_form(
 def test_a_group_that_gets_into_trouble_comes_up_by_itself_and_nobody_loses_their_place(
     serve: Serve, visit: Open
 ) -> None:
-    website = staged("healthy")
+    website = website_in_state("healthy")
     base = serve(website)
     visited = visit(base, viewport={"width": 1000, "height": 400})
     page = visited.page
@@ -238,7 +238,7 @@ def test_a_group_that_gets_into_trouble_comes_up_by_itself_and_nobody_loses_thei
 
 
 def test_the_first_group_makes_a_list_of_the_welcome(serve: Serve, visit: Open) -> None:
-    website = staged("empty")
+    website = website_in_state("empty")
     base = serve(website)
     page = visit(base).page
     expect(page.get_by_role("heading", level=1)).to_have_text("Waiting for Burrow")
@@ -304,7 +304,7 @@ def test_the_keyboard_reaches_the_worst_group_and_print_leaves_the_tools_out(
 
 
 def test_a_karrot_that_is_gone_is_said_and_its_return_noticed(serve: Serve, visit: Open) -> None:
-    website = staged("healthy")
+    website = website_in_state("healthy")
     base = serve(website)
     visited = visit(base)
     expect(visited.page.locator("#live")).to_have_text("Live")

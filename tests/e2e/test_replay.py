@@ -18,7 +18,7 @@ import pytest
 from e2e.stack.stack import Stack
 from karrot.burrow.payload import parse_rest, parse_webhook
 from karrot.event import LagEvent
-from support.burrow.lag_events import conversation_requests, rest_answer
+from support.burrow.lag_events import recorded_requests, recorded_rest_answer
 from support.service.karrot_service import Service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
@@ -43,7 +43,7 @@ def replayed(service: Service) -> Iterator[tuple[LagEvent, int, Seen]]:
     connection.connect()
     connection.auto_open = 0  # a connection that Karrot closes is an error
     before: float | None = None
-    for number, request in enumerate(conversation_requests()):
+    for number, request in enumerate(recorded_requests()):
         pause = 0 if before is None else request["at"] - before
         time.sleep(pause if number in AS_IT_WAS else pause / FASTER)
         before = request["at"]
@@ -107,9 +107,9 @@ def test_the_states_and_the_incident_are_those_of_the_real_burrow(one_broker: St
 
 @pytest.mark.parametrize(("moment", "number"), [("warn", 1), ("2", 9)])
 def test_the_webhook_says_what_burrows_rest_api_said_in_that_state(moment: str, number: int) -> None:
-    body = conversation_requests()[number]["body"].encode()
+    body = recorded_requests()[number]["body"].encode()
     webhook = parse_webhook(body, observed_at_ms=0)
-    rest = parse_rest(rest_answer(f"status-{moment}"), observed_at_ms=0)
+    rest = parse_rest(recorded_rest_answer(f"status-{moment}"), observed_at_ms=0)
     assert summary(webhook) == summary(rest)
 
 

@@ -22,7 +22,7 @@ from e2e.stack.processes import NotStarted
 from e2e.stack.stack import NEWEST_KAFKA, Parts, Stack, running
 from e2e.stack.zookeeper import ZooKeeper
 from e2e.waiting import wait_for
-from support.burrow.lag_events import recorded
+from support.burrow.lag_events import recorded_body
 from support.service.karrot_service import Service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
@@ -107,7 +107,7 @@ def test_a_broker_that_was_killed_comes_back_with_what_it_had(stack: Stack) -> N
 def test_prometheus_scrapes_a_running_karrot(one_broker: Stack, tmp_path: Path) -> None:
     prometheus = one_broker.prometheus
     with Service(tmp_path / "data") as service:
-        assert service.post(recorded("karrot_v1.9.5_warn.json")).status == 202
+        assert service.post(recorded_body("karrot_v1.9.5_warn.json")).status == 202
         with prometheus.scraping("karrot", service.port):
             [found] = prometheus.query("karrot_consumer_lag")
     assert (found["metric"]["job"], found["metric"]["consumer"], found["value"][1]) == ("karrot", "orders-svc", "11020")

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from karrot.eventlog.base import EventLog, GroupKey
 from karrot.eventlog.memory import MemoryEventLog
-from support.eventlog.event_log_contract import MOST, RETENTION_MS, STALE_MS, append, names, stored
+from support.eventlog.event_log_contract import (
+    MAX_GROUPS,
+    RETENTION_MS,
+    STALE_MS,
+    append_event,
+    group_names,
+    stored_events,
+)
 from support.eventlog.sqlite_log import open_sqlite
 from support.manual_clock import ManualClock
 
@@ -40,7 +47,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture(params=["memory", "sqlite"])
 def reopen(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Callable[[], EventLog]:
-    bounds: dict[str, Any] = {"stale_after_ms": STALE_MS, "retention_ms": RETENTION_MS, "max_consumers": MOST}
+    bounds: dict[str, Any] = {"stale_after_ms": STALE_MS, "retention_ms": RETENTION_MS, "max_consumers": MAX_GROUPS}
     if request.param == "memory":
         return lambda: MemoryEventLog(clock, **bounds)
     return lambda: open_sqlite(tmp_path, clock, **bounds)
@@ -65,41 +72,41 @@ def lag(log: EventLog) -> int | None:
 
 
 def test_the_newest_event_stays_the_newest(log: EventLog, clock: ManualClock, set_clock: Set) -> None:
-    append(log, total_lag=1)
+    append_event(log, total_lag=1)
     set_clock(clock)
-    append(log, total_lag=2)
+    append_event(log, total_lag=2)
     assert lag(log) == 2
     clock.advance(1_000)
-    append(log, total_lag=99, age_ms=5_000)  # observed before the other two, told later
+    append_event(log, total_lag=99, age_ms=5_000)  # observed before the other two, told later
     assert lag(log) == 2
-    assert [event.event.total_lag for event in stored(log)] == [1, 2, 99]
+    assert [event.event.total_lag for event in stored_events(log)] == [1, 2, 99]
     assert [event.event.total_lag for event in log.recent(KEY)] == [99, 2, 1]
 
 
 def test_nothing_expires_early(log: EventLog, clock: ManualClock, set_clock: Set) -> None:
-    append(log)
+    append_event(log)
     clock.advance(STALE_MS // 2)
     set_clock(clock)
     clock.advance(STALE_MS - STALE_MS // 2)
-    assert names(log) == ["orders-svc"]
+    assert group_names(log) == ["orders-svc"]
     assert log.expire() == 0
 
 
 def test_nothing_lives_on(log: EventLog, clock: ManualClock, set_clock: Set) -> None:
-    append(log)
+    append_event(log)
     clock.advance(STALE_MS // 2)
     set_clock(clock)
-    append(log, consumer="later")
+    append_event(log, consumer="later")
     clock.advance(STALE_MS - STALE_MS // 2 + 1)
-    assert names(log) == ["later"]
+    assert group_names(log) == ["later"]
     assert log.expire() == 1
     clock.advance(STALE_MS)
-    assert names(log) == []
+    assert group_names(log) == []
     assert log.expire() == 1
 
 
 def test_events_are_kept_for_their_time_and_no_longer(log: EventLog, clock: ManualClock, set_clock: Set) -> None:
-    append(log)
+    append_event(log)
     set_clock(clock)
     clock.advance(RETENTION_MS)
     assert log.prune() == 0
@@ -109,14 +116,14 @@ def test_events_are_kept_for_their_time_and_no_longer(log: EventLog, clock: Manu
 
 def test_what_the_wall_clock_said_is_kept_as_it_was_said(log: EventLog, clock: ManualClock, set_clock: Set) -> None:
     set_clock(clock)
-    append(log)
-    assert stored(log)[0].received_at_ms == clock.wall
+    append_event(log)
+    assert stored_events(log)[0].received_at_ms == clock.wall
     assert dict(log.heard()) == {"prod-eu": clock.wall}
 
 
 def test_a_restart_after_the_jump_changes_nothing(tmp_path: Path, clock: ManualClock, set_clock: Set) -> None:
     before = open_sqlite(tmp_path, clock, stale_after_ms=STALE_MS)
-    append(before, total_lag=1)
+    append_event(before, total_lag=1)
     clock.advance(STALE_MS // 2)
     before.close()
     set_clock(clock)
@@ -125,7 +132,7 @@ def test_a_restart_after_the_jump_changes_nothing(tmp_path: Path, clock: ManualC
     assert lag(after) == 1
     clock.advance(1)
     assert lag(after) is None
-    append(after, total_lag=2)
+    append_event(after, total_lag=2)
     assert lag(after) == 2
     after.close()
 
@@ -135,10 +142,10 @@ def test_a_restart_after_the_jump_changes_nothing(tmp_path: Path, clock: ManualC
 def test_no_series_of_jumps_changes_who_is_alive(
     log: EventLog, clock: ManualClock, steps: list[tuple[str, int]]
 ) -> None:
-    append(log, total_lag=0)
+    append_event(log, total_lag=0)
     for number, (name, elapsed_ms) in enumerate(steps, start=1):
         JUMPS[name](clock)
         clock.advance(elapsed_ms)
         assert (lag(log) is not None) == (elapsed_ms <= STALE_MS)
-        append(log, total_lag=number)
+        append_event(log, total_lag=number)
         assert lag(log) == number

@@ -7,8 +7,8 @@ import pytest
 from karrot.eventlog import database, datadir, transaction
 from karrot.eventlog.base import Counter, LogUnavailableError
 from karrot.eventlog.log_time import Anchor
-from support.eventlog.event_log_contract import append, names
-from support.eventlog.killed_writer import append_and_die
+from support.eventlog.event_log_contract import append_event, group_names
+from support.eventlog.killed_writer import append_and_kill_self
 from support.eventlog.sqlite_log import MAX_BYTES, open_sqlite
 from support.manual_clock import ManualClock
 
@@ -23,7 +23,7 @@ def clock() -> ManualClock:
 def filled(directory: Path, clock: ManualClock) -> str:
     log = open_sqlite(directory, clock)
     for n in range(40):
-        append(log, consumer=f"g{n}", extras=(("filler", "x" * 10_000),))
+        append_event(log, consumer=f"g{n}", extras=(("filler", "x" * 10_000),))
     log.close()
     return log.log_id
 
@@ -60,7 +60,7 @@ def test_a_damaged_log_is_set_aside_and_a_new_one_begun(
     assert found.replaced.exists()
     assert reason in (found.reason or "")
     log = open_sqlite(tmp_path, clock, prepare=False)
-    assert append(log).seq == 1
+    assert append_event(log).seq == 1
     assert Counter("karrot_log_replaced_total", (), 1) in log.counters()
     log.close()
 
@@ -79,12 +79,12 @@ def test_a_log_without_its_write_ahead_log_still_opens(tmp_path: Path, clock: Ma
 
 
 def test_what_a_killed_process_left_in_the_write_ahead_log_is_recovered(tmp_path: Path, clock: ManualClock) -> None:
-    process = multiprocessing.get_context("spawn").Process(target=append_and_die, args=(tmp_path,))
+    process = multiprocessing.get_context("spawn").Process(target=append_and_kill_self, args=(tmp_path,))
     process.start()
     process.join()
     assert process.exitcode == -9
     log = open_sqlite(tmp_path, clock)
-    assert names(log) == ["a", "b"]
+    assert group_names(log) == ["a", "b"]
     log.close()
 
 

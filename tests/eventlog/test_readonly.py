@@ -3,16 +3,16 @@ from pathlib import Path
 
 from karrot.eventlog.base import GroupKey
 from karrot.eventlog.readonly import known_groups
-from support.eventlog.event_log_contract import append
+from support.eventlog.event_log_contract import append_event
 from support.eventlog.sqlite_log import open_sqlite
 from support.manual_clock import ManualClock
 
 
 def test_the_groups_of_a_log_that_is_in_use_are_seen_without_those_that_were_deleted(tmp_path: Path) -> None:
     with closing(open_sqlite(tmp_path, ManualClock())) as log:
-        append(log, consumer="a")
-        append(log, consumer="b")
-        append(log, consumer="b", status_text="NOTFOUND", incident_id=None)
+        append_event(log, consumer="a")
+        append_event(log, consumer="b")
+        append_event(log, consumer="b", status_text="NOTFOUND", incident_id=None)
         assert known_groups(tmp_path) == [GroupKey("prod-eu", "a")]
 
 

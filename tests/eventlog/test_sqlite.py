@@ -25,16 +25,24 @@ from karrot.eventlog.base import (
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sqlite import SqliteEventLog
 from support.burrow.lag_events import make_event
-from support.eventlog.event_log_contract import MOST, RETENTION_MS, STALE_MS, EventLogContract, Open, append, names
+from support.eventlog.event_log_contract import (
+    MAX_GROUPS,
+    RETENTION_MS,
+    STALE_MS,
+    EventLogContract,
+    OpenLog,
+    append_event,
+    group_names,
+)
 from support.eventlog.sqlite_log import open_sqlite
 from support.manual_clock import ManualClock
 
 
 class TestSqliteEventLog(EventLogContract):
     @pytest.fixture
-    def open_log(self, tmp_path: Path, clock: ManualClock) -> Open:
+    def open_log(self, tmp_path: Path, clock: ManualClock) -> OpenLog:
         return lambda: open_sqlite(
-            tmp_path, clock, stale_after_ms=STALE_MS, retention_ms=RETENTION_MS, max_consumers=MOST
+            tmp_path, clock, stale_after_ms=STALE_MS, retention_ms=RETENTION_MS, max_consumers=MAX_GROUPS
         )
 
 
@@ -65,7 +73,7 @@ def seqs(log: EventLog) -> list[int]:
 
 def test_everything_is_there_after_a_restart(tmp_path: Path, clock: ManualClock) -> None:
     before = open_sqlite(tmp_path, clock)
-    append(before)
+    append_event(before)
     before.count("karrot_x_total", 3)
     before.save_reporter(ReporterState("stdout", Cursor(before.log_id, 1), "ok"))
     told = (before.log_id, before.read(0), before.latest(), before.heard())
@@ -74,25 +82,25 @@ def test_everything_is_there_after_a_restart(tmp_path: Path, clock: ManualClock)
     assert (after.log_id, after.read(0), after.latest(), after.heard()) == told
     assert Counter("karrot_x_total", (), 3) in after.counters()
     assert after.cursor("stdout") == Cursor(after.log_id, 1)
-    assert append(after).seq == 2
+    assert append_event(after).seq == 2
     after.close()
 
 
 def test_a_group_ages_while_the_service_is_down(tmp_path: Path, clock: ManualClock) -> None:
     first = open_sqlite(tmp_path, clock, stale_after_ms=STALE_MS)
-    append(first)
+    append_event(first)
     first.close()
     clock.reboot(down_ms=STALE_MS - 1_000)
     second = open_sqlite(tmp_path, clock, stale_after_ms=STALE_MS)
-    assert names(second) == ["orders-svc"]
+    assert group_names(second) == ["orders-svc"]
     clock.advance(1_001)
-    assert names(second) == []
+    assert group_names(second) == []
     second.close()
 
 
 def test_a_clock_set_back_between_boots_makes_nothing_younger(tmp_path: Path, clock: ManualClock) -> None:
     first = open_sqlite(tmp_path, clock, stale_after_ms=STALE_MS)
-    append(first)
+    append_event(first)
     told = first.log_time_ms()
     first.close()
     clock.reboot(down_ms=-86_400_000)
@@ -103,11 +111,11 @@ def test_a_clock_set_back_between_boots_makes_nothing_younger(tmp_path: Path, cl
 
 def test_two_workers_share_one_log(open_here: OpenHere) -> None:
     one, two = open_here(), open_here()
-    append(one, consumer="a")
-    append(two, consumer="b")
-    append(one, consumer="c")
+    append_event(one, consumer="a")
+    append_event(two, consumer="b")
+    append_event(one, consumer="c")
     assert seqs(one) == seqs(two) == [1, 2, 3]
-    assert names(two) == ["a", "b", "c"]
+    assert group_names(two) == ["a", "b", "c"]
     one.count("karrot_x_total")
     two.count("karrot_x_total")
     one.flush()
@@ -129,7 +137,7 @@ def test_concurrent_appends_are_committed_together_and_none_is_lost(open_here: O
     logs = [open_here(), open_here()]
 
     def post(number: int) -> int:
-        return append(logs[number % 2], consumer=f"g{number}", total_lag=number).seq
+        return append_event(logs[number % 2], consumer=f"g{number}", total_lag=number).seq
 
     with ThreadPoolExecutor(16) as pool:
         given = list(pool.map(post, range(400)))
@@ -145,9 +153,9 @@ def test_who_waits_too_long_is_refused_and_never_stored(open_here: OpenHere, tmp
     log = open_here(patience_s=0.2)
     other = FileLock(tmp_path / "commit.lock")
     with other, pytest.raises(OverloadedError, match=r"waited 0\.15 s for a commit"):
-        append(log, consumer="too late")
-    append(log, consumer="in time")
-    assert names(log) == ["in time"]
+        append_event(log, consumer="too late")
+    append_event(log, consumer="in time")
+    assert group_names(log) == ["in time"]
     assert seqs(log) == [1]
     other.close()
 
@@ -158,7 +166,7 @@ def test_a_write_that_cannot_be_stored_does_not_harm_its_neighbours(open_here: O
 
     def post(consumer: str, observed_at_ms: int) -> None:
         try:
-            outcomes[consumer] = append(log, consumer=consumer, observed_at_ms=observed_at_ms).tracked
+            outcomes[consumer] = append_event(log, consumer=consumer, observed_at_ms=observed_at_ms).tracked
         except LogUnavailableError as error:
             outcomes[consumer] = str(error).partition(":")[0]
 
@@ -172,13 +180,13 @@ def test_a_write_that_cannot_be_stored_does_not_harm_its_neighbours(open_here: O
         thread.join()
     other.close()
     assert outcomes == {"before": True, "impossible": "cannot be written", "after": True}
-    assert names(log) == ["after", "before"]
+    assert group_names(log) == ["after", "before"]
 
 
 def test_a_changed_byte_in_a_stored_event_is_noticed(open_here: OpenHere, tmp_path: Path) -> None:
     log = open_here()
-    append(log)
-    append(log, total_lag=5)
+    append_event(log)
+    append_event(log, total_lag=5)
     with apsw.Connection(str(tmp_path / "events.db")) as file:
         file.execute("UPDATE events SET body = replace(CAST(body AS TEXT), 'WARN', 'WARM') WHERE seq = 1")
     damaged, whole = log.read(0)
@@ -192,42 +200,42 @@ def test_a_group_whose_state_is_damaged_is_passed_over_until_its_next_event(
     open_here: OpenHere, tmp_path: Path
 ) -> None:
     log = open_here()
-    append(log, consumer="a")
-    append(log, consumer="b", total_lag=5)
+    append_event(log, consumer="a")
+    append_event(log, consumer="b", total_lag=5)
     with apsw.Connection(str(tmp_path / "events.db")) as file:
         file.execute("UPDATE groups SET state = zeroblob(length(state)) WHERE consumer = 'a'")
-    assert names(log) == ["b"]
+    assert group_names(log) == ["b"]
     assert log.group(GroupKey("prod-eu", "a")) is None
-    append(log, consumer="a")
-    assert names(log) == ["a", "b"]
+    append_event(log, consumer="a")
+    assert group_names(log) == ["a", "b"]
     assert Counter("karrot_log_damaged_total", (), 1) in log.counters()
 
 
 @pytest.mark.parametrize("column", ["log_time_ms", "seq", "last_seq"])
 def test_no_changed_number_of_a_group_is_shown(open_here: OpenHere, tmp_path: Path, column: str) -> None:
     log = open_here()
-    append(log)
+    append_event(log)
     with apsw.Connection(str(tmp_path / "events.db")) as file:
         file.execute(f"UPDATE groups SET {column} = {column} + 4096")
-    assert names(log) == []
+    assert group_names(log) == []
 
 
 def test_a_text_that_is_no_longer_utf8_is_damage_not_a_crash(open_here: OpenHere, tmp_path: Path) -> None:
     log = open_here()
-    append(log)
-    append(log, consumer="whole")
+    append_event(log)
+    append_event(log, consumer="whole")
     with apsw.Connection(str(tmp_path / "events.db")) as file:
         file.execute("UPDATE events SET source = CAST(x'f7656268' AS TEXT) WHERE seq = 1")
         file.execute("UPDATE groups SET consumer = CAST(x'f7656268' AS TEXT) WHERE consumer = 'orders-svc'")
     assert log.read(0)[0] == Damaged(log.log_id, 1)
-    assert names(log) == ["whole"]
+    assert group_names(log) == ["whole"]
 
 
 @pytest.mark.parametrize("seed", range(25))
 def test_flipped_bits_are_survived(tmp_path: Path, clock: ManualClock, seed: int) -> None:
     first = open_sqlite(tmp_path, clock)
     for n in range(30):
-        append(first, consumer=f"g{n}", total_lag=n)
+        append_event(first, consumer=f"g{n}", total_lag=n)
     first.close()
     path, random = tmp_path / "events.db", Random(seed)
     data = bytearray(path.read_bytes())
@@ -242,8 +250,8 @@ def test_flipped_bits_are_survived(tmp_path: Path, clock: ManualClock, seed: int
         if isinstance(event, StoredEvent):
             assert event.event.consumer == f"g{event.event.total_lag}"
     for n in range(30):
-        append(log, consumer=f"g{n}", total_lag=n + 100)
-    assert len(names(log)) >= 30
+        append_event(log, consumer=f"g{n}", total_lag=n + 100)
+    assert len(group_names(log)) >= 30
     log.close()
 
 
@@ -251,25 +259,25 @@ def test_removing_the_write_ahead_log_under_a_running_service_loses_nothing(
     open_here: OpenHere, tmp_path: Path, clock: ManualClock
 ) -> None:
     one, two = open_here(), open_here()
-    append(one, consumer="before")
-    assert names(two) == ["before"]
+    append_event(one, consumer="before")
+    assert group_names(two) == ["before"]
     (tmp_path / "events.db-wal").unlink()
-    append(one, consumer="after")
-    append(two, consumer="other worker")
-    assert names(one) == names(two) == ["after", "before", "other worker"]
+    append_event(one, consumer="after")
+    append_event(two, consumer="other worker")
+    assert group_names(one) == group_names(two) == ["after", "before", "other worker"]
     copy = tmp_path / "copy"
     copy.mkdir()
     for part in tmp_path.glob("events.db*"):
         (copy / part.name).write_bytes(part.read_bytes())
     survivor = open_sqlite(copy, clock)
-    assert names(survivor) == ["after", "before", "other worker"]
+    assert group_names(survivor) == ["after", "before", "other worker"]
     survivor.close()
 
 
 def test_at_its_size_the_log_drops_the_oldest_events_and_goes_on(open_here: OpenHere) -> None:
     log = open_here(max_bytes=2 << 20)
     filler = (("filler", "x" * 20_000),)
-    last = max(append(log, extras=filler, total_lag=n).seq for n in range(200))
+    last = max(append_event(log, extras=filler, total_lag=n).seq for n in range(200))
     found = seqs(log)
     assert found[-1] == last == 200
     assert found == list(range(found[0], 201))
@@ -283,7 +291,7 @@ def test_pruning_keeps_the_log_below_its_size(open_here: OpenHere) -> None:
     log = open_here(max_bytes=20 << 20)
     filler = (("filler", "x" * 20_000),)
     for n in range(960):
-        append(log, extras=filler, total_lag=n)
+        append_event(log, extras=filler, total_lag=n)
     before = log.size().events
     pruned = log.prune()
     assert 0 < pruned < 200
@@ -294,9 +302,9 @@ def test_pruning_keeps_the_log_below_its_size(open_here: OpenHere) -> None:
 def test_an_event_as_large_as_the_log_is_refused(open_here: OpenHere) -> None:
     log = open_here(max_bytes=1 << 20)
     with pytest.raises(LogUnavailableError, match="full"):
-        append(log, extras=(("filler", "x" * (2 << 20)),))
+        append_event(log, extras=(("filler", "x" * (2 << 20)),))
     assert log.writable() == "FullError: database or disk is full"
-    assert append(log).tracked
+    assert append_event(log).tracked
     assert log.writable() is None
 
 
@@ -311,42 +319,42 @@ def test_a_file_damaged_under_a_running_service_is_set_aside(open_here: OpenHere
     one = open_here(on_replaced=lambda path, reason: told.append(f"{path.name}: {reason}"))
     two = open_here()
     for n in range(50):
-        append(one, consumer=f"g{n}", extras=(("filler", "x" * 20_000),))
+        append_event(one, consumer=f"g{n}", extras=(("filler", "x" * 20_000),))
     with apsw.Connection(str(tmp_path / "events.db")) as file:
         file.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     old = one.log_id
     for page in range(1, 200):
         overwrite(tmp_path / "events.db", page * 4096, b"\xa5" * 4096)
-    assert append(one, consumer="after") == (1, True)
+    assert append_event(one, consumer="after") == (1, True)
     assert one.log_id != old
     assert len(told) == 1
     assert told[0].startswith("events.db.corrupt-20")
-    assert append(two, consumer="other worker").seq == 2
+    assert append_event(two, consumer="other worker").seq == 2
     assert two.log_id == one.log_id
-    assert names(two) == names(one) == ["after", "other worker"]
+    assert group_names(two) == group_names(one) == ["after", "other worker"]
 
 
 def test_a_deleted_file_is_begun_anew(open_here: OpenHere, tmp_path: Path) -> None:
     log = open_here()
-    append(log)
+    append_event(log)
     old = log.log_id
     for part in tmp_path.glob("events.db*"):
         part.unlink()
-    assert append(log, consumer="after").seq == 1
+    assert append_event(log, consumer="after").seq == 1
     assert log.log_id != old
-    assert names(log) == ["after"]
+    assert group_names(log) == ["after"]
 
 
 def test_a_cursor_of_a_replaced_log_is_no_place_in_the_new_one(open_here: OpenHere) -> None:
     log = open_here()
-    append(log)
+    append_event(log)
     log.save_reporter(ReporterState("stdout", Cursor("another log", 1), "ok"))
     assert log.cursor("stdout") is None
 
 
 def test_an_unreadable_log_says_so(open_here: OpenHere, tmp_path: Path) -> None:
     log = open_here()
-    append(log)
+    append_event(log)
     for part in tmp_path.glob("events.db*"):
         part.unlink()
     with pytest.raises(LogUnavailableError, match="cannot be read"):
@@ -364,7 +372,7 @@ def test_a_closed_log_refuses_writes(tmp_path: Path, clock: ManualClock) -> None
 def test_a_flood_of_new_names_costs_no_scan_per_event(open_here: OpenHere) -> None:
     log = open_here(max_consumers=10)
     with ThreadPoolExecutor(8) as pool:
-        tracked = list(pool.map(lambda n: append(log, consumer=f"forged-{n}").tracked, range(200)))
+        tracked = list(pool.map(lambda n: append_event(log, consumer=f"forged-{n}").tracked, range(200)))
     assert tracked.count(True) == 10
     assert log.size().groups == 10
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from support.burrow.lag_events import conversation, expected, recorded
-from support.burrow.malformed_bodies import names
-from support.prometheus.grafana_dashboards import BOARDS, filled
-from support.prometheus.prometheus_server import Prometheus, prometheus_binary, quoted
+from support.burrow.lag_events import expected_events, recorded_body, recorded_posts
+from support.burrow.malformed_bodies import unusual_group_names
+from support.prometheus.grafana_dashboards import DASHBOARDS, substitute_variables
+from support.prometheus.prometheus_server import Prometheus, prometheus_binary, promql_string
 from support.prometheus.promtool import promtool
 from support.service.karrot_service import Service
 from support.waiting import wait_for
@@ -38,7 +38,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
     """A Karrot that got every body that was ever recorded, and a Prometheus that has seen the outcome."""
     directory = tmp_path_factory.mktemp("exposition")
     with Service(directory / "data", partition_metrics="true", topic_metrics="true", stale_after="1h") as service:
-        for body in (*map(recorded, expected()), *(body for _, body in conversation())):
+        for body in (*map(recorded_body, expected_events()), *(body for _, body in recorded_posts())):
             service.post(body)
         known = service.metric("karrot_consumers")
         with Prometheus(BINARY, directory / "prometheus", service.port) as prometheus:
@@ -73,10 +73,8 @@ def test_every_group_is_found_by_its_very_name(scraped: Scraped) -> None:
     odd = {each["consumer"] for each in groups if not re.fullmatch(r"[\w.-]+", each["consumer"], re.ASCII)}
     assert len(odd) >= 2
     for each in groups:
-        selector = (
-            f"karrot_consumer_status_code{{cluster={quoted(each['cluster'])}, consumer={quoted(each['consumer'])}}}"
-        )
-        found = scraped.prometheus.query(selector)
+        cluster, consumer = promql_string(each["cluster"]), promql_string(each["consumer"])
+        found = scraped.prometheus.query(f"karrot_consumer_status_code{{cluster={cluster}, consumer={consumer}}}")
         assert [sample["metric"]["consumer"] for sample in found] == [each["consumer"]]
 
 
@@ -87,8 +85,12 @@ def test_promtool_finds_no_fault_in_what_is_scraped(scraped: Scraped) -> None:
 
 def test_a_dashboard_finds_every_group_whose_name_grafana_can_write_into_a_query(scraped: Scraped) -> None:
     """Grafana does not escape quotes and control characters of a chosen value, so such names are left out."""
-    [body] = [recorded(name) for name in expected() if name == "karrot_v1.9.5_warn.json"]
-    writable = [name for name in names() if name.isprintable() and 0 < len(name) <= 512 and not set("'\"") & set(name)]
+    [body] = [recorded_body(name) for name in expected_events() if name == "karrot_v1.9.5_warn.json"]
+    writable = [
+        name
+        for name in unusual_group_names()
+        if name.isprintable() and 0 < len(name) <= 512 and not set("'\"") & set(name)
+    ]
     assert len(writable) > 100
     for name in writable:
         scraped.service.post(body.replace(b'"orders-svc"', _as_json(name)))
@@ -96,9 +98,9 @@ def test_a_dashboard_finds_every_group_whose_name_grafana_can_write_into_a_query
     wait_for(lambda: wanted <= scraped.prometheus.label_values("consumer"))
     for name in writable:
         for board, escape in (("group", _exact), ("overview", _as_regex)):
-            panels = [panel for panel in BOARDS[board]["panels"] if panel["title"] in {"Lag", "Lag of all groups"}]
+            panels = [panel for panel in DASHBOARDS[board]["panels"] if panel["title"] in {"Lag", "Lag of all groups"}]
             chosen = {"cluster": "prod-eu", "consumer": escape(name)}
-            query = filled(panels[0]["targets"][0]["expr"], BOARDS[board], chosen)
+            query = substitute_variables(panels[0]["targets"][0]["expr"], DASHBOARDS[board], chosen)
             # A series has a name a moment before it has its first sample.
             wait_for(partial(_has_value, scraped, query))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.service.karrot_service import Service
-from support.service.posting_threads import named, sized
+from support.service.posting_threads import padded_warn_body, warn_body
 
 SOON_S = 15.0  # 5 are promised; a busy machine has other work to do
 
@@ -56,14 +56,14 @@ def test_a_service_whose_log_is_damaged_goes_on_soon(tmp_path: Path, damage: Cal
     file = tmp_path / "data" / "events.db"
     with Service(tmp_path / "data") as service:
         for number in range(40):
-            assert service.post(sized(f"g{number}", 50_000)).status == 202
+            assert service.post(padded_warn_body(f"g{number}", 50_000)).status == 202
         merge(file)
         damage(file)
         damaged = time.monotonic()
-        answers = [service.post(named(f"after-{number}")).status for number in range(20)]
+        answers = [service.post(warn_body(f"after-{number}")).status for number in range(20)]
         while not (answers[-1] == 202 and service.get("/api/v1/groups").status == 200):
             assert time.monotonic() - damaged < SOON_S
-            answers.append(service.post(named(f"again-{len(answers)}")).status)
+            answers.append(service.post(warn_body(f"again-{len(answers)}")).status)
         assert set(answers) <= {202, 503}
         name = f"after-{answers.index(202)}" if 202 in answers[:20] else f"again-{len(answers) - 1}"
         assert service.metric("karrot_consumer_lag", consumer=name) == 11_020

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.service.karrot_service import Service
-from support.service.posting_threads import named, sized
+from support.service.posting_threads import padded_warn_body, warn_body
 from support.service.small_volume import small_volume
 from support.waiting import wait_for
 
@@ -39,7 +39,7 @@ def post_until_refused(service: Service) -> tuple[list[str], int]:
     acknowledged: list[str] = []
     refused = in_a_row = 0
     for number in count():
-        answer = service.post(sized(f"g{number}", 100_000))
+        answer = service.post(padded_warn_body(f"g{number}", 100_000))
         if answer.status == 202:
             acknowledged.append(f"g{number}")
             in_a_row = 0
@@ -72,7 +72,7 @@ def test_a_full_volume_refuses_events_and_nothing_else_until_there_is_space(volu
         spare.unlink()
         (volume / "last-bytes").unlink()
         freed = time.monotonic()
-        while (status := service.post(named("after")).status) == 503:
+        while (status := service.post(warn_body("after")).status) == 503:
             refused += 1
         assert status == 202
         assert time.monotonic() - freed < SOON_S
@@ -86,7 +86,7 @@ def test_a_full_volume_refuses_events_and_nothing_else_until_there_is_space(volu
 
 def test_a_log_capped_below_the_volume_drops_the_oldest_and_takes_everything(volume: Path) -> None:
     with Service(volume, max_log_bytes="6MiB") as service:
-        assert {service.post(sized(f"g{number}", 100_000)).status for number in range(300)} == {202}
+        assert {service.post(padded_warn_body(f"g{number}", 100_000)).status for number in range(300)} == {202}
         assert writable(service) == 1
         assert (service.metric("karrot_log_pruned_total") or 0) > 200
         assert service.stop() == 0

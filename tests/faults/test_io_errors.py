@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from support.service.fault_injection import failing, need_strace
+from support.service.fault_injection import inject_fault, skip_without_strace
 from support.service.karrot_service import Service
-from support.service.posting_threads import Load, assert_nothing_is_lost, named
+from support.service.posting_threads import PostingThreads, assert_nothing_is_lost, warn_body
 from support.waiting import wait_for
 
 FLUSH = "fsync,fdatasync"
@@ -26,7 +26,7 @@ FAULTS = [
 
 @pytest.fixture(autouse=True)
 def _strace() -> None:
-    need_strace()
+    skip_without_strace()
 
 
 def both_workers(service: Service) -> list[int]:
@@ -40,16 +40,16 @@ def test_no_acknowledged_event_is_lost_to_a_disk_that_fails_now_and_then(
     tmp_path: Path, calls: str, fault: str
 ) -> None:
     with Service(tmp_path / "data") as service:
-        with Load(service) as load:
+        with PostingThreads(service) as load:
             load.reach(50)
-            with failing(both_workers(service), calls, fault):
+            with inject_fault(both_workers(service), calls, fault):
                 load.reach(20, status=503)
                 load.reach(20)
             load.reach(50)
         wait_for(service.ready)
         service.kill()
         service.start()
-        assert service.post(named("after")).status == 202
+        assert service.post(warn_body("after")).status == 202
     assert_nothing_is_lost(service, load)
     assert not list((tmp_path / "data").glob("*.corrupt-*"))
     assert "Traceback" not in service.said.read_text()
@@ -60,14 +60,14 @@ def test_a_disk_that_always_fails_is_told_and_forgiven_without_a_restart(tmp_pat
     # One worker: each says of its own commits alone whether the log is writable.
     with Service(tmp_path / "data", workers="1") as service:
         for number in range(20):
-            assert service.post(named(f"g{number}")).status == 202
-        with failing(service.workers(), calls, "error=EIO:when=1+1"):
-            assert {service.post(named("during")).status for _ in range(20)} == {503}
+            assert service.post(warn_body(f"g{number}")).status == 202
+        with inject_fault(service.workers(), calls, "error=EIO:when=1+1"):
+            assert {service.post(warn_body("during")).status for _ in range(20)} == {503}
             wait_for(lambda: service.metric("karrot_log_writable") == 0)
             assert service.get("/readyz").status == 503
             assert service.get("/api/v1/groups").status == 200
             assert service.metric("karrot_consumer_lag", consumer="g19") == 11_020
-        wait_for(lambda: service.post(named("after")).status == 202)
+        wait_for(lambda: service.post(warn_body("after")).status == 202)
         wait_for(lambda: service.metric("karrot_log_writable") == 1)
         wait_for(lambda: (service.metric("karrot_events_rejected_total", code="log_unavailable") or 0) >= 20)
     assert set(service.stored_consumers()) >= {*(f"g{number}" for number in range(20)), "after"}
@@ -75,15 +75,15 @@ def test_a_disk_that_always_fails_is_told_and_forgiven_without_a_restart(tmp_pat
 
 def timed_post(service: Service, consumer: str) -> tuple[str, tuple[str, float]]:
     started = time.monotonic()
-    answer = service.post(named(consumer))
+    answer = service.post(warn_body(consumer))
     assert answer.status == 503
     return consumer, (answer.json["code"], time.monotonic() - started)
 
 
 def test_a_disk_that_stalls_keeps_nobody_waiting_for_long(tmp_path: Path) -> None:
     with Service(tmp_path / "data") as service, ThreadPoolExecutor(12) as pool:
-        assert service.post(named("before")).status == 202
-        with failing(both_workers(service), FLUSH, f"delay_enter={STALL_S}000000:when=1+1"):
+        assert service.post(warn_body("before")).status == 202
+        with inject_fault(both_workers(service), FLUSH, f"delay_enter={STALL_S}000000:when=1+1"):
             posts = [pool.submit(timed_post, service, f"during-{number}") for number in range(12)]
             while not all(post.done() for post in posts):
                 started = time.monotonic()
@@ -93,7 +93,7 @@ def test_a_disk_that_stalls_keeps_nobody_waiting_for_long(tmp_path: Path) -> Non
             # A commit of nothing but counters may be the one that stalls: then none of the events was taken yet.
             assert {code for code, _ in answers.values()} <= {"overloaded", "unconfirmed"}
             assert max(seconds for _, seconds in answers.values()) < IN_TIME_S
-        wait_for(lambda: service.post(named("after")).status == 202)
+        wait_for(lambda: service.post(warn_body("after")).status == 202)
         wait_for(service.ready)
         unconfirmed = {name for name, (code, _) in answers.items() if code == "unconfirmed"}
         wait_for(lambda: service.metric("karrot_events_rejected_total", code="unconfirmed") == len(unconfirmed))

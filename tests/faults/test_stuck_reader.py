@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from support.service.karrot_service import Service
-from support.service.posting_threads import named, sized
+from support.service.posting_threads import padded_warn_body, warn_body
 
 READER = """
 import sys, apsw
@@ -35,10 +35,10 @@ def stuck_reader(database: Path) -> Iterator[None]:
 def test_a_stuck_reader_is_seen_and_what_it_cost_comes_back(tmp_path: Path) -> None:
     with Service(tmp_path / "data") as service:
         wal = tmp_path / "data" / "events.db-wal"
-        assert service.post(named("before")).status == 202
+        assert service.post(warn_body("before")).status == 202
         with stuck_reader(tmp_path / "data" / "events.db"):
             for number in range(12):
-                assert service.post(sized(f"g{number}", LARGE)).status == 202
+                assert service.post(padded_warn_body(f"g{number}", LARGE)).status == 202
             grown = wal.stat().st_size
             assert grown > LIMIT + LARGE
             assert service.metric("karrot_log_wal_bytes") == grown
@@ -48,7 +48,7 @@ def test_a_stuck_reader_is_seen_and_what_it_cost_comes_back(tmp_path: Path) -> N
             assert len(told) <= len(service.workers())
             assert service.metric("karrot_consumer_lag", consumer="g11") == 11_020
         for number in range(4):
-            assert service.post(sized(f"h{number}", LARGE)).status == 202
+            assert service.post(padded_warn_body(f"h{number}", LARGE)).status == 202
         assert wal.stat().st_size <= LIMIT
         assert service.stop() == 0
     assert len(service.stored_consumers()) == 17

@@ -27,11 +27,20 @@ from karrot.history import (
 )
 from karrot.history.duckdb_reader import Duck
 from karrot.history.group_summary import SummaryHour, past
-from support.pipeline.table_files import DAY, incident, minute, moment_of, note_finished, store, verdict, write_day
+from support.pipeline.table_files import (
+    DAY,
+    incident_row,
+    lag_minute_row,
+    minute_at,
+    verdict_run_row,
+    write_day,
+    write_derived_days,
+    write_rows,
+)
 
 OLD_LAYOUT = "has files but no day=YYYY-MM-DD directories, so this pipeline did not write it"
 HOUR = timedelta(hours=1)
-WHOLE = TimeRange(moment_of(0), moment_of(3 * 1440))
+WHOLE = TimeRange(minute_at(0), minute_at(3 * 1440))
 ODD = ["it's", "a/b", 'say "hi"', "漢字 ", "$consumer", "'; DROP TABLE t; --", "{table}", "back\\slash", "", "nul\0"]
 
 
@@ -61,34 +70,42 @@ def values(
 def test_a_group_is_told_with_its_last_known_lag_its_bad_minutes_and_its_incidents(
     tables: Path, history: History
 ) -> None:
-    store(
+    write_rows(
         tables,
         "lag_minute",
         [
-            minute(1, 5, lag_seconds_max=2.5),
-            minute(2, 90, "ERR", lag_max=95),
-            minute(1441, 7, "WARN"),
-            minute(1442, None),
-            minute(5, None, "NOTFOUND", consumer="gone"),
-            minute(4000, 10**6),
+            lag_minute_row(1, 5, lag_seconds_max=2.5),
+            lag_minute_row(2, 90, "ERR", lag_max=95),
+            lag_minute_row(1441, 7, "WARN"),
+            lag_minute_row(1442, None),
+            lag_minute_row(5, None, "NOTFOUND", consumer="gone"),
+            lag_minute_row(4000, 10**6),
         ],
     )
-    store(tables, "incidents", [incident(2, 3), incident(1441, None), incident(-90, -80), incident(4000, None)])
-    store(tables, "verdict_runs", [verdict(1), verdict(5, consumer="gone"), verdict(1441)])
-    note_finished(tables, [DAY, DAY + timedelta(days=1)])
-    span = TimeRange(moment_of(0), moment_of(1500))
+    write_rows(
+        tables,
+        "incidents",
+        [incident_row(2, 3), incident_row(1441, None), incident_row(-90, -80), incident_row(4000, None)],
+    )
+    write_rows(tables, "verdict_runs", [verdict_run_row(1), verdict_run_row(5, consumer="gone"), verdict_run_row(1441)])
+    write_derived_days(tables, [DAY, DAY + timedelta(days=1)])
+    span = TimeRange(minute_at(0), minute_at(1500))
     assert history.groups(span) == (
-        GroupHistory("c", "g", moment_of(1), moment_of(1442), "OK", "ERR", 7, 95, 2.5, 4, 2, 2),
-        GroupHistory("c", "gone", moment_of(5), moment_of(5), "NOTFOUND", "NOTFOUND", None, None, None, 1, 0, 0),
+        GroupHistory("c", "g", minute_at(1), minute_at(1442), "OK", "ERR", 7, 95, 2.5, 4, 2, 2),
+        GroupHistory("c", "gone", minute_at(5), minute_at(5), "NOTFOUND", "NOTFOUND", None, None, None, 1, 0, 0),
     )
 
 
 def test_a_number_of_incidents_is_known_if_those_of_all_days_of_the_group_are(tables: Path, history: History) -> None:
     days = [DAY + timedelta(days=number) for number in range(3)]
-    minutes = [minute(1440 * number, 5, consumer=name) for name in ("h", "i") for number in (0, 1)]
-    minutes += [minute(0, 5), minute(1440, 5, consumer="late"), minute(2880, 5, worst_status=None)]
-    store(tables, "lag_minute", minutes)
-    store(tables, "incidents", [incident(0, 1, consumer="i")])
+    minutes = [lag_minute_row(1440 * number, 5, consumer=name) for name in ("h", "i") for number in (0, 1)]
+    minutes += [
+        lag_minute_row(0, 5),
+        lag_minute_row(1440, 5, consumer="late"),
+        lag_minute_row(2880, 5, worst_status=None),
+    ]
+    write_rows(tables, "lag_minute", minutes)
+    write_rows(tables, "incidents", [incident_row(0, 1, consumer="i")])
 
     def told() -> tuple[dict[str, int | None], tuple[date, ...]]:
         return {each.group: each.incidents for each in history.groups(WHOLE)}, history.uncounted(WHOLE)
@@ -96,22 +113,22 @@ def test_a_number_of_incidents_is_known_if_those_of_all_days_of_the_group_are(ta
     nothing = {"g": None, "h": None, "i": 1, "late": None}
     assert told() == (nothing, tuple(days[:2]))
     runs = {(row["consumer"], row["minute"]) for row in minutes if row["worst_status"]}
-    store(
+    write_rows(
         tables,
         "verdict_runs",
-        [verdict((at - moment_of(0)) / timedelta(minutes=1), consumer=name) for name, at in runs],
+        [verdict_run_row((at - minute_at(0)) / timedelta(minutes=1), consumer=name) for name, at in runs],
     )
     assert told() == (nothing, tuple(days[:2]))
-    note_finished(tables, days[:1])
+    write_derived_days(tables, days[:1])
     assert told() == (nothing | {"g": 0}, (days[1],))
     assert history.uncounted(WHOLE, group="g") == ()
-    note_finished(tables, days)
+    write_derived_days(tables, days)
     assert told() == ({"g": 0, "h": 0, "i": 1, "late": 0}, ())
 
 
 def test_groups_come_in_the_order_that_was_asked_for_and_unknown_lags_last(tables: Path, history: History) -> None:
-    rows = [minute(1, lag, consumer=name) for name, lag in (("a", 1), ("b", None), ("c", 9), ("d", 9))]
-    store(tables, "lag_minute", rows)
+    rows = [lag_minute_row(1, lag, consumer=name) for name, lag in (("a", 1), ("b", None), ("c", 9), ("d", 9))]
+    write_rows(tables, "lag_minute", rows)
     largest = history.groups(WHOLE, order=GroupOrder.LAG)
     assert [each.group for each in largest] == ["c", "d", "a", "b"]
     assert history.groups(WHOLE, order=GroupOrder.LAG, limit=2) == largest[:2]
@@ -121,8 +138,8 @@ def test_groups_come_in_the_order_that_was_asked_for_and_unknown_lags_last(table
 
 @pytest.mark.parametrize("name", ODD)
 def test_any_name_is_found_and_none_is_a_word_of_the_query(name: str, tables: Path, history: History) -> None:
-    store(tables, "lag_minute", [minute(1, 5, consumer=name, cluster=name), minute(1, 6)])
-    store(tables, "incidents", [incident(1, None, name, consumer=name, cluster=name)])
+    write_rows(tables, "lag_minute", [lag_minute_row(1, 5, consumer=name, cluster=name), lag_minute_row(1, 6)])
+    write_rows(tables, "incidents", [incident_row(1, None, name, consumer=name, cluster=name)])
     [group] = history.groups(WHOLE, cluster=name, group=name)
     assert (group.cluster, group.group, group.lag, group.incidents) == (name, name, 5, 1)
     assert [each.values for each in history.timeseries(name, WHOLE, cluster=name).points] == [(5,)]
@@ -133,41 +150,45 @@ def test_any_name_is_found_and_none_is_a_word_of_the_query(name: str, tables: Pa
 
 
 def test_a_step_has_the_last_known_lag_and_a_step_without_a_word_is_left_out(tables: Path, history: History) -> None:
-    store(tables, "lag_minute", [minute(1, 5), minute(58, 8), minute(59, None), minute(185, None, "WARN")])
+    write_rows(
+        tables,
+        "lag_minute",
+        [lag_minute_row(1, 5), lag_minute_row(58, 8), lag_minute_row(59, None), lag_minute_row(185, None, "WARN")],
+    )
     told = values(history, "lag", "lag_min", "lag_max", "status", "events", "not_ok")
-    assert told == [(moment_of(0), 8, 5, 8, 1, 2 + 1, 0), (moment_of(180), None, None, None, 2, 1, 1)]
+    assert told == [(minute_at(0), 8, 5, 8, 1, 2 + 1, 0), (minute_at(180), None, None, None, 2, 1, 1)]
 
 
 def test_the_first_step_is_whole_and_the_end_does_not_belong_to_it(tables: Path, history: History) -> None:
-    store(tables, "lag_minute", [minute(at, at) for at in range(-30, 130)])
-    found = values(history, "lag_min", "lag_max", span=TimeRange(moment_of(45), moment_of(120)))
-    assert found == [(moment_of(0), 0, 59), (moment_of(60), 60, 119)]
-    daily = values(history, "lag_min", span=TimeRange(moment_of(1), moment_of(2)), step=timedelta(days=1))
-    assert daily == [(moment_of(0), 0)]
+    write_rows(tables, "lag_minute", [lag_minute_row(at, at) for at in range(-30, 130)])
+    found = values(history, "lag_min", "lag_max", span=TimeRange(minute_at(45), minute_at(120)))
+    assert found == [(minute_at(0), 0, 59), (minute_at(60), 60, 119)]
+    daily = values(history, "lag_min", span=TimeRange(minute_at(1), minute_at(2)), step=timedelta(days=1))
+    assert daily == [(minute_at(0), 0)]
 
 
 def test_steps_come_newest_first_if_asked_for_and_so_many(tables: Path, history: History) -> None:
-    store(tables, "lag_minute", [minute(at, at) for at in range(1435, 1445)])
+    write_rows(tables, "lag_minute", [lag_minute_row(at, at) for at in range(1435, 1445)])
     series = history.timeseries("g", WHOLE, newest_first=True, limit=2)
     assert (series.cluster, series.metrics) == ("c", ("lag",))
-    assert series.points == (SeriesPoint(moment_of(1444), (1444,)), SeriesPoint(moment_of(1443), (1443,)))
+    assert series.points == (SeriesPoint(minute_at(1444), (1444,)), SeriesPoint(minute_at(1443), (1443,)))
 
 
 def test_metrics_of_several_tables_are_one_series(tables: Path, history: History) -> None:
     partition = {"cluster": "c", "consumer": "g", "topic": "t", "coverage": 1.0}
     rates = [
-        partition | {"partition": number, "minute": moment_of(at), "produced": 60, "produce_rate": 1.0 + number}
+        partition | {"partition": number, "minute": minute_at(at), "produced": 60, "produce_rate": 1.0 + number}
         for number in range(2)
         for at in (0, 1)
     ]
-    store(tables, "lag_minute", [minute(0, 5), minute(120, 6)])
-    store(tables, "rates_minute", rates)
+    write_rows(tables, "lag_minute", [lag_minute_row(0, 5), lag_minute_row(120, 6)])
+    write_rows(tables, "rates_minute", rates)
     assert values(history, "lag", "produced", "produce_rate") == [
-        (moment_of(0), 5, 240, 3.0),
-        (moment_of(120), 6, None, None),
+        (minute_at(0), 5, 240, 3.0),
+        (minute_at(120), 6, None, None),
     ]
     one = history.timeseries("g", WHOLE, metrics=["produced"], granularity=HOUR, parts={"topic": "t", "partition": 1})
-    assert one.points == (SeriesPoint(moment_of(0), (120,)),)
+    assert one.points == (SeriesPoint(minute_at(0), (120,)),)
     assert history.timeseries("g", WHOLE, metrics=["gini"]).points == ()
 
 
@@ -176,20 +197,20 @@ def test_a_sum_over_partitions_takes_the_newest_of_each_and_is_not_known_if_one_
 ) -> None:
     def row(at: float, partition: int, lag: int | None) -> dict[str, object]:
         place = {"cluster": "c", "consumer": "g", "topic": "t", "partition": partition}
-        return place | {"minute": moment_of(at), "lag": lag, "end_offset": 1000 * at}
+        return place | {"minute": minute_at(at), "lag": lag, "end_offset": 1000 * at}
 
     rows = [row(0, 0, 5), row(3, 0, 7), row(1, 1, 10), row(60, 0, 1), row(61, 1, None), row(120, 1, 4)]
-    store(tables, "partition_lag_minute", rows)
+    write_rows(tables, "partition_lag_minute", rows)
     write_day(tables, "offsets_minute", DAY, [])
     assert values(history, "partition_lag", "end_offset") == [
-        (moment_of(0), 17, 4000),
-        (moment_of(60), None, 121_000),
-        (moment_of(120), 4, 120_000),
+        (minute_at(0), 17, 4000),
+        (minute_at(60), None, 121_000),
+        (minute_at(120), 4, 120_000),
     ]
 
 
 def test_a_metric_must_be_known_and_be_of_the_part_that_is_asked_for(tables: Path, history: History) -> None:
-    store(tables, "lag_minute", [minute(0, 5)])
+    write_rows(tables, "lag_minute", [lag_minute_row(0, 5)])
     with pytest.raises(ValueError, match="there is no metric 'lags': lag, lag_min, "):
         history.timeseries("g", WHOLE, metrics=["lags"])
     with pytest.raises(ValueError, match="lag is of the whole group and not of a topic"):
@@ -197,16 +218,16 @@ def test_a_metric_must_be_known_and_be_of_the_part_that_is_asked_for(tables: Pat
 
 
 def test_a_group_of_two_clusters_must_be_chosen(tables: Path, history: History) -> None:
-    store(tables, "lag_minute", [minute(0, 5), minute(0, 6, cluster="other")])
+    write_rows(tables, "lag_minute", [lag_minute_row(0, 5), lag_minute_row(0, 6, cluster="other")])
     with pytest.raises(UnclearGroup, match="'g' is in c, other"):
         history.timeseries("g", WHOLE)
-    assert history.timeseries("g", WHOLE, cluster="other").points == (SeriesPoint(moment_of(0), (6,)),)
+    assert history.timeseries("g", WHOLE, cluster="other").points == (SeriesPoint(minute_at(0), (6,)),)
 
 
 @pytest.fixture(scope="module")
 def long_history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
     tables = tmp_path_factory.mktemp("tables")
-    store(tables, "lag_minute", [minute(at, at, count=at % 3) for at in range(0, 2 * 1440, 7)])
+    write_rows(tables, "lag_minute", [lag_minute_row(at, at, count=at % 3) for at in range(0, 2 * 1440, 7)])
     with History(tables) as opened:
         yield opened
 
@@ -215,10 +236,10 @@ def long_history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
 @given(step=st.integers(1, 3000), start=st.integers(0, 2879), length=st.integers(1, 2880))
 def test_every_minute_of_a_span_is_in_one_step(long_history: History, step: int, start: int, length: int) -> None:
     granularity = timedelta(minutes=step)
-    span = TimeRange(moment_of(start), moment_of(start + length))
+    span = TimeRange(minute_at(start), minute_at(start + length))
     points = history_points(long_history, span, granularity)
     first = min((each.at for each in points), default=span.start)
-    counted = [at for at in range(0, 2 * 1440, 7) if min(first, span.start) <= moment_of(at) < span.end]
+    counted = [at for at in range(0, 2 * 1440, 7) if min(first, span.start) <= minute_at(at) < span.end]
     assert sum(int(each.values[0] or 0) for each in points) == sum(at % 3 for at in counted)
     assert all((each.at.timestamp() // 60) % step == 0 for each in points)
 
@@ -231,19 +252,19 @@ def history_points(history: History, span: TimeRange, granularity: timedelta) ->
 
 
 def test_incidents_are_those_that_lasted_in_the_span_whenever_they_began(tables: Path, history: History) -> None:
-    store(tables, "lag_minute", [minute(0, 5)])
+    write_rows(tables, "lag_minute", [lag_minute_row(0, 5)])
     rows = [
-        incident(-3000, None, "open since long", peak_lag=99),
-        incident(-60, 1, "over midnight"),
-        incident(-60, -1, "before"),
-        incident(30, 40, None, topics=None),
-        incident(200, 300, "after"),
+        incident_row(-3000, None, "open since long", peak_lag=99),
+        incident_row(-60, 1, "over midnight"),
+        incident_row(-60, -1, "before"),
+        incident_row(30, 40, None, topics=None),
+        incident_row(200, 300, "after"),
     ]
-    store(tables, "incidents", rows)
-    span = TimeRange(moment_of(0), moment_of(120))
+    write_rows(tables, "incidents", rows)
+    span = TimeRange(minute_at(0), minute_at(120))
     found = history.incidents(span)
     assert [each.incident_id for each in found] == [None, "over midnight", "open since long"]
-    assert found[0] == Incident(None, "c", "g", moment_of(30), moment_of(40), "close", "ERR", 10, 2, ())
+    assert found[0] == Incident(None, "c", "g", minute_at(30), minute_at(40), "close", "ERR", 10, 2, ())
     assert (found[2].ended_at, found[2].ended_by, found[2].topics) == (None, None, ("t",))
     by_peak = history.incidents(span, order=IncidentOrder.PEAK_LAG, limit=1)
     assert by_peak == history.incidents(span, order=IncidentOrder.LONGEST, limit=1) == found[2:]
@@ -258,20 +279,20 @@ def test_a_day_is_held_for_incidents_if_it_has_verdicts_and_derive_has_finished_
     tables: Path, history: History
 ) -> None:
     days = [DAY + timedelta(days=number) for number in range(5)]
-    store(tables, "lag_minute", [minute(1440 * number, 5) for number in (0, 1, 3)])
-    store(tables, "verdict_runs", [verdict(1440 * number, 1440 * number + 7) for number in (1, 2, 3)])
-    store(tables, "verdict_runs", [verdict(1440 * 4 - 1, day=days[4], consumer="late")])
-    note_finished(tables, [days[0], *days[2:]])
+    write_rows(tables, "lag_minute", [lag_minute_row(1440 * number, 5) for number in (0, 1, 3)])
+    write_rows(tables, "verdict_runs", [verdict_run_row(1440 * number, 1440 * number + 7) for number in (1, 2, 3)])
+    write_rows(tables, "verdict_runs", [verdict_run_row(1440 * 4 - 1, day=days[4], consumer="late")])
+    write_derived_days(tables, [days[0], *days[2:]])
     assert (history.days(), history.days("incidents")) == ((days[0], days[1], days[3]), tuple(days[2:]))
     assert (history.days("incidents", group="g"), history.days(group="late")) == (tuple(days[2:4]), ())
     # The verdict of the last day was observed just before midnight, and received after it.
     assert history.days("incidents", group="late", cluster="c") == (days[4],)
-    whole = TimeRange(moment_of(0), moment_of(5 * 1440))
+    whole = TimeRange(minute_at(0), minute_at(5 * 1440))
     assert history.held(whole, "incidents", group="g") == Days(
         (DayRange(days[2], days[3]),), (DayRange(days[0], days[1]), DayRange(days[4], days[4]))
     )
     assert history.held(whole, "lag_minute", "incidents") == Days((DayRange(days[0], days[4]),), ())
-    assert history.newest_verdict(days[3], group="g") == moment_of(3 * 1440 + 7)
+    assert history.newest_verdict(days[3], group="g") == minute_at(3 * 1440 + 7)
     assert history.newest_verdict(days[3], group="nobody") is history.newest_verdict(days[0]) is None
 
 
@@ -292,22 +313,22 @@ def test_a_day_is_held_for_incidents_if_it_has_verdicts_and_derive_has_finished_
     ],
 )
 def test_by_a_damaged_note_derive_has_finished_nothing(tables: Path, history: History, note: str) -> None:
-    store(tables, "verdict_runs", [verdict(0)])
+    write_rows(tables, "verdict_runs", [verdict_run_row(0)])
     (tables / "_derived.json").write_text(note)
     assert history.days("incidents") == ()
 
 
 def test_a_day_without_a_byte_of_data_is_not_held(tables: Path, history: History) -> None:
     days = [DAY + timedelta(days=number) for number in range(5)]
-    for name, row in (("lag_minute", minute(0, 5)), ("verdict_runs", verdict(0))):
-        store(tables, name, [row])
+    for name, row in (("lag_minute", lag_minute_row(0, 5)), ("verdict_runs", verdict_run_row(0))):
+        write_rows(tables, name, [row])
         directories = [tables / name / f"day={day}" for day in days[1:]]
         for directory in directories:
             directory.mkdir()
         (directories[1] / f"{name}.parquet").touch()
         (directories[2] / f"{name}.parquet").symlink_to("nowhere.parquet")
         (directories[3] / f".{name}.parquet").write_bytes(b"nothing")
-    note_finished(tables, days)
+    write_derived_days(tables, days)
     assert history.days() == history.days("incidents") == (DAY,)
     write_day(tables, "verdict_runs", days[1], [])
     assert history.days("incidents") == (DAY,)
@@ -320,21 +341,25 @@ def test_a_day_without_a_byte_of_data_is_not_held(tables: Path, history: History
         lambda place: place.mkdir(),
         lambda place: place.write_bytes(b"nothing"),
         lambda place: place.symlink_to("nowhere"),
-        lambda place: write_day(place.parent, "incidents", DAY, [incident(5, 9)]).rename(place / "incidents.parquet"),
-        lambda place: write_day(place.parent, "incidents", DAY, [incident(5, 9)]).rename(
+        lambda place: write_day(place.parent, "incidents", DAY, [incident_row(5, 9)]).rename(
+            place / "incidents.parquet"
+        ),
+        lambda place: write_day(place.parent, "incidents", DAY, [incident_row(5, 9)]).rename(
             place / f"day={DAY}" / "incidents.parquet.tmp"
         ),
-        lambda place: write_day(place.parent, "incidents", DAY, [incident(5, 9, consumer="other")]),
+        lambda place: write_day(place.parent, "incidents", DAY, [incident_row(5, 9, consumer="other")]),
     ],
     ids=["missing", "empty", "file", "dangling", "without days", "unfinished file", "of another group"],
 )
 def test_a_day_is_not_held_if_the_table_of_incidents_lacks_one_that_its_verdicts_tell_of(
     tables: Path, history: History, leave: Callable[[Path], object]
 ) -> None:
-    store(
-        tables, "verdict_runs", [verdict(5, 9, status="ERR", kind="incident"), verdict(1445), verdict(6, consumer="h")]
+    write_rows(
+        tables,
+        "verdict_runs",
+        [verdict_run_row(5, 9, status="ERR", kind="incident"), verdict_run_row(1445), verdict_run_row(6, consumer="h")],
     )
-    note_finished(tables, [DAY, DAY + timedelta(days=1)])
+    write_derived_days(tables, [DAY, DAY + timedelta(days=1)])
     leave(tables / "incidents")
     assert history.days("incidents") == history.days("incidents", group="g") == (DAY + timedelta(days=1),)
     assert history.days("incidents", group="h") == (DAY,)
@@ -342,12 +367,18 @@ def test_a_day_is_not_held_if_the_table_of_incidents_lacks_one_that_its_verdicts
 
 def test_verdicts_belong_to_the_incident_of_their_id_or_to_one_within_a_day(tables: Path, history: History) -> None:
     bad = {"status": "ERR", "kind": "incident"}
-    told_late = verdict(5 * 1440 + 1, incident_id="i", **bad)
-    runs = [verdict(1439, **bad), verdict(1440, **bad), verdict(3 * 1440, **bad), verdict(4 * 1440 + 1), told_late]
-    store(tables, "verdict_runs", runs)
-    store(tables, "incidents", [incident(1450, 1460, "i")])
+    told_late = verdict_run_row(5 * 1440 + 1, incident_id="i", **bad)
+    runs = [
+        verdict_run_row(1439, **bad),
+        verdict_run_row(1440, **bad),
+        verdict_run_row(3 * 1440, **bad),
+        verdict_run_row(4 * 1440 + 1),
+        told_late,
+    ]
+    write_rows(tables, "verdict_runs", runs)
+    write_rows(tables, "incidents", [incident_row(1450, 1460, "i")])
     days = [DAY + timedelta(days=number) for number in range(6)]
-    note_finished(tables, days)
+    write_derived_days(tables, days)
     assert history.days("incidents") == (days[0], days[1], days[4], days[5])
 
 
@@ -362,13 +393,13 @@ def test_a_note_that_cannot_be_read_is_a_sentence(tables: Path, history: History
 def test_the_page_of_a_group_gets_its_hours_its_incidents_and_the_days_that_say_nothing_of_them(
     tables: Path, history: History
 ) -> None:
-    store(tables, "lag_minute", [minute(-1440, 5), minute(30, 7, "WARN")])
-    store(tables, "verdict_runs", [verdict(30, status="WARN"), verdict(-1440, consumer="other")])
-    store(tables, "incidents", [incident(30, None)])
-    note_finished(tables, [DAY - timedelta(days=1), DAY])
-    told = past(history, "c", "g", until=moment_of(60), days=2)
-    assert told.hours == (SummaryHour(moment_of(-1440), 5, None, 1), SummaryHour(moment_of(0), 7, None, 2))
-    assert [each.started_at for each in told.incidents] == [moment_of(30)]
+    write_rows(tables, "lag_minute", [lag_minute_row(-1440, 5), lag_minute_row(30, 7, "WARN")])
+    write_rows(tables, "verdict_runs", [verdict_run_row(30, status="WARN"), verdict_run_row(-1440, consumer="other")])
+    write_rows(tables, "incidents", [incident_row(30, None)])
+    write_derived_days(tables, [DAY - timedelta(days=1), DAY])
+    told = past(history, "c", "g", until=minute_at(60), days=2)
+    assert told.hours == (SummaryHour(minute_at(-1440), 5, None, 1), SummaryHour(minute_at(0), 7, None, 2))
+    assert [each.started_at for each in told.incidents] == [minute_at(30)]
     assert told.missing == (DayRange(DAY - timedelta(days=2), DAY - timedelta(days=1)),)
 
 
@@ -398,9 +429,9 @@ def test_tables_that_are_not_there_are_named(tables: Path, history: History) -> 
 
 
 def test_days_without_rows_are_an_answer(tables: Path, history: History) -> None:
-    store(tables, "lag_minute", [minute(0, 5)])
+    write_rows(tables, "lag_minute", [lag_minute_row(0, 5)])
     write_day(tables, "lag_minute", DAY + timedelta(days=1), [])
-    later = TimeRange(moment_of(1440), moment_of(9000))
+    later = TimeRange(minute_at(1440), minute_at(9000))
     assert (history.groups(later), history.timeseries("g", later).points, history.incidents(later)) == ((), (), ())
     assert history.days() == (DAY, DAY + timedelta(days=1))
 
@@ -408,20 +439,20 @@ def test_days_without_rows_are_an_answer(tables: Path, history: History) -> None
 def test_a_table_that_lacks_a_column_is_a_sentence_and_a_day_that_does_has_null_there(
     tables: Path, history: History
 ) -> None:
-    write_day(tables, "lag_minute", DAY, [minute(0, 5)], without=["lag_seconds_max"])
+    write_day(tables, "lag_minute", DAY, [lag_minute_row(0, 5)], without=["lag_seconds_max"])
     with pytest.raises(UnreadableTable, match=r'lag_minute cannot be read .*"lag_seconds_max".* derive it again'):
         history.groups(WHOLE)
-    store(tables, "lag_minute", [minute(1441, 6, lag_seconds_max=1.5)])
-    assert values(history, "lag", "lag_seconds") == [(moment_of(0), 5, None), (moment_of(1440), 6, 1.5)]
+    write_rows(tables, "lag_minute", [lag_minute_row(1441, 6, lag_seconds_max=1.5)])
+    assert values(history, "lag", "lag_seconds") == [(minute_at(0), 5, None), (minute_at(1440), 6, 1.5)]
 
 
 def test_a_damaged_file_is_named_and_what_is_not_data_is_passed_by(tables: Path, history: History) -> None:
-    store(tables, "lag_minute", [minute(0, 5)])
+    write_rows(tables, "lag_minute", [lag_minute_row(0, 5)])
     day = tables / "lag_minute" / f"day={DAY}"
     for name in (".lag_minute.parquet.crc", ".part.parquet", "_SUCCESS"):
         (day / name).write_bytes(b"nothing")
     (tables / "lag_minute" / "day=someday").mkdir()
-    assert values(history, "lag") == [(moment_of(0), 5)]
+    assert values(history, "lag") == [(minute_at(0), 5)]
     (day / "lag_minute.parquet").write_bytes(b"PAR1" * 9)
     with pytest.raises(UnreadableTable, match="cannot be read"):
         history.groups(WHOLE)
@@ -442,7 +473,7 @@ def test_readers_see_each_day_whole_while_it_is_replaced(tables: Path, history: 
     for number, files in enumerate(generations):
         for day, file in zip(days, files, strict=True):
             first = (day - DAY).days * 1440
-            rows = [minute(first + at, 1000 + number, worst_status="OK" * (number + 1)) for at in range(1440)]
+            rows = [lag_minute_row(first + at, 1000 + number, worst_status="OK" * (number + 1)) for at in range(1440)]
             file.parent.mkdir(parents=True, exist_ok=True)
             write_day(tables, "lag_minute", day, rows[: 1440 - 700 * number]).rename(file)
     done = threading.Event()
@@ -481,7 +512,7 @@ def ask_often(history: History, times: int) -> list[tuple[object, ...]]:
 
 
 def test_ctrl_c_during_a_query_ends_it_as_ctrl_c_ends_anything(tables: Path) -> None:
-    store(tables, "lag_minute", [minute(0, 5)])
+    write_rows(tables, "lag_minute", [lag_minute_row(0, 5)])
     duck = Duck(tables, threads=1, memory="256MB")
     pressed = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
     pressed.start()
@@ -492,7 +523,7 @@ def test_ctrl_c_during_a_query_ends_it_as_ctrl_c_ends_anything(tables: Path) -> 
 
 
 def test_a_table_that_never_holds_still_is_a_sentence(tables: Path) -> None:
-    file = write_day(tables, "lag_minute", DAY, [minute(0, 5)])
+    file = write_day(tables, "lag_minute", DAY, [lag_minute_row(0, 5)])
 
     def restless(_day: date) -> bool:
         file.touch()
@@ -508,10 +539,10 @@ def test_what_a_stream_adds_while_it_is_read_is_not_waited_for(tables: Path) -> 
     batches = iter(range(100))
 
     def growing(_day: date) -> bool:
-        write_day(tables, "lag_minute", DAY, [minute(0, 5)], batch=f"a-{next(batches):06d}")
+        write_day(tables, "lag_minute", DAY, [lag_minute_row(0, 5)], batch=f"a-{next(batches):06d}")
         return True
 
-    write_day(tables, "lag_minute", DAY, [minute(0, 5)])
+    write_day(tables, "lag_minute", DAY, [lag_minute_row(0, 5)])
     duck = Duck(tables, threads=1, memory="256MB")
     assert duck.rows("lag_minute", growing, "SELECT count(*) FROM {table}", {}) == [(2,)]
     duck.close()

@@ -18,7 +18,7 @@ from karrot.history import (
     UnclearGroup,
 )
 from support.pipeline import stale_partition_cases
-from support.pipeline.table_files import moment_of, store
+from support.pipeline.table_files import minute_at, write_rows
 
 HOUR, DAY = 60, 1440
 _POSITIONS = count(1)
@@ -32,7 +32,7 @@ def history(tmp_path: Path) -> Iterator[History]:
 
 def record(at: float, offset: int | None, partition: int = 0, **columns: Any) -> dict[str, Any]:
     """A row of ``commits``: group ``g`` on topic ``t``, that many minutes after midnight; a tombstone has no offset."""
-    written = moment_of(at)
+    written = minute_at(at)
     row = {
         "cluster": "c",
         "consumer": "g",
@@ -51,14 +51,14 @@ def record(at: float, offset: int | None, partition: int = 0, **columns: Any) ->
 
 def look(at: float, end: int, partition: int = 0, start: int = 0, **columns: Any) -> dict[str, Any]:
     """A row of ``ends``."""
-    seen = moment_of(at)
+    seen = minute_at(at)
     row = {"cluster": "c", "topic": "t", "partition": partition, "start_offset": start, "end_offset": end}
     return row | {"observed_at": seen, "observed_at_ms": round(seen.timestamp() * 1_000)} | columns
 
 
 def members(at: float, *assigned: tuple[str, str | None, int | None], **columns: Any) -> list[dict[str, Any]]:
     """Rows of ``members`` of one record: a member's name, and the topic and partition it has."""
-    written = moment_of(at)
+    written = minute_at(at)
     shared = {
         "cluster": "c",
         "consumer": "g",
@@ -80,7 +80,7 @@ def members(at: float, *assigned: tuple[str, str | None, int | None], **columns:
 
 def test_a_group_is_described_as_of_a_moment_with_what_was_known_then(tmp_path: Path, history: History) -> None:
     twice = record(600, 40)
-    store(
+    write_rows(
         tmp_path,
         "commits",
         [
@@ -96,13 +96,13 @@ def test_a_group_is_described_as_of_a_moment_with_what_was_known_then(tmp_path: 
         ],
         batch="a-000001",
     )
-    store(tmp_path, "commits", [twice], batch="a-000002")
-    store(
+    write_rows(tmp_path, "commits", [twice], batch="a-000002")
+    write_rows(
         tmp_path,
         "ends",
         [*(look(at, at // 10, partition) for partition in (0, 2, 3) for at in (590, 601, 800)), look(601, 50, 4)],
     )
-    store(
+    write_rows(
         tmp_path,
         "members",
         [
@@ -112,40 +112,40 @@ def test_a_group_is_described_as_of_a_moment_with_what_was_known_then(tmp_path: 
             *members(900),
         ],
     )
-    asked = history.describe("g", moment_of(610))
+    asked = history.describe("g", minute_at(610))
     assert asked == GroupDescription(
         "c",
         "g",
-        moment_of(610),
+        minute_at(610),
         lag=20,
         unknown_lags=2,
         never_committed=2,
         members=3,
         partitions=(
-            PartitionDescription("t", 0, 40, 60, 20, "a-id", "/a", "a", moment_of(600), moment_of(601)),
-            PartitionDescription("t", 1, 7, None, None, "b-id", "/b", "b", moment_of(-3 * DAY), None),
-            PartitionDescription("t", 3, None, 60, None, "a-id", "/a", "a", None, moment_of(601)),
-            PartitionDescription("t", 4, 55, 50, 0, None, None, None, moment_of(602), moment_of(601)),
+            PartitionDescription("t", 0, 40, 60, 20, "a-id", "/a", "a", minute_at(600), minute_at(601)),
+            PartitionDescription("t", 1, 7, None, None, "b-id", "/b", "b", minute_at(-3 * DAY), None),
+            PartitionDescription("t", 3, None, 60, None, "a-id", "/a", "a", None, minute_at(601)),
+            PartitionDescription("t", 4, 55, 50, 0, None, None, None, minute_at(602), minute_at(601)),
         ),
     )
-    later = history.describe("g", moment_of(1000), look_back=timedelta(days=1))
+    later = history.describe("g", minute_at(1000), look_back=timedelta(days=1))
     assert later is not None
     assert [(each.partition, each.current_offset, each.log_end_offset) for each in later.partitions] == [
         (0, 99, 80),
         (4, 55, 50),
     ]
     assert (later.lag, later.unknown_lags, later.members) == (0, 0, 0)
-    assert history.describe("g", moment_of(-4 * DAY)) is None
-    assert history.describe("nobody", moment_of(610)) is None
+    assert history.describe("g", minute_at(-4 * DAY)) is None
+    assert history.describe("nobody", minute_at(610)) is None
 
 
 def test_a_group_of_two_clusters_must_be_chosen_and_one_without_members_has_no_owners(
     tmp_path: Path, history: History
 ) -> None:
-    store(tmp_path, "commits", [record(1, 5), record(1, 6, cluster="d")])
+    write_rows(tmp_path, "commits", [record(1, 5), record(1, 6, cluster="d")])
     with pytest.raises(UnclearGroup, match="'g' is in c, d"):
-        history.describe("g", moment_of(2))
-    chosen = history.describe("g", moment_of(2), cluster="d")
+        history.describe("g", minute_at(2))
+    chosen = history.describe("g", minute_at(2), cluster="d")
     assert chosen is not None
     assert (chosen.members, [each.current_offset for each in chosen.partitions]) == (None, [6])
 
@@ -154,9 +154,9 @@ def test_of_a_group_that_goes_on_by_another_protocol_the_members_are_not_known(
     tmp_path: Path, history: History
 ) -> None:
     """Its classic metadata is taken back when it moves to the protocol of KIP-848."""
-    store(tmp_path, "members", [*members(1, ("a", "t", 0)), *members(2, version=None)])
-    store(tmp_path, "commits", [record(1, 5), record(3, 6)])
-    before, after = (history.describe("g", moment_of(at)) for at in (1, 4))
+    write_rows(tmp_path, "members", [*members(1, ("a", "t", 0)), *members(2, version=None)])
+    write_rows(tmp_path, "commits", [record(1, 5), record(3, 6)])
+    before, after = (history.describe("g", minute_at(at)) for at in (1, 4))
     assert before is not None
     assert after is not None
     assert [(each.members, each.partitions[0].client_id) for each in (before, after)] == [(1, "a"), (None, None)]
@@ -166,48 +166,51 @@ def test_without_kafkas_records_a_group_is_described_by_the_events_that_list_all
     tmp_path: Path, history: History
 ) -> None:
     def told(at: float, offset: int, lag: int | None, number: int = 0, source: str = "rest", **columns: Any) -> Any:
-        event = {"event_id": f"e-{at}", "received_at": moment_of(at), "observed_at": moment_of(at), "source": source}
+        event = {"event_id": f"e-{at}", "received_at": minute_at(at), "observed_at": minute_at(at), "source": source}
         place = {"cluster": "c", "consumer": "g", "topic": "t", "partition": number}
         known = {"owner": "/10.1.2.3", "client_id": "", "end_offset": offset, "current_lag": lag}
-        return event | place | known | {"end_ts": moment_of(at - 1)} | columns
+        return event | place | known | {"end_ts": minute_at(at - 1)} | columns
 
     by_webhook = [told(9, 99, 1, source="webhook")]
-    store(tmp_path, "partitions", [told(4, 10, 2), told(8, 20, 5), told(8, 30, None, 1), *by_webhook])
-    described = history.describe("g", moment_of(10))
+    write_rows(tmp_path, "partitions", [told(4, 10, 2), told(8, 20, 5), told(8, 30, None, 1), *by_webhook])
+    described = history.describe("g", minute_at(10))
     assert described is not None
     assert (described.lag, described.unknown_lags, described.never_committed, described.members) == (5, 1, 0, None)
     assert described.partitions == (
-        PartitionDescription("t", 0, 20, 25, 5, None, "/10.1.2.3", None, moment_of(7), moment_of(8)),
-        PartitionDescription("t", 1, 30, None, None, None, "/10.1.2.3", None, moment_of(7), moment_of(8)),
+        PartitionDescription("t", 0, 20, 25, 5, None, "/10.1.2.3", None, minute_at(7), minute_at(8)),
+        PartitionDescription("t", 1, 30, None, None, None, "/10.1.2.3", None, minute_at(7), minute_at(8)),
     )
-    store(tmp_path, "commits", [record(9, 97)])
-    [partition] = (history.describe("g", moment_of(10)) or described).partitions
+    write_rows(tmp_path, "commits", [record(9, 97)])
+    [partition] = (history.describe("g", minute_at(10)) or described).partitions
     assert (partition.current_offset, partition.log_end_offset, partition.lag) == (97, 100, 3)
 
 
 def test_what_burrow_misread_is_described_as_it_was_said(tmp_path: Path, history: History) -> None:
     place = {"cluster": "c", "consumer": "g", "topic": "t", "partition": 0, "source": "rest"}
     misread = {"end_offset": 2**63 - 1, "current_lag": 2, "end_ts_ms": 7_850_000_000_000_000_000}
-    store(tmp_path, "partitions", [{"event_id": "e", "observed_at": moment_of(9)} | place | misread])
-    [partition] = history.describe("g", moment_of(10)).partitions  # type: ignore[union-attr]
+    write_rows(tmp_path, "partitions", [{"event_id": "e", "observed_at": minute_at(9)} | place | misread])
+    [partition] = history.describe("g", minute_at(10)).partitions  # type: ignore[union-attr]
     assert (partition.log_end_offset, partition.committed_at) == (2**63 + 1, None)
-    store(tmp_path, "commits", [record(9, 97)])
-    [partition] = history.describe("g", moment_of(10)).partitions  # type: ignore[union-attr]
+    write_rows(tmp_path, "commits", [record(9, 97)])
+    [partition] = history.describe("g", minute_at(10)).partitions  # type: ignore[union-attr]
     assert (partition.log_end_offset, partition.lag) == (2**63 + 1, 2**63 - 96)
 
 
 def test_without_commits_the_job_that_lands_them_is_named(history: History) -> None:
     with pytest.raises(NoTables, match="has no table commits: karrot pipeline offsets makes it"):
-        history.describe("g", moment_of(0))
+        history.describe("g", minute_at(0))
 
 
 # Stale
 
 
 def test_what_is_stale_is_what_the_stream_alerts_on(tmp_path: Path, history: History) -> None:
-    store(tmp_path, "commits", stale_partition_cases.commit_rows())
-    store(tmp_path, "ends", stale_partition_cases.end_rows())
-    at, length = stale_partition_cases.moment(stale_partition_cases.AT), timedelta(seconds=stale_partition_cases.FOR)
+    write_rows(tmp_path, "commits", stale_partition_cases.commit_rows())
+    write_rows(tmp_path, "ends", stale_partition_cases.end_rows())
+    at, length = (
+        stale_partition_cases.second_at(stale_partition_cases.EVALUATED_AT),
+        timedelta(seconds=stale_partition_cases.STALE_AFTER),
+    )
     expected = [
         StalePartition(
             stale_partition_cases.CLUSTER,
@@ -216,8 +219,8 @@ def test_what_is_stale_is_what_the_stream_alerts_on(tmp_path: Path, history: His
             stale_partition_cases.PARTITION,
             case.stale.offset,
             case.stale.end,
-            stale_partition_cases.moment(case.stale.since),
-            stale_partition_cases.moment(case.stale.seen),
+            stale_partition_cases.second_at(case.stale.since),
+            stale_partition_cases.second_at(case.stale.seen),
         )
         for case in sorted(stale_partition_cases.CASES)
         if case.stale
@@ -238,13 +241,13 @@ def risks_of(history: History, at: float = 0, **asked: Any) -> list[tuple[RiskKi
     return [
         (
             each.kind,
-            (each.at - moment_of(0)) / timedelta(minutes=1),
+            (each.at - minute_at(0)) / timedelta(minutes=1),
             each.group,
             each.partition,
             each.margin,
             each.because,
         )
-        for each in history.risks(moment_of(at), **asked).risks
+        for each in history.risks(minute_at(at), **asked).risks
     ]
 
 
@@ -260,11 +263,11 @@ def test_offsets_expire_when_kafka_would_delete_them(tmp_path: Path, history: Hi
         record(-week + HOUR, 1, consumer="half unsubscribed", topic="is"),
         record(-DAY, 1, consumer="left long ago"),
         record(-week + HOUR, 1, consumer="left lately"),
-        record(-HOUR, 1, consumer="expiry written", expire_ts_ms=round(moment_of(2 * HOUR).timestamp() * 1_000)),
+        record(-HOUR, 1, consumer="expiry written", expire_ts_ms=round(minute_at(2 * HOUR).timestamp() * 1_000)),
         record(-week + HOUR, 1, consumer="never", **never),
         record(-week + HOUR, 1, consumer="was gone"),
     ]
-    store(tmp_path, "commits", rows)
+    write_rows(tmp_path, "commits", rows)
     record_of = [
         members(-week, ("a", "t", 0), consumer="lives on"),
         members(-week, ("a", "is", 0), consumer="half unsubscribed"),
@@ -272,7 +275,7 @@ def test_offsets_expire_when_kafka_would_delete_them(tmp_path: Path, history: Hi
         members(-HOUR, consumer="left lately"),
         members(-week, consumer="was gone", version=None),
     ]
-    store(tmp_path, "members", [row for rows in record_of for row in rows])
+    write_rows(tmp_path, "members", [row for rows in record_of for row in rows])
     expires = RiskKind.EXPIRES
     assert risks_of(history) == [
         (expires, -HOUR, "overdue", 0, None, "no commit since"),
@@ -286,7 +289,7 @@ def test_offsets_expire_when_kafka_would_delete_them(tmp_path: Path, history: Hi
         row[2] for row in risks_of(history)
     } == {"has time"}
     assert risks_of(history, retention=timedelta(days=8), group="assigns") == []
-    [topic] = {each.topic for each in history.risks(moment_of(0), group="half unsubscribed").risks}
+    [topic] = {each.topic for each in history.risks(minute_at(0), group="half unsubscribed").risks}
     assert topic == "was"
 
 
@@ -294,23 +297,23 @@ def test_what_no_table_knows_is_named_and_without_members_no_offset_expires_by_t
     tmp_path: Path, history: History
 ) -> None:
     week = 7 * DAY
-    expires = {"expire_ts_ms": round(moment_of(HOUR).timestamp() * 1_000)}
-    store(tmp_path, "commits", [record(-week + HOUR, 1), record(-HOUR, 1, consumer="expiry written", **expires)])
+    expires = {"expire_ts_ms": round(minute_at(HOUR).timestamp() * 1_000)}
+    write_rows(tmp_path, "commits", [record(-week + HOUR, 1), record(-HOUR, 1, consumer="expiry written", **expires)])
     alone = [(RiskKind.EXPIRES, HOUR, "expiry written", 0, None, "expire_ts")]
-    assert (risks_of(history), history.risks(moment_of(0)).unknown) == (alone, ("log ends", "members"))
+    assert (risks_of(history), history.risks(minute_at(0)).unknown) == (alone, ("log ends", "members"))
     verdict = {"source": "rest", "topic": "t", "partition": 0, "end_offset": 1, "current_lag": 4}
-    heard = {"cluster": "c", "consumer": "g", "received_at": moment_of(-1), "observed_at": moment_of(-1)}
-    store(tmp_path, "partitions", [heard | verdict])
-    assert history.risks(moment_of(0)).unknown == ("log starts", "members")
-    store(tmp_path, "ends", [look(-1, 5)])
-    assert history.risks(moment_of(0)).unknown == ("members",)
-    store(tmp_path, "members", members(-week, ("a", "t", 0)))
-    assert history.risks(moment_of(0)).unknown == ()
+    heard = {"cluster": "c", "consumer": "g", "received_at": minute_at(-1), "observed_at": minute_at(-1)}
+    write_rows(tmp_path, "partitions", [heard | verdict])
+    assert history.risks(minute_at(0)).unknown == ("log starts", "members")
+    write_rows(tmp_path, "ends", [look(-1, 5)])
+    assert history.risks(minute_at(0)).unknown == ("members",)
+    write_rows(tmp_path, "members", members(-week, ("a", "t", 0)))
+    assert history.risks(minute_at(0)).unknown == ()
     assert [row[:3] for row in risks_of(history)] == [row[:3] for row in alone]
 
 
 def test_a_deleted_offset_is_a_risk_while_its_topic_grows(tmp_path: Path, history: History) -> None:
-    store(
+    write_rows(
         tmp_path,
         "commits",
         [row for partition in range(4) for row in (record(-500, 10, partition), record(-400, None, partition))],
@@ -318,23 +321,23 @@ def test_a_deleted_offset_is_a_risk_while_its_topic_grows(tmp_path: Path, histor
     grows = [look(at, 1000 + at, 0) for at in range(-600, 1, 100)]
     rests = [look(at, 1000, 1) for at in range(-600, 1, 100)]
     gone = [look(at, 9000 + at, 2) for at in range(-3 * DAY, -2 * DAY, 100)]
-    store(tmp_path, "ends", [*grows, *rests, *gone])
-    [risk] = history.risks(moment_of(0)).risks
+    write_rows(tmp_path, "ends", [*grows, *rests, *gone])
+    [risk] = history.risks(minute_at(0)).risks
     assert (risk.kind, risk.partition, risk.offset, risk.lag, risk.margin) == (RiskKind.DELETED, 0, 10, 990, 10)
-    assert risk.at == moment_of(-400)
+    assert risk.at == minute_at(-400)
 
 
 def test_the_margin_to_the_log_start_is_a_risk_where_something_is_unread(tmp_path: Path, history: History) -> None:
     reads = [record(at, 2 * (at + 2000), 3) for at in range(-1440, 1, 120)]
     stands = [record(0, offset, partition) for partition, offset in ((0, 100), (1, 500), (2, 5000), (4, 10_000))]
-    store(tmp_path, "commits", [*reads, *stands])
+    write_rows(tmp_path, "commits", [*reads, *stands])
     # The start moves by a message a minute: from 0 a day ago to 1,440.
     starts = [
         look(at, 10_000, partition, start=at + 1440 if partition else 300)
         for at in range(-1440, 1, 120)
         for partition in range(5)
     ]
-    store(tmp_path, "ends", starts)
+    write_rows(tmp_path, "ends", starts)
     lost = RiskKind.LOG_START
     assert risks_of(history) == [
         (lost, 0, "g", 0, -200, "messages lost"),

@@ -12,7 +12,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from support.burrow.lag_events import make_event, recorded
+from support.burrow.lag_events import make_event, recorded_body
 from support.web.website import make_website
 
 EXAMPLES = 30
@@ -25,7 +25,7 @@ CHECKS = [
 ]
 
 _website = make_website()
-_website.client.post("/burrow", data=recorded("karrot_v1.9.5_err_stop.json"))
+_website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_err_stop.json"))
 _website.site.intake.accept(make_event(consumer="unknown", total_lag=None, max_lag=None, incident_id=None))
 schema = schemathesis.openapi.from_wsgi("/openapi.json", _website.client.application)
 

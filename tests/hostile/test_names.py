@@ -10,9 +10,9 @@ from karrot.reporters.prometheus import LogCollector, Options
 from karrot.reporters.prometheus.labels import label_value
 from support.burrow.lag_events import make_event
 from support.manual_clock import ManualClock
-from support.service.bulk_posts import UNAVAILABLE, flood, resident, store
+from support.service.bulk_posts import UNAVAILABLE, post_new_groups, post_until_stored, private_memory_bytes
 from support.service.karrot_service import Service
-from support.service.posting_threads import named
+from support.service.posting_threads import warn_body
 from support.waiting import wait_for
 
 NAMES = 20_000
@@ -23,16 +23,16 @@ GROWTH_BYTES = 48 << 20
 @pytest.mark.timeout(300)  # 20,000 posts on a machine that has other work to do
 def test_a_flood_of_names_is_bounded_and_the_known_groups_go_on(tmp_path: Path) -> None:
     with Service(tmp_path / "data", max_consumers=str(MOST)) as service:
-        answers = store(service, named("known"))
-        before = resident(service)
-        answers += flood(service, range(NAMES))
-        answers += store(service, named("known").replace(b"11020", b"77"))
+        answers = post_until_stored(service, warn_body("known"))
+        before = private_memory_bytes(service)
+        answers += post_new_groups(service, range(NAMES))
+        answers += post_until_stored(service, warn_body("known").replace(b"11020", b"77"))
         assert answers.keys() <= {(202, ""), *UNAVAILABLE}
         assert answers[202, ""] > MOST  # or there was no flood
         assert service.metric("karrot_consumer_lag", consumer="known") == 77
         assert service.metric("karrot_consumers") == MOST
         assert service.get("/metrics").body.count(b"\nkarrot_consumer_lag{") == MOST
-        assert resident(service) - before < GROWTH_BYTES
+        assert private_memory_bytes(service) - before < GROWTH_BYTES
         names = len(service.stored_consumers())
         assert 0 <= names + 1 - answers[202, ""] <= answers[503, "unconfirmed"]
         wait_for(lambda: service.metric("karrot_series_dropped_total") == names - MOST)

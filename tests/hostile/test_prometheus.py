@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from karrot.reporters.prometheus.labels import label_value
-from support.burrow.lag_events import recorded
-from support.burrow.malformed_bodies import names
-from support.prometheus.prometheus_server import Prometheus, prometheus_binary, quoted
-from support.service.bulk_posts import store
+from support.burrow.lag_events import recorded_body
+from support.burrow.malformed_bodies import unusual_group_names
+from support.prometheus.prometheus_server import Prometheus, prometheus_binary, promql_string
+from support.service.bulk_posts import post_until_stored
 from support.service.karrot_service import Service
 from support.waiting import wait_for
 
-WARN = recorded("karrot_v1.9.5_warn.json")
+WARN = recorded_body("karrot_v1.9.5_warn.json")
 BINARY = prometheus_binary()
 
 pytestmark = [
@@ -29,19 +29,19 @@ def verdict(name: str, lag: int) -> bytes:
 
 def test_a_real_prometheus_reads_every_name_and_finds_it_again(tmp_path: Path) -> None:
     assert BINARY is not None
-    lags = {name: 100_000 + number for number, name in enumerate(dict.fromkeys(names()))}
+    lags = {name: 100_000 + number for number, name in enumerate(dict.fromkeys(unusual_group_names()))}
     exported = {label_value(name): lag for name, lag in lags.items()}  # where two names meet, the newest wins
     assert len(exported) > 200
     with Service(tmp_path / "data", partition_metrics="true", topic_metrics="true") as service:
         for name, lag in lags.items():
-            store(service, verdict(name, lag))
+            post_until_stored(service, verdict(name, lag))
         with Prometheus(BINARY, tmp_path / "prometheus", service.port) as prometheus:
             wait_for(lambda: prometheus.number("count(karrot_consumer_lag)") == len(exported))
             stored = prometheus.query("karrot_consumer_lag")
             assert {each["metric"].get("consumer", ""): int(each["value"][1]) for each in stored} == exported
             assert prometheus.label_values("consumer") == exported.keys() - {""}  # an empty label is no label there
             for name, lag in exported.items():
-                assert prometheus.number(f"karrot_consumer_lag{{consumer={quoted(name)}}}") == lag
+                assert prometheus.number(f"karrot_consumer_lag{{consumer={promql_string(name)}}}") == lag
             lines = service.get("/metrics").body.removesuffix(b"\n").split(b"\n")
             assert prometheus.number("scrape_samples_scraped") == sum(not line.startswith(b"#") for line in lines)
             assert prometheus.number("min_over_time(up[5m])") == 1
@@ -54,8 +54,8 @@ def test_promtool_finds_no_fault_in_the_text_format(tmp_path: Path) -> None:
     assert BINARY is not None
     promtool = Path(BINARY).with_name("promtool")
     with Service(tmp_path / "data", partition_metrics="true", topic_metrics="true") as service:
-        for name in names():
-            store(service, verdict(name, 7))
+        for name in unusual_group_names():
+            post_until_stored(service, verdict(name, 7))
         text = service.get("/metrics", {"Accept": "text/plain"}).body
     checked = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, check=False)
     assert (checked.returncode, checked.stderr.decode()) == (0, "")

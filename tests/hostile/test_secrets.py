@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from karrot.settings.options import OPTIONS
-from support.burrow.lag_events import recorded
+from support.burrow.lag_events import recorded_body
 from support.service.karrot_service import Service
 from support.waiting import wait_for
 
-WARN = recorded("karrot_v1.9.5_warn.json")
+WARN = recorded_body("karrot_v1.9.5_warn.json")
 CANARIES = {each.attribute: f"canary-{each.attribute.replace('_', '-')}" for each in OPTIONS if each.is_secret}
 TRIED = "canary-tried-by-a-stranger"
 PATHS = [

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import karrot
-from support.image.buildah import BASE, Buildah, default_cache, missing
+from support.image.buildah import BASE, Buildah, default_cache, missing_requirements
 from support.image.built_image import CANARY, ROOT, Image
 from support.image.runc_container import USER, Container
 
@@ -43,7 +43,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def buildah(tmp_path_factory: pytest.TempPathFactory) -> Buildah:
     """With the base ready, on a machine that can run a container."""
-    _end_if(missing())
+    _end_if(missing_requirements())
     buildah = Buildah(default_cache())
     buildah.ensure_base()
     _end_if(_refusal(buildah, tmp_path_factory.mktemp("probe")))

@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 import karrot
-from support.burrow.lag_events import recorded
+from support.burrow.lag_events import recorded_body
 from support.image.buildah import BASE
 from support.image.built_image import CANARY, ROOT, Image
 from support.image.runc_container import USER, Container
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.image, pytest.mark.timeout(600)]
 _MEGABYTE = 1_000_000
 _INSTALLERS = {"pip", "pip3", "uv", "hatchling", "wheel", "easy_install"}
 _COMPILERS = {"cc", "gcc", "g++", "c++", "clang", "make", "ld", "as", "rustc", "go"}
-_WARN = recorded("karrot_v1.9.5_warn.json")
+_WARN = recorded_body("karrot_v1.9.5_warn.json")
 _BUDGET = 120 * _MEGABYTE
 
 

@@ -11,8 +11,8 @@ from karrot.history.table_files import Table
 from karrot.pipeline.schemas import DERIVED, INCIDENTS, LAG_MINUTE, TABLES, with_day
 from karrot.pipeline.store.changed_days import Derived, Note, read_note
 from karrot.pipeline.store.tables import Tables
-from support.pipeline.event_rows import MIDNIGHT, table_of
-from support.pipeline.table_files import incident, minute, moment_of
+from support.pipeline.event_rows import MIDNIGHT, frame_of_rows
+from support.pipeline.table_files import incident_row, lag_minute_row, minute_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 def test_the_history_reads_what_spark_writes(spark: "SparkSession", tmp_path: Path) -> None:
     tables, day = Tables(str(tmp_path)), MIDNIGHT.date()
-    lags = [minute(at, at * 10, "ERR" if at == 3 else "OK", day=day) for at in range(5)]
+    lags = [lag_minute_row(at, at * 10, "ERR" if at == 3 else "OK", day=day) for at in range(5)]
     frames = {
-        "lag_minute": table_of(spark, with_day(LAG_MINUTE), [each | {"lag_avg": 1.0} for each in lags]),
-        "incidents": table_of(spark, with_day(INCIDENTS), [incident(3, None, topics=["a", "b"], day=day)]),
+        "lag_minute": frame_of_rows(spark, with_day(LAG_MINUTE), [each | {"lag_avg": 1.0} for each in lags]),
+        "incidents": frame_of_rows(spark, with_day(INCIDENTS), [incident_row(3, None, topics=["a", "b"], day=day)]),
     }
     for name, frame in frames.items():
         tables.replace_days(frame, name, [day])
-    span = TimeRange(moment_of(1), moment_of(4))
+    span = TimeRange(minute_at(1), minute_at(4))
     with History(tmp_path) as history:
         series = history.timeseries("g", span, metrics=("lag", "status"), granularity=timedelta(minutes=2))
-        assert series.points == (SeriesPoint(moment_of(0), (10, 1)), SeriesPoint(moment_of(2), (30, 3)))
+        assert series.points == (SeriesPoint(minute_at(0), (10, 1)), SeriesPoint(minute_at(2), (30, 3)))
         [group] = history.groups(span)
         assert (group.status, group.lag, group.minutes, group.incidents) == ("ERR", 30, 3, 1)
-        assert history.incidents(span) == (Incident("i", "c", "g", moment_of(3), None, None, "ERR", 10, 2, ("a", "b")),)
+        assert history.incidents(span) == (Incident("i", "c", "g", minute_at(3), None, None, "ERR", 10, 2, ("a", "b")),)
 
 
 def test_the_history_reads_the_note_of_the_days_that_derive_finished(tmp_path: Path) -> None:

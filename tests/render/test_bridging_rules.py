@@ -7,8 +7,8 @@ import pytest
 
 from karrot.render.bridging_rules import TOOLS, bridging_rules
 from karrot.render.environment import templates_dir
-from support.prometheus.exported_metrics import EXPORTED
-from support.prometheus.promtool import metrics_of, promtool, rules_of
+from support.prometheus.exported_metrics import EXPORTED_METRICS
+from support.prometheus.promtool import parse_rules, promtool, selected_metrics
 
 MIGRATING = Path(__file__).resolve().parents[2] / "docs" / "migrating.md"
 
@@ -30,16 +30,16 @@ def test_every_tool_that_has_rules_can_be_asked_for() -> None:
 @pytest.mark.parametrize("tool", TOOLS)
 def test_a_bridge_leads_from_one_side_to_the_other_and_never_reads_what_a_bridge_made(tool: str) -> None:
     for as_karrot, source in ((False, "karrot"), (True, tool)):
-        rules = list(rules_of(bridging_rules(tool, as_karrot=as_karrot)))
+        rules = list(parse_rules(bridging_rules(tool, as_karrot=as_karrot)))
         assert len({rule["record"] for rule in rules}) == len(rules)
         for rule in rules:
             assert rule["labels"] == {"bridge": source}
             assert rule["expr"].count("bridge=") == rule["expr"].count('{bridge=""')
-            read = {metric for metric, labels in metrics_of(rule["expr"]) if "bridge" in labels}
+            read = {metric for metric, labels in selected_metrics(rule["expr"]) if "bridge" in labels}
             assert len(read) == 1
             ours = {rule["record"]} if as_karrot else read
             theirs = read if as_karrot else {rule["record"]}
-            assert ours <= EXPORTED.keys()
+            assert ours <= EXPORTED_METRICS.keys()
             assert not any(name.startswith("karrot_") for name in theirs)
 
 
@@ -48,6 +48,6 @@ def test_the_guide_names_every_series_that_is_bridged_and_the_commands_that_prin
     guide = MIGRATING.read_text(encoding="utf-8")
     assert f"karrot render bridging-rules {tool}" in guide
     for as_karrot in (False, True):
-        for rule in rules_of(bridging_rules(tool, as_karrot=as_karrot)):
-            names = {rule["record"], *(metric for metric, _ in metrics_of(rule["expr"]))}
+        for rule in parse_rules(bridging_rules(tool, as_karrot=as_karrot)):
+            names = {rule["record"], *(metric for metric, _ in selected_metrics(rule["expr"]))}
             assert all(f"`{name}`" in guide for name in names), names

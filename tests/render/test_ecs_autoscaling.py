@@ -10,15 +10,15 @@ from karrot.autoscaling import Expression, Gaps
 from karrot.render.ecs_autoscaling import autoscaling
 from karrot.render.scaling_recipe import Scaling
 from karrot.reporters.cloudwatch.naming import decoded, dimension_value
-from support.autoscaling.scaling_recipes import RECIPES, TOPIC, cloudformation, recipe
-from support.autoscaling.terraform_to_cloudformation import resources
+from support.autoscaling.scaling_recipes import RECIPES, TOPIC, make_scaling, render_cloudformation
+from support.autoscaling.terraform_to_cloudformation import cloudformation_resources
 
 LAG = [{"Name": "Cluster", "Value": "prod-eu"}, {"Name": "ConsumerGroup", "Value": "orders"}]
 TASKS = [{"Name": "ClusterName", "Value": "prod"}, {"Name": "ServiceName", "Value": "orders-worker"}]
 
 
 def stack(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = cloudformation(RECIPES[name])["Resources"]
+    found: dict[str, Any] = render_cloudformation(RECIPES[name])["Resources"]
     return found
 
 
@@ -177,12 +177,12 @@ def test_somebody_is_told_of_a_silent_monitor_and_of_the_most_tasks_if_there_is_
 
 def test_what_all_groups_of_a_cluster_share_can_be_left_out() -> None:
     assert not {"HeartbeatAlarm", "PublishPolicy"} & set(stack("ecs-tracking-backlog"))
-    assert "Outputs" not in cloudformation(RECIPES["ecs-tracking-backlog"])
+    assert "Outputs" not in render_cloudformation(RECIPES["ecs-tracking-backlog"])
 
 
 def test_karrot_may_publish_in_its_own_namespace_and_nothing_else() -> None:
-    asked = recipe(recipe="step", max_lag=1, namespace="Lag/Of#Ours")
-    assert cloudformation(asked)["Resources"]["PublishPolicy"]["Properties"]["PolicyDocument"] == {
+    asked = make_scaling(recipe="step", max_lag=1, namespace="Lag/Of#Ours")
+    assert render_cloudformation(asked)["Resources"]["PublishPolicy"]["Properties"]["PolicyDocument"] == {
         "Version": "2012-10-17",
         "Statement": [
             {
@@ -302,8 +302,8 @@ def test_from_zero_holds_its_measure_at_the_target_while_nothing_runs(
 
 def test_the_held_measure_is_the_very_target_however_it_is_written() -> None:
     for seconds in (0.1 + 0.2, 1e12, 90.25):
-        asked = recipe(recipe="from-zero", max_lag_seconds=seconds)
-        policy = cloudformation(asked)["Resources"]["LagTracking"]["Properties"]
+        asked = make_scaling(recipe="from-zero", max_lag_seconds=seconds)
+        policy = render_cloudformation(asked)["Resources"]["LagTracking"]["Properties"]
         configuration = policy["TargetTrackingScalingPolicyConfiguration"]
         text, _ = expression_of(configuration["CustomizedMetricSpecification"]["Metrics"])
         [held] = Expression.parse(text).values({"running": [None], "lag": [None]}, 1, Gaps.ZERO)
@@ -368,7 +368,7 @@ def test_names_that_are_too_long_are_cut_and_still_differ() -> None:
     names = {
         each["Properties"]["AlarmName"]
         for service in (long, f"{long[:-1]}t")
-        for each in cloudformation(recipe(recipe="step", max_lag=1, service=service))["Resources"].values()
+        for each in render_cloudformation(make_scaling(recipe="step", max_lag=1, service=service))["Resources"].values()
         if each["Type"] == "AWS::CloudWatch::Alarm" and "heartbeat" not in each["Properties"]["AlarmName"]
     }
     assert len(names) == 6
@@ -396,7 +396,7 @@ ODD = [
 @pytest.mark.parametrize("output", ["cloudformation", "terraform"])
 @pytest.mark.parametrize("name", ODD)
 def test_an_odd_name_arrives_as_the_reporter_publishes_it(name: str, output: str) -> None:
-    assert dimensions(recipe(recipe="step", max_lag=1, burrow_cluster=name, group=name), output) == [
+    assert dimensions(make_scaling(recipe="step", max_lag=1, burrow_cluster=name, group=name), output) == [
         {"Name": "Cluster", "Value": dimension_value(name).text},
         {"Name": "ConsumerGroup", "Value": dimension_value(name).text},
     ]
@@ -405,13 +405,13 @@ def test_an_odd_name_arrives_as_the_reporter_publishes_it(name: str, output: str
 @settings(deadline=None, max_examples=10)
 @given(st.text(), st.sampled_from(["cloudformation", "terraform"]))
 def test_any_name_arrives_as_the_reporter_publishes_it(name: str, output: str) -> None:
-    value = dimensions(recipe(recipe="step", max_lag=1, group=name), output)[1]["Value"]
+    value = dimensions(make_scaling(recipe="step", max_lag=1, group=name), output)[1]["Value"]
     assert value == dimension_value(name).text
     assert dimension_value(name).cut or decoded(value) == name
 
 
 def dimensions(asked: Scaling, output: str) -> list[dict[str, str]]:
     text = autoscaling(asked, output)
-    read = cloudformation(asked)["Resources"] if output == "cloudformation" else resources(text)
+    read = render_cloudformation(asked)["Resources"] if output == "cloudformation" else cloudformation_resources(text)
     found: list[dict[str, str]] = read["LagHighAlarm"]["Properties"]["Dimensions"]
     return found

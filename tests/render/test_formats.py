@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot.render import formats
-from support.autoscaling.terraform_to_cloudformation import literal
+from support.autoscaling.terraform_to_cloudformation import parse_literal
 
 HOSTILE = [
     "${a}",
@@ -45,7 +45,7 @@ def test_any_text_comes_back_from_toml(text: str) -> None:
 @given(st.text())
 def test_any_text_comes_back_from_terraform_and_holds_no_template(text: str) -> None:
     written = formats.hcl(text)
-    assert literal(written) == text
+    assert parse_literal(written) == text
     assert "${" not in written
     assert "%{" not in written
 
@@ -53,7 +53,7 @@ def test_any_text_comes_back_from_terraform_and_holds_no_template(text: str) -> 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_what_means_something_in_a_format_means_nothing_in_a_value(text: str) -> None:
     assert yaml.safe_load(formats.yaml(text)) == text
-    assert literal(formats.hcl(text)) == text
+    assert parse_literal(formats.hcl(text)) == text
     assert tomllib.loads(f"a = {formats.toml(text)}") == {"a": text}
 
 

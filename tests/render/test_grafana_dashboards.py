@@ -10,9 +10,9 @@ import pytest
 
 from karrot.render.grafana_dashboards import BOARDS as RENDERED
 from karrot.render.grafana_dashboards import dashboard
-from support.prometheus.exported_metrics import EXPORTED
-from support.prometheus.grafana_dashboards import BOARDS, Json, annotations, filled, panels, variables
-from support.prometheus.promtool import metrics_of
+from support.prometheus.exported_metrics import EXPORTED_METRICS
+from support.prometheus.grafana_dashboards import DASHBOARDS, Json, annotations, panels, substitute_variables, variables
+from support.prometheus.promtool import selected_metrics
 
 OF_THE_TARGET = {"job", "instance"}
 OF_PROMETHEUS = {
@@ -23,21 +23,21 @@ SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 UNITS = {"Bps", "bytes", "mps", "none", "ops", "percentunit", "reqps", "s", "short"}
 NOT_ON_A_BOARD = {"karrot_consumer_coordinator_id"}
 
-PANELS = [(name, panel) for name, board in BOARDS.items() for panel, _ in panels(board)]
+PANELS = [(name, panel) for name, board in DASHBOARDS.items() for panel, _ in panels(board)]
 QUERIES = [(name, panel, target["expr"]) for name, panel in PANELS for target in panel["targets"]]
 
-boards = pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
+boards = pytest.mark.parametrize("board", DASHBOARDS.values(), ids=DASHBOARDS)
 
 
 def queries(board: Json) -> list[str]:
     """Every query of a board, with each variable replaced."""
     own = [target["expr"] for panel, _ in panels(board) for target in panel["targets"]]
-    return [filled(expr, board) for expr in (*own, *(each["expr"] for each in annotations(board)))]
+    return [substitute_variables(expr, board) for expr in (*own, *(each["expr"] for each in annotations(board)))]
 
 
 def test_there_are_three_boards_that_know_each_other_by_a_tag() -> None:
-    assert set(RENDERED) == set(BOARDS)
-    for name, board in BOARDS.items():
+    assert set(RENDERED) == set(DASHBOARDS)
+    for name, board in DASHBOARDS.items():
         assert board["uid"] == f"karrot-{name}"
         assert board["tags"] == ["karrot", "kafka"]
         [menu] = board["links"]
@@ -64,23 +64,25 @@ def test_a_variable_is_read_anew_with_the_time_that_is_shown_from_a_metric_that_
         if each["type"] == "query":
             assert (each["refresh"], each["datasource"]) == (2, SOURCE)
             selector, label = re.fullmatch(r"label_values\((.+), (\w+)\)", each["query"]["query"]).groups()  # type: ignore[union-attr]
-            for metric, labels in metrics_of(filled(selector, board)):
-                assert {label, *labels} <= EXPORTED[metric] | OF_THE_TARGET
+            for metric, labels in selected_metrics(substitute_variables(selector, board)):
+                assert {label, *labels} <= EXPORTED_METRICS[metric] | OF_THE_TARGET
 
 
 @boards
 def test_a_query_asks_only_for_metrics_and_labels_that_there_are(board: Json) -> None:
-    known = EXPORTED | OF_PROMETHEUS
+    known = EXPORTED_METRICS | OF_PROMETHEUS
     for query in queries(board):
-        for metric, labels in metrics_of(query):
+        for metric, labels in selected_metrics(query):
             assert metric in known, query
             assert labels <= known[metric] | OF_THE_TARGET, query
 
 
 def test_every_metric_of_karrot_is_on_a_board() -> None:
-    shown = {metric for board in BOARDS.values() for query in queries(board) for metric, _ in metrics_of(query)}
+    shown = {
+        metric for board in DASHBOARDS.values() for query in queries(board) for metric, _ in selected_metrics(query)
+    }
     histogram = {f"karrot_event_handling_seconds_{part}" for part in ("count", "sum")}
-    assert EXPORTED.keys() - shown == NOT_ON_A_BOARD | histogram
+    assert EXPORTED_METRICS.keys() - shown == NOT_ON_A_BOARD | histogram
 
 
 def test_a_counter_is_only_seen_as_a_rate_or_an_increase_and_a_rate_over_its_own_interval() -> None:
@@ -138,11 +140,11 @@ def test_panels_have_numbers_of_their_own_and_no_two_are_in_one_place(board: Jso
 
 
 def test_a_link_leads_to_a_board_with_the_group_s_whole_name() -> None:
-    links = re.findall(r'"url": "(/d/[^"]+)"', json.dumps(BOARDS))
+    links = re.findall(r'"url": "(/d/[^"]+)"', json.dumps(DASHBOARDS))
     assert len(links) >= 3
     for link in links:
         uid, arguments = re.fullmatch(r"/d/([\w-]+)\?(.*)", link).groups()  # type: ignore[union-attr]
-        target = BOARDS[uid.removeprefix("karrot-")]
+        target = DASHBOARDS[uid.removeprefix("karrot-")]
         assert set(re.findall(r"var-(\w+)=\$\{[\w.]+:percentencode\}", arguments)) == {"cluster", "consumer"}
         assert {"cluster", "consumer"} <= variables(target).keys()
 
@@ -162,12 +164,12 @@ def test_a_table_names_and_places_every_column_that_its_queries_give() -> None:
         assert {each["displayName"] for each in panel["options"]["sortBy"]} <= titles
 
 
-@pytest.mark.parametrize("name", BOARDS)
+@pytest.mark.parametrize("name", DASHBOARDS)
 def test_a_board_is_printed_as_it_is_or_with_a_link_to_karrot_s_own_page(name: str) -> None:
     linked: dict[str, Any] = json.loads(dashboard(name, "https://karrot.example.org/karrot/"))
-    assert json.loads(dashboard(name)) == BOARDS[name]
+    assert json.loads(dashboard(name)) == DASHBOARDS[name]
     assert linked["links"][-1]["url"].startswith("https://karrot.example.org/karrot/")
-    assert linked | {"links": linked["links"][:-1]} == BOARDS[name]
+    assert linked | {"links": linked["links"][:-1]} == DASHBOARDS[name]
 
 
 def test_what_is_no_address_is_refused() -> None:

@@ -9,14 +9,14 @@ import yaml
 
 from karrot.render.environment import runbooks_dir, templates_dir
 from karrot.render.prometheus_rules import RuleValues, alert_rules, recording_rules, thresholds
-from support.prometheus.exported_metrics import EXPORTED
-from support.prometheus.promtool import metrics_of, promtool, rules_of
+from support.prometheus.exported_metrics import EXPORTED_METRICS
+from support.prometheus.promtool import parse_rules, promtool, selected_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNBOOKS = ROOT / "docs" / "runbooks"
 FULL = RuleValues(external_url="https://karrot.example.org/", runbook_url="https://runbooks.example.org")
-ALERTS = {rule["alert"]: rule for rule in rules_of(alert_rules(FULL))}
-RECORDINGS = {rule["record"]: rule for rule in rules_of(recording_rules())}
+ALERTS = {rule["alert"]: rule for rule in parse_rules(alert_rules(FULL))}
+RECORDINGS = {rule["record"]: rule for rule in parse_rules(recording_rules())}
 OF_THE_TARGET = {"job", "instance"}
 
 
@@ -30,9 +30,9 @@ def test_promtool_finds_no_fault_in_either_file(tmp_path: Path) -> None:
 
 def test_a_rule_asks_only_for_metrics_and_labels_that_karrot_exports() -> None:
     for name, rule in (ALERTS | RECORDINGS).items():
-        for metric, labels in metrics_of(rule["expr"]):
-            assert metric in EXPORTED, f"{name} asks for {metric}"
-            assert labels <= EXPORTED[metric] | OF_THE_TARGET, f"{name} asks {metric} for {labels}"
+        for metric, labels in selected_metrics(rule["expr"]):
+            assert metric in EXPORTED_METRICS, f"{name} asks for {metric}"
+            assert labels <= EXPORTED_METRICS[metric] | OF_THE_TARGET, f"{name} asks {metric} for {labels}"
 
 
 def test_an_alert_says_everything_that_people_and_alertmanager_look_for() -> None:
@@ -55,7 +55,7 @@ def test_an_alert_on_a_group_links_to_the_group_s_page_and_only_a_missing_karrot
 
 
 def test_addresses_that_are_not_known_leave_no_link() -> None:
-    bare = {rule["alert"]: rule for rule in rules_of(alert_rules(RuleValues()))}
+    bare = {rule["alert"]: rule for rule in parse_rules(alert_rules(RuleValues()))}
     for name, rule in bare.items():
         assert rule["annotations"].keys() == {"summary", "description"}
         assert {**rule, "annotations": None} == {**ALERTS[name], "annotations": None}
@@ -64,7 +64,7 @@ def test_addresses_that_are_not_known_leave_no_link() -> None:
 def test_a_recording_is_named_by_its_level_its_metric_and_its_operation() -> None:
     for name, rule in RECORDINGS.items():
         level, _, operation = re.fullmatch(r"(\w+):(karrot_\w+):(\w+)", name, re.ASCII).groups()  # type: ignore[union-attr]
-        inner = {label for _, labels in metrics_of(rule["expr"]) for label in labels}
+        inner = {label for _, labels in selected_metrics(rule["expr"]) for label in labels}
         assert set(level.split("_")) <= inner
         assert re.fullmatch(r"(max|min|sum|count|deriv|ratio|increase)(\d+[mh])?", operation)
 
@@ -119,9 +119,9 @@ def test_an_installed_karrot_has_the_runbook_of_every_alert() -> None:
 def test_the_queries_of_the_runbooks_ask_for_what_karrot_exports() -> None:
     for path in RUNBOOKS.glob("*.md"):
         for query in re.findall(r"^```promql\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
-            for metric, labels in metrics_of(query):
-                assert metric == "up" or metric in EXPORTED, f"{path.name} asks for {metric}"
-                assert labels <= EXPORTED.get(metric, set()) | OF_THE_TARGET
+            for metric, labels in selected_metrics(query):
+                assert metric == "up" or metric in EXPORTED_METRICS, f"{path.name} asks for {metric}"
+                assert labels <= EXPORTED_METRICS.get(metric, set()) | OF_THE_TARGET
 
 
 def test_the_table_of_alerts_is_what_the_rules_say() -> None:

@@ -9,12 +9,12 @@ from urllib.parse import quote_plus
 import yaml
 
 from karrot.render.prometheus_rules import RuleValues, alert_rules, recording_rules
-from support.prometheus.promtool import promtool, rules_of, series
+from support.prometheus.promtool import input_series, parse_rules, promtool
 
 CASES = Path(__file__).resolve().parents[1] / "data" / "rules"
 RULES = alert_rules(RuleValues(external_url="https://karrot", runbook_url="https://runbooks"))
 Rule = Mapping[str, Any]
-ALERTS = {rule["alert"]: rule for rule in rules_of(RULES)}
+ALERTS = {rule["alert"]: rule for rule in parse_rules(RULES)}
 
 
 def test_every_alert_fires_when_it_should_and_is_silent_when_it_should_not(tmp_path: Path) -> None:
@@ -34,10 +34,10 @@ def test_the_table_has_a_firing_and_a_silent_case_of_every_alert() -> None:
 
 def test_every_recording_rule_gives_what_it_should(tmp_path: Path) -> None:
     table = _table("recordings.yaml")
-    assert list(table["expected"]) == [rule["record"] for rule in rules_of(recording_rules())]
+    assert list(table["expected"]) == [rule["record"] for rule in parse_rules(recording_rules())]
     queries = [_query_test(name, samples) for name, samples in table["expected"].items()]
-    test = {"interval": "1m", "input_series": series(table["series"]), "promql_expr_test": queries}
-    promtool("test", "rules", _written_test(tmp_path, "recordings", list(rules_of(recording_rules())), [test]))
+    test = {"interval": "1m", "input_series": input_series(table["series"]), "promql_expr_test": queries}
+    promtool("test", "rules", _written_test(tmp_path, "recordings", list(parse_rules(recording_rules())), [test]))
 
 
 @cache
@@ -61,7 +61,7 @@ def _alert_test(case: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "name": f"{case['alert']}: {case['case']}",
         "interval": "1m",
-        "input_series": series(case["series"]),
+        "input_series": input_series(case["series"]),
         "alert_rule_test": [{"eval_time": case["at"], "alertname": case["alert"], "exp_alerts": expected}],
     }
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from karrot import telemetry
-from support.prometheus.promtool import metrics_of, promtool, series
+from support.prometheus.promtool import input_series, promtool, selected_metrics
 from support.prometheus.scaling_queries import EXAMPLES, example, scaling_queries
 
 KEDA = sorted(path.name for path in (EXAMPLES / "keda").glob("*.yaml"))
@@ -30,7 +30,7 @@ def test_each_query_gives_one_value_whatever_scraped_it_and_none_where_no_lag_is
             ("30m", []),
         )
     ]
-    test = {"interval": "1m", "input_series": series(scraped + others), "promql_expr_test": queries}
+    test = {"interval": "1m", "input_series": input_series(scraped + others), "promql_expr_test": queries}
     file = tmp_path / "tests.yml"
     file.write_text(yaml.safe_dump({"rule_files": [], "evaluation_interval": "1m", "tests": [test]}, width=1000))
     promtool("test", "rules", file)
@@ -38,7 +38,7 @@ def test_each_query_gives_one_value_whatever_scraped_it_and_none_where_no_lag_is
 
 def test_the_queries_ask_for_what_karrot_exports() -> None:
     for query in scaling_queries().values():
-        for metric, labels in metrics_of(query):
+        for metric, labels in selected_metrics(query):
             assert labels <= LABELS[metric]
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from support.autoscaling.scaling_recipes import recipe
+from support.autoscaling.scaling_recipes import make_scaling
 
 SECONDS = {"recipe": "target-tracking", "max_lag_seconds": 60}
 MESSAGES = {"recipe": "step", "max_lag": 1000}
@@ -117,11 +117,11 @@ GROUP = {"target": "asg", "asg_name": "workers"}
 )
 def test_what_cannot_work_is_refused_with_what_would(changes: dict[str, Any], sentences: list[str]) -> None:
     with pytest.raises(ValueError, match=r"^--") as caught:
-        recipe(**changes)
+        make_scaling(**changes)
     assert str(caught.value).splitlines() == sentences
 
 
 def test_everything_that_is_wrong_is_said_at_once() -> None:
     with pytest.raises(ValueError, match=r"^--") as caught:
-        recipe(recipe="step", max_lag=-1, service="", namespace="", max_tasks=0)
+        make_scaling(recipe="step", max_lag=-1, service="", namespace="", max_tasks=0)
     assert len(str(caught.value).splitlines()) == 4

@@ -6,7 +6,7 @@ import pytest
 
 from karrot.autoscaling import AlarmState, Gaps, RecordedMetrics, Stack, from_cloudformation
 from karrot.render.scaling_recipe import Scaling
-from support.autoscaling.scaling_recipes import RECIPES, cloudformation, recipe
+from support.autoscaling.scaling_recipes import RECIPES, make_scaling, render_cloudformation
 
 MINUTE = 60
 RANGE = 18 * MINUTE
@@ -19,7 +19,7 @@ class Service:
 
     def __init__(self, asked: Scaling, gaps: Gaps, expression: str | None = None) -> None:
         limits = None if asked.on_ecs else (asked.least, asked.max_tasks)
-        template = cloudformation(asked)
+        template = render_cloudformation(asked)
         if expression is not None:
             policy = template["Resources"]["LagTracking"]["Properties"]["TargetTrackingScalingPolicyConfiguration"]
             policy["CustomizedMetricSpecification"]["Metrics"][0]["Expression"] = expression
@@ -104,7 +104,7 @@ def test_what_an_outage_of_the_monitor_does_to_metric_math(
     expression: str | None, read_as_zero: tuple[int, int]
 ) -> None:
     """The table of docs/autoscaling.md: both readings of a missing value, two lags, the rendered expression last."""
-    asked = recipe(recipe="target-tracking", target_lag_per_task=6000)
+    asked = make_scaling(recipe="target-tracking", target_lag_per_task=6000)
     left: dict[Gaps, list[int]] = {}
     for gaps in Gaps:
         for minutes, lag in ((2, 12_000.0), (5, 60_000.0)):

@@ -3,27 +3,30 @@
 import pytest
 
 from karrot.render.ecs_autoscaling import autoscaling
-from support.autoscaling.scaling_recipes import RECIPES, cloudformation, recipe
-from support.autoscaling.terraform_to_cloudformation import parsed, resources
+from support.autoscaling.scaling_recipes import RECIPES, make_scaling, render_cloudformation
+from support.autoscaling.terraform_to_cloudformation import cloudformation_resources, parse_terraform
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_each_resource_has_every_attribute_of_its_counterpart_and_no_other(name: str) -> None:
-    assert resources(autoscaling(RECIPES[name], "terraform")) == cloudformation(RECIPES[name])["Resources"]
+    assert (
+        cloudformation_resources(autoscaling(RECIPES[name], "terraform"))
+        == render_cloudformation(RECIPES[name])["Resources"]
+    )
 
 
 def test_the_policy_to_attach_is_an_output_of_both() -> None:
-    [output] = parsed(autoscaling(recipe(recipe="step", max_lag=1), "terraform"))["output"]
+    [output] = parse_terraform(autoscaling(make_scaling(recipe="step", max_lag=1), "terraform"))["output"]
     assert output["karrot_prod_orders-worker_publish_policy_arn"]["value"] == {
         "Ref": "aws_iam_policy.karrot_prod_orders-worker_PublishPolicy.arn"
     }
-    outputs = cloudformation(recipe(recipe="step", max_lag=1))["Outputs"]
+    outputs = render_cloudformation(make_scaling(recipe="step", max_lag=1))["Outputs"]
     assert outputs["PublishPolicyArn"]["Value"] == {"Ref": "PublishPolicy"}
 
 
 def test_resources_of_several_services_can_share_a_folder() -> None:
     texts = [
-        autoscaling(recipe(recipe="step", max_lag=1, **where), "terraform")
+        autoscaling(make_scaling(recipe="step", max_lag=1, **where), "terraform")
         for where in (
             {"service": "a-b"},
             {"service": "a_b"},
@@ -34,7 +37,7 @@ def test_resources_of_several_services_can_share_a_folder() -> None:
     labels = [
         (kind, label)
         for text in texts
-        for resource in parsed(text)["resource"]
+        for resource in parse_terraform(text)["resource"]
         for kind, named in resource.items()
         for label in named
     ]
@@ -42,7 +45,7 @@ def test_resources_of_several_services_can_share_a_folder() -> None:
 
 
 def test_attributes_stand_below_each_other_as_terraform_fmt_has_them() -> None:
-    text = autoscaling(recipe(recipe="step", max_lag=1), "terraform")
+    text = autoscaling(make_scaling(recipe="step", max_lag=1), "terraform")
     assert (
         '  alarm_description = "The lag is too high"\n'
         '  namespace         = "Karrot"\n'

@@ -24,7 +24,7 @@ from karrot.reporters.base import PullReporter
 from karrot.reporters.prometheus import LogCollector, build, render
 from karrot.reporters.prometheus.labels import label_value
 from karrot.telemetry import EVENT_HANDLING_SECONDS, METRICS, SERIES_DROPPED
-from support.burrow.lag_events import event_strategy, make_event, make_partition, recorded, rest_answer
+from support.burrow.lag_events import event_strategy, make_event, make_partition, recorded_body, recorded_rest_answer
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
 
@@ -67,7 +67,7 @@ def tell(log: EventLog, **overrides: Any) -> int:
 
 def tell_recorded(log: EventLog, clock: ManualClock, names: Iterable[str] = RECORDED) -> None:
     for name in names:
-        body = recorded(name)
+        body = recorded_body(name)
         log.append(parse_webhook(body, observed_at_ms=clock.wall_ms()), body)
 
 
@@ -299,7 +299,7 @@ def test_a_webhook_gives_the_partitions_it_lists_and_the_worst_but_no_topics(log
 
 
 def test_a_source_that_lists_all_partitions_gives_topics_too(log: MemoryEventLog) -> None:
-    event = parse_rest(rest_answer("lag-warn"), observed_at_ms=1_746_950_405_000)
+    event = parse_rest(recorded_rest_answer("lag-warn"), observed_at_ms=1_746_950_405_000)
     assert event is not None
     log.append(event, to_wire(event))
     samples = scraped(log, topic_metrics="true")

@@ -4,7 +4,7 @@ import json
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import PushReporter
 from karrot.reporters.stdout import StdoutReporter, build
-from support.eventlog.event_log_contract import append, stored
+from support.eventlog.event_log_contract import append_event, stored_events
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
 
@@ -12,10 +12,10 @@ from support.reporters.reporter_context import make_context
 def test_it_writes_a_line_of_json_per_event() -> None:
     clock = ManualClock()
     log = MemoryEventLog(clock)
-    append(log, total_lag=2**64 - 1)
-    append(log, consumer="grüppe\n", status_text="OK", incident_id=None, total_lag=None)
+    append_event(log, total_lag=2**64 - 1)
+    append_event(log, consumer="grüppe\n", status_text="OK", incident_id=None, total_lag=None)
     stream = io.BytesIO()
-    StdoutReporter(stream).report(stored(log))
+    StdoutReporter(stream).report(stored_events(log))
     first, second = stream.getvalue().splitlines()
     assert json.loads(first) == {
         "event_id": f"{log.log_id}-1",

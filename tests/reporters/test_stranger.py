@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from karrot.burrow.payload import parse_webhook
-from support.burrow.lag_events import recorded
+from support.burrow.lag_events import recorded_body
 from support.service.karrot_service import Service
 from support.waiting import wait_for
 
@@ -57,7 +57,7 @@ def with_broken(installed: Path, tmp_path: Path) -> str:
 
 
 def lines_expected() -> list[list[str]]:
-    events = [parse_webhook(recorded(name), observed_at_ms=0) for name in BODIES]
+    events = [parse_webhook(recorded_body(name), observed_at_ms=0) for name in BODIES]
     return [f"{each.cluster} {each.consumer} {each.status_text} {each.total_lag}".split() for each in events]
 
 
@@ -82,7 +82,7 @@ def service(installed: Path, tmp_path: Path, file: Path, monkeypatch: pytest.Mon
 
 def test_a_strangers_reporter_gets_every_event_in_the_order_of_the_log(service: Service, file: Path) -> None:
     service.start()
-    assert [service.post(recorded(name)).status for name in BODIES] == [202] * len(BODIES)
+    assert [service.post(recorded_body(name)).status for name in BODIES] == [202] * len(BODIES)
     wait_for(lambda: service.metric("karrot_reporter_events_count_total", reporter="textfile") == len(BODIES))
     assert lines_in(file) == lines_expected()
 
@@ -90,7 +90,7 @@ def test_a_strangers_reporter_gets_every_event_in_the_order_of_the_log(service: 
 def test_after_a_restart_it_goes_on_where_it_was(service: Service, file: Path) -> None:
     for name in BODIES[:2]:
         service.start()
-        service.post(recorded(name))
+        service.post(recorded_body(name))
         wait_for(lambda: service.metric("karrot_reporter_backlog_events", reporter="textfile") == 0)
         assert service.stop() == 0
     assert lines_in(file) == lines_expected()[:2]
@@ -103,7 +103,7 @@ def test_a_reporter_that_fails_stops_no_other(
     service.settings["reporters"] = "broken,prometheus,textfile"
     service.start()
     for name in BODIES:
-        service.post(recorded(name))
+        service.post(recorded_body(name))
     wait_for(lambda: service.metric("karrot_reporter_events_count_total", reporter="textfile") == len(BODIES))
     wait_for(lambda: (service.metric("karrot_reporter_failures_total", reporter="broken") or 0) > 0)
     assert service.metric("karrot_reporter_backlog_events", reporter="broken") == len(BODIES)

@@ -10,7 +10,7 @@ from urllib.parse import quote_plus, urlsplit
 import pytest
 
 from karrot.render.prometheus_rules import RuleValues, alert_rules, recording_rules
-from support.burrow.lag_events import recorded
+from support.burrow.lag_events import recorded_body
 from support.prometheus.prometheus_server import Prometheus, prometheus_binary
 from support.prometheus.scaling_queries import scaling_queries
 from support.service.karrot_service import Service
@@ -83,8 +83,8 @@ def test_a_cluster_never_heard_and_refused_events_are_told_and_scaling_sees_the_
         Service(tmp_path / "data", expected_clusters="dr") as service,
         Prometheus(BINARY, tmp_path / "prometheus", service.port, rules=in_a_hurry(rejectedEvents="0")) as prometheus,
     ):
-        service.post(recorded("karrot_v1.9.5_warn.json"))
-        service.post(recorded("default_post_v1.9.5_warn.json"))
+        service.post(recorded_body("karrot_v1.9.5_warn.json"))
+        service.post(recorded_body("default_post_v1.9.5_warn.json"))
         wait_for(lambda: firing(prometheus) >= {"KarrotBurrowSilent", "KarrotRejectingEvents"}, 60)
         told = {each["labels"]["alertname"]: each for each in prometheus.alerts()}
         silent = told["KarrotBurrowSilent"]

@@ -15,11 +15,11 @@ from threading import Event, Thread
 
 import pytest
 
-from support.burrow.lag_events import recorded
+from support.burrow.lag_events import recorded_body
 from support.service.karrot_service import Service
 from support.waiting import wait_for
 
-WARN = recorded("karrot_v1.9.5_warn.json")
+WARN = recorded_body("karrot_v1.9.5_warn.json")
 HEAD = b"POST /burrow HTTP/1.1\r\nHost: karrot\r\nContent-Length: %d\r\n\r\n" % len(WARN)
 
 BYTE_A_SECOND, NEVER_READING = "a byte a second", "never reading"

@@ -33,21 +33,21 @@ __all__ = [
     "NOW",
     "PROFILE",
     "WEBHOOK",
-    "ago",
-    "burrow",
-    "changed",
-    "group",
-    "history",
-    "is_unjudged",
-    "is_well",
-    "karrot",
-    "module",
-    "notifier",
-    "prometheus",
-    "sample",
-    "says",
-    "target",
-    "verdict",
+    "burrow_module",
+    "burrow_snapshot",
+    "finds_nothing",
+    "group_history",
+    "karrot_snapshot",
+    "make_verdict",
+    "metric_sample",
+    "notifier_module",
+    "only_finding",
+    "passes",
+    "prometheus_snapshot",
+    "read_group",
+    "replace_fields",
+    "scrape_target",
+    "seconds_ago",
 ]
 
 KARROT = "http://karrot:5000"
@@ -56,16 +56,16 @@ WEBHOOK = f"{KARROT}/burrow"
 PROFILE = ClientProfile(name="kafka", client_id="burrow", kafka_version="3.6.0")
 
 
-def ago(seconds: float) -> datetime:
+def seconds_ago(seconds: float) -> datetime:
     return NOW - timedelta(seconds=seconds)
 
 
-def changed(struct: Any, **fields: Any) -> Any:
+def replace_fields(struct: Any, **fields: Any) -> Any:
     """The same struct but for some fields."""
     return type(struct)(**{name: getattr(struct, name) for name in struct.__struct_fields__} | fields)
 
 
-def notifier(**fields: Any) -> NotifierModule:
+def notifier_module(**fields: Any) -> NotifierModule:
     told: dict[str, Any] = {
         "class_name": "http",
         "interval": 30,
@@ -83,7 +83,7 @@ def notifier(**fields: Any) -> NotifierModule:
     return NotifierModule(**(told | fields))
 
 
-def verdict(
+def make_verdict(
     consumer: str = "billing", *, status: str = "OK", lag: int = 50, span_s: float = 90, cluster: str = "prod"
 ) -> LagEvent:
     end = int(NOW.timestamp() * 1000)
@@ -113,34 +113,36 @@ MODULES: dict[str, Any] = {
 }
 
 
-def module(kind: str, **fields: Any) -> dict[str, Any]:
-    """The one module of a kind, but for some fields, as `burrow` takes it."""
-    return {kind: {"prod" if kind in ("clusters", "consumers") else "default": changed(MODULES[kind], **fields)}}
+def burrow_module(kind: str, **fields: Any) -> dict[str, Any]:
+    """The one module of a kind, but for some fields, as `burrow_snapshot` takes it."""
+    return {kind: {"prod" if kind in ("clusters", "consumers") else "default": replace_fields(MODULES[kind], **fields)}}
 
 
-def burrow(*notifiers: NotifierModule, **fields: Any) -> BurrowSeen:
+def burrow_snapshot(*notifiers: NotifierModule, **fields: Any) -> BurrowSeen:
     """Burrow, with one notifier if none is given. One that is called ``a`` is followed by ``b``."""
     told: dict[str, Any] = {
         "url": "http://burrow:8000",
         "zookeeper": ZooKeeperConfig(servers=("zookeeper:2181",), timeout=6, root_path="/burrow"),
-        "notifiers": dict(zip("abc", notifiers or (notifier(),), strict=False)),
+        "notifiers": dict(zip("abc", notifiers or (notifier_module(),), strict=False)),
         "listed": ("prod",),
         "groups": {"prod": ("audit", "billing", "burrow-prod")},
         "topics": {"prod": 3},
-        "verdicts": (verdict("audit"), verdict("billing"), verdict("burrow-prod")),
+        "verdicts": (make_verdict("audit"), make_verdict("billing"), make_verdict("burrow-prod")),
         "webhooks": {WEBHOOK: ReadWebhook(405, "", is_karrot=True)},
         "karrot_url": KARROT,
     }
     for kind in MODULES:
-        told |= module(kind)
+        told |= burrow_module(kind)
     return BurrowSeen(**(told | fields))
 
 
-def group(consumer: str = "billing", *, status: str = "OK", lag: int | None = 50, cluster: str = "prod") -> ReadGroup:
-    return ReadGroup(cluster, consumer, status, lag, "webhook", ago(10))
+def read_group(
+    consumer: str = "billing", *, status: str = "OK", lag: int | None = 50, cluster: str = "prod"
+) -> ReadGroup:
+    return ReadGroup(cluster, consumer, status, lag, "webhook", seconds_ago(10))
 
 
-def history(*gaps_s: float, ids: str = "") -> tuple[ReadGroupEvent, ...]:
+def group_history(*gaps_s: float, ids: str = "") -> tuple[ReadGroupEvent, ...]:
     """Webhooks with so many seconds between them, the newest 5 s ago; ``ids`` are one letter each, oldest first."""
     at, events = NOW - timedelta(seconds=5 + sum(gaps_s)), []
     for number, gap in enumerate((0.0, *gaps_s)):
@@ -149,17 +151,17 @@ def history(*gaps_s: float, ids: str = "") -> tuple[ReadGroupEvent, ...]:
     return tuple(reversed(events))
 
 
-def sample(name: str, value: float, **labels: str) -> ReadSample:
+def metric_sample(name: str, value: float, **labels: str) -> ReadSample:
     return ReadSample(name, labels, value)
 
 
-def karrot(*samples: ReadSample, **fields: Any) -> KarrotSeen:
+def karrot_snapshot(*samples: ReadSample, **fields: Any) -> KarrotSeen:
     """Karrot; the samples take the place of those of the same name."""
     usual = (
-        sample("karrot_last_event_timestamp_seconds", ago(10).timestamp(), cluster="prod"),
-        sample("karrot_events_rejected_total", 0, code="unsupported_template"),
-        sample("karrot_events_rejected_total", 0, code="unauthorized"),
-        sample("karrot_consumers", 2),
+        metric_sample("karrot_last_event_timestamp_seconds", seconds_ago(10).timestamp(), cluster="prod"),
+        metric_sample("karrot_events_rejected_total", 0, code="unsupported_template"),
+        metric_sample("karrot_events_rejected_total", 0, code="unauthorized"),
+        metric_sample("karrot_consumers", 2),
     )
     replaced = {each.name for each in samples}
     told: dict[str, Any] = {
@@ -177,21 +179,21 @@ def karrot(*samples: ReadSample, **fields: Any) -> KarrotSeen:
             "KARROT_BURROW_URL": "http://burrow:8000",
         },
         "reporters": (Reporter("prometheus", "idle"),),
-        "groups": (group("audit"), group("billing")),
+        "groups": (read_group("audit"), read_group("billing")),
         "rejects": (),
-        "histories": {("prod", "billing"): history(30, 31, 30, 30, 29, 30)},
+        "histories": {("prod", "billing"): group_history(30, 31, 30, 30, 29, 30)},
         "samples": (*(each for each in usual if each.name not in replaced), *samples),
     }
     return KarrotSeen(**(told | fields))
 
 
-def target(**fields: Any) -> Target:
+def scrape_target(**fields: Any) -> Target:
     told: dict[str, Any] = {
         "scrape_url": f"{KARROT}/metrics",
         "health": "up",
         "labels": {"job": "karrot", "instance": "karrot:5000"},
         "scrape_pool": "karrot",
-        "last_scrape": ago(5),
+        "last_scrape": seconds_ago(5),
         "last_scrape_duration": 0.1,
         "scrape_interval": "15s",
         "scrape_timeout": "10s",
@@ -199,11 +201,11 @@ def target(**fields: Any) -> Target:
     return Target(**(told | fields))
 
 
-def prometheus(*targets: Target, **fields: Any) -> PrometheusSeen:
+def prometheus_snapshot(*targets: Target, **fields: Any) -> PrometheusSeen:
     told: dict[str, Any] = {
         "url": "http://prometheus:9090",
         "now": NOW,
-        "targets": targets or (target(),),
+        "targets": targets or (scrape_target(),),
         "config": {"scrape_configs": [{"job_name": "karrot"}]},
         "series": 2,
         "rules": "time() - karrot_last_event_timestamp_seconds > 300",
@@ -211,17 +213,17 @@ def prometheus(*targets: Target, **fields: Any) -> PrometheusSeen:
     return replace(PrometheusSeen(url="", now=NOW), **(told | fields))
 
 
-def is_well(check: Check[Any], *sides: Any) -> bool:
+def passes(check: Check[Any], *sides: Any) -> bool:
     """Whether a check has nothing to say but that all is well."""
     return [(each.level, each.what) for each in check(*sides)] == [(Level.OK, check.well)]
 
 
-def is_unjudged(check: Check[Any], *sides: Any) -> bool:
+def finds_nothing(check: Check[Any], *sides: Any) -> bool:
     """Whether a check says nothing at all, because there is nothing to judge by."""
     return check(*sides) == []
 
 
-def says(check: Check[Any], *sides: Any) -> tuple[str, str, str]:
+def only_finding(check: Check[Any], *sides: Any) -> tuple[str, str, str]:
     """The level, the sentence and the remedy of the one thing that a check finds."""
     (finding,) = check(*sides)
     assert isinstance(finding, Finding)

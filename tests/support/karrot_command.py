@@ -4,9 +4,9 @@ from click.testing import CliRunner, Result
 
 from karrot.cli import main
 
-__all__ = ["run"]
+__all__ = ["run_karrot"]
 
 
-def run(*arguments: str, env: dict[str, str] | None = None, typed: str = "") -> Result:
+def run_karrot(*arguments: str, env: dict[str, str] | None = None, typed: str = "") -> Result:
     """Its result; an exception that no command expects is raised."""
     return CliRunner().invoke(main, list(arguments), env=env, input=typed, catch_exceptions=False)

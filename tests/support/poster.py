@@ -11,7 +11,7 @@ from threading import Event, Thread
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, NamedTuple, Self
 
-from support.burrow.lag_events import recorded
+from support.burrow.lag_events import recorded_body
 
 if TYPE_CHECKING:
     from multiprocessing.sharedctypes import Synchronized
@@ -113,7 +113,7 @@ def _await_turn(plan: _Plan, started: float, turn: int, stop: Event) -> None:
         stop.wait(max(0.0, due - time.monotonic()))
 
 
-_WARN = recorded("karrot_v1.9.5_warn.json")
+_WARN = recorded_body("karrot_v1.9.5_warn.json")
 
 
 def _ask(connection: HTTPConnection, name: str) -> int:

@@ -5,10 +5,10 @@ from pathlib import Path
 from check_jsonschema import main
 from click.testing import CliRunner
 
-__all__ = ["assert_valid"]
+__all__ = ["assert_matches_schema"]
 
 
-def assert_valid(schema: str, *files: Path) -> None:
+def assert_matches_schema(schema: str, *files: Path) -> None:
     """Fail with what the schema of that name has to say against the files."""
     told = CliRunner().invoke(main, ["--builtin-schema", f"vendor.{schema}", *map(str, files)])
     assert told.exit_code == 0, told.output

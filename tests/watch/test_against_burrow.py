@@ -16,7 +16,7 @@ from karrot.demo.demo_groups import BEHAVIOURS
 from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Deletion, Phase, SimulatedCommit, SimulatedTopic
 from karrot.watch.persistence import NoKeeper
 from karrot.watch.watcher import PollOutcome, Watcher
-from support.kafka.in_memory_kafka import World
+from support.kafka.in_memory_kafka import SimulatedWorld
 from support.manual_clock import ManualClock
 
 POLL_S = 10
@@ -54,7 +54,7 @@ def lived_by(behaviour: Behaviour, seed: int) -> ConsumerGroup:
 
 
 def compared(group: ConsumerGroup) -> Verdicts:
-    world, clock, newest, verdicts = World([group]), ManualClock(), Newest(), Verdicts()
+    world, clock, newest, verdicts = SimulatedWorld([group]), ManualClock(), Newest(), Verdicts()
     watcher = Watcher("c", world.kafka, clock, newest, NoKeeper())
     storage, start_ms, order = Storage(min_distance=POLL_S), clock.wall, 0
     for at in range(0, HOUR_S, POLL_S):

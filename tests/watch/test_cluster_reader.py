@@ -6,15 +6,15 @@ from karrot.event import LagEvent, PartitionLag, TopicPartition
 from karrot.eventlog.group_health import GroupHealth
 from karrot.watch import ClusterError, Onlooker
 from karrot.watch.kafka_protocol import Failure
-from support.kafka.in_memory_kafka import SimulatedKafka, member
+from support.kafka.in_memory_kafka import InMemoryKafka, make_member
 
 A, B, C = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("gone", 0)
 DENIED = Failure("group_authorization_failed", "Broker: Group authorization failed")
 
 
-def kafka() -> SimulatedKafka:
-    simulated = SimulatedKafka(ends={A: 100, B: 50, C: 1}, starts={A: 0, B: 30})
-    simulated.put("billing", {A: 60, B: 20, C: 0}, member(A, B))
+def kafka() -> InMemoryKafka:
+    simulated = InMemoryKafka(ends={A: 100, B: 50, C: 1}, starts={A: 0, B: 30})
+    simulated.put("billing", {A: 60, B: 20, C: 0}, make_member(A, B))
     simulated.put("idle", {})
     simulated.failures[C] = Failure("unknown_topic_or_part", "there is no such partition")
     return simulated
@@ -66,7 +66,7 @@ def test_rebalances_are_counted_from_the_second_look_on() -> None:
     simulated = kafka()
     onlooker = Onlooker("prod", simulated)
     assert not onlooker.look(0).counts_rebalances
-    simulated.put("billing", {A: 60, B: 20, C: 0}, member(A), member(B, host="/10.0.0.2"))
+    simulated.put("billing", {A: 60, B: 20, C: 0}, make_member(A), make_member(B, host="/10.0.0.2"))
     standing = onlooker.look(0)
     assert standing.counts_rebalances
     assert (standing.healths["billing"].rebalances, standing.healths["idle"].rebalances) == (1, 0)
@@ -74,4 +74,4 @@ def test_rebalances_are_counted_from_the_second_look_on() -> None:
 
 def test_a_cluster_that_is_away_is_an_error() -> None:
     with pytest.raises(ClusterError, match="all brokers are down"):
-        Onlooker("prod", SimulatedKafka(down=ClusterError("_all_brokers_down", "all brokers are down"))).look(0)
+        Onlooker("prod", InMemoryKafka(down=ClusterError("_all_brokers_down", "all brokers are down"))).look(0)

@@ -5,11 +5,11 @@ import pytest
 from karrot.event import TopicPartition
 from karrot.watch.group_stability import RetentionMargin, Stability, retention
 from karrot.watch.kafka_protocol import Description, GroupMember
-from support.kafka.in_memory_kafka import member
+from support.kafka.in_memory_kafka import make_member
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
-ONE = (member(A, B),)
-TWO = (member(A), member(B, host="/10.0.0.2"))
+ONE = (make_member(A, B),)
+TWO = (make_member(A), make_member(B, host="/10.0.0.2"))
 
 
 def seen(*descriptions: Description) -> int:

@@ -19,8 +19,8 @@ from karrot.watch.outputs import IntakeSink, PostSink
 from karrot.watch.watcher import PollOutcome
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
-from support.servers.background_server import in_background
-from support.servers.scripted_server import answer, serving
+from support.servers.background_server import serve_in_thread
+from support.servers.scripted_server import http_response, scripted_server
 
 WELL = LagEvent("prod", "g", "OK", 7, 1_800_000_000_000, Source.KAFKA, complete=1.0, partition_count=1)
 BAD = WELL._replace(status_text="ERR", incident_id="9b2b0a6c-0000-4000-8000-000000000001")
@@ -205,7 +205,7 @@ class Taking(BaseHTTPRequestHandler):
 
 
 def test_an_event_is_posted_as_burrow_posts_it() -> None:
-    with in_background(ThreadingHTTPServer(("127.0.0.1", 0), Taking)) as port:
+    with serve_in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Taking)) as port:
         sink = PostSink(f"http://127.0.0.1:{port}/burrow", {"Authorization": "Bearer t"})
         sink.send(outcome(BAD), no_age)
         sink.close()
@@ -216,8 +216,8 @@ def test_an_event_is_posted_as_burrow_posts_it() -> None:
 
 
 def test_a_refused_post_is_said_when_that_begins_and_ends() -> None:
-    refused, accepted = answer(b"", "401 Unauthorized"), answer(ACCEPTED, "202 Accepted")
-    with serving(refused, refused, accepted, accepted) as (url, _), structlog.testing.capture_logs() as logs:
+    refused, accepted = http_response(b"", "401 Unauthorized"), http_response(ACCEPTED, "202 Accepted")
+    with scripted_server(refused, refused, accepted, accepted) as (url, _), structlog.testing.capture_logs() as logs:
         sink = PostSink(f"{url}/burrow", {})
         for _ in range(4):
             sink.send(outcome(BAD), no_age)
@@ -237,8 +237,8 @@ def test_nobody_there_is_said_and_nothing_is_raised() -> None:
 
 
 def test_a_redirect_is_not_followed() -> None:
-    away = answer(b"", "302 Found", b"Location: http://127.0.0.1:1/\r\n")
-    with serving(away) as (url, _), structlog.testing.capture_logs() as logs:
+    away = http_response(b"", "302 Found", b"Location: http://127.0.0.1:1/\r\n")
+    with scripted_server(away) as (url, _), structlog.testing.capture_logs() as logs:
         sink = PostSink(f"{url}/burrow", {})
         sink.send(outcome(BAD), no_age)
         sink.close()

@@ -4,7 +4,7 @@ import pytest
 
 from karrot.event import OffsetSample, TopicPartition
 from karrot.watch.rings import Rings
-from support.kafka.in_memory_kafka import member
+from support.kafka.in_memory_kafka import make_member
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 NOW = 1_800_000_000_000
@@ -116,7 +116,7 @@ def test_a_log_end_that_could_not_be_read_is_the_last_one_known(polls: Polls) ->
 def test_a_partition_carries_the_name_of_the_member_that_reads_it(polls: Polls) -> None:
     polls.see({A: 5, B: 5}, {A: 9, B: 9})
     polls.see({A: 5, B: 5}, {A: 9, B: 9})
-    reading = [member(B, host="/10.1.2.3", name="reader")]
+    reading = [make_member(B, host="/10.1.2.3", name="reader")]
     assert [(each.owner, each.client_id) for each in polls.rings.tracked("g", reading, ())] == [
         ("", ""),
         ("/10.1.2.3", "reader"),

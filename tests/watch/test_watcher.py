@@ -15,7 +15,7 @@ from karrot.eventlog.group_health import GroupHealth
 from karrot.watch.kafka_protocol import ClusterError, Failure
 from karrot.watch.persistence import FileKeeper, Keeper, NoKeeper
 from karrot.watch.watcher import PollOutcome, Watcher
-from support.kafka.in_memory_kafka import SimulatedKafka, member
+from support.kafka.in_memory_kafka import InMemoryKafka, make_member
 from support.manual_clock import ManualClock
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -41,7 +41,7 @@ class Rig:
     """A watcher of a cluster with one topic, ten seconds from poll to poll."""
 
     def __init__(self, keeper: Keeper | None = None, exclude: str | None = None) -> None:
-        self.kafka = SimulatedKafka(ends={A: 1000, B: 1000})
+        self.kafka = InMemoryKafka(ends={A: 1000, B: 1000})
         self.clock = ManualClock()
         self.counted: Counter[str] = Counter()
         self.keeper = keeper or NoKeeper()
@@ -93,14 +93,14 @@ def rig() -> Rig:
 
 
 def test_no_verdict_falls_below_half_a_ring(rig: Rig) -> None:
-    rig.kafka.put("g", {A: 900}, member(A))
+    rig.kafka.put("g", {A: 900}, make_member(A))
     assert rig.poll(5, reads=5, writes=10) == []
     [event] = rig.poll(reads=5, writes=10)
     assert (event.status_text, event.total_lag) == ("WARN", 130)
 
 
 def test_a_verdict_lists_every_partition_and_says_who_and_when(rig: Rig) -> None:
-    rig.kafka.put("g", {A: 1000, B: 980}, member(A, B, host="/10.1.2.3", name="reader"))
+    rig.kafka.put("g", {A: 1000, B: 980}, make_member(A, B, host="/10.1.2.3", name="reader"))
     rig.poll(5)
     [event] = rig.poll()
     assert (event.cluster, event.consumer, event.source) == ("prod", "g", Source.KAFKA)
@@ -116,7 +116,7 @@ def test_a_verdict_lists_every_partition_and_says_who_and_when(rig: Rig) -> None
 
 
 def test_a_consumer_that_stopped_but_is_still_a_member_is_seen_to_stand_still(rig: Rig) -> None:
-    rig.kafka.put("g", {A: 1000}, member(A))
+    rig.kafka.put("g", {A: 1000}, make_member(A))
     rig.poll(12, reads=10, writes=10)
     events = [rig.poll(writes=10) for _ in range(14)]
     statuses = [event.status_text for [event] in events]
@@ -127,7 +127,7 @@ def test_a_consumer_that_stopped_but_is_still_a_member_is_seen_to_stand_still(ri
 
 
 def test_a_group_whose_members_are_gone_is_stopped_when_it_was_silent_for_longer_than_its_ring(rig: Rig) -> None:
-    rig.kafka.put("g", {A: 900}, member(A))
+    rig.kafka.put("g", {A: 900}, make_member(A))
     rig.poll(12, reads=10, writes=10)
     rig.kafka.put("g", rig.kafka.offsets["g"])
     events = [event for _ in range(12) for event in rig.poll(writes=10)]
@@ -143,7 +143,7 @@ def test_a_group_that_nobody_reads_since_before_the_watch_is_stopped_after_a_rin
 
 
 def test_a_partition_that_may_not_be_judged_yet_does_no_harm_to_its_group(rig: Rig) -> None:
-    rig.kafka.put("g", {A: 1000}, member(A))
+    rig.kafka.put("g", {A: 1000}, make_member(A))
     rig.poll(12, reads=10, writes=10)
     rig.kafka.offsets["g"][B] = 5
     [event] = rig.poll(2, reads=10, writes=10)
@@ -153,7 +153,7 @@ def test_a_partition_that_may_not_be_judged_yet_does_no_harm_to_its_group(rig: R
 
 
 def test_an_incident_has_one_id_and_start_from_the_first_warning_to_its_close(rig: Rig) -> None:
-    rig.kafka.put("g", {A: 1000}, member(A))
+    rig.kafka.put("g", {A: 1000}, make_member(A))
     rig.poll(12, reads=10, writes=10)
     rig.poll(15, reads=2, writes=10)
     rig.poll(15, writes=10)
@@ -174,7 +174,7 @@ def test_an_incident_has_one_id_and_start_from_the_first_warning_to_its_close(ri
 
 
 def test_a_second_incident_has_another_id(rig: Rig) -> None:
-    rig.kafka.put("g", {A: 900}, member(A))
+    rig.kafka.put("g", {A: 900}, make_member(A))
     rig.poll(6)
     rig.kafka.ends[A] = 900
     rig.poll(2)
@@ -185,7 +185,7 @@ def test_a_second_incident_has_another_id(rig: Rig) -> None:
 
 def test_rings_and_incidents_survive_a_restart(tmp_path: Path) -> None:
     rig = Rig(FileKeeper(tmp_path / "state"))
-    rig.kafka.put("g", {A: 900}, member(A))
+    rig.kafka.put("g", {A: 900}, make_member(A))
     [before] = rig.poll(6)
     assert before.kind is Kind.INCIDENT
     rig.watcher.close()
@@ -200,7 +200,7 @@ def test_rings_and_incidents_survive_a_restart(tmp_path: Path) -> None:
 
 def test_an_incident_is_kept_before_it_is_told_so_that_even_a_kill_does_not_change_its_id(tmp_path: Path) -> None:
     rig = Rig(FileKeeper(tmp_path / "state"))
-    rig.kafka.put("g", {A: 900}, member(A))
+    rig.kafka.put("g", {A: 900}, make_member(A))
     [before] = rig.poll(6)
     rig.restart()
     [after] = rig.poll(2)
@@ -209,14 +209,14 @@ def test_an_incident_is_kept_before_it_is_told_so_that_even_a_kill_does_not_chan
 
 def test_a_memory_that_cannot_be_kept_costs_no_verdict(tmp_path: Path) -> None:
     rig = Rig(FileKeeper(tmp_path / "nowhere" / "state"))
-    rig.kafka.put("g", {A: 900}, member(A))
+    rig.kafka.put("g", {A: 900}, make_member(A))
     assert [event.status_text for event in rig.poll(6)] == ["ERR"]
     assert rig.counted["memory"] >= 1
 
 
 def test_a_deleted_group_is_told_once_when_no_list_had_it_for_a_minute_and_its_coordinator_says_so(rig: Rig) -> None:
-    rig.kafka.put("g", {A: 900}, member(A))
-    rig.kafka.put("other", {A: 1000}, member(A))
+    rig.kafka.put("g", {A: 900}, make_member(A))
+    rig.kafka.put("other", {A: 1000}, make_member(A))
     rig.poll(6)
     rig.kafka.delete("g")
     rig.poll(6)
@@ -228,7 +228,7 @@ def test_a_deleted_group_is_told_once_when_no_list_had_it_for_a_minute_and_its_c
 
 
 def test_a_group_that_a_list_forgot_is_not_gone(rig: Rig) -> None:
-    rig.kafka.put("g", {A: 900}, member(A))
+    rig.kafka.put("g", {A: 900}, make_member(A))
     rig.poll(6)
     rig.kafka.unlisted = {"g"}
     rig.poll(20)
@@ -238,7 +238,7 @@ def test_a_group_that_a_list_forgot_is_not_gone(rig: Rig) -> None:
 
 
 def test_lists_that_are_not_complete_delete_nobody(rig: Rig) -> None:
-    rig.kafka.put("g", {A: 900}, member(A))
+    rig.kafka.put("g", {A: 900}, make_member(A))
     rig.poll(6)
     rig.kafka.delete("g")
     rig.kafka.is_complete = False
@@ -247,17 +247,17 @@ def test_lists_that_are_not_complete_delete_nobody(rig: Rig) -> None:
 
 
 def test_a_group_made_anew_is_a_new_one(rig: Rig) -> None:
-    rig.kafka.put("g", {A: 900}, member(A))
+    rig.kafka.put("g", {A: 900}, make_member(A))
     rig.poll(6)
     rig.kafka.delete("g")
     rig.poll(10)
-    rig.kafka.put("g", {A: 900}, member(A))
+    rig.kafka.put("g", {A: 900}, make_member(A))
     assert rig.poll() == []
 
 
 def test_a_group_that_may_not_be_read_is_named_and_counted_and_costs_the_others_nothing(rig: Rig) -> None:
-    rig.kafka.put("g", {A: 900}, member(A))
-    rig.kafka.put("secret", {A: 1000}, member(A))
+    rig.kafka.put("g", {A: 900}, make_member(A))
+    rig.kafka.put("secret", {A: 1000}, make_member(A))
     rig.kafka.failures["secret"] = rig.kafka.undescribed["secret"] = DENIED
     with structlog.testing.capture_logs() as logs:
         events = rig.poll(6)
@@ -270,7 +270,7 @@ def test_a_group_that_may_not_be_read_is_named_and_counted_and_costs_the_others_
 
 
 def test_no_old_lag_is_told_as_a_new_one(rig: Rig) -> None:
-    rig.kafka.put("g", {A: 900}, member(A))
+    rig.kafka.put("g", {A: 900}, make_member(A))
     rig.poll(6)
     rig.kafka.failures["g"] = Failure("request_timed_out", "too slow")
     assert rig.poll() == []
@@ -281,7 +281,7 @@ def test_no_old_lag_is_told_as_a_new_one(rig: Rig) -> None:
 
 
 def test_a_group_that_is_not_described_has_members_if_its_state_says_so(rig: Rig) -> None:
-    rig.kafka.put("g", {A: 900}, member(A))
+    rig.kafka.put("g", {A: 900}, make_member(A))
     rig.kafka.undescribed["g"] = DENIED
     [event] = rig.poll(6)
     assert [each.status_text for each in event.partitions] == ["STALL"]
@@ -289,7 +289,7 @@ def test_a_group_that_is_not_described_has_members_if_its_state_says_so(rig: Rig
 
 
 def test_a_topic_that_is_gone_is_no_part_of_the_verdict(rig: Rig) -> None:
-    rig.kafka.put("g", {A: 900, B: 1000}, member(A, B))
+    rig.kafka.put("g", {A: 900, B: 1000}, make_member(A, B))
     rig.poll(6)
     rig.kafka.failures[A] = Failure("unknown_topic_or_part", "gone")
     [event] = rig.poll()
@@ -299,7 +299,7 @@ def test_a_topic_that_is_gone_is_no_part_of_the_verdict(rig: Rig) -> None:
 
 
 def test_a_partition_without_a_leader_keeps_its_last_log_end_and_is_told(rig: Rig) -> None:
-    rig.kafka.put("g", {A: 900}, member(A))
+    rig.kafka.put("g", {A: 900}, make_member(A))
     rig.poll(6)
     rig.kafka.failures[A] = Failure("leader_not_available", "no leader")
     [event] = rig.poll()
@@ -308,7 +308,7 @@ def test_a_partition_without_a_leader_keeps_its_last_log_end_and_is_told(rig: Ri
 
 
 def test_a_cluster_that_does_not_answer_is_told_once_and_watched_again_when_it_does(rig: Rig) -> None:
-    rig.kafka.put("g", {A: 900}, member(A))
+    rig.kafka.put("g", {A: 900}, make_member(A))
     rig.poll(6)
     rig.kafka.down = ClusterError("_transport", "Local: Broker transport failure")
     with structlog.testing.capture_logs() as logs:
@@ -332,8 +332,8 @@ def test_the_same_trouble_in_other_words_is_not_told_again(rig: Rig) -> None:
 
 def test_excluded_groups_are_not_even_asked_about() -> None:
     rig = Rig(exclude="^console-")
-    rig.kafka.put("g", {A: 900}, member(A))
-    rig.kafka.put("console-consumer-1", {A: 900}, member(A))
+    rig.kafka.put("g", {A: 900}, make_member(A))
+    rig.kafka.put("console-consumer-1", {A: 900}, make_member(A))
     rig.poll(6)
     assert set(rig.kafka.asked) == {"g"}
     assert set(rig.health()) == {"g"}
@@ -341,7 +341,7 @@ def test_excluded_groups_are_not_even_asked_about() -> None:
 
 def test_a_group_excluded_since_the_last_start_is_forgotten_not_deleted(tmp_path: Path) -> None:
     rig = Rig(FileKeeper(tmp_path / "state"))
-    rig.kafka.put("console-consumer-1", {A: 900}, member(A))
+    rig.kafka.put("console-consumer-1", {A: 900}, make_member(A))
     rig.poll(6)
     rig.watcher.close()
     rig.exclude = "^console-"
@@ -351,10 +351,10 @@ def test_a_group_excluded_since_the_last_start_is_forgotten_not_deleted(tmp_path
 
 
 def test_what_only_kafka_knows_of_a_group_is_told_beside_its_verdict(rig: Rig) -> None:
-    rig.kafka.put("g", {A: 900, B: 950}, member(A), member(B, host="/10.0.0.2"))
+    rig.kafka.put("g", {A: 900, B: 950}, make_member(A), make_member(B, host="/10.0.0.2"))
     rig.kafka.starts = {A: 920, B: 910}
     rig.poll()
-    rig.kafka.put("g", {A: 900, B: 950}, member(A, B))
+    rig.kafka.put("g", {A: 900, B: 950}, make_member(A, B))
     rig.poll()
     assert rig.health() == {"g": GroupHealth("g", "Stable", 1, 1, 1, 20, 0)}
 
@@ -373,5 +373,5 @@ def test_at_the_end_everything_is_closed(rig: Rig) -> None:
 def test_a_name_of_any_kind_is_a_group(rig: Rig) -> None:
     names: list[Any] = ["", "a/b", "früh 🥕", "x" * 1000, 'q"\\\n']
     for name in names:
-        rig.kafka.put(name, {A: 900}, member(A))
+        rig.kafka.put(name, {A: 900}, make_member(A))
     assert sorted(event.consumer for event in rig.poll(6)) == sorted(names)

@@ -3,7 +3,7 @@ import base64
 import pytest
 
 from karrot.web import Credentials
-from support.burrow.lag_events import recorded
+from support.burrow.lag_events import recorded_body
 from support.web.website import make_website
 
 TOKEN = "rèad-me"
@@ -54,7 +54,7 @@ def test_metrics_need_the_token_only_if_told() -> None:
 
 def test_the_token_of_readers_does_not_open_the_webhook() -> None:
     client = make_website(api_token=TOKEN, credentials=Credentials(token="tok")).client
-    body = recorded("karrot_v1.9.5_warn.json")
+    body = recorded_body("karrot_v1.9.5_warn.json")
     assert client.post("/burrow", data=body, headers=bearer(TOKEN)).status_code == 401
     assert client.post("/burrow", data=body, headers=bearer("tok")).status_code == 202
     assert client.get("/api/v1/groups", headers=bearer("tok")).status_code == 401

@@ -4,11 +4,11 @@ import msgspec
 
 from karrot.eventlog.base import Cursor, ReporterState
 from karrot.reporters.send_report import Fact, RefusedDatum, Report, Sent
-from support.burrow.lag_events import recorded
+from support.burrow.lag_events import recorded_body
 from support.web.website import make_website
 
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
-BODY = recorded("karrot_v1.9.5_err_stop.json")
+BODY = recorded_body("karrot_v1.9.5_err_stop.json")
 
 
 def test_the_settings_are_shown_as_they_were() -> None:
@@ -29,7 +29,7 @@ def test_reporters_are_listed_by_name_with_or_without_a_slash() -> None:
 def test_a_reporter_shows_the_last_event_it_had() -> None:
     website = make_website()
     website.client.post("/burrow", data=BODY)
-    website.client.post("/burrow", data=recorded("karrot_v1.9.5_warn.json"))
+    website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_warn.json"))
     website.log.save_reporter(ReporterState("stdout", Cursor(website.log.log_id, 1), "ok"))
     had = {"last_event_timestamp": "Fri, 15 Jan 2027 08:00:00 GMT", "last_event": json.loads(BODY)["Event"]}
     assert website.client.get("/reporters/stdout").json == {"reporters": [{"stdout": had}]}

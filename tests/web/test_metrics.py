@@ -6,13 +6,13 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from karrot.eventlog.base import LogUnavailableError
-from support.burrow.lag_events import recorded
+from support.burrow.lag_events import recorded_body
 from support.web.website import Website, make_website
 
 
 def with_a_group() -> Website:
     website = make_website()
-    assert website.client.post("/burrow", data=recorded("karrot_v1.9.5_err_stop.json")).status_code == 202
+    assert website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_err_stop.json")).status_code == 202
     return website
 
 

@@ -17,7 +17,7 @@ from karrot.web import Credentials
 from karrot.web.pages.history import PastUnknown
 from karrot.web.pages.routes import PAGE_SIZE
 from karrot.web.problems import CODES
-from support.burrow.lag_events import conversation, make_event, make_partition, recorded
+from support.burrow.lag_events import make_event, make_partition, recorded_body, recorded_posts
 from support.web.website import Website, make_website
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}\u202e\0"
@@ -101,7 +101,7 @@ def test_below_a_path_every_link_bears_it_whether_the_proxy_takes_it_away_or_not
     assert [link for link in links if not link.startswith(("/karrot/", "#"))] == []
     assert website.client.get("/karrot/healthz").json == website.client.get("/healthz").json == {"status": "alive"}
     assert website.client.get("/karrots").status_code == 404
-    assert website.client.post("/karrot/burrow", data=recorded("karrot_v1.9.5_err_stop.json")).status_code == 202
+    assert website.client.post("/karrot/burrow", data=recorded_body("karrot_v1.9.5_err_stop.json")).status_code == 202
     assert website.client.post("/karrot/burrow", data=b"{}").status_code == 400
 
 
@@ -145,7 +145,7 @@ def test_groups_are_listed_the_worst_first() -> None:
 def test_a_row_tells_what_an_operator_asks() -> None:
     website = make_website()
     website.clock.wall = 1_746_950_422_304
-    website.client.post("/burrow", data=recorded("karrot_v1.9.5_err_stop.json"))
+    website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_err_stop.json"))
     website.clock.advance(130_000)
     (row,) = rows(website)
     assert row.startswith("ERR orders-svc prod-eu 48,263 ")
@@ -156,7 +156,7 @@ def test_a_row_tells_what_an_operator_asks() -> None:
 
 def test_a_burrow_that_fell_silent_is_pointed_out_while_others_talk() -> None:
     website = make_website()
-    website.client.post("/burrow", data=recorded("karrot_v1.9.5_err_stop.json"))
+    website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_err_stop.json"))
     website.clock.advance(400_000)
     take(website, make_event(cluster="other"))
     assert "</bdi> silent for 6 min 40 s" in read(website)
@@ -262,7 +262,7 @@ def test_from_the_middle_of_a_long_list_both_ends_are_a_step_away() -> None:
 
 def test_a_group_has_a_page_of_its_own() -> None:
     website = make_website()
-    for _, body in conversation():
+    for _, body in recorded_posts():
         website.client.post("/burrow", data=body)
     group = next(state for state in website.log.latest() if state.key.consumer == "skewed-consumer-group")
     text = read(website, "/group", cluster=group.key.cluster, consumer=group.key.consumer)
@@ -283,7 +283,7 @@ def test_the_partition_that_lags_most_is_shown_even_if_it_is_well() -> None:
 
 def test_thousands_of_partitions_are_cut_and_said_so() -> None:
     website = make_website()
-    website.client.post("/burrow", data=recorded("karrot_v1.9.5_partitions_2000.json"))
+    website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_partitions_2000.json"))
     (state,) = website.log.latest()
     text = read(website, "/group", cluster=state.key.cluster, consumer=state.key.consumer)
     assert "1,800 more are in the" in text
@@ -392,7 +392,7 @@ def test_a_cluster_that_is_expected_and_was_never_heard_is_pointed_out() -> None
 def test_what_is_wrong_with_karrot_stands_above_the_groups() -> None:
     website = take(make_website(max_consumers=12), *(make_event(consumer=f"g{n}") for n in range(12)))
     for name in ("default_post_v1.9.5_warn.json", *["oneline_v1.9.5_warn.json"] * 10):
-        website.client.post("/burrow", data=recorded(name))
+        website.client.post("/burrow", data=recorded_body(name))
     website.log.save_reporter(ReporterState("stdout", None, "failing", "Broken: <pipe>", website.clock.wall))
     text = read(website)
     for told in (

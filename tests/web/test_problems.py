@@ -6,7 +6,7 @@ from structlog.testing import capture_logs
 from karrot.eventlog.base import GroupState, LogUnavailableError
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.web.problems import CODES
-from support.burrow.lag_events import recorded
+from support.burrow.lag_events import recorded_body
 from support.manual_clock import ManualClock
 from support.web.website import make_website
 
@@ -44,7 +44,7 @@ def test_an_unknown_path_is_a_problem_and_never_a_redirect(path: str) -> None:
 
 def test_a_doubled_slash_is_no_redirect_either() -> None:
     client = make_website().client
-    event = recorded("karrot_v1.9.5_warn.json")
+    event = recorded_body("karrot_v1.9.5_warn.json")
     assert client.post("/", data=event, environ_overrides={"PATH_INFO": "//burrow"}).status_code == 202
     assert client.get("/", environ_overrides={"PATH_INFO": "/api//v1/groups"}).status_code == 404
 

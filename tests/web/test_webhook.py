@@ -13,11 +13,11 @@ from karrot.eventlog.memory import MemoryEventLog
 from karrot.web import Credentials
 from karrot.web.problems import CODES
 from karrot.web.webhook import LARGE_BODY
-from support.burrow.lag_events import expected, recorded
+from support.burrow.lag_events import expected_events, recorded_body
 from support.manual_clock import ManualClock
 from support.web.website import Website, make_website
 
-ERR_STOP = recorded("karrot_v1.9.5_err_stop.json")
+ERR_STOP = recorded_body("karrot_v1.9.5_err_stop.json")
 
 
 def rejected(website: Website) -> dict[str, float]:
@@ -43,12 +43,12 @@ def test_an_event_is_accepted_once_it_is_stored(method: str, path: str) -> None:
     assert getattr(stored, "body", None) == ERR_STOP
 
 
-@pytest.mark.parametrize("name", sorted(expected()))
+@pytest.mark.parametrize("name", sorted(expected_events()))
 def test_every_recorded_body_is_answered_as_its_index_says(name: str) -> None:
     website = make_website()
-    response = website.client.post("/burrow", data=recorded(name))
-    kind = expected()[name].get("kind")
-    if "shape" in expected()[name]:
+    response = website.client.post("/burrow", data=recorded_body(name))
+    kind = expected_events()[name].get("kind")
+    if "shape" in expected_events()[name]:
         assert response.status_code == 400
         assert response.json is not None
         assert response.json["code"] == "unsupported_template"
@@ -284,7 +284,7 @@ def test_a_refused_body_is_counted_once_and_told_with_its_path() -> None:
 
 def test_a_close_is_taken_by_its_content_whatever_the_method() -> None:
     website = make_website()
-    website.client.post("/burrow", data=recorded("karrot_v1.9.5_close.json"))
+    website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_close.json"))
     (state,) = website.log.latest()
     assert state.summary.kind is Kind.CLOSE
 
@@ -364,6 +364,6 @@ def test_no_header_is_a_fault_of_ours(guarded: Website, authorization: str) -> N
 )
 def test_events_are_counted_by_kind_so_that_a_burrow_without_healthy_ones_is_seen(recording: str, kind: str) -> None:
     website = make_website()
-    website.client.post("/burrow", data=recorded(recording))
+    website.client.post("/burrow", data=recorded_body(recording))
     counted = {counter.labels: counter.value for counter in website.log.counters() if "webhook_events" in counter.name}
     assert counted == {(("kind", kind),): 1}

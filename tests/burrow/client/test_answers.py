@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from karrot.burrow.client import Asking, Burrow, BurrowError, NotFound, Unavailable, UnknownCall, Unreadable
 from karrot.event import Status
-from support.servers.scripted_server import Script, answer, serving
+from support.servers.scripted_server import Script, http_response, scripted_server
 
 REAL = Path(__file__).parents[2] / "data" / "burrow" / "real"
 ASKING = Asking(timeout_s=5, pause=lambda _: None)
@@ -27,7 +27,7 @@ REST = CLUSTERS[5:] + b"\r\n0\r\n\r\n"
 
 
 def clusters(*scripts: Script, asking: Asking = ASKING) -> tuple[str, ...]:
-    with serving(*scripts) as (url, _), Burrow(url, asking=asking) as burrow:
+    with scripted_server(*scripts) as (url, _), Burrow(url, asking=asking) as burrow:
         return burrow.clusters()
 
 
@@ -37,7 +37,10 @@ def clusters(*scripts: Script, asking: Asking = ASKING) -> tuple[str, ...]:
 @pytest.mark.parametrize(("name", "status", "total"), [("warn", Status.WARN, 536), ("2", Status.OK, 0)])
 def test_recorded_answers_are_understood(name: str, status: Status, total: int) -> None:
     lag, bad = (REAL / f"rest-{call}-{name}.json" for call in ("lag", "status"))
-    with serving(answer(lag.read_bytes()), answer(bad.read_bytes())) as (url, asked), Burrow(url) as burrow:
+    with (
+        scripted_server(http_response(lag.read_bytes()), http_response(bad.read_bytes())) as (url, asked),
+        Burrow(url) as burrow,
+    ):
         whole = burrow.lag("stack", "skewed-consumer-group")
         short = burrow.status("stack", "skewed-consumer-group")
     assert (whole.status, whole.total_lag, whole.partition_count) == (status, total, 3)
@@ -50,11 +53,11 @@ def test_recorded_answers_are_understood(name: str, status: Status, total: int) 
 
 
 def test_json_that_is_called_plain_text_is_read() -> None:
-    assert clusters(answer(CLUSTERS, headers=b"Content-Type: text/plain; charset=utf-8\r\n")) == ("a", "b")
+    assert clusters(http_response(CLUSTERS, headers=b"Content-Type: text/plain; charset=utf-8\r\n")) == ("a", "b")
 
 
 def test_a_list_that_is_null_is_empty() -> None:
-    assert clusters(answer(b'{"error":false,"message":"","clusters":null}')) == ()
+    assert clusters(http_response(b'{"error":false,"message":"","clusters":null}')) == ()
 
 
 def test_numbers_are_exact_up_to_64_bits() -> None:
@@ -63,7 +66,7 @@ def test_numbers_are_exact_up_to_64_bits() -> None:
         b'{"error":false,"message":"","topics":{"t":[{"offsets":[null,{"offset":9223372036854775807,"timestamp":1,'
         b'"lag":%d}],"owner":"","current-lag":%d}, null]}}' % (most, most)
     )
-    with serving(answer(body)) as (url, _), Burrow(url) as burrow:
+    with scripted_server(http_response(body)) as (url, _), Burrow(url) as burrow:
         first, second = burrow.consumer("c", "g")["t"]
     assert first.offsets[0] is None
     assert first.offsets[1] is not None
@@ -73,30 +76,41 @@ def test_numbers_are_exact_up_to_64_bits() -> None:
 
 def test_a_number_beyond_64_bits_is_refused() -> None:
     body = b'{"error":false,"message":"","topics":{"t":[{"offsets":[],"current-lag":%d}]}}' % 2**64
-    with serving(answer(body)) as (url, _), Burrow(url) as burrow, pytest.raises(Unreadable, match="current-lag"):
+    with (
+        scripted_server(http_response(body)) as (url, _),
+        Burrow(url) as burrow,
+        pytest.raises(Unreadable, match="current-lag"),
+    ):
         burrow.consumer("c", "g")
 
 
 def test_log_ends_with_holes_are_given_as_they_come() -> None:
-    with serving(answer(b'{"error":false,"message":"","offsets":[5,7]}')) as (url, _), Burrow(url) as burrow:
+    with (
+        scripted_server(http_response(b'{"error":false,"message":"","offsets":[5,7]}')) as (url, _),
+        Burrow(url) as burrow,
+    ):
         assert burrow.topic_offsets("c", "t") == (5, 7)
 
 
 def test_a_verdict_of_not_found_is_no_event_though_its_error_is_false() -> None:
-    with serving(answer(NOT_FOUND, "404 Not Found")) as (url, _), Burrow(url) as burrow, pytest.raises(NotFound):
+    with (
+        scripted_server(http_response(NOT_FOUND, "404 Not Found")) as (url, _),
+        Burrow(url) as burrow,
+        pytest.raises(NotFound),
+    ):
         burrow.lag("c", "g")
 
 
 def test_partitions_in_random_order_come_in_order() -> None:
     recorded = json.loads((REAL / "rest-lag-warn.json").read_bytes())
     recorded["status"]["partitions"].reverse()
-    with serving(answer(json.dumps(recorded).encode())) as (url, _), Burrow(url) as burrow:
+    with scripted_server(http_response(json.dumps(recorded).encode())) as (url, _), Burrow(url) as burrow:
         assert [one.partition for one in burrow.lag("stack", "skewed-consumer-group").partitions] == [0, 1, 2]
 
 
 def test_an_old_burrow_without_the_call_says_nothing_of_the_group() -> None:
     body = b'{"error":true,"message":"invalid request type","result":{}}\n'
-    with serving(*[answer(body, "404 Not Found")] * 2) as (url, _), Burrow(url) as burrow:
+    with scripted_server(*[http_response(body, "404 Not Found")] * 2) as (url, _), Burrow(url) as burrow:
         for question in (burrow.ready, lambda: burrow.topic_consumers("c", "t")):
             with pytest.raises(UnknownCall):
                 question()
@@ -104,7 +118,7 @@ def test_an_old_burrow_without_the_call_says_nothing_of_the_group() -> None:
 
 def test_the_whitelist_of_old_releases_is_told_by_its_name() -> None:
     body = b'{"error":false,"message":"","module":{"class-name":"http","group-whitelist":"^a","threshold":2}}'
-    with serving(answer(body)) as (url, _), Burrow(url) as burrow:
+    with scripted_server(http_response(body)) as (url, _), Burrow(url) as burrow:
         notifier = burrow.config_notifier("n")
     assert (notifier.group_whitelist, notifier.group_allowlist, notifier.threshold) == ("^a", None, 2)
 
@@ -112,7 +126,7 @@ def test_the_whitelist_of_old_releases_is_told_by_its_name() -> None:
 def test_an_evaluation_that_burrow_cannot_write_is_a_fault_of_burrow() -> None:
     body = b'{"error":true,"message":"could not encode JSON","result":{}}'
     with (
-        serving(answer(body, "500 Internal Server Error")) as (url, _),
+        scripted_server(http_response(body, "500 Internal Server Error")) as (url, _),
         Burrow(url) as burrow,
         pytest.raises(Unavailable, match="HTTP 500, 'could not encode JSON'"),
     ):
@@ -145,14 +159,14 @@ def test_however_the_end_is_told_the_answer_is_whole(script: Script) -> None:
     ids=["nothing", "cut", "cut chunk", "not HTTP"],
 )
 def test_an_answer_that_breaks_off_is_asked_for_again_and_then_given_up(script: Script, said: str) -> None:
-    assert clusters(script, script, answer(CLUSTERS)) == ("a", "b")
+    assert clusters(script, script, http_response(CLUSTERS)) == ("a", "b")
     with pytest.raises(Unavailable, match=f"/v3/kafka: the connection broke: .*{said}"):
         clusters(script, script, script)
 
 
 def test_a_server_that_says_nothing_is_asked_once() -> None:
     with (
-        serving([b""], answer(CLUSTERS)) as (url, asked),
+        scripted_server([b""], http_response(CLUSTERS)) as (url, asked),
         Burrow(url, timeout_s=0.1) as burrow,
         pytest.raises(Unavailable, match=r"no answer within 0\.1 s"),
     ):
@@ -169,11 +183,11 @@ def test_an_answer_that_drips_has_an_end() -> None:
 
 def test_an_answer_has_a_largest_size() -> None:
     with pytest.raises(Unreadable, match="larger than 50 bytes"):
-        clusters(answer(CLUSTERS), asking=Asking(max_bytes=50))
+        clusters(http_response(CLUSTERS), asking=Asking(max_bytes=50))
 
 
 def test_nobody_listening_is_said() -> None:
-    with serving() as (url, _):
+    with scripted_server() as (url, _):
         pass
     pauses: list[float] = []
     with Burrow(url, asking=Asking(pause=pauses.append)) as burrow, pytest.raises(Unavailable) as caught:
@@ -185,15 +199,15 @@ def test_nobody_listening_is_said() -> None:
 @pytest.mark.parametrize(
     ("script", "said"),
     [
-        (answer(b"{}"), "the answer is not Burrow's: .* missing required field `clusters`"),
-        (answer(b"<html>"), "the answer is not Burrow's: The body is not JSON"),
-        (answer(b'{"clusters":' + b"[" * 100_000), "the answer is not Burrow's: Over 32 levels of JSON"),
-        (answer(b"[" * 100_000, "404 Not Found"), "HTTP 404, which is not an answer of Burrow's"),
-        (answer(b'{"clusters":[1]}'), r"The field \$.clusters\[0\] is wrong"),
-        (answer(b"<html>", "404 Not Found"), "HTTP 404, which is not an answer of Burrow's: '<html>'"),
-        (answer(b"", "401 Unauthorized"), "HTTP 401"),
-        (answer(b"", "302 Found", b"Location: https://x/y\r\n"), "a redirect to 'https://x/y'"),
-        (answer(b"\x1b[2J\xff", "404 Not Found"), r"Burrow's: '\\x1b\[2J\\ufffd'"),
+        (http_response(b"{}"), "the answer is not Burrow's: .* missing required field `clusters`"),
+        (http_response(b"<html>"), "the answer is not Burrow's: The body is not JSON"),
+        (http_response(b'{"clusters":' + b"[" * 100_000), "the answer is not Burrow's: Over 32 levels of JSON"),
+        (http_response(b"[" * 100_000, "404 Not Found"), "HTTP 404, which is not an answer of Burrow's"),
+        (http_response(b'{"clusters":[1]}'), r"The field \$.clusters\[0\] is wrong"),
+        (http_response(b"<html>", "404 Not Found"), "HTTP 404, which is not an answer of Burrow's: '<html>'"),
+        (http_response(b"", "401 Unauthorized"), "HTTP 401"),
+        (http_response(b"", "302 Found", b"Location: https://x/y\r\n"), "a redirect to 'https://x/y'"),
+        (http_response(b"\x1b[2J\xff", "404 Not Found"), r"Burrow's: '\\x1b\[2J\\ufffd'"),
     ],
 )
 def test_whoever_is_not_burrow_is_told_apart(script: Script, said: str) -> None:
@@ -204,8 +218,12 @@ def test_whoever_is_not_burrow_is_told_apart(script: Script, said: str) -> None:
 @pytest.mark.parametrize("status", ["502 Bad Gateway", "503 Service Unavailable"])
 def test_a_gateway_without_burrow_is_unavailable(status: str) -> None:
     with pytest.raises(Unavailable, match=f"HTTP {status[:3]}"):
-        clusters(answer(b"<html>no upstream</html>", status))
-    with serving(answer(b"<html>", status)) as (url, _), Burrow(url) as burrow, pytest.raises(Unavailable):
+        clusters(http_response(b"<html>no upstream</html>", status))
+    with (
+        scripted_server(http_response(b"<html>", status)) as (url, _),
+        Burrow(url) as burrow,
+        pytest.raises(Unavailable),
+    ):
         burrow.ready()
 
 
@@ -213,7 +231,7 @@ def test_an_answer_about_somebody_else_is_refused() -> None:
     other = (
         b'{"status":{"cluster":"prod","group":"oth\\u001ber","status":"OK","complete":1,"partitions":[],"totallag":0}}'
     )
-    with serving(answer(other), answer(other)) as (url, _), Burrow(url) as burrow:
+    with scripted_server(http_response(other), http_response(other)) as (url, _), Burrow(url) as burrow:
         with pytest.raises(Unreadable, match=r"the answer is about 'oth\\x1ber' in 'prod'"):
             burrow.status("prod", "mine")
         assert burrow.lag("prod", "oth\x1ber").consumer == "oth\x1ber"
@@ -221,7 +239,7 @@ def test_an_answer_about_somebody_else_is_refused() -> None:
 
 def test_an_error_that_comes_with_200_is_an_error() -> None:
     with pytest.raises(BurrowError, match="Burrow says 'storage is on fire'"):
-        clusters(answer(b'{"error":true,"message":"storage is on fire"}'))
+        clusters(http_response(b'{"error":true,"message":"storage is on fire"}'))
 
 
 JSON = st.recursive(
@@ -243,8 +261,8 @@ JSON = st.recursive(
 @settings(max_examples=150)
 @given(st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()), st.sampled_from([200, 404, 500]))
 def test_any_answer_is_understood_or_one_of_our_errors(body: bytes, status: int) -> None:
-    script = answer(body, f"{status} Whatever")
-    with serving(*[script] * 9) as (url, _), Burrow(url) as burrow:
+    script = http_response(body, f"{status} Whatever")
+    with scripted_server(*[script] * 9) as (url, _), Burrow(url) as burrow:
         for question in (
             burrow.clusters,
             lambda: burrow.topics("c"),

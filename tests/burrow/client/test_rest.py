@@ -9,16 +9,18 @@ from hypothesis import strategies as st
 from karrot.burrow.client import Burrow, NotFound, Unaddressable, UnknownCall
 from karrot.demo.simulated_kafka import Behaviour, Phase
 from karrot.event import Kind, Source, Status
-from support.burrow.fake_burrow_rig import Rig, group, rig
+from support.burrow.fake_burrow_rig import FakeBurrowRig, fake_burrow, simulated_group
 
 
 @pytest.fixture
-def asked() -> Iterator[Rig]:
-    with rig(group("billing"), group("audit", topic="audit"), clusters=("prod", "empty")) as told:
+def asked() -> Iterator[FakeBurrowRig]:
+    with fake_burrow(
+        simulated_group("billing"), simulated_group("audit", topic="audit"), clusters=("prod", "empty")
+    ) as told:
         yield told
 
 
-def test_lists_come_sorted_whatever_order_burrow_has_them_in(asked: Rig) -> None:
+def test_lists_come_sorted_whatever_order_burrow_has_them_in(asked: FakeBurrowRig) -> None:
     for _ in range(5):
         assert asked.burrow.clusters() == ("empty", "prod")
         assert asked.burrow.consumers("prod") == ("audit", "billing")
@@ -26,18 +28,18 @@ def test_lists_come_sorted_whatever_order_burrow_has_them_in(asked: Rig) -> None
         assert asked.burrow.topic_consumers("prod", "orders") == ("billing",)
 
 
-def test_a_cluster_without_groups_has_empty_lists(asked: Rig) -> None:
+def test_a_cluster_without_groups_has_empty_lists(asked: FakeBurrowRig) -> None:
     assert asked.burrow.consumers("empty") == ()
     assert asked.burrow.topics("empty") == ()
 
 
-def test_log_ends_are_by_partition(asked: Rig) -> None:
+def test_log_ends_are_by_partition(asked: FakeBurrowRig) -> None:
     ends = asked.burrow.topic_offsets("prod", "orders")
     assert len(ends) == 3
     assert all(end > 90_000 for end in ends)
 
 
-def test_lag_lists_all_partitions_and_status_those_that_are_bad(asked: Rig) -> None:
+def test_lag_lists_all_partitions_and_status_those_that_are_bad(asked: FakeBurrowRig) -> None:
     lag, status = asked.burrow.lag("prod", "billing"), asked.burrow.status("prod", "billing")
     assert (lag.cluster, lag.consumer, lag.status, lag.source, lag.kind) == (
         "prod",
@@ -51,12 +53,12 @@ def test_lag_lists_all_partitions_and_status_those_that_are_bad(asked: Rig) -> N
     assert (status.total_lag, status.partition_count, status.max_lag) == (lag.total_lag, 3, lag.max_lag)
 
 
-def test_a_verdict_is_observed_at_the_start_of_the_request(asked: Rig) -> None:
+def test_a_verdict_is_observed_at_the_start_of_the_request(asked: FakeBurrowRig) -> None:
     asked.after(17)
     assert asked.burrow.lag("prod", "billing").observed_at_ms == asked.clock.wall_ms()
 
 
-def test_a_detail_has_the_window_of_every_partition(asked: Rig) -> None:
+def test_a_detail_has_the_window_of_every_partition(asked: FakeBurrowRig) -> None:
     asked.after(30)
     verdict = asked.burrow.lag("prod", "billing")
     detail = asked.burrow.consumer("prod", "billing")
@@ -72,14 +74,16 @@ def test_a_detail_has_the_window_of_every_partition(asked: Rig) -> None:
 
 
 def test_empty_slots_are_told_as_none() -> None:
-    with rig(group("new", Behaviour((Phase(5, exists=False), Phase(10_000)), starts=(0, 0)))) as asked:
+    with fake_burrow(
+        simulated_group("new", Behaviour((Phase(5, exists=False), Phase(10_000)), starts=(0, 0)))
+    ) as asked:
         asked.after(12)
         offsets = asked.burrow.consumer("prod", "new")["orders"][0].offsets
         assert offsets[0] is None
         assert offsets[-1] is not None
 
 
-def test_what_burrow_does_not_know_is_not_found(asked: Rig) -> None:
+def test_what_burrow_does_not_know_is_not_found(asked: FakeBurrowRig) -> None:
     for question in (
         lambda: asked.burrow.lag("prod", "nobody"),
         lambda: asked.burrow.status("nowhere", "billing"),
@@ -95,7 +99,7 @@ def test_what_burrow_does_not_know_is_not_found(asked: Rig) -> None:
     assert asked.burrow.topic_consumers("prod", "nothing") == ()
 
 
-def test_an_error_names_the_url_and_what_burrow_said(asked: Rig) -> None:
+def test_an_error_names_the_url_and_what_burrow_said(asked: FakeBurrowRig) -> None:
     with pytest.raises(NotFound) as caught:
         asked.burrow.consumers("no where")
     assert (
@@ -104,20 +108,20 @@ def test_an_error_names_the_url_and_what_burrow_said(asked: Rig) -> None:
     )
 
 
-def test_a_name_with_a_slash_is_refused_before_anybody_is_asked(asked: Rig) -> None:
+def test_a_name_with_a_slash_is_refused_before_anybody_is_asked(asked: FakeBurrowRig) -> None:
     with pytest.raises(Unaddressable, match='name with "/" in it'):
         asked.burrow.lag("prod", "team/billing")
     assert asked.server.asked == []
 
 
-def test_a_name_that_is_empty_can_be_asked_for_its_lag_alone(asked: Rig) -> None:
+def test_a_name_that_is_empty_can_be_asked_for_its_lag_alone(asked: FakeBurrowRig) -> None:
     with pytest.raises(NotFound):
         asked.burrow.lag("prod", "")
     with pytest.raises(Unaddressable, match="empty"):
         asked.burrow.consumer("prod", "")
 
 
-def test_a_url_that_is_not_burrows_root_is_an_unknown_call_and_no_deletion(asked: Rig) -> None:
+def test_a_url_that_is_not_burrows_root_is_an_unknown_call_and_no_deletion(asked: FakeBurrowRig) -> None:
     with Burrow(f"{asked.server.url}/burrow") as elsewhere, pytest.raises(UnknownCall, match="not its root"):
         elsewhere.lag("prod", "billing")
 
@@ -127,13 +131,13 @@ def test_a_url_that_is_not_burrows_root_is_an_unknown_call_and_no_deletion(asked
 @pytest.mark.parametrize("around", ["", ".", ".."])
 def test_every_other_name_reaches_burrow_as_it_is(around: str, name: str) -> None:
     asked_for = around or name
-    with rig(group(asked_for)) as asked:
+    with fake_burrow(simulated_group(asked_for)) as asked:
         assert asked.burrow.consumers("prod") == (asked_for,)
         assert asked.burrow.lag("prod", asked_for).consumer == asked_for
         assert list(asked.burrow.consumer("prod", asked_for)) == ["orders"]
 
 
-def test_the_configuration_is_told_with_its_defaults(asked: Rig) -> None:
+def test_the_configuration_is_told_with_its_defaults(asked: FakeBurrowRig) -> None:
     burrow = asked.burrow
     main = burrow.config_main()
     assert (main.zookeeper.servers, main.zookeeper.root_path, main.zookeeper.timeout) == (
@@ -164,7 +168,7 @@ def test_the_configuration_is_told_with_its_defaults(asked: Rig) -> None:
     assert (profile.name, profile.kafka_version, profile.tls, profile.sasl) == ("karrot", "3.6.0", None, None)
 
 
-def test_a_burrow_that_starts_is_alive_and_not_ready(asked: Rig) -> None:
+def test_a_burrow_that_starts_is_alive_and_not_ready(asked: FakeBurrowRig) -> None:
     assert (asked.burrow.admin(), asked.burrow.ready()) == (True, True)
     asked.fake.restart()
     asked.after(1)
@@ -172,7 +176,7 @@ def test_a_burrow_that_starts_is_alive_and_not_ready(asked: Rig) -> None:
 
 
 def test_a_connection_is_kept() -> None:
-    with rig(group("billing")) as asked:
+    with fake_burrow(simulated_group("billing")) as asked:
         for _ in range(20):
             asked.burrow.lag("prod", "billing")
         [pool] = [asked.burrow._pool.connection_from_url(asked.server.url)]

@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 from karrot.cli import main
 from karrot.cli.table_layout import width_of
 from karrot.demo.simulated_kafka import Behaviour, Phase
-from support.burrow.fake_burrow_rig import Rig, group, rig
-from support.servers.scripted_server import answer, serving
+from support.burrow.fake_burrow_rig import FakeBurrowRig, fake_burrow, simulated_group
+from support.servers.scripted_server import http_response, scripted_server
 
 ROOT = Path(__file__).parents[3]
 RECORDED = (ROOT / "tests" / "data" / "burrow" / "real" / "rest-lag-warn.json").read_bytes()
@@ -25,8 +25,10 @@ STALLED = Behaviour((Phase(100_000, pace=0),), starts=(0, 0))
 
 
 @pytest.fixture
-def asked() -> Iterator[Rig]:
-    with rig(group("billing"), group("audit", STALLED, topic="audit.log", partitions=2)) as told:
+def asked() -> Iterator[FakeBurrowRig]:
+    with fake_burrow(
+        simulated_group("billing"), simulated_group("audit", STALLED, topic="audit.log", partitions=2)
+    ) as told:
         told.after(60)
         yield told
 
@@ -35,7 +37,7 @@ def karrot(*arguments: str, **environ: str) -> Result:
     return CliRunner().invoke(main, arguments, env={"COLUMNS": None, "KARROT_BURROW_URL": None, **environ})
 
 
-def run(asked: Rig, *arguments: str, **environ: str) -> Result:
+def run(asked: FakeBurrowRig, *arguments: str, **environ: str) -> Result:
     return karrot(*arguments, "--burrow", asked.server.url, **environ)
 
 
@@ -43,7 +45,7 @@ def run(asked: Rig, *arguments: str, **environ: str) -> Result:
 
 
 def test_the_recorded_answer_as_a_table() -> None:
-    with serving(answer(CLUSTERS), answer(RECORDED)) as (url, _):
+    with scripted_server(http_response(CLUSTERS), http_response(RECORDED)) as (url, _):
         result = karrot("lag", "--group", "skewed-consumer-group", "--burrow", url)
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == (
@@ -57,7 +59,7 @@ def test_the_recorded_answer_as_a_table() -> None:
 
 
 def test_a_narrow_terminal_gets_what_matters() -> None:
-    with serving(answer(CLUSTERS), answer(RECORDED)) as (url, _):
+    with scripted_server(http_response(CLUSTERS), http_response(RECORDED)) as (url, _):
         result = karrot("lag", "--group", "skewed-consumer-group", "--burrow", url, COLUMNS="60")
     assert result.stdout.splitlines()[:2] == [
         "GROUP             TOPIC         PARTITION  LAG  STATUS",
@@ -65,7 +67,7 @@ def test_a_narrow_terminal_gets_what_matters() -> None:
     ]
 
 
-def test_groups_are_a_line_each_with_the_sum(asked: Rig) -> None:
+def test_groups_are_a_line_each_with_the_sum(asked: FakeBurrowRig) -> None:
     result = run(asked, "groups")
     head, audit, billing, total = result.stdout.splitlines()
     assert head.split() == ["GROUP", "STATUS", "LAG", "SHARE", "WORST", "PARTITIONS", "COMPLETE"]
@@ -74,19 +76,19 @@ def test_groups_are_a_line_each_with_the_sum(asked: Rig) -> None:
     assert total == f"prod: 2 groups, lag {sum(lags)}; 1 ERR, 1 OK"
 
 
-def test_status_lists_bad_partitions_alone(asked: Rig) -> None:
+def test_status_lists_bad_partitions_alone(asked: FakeBurrowRig) -> None:
     lines = run(asked, "status").stdout.splitlines()
     assert [line.split()[:3] for line in lines[1:3]] == [["audit", "audit.log", "0"], ["audit", "audit.log", "1"]]
     assert lines[3].startswith("audit: ERR, lag ")
     assert lines[-1].startswith("billing: OK, lag ")
 
 
-def test_lag_lists_every_partition_of_every_group(asked: Rig) -> None:
+def test_lag_lists_every_partition_of_every_group(asked: FakeBurrowRig) -> None:
     blocks = run(asked, "lag").stdout.split("\n\n")
     assert [len(block.strip().splitlines()) for block in blocks] == [4, 5]
 
 
-def test_json_is_one_line_with_exact_numbers(asked: Rig) -> None:
+def test_json_is_one_line_with_exact_numbers(asked: FakeBurrowRig) -> None:
     [line] = run(asked, "lag", "--group", "billing", "--json").stdout.splitlines()
     told = json.loads(line)
     verdict = asked.burrow.lag("prod", "billing")
@@ -105,7 +107,7 @@ def test_json_is_one_line_with_exact_numbers(asked: Rig) -> None:
         assert partition["log_end_offset"] == known.end.offset + known.current_lag
 
 
-def test_the_address_may_come_from_the_environment(asked: Rig) -> None:
+def test_the_address_may_come_from_the_environment(asked: FakeBurrowRig) -> None:
     assert karrot("groups", KARROT_BURROW_URL=asked.server.url).exit_code == 0
 
 
@@ -114,7 +116,7 @@ def test_the_address_may_come_from_the_environment(asked: Rig) -> None:
 
 def test_odd_names_are_shown_on_one_line_and_obeyed_by_no_terminal() -> None:
     names = ["\x1b[2Jred", "two words", " padded", "漢字", "line\nbreak", "right\u202eleft", "a/b"]
-    with rig(*[group(name) for name in names]) as asked:
+    with fake_burrow(*[simulated_group(name) for name in names]) as asked:
         result = run(asked, "groups")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
@@ -137,7 +139,7 @@ def test_odd_names_are_shown_on_one_line_and_obeyed_by_no_terminal() -> None:
 
 
 @pytest.mark.parametrize("command", ["groups", "status", "lag"])
-def test_a_group_that_is_not_there_is_a_sentence_and_exit_code_1(command: str, asked: Rig) -> None:
+def test_a_group_that_is_not_there_is_a_sentence_and_exit_code_1(command: str, asked: FakeBurrowRig) -> None:
     result = run(asked, command, "--group", "billing", "--group", "nobody")
     assert result.exit_code == 1
     assert "billing" in result.stdout
@@ -146,13 +148,13 @@ def test_a_group_that_is_not_there_is_a_sentence_and_exit_code_1(command: str, a
     assert result.stderr == f"karrot: 'nobody' is not shown: {url}: Burrow does not know the group\n"
 
 
-def test_a_name_with_a_slash_that_is_asked_for_is_a_failure(asked: Rig) -> None:
+def test_a_name_with_a_slash_that_is_asked_for_is_a_failure(asked: FakeBurrowRig) -> None:
     result = run(asked, "lag", "--group", "team/billing")
     assert (result.exit_code, 'a name with "/" in it' in result.stderr) == (1, True)
 
 
 def test_one_of_several_clusters_must_be_named() -> None:
-    with rig(group("billing"), clusters=("prod", "test")) as asked:
+    with fake_burrow(simulated_group("billing"), clusters=("prod", "test")) as asked:
         unnamed = run(asked, "groups")
         assert (unnamed.exit_code, unnamed.stderr) == (
             2,
@@ -168,7 +170,7 @@ def test_one_of_several_clusters_must_be_named() -> None:
         )
 
 
-def test_a_burrow_that_starts_is_said_to(asked: Rig) -> None:
+def test_a_burrow_that_starts_is_said_to(asked: FakeBurrowRig) -> None:
     asked.fake.restart()
     asked.after(1)
     result = run(asked, "groups")
@@ -176,7 +178,7 @@ def test_a_burrow_that_starts_is_said_to(asked: Rig) -> None:
 
 
 def test_a_burrow_that_is_away_is_a_sentence_and_exit_code_1() -> None:
-    with serving() as (url, _):
+    with scripted_server() as (url, _):
         pass
     result = karrot("lag", "--burrow", url)
     assert (result.exit_code, result.stderr) == (1, f"karrot: {url}/v3/kafka: no connection: Connection refused\n")
@@ -193,7 +195,9 @@ def test_a_group_that_goes_between_the_list_and_its_turn_is_left_out() -> None:
     not_found = (
         b'{"error":false,"message":"","status":{"cluster":"stack","group":"gone","status":"NOTFOUND","totallag":0}}'
     )
-    with serving(answer(CLUSTERS), answer(consumers), answer(not_found, "404 Not Found")) as (url, _):
+    with scripted_server(
+        http_response(CLUSTERS), http_response(consumers), http_response(not_found, "404 Not Found")
+    ) as (url, _):
         result = karrot("groups", "--burrow", url)
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "karrot: Burrow lists no group in stack\n")
 
@@ -201,7 +205,7 @@ def test_a_group_that_goes_between_the_list_and_its_turn_is_left_out() -> None:
 # Watching
 
 
-def test_watching_goes_on_until_ctrl_c(asked: Rig) -> None:
+def test_watching_goes_on_until_ctrl_c(asked: FakeBurrowRig) -> None:
     command = [
         sys.executable,
         "-m",

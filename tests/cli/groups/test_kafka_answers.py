@@ -12,8 +12,8 @@ from karrot.cli.groups.group_tables import groups_table, json_line, partition_ta
 from karrot.cli.groups.kafka_answers import ask_kafka, beside_burrow
 from karrot.event import TopicPartition
 from karrot.watch import ClusterError, Onlooker
-from support.burrow.fake_burrow_rig import group, rig
-from support.kafka.in_memory_kafka import SimulatedKafka, member
+from support.burrow.fake_burrow_rig import fake_burrow, simulated_group
+from support.kafka.in_memory_kafka import InMemoryKafka, make_member
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 GROUPS = """\
@@ -24,14 +24,14 @@ prod: 2 groups, lag 70; 1 Empty, 1 Stable"""
 
 
 @pytest.fixture
-def kafka() -> SimulatedKafka:
-    simulated = SimulatedKafka(ends={A: 100, B: 50}, starts={A: 0, B: 30})
-    simulated.put("billing", {A: 60, B: 20}, member(A), member(B, host="/10.0.0.2"))
+def kafka() -> InMemoryKafka:
+    simulated = InMemoryKafka(ends={A: 100, B: 50}, starts={A: 0, B: 30})
+    simulated.put("billing", {A: 60, B: 20}, make_member(A), make_member(B, host="/10.0.0.2"))
     simulated.put("audit", {A: 100})
     return simulated
 
 
-def test_kafka_alone_is_a_table_without_verdicts(kafka: SimulatedKafka) -> None:
+def test_kafka_alone_is_a_table_without_verdicts(kafka: InMemoryKafka) -> None:
     asked = ask_kafka(Onlooker("prod", kafka), ())
     assert "\n".join(groups_table(asked)) == GROUPS
     assert list(partition_tables(asked)) == [
@@ -46,10 +46,10 @@ def test_kafka_alone_is_a_table_without_verdicts(kafka: SimulatedKafka) -> None:
     ]
 
 
-def test_from_the_second_look_on_rebalances_are_counted(kafka: SimulatedKafka) -> None:
+def test_from_the_second_look_on_rebalances_are_counted(kafka: InMemoryKafka) -> None:
     onlooker = Onlooker("prod", kafka)
     ask_kafka(onlooker, ())
-    kafka.put("billing", {A: 60, B: 20}, member(A, B))
+    kafka.put("billing", {A: 60, B: 20}, make_member(A, B))
     [line] = json_line(ask_kafka(onlooker, ["billing"]))
     [billing] = json.loads(line)["groups"]
     assert billing["status"] is None
@@ -61,8 +61,8 @@ def test_from_the_second_look_on_rebalances_are_counted(kafka: SimulatedKafka) -
     }
 
 
-def test_beside_burrows_verdicts_stands_what_kafka_says_of_the_same_groups(kafka: SimulatedKafka) -> None:
-    with rig(group("billing"), group("unheard")) as told:
+def test_beside_burrows_verdicts_stands_what_kafka_says_of_the_same_groups(kafka: InMemoryKafka) -> None:
+    with fake_burrow(simulated_group("billing"), simulated_group("unheard")) as told:
         told.after(60)
         burrows = ask(told.burrow, "prod", (), with_all_partitions=False)
         both = beside_burrow(burrows, Onlooker("prod", kafka))
@@ -81,17 +81,17 @@ def test_beside_burrows_verdicts_stands_what_kafka_says_of_the_same_groups(kafka
 
 def test_a_burrow_without_groups_needs_no_kafka() -> None:
     asked = GroupAnswers("prod", (), {})
-    assert beside_burrow(asked, Onlooker("prod", SimulatedKafka(down=ClusterError("r", "away")))) is asked
+    assert beside_burrow(asked, Onlooker("prod", InMemoryKafka(down=ClusterError("r", "away")))) is asked
 
 
-def test_a_group_that_kafka_does_not_list_is_named(kafka: SimulatedKafka) -> None:
+def test_a_group_that_kafka_does_not_list_is_named(kafka: InMemoryKafka) -> None:
     asked = ask_kafka(Onlooker("prod", kafka), ["nobody"])
     assert (asked.has_failed, asked.notes) == (True, ["'nobody' is not shown: Kafka lists no such group"])
-    assert ask_kafka(Onlooker("prod", SimulatedKafka()), ()).notes == ["Kafka lists no group in prod"]
+    assert ask_kafka(Onlooker("prod", InMemoryKafka()), ()).notes == ["Kafka lists no group in prod"]
 
 
 def test_a_kafka_that_is_away_is_a_sentence() -> None:
-    down = SimulatedKafka(down=ClusterError("_transport", "no broker answers"))
+    down = InMemoryKafka(down=ClusterError("_transport", "no broker answers"))
     with pytest.raises(NotDone, match=r"^Kafka: no broker answers$"):
         ask_kafka(Onlooker("prod", down), ())
 

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from karrot.cli import main
 from support.pipeline import stale_partition_cases
-from support.pipeline.table_files import moment_of, store
+from support.pipeline.table_files import minute_at, write_rows
 
 AT = ["--at", "2026-11-20T00:10"]
 HOST = "/10.1.2.3"
@@ -18,7 +18,7 @@ HOST = "/10.1.2.3"
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The cases of what is stale; group ``super-streamer`` with an owner; and its minutes."""
     directory = tmp_path_factory.mktemp("tables")
-    written = moment_of(4)
+    written = minute_at(4)
     record: dict[str, Any] = {
         "cluster": "prod-eu",
         "consumer": "super-streamer",
@@ -31,23 +31,23 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
         record | {"partition": number, "offset": 100 * number, "log_offset": number, "tombstone": False}
         for number in (0, 1)
     ]
-    store(directory, "commits", [*stale_partition_cases.commit_rows(), *commits])
+    write_rows(directory, "commits", [*stale_partition_cases.commit_rows(), *commits])
     looks = [{"cluster": "prod-eu", "topic": "stream", "partition": number, "end_offset": 130} for number in (0, 1)]
-    seen = moment_of(9)
+    seen = minute_at(9)
     looked = {"start_offset": 20, "observed_at": seen, "observed_at_ms": round(seen.timestamp() * 1_000)}
-    store(directory, "ends", [*stale_partition_cases.end_rows(), *(each | looked for each in looks)])
+    write_rows(directory, "ends", [*stale_partition_cases.end_rows(), *(each | looked for each in looks)])
     member = {"member_id": "c-1-8b2f", "client_id": "c-1", "client_host": HOST, "topic": "stream"}
     owned = [{"partition": number, "version": 3, "log_offset": 9} for number in (0, 2)]
-    store(directory, "members", [record | member | each for each in owned])
+    write_rows(directory, "members", [record | member | each for each in owned])
     minute = {"cluster": "prod-eu", "consumer": "super-streamer", "topic": "stream", "count": 12}
     sums = [
         minute
-        | {"minute": moment_of(at), "partition": number, "offset_sum": 1000 * at + number}
+        | {"minute": minute_at(at), "partition": number, "offset_sum": 1000 * at + number}
         | {"offset_first": at, "offset_last": at + 10 * number}
         for at in range(3)
         for number in range(2)
     ]
-    store(directory, "offsets_minute", sums)
+    write_rows(directory, "offsets_minute", sums)
     return directory
 
 
@@ -154,7 +154,7 @@ def test_risks_are_a_line_each_the_next_one_first(tables: Path) -> None:
 
 
 def test_what_no_table_knows_of_risks_is_said(tmp_path: Path) -> None:
-    store(tmp_path, "commits", stale_partition_cases.commit_rows())
+    write_rows(tmp_path, "commits", stale_partition_cases.commit_rows())
     asked = ["--group", "reads on", "--at", "2026-11-26T12:00"]
     assert run(tmp_path, "risks", *asked).stdout == (
         "0 partitions of 0 groups at risk; last commit 2026-11-20 00:09:55; log ends not known; members not known\n"

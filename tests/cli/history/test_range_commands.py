@@ -9,7 +9,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from karrot.cli import main
-from support.pipeline.table_files import incident, minute, moment_of, note_finished, store, verdict
+from support.pipeline.table_files import (
+    incident_row,
+    lag_minute_row,
+    minute_at,
+    verdict_run_row,
+    write_derived_days,
+    write_rows,
+)
 
 DAY = ["--from", "2026-11-20", "--to", "2026-11-21"]
 
@@ -18,18 +25,21 @@ DAY = ["--from", "2026-11-20", "--to", "2026-11-21"]
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("tables")
     orders = {"consumer": "orders/eu svc", "cluster": "prod"}
-    lags = [minute(at, at * 10, "WARN" if at > 2 else "OK", **orders) for at in range(5)]
-    other = [minute(3, None, consumer="\x1b[red", cluster="prod"), minute(5, 7, **orders | {"cluster": "test"})]
-    store(directory, "lag_minute", [*lags, *other])
-    open_one = incident(4, None, "018f-open", peak_lag=40, **orders)
-    store(directory, "incidents", [incident(3, 3.75, "018f-ended", topics=["a", "b"], **orders), open_one])
-    runs = [
-        verdict(0, 5, **orders),
-        verdict(5, **orders | {"cluster": "test"}),
-        verdict(3, consumer="\x1b[red", cluster="prod"),
+    lags = [lag_minute_row(at, at * 10, "WARN" if at > 2 else "OK", **orders) for at in range(5)]
+    other = [
+        lag_minute_row(3, None, consumer="\x1b[red", cluster="prod"),
+        lag_minute_row(5, 7, **orders | {"cluster": "test"}),
     ]
-    store(directory, "verdict_runs", runs)
-    note_finished(directory, [moment_of(0).date()])
+    write_rows(directory, "lag_minute", [*lags, *other])
+    open_one = incident_row(4, None, "018f-open", peak_lag=40, **orders)
+    write_rows(directory, "incidents", [incident_row(3, 3.75, "018f-ended", topics=["a", "b"], **orders), open_one])
+    runs = [
+        verdict_run_row(0, 5, **orders),
+        verdict_run_row(5, **orders | {"cluster": "test"}),
+        verdict_run_row(3, consumer="\x1b[red", cluster="prod"),
+    ]
+    write_rows(directory, "verdict_runs", runs)
+    write_derived_days(directory, [minute_at(0).date()])
     return directory
 
 
@@ -69,7 +79,7 @@ def test_groups_are_a_line_each(tables: Path) -> None:
 
 
 def test_a_group_that_nobody_judged_has_a_lag_and_neither_a_status_nor_a_number_of_incidents(tmp_path: Path) -> None:
-    store(tmp_path, "lag_minute", [minute(1, 7, worst_status=None, not_ok=0)])
+    write_rows(tmp_path, "lag_minute", [lag_minute_row(1, 7, worst_status=None, not_ok=0)])
     heads, row, tally = run(tmp_path, "groups", *DAY).stdout.splitlines()
     told = dict(zip(heads.split(), row.split(), strict=False))
     shown = [told[name] for name in ("STATUS", "WORST", "LAG", "NOT-OK", "INCIDENTS")]
@@ -80,7 +90,9 @@ def test_a_group_that_nobody_judged_has_a_lag_and_neither_a_status_nor_a_number_
 
 def test_one_long_name_does_not_widen_the_lines_of_the_others_and_seconds_are_whole(tmp_path: Path) -> None:
     names = {"g" * 32_767: 311.6, "short": 41.0}
-    store(tmp_path, "lag_minute", [minute(1, 7, consumer=name, lag_seconds_max=of) for name, of in names.items()])
+    write_rows(
+        tmp_path, "lag_minute", [lag_minute_row(1, 7, consumer=name, lag_seconds_max=of) for name, of in names.items()]
+    )
     _heads, long, short, _tally = run(tmp_path, "groups", *DAY).stdout.splitlines()
     assert (long.split()[1], [long.split()[6], short.split()[6]]) == ("g" * 32_767, ["312", "41"])
     assert len(short) < 110
@@ -137,13 +149,13 @@ def gaps(tmp_path: Path) -> Path:
     Derive has not finished the 14th.
     """
     moments = {"g": (10, 11, 13, 14), "h": (13,)}
-    runs = [verdict(*judged_on(day), consumer=group) for group, days in moments.items() for day in days]
-    runs += [verdict(*judged_on(day), consumer="d", cluster="d") for day in (11, 13)]
-    store(tmp_path, "verdict_runs", runs)
-    minutes = [minute(at_day(day), 1, consumer=group) for group, days in moments.items() for day in days]
-    store(tmp_path, "lag_minute", minutes)
-    store(tmp_path, "incidents", [incident(at_day(11), at_day(13) + 30)])
-    note_finished(tmp_path, [moment_of(at_day(day)).date() for day in (10, 11, 13)])
+    runs = [verdict_run_row(*judged_on(day), consumer=group) for group, days in moments.items() for day in days]
+    runs += [verdict_run_row(*judged_on(day), consumer="d", cluster="d") for day in (11, 13)]
+    write_rows(tmp_path, "verdict_runs", runs)
+    minutes = [lag_minute_row(at_day(day), 1, consumer=group) for group, days in moments.items() for day in days]
+    write_rows(tmp_path, "lag_minute", minutes)
+    write_rows(tmp_path, "incidents", [incident_row(at_day(11), at_day(13) + 30)])
+    write_derived_days(tmp_path, [minute_at(at_day(day)).date() for day in (10, 11, 13)])
     return tmp_path
 
 
@@ -269,7 +281,7 @@ def test_json_of_incidents_has_the_newest_verdict(gaps: Path) -> None:
 
 def test_many_stretches_of_days_are_summed_up(tmp_path: Path) -> None:
     days = range(1, 28, 2)
-    store(tmp_path, "lag_minute", [minute(at_day(day), 1, worst_status=None) for day in days])
+    write_rows(tmp_path, "lag_minute", [lag_minute_row(at_day(day), 1, worst_status=None) for day in days])
     assert asked(tmp_path, 10, 28, command="groups")[2] == (
         "nothing is known of any group on 2025-11-10, 2025-11-12, 2025-11-14, 2025-11-16, "
         "2025-11-18 and 5 later days (10 of 19 days)"
@@ -278,11 +290,11 @@ def test_many_stretches_of_days_are_summed_up(tmp_path: Path) -> None:
 
 def test_hours_after_the_newest_verdict_of_a_day_are_not_missing_and_days_to_come_neither(tmp_path: Path) -> None:
     now = datetime.now(UTC)
-    minutes = (now - moment_of(0)) // timedelta(minutes=1)
-    runs = [verdict(minutes - 1440 * day, day=(now - timedelta(days=day)).date()) for day in (0, 1)]
-    store(tmp_path, "verdict_runs", runs)
-    store(tmp_path, "lag_minute", [minute(minutes, 1)])
-    note_finished(tmp_path, [row["day"] for row in runs])
+    minutes = (now - minute_at(0)) // timedelta(minutes=1)
+    runs = [verdict_run_row(minutes - 1440 * day, day=(now - timedelta(days=day)).date()) for day in (0, 1)]
+    write_rows(tmp_path, "verdict_runs", runs)
+    write_rows(tmp_path, "lag_minute", [lag_minute_row(minutes, 1)])
+    write_derived_days(tmp_path, [row["day"] for row in runs])
     tomorrow = f"{(now + timedelta(days=3)).date()}"
     for span in ([], ["--to", tomorrow]):
         result = run(tmp_path, "incidents", *span)
@@ -290,9 +302,13 @@ def test_hours_after_the_newest_verdict_of_a_day_are_not_missing_and_days_to_com
 
 
 def test_a_time_after_the_newest_verdict_of_its_day_is_said_so(tmp_path: Path) -> None:
-    store(tmp_path, "verdict_runs", [verdict(at_day(10) - 60, at_day(10)), verdict(at_day(11), status="OK")])
-    store(tmp_path, "lag_minute", [minute(at_day(10), 1)])
-    note_finished(tmp_path, [moment_of(at_day(10)).date()])
+    write_rows(
+        tmp_path,
+        "verdict_runs",
+        [verdict_run_row(at_day(10) - 60, at_day(10)), verdict_run_row(at_day(11), status="OK")],
+    )
+    write_rows(tmp_path, "lag_minute", [lag_minute_row(at_day(10), 1)])
+    write_derived_days(tmp_path, [minute_at(at_day(10)).date()])
 
     def said(first: str, last: str) -> tuple[int, str, str]:
         result = run(tmp_path, "incidents", "--from", f"2025-11-{first}", "--to", f"2025-11-{last}")
@@ -309,9 +325,13 @@ def test_a_time_after_the_newest_verdict_of_its_day_is_said_so(tmp_path: Path) -
 
 
 def test_incidents_that_the_table_lacks_are_no_answer_and_the_table_is_named(tmp_path: Path) -> None:
-    store(tmp_path, "verdict_runs", [verdict(*judged_on(10)), verdict(*judged_on(11), status="ERR", kind="incident")])
-    store(tmp_path, "lag_minute", [minute(at_day(10), 1)])
-    note_finished(tmp_path, [moment_of(at_day(day)).date() for day in (10, 11)])
+    write_rows(
+        tmp_path,
+        "verdict_runs",
+        [verdict_run_row(*judged_on(10)), verdict_run_row(*judged_on(11), status="ERR", kind="incident")],
+    )
+    write_rows(tmp_path, "lag_minute", [lag_minute_row(at_day(10), 1)])
+    write_derived_days(tmp_path, [minute_at(at_day(day)).date() for day in (10, 11)])
     lacks = (
         "<tables>/incidents lacks incidents of 2025-11-11: copy that table too, or remove _derived.json and run "
         "karrot pipeline derive"
@@ -320,7 +340,7 @@ def test_incidents_that_the_table_lacks_are_no_answer_and_the_table_is_named(tmp
     assert asked(tmp_path, 10, 11) == (0, "0 incidents", f"{missing}\nkarrot: {lacks}")
     nothing = "nothing is known of incidents of any group from 2025-11-11 00:00 to 2025-11-12 00:00 UTC"
     assert asked(tmp_path, 11, 11)[::2] == (1, f"{nothing}; {lacks}")
-    store(tmp_path, "incidents", [incident(at_day(11), None)])
+    write_rows(tmp_path, "incidents", [incident_row(at_day(11), None)])
     assert asked(tmp_path, 10, 11) == (0, "1 incident, 1 open", "")
 
 
@@ -344,7 +364,7 @@ def test_tables_at_a_url_are_refused_by_the_name_under_which_they_were_given(url
 
 
 def test_a_time_may_be_relative_and_the_tables_named_by_the_environment(tables: Path) -> None:
-    ago = f"{(datetime.now(UTC) - moment_of(0)).days + 2}d"
+    ago = f"{(datetime.now(UTC) - minute_at(0)).days + 2}d"
     result = CliRunner().invoke(main, ["history", "groups", "--from", ago], env={"KARROT_TABLES_DIR": str(tables)})
     assert len(result.stdout.splitlines()) == 5
 
@@ -384,7 +404,7 @@ def test_what_cannot_be_answered_is_a_sentence(tables: Path, arguments: list[str
 def test_no_name_in_a_sentence_is_obeyed_by_the_terminal(tmp_path: Path) -> None:
     directory = tmp_path / "\x1b[2Jtables"
     clusters = ["a", "\x1b]0;pwned\x07\x1b[2Jb", "c\nd"]
-    store(directory, "lag_minute", [minute(1, 5, cluster=cluster) for cluster in clusters])
+    write_rows(directory, "lag_minute", [lag_minute_row(1, 5, cluster=cluster) for cluster in clusters])
     asked = ["timeseries", "--group", "g"]
     [told] = run(directory, *asked, *DAY).stderr.splitlines()
     assert told == r"karrot: 'g' is in \x1b]0;pwned\x07\x1b[2Jb, a, c\nd: choose by --cluster"

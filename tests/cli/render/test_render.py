@@ -14,7 +14,7 @@ from karrot.cli import main
 from karrot.render.bridging_rules import TOOLS
 from karrot.render.grafana_dashboards import BOARDS
 from karrot.render.scaling_recipe import FORMATS, RECIPES, TARGETS
-from support.autoscaling.terraform_to_cloudformation import parsed
+from support.autoscaling.terraform_to_cloudformation import parse_terraform
 
 ROOT = Path(__file__).resolve().parents[3]
 GROUP = ("--burrow-cluster", "prod-eu", "--group", "orders")
@@ -60,7 +60,7 @@ def test_a_recipe_is_printed_as_cloudformation_unless_told() -> None:
         *("ScalableTarget", "LagHighPolicy", "LagHighAlarm", "LagLowPolicy", "LagLowAlarm", "MaxCapacityAlarm"),
     ]
     printed = render("ecs-autoscaling", *options, "--format", "terraform")
-    assert len(parsed(printed.stdout)["resource"]) == 6
+    assert len(parse_terraform(printed.stdout)["resource"]) == 6
 
 
 def test_a_recipe_for_instances_needs_their_group_alone() -> None:

@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 from karrot.cli import main
 from karrot.cli.simulate.lag_samples import samples_from_file
 from support.burrow.lag_events import make_event
-from support.pipeline.table_files import minute, store
-from support.servers.background_server import in_background
+from support.pipeline.table_files import lag_minute_row, write_rows
+from support.servers.background_server import serve_in_thread
 from support.web.website import Website, make_website
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -138,7 +138,7 @@ def website() -> Website:
 @pytest.fixture
 def karrot(website: Website) -> Iterator[Served]:
     server = make_server("127.0.0.1", 0, website.client.application, Served, Quiet)
-    with in_background(server):
+    with serve_in_thread(server):
         yield server
 
 
@@ -250,11 +250,11 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lags = [(each.at_s, each.lag) for each in samples_from_file(TUESDAY)]
     by_minute = {int(at_s // 60): int(lag) for at_s, lag in lags}
     rows = [
-        minute(0, lag, consumer="orders", cluster=cluster, minute=datetime.fromtimestamp(number * 60, UTC))
+        lag_minute_row(0, lag, consumer="orders", cluster=cluster, minute=datetime.fromtimestamp(number * 60, UTC))
         for number, lag in by_minute.items()
         for cluster in ("prod", "test")
     ]
-    store(directory, "lag_minute", [*rows, minute(0, None, consumer="orders", cluster="prod")])
+    write_rows(directory, "lag_minute", [*rows, lag_minute_row(0, None, consumer="orders", cluster="prod")])
     return directory
 
 

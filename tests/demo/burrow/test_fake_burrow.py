@@ -18,7 +18,7 @@ from karrot.demo.burrow.notifier import NotifierSettings
 from karrot.demo.demo_groups import BEHAVIOURS
 from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Phase, SimulatedTopic
 from karrot.event import Kind, LagEvent, Status
-from support.burrow.lag_events import conversation, recorded
+from support.burrow.lag_events import recorded_body, recorded_posts
 
 START_MS = 1_763_741_000_123
 CLUSTERS = ("prod-eu", "prod-us")
@@ -88,7 +88,7 @@ def test_a_body_is_read_as_the_event_that_was_posted() -> None:
 
 def test_a_body_has_the_form_of_a_recorded_one() -> None:
     posts = [post.body for post in ten_minutes() if len(post.event.partitions) == 1]
-    for body in (recorded("karrot_v1.9.5_warn.json"), conversation()[0][1]):
+    for body in (recorded_body("karrot_v1.9.5_warn.json"), recorded_posts()[0][1]):
         assert form(body) == form(posts[0])
 
 

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from karrot.clock import SystemClock
 from karrot.demo.burrow.fake_burrow import FakeBurrow, Post, simulate
 from karrot.demo.burrow.posting import HttpSender, PostTally, run
-from support.servers.background_server import in_background
+from support.servers.background_server import serve_in_thread
 
 START_MS = 1_763_741_000_000
 
@@ -51,7 +51,7 @@ def sink() -> Iterator[Sink]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    with in_background(server) as port:
+    with serve_in_thread(server) as port:
         kept.url = f"http://127.0.0.1:{port}/burrow?x=1"
         yield kept
 

@@ -11,7 +11,7 @@ import pytest
 
 from karrot.demo.burrow.config_api import EXAMPLE
 from karrot.demo.simulated_kafka import Behaviour, Phase
-from support.burrow.fake_burrow_rig import Rig, group, rig
+from support.burrow.fake_burrow_rig import FakeBurrowRig, fake_burrow, simulated_group
 
 REAL = Path(__file__).parents[2] / "data" / "burrow" / "real"
 FALLING_BEHIND = Behaviour((Phase(10_000, pace=0.3),), starts=(0, 0))
@@ -19,13 +19,15 @@ VERDICT = "cluster group status complete partitions partition_count maxlag total
 
 
 @pytest.fixture
-def asked() -> Iterator[Rig]:
-    with rig(group("billing", FALLING_BEHIND, commit_every=2), group("a&b <c>", topic="audit")) as told:
+def asked() -> Iterator[FakeBurrowRig]:
+    with fake_burrow(
+        simulated_group("billing", FALLING_BEHIND, commit_every=2), simulated_group("a&b <c>", topic="audit")
+    ) as told:
         told.after(60)
         yield told
 
 
-def get(asked: Rig, path: str, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
+def get(asked: FakeBurrowRig, path: str, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
     connection = HTTPConnection(urlsplit(asked.server.url).netloc, timeout=5)
     try:
         connection.request(method, path)
@@ -35,7 +37,7 @@ def get(asked: Rig, path: str, method: str = "GET") -> tuple[int, dict[str, str]
         connection.close()
 
 
-def told(asked: Rig, path: str) -> Any:
+def told(asked: FakeBurrowRig, path: str) -> Any:
     status, headers, body = get(asked, path)
     assert (status, headers["Content-Type"]) == (200, "application/json")
     return json.loads(body)
@@ -51,14 +53,14 @@ def form(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("call", ["lag", "status"])
-def test_a_verdict_has_the_form_of_the_recorded_one_field_by_field(call: str, asked: Rig) -> None:
+def test_a_verdict_has_the_form_of_the_recorded_one_field_by_field(call: str, asked: FakeBurrowRig) -> None:
     recorded = json.loads((REAL / f"rest-{call}-warn.json").read_bytes())
     faked = told(asked, f"/v3/kafka/prod/consumer/billing/{call}")
     assert faked["status"]["status"] == recorded["status"]["status"] == "WARN"
     assert form(faked) == form(recorded)
 
 
-def test_a_body_is_as_compact_as_the_recorded_one(asked: Rig) -> None:
+def test_a_body_is_as_compact_as_the_recorded_one(asked: FakeBurrowRig) -> None:
     _, _, body = get(asked, "/v3/kafka/prod/consumer/billing/lag")
     for text in (body, (REAL / "rest-lag-warn.json").read_bytes()):
         assert text == json.dumps(json.loads(text), separators=(",", ":")).replace("1.0", "1").encode()
@@ -80,7 +82,7 @@ def test_a_body_is_as_compact_as_the_recorded_one(asked: Rig) -> None:
         ("/v3/config/notifier/karrot", "error message module request"),
     ],
 )
-def test_the_keys_come_in_the_order_of_burrows_structs(path: str, keys: str, asked: Rig) -> None:
+def test_the_keys_come_in_the_order_of_burrows_structs(path: str, keys: str, asked: FakeBurrowRig) -> None:
     answer = told(asked, path)
     assert " ".join(answer) == keys
     assert answer["error"] is False
@@ -145,12 +147,12 @@ extras = { Zone = "eu", app = 1 }
 
 @pytest.mark.parametrize(("module", "keys"), MODULES.items())
 def test_a_module_tells_the_keys_of_burrows_struct(module: str, keys: str) -> None:
-    with rig(configuration=EXAMPLE + MORE) as asked:
+    with fake_burrow(configuration=EXAMPLE + MORE) as asked:
         assert " ".join(told(asked, f"/v3/config/{module}")["module"]) == keys
 
 
 def test_values_are_made_what_burrow_asks_for() -> None:
-    with rig(configuration=EXAMPLE + MORE) as asked:
+    with fake_burrow(configuration=EXAMPLE + MORE) as asked:
         profile = {
             "name": "secure",
             "client-id": "burrow-lagchecker",
@@ -167,7 +169,7 @@ def test_values_are_made_what_burrow_asks_for() -> None:
         assert b"hidden" not in get(asked, "/v3/kafka/secure")[2]
 
 
-def test_what_is_not_known_is_404_as_burrow_words_it(asked: Rig) -> None:
+def test_what_is_not_known_is_404_as_burrow_words_it(asked: FakeBurrowRig) -> None:
     for path, message in {
         "/v3/kafka/nowhere": "cluster module not found",
         "/v3/kafka/nowhere/topic": "cluster not found",
@@ -182,7 +184,7 @@ def test_what_is_not_known_is_404_as_burrow_words_it(asked: Rig) -> None:
         assert (status, json.loads(body)) == (404, {"error": True, "message": message, "request": request})
 
 
-def test_an_unknown_group_is_404_without_an_error(asked: Rig) -> None:
+def test_an_unknown_group_is_404_without_an_error(asked: FakeBurrowRig) -> None:
     status, _, body = get(asked, "/v3/kafka/prod/consumer/none/status")
     answer = json.loads(body)
     assert (status, answer["error"], " ".join(answer["status"])) == (404, False, VERDICT)
@@ -190,42 +192,42 @@ def test_an_unknown_group_is_404_without_an_error(asked: Rig) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/v2/kafka", "/v3/kafka/prod/consumer/team/billing/lag", "/v3/config/bogus"])
-def test_an_unknown_path_is_404_as_plain_text(path: str, asked: Rig) -> None:
+def test_an_unknown_path_is_404_as_plain_text(path: str, asked: FakeBurrowRig) -> None:
     status, headers, body = get(asked, path)
     assert (status, headers["Content-Type"]) == (404, "text/plain; charset=utf-8")
     assert body == b'{"error":true,"message":"invalid request type","result":{}}\n'
 
 
-def test_a_slash_in_a_name_is_one_however_it_is_written(asked: Rig) -> None:
+def test_a_slash_in_a_name_is_one_however_it_is_written(asked: FakeBurrowRig) -> None:
     assert get(asked, "/v3/kafka/prod/consumer/team%2Fbilling/lag")[0] == 404
 
 
-def test_a_slash_at_the_end_is_a_redirect(asked: Rig) -> None:
+def test_a_slash_at_the_end_is_a_redirect(asked: FakeBurrowRig) -> None:
     status, headers, _ = get(asked, "/v3/kafka/prod/consumer/")
     assert (status, headers["Location"]) == (301, "/v3/kafka/prod/consumer")
 
 
-def test_names_are_written_as_go_writes_them(asked: Rig) -> None:
+def test_names_are_written_as_go_writes_them(asked: FakeBurrowRig) -> None:
     _, _, body = get(asked, "/v3/kafka/prod/consumer")
     assert rb'"a\u0026b \u003cc\u003e"' in body
 
 
 def test_lists_and_topics_come_in_random_order() -> None:
-    groups = [group(f"group-{number}") for number in range(6)]
-    with rig(*groups) as asked:
+    groups = [simulated_group(f"group-{number}") for number in range(6)]
+    with fake_burrow(*groups) as asked:
         orders = {tuple(told(asked, "/v3/kafka/prod/consumer")["consumers"]) for _ in range(20)}
     assert len(orders) > 1
     assert {tuple(sorted(order)) for order in orders} == {tuple(f"group-{number}" for number in range(6))}
 
 
-def test_a_short_answer_tells_its_length_and_a_long_one_comes_in_chunks(asked: Rig) -> None:
+def test_a_short_answer_tells_its_length_and_a_long_one_comes_in_chunks(asked: FakeBurrowRig) -> None:
     assert "Content-Length" in get(asked, "/v3/kafka")[1]
     _, headers, body = get(asked, "/v3/kafka/prod/consumer/billing")
     assert len(body) > 2048
     assert (headers.get("Transfer-Encoding"), "Content-Length" in headers) == ("chunked", False)
 
 
-def test_a_group_is_deleted_and_always_200(asked: Rig) -> None:
+def test_a_group_is_deleted_and_always_200(asked: FakeBurrowRig) -> None:
     for name in ("a&b%20%3Cc%3E", "none"):
         assert get(asked, f"/v3/kafka/prod/consumer/{name}", "DELETE")[0] == 200
     assert asked.burrow.consumers("prod") == ("billing",)
@@ -233,7 +235,7 @@ def test_a_group_is_deleted_and_always_200(asked: Rig) -> None:
     assert asked.burrow.consumers("prod") == ()
 
 
-def test_burrow_says_whether_it_is_alive_and_ready(asked: Rig) -> None:
+def test_burrow_says_whether_it_is_alive_and_ready(asked: FakeBurrowRig) -> None:
     assert [get(asked, path)[::2] for path in ("/burrow/admin", "/burrow/admin/ready")] == [
         (200, b"GOOD"),
         (200, b"READY"),

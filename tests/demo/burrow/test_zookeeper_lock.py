@@ -13,14 +13,14 @@ from karrot.demo.burrow.notifier import NotifierSettings
 from karrot.demo.burrow.outage import Outage, OutageState
 from karrot.demo.simulated_kafka import Behaviour, Phase
 from karrot.event import LagEvent, Status
-from support.burrow.fake_burrow_rig import SETTINGS, group, rig
+from support.burrow.fake_burrow_rig import SETTINGS, fake_burrow, simulated_group
 
 START_MS = 1_763_741_000_000
 STALLED = Behaviour((Phase(100_000, pace=0),), starts=(0, 0))
 
 
 def burrow(*behaviours: Behaviour, settings: BurrowSettings = SETTINGS) -> FakeBurrow:
-    groups = [group(f"group-{number}", behaviour) for number, behaviour in enumerate(behaviours)]
+    groups = [simulated_group(f"group-{number}", behaviour) for number, behaviour in enumerate(behaviours)]
     return FakeBurrow({"prod": groups}, Random(4), start_ms=START_MS, settings=settings)
 
 
@@ -69,7 +69,7 @@ def test_a_lock_that_is_back_within_the_interval_brings_no_evaluation_early() ->
 
 
 def test_without_zookeeper_nobody_sends_and_rest_goes_on() -> None:
-    with rig(group("billing", STALLED)) as asked:
+    with fake_burrow(simulated_group("billing", STALLED)) as asked:
         asked.after(30)
         assert asked.fake.due(asked.clock.wall_ms())
         asked.fake.lose_lock()
@@ -100,7 +100,7 @@ def test_after_a_failover_the_herd_stays_in_phase() -> None:
 
 
 def test_a_restart_is_nobody_then_starting_then_ready_with_empty_lists() -> None:
-    with rig(group("billing")) as asked:
+    with fake_burrow(simulated_group("billing")) as asked:
         asked.fake.restart(Outage(down=2, starting=3, loading=4))
         with pytest.raises(Unavailable):
             asked.burrow.clusters()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot.demo.cloudwatch import FakeCloudWatch, limits
-from support.reporters.fake_cloudwatch_client import NOW_MS, at, client, put_json
+from support.reporters.fake_cloudwatch_client import NOW_MS, boto3_client, put_json, utc_time
 
 if TYPE_CHECKING:
     from types_boto3_cloudwatch.client import CloudWatchClient
@@ -18,7 +18,7 @@ DAY = 24 * 3600 * 1000
 MISTAKES: dict[str, Any] = {
     "Unit": "Messages",
     "StorageResolution": 10,
-    "Timestamp": at(NOW_MS - 15 * DAY),
+    "Timestamp": utc_time(NOW_MS - 15 * DAY),
     "MetricName": "ü",
     "Dimensions": [{"Name": f"d{number}", "Value": "v"} for number in range(31)],
     "Counts": [1.0] * 151,
@@ -33,7 +33,7 @@ def kept() -> Iterator[FakeCloudWatch]:
 
 @pytest.fixture(scope="module")
 def cloudwatch(kept: FakeCloudWatch) -> Iterator["CloudWatchClient"]:
-    with client(kept) as opened:
+    with boto3_client(kept) as opened:
         yield opened
 
 
@@ -55,7 +55,7 @@ dimensions = st.dictionaries(names, texts(60), max_size=30).map(
 data = st.fixed_dictionaries(
     {
         "MetricName": texts(255),
-        "Timestamp": st.integers(NOW_MS - 14 * DAY, NOW_MS + 2 * 3600 * 1000).map(at),
+        "Timestamp": st.integers(NOW_MS - 14 * DAY, NOW_MS + 2 * 3600 * 1000).map(utc_time),
     },
     optional={
         "Dimensions": dimensions,

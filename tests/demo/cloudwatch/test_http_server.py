@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from karrot.demo.cloudwatch import FakeCloudWatch
-from support.reporters.fake_cloudwatch_client import NOW_MS, SIGNED, client, datum, put
+from support.reporters.fake_cloudwatch_client import NOW_MS, SIGNED, boto3_client, datum_dict, put_metric_data
 
 HEADERS = {
     "Authorization": SIGNED,
@@ -53,7 +53,7 @@ def test_twenty_full_requests_take_well_under_two_seconds_of_work(fake: FakeClou
 
 def test_many_callers_at_once_lose_and_double_nothing(fake: FakeCloudWatch) -> None:
     def call(caller: int) -> None:
-        with client(fake) as cloudwatch:
+        with boto3_client(fake) as cloudwatch:
             for number in range(5):
                 point = {"MetricName": f"m{caller}", "Value": float(number)}
                 cloudwatch.put_metric_data(Namespace="Karrot", MetricData=[point])  # type: ignore[list-item]
@@ -69,7 +69,7 @@ def test_many_callers_at_once_lose_and_double_nothing(fake: FakeCloudWatch) -> N
 
 def test_no_thread_outlives_the_fake_though_callers_keep_their_connections() -> None:
     before = threading.active_count()
-    with FakeCloudWatch(clock_ms=lambda: NOW_MS) as fake, client(fake) as cloudwatch:
+    with FakeCloudWatch(clock_ms=lambda: NOW_MS) as fake, boto3_client(fake) as cloudwatch:
         cloudwatch.put_metric_data(Namespace="Karrot", MetricData=[{"MetricName": "Lag", "Value": 1.0}])
         idle = socket.create_connection(("127.0.0.1", urlsplit(fake.url).port or 0))
         fake.close()
@@ -79,7 +79,7 @@ def test_no_thread_outlives_the_fake_though_callers_keep_their_connections() -> 
 
 def test_what_was_kept_can_be_read_after_the_end() -> None:
     with FakeCloudWatch(clock_ms=lambda: NOW_MS) as fake:
-        put(fake, datum())
+        put_metric_data(fake, datum_dict())
     assert len(fake.accepted) == 1
 
 
@@ -89,17 +89,17 @@ def test_one_that_never_served_can_be_closed() -> None:
 
 def test_a_port_can_be_chosen_and_taken_again_at_once() -> None:
     with FakeCloudWatch(clock_ms=lambda: NOW_MS) as fake:
-        put(fake, datum())
+        put_metric_data(fake, datum_dict())
         port = urlsplit(fake.url).port or 0
         with pytest.raises(OSError, match="in use"):
             FakeCloudWatch(port=port, clock_ms=lambda: NOW_MS)
     with FakeCloudWatch(port=port, clock_ms=lambda: NOW_MS) as again:
         assert again.url == fake.url
-        put(again, datum())
+        put_metric_data(again, datum_dict())
 
 
 def test_a_caller_that_leaves_in_the_middle_harms_nobody(fake: FakeCloudWatch) -> None:
     with socket.create_connection(("127.0.0.1", urlsplit(fake.url).port or 0)) as caller:
         caller.sendall(b"POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\nhalf")
-    put(fake, datum())
+    put_metric_data(fake, datum_dict())
     assert [call.kept for call in fake.calls if call.data] == [True]

@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
 
 from karrot.demo.cloudwatch import ACCESS_DENIED, RESET, UNAVAILABLE, Assumed, FakeCloudWatch
-from support.reporters.fake_cloudwatch_client import NOW_MS, put, refusal, send
+from support.reporters.fake_cloudwatch_client import NOW_MS, client_error, put_metric_data, send_http
 
 ROLE = "arn:aws:iam::210987654321:role/monitoring/karrot"
 
@@ -106,12 +106,12 @@ def test_clear_ends_the_faults_of_sts_too(fake: FakeCloudWatch) -> None:
 
 def test_sts_refuses_the_unsigned(fake: FakeCloudWatch) -> None:
     body = f"Action=AssumeRole&RoleArn={ROLE}&RoleSessionName=karrot".encode()
-    answer = send(fake, body, authorization=None, content_type="application/x-www-form-urlencoded")
+    answer = send_http(fake, body, authorization=None, content_type="application/x-www-form-urlencoded")
     assert (answer.status, b"MissingAuthenticationToken" in answer.body) == (403, True)
 
 
 def test_sts_serves_no_other_action(fake: FakeCloudWatch) -> None:
-    answer = send(fake, b"Action=GetFederationToken", content_type="application/x-www-form-urlencoded")
+    answer = send_http(fake, b"Action=GetFederationToken", content_type="application/x-www-form-urlencoded")
     assert (answer.status, b"<Code>InvalidAction</Code>" in answer.body) == (400, True)
 
 
@@ -152,13 +152,13 @@ def test_an_expired_key_assumes_no_role(fake: FakeCloudWatch) -> None:
     with pytest.raises(ClientError) as caught:
         assume(fake)
     assert caught.value.response["Error"]["Code"] == "ExpiredToken"
-    assert refusal(fake, {"MetricName": "Lag", "Value": 1.0})[0] == "ExpiredToken"
+    assert client_error(fake, {"MetricName": "Lag", "Value": 1.0})[0] == "ExpiredToken"
 
 
 def test_a_tasks_metadata_tell_the_region() -> None:
     with FakeCloudWatch(clock_ms=lambda: NOW_MS, region="ap-southeast-2") as fake:
         with urlopen(f"{fake.task_metadata_url}/task") as answer:
             task = json.load(answer)
-        put(fake, {"MetricName": "Lag", "Value": 1.0})
+        put_metric_data(fake, {"MetricName": "Lag", "Value": 1.0})
     assert task["TaskARN"].startswith("arn:aws:ecs:ap-southeast-2:123456789012:task/")
     assert task["AvailabilityZone"] == "ap-southeast-2a"

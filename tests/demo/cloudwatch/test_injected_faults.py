@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError, ConnectionClosedError, ReadTimeoutE
 
 from karrot.demo import cloudwatch as aws
 from karrot.demo.cloudwatch import FakeCloudWatch, Fault
-from support.reporters.fake_cloudwatch_client import client, datum, put, put_json, refusal
+from support.reporters.fake_cloudwatch_client import boto3_client, client_error, datum_dict, put_json, put_metric_data
 from support.waiting import wait_for
 
 ERRORS: dict[str, tuple[Fault, int, str, str]] = {
@@ -35,11 +35,11 @@ def test_an_error_is_answered_once_and_nothing_is_kept(
 ) -> None:
     fake.script(fault)
     with pytest.raises(ClientError) as caught:
-        put(fake, datum())
+        put_metric_data(fake, datum_dict())
     assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == status
     assert caught.value.response["Error"]["Code"] == code
     assert fake.accepted == []
-    put(fake, datum())
+    put_metric_data(fake, datum_dict())
     calls = [(call.status, call.code, call.data, call.kept) for call in fake.calls]
     assert calls == [(status, recorded, 1, False), (200, "", 1, True)]
 
@@ -57,7 +57,7 @@ def test_an_error_is_answered_once_and_nothing_is_kept(
 )
 def test_without_the_header_the_shape_is_the_code(fake: FakeCloudWatch, fault: aws.Refuse, shape: str) -> None:
     fake.script(aws.without_query_error(fault))
-    assert refusal(fake, datum()) == (shape, fault.text)
+    assert client_error(fake, datum_dict()) == (shape, fault.text)
 
 
 def test_503_has_no_body(fake: FakeCloudWatch) -> None:
@@ -70,7 +70,7 @@ def test_the_script_is_played_in_order_and_lets_pass_what_it_says(fake: FakeClou
     fake.script(aws.THROTTLING, None, aws.INTERNAL_ERROR)
     for _ in range(4):
         with suppress(ClientError):
-            put(fake, datum())
+            put_metric_data(fake, datum_dict())
     assert [call.status for call in fake.calls] == [400, 200, 500, 200]
 
 
@@ -79,15 +79,15 @@ def test_a_fault_stands_until_it_is_cleared(fake: FakeCloudWatch) -> None:
     fake.script(aws.THROTTLING)
     for _ in range(3):
         with pytest.raises(ClientError):
-            put(fake, datum())
+            put_metric_data(fake, datum_dict())
     fake.clear()
-    put(fake, datum())
+    put_metric_data(fake, datum_dict())
     assert [call.status for call in fake.calls] == [400, 503, 503, 200]
 
 
 def test_the_real_client_retries_what_it_may(fake: FakeCloudWatch) -> None:
     fake.script(aws.INTERNAL_ERROR)
-    with client(fake, attempts=2) as cloudwatch:
+    with boto3_client(fake, attempts=2) as cloudwatch:
         cloudwatch.put_metric_data(Namespace="Karrot", MetricData=[{"MetricName": "Lag", "Value": 1.0}])
     assert [(call.status, call.kept) for call in fake.calls] == [(500, False), (200, True)]
 
@@ -105,7 +105,7 @@ def test_a_request_without_an_answer_was_kept_or_not(
     fake: FakeCloudWatch, fault: Fault, error: type[Exception], code: str, *, kept: bool
 ) -> None:
     fake.script(fault)
-    with client(fake, read_timeout=0.2) as cloudwatch, pytest.raises(error):
+    with boto3_client(fake, read_timeout=0.2) as cloudwatch, pytest.raises(error):
         cloudwatch.put_metric_data(Namespace="Karrot", MetricData=[{"MetricName": "Lag", "Value": 1.0}])
     assert [(call.status, call.code, call.kept) for call in fake.calls] == [(None, code, kept)]
     assert len(fake.accepted) == int(kept)
@@ -114,21 +114,21 @@ def test_a_request_without_an_answer_was_kept_or_not(
 def test_what_is_invalid_is_not_kept_by_a_fault_that_keeps(fake: FakeCloudWatch) -> None:
     fake.script(aws.RESET_AFTER_KEEPING)
     with pytest.raises(ConnectionClosedError):
-        put(fake, datum(Unit="none"))
+        put_metric_data(fake, datum_dict(Unit="none"))
     assert (fake.accepted, [call.kept for call in fake.calls]) == ([], [False])
 
 
 def test_a_slow_answer_arrives_byte_for_byte(fake: FakeCloudWatch) -> None:
     fake.script(aws.SlowDrip(0.05))
     started = time.monotonic()
-    assert put(fake, datum())["HTTPStatusCode"] == 200
+    assert put_metric_data(fake, datum_dict())["HTTPStatusCode"] == 200
     assert time.monotonic() - started >= 0.1
     assert len(fake.accepted) == 1
 
 
 def test_a_slow_drip_tells_of_a_refusal_too(fake: FakeCloudWatch) -> None:
     fake.script(aws.SlowDrip(0.0))
-    assert refusal(fake, datum(Unit="none"))[0] == "InvalidParameterValue"
+    assert client_error(fake, datum_dict(Unit="none"))[0] == "InvalidParameterValue"
 
 
 ENDLESS: list[Callable[[], Fault]] = [aws.Hang, lambda: aws.SlowDrip(3600)]
@@ -140,7 +140,7 @@ def test_closing_ends_requests_that_are_under_way(fault: Callable[[], Fault]) ->
 
     def call() -> None:
         try:
-            put(fake, datum())
+            put_metric_data(fake, datum_dict())
         except Exception as error:  # noqa: BLE001 (whatever it is, the test looks at it)
             errors.append(error)
 

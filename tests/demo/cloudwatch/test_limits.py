@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from karrot.demo.cloudwatch import FakeCloudWatch, limits
-from support.reporters.fake_cloudwatch_client import NOW_MS, at, datum, put, put_json, refusal
+from support.reporters.fake_cloudwatch_client import (
+    NOW_MS,
+    client_error,
+    datum_dict,
+    put_json,
+    put_metric_data,
+    utc_time,
+)
 
 MEMBER = "MetricData.member.1"
 DIMENSION = f"{MEMBER}.Dimensions.member.1"
@@ -26,7 +33,7 @@ def dimensions(*pairs: tuple[str, str]) -> list[dict[str, str]]:
 
 
 def dimension(name: str = "Cluster", value: str = "prod") -> dict[str, Any]:
-    return datum(Dimensions=dimensions((name, value)))
+    return datum_dict(Dimensions=dimensions((name, value)))
 
 
 def thirty(more: int = 0) -> list[dict[str, str]]:
@@ -38,34 +45,34 @@ def statistics(**changed: float) -> dict[str, float]:
 
 
 EDGES = {
-    "a metric name of 255": datum(MetricName="m" * 255),
-    "a metric name of any printable ASCII": datum(MetricName="".join(map(chr, range(32, 127)))),
-    "no dimension": datum(Dimensions=[]),
-    "30 dimensions": datum(Dimensions=thirty()),
+    "a metric name of 255": datum_dict(MetricName="m" * 255),
+    "a metric name of any printable ASCII": datum_dict(MetricName="".join(map(chr, range(32, 127)))),
+    "no dimension": datum_dict(Dimensions=[]),
+    "30 dimensions": datum_dict(Dimensions=thirty()),
     "a dimension's name of 255": dimension(name="n" * 255),
     "a colon inside a dimension's name": dimension(name="a:b"),
     "a dimension's value of 1024": dimension(value="v" * 1024),
     "a dimension's value of any printable ASCII": dimension(value=":" + "".join(map(chr, range(32, 127)))),
-    "two weeks old": datum(Timestamp=at(NOW_MS - TWO_WEEKS)),
-    "two hours ahead": datum(Timestamp=at(NOW_MS + TWO_HOURS)),
+    "two weeks old": datum_dict(Timestamp=utc_time(NOW_MS - TWO_WEEKS)),
+    "two hours ahead": datum_dict(Timestamp=utc_time(NOW_MS + TWO_HOURS)),
     "no timestamp": {"MetricName": "Lag", "Value": 1.0},
-    "the greatest value": datum(Value=2.0**360),
-    "the lowest value": datum(Value=-(2.0**360)),
-    "the value nearest to zero": datum(Value=2.0**-360),
-    "zero": datum(Value=0.0),
-    "150 values": datum(Values=[float(number) for number in range(150)]),
-    "150 values with counts": datum(Values=[1.0] * 150, Counts=[2.0] * 150),
-    "a statistic set": datum(StatisticValues=statistics()),
-    "a statistic set of one value": datum(StatisticValues=statistics(Maximum=1.0)),
-    "resolution 1": datum(StorageResolution=1),
-    "resolution 60": datum(StorageResolution=60),
-    **{f"unit {unit}": datum(Unit=unit) for unit in UNITS.split(", ")},
+    "the greatest value": datum_dict(Value=2.0**360),
+    "the lowest value": datum_dict(Value=-(2.0**360)),
+    "the value nearest to zero": datum_dict(Value=2.0**-360),
+    "zero": datum_dict(Value=0.0),
+    "150 values": datum_dict(Values=[float(number) for number in range(150)]),
+    "150 values with counts": datum_dict(Values=[1.0] * 150, Counts=[2.0] * 150),
+    "a statistic set": datum_dict(StatisticValues=statistics()),
+    "a statistic set of one value": datum_dict(StatisticValues=statistics(Maximum=1.0)),
+    "resolution 1": datum_dict(StorageResolution=1),
+    "resolution 60": datum_dict(StorageResolution=60),
+    **{f"unit {unit}": datum_dict(Unit=unit) for unit in UNITS.split(", ")},
 }
 
 
 @pytest.mark.parametrize("sent", EDGES.values(), ids=EDGES.keys())
 def test_the_edge_of_a_limit_passes(fake: FakeCloudWatch, sent: dict[str, Any]) -> None:
-    assert put(fake, sent)["HTTPStatusCode"] == 200
+    assert put_metric_data(fake, sent)["HTTPStatusCode"] == 200
     assert len(fake.accepted) == 1
 
 
@@ -73,23 +80,23 @@ VALUE = "InvalidParameterValue"
 COMBINATION = "InvalidParameterCombination"
 BEYOND = {
     "a metric name of 256": (
-        datum(MetricName="m" * 256),
+        datum_dict(MetricName="m" * 256),
         f"The parameter {MEMBER}.MetricName must be shorter than 256 characters.",
     ),
     "a metric name that is not ASCII": (
-        datum(MetricName="lâg"),
+        datum_dict(MetricName="lâg"),
         f"The value for parameter {MEMBER}.MetricName contains non-ASCII characters.",
     ),
     "a blank metric name": (
-        datum(MetricName="  "),
+        datum_dict(MetricName="  "),
         f"The value for parameter {MEMBER}.MetricName must contain a non-whitespace character.",
     ),
     "a control character in a metric name": (
-        datum(MetricName="a\x7fb"),
+        datum_dict(MetricName="a\x7fb"),
         f"The value for parameter {MEMBER}.MetricName contains control characters.",
     ),
     "31 dimensions": (
-        datum(Dimensions=thirty(1)),
+        datum_dict(Dimensions=thirty(1)),
         f"The collection {MEMBER}.Dimensions must not have a size greater than 30.",
     ),
     "a dimension's name of 256": (
@@ -105,7 +112,7 @@ BEYOND = {
         f"The value for parameter {DIMENSION}.Name contains non-ASCII characters.",
     ),
     "a dimension's name twice": (
-        datum(Dimensions=dimensions(("a", "1"), ("a", "2"))),
+        datum_dict(Dimensions=dimensions(("a", "1"), ("a", "2"))),
         "No metric may specify the same dimension name twice.",
     ),
     "a dimension's value of 1025": (
@@ -124,62 +131,65 @@ BEYOND = {
         dimension(value=" "),
         f"The value for parameter {DIMENSION}.Value must contain a non-whitespace character.",
     ),
-    "older than two weeks": (datum(Timestamp=at(NOW_MS - TWO_WEEKS - 1)), TOO_OLD),
-    "more than two hours ahead": (datum(Timestamp=at(NOW_MS + TWO_HOURS + 1)), TOO_OLD),
+    "older than two weeks": (datum_dict(Timestamp=utc_time(NOW_MS - TWO_WEEKS - 1)), TOO_OLD),
+    "more than two hours ahead": (datum_dict(Timestamp=utc_time(NOW_MS + TWO_HOURS + 1)), TOO_OLD),
     "beyond the greatest value": (
-        datum(Value=math.nextafter(2.0**360, math.inf)),
+        datum_dict(Value=math.nextafter(2.0**360, math.inf)),
         f"The value {math.nextafter(2.0**360, math.inf)} for parameter {MEMBER}.Value is invalid.",
     ),
     "below the lowest value": (
-        datum(Value=math.nextafter(-(2.0**360), -math.inf)),
+        datum_dict(Value=math.nextafter(-(2.0**360), -math.inf)),
         f"The value {math.nextafter(-(2.0**360), -math.inf)} for parameter {MEMBER}.Value is invalid.",
     ),
     "nearer to zero than allowed": (
-        datum(Value=2.0**-361),
+        datum_dict(Value=2.0**-361),
         f"The value {2.0**-361} for parameter {MEMBER}.Value is invalid.",
     ),
-    "not a number": (datum(Value=math.nan), f"The value ? for parameter {MEMBER}.Value is invalid."),
-    "infinity": (datum(Value=math.inf), f"The value Infinity for parameter {MEMBER}.Value is invalid."),
-    "minus infinity": (datum(Value=-math.inf), f"The value -Infinity for parameter {MEMBER}.Value is invalid."),
+    "not a number": (datum_dict(Value=math.nan), f"The value ? for parameter {MEMBER}.Value is invalid."),
+    "infinity": (datum_dict(Value=math.inf), f"The value Infinity for parameter {MEMBER}.Value is invalid."),
+    "minus infinity": (datum_dict(Value=-math.inf), f"The value -Infinity for parameter {MEMBER}.Value is invalid."),
     "151 values": (
-        datum(Values=[1.0] * 151),
+        datum_dict(Values=[1.0] * 151),
         f"The collection {MEMBER}.Values must not have a size greater than 150.",
     ),
     "not a number among values": (
-        datum(Values=[1.0, math.nan]),
+        datum_dict(Values=[1.0, math.nan]),
         f"The value ? for parameter {MEMBER}.Values.member.2 is invalid.",
     ),
     "fewer counts than values": (
-        datum(Values=[1.0, 2.0], Counts=[1.0]),
+        datum_dict(Values=[1.0, 2.0], Counts=[1.0]),
         f"The parameters {MEMBER}.Values and {MEMBER}.Counts must be of the same size.",
     ),
     "counts of nothing": (
-        datum(Value=1.0, Counts=[1.0]),
+        datum_dict(Value=1.0, Counts=[1.0]),
         f"The parameters {MEMBER}.Values and {MEMBER}.Counts must be of the same size.",
     ),
     "a maximum below the minimum": (
-        datum(StatisticValues=statistics(Maximum=0.0)),
+        datum_dict(StatisticValues=statistics(Maximum=0.0)),
         f"The parameter {MEMBER}.StatisticValues.Maximum must be greater than {MEMBER}.StatisticValues.Minimum.",
     ),
     "no sample": (
-        datum(StatisticValues=statistics(SampleCount=0.0)),
+        datum_dict(StatisticValues=statistics(SampleCount=0.0)),
         f"The parameter {MEMBER}.StatisticValues.SampleCount must be greater than 0.",
     ),
     "infinity in a statistic set": (
-        datum(StatisticValues=statistics(Sum=math.inf)),
+        datum_dict(StatisticValues=statistics(Sum=math.inf)),
         f"The value Infinity for parameter {MEMBER}.StatisticValues.Sum is invalid.",
     ),
     "resolution 30": (
-        datum(StorageResolution=30),
+        datum_dict(StorageResolution=30),
         f"The parameter {MEMBER}.StorageResolution must be a value in the set [ 1, 60 ].",
     ),
-    "an unknown unit": (datum(Unit="count"), f"The parameter {MEMBER}.Unit must be a value in the set [ {UNITS} ]."),
+    "an unknown unit": (
+        datum_dict(Unit="count"),
+        f"The parameter {MEMBER}.Unit must be a value in the set [ {UNITS} ].",
+    ),
 }
 
 
 @pytest.mark.parametrize(("sent", "message"), BEYOND.values(), ids=BEYOND.keys())
 def test_one_beyond_a_limit_is_refused(fake: FakeCloudWatch, sent: dict[str, Any], message: str) -> None:
-    assert refusal(fake, sent) == (VALUE, message)
+    assert client_error(fake, sent) == (VALUE, message)
     assert fake.accepted == []
 
 
@@ -193,18 +203,21 @@ COMBINATIONS = {
         f"At least one of the parameters {MEMBER}.Value and {MEMBER}.StatisticValues must be specified.",
     ),
     "an empty list of values": (
-        datum(Values=[]),
+        datum_dict(Values=[]),
         f"At least one of the parameters {MEMBER}.Value and {MEMBER}.StatisticValues must be specified.",
     ),
-    "a value and values": (datum(Value=1.0, Values=[1.0]), both("Value", "Values")),
-    "a value and statistics": (datum(Value=1.0, StatisticValues=statistics()), both("Value", "StatisticValues")),
-    "values and statistics": (datum(Values=[1.0], StatisticValues=statistics()), both("Values", "StatisticValues")),
+    "a value and values": (datum_dict(Value=1.0, Values=[1.0]), both("Value", "Values")),
+    "a value and statistics": (datum_dict(Value=1.0, StatisticValues=statistics()), both("Value", "StatisticValues")),
+    "values and statistics": (
+        datum_dict(Values=[1.0], StatisticValues=statistics()),
+        both("Values", "StatisticValues"),
+    ),
 }
 
 
 @pytest.mark.parametrize(("sent", "message"), COMBINATIONS.values(), ids=COMBINATIONS.keys())
 def test_a_datum_has_one_kind_of_value(fake: FakeCloudWatch, sent: dict[str, Any], message: str) -> None:
-    assert refusal(fake, sent) == (COMBINATION, message)
+    assert client_error(fake, sent) == (COMBINATION, message)
     assert fake.accepted == []
 
 
@@ -221,24 +234,24 @@ NAMESPACES = {
 
 @pytest.mark.parametrize(("namespace", "message"), NAMESPACES.items())
 def test_a_namespace_keeps_to_its_rules(fake: FakeCloudWatch, namespace: str, message: str) -> None:
-    assert refusal(fake, datum(), namespace=namespace) == (VALUE, message)
+    assert client_error(fake, datum_dict(), namespace=namespace) == (VALUE, message)
     assert fake.accepted == []
 
 
 @pytest.mark.parametrize("namespace", ["n" * 255, "GumGum/Kafka/Burrow/ConsumerLag", "aA0.-_/#: z", "AWSx", "aws/x"])
 def test_other_namespaces_pass(fake: FakeCloudWatch, namespace: str) -> None:
-    put(fake, datum(), namespace=namespace)
+    put_metric_data(fake, datum_dict(), namespace=namespace)
     assert [kept.id.namespace for kept in fake.accepted] == [namespace]
 
 
 def test_a_thousand_data_pass(fake: FakeCloudWatch) -> None:
-    put(fake, *[datum()] * 1000)
+    put_metric_data(fake, *[datum_dict()] * 1000)
     assert len(fake.accepted) == 1000
 
 
 def test_one_datum_more_is_refused_and_no_member_is_looked_at(fake: FakeCloudWatch) -> None:
     message = "The collection MetricData must not have a size greater than 1000."
-    assert refusal(fake, *[datum(Unit="no such unit")] * 1001) == (VALUE, message)
+    assert client_error(fake, *[datum_dict(Unit="no such unit")] * 1001) == (VALUE, message)
     assert fake.accepted == []
 
 
@@ -295,42 +308,42 @@ ENTITY = {"KeyAttributes": {"Type": "Service", "Name": "karrot"}, "Attributes": 
 
 
 def with_entities(*members: int) -> dict[str, Any]:
-    return {"EntityMetricData": [{"Entity": ENTITY, "MetricData": [datum()] * number} for number in members]}
+    return {"EntityMetricData": [{"Entity": ENTITY, "MetricData": [datum_dict()] * number} for number in members]}
 
 
 def test_two_entities_and_a_thousand_data_in_all_pass(fake: FakeCloudWatch) -> None:
-    put(fake, *[datum()] * 997, StrictEntityValidation=True, **with_entities(1, 2))
+    put_metric_data(fake, *[datum_dict()] * 997, StrictEntityValidation=True, **with_entities(1, 2))
     assert len(fake.accepted) == 1000
 
 
 def test_more_than_a_thousand_data_in_all_are_refused(fake: FakeCloudWatch) -> None:
     message = "The collection MetricData must not have a size greater than 1000."
-    assert refusal(fake, *[datum()] * 998, **with_entities(1, 2)) == (VALUE, message)
+    assert client_error(fake, *[datum_dict()] * 998, **with_entities(1, 2)) == (VALUE, message)
 
 
 def test_three_entities_are_refused(fake: FakeCloudWatch) -> None:
     message = "The collection EntityMetricData must not have a size greater than 2."
-    assert refusal(fake, datum(), **with_entities(1, 1, 1)) == (VALUE, message)
+    assert client_error(fake, datum_dict(), **with_entities(1, 1, 1)) == (VALUE, message)
 
 
 def test_a_datum_of_an_entity_keeps_to_the_same_limits(fake: FakeCloudWatch) -> None:
-    entity = {"Entity": ENTITY, "MetricData": [datum(Value=math.nan)]}
+    entity = {"Entity": ENTITY, "MetricData": [datum_dict(Value=math.nan)]}
     message = "The value ? for parameter EntityMetricData.member.1.MetricData.member.1.Value is invalid."
-    assert refusal(fake, datum(), EntityMetricData=[entity]) == (VALUE, message)
+    assert client_error(fake, datum_dict(), EntityMetricData=[entity]) == (VALUE, message)
 
 
 BAD_ENTITY: dict[str, Any] = {
-    "EntityMetricData": [{"Entity": {"KeyAttributes": {"Type": "Service"}}, "MetricData": [datum()]}]
+    "EntityMetricData": [{"Entity": {"KeyAttributes": {"Type": "Service"}}, "MetricData": [datum_dict()]}]
 }
 ENTITY_MESSAGE = "The collection EntityMetricData.member.1.Entity.KeyAttributes must have a size between 2 and 4."
 
 
 def test_a_bad_entity_is_refused_under_strict_validation(fake: FakeCloudWatch) -> None:
-    assert refusal(fake, datum(), StrictEntityValidation=True, **BAD_ENTITY) == (VALUE, ENTITY_MESSAGE)
+    assert client_error(fake, datum_dict(), StrictEntityValidation=True, **BAD_ENTITY) == (VALUE, ENTITY_MESSAGE)
     assert fake.accepted == []
 
 
 def test_a_bad_entity_is_told_of_in_a_header_without_it(fake: FakeCloudWatch) -> None:
-    answer = put(fake, datum(), **BAD_ENTITY)
+    answer = put_metric_data(fake, datum_dict(), **BAD_ENTITY)
     assert answer["HTTPHeaders"]["x-amzn-failure-message"] == ENTITY_MESSAGE
     assert len(fake.accepted) == 2

@@ -1,7 +1,14 @@
 from html.parser import HTMLParser
 
 from karrot.demo.cloudwatch import THROTTLING, FakeCloudWatch
-from support.reporters.fake_cloudwatch_client import NOW_MS, Response, datum, put, refusal, send
+from support.reporters.fake_cloudwatch_client import (
+    NOW_MS,
+    Response,
+    client_error,
+    datum_dict,
+    put_metric_data,
+    send_http,
+)
 
 CLUSTER = {"Name": "Cluster", "Value": "<prod>"}
 
@@ -27,13 +34,18 @@ class Texts(HTMLParser):
 
 
 def get(fake: FakeCloudWatch, path: str) -> Response:
-    return send(fake, get=path)
+    return send_http(fake, get=path)
 
 
 def test_the_page_shows_what_was_kept_and_how_calls_were_answered(fake: FakeCloudWatch) -> None:
-    put(fake, datum(Value=1.0), datum(Value=12345.5, Unit="Count", Dimensions=[CLUSTER]), datum(Value=3.0))
+    put_metric_data(
+        fake,
+        datum_dict(Value=1.0),
+        datum_dict(Value=12345.5, Unit="Count", Dimensions=[CLUSTER]),
+        datum_dict(Value=3.0),
+    )
     fake.script(THROTTLING)
-    refusal(fake, datum())
+    client_error(fake, datum_dict())
     answer = get(fake, "/")
     assert (answer.status, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
     page = Texts()
@@ -55,8 +67,8 @@ def test_the_page_says_that_nothing_was_kept(fake: FakeCloudWatch) -> None:
 
 
 def test_the_points_are_there_as_json(fake: FakeCloudWatch) -> None:
-    put(fake, datum(Value=1.0, Dimensions=[CLUSTER], Unit="Count"), datum(Values=[2.0, 3.0]))
-    refusal(fake, datum(Unit="none"))
+    put_metric_data(fake, datum_dict(Value=1.0, Dimensions=[CLUSTER], Unit="Count"), datum_dict(Values=[2.0, 3.0]))
+    client_error(fake, datum_dict(Unit="none"))
     answer = get(fake, "/points?pretty")
     assert answer.headers["content-type"] == "application/json"
     assert answer.json == fake.as_json()

@@ -8,14 +8,24 @@ from urllib.parse import urlencode
 import pytest
 
 from karrot.demo.cloudwatch import Call, FakeCloudWatch, MetricId, StoredPoint
-from support.reporters.fake_cloudwatch_client import NOW_MS, Response, at, client, datum, put, put_json, refusal, send
+from support.reporters.fake_cloudwatch_client import (
+    NOW_MS,
+    Response,
+    boto3_client,
+    client_error,
+    datum_dict,
+    put_json,
+    put_metric_data,
+    send_http,
+    utc_time,
+)
 
 GOOD = {"Namespace": "Karrot", "MetricData": [{"MetricName": "Lag", "Value": 1.5, "Timestamp": NOW_MS / 1000}]}
 XML = {"": "http://monitoring.amazonaws.com/doc/2010-08-01/"}
 
 
 def test_the_real_client_speaks_json_and_is_understood(fake: FakeCloudWatch) -> None:
-    put(fake, datum(Value=7.0, Unit="Count", Dimensions=[{"Name": "Cluster", "Value": "prod"}]))
+    put_metric_data(fake, datum_dict(Value=7.0, Unit="Count", Dimensions=[{"Name": "Cluster", "Value": "prod"}]))
     assert fake.points("Karrot", "Lag", {"Cluster": "prod"}) == [StoredPoint(NOW_MS, 7.0)]
     (call,) = fake.calls
     assert call == Call(
@@ -33,7 +43,7 @@ def test_the_real_client_speaks_json_and_is_understood(fake: FakeCloudWatch) -> 
 
 
 def test_the_real_client_compresses_what_is_large_and_is_understood(fake: FakeCloudWatch) -> None:
-    put(fake, *[datum(Value=float(number)) for number in range(1000)])
+    put_metric_data(fake, *[datum_dict(Value=float(number)) for number in range(1000)])
     (call,) = fake.calls
     assert call.gzip
     assert call.wire_bytes < 10_000
@@ -42,13 +52,13 @@ def test_the_real_client_compresses_what_is_large_and_is_understood(fake: FakeCl
 
 
 def test_a_batch_is_all_or_nothing(fake: FakeCloudWatch) -> None:
-    refusal(fake, datum(), datum(Value=math.nan), datum())
+    client_error(fake, datum_dict(), datum_dict(Value=math.nan), datum_dict())
     assert (fake.accepted, fake.metrics()) == ([], [])
 
 
 def test_several_mistakes_are_joined_by_newlines(fake: FakeCloudWatch) -> None:
     bad = {"Name": "group", "Value": "ä" * 1025}
-    code, message = refusal(fake, datum(Dimensions=[bad]), datum(), datum(Timestamp=at(0)))
+    code, message = client_error(fake, datum_dict(Dimensions=[bad]), datum_dict(), datum_dict(Timestamp=utc_time(0)))
     assert code == "InvalidParameterValue"
     assert message.split("\n") == [
         "The parameter MetricData.member.1.Dimensions.member.1.Value must be shorter than 1025 characters.",
@@ -68,31 +78,34 @@ def test_mistakes_of_one_kind_are_answered_before_those_of_the_next(fake: FakeCl
 
 
 def test_the_error_has_the_shape_of_the_model_and_the_code_of_the_query_protocol(fake: FakeCloudWatch) -> None:
-    with client(fake) as cloudwatch, pytest.raises(cloudwatch.exceptions.InvalidParameterValueException) as caught:
+    with (
+        boto3_client(fake) as cloudwatch,
+        pytest.raises(cloudwatch.exceptions.InvalidParameterValueException) as caught,
+    ):
         cloudwatch.put_metric_data(Namespace="Karrot", MetricData=[{"MetricName": "m", "Value": math.nan}])
     assert caught.value.response["Error"]["Code"] == "InvalidParameterValue"
 
 
 def test_messages_can_leave_the_member_unnamed() -> None:
     with FakeCloudWatch(clock_ms=lambda: NOW_MS, names_members=False) as fake:
-        code, message = refusal(fake, datum(), datum(Value=math.nan))
+        code, message = client_error(fake, datum_dict(), datum_dict(Value=math.nan))
     assert (code, message) == ("InvalidParameterValue", "The value ? for parameter Value is invalid.")
 
 
 def test_a_poisonous_name_is_refused_for_no_documented_reason(fake: FakeCloudWatch) -> None:
     fake.poison("hemlock")
-    poisonous = datum(Dimensions=[{"Name": "ConsumerGroup", "Value": "hemlock"}])
+    poisonous = datum_dict(Dimensions=[{"Name": "ConsumerGroup", "Value": "hemlock"}])
     message = "The value for parameter MetricData.member.2.Value is not supported."
-    assert refusal(fake, datum(), poisonous) == ("InvalidParameterValue", message)
-    assert refusal(fake, datum(), datum(MetricName="hemlock")) == ("InvalidParameterValue", message)
+    assert client_error(fake, datum_dict(), poisonous) == ("InvalidParameterValue", message)
+    assert client_error(fake, datum_dict(), datum_dict(MetricName="hemlock")) == ("InvalidParameterValue", message)
     fake.clear()
-    put(fake, datum(), poisonous)
+    put_metric_data(fake, datum_dict(), poisonous)
 
 
 def test_a_poisonous_name_is_found_in_an_entitys_data_too(fake: FakeCloudWatch) -> None:
     fake.poison("hemlock")
-    entity = {"Entity": {"KeyAttributes": {"a": "b", "c": "d"}}, "MetricData": [datum(MetricName="hemlock")]}
-    assert refusal(fake, datum(), EntityMetricData=[entity]) == (
+    entity = {"Entity": {"KeyAttributes": {"a": "b", "c": "d"}}, "MetricData": [datum_dict(MetricName="hemlock")]}
+    assert client_error(fake, datum_dict(), EntityMetricData=[entity]) == (
         "InvalidParameterValue",
         "The value for parameter EntityMetricData.member.1.MetricData.member.1.Value is not supported.",
     )
@@ -101,24 +114,29 @@ def test_a_poisonous_name_is_found_in_an_entitys_data_too(fake: FakeCloudWatch) 
 def test_timestamps_are_judged_by_the_given_clock() -> None:
     now = NOW_MS
     with FakeCloudWatch(clock_ms=lambda: now) as fake:
-        put(fake, datum())
+        put_metric_data(fake, datum_dict())
         now += 15 * 24 * 3600 * 1000
-        assert refusal(fake, datum())[0] == "InvalidParameterValue"
-        put(fake, {"MetricName": "Lag", "Value": 2.0})
+        assert client_error(fake, datum_dict())[0] == "InvalidParameterValue"
+        put_metric_data(fake, {"MetricName": "Lag", "Value": 2.0})
         assert fake.points("Karrot", "Lag") == [StoredPoint(NOW_MS, 1.0), StoredPoint(now, 2.0)]
         assert [call.at_ms for call in fake.calls] == [NOW_MS, now, now]
 
 
 def test_the_order_of_dimensions_makes_no_other_metric(fake: FakeCloudWatch) -> None:
     pairs = [{"Name": "ConsumerGroup", "Value": "billing"}, {"Name": "Cluster", "Value": "prod"}]
-    put(fake, datum(Value=1.0, Dimensions=pairs), datum(Value=2.0, Dimensions=pairs[::-1]))
+    put_metric_data(fake, datum_dict(Value=1.0, Dimensions=pairs), datum_dict(Value=2.0, Dimensions=pairs[::-1]))
     dimensions = (("Cluster", "prod"), ("ConsumerGroup", "billing"))
     assert fake.metrics() == [MetricId("Karrot", "Lag", dimensions)]
     assert [point.value for point in fake.points("Karrot", "Lag", dimensions[::-1])] == [1.0, 2.0]
 
 
 def test_points_can_be_asked_for_since_a_moment(fake: FakeCloudWatch) -> None:
-    put(fake, datum(Timestamp=at(NOW_MS - 2)), datum(Timestamp=at(NOW_MS)), datum(Timestamp=at(NOW_MS - 1)))
+    put_metric_data(
+        fake,
+        datum_dict(Timestamp=utc_time(NOW_MS - 2)),
+        datum_dict(Timestamp=utc_time(NOW_MS)),
+        datum_dict(Timestamp=utc_time(NOW_MS - 1)),
+    )
     points = fake.points("Karrot", "Lag", since_ms=NOW_MS - 1)
     assert [point.timestamp_ms for point in points] == [NOW_MS, NOW_MS - 1]
 
@@ -139,7 +157,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED.keys())
 def test_a_body_of_the_wrong_shape_is_refused(fake: FakeCloudWatch, body: bytes) -> None:
-    answer = send(fake, body)
+    answer = send_http(fake, body)
     assert (answer.status, answer.json["__type"].partition("#")[2]) == (400, "SerializationException")
     assert fake.accepted == []
 
@@ -153,16 +171,16 @@ def test_unknown_members_and_nulls_are_ignored(fake: FakeCloudWatch) -> None:
 
 @pytest.mark.parametrize("body", [b"no gzip", gzip.compress(b"{}")[:-9], b""], ids=["plain", "cut", "empty"])
 def test_a_broken_gzip_body_is_refused(fake: FakeCloudWatch, body: bytes) -> None:
-    answer = send(fake, body, content_encoding="gzip")
+    answer = send_http(fake, body, content_encoding="gzip")
     assert (answer.status, answer.json["__type"].partition("#")[2]) == (400, "SerializationException")
 
 
 def test_another_encoding_is_refused(fake: FakeCloudWatch) -> None:
-    assert send(fake, b"{}", content_encoding="br").status == 400
+    assert send_http(fake, b"{}", content_encoding="br").status == 400
 
 
 def test_another_operation_is_refused(fake: FakeCloudWatch) -> None:
-    answer = send(fake, b"{}", x_amz_target="GraniteServiceVersion20100801.ListMetrics")
+    answer = send_http(fake, b"{}", x_amz_target="GraniteServiceVersion20100801.ListMetrics")
     assert (answer.status, answer.code) == (400, "InvalidAction;Sender")
 
 
@@ -173,12 +191,12 @@ def test_an_unsigned_request_is_refused(fake: FakeCloudWatch) -> None:
 
 
 def test_a_length_is_required(fake: FakeCloudWatch) -> None:
-    assert send(fake, b"", transfer_encoding="chunked").status == 411
+    assert send_http(fake, b"", transfer_encoding="chunked").status == 411
 
 
 def query(fake: FakeCloudWatch, **parameters: str) -> Response:
     sent = {"Action": "PutMetricData", "Version": "2010-08-01", **parameters}
-    return send(fake, urlencode(sent).encode(), content_type="application/x-www-form-urlencoded; charset=utf-8")
+    return send_http(fake, urlencode(sent).encode(), content_type="application/x-www-form-urlencoded; charset=utf-8")
 
 
 def test_the_query_protocol_is_understood(fake: FakeCloudWatch) -> None:
@@ -222,21 +240,21 @@ def test_a_query_of_the_wrong_shape_is_refused(fake: FakeCloudWatch, path: str) 
 
 def test_what_was_kept_is_bounded_and_the_oldest_goes() -> None:
     with FakeCloudWatch(clock_ms=lambda: NOW_MS, keep=3) as fake:
-        put(fake, datum(MetricName="old"), *[datum(Value=float(number)) for number in range(4)])
+        put_metric_data(fake, datum_dict(MetricName="old"), *[datum_dict(Value=float(number)) for number in range(4)])
     assert [kept.values for kept in fake.accepted] == [(1.0,), (2.0,), (3.0,)]
     assert fake.metrics() == [MetricId("Karrot", "Lag", ())]
     assert [point.value for point in fake.points("Karrot", "Lag")] == [1.0, 2.0, 3.0]
 
 
 def test_what_was_kept_can_be_forgotten(fake: FakeCloudWatch) -> None:
-    put(fake, datum())
+    put_metric_data(fake, datum_dict())
     fake.forget()
     assert (fake.accepted, fake.calls, fake.metrics(), fake.points("Karrot", "Lag")) == ([], [], [], [])
 
 
 def test_counts_and_statistics_are_kept(fake: FakeCloudWatch) -> None:
     statistics = {"SampleCount": 3.0, "Sum": 6.0, "Minimum": 1.0, "Maximum": 4.0}
-    put(fake, datum(Values=[1.0, 2.0], Counts=[5.0, 6.0]), datum(StatisticValues=statistics))
+    put_metric_data(fake, datum_dict(Values=[1.0, 2.0], Counts=[5.0, 6.0]), datum_dict(StatisticValues=statistics))
     values, summary = fake.accepted
     assert (values.values, values.counts, values.statistics) == ((1.0, 2.0), (5.0, 6.0), None)
     assert (summary.values, summary.counts, summary.statistics) == ((), (), (3.0, 6.0, 1.0, 4.0))
@@ -244,6 +262,6 @@ def test_counts_and_statistics_are_kept(fake: FakeCloudWatch) -> None:
 
 
 def test_bodies_larger_than_any_limit_do_not_fill_the_memory(fake: FakeCloudWatch) -> None:
-    answer = send(fake, gzip.compress(bytes(80_000_000), 1), content_encoding="gzip")
+    answer = send_http(fake, gzip.compress(bytes(80_000_000), 1), content_encoding="gzip")
     assert answer.status == 413
     assert json.loads(answer.body)["message"] == f"Request size {64 * 1024 * 1024} exceeded 1000000 bytes"

@@ -8,19 +8,19 @@ from pyspark.sql import SparkSession
 
 from karrot.pipeline.derive.incidents import incidents
 from karrot.pipeline.derive.status_intervals import verdict_runs
-from support.pipeline.event_rows import at, events_frame, partitions_frame, said
-from support.pipeline.incident_model import Found, walk
+from support.pipeline.event_rows import event_row, events_frame, partitions_frame, second_at
+from support.pipeline.incident_model import ExpectedIncident, incidents_of_group
 
 SILENCE = dt.timedelta(seconds=300)
 
 
-def _incidents(spark: SparkSession, rows: list[dict[str, Any]], as_of: dt.datetime) -> list[Found]:
+def _incidents(spark: SparkSession, rows: list[dict[str, Any]], as_of: dt.datetime) -> list[ExpectedIncident]:
     runs = verdict_runs(events_frame(spark, rows), partitions_frame(spark, rows), silence=SILENCE)
     found = incidents(runs, silence=SILENCE, as_of=as_of).collect()
     assert all(row.day == _utc(row.started_at).date() for row in found)  # type: ignore[union-attr]
     return sorted(
         (
-            Found(
+            ExpectedIncident(
                 row.consumer,
                 row.incident_id,
                 _utc(row.started_at),
@@ -44,65 +44,67 @@ def _utc(moment: dt.datetime | None) -> dt.datetime | None:
 def test_every_way_that_an_incident_ends(spark: SparkSession) -> None:
     rows = [
         # Its own close, with a verdict of REST's between; the worst status and the largest lag are remembered.
-        said(0, "ok", consumer="closed"),
-        said(60, "warn", "a", consumer="closed", total_lag=5, topics=["t2"]),
-        said(120, "err", consumer="closed", total_lag=9, topics=["t1", "t2"]),
-        said(180, "close", "a", consumer="closed", total_lag=0),
+        event_row(0, "ok", consumer="closed"),
+        event_row(60, "warn", "a", consumer="closed", total_lag=5, topics=["t2"]),
+        event_row(120, "err", consumer="closed", total_lag=9, topics=["t1", "t2"]),
+        event_row(180, "close", "a", consumer="closed", total_lag=0),
         # Burrow's word on when it began; another id.
-        said(60, "warn", "a", consumer="followed", incident_start=at(-86_400 * 2)),
-        said(120, "warn", "b", consumer="followed"),
-        said(150, "ok", consumer="followed"),
-        said(60, "err", "a", consumer="deleted"),
-        said(90, "gone", consumer="deleted"),
+        event_row(60, "warn", "a", consumer="followed", incident_start=second_at(-86_400 * 2)),
+        event_row(120, "warn", "b", consumer="followed"),
+        event_row(150, "ok", consumer="followed"),
+        event_row(60, "err", "a", consumer="deleted"),
+        event_row(90, "gone", consumer="deleted"),
         # Silent, then well: how it was between nobody knows.
-        said(60, "warn", "a", consumer="silent"),
-        said(4_000, "ok", consumer="silent"),
+        event_row(60, "warn", "a", consumer="silent"),
+        event_row(4_000, "ok", consumer="silent"),
         # Silent, then itself again: it never ended.
-        said(60, "warn", "a", consumer="resumed"),
-        said(4_000, "warn", "a", consumer="resumed"),
-        said(4_060, "close", "a", consumer="resumed"),
+        event_row(60, "warn", "a", consumer="resumed"),
+        event_row(4_000, "warn", "a", consumer="resumed"),
+        event_row(4_060, "close", "a", consumer="resumed"),
         # Reported by its end alone.
-        said(60, "close", "a", consumer="close alone"),
-        said(3_950, "warn", "a", consumer="open"),
-        said(60, "odd", "a", consumer="odd"),
+        event_row(60, "close", "a", consumer="close alone"),
+        event_row(3_950, "warn", "a", consumer="open"),
+        event_row(60, "odd", "a", consumer="odd"),
     ]
     none: tuple[str, ...] = ()
-    assert _incidents(spark, rows, at(4_100)) == [
-        Found("close alone", "a", at(60), at(60), "close", None, None, 1, none),
-        Found("closed", "a", at(60), at(180), "close", "ERR", 9, 3, ("t1", "t2")),
-        Found("deleted", "a", at(60), at(90), "deleted", "ERR", None, 1, none),
-        Found("followed", "a", at(-86_400 * 2), at(120), "new_incident", "WARN", None, 1, none),
-        Found("followed", "b", at(120), at(150), "recovered", "WARN", None, 1, none),
-        Found("open", "a", at(3_950), None, None, "WARN", None, 1, none),
-        Found("resumed", "a", at(60), at(4_060), "close", "WARN", None, 3, none),
-        Found("silent", "a", at(60), at(360), "silence", "WARN", None, 1, none),
+    assert _incidents(spark, rows, second_at(4_100)) == [
+        ExpectedIncident("close alone", "a", second_at(60), second_at(60), "close", None, None, 1, none),
+        ExpectedIncident("closed", "a", second_at(60), second_at(180), "close", "ERR", 9, 3, ("t1", "t2")),
+        ExpectedIncident("deleted", "a", second_at(60), second_at(90), "deleted", "ERR", None, 1, none),
+        ExpectedIncident(
+            "followed", "a", second_at(-86_400 * 2), second_at(120), "new_incident", "WARN", None, 1, none
+        ),
+        ExpectedIncident("followed", "b", second_at(120), second_at(150), "recovered", "WARN", None, 1, none),
+        ExpectedIncident("open", "a", second_at(3_950), None, None, "WARN", None, 1, none),
+        ExpectedIncident("resumed", "a", second_at(60), second_at(4_060), "close", "WARN", None, 3, none),
+        ExpectedIncident("silent", "a", second_at(60), second_at(360), "silence", "WARN", None, 1, none),
     ]
 
 
 def test_verdicts_without_an_id_are_an_incident_until_one_names_it(spark: SparkSession) -> None:
     rows = [
-        said(0, "warn", consumer="nameless"),
-        said(200, "err", consumer="nameless"),
-        said(1_000, "warn", consumer="nameless"),
-        said(1_100, "ok", consumer="nameless"),
-        said(0, "warn", consumer="named late", total_lag=7),
-        said(60, "warn", "a", consumer="named late", total_lag=3),
-        said(90, "close", "a", consumer="named late"),
+        event_row(0, "warn", consumer="nameless"),
+        event_row(200, "err", consumer="nameless"),
+        event_row(1_000, "warn", consumer="nameless"),
+        event_row(1_100, "ok", consumer="nameless"),
+        event_row(0, "warn", consumer="named late", total_lag=7),
+        event_row(60, "warn", "a", consumer="named late", total_lag=3),
+        event_row(90, "close", "a", consumer="named late"),
         # An id that was seen before reopens nothing.
-        said(0, "warn", "a", consumer="late"),
-        said(60, "close", "a", consumer="late"),
-        said(90, "warn", "a", consumer="late"),
+        event_row(0, "warn", "a", consumer="late"),
+        event_row(60, "close", "a", consumer="late"),
+        event_row(90, "warn", "a", consumer="late"),
         # Observed before what arrived before it: passed over, as the service does.
-        said(0, "warn", "a", consumer="overtaken"),
-        said(30, "ok", consumer="overtaken", late=40),
-        said(60, "warn", "a", consumer="overtaken"),
+        event_row(0, "warn", "a", consumer="overtaken"),
+        event_row(30, "ok", consumer="overtaken", late=40),
+        event_row(60, "warn", "a", consumer="overtaken"),
     ]
-    assert [found[:5] for found in _incidents(spark, rows, at(1_200))] == [
-        ("late", "a", at(0), at(60), "close"),
-        ("named late", "a", at(0), at(90), "close"),
-        ("nameless", None, at(0), at(500), "silence"),
-        ("nameless", None, at(1_000), at(1_100), "recovered"),
-        ("overtaken", "a", at(0), at(360), "silence"),
+    assert [found[:5] for found in _incidents(spark, rows, second_at(1_200))] == [
+        ("late", "a", second_at(0), second_at(60), "close"),
+        ("named late", "a", second_at(0), second_at(90), "close"),
+        ("nameless", None, second_at(0), second_at(500), "silence"),
+        ("nameless", None, second_at(1_000), second_at(1_100), "recovered"),
+        ("overtaken", "a", second_at(0), second_at(360), "silence"),
     ]
 
 
@@ -111,9 +113,9 @@ def test_whatever_groups_say_the_columns_agree_with_a_walk_from_event_to_event(s
     rng = Random(5)
     groups = {f"g{number}": _anything(rng, f"g{number}") for number in range(400)}
     rows = [row for said_of in groups.values() for row in said_of]
-    as_of = at(86_400)
+    as_of = second_at(86_400)
 
-    expected = [found for said_of in groups.values() for found in walk(said_of, SILENCE, as_of)]
+    expected = [found for said_of in groups.values() for found in incidents_of_group(said_of, SILENCE, as_of)]
 
     assert _incidents(spark, rows, as_of) == sorted(expected, key=repr)
     assert len(_ways(expected)) == 6
@@ -129,7 +131,7 @@ def _anything(rng: Random, consumer: str) -> list[dict[str, Any]]:
         named = word in ("close", "odd") or (word in ("warn", "err") and rng.random() < 0.6)
         within_its_day = min(rng.choice([0, 0, 0, 45]), seconds % 86_400)
         rows.append(
-            said(
+            event_row(
                 seconds,
                 word,
                 rng.choice("abcd") if named else None,
@@ -137,11 +139,11 @@ def _anything(rng: Random, consumer: str) -> list[dict[str, Any]]:
                 late=within_its_day,
                 total_lag=rng.choice([None, rng.randint(0, 99)]),
                 topics=rng.sample(["t1", "t2", "t3"], rng.randint(0, 2)),
-                incident_start=at(seconds - 7) if named and rng.random() < 0.3 else None,
+                incident_start=second_at(seconds - 7) if named and rng.random() < 0.3 else None,
             )
         )
     return rows
 
 
-def _ways(found: Iterable[Found]) -> Counter[str | None]:
+def _ways(found: Iterable[ExpectedIncident]) -> Counter[str | None]:
     return Counter(one.ended_by for one in found)

@@ -17,7 +17,7 @@ from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.schemas import DERIVED
 from karrot.pipeline.store.compact import compact
 from karrot.pipeline.store.tables import Tables
-from support.pipeline.event_rows import MIDNIGHT, events_frame, partitions_frame, said
+from support.pipeline.event_rows import MIDNIGHT, event_row, events_frame, partitions_frame
 
 DAY = MIDNIGHT.date()
 DAYS = [DAY + dt.timedelta(days=number) for number in range(4)]
@@ -62,7 +62,7 @@ def _incidents(tables: Tables) -> list[tuple[Any, ...]]:
 def _every_five_minutes(first: float, until: float, word: str, incident_id: str | None = None) -> Rows:
     looks = range(int(first), int(until), 300)
     return [
-        said(
+        event_row(
             at,
             word,
             incident_id,
@@ -83,7 +83,7 @@ def _three_days() -> Rows:
     return [
         *_every_five_minutes(_A_DAY - 7_200, _A_DAY - 3_600, "ok"),
         *_every_five_minutes(_A_DAY - 3_600, 2 * _A_DAY + 3_600, "warn", "i"),
-        said(2 * _A_DAY + 3_600, "close", "i"),
+        event_row(2 * _A_DAY + 3_600, "close", "i"),
         *_every_five_minutes(2 * _A_DAY + 3_900, 2 * _A_DAY + 7_200, "ok"),
     ]
 
@@ -125,7 +125,7 @@ def test_days_are_derived_as_they_change(
 
     # What happened in the middle comes late: the incident was over for a time, which is another incident. Who reads
     # meanwhile sees the day as it was or as it is.
-    late = [said(_A_DAY - 1_000, "close", "i"), said(_A_DAY - 990, "err", "j")]
+    late = [event_row(_A_DAY - 1_000, "close", "i"), event_row(_A_DAY - 990, "err", "j")]
     _land(spark, tables, "b-2", late)
     with _reading(f"{tables.directory}/lag_minute/day={DAY}/*.parquet") as seen:
         assert derive(spark, tables, DeriveRules()) == [DAY]
@@ -258,8 +258,8 @@ def test_what_else_lies_among_the_tables_is_passed_by(spark: SparkSession, table
 
 def test_a_file_without_a_byte_is_not_taken_for_one_without_rows(spark: SparkSession, tmp_path: Path) -> None:
     tables = Tables(str(tmp_path / "the tables"))
-    _land(spark, tables, "b-0", [said(0, "ok")])
-    _land(spark, tables, "b-1", [said(60, "ok")])
+    _land(spark, tables, "b-0", [event_row(0, "ok")])
+    _land(spark, tables, "b-1", [event_row(60, "ok")])
     [file] = Path(tables.directory, "events", f"day={DAY}", "batch_id=b-0").glob("*.parquet")
     file.write_bytes(b"")
     with pytest.raises(OSError, match="is empty, which no file of a table is"):

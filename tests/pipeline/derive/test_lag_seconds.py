@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from karrot.pipeline.derive.lag_seconds import by_hindsight
 from karrot.pipeline.schemas import ENDS, with_day
-from support.pipeline.event_rows import events_frame, partitions_frame, said, table_of
+from support.pipeline.event_rows import event_row, events_frame, frame_of_rows, partitions_frame
 
 TEN_MINUTES = dt.timedelta(minutes=10)
 DAY = 24 * 60
@@ -47,7 +47,7 @@ HEARD = {
 def seconds(spark: SparkSession) -> Told:
     rows = [_row(partition, verdict) for partition, verdicts in HEARD.items() for verdict in verdicts]
     events, partitions = events_frame(spark, rows), partitions_frame(spark, rows)
-    polled = table_of(spark, with_day(ENDS), [])
+    polled = frame_of_rows(spark, with_day(ENDS), [])
     found = by_hindsight(events, partitions, polled, longest=TEN_MINUTES).orderBy("received_at").collect()
     assert len(found) == len(rows)
     return {each: [row.lag_seconds for row in found if row.max_lag_partition == each] for each in HEARD}
@@ -62,7 +62,7 @@ def _row(partition: int, verdict: Verdict) -> dict[str, Any]:
         "max_lag": verdict.end - verdict.committed,
         "lag_seconds": verdict.told,
     }
-    return said(60 * verdict.minute, "ok", **worst)
+    return event_row(60 * verdict.minute, "ok", **worst)
 
 
 def _newest(told: Told, case: int) -> float | None:

@@ -9,7 +9,7 @@ from karrot.pipeline.derive.skew_minute import skew_minute
 from karrot.pipeline.derive.slo_daily import Objective, slo_daily
 from karrot.pipeline.derive.status_intervals import status_intervals, verdict_runs
 from karrot.pipeline.schemas import DERIVED, with_day
-from support.pipeline.event_rows import MIDNIGHT, at, events_frame, partitions_frame, said
+from support.pipeline.event_rows import MIDNIGHT, event_row, events_frame, partitions_frame, second_at
 
 SILENCE = dt.timedelta(seconds=300)
 TEN_MINUTES = dt.timedelta(seconds=600)
@@ -27,13 +27,13 @@ def _utc(value: Any) -> Any:
 
 
 def test_a_minute_of_lag_leaves_out_what_is_not_known(spark: SparkSession) -> None:
-    same_moment = [said(30, "warn", total_lag=7, seq=2), said(30, "warn", total_lag=8, seq=1)]
+    same_moment = [event_row(30, "warn", total_lag=7, seq=2), event_row(30, "warn", total_lag=8, seq=1)]
     rows = [
-        said(0, "ok", total_lag=1, lag_seconds=0.0),
-        said(20, "err", total_lag=30, lag_seconds=12.5),
+        event_row(0, "ok", total_lag=1, lag_seconds=0.0),
+        event_row(20, "err", total_lag=30, lag_seconds=12.5),
         *same_moment,
-        said(59.999, "odd"),
-        said(60, "gone"),
+        event_row(59.999, "odd"),
+        event_row(60, "gone"),
     ]
     found = _rows(
         lag_minute(events_frame(spark, rows)),
@@ -52,37 +52,37 @@ def test_a_minute_of_lag_leaves_out_what_is_not_known(spark: SparkSession) -> No
         ),
     )
     assert found == [
-        (at(0), 5, 1, 30, 11.5, 7, 12.5, "ERR", 3, MIDNIGHT.date()),
-        (at(60), 1, None, None, None, None, None, "NOTFOUND", 0, MIDNIGHT.date()),
+        (second_at(0), 5, 1, 30, 11.5, 7, 12.5, "ERR", 3, MIDNIGHT.date()),
+        (second_at(60), 1, None, None, None, None, None, "NOTFOUND", 0, MIDNIGHT.date()),
     ]
 
 
 def test_a_status_lasts_until_the_next_verdict_a_silence_or_now_and_is_cut_at_midnight(spark: SparkSession) -> None:
     rows = [
-        said(86_000, "ok"),
-        said(86_200, "ok"),
-        said(86_350, "warn", "i"),
-        said(86_410, "warn", "i"),  # after midnight
-        said(86_470, "warn", "j"),  # another incident, the same status
-        said(86_500, "odd"),
-        said(86_510, "gone"),
-        said(90_000, "ok"),
-        said(91_000, "ok"),  # the one before held for five minutes
+        event_row(86_000, "ok"),
+        event_row(86_200, "ok"),
+        event_row(86_350, "warn", "i"),
+        event_row(86_410, "warn", "i"),  # after midnight
+        event_row(86_470, "warn", "j"),  # another incident, the same status
+        event_row(86_500, "odd"),
+        event_row(86_510, "gone"),
+        event_row(90_000, "ok"),
+        event_row(91_000, "ok"),  # the one before held for five minutes
     ]
     runs = verdict_runs(events_frame(spark, rows), partitions_frame(spark, rows), silence=SILENCE)
-    found = status_intervals(runs, silence=SILENCE, as_of=at(91_200))
+    found = status_intervals(runs, silence=SILENCE, as_of=second_at(91_200))
     assert _rows(found, "status_intervals", "from_at", "to_at", "status", "day") == [
-        (at(86_000), at(86_350), "OK", MIDNIGHT.date()),
-        (at(86_350), at(86_400), "WARN", MIDNIGHT.date()),
-        (at(86_400), at(86_500), "WARN", at(86_400).date()),
-        (at(90_000), at(90_300), "OK", at(86_400).date()),
-        (at(91_000), at(91_200), "OK", at(86_400).date()),
+        (second_at(86_000), second_at(86_350), "OK", MIDNIGHT.date()),
+        (second_at(86_350), second_at(86_400), "WARN", MIDNIGHT.date()),
+        (second_at(86_400), second_at(86_500), "WARN", second_at(86_400).date()),
+        (second_at(90_000), second_at(90_300), "OK", second_at(86_400).date()),
+        (second_at(91_000), second_at(91_200), "OK", second_at(86_400).date()),
     ]
 
 
 def _look(seconds: float, *, committed: int, lag: int, listed_of: int = 1) -> dict[str, Any]:
     one = {"topic": "t", "partition": 3, "end_offset": committed, "current_lag": lag, "owner": "o"}
-    return said(seconds, "ok", source="rest", partition_count=listed_of, listed=[one])
+    return event_row(seconds, "ok", source="rest", partition_count=listed_of, listed=[one])
 
 
 def test_rates_are_interpolated_between_looks_that_list_all(spark: SparkSession) -> None:
@@ -111,10 +111,10 @@ def test_rates_are_interpolated_between_looks_that_list_all(spark: SparkSession)
         ),
     )
     assert found == [
-        (at(0), 3, 60, 30, 2.0, 1.0, None, 0.5),
-        (at(60), 3, 150, 150, 2.5, 2.5, 0.0, 1.0),
-        (at(120), 3, 90, 120, 3.0, 4.0, 0.0, 0.5),
-        (at(180), 3, 0, 0, 0.0, 0.0, None, 0.5),
+        (second_at(0), 3, 60, 30, 2.0, 1.0, None, 0.5),
+        (second_at(60), 3, 150, 150, 2.5, 2.5, 0.0, 1.0),
+        (second_at(120), 3, 90, 120, 3.0, 4.0, 0.0, 0.5),
+        (second_at(180), 3, 0, 0, 0.0, 0.0, None, 0.5),
     ]
 
 
@@ -123,7 +123,7 @@ def _spread(consumer: str, lags: list[int | None], owners: str, *, listed_of: in
         {"topic": "t", "partition": number, "current_lag": lag, "owner": owner}
         for number, (lag, owner) in enumerate(zip(lags, owners, strict=True))
     ]
-    return said(0, "ok", consumer=consumer, partition_count=listed_of, listed=listed)
+    return event_row(0, "ok", consumer=consumer, partition_count=listed_of, listed=listed)
 
 
 def test_skew_tells_a_hot_partition_from_a_slow_owner(spark: SparkSession) -> None:
@@ -151,16 +151,16 @@ def test_skew_tells_a_hot_partition_from_a_slow_owner(spark: SparkSession) -> No
 
 
 def test_the_budget_is_spent_by_minutes_beyond_the_target(spark: SparkSession) -> None:
-    in_time = [said(60 * minute, "ok", lag_seconds=1.0) for minute in range(96)]
+    in_time = [event_row(60 * minute, "ok", lag_seconds=1.0) for minute in range(96)]
     rows = [
         *in_time,
-        said(6_000, "ok", lag_seconds=60.0),
-        said(6_060, "err", lag_seconds=61.0, listed=[{"topic": "t", "partition": 2, "current_lag": 8}]),
-        said(6_120, "ok", lag_seconds=2.0),
-        said(6_121, "warn", lag_seconds=90.0, listed=[{"topic": "t", "partition": 1, "current_lag": 9}]),
-        said(6_180, "ok"),  # not measured
-        said(6_240, "gone"),  # not seen
-        said(0, "ok", consumer="never measured"),
+        event_row(6_000, "ok", lag_seconds=60.0),
+        event_row(6_060, "err", lag_seconds=61.0, listed=[{"topic": "t", "partition": 2, "current_lag": 8}]),
+        event_row(6_120, "ok", lag_seconds=2.0),
+        event_row(6_121, "warn", lag_seconds=90.0, listed=[{"topic": "t", "partition": 1, "current_lag": 9}]),
+        event_row(6_180, "ok"),  # not measured
+        event_row(6_240, "gone"),  # not seen
+        event_row(0, "ok", consumer="never measured"),
     ]
     found = slo_daily(lag_minute(events_frame(spark, rows)), partitions_frame(spark, rows), Objective(60, 0.99))
     columns = ("consumer", "minutes_seen", "minutes_ok", "minutes_measured", "minutes_within_target", "budget_minutes")

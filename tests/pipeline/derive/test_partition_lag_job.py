@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.derive.partition_lag_job import Handed, hand_on
 from karrot.pipeline.store.tables import Tables
-from support.pipeline.event_rows import MIDNIGHT, events_frame, partitions_frame, said
-from support.pipeline.offset_rows import commit, end, land, member
+from support.pipeline.event_rows import MIDNIGHT, event_row, events_frame, partitions_frame
+from support.pipeline.offset_rows import commit_row, log_end_row, member_rows, write_batch
 
 pytestmark = pytest.mark.timeout(300)  # the first query of a JVM on a busy machine
 
@@ -32,45 +32,45 @@ def _ask(tables: Tables, name: str, *columns: str, where: str = "true") -> list[
 
 
 ENDS: Rows = [
-    *(end(seconds, 2 * seconds) for seconds in (*range(0, 151, 30), _A_DAY + 30)),  # two messages a second
-    end(30, 5, partition=1),  # nobody committed anything of these, and there are some to read
-    end(30, 0, partition=2),  # here there are none
-    *(end(seconds, 1_000, "old") for seconds in (60, 120)),
-    *(end(seconds, ended, "anew") for seconds, ended in ((0, 10), (30, 90), (60, 20), (90, 40), (120, 100))),
-    *(end(seconds, 10 * seconds, "even") for seconds in range(0, 600, 20)),
-    *(end(seconds, _MOST, "edge", partition) for seconds in (0, 60) for partition in range(3)),
-    *(end(seconds, ended, "edge", 3) for seconds, ended in ((0, -_MOST), (60, _MOST))),
+    *(log_end_row(seconds, 2 * seconds) for seconds in (*range(0, 151, 30), _A_DAY + 30)),  # two messages a second
+    log_end_row(30, 5, partition=1),  # nobody committed anything of these, and there are some to read
+    log_end_row(30, 0, partition=2),  # here there are none
+    *(log_end_row(seconds, 1_000, "old") for seconds in (60, 120)),
+    *(log_end_row(seconds, ended, "anew") for seconds, ended in ((0, 10), (30, 90), (60, 20), (90, 40), (120, 100))),
+    *(log_end_row(seconds, 10 * seconds, "even") for seconds in range(0, 600, 20)),
+    *(log_end_row(seconds, _MOST, "edge", partition) for seconds in (0, 60) for partition in range(3)),
+    *(log_end_row(seconds, ended, "edge", 3) for seconds, ended in ((0, -_MOST), (60, _MOST))),
 ]
 COMMITS: Rows = [
-    commit(45, "reader", 70),
-    commit(50, "reader", 100),
-    commit(75, "reader", 120),
-    commit(70, "late", 500, "old"),
-    commit(20, "ahead", 500),
-    commit(20, "gone", 30),
-    commit(80, "gone", None),
-    commit(100, "anew", 30, "anew"),
-    commit(10, "heard", 20),
-    commit(10, "half heard", 20),
-    commit(40, "unseen", 7, "unseen"),
-    commit(40, "hardly seen", 7, "unseen"),
-    commit(40, "hardly seen", 20),
-    *(commit(seconds, "even", 8 * seconds, "even") for seconds in range(5, 600, 10)),
-    commit(20, "edge", -_MOST - 1, "edge"),
-    *(commit(30, "edge", 0, "edge", partition) for partition in (1, 2, 3)),
-    commit(80, "edge", _MOST, "edge"),
+    commit_row(45, "reader", 70),
+    commit_row(50, "reader", 100),
+    commit_row(75, "reader", 120),
+    commit_row(70, "late", 500, "old"),
+    commit_row(20, "ahead", 500),
+    commit_row(20, "gone", 30),
+    commit_row(80, "gone", None),
+    commit_row(100, "anew", 30, "anew"),
+    commit_row(10, "heard", 20),
+    commit_row(10, "half heard", 20),
+    commit_row(40, "unseen", 7, "unseen"),
+    commit_row(40, "hardly seen", 7, "unseen"),
+    commit_row(40, "hardly seen", 20),
+    *(commit_row(seconds, "even", 8 * seconds, "even") for seconds in range(5, 600, 10)),
+    commit_row(20, "edge", -_MOST - 1, "edge"),
+    *(commit_row(30, "edge", 0, "edge", partition) for partition in (1, 2, 3)),
+    commit_row(80, "edge", _MOST, "edge"),
 ]
 MEMBERS: Rows = [
-    *member(5, "reader", 3, {"a": [0]}),
-    *member(6, "reader", 3, {"a": [0]}),
-    *member(70, "reader", 4, {"a": [1], "b": [0]}),
-    *member(200, "reader", 5, {}),
+    *member_rows(5, "reader", 3, {"a": [0]}),
+    *member_rows(6, "reader", 3, {"a": [0]}),
+    *member_rows(70, "reader", 4, {"a": [1], "b": [0]}),
+    *member_rows(200, "reader", 5, {}),
 ]
 
 
 def _listed(consumer: str, seconds: float, committed: int, lag: int, topic: str = "t", *, of: int = 1) -> Rows:
     one = {"topic": topic, "partition": 0, "end_offset": committed, "current_lag": lag}
-    return [said(seconds, "warn", "i", consumer=consumer, total_lag=lag, partition_count=of, listed=[one])]
+    return [event_row(seconds, "warn", "i", consumer=consumer, total_lag=lag, partition_count=of, listed=[one])]
 
 
 EVENTS: Rows = [
@@ -93,10 +93,10 @@ def test_lags_rates_and_rebalances_come_from_commits_where_no_event_lists_all(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     tables = Tables(str(tmp_path))
-    land(spark, tables, "b-0", "ends", ENDS)
-    land(spark, tables, "b-0", "commits", COMMITS)
-    land(spark, tables, "b-1", "commits", COMMITS[:3])  # read again from the beginning
-    land(spark, tables, "b-0", "members", MEMBERS)
+    write_batch(spark, tables, "b-0", "ends", ENDS)
+    write_batch(spark, tables, "b-0", "commits", COMMITS)
+    write_batch(spark, tables, "b-1", "commits", COMMITS[:3])  # read again from the beginning
+    write_batch(spark, tables, "b-0", "members", MEMBERS)
     tables.write_batch(events_frame(spark, EVENTS), "events", "b-0")
     tables.write_batch(partitions_frame(spark, EVENTS), "partitions", "b-0")
     assert derive(spark, tables, DeriveRules()) == DAYS

@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructType
 
 from karrot.pipeline.ingest.event_dedup import SequenceRange, in_order, overlap
-from support.pipeline.event_rows import table_of
+from support.pipeline.event_rows import frame_of_rows
 
 _LINES = (
     StructType().add("case", StringType()).add("number", LongType()).add("line", StructType().add("seq", LongType()))
@@ -39,5 +39,5 @@ def test_only_what_is_numbered_as_its_lines_are_is_known_to_be_there_once(spark:
         for case, (numbers, seqs, _) in cases.items()
         for number, seq in zip(numbers, seqs, strict=True)
     ]
-    found = table_of(spark, _LINES, lines).groupBy("case").agg(in_order().alias("in_order")).collect()
+    found = frame_of_rows(spark, _LINES, lines).groupBy("case").agg(in_order().alias("in_order")).collect()
     assert {row.case: row.in_order for row in found} == {case: told for case, (_, _, told) in cases.items()}

@@ -24,8 +24,8 @@ from karrot.event_line import EventLine, PartitionLine, decode
 from karrot.pipeline.ingest.events import events, partitions, read_lines
 from karrot.pipeline.schemas import EVENTS, LINE, PARTITION_LINE, PARTITIONS, with_day
 from support.burrow.lag_events import event_strategy
-from support.pipeline.archive_segments import line_with
-from support.pipeline.event_rows import table_of
+from support.pipeline.archive_segments import segment_line
+from support.pipeline.event_rows import frame_of_rows
 
 _TEXT = StructType().add("value", StringType())
 _MOMENTS = range(1, 253_402_300_800_000)
@@ -130,9 +130,9 @@ def _collected(table: DataFrame) -> list[dict[str, Any]]:
 
 
 def test_the_tables_say_what_any_line_says(spark: SparkSession) -> None:
-    written = [line_with(seq, event) for seq, event in enumerate(_any_events(20))]
+    written = [segment_line(seq, event) for seq, event in enumerate(_any_events(20))]
     lines = [decode(line) for line in written]
-    arrived = table_of(spark, _TEXT, [{"value": line.decode().removesuffix("\n")} for line in written])
+    arrived = frame_of_rows(spark, _TEXT, [{"value": line.decode().removesuffix("\n")} for line in written])
     read = read_lines(
         arrived.select(
             "value",

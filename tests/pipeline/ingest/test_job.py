@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from karrot.pipeline.ingest.event_sources import FromArchive
 from karrot.pipeline.ingest.job import Ingest, IngestSummary
 from karrot.pipeline.store.tables import Tables
-from support.pipeline.archive_segments import LOG_ID, line_with, segment, truncate
+from support.pipeline.archive_segments import LOG_ID, segment_line, truncate, write_segment
 from support.waiting import wait_for
 
 _TABLES = ("events", "partitions", "quarantine")
@@ -30,12 +30,12 @@ def _rows(spark: SparkSession, tables: Path) -> dict[str, list[str]]:
 
 def test_every_event_is_there_once_however_often_it_is_read(spark: SparkSession, tmp_path: Path) -> None:
     archive, tables = tmp_path / "the archive", tmp_path / "tables"
-    first = segment(archive, 1, [line_with(seq) for seq in range(1, 6)])
+    first = write_segment(archive, 1, [segment_line(seq) for seq in range(1, 6)])
     assert _ingest(spark, archive, tables) == IngestSummary(batches=1, segments=1, lines=5, events=5, partitions=5)
     before = _rows(spark, tables)
 
     # The next segment repeats an event twice, and a copy of the first one lies about under another name.
-    segment(archive, 5, [line_with(5), line_with(6), line_with(6)])
+    write_segment(archive, 5, [segment_line(5), segment_line(6), segment_line(6)])
     shutil.copy(first, archive / "copy.jsonl.gz")
     again = _ingest(spark, archive, tables)
     assert again == IngestSummary(batches=1, segments=2, lines=8, events=1, partitions=1, duplicates=7)
@@ -54,16 +54,18 @@ def test_whatever_lies_in_the_archive_the_job_ends_and_every_line_is_accounted_f
     spark: SparkSession, tmp_path: Path
 ) -> None:
     archive, tables = tmp_path / "archive", tmp_path / "tables"
-    truncate(segment(archive, 1000, [line_with(seq, consumer=f"{seq:x}" * 9) for seq in range(1000, 1400)]), 0.5)
+    truncate(
+        write_segment(archive, 1000, [segment_line(seq, consumer=f"{seq:x}" * 9) for seq in range(1000, 1400)]), 0.5
+    )
     huge = json.dumps({"v": 1, "x": "x" * 64 * _MIB}).encode() + b"\n"
     newer = json.dumps({"v": 2, "seq": "another type"}).encode() + b"\n"
     foreign = [b"no JSON at all\n", b"\n", b"[1, 2]\n", b'{"v":1,"seq":"x"}\n', b'{"v":1,"hello":1}\n', b"\xff\xfe\n"]
-    strange_times = [line_with(7, received_at_ms=86_400_000), line_with(8, received_at_ms=32_503_680_000_000)]
-    segment(archive, 1, [line_with(1), *foreign, newer, huge, *strange_times, line_with(12)])
+    strange_times = [segment_line(7, received_at_ms=86_400_000), segment_line(8, received_at_ms=32_503_680_000_000)]
+    write_segment(archive, 1, [segment_line(1), *foreign, newer, huge, *strange_times, segment_line(12)])
     (archive / "day=2025-05-11" / "hour=08" / f"{LOG_ID}-50-59-10.jsonl.gz").touch()
-    segment(archive, 60, [], promised=10)
-    segment(archive, 70, [line_with(70)]).write_bytes(b"this is no gzip\n")
-    gone = segment(archive, 80, [line_with(80), line_with(81)])
+    write_segment(archive, 60, [], promised=10)
+    write_segment(archive, 70, [segment_line(70)]).write_bytes(b"this is no gzip\n")
+    gone = write_segment(archive, 80, [segment_line(80), segment_line(81)])
 
     class UnderItsFeet(Ingest):
         def take(self, lines: DataFrame, batch: int) -> None:
@@ -108,9 +110,9 @@ def test_whatever_lies_in_the_archive_the_job_ends_and_every_line_is_accounted_f
 
 def test_a_batch_that_was_written_but_not_committed_is_written_over(spark: SparkSession, tmp_path: Path) -> None:
     archive, tables, clean = tmp_path / "archive", tmp_path / "tables", tmp_path / "clean"
-    segment(archive, 1, [line_with(1), b"foreign\n", line_with(3)], promised=4)
-    segment(archive, 5, [line_with(3), line_with(5)])
-    copied = segment(archive, 7, [line_with(7), line_with(8)])
+    write_segment(archive, 1, [segment_line(1), b"foreign\n", segment_line(3)], promised=4)
+    write_segment(archive, 5, [segment_line(3), segment_line(5)])
+    copied = write_segment(archive, 7, [segment_line(7), segment_line(8)])
     whole = copied.read_bytes()
     copied.write_bytes(b"")
     long_ago = dt.datetime(2025, 5, 12, tzinfo=dt.UTC).timestamp()
@@ -148,7 +150,7 @@ def test_an_archive_that_is_not_there_is_said(spark: SparkSession, tmp_path: Pat
 def test_a_log_of_files_that_spark_compacted_is_read_as_well(spark: SparkSession, tmp_path: Path) -> None:
     archive, tables = tmp_path / "archive", Tables(str(tmp_path / "tables"))
     for seq in range(1, 4):
-        segment(archive, seq, [line_with(seq)])
+        write_segment(archive, seq, [segment_line(seq)])
     told: list[IngestSummary] = []
     spark.conf.set("spark.sql.streaming.fileSource.log.compactInterval", "2")
     try:
@@ -161,12 +163,12 @@ def test_a_log_of_files_that_spark_compacted_is_read_as_well(spark: SparkSession
 
 def test_it_follows_an_archive_of_any_name_until_told_to_stop(spark: SparkSession, tmp_path: Path) -> None:
     archive, tables = tmp_path / "all* [of] {a,b}?", tmp_path / "tables [of] {a,b}"
-    segment(archive, 1, [line_with(1), line_with(2)])
+    write_segment(archive, 1, [segment_line(1), segment_line(2)])
     told: list[IngestSummary] = []
 
     def add_then_stop() -> None:
         wait_for(lambda: len(told) == 1, 200)
-        segment(archive, 3, [line_with(3)])
+        write_segment(archive, 3, [segment_line(3)])
         wait_for((tables / "_checkpoints" / "ingest" / "commits" / "1").exists, 200)
         stop.set()
 

@@ -16,7 +16,7 @@ from karrot.pipeline.offsets.key_types import KEY_TYPES
 from karrot.pipeline.schemas import COMMITS, QUARANTINE, columns_of, with_day
 from karrot.pipeline.stream.quarantine import bad_records
 from support.kafka.offset_records import commit_key, commit_value, group_key, other_key, string, varint
-from support.pipeline.kafka_source_rows import LOG_TS_MS, Record, records, table_of_records
+from support.pipeline.kafka_source_rows import LOG_TS_MS, Record, records_frame, records_table
 
 _KEY = commit_key("orders-svc", "orders", 7)
 _NAMES = {"consumer": "orders-svc", "topic": "orders", "partition": 7, "key_type": 1}
@@ -34,7 +34,7 @@ class Case(NamedTuple):
 
 def _read(spark: SparkSession, told: Sequence[Record]) -> list[dict[str, Any]]:
     """What each record says. Times as milliseconds: Python's datetimes end with the year 9999."""
-    decoded = decode_offsets(records(spark, told), "prod")
+    decoded = decode_offsets(records_frame(spark, told), "prod")
     lies = ["cluster", "log_partition", "log_offset", "log_ts", "log_ts_ms", "key", "value"]
     times = [F.unix_millis(name).alias(name) for name in ("commit_ts", "expire_ts")]
     kept = [name for name in decoded.columns if name not in {*lies, "commit_ts", "expire_ts"}]
@@ -234,7 +234,7 @@ def test_commits_quarantine_and_other_types_share_the_records_among_them(spark: 
         (other_key(11, "g"), b""),
         (other_key(77, "g"), b""),
     ]
-    decoded = decode_offsets(records(spark, told), "prod")
+    decoded = decode_offsets(records_frame(spark, told), "prod")
     table, bad = commits(decoded), bad_records(decoded)
     assertSchemaEqual(table.schema, with_day(COMMITS), ignoreNullable=True)
     assertSchemaEqual(bad.schema, with_day(QUARANTINE), ignoreNullable=True)
@@ -270,7 +270,7 @@ def compiling(spark: SparkSession) -> Iterator[SparkSession]:
 
 def test_the_decoder_makes_no_method_that_is_too_large_for_hotspot(compiling: SparkSession, tmp_path: Path) -> None:
     """One of more than 8,000 bytes of byte code is interpreted for ever, and takes four times as long."""
-    pq.write_table(table_of_records([(_KEY, None)]), tmp_path / "records.parquet")
+    pq.write_table(records_table([(_KEY, None)]), tmp_path / "records.parquet")
     decoded = decode_offsets(compiling.read.parquet(str(tmp_path)), "prod")
     for table in (decoded, commits(decoded), bad_records(decoded)):
         told = compiling.sparkContext._jvm.PythonSQLUtils.explainString(table._jdf.queryExecution(), "codegen")  # type: ignore[union-attr]

@@ -20,7 +20,7 @@ from karrot.pipeline.offsets.log_ends import LandEnds, Looked
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, FromParquet, NoRecords
 from support.kafka.offset_records import commit_key, commit_value, group_key, group_value, other_key
-from support.pipeline.kafka_source_rows import LOG_TS, LOG_TS_MS, SHAPE, Record, table_of_records
+from support.pipeline.kafka_source_rows import KAFKA_SOURCE_SCHEMA, LOG_TS, LOG_TS_MS, Record, records_table
 
 _COMMITS = [(commit_key("g", "t", 0), commit_value(version, 100 + version)) for version in (0, 1, 3, 4)]
 _TOMBSTONE = (commit_key("g", "t", 1), None)
@@ -30,7 +30,7 @@ _OTHERS = [(other_key(3, "g"), b"\0\0"), (other_key(5, "g", "m"), b"\0\0"), (oth
 
 def _file(directory: Path, name: str, records: Iterable[Record], first: int) -> None:
     directory.mkdir(exist_ok=True)
-    pq.write_table(table_of_records(records, first), directory / name)
+    pq.write_table(records_table(records, first), directory / name)
 
 
 def _run(spark: SparkSession, records: Path, tables: Tables) -> OffsetsSummary:
@@ -91,15 +91,15 @@ def test_every_record_is_accounted_for_and_there_once_whatever_comes_twice(spark
     assert (base64.b64decode(raw["key"]), base64.b64decode(raw["value"])) == _CUT
 
     # What lacks its place is not the same as another that does, and what lacks its time lies on its file's day.
-    whole = table_of_records([*_COMMITS, metadata[0]], first=70)
+    whole = records_table([*_COMMITS, metadata[0]], first=70)
     for column, name in ((3, "partition"), (4, "offset"), (5, "timestamp")):
-        nulls = pa.nulls(len(whole), SHAPE.field(name).type)
-        pq.write_table(whole.set_column(column, SHAPE.field(name), nulls), records / f"{name}.parquet")
+        nulls = pa.nulls(len(whole), KAFKA_SOURCE_SCHEMA.field(name).type)
+        pq.write_table(whole.set_column(column, KAFKA_SOURCE_SCHEMA.field(name), nulls), records / f"{name}.parquet")
     # A day of such a time would be reckoned with as others are, and there is none before or after it.
     never = pa.array([-62_135_596_800_000_000, -1, *[253_402_300_799_000_000] * (len(whole) - 2)])
-    never = never.cast(SHAPE.field("timestamp").type)
-    others = table_of_records([*_COMMITS, metadata[0]], first=80)
-    pq.write_table(others.set_column(5, SHAPE.field("timestamp"), never), records / "never.parquet")
+    never = never.cast(KAFKA_SOURCE_SCHEMA.field("timestamp").type)
+    others = records_table([*_COMMITS, metadata[0]], first=80)
+    pq.write_table(others.set_column(5, KAFKA_SOURCE_SCHEMA.field("timestamp"), never), records / "never.parquet")
     third = _run(spark, records, tables)
     assert third == OffsetsSummary(batches=1, records=20, quarantined=20)
     lacking = tables.read(spark, "quarantine").where("reason LIKE 'no_%' OR reason = 'impossible_time'").collect()
@@ -147,7 +147,7 @@ def test_what_is_no_directory_of_records_is_said(spark: SparkSession, tmp_path: 
     pq.write_table(pa.table({"key": [b"k"], "value": [b"v"], "partition": [1]}), tmp_path / "1.parquet")
     with pytest.raises(NoRecords, match="its files lack topic, offset, timestamp"):
         FromParquet(str(tmp_path)).records(spark)
-    records = table_of_records(_COMMITS, first=1)
+    records = records_table(_COMMITS, first=1)
     wide = records.set_column(3, "partition", records["partition"].cast(pa.int64()))
     pq.write_table(wide.set_column(5, "timestamp", [["12:00"] * len(wide)]), tmp_path / "1.parquet")
     with pytest.raises(NoRecords, match="partition is bigint and must be int, timestamp is string and must be timest"):
@@ -169,7 +169,7 @@ def _json(partition: int, *told: object) -> str:
 
 def test_json_has_the_fields_of_2017_and_null_for_what_a_tombstone_has_not(spark: SparkSession) -> None:
     with_expiry = (commit_key("g", "t", 2), commit_value(1, 5, metadata='ü"', expire_ts=1_746_950_500_000))
-    decoded = decode_offsets(spark.createDataFrame(table_of_records([with_expiry, _TOMBSTONE], first=1)), "prod")
+    decoded = decode_offsets(spark.createDataFrame(records_table([with_expiry, _TOMBSTONE], first=1)), "prod")
     told = [(row.key, row.value) for row in as_json(decoded).orderBy(F.desc("value")).collect()]
     assert told == [
         (with_expiry[0], _json(2, 1, 5, '"ü\\""', 1_746_950_400_000, 1_746_950_500_000)),

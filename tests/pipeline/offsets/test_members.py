@@ -7,7 +7,7 @@ from karrot.pipeline.offsets.members import decode_members, members
 from karrot.pipeline.schemas import MEMBERS, columns_of, with_day
 from karrot.pipeline.stream.quarantine import bad_records
 from support.kafka.offset_records import Member, assignment, commit_key, commit_value, group_key, group_value, other_key
-from support.pipeline.kafka_source_rows import LOG_TS_MS, Record, records
+from support.pipeline.kafka_source_rows import LOG_TS_MS, Record, records_frame
 
 _GROUP = {"cluster": "prod", "consumer": "orders-svc", "log_partition": 3, "log_ts_ms": LOG_TS_MS}
 _CONSUMERS = {"protocol_type": "consumer", "generation": 9, "protocol": "range", "leader": "m-1"}
@@ -29,7 +29,7 @@ def test_each_member_and_partition_has_a_row_and_what_cannot_be_read_is_quaranti
         (other_key(3, "orders-svc"), b"any"),
         (None, None),
     ]
-    decoded = decode_members(records(spark, told), "prod").cache()
+    decoded = decode_members(records_frame(spark, told), "prod").cache()
     table, bad = members(decoded), bad_records(decoded)
     assertSchemaEqual(table.schema, with_day(MEMBERS), ignoreNullable=True)
 

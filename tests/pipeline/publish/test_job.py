@@ -28,9 +28,9 @@ from karrot.pipeline.stream.streaming_query import run
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.options import Options
 from support.burrow.lag_events import make_partition
-from support.eventlog.event_log_contract import stored
+from support.eventlog.event_log_contract import stored_events
 from support.manual_clock import ManualClock
-from support.pipeline.archive_segments import HOUR_MS, line_with, segment
+from support.pipeline.archive_segments import HOUR_MS, segment_line, write_segment
 from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, aws_environment, point_aws_at
 
 pytestmark = pytest.mark.timeout(300)  # the first query of a JVM on a busy machine
@@ -69,12 +69,12 @@ class StreamRig:
     waited: list[float] = field(default_factory=list)
 
     def write(self, first: int, lines: list[bytes]) -> None:
-        written = segment(self.place / "archive", first, lines)
+        written = write_segment(self.place / "archive", first, lines)
         os.utime(written, (self.clock.wall / 1000, self.clock.wall / 1000))
 
     def line(self, seq: int, lag: int, *, age_ms: int = 0, consumer: str = "orders-svc") -> bytes:
         at_ms = self.clock.wall - age_ms
-        return line_with(seq, received_at_ms=at_ms, observed_at_ms=at_ms, total_lag=lag, consumer=consumer)
+        return segment_line(seq, received_at_ms=at_ms, observed_at_ms=at_ms, total_lag=lag, consumer=consumer)
 
     def fanout(self, monkeypatch: pytest.MonkeyPatch, kind: type[Fanout] = Fanout) -> tuple[Fanout, list[Published]]:
         """A process of its own, which knows the checkpoint and the notes, no more."""
@@ -145,7 +145,7 @@ def test_for_the_same_events_cloudwatch_is_sent_the_same_by_spark_as_by_the_serv
         _tell(service, rng, ages_ms)
         point_aws_at(fakes[0], monkeypatch)
         service.run(1.5)
-        events = stored(service.log, after=seen)
+        events = stored_events(service.log, after=seen)
         streamed.write(seen + 1, [encode(event) for event in events])
         seen = events[-1].seq
         streamed.stream(monkeypatch)
@@ -203,14 +203,14 @@ def test_cloudwatch_waits_for_nobody_and_nobody_for_cloudwatch(
 def test_of_a_batch_the_newest_of_each_group_is_left_and_what_it_does_not_say(spark: SparkSession) -> None:
     now_ms = HOUR_MS + 60_000
     told = [
-        line_with(1, consumer="b", total_lag=1, observed_at_ms=HOUR_MS + 1_000),
-        line_with(2, consumer="a", total_lag=2**64 - 1, observed_at_ms=HOUR_MS + 2_000),
-        line_with(3, consumer="b", total_lag=3, observed_at_ms=HOUR_MS + 3_000),
-        line_with(4, consumer="a", total_lag=None, observed_at_ms=HOUR_MS + 4_000),
-        line_with(5, consumer="b", total_lag=0, observed_at_ms=HOUR_MS + 2_500),  # received late: not the newest
-        line_with(6, consumer="old", observed_at_ms=HOUR_MS - 60_000),
-        line_with(7, consumer="b", observed_at_ms=-(2**63)),
-        line_with(8, consumer="b", received_at_ms=now_ms + 2 * 86_400_000),  # ingest would refuse it
+        segment_line(1, consumer="b", total_lag=1, observed_at_ms=HOUR_MS + 1_000),
+        segment_line(2, consumer="a", total_lag=2**64 - 1, observed_at_ms=HOUR_MS + 2_000),
+        segment_line(3, consumer="b", total_lag=3, observed_at_ms=HOUR_MS + 3_000),
+        segment_line(4, consumer="a", total_lag=None, observed_at_ms=HOUR_MS + 4_000),
+        segment_line(5, consumer="b", total_lag=0, observed_at_ms=HOUR_MS + 2_500),  # received late: not the newest
+        segment_line(6, consumer="old", observed_at_ms=HOUR_MS - 60_000),
+        segment_line(7, consumer="b", observed_at_ms=-(2**63)),
+        segment_line(8, consumer="b", received_at_ms=now_ms + 2 * 86_400_000),  # ingest would refuse it
         b'{"v":1}\n',
         b"no line\n",
     ]

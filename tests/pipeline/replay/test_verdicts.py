@@ -12,7 +12,7 @@ from karrot.pipeline.replay.arrays import CommitArrays
 from karrot.pipeline.replay.rule_sets import RuleSet
 from karrot.pipeline.replay.verdicts import VerdictTimes, judged
 from karrot.pipeline.replay.windows import Windows, facts_of, windows
-from support.pipeline.replay_model import Commit, Stream, by_arrays, by_the_model
+from support.pipeline.replay_model import Commit, PartitionHistory, verdicts_by_arrays, verdicts_by_model
 
 CASES = json.loads((Path(__file__).parents[2] / "data/burrow/evaluation_cases.json").read_text())
 SPAN = VerdictTimes(1_000, 1_120, 10)
@@ -59,7 +59,7 @@ def test_a_consumer_gets_burrows_verdict(case: dict[str, Any]) -> None:
     commits = [Commit(now * 1000, row["order"], row["offset"], row["timestamp"]) for row in case["commits"]]
     ends = [LogEnd(now * 1000 - 1, offset) for offset in case["brokerOffsets"]]
     rules = RuleSet("r", case["intervals"], case["allowedLag"], case["min_distance"], case["minimumComplete"])
-    ((found,),) = by_arrays([Stream(commits, ends)], [rules], VerdictTimes(now, now, 1))
+    ((found,),) = verdicts_by_arrays([PartitionHistory(commits, ends)], [rules], VerdictTimes(now, now, 1))
     assert [min(status, Status.ERR).name for status in found.values()] == [
         case["expected"]["status"] for _ in case["commits"][:1]
     ]
@@ -91,23 +91,25 @@ def commits(draw: st.DrawFn) -> list[Commit]:
     return [Commit(at, order, draw(offsets), stamp) for at, order, stamp in zip(seen, orders, stamps, strict=True)]
 
 
-streams = st.builds(Stream, commits(), ends.map(sorted))
+streams = st.builds(PartitionHistory, commits(), ends.map(sorted))
 
 
 @given(st.lists(streams, min_size=1, max_size=4), st.lists(rule_sets, min_size=1, max_size=3))
-def test_arrays_give_the_verdicts_of_the_reference_model(given_streams: list[Stream], sets: list[RuleSet]) -> None:
-    assert by_arrays(given_streams, sets, SPAN) == [
-        [by_the_model(stream, each, SPAN) for stream in given_streams] for each in sets
+def test_arrays_give_the_verdicts_of_the_reference_model(
+    given_streams: list[PartitionHistory], sets: list[RuleSet]
+) -> None:
+    assert verdicts_by_arrays(given_streams, sets, SPAN) == [
+        [verdicts_by_model(stream, each, SPAN) for stream in given_streams] for each in sets
     ]
 
 
 def test_a_long_stream_in_many_merged_slots_is_judged_as_by_the_model() -> None:
     seen = range(1_000_000, 1_119_000, 700)
-    steady = Stream(
+    steady = PartitionHistory(
         [Commit(at, number, 40 * number, at) for number, at in enumerate(seen)],
         [LogEnd(at, (at - 1_000_000) // 12) for at in range(995_000, 1_120_000, 5_000)],
     )
     sets = [RuleSet("r", 5, min_distance=distance) for distance in (0, 1, 3, 10)]
-    found = by_arrays([steady, steady], sets, SPAN)
-    assert found == [[by_the_model(steady, each, SPAN)] * 2 for each in sets]
+    found = verdicts_by_arrays([steady, steady], sets, SPAN)
+    assert found == [[verdicts_by_model(steady, each, SPAN)] * 2 for each in sets]
     assert {status for of_set in found for status in of_set[0].values()} >= {Status.OK, Status.WARN}

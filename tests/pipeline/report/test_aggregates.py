@@ -25,7 +25,7 @@ from karrot.pipeline.report.job import NothingToReportError, find, period_of
 from karrot.pipeline.schemas import TABLES, with_day
 from karrot.pipeline.store.columns import rows
 from karrot.pipeline.store.tables import Tables
-from support.pipeline.report_findings import MONDAY, WEEK, at, incident
+from support.pipeline.report_findings import MONDAY, WEEK, hour_at, make_incident
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,12 +52,15 @@ def _minute(group: str, at_s: int, seconds: float | None, lag: int | None, statu
 def _lag_minute() -> Rows:
     return [
         # behind for twenty minutes, and furthest for two of them
-        *(_minute("orders", at(0, 12) + 60 * n, 900.0 if n in {7, 9} else 90.0, 5_000 + n, "ERR") for n in range(20)),
-        _minute("orders", at(1), 0.0, 0, "OK"),
+        *(
+            _minute("orders", hour_at(0, 12) + 60 * n, 900.0 if n in {7, 9} else 90.0, 5_000 + n, "ERR")
+            for n in range(20)
+        ),
+        _minute("orders", hour_at(1), 0.0, 0, "OK"),
         # lag in time is not known, and lag in messages is
-        _minute("mail", at(0), None, 70, "WARN"),
-        _minute("mail", at(0, 1), None, 7, "OK"),
-        _minute("idle", at(1, 23.5), 0.0, 0, "OK"),
+        _minute("mail", hour_at(0), None, 70, "WARN"),
+        _minute("mail", hour_at(0, 1), None, 7, "OK"),
+        _minute("idle", hour_at(1, 23.5), 0.0, 0, "OK"),
     ]
 
 
@@ -70,11 +73,11 @@ def _incident(incident_id: str, began: int, ended: int | None, by: str | None = 
 
 def _incidents() -> Rows:
     return [
-        _incident("over before", at(-2), at(-1)),
-        _incident("began before", at(-2), at(0, 1)),
-        _incident("open", at(1, 20), None, None),
-        _incident("within", at(0, 12), at(0, 12.5)),
-        _incident("later", at(2), None, None),
+        _incident("over before", hour_at(-2), hour_at(-1)),
+        _incident("began before", hour_at(-2), hour_at(0, 1)),
+        _incident("open", hour_at(1, 20), None, None),
+        _incident("within", hour_at(0, 12), hour_at(0, 12.5)),
+        _incident("later", hour_at(2), None, None),
     ]
 
 
@@ -83,11 +86,11 @@ def _status_intervals() -> Rows:
         return _of(group, status=status, from_at=_iso(first), to_at=_iso(last))
 
     return [
-        interval("orders", "OK", at(0), at(0, 12)),
-        interval("orders", "WARN", at(0, 12), at(0, 13)),
-        interval("orders", "ERR", at(0, 13), at(0, 15)),
-        interval("mail", "WARN", at(0), at(0, 0.5)),
-        interval("idle", "OK", at(0), at(1)),
+        interval("orders", "OK", hour_at(0), hour_at(0, 12)),
+        interval("orders", "WARN", hour_at(0, 12), hour_at(0, 13)),
+        interval("orders", "ERR", hour_at(0, 13), hour_at(0, 15)),
+        interval("mail", "WARN", hour_at(0), hour_at(0, 0.5)),
+        interval("idle", "OK", hour_at(0), hour_at(1)),
     ]
 
 
@@ -114,12 +117,12 @@ def _skew_minute() -> Rows:
         return _of("orders", topic="orders.v1", minute=_iso(at_s), cause=cause, coverage=1.0, **worst)
 
     return [
-        *(minute(at(0, 12) + 60 * n, 3, "hot_partition") for n in range(6)),
-        *(minute(at(0, 12) + 60 * n, 2, None) for n in range(6, 10)),
+        *(minute(hour_at(0, 12) + 60 * n, 3, "hot_partition") for n in range(6)),
+        *(minute(hour_at(0, 12) + 60 * n, 2, None) for n in range(6, 10)),
         # the group was well: whatever is worst then is nothing
-        *(minute(at(1) + 60 * n, 7, "slow_owner") for n in range(20)),
-        minute(at(0), None, None, share=None),
-        _of("idle", topic="idle.v1", minute=_iso(at(1)), gini=0.0, coverage=1.0),
+        *(minute(hour_at(1) + 60 * n, 7, "slow_owner") for n in range(20)),
+        minute(hour_at(0), None, None, share=None),
+        _of("idle", topic="idle.v1", minute=_iso(hour_at(1)), gini=0.0, coverage=1.0),
     ]
 
 
@@ -136,17 +139,17 @@ def _rates_minute() -> Rows:
         )
 
     return [
-        *five(at(0, 12), [(10, 10), (10, 10)]),
+        *five(hour_at(0, 12), [(10, 10), (10, 10)]),
         # catches up: 60 a second is what it can
-        *five(at(0, 13), [(20, 30), (20, 30)]),
-        *five(at(1, 13), [(25, 25), (25, 25)]),
+        *five(hour_at(0, 13), [(20, 30), (20, 30)]),
+        *five(hour_at(1, 13), [(25, 25), (25, 25)]),
         # half of the partitions are not known: no rate of the topic
-        *five(at(1, 14), [(90, 90)]),
+        *five(hour_at(1, 14), [(90, 90)]),
         # too short to be kept up
-        minute(at(1, 15), "orders.v1", 0, 500, 900),
-        minute(at(1, 15), "orders.v1", 1, 500, 900),
+        minute(hour_at(1, 15), "orders.v1", 0, 500, 900),
+        minute(hour_at(1, 15), "orders.v1", 1, 500, 900),
         # never under pressure
-        *(minute(at(1, 15) + 60 * n, "calm.v1", 0, 50, 50) for n in range(5)),
+        *(minute(hour_at(1, 15) + 60 * n, "calm.v1", 0, 50, 50) for n in range(5)),
     ]
 
 
@@ -193,7 +196,7 @@ def found(spark: "SparkSession", tables: Tables) -> Findings:
 
 def test_a_report_says_what_its_days_are_and_what_they_are_compared_with(found: Findings) -> None:
     assert found.period == DayRange(MONDAY, TUESDAY)
-    assert (found.heard_from_s, found.heard_until_s) == (at(0), at(1, 23.5) + 60)
+    assert (found.heard_from_s, found.heard_until_s) == (hour_at(0), hour_at(1, 23.5) + 60)
     assert (found.target_seconds, found.objective, found.groups) == (60.0, 0.99, 3)
     assert found.days == [
         DayTotal(MONDAY, 2, 1_050, 940, 1_000, 980),
@@ -205,31 +208,37 @@ def test_a_report_says_what_its_days_are_and_what_they_are_compared_with(found: 
 
 def test_groups_are_ranked_by_lag_in_time_then_by_messages(found: Findings) -> None:
     stretch = 1_028
-    begins = [at_s - (at_s - at(0)) % stretch for at_s in (at(0, 12), at(0, 12) + 19 * 60, at(1))]
+    begins = [at_s - (at_s - hour_at(0)) % stretch for at_s in (hour_at(0, 12), hour_at(0, 12) + 19 * 60, hour_at(1))]
     assert found.lags == [
         GroupLag(
             "prod",
             "orders",
             900.0,
             5_019,
-            at(0, 12) + 9 * 60,
+            hour_at(0, 12) + 9 * 60,
             "ERR",
             [LagPoint(begins[0], 900.0), LagPoint(begins[1], 90.0), LagPoint(begins[2], 0.0)],
         ),
         GroupLag(
-            "prod", "mail", None, 70, at(0), "WARN", [LagPoint(at(0), None), LagPoint(at(0, 1) - 3_600 % stretch, None)]
+            "prod",
+            "mail",
+            None,
+            70,
+            hour_at(0),
+            "WARN",
+            [LagPoint(hour_at(0), None), LagPoint(hour_at(0, 1) - 3_600 % stretch, None)],
         ),
     ]
 
 
 def test_incidents_are_those_of_any_moment_of_the_days_the_longest_first(found: Findings) -> None:
     def told(incident_id: str, began: int, ended: int | None, by: str | None) -> Incident:
-        return incident(began, ended, incident_id=incident_id, ended_by=by, peak_lag=9, events=3)
+        return make_incident(began, ended, incident_id=incident_id, ended_by=by, peak_lag=9, events=3)
 
     assert found.incidents == [
-        told("began before", at(-2), at(0, 1), "close"),
-        told("open", at(1, 20), None, None),
-        told("within", at(0, 12), at(0, 12.5), "close"),
+        told("began before", hour_at(-2), hour_at(0, 1), "close"),
+        told("open", hour_at(1, 20), None, None),
+        told("within", hour_at(0, 12), hour_at(0, 12.5), "close"),
     ]
     assert found.incident_count == 3
 

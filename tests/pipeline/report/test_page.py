@@ -24,7 +24,7 @@ from karrot.pipeline.report.findings import (
     Skewed,
 )
 from karrot.pipeline.report.page import page
-from support.pipeline.report_findings import MONDAY, WEEK, at, incident, make_findings, quiet_week
+from support.pipeline.report_findings import MONDAY, WEEK, hour_at, make_findings, make_incident, quiet_week
 
 MADE_AT = dt.datetime(2026, 11, 23, 8, tzinfo=dt.UTC)
 _VOID = {"meta", "br", "hr", "img", "input", "link"}
@@ -222,7 +222,7 @@ def test_a_quiet_week_asks_for_nothing() -> None:
 
 
 def test_an_open_incident_is_looked_at_first() -> None:
-    assert _steps(incidents=[incident(at(6, 20), None, group="it's")]) == [
+    assert _steps(incidents=[make_incident(hour_at(6, 20), None, group="it's")]) == [
         (
             "err: Look at it's of prod now. Its incident of Sun 22 Nov 20:00 UTC is still open, after 4 h. "
             "karrot lag --burrow URL --cluster prod --group 'it'\"'\"'s' shows its partitions."
@@ -231,7 +231,7 @@ def test_an_open_incident_is_looked_at_first() -> None:
 
 
 def test_of_each_rule_three_are_told_and_the_others_counted() -> None:
-    told = _steps(incidents=[incident(at(6, hour), None) for hour in range(5)])
+    told = _steps(incidents=[make_incident(hour_at(6, hour), None) for hour in range(5)])
     assert len(told) == 3
     assert told[-1].endswith("So it is with 2 more, below.")
 
@@ -287,14 +287,16 @@ def test_a_budget_that_is_gone_is_said_in_minutes() -> None:
 
 
 def test_short_incidents_that_keep_coming_are_a_matter_of_settings() -> None:
-    flaps = [incident(at(1, hour), at(1, hour + 0.1)) for hour in range(12)]
+    flaps = [make_incident(hour_at(1, hour), hour_at(1, hour + 0.1)) for hour in range(12)]
     (step,) = _steps(incidents=flaps)
     assert step.startswith("other: Quieten orders of prod. It had 12 incidents, half of them shorter than 6 min.")
 
 
 def test_what_is_missing_is_said() -> None:
     days = [DayTotal(day, 1, 100, 100, 10, 10) for day in WEEK.dates if day.day != 18]
-    told = _steps(days=days, quarantined=Quarantined(2, 40), incidents=[incident(at(1), at(2), ended_by="silence")])
+    told = _steps(
+        days=days, quarantined=Quarantined(2, 40), incidents=[make_incident(hour_at(1), hour_at(2), ended_by="silence")]
+    )
     assert [step.partition(". ")[2] for step in told] == [
         (
             "One incident ended because nobody spoke of the group any more. send-close = true in the notifier says "
@@ -329,7 +331,7 @@ def test_an_axis_has_a_handful_of_marks(days: int, said: str) -> None:
     st.none() | st.integers(0, 40 * 86_400),
 )
 def test_an_incident_never_leaves_the_chart(began: int, lasted: int | None) -> None:
-    one = incident(WEEK.start_s + began, None if lasted is None else WEEK.start_s + began + lasted)
+    one = make_incident(WEEK.start_s + began, None if lasted is None else WEEK.start_s + began + lasted)
     (span,) = svg.spans([one], quiet_week())
     assert span.at >= 0
     assert span.width >= 0.25

@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from karrot.pipeline.stale.alerts import Undelivered, to_stream, to_webhook
-from support.servers.background_server import in_background
+from support.servers.background_server import serve_in_thread
 
 Posted = list[tuple[str, str | None, str]]
 
@@ -27,7 +27,7 @@ def _webhook(*statuses: int) -> Iterator[tuple[str, Posted]]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    with in_background(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as port:
+    with serve_in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as port:
         yield f"http://127.0.0.1:{port}", posted
 
 

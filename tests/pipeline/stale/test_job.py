@@ -18,8 +18,17 @@ from karrot.pipeline.stale.alerts import Undelivered
 from karrot.pipeline.stale.job import Delivered, StaleAlerts
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.streaming_query import run
-from support.pipeline.offset_rows import land
-from support.pipeline.stale_partition_cases import CASES, FOR, Case, Commit, Look, commit_rows, end_rows, moment
+from support.pipeline.offset_rows import write_batch
+from support.pipeline.stale_partition_cases import (
+    CASES,
+    STALE_AFTER,
+    Case,
+    Commit,
+    ObservedEnd,
+    commit_rows,
+    end_rows,
+    second_at,
+)
 
 pytestmark = pytest.mark.timeout(300)  # the first query of a JVM on a busy machine
 
@@ -27,7 +36,7 @@ pytestmark = pytest.mark.timeout(300)  # the first query of a JVM on a busy mach
 def _deliver(spark: SparkSession, tables: Tables, deliver: Callable[[str], None]) -> Delivered:
     """A process of its own, which knows the checkpoint and no more: what is there, in one batch."""
     told: list[Delivered] = []
-    length, since = dt.timedelta(seconds=FOR), moment(0).date()
+    length, since = dt.timedelta(seconds=STALE_AFTER), second_at(0).date()
     job = StaleAlerts(spark, tables, tables.checkpoint("stale"), length, since, deliver, told.append)
     run([job.start()], stop=threading.Event(), follow=False)
     (only,) = told
@@ -42,15 +51,15 @@ def test_tables_without_commits_are_told_of_and_waited_for_but_not_by_one_look(
         say_if_empty(spark, tables, once=True)
     say_if_empty(spark, tables, once=False)
     assert capsys.readouterr().err == f"karrot: {said}; waiting for the first\n"
-    land(spark, tables, "b-0", "commits", commit_rows(CASES[:1], until=600))
+    write_batch(spark, tables, "b-0", "commits", commit_rows(CASES[:1], until=600))
     say_if_empty(spark, tables, once=True)
 
 
 def test_each_alert_is_given_once_and_cleared_once_across_restarts(spark: SparkSession, tmp_path: Path) -> None:
     tables, lines = Tables(str(tmp_path)), list[dict[str, Any]]()
     known = [case._replace(commits=[each for each in case.commits if each.at <= 600]) for case in CASES]
-    land(spark, tables, "b-0", "commits", commit_rows(known, until=600))
-    land(spark, tables, "b-0", "ends", end_rows(known, until=600))
+    write_batch(spark, tables, "b-0", "commits", commit_rows(known, until=600))
+    write_batch(spark, tables, "b-0", "ends", end_rows(known, until=600))
 
     def dies_at_the_third(line: str) -> None:
         if len(lines) == 2:
@@ -84,11 +93,11 @@ def test_each_alert_is_given_once_and_cleared_once_across_restarts(spark: SparkS
     }
 
     # One goes on, and the same files come again under other names: only that one is told, once the webhook takes it.
-    moved = [Case("stands while the log moves", [Commit(615, 610)], [Look(630, 630)], None)]
-    land(spark, tables, "b-1", "commits", [*commit_rows(moved), *commit_rows(known, until=600)])
-    land(spark, tables, "b-1", "ends", end_rows(moved))
+    moved = [Case("stands while the log moves", [Commit(615, 610)], [ObservedEnd(630, 630)], None)]
+    write_batch(spark, tables, "b-1", "commits", [*commit_rows(moved), *commit_rows(known, until=600)])
+    write_batch(spark, tables, "b-1", "ends", end_rows(moved))
     assert _deliver(spark, tables, _refuses) == Delivered(unsent=1, trouble="HTTP 503")
-    land(spark, tables, "b-2", "ends", end_rows([moved[0]._replace(looks=[Look(660, 660)])]))
+    write_batch(spark, tables, "b-2", "ends", end_rows([moved[0]._replace(log_ends=[ObservedEnd(660, 660)])]))
     cleared = list[str]()
     assert _deliver(spark, tables, cleared.append) == Delivered(delivered=1)
     assert json.loads(cleared[0]) == whole | {

@@ -12,27 +12,34 @@ from hypothesis import strategies as st
 
 from karrot.event import ClusterPartition, LogEnd
 from karrot.pipeline.stale.rule import BatchCommits, GroupPartition, RecordPosition, StaleState, Watch
-from support.pipeline.stale_partition_cases import AT, CASES, FOR, Case, Commit, Stale
-from support.pipeline.stale_partition_cases import Look as Seen
+from support.pipeline.stale_partition_cases import (
+    CASES,
+    EVALUATED_AT,
+    STALE_AFTER,
+    Case,
+    Commit,
+    ExpectedStale,
+    ObservedEnd,
+)
 
-_LENGTH = timedelta(seconds=FOR)
+_LENGTH = timedelta(seconds=STALE_AFTER)
 _CLUSTER = "c"
 
 
-def _stale(commits: Sequence[Commit], looks: Sequence[Seen]) -> Stale | None:
+def _stale(commits: Sequence[Commit], looks: Sequence[ObservedEnd]) -> ExpectedStale | None:
     """The definition, of commits and looks in order."""
     if not commits or not looks or commits[-1].offset is None:
         return None
     offset, seen = commits[-1].offset, looks[-1]
     in_a_row = next((n for n, each in enumerate(reversed(commits)) if each.offset != offset), len(commits))
     since = commits[len(commits) - in_a_row].at
-    before = [look.end for look in looks if look.at <= seen.at - FOR]
+    before = [look.end for look in looks if look.at <= seen.at - STALE_AFTER]
     waits = bool(before) and min(before[-1], seen.end) > offset
-    return Stale(offset, since, seen.end, seen.at) if waits and since <= seen.at - FOR else None
+    return ExpectedStale(offset, since, seen.end, seen.at) if waits and since <= seen.at - STALE_AFTER else None
 
 
 def _batch(
-    name: str, commits: Iterable[tuple[int, Commit]], looks: Iterable[Seen]
+    name: str, commits: Iterable[tuple[int, Commit]], looks: Iterable[ObservedEnd]
 ) -> tuple[dict[GroupPartition, BatchCommits], Any]:
     """What Spark makes of a batch: the newest record, and the first of those in a row that say the same."""
     records = sorted((RecordPosition(round(each.at * 1_000), number), each.offset) for number, each in commits)
@@ -78,17 +85,17 @@ class Rig:
         return list(standing.values())
 
 
-def _since(stale: Stale | None) -> list[str]:
+def _since(stale: ExpectedStale | None) -> list[str]:
     return [] if stale is None else [f"1970-01-01T00:{int(stale.since // 60):02}:{stale.since % 60:06.3f}Z"]
 
 
 def _pieces(rig: Rig, case: Case, cuts: Sequence[float], *, again: bool) -> None:
-    """All that a case says up to `AT`, batch by batch, with a group beside it that never stops to commit."""
-    commits = [(number, each) for number, each in enumerate(case.commits) if each.at <= AT]
-    bounds = [-1.0, *sorted(cuts), AT]
+    """All that a case says up to `EVALUATED_AT`, batch by batch, with a group beside it that never stops to commit."""
+    commits = [(number, each) for number, each in enumerate(case.commits) if each.at <= EVALUATED_AT]
+    bounds = [-1.0, *sorted(cuts), EVALUATED_AT]
     for batch, (after, until) in enumerate(itertools.pairwise(bounds)):
         of_batch = [each for each in commits if (each[1].at <= until if again else after < each[1].at <= until)]
-        told, looks = _batch(case.name, of_batch, [each for each in case.looks if after < each.at <= until])
+        told, looks = _batch(case.name, of_batch, [each for each in case.log_ends if after < each.at <= until])
         beat, _ = _batch("beat", [(batch, Commit(until, batch))], [])
         rig.take(batch, told | beat, looks)
 
@@ -104,13 +111,13 @@ def test_every_case_is_told_however_it_arrives() -> None:
 
 _TIMES = st.integers(0, 120).map(lambda at: 5.0 * at)
 _COMMITS = st.lists(st.builds(Commit, _TIMES, st.none() | st.integers(0, 3)), max_size=8)
-_LOOKS = st.lists(st.builds(Seen, _TIMES, st.integers(0, 4)), max_size=12, unique_by=lambda look: look.at)
+_LOOKS = st.lists(st.builds(ObservedEnd, _TIMES, st.integers(0, 4)), max_size=12, unique_by=lambda look: look.at)
 
 
 @given(_COMMITS, _LOOKS, st.lists(_TIMES, max_size=5, unique=True), st.booleans())
 def test_batches_and_restarts_change_nothing(
     commits: list[Commit],
-    looks: list[Seen],
+    looks: list[ObservedEnd],
     cuts: list[float],
     again: bool,  # noqa: FBT001 (hypothesis names it)
 ) -> None:
@@ -123,40 +130,43 @@ def test_batches_and_restarts_change_nothing(
 
 def test_the_definition_holds_the_cases() -> None:
     for case in CASES:
-        known = [each for each in case.commits if each.at <= AT], [each for each in case.looks if each.at <= AT]
+        known = (
+            [each for each in case.commits if each.at <= EVALUATED_AT],
+            [each for each in case.log_ends if each.at <= EVALUATED_AT],
+        )
         assert _stale(*known) == case.stale, case.name
 
 
 def test_an_alert_is_cleared_when_the_offset_moves_or_is_taken_back_or_there_is_nothing_to_read() -> None:
-    grows = [Seen(at, 100 + at) for at in range(0, 301, 30)]
+    grows = [ObservedEnd(at, 100 + at) for at in range(0, 301, 30)]
     for moved, told in ((Commit(310, 51), 51), (Commit(310, None), None)):
         rig = Rig()
         assert rig.take(0, *_batch("g", [(0, Commit(10, 50))], grows)) == [("stale", "g", 50)]
-        assert rig.take(1, *_batch("g", [(1, Commit(305, 50))], [Seen(330, 430)])) == []
+        assert rig.take(1, *_batch("g", [(1, Commit(305, 50))], [ObservedEnd(330, 430)])) == []
         assert rig.take(2, *_batch("g", [(2, moved)], [])) == [("cleared", "g", told)]
         assert [line["id"] for line in rig.lines] == [rig.lines[0]["id"]] * 2
         # What was compacted comes again as another file.
-        again, looks = _batch("g", [(0, Commit(10, 50))], [Seen(360, 460)])
+        again, looks = _batch("g", [(0, Commit(10, 50))], [ObservedEnd(360, 460)])
         assert rig.take(3, again | _batch("beat", [(3, Commit(360, 1))], [])[0], looks) == []
 
     rig = Rig()
     assert rig.take(0, *_batch("g", [(0, Commit(10, 50))], grows)) == [("stale", "g", 50)]
-    assert rig.take(1, *_batch("g", [], [Seen(330, 0)])) == [("cleared", "g", 50)]  # the topic was made anew
+    assert rig.take(1, *_batch("g", [], [ObservedEnd(330, 0)])) == [("cleared", "g", 50)]  # the topic was made anew
 
 
 def test_while_the_reader_catches_up_nobody_becomes_stale() -> None:
     rig = Rig()
-    rig.take(0, *_batch("g", [(0, Commit(10, 5))], [Seen(10, 9)]))
+    rig.take(0, *_batch("g", [(0, Commit(10, 5))], [ObservedEnd(10, 9)]))
     # For an hour nobody read: looks are there again at once, commits come bit by bit.
-    assert rig.take(1, *_batch("g", [], [Seen(3_600, 900)])) == []
-    assert rig.take(2, *_batch("g", [(1, Commit(1_800, 400))], [Seen(3_630, 905)])) == []
-    assert rig.take(3, *_batch("g", [(2, Commit(3_640, 900))], [Seen(3_660, 910)])) == []
-    assert rig.take(4, *_batch("g", [], [Seen(3_760, 950)])) == [("stale", "g", 900)]
+    assert rig.take(1, *_batch("g", [], [ObservedEnd(3_600, 900)])) == []
+    assert rig.take(2, *_batch("g", [(1, Commit(1_800, 400))], [ObservedEnd(3_630, 905)])) == []
+    assert rig.take(3, *_batch("g", [(2, Commit(3_640, 900))], [ObservedEnd(3_660, 910)])) == []
+    assert rig.take(4, *_batch("g", [], [ObservedEnd(3_760, 950)])) == [("stale", "g", 900)]
 
     # Where no commits come at all for as long, there are none.
     rig = Rig()
-    rig.take(0, *_batch("g", [(0, Commit(10, 5))], [Seen(10, 9)]))
-    looks = ([Seen(at, 900)] for at in (3_600, 3_630, 3_719, 3_720))
+    rig.take(0, *_batch("g", [(0, Commit(10, 5))], [ObservedEnd(10, 9)]))
+    looks = ([ObservedEnd(at, 900)] for at in (3_600, 3_630, 3_719, 3_720))
     assert [rig.take(1 + n, *_batch("g", [], each)) for n, each in enumerate(looks)] == [
         [],
         [],
@@ -168,9 +178,9 @@ def test_while_the_reader_catches_up_nobody_becomes_stale() -> None:
 def test_what_is_kept_is_bounded() -> None:
     rig = Rig()
     for batch in range(200):
-        rig.take(batch, *_batch("g", [(batch, Commit(batch, batch))], [Seen(batch, batch)]))
+        rig.take(batch, *_batch("g", [(batch, Commit(batch, batch))], [ObservedEnd(batch, batch)]))
     assert len(rig.state.looks[0][1]) <= 66
     month = timedelta(days=32).total_seconds()
-    rig.take(200, *_batch("other", [(200, Commit(month, 1))], [Seen(month, 1)]))
+    rig.take(200, *_batch("other", [(200, Commit(month, 1))], [ObservedEnd(month, 1)]))
     assert [key.group for key, _ in rig.state.standings] == ["other"]
     assert [log.topic for log, _ in rig.state.looks] == ["other"]

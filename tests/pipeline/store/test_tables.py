@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from karrot.pipeline.schemas import STATUS_INTERVALS, with_day
 from karrot.pipeline.store.tables import Tables, sound
-from support.pipeline.event_rows import table_of
+from support.pipeline.event_rows import frame_of_rows
 
 _DAY = dt.date(2026, 11, 20)
 _NEXT = dt.date(2026, 11, 21)
@@ -15,7 +15,7 @@ _NEXT = dt.date(2026, 11, 21)
 
 def _replace(tables: Tables, spark: SparkSession, day: dt.date, *consumers: str) -> None:
     rows = [{"cluster": "c1", "consumer": consumer, "day": day} for consumer in consumers]
-    tables.replace_days(table_of(spark, with_day(STATUS_INTERVALS), rows), "status_intervals", [day])
+    tables.replace_days(frame_of_rows(spark, with_day(STATUS_INTERVALS), rows), "status_intervals", [day])
 
 
 def test_a_derived_day_is_one_sorted_file_that_replaces_the_old_one(spark: SparkSession, tmp_path: Path) -> None:

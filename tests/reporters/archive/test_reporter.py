@@ -14,9 +14,9 @@ from karrot.eventlog.base import Cursor
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.archive.segment_names import ArchiveHour
 from support.burrow.lag_events import make_event
-from support.eventlog.event_log_contract import append
+from support.eventlog.event_log_contract import append_event
 from support.manual_clock import ManualClock
-from support.reporters.archive_folder import archive_feed, archived, segments
+from support.reporters.archive_folder import archive_feed, read_archive, segment_names
 
 HOUR_MS = 3_600_000
 
@@ -43,11 +43,11 @@ def run(feed: PacedFeed) -> None:
 
 
 def seqs(archive: Path) -> list[int]:
-    return [line.seq for line in archived(archive)]
+    return [line.seq for line in read_archive(archive)]
 
 
 def ranges(archive: Path) -> list[tuple[int, int]]:
-    return [(name.first, name.last) for name in segments(archive)]
+    return [(name.first, name.last) for name in segment_names(archive)]
 
 
 def counted(log: MemoryEventLog, name: str) -> dict[str, float]:
@@ -58,16 +58,16 @@ def test_a_segment_is_written_when_its_first_event_has_waited_long_enough(
     log: MemoryEventLog, clock: ManualClock, archive: Path
 ) -> None:
     feed = archive_feed(log, clock, archive)
-    append(log)
+    append_event(log)
     run(feed)
     assert feed.step() == pytest.approx(0.2)  # a poll of the log
     clock.advance(59_999)
-    append(log)
+    append_event(log)
     run(feed)
-    assert (segments(archive), log.cursor("archive")) == ([], Cursor(log.log_id, 0))
+    assert (segment_names(archive), log.cursor("archive")) == ([], Cursor(log.log_id, 0))
     clock.advance(1)
     run(feed)
-    (name,) = segments(archive)
+    (name,) = segment_names(archive)
     assert name.path == f"day=2027-01-15/hour=08/{log.log_id}-1-2-2.jsonl.gz"
     assert seqs(archive) == [1, 2]
     assert log.cursor("archive") == Cursor(log.log_id, 2)
@@ -77,9 +77,9 @@ def test_an_event_that_nobody_foresaw_is_counted_and_keeps_none_back(
     log: MemoryEventLog, clock: ManualClock, archive: Path
 ) -> None:
     feed = archive_feed(log, clock, archive)
-    append(log)
+    append_event(log)
     log.append(make_event(), b"\xff")
-    append(log)
+    append_event(log)
     run(feed)
     clock.advance(60_000)
     run(feed)
@@ -94,26 +94,26 @@ def test_an_event_that_nobody_foresaw_is_counted_and_keeps_none_back(
 def test_a_segment_is_cut_at_the_end_of_its_hour(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
     feed = archive_feed(log, clock, archive)
     clock.advance(ArchiveHour.at(clock.wall_ms()).end_ms - clock.wall_ms() - 1000)
-    append(log)
+    append_event(log)
     run(feed)
     clock.advance(999)
     run(feed)
-    assert segments(archive) == []
+    assert segment_names(archive) == []
     clock.advance(1)
     run(feed)
-    assert [name.path.rpartition("/")[0] for name in segments(archive)] == ["day=2027-01-15/hour=08"]
+    assert [name.path.rpartition("/")[0] for name in segment_names(archive)] == ["day=2027-01-15/hour=08"]
 
 
 def test_an_event_of_the_next_hour_begins_a_segment(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
-    append(log)
+    append_event(log)
     clock.advance(HOUR_MS)
-    append(log)
+    append_event(log)
     clock.jump(-HOUR_MS)  # what comes after the clock was set back stays with what came before
-    append(log)
+    append_event(log)
     feed = archive_feed(log, clock, archive)
     run(feed)
     feed.close()
-    found = [(name.path.partition("/")[2].partition("/")[0], name.first, name.last) for name in segments(archive)]
+    found = [(name.path.partition("/")[2].partition("/")[0], name.first, name.last) for name in segment_names(archive)]
     assert found == [("hour=08", 1, 1), ("hour=09", 2, 3)]
 
 
@@ -121,7 +121,7 @@ def test_a_segment_is_cut_before_it_is_too_large_and_none_is_left_small(
     log: MemoryEventLog, clock: ManualClock, archive: Path
 ) -> None:
     for _ in range(20):
-        append(log)
+        append_event(log)
     feed = archive_feed(log, clock, archive, segment_bytes="8KiB")
     run(feed)
     assert {last - first for first, last in ranges(archive)} == {2}
@@ -134,9 +134,9 @@ def test_a_segment_is_cut_before_it_is_too_large_and_none_is_left_small(
 
 def test_the_end_writes_what_there_is(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
     feed = archive_feed(log, clock, archive)
-    append(log)
+    append_event(log)
     run(feed)
-    append(log)
+    append_event(log)
     feed.close()
     assert seqs(archive) == [1, 2]
     assert log.cursor("archive") == Cursor(log.log_id, 2)
@@ -146,8 +146,8 @@ def test_a_crash_between_the_rename_and_the_move_of_the_cursor_writes_nothing_tw
     log: MemoryEventLog, clock: ManualClock, archive: Path
 ) -> None:
     feed = archive_feed(log, clock, archive)
-    append(log)
-    append(log)
+    append_event(log)
+    append_event(log)
     run(feed)
     clock.advance(60_000)
     feed.reporter.send()  # the feed never hears of it
@@ -157,7 +157,7 @@ def test_a_crash_between_the_rename_and_the_move_of_the_cursor_writes_nothing_tw
     successor = archive_feed(log, clock, archive)
     run(successor)
     assert log.cursor("archive") == Cursor(log.log_id, 2)
-    append(log)
+    append_event(log)
     run(successor)
     successor.close()
     assert ranges(archive) == [(1, 2), (3, 3)]
@@ -166,11 +166,11 @@ def test_a_crash_between_the_rename_and_the_move_of_the_cursor_writes_nothing_tw
 
 def test_a_cursor_ahead_of_the_archive_stands(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
     feed = archive_feed(log, clock, archive)
-    append(log)
+    append_event(log)
     run(feed)
     feed.close()
-    (archive / segments(archive)[0].path).unlink()  # somebody moved it away
-    append(log)
+    (archive / segment_names(archive)[0].path).unlink()  # somebody moved it away
+    append_event(log)
     successor = archive_feed(log, clock, archive)
     run(successor)
     successor.close()
@@ -181,24 +181,24 @@ def test_a_log_that_was_replaced_begins_anew_beside_what_there_is(
     log: MemoryEventLog, clock: ManualClock, archive: Path
 ) -> None:
     feed = archive_feed(log, clock, archive)
-    append(log)
+    append_event(log)
     run(feed)
     replaced = MemoryEventLog(clock)
-    append(replaced)
-    append(replaced)
+    append_event(replaced)
+    append_event(replaced)
     feed.log = replaced
     run(feed)
     assert log.cursor("archive") == Cursor(log.log_id, 0)
     clock.advance(60_000)
     run(feed)
-    found = {(name.log_id, name.first, name.last) for name in segments(archive)}
+    found = {(name.log_id, name.first, name.last) for name in segment_names(archive)}
     assert found == {(log.log_id, 1, 1), (replaced.log_id, 1, 2)}
     assert replaced.cursor("archive") == Cursor(replaced.log_id, 2)
 
 
 def test_two_processes_never_write_at_once(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
     first, second = archive_feed(log, clock, archive), archive_feed(log, clock, archive)
-    append(log)
+    append_event(log)
     run(first)
     second.step()
     (state,) = log.reporters()
@@ -206,7 +206,7 @@ def test_two_processes_never_write_at_once(log: MemoryEventLog, clock: ManualClo
     first.close()
     clock.advance(1000)
     run(second)
-    append(log)
+    append_event(log)
     run(second)
     second.close()
     assert ranges(archive) == [(1, 1), (2, 2)]
@@ -217,7 +217,7 @@ def test_a_place_that_cannot_be_used_holds_the_cursor_and_is_tried_ever_more_sel
 ) -> None:
     archive.write_text("not a folder")
     feed = archive_feed(log, clock, archive)
-    append(log)
+    append_event(log)
     feed.step()
     assert feed.reporter.due_in() == 1
     clock.advance(1000)
@@ -243,7 +243,7 @@ def test_an_outage_leaves_the_events_in_the_log_once_enough_segments_wait(
     blocked.parent.mkdir()
     blocked.write_text("in the way")
     for _ in range(1200):
-        append(log)
+        append_event(log)
     run(feed)
     assert feed.position == Cursor(log.log_id, 500)  # of 1,200
     assert log.cursor("archive") == Cursor(log.log_id, 0)
@@ -252,30 +252,30 @@ def test_an_outage_leaves_the_events_in_the_log_once_enough_segments_wait(
     run(feed)
     feed.close()
     assert seqs(archive) == list(range(1, 1201))
-    assert len({name.first for name in segments(archive)}) == len(segments(archive))
+    assert len({name.first for name in segment_names(archive)}) == len(segment_names(archive))
 
 
 def test_old_segments_go_and_are_counted(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
     feed = archive_feed(log, clock, archive, retention="2h")
     for _ in range(5):
-        append(log)
+        append_event(log)
         run(feed)
         clock.advance(HOUR_MS)
         run(feed)
-    assert [name.first for name in segments(archive)] == [4, 5]
+    assert [name.first for name in segment_names(archive)] == [4, 5]
     assert counted(log, "karrot_reporter_archive_segments_total") == {"written": 5, "aged_out": 3}
     sizes = counted(log, "karrot_reporter_archive_bytes_total")
     assert sizes["written"] - sizes["aged_out"] == sum(
-        (archive / each.path).stat().st_size for each in segments(archive)
+        (archive / each.path).stat().st_size for each in segment_names(archive)
     )
 
 
 def test_a_clock_that_jumps_ahead_costs_no_segment(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
     feed = archive_feed(log, clock, archive, retention="2h")
-    append(log)
+    append_event(log)
     run(feed)
     clock.jump(1000 * HOUR_MS)
-    append(log)
+    append_event(log)
     clock.advance(60_000)
     run(feed)
     feed.close()
@@ -291,21 +291,21 @@ def test_the_oldest_segments_go_when_all_are_too_large(log: MemoryEventLog, cloc
     older = strange.parents[1] / "hour=01" / "old-10-12-3.jsonl.gz"
     older.parent.mkdir()
     older.write_bytes(b"a" * 600_000)
-    append(log)
+    append_event(log)
     feed = archive_feed(log, clock, archive, max_bytes="1MiB", retention="3650d")
     run(feed)
     feed.close()
-    assert [name.first for name in segments(archive)] == [1, 10]
+    assert [name.first for name in segment_names(archive)] == [1, 10]
     assert (strange.exists(), old.exists(), older.exists()) == (True, False, True)
     assert counted(log, "karrot_reporter_archive_segments_total") == {"written": 1, "over_size": 1}
 
 
 def test_the_page_of_the_reporter_says_what_there_is(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
-    append(log)
+    append_event(log)
     feed = archive_feed(log, clock, archive)
     run(feed)
     feed.close()
-    (name,) = segments(archive)
+    (name,) = segment_names(archive)
     size = (archive / name.path).stat().st_size / 2**20
     assert json.loads(log.recall("archive", "report") or b"") == {
         "at_ms": clock.wall_ms(),
@@ -333,7 +333,7 @@ def test_whatever_happens_every_event_is_in_one_segment_of_its_hour_or_a_later_o
         for happening in [*happenings, "restart"]:
             match happening:
                 case "append":
-                    append(log)
+                    append_event(log)
                 case "step":
                     feed.step()
                 case "wait":
@@ -350,9 +350,9 @@ def test_whatever_happens_every_event_is_in_one_segment_of_its_hour_or_a_later_o
                     run(feed)
                     feed.close()
                     feed = archive_feed(log, clock, archive, segment_bytes="8KiB")
-        lines = archived(archive)
+        lines = read_archive(archive)
         assert [line.seq for line in lines] == list(range(1, log.size().last_seq + 1))
-        for segment in segments(archive):
+        for segment in segment_names(archive):
             hours = [ArchiveHour.at(line.received_at_ms) for line in lines if segment.first <= line.seq <= segment.last]
             assert hours[0] == max(hours) == segment.hour
         assert log.cursor("archive") == Cursor(log.log_id, log.size().last_seq)

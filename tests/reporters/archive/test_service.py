@@ -14,12 +14,12 @@ from karrot.delivery.delivery import Delivery
 from karrot.event_line import event_of
 from karrot.eventlog.base import Cursor
 from karrot.reporters.archive import build
-from support.eventlog.event_log_contract import append
+from support.eventlog.event_log_contract import append_event
 from support.eventlog.sqlite_log import open_sqlite
-from support.reporters.archive_folder import archived, segments
+from support.reporters.archive_folder import read_archive, segment_names
 from support.reporters.reporter_context import make_context
 from support.service.karrot_service import Service
-from support.service.posting_threads import Load
+from support.service.posting_threads import PostingThreads
 from support.service.small_volume import small_volume
 from support.waiting import wait_for
 
@@ -41,9 +41,9 @@ def test_what_was_acknowledged_is_archived_once_however_often_the_service_is_kil
         retention="1h",
     )
     for _ in range(2):
-        with service, Load(service) as load:
-            before = len(segments(archive))
-            wait_for(lambda before=before: len(segments(archive)) > before + 3)  # type: ignore[misc]
+        with service, PostingThreads(service) as load:
+            before = len(segment_names(archive))
+            wait_for(lambda before=before: len(segment_names(archive)) > before + 3)  # type: ignore[misc]
             service.kill()  # while segments are being written
         acknowledged |= set(load.acknowledged)
     with service:
@@ -52,7 +52,7 @@ def test_what_was_acknowledged_is_archived_once_however_often_the_service_is_kil
         wait_for(lambda: service.metric("karrot_reporter_backlog_events", reporter="archive") == 0)
         assert str(archive) in service.get("/reporters/archive", {"Accept": "text/html"}).body.decode()
         assert service.stop() == 0
-    lines = archived(archive)
+    lines = read_archive(archive)
     assert len(acknowledged) > 100
     assert [line.seq for line in lines] == list(range(1, len(lines) + 1))
     assert Counter(line.consumer for line in lines) == service.stored_consumers()
@@ -68,19 +68,19 @@ def test_a_full_disk_is_trouble_and_no_loss(volume: Path, tmp_path: Path) -> Non
     settings = {"dir": str(volume / "archive"), "segment_seconds": "1"}
     incompressible = [os.urandom(150 << 10).hex() for _ in range(2)]
     for text in incompressible:
-        append(log, extras=(("noise", text),))
+        append_event(log, extras=(("noise", text),))
     context = replace(make_context("archive", settings, log=log), clock=clock)
     delivery = Delivery(log, {"archive": build(context)}, clock)
     delivery.start()
     try:
         wait_for(lambda: [each.state for each in log.reporters()] == ["failing"])
         assert log.reporters()[0].last_error == "a segment cannot be written: No space left on device"
-        assert segments(volume / "archive") == []
+        assert segment_names(volume / "archive") == []
         assert list(volume.rglob("*.part")) == []
         filler.unlink()
         wait_for(lambda: log.cursor("archive") == Cursor(log.log_id, 2))
     finally:
         delivery.stop()
-    kept = [event_of(line).event.extras for line in archived(volume / "archive")]
+    kept = [event_of(line).event.extras for line in read_archive(volume / "archive")]
     assert kept == [(("noise", text),) for text in incompressible]
     log.close()

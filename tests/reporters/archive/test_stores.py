@@ -15,9 +15,9 @@ from karrot.reporters.archive.options import Bucket
 from karrot.reporters.archive.s3 import Objects, open_client
 from karrot.reporters.archive.segment_names import ArchiveHour, SegmentName
 from karrot.reporters.archive.segment_store import SegmentStore, StoredSegment, StoreError
-from support.eventlog.event_log_contract import append
+from support.eventlog.event_log_contract import append_event
 from support.manual_clock import ManualClock
-from support.reporters.archive_folder import archive_feed, lines_of
+from support.reporters.archive_folder import archive_feed, segment_lines
 
 NINE, TEN = ArchiveHour.at(1_800_003_600_000), ArchiveHour.at(1_800_007_200_000)
 FIRST = SegmentName(NINE, "9f3c", 1, 500, 500)
@@ -99,8 +99,8 @@ def test_a_folder_passes_over_strange_names_and_clears_away_what_is_half_written
 def test_a_bucket_holds_what_the_log_held_under_the_same_names(s3: Any, bucket: Bucket) -> None:
     clock = ManualClock()
     log = MemoryEventLog(clock)
-    append(log, consumer="a")
-    append(log, consumer="b")
+    append_event(log, consumer="a")
+    append_event(log, consumer="b")
     s3.put_object(Bucket=bucket.name, Key=f"{bucket.prefix}/{NINE.folder}/notes.txt", Body=b"strange")
     feed = archive_feed(log, clock, str(bucket))
     feed.step()
@@ -109,9 +109,9 @@ def test_a_bucket_holds_what_the_log_held_under_the_same_names(s3: Any, bucket: 
     feed.reporter.close()
     key = f"{bucket.prefix}/day=2027-01-15/hour=08/{log.log_id}-1-2-2.jsonl.gz"
     body = s3.get_object(Bucket=bucket.name, Key=key)["Body"].read()
-    assert [(line.seq, line.consumer) for line in lines_of(body)] == [(1, "a"), (2, "b")]
+    assert [(line.seq, line.consumer) for line in segment_lines(body)] == [(1, "a"), (2, "b")]
 
-    append(log, consumer="c")
+    append_event(log, consumer="c")
     successor = archive_feed(log, clock, str(bucket))  # whose cursor knows nothing of it
     successor.step()
     successor.step()

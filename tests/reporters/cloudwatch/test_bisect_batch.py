@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from karrot.reporters.cloudwatch.bisect_batch import Search
 from karrot.reporters.cloudwatch.datum import Datum
 from karrot.reporters.cloudwatch.faults import Rejected, TooLarge
-from support.reporters.cloudwatch_sender_rig import lags
+from support.reporters.cloudwatch_sender_rig import lag_data
 
 Naming = Callable[[list[int]], tuple[int, ...]]
 NAMINGS: dict[str, Naming] = {
@@ -46,7 +46,7 @@ def run(batch: list[Datum], poison: set[Datum], naming: Naming, most: int) -> tu
 def test_the_bad_ones_are_refused_and_all_others_delivered_however_they_are_named(
     bad: set[int], naming: str, most: int
 ) -> None:
-    batch = lags(40)
+    batch = lag_data(40)
     poison = {batch[position] for position in bad}
     delivered, refused, _ = run(batch, poison, NAMINGS[naming], most)
     assert sorted(datum.value for datum in delivered + refused) == [datum.value for datum in batch]
@@ -55,19 +55,19 @@ def test_the_bad_ones_are_refused_and_all_others_delivered_however_they_are_name
 
 @pytest.mark.parametrize("naming", sorted(NAMINGS))
 def test_one_bad_datum_among_a_thousand_is_found_in_twenty_calls_wherever_it_is(naming: str) -> None:
-    batch = lags(1000)
+    batch = lag_data(1000)
     extra = [run(batch, {datum}, NAMINGS[naming], 1000)[2] - 1 for datum in batch]
     assert max(extra) <= (20 if "counted" not in naming else 22)
 
 
 def test_named_members_take_two_calls_however_many_they_are() -> None:
-    batch = lags(1000)
+    batch = lag_data(1000)
     delivered, refused, calls = run(batch, set(batch[::100]), NAMINGS["all"], 1000)
     assert (len(delivered), refused, calls) == (990, batch[::100], 3)
 
 
 def test_what_is_not_settled_is_told_in_order() -> None:
-    batch = lags(8)
+    batch = lag_data(8)
     search = Search(batch)
     search.part()
     search.rejected(Rejected("bad"))

@@ -10,7 +10,7 @@ from karrot.demo.cloudwatch import FakeCloudWatch
 from karrot.eventlog.base import EventLog
 from karrot.settings.loading import load
 from karrot.wiring import reporter_settings
-from support.burrow.lag_events import conversation, recorded
+from support.burrow.lag_events import recorded_body, recorded_posts
 from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, point_aws_at
 
@@ -52,7 +52,7 @@ def take(log: EventLog, body: bytes, clock: ManualClock) -> None:
     "name", ["karrot_v1.9.5_warn.json", "karrot_v1.9.5_err_stop.json", "karrot_v1.9.5_group_dots_spaces_slashes.json"]
 )
 def test_an_event_becomes_the_datum_that_the_first_karrot_sent(rig: CloudWatchRig, name: str) -> None:
-    body = recorded(name)
+    body = recorded_body(name)
     take(rig.log, body, rig.clock)
     rig.run(3)
     assert [{"MetricName": each.id.metric, "Value": each.values[0]} for each in rig.fake.accepted] == [
@@ -66,8 +66,8 @@ def test_the_recorded_conversation_ends_at_the_values_that_the_first_karrot_woul
 ) -> None:
     # Burrow's own group aside, which the first Karrot sent too and by which nobody scales.
     last: dict[str, float] = {}
-    began = conversation()[0][0]
-    for at, body in conversation():
+    began = recorded_posts()[0][0]
+    for at, body in recorded_posts():
         rig.clock.wall = int(1_800_000_000_000 + 1000 * (at - began))
         take(rig.log, body, rig.clock)
         event = json.loads(body)["Event"]

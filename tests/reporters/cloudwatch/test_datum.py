@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from karrot.reporters.cloudwatch.batching import envelope
 from karrot.reporters.cloudwatch.datum import Datum, MetricKey
-from support.reporters.cloudwatch_datum import NOW_MS, body_of, datum_strategy, make_datum
+from support.reporters.cloudwatch_datum import NOW_MS, datum_strategy, make_datum, request_body
 
 
 def test_a_datum_is_what_boto3_takes() -> None:
@@ -46,6 +46,6 @@ def test_the_key_is_the_metric_with_its_dimensions() -> None:
 @given(st.lists(datum_strategy(), max_size=4), st.sampled_from(["Karrot", "a/b:c#" * 40]))
 def test_the_size_bounds_what_boto3_really_sends_by_a_few_bytes(data: list[Datum], namespace: str) -> None:
     bound = envelope(namespace) + sum(datum.size() for datum in data)
-    sent = len(body_of(namespace, data))
+    sent = len(request_body(namespace, data))
     # The separator after the last datum, and ".0" of each time that is a whole second: 3 % of the smallest datum.
     assert sent <= bound <= sent + 2 + 2 * len(data)

@@ -13,7 +13,7 @@ from karrot.reporters.cloudwatch.datum_limits import why_refused
 from karrot.reporters.cloudwatch.event_to_data import Mapped, data_of
 from karrot.reporters.cloudwatch.naming import dimension_value, metric_name
 from karrot.reporters.cloudwatch.options import GroupMetricName, Options
-from support.burrow.lag_events import event_strategy, expected, make_event, make_partition, recorded
+from support.burrow.lag_events import event_strategy, expected_events, make_event, make_partition, recorded_body
 
 AT_MS = make_event().observed_at_ms
 DIMENSIONS = (("Cluster", "prod-eu"), ("ConsumerGroup", "orders-svc"))
@@ -142,10 +142,10 @@ def test_names_are_encoded_and_cuts_are_counted_where_they_are_used() -> None:
     assert (both.cut, of(**names).cut) == (1, 0)
 
 
-@pytest.mark.parametrize("name", sorted(name for name, told in expected().items() if told["http_status"] == 202))
+@pytest.mark.parametrize("name", sorted(name for name, told in expected_events().items() if told["http_status"] == 202))
 def test_a_recorded_body_of_burrow_becomes_its_numbers(name: str) -> None:
-    told = expected()[name]
-    made = mapped(parse_webhook(recorded(name), observed_at_ms=AT_MS), layout="legacy,dimensions")
+    told = expected_events()[name]
+    made = mapped(parse_webhook(recorded_body(name), observed_at_ms=AT_MS), layout="legacy,dimensions")
     cluster, group = ("Cluster", told["cluster"]), ("ConsumerGroup", dimension_value(told["group"]).text)
     lag = float(told["total_lag"])
     heartbeat = Datum("Heartbeat", (cluster,), 1.0, "None", AT_MS)

@@ -15,7 +15,7 @@ from moto.core import set_initial_no_auth_action_count
 from karrot.reporters.cloudwatch.datum import Datum
 from karrot.reporters.cloudwatch.faults import FaultKind
 from karrot.reporters.cloudwatch.options import Options
-from support.reporters.cloudwatch_sender_rig import World, lags
+from support.reporters.cloudwatch_sender_rig import SenderRig, lag_data
 
 PUBLISH = {"Effect": "Allow", "Action": "monitoring:PutMetricData", "Resource": "*"}  # moto's name; AWS: cloudwatch:
 ASSUME = {"Effect": "Allow", "Action": "sts:AssumeRole", "Resource": "*"}
@@ -69,8 +69,8 @@ def maximum(datum: Datum) -> list[tuple[datetime, float, str]]:
 
 
 def test_what_is_sent_can_be_read(moto: Mapping[str, str]) -> None:
-    data = lags(1500)
-    world = World(moto)
+    data = lag_data(1500)
+    world = SenderRig(moto)
     with world.sender() as sender:
         outcome = sender.send(data)
     assert (outcome.delivered, outcome.fault, world.statuses) == (tuple(data), None, ["200", "200"])
@@ -84,16 +84,16 @@ def test_what_is_sent_can_be_read(moto: Mapping[str, str]) -> None:
 def test_a_request_is_accepted_for_its_signature(moto: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     sign_as_a_user(monkeypatch, PUBLISH)
     monkeypatch.setenv("AWS_DISABLE_REQUEST_COMPRESSION", "true")  # moto compares the signature of the inflated body
-    with World(moto).sender() as sender:
-        assert sender.send(lags(100)).delivered
+    with SenderRig(moto).sender() as sender:
+        assert sender.send(lag_data(100)).delivered
 
 
 @set_initial_no_auth_action_count(3)
 def test_a_wrong_secret_is_a_credentials_fault(moto: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     sign_as_a_user(monkeypatch, PUBLISH)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    with World(moto).sender() as sender:
-        fault = sender.send(lags(1)).fault
+    with SenderRig(moto).sender() as sender:
+        fault = sender.send(lag_data(1)).fault
     assert fault is not None
     assert fault.kind is FaultKind.CREDENTIALS
     assert "SignatureDoesNotMatch" in fault.text
@@ -104,8 +104,8 @@ def test_a_policy_without_put_metric_data_is_a_permission_fault(
     moto: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sign_as_a_user(monkeypatch, ASSUME)
-    with World(moto).sender() as sender:
-        fault = sender.send(lags(1)).fault
+    with SenderRig(moto).sender() as sender:
+        fault = sender.send(lag_data(1)).fault
     assert fault is not None
     assert fault.kind is FaultKind.PERMISSION
     assert "user/karrot is not authorized to perform: monitoring:PutMetricData" in fault.text
@@ -115,7 +115,7 @@ def test_a_policy_without_put_metric_data_is_a_permission_fault(
 def test_a_role_publishes_what_its_user_may_not(moto: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     role = role_that_may_publish()
     sign_as_a_user(monkeypatch, ASSUME)
-    with World(moto, Options(iam_role=role)).sender() as sender:
-        assert sender.send(lags(1)).delivered
-    with World(moto).sender() as sender:
-        assert sender.send(lags(1)).kept
+    with SenderRig(moto, Options(iam_role=role)).sender() as sender:
+        assert sender.send(lag_data(1)).delivered
+    with SenderRig(moto).sender() as sender:
+        assert sender.send(lag_data(1)).kept

@@ -11,7 +11,7 @@ from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.cloudwatch.event_to_data import Mapped, data_of
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.send_report import RefusedDatum, Sent
-from support.eventlog.event_log_contract import stored
+from support.eventlog.event_log_contract import stored_events
 from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, point_aws_at
 
@@ -115,7 +115,7 @@ def test_a_process_that_takes_over_sends_what_the_one_before_owed(rig: CloudWatc
 
 def test_a_crash_between_the_call_and_the_cursor_sends_a_datum_twice_never_zero_times(rig: CloudWatchRig) -> None:
     rig.tell()
-    rig.feed.reporter.take(stored(rig.log))
+    rig.feed.reporter.take(stored_events(rig.log))
     assert rig.feed.reporter.send().trouble is None
     rig.restart()
     rig.run(5)

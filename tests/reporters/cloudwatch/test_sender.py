@@ -14,18 +14,18 @@ from karrot.reporters.cloudwatch.faults import Fault, FaultKind
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.sender import Sender, SendOutcome
 from support.reporters.cloudwatch_datum import NOW_MS, make_datum
-from support.reporters.cloudwatch_sender_rig import World, lags
+from support.reporters.cloudwatch_sender_rig import SenderRig, lag_data
 
 ROLE = "arn:aws:iam::123456789012:role/karrot"
 
 
 @pytest.fixture
-def world(environ: Mapping[str, str]) -> World:
-    return World(environ)
+def world(environ: Mapping[str, str]) -> SenderRig:
+    return SenderRig(environ)
 
 
 @pytest.fixture
-def sender(world: World) -> Iterator[Sender]:
+def sender(world: SenderRig) -> Iterator[Sender]:
     with world.sender() as sender:
         yield sender
 
@@ -64,8 +64,8 @@ def kind(outcome: SendOutcome) -> FaultKind | None:
 # --- when all is well ---
 
 
-def test_data_arrive_as_they_are_in_calls_of_a_thousand(world: World, sender: Sender, fake: FakeCloudWatch) -> None:
-    data = lags(2001)
+def test_data_arrive_as_they_are_in_calls_of_a_thousand(world: SenderRig, sender: Sender, fake: FakeCloudWatch) -> None:
+    data = lag_data(2001)
     outcome = whole(sender.send(data), data)
     assert outcome == SendOutcome(tuple(data), (), (), 3, None)
     assert [call.data for call in fake.calls] == [1000, 1000, 1]
@@ -74,24 +74,24 @@ def test_data_arrive_as_they_are_in_calls_of_a_thousand(world: World, sender: Se
     assert fake.points("Karrot", "Lag", dimensions) == [(NOW_MS, 7.0)]
 
 
-def test_one_client_serves_all_sends(world: World, sender: Sender) -> None:
+def test_one_client_serves_all_sends(world: SenderRig, sender: Sender) -> None:
     assert world.opened == 0
     for _ in range(3):
-        sender.send(lags(1))
+        sender.send(lag_data(1))
     assert world.opened == 1
 
 
-def test_nothing_to_send_opens_nothing(world: World, sender: Sender) -> None:
+def test_nothing_to_send_opens_nothing(world: SenderRig, sender: Sender) -> None:
     assert sender.send([]) == SendOutcome((), (), (), 0, None)
     assert world.opened == 0
 
 
-def test_ten_calls_go_at_once_and_then_ten_a_second(world: World, sender: Sender) -> None:
+def test_ten_calls_go_at_once_and_then_ten_a_second(world: SenderRig, sender: Sender) -> None:
     for _ in range(10):
-        sender.send(lags(1))
+        sender.send(lag_data(1))
     assert world.slept_s == 0
     for _ in range(15):
-        sender.send(lags(1))
+        sender.send(lag_data(1))
     assert world.slept_s == pytest.approx(1.5)
 
 
@@ -102,7 +102,7 @@ def test_ten_calls_go_at_once_and_then_ten_a_second(world: World, sender: Sender
 def test_bad_data_are_refused_and_all_their_neighbours_delivered(
     picky: FakeCloudWatch, sender: Sender, bad: list[int]
 ) -> None:
-    data = lags(1000)
+    data = lag_data(1000)
     picky.poison(*groups(*bad))
     outcome = whole(sender.send(data), data)
     assert [refusal.datum.value for refusal in outcome.refused] == bad
@@ -114,7 +114,7 @@ def test_bad_data_are_refused_and_all_their_neighbours_delivered(
 
 
 def test_those_refused_before_go_apart_and_cost_their_neighbours_nothing(picky: FakeCloudWatch, sender: Sender) -> None:
-    data = lags(1000)
+    data = lag_data(1000)
     picky.poison(*groups(17))
     sender.send(data)
     assert counts(whole(sender.send(data), data)) == (999, 1, 0, 2)
@@ -122,16 +122,16 @@ def test_those_refused_before_go_apart_and_cost_their_neighbours_nothing(picky: 
 
 def test_those_that_are_good_again_go_with_the_others_again(picky: FakeCloudWatch, sender: Sender) -> None:
     picky.poison(*groups(2))
-    sender.send(lags(10))
+    sender.send(lag_data(10))
     picky.clear()
-    assert counts(sender.send(lags(10))) == (10, 0, 0, 2)
-    assert counts(sender.send(lags(10))) == (10, 0, 0, 1)
+    assert counts(sender.send(lag_data(10))) == (10, 0, 0, 2)
+    assert counts(sender.send(lag_data(10))) == (10, 0, 0, 1)
 
 
 def test_where_all_are_bad_the_search_is_given_up_and_other_batches_are_sent(
     environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, sender: Sender
 ) -> None:
-    data = lags(1500)
+    data = lag_data(1500)
     with FakeCloudWatch(clock_ms=lambda: NOW_MS, names_members=False) as fake:
         monkeypatch.setenv("AWS_ENDPOINT_URL", fake.url)
         assert environ["AWS_ENDPOINT_URL"] == fake.url
@@ -147,11 +147,11 @@ def test_where_all_are_bad_the_search_is_given_up_and_other_batches_are_sent(
 
 def test_where_all_are_bad_and_named_one_call_tells(fake: FakeCloudWatch, sender: Sender) -> None:
     fake.poison("prod")
-    assert counts(sender.send(lags(1000))) == (0, 1000, 0, 1)
+    assert counts(sender.send(lag_data(1000))) == (0, 1000, 0, 1)
 
 
 def test_a_value_of_a_wrong_type_is_refused_like_any_other(sender: Sender) -> None:
-    data = [*lags(5), make_datum(value="many")]  # a bug of ours, found by boto3
+    data = [*lag_data(5), make_datum(value="many")]  # a bug of ours, found by boto3
     outcome = sender.send(data)
     assert [refusal.datum for refusal in outcome.refused] == data[5:]
     assert (len(outcome.delivered), outcome.fault) == (5, None)
@@ -159,13 +159,13 @@ def test_a_value_of_a_wrong_type_is_refused_like_any_other(sender: Sender) -> No
 
 def test_what_is_too_large_is_halved(fake: FakeCloudWatch, sender: Sender) -> None:
     fake.script(aws.TOO_LARGE, aws.TOO_LARGE)
-    assert counts(sender.send(lags(100))) == (100, 0, 0, 5)
+    assert counts(sender.send(lag_data(100))) == (100, 0, 0, 5)
     assert [call.data for call in fake.calls] == [100, 50, 25, 25, 50]
 
 
 def test_a_single_datum_that_is_too_large_is_refused(fake: FakeCloudWatch, sender: Sender) -> None:
     fake.stand(aws.TOO_LARGE)
-    outcome = sender.send(lags(4))
+    outcome = sender.send(lag_data(4))
     assert counts(outcome) == (0, 4, 0, 7)
     assert {refusal.reason for refusal in outcome.refused} == {"too_large"}
 
@@ -173,8 +173,8 @@ def test_a_single_datum_that_is_too_large_is_refused(fake: FakeCloudWatch, sende
 # --- faults ---
 
 
-def test_a_fault_stops_the_send_and_keeps_the_rest(world: World, sender: Sender, fake: FakeCloudWatch) -> None:
-    data = lags(3000)
+def test_a_fault_stops_the_send_and_keeps_the_rest(world: SenderRig, sender: Sender, fake: FakeCloudWatch) -> None:
+    data = lag_data(3000)
     fake.script(None, aws.THROTTLING, aws.THROTTLING)  # boto3 asks twice
     outcome = whole(sender.send(data), data)
     assert outcome.delivered == tuple(data[:1000])
@@ -187,7 +187,7 @@ def test_a_fault_stops_the_send_and_keeps_the_rest(world: World, sender: Sender,
 def test_a_fault_during_a_search_keeps_what_is_not_settled(
     environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, sender: Sender
 ) -> None:
-    data = lags(8)
+    data = lag_data(8)
     with FakeCloudWatch(clock_ms=lambda: NOW_MS, names_members=False) as fake:
         monkeypatch.setenv("AWS_ENDPOINT_URL", fake.url)
         assert environ["AWS_ENDPOINT_URL"] == fake.url
@@ -200,9 +200,9 @@ def test_a_fault_during_a_search_keeps_what_is_not_settled(
 
 
 def test_an_answer_that_is_lost_keeps_the_data_which_may_arrive_twice(
-    world: World, sender: Sender, fake: FakeCloudWatch
+    world: SenderRig, sender: Sender, fake: FakeCloudWatch
 ) -> None:
-    data = lags(1)
+    data = lag_data(1)
     fake.script(aws.RESET_AFTER_KEEPING, aws.RESET_AFTER_KEEPING)
     outcome = sender.send(data)
     assert (outcome.kept, kind(outcome)) == (tuple(data), FaultKind.UNAVAILABLE)
@@ -212,20 +212,20 @@ def test_an_answer_that_is_lost_keeps_the_data_which_may_arrive_twice(
     assert len(fake.accepted) == 3
 
 
-def test_an_outage_keeps_the_client(world: World, sender: Sender, fake: FakeCloudWatch) -> None:
+def test_an_outage_keeps_the_client(world: SenderRig, sender: Sender, fake: FakeCloudWatch) -> None:
     fake.stand(aws.UNAVAILABLE)
-    assert kind(sender.send(lags(1))) is FaultKind.UNAVAILABLE
+    assert kind(sender.send(lag_data(1))) is FaultKind.UNAVAILABLE
     fake.clear()
-    assert sender.send(lags(1)).delivered
+    assert sender.send(lag_data(1)).delivered
     assert world.opened == 1
 
 
-def test_a_denial_is_seen_to_end(world: World, sender: Sender, fake: FakeCloudWatch) -> None:
+def test_a_denial_is_seen_to_end(world: SenderRig, sender: Sender, fake: FakeCloudWatch) -> None:
     fake.stand(aws.ACCESS_DENIED)
-    outcome = sender.send(lags(1))
+    outcome = sender.send(lag_data(1))
     assert (len(outcome.kept), outcome.calls, kind(outcome)) == (1, 1, FaultKind.PERMISSION)
     fake.clear()
-    assert sender.send(lags(1)).delivered
+    assert sender.send(lag_data(1)).delivered
     assert world.opened == 2
 
 
@@ -235,15 +235,15 @@ def test_what_nobody_expected_is_a_fault_and_raises_nothing() -> None:
 
     sender = Sender(fail, "Karrot", count=print, pause=print, monotonic=float)
     fault = Fault(FaultKind.UNEXPECTED, "RuntimeError: nobody expected this")
-    assert sender.send(lags(2)) == SendOutcome((), (), tuple(lags(2)), 0, fault)
+    assert sender.send(lag_data(2)) == SendOutcome((), (), tuple(lag_data(2)), 0, fault)
     sender.close()
 
 
-def test_after_closing_a_send_opens_a_client_again(world: World, sender: Sender) -> None:
-    sender.send(lags(1))
+def test_after_closing_a_send_opens_a_client_again(world: SenderRig, sender: Sender) -> None:
+    sender.send(lag_data(1))
     sender.close()
     sender.close()
-    assert sender.send(lags(1)).delivered
+    assert sender.send(lag_data(1)).delivered
     assert world.opened == 2
 
 
@@ -264,13 +264,13 @@ def without_keys(environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.usefixtures("without_keys")
 def test_a_credentials_file_that_is_rewritten_in_time_is_seen_within_the_send(
-    world: World, sender: Sender, fake: FakeCloudWatch, tmp_path: Path
+    world: SenderRig, sender: Sender, fake: FakeCloudWatch, tmp_path: Path
 ) -> None:
     write_credentials(tmp_path, "AKIDOLD")
-    assert sender.send(lags(1)).delivered
+    assert sender.send(lag_data(1)).delivered
     fake.expire("AKIDOLD")
     write_credentials(tmp_path, "AKIDNEW")
-    assert counts(sender.send(lags(1))) == (1, 0, 0, 2)
+    assert counts(sender.send(lag_data(1))) == (1, 0, 0, 2)
     assert [call.access_key for call in fake.calls] == ["AKIDOLD", "AKIDOLD", "AKIDNEW"]
     assert world.statuses == ["200", "403", "200"]
     assert world.opened == 2
@@ -282,23 +282,23 @@ def test_a_credentials_file_that_is_rewritten_late_is_seen_by_the_next_send(
 ) -> None:
     write_credentials(tmp_path, "AKIDOLD")
     fake.expire("AKIDOLD")
-    outcome = sender.send(lags(1))
+    outcome = sender.send(lag_data(1))
     assert (counts(outcome), kind(outcome)) == (
         (0, 0, 1, 1),
         FaultKind.CREDENTIALS,
     )  # the client was new: once is enough
     write_credentials(tmp_path, "AKIDNEW")
-    assert counts(sender.send(lags(1))) == (1, 0, 0, 1)
+    assert counts(sender.send(lag_data(1))) == (1, 0, 0, 1)
 
 
 @pytest.mark.usefixtures("without_keys")
 def test_keys_that_appear_are_seen_by_the_next_send(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
-    outcome = sender.send(lags(1))
+    outcome = sender.send(lag_data(1))
     assert (counts(outcome), kind(outcome)) == ((0, 0, 1, 1), FaultKind.CREDENTIALS)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDNEW")
-    assert kind(sender.send(lags(1))) is FaultKind.CREDENTIALS  # half of a pair
+    assert kind(sender.send(lag_data(1))) is FaultKind.CREDENTIALS  # half of a pair
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    assert sender.send(lags(1)).delivered
+    assert sender.send(lag_data(1)).delivered
 
 
 @pytest.mark.usefixtures("without_keys")
@@ -307,12 +307,12 @@ def test_a_token_file_that_is_missing_is_seen_when_it_comes(
 ) -> None:
     monkeypatch.setenv("AWS_ROLE_ARN", ROLE)
     monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
-    outcome = sender.send(lags(1))
+    outcome = sender.send(lag_data(1))
     assert kind(outcome) is FaultKind.CREDENTIALS
     assert outcome.fault is not None
     assert str(tmp_path / "token") in outcome.fault.text
     (tmp_path / "token").write_text("a-token")
-    assert sender.send(lags(1)).delivered
+    assert sender.send(lag_data(1)).delivered
 
 
 @pytest.mark.usefixtures("without_keys")
@@ -323,37 +323,37 @@ def test_a_containers_endpoint_that_is_down_is_seen_when_it_comes(
     with closing(agent):
         port = int(agent.url.rpartition(":")[2])
         monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", agent.credentials_url)
-    assert kind(sender.send(lags(1))) is FaultKind.CREDENTIALS
+    assert kind(sender.send(lag_data(1))) is FaultKind.CREDENTIALS
     with FakeCloudWatch(clock_ms=lambda: NOW_MS, port=port):
-        assert sender.send(lags(1)).delivered
+        assert sender.send(lag_data(1)).delivered
 
 
 def test_a_role_whose_session_was_revoked_is_assumed_again(environ: Mapping[str, str], fake: FakeCloudWatch) -> None:
-    world = World(environ, Options(iam_role=ROLE))
+    world = SenderRig(environ, Options(iam_role=ROLE))
     with world.sender() as sender:
-        sender.send(lags(1))
+        sender.send(lag_data(1))
         fake.expire(fake.issued[-1])
-        assert counts(sender.send(lags(1))) == (1, 0, 0, 2)
+        assert counts(sender.send(lag_data(1))) == (1, 0, 0, 2)
     assert len(fake.assumed) == 2
 
 
 def test_a_region_that_is_missing_is_seen_when_it_comes(
     environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(environ)
+    world = SenderRig(environ)
     monkeypatch.delenv("AWS_REGION")
     with world.sender() as sender:
-        outcome = sender.send(lags(1))
+        outcome = sender.send(lag_data(1))
         assert (counts(outcome), kind(outcome)) == ((0, 0, 1, 0), FaultKind.REGION)
         assert world.statuses == []
         monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
-        assert sender.send(lags(1)).delivered
+        assert sender.send(lag_data(1)).delivered
 
 
 def test_a_standing_credentials_fault_costs_a_call_or_two_a_send(
-    world: World, sender: Sender, fake: FakeCloudWatch
+    world: SenderRig, sender: Sender, fake: FakeCloudWatch
 ) -> None:
-    sender.send(lags(1))
+    sender.send(lag_data(1))
     fake.stand(aws.EXPIRED_TOKEN)
-    assert [counts(sender.send(lags(1))) for _ in range(2)] == [(0, 0, 1, 2), (0, 0, 1, 1)]
+    assert [counts(sender.send(lag_data(1))) for _ in range(2)] == [(0, 0, 1, 2), (0, 0, 1, 1)]
     assert world.opened == 3

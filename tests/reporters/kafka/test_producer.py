@@ -8,7 +8,7 @@ import pytest
 from karrot.reporters.kafka.message import Failed, Message, NoTopic, Written
 from karrot.reporters.kafka.options import Options
 from karrot.reporters.kafka.producer import KafkaTopic
-from support.kafka.mock_brokers import mock_brokers, records
+from support.kafka.mock_brokers import mock_brokers, read_topic
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -27,7 +27,7 @@ def test_each_message_is_told_where_it_lies_and_a_key_keeps_its_partition(bootst
     outcomes = topic.send(sent)
     topic.close()
     written = [each for each in outcomes if isinstance(each, Written)]
-    found = records(bootstrap, "placed")
+    found = read_topic(bootstrap, "placed")
     assert sorted(found) == sorted((told.partition, *each) for told, each in zip(written, sent, strict=True))
     of_one = [value for _, key, value in found if key == b'["prod","3"]']
     assert of_one == [b"3", b"8", b"13", b"18", b"23", b"28", b"33", b"38"]

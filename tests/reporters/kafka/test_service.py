@@ -5,9 +5,9 @@ import signal
 from pathlib import Path
 
 from karrot.event_line import decode
-from support.kafka.mock_brokers import mock_brokers, records
+from support.kafka.mock_brokers import mock_brokers, read_topic
 from support.service.karrot_service import Service
-from support.service.posting_threads import Load
+from support.service.posting_threads import PostingThreads
 from support.waiting import wait_for
 
 TOPIC = "karrot.events"
@@ -20,7 +20,7 @@ def test_what_was_acknowledged_is_on_the_topic_however_often_the_service_is_kill
         def handed_on() -> float:
             return service.metric("karrot_reporter_events_count_total", reporter="kafka") or 0
 
-        with service, Load(service) as load:
+        with service, PostingThreads(service) as load:
             wait_for(lambda: handed_on() > 50)
             service.kill()
         with service:
@@ -31,7 +31,7 @@ def test_what_was_acknowledged_is_on_the_topic_however_often_the_service_is_kill
             wait_for(lambda: service.metric("karrot_reporter_backlog_events", reporter="kafka") == 0)
             shown = service.get("/reporters/kafka", {"Accept": "text/html"}).body.decode()
             assert service.stop() == 0
-        found = records(bootstrap, TOPIC)
+        found = read_topic(bootstrap, TOPIC)
     lines = [decode(value) for _, _, value in found]
     assert {line.seq for line in lines} == set(range(1, max(line.seq for line in lines) + 1))
     assert set(load.acknowledged) <= {line.consumer for line in lines}

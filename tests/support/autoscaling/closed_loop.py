@@ -37,12 +37,12 @@ from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
 from karrot.reporters.cloudwatch.sender import Sender
 from support.autoscaling.closed_loop_recipes import CLUSTER, GROUP, Recipe
-from support.autoscaling.scaled_consumer_group import PARTITIONS, RATE_PER_TASK, FedTopic, ScaledGroup
+from support.autoscaling.scaled_consumer_group import PARTITIONS, RATE_PER_TASK, ScaledGroup, VariableRateTopic
 from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import point_aws_at
 from support.reporters.reporter_context import make_context
 
-__all__ = ["Aws", "ClosedLoop", "Karrot", "Moment"]
+__all__ = ["ClosedLoop", "LoopCloudWatch", "LoopKarrot", "LoopState"]
 
 NAME = "cloudwatch"
 _CONSUMERS = Consumers(RATE_PER_TASK, start_s=60, partitions=PARTITIONS)
@@ -51,7 +51,7 @@ _ALARMS_LOOK_MS = 10_000
 _TICK_MS = 2_000
 
 
-class Aws:
+class LoopCloudWatch:
     """The fake, by whichever clock is set, and one client of boto3's own for all that is told to it.
 
     Use it as a context manager. The client is made once: that takes longer than an hour of the loop.
@@ -99,10 +99,10 @@ class _Kept:
         """It stays open."""
 
 
-class Karrot:
+class LoopKarrot:
     """What is on the way from Burrow's request to CloudWatch; the log survives a kill, nothing else does."""
 
-    def __init__(self, aws: Aws, clock: ManualClock, settings: Mapping[str, str]) -> None:
+    def __init__(self, aws: LoopCloudWatch, clock: ManualClock, settings: Mapping[str, str]) -> None:
         self._aws, self._clock, self._settings = aws, clock, dict(settings)
         self.log = MemoryEventLog(clock)
         self._feed: PacedFeed | None = None
@@ -169,7 +169,7 @@ class Burrow(Protocol):
         """What it has posted since the last call."""
 
 
-class Moment(NamedTuple):
+class LoopState(NamedTuple):
     """How it stood at a look of the alarms; ``at_s`` counts from the loop's start."""
 
     at_s: float
@@ -188,7 +188,7 @@ class ClosedLoop:
     def __init__(
         self,
         recipe: Recipe,
-        aws: Aws,
+        aws: LoopCloudWatch,
         *,
         tasks: int | None = None,
         rate: float = 0.0,
@@ -203,14 +203,14 @@ class ClosedLoop:
         self._began_ms = self.clock.wall
         self.stack = from_cloudformation(template or recipe.template, limits=(recipe.least, recipe.most), gaps=gaps)
         self.fleet = Fleet(_CONSUMERS, recipe.least if tasks is None else tasks)
-        self.topic = FedTopic("orders.v1", rate)
+        self.topic = VariableRateTopic("orders.v1", rate)
         self._group = ScaledGroup(GROUP, self.topic, self.fleet)
         self.burrow: Burrow | None = self._burrow(recipe.reports_every_s)
-        self.karrot = Karrot(aws, self.clock, {**recipe.karrot, **(settings or {})})
+        self.karrot = LoopKarrot(aws, self.clock, {**recipe.karrot, **(settings or {})})
         self._arrived = RecordedMetrics()
         self._taken = 0
         self._told_by_aws = _AwsMetrics(self.stack.metrics, tells_zero=tells_zero)
-        self.history: list[Moment] = []
+        self.history: list[LoopState] = []
 
     @property
     def now_s(self) -> float:
@@ -274,7 +274,7 @@ class ClosedLoop:
         desired = self.stack.tick(now_s, self._arrived, self.fleet.desired)
         assert self.stack.minimum <= desired <= self.stack.maximum
         self.fleet.scale(desired, self.now_s)
-        self.history.append(Moment(self.now_s, desired, self.fleet.running, self.lag))
+        self.history.append(LoopState(self.now_s, desired, self.fleet.running, self.lag))
 
     def _take_what_was_published(self) -> None:
         published = self.aws.fake.accepted[self._taken :]

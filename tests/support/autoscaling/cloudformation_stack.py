@@ -4,19 +4,19 @@ from typing import Any
 
 from karrot.autoscaling import MetricIdentity
 
-__all__ = ["LAG", "alarm", "step_policy", "target", "template", "tracking_policy"]
+__all__ = ["LAG_METRIC", "make_alarm", "make_template", "scalable_target", "step_policy", "tracking_policy"]
 
 DIMENSIONS = [{"Name": "Cluster", "Value": "main"}, {"Name": "ConsumerGroup", "Value": "orders"}]
-LAG = MetricIdentity.of("Karrot", "Lag", {"Cluster": "main", "ConsumerGroup": "orders"})
+LAG_METRIC = MetricIdentity.of("Karrot", "Lag", {"Cluster": "main", "ConsumerGroup": "orders"})
 
 Node = dict[str, Any]
 
 
-def template(**resources: Node) -> Node:
-    return {"Resources": {"Target": target(), **resources}}
+def make_template(**resources: Node) -> Node:
+    return {"Resources": {"Target": scalable_target(), **resources}}
 
 
-def target(minimum: Any = 1, maximum: Any = 10) -> Node:
+def scalable_target(minimum: Any = 1, maximum: Any = 10) -> Node:
     return {
         "Type": "AWS::ApplicationAutoScaling::ScalableTarget",
         "Properties": {
@@ -64,7 +64,7 @@ def tracking_policy(target_value: float = 60, **settings: Any) -> Node:
     }
 
 
-def alarm(policy: str | None = None, **settings: Any) -> Node:
+def make_alarm(policy: str | None = None, **settings: Any) -> Node:
     watched: Node = {"MetricName": "Lag", "Namespace": "Karrot", "Statistic": "Maximum", "Dimensions": DIMENSIONS}
     if "Metrics" in settings:
         watched = {}

@@ -10,7 +10,7 @@ from karrot.burrow.storage import Storage
 from karrot.demo.burrow.fake_burrow import Post
 from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Record, SimulatedCommit, SimulatedTopic
 
-__all__ = ["PARTITIONS", "RATE_PER_TASK", "FedTopic", "JustStarted", "ScaledGroup"]
+__all__ = ["PARTITIONS", "RATE_PER_TASK", "RestartedBurrow", "ScaledGroup", "VariableRateTopic"]
 
 PARTITIONS = 8
 RATE_PER_TASK = 100.0
@@ -19,7 +19,7 @@ _ALREADY_THERE = 1_000_000
 _BEFORE_ALL = -1000.0
 
 
-class FedTopic(SimulatedTopic):
+class VariableRateTopic(SimulatedTopic):
     """Partitions that are written to evenly, so many messages a second over all; `feed` changes that."""
 
     _fed: list[tuple[float, float]]
@@ -46,7 +46,7 @@ class ScaledGroup(ConsumerGroup):
     Before time 0, in the history that Burrow reads at its start, it has read everything.
     """
 
-    def __init__(self, name: str, topic: FedTopic, fleet: Fleet) -> None:
+    def __init__(self, name: str, topic: VariableRateTopic, fleet: Fleet) -> None:
         super().__init__(name, [topic], Behaviour(), Random(1))
         self._topic = topic
         self._fleet = fleet
@@ -73,10 +73,10 @@ class ScaledGroup(ConsumerGroup):
         return [SimulatedCommit(self._topic.name, number, int(position)) for number, position in enumerate(positions)]
 
 
-class JustStarted:
+class RestartedBurrow:
     """A Burrow that reads ``__consumer_offsets`` from the beginning: old commits against the log ends of today."""
 
-    def __init__(self, cluster: str, group: str, topic: FedTopic, *, start_ms: int, every_s: int) -> None:
+    def __init__(self, cluster: str, group: str, topic: VariableRateTopic, *, start_ms: int, every_s: int) -> None:
         self._cluster, self._group, self._topic = cluster, group, topic
         self._start_ms, self._every_ms = start_ms, every_s * 1000
         self._next_ms = 0

@@ -7,7 +7,7 @@ import yaml
 from karrot.render.ecs_autoscaling import autoscaling
 from karrot.render.scaling_recipe import Scaling
 
-__all__ = ["RECIPES", "TOPIC", "cloudformation", "recipe"]
+__all__ = ["RECIPES", "TOPIC", "make_scaling", "render_cloudformation"]
 
 TOPIC = "arn:aws:sns:eu-west-1:123456789012:alarms"
 
@@ -24,20 +24,20 @@ _MEASURES: dict[str, dict[str, Any]] = {
 }
 
 
-def recipe(**changes: Any) -> Scaling:
+def make_scaling(**changes: Any) -> Scaling:
     """A recipe for a group of a Kafka cluster, of which only what matters is told."""
     told = {"burrow_cluster": "prod-eu", "group": "orders", "max_tasks": 12, **changes}
     return Scaling(**(told if "asg_name" in told else {**_SERVICE, **told}))
 
 
-def cloudformation(asked: Scaling) -> dict[str, Any]:
+def render_cloudformation(asked: Scaling) -> dict[str, Any]:
     """The rendered template, read again."""
     read: dict[str, Any] = yaml.safe_load(autoscaling(asked, "cloudformation"))
     return read
 
 
 RECIPES = {
-    f"{target}-{measure}": recipe(**settings, **where)
+    f"{target}-{measure}": make_scaling(**settings, **where)
     for target, where in (("ecs", {}), ("asg", _GROUP))
     for measure, settings in _MEASURES.items()
 }

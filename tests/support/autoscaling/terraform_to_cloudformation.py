@@ -8,23 +8,23 @@ from typing import Any
 
 import hcl2
 
-__all__ = ["literal", "parsed", "resources"]
+__all__ = ["cloudformation_resources", "parse_literal", "parse_terraform"]
 
 Body = Mapping[str, Any]
 Rule = Callable[[Any], Body]
 Table = Mapping[str, "str | Rule"]
 
 
-def parsed(text: str) -> dict[str, Any]:
+def parse_terraform(text: str) -> dict[str, Any]:
     """Terraform read by python-hcl2; strings as their values, references as ``{"Ref": ...}``."""
     options = hcl2.SerializationOptions(with_comments=False, explicit_blocks=False)
     read: dict[str, Any] = _plain(hcl2.loads(text, serialization_options=options))
     return read
 
 
-def literal(text: str) -> Any:
+def parse_literal(text: str) -> Any:
     """What one literal stands for."""
-    return parsed(f"value = {text}\n")["value"]
+    return parse_terraform(f"value = {text}\n")["value"]
 
 
 def _plain(value: Any) -> Any:
@@ -38,9 +38,9 @@ def _plain(value: Any) -> Any:
     return json.loads(value) if isinstance(value, str) and value.startswith('"') else value
 
 
-def resources(text: str) -> dict[str, Any]:
+def cloudformation_resources(text: str) -> dict[str, Any]:
     """The resources of the same stack as CloudFormation would have them, by logical id."""
-    read = parsed(text)
+    read = parse_terraform(text)
     documents = {name: body for data in read.get("data", []) for _, each in data.items() for name, body in each.items()}
     found: dict[str, Any] = {}
     for resource in read["resource"]:

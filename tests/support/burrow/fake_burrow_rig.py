@@ -14,13 +14,13 @@ from karrot.demo.burrow.rest_server import BurrowServer
 from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, SimulatedTopic
 from support.manual_clock import ManualClock
 
-__all__ = ["SETTINGS", "Rig", "group", "rig"]
+__all__ = ["SETTINGS", "FakeBurrowRig", "fake_burrow", "simulated_group"]
 
 SETTINGS = BurrowSettings(NotifierSettings(threshold=1, interval=10, send_interval=5, send_close=True))
 
 
 @dataclass
-class Rig:
+class FakeBurrowRig:
     """The fake, its server, its clock, and a client of it."""
 
     fake: FakeBurrow
@@ -34,7 +34,7 @@ class Rig:
         self.fake.state(self.clock.wall_ms())
 
 
-def group(
+def simulated_group(
     name: str,
     behaviour: Behaviour | None = None,
     *,
@@ -54,12 +54,12 @@ def group(
 
 
 @contextmanager
-def rig(
+def fake_burrow(
     *groups: ConsumerGroup,
     clusters: Sequence[str] = ("prod",),
     settings: BurrowSettings = SETTINGS,
     configuration: str = EXAMPLE,
-) -> Iterator[Rig]:
+) -> Iterator[FakeBurrowRig]:
     """All groups are the first cluster's."""
     clock = ManualClock()
     world = {cluster: list(groups) if cluster == clusters[0] else [] for cluster in clusters}
@@ -68,4 +68,4 @@ def rig(
         BurrowServer(RestApi(fake, clock, Random(5), configuration=configuration)) as server,
         Burrow(server.url, asking=Asking(pause=lambda _: None), now_ms=clock.wall_ms) as burrow,
     ):
-        yield Rig(fake, server, clock, burrow)
+        yield FakeBurrowRig(fake, server, clock, burrow)

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Source
 
 __all__ = [
-    "conversation",
-    "conversation_requests",
     "event_strategy",
-    "expected",
+    "expected_events",
     "make_event",
     "make_partition",
-    "recorded",
-    "rest_answer",
+    "recorded_body",
+    "recorded_posts",
+    "recorded_requests",
+    "recorded_rest_answer",
 ]
 
 _DATA = Path(__file__).resolve().parents[2] / "data" / "burrow"
@@ -31,29 +31,29 @@ _PARTITION_STATUS = st.sampled_from(["OK", "WARN", "STOP", "STALL", "REWIND"]) |
 _COMPLETE = st.none() | st.floats(0, 1) | st.floats(allow_nan=False, allow_infinity=False)
 
 
-def recorded(name: str) -> bytes:
+def recorded_body(name: str) -> bytes:
     """One of the 25 bodies in ``tests/data/burrow/events``, as sent."""
     return (_DATA / "events" / name).read_bytes()
 
 
-def expected() -> dict[str, dict[str, Any]]:
+def expected_events() -> dict[str, dict[str, Any]]:
     """What each of the 25 bodies must be read as, by file name (``index.json``)."""
-    index = json.loads(recorded("index.json"))
+    index = json.loads(recorded_body("index.json"))
     return {entry["file"]: entry["expected"] for entry in index["events"]}
 
 
-def conversation() -> list[tuple[float, bytes]]:
+def recorded_posts() -> list[tuple[float, bytes]]:
     """The 40 requests a real Burrow v1.9.5 sent: epoch seconds and body."""
-    return [(request["at"], request["body"].encode()) for request in conversation_requests()]
+    return [(request["at"], request["body"].encode()) for request in recorded_requests()]
 
 
-def conversation_requests() -> list[dict[str, Any]]:
+def recorded_requests() -> list[dict[str, Any]]:
     """The same with all that was recorded: ``at``, ``method``, ``path``, ``headers`` (pairs) and ``body``."""
     lines = (_DATA / "real" / "skew_experiment_v1.9.5_kafka4.1.2.jsonl").read_text(encoding="utf-8").splitlines()
     return list(map(json.loads, lines))
 
 
-def rest_answer(name: str) -> bytes:
+def recorded_rest_answer(name: str) -> bytes:
     """A recorded answer of Burrow's REST API: ``lag-warn``, ``status-warn``, ``lag-2`` or ``status-2``."""
     return (_DATA / "real" / f"rest-{name}.json").read_bytes()
 

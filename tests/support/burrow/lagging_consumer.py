@@ -10,7 +10,7 @@ from typing import NamedTuple
 from karrot.burrow.rules import TrackedPartition, Window, evaluate_group
 from karrot.signals import Signals, signals_of
 
-__all__ = ["Errors", "Lagging", "Reading", "mean_errors"]
+__all__ = ["LaggingConsumer", "SignalErrors", "SignalReading", "mean_signal_errors"]
 
 EPOCH_MS = 1_800_000_000_000
 FETCH_DELAY = 0.1
@@ -20,7 +20,7 @@ WORTH_MEASURING = 20.0
 """Seconds of lag below which an error is a matter of one offset refresh, not of the method."""
 
 
-class Reading(NamedTuple):
+class SignalReading(NamedTuple):
     """The signals of one evaluation and what they should have been."""
 
     signals: Signals
@@ -31,7 +31,7 @@ class Reading(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Lagging:
+class LaggingConsumer:
     """A partition written at random moments, read at ``share`` of that rate from ``backlog`` seconds behind.
 
     Commits come every ``commit_seconds``, give or take a tenth; Burrow asks for the log end every
@@ -46,7 +46,7 @@ class Lagging:
     refresh_seconds: float = 10.0
     seconds: float = 1500.0
 
-    def readings(self) -> Iterator[Reading]:
+    def readings(self) -> Iterator[SignalReading]:
         rng = random.Random(self.seed)
         written = _moments(rng, self.produce_rate, self.seconds)
         commits = _commits(rng, self.backlog, self.seconds, self.commit_seconds)
@@ -79,10 +79,10 @@ class Lagging:
         tracked = TrackedPartition("orders", 0, window.slots, (known_end(at),))
         return signals_of(evaluate_group("prod", "orders-svc", [tracked], EPOCH_MS + int(at * 1000)))
 
-    def _reading(self, at: float, committed: int, written: Sequence[float], signals: Signals) -> Reading:
+    def _reading(self, at: float, committed: int, written: Sequence[float], signals: Signals) -> SignalReading:
         waiting = bisect_right(written, at) - committed
         consume_rate = self.produce_rate * self.share
-        return Reading(
+        return SignalReading(
             signals=signals,
             lag_seconds=at - written[committed] if waiting else 0.0,
             produce_rate=self.produce_rate,
@@ -91,7 +91,7 @@ class Lagging:
         )
 
 
-class Errors(NamedTuple):
+class SignalErrors(NamedTuple):
     """Mean errors relative to the truth, and the share of evaluations with a lag in seconds."""
 
     produce_rate: float
@@ -100,16 +100,16 @@ class Errors(NamedTuple):
     known: float
 
 
-def mean_errors(produce_rate: float, commit_seconds: float, *, seeds: int = 8) -> Errors:
+def mean_signal_errors(produce_rate: float, commit_seconds: float, *, seeds: int = 8) -> SignalErrors:
     """Over consumers that fall behind, slowly and fast, and one that catches up."""
     readings = [
         reading
         for seed in range(seeds)
         for share, backlog in ((0.5, 60.0), (0.8, 60.0), (0.95, 100.0), (1.5, 400.0))
-        for reading in Lagging(produce_rate, share, commit_seconds, seed, backlog).readings()
+        for reading in LaggingConsumer(produce_rate, share, commit_seconds, seed, backlog).readings()
         if reading.lag_seconds >= WORTH_MEASURING
     ]
-    return Errors(
+    return SignalErrors(
         produce_rate=_mean((each.signals.produce_rate, each.produce_rate) for each in readings),
         consume_rate=_mean((each.signals.consume_rate, each.consume_rate) for each in readings),
         lag_seconds=_mean((each.signals.lag_seconds, each.lag_seconds) for each in readings),

@@ -11,39 +11,47 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from support.burrow.lag_events import expected, recorded
+from support.burrow.lag_events import expected_events, recorded_body
 
-__all__ = ["ANSWERS", "PIECES", "WHOLE", "bodies", "fuzzed", "mutated", "names"]
+__all__ = [
+    "ALLOWED_STATUSES",
+    "FRAGMENTS",
+    "RECORDED_BODIES",
+    "fuzzer_corpus",
+    "malformed_bodies",
+    "mutate_body",
+    "unusual_group_names",
+]
 
 _DATA = Path(__file__).resolve().parents[2] / "data" / "hostile"
 
-ANSWERS = frozenset({202, 400, 413, 415, 503})
-WHOLE = [recorded(name) for name in sorted(expected())]
-PIECES = [
+ALLOWED_STATUSES = frozenset({202, 400, 413, 415, 503})
+RECORDED_BODIES = [recorded_body(name) for name in sorted(expected_events())]
+FRAGMENTS = [
     *(b'"\\ud800"', b'"\\u0000"', b'"\\u2028\\r\\n"', b"18446744073709551615", b"18446744073709551616", b"-1"),
     *(b"1e400", b"NaN", b"-Infinity", b"9" * 5_000, b"[" * 100_000, b'{"a":' * 2_000, b'""', b"null", b"{}", b"\xff"),
     *(b'"' + b"n" * 65_536 + b'"', b'{"Event": }', b'"Status":"ERR",', b"\x00", b"\xef\xbb\xbf", b'"\\"', b"//"),
 ]
-_USUAL = [body for body in WHOLE if len(body) < 10_000]
-_SMALL_PIECES = [piece for piece in PIECES if len(piece) < 100]
+_USUAL = [body for body in RECORDED_BODIES if len(body) < 10_000]
+_SMALL_PIECES = [piece for piece in FRAGMENTS if len(piece) < 100]
 _PRINTABLE = range(0x20, 0x7F)
 _VALUE = re.compile(rb'(?<=[:\[,])\s*("(?:[^"\\]|\\.)*"|[\w.+-]+)')
 
 
-def mutated(body: bytes, random: Random) -> bytes:
+def mutate_body(body: bytes, random: Random) -> bytes:
     """The body with a few pieces put in, put over or taken out, or with another value in place of one."""
     for _ in range(random.randint(1, 2)):
         body = _spliced(body, random) if random.random() < 0.3 else _revalued(body, random)
     return body
 
 
-def bodies(random: Random) -> Iterator[bytes]:
+def malformed_bodies(random: Random) -> Iterator[bytes]:
     """Without end: bodies of Burrow with faults, foreign names, JSON that is none of Burrow's, and any bytes."""
-    known = list(names())
+    known = list(unusual_group_names())
     while True:
         kind = random.random()
         if kind < 0.5:
-            yield mutated(random.choice(WHOLE if random.random() < 0.05 else _USUAL), random)
+            yield mutate_body(random.choice(RECORDED_BODIES if random.random() < 0.05 else _USUAL), random)
         elif kind < 0.8:
             yield _renamed(random.choice(_USUAL), _name(random, known))
         elif kind < 0.9:
@@ -52,12 +60,12 @@ def bodies(random: Random) -> Iterator[bytes]:
             yield random.randbytes(random.randint(0, 400))
 
 
-def fuzzed() -> list[bytes]:
+def fuzzer_corpus() -> list[bytes]:
     """Bodies that take every way through the parser (``tests/data/hostile``)."""
     return [b64decode(line) for line in (_DATA / "fuzzed.base64").read_text().splitlines()]
 
 
-def names() -> Iterator[str]:
+def unusual_group_names() -> Iterator[str]:
     """Group names of every kind: each category of Unicode, every control character, what formats trip over."""
     by_category = defaultdict(list)
     for character in map(chr, range(sys.maxunicode + 1)):
@@ -96,7 +104,7 @@ def _spliced(body: bytes, random: Random) -> bytes:
     if kind < 0.8:
         piece = bytes(random.choices(_PRINTABLE, k=random.randint(0, 20)))
     else:
-        piece = random.choice(PIECES) if kind < 0.9 else random.randbytes(random.randint(1, 20))
+        piece = random.choice(FRAGMENTS) if kind < 0.9 else random.randbytes(random.randint(1, 20))
     return body[:at] + piece + body[at + random.randint(0, 40) :]
 
 

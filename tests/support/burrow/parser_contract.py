@@ -8,13 +8,13 @@ from karrot.burrow.payload import MalformedPayload, parse_rest, parse_stored, pa
 from karrot.event import LagEvent
 from karrot.signals import signals_of
 
-__all__ = ["assert_read_or_refused"]
+__all__ = ["assert_parsed_or_rejected"]
 
 _NOW_MS = 1_746_950_405_000
 _LONGEST_SENTENCE = 1_000
 
 
-def assert_read_or_refused(body: bytes) -> None:
+def assert_parsed_or_rejected(body: bytes) -> None:
     """An event that survives the way to the wire and back and has finite signals, or a `MalformedPayload`."""
     _check(parse_webhook, body)
     _check(parse_rest, body)

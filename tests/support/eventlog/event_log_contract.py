@@ -27,18 +27,18 @@ from support.manual_clock import ManualClock
 
 STALE_MS = 300_000
 RETENTION_MS = 3_600_000
-MOST = 5
+MAX_GROUPS = 5
 
-Open = Callable[[], EventLog]
+OpenLog = Callable[[], EventLog]
 
 
-def append(log: EventLog, *, age_ms: int = 0, **overrides: Any) -> Appended:
+def append_event(log: EventLog, *, age_ms: int = 0, **overrides: Any) -> Appended:
     event = make_event(**overrides)
     return log.append(event, to_wire(event), age_ms=age_ms)
 
 
-def verdict(log: EventLog, status: str, incident_id: str | None = None, consumer: str = "orders-svc") -> None:
-    append(log, status_text=status, incident_id=incident_id, incident_start=None, consumer=consumer)
+def append_verdict(log: EventLog, status: str, incident_id: str | None = None, consumer: str = "orders-svc") -> None:
+    append_event(log, status_text=status, incident_id=incident_id, incident_start=None, consumer=consumer)
 
 
 def incidents(log: EventLog, consumer: str = "orders-svc") -> tuple[str | None, int]:
@@ -47,13 +47,13 @@ def incidents(log: EventLog, consumer: str = "orders-svc") -> tuple[str | None, 
     return state.incident.open_id, state.incident.total
 
 
-def stored(log: EventLog, after: int = 0) -> list[StoredEvent]:
+def stored_events(log: EventLog, after: int = 0) -> list[StoredEvent]:
     found = log.read(after)
     assert all(isinstance(event, StoredEvent) for event in found)
     return cast("list[StoredEvent]", list(found))
 
 
-def names(log: EventLog) -> list[str]:
+def group_names(log: EventLog) -> list[str]:
     return [state.key.consumer for state in groups(log)]
 
 
@@ -65,7 +65,7 @@ class EventLogContract:
         return ManualClock()
 
     @pytest.fixture
-    def log(self, open_log: Open) -> Iterator[EventLog]:
+    def log(self, open_log: OpenLog) -> Iterator[EventLog]:
         log = open_log()
         yield log
         log.close()
@@ -87,21 +87,21 @@ class EventLogContract:
         event = make_event(total_lag=2**64 - 1, consumer="grüppe-🙂 \x00/?#")
         body = to_wire(event)
         assert log.append(event, body) == Appended(1, tracked=True)
-        assert stored(log) == [StoredEvent(log.log_id, 1, clock.wall, log.log_time_ms(), body, event)]
-        assert stored(log)[0].event_id == f"{log.log_id}-1"
-        assert log.event(1) == stored(log)[0]
+        assert stored_events(log) == [StoredEvent(log.log_id, 1, clock.wall, log.log_time_ms(), body, event)]
+        assert stored_events(log)[0].event_id == f"{log.log_id}-1"
+        assert log.event(1) == stored_events(log)[0]
 
     def test_sequence_numbers_follow_the_order_of_commits(self, log: EventLog) -> None:
-        seqs = [append(log, consumer=f"g{n}").seq for n in range(4)]
+        seqs = [append_event(log, consumer=f"g{n}").seq for n in range(4)]
         assert seqs == [1, 2, 3, 4]
-        assert [event.event.consumer for event in stored(log)] == ["g0", "g1", "g2", "g3"]
-        assert [event.seq for event in stored(log, after=2)] == [3, 4]
+        assert [event.event.consumer for event in stored_events(log)] == ["g0", "g1", "g2", "g3"]
+        assert [event.seq for event in stored_events(log, after=2)] == [3, 4]
         assert [event.seq for event in log.read(1, limit=2)] == [2, 3]
 
     def test_recent_events_of_a_group_come_newest_first(self, log: EventLog) -> None:
         for lag in (1, 2, 3):
-            append(log, total_lag=lag)
-            append(log, total_lag=lag * 100, consumer="other")
+            append_event(log, total_lag=lag)
+            append_event(log, total_lag=lag * 100, consumer="other")
         found = log.recent(GroupKey("prod-eu", "orders-svc"), limit=2)
         assert [event.event.total_lag for event in found] == [3, 2]
         assert list(log.recent(GroupKey("prod-eu", "nobody"))) == []
@@ -109,8 +109,8 @@ class EventLogContract:
     def test_bodies_are_the_recent_events_unread(self, log: EventLog) -> None:
         key = GroupKey("prod-eu", "orders-svc")
         for lag in (1, 2, 3):
-            append(log, total_lag=lag)
-            append(log, total_lag=lag * 100, consumer="other")
+            append_event(log, total_lag=lag)
+            append_event(log, total_lag=lag * 100, consumer="other")
         expected = [
             StoredBody(one.seq, one.received_at_ms, one.event.observed_at_ms, one.event.source, one.body)
             for one in log.recent(key)
@@ -121,34 +121,34 @@ class EventLogContract:
         assert list(log.bodies(GroupKey("prod-eu", "nobody"))) == []
 
     def test_latest_holds_the_newest_event_of_each_group(self, log: EventLog) -> None:
-        append(log, total_lag=5)
-        append(log, total_lag=7)
-        append(log, total_lag=9, cluster="aa")
+        append_event(log, total_lag=5)
+        append_event(log, total_lag=7)
+        append_event(log, total_lag=9, cluster="aa")
         first, second = log.latest()
         assert (first.key, first.summary.total_lag) == (GroupKey("aa", "orders-svc"), 9)
         assert (second.key, second.summary.total_lag, second.seq) == (GroupKey("prod-eu", "orders-svc"), 7, 2)
 
     def test_latest_comes_in_pages_ordered_by_key(self, log: EventLog) -> None:
         for consumer in ("b", "", "ü", "a"):
-            append(log, consumer=consumer)
+            append_event(log, consumer=consumer)
         first = log.latest(limit=3)
         assert [state.key.consumer for state in first] == ["", "a", "b"]
         assert [state.key.consumer for state in log.latest(after=first[-1].key)] == ["ü"]
-        assert names(log) == ["", "a", "b", "ü"]
+        assert group_names(log) == ["", "a", "b", "ü"]
 
     def test_changed_holds_the_groups_told_of_since_in_that_order(self, log: EventLog) -> None:
         for consumer in ("a", "b", "c", "a"):
-            append(log, consumer=consumer)
+            append_event(log, consumer=consumer)
         assert [(one.seq, one.key.consumer) for one in log.changed(0)] == [(2, "b"), (3, "c"), (4, "a")]
         assert [one.state for one in log.changed(2)] == [log.group(GroupKey("prod-eu", name)) for name in "ca"]
         assert [one.seq for one in log.changed(0, limit=1)] == [2]
         assert list(log.changed(4)) == []
-        append(log, consumer="b", status_text="NOTFOUND", incident_id=None)
+        append_event(log, consumer="b", status_text="NOTFOUND", incident_id=None)
         assert list(log.changed(4)) == [Changed(5, GroupKey("prod-eu", "b"), None)]
 
     def test_a_summary_says_what_the_event_said(self, log: EventLog, clock: ManualClock) -> None:
         event = make_event()
-        append(log)
+        append_event(log)
         state = log.group(GroupKey("prod-eu", "orders-svc"))
         assert state is not None
         summary = state.summary
@@ -163,9 +163,9 @@ class EventLogContract:
         self, log: EventLog, clock: ManualClock
     ) -> None:
         clock.advance(60_000)
-        append(log, total_lag=1)
-        append(log, total_lag=99, age_ms=5_000, source=Source.REST)
-        assert [event.event.total_lag for event in stored(log)] == [1, 99]
+        append_event(log, total_lag=1)
+        append_event(log, total_lag=99, age_ms=5_000, source=Source.REST)
+        assert [event.event.total_lag for event in stored_events(log)] == [1, 99]
         state = log.group(GroupKey("prod-eu", "orders-svc"))
         assert state is not None
         assert (state.seq, state.summary.total_lag) == (1, 1)
@@ -173,63 +173,63 @@ class EventLogContract:
         assert [event.seq for event in recent] == [2, 1]
 
     def test_newest_wins_by_arrival_whatever_the_wall_clock_does(self, log: EventLog, clock: ManualClock) -> None:
-        append(log, total_lag=1)
+        append_event(log, total_lag=1)
         clock.jump(-86_400_000)
-        append(log, total_lag=2)
+        append_event(log, total_lag=2)
         clock.jump(10 * 86_400_000)
-        append(log, total_lag=3)
+        append_event(log, total_lag=3)
         state = log.group(GroupKey("prod-eu", "orders-svc"))
         assert state is not None
         assert state.summary.total_lag == 3
 
     def test_a_silent_group_expires_and_is_counted_once(self, log: EventLog, clock: ManualClock) -> None:
-        append(log)
+        append_event(log)
         clock.advance(STALE_MS)
-        assert names(log) == ["orders-svc"]
+        assert group_names(log) == ["orders-svc"]
         assert log.expire() == 0
         clock.advance(1)
-        assert names(log) == []
+        assert group_names(log) == []
         assert log.group(GroupKey("prod-eu", "orders-svc")) is None
         assert (log.expire(), log.expire()) == (1, 0)
-        append(log)
-        assert names(log) == ["orders-svc"]
+        append_event(log)
+        assert group_names(log) == ["orders-svc"]
         clock.advance(STALE_MS + 1)
         assert log.expire() == 1
 
     def test_no_jump_of_the_wall_clock_expires_or_revives_a_group(self, log: EventLog, clock: ManualClock) -> None:
-        append(log)
+        append_event(log)
         clock.jump(86_400_000)
-        assert names(log) == ["orders-svc"]
+        assert group_names(log) == ["orders-svc"]
         clock.advance(STALE_MS + 1)
         clock.jump(-2 * 86_400_000)
-        assert names(log) == []
+        assert group_names(log) == []
 
     def test_an_old_observation_expires_by_its_own_age(self, log: EventLog, clock: ManualClock) -> None:
-        append(log, age_ms=STALE_MS - 10, source=Source.REST)
-        assert names(log) == ["orders-svc"]
+        append_event(log, age_ms=STALE_MS - 10, source=Source.REST)
+        assert group_names(log) == ["orders-svc"]
         clock.advance(11)
-        assert names(log) == []
+        assert group_names(log) == []
 
     def test_a_deleted_group_goes_at_once_and_may_return(self, log: EventLog) -> None:
-        verdict(log, "ERR", "i1")
-        verdict(log, "NOTFOUND")
-        assert names(log) == []
+        append_verdict(log, "ERR", "i1")
+        append_verdict(log, "NOTFOUND")
+        assert group_names(log) == []
         assert log.expire() == 0
-        verdict(log, "OK")
+        append_verdict(log, "OK")
         assert incidents(log) == (None, 1)
 
     def test_an_incident_opens_once_and_ends_with_its_close(self, log: EventLog) -> None:
-        verdict(log, "OK")
+        append_verdict(log, "OK")
         assert incidents(log) == (None, 0)
         for status in ("WARN", "ERR", "WARN"):
-            verdict(log, status, "i1")
+            append_verdict(log, status, "i1")
             assert incidents(log) == ("i1", 1)
-        verdict(log, "OK", "i1")
+        append_verdict(log, "OK", "i1")
         assert incidents(log) == (None, 1)
 
     def test_an_incident_starts_when_burrow_says_or_when_it_was_seen(self, log: EventLog) -> None:
-        append(log)
-        verdict(log, "WARN", "i2", consumer="no-start")
+        append_event(log)
+        append_verdict(log, "WARN", "i2", consumer="no-start")
         told = log.group(GroupKey("prod-eu", "orders-svc"))
         seen = log.group(GroupKey("prod-eu", "no-start"))
         assert told is not None
@@ -268,48 +268,48 @@ class EventLogContract:
         self, log: EventLog, verdicts: list[tuple[str, str | None]], expected: tuple[str | None, int]
     ) -> None:
         for status, incident_id in verdicts:
-            verdict(log, status, incident_id)
+            append_verdict(log, status, incident_id)
         assert incidents(log) == expected
 
     def test_the_last_eight_incidents_are_remembered(self, log: EventLog) -> None:
         for n in range(9):
-            verdict(log, "WARN", f"i{n}")
-        verdict(log, "WARN", "i1")
+            append_verdict(log, "WARN", f"i{n}")
+        append_verdict(log, "WARN", "i1")
         assert incidents(log) == ("i8", 9)
-        verdict(log, "WARN", "i0")
+        append_verdict(log, "WARN", "i0")
         assert incidents(log) == ("i0", 10)
 
     def test_the_count_of_incidents_survives_expiry_and_the_incident_resumes(
         self, log: EventLog, clock: ManualClock
     ) -> None:
-        verdict(log, "WARN", "i1")
+        append_verdict(log, "WARN", "i1")
         clock.advance(STALE_MS + 1)
         assert log.expire() == 1
-        verdict(log, "WARN", "i1")
+        append_verdict(log, "WARN", "i1")
         assert incidents(log) == ("i1", 1)
 
     def test_groups_beyond_the_bound_are_logged_but_not_tracked(self, log: EventLog) -> None:
-        for n in range(MOST):
-            assert append(log, consumer=f"g{n}").tracked
-        assert append(log, consumer="one too many") == Appended(MOST + 1, tracked=False)
-        assert append(log, consumer="g0", total_lag=77).tracked
-        assert "one too many" not in names(log)
-        assert log.size().events == MOST + 2
+        for n in range(MAX_GROUPS):
+            assert append_event(log, consumer=f"g{n}").tracked
+        assert append_event(log, consumer="one too many") == Appended(MAX_GROUPS + 1, tracked=False)
+        assert append_event(log, consumer="g0", total_lag=77).tracked
+        assert "one too many" not in group_names(log)
+        assert log.size().events == MAX_GROUPS + 2
 
     def test_a_group_that_fell_silent_makes_room(self, log: EventLog, clock: ManualClock) -> None:
-        for n in range(MOST):
-            append(log, consumer=f"g{n}")
+        for n in range(MAX_GROUPS):
+            append_event(log, consumer=f"g{n}")
         clock.advance(STALE_MS + 1)
         log.expire()
-        assert append(log, consumer="newcomer").tracked
-        assert names(log) == ["newcomer"]
+        assert append_event(log, consumer="newcomer").tracked
+        assert group_names(log) == ["newcomer"]
 
     def test_only_webhooks_count_as_hearing_burrow(self, log: EventLog, clock: ManualClock) -> None:
-        append(log, cluster="a")
+        append_event(log, cluster="a")
         heard_at = clock.wall
         clock.advance(1_000)
-        append(log, cluster="a", source=Source.REST)
-        append(log, cluster="b", source=Source.KAFKA)
+        append_event(log, cluster="a", source=Source.REST)
+        append_event(log, cluster="b", source=Source.KAFKA)
         clock.advance(10 * STALE_MS)
         assert dict(log.heard()) == {"a": heard_at}
 
@@ -324,7 +324,7 @@ class EventLogContract:
         assert log.recall("other", "inside") == b""
 
     def test_a_reporters_place_and_state_are_kept(self, log: EventLog) -> None:
-        append(log)
+        append_event(log)
         state = ReporterState("stdout", Cursor(log.log_id, 1), "failing", "boom", 5, 4)
         log.save_reporter(state)
         log.save_reporter(ReporterState("cloudwatch", None))
@@ -346,9 +346,9 @@ class EventLogContract:
         ]
 
     def test_accepted_events_are_counted_with_their_source(self, log: EventLog) -> None:
-        append(log)
-        append(log, source=Source.REST)
-        append(log)
+        append_event(log)
+        append_event(log, source=Source.REST)
+        append_event(log)
         assert sorted(log.counters()) == [
             Counter("karrot_events_accepted_total", (("source", "rest"),), 1),
             Counter("karrot_events_accepted_total", (("source", "webhook"),), 2),
@@ -368,23 +368,23 @@ class EventLogContract:
         assert len(log.rejects(limit=2_000)) == 1_000
 
     def test_events_beyond_their_age_are_pruned_oldest_first(self, log: EventLog, clock: ManualClock) -> None:
-        append(log, total_lag=1)
-        append(log, total_lag=2)
+        append_event(log, total_lag=1)
+        append_event(log, total_lag=2)
         clock.advance(RETENTION_MS)
-        append(log, total_lag=3)
+        append_event(log, total_lag=3)
         assert log.prune() == 0
         clock.advance(1)
         assert log.prune() == 2
-        assert [event.seq for event in stored(log)] == [3]
+        assert [event.seq for event in stored_events(log)] == [3]
         assert (log.size().events, log.size().first_seq, log.size().last_seq) == (1, 3, 3)
         assert Counter("karrot_log_pruned_total", (), 2) in log.counters()
 
     def test_a_sequence_number_is_never_given_twice(self, log: EventLog, clock: ManualClock) -> None:
-        append(log)
-        append(log)
+        append_event(log)
+        append_event(log)
         clock.advance(RETENTION_MS + 1)
         assert log.prune() == 2
-        assert append(log).seq == 3
+        assert append_event(log).seq == 3
 
     def test_one_process_leads(self, log: EventLog) -> None:
         assert log.lead()
@@ -398,6 +398,6 @@ class EventLogContract:
         def keep(event: LagEvent, age_ms: int) -> None:
             before = log.size().last_seq
             log.append(event, to_wire(event), age_ms=age_ms)
-            assert stored(log, after=before)[0].event == event
+            assert stored_events(log, after=before)[0].event == event
 
         keep()

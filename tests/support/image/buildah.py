@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["BASE", "BASE_RELEASE", "Buildah", "default_cache", "missing"]
+__all__ = ["BASE", "BASE_RELEASE", "Buildah", "default_cache", "missing_requirements"]
 
 BASE_RELEASE = "bookworm"
 BASE = f"localhost/karrot-base:{BASE_RELEASE}"
@@ -22,7 +22,7 @@ _PROGRAMS = ("buildah", "debootstrap", "runc")
 _PACKAGES = "python3,python3-venv,ca-certificates"
 
 
-def missing() -> str | None:
+def missing_requirements() -> str | None:
     """What this machine lacks to build and run an image, as a sentence; nothing if it can."""
     if os.geteuid() != 0:
         return "it needs root: debootstrap and a container without a user namespace do"

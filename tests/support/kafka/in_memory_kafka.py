@@ -7,17 +7,17 @@ from karrot.demo.simulated_kafka import ConsumerGroup, Deletion, Record, Simulat
 from karrot.event import TopicPartition
 from karrot.watch.kafka_protocol import ClusterError, Description, Failure, GroupMember, Listing
 
-__all__ = ["SimulatedKafka", "World", "member"]
+__all__ = ["InMemoryKafka", "SimulatedWorld", "make_member"]
 
 DEAD = Description("Dead")
 
 
-def member(*assigned: TopicPartition, host: str = "/10.0.0.1", name: str = "consumer-1") -> GroupMember:
+def make_member(*assigned: TopicPartition, host: str = "/10.0.0.1", name: str = "consumer-1") -> GroupMember:
     return GroupMember(f"{name}-{host}", name, host, assigned)
 
 
 @dataclass
-class SimulatedKafka:
+class InMemoryKafka:
     """``failures`` are answers instead of what is there, by group or partition; ``down`` is instead of everything."""
 
     descriptions: dict[str, Description] = field(default_factory=dict)
@@ -67,11 +67,11 @@ class SimulatedKafka:
 
 
 @dataclass
-class World:
+class SimulatedWorld:
     """Simulated consumer groups, told to a cluster up to a second."""
 
     groups: Sequence[ConsumerGroup]
-    kafka: SimulatedKafka = field(default_factory=SimulatedKafka)
+    kafka: InMemoryKafka = field(default_factory=InMemoryKafka)
     due: dict[str, float] = field(default_factory=dict)
     records: list[tuple[float, str, Record]] = field(default_factory=list)
 
@@ -99,7 +99,7 @@ class World:
                 described = self.kafka.descriptions.setdefault(group, Description("Stable", (), 1))
                 joined = (
                     *(described.members or ()),
-                    member(TopicPartition(topic, partition), host=host, name=client_id),
+                    make_member(TopicPartition(topic, partition), host=host, name=client_id),
                 )
                 self.kafka.descriptions[group] = replace(described, members=joined)
                 self.kafka.offsets.setdefault(group, {})

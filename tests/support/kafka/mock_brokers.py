@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-__all__ = ["Record", "mock_brokers", "records"]
+__all__ = ["Record", "mock_brokers", "read_topic"]
 
 Record = tuple[int, bytes, bytes]
 """Partition, key and value."""
@@ -20,7 +20,7 @@ def mock_brokers(count: int = 1) -> Iterator[str]:
     host.flush(0)
 
 
-def records(bootstrap: str, topic: str) -> list[Record]:
+def read_topic(bootstrap: str, topic: str) -> list[Record]:
     """What is in a topic now, by partition and offset."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False})
     try:

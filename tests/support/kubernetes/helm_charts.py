@@ -12,17 +12,17 @@ __all__ = [
     "CHARTS",
     "ROOT",
     "Manifest",
-    "chart",
     "containers",
-    "one",
-    "pods",
-    "refusal",
-    "rendered",
-    "rendered_shape",
-    "shapes",
-    "text_of",
-    "unrestricted",
-    "values_of",
+    "load_chart",
+    "only_object",
+    "pod_templates",
+    "read_values",
+    "render_chart",
+    "render_error",
+    "render_text",
+    "render_values_file",
+    "restricted_violations",
+    "values_files",
 ]
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -51,43 +51,43 @@ class Manifest(NamedTuple):
         return bool(self.body["metadata"].get("annotations", {}).get("helm.sh/hook") == "test")
 
 
-def chart(name: str) -> helm.Chart:
+def load_chart(name: str) -> helm.Chart:
     """The chart ``helm/<name>``, loaded anew: a rendering without its dependency takes that out of the chart."""
     return helm.Chart.load(CHARTS / name)
 
 
-def shapes(name: str) -> list[Path]:
+def values_files(name: str) -> list[Path]:
     """The files of values for each supported shape of a chart: ``helm/<name>/ci/*.yaml``."""
     return sorted((CHARTS / name / "ci").glob("*.yaml"))
 
 
-def values_of(shape: Path) -> Object:
+def read_values(shape: Path) -> Object:
     return yaml.safe_load(shape.read_text(encoding="utf-8")) or {}
 
 
-def rendered(name: str, values: Mapping[str, Any] | None = None, release: str | None = None) -> list[Manifest]:
+def render_chart(name: str, values: Mapping[str, Any] | None = None, release: str | None = None) -> list[Manifest]:
     """What ``helm template RELEASE helm/<name>`` gives, NOTES.txt left out; raises ``helm.HelmError``."""
-    texts = chart(name).render(dict(values or {}), name=release or name, namespace="monitoring")
+    texts = load_chart(name).render(dict(values or {}), name=release or name, namespace="monitoring")
     return list(_manifests(texts))
 
 
 @cache
-def rendered_shape(shape: Path) -> tuple[Manifest, ...]:
+def render_values_file(shape: Path) -> tuple[Manifest, ...]:
     """The manifests of one ``ci/*.yaml``, rendered once for all tests of a process."""
-    return tuple(rendered(shape.parents[1].name, values_of(shape)))
+    return tuple(render_chart(shape.parents[1].name, read_values(shape)))
 
 
-def text_of(name: str, template: str, values: Mapping[str, Any] | None = None) -> str:
+def render_text(name: str, template: str, values: Mapping[str, Any] | None = None) -> str:
     """One template's output as it stands, such as ``NOTES.txt``."""
-    texts = chart(name).render(dict(values or {}), name=name, namespace="monitoring")
+    texts = load_chart(name).render(dict(values or {}), name=name, namespace="monitoring")
     [found] = [text for path, text in texts.items() if path.endswith(f"/templates/{template}")]
     return found
 
 
-def refusal(name: str, values: Mapping[str, Any]) -> str:
+def render_error(name: str, values: Mapping[str, Any]) -> str:
     """What Helm says when it refuses values; fails if it takes them."""
     try:
-        rendered(name, values)
+        render_chart(name, values)
     except helm.HelmError as error:
         return str(error)
     raise AssertionError(f"taken: {values}")
@@ -99,14 +99,14 @@ def _manifests(texts: Mapping[str, str]) -> Iterator[Manifest]:
             yield from (Manifest(path, body) for body in yaml.safe_load_all(text) if body)
 
 
-def one(manifests: Iterable[Manifest], kind: str, name: str | None = None) -> Object:
+def only_object(manifests: Iterable[Manifest], kind: str, name: str | None = None) -> Object:
     """The only object of a kind (and a name), as it would be sent to the API server."""
     found = [each for each in manifests if each.kind == kind and name in (None, each.name) and not each.is_test]
     assert len(found) == 1, f"{len(found)} objects of kind {kind}: {[each.name for each in found]}"
     return found[0].body
 
 
-def pods(manifests: Iterable[Manifest]) -> Iterator[tuple[str, Object]]:
+def pod_templates(manifests: Iterable[Manifest]) -> Iterator[tuple[str, Object]]:
     """Every pod (``metadata`` and ``spec``) with the name of what makes it: deployments, jobs and tests alike."""
     for each in manifests:
         if each.kind == "Pod":
@@ -121,7 +121,7 @@ def containers(pod: Object) -> list[Object]:
     return [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]
 
 
-def unrestricted(pod: Object) -> list[str]:
+def restricted_violations(pod: Object) -> list[str]:
     """What keeps a pod from a namespace that enforces the Pod Security Standard ``restricted``, and what we ask beyond.
 
     Beyond it: a numeric user, a root that cannot be written, no API token, and no variables of other Services.

@@ -2,7 +2,7 @@
 
 ``python -m support.kubernetes.kube_apiserver build`` compiles the server from the Go modules that
 ``tests/chart/kubeapi`` pins (some six minutes of two cores) and fetches Debian's etcd; both
-are kept outside the tree. `ready` says whether they are there.
+are kept outside the tree. `is_built` says whether they are there.
 """
 
 import json
@@ -25,7 +25,7 @@ from e2e.stack.downloads import default_cache
 from e2e.stack.ports import free_ports
 from e2e.stack.processes import Servers, wait_until
 
-__all__ = ["ApiServer", "ready", "running"]
+__all__ = ["ApiServer", "is_built", "run_apiserver"]
 
 VERSION = "1.36.3"
 _MODULE = Path(__file__).resolve().parents[2] / "chart" / "kubeapi"
@@ -52,7 +52,7 @@ def binaries() -> Binaries:
     )
 
 
-def ready() -> bool:
+def is_built() -> bool:
     """Whether both programs are at hand."""
     return all(program.exists() for program in binaries())
 
@@ -125,7 +125,7 @@ class ApiServer:
 
 
 @contextmanager
-def running(directory: Path) -> Iterator[ApiServer]:
+def run_apiserver(directory: Path) -> Iterator[ApiServer]:
     """Both servers, from an empty store, until the end of the block."""
     programs = binaries()
     store, peers, port = free_ports(3)

@@ -9,7 +9,7 @@ from jsonschema import Draft7Validator, Draft202012Validator
 from kubernetes_validate.utils import all_versions, schema_contents
 from referencing import Registry, Resource
 
-__all__ = ["MINORS", "crds", "faults"]
+__all__ = ["MINORS", "read_crds", "schema_errors"]
 
 MINORS = tuple(all_versions()[-4:])
 """The four newest minor releases whose schemas are at hand."""
@@ -19,12 +19,12 @@ _CRDS = Path(__file__).resolve().parents[2] / "data" / "crds"
 Object = dict[str, Any]
 
 
-def crds() -> list[Object]:
+def read_crds() -> list[Object]:
     """The custom resource definitions that the charts may meet: ``tests/data/crds``."""
     return [json.loads(path.read_text()) for path in sorted(_CRDS.glob("*.json"))]
 
 
-def faults(body: Object) -> list[str]:
+def schema_errors(body: Object) -> list[str]:
     """What is wrong with an object, in any of the releases."""
     return _faults(json.dumps(body, sort_keys=True))
 
@@ -60,7 +60,7 @@ def _definitions(minor: str) -> "Registry[Any]":
 
 @cache
 def _custom(version: str, kind: str) -> Object | None:
-    for crd in crds():
+    for crd in read_crds():
         spec = crd["spec"]
         if spec["names"]["kind"] == kind and f"{spec['group']}/{spec['versions'][0]['name']}" == version:
             schema = _strict(spec["versions"][0]["schema"]["openAPIV3Schema"])

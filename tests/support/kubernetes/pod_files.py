@@ -8,20 +8,22 @@ from typing import Any, NamedTuple
 
 from support.kubernetes.helm_charts import Manifest
 
-__all__ = ["LaidOut", "laid_out"]
+__all__ = ["PodCommand", "write_pod_files"]
 
 Object = dict[str, Any]
 _DEFAULT_MODE = 0o644
 
 
-class LaidOut(NamedTuple):
+class PodCommand(NamedTuple):
     """What a container starts with; every path that is mounted lies below the directory."""
 
     environment: dict[str, str]
     arguments: list[str]
 
 
-def laid_out(pod: Object, manifests: Iterable[Manifest], secrets: Mapping[str, Object], directory: Path) -> LaidOut:
+def write_pod_files(
+    pod: Object, manifests: Iterable[Manifest], secrets: Mapping[str, Object], directory: Path
+) -> PodCommand:
     """The first container of a pod. ``secrets`` are those that are not the chart's own, by name."""
     texts = {(each.kind, each.name): _texts(each.body) for each in manifests if each.kind in {"ConfigMap", "Secret"}}
     texts |= {("Secret", name): dict(keys) for name, keys in secrets.items()}
@@ -35,7 +37,7 @@ def laid_out(pod: Object, manifests: Iterable[Manifest], secrets: Mapping[str, O
     for path in (each for each in directory.rglob("*") if each.is_file()):
         path.write_text(_moved(path.read_text(), mounts, directory))
     arguments = [*container.get("command", []), *container.get("args", [])]
-    return LaidOut(moved, [_moved(each, mounts, directory) for each in arguments])
+    return PodCommand(moved, [_moved(each, mounts, directory) for each in arguments])
 
 
 def _texts(body: Object) -> dict[str, str]:

@@ -11,21 +11,21 @@ from karrot.event_line import encode
 from karrot.eventlog.base import StoredEvent
 from support.burrow.lag_events import make_event
 
-__all__ = ["HOUR_MS", "LOG_ID", "line_with", "segment", "truncate"]
+__all__ = ["HOUR_MS", "LOG_ID", "segment_line", "truncate", "write_segment"]
 
 LOG_ID = "9f3c1b7a5d2e4f60"
 HOUR_MS = 1_746_950_400_000
 """2025-05-11 08:00 UTC, the hour of the segments."""
 
 
-def line_with(seq: int, event: LagEvent | None = None, *, received_at_ms: int | None = None, **fields: Any) -> bytes:
+def segment_line(seq: int, event: LagEvent | None = None, *, received_at_ms: int | None = None, **fields: Any) -> bytes:
     """The line of an event that was taken ``seq`` seconds into the hour."""
     told = make_event(**fields) if event is None else event
     received = HOUR_MS + 1000 * seq if received_at_ms is None else received_at_ms
     return encode(StoredEvent(LOG_ID, seq, received, received, to_wire(told), told))
 
 
-def segment(archive: Path, first: int, lines: Sequence[bytes], *, promised: int | None = None) -> Path:
+def write_segment(archive: Path, first: int, lines: Sequence[bytes], *, promised: int | None = None) -> Path:
     """Write a segment whose name promises as many lines as it holds, or another number."""
     count = len(lines) if promised is None else promised
     folder = archive / "day=2025-05-11" / "hour=08"

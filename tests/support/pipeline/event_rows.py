@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from karrot.pipeline.schemas import EVENTS, PARTITIONS, with_day
 
-__all__ = ["MIDNIGHT", "at", "events_frame", "ms", "partitions_frame", "said", "table_of"]
+__all__ = ["MIDNIGHT", "epoch_ms", "event_row", "events_frame", "frame_of_rows", "partitions_frame", "second_at"]
 
 MIDNIGHT = dt.datetime(2026, 11, 20, tzinfo=dt.UTC)
 """When the history of the tests begins."""
@@ -20,7 +20,7 @@ MIDNIGHT = dt.datetime(2026, 11, 20, tzinfo=dt.UTC)
 _SEQ = itertools.count(1)
 
 
-class Kinds(NamedTuple):
+class KindAndStatus(NamedTuple):
     """A kind and the status that goes with it."""
 
     kind: str
@@ -28,32 +28,32 @@ class Kinds(NamedTuple):
 
 
 _KINDS = {
-    "ok": Kinds("observation", "OK"),
-    "warn": Kinds("incident", "WARN"),
-    "err": Kinds("incident", "ERR"),
-    "close": Kinds("close", "OK"),
-    "gone": Kinds("deleted", "NOTFOUND"),
-    "odd": Kinds("unknown", "PANIC"),
+    "ok": KindAndStatus("observation", "OK"),
+    "warn": KindAndStatus("incident", "WARN"),
+    "err": KindAndStatus("incident", "ERR"),
+    "close": KindAndStatus("close", "OK"),
+    "gone": KindAndStatus("deleted", "NOTFOUND"),
+    "odd": KindAndStatus("unknown", "PANIC"),
 }
 
 
-def at(seconds: float) -> dt.datetime:
+def second_at(seconds: float) -> dt.datetime:
     """A moment, counted from `MIDNIGHT`."""
     return MIDNIGHT + dt.timedelta(milliseconds=round(seconds * 1_000))
 
 
-def ms(moment: dt.datetime) -> int:
+def epoch_ms(moment: dt.datetime) -> int:
     """A moment as epoch milliseconds."""
     return (moment - dt.datetime.fromtimestamp(0, dt.UTC)) // dt.timedelta(milliseconds=1)
 
 
-def said(seconds: float, word: str, incident_id: str | None = None, **columns: Any) -> dict[str, Any]:
+def event_row(seconds: float, word: str, incident_id: str | None = None, **columns: Any) -> dict[str, Any]:
     """A row of ``events``: what was said of group ``g`` that many seconds after `MIDNIGHT`.
 
     ``word`` is ``ok``, ``warn``, ``err``, ``close``, ``gone`` or ``odd``; ``late`` the seconds that it was observed
     before it arrived; ``topics`` those of its bad partitions.
     """
-    seq, received = columns.pop("seq", None) or next(_SEQ), at(seconds)
+    seq, received = columns.pop("seq", None) or next(_SEQ), second_at(seconds)
     observed = received - dt.timedelta(milliseconds=round(columns.pop("late", 0) * 1_000))
     start: dt.datetime | None = columns.get("incident_start")
     kind = _KINDS[word]
@@ -62,16 +62,16 @@ def said(seconds: float, word: str, incident_id: str | None = None, **columns: A
         "log_id": "log",
         "seq": seq,
         "received_at": received,
-        "received_at_ms": ms(received),
+        "received_at_ms": epoch_ms(received),
         "observed_at": observed,
-        "observed_at_ms": ms(observed),
+        "observed_at_ms": epoch_ms(observed),
         "source": "webhook",
         "cluster": "c",
         "consumer": "g",
         "status": kind.status,
         "kind": kind.kind,
         "incident_id": incident_id,
-        "incident_start_ms": None if start is None else ms(start),
+        "incident_start_ms": None if start is None else epoch_ms(start),
         "bad_partitions": 0,
         "day": received.date(),
     }
@@ -80,12 +80,12 @@ def said(seconds: float, word: str, incident_id: str | None = None, **columns: A
 
 def events_frame(spark: SparkSession, rows: Iterable[dict[str, Any]]) -> DataFrame:
     """The rows as a table of events with its day."""
-    return table_of(spark, with_day(EVENTS), rows)
+    return frame_of_rows(spark, with_day(EVENTS), rows)
 
 
 def partitions_frame(spark: SparkSession, rows: Iterable[dict[str, Any]]) -> DataFrame:
     """The partitions that events list: each row's ``topics`` as bad ones, or its ``listed`` column by column."""
-    return table_of(spark, with_day(PARTITIONS), itertools.chain.from_iterable(map(_listed, rows)))
+    return frame_of_rows(spark, with_day(PARTITIONS), itertools.chain.from_iterable(map(_listed, rows)))
 
 
 def _listed(row: dict[str, Any]) -> Sequence[dict[str, Any]]:
@@ -93,6 +93,6 @@ def _listed(row: dict[str, Any]) -> Sequence[dict[str, Any]]:
     return [row | {"status": "OK"} | one for one in [*bad, *row.get("listed", ())]]
 
 
-def table_of(spark: SparkSession, schema: StructType, rows: Iterable[dict[str, Any]]) -> DataFrame:
+def frame_of_rows(spark: SparkSession, schema: StructType, rows: Iterable[dict[str, Any]]) -> DataFrame:
     """Rows with the columns of a schema; what a row lacks is NULL. By Arrow: rows of Python start Python workers."""
     return spark.createDataFrame(pa.Table.from_pylist(list(rows), to_arrow_schema(schema, timezone="UTC")), schema)

@@ -4,12 +4,12 @@ import datetime as dt
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-__all__ = ["Found", "walk"]
+__all__ = ["ExpectedIncident", "incidents_of_group"]
 
 _SEVERITY = {"WARN": 2, "ERR": 3}
 
 
-class Found(NamedTuple):
+class ExpectedIncident(NamedTuple):
     """An incident as the table has it."""
 
     consumer: str
@@ -23,7 +23,9 @@ class Found(NamedTuple):
     topics: tuple[str, ...]
 
 
-def walk(events: Iterable[dict[str, Any]], silence: dt.timedelta, as_of: dt.datetime) -> list[Found]:
+def incidents_of_group(
+    events: Iterable[dict[str, Any]], silence: dt.timedelta, as_of: dt.datetime
+) -> list[ExpectedIncident]:
     """The incidents of one group, of its events in the order of arrival."""
     group = _Group(silence)
     for event in events:
@@ -44,7 +46,7 @@ class _Group:
         self.name: str | None = None
         self.start: dt.datetime | None = None
         self.members: list[dict[str, Any]] = []
-        self.found: list[Found] = []
+        self.found: list[ExpectedIncident] = []
 
     def hear(self, event: dict[str, Any]) -> None:
         before, self.newest = self.newest, event["observed_at"]
@@ -92,6 +94,8 @@ class _Group:
         consumer = self.members[0]["consumer"]
         peak = max(lags, default=None)
         self.found.append(
-            Found(consumer, self.name, started, ended_at, by, worst, peak, len(self.members), tuple(sorted(topics)))
+            ExpectedIncident(
+                consumer, self.name, started, ended_at, by, worst, peak, len(self.members), tuple(sorted(topics))
+            )
         )
         self.name, self.start, self.members = None, None, []

@@ -6,14 +6,14 @@ from datetime import UTC, datetime
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["LOG_TS", "LOG_TS_MS", "SHAPE", "Record", "records", "table_of_records"]
+__all__ = ["KAFKA_SOURCE_SCHEMA", "LOG_TS", "LOG_TS_MS", "Record", "records_frame", "records_table"]
 
 LOG_TS = datetime(2025, 5, 11, 8, 0, 0, 123_000, tzinfo=UTC)
 LOG_TS_MS = 1_746_950_400_123
 Record = tuple[bytes | None, bytes | None]
 """Key and value."""
 
-SHAPE = pa.schema(
+KAFKA_SOURCE_SCHEMA = pa.schema(
     [
         ("key", pa.binary()),
         ("value", pa.binary()),
@@ -25,15 +25,15 @@ SHAPE = pa.schema(
 )
 
 
-def table_of_records(told: Iterable[Record], first: int = 0) -> pa.Table:
+def records_table(told: Iterable[Record], first: int = 0) -> pa.Table:
     """Offsets count from ``first``; all are of partition 3 and the same moment."""
     rows = [
         {"key": key, "value": value, "topic": "__consumer_offsets", "partition": 3, "offset": at, "timestamp": LOG_TS}
         for at, (key, value) in enumerate(told, first)
     ]
-    return pa.Table.from_pylist(rows, schema=SHAPE)
+    return pa.Table.from_pylist(rows, schema=KAFKA_SOURCE_SCHEMA)
 
 
-def records(spark: SparkSession, told: Iterable[Record]) -> DataFrame:
+def records_frame(spark: SparkSession, told: Iterable[Record]) -> DataFrame:
     """The same as a frame."""
-    return spark.createDataFrame(table_of_records(told))
+    return spark.createDataFrame(records_table(told))

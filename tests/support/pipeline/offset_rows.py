@@ -8,22 +8,29 @@ from pyspark.sql import SparkSession
 
 from karrot.pipeline.schemas import STREAMED, with_day
 from karrot.pipeline.store.tables import Tables
-from support.pipeline.event_rows import at, ms, table_of
+from support.pipeline.event_rows import epoch_ms, frame_of_rows, second_at
 
-__all__ = ["commit", "end", "land", "member"]
+__all__ = ["commit_row", "log_end_row", "member_rows", "write_batch"]
 
 _OFFSETS = itertools.count(1)
 
 
-def commit(seconds: float, consumer: str, offset: int | None, topic: str = "t", partition: int = 0) -> dict[str, Any]:
+def commit_row(
+    seconds: float, consumer: str, offset: int | None, topic: str = "t", partition: int = 0
+) -> dict[str, Any]:
     """A row of ``commits``; without an offset a tombstone. Later rows lie behind earlier ones in the log."""
     tombstone = offset is None
-    told = {"version": 3, "offset": offset, "commit_ts": at(seconds), "commit_ts_ms": ms(at(seconds))}
+    told = {
+        "version": 3,
+        "offset": offset,
+        "commit_ts": second_at(seconds),
+        "commit_ts_ms": epoch_ms(second_at(seconds)),
+    }
     row = {"consumer": consumer, "topic": topic, "partition": partition, "tombstone": tombstone}
     return _record(seconds) | row | ({} if tombstone else told)
 
 
-def member(seconds: float, consumer: str, generation: int, assigned: dict[str, list[int]]) -> list[dict[str, Any]]:
+def member_rows(seconds: float, consumer: str, generation: int, assigned: dict[str, list[int]]) -> list[dict[str, Any]]:
     """The rows of ``members`` of one record: who has which partitions of topic ``t``."""
     record = _record(seconds) | {"consumer": consumer, "generation": generation, "protocol": "range"}
     told = [
@@ -34,7 +41,7 @@ def member(seconds: float, consumer: str, generation: int, assigned: dict[str, l
     return told or [record]
 
 
-def end(seconds: float, end_offset: int, topic: str = "t", partition: int = 0) -> dict[str, Any]:
+def log_end_row(seconds: float, end_offset: int, topic: str = "t", partition: int = 0) -> dict[str, Any]:
     """A row of ``ends``."""
     return {
         "cluster": "c",
@@ -42,17 +49,22 @@ def end(seconds: float, end_offset: int, topic: str = "t", partition: int = 0) -
         "partition": partition,
         "start_offset": 0,
         "end_offset": end_offset,
-        "observed_at": at(seconds),
-        "observed_at_ms": ms(at(seconds)),
-        "day": at(seconds).date(),
+        "observed_at": second_at(seconds),
+        "observed_at_ms": epoch_ms(second_at(seconds)),
+        "day": second_at(seconds).date(),
     }
 
 
-def land(spark: SparkSession, tables: Tables, batch: str, name: str, rows: Iterable[dict[str, Any]]) -> None:
+def write_batch(spark: SparkSession, tables: Tables, batch: str, name: str, rows: Iterable[dict[str, Any]]) -> None:
     """Write rows as a batch of a streamed table."""
-    tables.write_batch(table_of(spark, with_day(STREAMED[name]), rows), name, batch)
+    tables.write_batch(frame_of_rows(spark, with_day(STREAMED[name]), rows), name, batch)
 
 
 def _record(seconds: float) -> dict[str, Any]:
-    place = {"log_partition": 7, "log_offset": next(_OFFSETS), "log_ts": at(seconds), "log_ts_ms": ms(at(seconds))}
-    return {"cluster": "c", "day": at(seconds).date()} | place
+    place = {
+        "log_partition": 7,
+        "log_offset": next(_OFFSETS),
+        "log_ts": second_at(seconds),
+        "log_ts_ms": epoch_ms(second_at(seconds)),
+    }
+    return {"cluster": "c", "day": second_at(seconds).date()} | place

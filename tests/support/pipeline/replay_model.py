@@ -13,7 +13,7 @@ from karrot.pipeline.replay.arrays import CommitArrays, LogEndArrays, Segments, 
 from karrot.pipeline.replay.rule_sets import RuleSet
 from karrot.pipeline.replay.verdicts import VerdictTimes, evaluate
 
-__all__ = ["Commit", "Stream", "by_arrays", "by_the_model"]
+__all__ = ["Commit", "PartitionHistory", "verdicts_by_arrays", "verdicts_by_model"]
 
 NEVER_MS = 2**60
 EXPIRE = 1_000
@@ -26,15 +26,15 @@ class Commit(NamedTuple):
     timestamp_ms: int
 
 
-class Stream(NamedTuple):
+class PartitionHistory(NamedTuple):
     """One consumer's commits of one partition as they arrived, and the partition's log ends."""
 
     commits: Sequence[Commit]
     ends: Sequence[LogEnd]
 
 
-def by_the_model(
-    stream: Stream, rules: RuleSet, span: VerdictTimes, *, expire_group: int = EXPIRE
+def verdicts_by_model(
+    stream: PartitionHistory, rules: RuleSet, span: VerdictTimes, *, expire_group: int = EXPIRE
 ) -> dict[int, Status]:
     """The verdict at each moment at which Burrow would know the partition."""
     storage = Storage(intervals=rules.intervals, min_distance=rules.min_distance, expire_group=expire_group)
@@ -62,8 +62,8 @@ def _tell(storage: Storage, happened: Commit | LogEnd) -> None:
             storage.put_commit("g", "t", 0, offset, order=order, timestamp_ms=timestamp_ms, now=seen_ms // 1000)
 
 
-def by_arrays(
-    streams: Sequence[Stream], rule_sets: Sequence[RuleSet], span: VerdictTimes, *, expire_group: int = EXPIRE
+def verdicts_by_arrays(
+    streams: Sequence[PartitionHistory], rule_sets: Sequence[RuleSet], span: VerdictTimes, *, expire_group: int = EXPIRE
 ) -> list[list[dict[int, Status]]]:
     """The same by `evaluate`, all streams and sets of rules at once: a list for each set, of a dict for each stream."""
     ends, segments = _ends(streams), Segments(np.arange(len(streams)), np.full(len(streams), NEVER_MS))
@@ -76,12 +76,12 @@ def by_arrays(
     return found
 
 
-def _commits(streams: Sequence[Stream]) -> CommitArrays:
+def _commits(streams: Sequence[PartitionHistory]) -> CommitArrays:
     rows = [(number, *commit, 0) for number, stream in enumerate(streams) for commit in stream.commits]
     return CommitArrays(*_columns(rows, len(CommitArrays._fields)))
 
 
-def _ends(streams: Sequence[Stream]) -> LogEndArrays:
+def _ends(streams: Sequence[PartitionHistory]) -> LogEndArrays:
     rows = [(number, *end) for number, stream in enumerate(streams) for end in stream.ends]
     return LogEndArrays(*_columns(rows, len(LogEndArrays._fields)))
 

@@ -19,14 +19,14 @@ from karrot.pipeline.report.findings import (
     Skewed,
 )
 
-__all__ = ["MONDAY", "WEEK", "at", "incident", "make_findings", "quiet_week"]
+__all__ = ["MONDAY", "WEEK", "hour_at", "make_findings", "make_incident", "quiet_week"]
 
 MONDAY = dt.date(2026, 11, 16)
 WEEK = DayRange(MONDAY, dt.date(2026, 11, 22))
 _HOUR = 3600
 
 
-def at(day: int, hour: float = 0) -> int:
+def hour_at(day: int, hour: float = 0) -> int:
     """A moment of the week, in seconds since 1970."""
     return WEEK.start_s + day * 24 * _HOUR + round(hour * _HOUR)
 
@@ -62,7 +62,7 @@ def quiet_week() -> Findings:
     )
 
 
-def incident(began: int, ended: int | None, **fields: Any) -> Incident:
+def make_incident(began: int, ended: int | None, **fields: Any) -> Incident:
     """An incident of ``orders``, between moments in seconds since 1970."""
     started_at = dt.datetime.fromtimestamp(began, dt.UTC)
     ended_at = None if ended is None else dt.datetime.fromtimestamp(ended, dt.UTC)
@@ -74,7 +74,10 @@ def incident(began: int, ended: int | None, **fields: Any) -> Incident:
 
 def make_findings(**fields: Any) -> Findings:
     """A week in which the group ``orders`` was in trouble on Wednesday, and is again on Sunday."""
-    incidents = [incident(at(2, 12), at(2, 15.5)), incident(at(6, 20), None, worst_status="WARN", incident_id="j")]
+    incidents = [
+        make_incident(hour_at(2, 12), hour_at(2, 15.5)),
+        make_incident(hour_at(6, 20), None, worst_status="WARN", incident_id="j"),
+    ]
     peaks = [DayPeak(MONDAY + dt.timedelta(days=day), 70.0 + 2 * day) for day in range(7)]
     told = quiet_week()._replace(
         days=_days(WEEK.first, [0, 0, 210, 0, 0, 0, 240]),
@@ -85,11 +88,11 @@ def make_findings(**fields: Any) -> Findings:
                 "orders",
                 4_000.0,
                 9_000,
-                at(2, 14),
+                hour_at(2, 14),
                 "ERR",
-                [LagPoint(at(2, hour), 4_000.0 if hour == 14 else 90.0) for hour in range(12, 16)],
+                [LagPoint(hour_at(2, hour), 4_000.0 if hour == 14 else 90.0) for hour in range(12, 16)],
             ),
-            GroupLag("prod", "mail", None, 12, at(0), "OK", [LagPoint(at(0), None)]),
+            GroupLag("prod", "mail", None, 12, hour_at(0), "OK", [LagPoint(hour_at(0), None)]),
         ],
         incidents=incidents,
         incident_count=2,

@@ -12,7 +12,16 @@ import yaml
 
 from karrot.render.environment import templates_dir
 
-__all__ = ["DAY", "incident", "minute", "moment_of", "note_finished", "store", "verdict", "write_day"]
+__all__ = [
+    "DAY",
+    "incident_row",
+    "lag_minute_row",
+    "minute_at",
+    "verdict_run_row",
+    "write_day",
+    "write_derived_days",
+    "write_rows",
+]
 
 DAY = date(2026, 11, 20)
 """The day that moments count from."""
@@ -29,17 +38,17 @@ _TYPES = {
 _TABLES = yaml.safe_load((templates_dir() / "athena" / "columns.yaml").read_text(encoding="utf-8"))
 
 
-def moment_of(minutes: float) -> datetime:
+def minute_at(minutes: float) -> datetime:
     """So many minutes after the midnight that `DAY` begins with."""
     return datetime(DAY.year, DAY.month, DAY.day, tzinfo=UTC) + timedelta(minutes=minutes)
 
 
-def minute(at: float, lag: int | None, status: str = "OK", **columns: Any) -> dict[str, Any]:
+def lag_minute_row(at: float, lag: int | None, status: str = "OK", **columns: Any) -> dict[str, Any]:
     """A row of ``lag_minute``: group ``g`` of cluster ``c``, that many minutes after midnight."""
     known = {
         "cluster": "c",
         "consumer": "g",
-        "minute": moment_of(at),
+        "minute": minute_at(at),
         "count": 1,
         "lag_min": lag,
         "lag_max": lag,
@@ -51,14 +60,14 @@ def minute(at: float, lag: int | None, status: str = "OK", **columns: Any) -> di
     return known | columns
 
 
-def incident(at: float, until: float | None, incident_id: str | None = "i", **columns: Any) -> dict[str, Any]:
+def incident_row(at: float, until: float | None, incident_id: str | None = "i", **columns: Any) -> dict[str, Any]:
     """A row of ``incidents`` of that group."""
     known = {
         "incident_id": incident_id,
         "cluster": "c",
         "consumer": "g",
-        "started_at": moment_of(at),
-        "ended_at": None if until is None else moment_of(until),
+        "started_at": minute_at(at),
+        "ended_at": None if until is None else minute_at(until),
         "ended_by": None if until is None else "close",
         "worst_status": "ERR",
         "peak_lag": 10,
@@ -68,7 +77,7 @@ def incident(at: float, until: float | None, incident_id: str | None = "i", **co
     return known | columns
 
 
-def verdict(at: float, until: float | None = None, /, status: str = "OK", **columns: Any) -> dict[str, Any]:
+def verdict_run_row(at: float, until: float | None = None, /, status: str = "OK", **columns: Any) -> dict[str, Any]:
     """A row of ``verdict_runs`` of that group, on the day in which it begins."""
     known = {
         "cluster": "c",
@@ -76,20 +85,20 @@ def verdict(at: float, until: float | None = None, /, status: str = "OK", **colu
         "run": 1,
         "kind": "observation",
         "status": status,
-        "first_at": moment_of(at),
-        "last_at": moment_of(at if until is None else until),
+        "first_at": minute_at(at),
+        "last_at": minute_at(at if until is None else until),
         "events": 1,
     }
     return known | columns
 
 
-def note_finished(directory: Path, days: Iterable[date]) -> None:
+def write_derived_days(directory: Path, days: Iterable[date]) -> None:
     """Write the note of the days that derive finished, as it does after the last table."""
     known = {day.isoformat(): {"files": "0" * 16, "head": 0, "tail": 0, "mark": ""} for day in days}
     (directory / "_derived.json").write_text(json.dumps({"rules": "silence 0:05:00", "days": known}), encoding="utf-8")
 
 
-def store(directory: Path, table: str, rows: Iterable[Mapping[str, Any]], *, batch: str = "") -> None:
+def write_rows(directory: Path, table: str, rows: Iterable[Mapping[str, Any]], *, batch: str = "") -> None:
     """Write rows into their ``day``, or the day that their first moment is in; those of a ``batch`` below it."""
     by_day: dict[date, list[Mapping[str, Any]]] = {}
     for row in rows:

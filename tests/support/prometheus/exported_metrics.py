@@ -2,9 +2,9 @@
 
 from karrot import telemetry
 
-__all__ = ["EXPORTED"]
+__all__ = ["EXPORTED_METRICS"]
 
-EXPORTED = {
+EXPORTED_METRICS = {
     name: {*metric.labels, *extra}
     for metric in telemetry.METRICS
     for name, extra in (

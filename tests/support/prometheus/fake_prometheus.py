@@ -8,13 +8,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from support.servers.background_server import in_background
+from support.servers.background_server import serve_in_thread
 
-__all__ = ["canned_prometheus"]
+__all__ = ["fake_prometheus"]
 
 
 @contextmanager
-def canned_prometheus(
+def fake_prometheus(
     *,
     targets: list[dict[str, Any]],
     config: str = "",
@@ -65,5 +65,5 @@ def canned_prometheus(
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    with in_background(server) as port:
+    with serve_in_thread(server) as port:
         yield f"http://127.0.0.1:{port}"

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from karrot.render.environment import templates_dir
 
-__all__ = ["BOARDS", "Asked", "annotations", "asked", "filled", "panels", "variables"]
+__all__ = ["DASHBOARDS", "PanelQuery", "annotations", "panel_queries", "panels", "substitute_variables", "variables"]
 
 Json = dict[str, Any]
 
-BOARDS: dict[str, Json] = {
+DASHBOARDS: dict[str, Json] = {
     path.stem.removeprefix("karrot-"): json.loads(path.read_text(encoding="utf-8"))
     for path in sorted((templates_dir() / "grafana").glob("*.json"))
 }
@@ -21,7 +21,7 @@ _BUILT_IN = {"__range": "21600s", "__rate_interval": "60s", "__interval": "30s"}
 _EVERYTHING = {"cluster": ".*", "consumer": ".*", "job": ".+", "instance": ".+"}
 
 
-class Asked(NamedTuple):
+class PanelQuery(NamedTuple):
     """A query of a panel as it stands in the board; ``folded`` if it is asked only once its row is opened."""
 
     board: str
@@ -38,11 +38,11 @@ def panels(board: Json) -> Iterator[tuple[Json, bool]]:
         yield from ((inner, True) for inner in each.get("panels", ()))
 
 
-def asked() -> Iterator[Asked]:
+def panel_queries() -> Iterator[PanelQuery]:
     """Every query of every panel of every board."""
-    for name, board in BOARDS.items():
+    for name, board in DASHBOARDS.items():
         for panel, folded in panels(board):
-            yield from (Asked(name, panel["title"], target["expr"], folded) for target in panel["targets"])
+            yield from (PanelQuery(name, panel["title"], target["expr"], folded) for target in panel["targets"])
 
 
 def annotations(board: Json) -> list[Json]:
@@ -54,7 +54,7 @@ def variables(board: Json) -> dict[str, Json]:
     return {each["name"]: each for each in board["templating"]["list"]}
 
 
-def filled(expr: str, board: Json, chosen: Mapping[str, str] = _EVERYTHING) -> str:
+def substitute_variables(expr: str, board: Json, chosen: Mapping[str, str] = _EVERYTHING) -> str:
     """The query with every variable replaced; raises ``KeyError`` for one that the board does not have."""
     known = {name: each["current"].get("value", "") for name, each in variables(board).items()} | _BUILT_IN
     own = {name: text for name, text in chosen.items() if name in known}

@@ -5,13 +5,13 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from support.servers.background_server import in_background
+from support.servers.background_server import serve_in_thread
 
-__all__ = ["canned_metrics"]
+__all__ = ["serve_metrics"]
 
 
 @contextmanager
-def canned_metrics(texts: Mapping[str, str]) -> Iterator[int]:
+def serve_metrics(texts: Mapping[str, str]) -> Iterator[int]:
     """The port on this machine; a text is changed by changing the mapping."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -27,5 +27,5 @@ def canned_metrics(texts: Mapping[str, str]) -> Iterator[int]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    with in_background(server) as port:
+    with serve_in_thread(server) as port:
         yield port

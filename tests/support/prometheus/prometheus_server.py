@@ -16,7 +16,7 @@ from urllib.request import urlopen
 from support.service.karrot_service import free_port
 from support.waiting import wait_for
 
-__all__ = ["Prometheus", "PrometheusApi", "prometheus_binary", "quoted"]
+__all__ = ["Prometheus", "PrometheusApi", "prometheus_binary", "promql_string"]
 
 _CONFIG = """
 global: {evaluation_interval: 1s}
@@ -33,7 +33,7 @@ def prometheus_binary() -> str | None:
     return os.environ.get("PROMETHEUS_BIN") or shutil.which("prometheus")
 
 
-def quoted(text: str) -> str:
+def promql_string(text: str) -> str:
     """A text as PromQL has it between quotes."""
     escapes = "".join(f"\\U{ord(character):08x}" for character in text)
     return f'"{escapes}"'

@@ -13,7 +13,7 @@ import yaml
 from e2e.stack.downloads import Downloads, default_cache
 from e2e.stack.processes import NotStarted
 
-__all__ = ["metrics_of", "promtool", "rules_of", "series"]
+__all__ = ["input_series", "parse_rules", "promtool", "selected_metrics"]
 
 
 def promtool(*arguments: str | Path, text: bytes = b"") -> str:
@@ -36,19 +36,19 @@ def _binary() -> Path | None:
     return found if found.exists() else None
 
 
-def rules_of(text: str) -> Iterator[Mapping[str, Any]]:
+def parse_rules(text: str) -> Iterator[Mapping[str, Any]]:
     """Every rule of a rules file."""
     for group in yaml.safe_load(text)["groups"]:
         yield from group["rules"]
 
 
-def series(lines: Iterable[str]) -> list[dict[str, str]]:
+def input_series(lines: Iterable[str]) -> list[dict[str, str]]:
     """``name{labels} values`` as promtool's ``input_series``."""
     split = (line.rpartition("} ") if "}" in line else line.partition(" ") for line in lines)
     return [{"series": head + middle.strip(), "values": values} for head, middle, values in split]
 
 
-def metrics_of(expression: str) -> Iterator[tuple[str, set[str]]]:
+def selected_metrics(expression: str) -> Iterator[tuple[str, set[str]]]:
     """Each metric that an expression selects, with the labels that it has to have for that."""
     yield from _selected(promql_parser.parse(expression), frozenset())
 

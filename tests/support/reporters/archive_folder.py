@@ -12,7 +12,7 @@ from karrot.reporters.archive.segment_names import SegmentName
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
 
-__all__ = ["archive_feed", "archived", "lines_of", "segments"]
+__all__ = ["archive_feed", "read_archive", "segment_lines", "segment_names"]
 
 
 def archive_feed(log: EventLog, clock: ManualClock, place: Path | str, **settings: str) -> PacedFeed:
@@ -21,25 +21,25 @@ def archive_feed(log: EventLog, clock: ManualClock, place: Path | str, **setting
     return PacedFeed("archive", log, clock, Random(1), build(context))
 
 
-def segments(archive: Path) -> list[SegmentName]:
+def segment_names(archive: Path) -> list[SegmentName]:
     """The segments of a folder, by log and number; every other file is passed over."""
     paths = (path.relative_to(archive).as_posix() for path in archive.rglob("*"))
     found = [name for name in map(SegmentName.parse, paths) if name is not None]
     return sorted(found, key=lambda name: (name.log_id, name.first))
 
 
-def lines_of(segment: bytes) -> list[EventLine]:
+def segment_lines(segment: bytes) -> list[EventLine]:
     """What a segment says; its lines have to be whole."""
     *lines, rest = gzip.decompress(segment).split(b"\n")
     assert rest == b""
     return [decode(line) for line in lines]
 
 
-def archived(archive: Path) -> list[EventLine]:
+def read_archive(archive: Path) -> list[EventLine]:
     """Every line of a folder, segment by segment; each segment has to be as its name says."""
     found: list[EventLine] = []
-    for name in segments(archive):
-        lines = lines_of((archive / name.path).read_bytes())
+    for name in segment_names(archive):
+        lines = segment_lines((archive / name.path).read_bytes())
         assert {line.log_id for line in lines} == {name.log_id}
         assert (lines[0].seq, lines[-1].seq, len(lines)) == (name.first, name.last, name.lines)
         found += lines

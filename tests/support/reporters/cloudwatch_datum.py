@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from karrot.reporters.cloudwatch.datum import Datum
 from karrot.reporters.cloudwatch.datum_limits import UNITS
 
-__all__ = ["NOW_MS", "body_of", "datum_strategy", "make_datum", "service_model"]
+__all__ = ["NOW_MS", "datum_strategy", "make_datum", "request_body", "service_model"]
 
 NOW_MS = 1_746_950_405_123
 
@@ -47,7 +47,7 @@ def datum_strategy() -> st.SearchStrategy[Datum]:
     )
 
 
-def body_of(namespace: str, data: Sequence[Datum]) -> bytes:
+def request_body(namespace: str, data: Sequence[Datum]) -> bytes:
     """The uncompressed body that boto3 sends, made by its own serializer."""
     client = _client()
     operation = client.meta.service_model.operation_model("PutMetricData")

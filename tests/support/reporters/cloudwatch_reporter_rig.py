@@ -12,7 +12,7 @@ from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import PacedReporter
 from karrot.reporters.cloudwatch import build
 from karrot.reporters.send_report import NOTE, Report, read
-from support.eventlog.event_log_contract import append
+from support.eventlog.event_log_contract import append_event
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
 
@@ -65,7 +65,7 @@ class CloudWatchRig:
     def tell(self, *, age_ms: int = 0, **overrides: Any) -> None:
         """An event that is observed now, or was ``age_ms`` ago."""
         overrides = {"observed_at_ms": self.clock.wall - age_ms, **overrides}
-        append(self.log, age_ms=age_ms, **overrides)
+        append_event(self.log, age_ms=age_ms, **overrides)
 
     def run(self, seconds: float) -> None:
         """Let the delivery thread do its work for a while, in steps of half a second."""

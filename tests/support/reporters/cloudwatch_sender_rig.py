@@ -13,10 +13,10 @@ from support.reporters.cloudwatch_datum import make_datum
 if TYPE_CHECKING:
     from types_boto3_cloudwatch.client import CloudWatchClient
 
-__all__ = ["World", "lags"]
+__all__ = ["SenderRig", "lag_data"]
 
 
-def lags(count: int) -> list[Datum]:
+def lag_data(count: int) -> list[Datum]:
     """The lags of so many groups, each its number."""
     return [
         make_datum(dimensions=(("Cluster", "prod"), ("ConsumerGroup", f"group-{i}")), value=float(i))
@@ -24,7 +24,7 @@ def lags(count: int) -> list[Datum]:
     ]
 
 
-class World:
+class SenderRig:
     """``opened`` counts clients, ``statuses`` are those of the calls, ``slept_s`` is the sum of the pauses."""
 
     def __init__(self, environ: Mapping[str, str], options: Options | None = None) -> None:

@@ -20,7 +20,18 @@ from karrot.demo.cloudwatch import FakeCloudWatch
 if TYPE_CHECKING:
     from types_boto3_cloudwatch.client import CloudWatchClient
 
-__all__ = ["NOW_MS", "SIGNED", "Response", "at", "client", "datum", "put", "put_json", "refusal", "send"]
+__all__ = [
+    "NOW_MS",
+    "SIGNED",
+    "Response",
+    "boto3_client",
+    "client_error",
+    "datum_dict",
+    "put_json",
+    "put_metric_data",
+    "send_http",
+    "utc_time",
+]
 
 NOW_MS = 1_800_000_000_000
 SIGNED = (
@@ -34,34 +45,36 @@ def _session() -> boto3.Session:
 
 
 @contextmanager
-def client(fake: FakeCloudWatch, *, attempts: int = 1, **config: Any) -> Iterator["CloudWatchClient"]:
+def boto3_client(fake: FakeCloudWatch, *, attempts: int = 1, **config: Any) -> Iterator["CloudWatchClient"]:
     """boto3's own, with so many attempts in all."""
     settings = Config(retries={"mode": "standard", "total_max_attempts": attempts}, **config)
     with closing(_session().client("cloudwatch", endpoint_url=fake.url, config=settings)) as opened:
         yield opened
 
 
-def at(ms: int) -> datetime:
+def utc_time(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
-def datum(**members: Any) -> dict[str, Any]:
+def datum_dict(**members: Any) -> dict[str, Any]:
     """A good one, but for what is told."""
     value = {} if {"Values", "StatisticValues"} & set(members) else {"Value": 1.0}
-    return {"MetricName": "Lag", "Timestamp": at(NOW_MS), **value, **members}
+    return {"MetricName": "Lag", "Timestamp": utc_time(NOW_MS), **value, **members}
 
 
-def put(fake: FakeCloudWatch, *data: dict[str, Any], namespace: str = "Karrot", **more: Any) -> dict[str, Any]:
+def put_metric_data(
+    fake: FakeCloudWatch, *data: dict[str, Any], namespace: str = "Karrot", **more: Any
+) -> dict[str, Any]:
     """Through the real client; raises its ClientError."""
     request: Any = {"Namespace": namespace, "MetricData": list(data), **more}
-    with client(fake) as cloudwatch:
+    with boto3_client(fake) as cloudwatch:
         return dict(cloudwatch.put_metric_data(**request)["ResponseMetadata"])
 
 
-def refusal(fake: FakeCloudWatch, *data: dict[str, Any], **more: Any) -> tuple[str, str]:
+def client_error(fake: FakeCloudWatch, *data: dict[str, Any], **more: Any) -> tuple[str, str]:
     """Code and message with which the real client is refused; fails where it is not."""
     try:
-        put(fake, *data, **more)
+        put_metric_data(fake, *data, **more)
     except ClientError as error:
         return error.response["Error"]["Code"], error.response["Error"]["Message"]
     raise AssertionError("it was accepted")
@@ -82,7 +95,7 @@ class Response:
         return json.loads(self.body)
 
 
-def send(fake: FakeCloudWatch, body: bytes = b"", *, get: str | None = None, **headers: Any) -> Response:
+def send_http(fake: FakeCloudWatch, body: bytes = b"", *, get: str | None = None, **headers: Any) -> Response:
     """Bare HTTP; underscores in a header's name are dashes, None leaves one out. ``get``: a path to get."""
     usual = {
         "authorization": SIGNED,
@@ -103,5 +116,5 @@ def put_json(fake: FakeCloudWatch, request: Any, *, compress: bool = False, **he
     """JSON as it stands, for what the real client does not let through."""
     body = json.dumps(request).encode()
     if compress:
-        return send(fake, gzip.compress(body), content_encoding="gzip", **headers)
-    return send(fake, body, **headers)
+        return send_http(fake, gzip.compress(body), content_encoding="gzip", **headers)
+    return send_http(fake, body, **headers)

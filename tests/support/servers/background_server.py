@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import HTTPServer
 
-__all__ = ["in_background"]
+__all__ = ["serve_in_thread"]
 
 
 @contextmanager
-def in_background(server: HTTPServer) -> Iterator[int]:
+def serve_in_thread(server: HTTPServer) -> Iterator[int]:
     """Serve from a thread; gives the port on this machine."""
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()

@@ -5,20 +5,20 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-__all__ = ["Script", "answer", "serving"]
+__all__ = ["Script", "http_response", "scripted_server"]
 
 Script = Sequence[bytes]
 """What is sent to one connection before it is closed; ``b""`` waits until the other side hangs up."""
 
 
-def answer(body: bytes, status: str = "200 OK", headers: bytes = b"") -> Script:
+def http_response(body: bytes, status: str = "200 OK", headers: bytes = b"") -> Script:
     """A whole answer as Go sends it, for a connection that is then closed."""
     head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n".encode()
     return [head + headers + b"\r\n" + body]
 
 
 @contextmanager
-def serving(*scripts: Script) -> Iterator[tuple[str, list[bytes]]]:
+def scripted_server(*scripts: Script) -> Iterator[tuple[str, list[bytes]]]:
     """The server's address, and the requests that came."""
     asked: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:

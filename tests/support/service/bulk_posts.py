@@ -13,9 +13,16 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from support.service.karrot_service import Service
-from support.service.posting_threads import named
+from support.service.posting_threads import warn_body
 
-__all__ = ["UNAVAILABLE", "assert_metrics_parse", "flood", "post_all", "resident", "store"]
+__all__ = [
+    "UNAVAILABLE",
+    "assert_metrics_parse",
+    "post_all",
+    "post_new_groups",
+    "post_until_stored",
+    "private_memory_bytes",
+]
 
 
 UNAVAILABLE = frozenset({(503, "overloaded"), (503, "unconfirmed")})
@@ -25,7 +32,7 @@ An ``overloaded`` event is not stored. An ``unconfirmed`` one is stored or not.
 """
 
 
-def store(service: Service, body: bytes) -> Counter[tuple[int, str]]:
+def post_until_stored(service: Service, body: bytes) -> Counter[tuple[int, str]]:
     """Post a body until it is stored, as often as the service is too busy; return how often each answer was given."""
     answers = Counter[tuple[int, str]]()
     while not answers[202, ""]:
@@ -51,13 +58,13 @@ def assert_metrics_parse(service: Service) -> None:
     assert sum(1 for _ in families) > 20
 
 
-def flood(service: Service, numbers: range, clients: int = 16) -> Counter[tuple[int, str]]:
+def post_new_groups(service: Service, numbers: range, clients: int = 16) -> Counter[tuple[int, str]]:
     """Post a new name for each number, as fast as they are answered; return how often each status and code were."""
     with ThreadPoolExecutor(clients) as pool:
         return sum(pool.map(lambda first: _flood(service, numbers[first::clients]), range(clients)), Counter())
 
 
-def resident(service: Service) -> int:
+def private_memory_bytes(service: Service) -> int:
     """Bytes of the workers' own: what they share with their parent is not counted."""
     found = 0
     for pid in service.workers():
@@ -70,7 +77,7 @@ def _flood(service: Service, numbers: range) -> Counter[tuple[int, str]]:
     answers = Counter[tuple[int, str]]()
     connection = None
     for number in numbers:
-        body = named(f"forged-{number}")
+        body = warn_body(f"forged-{number}")
         connection = connection or socket.create_connection(("127.0.0.1", service.port), timeout=20)
         connection.sendall(b"POST /burrow HTTP/1.1\r\nHost: k\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
         if connection.recv(12, socket.MSG_PEEK) == b"HTTP/1.1 202":

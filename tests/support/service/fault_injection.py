@@ -12,10 +12,10 @@ import pytest
 
 from support.waiting import wait_for
 
-__all__ = ["failing", "need_strace"]
+__all__ = ["inject_fault", "skip_without_strace"]
 
 
-def need_strace() -> None:
+def skip_without_strace() -> None:
     """Skip where no strace is, or where it may not attach to a process."""
     if shutil.which("strace") is None:
         pytest.skip("needs strace (Debian: apt-get install strace)")
@@ -32,7 +32,7 @@ def need_strace() -> None:
 
 
 @contextmanager
-def failing(pids: Sequence[int], calls: str, fault: str) -> Iterator[None]:
+def inject_fault(pids: Sequence[int], calls: str, fault: str) -> Iterator[None]:
     """Let ``calls`` of these processes fail or take time, as strace's ``inject`` says it.
 
     ``error=EIO:when=3+5`` fails each thread's third call and then each fifth; ``delay_enter=`` is in microseconds.

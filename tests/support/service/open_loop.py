@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-__all__ = ["Played", "percentile", "play"]
+__all__ = ["OpenLoopResult", "percentile", "send_open_loop"]
 
 _IDLE = 2
 _HOSTS = 200
@@ -30,7 +30,7 @@ _CHUNK = 4096
 _NO_ANSWER = 0
 
 
-class Played(NamedTuple):
+class OpenLoopResult(NamedTuple):
     """What became of each request, in the order in which they were due; times in seconds.
 
     ``statuses`` holds 0, and ``latencies`` infinity, for a request that was not answered. ``late`` is by how much
@@ -56,7 +56,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return sorted(values)[max(0, -int(-len(values) * percent // 100) - 1)]
 
 
-def play(port: int, due: Sequence[float], request: Callable[[int], bytes]) -> Played:
+def send_open_loop(port: int, due: Sequence[float], request: Callable[[int], bytes]) -> OpenLoopResult:
     """Send ``request(number)`` ``due[number]`` seconds from now, for each; return when all are answered or given up."""
     return _Client(port, due, request).play()
 
@@ -81,7 +81,7 @@ class _Client:
         self._opened = 0
         self._started = 0.0
 
-    def play(self) -> Played:
+    def play(self) -> OpenLoopResult:
         number, count = 0, len(self._due)
         self._started = time.monotonic()
         while number < count or self._waiting:
@@ -96,7 +96,7 @@ class _Client:
         for fileno in list(self._sockets):
             self._close(fileno)
         self._poller.close()
-        return Played(self._statuses, self._latencies, self._late, self._opened)
+        return OpenLoopResult(self._statuses, self._latencies, self._late, self._opened)
 
     def _now(self) -> float:
         return time.monotonic() - self._started

@@ -6,27 +6,27 @@ from contextlib import closing
 from http.client import HTTPConnection, HTTPException
 from typing import Self
 
-from support.burrow.lag_events import recorded
+from support.burrow.lag_events import recorded_body
 from support.service.karrot_service import Service
 from support.waiting import wait_for
 
-__all__ = ["Load", "assert_nothing_is_lost", "named", "sized"]
+__all__ = ["PostingThreads", "assert_nothing_is_lost", "padded_warn_body", "warn_body"]
 
-_WARN = recorded("karrot_v1.9.5_warn.json")
+_WARN = recorded_body("karrot_v1.9.5_warn.json")
 _EXTRAS = b'"Extras":{"key1":"value1","key2":"value2"}'
 
 
-def named(consumer: str) -> bytes:
+def warn_body(consumer: str) -> bytes:
     """A verdict WARN on a group of this name."""
     return _WARN.replace(b'"orders-svc"', b'"%s"' % consumer.encode())
 
 
-def sized(consumer: str, size: int) -> bytes:
+def padded_warn_body(consumer: str, size: int) -> bytes:
     """The same with ``size`` bytes more."""
-    return named(consumer).replace(_EXTRAS, b'"Extras":{"filler":"%s"}' % (b"x" * size))
+    return warn_body(consumer).replace(_EXTRAS, b'"Extras":{"filler":"%s"}' % (b"x" * size))
 
 
-class Load:
+class PostingThreads:
     """Threads that post, each event with a name of its own, and note which were acknowledged."""
 
     def __init__(self, service: Service, threads: int = 4) -> None:
@@ -60,7 +60,7 @@ class Load:
                     while not self._stop.is_set():
                         count += 1
                         name = f"{number}-{count}"
-                        connection.request("POST", "/burrow", named(name))
+                        connection.request("POST", "/burrow", warn_body(name))
                         response = connection.getresponse()
                         response.read()
                         if response.status == 202:
@@ -71,7 +71,7 @@ class Load:
                     self._stop.wait(0.02)
 
 
-def assert_nothing_is_lost(service: Service, load: Load) -> None:
+def assert_nothing_is_lost(service: Service, load: PostingThreads) -> None:
     """Every acknowledged event is stored, none twice, and no other answer was given than 202 and 503."""
     stored = service.stored_consumers()
     assert set(load.acknowledged) <= set(stored)

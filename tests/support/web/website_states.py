@@ -16,10 +16,10 @@ from karrot.reporters.cloudwatch.costs import monthly_estimate
 from karrot.reporters.cloudwatch.options import GroupMetricName, Layout
 from karrot.reporters.send_report import NOTE, Fact, RefusedDatum, Report, Sent
 from support.burrow.lag_events import make_event
-from support.servers.background_server import in_background
+from support.servers.background_server import serve_in_thread
 from support.web.website import Website, make_website
 
-__all__ = ["MARKUP", "MOMENTS", "served", "staged"]
+__all__ = ["MARKUP", "STATES", "serve_website", "website_in_state"]
 
 MARKUP = "<script>alert(1)</script><b>\"'&{{7*7}}\u202e"
 _WORK = ("orders", "payments", "search", "billing")
@@ -31,16 +31,16 @@ class _Quiet(WSGIRequestHandler):
         """Say nothing of requests."""
 
 
-def staged(name: str) -> Website:
+def website_in_state(name: str) -> Website:
     """The website at the moment of this name."""
-    return MOMENTS[name]()
+    return STATES[name]()
 
 
 @contextmanager
-def served(website: Website) -> Iterator[str]:
+def serve_website(website: Website) -> Iterator[str]:
     """The website over HTTP on this machine; gives its address."""
     server = make_server("127.0.0.1", 0, website.client.application, threaded=True, request_handler=_Quiet)
-    with in_background(server) as port:
+    with serve_in_thread(server) as port:
         yield f"http://127.0.0.1:{port}"
 
 
@@ -186,7 +186,7 @@ def _told(website: Website, consumer: str, status: str, lag: int, cluster: str =
     )
 
 
-MOMENTS: Mapping[str, Callable[[], Website]] = {
+STATES: Mapping[str, Callable[[], Website]] = {
     "empty": _empty,
     "healthy": _healthy,
     "incident": _incident,

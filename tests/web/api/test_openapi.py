@@ -7,7 +7,7 @@ from openapi_spec_validator import validate
 
 from karrot.web.api.openapi import document
 from karrot.web.problems import CODES
-from support.burrow.lag_events import make_event, recorded
+from support.burrow.lag_events import make_event, recorded_body
 from support.web.website import make_website
 
 
@@ -71,7 +71,7 @@ def test_every_code_is_told_somewhere_or_general(described: dict[str, Any]) -> N
 )
 def test_answers_are_as_described(described: dict[str, Any], path: str, status: int) -> None:
     website = make_website()
-    website.client.post("/burrow", data=recorded("karrot_v1.9.5_err_stop.json"))
+    website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_err_stop.json"))
     website.client.post("/burrow", data=b"not an event")
     website.site.intake.accept(make_event(consumer="unknown", total_lag=None, max_lag=None, incident_id=None))
     response = website.client.get(path)

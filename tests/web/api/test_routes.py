@@ -10,7 +10,7 @@ from karrot.burrow.payload import to_wire
 from karrot.event import LagEvent, OffsetSample, Source
 from karrot.eventlog.base import Cursor, ReporterState
 from karrot.reporters.send_report import Fact, RefusedDatum, Report, Sent
-from support.burrow.lag_events import event_strategy, make_event, make_partition, recorded
+from support.burrow.lag_events import event_strategy, make_event, make_partition, recorded_body
 from support.web.website import Website, make_website
 
 
@@ -33,7 +33,7 @@ def get(website: Website, path: str, **query: Any) -> Any:
 
 def test_a_group_is_told_in_full() -> None:
     website = make_website()
-    website.client.post("/burrow", data=recorded("karrot_v1.9.5_err_stop.json"))
+    website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_err_stop.json"))
     answer = get(website, "/api/v1/groups")
     assert answer["next"] is None
     (group,) = answer["groups"]
@@ -124,9 +124,9 @@ def test_a_wrong_parameter_is_named(name: str, value: str) -> None:
 
 def test_one_group_comes_with_its_partitions_and_its_past() -> None:
     website = make_website()
-    website.client.post("/burrow", data=recorded("karrot_v1.9.5_warn.json"))
+    website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_warn.json"))
     website.clock.advance(30_000)
-    website.client.post("/burrow", data=recorded("karrot_v1.9.5_err_stop.json"))
+    website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_err_stop.json"))
     answer = get(website, "/api/v1/group", cluster="prod-eu", consumer="orders-svc")
     assert answer["status"] == "ERR"
     assert answer["all_partitions_listed"] is False

@@ -4,7 +4,7 @@ from karrot.intake import Intake
 from karrot.web.pages.again import Again
 from karrot.web.pages.group_snapshot import Board
 from karrot.web.pages.recent_events import Mark, Trails, Trend, marks, trend
-from support.burrow.lag_events import make_event, recorded
+from support.burrow.lag_events import make_event, recorded_body
 from support.manual_clock import ManualClock
 from support.web.website import Website, make_website
 
@@ -33,7 +33,7 @@ def trail(*lags: int, every_ms: int = 1000) -> list[Mark]:
 
 def test_marks_say_of_an_event_what_the_whole_event_says() -> None:
     website = make_website()
-    website.client.post("/burrow", data=recorded("karrot_v1.9.5_err_stop.json"))
+    website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_err_stop.json"))
     state = website.log.latest()[0]
     (mark,) = marks(website.log, state.key, 5)
     summary = state.summary

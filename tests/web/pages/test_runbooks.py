@@ -13,10 +13,10 @@ from karrot.render import runbooks_dir, templates_dir
 from karrot.render.prometheus_rules import RuleValues, alert_rules
 from karrot.web.pages.troubles import RUNBOOKS, Trouble
 from support.burrow.lag_events import make_event, make_partition
-from support.prometheus.promtool import rules_of
+from support.prometheus.promtool import parse_rules
 from support.web.website import Website, make_website
 
-ALERTS = {rule["alert"]: rule["labels"]["severity"] for rule in rules_of(alert_rules(RuleValues()))}
+ALERTS = {rule["alert"]: rule["labels"]["severity"] for rule in parse_rules(alert_rules(RuleValues()))}
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 HTML = {"Accept": "text/html"}
 
@@ -111,7 +111,7 @@ def test_below_a_path_the_links_of_a_runbook_bear_it() -> None:
 def test_the_rules_link_to_runbooks_that_karrot_serves() -> None:
     website = make_website()
     for address in ("https://karrot.example/runbooks", "https://karrot.example/runbooks/"):
-        rules = list(rules_of(alert_rules(RuleValues(runbook_url=address))))
+        rules = list(parse_rules(alert_rules(RuleValues(runbook_url=address))))
         for rule in rules:
             path = rule["annotations"]["runbook_url"].removeprefix("https://karrot.example")
             assert rule["alert"] in read(website, path)
