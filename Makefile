@@ -32,7 +32,8 @@ test-checkout: $(STAMPS)/dev
 WHEEL_TESTS := tests/test_cli.py tests/demo/test_demo.py tests/test_readme.py tests/test_wiring.py tests/cli/simulate/test_simulate.py \
 	tests/cli/test_burrow_config.py tests/cli/test_check_config.py tests/cli/test_credentials.py tests/cli/test_demo.py \
 	tests/cli/test_healthcheck.py tests/cli/test_http_client.py tests/cli/test_send_sample.py tests/cli/test_serve.py \
-	tests/cli/render/test_render.py tests/render tests/test_text.py tests/web/test_pages.py tests/web/pages/test_runbooks.py
+	tests/cli/render/test_render.py tests/render tests/test_page_filters.py tests/test_text.py tests/web/test_pages.py \
+	tests/web/pages/test_runbooks.py
 
 # From another directory and with a safe path, so that the checkout's karrot/ cannot be imported by chance.
 test-wheel: $(STAMPS)/dev .venv-wheel/stamps/dev

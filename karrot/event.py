@@ -161,6 +161,11 @@ class PartitionLag(NamedTuple):
         """The status, or ``None`` for a text that Burrow is not known to send."""
         return _STATUS_BY_NAME.get(self.status_text)
 
+    @property
+    def log_end_offset(self) -> int | None:
+        """What Burrow counts the lag from. Where the commit is ahead of what it last saw there, the commit."""
+        return None if self.end is None or self.current_lag is None else self.end.offset + self.current_lag
+
 
 class LagEvent(NamedTuple):
     """One verdict on one consumer group.

@@ -1,97 +1,169 @@
-"""Numbers, durations, times and names as people read them: the filters of the pages."""
+"""Writes counts, plurals, durations, times and names for people: a function for each format."""
 
-from datetime import UTC, datetime
-
-from markupsafe import Markup, escape
-
-from karrot.event import PartitionLag
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
 __all__ = [
-    "FILTERS",
     "LAST_SECOND",
     "amount",
     "clock",
+    "compact_duration",
     "count",
+    "counted",
+    "counted_at_start",
+    "counted_plain",
     "duration",
-    "head_offset",
-    "marked",
+    "iso",
+    "iso_ms",
     "moment",
     "percent",
+    "plain_amount",
+    "plural",
     "rate",
     "short_count",
     "short_duration",
+    "some",
+    "to_minute",
+    "to_second",
     "visible",
 ]
 
-NOT_KNOWN = Markup('<span class="quiet" title="not known">–</span>')  # noqa: RUF001 (a typesetter's empty cell)
-
-_LONGEST_NAME = 256
-_UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
-_SIZES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 LAST_SECOND = 253_402_300_799
-"""Of the year 9999, after which there is no calendar."""
+"""The last second of the year 9999: Python has no date after it."""
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LONGEST_NAME = 256
+_NAMED = 3
+_UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+_COMPACT_UNITS = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
+_SIZES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _YEARS = 100 * 365 * 86_400
 
 
-def count(number: float | None) -> str:
+# ---- Numbers ----
+
+
+def count(number: float) -> str:
     """``12,345``."""
-    return NOT_KNOWN if number is None else f"{number:,.0f}" if isinstance(number, float) else f"{number:,}"
-
-
-def amount(number: float) -> str:
-    """``12,345`` or ``12.345``: as many decimals as say something, three at most."""
-    return f"{number:,.3f}".rstrip("0").rstrip(".")
-
-
-def duration(seconds: float | None) -> str:
-    """``2 min 10 s``: the two largest units."""
-    if seconds is None:
-        return NOT_KNOWN
-    if seconds >= _YEARS:
-        return "over 100 years"
-    left = max(0, round(seconds))
-    parts: list[str] = []
-    for unit, length in _UNITS:
-        amount, left = divmod(left, length)
-        if amount or parts:
-            parts.append(f"{amount} {unit}" if amount else "")
-    return " ".join(part for part in parts[:2] if part) or "0 s"
+    return f"{number:,.0f}" if isinstance(number, float) else f"{number:,}"
 
 
 def short_count(number: float) -> str:
-    """``950``, ``12k``, ``3.4M``: beside an axis."""
+    """``950``, ``12k``, ``3.4M``: for the axis of a chart."""
     for size, unit in _SIZES:
         if number >= size:
             return f"{number / size:.4g}{unit}"
     return f"{number:.4g}"
 
 
+def amount(number: float) -> str:
+    """``12,345`` or ``12.345``: at most three decimals, without zeros at the end."""
+    return f"{number:,.3f}".rstrip("0").rstrip(".")
+
+
+def plain_amount(number: float) -> str:
+    """``12345`` or ``12.345``: as `amount`, but without separators, for columns that programs also read."""
+    return str(number) if isinstance(number, int) else f"{number:.3f}".rstrip("0").rstrip(".")
+
+
+def rate(per_second: float) -> str:
+    """``1,234 /s``, and below ten a decimal: ``9.2 /s``."""
+    return f"{per_second:,.0f} /s" if per_second >= 10 else f"{per_second:,.1f} /s"  # noqa: PLR2004
+
+
+def percent(share: float) -> str:
+    """``66.7 %``."""
+    return f"{share * 100:.1f}".removesuffix(".0") + " %"
+
+
+# ---- Plurals ----
+
+
+def plural(number: float, one: str, several: str = "") -> str:
+    """``group`` for 1, ``groups`` for every other number. ``several`` is the plural that is not made with an s."""
+    return one if number == 1 else several or f"{one}s"
+
+
+def counted(number: float, one: str, several: str = "") -> str:
+    """``1 group``, ``1,234 groups``."""
+    return f"{count(number)} {plural(number, one, several)}"
+
+
+def counted_plain(number: float, one: str, several: str = "") -> str:
+    """``1 group``, ``1234 groups``: as `counted`, but without separators, for lines next to a table without them."""
+    return f"{number:.0f} {plural(number, one, several)}"
+
+
+def counted_at_start(number: int, one: str) -> str:
+    """``One group``, ``1,234 groups``: at the start of a sentence."""
+    return f"One {one}" if number == 1 else counted(number, one)
+
+
+def some(names: Sequence[str]) -> str:
+    """``a, b, c and 2 more``: the first three names, and how many follow."""
+    first = ", ".join(names[:_NAMED])
+    return first if len(names) <= _NAMED else f"{first} and {len(names) - _NAMED} more"
+
+
+# ---- Durations ----
+
+
+def duration(seconds: float) -> str:
+    """``2 min 10 s``: the two largest units, for sentences and pages."""
+    return "over 100 years" if seconds >= _YEARS else " ".join(_two_units(seconds, _UNITS, " "))
+
+
+def compact_duration(seconds: float) -> str:
+    """``45s``, ``12m 5s``, ``2d 4h``: the two largest units, for a column of a table in a terminal."""
+    return " ".join(_two_units(seconds, _COMPACT_UNITS, ""))
+
+
 def short_duration(seconds: float) -> str:
-    """``45 s``, ``1.5 h``: beside an axis."""
-    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+    """``45 s``, ``1.5 h``: one unit with decimals, for the axis of a chart."""
+    for unit, length in _UNITS:
         if seconds >= length:
             return f"{seconds / length:.4g} {unit}"
     return f"{seconds:.4g} s"
 
 
-def rate(per_second: float | None) -> str:
-    """``1,234 /s``, with a decimal where it says something."""
-    if per_second is None:
-        return NOT_KNOWN
-    return f"{per_second:,.0f} /s" if per_second >= 10 else f"{per_second:,.1f} /s"  # noqa: PLR2004
+def _two_units(seconds: float, units: Sequence[tuple[str, int]], space: str) -> list[str]:
+    """The largest unit that is not zero and the next one, which is left out if it is zero."""
+    left = max(0, round(seconds))
+    parts: list[str] = []
+    for unit, length in units:
+        number, left = divmod(left, length)
+        if number or parts:
+            parts.append(f"{number}{space}{unit}" if number else "")
+    return [part for part in parts[:2] if part] or [f"0{space}s"]
 
 
-def percent(share: float | None) -> str:
-    """``66.7 %``."""
-    if share is None:
-        return NOT_KNOWN
-    return f"{share * 100:.1f}".removesuffix(".0") + " %"
+# ---- Times ----
 
 
-def moment(when: datetime | None) -> str:
-    """``2026-11-21 16:04:05 UTC``."""
-    return NOT_KNOWN if when is None else when.isoformat(" ", "seconds").replace("+00:00", " UTC")
+def iso(when: datetime) -> str:
+    """``2026-11-21T16:04:05Z``, with ``.250000`` if there are microseconds: a UTC time in JSON."""
+    return when.isoformat().replace("+00:00", "Z")
+
+
+def iso_ms(epoch_ms: int) -> str:
+    """``2026-11-21T16:04:05.250Z``: milliseconds since 1970 in JSON, always with three decimals."""
+    when = _EPOCH + timedelta(milliseconds=epoch_ms)
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def moment(when: datetime) -> str:
+    """``2026-11-21 16:04:05 UTC``: for pages."""
+    return when.isoformat(" ", "seconds").replace("+00:00", " UTC")
+
+
+def to_second(when: datetime) -> str:
+    """``2026-11-21 16:04:05``: where the zone is said elsewhere."""
+    return f"{when:%Y-%m-%d %H:%M:%S}"
+
+
+def to_minute(when: datetime) -> str:
+    """``2026-11-21 16:04``: where the zone is said elsewhere."""
+    return f"{when:%Y-%m-%d %H:%M}"
 
 
 def clock(epoch_s: float) -> str:
@@ -99,31 +171,16 @@ def clock(epoch_s: float) -> str:
     return datetime.fromtimestamp(min(max(0.0, epoch_s), LAST_SECOND), UTC).strftime("%H:%M:%S")
 
 
+# ---- Names ----
+
+
 def visible(name: str, longest: int = _LONGEST_NAME) -> str:
-    """A name in which everything can be seen: controls and directions are written out, length is bounded."""
+    r"""``a\u{0}b``: a name with its control characters written out, and cut after ``longest`` characters."""
     shown = name if len(name) <= longest else name[:longest] + "…"
     if not shown.strip():
         return "(empty)" if not shown else "".join(f"\\u{{{ord(char):x}}}" for char in shown)
     return shown if shown.isprintable() else "".join(map(_visible_char, shown))
 
 
-def marked(sentence: str) -> Markup:
-    """A sentence in which what stands between backticks is shown as code."""
-    parts = enumerate(sentence.split("`"))
-    return Markup().join(Markup("<code>{}</code>").format(part) if at % 2 else escape(part) for at, part in parts)
-
-
 def _visible_char(char: str) -> str:
     return char if char.isprintable() else f"\\u{{{ord(char):x}}}"
-
-
-def head_offset(partition: PartitionLag) -> int | None:
-    """The log end offset when the verdict was taken."""
-    if partition.end is None or partition.current_lag is None:
-        return None
-    return partition.end.offset + partition.current_lag
-
-
-_ALL = (amount, clock, count, duration, head_offset, marked, moment, percent, rate, short_count, visible)
-FILTERS = {function.__name__: function for function in _ALL}
-"""By the names the templates use."""

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot import text as human
-from support.burrow.lag_events import make_partition
 
 
 @pytest.mark.parametrize(
@@ -28,9 +27,45 @@ def test_durations_are_told_in_their_two_largest_units(seconds: float, text: str
     assert human.duration(seconds) == text
 
 
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (45.4, "45s"),
+        (725, "12m 5s"),
+        (3600, "1h"),
+        (3605, "1h"),
+        (12_000, "3h 20m"),
+        (2 * 86_400 + 4 * 3600 + 59, "2d 4h"),
+        (400 * 365 * 86_400, "146000d"),
+    ],
+)
+def test_durations_in_a_column_have_no_spaces_inside_a_unit(seconds: float, text: str) -> None:
+    assert human.compact_duration(seconds) == text
+
+
 def test_numbers_are_grouped_and_exact() -> None:
     assert human.count(12345) == "12,345"
     assert human.count(2**64 - 1) == "18,446,744,073,709,551,615"
+
+
+def test_numbers_in_a_column_have_no_separators() -> None:
+    numbers = (0, 12345, 2**64 - 1, 12.0, 12345.6789, 0.5)
+    assert [human.plain_amount(n) for n in numbers] == ["0", "12345", str(2**64 - 1), "12", "12345.679", "0.5"]
+
+
+def test_only_one_is_singular() -> None:
+    assert [human.counted(n, "group") for n in (0, 1, 2, 1234)] == ["0 groups", "1 group", "2 groups", "1,234 groups"]
+    assert [human.counted_plain(n, "body", "bodies") for n in (1, 1234.0)] == ["1 body", "1234 bodies"]
+    assert [human.counted_at_start(n, "topic") for n in (1, 1234)] == ["One topic", "1,234 topics"]
+
+
+def test_of_many_names_the_first_three_are_told() -> None:
+    assert (human.some(["a"]), human.some(["a", "b", "c"]), human.some([*"abcde"])) == (
+        "a",
+        "a, b, c",
+        "a, b, c and 2 more",
+    )
 
 
 def test_rates_have_a_decimal_where_it_says_something() -> None:
@@ -45,9 +80,22 @@ def test_a_moment_names_its_zone() -> None:
     assert human.moment(datetime(2026, 11, 21, 16, 4, 5, 999, tzinfo=UTC)) == "2026-11-21 16:04:05 UTC"
 
 
-def test_the_unknown_is_a_dash_that_says_so() -> None:
-    functions = (human.count, human.duration, human.rate, human.percent, human.moment)
-    assert {str(function(None)) for function in functions} == {'<span class="quiet" title="not known">–</span>'}  # noqa: RUF001
+def test_a_moment_in_a_table_has_no_zone() -> None:
+    when = datetime(2026, 11, 21, 16, 4, 5, 999, tzinfo=UTC)
+    assert (human.to_second(when), human.to_minute(when)) == ("2026-11-21 16:04:05", "2026-11-21 16:04")
+
+
+def test_a_time_in_json_is_iso_8601_in_utc() -> None:
+    when = datetime(2026, 11, 21, 16, 4, 5, tzinfo=UTC)
+    assert (human.iso(when), human.iso(when.replace(microsecond=250_000))) == (
+        "2026-11-21T16:04:05Z",
+        "2026-11-21T16:04:05.250000Z",
+    )
+    assert [human.iso_ms(1_795_277_045_000 + ms) for ms in (0, 1, 250)] == [
+        "2026-11-21T16:04:05.000Z",
+        "2026-11-21T16:04:05.001Z",
+        "2026-11-21T16:04:05.250Z",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -71,15 +119,6 @@ def test_a_shown_name_is_printable_and_bounded(name: str) -> None:
     assert shown.isprintable()
     assert shown.strip()
     assert len(shown) <= 257 * len("\\u{10ffff}")
-
-
-def test_what_stands_between_backticks_is_code_and_nothing_is_markup() -> None:
-    assert human.marked("`path` names <it>; `a<b`.") == "<code>path</code> names &lt;it&gt;; <code>a&lt;b</code>."
-
-
-def test_the_log_end_offset_is_the_commit_and_its_lag() -> None:
-    assert human.head_offset(make_partition(current_lag=40)) == 508_140
-    assert human.head_offset(make_partition(end=None)) is None
 
 
 def test_beside_an_axis_numbers_and_durations_are_short() -> None:

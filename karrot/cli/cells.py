@@ -1,12 +1,13 @@
-"""Values as cells of a table and in JSON: times, durations, numbers and names."""
+"""Writes the cells of a table, and fields as JSON has them."""
 
 import sys
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from karrot.cli.table_layout import shown
+from karrot.text import iso, plain_amount
 
-__all__ = ["UNKNOWN", "clock", "counted", "iso", "length", "number", "plain", "safe"]
+__all__ = ["UNKNOWN", "number", "plain", "safe"]
 
 UNKNOWN = "-"
 """What is not known; never a zero."""
@@ -17,34 +18,9 @@ def plain(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: iso(value) if isinstance(value, datetime) else value for name, value in fields.items()}
 
 
-def iso(moment: datetime) -> str:
-    """ISO 8601, in UTC."""
-    return moment.isoformat().replace("+00:00", "Z")
-
-
-def clock(moment: datetime) -> str:
-    """A moment to the minute."""
-    return f"{moment:%Y-%m-%d %H:%M}"
-
-
-def length(span: timedelta) -> str:
-    """Two units at the most: 45s, 12m 5s, 3h 20m, 2d 4h."""
-    seconds = round(span.total_seconds())
-    units = ((seconds // 86_400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "m"), (seconds % 60, "s"))
-    first = next((at for at, (count, _) in enumerate(units) if count), len(units) - 1)
-    return " ".join(f"{count}{unit}" for count, unit in units[first : first + 2] if count) or "0s"
-
-
 def number(value: float | None) -> str:
-    """A dash for what is not known; as many digits as say something."""
-    if value is None:
-        return UNKNOWN
-    return str(value) if isinstance(value, int) else f"{value:.3f}".rstrip("0").rstrip(".")
-
-
-def counted(number: int, what: str) -> str:
-    """So many of something."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    """A number, and a dash for what is not known."""
+    return UNKNOWN if value is None else plain_amount(value)
 
 
 def safe(text: str) -> str:

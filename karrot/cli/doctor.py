@@ -12,6 +12,7 @@ from karrot.cli.credentials import secret
 from karrot.cli.errors import Refused, valid
 from karrot.cli.options import value_of
 from karrot.cli.table_layout import shown
+from karrot.text import counted_plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,7 +90,7 @@ def _line(finding: "Finding") -> str:
 
 def _sum(findings: "Sequence[Finding]", *, with_ok: bool) -> str:
     counts = {level: sum(finding.level == level for finding in findings) for level in _MARKS}
-    told = ", ".join(f"{number} {_COUNTED[level][number != 1]}" for level, number in counts.items())
+    told = ", ".join(counted_plain(number, *_COUNTED[level]) for level, number in counts.items())
     more = "" if with_ok or not counts["ok"] else " (--all shows them)"
     return f"{told}{more}"
 

@@ -3,19 +3,19 @@
 import sys
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from karrot.cli.cells import UNKNOWN, counted, number, safe
+from karrot.cli.cells import UNKNOWN, number, safe
 from karrot.cli.credentials import credentials
 from karrot.cli.errors import end_on_signals, valid
 from karrot.cli.groups.group_tables import KAFKA, health_row, tally
 from karrot.cli.options import value_of
 from karrot.cli.table_layout import Column, laid_out, terminal_width
+from karrot.text import clock, counted_plain
 
 if TYPE_CHECKING:
     from karrot.event import LagEvent
@@ -142,8 +142,8 @@ def _sum(outcome: "PollOutcome", groups: int) -> str:
     waiting = sum(group.consumer not in judged for group in outcome.groups)
     lag = f"lag {sum(event.total_lag or 0 for event in outcome.events)}" if outcome.events else ""
     told = [lag, tally(event.status_text for event in outcome.events), f"{waiting} not judged yet" if waiting else ""]
-    at = datetime.fromtimestamp(outcome.polled_at_ms / 1000, UTC)
-    return "; ".join([f"{at:%H:%M:%S} UTC: {counted(groups, 'group')}", *filter(None, told)])
+    polled = f"{clock(outcome.polled_at_ms / 1000)} UTC"
+    return "; ".join([f"{polled}: {counted_plain(groups, 'group')}", *filter(None, told)])
 
 
 def _poster(url: str, user: str | None) -> "Sink":

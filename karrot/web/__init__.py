@@ -3,7 +3,7 @@
 import jinja2
 from flask import Flask, Response
 
-from karrot import text
+from karrot.page_filters import FILTERS
 from karrot.web import health, legacy, metrics, problems, static, webhook
 from karrot.web.api import routes as api
 from karrot.web.api.schemas import instant
@@ -51,7 +51,7 @@ def create_app(site: Site) -> Flask:
 def _prepare_templates(app: Flask, site: Site) -> None:
     app.jinja_env.undefined = jinja2.StrictUndefined
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
-    app.jinja_env.filters.update(text.FILTERS)
+    app.jinja_env.filters.update(FILTERS)
     app.jinja_env.globals.update(
         assets=app.extensions[static.EXTENSION].names,
         version=site.version,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from karrot.event import LagEvent, Source
 from karrot.eventlog.base import ReporterState
+from karrot.page_filters import marked
 from karrot.reporters.send_report import NOTE, Fact, RefusedDatum, Report
-from karrot.text import marked
 from karrot.web import Credentials
 from karrot.web.pages.history import PastUnknown
 from karrot.web.pages.routes import PAGE_SIZE

@@ -5,9 +5,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from karrot.cli.cells import UNKNOWN, counted, number, safe
+from karrot.cli.cells import UNKNOWN, number, safe
 from karrot.cli.groups.burrow_answers import GroupAnswers
 from karrot.cli.table_layout import Column, laid_out, terminal_width
+from karrot.text import counted_plain
 
 if TYPE_CHECKING:
     from karrot.event import LagEvent, PartitionLag
@@ -59,7 +60,7 @@ def groups_table(asked: GroupAnswers) -> Iterator[str]:
     told = [tally(event.status_text for event in asked.verdicts)]
     if asked.healths is not None:
         told.append(tally(health.state for health in asked.healths.values()))
-    yield "; ".join([f"{safe(asked.cluster)}: {counted(len(rows), 'group')}, lag {total}", *filter(None, told)])
+    yield "; ".join([f"{safe(asked.cluster)}: {counted_plain(len(rows), 'group')}, lag {total}", *filter(None, told)])
 
 
 def tally(words: Iterable[str]) -> str:
@@ -118,7 +119,7 @@ def _partition_row(event: "LagEvent", one: "PartitionLag") -> tuple[str, ...]:
         safe(one.topic),
         str(one.partition),
         number(None if one.end is None else one.end.offset),
-        number(_log_end(one)),
+        number(one.log_end_offset),
         number(one.current_lag),
         _status(one.status_text),
         safe(one.owner) if one.owner else UNKNOWN,
@@ -132,7 +133,7 @@ def _sum(event: "LagEvent") -> str:
     if worst is not None and event.total_lag:
         told += f", {_share(event)} of it in {safe(worst.topic)}-{worst.partition}"
     if event.partition_count is not None:
-        told += f"; {counted(event.partition_count, 'partition')}"
+        told += f"; {counted_plain(event.partition_count, 'partition')}"
     return told if event.complete in (None, 1) else f"{told}, {event.complete:.0%} complete"
 
 
@@ -143,11 +144,11 @@ def _stability(asked: GroupAnswers, event: "LagEvent") -> str:
         return ""
     told = [health.state]
     if health.members is not None:
-        told.append(counted(health.members, "member"))
+        told.append(counted_plain(health.members, "member"))
     if health.coordinator is not None:
         told.append(f"coordinator {health.coordinator}")
     if asked.counts_rebalances:
-        told.append(counted(health.rebalances, "rebalance"))
+        told.append(counted_plain(health.rebalances, "rebalance"))
     if health.messages_lost:
         told.append(f"{health.messages_lost} deleted unread")
     return "; " + ", ".join(told)
@@ -193,17 +194,12 @@ def _partition_as_json(one: "PartitionLag") -> dict[str, Any]:
         "topic": one.topic,
         "partition": one.partition,
         "current_offset": one.end and one.end.offset,
-        "log_end_offset": _log_end(one),
+        "log_end_offset": one.log_end_offset,
         "lag": one.current_lag,
         "status": one.status_text or None,
         "owner": one.owner,
         "client_id": one.client_id,
     }
-
-
-def _log_end(one: "PartitionLag") -> int | None:
-    """What Burrow counts the lag from. Where the commit is ahead of what it last saw there, the commit."""
-    return None if one.end is None or one.current_lag is None else one.end.offset + one.current_lag
 
 
 def _share_of(event: "LagEvent") -> float | None:

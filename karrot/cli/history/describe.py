@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.cells import UNKNOWN, counted, number, plain, safe
+from karrot.cli.cells import UNKNOWN, number, plain, safe
 from karrot.cli.groups.group_tables import OFFSETS, OWNER
 from karrot.cli.history.moment_request import (
     LOOK_BACK_HELP,
@@ -15,11 +15,11 @@ from karrot.cli.history.moment_request import (
     look_back_option,
     moment_options,
     nothing_known_at,
-    to_second,
     when,
 )
 from karrot.cli.history.open_tables import answered, places, show
 from karrot.cli.table_layout import laid_out, terminal_width
+from karrot.text import counted_plain, to_second
 
 if TYPE_CHECKING:
     from karrot.history import GroupDescription, PartitionDescription
@@ -56,13 +56,13 @@ def describe(look_back: timedelta, **given: Any) -> None:
 def described_table(group: "GroupDescription") -> Iterator[str]:
     """A line for each partition, as Kafka's own tool prints them, the sum, and why there are no owners if so."""
     yield from laid_out(_DESCRIBED, [_described_row(group.group, each) for each in group.partitions], terminal_width())
-    told = [f"lag {number(group.lag)}", counted(len(group.partitions), "partition")]
+    told = [f"lag {number(group.lag)}", counted_plain(len(group.partitions), "partition")]
     if group.unknown_lags:
         told.append(f"{group.unknown_lags} of unknown lag")
     if group.never_committed:
         told.append(f"{group.never_committed} without an offset")
     if group.members is not None:
-        told.append(counted(group.members, "member"))
+        told.append(counted_plain(group.members, "member"))
     told += _ages(group.partitions, group.at)
     yield f"{safe(group.group)} of {safe(group.cluster)}, {to_second(group.at)}: {', '.join(told)}"
     if group.partitions and group.members is None and all(_owner(each) == UNKNOWN for each in group.partitions):

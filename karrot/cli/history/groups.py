@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.cells import clock, number, plain, safe
+from karrot.cli.cells import number, plain, safe
 from karrot.cli.history.missing_days import day_ranges_json, days_json, in_words, say_missing
 from karrot.cli.history.open_tables import answered, known_name, named, of_all, places, show
 from karrot.cli.history.range_request import RangeRequest, nothing_known, range_options
 from karrot.cli.table_layout import Column, laid_out, terminal_width
+from karrot.text import to_minute
 
 if TYPE_CHECKING:
     from karrot.event import DayRange
@@ -93,7 +94,7 @@ def _group_row(one: "GroupHistory") -> tuple[str, ...]:
         number(one.minutes),
         number(one.minutes_not_ok),
         number(one.incidents),
-        clock(one.last_at),
+        to_minute(one.last_at),
     )
 
 

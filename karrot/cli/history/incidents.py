@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.cells import UNKNOWN, clock, length, number, plain, safe
+from karrot.cli.cells import UNKNOWN, number, plain, safe
 from karrot.cli.history.missing_days import days_json, say_missing
 from karrot.cli.history.open_tables import answered, known_name, named, of_all, one_line, places, show
 from karrot.cli.history.range_request import RangeRequest, lacks_incidents, nothing_known, range_options
 from karrot.cli.table_layout import Column, laid_out, terminal_width
+from karrot.text import compact_duration, to_minute
 
 if TYPE_CHECKING:
     from karrot.event import Incident
@@ -93,7 +94,7 @@ def _say_newest(request: RangeRequest, days: "Days", newest: datetime, what: str
         after = ", before the time you asked for"
     else:
         after = f"; {nothing} is known of {what} after it"
-    click.echo(f"karrot: the newest verdict is of {clock(newest)} UTC{after}", err=True)
+    click.echo(f"karrot: the newest verdict is of {to_minute(newest)} UTC{after}", err=True)
 
 
 def incidents_table(incidents: Sequence["Incident"], limit: int | None = None) -> Iterator[str]:
@@ -106,8 +107,8 @@ def incidents_table(incidents: Sequence["Incident"], limit: int | None = None) -
 
 def _incident_row(one: "Incident") -> tuple[str, ...]:
     return (
-        clock(one.started_at),
-        UNKNOWN if one.ended_at is None else length(one.ended_at - one.started_at),
+        to_minute(one.started_at),
+        UNKNOWN if one.ended_at is None else compact_duration((one.ended_at - one.started_at).total_seconds()),
         safe(one.cluster),
         safe(one.group),
         known_name(one.worst_status),

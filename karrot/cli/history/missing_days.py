@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.cells import counted
+from karrot.text import counted_plain
 
 if TYPE_CHECKING:
     from karrot.event import DayRange
@@ -20,7 +20,7 @@ def in_words(days: Sequence["DayRange"]) -> str:
     """Days for a sentence: the first few stretches of them, and how many days follow."""
     shown, rest = days[:_STRETCHES_SHOWN], days[_STRETCHES_SHOWN:]
     words = ", ".join(f"{each.first}" if each.length == 1 else f"{each.first} to {each.last}" for each in shown)
-    return f"{words} and {counted(sum(each.length for each in rest), 'later day')}" if rest else words
+    return f"{words} and {counted_plain(sum(each.length for each in rest), 'later day')}" if rest else words
 
 
 def say_missing(days: "Days", what: str, nothing: str = "nothing") -> None:
@@ -28,7 +28,7 @@ def say_missing(days: "Days", what: str, nothing: str = "nothing") -> None:
     if not days.missing:
         return
     missing, held = (sum(each.length for each in part) for part in (days.missing, days.held))
-    of_days = f"{missing} of {counted(missing + held, 'day')}"
+    of_days = f"{missing} of {counted_plain(missing + held, 'day')}"
     click.echo(f"karrot: {nothing} is known of {what} on {in_words(days.missing)} ({of_days})", err=True)
 
 

@@ -12,6 +12,7 @@ from karrot.cli.errors import NotDone, valid
 from karrot.cli.history.missing_days import in_words
 from karrot.cli.history.open_tables import named, one_line
 from karrot.cli.options import put_on, read_span
+from karrot.text import to_minute, to_second
 
 __all__ = [
     "LOOK_BACK_HELP",
@@ -21,7 +22,6 @@ __all__ = [
     "moment_options",
     "nothing_known_at",
     "read_duration",
-    "to_second",
     "when",
 ]
 
@@ -71,7 +71,7 @@ def nothing_known_at(request: MomentRequest, days: Sequence[date]) -> NotDone:
 
     return NotDone(
         one_line(
-            f"nothing is known of {named(request.cluster, request.group)} at {request.at:%Y-%m-%d %H:%M} UTC, nor from "
+            f"nothing is known of {named(request.cluster, request.group)} at {to_minute(request.at)} UTC, nor from "
             f"so long before; {request.tables} has {in_words(list(day_ranges(days)))}"
         )
     )
@@ -80,8 +80,3 @@ def nothing_known_at(request: MomentRequest, days: Sequence[date]) -> NotDone:
 def when(moment: datetime, at: datetime) -> str:
     """A time; its date only if that is not the date of ``at``."""
     return f"{moment:%H:%M:%S}" if moment.date() == at.date() else to_second(moment)
-
-
-def to_second(moment: datetime) -> str:
-    """Date and time to the second."""
-    return f"{moment:%Y-%m-%d %H:%M:%S}"

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from karrot.cli.cells import UNKNOWN, counted, safe
+from karrot.cli.cells import UNKNOWN, safe
 from karrot.cli.errors import Refused, valid
 from karrot.cli.options import put_on, value_of
 from karrot.cli.table_layout import shown
+from karrot.text import counted_plain
 
 if TYPE_CHECKING:
     from karrot.event import TimeRange
@@ -95,7 +96,7 @@ def show(told: Iterator[str] | dict[str, Any]) -> None:
 def of_all(found: Sequence[object], what: str, limit: int | None) -> str:
     """How many there are, and how many of them are shown if not all."""
     limited = "" if limit is None or limit >= len(found) else f" ({limit} shown)"
-    return counted(len(found), what) + limited
+    return counted_plain(len(found), what) + limited
 
 
 def known_name(name: str | None) -> str:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from karrot.cli.cells import clock
 from karrot.cli.errors import NotDone
 from karrot.cli.history.missing_days import in_words
 from karrot.cli.history.open_tables import named, one_line, span_of
 from karrot.cli.options import put_on
+from karrot.text import to_minute
 
 if TYPE_CHECKING:
     from karrot.event import TimeRange
@@ -75,7 +75,7 @@ def nothing_known(request: RangeRequest, history: "History", what: str, group: s
         there = f"{request.tables} has no day with verdicts that karrot pipeline derive has finished"
     else:
         there = f"{request.tables} has no table {table}"
-    span = f"{clock(request.span.start)} to {clock(request.span.end)} UTC"
+    span = f"{to_minute(request.span.start)} to {to_minute(request.span.end)} UTC"
     return NotDone(one_line(f"nothing is known of {what} from {span}; {there}"))
 
 

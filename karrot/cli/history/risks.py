@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.cells import counted, number, plain, safe
+from karrot.cli.cells import number, plain, safe
 from karrot.cli.history.moment_request import (
     MomentRequest,
     limit_option,
@@ -16,11 +16,11 @@ from karrot.cli.history.moment_request import (
     moment_options,
     nothing_known_at,
     read_duration,
-    to_second,
     when,
 )
 from karrot.cli.history.open_tables import answered, places, show
 from karrot.cli.table_layout import Column, laid_out, terminal_width
+from karrot.text import counted_plain, to_second
 
 if TYPE_CHECKING:
     from karrot.history import Risk, Risks
@@ -90,7 +90,8 @@ def risks_table(found: "Risks", at: datetime, last_commit: datetime | None, limi
     told = "".join(f", {many} {kind}" for kind, many in sorted(kinds.items()))
     newest = "" if last_commit is None else f"; last commit {when(last_commit, at)}"
     unknown = "".join(f"; {what} not known" for what in found.unknown)
-    yield f"{counted(len(found.risks), 'partition')} of {counted(len(groups), 'group')} at risk{told}{newest}{unknown}"
+    partitions, of_groups = counted_plain(len(found.risks), "partition"), counted_plain(len(groups), "group")
+    yield f"{partitions} of {of_groups} at risk{told}{newest}{unknown}"
 
 
 def _risk_row(one: "Risk") -> tuple[str, ...]:

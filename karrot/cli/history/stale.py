@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.cells import counted, length, number, plain, safe
+from karrot.cli.cells import number, plain, safe
 from karrot.cli.history.moment_request import (
     LOOK_BACK_HELP,
     MomentRequest,
@@ -16,11 +16,11 @@ from karrot.cli.history.moment_request import (
     moment_options,
     nothing_known_at,
     read_duration,
-    to_second,
     when,
 )
 from karrot.cli.history.open_tables import answered, places, show
 from karrot.cli.table_layout import Column, laid_out, terminal_width
+from karrot.text import compact_duration, counted_plain, to_second
 
 if TYPE_CHECKING:
     from karrot.history import StaleGroups, StalePartition
@@ -72,7 +72,7 @@ def stale_table(found: "StaleGroups", least: timedelta, limit: int | None = None
     if partitions:
         yield from laid_out(_STALE, list(map(_stale_row, partitions[:limit])), terminal_width())
     groups = {(each.cluster, each.group) for each in partitions}
-    told = f"{counted(len(partitions), 'partition')} of {counted(len(groups), 'group')} stale"
+    told = f"{counted_plain(len(partitions), 'partition')} of {counted_plain(len(groups), 'group')} stale"
     yield f"{told}, {to_second(found.at)}: {', '.join(_known_of(found, least))}"
 
 
@@ -90,7 +90,7 @@ def _known_of(found: "StaleGroups", least: timedelta) -> Iterator[str]:
 def _stale_row(one: "StalePartition") -> tuple[str, ...]:
     return (
         to_second(one.since),
-        length(one.looked_at - one.since),
+        compact_duration((one.looked_at - one.since).total_seconds()),
         safe(one.cluster),
         safe(one.group),
         safe(one.topic),

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.cells import clock, iso, number
+from karrot.cli.cells import number
 from karrot.cli.errors import Refused, valid
 from karrot.cli.history.missing_days import days_json, say_missing
 from karrot.cli.history.open_tables import answered, named, places, show
 from karrot.cli.history.range_request import RangeRequest, nothing_known, range_options
 from karrot.cli.table_layout import Column, laid_out
+from karrot.text import iso, to_minute
 
 if TYPE_CHECKING:
     from karrot.history import Days, TimeSeries
@@ -89,7 +90,7 @@ def timeseries(group: str, metrics: tuple[str, ...], step: Any, order: str | Non
 def series_table(series: "TimeSeries") -> Iterator[str]:
     """A line for each step."""
     columns = [Column("TIME"), *(Column(name.upper().replace("_", "-"), is_number=True) for name in series.metrics)]
-    rows = [(clock(point.at), *map(number, point.values)) for point in series.points]
+    rows = [(to_minute(point.at), *map(number, point.values)) for point in series.points]
     return laid_out(columns, rows)
 
 

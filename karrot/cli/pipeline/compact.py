@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from karrot.cli.cells import counted
 from karrot.cli.options import read_span
 from karrot.cli.pipeline.spark_options import spark_options, started, tables_in
+from karrot.text import counted_plain
 
 __all__ = ["compact"]
 
@@ -32,5 +32,5 @@ def compact(directory: str, master: str | None, conf: dict[str, str], keep: time
         done = job.compact(spark, tables_in(spark, directory), keep=keep, today=datetime.now(UTC).date())
     finally:
         spark.stop()
-    dropped = counted(len(done.dropped), "day")
-    click.echo(f"merged {counted(done.files_before, 'file')} into {done.files_after}, dropped {dropped}")
+    dropped = counted_plain(len(done.dropped), "day")
+    click.echo(f"merged {counted_plain(done.files_before, 'file')} into {done.files_after}, dropped {dropped}")

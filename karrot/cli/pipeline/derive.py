@@ -5,9 +5,9 @@ from typing import Any
 
 import click
 
-from karrot.cli.cells import counted
 from karrot.cli.options import Number, day_option, read_span
 from karrot.cli.pipeline.spark_options import spark_options, started, tables_in
+from karrot.text import counted_plain
 
 __all__ = ["derive"]
 
@@ -59,4 +59,4 @@ def derive(directory: str, master: str | None, conf: dict[str, str], **asked: An
         )
     finally:
         spark.stop()
-    click.echo(f"derived {counted(len(days), 'day')}, {days[0]} to {days[-1]}" if days else "nothing changed")
+    click.echo(f"derived {counted_plain(len(days), 'day')}, {days[0]} to {days[-1]}" if days else "nothing changed")

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.cells import UNKNOWN, clock, safe
+from karrot.cli.cells import UNKNOWN, safe
 from karrot.cli.errors import NotDone, Refused, valid
 from karrot.cli.pipeline.spark_options import spark_options, started
 from karrot.cli.table_layout import Column, laid_out, terminal_width
+from karrot.text import counted, duration, iso_ms, to_minute
 
 if TYPE_CHECKING:
     from karrot.event import GroupKey
@@ -81,7 +82,7 @@ def replay(directory: str, master: str | None, conf: dict[str, str], **asked: An
     given = valid(partial(_read, asked))
     since, until = given["first"], given["last"]
     if since and until and since >= until:
-        raise Refused(f"--from {since:%Y-%m-%d %H:%M} is not before --to {until:%Y-%m-%d %H:%M}")
+        raise Refused(f"--from {to_minute(since)} is not before --to {to_minute(until)}")
     spark = started("replay", master, conf)
     from karrot.pipeline.replay import job
     from karrot.pipeline.store.tables import Tables
@@ -114,11 +115,10 @@ def _read(asked: dict[str, Any]) -> dict[str, Any]:
 def replayed_lines(done: "Replayed") -> Iterator[str]:
     """What was replayed, the sets of rules, the groups that they differ most about, and sentences."""
     from karrot.pipeline.replay.comparison_text import sentences
-    from karrot.text import duration
 
     outcomes = done.comparison.outcomes
-    first, last = (clock(_moment(epoch_s)) for epoch_s in (done.span.first, done.span.last))
-    yield f"{_counted(done.groups, 'group')} from {first} to {last} UTC, judged every {duration(done.span.every)}"
+    first, last = (to_minute(datetime.fromtimestamp(epoch_s, UTC)) for epoch_s in (done.span.first, done.span.last))
+    yield f"{counted(done.groups, 'group')} from {first} to {last} UTC, judged every {duration(done.span.every)}"
     yield ""
     yield from laid_out(_SETS, [_set_row(one) for one in outcomes], terminal_width())
     yield ""
@@ -127,8 +127,6 @@ def replayed_lines(done: "Replayed") -> Iterator[str]:
 
 
 def _set_row(one: "RuleSetOutcome") -> tuple[str, ...]:
-    from karrot.text import duration
-
     rules, delays = one.rules, one.delays
     return (
         safe(rules.name),
@@ -189,8 +187,8 @@ def replayed_json(done: "Replayed") -> dict[str, Any]:
 
     comparison = done.comparison
     return {
-        "from": _iso(done.span.first * 1000),
-        "to": _iso(done.span.last * 1000),
+        "from": iso_ms(done.span.first * 1000),
+        "to": iso_ms(done.span.last * 1000),
         "every_seconds": done.span.every,
         "groups": done.groups,
         "standstills": [_stretch(each) for each in comparison.standstills],
@@ -213,7 +211,7 @@ def _set_json(one: "RuleSetOutcome", runs: Sequence[Any]) -> dict[str, Any]:
         "incidents": [
             _stretch(each)
             | {
-                "to": None if each.is_open else _iso(each.to_ms),
+                "to": None if each.is_open else iso_ms(each.to_ms),
                 "worst_status": each.worst,
                 "is_flap": each.is_flap,
                 "stood_still": each.stood_still,
@@ -225,16 +223,4 @@ def _set_json(one: "RuleSetOutcome", runs: Sequence[Any]) -> dict[str, Any]:
 
 
 def _stretch(one: "Standstill | ReplayedIncident | Any") -> dict[str, Any]:
-    return {**one.group._asdict(), "from": _iso(one.from_ms), "to": _iso(one.to_ms)}
-
-
-def _iso(epoch_ms: int) -> str:
-    return _moment(epoch_ms / 1000).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _moment(epoch_s: float) -> datetime:
-    return datetime.fromtimestamp(epoch_s, UTC)
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+    return {**one.group._asdict(), "from": iso_ms(one.from_ms), "to": iso_ms(one.to_ms)}

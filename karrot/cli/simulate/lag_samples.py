@@ -16,6 +16,7 @@ from urllib.request import Request, urlopen
 from karrot.autoscaling import LagSample
 from karrot.cli.credentials import bearer, secret
 from karrot.settings import types
+from karrot.text import to_minute
 
 if TYPE_CHECKING:
     from karrot.event import TimeRange
@@ -69,7 +70,7 @@ def samples_from_tables(tables: Path, cluster: str | None, group: str, span: "Ti
         LagSample(each.at.timestamp() + end_s, each.values[0]) for each in series.points if each.values[0] is not None
     ]
     if not samples:
-        asked = f"{span.start:%Y-%m-%d %H:%M} to {span.end:%Y-%m-%d %H:%M} UTC"
+        asked = f"{to_minute(span.start)} to {to_minute(span.end)} UTC"
         raise ValueError(f"no lag of {types.quoted(group)} is known from {asked}; {tables} has {days[0]} to {days[-1]}")
     return samples
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from karrot.cli.table_layout import Column, laid_out
+from karrot.text import count, to_minute
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,9 +60,9 @@ def report(case: Case, run: "Run", still: "Run") -> Iterator[str]:
 def _figures(case: Case, run: "Run", still: "Run") -> Iterator[tuple[str, ...]]:
     was, now = still.summary, run.summary
     yield "", "as recorded", "with the recipe"
-    yield "peak lag", _count(case.load.peak.lag), _count(now.peak_lag)
-    yield "peak lag in seconds", _count(was.peak_lag_seconds), _count(now.peak_lag_seconds)
-    yield "lag at the end", _count(case.load.samples[-1].lag), _count(now.last_lag)
+    yield "peak lag", count(case.load.peak.lag), count(now.peak_lag)
+    yield "peak lag in seconds", count(was.peak_lag_seconds), count(now.peak_lag_seconds)
+    yield "lag at the end", count(case.load.samples[-1].lag), count(now.last_lag)
     yield case.unit, str(case.tasks_then), f"{now.least_tasks} to {now.most_tasks}"
     yield f"{case.unit[:-1]}-hours", f"{was.task_hours:.1f}", f"{now.task_hours:.1f}"
     yield "minutes at the most", "", f"{now.at_maximum_s / 60:.0f}"
@@ -73,7 +74,7 @@ def _changes(case: Case, run: "Run") -> Iterator[tuple[str, ...]]:
     yield "time (UTC)", case.unit, "lag", "alarm"
     for change in run.activities[:_CHANGES_SHOWN]:
         moment = next(each for each in run.moments if each.at_s >= change.at_s)
-        yield _clock(change.at_s), f"{change.before} to {change.after}", _count(moment.lag), change.alarm
+        yield _to_minute(change.at_s), f"{change.before} to {change.after}", count(moment.lag), change.alarm
 
 
 class Compared(NamedTuple):
@@ -93,7 +94,7 @@ class Compared(NamedTuple):
 def comparison(case: Case, compared: "Sequence[Compared]") -> Iterator[str]:
     """The lines of several recipes side by side; the first is the recording with the tasks of then."""
     yield f"{len(compared) - 1} recipes on {f'the lag of {case.group}' if case.group else 'a recorded lag'}"
-    yield f"recording  {_span(case.load)}, {len(case.load.samples)} samples, peak lag {_count(case.load.peak.lag)}"
+    yield f"recording  {_span(case.load)}, {len(case.load.samples)} samples, peak lag {count(case.load.peak.lag)}"
     yield f"assumed    {case.tasks_then} {case.unit} then, each taking {case.consumers.rate_per_task:g} messages/s"
     yield ""
     numbers = (case.unit, "peak lag", "in seconds", f"{case.unit[:-1]}-hours", "flaps", "out, in", "at most (min)")
@@ -107,8 +108,8 @@ def _compared_row(one: Compared) -> tuple[str, ...]:
     return (
         one.label,
         one.tasks,
-        _count(summary.peak_lag),
-        _count(summary.peak_lag_seconds),
+        count(summary.peak_lag),
+        count(summary.peak_lag_seconds),
         f"{summary.task_hours:,.1f}",
         *((str(summary.flaps), f"{summary.scale_outs}, {summary.scale_ins}") if scaled else ("", "")),
         f"{summary.at_maximum_s / 60:,.0f}" if scaled else "",
@@ -158,7 +159,7 @@ def drawing(case: Case, run: "Run") -> str:
 
 
 def _described(case: Case, run: "Run") -> str:
-    peak, before = _count(run.summary.peak_lag), _count(case.load.peak.lag)
+    peak, before = count(run.summary.peak_lag), count(case.load.peak.lag)
     return (
         f"{_span(case.load)}: peak lag {peak}, recorded {before}; "
         f"{run.summary.task_hours:.1f} {case.unit[:-1]}-hours, {run.summary.flaps} flaps"
@@ -166,15 +167,11 @@ def _described(case: Case, run: "Run") -> str:
 
 
 def _span(load: "Load") -> str:
-    return f"{_clock(load.start_s)} to {_clock(load.end_s)} UTC"
+    return f"{_to_minute(load.start_s)} to {_to_minute(load.end_s)} UTC"
 
 
-def _clock(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M")
-
-
-def _count(value: float) -> str:
-    return f"{value:,.0f}"
+def _to_minute(at_s: float) -> str:
+    return to_minute(datetime.fromtimestamp(at_s, UTC))
 
 
 def _columns(rows: list[tuple[str, ...]]) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import Any
 from jinja2 import Environment
 
 from karrot.demo.cloudwatch.metric_store import Call, MetricId, MetricStore, StoredDatum
+from karrot.text import to_second
 
 __all__ = ["points", "render"]
 
@@ -65,7 +66,7 @@ sends nothing on. The same as <a href="/points">JSON</a>.</p>
 
 
 def _moment(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return to_second(datetime.fromtimestamp(ms / 1000, UTC))
 
 
 def _environment() -> Environment:

@@ -8,7 +8,7 @@ from statistics import mean, median
 from karrot.doctor.checks.burrow import is_own_group
 from karrot.doctor.finding import Said, check, fault, note, only_if, warn
 from karrot.doctor.snapshot import BurrowSeen, KarrotSeen, ReadGroup, ReadGroupEvent
-from karrot.doctor.wording import counted, some
+from karrot.text import counted_plain, some
 
 __all__ = ["CHECKS"]
 
@@ -58,7 +58,7 @@ def silent_notifier(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
         if groups and (age := karrot.heard.get(cluster, float("inf"))) > patience:
             said = "never heard of it" if age == float("inf") else f"last heard of it {age:.0f} s ago"
             yield fault(
-                f"Burrow lists {counted(len(groups), 'group')} of {cluster}, and Karrot {said}",
+                f"Burrow lists {counted_plain(len(groups), 'group')} of {cluster}, and Karrot {said}",
                 "Burrow's log: without ZooKeeper's lock it sends nothing, nor in its first 60 s; from its host: "
                 f"karrot send-sample --url {karrot.url}",
             )
@@ -88,7 +88,7 @@ def missing_groups(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
             each for each in groups if (cluster, each) not in known and _is_shown(each) and _is_let(burrow, each)
         ]
         if missing and cluster in karrot.heard:
-            many = counted(len(missing), "group")
+            many = counted_plain(len(missing), "group")
             yield warn(
                 f"Burrow lists {many} of {cluster} that Karrot does not know: {some(missing)}",
                 "[notifier.NAME] group-denylist, threshold and send-once; a new group is sent within "
@@ -112,7 +112,7 @@ def lag(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
     only_if(compared)
     if apart:
         say = warn if len(apart) * 2 > compared else note
-        many = f"{len(apart)} of {counted(compared, 'group')}"
+        many = f"{len(apart)} of {counted_plain(compared, 'group')}"
         yield say(
             f"the lag of {many} is another in Burrow than in Karrot: {some(apart)}",
             "ask again: it moves; if it stays so, another Burrow posts under this cluster's name",

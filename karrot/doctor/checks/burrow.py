@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from karrot.burrow.client import ClientProfile, ConsumerModule
 from karrot.doctor.finding import Said, check, fault, note, only_if, warn
 from karrot.doctor.snapshot import BurrowSeen
-from karrot.doctor.wording import counted, some
 from karrot.event import LagEvent, Status
+from karrot.text import counted_plain, some
 
 __all__ = ["CHECKS", "is_own_group"]
 
@@ -207,7 +207,7 @@ def odd_names(seen: BurrowSeen) -> Iterator[Said]:
     odd = [group for groups in seen.groups.values() for group in groups if "/" in group or not group]
     if odd:
         yield note(
-            f"{counted(len(odd), 'name')} cannot be asked for over REST: {some([repr(group) for group in odd])}",
+            f"{counted_plain(len(odd), 'name')} cannot be asked for over REST: {some([repr(group) for group in odd])}",
             "webhooks bring them all the same",
         )
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from karrot.doctor.finding import Said, check, fault, note, only_if, warn
 from karrot.doctor.snapshot import KarrotSeen
-from karrot.doctor.wording import counted
+from karrot.text import counted_plain
 
 __all__ = ["CHECKS"]
 
@@ -58,7 +58,7 @@ def reporters(seen: KarrotSeen) -> Iterator[Said]:
                 f"what it says; its page is {seen.url}/reporters/{each.name}",
             )
         elif (each.backlog_age_seconds or 0) > _BEHIND_S:
-            waiting = counted(each.backlog_events or 0, "event")
+            waiting = counted_plain(each.backlog_events or 0, "event")
             yield warn(
                 f"the reporter {each.name} is {each.backlog_age_seconds:.0f} s behind ({waiting})",
                 f"its page: {seen.url}/reporters/{each.name}",
@@ -136,7 +136,7 @@ def series_dropped(seen: KarrotSeen) -> Iterator[Said]:
     only_if(seen.samples)
     if dropped := seen.total("karrot_series_dropped_total"):
         yield warn(
-            f"groups got no series {counted(dropped, 'time')} since the log began; "
+            f"groups got no series {counted_plain(dropped, 'time')} since the log began; "
             f"{seen.total('karrot_consumers'):.0f} have",
             f"KARROT_MAX_CONSUMERS above {seen.setting('MAX_CONSUMERS') or 50000}, or a denylist in Burrow",
         )
@@ -148,7 +148,7 @@ def damage(seen: KarrotSeen) -> Iterator[Said]:
     only_if(seen.samples)
     for metric, said in _DAMAGE.items():
         if times := seen.total(metric):
-            yield warn(f"{said}, {counted(times, 'time')}", "another disk for KARROT_DATA_DIR")
+            yield warn(f"{said}, {counted_plain(times, 'time')}", "another disk for KARROT_DATA_DIR")
 
 
 @check(well="the prometheus reporter is on", where="reporters.md")
@@ -181,7 +181,7 @@ def _refused(seen: KarrotSeen, codes: Sequence[str], remedy: str) -> Iterator[Sa
         if not (times := seen.total("karrot_events_rejected_total", code=code)):
             continue
         newest = next((each for each in seen.rejects or () if each.code == code), None)
-        told = f"refused as {code}: {counted(times, 'request')} since the log began"
+        told = f"refused as {code}: {counted_plain(times, 'request')} since the log began"
         if newest is None:
             yield warn(told, remedy)
         elif seen.age(newest.received_at) <= _RECENT_S:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from karrot.burrow.client import NotifierModule
 from karrot.doctor.finding import Said, check, fault, note, only_if, warn
 from karrot.doctor.snapshot import WEBHOOK_PATH, BurrowSeen, ReadWebhook
-from karrot.doctor.wording import counted, some
+from karrot.text import counted_plain, some
 
 __all__ = ["CHECKS"]
 
@@ -185,10 +185,8 @@ def allowlist(seen: BurrowSeen) -> Iterator[Said]:
             continue
         if kept:
             say = fault if len(kept) == len(everybody) else note
-            yield say(
-                f"{_section(name)} {key} keeps back {len(kept)} of {counted(len(everybody), 'group')}: {some(kept)}",
-                mend,
-            )
+            groups = counted_plain(len(everybody), "group")
+            yield say(f"{_section(name)} {key} keeps back {len(kept)} of {groups}: {some(kept)}", mend)
 
 
 @check(well="", where=_WRONG)

@@ -5,7 +5,7 @@ from typing import Any
 
 from karrot.doctor.finding import Said, check, fault, note, only_if, warn
 from karrot.doctor.snapshot import KarrotSeen, PrometheusSeen, Target, seconds
-from karrot.doctor.wording import counted
+from karrot.text import counted_plain
 
 __all__ = ["ALONE", "WITH_KARROT"]
 
@@ -92,8 +92,9 @@ def doubled(seen: PrometheusSeen) -> Iterator[Said]:
     """Groups have several samples of their lag: the same Karrot is scraped twice, and sums are double."""
     only_if(seen.series)
     if seen.doubled:
+        doubled = counted_plain(seen.doubled, "group")
         yield warn(
-            f"{counted(seen.doubled, 'group')} with more than one sample of karrot_consumer_lag: sums count twice",
+            f"{doubled} with more than one sample of karrot_consumer_lag: sums count twice",
             "one target for each Karrot, or max by (cluster, consumer) in queries",
         )
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from karrot.pipeline.replay.compare import ReplayedIncident, RuleSetComparison, RuleSetOutcome, Standstill
-from karrot.text import duration
+from karrot.text import counted, duration
 
 __all__ = ["sentences"]
 
@@ -29,7 +29,7 @@ def _in_itself(one: RuleSetOutcome) -> str:
     if not one.incidents:
         return "no incident"
     moved = f" ({one.without_standstill:,} while every partition moved)" if one.without_standstill else ""
-    return f"{_counted(len(one.incidents), 'incident')}{moved}, {duration(one.minutes_not_ok * 60)} not OK"
+    return f"{counted(len(one.incidents), 'incident')}{moved}, {duration(one.minutes_not_ok * 60)} not OK"
 
 
 def _beside(one: RuleSetOutcome, first: RuleSetOutcome) -> str:
@@ -46,8 +46,8 @@ def _beside(one: RuleSetOutcome, first: RuleSetOutcome) -> str:
 def _finding(one: RuleSetOutcome) -> str:
     if not one.found:
         return ""
-    said = f"; found {len(one.delays):,} of {_counted(len(one.found), 'stand-still')}"
-    if len(one.delays) > 1:
+    said = f"; found {len(one.delays):,} of {counted(len(one.found), 'stand-still')}"
+    if len(one.delays) > 1 and one.median_delay is not None:
         said += f", half of them within {duration(one.median_delay)}, the last after {duration(one.delays[-1])}"
     elif one.delays:
         said += f", after {duration(one.delays[0])}"
@@ -60,17 +60,13 @@ def _finding(one: RuleSetOutcome) -> str:
 def _price(one: RuleSetOutcome, first: RuleSetOutcome) -> str:
     """What the incidents that it has not cost."""
     fewer, lost = len(first.incidents) - len(one.incidents), len(first.delays) - len(one.delays)
-    price = f"finds {_counted(lost, 'stand-still')} less" if lost > 0 else "finds no stand-still less"
+    price = f"finds {counted(lost, 'stand-still')} less" if lost > 0 else "finds no stand-still less"
     later = (one.median_delay or 0) - (first.median_delay or 0)
     late = f", {duration(later)} later" if later > 0 else ""
-    return f"{one.rules.name} has {_counted(fewer, 'incident')} fewer than {first.rules.name} and {price}{late}."
+    return f"{one.rules.name} has {counted(fewer, 'incident')} fewer than {first.rules.name} and {price}{late}."
 
 
 def _named(what: Standstill | ReplayedIncident) -> str:
     at = datetime.fromtimestamp(what.from_ms / 1000, UTC)
     lasted = duration((what.to_ms - what.from_ms) / 1000)
     return f"{what.group.cluster}/{what.group.consumer} at {at:%m-%d %H:%M} for {lasted}"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

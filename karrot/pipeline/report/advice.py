@@ -10,7 +10,7 @@ from markupsafe import Markup
 from karrot.event import GroupKey, Incident
 from karrot.pipeline.report.findings import Budget, Capacity, Findings, Skewed
 from karrot.pipeline.report.sentences import name, named, on_day, spent, when
-from karrot.text import duration, percent, rate, visible
+from karrot.text import counted_at_start, duration, percent, rate, visible
 
 __all__ = ["Advice", "days_left", "growth_a_day", "incidents_by_group", "next_steps"]
 
@@ -68,13 +68,12 @@ def _open_incidents(findings: Findings) -> Iterator[Advice]:
 def _short_of_capacity(findings: Findings) -> Iterator[Advice]:
     for one in findings.capacities:
         last = one.days[-1]
-        left = days_left(one)
+        left, growth = days_left(one), growth_a_day(one)
         if last.produced >= _TIGHT * one.best:
             reached = "more than it can" if last.produced >= one.best else percent(last.produced / one.best)
             why = f"That is {reached}: such peaks become lag."
-        elif left is not None and left <= _SOON_DAYS:
-            grows = rate(growth_a_day(one))
-            why = f"Peaks grow by {grows} a day: at that pace they meet in about {max(1, round(left))} days."
+        elif growth is not None and left is not None and left <= _SOON_DAYS:
+            why = f"Peaks grow by {rate(growth)} a day: at that pace they meet in about {max(1, round(left))} days."
         else:
             continue
         yield Advice(
@@ -133,11 +132,12 @@ _DEEDS: dict[str, Callable[[Skewed, Markup], tuple[Markup, Markup]]] = {
 
 
 def _overspent(findings: Findings) -> Iterator[Advice]:
+    target = findings.target_seconds
     for one in findings.budgets:
-        if one.spent > 1:
+        if one.spent > 1 and target is not None:
             yield Advice(
                 "err" if one.spent > 2 else "warn",  # noqa: PLR2004 (twice what was allowed)
-                Markup("Bring {} back within {}").format(named(one), duration(findings.target_seconds)),
+                Markup("Bring {} back within {}").format(named(one), duration(target)),
                 Markup("It spent {} of its error budget: {} beyond, where {} were allowed.{}").format(
                     spent(one.spent), duration(60 * one.beyond), duration(60 * one.allowed), _mostly(one)
                 ),
@@ -173,7 +173,7 @@ def _never_closed(findings: Findings) -> Iterator[Advice]:
             Markup(
                 "{} ended because nobody spoke of the group any more. <code>send-close = true</code> in the notifier "
                 "says when it is over; if it is set, Burrow or the way from it was down."
-            ).format("One incident" if silent == 1 else f"{silent:,} incidents"),
+            ).format(counted_at_start(silent, "incident")),
         )
 
 

@@ -10,10 +10,10 @@ from markupsafe import Markup
 
 from karrot import __version__
 from karrot.event import Incident
+from karrot.page_filters import FILTERS, dash_if_unknown
 from karrot.pipeline.report import advice, sentences, svg
 from karrot.pipeline.report.findings import GROUPS_SHOWN, INCIDENTS_SHOWN, Capacity, Findings
 from karrot.render import templates_dir
-from karrot.text import FILTERS
 
 __all__ = ["ReportPage", "page"]
 
@@ -53,7 +53,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(FILTERS, when=sentences.when, spent=sentences.spent)
+    made.filters.update(FILTERS, when=sentences.when, spent=dash_if_unknown(sentences.spent))
     return made
 
 

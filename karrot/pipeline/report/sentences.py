@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from karrot.event import DayRange
 from karrot.pipeline.report.findings import AnsweredTopics, DayTotal, Findings
-from karrot.text import duration, percent, visible
+from karrot.text import counted_at_start, duration, percent, plural, visible
 
 __all__ = [
     "LagTrend",
@@ -81,9 +81,9 @@ def when(at_s: float) -> str:
     return f"{on_day(at.date())} {at:%H:%M}"
 
 
-def spent(share: float | None) -> str:
+def spent(share: float) -> str:
     """``446 %``: of a budget, where a tenth of a percent says nothing any more."""
-    return percent(share) if share is None or share < 1 else f"{share:,.0%}".replace("%", " %")
+    return percent(share) if share < 1 else f"{share:,.0%}".replace("%", " %")
 
 
 def on_day(day: date) -> str:
@@ -135,10 +135,9 @@ def compared(findings: Findings) -> LagTrend | None:
 def _trend(
     findings: Findings, days: Sequence[DayTotal], then: Sequence[DayTotal], said: str, said_then: str
 ) -> LagTrend | None:
-    for share, of in (
-        (share_beyond, f"beyond {duration(findings.target_seconds)} of lag"),
-        (share_not_ok, "not OK"),
-    ):
+    target = findings.target_seconds
+    beyond = [] if target is None else [(share_beyond, f"beyond {duration(target)} of lag")]
+    for share, of in (*beyond, (share_not_ok, "not OK")):
         now, before = share(days), share(then)
         if now is not None and before is not None:
             return LagTrend(now, before, said, said_then, of)
@@ -180,4 +179,4 @@ def nothing_tight(watched: AnsweredTopics) -> Markup:
 
 
 def _topics(number: int) -> str:
-    return "One topic was" if number == 1 else f"{number:,} topics were"
+    return f"{counted_at_start(number, 'topic')} {plural(number, 'was', 'were')}"

@@ -8,17 +8,17 @@ offset. Time is told by the looks: what nobody looked at does not grow stale. do
 import hashlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from karrot.event import ClusterPartition, LogEnd
+from karrot.text import iso_ms
 
 __all__ = ["BatchCommits", "GroupPartition", "RecordPosition", "StaleState", "Watch"]
 
 _MS: Final = timedelta(milliseconds=1)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FORGOTTEN_MS: Final = timedelta(days=31) // _MS
 _GRAINS: Final = 64
 """Looks within ``D`` that are told apart, at most: of more, some in between are forgotten."""
@@ -220,12 +220,8 @@ def _line(state: str, key: GroupPartition, told: OpenAlert, standing: OffsetSinc
         "current_offset": standing.offset,
         "log_end_offset": seen.offset,
         "lag": None if standing.offset is None else max(0, seen.offset - standing.offset),
-        "since": _iso(told.since_ms),
-        "committed_at": _iso(standing.newest.at_ms),
-        "looked_at": _iso(seen.at_ms),
+        "since": iso_ms(told.since_ms),
+        "committed_at": iso_ms(standing.newest.at_ms),
+        "looked_at": iso_ms(seen.at_ms),
     }
     return msgspec.json.encode(facts).decode()
-
-
-def _iso(at_ms: int) -> str:
-    return (_EPOCH + at_ms * _MS).isoformat(timespec="milliseconds").replace("+00:00", "Z")

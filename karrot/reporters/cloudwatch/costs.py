@@ -10,6 +10,7 @@ from typing import NamedTuple
 from karrot.eventlog.base import GroupKey
 from karrot.reporters.cloudwatch.batching import MAX_BYTES, MAX_DATA
 from karrot.reporters.cloudwatch.options import GroupMetricName, Layout, Options
+from karrot.text import counted
 
 __all__ = ["HOURS_A_MONTH", "PRICES_AS_OF", "Estimate", "bill", "monthly_estimate"]
 
@@ -45,12 +46,12 @@ class Estimate(NamedTuple):
 
     def sentences(self) -> tuple[str, ...]:
         """The estimate for a person: a sentence for each thing that is billed, and one for the whole."""
-        metrics = f"{_many(self.metrics, 'metric')} of {_many(self.groups, 'consumer group')}"
+        metrics = f"{counted(self.metrics, 'metric')} of {counted(self.groups, 'consumer group')}"
         prices = f"list prices of us-east-1, {PRICES_AS_OF}, without the free tier"
         return (
             f"{metrics}: at most {_usd(self.metrics_usd)}",
-            f"{_many(self.calls, 'call')} of PutMetricData: at most {_usd(self.calls_usd)}",
-            *([f"{_many(self.alarms, 'alarm')}: {_usd(self.alarms_usd)}"] if self.alarms else ()),
+            f"{counted(self.calls, 'call')} of PutMetricData: at most {_usd(self.calls_usd)}",
+            *([f"{counted(self.alarms, 'alarm')}: {_usd(self.alarms_usd)}"] if self.alarms else ()),
             f"together at most {_usd(self.total_usd)} a month ({prices})",
         )
 
@@ -63,7 +64,7 @@ def bill(groups: Iterable[GroupKey], options: Options) -> tuple[str, ...]:
     inside = min(len(wanted), options.max_groups)
     clusters = len({key.cluster for key in wanted})
     estimate = monthly_estimate(inside, options.metrics, clusters, options.interval_s, options.layouts)
-    left_out = [f"{_many(len(wanted) - inside, 'group')} beyond KARROT_CLOUDWATCH_MAX_GROUPS get no metrics"]
+    left_out = [f"{counted(len(wanted) - inside, 'group')} beyond KARROT_CLOUDWATCH_MAX_GROUPS get no metrics"]
     return (*estimate.sentences(), *(left_out if len(wanted) > inside else ()))
 
 
@@ -111,10 +112,6 @@ def _metrics_usd(metrics: int) -> float:
         usd += billed * price
         rest -= billed
     return usd
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _usd(amount: float) -> str:

@@ -11,6 +11,7 @@ from karrot.reporters.cloudwatch.group_cap import OUTSIDE_BOUND, Membership
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.sender import BatchRefusal, SendOutcome
 from karrot.reporters.send_report import Fact, RefusedDatum, Report, Sent
+from karrot.text import counted
 
 __all__ = ["Ledger"]
 
@@ -65,9 +66,8 @@ class Ledger:
 
 
 def _told(outcome: SendOutcome) -> str:
-    calls = "1 call" if outcome.calls == 1 else f"{outcome.calls:,} calls"
     kept = f"; {len(outcome.kept):,} wait for the next" if outcome.kept else ""
-    return f"{len(outcome.delivered):,} data in {calls}{kept}"
+    return f"{len(outcome.delivered):,} data in {counted(outcome.calls, 'call')}{kept}"
 
 
 def _sent(datum: Datum) -> Sent:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from karrot.eventlog.base import ReporterState
-from karrot.text import count, duration, visible
+from karrot.text import count, counted, duration, some, visible
 from karrot.web.pages.troubles import RUNBOOKS, runbook_of_failing
 from karrot.web.problems import CODES
 
@@ -13,7 +13,6 @@ __all__ = ["Banner", "BannerInputs", "Heard", "banners"]
 _ENOUGH = 10
 """So many verdicts WARN or ERR without one that a group is well say that the others are not sent."""
 
-_NAMED = 3
 _LONGEST_ERROR = 300
 
 
@@ -82,7 +81,7 @@ def _silent(seen: BannerInputs) -> Iterator[Banner]:
     silent = [each for each in seen.heard if each.silent]
     if not silent:
         return
-    names = _some([visible(each.cluster) for each in silent])
+    names = some([visible(each.cluster) for each in silent])
     longest = max((each.seconds for each in silent if each.seconds is not None), default=None)
     since = "was never heard" if longest is None else f"has been silent for {duration(longest)}"
     yield Banner(
@@ -98,7 +97,7 @@ def _burrow_behind(seen: BannerInputs) -> Iterator[Banner]:
     if seen.burrow_behind:
         yield Banner(
             "warn",
-            f"The Burrow of {_some([visible(name) for name in seen.burrow_behind])} itself is behind on "
+            f"The Burrow of {some([visible(name) for name in seen.burrow_behind])} itself is behind on "
             "`__consumer_offsets`: every lag it tells of is old.",
             "Give Burrow more CPU, or `workers` in the storage section of its burrow.toml.",
             RUNBOOKS["Burrow behind"],
@@ -121,7 +120,7 @@ def _failing(seen: BannerInputs) -> Iterator[Banner]:
 def _refused(seen: BannerInputs) -> Iterator[Banner]:
     for code, number in seen.refused.items():
         known = CODES.get(code)
-        bodies = "1 body was" if number == 1 else f"{count(number)} bodies were"
+        bodies = counted(number, "body was", "bodies were")
         yield Banner(
             "warn",
             f"{bodies} refused in the last {duration(seen.refused_within_s)}: `{code}`.",
@@ -158,8 +157,3 @@ def _limits(seen: BannerInputs) -> Iterator[Banner]:
             RUNBOOKS["groups left out of CloudWatch"],
             name,
         )
-
-
-def _some(names: Sequence[str]) -> str:
-    told = ", ".join(names[:_NAMED])
-    return told if len(names) <= _NAMED else f"{told} and {len(names) - _NAMED} more"

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from karrot.event import Status, is_burrow_itself
 from karrot.eventlog.base import EventSummary, GroupState
-from karrot.text import amount, count, duration, percent, visible
+from karrot.text import amount, count, duration, percent, plural, visible
 from karrot.web.pages.troubles import RUNBOOKS
 
 __all__ = ["Cause", "cause"]
@@ -130,7 +130,7 @@ def _of(summary: EventSummary, number: int) -> str:
 
 def _partitions(summary: EventSummary, number: int) -> str:
     total = summary.partition_count if summary.partition_count is not None else number
-    return f"{_of(summary, number)} partition{'' if total == 1 else 's'}"
+    return f"{_of(summary, number)} {plural(total, 'partition')}"
 
 
 def _rounded(per_second: float) -> str:

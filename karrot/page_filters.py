@@ -1,0 +1,40 @@
+"""Makes the filters of the HTML templates, of the service's pages and of the report: numbers, times, names and code."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from markupsafe import Markup, escape
+
+from karrot import text
+
+__all__ = ["FILTERS", "dash_if_unknown", "marked"]
+
+NOT_KNOWN = Markup('<span class="quiet" title="not known">–</span>')  # noqa: RUF001 (a typesetter's empty cell)
+
+T = TypeVar("T")
+
+
+def dash_if_unknown(words: Callable[[T], str]) -> Callable[[T | None], str]:
+    """The same words, and a dash for ``None``: a zero would be a claim."""
+    return lambda value: NOT_KNOWN if value is None else words(value)
+
+
+def marked(sentence: str) -> Markup:
+    """A sentence in which the text between backticks is shown as code."""
+    parts = enumerate(sentence.split("`"))
+    return Markup().join(Markup("<code>{}</code>").format(part) if at % 2 else escape(part) for at, part in parts)
+
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    "amount": text.amount,
+    "clock": text.clock,
+    "count": dash_if_unknown(text.count),
+    "duration": dash_if_unknown(text.duration),
+    "marked": marked,
+    "moment": dash_if_unknown(text.moment),
+    "percent": dash_if_unknown(text.percent),
+    "rate": dash_if_unknown(text.rate),
+    "short_count": text.short_count,
+    "visible": text.visible,
+}
+"""The filters by the names that the templates use."""
