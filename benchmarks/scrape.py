@@ -15,8 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from karrot.burrow.payload import parse_stored, to_wire
 from karrot.clock import SystemClock
-from karrot.eventlog import datadir
-from karrot.eventlog.sqlite import SqliteEventLog
+from karrot.eventlog.sqlite import SqliteEventLog, datadir
 from karrot.reporters.prometheus import LogCollector, build, render
 from support.burrow.lag_events import make_event
 from support.reporters.reporter_context import make_context

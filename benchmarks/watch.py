@@ -12,8 +12,7 @@ from pathlib import Path
 from karrot.burrow.payload import parse_stored, to_wire
 from karrot.clock import SystemClock
 from karrot.event import TopicPartition
-from karrot.eventlog import datadir
-from karrot.eventlog.sqlite import SqliteEventLog
+from karrot.eventlog.sqlite import SqliteEventLog, datadir
 from karrot.intake import Intake
 from karrot.watch import IntakeSink, NoKeeper, PollOutcome, Watcher, connect
 from karrot.watch.kafka_protocol import Cluster

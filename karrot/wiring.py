@@ -20,11 +20,10 @@ from karrot.burrow.payload import parse_stored
 from karrot.clock import Clock, SystemClock
 from karrot.delivery.delivery import Delivery
 from karrot.distribution import entry_point
-from karrot.eventlog import datadir
 from karrot.eventlog.base import EventLog, LogUnavailableError
 from karrot.eventlog.memory import MemoryEventLog
-from karrot.eventlog.readonly import known_groups
-from karrot.eventlog.sqlite import SqliteEventLog
+from karrot.eventlog.sqlite import SqliteEventLog, datadir
+from karrot.eventlog.sqlite.known_groups import known_groups
 from karrot.history import History, HistoryError
 from karrot.history.group_summary import past
 from karrot.intake import Intake

@@ -15,9 +15,8 @@ from werkzeug.test import Client
 
 from karrot import wiring
 from karrot.delivery.delivery import Delivery
-from karrot.eventlog import datadir
 from karrot.eventlog.base import StoredEvent
-from karrot.eventlog.sqlite import SqliteEventLog
+from karrot.eventlog.sqlite import SqliteEventLog, datadir
 from karrot.intake import Intake
 from karrot.settings.loading import load
 from karrot.settings.options import OPTIONS

@@ -32,7 +32,6 @@ ONE_OF_A_KIND = {
 MOST_MODULES = 14
 LARGER_FOLDERS = {
     "cli": "15: one module per command",
-    "eventlog": "19: SQLite will get a folder of its own when PostgreSQL comes",
     "history": "18: one module per question",
     "pipeline/derive": "17: one module per table",
     "render": "15: one module per thing that is rendered",

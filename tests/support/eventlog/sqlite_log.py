@@ -5,8 +5,7 @@ from typing import Any
 
 from karrot.burrow.payload import parse_stored
 from karrot.clock import Clock
-from karrot.eventlog import datadir
-from karrot.eventlog.sqlite import SqliteEventLog
+from karrot.eventlog.sqlite import SqliteEventLog, datadir
 
 __all__ = ["MAX_BYTES", "open_sqlite"]
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 import apsw
 
 from karrot.eventlog.base import LogUnavailableError
-from karrot.eventlog.connections import LogFile
-from karrot.eventlog.database import near_its_cap
 from karrot.eventlog.locks import FileLock
-from karrot.eventlog.transaction import Transaction
+from karrot.eventlog.sqlite.connections import LogFile
+from karrot.eventlog.sqlite.database import near_its_cap
+from karrot.eventlog.sqlite.transaction import Transaction
+from karrot.eventlog.sqlite.writer import Job
 from karrot.eventlog.write_buffer import WriteBuffer
-from karrot.eventlog.writer import Job
 
 __all__ = ["Committer"]
 

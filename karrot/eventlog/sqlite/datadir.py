@@ -18,10 +18,10 @@ import apsw
 
 from karrot import telemetry
 from karrot.clock import Clock
-from karrot.eventlog import database, sqlite_rows
 from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.log_time import Anchor, LogTime
+from karrot.eventlog.sqlite import database, rows
 
 _log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ def create(directory: Path, anchor: Anchor, *, max_bytes: int) -> apsw.Connectio
     replaced = len(list(directory.glob(f"{DATABASE}.corrupt-*Z"))) + marker.exists()
     if before == 0 and replaced:
         _log.error("a new event log begins: the one before it is damaged or gone")
-        labels = sqlite_rows.labels_text(())
+        labels = rows.labels_text(())
         connection.execute("INSERT INTO counters VALUES (?, ?, ?)", (telemetry.LOG_REPLACED.name, labels, replaced))
     log_id = connection.execute("SELECT log_id FROM log").get
     if not marker.exists() or marker.read_text().strip() != log_id:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from karrot.eventlog.base import TURN_SHARE, Appended, LogUnavailableError, OverloadedError, UnconfirmedError
-from karrot.eventlog.transaction import Transaction
+from karrot.eventlog.sqlite.transaction import Transaction
 
 __all__ = ["Job", "PendingAppend", "Writer"]
 

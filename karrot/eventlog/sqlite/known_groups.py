@@ -5,8 +5,8 @@ from pathlib import Path
 
 import apsw
 
-from karrot.eventlog import database, datadir
 from karrot.eventlog.base import GroupKey
+from karrot.eventlog.sqlite import database, datadir
 
 __all__ = ["known_groups"]
 

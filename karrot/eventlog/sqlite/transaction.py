@@ -5,10 +5,10 @@ from collections import Counter
 import apsw
 
 from karrot import telemetry
-from karrot.eventlog import sqlite_rows
 from karrot.eventlog.base import Appended, GroupKey, ReporterState
 from karrot.eventlog.group_state import Arrival, GroupRow, after
 from karrot.eventlog.log_time import Anchor
+from karrot.eventlog.sqlite import rows
 from karrot.eventlog.write_buffer import KEPT_REJECTS, CounterKey, PendingWrites
 
 __all__ = ["FORGET", "Transaction"]
@@ -39,7 +39,7 @@ class Transaction:
         tracked, row = self._group(arrived.key)
         previous = None if row is None else row.last_seq
         self._connection.execute(
-            "INSERT INTO events VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", sqlite_rows.event_row(arrived, previous)
+            "INSERT INTO events VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", rows.event_row(arrived, previous)
         )
         seq = self._connection.last_insert_rowid()
         self._events += 1
@@ -50,15 +50,13 @@ class Transaction:
             return Appended(seq, tracked=False)
         self._connection.execute(
             "INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            sqlite_rows.group_row(arrived.key, after(row, seq, arrived)),
+            rows.group_row(arrived.key, after(row, seq, arrived)),
         )
         return Appended(seq, tracked=True)
 
     def save_reporter(self, state: ReporterState) -> None:
         """Keep a reporter's cursor and state."""
-        self._connection.execute(
-            "INSERT OR REPLACE INTO reporters VALUES (?, ?, ?, ?)", sqlite_rows.reporter_row(state)
-        )
+        self._connection.execute("INSERT OR REPLACE INTO reporters VALUES (?, ?, ?, ?)", rows.reporter_row(state))
 
     def remember(self, reporter: str, name: str, value: bytes) -> None:
         """Keep a reporter's note."""
@@ -88,7 +86,7 @@ class Transaction:
     def settle(self, pending: PendingWrites, anchor: Anchor) -> None:
         """Write down what goes with every commit: counters, rejects, who was heard, and the time."""
         for (name, labels), by in (*pending.counts.items(), *self._counts.items()):
-            self._connection.execute(_ADD_COUNTER, (name, sqlite_rows.labels_text(labels), by))
+            self._connection.execute(_ADD_COUNTER, (name, rows.labels_text(labels), by))
         if pending.rejects:
             self._keep_rejects(pending)
         for cluster, at_ms in self._heard.items():
@@ -101,11 +99,11 @@ class Transaction:
     def _group(self, key: GroupKey) -> tuple[bool, GroupRow | None]:
         """Whether the group is tracked, and its row unless that is damaged: then the event begins it anew."""
         found = self._connection.execute(
-            f"SELECT {sqlite_rows.GROUP_COLUMNS} FROM groups WHERE cluster = ? AND consumer = ?", key
+            f"SELECT {rows.GROUP_COLUMNS} FROM groups WHERE cluster = ? AND consumer = ?", key
         ).fetchone()
         if found is None:
             return False, None
-        whole = sqlite_rows.group_of(found)
+        whole = rows.group_of(found)
         if whole is None:
             self._add(telemetry.LOG_DAMAGED, 1)
         return True, None if whole is None else whole[1]

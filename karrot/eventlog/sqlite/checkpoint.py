@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import apsw
 
-from karrot.eventlog.connections import LogFile
-from karrot.eventlog.database import WAL_LIMIT
 from karrot.eventlog.locks import FileLock
+from karrot.eventlog.sqlite.connections import LogFile
+from karrot.eventlog.sqlite.database import WAL_LIMIT
 
 __all__ = ["Checkpointer"]
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from karrot.clock import Clock
 from karrot.event import LagEvent
-from karrot.eventlog import sqlite_rows
 from karrot.eventlog.base import (
     READ_LIMIT,
     Appended,
@@ -29,15 +28,16 @@ from karrot.eventlog.base import (
     StoredBody,
     StoredEvent,
 )
-from karrot.eventlog.checkpoint import Checkpointer
-from karrot.eventlog.committer import Committer
-from karrot.eventlog.connections import LogFile
-from karrot.eventlog.database import used_bytes
 from karrot.eventlog.group_state import Decode, arrival, changed, state_of
 from karrot.eventlog.locks import FileLock
-from karrot.eventlog.transaction import Transaction
+from karrot.eventlog.sqlite import rows
+from karrot.eventlog.sqlite.checkpoint import Checkpointer
+from karrot.eventlog.sqlite.committer import Committer
+from karrot.eventlog.sqlite.connections import LogFile
+from karrot.eventlog.sqlite.database import used_bytes
+from karrot.eventlog.sqlite.transaction import Transaction
+from karrot.eventlog.sqlite.writer import PendingAppend, Writer
 from karrot.eventlog.write_buffer import HighWater, WriteBuffer
-from karrot.eventlog.writer import PendingAppend, Writer
 
 __all__ = ["SqliteEventLog"]
 
@@ -105,11 +105,11 @@ class SqliteEventLog:
 
     def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
         """The events after ``after``, oldest first; fewer than ``limit`` where they are large."""
-        sql = f"SELECT {sqlite_rows.EVENT_COLUMNS} FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
+        sql = f"SELECT {rows.EVENT_COLUMNS} FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
         with self._file.reading() as connection:
             log_id = self.log_id
             found = list(_bounded(connection.execute(sql, (after, min(limit, READ_LIMIT)))))
-        return [sqlite_rows.stored_event(log_id, row, self._decode) for row in found]
+        return [rows.stored_event(log_id, row, self._decode) for row in found]
 
     def recent(self, key: GroupKey, limit: int = 50) -> Sequence[StoredEvent]:
         """The newest events of one group, newest first: each event points at the one before it."""
@@ -117,12 +117,12 @@ class SqliteEventLog:
 
     def bodies(self, key: GroupKey, limit: int = 50, after: int = 0) -> Sequence[StoredBody]:
         """The newest events of a group behind ``after``, unread."""
-        found = (sqlite_rows.stored_body(row) for row in self._chain(key, limit, after, _UNREAD_BYTES))
+        found = (rows.stored_body(row) for row in self._chain(key, limit, after, _UNREAD_BYTES))
         return [each for each in found if each is not None]
 
-    def _chain(self, key: GroupKey, limit: int, after: int = 0, most_bytes: int = sys.maxsize) -> list[sqlite_rows.Row]:
-        sql = f"SELECT {sqlite_rows.EVENT_COLUMNS}, previous FROM events WHERE seq = ?"
-        found: list[sqlite_rows.Row] = []
+    def _chain(self, key: GroupKey, limit: int, after: int = 0, most_bytes: int = sys.maxsize) -> list[rows.Row]:
+        sql = f"SELECT {rows.EVENT_COLUMNS}, previous FROM events WHERE seq = ?"
+        found: list[rows.Row] = []
         with self._file.reading() as connection:
             seq = connection.execute("SELECT last_seq FROM groups WHERE cluster = ? AND consumer = ?", key).get
             while seq is not None and seq > after and len(found) < min(limit, READ_LIMIT) and most_bytes > 0:
@@ -137,38 +137,38 @@ class SqliteEventLog:
     def event(self, seq: int) -> StoredEvent | None:
         """One event, if it is still kept and whole."""
         with self._file.reading() as connection:
-            row = connection.execute(f"SELECT {sqlite_rows.EVENT_COLUMNS} FROM events WHERE seq = ?", (seq,)).fetchone()
+            row = connection.execute(f"SELECT {rows.EVENT_COLUMNS} FROM events WHERE seq = ?", (seq,)).fetchone()
         return next(iter(self._whole([row] if row else [])), None)
 
     def latest(self, after: GroupKey | None = None, limit: int = READ_LIMIT) -> Sequence[GroupState]:
         """A page of live groups by key; a group whose row is damaged is passed over until its next event."""
         beyond = ">=" if after is None else ">"
         sql = (
-            f"SELECT {sqlite_rows.GROUP_COLUMNS} FROM groups WHERE (cluster, consumer) {beyond} (?, ?) "
+            f"SELECT {rows.GROUP_COLUMNS} FROM groups WHERE (cluster, consumer) {beyond} (?, ?) "
             "AND log_time_ms >= ? AND NOT gone ORDER BY cluster, consumer LIMIT ?"
         )
         page: list[GroupState] = []
         with self._file.reading() as connection:
             found = connection.execute(sql, (*(after or _FIRST), self._oldest_live(), min(limit, READ_LIMIT)))
-            page.extend(state_of(*whole) for row in found if (whole := sqlite_rows.group_of(row)))
+            page.extend(state_of(*whole) for row in found if (whole := rows.group_of(row)))
         return page
 
     def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[Changed]:
         """The groups that were told of behind ``after``."""
-        sql = f"SELECT {sqlite_rows.GROUP_COLUMNS} FROM groups WHERE last_seq > ? ORDER BY last_seq LIMIT ?"
+        sql = f"SELECT {rows.GROUP_COLUMNS} FROM groups WHERE last_seq > ? ORDER BY last_seq LIMIT ?"
         with self._file.reading() as connection:
             found = connection.execute(sql, (after, min(limit, READ_LIMIT)))
-            return [changed(*whole) for row in found if (whole := sqlite_rows.group_of(row))]
+            return [changed(*whole) for row in found if (whole := rows.group_of(row))]
 
     def group(self, key: GroupKey) -> GroupState | None:
         """One live group."""
         sql = (
-            f"SELECT {sqlite_rows.GROUP_COLUMNS} FROM groups "
+            f"SELECT {rows.GROUP_COLUMNS} FROM groups "
             "WHERE cluster = ? AND consumer = ? AND log_time_ms >= ? AND NOT gone"
         )
         with self._file.reading() as connection:
             row = connection.execute(sql, (*key, self._oldest_live())).fetchone()
-        whole = None if row is None else sqlite_rows.group_of(row)
+        whole = None if row is None else rows.group_of(row)
         return None if whole is None else state_of(*whole)
 
     def heard(self) -> Mapping[str, int]:
@@ -191,7 +191,7 @@ class SqliteEventLog:
         """What is kept of every reporter, by name."""
         with self._file.reading() as connection:
             found = connection.execute("SELECT name, log_id, seq, state FROM reporters ORDER BY name").fetchall()
-        return [sqlite_rows.reporter_of(row) for row in found]
+        return [rows.reporter_of(row) for row in found]
 
     def recall(self, reporter: str, name: str) -> bytes | None:
         """What a reporter noted last under a name."""
@@ -221,7 +221,7 @@ class SqliteEventLog:
         """Every shared counter, with what waits in this process."""
         with self._file.reading() as connection:
             kept = connection.execute("SELECT name, labels, value FROM counters").fetchall()
-        sums = {(name, labels): value for name, labels, value in map(sqlite_rows.counter_of, kept)}
+        sums = {(name, labels): value for name, labels, value in map(rows.counter_of, kept)}
         for name, labels, value in self._tally.counters():
             sums[name, labels] = sums.get((name, labels), 0) + value
         shown = self._high_water.raised(self.log_id, sums)
@@ -237,7 +237,7 @@ class SqliteEventLog:
         sql = "SELECT received_at_ms, code, detail, source, body FROM rejects ORDER BY id DESC LIMIT ?"
         with self._file.reading() as connection:
             kept = connection.execute(sql, (limit - len(waiting),)).fetchall()
-        return [*waiting, *map(sqlite_rows.reject_of, kept)]
+        return [*waiting, *map(rows.reject_of, kept)]
 
     def expire(self) -> int:
         """Mark and count the groups that fell silent."""
@@ -291,8 +291,8 @@ class SqliteEventLog:
     def _oldest_live(self) -> int:
         return self.log_time_ms() - self._stale_after_ms
 
-    def _whole(self, found: Sequence[sqlite_rows.Row]) -> list[StoredEvent]:
-        events = (sqlite_rows.stored_event(self.log_id, row, self._decode) for row in found)
+    def _whole(self, found: Sequence[rows.Row]) -> list[StoredEvent]:
+        events = (rows.stored_event(self.log_id, row, self._decode) for row in found)
         return [event for event in events if isinstance(event, StoredEvent)]
 
     def _any_older(self, before_ms: int) -> Callable[[], bool]:
@@ -317,7 +317,7 @@ class SqliteEventLog:
         return deleted
 
 
-def _bounded(found: Iterator[sqlite_rows.Row]) -> Iterator[sqlite_rows.Row]:
+def _bounded(found: Iterator[rows.Row]) -> Iterator[rows.Row]:
     """Rows until their bodies make up `_READ_BYTES`; at least one."""
     total = 0
     for row in found:

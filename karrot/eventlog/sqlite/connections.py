@@ -9,9 +9,9 @@ from pathlib import Path
 import apsw
 
 from karrot.clock import Clock
-from karrot.eventlog import database, datadir
 from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.log_time import Anchor, LogTime
+from karrot.eventlog.sqlite import database, datadir
 
 __all__ = ["LogFile"]
 

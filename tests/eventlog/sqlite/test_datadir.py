@@ -4,9 +4,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from karrot.eventlog import database, datadir, transaction
 from karrot.eventlog.base import Counter, LogUnavailableError
 from karrot.eventlog.log_time import Anchor
+from karrot.eventlog.sqlite import database, datadir, transaction
 from support.eventlog.event_log_contract import append_event, group_names
 from support.eventlog.killed_writer import append_and_kill_self
 from support.eventlog.sqlite_log import MAX_BYTES, open_sqlite
