@@ -8,6 +8,7 @@ from karrot.history.errors import HistoryError, HistoryUnavailable, NoTables, Un
 from karrot.history.groups import GroupOrder
 from karrot.history.held_days import Days, day_ranges
 from karrot.history.incidents import IncidentOrder
+from karrot.history.moments import granularity, moment
 from karrot.history.reader import History
 from karrot.history.results import (
     GroupDescription,
@@ -22,7 +23,6 @@ from karrot.history.results import (
     TimeSeries,
 )
 from karrot.history.series_metrics import METRICS, SeriesMetric, reads_newest_first
-from karrot.history.time_ranges import granularity, moment
 
 __all__ = [
     "METRICS",

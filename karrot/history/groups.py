@@ -5,9 +5,9 @@ from enum import StrEnum
 
 from karrot.event import Status
 from karrot.history.duckdb_reader import Row
+from karrot.history.moments import IN_SPAN, moment_of
 from karrot.history.results import GroupHistory
 from karrot.history.series_metrics import severity
-from karrot.history.time_ranges import IN_SPAN, moment_of
 
 __all__ = ["GROUPS", "JUDGED", "GroupOrder", "group_of", "groups_in_order"]
 

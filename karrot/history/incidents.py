@@ -6,8 +6,8 @@ from enum import StrEnum
 
 from karrot.event import Incident
 from karrot.history.duckdb_reader import Duck, Row
+from karrot.history.moments import EPOCH, moment_of
 from karrot.history.table_files import Table
-from karrot.history.time_ranges import EPOCH, moment_of
 
 __all__ = ["COUNTS", "INCIDENTS", "IncidentOrder", "days_without_incidents", "incident_of", "incidents_in_order"]
 

@@ -6,9 +6,9 @@ whole group as of that moment.
 
 from karrot.history.duckdb_reader import Duck, Row
 from karrot.history.filters import named
-from karrot.history.offsets_from_records import LookBack
+from karrot.history.moments import moment_of
+from karrot.history.offsets_at_moment import LookBack
 from karrot.history.results import PartitionDescription
-from karrot.history.time_ranges import moment_of
 
 __all__ = ["listed"]
 

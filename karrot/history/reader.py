@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Self
 
 from karrot.event import DayRange, Incident, TimeRange
-from karrot.history.describe import describe
 from karrot.history.duckdb_reader import Duck, Row
 from karrot.history.errors import UnclearGroup
 from karrot.history.filters import named
+from karrot.history.group_description import describe
 from karrot.history.groups import GROUPS, JUDGED, GroupOrder, group_of, groups_in_order
 from karrot.history.held_days import Days, asked_days, finished
 from karrot.history.incidents import (
@@ -21,13 +21,13 @@ from karrot.history.incidents import (
     incident_of,
     incidents_in_order,
 )
-from karrot.history.offsets_from_records import LookBack, last_commit
+from karrot.history.moments import MINUTE, bounds, epoch_ms, moment_of
+from karrot.history.offsets_at_moment import LookBack, last_commit
 from karrot.history.results import GroupDescription, GroupHistory, Risks, StaleGroups, TimeSeries
 from karrot.history.risks import Bounds, risks
 from karrot.history.series_metrics import METRICS, SeriesMetric
-from karrot.history.stale import stale
+from karrot.history.stale_partitions import stale
 from karrot.history.table_files import Table, require_tables
-from karrot.history.time_ranges import MINUTE, bounds, epoch_ms, moment_of
 from karrot.history.time_series import TableSeries, points, question
 
 __all__ = ["History"]

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 from karrot.event import OffsetCommit
 from karrot.history.duckdb_reader import Duck
-from karrot.history.offsets_from_records import (
+from karrot.history.moments import epoch_ms, moment_of
+from karrot.history.offsets_at_moment import (
     LogGrowth,
     LookBack,
     OffsetHistory,
@@ -27,7 +28,6 @@ from karrot.history.offsets_from_records import (
     pasts,
 )
 from karrot.history.results import Risk, RiskKind, Risks
-from karrot.history.time_ranges import epoch_ms, moment_of
 
 __all__ = ["risks"]
 

@@ -5,9 +5,9 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from karrot.history.duckdb_reader import Row
+from karrot.history.moments import IN_SPAN, moment_of
 from karrot.history.results import SeriesPoint
 from karrot.history.series_metrics import SeriesMetric
-from karrot.history.time_ranges import IN_SPAN, moment_of
 
 __all__ = ["TableSeries", "points", "question"]
 

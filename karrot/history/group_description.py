@@ -3,7 +3,8 @@
 from karrot.event import ClusterPartition, OffsetCommit
 from karrot.history.duckdb_reader import Duck
 from karrot.history.errors import UnclearGroup
-from karrot.history.offsets_from_records import (
+from karrot.history.moments import moment_of
+from karrot.history.offsets_at_moment import (
     LogGrowth,
     LookBack,
     Owners,
@@ -13,7 +14,6 @@ from karrot.history.offsets_from_records import (
 )
 from karrot.history.offsets_from_verdicts import listed
 from karrot.history.results import GroupDescription, PartitionDescription
-from karrot.history.time_ranges import moment_of
 
 __all__ = ["describe"]
 

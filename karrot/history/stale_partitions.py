@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from karrot.event import ClusterPartition, OffsetCommit
 from karrot.history.duckdb_reader import Duck
 from karrot.history.filters import named
-from karrot.history.offsets_from_records import (
+from karrot.history.moments import moment_of
+from karrot.history.offsets_at_moment import (
     KEY,
     LogGrowth,
     LookBack,
@@ -17,7 +18,6 @@ from karrot.history.offsets_from_records import (
     ends,
 )
 from karrot.history.results import StaleGroups, StalePartition
-from karrot.history.time_ranges import moment_of
 
 __all__ = ["stale"]
 

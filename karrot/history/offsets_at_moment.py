@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from karrot.event import ClusterPartition, OffsetCommit
 from karrot.history.duckdb_reader import Duck, Row
 from karrot.history.filters import named
-from karrot.history.time_ranges import epoch_ms, moment_of
+from karrot.history.moments import epoch_ms, moment_of
 
 __all__ = [
     "KEY",
