@@ -25,7 +25,6 @@ from karrot.eventlog.memory import MemoryEventLog
 from karrot.eventlog.sqlite import SqliteEventLog, datadir
 from karrot.eventlog.sqlite.known_groups import known_groups
 from karrot.history import History, HistoryError
-from karrot.history.group_summary import past
 from karrot.intake import Intake
 from karrot.render.metric_names import CloudWatchNames, MetricNameQuery, queries
 from karrot.reporters.base import GROUP, Context, PullReporter, Reporter
@@ -275,7 +274,7 @@ def _past(settings: Settings, clock: Clock) -> AskPast:
         if not tables.is_dir():
             return None
         try:
-            return past(history, cluster, consumer, until=datetime.fromtimestamp(clock.wall_ms() / 1000, UTC))
+            return history.hourly(cluster, consumer, until=datetime.fromtimestamp(clock.wall_ms() / 1000, UTC))
         except HistoryError as error:
             raise PastUnknown(str(error)) from error
 

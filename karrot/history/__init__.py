@@ -1,10 +1,9 @@
-"""What was: the pipeline's tables, read through DuckDB in milliseconds, without Spark.
+"""Answers questions about the past from the pipeline's tables, by DuckDB in milliseconds and without Spark.
 
 Only this package imports duckdb (``pip install 'karrot-burrow[history]'``), and only when something is asked.
 """
 
 from karrot.event import DayRange, Incident, TimeRange
-from karrot.history.errors import HistoryError, HistoryUnavailable, NoTables, UnclearGroup, UnreadableTable
 from karrot.history.groups import GroupOrder
 from karrot.history.held_days import Days, day_ranges
 from karrot.history.incidents import IncidentOrder
@@ -13,6 +12,11 @@ from karrot.history.reader import History
 from karrot.history.results import (
     GroupDescription,
     GroupHistory,
+    HistoryError,
+    HistoryHour,
+    HistoryUnavailable,
+    HourlyHistory,
+    NoTables,
     PartitionDescription,
     Risk,
     RiskKind,
@@ -21,8 +25,10 @@ from karrot.history.results import (
     StaleGroups,
     StalePartition,
     TimeSeries,
+    UnclearGroup,
+    UnreadableTable,
 )
-from karrot.history.series_metrics import METRICS, SeriesMetric, reads_newest_first
+from karrot.history.time_series import METRICS, SeriesMetric, reads_newest_first
 
 __all__ = [
     "METRICS",
@@ -33,7 +39,9 @@ __all__ = [
     "GroupOrder",
     "History",
     "HistoryError",
+    "HistoryHour",
     "HistoryUnavailable",
+    "HourlyHistory",
     "Incident",
     "IncidentOrder",
     "NoTables",

@@ -1,4 +1,4 @@
-"""DuckDB: rows of a table's files, all of them as they were at one moment."""
+"""Runs queries by DuckDB over the files of a table, all of them as they were at one moment."""
 
 import glob
 import threading
@@ -7,13 +7,11 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from karrot.history.errors import HistoryUnavailable, UnreadableTable
+from karrot.history.results import HistoryUnavailable, UnreadableTable
 from karrot.history.table_files import StoredFile, Table
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
-
-__all__ = ["Duck"]
 
 _ATTEMPTS: Final = 20
 _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
@@ -92,6 +90,17 @@ class Duck:
                 if str(error) != _INTERRUPTED:
                     raise
                 raise KeyboardInterrupt from error
+
+
+def named(
+    cluster: str | None, group: str | None, parts: Mapping[str, str | int] | None = None
+) -> tuple[str, dict[str, object]]:
+    """The conditions on what was named, and the values to bind to them. A name is never a word of the query."""
+    asked = {"cluster": cluster, "consumer": group, **(parts or {})}
+    given: dict[str, object] = {column: value for column, value in asked.items() if value is not None}
+    for value in given.values():
+        str(value).encode()  # bytes that are no UTF-8 come from a command line as surrogates: no name of a group
+    return "".join(f" AND {column} = ${column}" for column in given), given
 
 
 def _listed(place: Table, wanted: Callable[[date], bool]) -> tuple[StoredFile, ...] | None:

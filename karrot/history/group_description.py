@@ -1,8 +1,12 @@
-"""A group as ``kafka-consumer-groups --describe`` shows it, at any moment of the history."""
+"""Describes a group at a moment as ``kafka-consumer-groups --describe`` does: offsets, lags and owners.
+
+Where ``__consumer_offsets`` could not be read, the offsets are those that Burrow or ``karrot watch`` said. A webhook
+lists the bad partitions alone. The events of resync and of watch list them all, so the newest of these is the whole
+group as of that moment.
+"""
 
 from karrot.event import ClusterPartition, OffsetCommit
-from karrot.history.duckdb_reader import Duck
-from karrot.history.errors import UnclearGroup
+from karrot.history.duckdb_reader import Duck, Row, named
 from karrot.history.moments import moment_of
 from karrot.history.offsets_at_moment import (
     LogGrowth,
@@ -12,10 +16,7 @@ from karrot.history.offsets_at_moment import (
     ends,
     owners,
 )
-from karrot.history.offsets_from_verdicts import listed
-from karrot.history.results import GroupDescription, PartitionDescription
-
-__all__ = ["describe"]
+from karrot.history.results import GroupDescription, PartitionDescription, UnclearGroup
 
 
 def describe(duck: Duck, look_back: LookBack, group: str, cluster: str | None) -> GroupDescription | None:
@@ -28,7 +29,7 @@ def describe(duck: Duck, look_back: LookBack, group: str, cluster: str | None) -
     newest = commits(duck, look_back, cluster=cluster, group=group)
     of_groups = owners(duck, look_back, cluster=cluster, group=group)
     by_records = {each.place.cluster for each in newest} | {where for where, _ in of_groups}
-    told = {} if by_records else listed(duck, look_back, group, cluster)
+    told = {} if by_records else _listed(duck, look_back, group, cluster)
     clusters = sorted(by_records | told.keys())
     if len(clusters) > 1:
         raise UnclearGroup(f"{group!r} is in {', '.join(clusters)}")
@@ -87,4 +88,40 @@ def _partition(
         owner and owner.client_id,
         None if commit is None else moment_of(commit.at_ms),
         None if looked is None else moment_of(looked.seen_ms),
+    )
+
+
+_LISTED = """
+SELECT DISTINCT cluster, topic, partition, end_offset, current_lag, owner, client_id, epoch_ms(end_ts),
+  epoch_ms(observed_at)
+FROM {table}
+WHERE source IN ('rest', 'kafka') AND epoch_ms(observed_at) BETWEEN $since AND $at{named}
+QUALIFY observed_at = max(observed_at) OVER (PARTITION BY cluster)
+ORDER BY cluster, topic, partition
+"""
+
+
+def _listed(
+    duck: Duck, look_back: LookBack, group: str, cluster: str | None
+) -> dict[str, tuple[PartitionDescription, ...]]:
+    """The partitions of the newest event that lists them all, by cluster."""
+    words, asked = named(cluster, group)
+    rows = duck.rows("partitions", look_back.has, _LISTED.replace("{named}", words), asked | look_back.bounds)
+    clusters = dict.fromkeys(row[0] for row in rows)
+    return {where: tuple(_listed_partition(row) for row in rows if row[0] == where) for where in clusters}
+
+
+def _listed_partition(row: Row) -> PartitionDescription:
+    _, topic, partition, offset, lag, owner, client, committed_ms, observed_ms = row
+    return PartitionDescription(
+        topic,
+        partition,
+        offset,
+        None if offset is None or lag is None else offset + lag,
+        lag,
+        None,
+        owner or None,
+        client or None,
+        None if committed_ms is None else moment_of(committed_ms),
+        moment_of(observed_ms),
     )

@@ -1,4 +1,4 @@
-"""Which groups there were: the question, its rows and their order."""
+"""Lists the groups of a range of time: the query, its rows and their order."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -7,9 +7,7 @@ from karrot.event import Status
 from karrot.history.duckdb_reader import Row
 from karrot.history.moments import IN_SPAN, moment_of
 from karrot.history.results import GroupHistory
-from karrot.history.series_metrics import severity
-
-__all__ = ["GROUPS", "JUDGED", "GroupOrder", "group_of", "groups_in_order"]
+from karrot.history.time_series import severity
 
 
 class GroupOrder(StrEnum):

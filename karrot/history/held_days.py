@@ -1,4 +1,4 @@
-"""Which days the tables hold: the difference between "nothing happened" and "nothing is known".
+"""Tells which days the tables hold: "nothing happened" on a day differs from "nothing is known" of it.
 
 ``karrot pipeline derive`` finds the incidents of all days last. It then notes the days that it finished in
 ``_derived.json``. A day of ``verdict_runs`` that the note lacks may have incidents that no table has yet. Before it
@@ -13,9 +13,7 @@ from pathlib import Path
 import msgspec
 
 from karrot.event import DayRange, TimeRange
-from karrot.history.errors import UnreadableTable
-
-__all__ = ["NOTE", "Days", "Derived", "Note", "asked_days", "day_ranges", "finished", "note_of"]
+from karrot.history.results import UnreadableTable
 
 NOTE = "_derived.json"
 """The name of the note, in the directory of the tables."""

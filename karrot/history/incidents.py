@@ -1,4 +1,4 @@
-"""What incidents there were: the questions, their rows and their order."""
+"""Lists the incidents of a range of time, and finds days whose incidents the tables lack."""
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
@@ -8,8 +8,6 @@ from karrot.event import Incident
 from karrot.history.duckdb_reader import Duck, Row
 from karrot.history.moments import EPOCH, moment_of
 from karrot.history.table_files import Table
-
-__all__ = ["COUNTS", "INCIDENTS", "IncidentOrder", "days_without_incidents", "incident_of", "incidents_in_order"]
 
 _OVERLAPS = "epoch_ms(started_at) < $end AND (ended_at IS NULL OR epoch_ms(ended_at) >= $start)"
 

@@ -1,12 +1,10 @@
-"""Moments and spans of time as people write them."""
+"""Reads moments and steps of time as people write them, and converts moments to milliseconds and back."""
 
 import re
 from datetime import UTC, datetime, timedelta
 
 from karrot.event import TimeRange
 from karrot.settings import types
-
-__all__ = ["EPOCH", "IN_SPAN", "MINUTE", "bounds", "epoch_ms", "granularity", "moment", "moment_of"]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -1,4 +1,4 @@
-"""What Kafka's own records, and looks at its logs, said at a moment.
+"""Finds the newest commits, log ends and members of groups as of a moment.
 
 They are read from the streamed tables, so that an answer needs no ``derive`` and is as fresh as the newest batch. A
 record that was landed twice counts once, because each of these questions asks for the newest.
@@ -10,23 +10,8 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Final, NamedTuple
 
 from karrot.event import ClusterPartition, OffsetCommit
-from karrot.history.duckdb_reader import Duck, Row
-from karrot.history.filters import named
+from karrot.history.duckdb_reader import Duck, Row, named
 from karrot.history.moments import epoch_ms, moment_of
-
-__all__ = [
-    "KEY",
-    "LogGrowth",
-    "LookBack",
-    "OffsetHistory",
-    "Owners",
-    "PartitionOwner",
-    "commits",
-    "ends",
-    "last_commit",
-    "owners",
-    "pasts",
-]
 
 _DAY: Final = timedelta(days=1)
 KEY: Final = "(log_ts_ms::HUGEINT * 9223372036854775808 + log_offset)"

@@ -1,4 +1,4 @@
-"""The questions: which groups there were, how a metric of one went, what incidents there were, where a group stood."""
+"""Answers every question about the tables, as the methods of `History`."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date, datetime, timedelta
@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from karrot.event import DayRange, Incident, TimeRange
-from karrot.history.duckdb_reader import Duck, Row
-from karrot.history.errors import UnclearGroup
-from karrot.history.filters import named
+from karrot.history.duckdb_reader import Duck, Row, named
 from karrot.history.group_description import describe
 from karrot.history.groups import GROUPS, JUDGED, GroupOrder, group_of, groups_in_order
 from karrot.history.held_days import Days, asked_days, finished
@@ -23,17 +21,23 @@ from karrot.history.incidents import (
 )
 from karrot.history.moments import MINUTE, bounds, epoch_ms, moment_of
 from karrot.history.offsets_at_moment import LookBack, last_commit
-from karrot.history.results import GroupDescription, GroupHistory, Risks, StaleGroups, TimeSeries
+from karrot.history.results import (
+    GroupDescription,
+    GroupHistory,
+    HistoryHour,
+    HourlyHistory,
+    Risks,
+    StaleGroups,
+    TimeSeries,
+    UnclearGroup,
+)
 from karrot.history.risks import Bounds, risks
-from karrot.history.series_metrics import METRICS, SeriesMetric
 from karrot.history.stale_partitions import stale
 from karrot.history.table_files import Table, require_tables
-from karrot.history.time_series import TableSeries, points, question
-
-__all__ = ["History"]
+from karrot.history.time_series import METRICS, SeriesMetric, TableSeries, points, question
 
 _MS = timedelta(milliseconds=1)
-_DAY, _WEEK = timedelta(days=1), timedelta(days=7)
+_HOUR, _DAY, _WEEK = timedelta(hours=1), timedelta(days=1), timedelta(days=7)
 
 
 class History:
@@ -168,6 +172,17 @@ class History:
         words, asked = named(cluster, group)
         found = self._rows("incidents", span, INCIDENTS.replace("{named}", words), asked | bounds(span))
         return tuple(incidents_in_order(map(incident_of, found), order)[:limit])
+
+    def hourly(self, cluster: str, group: str, *, until: datetime, days: int = 30) -> HourlyHistory:
+        """One group over the last ``days``, hour by hour, and its incidents in them."""
+        span = TimeRange(until - days * _DAY, until)
+        metrics = ("lag_max", "lag_seconds", "status")
+        series = self.timeseries(group, span, cluster=cluster, metrics=metrics, granularity=_HOUR)
+        hours = tuple(HistoryHour(point.at, *point.values) for point in series.points)
+        # In this order: what derive adds between the two is left out rather than taken for nothing.
+        missing = self.held(span, "incidents", cluster=cluster, group=group).missing
+        incidents = self.incidents(span, cluster=cluster, group=group)
+        return HourlyHistory(span.start, span.end, hours, incidents, missing)
 
     def describe(
         self, group: str, at: datetime, *, cluster: str | None = None, look_back: timedelta = _WEEK

@@ -1,22 +1,14 @@
-"""What the history answers with. Moments are in UTC, lags are messages; ``None`` is what was not known."""
+"""Defines what the history answers with, and the errors that say why there is no answer.
+
+Moments are in UTC, lags are messages; ``None`` is what was not known.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-__all__ = [
-    "GroupDescription",
-    "GroupHistory",
-    "PartitionDescription",
-    "Risk",
-    "RiskKind",
-    "Risks",
-    "SeriesPoint",
-    "StaleGroups",
-    "StalePartition",
-    "TimeSeries",
-]
+from karrot.event import DayRange, Incident
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +134,29 @@ class StaleGroups:
     partitions: tuple[StalePartition, ...]
 
 
+class HistoryHour(NamedTuple):
+    """One hour in which something was said of a group; ``status`` is the worst of it as Burrow's number."""
+
+    at: datetime
+    lag_max: float | None
+    lag_seconds: float | None
+    status: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class HourlyHistory:
+    """A group between two moments hour by hour, and its incidents, the newest first.
+
+    ``missing`` are the days on which incidents of the group are not known, as `History.held` says.
+    """
+
+    start: datetime
+    end: datetime
+    hours: tuple[HistoryHour, ...]
+    incidents: tuple[Incident, ...]
+    missing: tuple[DayRange, ...] = ()
+
+
 class RiskKind(StrEnum):
     """What would make a group read from elsewhere than where it stopped."""
 
@@ -183,3 +198,23 @@ class Risks:
 
     risks: tuple[Risk, ...]
     unknown: tuple[str, ...]
+
+
+class HistoryError(Exception):
+    """There is no answer."""
+
+
+class HistoryUnavailable(HistoryError):  # noqa: N818 (names what is missing)
+    """DuckDB is not installed."""
+
+
+class NoTables(HistoryError):  # noqa: N818 (names what is missing)
+    """There are no tables where they were looked for."""
+
+
+class UnreadableTable(HistoryError):  # noqa: N818 (names what was found)
+    """A table is damaged, has not the columns that are asked for, or would not hold still."""
+
+
+class UnclearGroup(HistoryError):  # noqa: N818 (names what was asked)
+    """Several clusters have a group of this name."""

@@ -1,4 +1,4 @@
-"""Committed offsets that are about to be lost, were lost, or point to messages that soon are not there.
+"""Finds committed offsets that Kafka has deleted or will delete, or whose messages it deletes before they are read.
 
 When Kafka deletes a committed offset (2.1 and later, KIP-211; before that, whenever ``expire_ts`` is written):
 
@@ -28,8 +28,6 @@ from karrot.history.offsets_at_moment import (
     pasts,
 )
 from karrot.history.results import Risk, RiskKind, Risks
-
-__all__ = ["risks"]
 
 _WINDOW = timedelta(days=1)
 """Over which it is seen how fast a log grows at its end, and is cut at its start."""

@@ -1,4 +1,4 @@
-"""Partitions whose committed offset stood still while there was something to read.
+"""Finds partitions whose committed offset did not move while there was something to read.
 
 The rule is the one by which ``karrot pipeline stale`` alerts; docs/pipeline.md has it.
 """
@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from karrot.event import ClusterPartition, OffsetCommit
-from karrot.history.duckdb_reader import Duck
-from karrot.history.filters import named
+from karrot.history.duckdb_reader import Duck, named
 from karrot.history.moments import moment_of
 from karrot.history.offsets_at_moment import (
     KEY,
@@ -18,8 +17,6 @@ from karrot.history.offsets_at_moment import (
     ends,
 )
 from karrot.history.results import StaleGroups, StalePartition
-
-__all__ = ["stale"]
 
 _MS = timedelta(milliseconds=1)
 

@@ -1,4 +1,4 @@
-"""Which files a table has: those of its days, and whether they are still the same.
+"""Lists the files of a table day by day, in a form that tells whether they are still the same.
 
 The pipeline replaces a day of a derived table by renaming a new file over the old one, and merges the files of a
 streamed one. DuckDB opens a file more than once while it reads it, and so could meet the old one and the new one in one
@@ -12,9 +12,7 @@ from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
-from karrot.history.errors import NoTables
-
-__all__ = ["StoredFile", "Table", "require_tables"]
+from karrot.history.results import NoTables
 
 _DERIVE = "karrot pipeline derive"
 _STREAMED = frozenset({"commits", "ends", "events", "members", "partitions", "quarantine"})

@@ -1,15 +1,100 @@
-"""A time series: the question to a table, and the points of the rows that one or several have of it."""
+"""Makes time series of a group: the metrics that there are, the query for each table, and the points.
 
-from collections.abc import Sequence
+Each metric is one line of `METRICS`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
+from karrot.event import Status
 from karrot.history.duckdb_reader import Row
 from karrot.history.moments import IN_SPAN, moment_of
 from karrot.history.results import SeriesPoint
-from karrot.history.series_metrics import SeriesMetric
 
-__all__ = ["TableSeries", "points", "question"]
+
+class SeriesMetric(NamedTuple):
+    """A metric: the table that knows it, and how the rows of a step become one value (SQL; no word of it is asked for).
+
+    Rows of the table have ``cluster``, ``consumer`` and ``minute``. ``parts`` are the columns by which it can be
+    narrowed to a part of the group. Where these are ``topic`` and ``partition``, a row also knows whether it is the
+    ``oldest`` or the ``newest`` of its partition in the step.
+    """
+
+    name: str
+    table: str
+    value: str
+    about: str
+    parts: tuple[str, ...] = ()
+
+
+def severity(column: str) -> str:
+    """SQL for Burrow's number of a status in a column; what is no status of a group is unknown."""
+    cases = " ".join(f"WHEN '{each.name}' THEN {each.value}" for each in Status)
+    return f"CASE {column} {cases} END"
+
+
+def reads_newest_first(names: Iterable[str]) -> bool:
+    """Whether a series of these metrics begins with the newest step: that of offsets always has."""
+    return all(METRICS[name].table == _OFFSETS for name in names if name in METRICS)
+
+
+def _sum(column: str, rows: str) -> str:
+    """SQL for a sum over some of the rows; unknown if one of them is."""
+    return f"CASE WHEN bool_and({column} IS NOT NULL) FILTER ({rows}) THEN sum({column}) FILTER ({rows}) END"
+
+
+_LAG, _RATES, _SKEW = "lag_minute", "rates_minute", "skew_minute"
+_OFFSETS, _LAGS = "offsets_minute", "partition_lag_minute"
+_BY_TOPIC, _BY_PARTITION = ("topic",), ("topic", "partition")
+_MINUTES: Final = "count(DISTINCT minute)"
+
+METRICS: Final[Mapping[str, SeriesMetric]] = MappingProxyType(
+    {
+        metric.name: metric
+        for metric in (
+            SeriesMetric(
+                "lag", _LAG, "arg_max(lag_last, minute) FILTER (lag_last IS NOT NULL)", "lag, the last one known"
+            ),
+            SeriesMetric("lag_min", _LAG, "min(lag_min)", "least lag"),
+            SeriesMetric("lag_max", _LAG, "max(lag_max)", "largest lag"),
+            SeriesMetric("lag_avg", _LAG, "avg(lag_avg)", "mean of the minutes' mean lags"),
+            SeriesMetric("lag_seconds", _LAG, "max(lag_seconds_max)", "largest lag in seconds"),
+            SeriesMetric("status", _LAG, f"max({severity('worst_status')})", "worst status as Burrow's number"),
+            SeriesMetric("events", _LAG, "sum(count)", "events"),
+            SeriesMetric("not_ok", _LAG, "sum(not_ok)", "events worse than OK"),
+            SeriesMetric("produced", _RATES, "sum(produced)", "messages produced", _BY_PARTITION),
+            SeriesMetric("consumed", _RATES, "sum(consumed)", "messages consumed", _BY_PARTITION),
+            SeriesMetric(
+                "produce_rate", _RATES, f"sum(produce_rate) / {_MINUTES}", "messages/s produced", _BY_PARTITION
+            ),
+            SeriesMetric(
+                "consume_rate", _RATES, f"sum(consume_rate) / {_MINUTES}", "messages/s consumed", _BY_PARTITION
+            ),
+            SeriesMetric(
+                "catch_up_seconds", _RATES, "max(catch_up_seconds)", "longest time to catch up", _BY_PARTITION
+            ),
+            SeriesMetric(
+                "max_share", _SKEW, "max(max_share)", "largest share of one partition in a topic's lag", _BY_TOPIC
+            ),
+            SeriesMetric("gini", _SKEW, "max(gini)", "how unevenly the lag lies, 0 to 1", _BY_TOPIC),
+            SeriesMetric("offset", _OFFSETS, _sum("offset_sum", "true"), "sum of the offsets committed", _BY_PARTITION),
+            SeriesMetric(
+                "offset_first", _OFFSETS, _sum("offset_first", "oldest"), "first offsets committed", _BY_PARTITION
+            ),
+            SeriesMetric(
+                "offset_last", _OFFSETS, _sum("offset_last", "newest"), "last offsets committed", _BY_PARTITION
+            ),
+            SeriesMetric("commits", _OFFSETS, "sum(count)", "commits", _BY_PARTITION),
+            SeriesMetric("partition_lag", _LAGS, _sum("lag", "newest"), "lag at the last commits", _BY_PARTITION),
+            SeriesMetric("partition_lag_seconds", _LAGS, "max(lag_seconds)", "largest lag in seconds", _BY_PARTITION),
+            SeriesMetric(
+                "end_offset", _LAGS, _sum("end_offset", "newest"), "log ends at the last commits", _BY_PARTITION
+            ),
+        )
+    }
+)
 
 _STEP = "epoch_ms(minute) // $step * $step"
 

@@ -1,4 +1,4 @@
-"""Burrow's verdicts without Burrow: Kafka's Admin API, Burrow's rules, and the events that come of it."""
+"""Polls Kafka's Admin API, judges the groups by Burrow's rules and makes the events that Burrow would post."""
 
 from karrot.watch.cluster_reader import ClusterSnapshot, Onlooker
 from karrot.watch.connect import NotConnected, connect

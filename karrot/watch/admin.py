@@ -1,4 +1,4 @@
-"""Kafka's Admin API through confluent-kafka."""
+"""Asks a Kafka cluster through the Admin API of confluent-kafka."""
 
 import re
 import time

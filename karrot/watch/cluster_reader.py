@@ -1,4 +1,7 @@
-"""How the groups of a cluster stand now: lags, members, what retention takes; no verdict, for that takes a history."""
+"""Reads the lags, the members and the retention margins of a cluster's groups as they are now.
+
+It gives no verdict: a verdict needs a history.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""From addresses and properties to a cluster that can be asked; what is wrong becomes a sentence."""
+"""Makes a client of a Kafka cluster from addresses and properties; what is wrong with them becomes a sentence."""
 # ruff: noqa: PLC0415 (confluent-kafka is an extra: who does not watch does not need it)
 
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""Which groups may be gone. Missing from one list is not enough: a broker that just took over lists nothing."""
+"""Finds the groups that may have been deleted: those that Kafka has not listed for a minute.
+
+One list is not enough: a broker that just took over lists nothing.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Rings to verdicts, and verdicts to incidents as Burrow's notifier has them."""
+"""Makes verdicts of the rings by Burrow's rules, and gives each incident an id as Burrow's notifier does."""
 
 import uuid
 from collections.abc import Callable, Collection, Mapping

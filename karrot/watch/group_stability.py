@@ -1,4 +1,4 @@
-"""Whether a group is stable, and what retention takes from it: pure."""
+"""Counts the rebalances of a group, and the messages that retention deletes before the group reads them. Pure."""
 
 import zlib
 from collections.abc import Collection, Mapping

@@ -1,4 +1,4 @@
-"""`watch` inside the service: from its settings, into its log."""
+"""Runs `watch` inside the service: reads its settings and writes to its event log."""
 
 import threading
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What `watch` asks of Kafka, as values; whoever answers is behind one narrow protocol."""
+"""Defines what `watch` asks of a Kafka cluster, and the values that it gets back."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Where a poll's outcome goes: into this Karrot's log, or to another Karrot as Burrow would post it."""
+"""Sends the outcome of a poll into this Karrot's event log, or to a URL as Burrow would post it."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

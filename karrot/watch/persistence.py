@@ -1,4 +1,4 @@
-"""Rings, incidents and rebalances across a restart: as bytes, in a file or in a note of the log."""
+"""Saves the rings, the incidents and the rebalance counts for a restart: in a file, or in a note of the event log."""
 
 import os
 import zlib

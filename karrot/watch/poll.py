@@ -1,4 +1,4 @@
-"""One look at a cluster: what could be read, and what could not."""
+"""Polls a cluster once: reads its groups, committed offsets and log ends, and notes what could not be read."""
 
 import re
 from collections.abc import Collection, Mapping

@@ -1,4 +1,4 @@
-"""What is remembered of each group's partitions: Burrow's window of samples and the log ends seen lately.
+"""Keeps Burrow's window of samples for each partition of a group, and the newest log ends of the partition.
 
 Burrow stores commits with their times. The Admin API tells no times, so a sample is taken at a poll, with the poll's
 time: when the offset moved, or when the group has members, who then are seen to stand still.

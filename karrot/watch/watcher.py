@@ -1,4 +1,4 @@
-"""One poll after another: look, judge, keep, hand on."""
+"""Polls a cluster again and again, and each time judges its groups, saves what is known and sends the events."""
 
 import re
 import threading

@@ -16,6 +16,7 @@ from karrot.history import (
     GroupHistory,
     GroupOrder,
     History,
+    HistoryHour,
     HistoryUnavailable,
     Incident,
     IncidentOrder,
@@ -26,7 +27,6 @@ from karrot.history import (
     UnreadableTable,
 )
 from karrot.history.duckdb_reader import Duck
-from karrot.history.group_summary import SummaryHour, past
 from support.pipeline.table_files import (
     DAY,
     incident_row,
@@ -397,8 +397,8 @@ def test_the_page_of_a_group_gets_its_hours_its_incidents_and_the_days_that_say_
     write_rows(tables, "verdict_runs", [verdict_run_row(30, status="WARN"), verdict_run_row(-1440, consumer="other")])
     write_rows(tables, "incidents", [incident_row(30, None)])
     write_derived_days(tables, [DAY - timedelta(days=1), DAY])
-    told = past(history, "c", "g", until=minute_at(60), days=2)
-    assert told.hours == (SummaryHour(minute_at(-1440), 5, None, 1), SummaryHour(minute_at(0), 7, None, 2))
+    told = history.hourly("c", "g", until=minute_at(60), days=2)
+    assert told.hours == (HistoryHour(minute_at(-1440), 5, None, 1), HistoryHour(minute_at(0), 7, None, 2))
     assert [each.started_at for each in told.incidents] == [minute_at(30)]
     assert told.missing == (DayRange(DAY - timedelta(days=2), DAY - timedelta(days=1)),)
 
