@@ -12,8 +12,8 @@ import structlog
 from karrot import telemetry
 from karrot.burrow.client import Burrow, BurrowError, NotFound, Unaddressable, Unavailable, UnknownCall
 from karrot.clock import Clock
-from karrot.event import LagEvent, Source, Status
-from karrot.eventlog.base import EventLog, GroupKey, LogUnavailableError, OverloadedError, ReporterState, groups
+from karrot.event import GroupKey, LagEvent, Source, Status
+from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, ReporterState, groups
 from karrot.intake import Intake
 
 __all__ = ["NAME", "Resync"]

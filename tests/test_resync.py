@@ -12,8 +12,8 @@ from karrot.demo.burrow.fake_burrow import FakeBurrow, simulate
 from karrot.demo.burrow.outage import Outage
 from karrot.demo.burrow.rest_api import RestApi
 from karrot.demo.burrow.rest_server import BurrowServer
-from karrot.event import Kind, Source
-from karrot.eventlog.base import GroupKey, GroupState, LogUnavailableError, StoredEvent, groups
+from karrot.event import GroupKey, Kind, Source
+from karrot.eventlog.base import GroupState, LogUnavailableError, StoredEvent, groups
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import Intake
 from karrot.resync import NAME, Resync

@@ -24,7 +24,6 @@ __all__ = [
     "Damaged",
     "EventLog",
     "EventSummary",
-    "GroupKey",
     "GroupState",
     "IncidentState",
     "LogSize",

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from karrot.event import Kind, LagEvent, Source
+from karrot.event import GroupKey, Kind, LagEvent, Source
 from karrot.eventlog import incidents
-from karrot.eventlog.base import Changed, EventSummary, GroupKey, GroupState, IncidentState
+from karrot.eventlog.base import Changed, EventSummary, GroupState, IncidentState
 from karrot.eventlog.event_summary import summarize
 
 __all__ = ["Arrival", "Decode", "GroupRow", "after", "arrival", "changed", "state_of"]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from karrot import telemetry
 from karrot.clock import Clock
-from karrot.event import LagEvent
+from karrot.event import GroupKey, LagEvent
 from karrot.eventlog import group_state
 from karrot.eventlog.base import (
     READ_LIMIT,
@@ -17,7 +17,6 @@ from karrot.eventlog.base import (
     Counter,
     Cursor,
     Damaged,
-    GroupKey,
     GroupState,
     LogSize,
     Reject,

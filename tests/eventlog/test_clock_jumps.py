@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from karrot.eventlog.base import EventLog, GroupKey
+from karrot.event import GroupKey
+from karrot.eventlog.base import EventLog
 from karrot.eventlog.memory import MemoryEventLog
 from support.eventlog.event_log_contract import (
     MAX_GROUPS,

@@ -17,8 +17,8 @@ from prometheus_client.registry import Collector  # noqa: TC002 - beside what it
 
 from karrot import __version__
 from karrot.burrow.payload import parse_rest, parse_webhook, to_wire
-from karrot.event import LagEvent, Source
-from karrot.eventlog.base import Cursor, EventLog, GroupKey, GroupState, LogUnavailableError, ReporterState
+from karrot.event import GroupKey, LagEvent, Source
+from karrot.eventlog.base import Cursor, EventLog, GroupState, LogUnavailableError, ReporterState
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import PullReporter
 from karrot.reporters.prometheus import LogCollector, build, render

@@ -7,8 +7,8 @@ import pytest
 import structlog
 
 from karrot.burrow.payload import parse_stored
-from karrot.event import Kind, LagEvent, Source
-from karrot.eventlog.base import Appended, GroupKey, LogUnavailableError
+from karrot.event import GroupKey, Kind, LagEvent, Source
+from karrot.eventlog.base import Appended, LogUnavailableError
 from karrot.eventlog.group_health import GroupHealth
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import Intake

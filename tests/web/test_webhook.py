@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.event import Kind
-from karrot.eventlog.base import Appended, GroupKey, LogUnavailableError, OverloadedError, UnconfirmedError
+from karrot.event import GroupKey, Kind
+from karrot.eventlog.base import Appended, LogUnavailableError, OverloadedError, UnconfirmedError
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.web import Credentials
 from karrot.web.problems import CODES

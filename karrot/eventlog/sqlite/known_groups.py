@@ -5,7 +5,7 @@ from pathlib import Path
 
 import apsw
 
-from karrot.eventlog.base import GroupKey
+from karrot.event import GroupKey
 from karrot.eventlog.sqlite import database, datadir
 
 __all__ = ["known_groups"]

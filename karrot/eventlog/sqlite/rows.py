@@ -6,13 +6,12 @@ from typing import Any
 
 import msgspec
 
-from karrot.event import Source
+from karrot.event import GroupKey, Source
 from karrot.eventlog.base import (
     Counter,
     Cursor,
     Damaged,
     EventSummary,
-    GroupKey,
     IncidentState,
     Reject,
     ReporterState,

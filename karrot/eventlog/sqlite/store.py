@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from karrot.clock import Clock
-from karrot.event import LagEvent
+from karrot.event import GroupKey, LagEvent
 from karrot.eventlog.base import (
     READ_LIMIT,
     Appended,
@@ -18,7 +18,6 @@ from karrot.eventlog.base import (
     Counter,
     Cursor,
     Damaged,
-    GroupKey,
     GroupState,
     LogSize,
     LogUnavailableError,

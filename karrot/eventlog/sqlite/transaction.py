@@ -5,7 +5,8 @@ from collections import Counter
 import apsw
 
 from karrot import telemetry
-from karrot.eventlog.base import Appended, GroupKey, ReporterState
+from karrot.event import GroupKey
+from karrot.eventlog.base import Appended, ReporterState
 from karrot.eventlog.group_state import Arrival, GroupRow, after
 from karrot.eventlog.log_time import Anchor
 from karrot.eventlog.sqlite import rows

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from math import ceil
 from typing import NamedTuple
 
-from karrot.eventlog.base import GroupKey
+from karrot.event import GroupKey
 from karrot.reporters.cloudwatch.batching import MAX_BYTES, MAX_DATA
 from karrot.reporters.cloudwatch.options import GroupMetricName, Layout, Options
 from karrot.text import counted

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from karrot.eventlog.base import GroupKey
+from karrot.event import GroupKey
 from karrot.reporters.cloudwatch.options import Options
 
 __all__ = ["OUTSIDE_BOUND", "Membership"]

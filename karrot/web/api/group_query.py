@@ -8,8 +8,8 @@ from itertools import chain, islice
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from karrot.event import is_burrow_itself
-from karrot.eventlog.base import EventLog, GroupKey, GroupState, groups
+from karrot.event import GroupKey, is_burrow_itself
+from karrot.eventlog.base import EventLog, GroupState, groups
 from karrot.web.pages.ranking import WELL, RankedGroups
 
 __all__ = [

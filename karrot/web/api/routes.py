@@ -6,7 +6,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 import msgspec
 from flask import Blueprint, Response, request
 
-from karrot.eventlog.base import GroupKey
+from karrot.event import GroupKey
 from karrot.web.api.group_query import STATUSES, GroupFilter, PageCursor, page_by_key
 from karrot.web.api.openapi import document
 from karrot.web.api.rejects import Rejects, reject_shape

@@ -4,7 +4,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from karrot.clock import Clock
-from karrot.eventlog.base import Changed, EventLog, GroupKey, GroupState, groups
+from karrot.event import GroupKey
+from karrot.eventlog.base import Changed, EventLog, GroupState, groups
 from karrot.web.pages.again import Again
 from karrot.web.pages.ranking import RankedGroups, Ranking
 from karrot.web.pages.time_slicing import gently

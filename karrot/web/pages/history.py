@@ -7,7 +7,7 @@ from datetime import date, datetime
 from typing import Protocol
 
 from karrot.clock import Clock
-from karrot.eventlog.base import GroupKey
+from karrot.event import GroupKey
 
 __all__ = ["AskPast", "GroupHistoryPart", "PastDays", "PastHour", "PastIncident", "PastUnknown", "Pasts"]
 

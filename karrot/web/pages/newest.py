@@ -4,7 +4,7 @@ import threading
 from collections import OrderedDict
 from typing import Generic, NamedTuple, TypeVar
 
-from karrot.eventlog.base import GroupKey
+from karrot.event import GroupKey
 
 __all__ = ["Made", "Newest"]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from karrot.event import is_burrow_itself
-from karrot.eventlog.base import GroupKey, GroupState
+from karrot.event import GroupKey, is_burrow_itself
+from karrot.eventlog.base import GroupState
 
 __all__ = ["WELL", "RankedGroups", "Ranking"]
 

@@ -5,8 +5,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from karrot.burrow.payload import MalformedPayload, Outline, parse_outline
-from karrot.event import Kind, Source
-from karrot.eventlog.base import EventLog, GroupKey, GroupState, StoredBody
+from karrot.event import GroupKey, Kind, Source
+from karrot.eventlog.base import EventLog, GroupState, StoredBody
 from karrot.signals import signals_of
 from karrot.web.pages.newest import Newest
 

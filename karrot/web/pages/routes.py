@@ -5,8 +5,8 @@ from typing import Any
 
 from flask import Blueprint, Response, render_template, request, stream_template
 
-from karrot.event import PartitionLag, Source, Status
-from karrot.eventlog.base import GroupKey, StoredEvent
+from karrot.event import GroupKey, PartitionLag, Source, Status
+from karrot.eventlog.base import StoredEvent
 from karrot.web.api.group_query import STATUSES, GroupFilter, Order, overview
 from karrot.web.api.rejects import reject_shape
 from karrot.web.api.routes import asked_filter, asked_key

@@ -1,7 +1,7 @@
 from contextlib import closing
 from pathlib import Path
 
-from karrot.eventlog.base import GroupKey
+from karrot.event import GroupKey
 from karrot.eventlog.sqlite.known_groups import known_groups
 from support.eventlog.event_log_contract import append_event
 from support.eventlog.sqlite_log import open_sqlite

@@ -10,12 +10,12 @@ import apsw
 import pytest
 
 from karrot.burrow.payload import to_wire
+from karrot.event import GroupKey
 from karrot.eventlog.base import (
     Counter,
     Cursor,
     Damaged,
     EventLog,
-    GroupKey,
     LogUnavailableError,
     OverloadedError,
     ReporterState,

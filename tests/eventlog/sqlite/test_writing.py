@@ -9,7 +9,8 @@ import apsw
 import pytest
 
 from karrot.burrow.payload import to_wire
-from karrot.eventlog.base import GroupKey, LogUnavailableError, UnconfirmedError, groups
+from karrot.event import GroupKey
+from karrot.eventlog.base import LogUnavailableError, UnconfirmedError, groups
 from karrot.eventlog.group_state import arrival
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sqlite import datadir

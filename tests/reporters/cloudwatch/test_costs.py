@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.eventlog.base import GroupKey
+from karrot.event import GroupKey
 from karrot.reporters.cloudwatch.costs import Estimate, bill, monthly_estimate
 from karrot.reporters.cloudwatch.options import GroupMetricName, Layout, Options
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.burrow.payload import parse_webhook
-from karrot.event import LagEvent, Source
-from karrot.eventlog.base import GroupKey, StoredEvent
+from karrot.event import GroupKey, LagEvent, Source
+from karrot.eventlog.base import StoredEvent
 from karrot.reporters.cloudwatch.datum import Datum
 from karrot.reporters.cloudwatch.datum_limits import why_refused
 from karrot.reporters.cloudwatch.event_to_data import Mapped, data_of

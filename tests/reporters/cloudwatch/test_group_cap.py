@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.eventlog.base import GroupKey
+from karrot.event import GroupKey
 from karrot.reporters.cloudwatch import group_cap as module
 from karrot.reporters.cloudwatch.group_cap import Membership
 from karrot.reporters.cloudwatch.options import Options

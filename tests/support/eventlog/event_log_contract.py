@@ -8,14 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot.burrow.payload import to_wire
-from karrot.event import Kind, LagEvent, Source
+from karrot.event import GroupKey, Kind, LagEvent, Source
 from karrot.eventlog.base import (
     Appended,
     Changed,
     Counter,
     Cursor,
     EventLog,
-    GroupKey,
     Reject,
     ReporterState,
     StoredBody,

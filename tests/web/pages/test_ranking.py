@@ -3,7 +3,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.eventlog.base import GroupKey, GroupState, IncidentState
+from karrot.event import GroupKey
+from karrot.eventlog.base import GroupState, IncidentState
 from karrot.eventlog.event_summary import summarize
 from karrot.web.pages.ranking import RankedGroups, Ranking
 from support.burrow.lag_events import make_event, make_partition

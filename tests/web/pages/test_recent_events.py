@@ -1,4 +1,5 @@
-from karrot.eventlog.base import GroupKey, GroupState
+from karrot.event import GroupKey
+from karrot.eventlog.base import GroupState
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import Intake
 from karrot.web.pages.again import Again
