@@ -11,18 +11,16 @@ from karrot.event import LagEvent, OffsetSample, PartitionLag, Source, TopicPart
 from karrot.eventlog.group_health import GroupHealth
 from karrot.watch.group_stability import Stability, group_health, retention
 from karrot.watch.kafka_protocol import Cluster, Description, Failure
-from karrot.watch.poll import Poll, log_starts, look
-
-__all__ = ["ClusterSnapshot", "Onlooker"]
+from karrot.watch.poll import Poll, log_starts, poll_cluster
 
 _NOT_LISTED = Failure("group_id_not_found", "Kafka lists no such group")
 
 
 class ClusterSnapshot(NamedTuple):
-    """What one look brought.
+    """What one reading of a cluster found.
 
     ``lags`` have no status; ``failures`` say by name which groups could not be read. Rebalances are seen between two
-    looks: none could be before the second.
+    readings: none could be before the second.
     """
 
     lags: tuple[LagEvent, ...]
@@ -32,19 +30,19 @@ class ClusterSnapshot(NamedTuple):
 
 
 @dataclass(slots=True)
-class Onlooker:
-    """Looks at a cluster as often as it is told to, and counts the rebalances that it sees between its looks."""
+class ClusterReader:
+    """Reads a cluster whenever it is asked to, and counts the rebalances that it sees between two readings."""
 
     name: str
     cluster: Cluster
     _stability: dict[str, Stability] = field(default_factory=dict)
-    _has_looked: bool = False
+    _has_read: bool = False
 
-    def look(self, now_ms: int, groups: Collection[str] = ()) -> ClusterSnapshot:
+    def read(self, now_ms: int, groups: Collection[str] = ()) -> ClusterSnapshot:
         """All groups, or those that are named. Raises `ClusterError`."""
-        poll = look(self.cluster, only=groups)
+        poll = poll_cluster(self.cluster, only=groups)
         starts = log_starts(self.cluster, poll)
-        counts_rebalances, self._has_looked = self._has_looked, True
+        counts_rebalances, self._has_read = self._has_read, True
         return ClusterSnapshot(
             tuple(_lag(self.name, group, poll, now_ms) for group in sorted(poll.committed)),
             {group: self._health(group, poll, starts) for group in poll.described},

@@ -7,8 +7,6 @@ from typing import NamedTuple, TypeVar
 from karrot.event import TopicPartition
 from karrot.watch.kafka_protocol import Cluster, Description, Failure, Listing
 
-__all__ = ["Poll", "log_starts", "look"]
-
 _GONE = "unknown_topic_or_part"
 
 K = TypeVar("K")
@@ -26,7 +24,7 @@ class Poll(NamedTuple):
     failures: Mapping[str, Failure]
 
 
-def look(cluster: Cluster, exclude: re.Pattern[str] | None = None, only: Collection[str] = ()) -> Poll:
+def poll_cluster(cluster: Cluster, exclude: re.Pattern[str] | None = None, only: Collection[str] = ()) -> Poll:
     """Ask for all groups but those whose name the expression matches anywhere, or ``only`` for some.
 
     Raises `ClusterError`.

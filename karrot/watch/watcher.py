@@ -19,7 +19,7 @@ from karrot.watch.deletions import Deletions
 from karrot.watch.group_stability import Stability, group_health, retention
 from karrot.watch.kafka_protocol import Cluster, ClusterError, Description, Failure
 from karrot.watch.persistence import Keeper, Memory, dump, load
-from karrot.watch.poll import Poll, log_starts, look
+from karrot.watch.poll import Poll, log_starts, poll_cluster
 
 __all__ = ["PollOutcome", "Sink", "Watcher", "run"]
 
@@ -108,7 +108,7 @@ class Watcher:
 
     def _poll(self, started: int, now_ms: int) -> None:
         memory = self._remembered(now_ms)
-        poll = look(self.cluster, self.exclude)
+        poll = poll_cluster(self.cluster, self.exclude)
         self._see(poll, memory, now_ms)
         before = dict(memory.incidents.open)
         events = [memory.incidents.name(event) for event in self._verdicts(poll, memory, now_ms)]

@@ -4,7 +4,7 @@ import pytest
 
 from karrot.event import LagEvent, PartitionLag, TopicPartition
 from karrot.eventlog.group_health import GroupHealth
-from karrot.watch import ClusterError, Onlooker
+from karrot.watch import ClusterError, ClusterReader
 from karrot.watch.kafka_protocol import Failure
 from support.kafka.in_memory_kafka import InMemoryKafka, make_member
 
@@ -25,53 +25,53 @@ def shown(event: LagEvent) -> list[tuple[str, int, int | None, str]]:
 
 
 def test_lags_members_and_what_retention_took_are_known_at_once_but_no_verdict() -> None:
-    standing = Onlooker("prod", kafka()).look(now_ms=7)
-    billing, idle = standing.lags
+    snapshot = ClusterReader("prod", kafka()).read(now_ms=7)
+    billing, idle = snapshot.lags
     assert (billing.consumer, billing.status_text, billing.total_lag, billing.observed_at_ms) == ("billing", "", 70, 7)
     assert shown(billing) == [("orders", 0, 40, "/10.0.0.1"), ("orders", 1, 30, "/10.0.0.1")]
     assert isinstance(billing.max_lag, PartitionLag)
     assert billing.max_lag.partition == 0
     assert (idle.consumer, idle.total_lag, idle.max_lag) == ("idle", 0, None)
-    assert standing.healths["billing"] == GroupHealth("billing", "Stable", 1, 1, 0, 10, 0)
-    assert standing.healths["idle"] == GroupHealth("idle", "Empty", 0, 1, 0, None, None)
-    assert standing.failures == {}
+    assert snapshot.healths["billing"] == GroupHealth("billing", "Stable", 1, 1, 0, 10, 0)
+    assert snapshot.healths["idle"] == GroupHealth("idle", "Empty", 0, 1, 0, None, None)
+    assert snapshot.failures == {}
 
 
 def test_a_sum_is_unknown_while_one_of_its_parts_is() -> None:
     simulated = kafka()
     simulated.failures[B] = Failure("leader_not_available", "no broker leads the partition")
-    [billing, _] = Onlooker("prod", simulated).look(0).lags
+    [billing, _] = ClusterReader("prod", simulated).read(0).lags
     assert (billing.total_lag, [each.current_lag for each in billing.partitions]) == (None, [40, None])
     assert billing.max_lag == billing.partitions[0]
 
 
 def test_only_the_groups_that_are_named_are_asked_about() -> None:
     simulated = kafka()
-    standing = Onlooker("prod", simulated).look(0, ["billing", "nobody"])
+    snapshot = ClusterReader("prod", simulated).read(0, ["billing", "nobody"])
     assert set(simulated.asked) == {"billing"}
-    assert [each.consumer for each in standing.lags] == ["billing"]
-    assert standing.failures == {"nobody": Failure("group_id_not_found", "Kafka lists no such group")}
+    assert [each.consumer for each in snapshot.lags] == ["billing"]
+    assert snapshot.failures == {"nobody": Failure("group_id_not_found", "Kafka lists no such group")}
 
 
 def test_a_group_that_cannot_be_read_costs_the_others_nothing() -> None:
     simulated = kafka()
     simulated.failures["idle"] = simulated.undescribed["billing"] = DENIED
-    standing = Onlooker("prod", simulated).look(0)
-    assert [each.consumer for each in standing.lags] == ["billing"]
-    assert standing.failures == {"idle": DENIED}
-    assert standing.healths["billing"] == GroupHealth("billing", "Stable", None, None, 0, 10, 0)
+    snapshot = ClusterReader("prod", simulated).read(0)
+    assert [each.consumer for each in snapshot.lags] == ["billing"]
+    assert snapshot.failures == {"idle": DENIED}
+    assert snapshot.healths["billing"] == GroupHealth("billing", "Stable", None, None, 0, 10, 0)
 
 
 def test_rebalances_are_counted_from_the_second_look_on() -> None:
     simulated = kafka()
-    onlooker = Onlooker("prod", simulated)
-    assert not onlooker.look(0).counts_rebalances
+    cluster_reader = ClusterReader("prod", simulated)
+    assert not cluster_reader.read(0).counts_rebalances
     simulated.put("billing", {A: 60, B: 20, C: 0}, make_member(A), make_member(B, host="/10.0.0.2"))
-    standing = onlooker.look(0)
-    assert standing.counts_rebalances
-    assert (standing.healths["billing"].rebalances, standing.healths["idle"].rebalances) == (1, 0)
+    snapshot = cluster_reader.read(0)
+    assert snapshot.counts_rebalances
+    assert (snapshot.healths["billing"].rebalances, snapshot.healths["idle"].rebalances) == (1, 0)
 
 
 def test_a_cluster_that_is_away_is_an_error() -> None:
     with pytest.raises(ClusterError, match="all brokers are down"):
-        Onlooker("prod", InMemoryKafka(down=ClusterError("_all_brokers_down", "all brokers are down"))).look(0)
+        ClusterReader("prod", InMemoryKafka(down=ClusterError("_all_brokers_down", "all brokers are down"))).read(0)

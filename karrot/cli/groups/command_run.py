@@ -12,12 +12,12 @@ import click
 from karrot.cli.errors import NotDone, Refused
 from karrot.cli.groups.burrow_answers import GroupAnswers, ask, cluster_of
 from karrot.cli.groups.group_tables import json_line
-from karrot.cli.groups.kafka_answers import ask_kafka, beside_burrow, onlooker
+from karrot.cli.groups.kafka_answers import ask_kafka, beside_burrow, cluster_reader
 from karrot.cli.options import put_on, value_of
 
 if TYPE_CHECKING:
     from karrot.burrow.client import Burrow
-    from karrot.watch import Onlooker
+    from karrot.watch import ClusterReader
 
 __all__ = ["group_options", "run"]
 
@@ -75,7 +75,7 @@ def run(
             burrow = held.enter_context(_burrow(url))
             look = partial(_asked, burrow, cluster, groups, with_all_partitions=with_all_partitions)
         if bootstrap is not None:
-            kafka = onlooker(bootstrap, properties, cluster)
+            kafka = cluster_reader(bootstrap, properties, cluster)
             look = partial(ask_kafka, kafka, groups) if look is None else partial(_beside, look, kafka)
         if look is None:
             raise Refused("whom to ask? --burrow takes Burrow's address, --bootstrap-servers those of brokers")
@@ -86,7 +86,7 @@ def run(
             _once(look, show)
 
 
-def _beside(look: Callable[[], GroupAnswers], kafka: "Onlooker") -> GroupAnswers:
+def _beside(look: Callable[[], GroupAnswers], kafka: "ClusterReader") -> GroupAnswers:
     return beside_burrow(look(), kafka)
 
 

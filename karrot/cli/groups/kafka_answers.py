@@ -13,49 +13,49 @@ from karrot.cli.options import value_of
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from karrot.watch import ClusterSnapshot, Onlooker
+    from karrot.watch import ClusterReader, ClusterSnapshot
 
-__all__ = ["ask_kafka", "beside_burrow", "onlooker"]
+__all__ = ["ask_kafka", "beside_burrow", "cluster_reader"]
 
 
-def onlooker(bootstrap: str, properties: Path | None, cluster: str | None) -> "Onlooker":
-    """Who looks at the cluster at these addresses, which is called after them where it has no name."""
+def cluster_reader(bootstrap: str, properties: Path | None, cluster: str | None) -> "ClusterReader":
+    """A reader of the cluster at these addresses, which are its name where it has no other."""
     from karrot.settings import types
-    from karrot.watch import Onlooker, connect
+    from karrot.watch import ClusterReader, connect
 
     brokers = value_of(types.brokers, "--bootstrap-servers", bootstrap)
-    return Onlooker(cluster or ",".join(brokers), valid(partial(connect, brokers, properties)))
+    return ClusterReader(cluster or ",".join(brokers), valid(partial(connect, brokers, properties)))
 
 
-def ask_kafka(kafka: "Onlooker", groups: "Collection[str]") -> GroupAnswers:
+def ask_kafka(kafka: "ClusterReader", groups: "Collection[str]") -> GroupAnswers:
     """How all groups stand, or some."""
     from karrot.watch import ClusterError
 
-    standing = _looked(kafka, groups)
+    snapshot = _read(kafka, groups)
     return GroupAnswers(
         kafka.name,
-        standing.lags,
-        {group: ClusterError(*failure) for group, failure in standing.failures.items()},
+        snapshot.lags,
+        {group: ClusterError(*failure) for group, failure in snapshot.failures.items()},
         named=bool(groups),
         teller="Kafka",
-        healths=standing.healths,
-        counts_rebalances=standing.counts_rebalances,
+        healths=snapshot.healths,
+        counts_rebalances=snapshot.counts_rebalances,
     )
 
 
-def beside_burrow(asked: GroupAnswers, kafka: "Onlooker") -> GroupAnswers:
+def beside_burrow(asked: GroupAnswers, kafka: "ClusterReader") -> GroupAnswers:
     """Burrow's answers with what Kafka says of the same groups."""
     groups = {event.consumer for event in asked.verdicts}
     if not groups:
         return asked
-    standing = _looked(kafka, groups)
-    return replace(asked, healths=standing.healths, counts_rebalances=standing.counts_rebalances)
+    snapshot = _read(kafka, groups)
+    return replace(asked, healths=snapshot.healths, counts_rebalances=snapshot.counts_rebalances)
 
 
-def _looked(kafka: "Onlooker", groups: "Collection[str]") -> "ClusterSnapshot":
+def _read(kafka: "ClusterReader", groups: "Collection[str]") -> "ClusterSnapshot":
     from karrot.watch import ClusterError
 
     try:
-        return kafka.look(int(time.time() * 1000), groups)
+        return kafka.read(int(time.time() * 1000), groups)
     except ClusterError as error:
         raise NotDone(f"Kafka: {error}") from error

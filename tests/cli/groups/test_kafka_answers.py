@@ -11,7 +11,7 @@ from karrot.cli.groups.burrow_answers import GroupAnswers, ask
 from karrot.cli.groups.group_tables import groups_table, json_line, partition_tables
 from karrot.cli.groups.kafka_answers import ask_kafka, beside_burrow
 from karrot.event import TopicPartition
-from karrot.watch import ClusterError, Onlooker
+from karrot.watch import ClusterError, ClusterReader
 from support.burrow.fake_burrow_rig import fake_burrow, simulated_group
 from support.kafka.in_memory_kafka import InMemoryKafka, make_member
 
@@ -32,7 +32,7 @@ def kafka() -> InMemoryKafka:
 
 
 def test_kafka_alone_is_a_table_without_verdicts(kafka: InMemoryKafka) -> None:
-    asked = ask_kafka(Onlooker("prod", kafka), ())
+    asked = ask_kafka(ClusterReader("prod", kafka), ())
     assert "\n".join(groups_table(asked)) == GROUPS
     assert list(partition_tables(asked)) == [
         "GROUP  TOPIC   PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG  STATUS  OWNER",
@@ -47,10 +47,10 @@ def test_kafka_alone_is_a_table_without_verdicts(kafka: InMemoryKafka) -> None:
 
 
 def test_from_the_second_look_on_rebalances_are_counted(kafka: InMemoryKafka) -> None:
-    onlooker = Onlooker("prod", kafka)
-    ask_kafka(onlooker, ())
+    cluster_reader = ClusterReader("prod", kafka)
+    ask_kafka(cluster_reader, ())
     kafka.put("billing", {A: 60, B: 20}, make_member(A, B))
-    [line] = json_line(ask_kafka(onlooker, ["billing"]))
+    [line] = json_line(ask_kafka(cluster_reader, ["billing"]))
     [billing] = json.loads(line)["groups"]
     assert billing["status"] is None
     assert {name: billing[name] for name in ("state", "members", "coordinator", "rebalances")} == {
@@ -65,7 +65,7 @@ def test_beside_burrows_verdicts_stands_what_kafka_says_of_the_same_groups(kafka
     with fake_burrow(simulated_group("billing"), simulated_group("unheard")) as told:
         told.after(60)
         burrows = ask(told.burrow, "prod", (), with_all_partitions=False)
-        both = beside_burrow(burrows, Onlooker("prod", kafka))
+        both = beside_burrow(burrows, ClusterReader("prod", kafka))
     head, billing, unheard, total = groups_table(both)
     assert head.split()[-6:] == ["STATE", "MEMBERS", "COORDINATOR", "REBALANCES", "LOST", "MARGIN"]
     assert (billing.split()[1], billing.split()[-6:]) == ("OK", ["Stable", "2", "1", "-", "10", "0"])
@@ -81,19 +81,19 @@ def test_beside_burrows_verdicts_stands_what_kafka_says_of_the_same_groups(kafka
 
 def test_a_burrow_without_groups_needs_no_kafka() -> None:
     asked = GroupAnswers("prod", (), {})
-    assert beside_burrow(asked, Onlooker("prod", InMemoryKafka(down=ClusterError("r", "away")))) is asked
+    assert beside_burrow(asked, ClusterReader("prod", InMemoryKafka(down=ClusterError("r", "away")))) is asked
 
 
 def test_a_group_that_kafka_does_not_list_is_named(kafka: InMemoryKafka) -> None:
-    asked = ask_kafka(Onlooker("prod", kafka), ["nobody"])
+    asked = ask_kafka(ClusterReader("prod", kafka), ["nobody"])
     assert (asked.has_failed, asked.notes) == (True, ["'nobody' is not shown: Kafka lists no such group"])
-    assert ask_kafka(Onlooker("prod", InMemoryKafka()), ()).notes == ["Kafka lists no group in prod"]
+    assert ask_kafka(ClusterReader("prod", InMemoryKafka()), ()).notes == ["Kafka lists no group in prod"]
 
 
 def test_a_kafka_that_is_away_is_a_sentence() -> None:
     down = InMemoryKafka(down=ClusterError("_transport", "no broker answers"))
     with pytest.raises(NotDone, match=r"^Kafka: no broker answers$"):
-        ask_kafka(Onlooker("prod", down), ())
+        ask_kafka(ClusterReader("prod", down), ())
 
 
 @pytest.mark.parametrize(
