@@ -20,6 +20,7 @@ from karrot.doctor.snapshot import (
     ReadSample,
     Reporter,
 )
+from karrot.event import GroupKey
 
 __all__ = ["GROUPS_READ", "METRICS", "read_karrot"]
 
@@ -127,15 +128,13 @@ def _samples(web: Web) -> Sequence[ReadSample]:
         raise NotTold(f"what /metrics answers is not understood: {error}") from error
 
 
-def _histories(
-    web: Web, parts: Parts, groups: Sequence[ReadGroup]
-) -> Mapping[tuple[str, str], Sequence[ReadGroupEvent]]:
+def _histories(web: Web, parts: Parts, groups: Sequence[ReadGroup]) -> Mapping[GroupKey, Sequence[ReadGroupEvent]]:
     """The newest events of the first groups of each cluster that Burrow posted."""
-    read: dict[tuple[str, str], Sequence[ReadGroupEvent]] = {}
+    read: dict[GroupKey, Sequence[ReadGroupEvent]] = {}
     for each in _few_of_each_cluster(groups):
         query = {"cluster": each.cluster, "consumer": each.consumer, "limit": str(_EVENTS)}
         history = parts.read("events of groups (/api/v1/group)", partial(_history, web, query), _History(events=()))
-        read[each.cluster, each.consumer] = history.events
+        read[GroupKey(each.cluster, each.consumer)] = history.events
     return read
 
 

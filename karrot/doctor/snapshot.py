@@ -17,7 +17,7 @@ from karrot.burrow.client import (
     StorageModule,
     ZooKeeperConfig,
 )
-from karrot.event import LagEvent
+from karrot.event import GroupKey, LagEvent
 
 __all__ = [
     "WEBHOOK_PATH",
@@ -205,7 +205,7 @@ class KarrotSeen:
     groups: Sequence[ReadGroup] | None = None
     has_all_groups: bool = True
     rejects: Sequence[ReadReject] | None = None
-    histories: Mapping[tuple[str, str], Sequence[ReadGroupEvent]] = field(default_factory=dict)
+    histories: Mapping[GroupKey, Sequence[ReadGroupEvent]] = field(default_factory=dict)
     samples: Sequence[ReadSample] = ()
     unread: Sequence[Unread] = ()
 

@@ -7,6 +7,7 @@ import pytest
 from karrot.burrow.client import EvaluatorModule
 from karrot.doctor.checks import agreement as checks
 from karrot.doctor.snapshot import BurrowSeen, KarrotSeen
+from karrot.event import GroupKey
 from support.doctor_snapshots import (
     KARROT,
     NOW,
@@ -22,6 +23,8 @@ from support.doctor_snapshots import (
     read_group,
     seconds_ago,
 )
+
+BILLING = GroupKey("prod", "billing")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +115,7 @@ def test_a_lag_that_moved_a_little_is_the_same() -> None:
 
 def test_events_more_seldom_than_evaluations_give_the_send_interval_away() -> None:
     assert passes(checks.send_interval, burrow_snapshot(), karrot_snapshot())
-    seldom = karrot_snapshot(histories={("prod", "billing"): group_history(30, 60, 30, 60, 60, 30)})
+    seldom = karrot_snapshot(histories={BILLING: group_history(30, 60, 30, 60, 60, 30)})
     assert only_finding(checks.send_interval, burrow_snapshot(), seldom) == (
         "warn",
         "events of a group come every 45 s, though Burrow evaluates every 30 s",
@@ -122,30 +125,32 @@ def test_events_more_seldom_than_evaluations_give_the_send_interval_away() -> No
 
 
 def test_one_restart_makes_no_send_interval_wrong() -> None:
-    once = karrot_snapshot(histories={("prod", "billing"): group_history(30, 30, 30, 250, 30, 30)})
+    once = karrot_snapshot(histories={BILLING: group_history(30, 30, 30, 250, 30, 30)})
     assert passes(checks.send_interval, burrow_snapshot(), once)
 
 
 def test_events_that_come_twice_in_an_interval_are_of_two_burrows() -> None:
     assert passes(checks.two_burrows, burrow_snapshot(), karrot_snapshot())
-    often = karrot_snapshot(histories={("prod", "billing"): group_history(10, 20, 10, 20, 10, 20)})
+    often = karrot_snapshot(histories={BILLING: group_history(10, 20, 10, 20, 10, 20)})
     level, what, _ = only_finding(checks.two_burrows, burrow_snapshot(), often)
     assert (level, what) == ("warn", "more than one Burrow posts billing of prod: events come every 15 s")
     assert passes(checks.two_burrows, burrow_snapshot(notifier_module(), notifier_module()), often)
 
 
 def test_incidents_that_take_turns_are_of_two_burrows() -> None:
-    turns = karrot_snapshot(histories={("prod", "billing"): group_history(30, 30, 30, 30, 30, 30, ids="abababa")})
+    turns = karrot_snapshot(histories={BILLING: group_history(30, 30, 30, 30, 30, 30, ids="abababa")})
     assert "take turns" in only_finding(checks.two_burrows, burrow_snapshot(), turns)[1]
-    in_order = karrot_snapshot(histories={("prod", "billing"): group_history(30, 30, 30, 30, 30, 30, ids="aaabbbb")})
+    in_order = karrot_snapshot(histories={BILLING: group_history(30, 30, 30, 30, 30, 30, ids="aaabbbb")})
     assert passes(checks.two_burrows, burrow_snapshot(), in_order)
 
 
 def test_what_came_long_ago_or_from_another_burrow_s_cluster_is_not_judged() -> None:
     old = group_history(10, 10, 10, 10, 10, 10)
-    later = KarrotSeen(url=KARROT, now=seconds_ago(-3600), histories={("prod", "billing"): old})
+    later = KarrotSeen(url=KARROT, now=seconds_ago(-3600), histories={BILLING: old})
     assert finds_nothing(checks.two_burrows, burrow_snapshot(), later)
-    assert finds_nothing(checks.two_burrows, burrow_snapshot(), karrot_snapshot(histories={("test", "billing"): old}))
+    assert finds_nothing(
+        checks.two_burrows, burrow_snapshot(), karrot_snapshot(histories={GroupKey("test", "billing"): old})
+    )
 
 
 def test_expected_clusters_are_written_as_burrow_writes_them() -> None:

@@ -26,7 +26,7 @@ from karrot.doctor.snapshot import (
     Reporter,
     Target,
 )
-from karrot.event import LagEvent, OffsetSample, PartitionLag, Source
+from karrot.event import GroupKey, LagEvent, OffsetSample, PartitionLag, Source
 
 __all__ = [
     "KARROT",
@@ -181,7 +181,7 @@ def karrot_snapshot(*samples: ReadSample, **fields: Any) -> KarrotSeen:
         "reporters": (Reporter("prometheus", "idle"),),
         "groups": (read_group("audit"), read_group("billing")),
         "rejects": (),
-        "histories": {("prod", "billing"): group_history(30, 31, 30, 30, 29, 30)},
+        "histories": {GroupKey("prod", "billing"): group_history(30, 31, 30, 30, 29, 30)},
         "samples": (*(each for each in usual if each.name not in replaced), *samples),
     }
     return KarrotSeen(**(told | fields))

@@ -22,10 +22,10 @@ from karrot.demo.burrow.go_json import as_go_writes
 from karrot.demo.burrow.notifier import NotifierSettings, SentNotification, notify
 from karrot.demo.burrow.offsets_consumer import OffsetsConsumer, StorageSettings
 from karrot.demo.burrow.outage import ALWAYS, Outage, OutageState
-from karrot.demo.burrow.zookeeper_lock import Instance, Lock, LockKey, NotifiedAt
+from karrot.demo.burrow.zookeeper_lock import Instance, Lock, NotifiedAt
 from karrot.demo.demo_groups import application_groups, burrows_own_group
 from karrot.demo.simulated_kafka import ConsumerGroup
-from karrot.event import LagEvent, Status
+from karrot.event import GroupKey, LagEvent, Status
 
 __all__ = ["DEMO", "HISTORY_SECONDS", "BurrowSettings", "FakeBurrow", "Post", "incident_id", "posted", "simulate"]
 
@@ -92,7 +92,7 @@ class FakeBurrow:
         self._notifier = settings.notifier.at_speed(speed)
         self._period = settings.period(speed)
         self._offsets = OffsetsConsumer(groups, settings.storage)
-        self._cache: dict[LockKey, tuple[float, LagEvent]] = {}
+        self._cache: dict[GroupKey, tuple[float, LagEvent]] = {}
         self._lock = Lock()
         self._one_at_a_time = threading.RLock()
         self._agenda: list[tuple[float, int, Callable[[float], None]]] = []
@@ -123,7 +123,7 @@ class FakeBurrow:
     def verdict(self, cluster: str, group: str, now_ms: int) -> LagEvent | None:
         """The verdict on a group with all its partitions, ``None`` if it is unknown; perhaps out of the cache."""
         with self.at(now_ms) as storages:
-            return self._verdict(LockKey(cluster, group), self._at) if cluster in storages else None
+            return self._verdict(GroupKey(cluster, group), self._at) if cluster in storages else None
 
     # --- what befalls it, at the last moment that was asked for ---
 
@@ -196,7 +196,7 @@ class FakeBurrow:
         self._offsets.read_backlog(self._wall_ms(at))
 
     def _stepper(self, cluster: str, group: ConsumerGroup) -> Callable[[float], None]:
-        key = LockKey(cluster, group.name)
+        key = GroupKey(cluster, group.name)
 
         def step(at: float) -> None:
             is_read = at >= self._start.loaded_at
@@ -205,7 +205,7 @@ class FakeBurrow:
 
         return step
 
-    def _verdict(self, key: LockKey, at: float) -> LagEvent | None:
+    def _verdict(self, key: GroupKey, at: float) -> LagEvent | None:
         """With all partitions, perhaps out of the cache."""
         evaluated_at, event = self._cache.get(key, (-math.inf, None))
         if event is None or at - evaluated_at >= self.settings.expire_cache:
@@ -214,14 +214,14 @@ class FakeBurrow:
                 self._cache[key] = at, event
         return event
 
-    def _evaluated(self, key: LockKey, at: float, *, show_all: bool) -> LagEvent | None:
+    def _evaluated(self, key: GroupKey, at: float, *, show_all: bool) -> LagEvent | None:
         now_ms = self._wall_ms(at)
-        partitions = self._offsets.storages[key.cluster].fetch(key.group, now_ms // 1000)
+        partitions = self._offsets.storages[key.cluster].fetch(key.consumer, now_ms // 1000)
         if partitions is None:
             return None
-        return evaluate_group(key.cluster, key.group, partitions, now_ms, show_all=show_all)
+        return evaluate_group(key.cluster, key.consumer, partitions, now_ms, show_all=show_all)
 
-    def _bad_partitions(self, key: LockKey, at: float) -> LagEvent | None:
+    def _bad_partitions(self, key: GroupKey, at: float) -> LagEvent | None:
         """The verdict that the notifier sends: of what the cache holds, it leaves the well partitions out."""
         if not self.settings.expire_cache:
             return self._evaluated(key, at, show_all=False)
@@ -254,7 +254,7 @@ class FakeBurrow:
         for key, watched in instance.groups.items():
             self._evaluate_from(self._at, instance, key, watched)
 
-    def _evaluate_from(self, at: float, instance: Instance, key: LockKey, watched: NotifiedAt) -> None:
+    def _evaluate_from(self, at: float, instance: Instance, key: GroupKey, watched: NotifiedAt) -> None:
         tenure = instance.tenure
 
         def evaluate(at: float) -> None:
@@ -266,12 +266,12 @@ class FakeBurrow:
         if tenure is not None:
             self._do_at(max(at, watched.evaluated_at + self._period), evaluate)
 
-    def _evaluate(self, key: LockKey, watched: NotifiedAt, at: float) -> None:
+    def _evaluate(self, key: GroupKey, watched: NotifiedAt, at: float) -> None:
         verdict = self._bad_partitions(key, at)
         if verdict is None:
             return
         status = Status[verdict.status_text]
-        sent = notify(watched.notified, status, verdict.observed_at_ms, self._notifier, self._new_id, name=key.group)
+        sent = notify(watched.notified, status, verdict.observed_at_ms, self._notifier, self._new_id, name=key.consumer)
         if sent is not None:
             self._posts.append(posted(verdict, sent))
 

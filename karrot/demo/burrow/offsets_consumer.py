@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from karrot.burrow.rules import DEFAULT_INTERVALS
 from karrot.burrow.storage import DEFAULT_EXPIRE_GROUP, Storage
-from karrot.demo.burrow.zookeeper_lock import LockKey
 from karrot.demo.simulated_kafka import ConsumerGroup, Record, SimulatedCommit, SimulatedOwner
+from karrot.event import GroupKey
 
 __all__ = ["OffsetsConsumer", "StorageSettings"]
 
@@ -48,12 +48,12 @@ class OffsetsConsumer:
         self._world = world
         self._settings = settings
         self._orders = {cluster: count(1) for cluster in world}
-        self._compacted: dict[LockKey, _Compacted] = {}
+        self._compacted: dict[GroupKey, _Compacted] = {}
         self.storages = self._empty()
 
-    def known_groups(self) -> list[LockKey]:
+    def known_groups(self) -> list[GroupKey]:
         """Every group of every storage."""
-        return [LockKey(cluster, group) for cluster, storage in self.storages.items() for group in storage.groups()]
+        return [GroupKey(cluster, group) for cluster, storage in self.storages.items() for group in storage.groups()]
 
     def read_log_ends(self, at: float) -> None:
         """Ask the brokers for the log end of every partition that a group reads."""
@@ -64,7 +64,7 @@ class OffsetsConsumer:
                 for partition, end in enumerate(ends):
                     storage.put_log_end(topic.name, partition, int(end), partition_count=len(ends))
 
-    def written(self, key: LockKey, records: Iterable[Record], now_ms: int, *, is_read: bool) -> None:
+    def written(self, key: GroupKey, records: Iterable[Record], now_ms: int, *, is_read: bool) -> None:
         """A group wrote something; it is read at once, or stays where it is."""
         storage, orders = self.storages[key.cluster], self._orders[key.cluster]
         for record in records:
@@ -72,15 +72,15 @@ class OffsetsConsumer:
                 kept = _Kept(record, next(orders), now_ms)
                 self._of(key).commits[record.topic, record.partition] = kept
                 if is_read:
-                    _put_commit(storage, key.group, kept, now_ms)
+                    _put_commit(storage, key.consumer, kept, now_ms)
             elif isinstance(record, SimulatedOwner):
                 self._of(key).owners[record.topic, record.partition] = record
                 if is_read:
-                    storage.put_owner(key.group, *record)
+                    storage.put_owner(key.consumer, *record)
             else:
                 self._compacted.pop(key, None)
                 if is_read:
-                    storage.delete_group(key.group)
+                    storage.delete_group(key.consumer)
 
     def forget(self, *, from_latest: bool) -> None:
         """Start from nothing, as after a restart; ``from_latest`` leaves no backlog to read."""
@@ -93,9 +93,9 @@ class OffsetsConsumer:
         for key, compacted in self._compacted.items():
             storage = self.storages[key.cluster]
             for owner in compacted.owners.values():
-                storage.put_owner(key.group, *owner)
+                storage.put_owner(key.consumer, *owner)
             for kept in compacted.commits.values():
-                _put_commit(storage, key.group, kept, now_ms)
+                _put_commit(storage, key.consumer, kept, now_ms)
 
     def _empty(self) -> dict[str, Storage]:
         settings = self._settings
@@ -106,7 +106,7 @@ class OffsetsConsumer:
             for cluster in self._world
         }
 
-    def _of(self, key: LockKey) -> _Compacted:
+    def _of(self, key: GroupKey) -> _Compacted:
         compacted = self._compacted.get(key)
         if compacted is None:
             compacted = self._compacted[key] = _Compacted()

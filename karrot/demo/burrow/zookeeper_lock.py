@@ -7,18 +7,11 @@ Burrow remembers while another holds the lock is not lost: it goes on with its o
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from itertools import count
-from typing import NamedTuple
 
 from karrot.demo.burrow.notifier import NotifiedGroup
+from karrot.event import GroupKey
 
-__all__ = ["Instance", "Lock", "LockKey", "NotifiedAt"]
-
-
-class LockKey(NamedTuple):
-    """A group's name everywhere."""
-
-    cluster: str
-    group: str
+__all__ = ["Instance", "Lock", "NotifiedAt"]
 
 
 @dataclass(slots=True)
@@ -34,12 +27,12 @@ class Instance:
     """One Burrow. ``tenure`` is another object each time it gets the lock, and ``None`` while it has not got it."""
 
     name: str
-    groups: dict[LockKey, NotifiedAt] = field(default_factory=dict)
+    groups: dict[GroupKey, NotifiedAt] = field(default_factory=dict)
     tenure: object | None = None
 
     def refresh(
-        self, known: Collection[LockKey], meet: Callable[[LockKey], NotifiedAt]
-    ) -> list[tuple[LockKey, NotifiedAt]]:
+        self, known: Collection[GroupKey], meet: Callable[[GroupKey], NotifiedAt]
+    ) -> list[tuple[GroupKey, NotifiedAt]]:
         """Forget the groups that are gone, meet those that are new and return them."""
         met = [(key, meet(key)) for key in known if key not in self.groups]
         self.groups = {key: self.groups[key] for key in known if key in self.groups} | dict(met)

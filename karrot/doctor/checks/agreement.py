@@ -8,6 +8,7 @@ from statistics import mean, median
 from karrot.doctor.checks.burrow import is_own_group
 from karrot.doctor.finding import Said, check, fault, note, only_if, warn
 from karrot.doctor.snapshot import BurrowSeen, KarrotSeen, ReadGroup, ReadGroupEvent
+from karrot.event import GroupKey
 from karrot.text import counted_plain, some
 
 __all__ = ["CHECKS"]
@@ -82,10 +83,12 @@ def only_bad(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
 def missing_groups(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
     """Groups that Burrow lists and Karrot does not know: denylist, send-once, or a cluster heard in part."""
     only_if(karrot.groups is not None and karrot.has_all_groups and karrot.heard.keys() & burrow.groups.keys())
-    known = {(each.cluster, each.consumer) for each in karrot.groups or ()}
+    known = {GroupKey(each.cluster, each.consumer) for each in karrot.groups or ()}
     for cluster, groups in burrow.groups.items():
         missing = [
-            each for each in groups if (cluster, each) not in known and _is_shown(each) and _is_let(burrow, each)
+            each
+            for each in groups
+            if GroupKey(cluster, each) not in known and _is_shown(each) and _is_let(burrow, each)
         ]
         if missing and cluster in karrot.heard:
             many = counted_plain(len(missing), "group")
@@ -99,10 +102,10 @@ def missing_groups(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
 @check(well="Burrow and Karrot agree on lags", where=_DOCTOR)
 def lag(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
     """Burrow and Karrot tell different lags of a group, though Karrot heard of it lately."""
-    heard = {(each.cluster, each.consumer): each for each in karrot.groups or ()}
+    heard = {GroupKey(each.cluster, each.consumer): each for each in karrot.groups or ()}
     compared, apart = 0, []
     for event in burrow.verdicts:
-        group = heard.get((event.cluster, event.consumer))
+        group = heard.get(GroupKey(event.cluster, event.consumer))
         if group is None or karrot.age(group.last_event_at) > 2 * burrow.interval:
             continue
         compared += 1
@@ -204,16 +207,16 @@ def _differ(one: int | None, other: int | None) -> bool:
     return abs(one - other) > max(_LEAST_DIFFERENCE, _SHARE * max(one, other))
 
 
-def _lately(burrow: BurrowSeen, karrot: KarrotSeen) -> dict[tuple[str, str], list[ReadGroupEvent]]:
+def _lately(burrow: BurrowSeen, karrot: KarrotSeen) -> dict[GroupKey, list[ReadGroupEvent]]:
     """What this Burrow's webhooks brought in the last intervals; before that it may have been told otherwise."""
     return {
-        (cluster, group): [
+        key: [
             each
             for each in events
             if each.source == "webhook" and karrot.age(each.received_at) < _INTERVALS_BACK * burrow.interval
         ]
-        for (cluster, group), events in karrot.histories.items()
-        if cluster in burrow.listed
+        for key, events in karrot.histories.items()
+        if key.cluster in burrow.listed
     }
 
 
