@@ -13,32 +13,6 @@ import msgspec
 from karrot.event import GroupKey, Kind, LagEvent, Source, Status
 from karrot.signals import Signals
 
-__all__ = [
-    "READ_LIMIT",
-    "TURN_SHARE",
-    "Appended",
-    "Backlog",
-    "Changed",
-    "Counter",
-    "Cursor",
-    "Damaged",
-    "EventLog",
-    "EventSummary",
-    "GroupState",
-    "IncidentState",
-    "LogSize",
-    "LogUnavailableError",
-    "OverloadedError",
-    "Pending",
-    "Reject",
-    "ReporterState",
-    "StoredBody",
-    "StoredEvent",
-    "UnconfirmedError",
-    "backlog",
-    "groups",
-]
-
 READ_LIMIT = 500
 """Rows one read returns at most: a reader that stays open keeps SQLite's write-ahead log from being reset."""
 

@@ -4,8 +4,6 @@ from karrot.event import LagEvent, Status
 from karrot.eventlog.base import EventSummary
 from karrot.signals import signals_of
 
-__all__ = ["BAD_STATUSES", "summarize"]
-
 BAD_STATUSES = (Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
 """The order of ``Summary.bad``."""
 

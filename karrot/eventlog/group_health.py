@@ -6,8 +6,6 @@ import msgspec
 
 from karrot.eventlog.base import EventLog
 
-__all__ = ["NOTE", "STATES", "UNKNOWN_STATE", "GroupHealth", "WatchedCluster", "keep", "read"]
-
 NOTE = "groups"
 _WATCH = "watch"
 UNKNOWN_STATE = "Unknown"

@@ -9,8 +9,6 @@ from karrot.eventlog import incidents
 from karrot.eventlog.base import Changed, EventSummary, GroupState, IncidentState
 from karrot.eventlog.event_summary import summarize
 
-__all__ = ["Arrival", "Decode", "GroupRow", "after", "arrival", "changed", "state_of"]
-
 Decode = Callable[..., LagEvent]
 """``(body, *, observed_at_ms, source) -> LagEvent``: how a log reads its own bodies back."""
 

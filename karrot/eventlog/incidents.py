@@ -8,8 +8,6 @@ opened by the first event with a new id and ended by its close, another id, an o
 from karrot.event import Kind, LagEvent
 from karrot.eventlog.base import IncidentState
 
-__all__ = ["REMEMBERED", "after"]
-
 REMEMBERED = 8
 """How many ids of a group are remembered, so that late events neither reopen an incident nor count it again."""
 

@@ -7,8 +7,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["FileLock"]
-
 
 class FileLock:
     """One lock file, opened at once.

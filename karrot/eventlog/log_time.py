@@ -4,8 +4,6 @@ from typing import NamedTuple
 
 from karrot.clock import Clock
 
-__all__ = ["Anchor", "LogTime"]
-
 
 class Anchor(NamedTuple):
     """One moment on all three clocks. Stored with each commit, read at the next start."""

@@ -27,8 +27,6 @@ from karrot.eventlog.base import (
 from karrot.eventlog.log_time import LogTime
 from karrot.eventlog.write_buffer import WriteBuffer
 
-__all__ = ["Done", "MemoryEventLog"]
-
 
 class Done(NamedTuple):
     """The `Pending` of what is done already."""

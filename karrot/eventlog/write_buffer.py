@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from karrot.eventlog.base import Counter, Reject
 
-__all__ = ["KEPT_REJECTS", "CounterKey", "HighWater", "PendingWrites", "WriteBuffer"]
-
 KEPT_REJECTS = 1000
 """Refused bodies kept, in memory and in a log; the oldest go."""
 

@@ -13,8 +13,6 @@ from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sqlite.connections import LogFile
 from karrot.eventlog.sqlite.database import WAL_LIMIT
 
-__all__ = ["Checkpointer"]
-
 _FRAMES = 1000
 _TELL_EVERY_S = 60.0
 

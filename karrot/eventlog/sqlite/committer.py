@@ -14,8 +14,6 @@ from karrot.eventlog.sqlite.transaction import Transaction
 from karrot.eventlog.sqlite.writer import Job
 from karrot.eventlog.write_buffer import WriteBuffer
 
-__all__ = ["Committer"]
-
 Take = Callable[[], Sequence[Job]]
 
 _ATTEMPTS = 50

@@ -13,8 +13,6 @@ from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.log_time import Anchor, LogTime
 from karrot.eventlog.sqlite import database, datadir
 
-__all__ = ["LogFile"]
-
 _log = logging.getLogger(__name__)
 
 _IDLE_READERS = 4

@@ -9,19 +9,6 @@ import apsw
 from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.log_time import Anchor
 
-__all__ = [
-    "APPLICATION_ID",
-    "MIGRATIONS",
-    "WAL_LIMIT",
-    "DamagedDatabaseError",
-    "check",
-    "connect",
-    "connect_reader",
-    "create_or_migrate",
-    "near_its_cap",
-    "used_bytes",
-]
-
 APPLICATION_ID = 0x4B415252
 """``KARR``, in the file's header: a file of another program is not taken for ours."""
 

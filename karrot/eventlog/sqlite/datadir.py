@@ -25,8 +25,6 @@ from karrot.eventlog.sqlite import database, rows
 
 _log = logging.getLogger(__name__)
 
-__all__ = ["DATABASE", "Prepared", "create", "hold", "prepare", "set_aside"]
-
 DATABASE = "events.db"
 _MARKER = "log-id"
 _ORPHANS_WAIT_S = 5.0

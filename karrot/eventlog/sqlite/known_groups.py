@@ -8,8 +8,6 @@ import apsw
 from karrot.event import GroupKey
 from karrot.eventlog.sqlite import database, datadir
 
-__all__ = ["known_groups"]
-
 
 def known_groups(directory: Path) -> list[GroupKey]:
     """Every group that the log in a directory knows and that was not deleted; none where there is no log to read."""

@@ -20,21 +20,6 @@ from karrot.eventlog.base import (
 )
 from karrot.eventlog.group_state import Arrival, Decode, GroupRow
 
-__all__ = [
-    "EVENT_COLUMNS",
-    "GROUP_COLUMNS",
-    "counter_of",
-    "event_row",
-    "group_of",
-    "group_row",
-    "labels_text",
-    "reject_of",
-    "reporter_of",
-    "reporter_row",
-    "stored_body",
-    "stored_event",
-]
-
 Row = Sequence[Any]
 
 # Texts and bodies are read as bytes: of a text that is damaged, SQLite's binding could not even raise the row.

@@ -38,8 +38,6 @@ from karrot.eventlog.sqlite.transaction import Transaction
 from karrot.eventlog.sqlite.writer import PendingAppend, Writer
 from karrot.eventlog.write_buffer import HighWater, WriteBuffer
 
-__all__ = ["SqliteEventLog"]
-
 _READ_BYTES = 8 << 20
 _UNREAD_BYTES = 1 << 20
 _NEARLY_FULL = 0.9

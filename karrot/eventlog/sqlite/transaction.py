@@ -12,8 +12,6 @@ from karrot.eventlog.log_time import Anchor
 from karrot.eventlog.sqlite import rows
 from karrot.eventlog.write_buffer import KEPT_REJECTS, CounterKey, PendingWrites
 
-__all__ = ["FORGET", "Transaction"]
-
 _MOST_CLUSTERS = 1000
 _EVICTED_AT_ONCE = 100
 _PRUNED_AT_ONCE = 500

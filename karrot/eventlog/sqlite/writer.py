@@ -16,8 +16,6 @@ from typing import Any, NamedTuple, TypeVar
 from karrot.eventlog.base import TURN_SHARE, Appended, LogUnavailableError, OverloadedError, UnconfirmedError
 from karrot.eventlog.sqlite.transaction import Transaction
 
-__all__ = ["Job", "PendingAppend", "Writer"]
-
 T = TypeVar("T")
 _GROUP = 256
 _TICK_S = 1.0
