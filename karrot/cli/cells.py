@@ -4,7 +4,7 @@ import sys
 from datetime import datetime
 from typing import Any
 
-from karrot.cli.table_layout import shown
+from karrot.cli.table import shown
 from karrot.text import iso, plain_amount
 
 __all__ = ["UNKNOWN", "number", "plain", "safe"]

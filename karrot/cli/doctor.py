@@ -11,7 +11,7 @@ import click
 from karrot.cli.credentials import secret
 from karrot.cli.errors import Refused, valid
 from karrot.cli.options import value_of
-from karrot.cli.table_layout import shown
+from karrot.cli.table import shown
 from karrot.text import counted_plain
 
 if TYPE_CHECKING:

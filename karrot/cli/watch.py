@@ -14,7 +14,7 @@ from karrot.cli.credentials import credentials
 from karrot.cli.errors import end_on_signals, valid
 from karrot.cli.groups.group_tables import KAFKA, health_row, tally
 from karrot.cli.options import value_of
-from karrot.cli.table_layout import Column, laid_out, terminal_width
+from karrot.cli.table import Column, laid_out, terminal_width
 from karrot.text import clock, counted_plain
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from karrot.cli.errors import NotDone, Refused
-from karrot.cli.table_layout import shown
+from karrot.cli.table import shown
 
 if TYPE_CHECKING:
     from karrot.burrow.client import Burrow, BurrowError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from karrot.cli.cells import UNKNOWN, number, safe
 from karrot.cli.groups.burrow_answers import GroupAnswers
-from karrot.cli.table_layout import Column, laid_out, terminal_width
+from karrot.cli.table import Column, laid_out, terminal_width
 from karrot.text import counted_plain
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from karrot.cli.cells import number, plain, safe
 from karrot.cli.history.missing_days import day_ranges_json, days_json, in_words, say_missing
 from karrot.cli.history.open_tables import answered, known_name, named, of_all, places, show
 from karrot.cli.history.range_request import RangeRequest, nothing_known, range_options
-from karrot.cli.table_layout import Column, laid_out, terminal_width
+from karrot.cli.table import Column, laid_out, terminal_width
 from karrot.text import to_minute
 
 if TYPE_CHECKING:

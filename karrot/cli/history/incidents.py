@@ -10,7 +10,7 @@ from karrot.cli.cells import UNKNOWN, number, plain, safe
 from karrot.cli.history.missing_days import days_json, say_missing
 from karrot.cli.history.open_tables import answered, known_name, named, of_all, one_line, places, show
 from karrot.cli.history.range_request import RangeRequest, lacks_incidents, nothing_known, range_options
-from karrot.cli.table_layout import Column, laid_out, terminal_width
+from karrot.cli.table import Column, laid_out, terminal_width
 from karrot.text import compact_duration, to_minute
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from karrot.cli.cells import UNKNOWN, safe
 from karrot.cli.errors import Refused, valid
 from karrot.cli.options import put_on, value_of
-from karrot.cli.table_layout import shown
+from karrot.cli.table import shown
 from karrot.text import counted_plain
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from karrot.cli.history.moment_request import (
     when,
 )
 from karrot.cli.history.open_tables import answered, places, show
-from karrot.cli.table_layout import Column, laid_out, terminal_width
+from karrot.cli.table import Column, laid_out, terminal_width
 from karrot.text import compact_duration, counted_plain, to_second
 
 if TYPE_CHECKING:

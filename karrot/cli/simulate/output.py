@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from karrot.cli.table_layout import Column, laid_out
+from karrot.cli.table import Column, laid_out
 from karrot.text import count, to_minute
 
 if TYPE_CHECKING:

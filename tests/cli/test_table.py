@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.cli.table_layout import Column, laid_out, shown, width_of
+from karrot.cli.table import Column, laid_out, shown, width_of
 
 
 @given(st.text(max_size=30))
