@@ -31,7 +31,6 @@ ONE_OF_A_KIND = {
 
 MOST_MODULES = 14
 LARGER_FOLDERS = {
-    "cli": "15: one module per command",
     "pipeline/derive": "17: one module per table",
     "render": "15: one module per thing that is rendered",
     "reporters/cloudwatch": "18: to be merged",

@@ -11,7 +11,7 @@ import click
 from karrot.cli.credentials import secret
 from karrot.cli.errors import Refused, valid
 from karrot.cli.options import value_of
-from karrot.cli.table import shown
+from karrot.cli.table import safe
 from karrot.text import counted_plain
 
 if TYPE_CHECKING:
@@ -81,10 +81,10 @@ def _lines(findings: "Sequence[Finding]", *, with_ok: bool) -> list[str]:
 
 def _line(finding: "Finding") -> str:
     mark = click.style(f"{_mark(finding.level)} {finding.level:<5}", fg=_COLOURS[finding.level], bold=True)
-    line = f"{mark}  {_safe(finding.what)}"
+    line = f"{mark}  {safe(finding.what)}"
     if finding.level == "ok":
         return line
-    mends = f" {_arrow()} {_safe(finding.remedy)}" if finding.remedy else ""
+    mends = f" {_arrow()} {safe(finding.remedy)}" if finding.remedy else ""
     return f"{line}{mends}  ({_DOCS}{finding.where})"
 
 
@@ -109,7 +109,3 @@ def _can_write(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _safe(text: str) -> str:
-    return shown(text, sys.stdout.encoding)

@@ -1,4 +1,4 @@
-"""Lays out tables of text: columns line up whatever the names are made of, and fit a narrow terminal."""
+"""Writes tables for the terminal: the text of a cell, and columns that line up and fit a narrow terminal."""
 
 import os
 import shutil
@@ -7,24 +7,39 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Column", "laid_out", "shown", "terminal_width", "width_of"]
+from karrot.text import plain_amount
+
+__all__ = ["UNKNOWN", "Column", "laid_out", "number", "safe", "shown", "terminal_width", "width_of"]
+
+UNKNOWN = "-"
+"""The cell of what is not known; never a zero."""
 
 _GAP = "  "
 _LEGIBLE, _NARROWEST = 16, 8
 _WIDEST = 80
-"""To which names are padded where no terminal asks to cut them: a longer one is whole, and moves its own line alone."""
+"""The widest padding of a column where no terminal limits the width: a longer name is whole and shifts its own line."""
 _CUT = "~"
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. Numbers stand to the right; names may be cut; of what may be left out the first goes first."""
+    """One column. Numbers are on the right. ``goes`` is the order in which columns are left out of a narrow table."""
 
     head: str
     is_number: bool = False
     may_be_cut: bool = False
     goes: int = 0
     """1 is left out before 2; 0 stays."""
+
+
+def number(value: float | None) -> str:
+    """The cell of a number, which may not be known."""
+    return UNKNOWN if value is None else plain_amount(value)
+
+
+def safe(name: str) -> str:
+    """The cell of a name, as standard output can write it."""
+    return shown(name, sys.stdout.encoding)
 
 
 def shown(name: str, encoding: str = "utf-8") -> str:

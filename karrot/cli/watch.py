@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from karrot.cli.cells import UNKNOWN, number, safe
 from karrot.cli.credentials import credentials
 from karrot.cli.errors import end_on_signals, valid
 from karrot.cli.groups.group_tables import KAFKA, health_row, tally
 from karrot.cli.options import value_of
-from karrot.cli.table import Column, laid_out, terminal_width
+from karrot.cli.table import UNKNOWN, Column, laid_out, number, safe, terminal_width
 from karrot.text import clock, counted_plain
 
 if TYPE_CHECKING:

@@ -5,9 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from karrot.cli.cells import UNKNOWN, number, safe
 from karrot.cli.groups.burrow_answers import GroupAnswers
-from karrot.cli.table import Column, laid_out, terminal_width
+from karrot.cli.table import UNKNOWN, Column, laid_out, number, safe, terminal_width
 from karrot.text import counted_plain
 
 if TYPE_CHECKING:

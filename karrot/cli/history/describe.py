@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.cells import UNKNOWN, number, plain, safe
 from karrot.cli.groups.group_tables import OFFSETS, OWNER
 from karrot.cli.history.moment_request import (
     LOOK_BACK_HELP,
@@ -17,8 +16,8 @@ from karrot.cli.history.moment_request import (
     nothing_known_at,
     when,
 )
-from karrot.cli.history.open_tables import answered, places, show
-from karrot.cli.table import laid_out, terminal_width
+from karrot.cli.history.open_tables import answered, json_fields, places, show
+from karrot.cli.table import UNKNOWN, laid_out, number, safe, terminal_width
 from karrot.text import counted_plain, to_second
 
 if TYPE_CHECKING:
@@ -99,4 +98,4 @@ def _owner(one: "PartitionDescription") -> str:
 
 def described_json(group: "GroupDescription") -> dict[str, Any]:
     """All of it, by the names of the answer's fields."""
-    return plain(asdict(group) | {"partitions": [plain(asdict(each)) for each in group.partitions]})
+    return json_fields(asdict(group) | {"partitions": [json_fields(asdict(each)) for each in group.partitions]})

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.cells import number, plain, safe
 from karrot.cli.history.missing_days import day_ranges_json, days_json, in_words, say_missing
-from karrot.cli.history.open_tables import answered, known_name, named, of_all, places, show
+from karrot.cli.history.open_tables import answered, json_fields, known_name, named, of_all, places, show
 from karrot.cli.history.range_request import RangeRequest, nothing_known, range_options
-from karrot.cli.table import Column, laid_out, terminal_width
+from karrot.cli.table import Column, laid_out, number, safe, terminal_width
 from karrot.text import to_minute
 
 if TYPE_CHECKING:
@@ -101,4 +100,4 @@ def _group_row(one: "GroupHistory") -> tuple[str, ...]:
 def groups_json(groups: Sequence["GroupHistory"], days: "Days", uncounted: Sequence["DayRange"]) -> dict[str, Any]:
     """All of it, by the names of the answer's fields; days without known incidents are there if there are some."""
     told = days_json(days) | ({"incidents_missing": day_ranges_json(uncounted)} if uncounted else {})
-    return {"groups": [plain(asdict(each)) for each in groups], "days": told}
+    return {"groups": [json_fields(asdict(each)) for each in groups], "days": told}

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.cells import UNKNOWN, number, plain, safe
 from karrot.cli.history.missing_days import days_json, say_missing
-from karrot.cli.history.open_tables import answered, known_name, named, of_all, one_line, places, show
+from karrot.cli.history.open_tables import answered, json_fields, known_name, named, of_all, one_line, places, show
 from karrot.cli.history.range_request import RangeRequest, lacks_incidents, nothing_known, range_options
-from karrot.cli.table import Column, laid_out, terminal_width
+from karrot.cli.table import UNKNOWN, Column, laid_out, number, safe, terminal_width
 from karrot.text import compact_duration, to_minute
 
 if TYPE_CHECKING:
@@ -122,5 +121,5 @@ def _incident_row(one: "Incident") -> tuple[str, ...]:
 
 def incidents_json(incidents: Sequence["Incident"], days: "Days", newest_verdict: datetime | None) -> dict[str, Any]:
     """All of it, by the names of the answer's fields, and how much of the time it is about."""
-    told = {"incidents": [plain(each._asdict()) for each in incidents], "days": days_json(days)}
-    return told | plain({"newest_verdict": newest_verdict})
+    told = {"incidents": [json_fields(each._asdict()) for each in incidents], "days": days_json(days)}
+    return told | json_fields({"newest_verdict": newest_verdict})

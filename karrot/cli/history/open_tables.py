@@ -11,17 +11,27 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from karrot.cli.cells import UNKNOWN, safe
 from karrot.cli.errors import Refused, valid
 from karrot.cli.options import put_on, value_of
-from karrot.cli.table import shown
-from karrot.text import counted_plain
+from karrot.cli.table import UNKNOWN, safe, shown
+from karrot.text import counted_plain, iso
 
 if TYPE_CHECKING:
     from karrot.event import TimeRange
     from karrot.history import History
 
-__all__ = ["answered", "known_name", "local_tables", "named", "of_all", "one_line", "places", "show", "span_of"]
+__all__ = [
+    "answered",
+    "json_fields",
+    "known_name",
+    "local_tables",
+    "named",
+    "of_all",
+    "one_line",
+    "places",
+    "show",
+    "span_of",
+]
 
 
 def local_tables(context: click.Context, option: click.Parameter, text: str | None) -> Path | None:
@@ -85,6 +95,11 @@ def named(cluster: str | None, group: str | None) -> str:
     """Who was asked about, in words."""
     whom = "any group" if group is None else f"group {group!r}"
     return whom if cluster is None else f"{whom} of cluster {cluster!r}"
+
+
+def json_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields for JSON: a time is text there."""
+    return {name: iso(value) if isinstance(value, datetime) else value for name, value in fields.items()}
 
 
 def show(told: Iterator[str] | dict[str, Any]) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.cells import number, plain, safe
 from karrot.cli.history.moment_request import (
     MomentRequest,
     limit_option,
@@ -18,8 +17,8 @@ from karrot.cli.history.moment_request import (
     read_duration,
     when,
 )
-from karrot.cli.history.open_tables import answered, places, show
-from karrot.cli.table import Column, laid_out, terminal_width
+from karrot.cli.history.open_tables import answered, json_fields, places, show
+from karrot.cli.table import Column, laid_out, number, safe, terminal_width
 from karrot.text import counted_plain, to_second
 
 if TYPE_CHECKING:
@@ -114,5 +113,7 @@ def risks_json(found: "Risks", at: datetime, last_commit: datetime | None, limit
 
     ``unknown`` is there if something is.
     """
-    told = plain({"at": at, "committed_at": last_commit}) | ({"unknown": list(found.unknown)} if found.unknown else {})
-    return told | {"risks": [plain(asdict(each)) for each in found.risks[:limit]]}
+    told = json_fields({"at": at, "committed_at": last_commit}) | (
+        {"unknown": list(found.unknown)} if found.unknown else {}
+    )
+    return told | {"risks": [json_fields(asdict(each)) for each in found.risks[:limit]]}

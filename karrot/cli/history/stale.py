@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.cells import number, plain, safe
 from karrot.cli.history.moment_request import (
     LOOK_BACK_HELP,
     MomentRequest,
@@ -18,8 +17,8 @@ from karrot.cli.history.moment_request import (
     read_duration,
     when,
 )
-from karrot.cli.history.open_tables import answered, places, show
-from karrot.cli.table import Column, laid_out, terminal_width
+from karrot.cli.history.open_tables import answered, json_fields, places, show
+from karrot.cli.table import Column, laid_out, number, safe, terminal_width
 from karrot.text import compact_duration, counted_plain, to_second
 
 if TYPE_CHECKING:
@@ -103,5 +102,5 @@ def _stale_row(one: "StalePartition") -> tuple[str, ...]:
 
 def stale_json(found: "StaleGroups", limit: int | None = None) -> dict[str, Any]:
     """All of it, by the names of the answer's fields."""
-    partitions = [plain(asdict(each) | {"lag": each.lag}) for each in found.partitions[:limit]]
-    return plain(asdict(found) | {"partitions": partitions})
+    partitions = [json_fields(asdict(each) | {"lag": each.lag}) for each in found.partitions[:limit]]
+    return json_fields(asdict(found) | {"partitions": partitions})

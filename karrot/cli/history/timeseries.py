@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.cells import number
 from karrot.cli.errors import Refused, valid
 from karrot.cli.history.missing_days import days_json, say_missing
 from karrot.cli.history.open_tables import answered, named, places, show
 from karrot.cli.history.range_request import RangeRequest, nothing_known, range_options
-from karrot.cli.table import Column, laid_out
+from karrot.cli.table import Column, laid_out, number
 from karrot.text import iso, to_minute
 
 if TYPE_CHECKING:

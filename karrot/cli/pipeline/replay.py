@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.cells import UNKNOWN, safe
 from karrot.cli.errors import NotDone, Refused, valid
 from karrot.cli.pipeline.spark_options import spark_options, started
-from karrot.cli.table import Column, laid_out, terminal_width
+from karrot.cli.table import UNKNOWN, Column, laid_out, safe, terminal_width
 from karrot.text import counted, duration, iso_ms, to_minute
 
 if TYPE_CHECKING:
