@@ -1,6 +1,8 @@
-"""``karrot send-sample``: made-up events, posted as Burrow posts them."""
+"""``karrot send-sample``: posts made-up events as Burrow posts them."""
 
 import time
+import uuid
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -9,12 +11,12 @@ import click
 from karrot.cli.credentials import credentials
 from karrot.cli.errors import NotDone, valid
 from karrot.cli.options import url_option
+from karrot.event import LagEvent, OffsetSample, PartitionLag
 
 if TYPE_CHECKING:
     from karrot.cli.http_client import HttpAnswer
 
 __all__ = ["send_sample"]
-
 
 ACCEPTED = 202
 
@@ -26,6 +28,10 @@ _REMEDIES = {
     404: "there is no /burrow at this address: is it Karrot's?",
     503: "Karrot cannot store events now: its /readyz says why",
 }
+
+_CLUSTER = "karrot-sample"
+_WINDOW_MS = 9 * 60_000
+"""Burrow's ten commits, one each minute."""
 
 
 @click.command("send-sample")
@@ -44,13 +50,54 @@ def send_sample(url: str, user: str | None, count: int, status: str) -> None:
     Exit code 1 if an event is not accepted.
     """
     from karrot import render
-    from karrot.cli import http_client, sample_event
+    from karrot.burrow.payload import to_wire
+    from karrot.cli import http_client
 
     address = valid(partial(render.webhook, url))
     headers = valid(partial(credentials, user))
     for number in range(1, count + 1):
-        answer = http_client.post(address, sample_event.sample(status, number, time.time_ns() // 1_000_000), headers)
-        _print(answer, f"{sample_event.CLUSTER} {sample_event.group(number)} {status}")
+        event = _event(f"sample-group-{number}", status, time.time_ns() // 1_000_000)
+        answer = http_client.post(address, to_wire(event), headers)
+        _print(answer, f"{event.cluster} {event.consumer} {status}")
+
+
+def _event(group: str, status: str, now_ms: int) -> LagEvent:
+    """An event as of Burrow v1.9.5: ten commits, and two of six partitions are bad if the group is not OK."""
+    bad = () if status == "OK" else (_partition(0, status, now_ms), _partition(3, status, now_ms))
+    largest = bad[0] if bad else _partition(0, status, now_ms)
+    return LagEvent(
+        cluster=_CLUSTER,
+        consumer=group,
+        status_text=status,
+        total_lag=sum(each.current_lag or 0 for each in bad or (largest,)),
+        observed_at_ms=now_ms,
+        incident_id=str(uuid.uuid4()) if bad else None,
+        incident_start=datetime.fromtimestamp((now_ms - _WINDOW_MS) // 1000, UTC) if bad else None,
+        complete=1.0,
+        partition_count=6,
+        max_lag=largest,
+        partitions=bad,
+    )
+
+
+def _partition(number: int, status: str, now_ms: int) -> PartitionLag:
+    """WARN: the lag grows while offsets move; ERR: they do not move (STALL)."""
+    read = {"OK": 900, "WARN": 600, "ERR": 0}[status]
+    return PartitionLag(
+        topic="sample-topic",
+        partition=number,
+        status_text="STALL" if status == "ERR" else status,
+        current_lag=1000 - read,
+        start=_commit(now_ms - _WINDOW_MS - 1000, offset=5000, lag=100),
+        end=_commit(now_ms - 1000, offset=5000 + read, lag=1000 - read),
+        owner="/127.0.0.1",
+        client_id="karrot-send-sample",
+        complete=1.0,
+    )
+
+
+def _commit(at_ms: int, *, offset: int, lag: int) -> OffsetSample:
+    return OffsetSample(offset, at_ms, lag, at_ms // 1000 * 1000)
 
 
 def _print(answer: "HttpAnswer", what: str) -> None:

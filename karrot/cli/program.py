@@ -1,0 +1,94 @@
+"""Runs the commands as a program: Ctrl-C, a full disk and closed streams become a sentence and an exit code."""
+
+import errno
+import os
+import sys
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+
+from karrot import distribution
+from karrot.cli.errors import Interrupted, NotDone, Refused
+
+__all__ = ["Program"]
+
+_STANDARD_ERROR = 2
+
+
+class Program(click.Group):
+    """Turns Ctrl-C, a full disk and a full standard output into a sentence and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command. Raises Refused where files of Karrot are missing, and Interrupted after Ctrl-C."""
+        if not Path(__file__).exists():
+            raise Refused(
+                f"Karrot runs from an archive, {Path(__file__).parents[2]}, where it cannot read its templates and "
+                "pages: install it with pip install, or unpack it"
+            )
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted from None
+        except ImportError as error:
+            if (error.name or "").partition(".")[0] != "karrot":
+                raise
+            # The uninstallation of another distribution removes the files that both have.
+            name = distribution.NAME
+            raise Refused(f"files of '{name}' are missing ({error}): pip install --force-reinstall {name}") from error
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program and exit. With ``standalone_mode=False`` return or raise, as click does."""
+        is_program = kwargs.get("standalone_mode", True)
+        kwargs["standalone_mode"] = False  # what click does for a program fails where standard error does
+        if not is_program:
+            return super().main(*args, **kwargs)
+        _open_closed_streams()
+        try:
+            try:
+                if (intruder := distribution.intruder()) is not None:
+                    if not intruder.is_ours:
+                        raise Refused(str(intruder))
+                    Refused(str(intruder)).show()
+                code = super().main(*args, **kwargs)
+            except click.ClickException as error:
+                _show(error)
+                sys.exit(error.exit_code)
+            except click.Abort:
+                _show(NotDone("aborted"))
+                sys.exit(NotDone.exit_code)
+            finally:
+                # The interpreter would flush it too late for a sentence: "Exception ignored", exit code 120.
+                sys.stdout.flush()
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.EPIPE}:
+                raise
+            _discard_what_is_left(sys.stdout)
+            if error.errno == errno.ENOSPC:
+                _show(NotDone(str(error)))
+            sys.exit(NotDone.exit_code)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _open_closed_streams() -> None:
+    """Open the standard streams that are closed (``>&-``): otherwise the next file or socket would get their number."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
+        os.set_inheritable(number, True)
+    os.close(number)
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 (as long as the process)
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
+
+
+def _show(error: click.ClickException) -> None:
+    """Say what is wrong. If standard error is full or closed, the exit code still says it."""
+    try:
+        error.show()
+    except OSError:
+        _discard_what_is_left(sys.stderr)
+
+
+def _discard_what_is_left(stream: TextIO) -> None:
+    """Let go of what is in the buffer of ``stream``: the interpreter would fail to write it, with exit code 120."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
