@@ -1,4 +1,4 @@
-"""The commands: each is in the module of its name, in folders as ``karrot --help`` lists them.
+"""Lists the commands: each is in the module of its name, in folders as ``karrot --help`` lists them.
 
 A group of commands (``karrot history``) is in the ``__init__`` of its folder. What a command needs is imported inside
 it, so that ``karrot --help`` answers at once.

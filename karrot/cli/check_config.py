@@ -1,4 +1,4 @@
-"""``karrot check-config``: prints the settings of a start."""
+"""``karrot check-config``: prints the settings that the service would start with."""
 
 from functools import partial
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Secrets from the environment, from files or from the terminal, and the headers that carry them."""
+"""Reads secrets from the environment, files or the terminal, and makes the HTTP headers that carry them."""
 
 import base64
 import getpass

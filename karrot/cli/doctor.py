@@ -1,4 +1,4 @@
-"""``karrot doctor``: what is wrong between Burrow, Karrot and Prometheus, and how to mend it."""
+"""``karrot doctor``: finds what is wrong between Burrow, Karrot and Prometheus, and says how to fix it."""
 
 import json
 import sys

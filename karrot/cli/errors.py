@@ -1,4 +1,4 @@
-"""Errors as sentences, their exit codes, and the signals that end a command."""
+"""Defines the errors that end a command with a sentence and an exit code, and stops a command on signals."""
 
 import errno
 import signal

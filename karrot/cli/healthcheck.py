@@ -1,4 +1,4 @@
-"""``karrot healthcheck``: whether Karrot is alive."""
+"""``karrot healthcheck``: asks Karrot whether it is alive."""
 
 from functools import partial
 from pathlib import Path

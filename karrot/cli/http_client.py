@@ -1,4 +1,4 @@
-"""One HTTP request to Karrot, and why there was no answer."""
+"""Sends one HTTP request to Karrot, and says why there was no answer."""
 
 import ssl
 from collections.abc import Mapping

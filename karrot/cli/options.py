@@ -1,4 +1,4 @@
-"""Options that several commands have, and how the texts of options are read."""
+"""Defines the options that several commands have, and reads their texts."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""``karrot watch``: Burrow's verdicts from Kafka itself."""
+"""``karrot watch``: reads offsets from Kafka and prints or posts verdicts by Burrow's rules, without Burrow."""
 
 import sys
 import threading

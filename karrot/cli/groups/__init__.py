@@ -1,4 +1,4 @@
-"""``karrot groups``, ``status`` and ``lag``: what Burrow and Kafka know, as ``kafka-consumer-groups`` shows it."""
+"""``karrot groups``, ``status`` and ``lag``: print what Burrow and Kafka know about consumer groups."""
 
 from karrot.cli.groups import groups, lag, status
 

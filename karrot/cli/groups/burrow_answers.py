@@ -1,4 +1,4 @@
-"""Burrow's verdicts on the groups of a cluster, for ``karrot groups``, ``status`` and ``lag``."""
+"""Asks Burrow for its verdicts on the groups of a cluster, for ``karrot groups``, ``status`` and ``lag``."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

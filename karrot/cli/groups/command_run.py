@@ -1,4 +1,4 @@
-"""What ``karrot groups``, ``status`` and ``lag`` share: whom to ask, and printing the answer once or until Ctrl-C."""
+"""Runs ``karrot groups``, ``status`` and ``lag``: their options, and their output, printed once or until Ctrl-C."""
 
 import time
 from collections.abc import Callable, Iterator

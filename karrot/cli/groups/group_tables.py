@@ -1,4 +1,4 @@
-"""Groups and their partitions as tables, and as a line of JSON."""
+"""Writes groups and their partitions as tables, and as a line of JSON."""
 
 import json
 from collections import Counter

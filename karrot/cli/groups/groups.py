@@ -1,4 +1,4 @@
-"""``karrot groups``: a line for each consumer group."""
+"""``karrot groups``: prints a line for each consumer group."""
 
 from typing import Any
 

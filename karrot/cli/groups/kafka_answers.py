@@ -1,4 +1,4 @@
-"""What Kafka itself says of groups: states, members and offsets, but no verdicts."""
+"""Asks Kafka for the states, members and offsets of groups. Kafka has no verdicts."""
 
 import time
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""``karrot lag``: the lag of every partition."""
+"""``karrot lag``: prints the lag of every partition."""
 
 from typing import Any
 

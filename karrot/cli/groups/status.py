@@ -1,4 +1,4 @@
-"""``karrot status``: the verdicts, and the partitions behind them."""
+"""``karrot status``: prints the verdict on each group, and the partitions that caused it."""
 
 from typing import Any
 

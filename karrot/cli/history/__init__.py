@@ -1,4 +1,4 @@
-"""``karrot history``: asks the pipeline's tables, in milliseconds and without Spark."""
+"""``karrot history``: answers from the pipeline's tables, in milliseconds and without Spark."""
 
 import click
 

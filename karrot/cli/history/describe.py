@@ -1,4 +1,4 @@
-"""``karrot history describe``: a group as ``kafka-consumer-groups --describe`` shows it, at any moment."""
+"""``karrot history describe``: prints a group as ``kafka-consumer-groups --describe`` does, at any moment."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict

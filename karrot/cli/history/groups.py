@@ -1,4 +1,4 @@
-"""``karrot history groups``: the groups of a range of time, with their lag, bad minutes and incidents."""
+"""``karrot history groups``: prints the groups of a range of time, with their lag, bad minutes and incidents."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""``karrot history incidents``: the incidents of a range of time."""
+"""``karrot history incidents``: prints the incidents of a range of time."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta

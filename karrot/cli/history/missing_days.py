@@ -1,4 +1,4 @@
-"""Days that the tables hold and days that they lack, in words and as JSON."""
+"""Lists the days that the tables have and the days that they lack, in words and as JSON."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any

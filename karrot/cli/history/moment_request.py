@@ -1,4 +1,4 @@
-"""What commands about one moment share: options, the request that they make, errors, and times in answers."""
+"""Reads the options of commands about one moment, and writes the times and errors of their answers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Opens the pipeline's tables; the options, errors and printing that every ``karrot history`` command needs."""
+"""Opens the pipeline's tables, with the options, errors and printing that all ``karrot history`` commands share."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""What commands about a range of time share: options, the request that they make, and errors."""
+"""Reads the options of commands about a range of time, and says why nothing is known of it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""``karrot history risks``: committed offsets that are lost or will be, at any moment."""
+"""``karrot history risks``: prints committed offsets that are lost or will be lost, at any moment."""
 
 from collections import Counter
 from collections.abc import Iterator

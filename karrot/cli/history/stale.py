@@ -1,4 +1,4 @@
-"""``karrot history stale``: partitions whose committed offset stands still, at any moment."""
+"""``karrot history stale``: prints partitions whose committed offset does not move, at any moment."""
 
 from collections.abc import Iterator
 from dataclasses import asdict

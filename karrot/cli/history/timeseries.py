@@ -1,4 +1,4 @@
-"""``karrot history timeseries``: metrics of a group over a range of time."""
+"""``karrot history timeseries``: prints metrics of a group over a range of time."""
 
 from collections.abc import Iterator
 from datetime import timedelta

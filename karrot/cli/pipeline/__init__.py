@@ -1,4 +1,4 @@
-"""``karrot pipeline``: the Spark jobs, a command each."""
+"""``karrot pipeline``: runs the Spark jobs, one command for each."""
 
 from typing import Any
 

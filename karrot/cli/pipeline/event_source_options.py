@@ -1,4 +1,4 @@
-"""The options that say where Spark jobs read events: ``--source archive`` or ``--source kafka``."""
+"""Defines the options that say where Spark jobs read events: ``--source archive`` or ``--source kafka``."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

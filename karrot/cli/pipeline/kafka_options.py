@@ -1,4 +1,4 @@
-"""The options by which Spark jobs reach Kafka."""
+"""Defines the options by which Spark jobs connect to Kafka."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -1,4 +1,4 @@
-"""``karrot pipeline replay``: tries other rules of Burrow's on recorded commits, and prints what differs."""
+"""``karrot pipeline replay``: applies other rules of Burrow to recorded commits, and prints what differs."""
 
 import json
 from collections.abc import Iterator, Sequence

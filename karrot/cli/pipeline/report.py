@@ -1,4 +1,4 @@
-"""``karrot pipeline report``: writes a page about some days."""
+"""``karrot pipeline report``: writes an HTML page about some days."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

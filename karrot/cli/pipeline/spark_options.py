@@ -1,4 +1,4 @@
-"""The options of a Spark session, how it starts, and how a signal ends it."""
+"""Defines the options of a Spark session, starts it, and stops it on a signal."""
 
 import logging
 import os

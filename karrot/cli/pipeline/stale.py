@@ -1,4 +1,4 @@
-"""``karrot pipeline stale``: an alert for each partition whose committed offset stands still."""
+"""``karrot pipeline stale``: prints or posts an alert for each partition whose committed offset does not move."""
 
 import sys
 import threading

@@ -1,4 +1,4 @@
-"""``karrot render alert-rules``: alerts for Prometheus."""
+"""``karrot render alert-rules``: prints alerts for Prometheus."""
 
 import click
 

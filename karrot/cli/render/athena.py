@@ -1,4 +1,4 @@
-"""``karrot render athena``: the DDL of the pipeline's tables for Amazon Athena."""
+"""``karrot render athena``: prints the DDL of the pipeline's tables for Amazon Athena."""
 
 from functools import partial
 from typing import Any

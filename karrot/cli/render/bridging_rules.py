@@ -1,4 +1,4 @@
-"""``karrot render bridging-rules``: recording rules that give Karrot's series another tool's names."""
+"""``karrot render bridging-rules``: prints recording rules that give Karrot's series another tool's names."""
 
 import click
 

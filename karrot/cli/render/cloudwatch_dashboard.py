@@ -1,4 +1,4 @@
-"""``karrot render cloudwatch-dashboard``: a CloudWatch dashboard of a group and of its tasks."""
+"""``karrot render cloudwatch-dashboard``: prints a CloudWatch dashboard of a group and of its tasks."""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""``karrot render dashboard``: Grafana dashboards."""
+"""``karrot render dashboard``: prints Grafana dashboards."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""``karrot render druid``: Druid's ingestion spec and a query for the JSON topic of offsets."""
+"""``karrot render druid``: prints Druid's ingestion spec and a query for the JSON topic of offsets."""
 
 from functools import partial
 from typing import Any

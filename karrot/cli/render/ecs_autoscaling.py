@@ -1,4 +1,4 @@
-"""``karrot render ecs-autoscaling``: policies and alarms that scale a service on its lag."""
+"""``karrot render ecs-autoscaling``: prints policies and alarms that scale a service on its lag."""
 
 from typing import Any
 

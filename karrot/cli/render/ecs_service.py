@@ -1,4 +1,4 @@
-"""``karrot render ecs-service``: a CloudFormation template that runs Karrot on ECS."""
+"""``karrot render ecs-service``: prints a CloudFormation template that runs Karrot on ECS."""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""``karrot render recording-rules``: recording rules for Prometheus."""
+"""``karrot render recording-rules``: prints recording rules for Prometheus."""
 
 import click
 

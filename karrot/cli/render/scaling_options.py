@@ -1,4 +1,4 @@
-"""The options of a scaling recipe, for ``karrot render ecs-autoscaling`` and ``karrot simulate``."""
+"""Defines the options of a scaling recipe, for ``karrot render ecs-autoscaling`` and ``karrot simulate``."""
 
 from collections.abc import Callable
 from functools import partial

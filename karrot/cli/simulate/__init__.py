@@ -1,4 +1,4 @@
-"""``karrot simulate``: scaling recipes, run on a recorded lag."""
+"""``karrot simulate``: runs scaling recipes on a recorded lag."""
 
 from karrot.cli.simulate import simulate
 

@@ -1,4 +1,4 @@
-"""Prints what ``karrot simulate`` found: a table, warnings and a chart."""
+"""Writes the output of ``karrot simulate``: tables, warnings and a chart."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

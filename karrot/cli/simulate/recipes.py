@@ -1,4 +1,4 @@
-"""Reads several recipes of one command: ``--recipe step:max-lag=100000,min-tasks=0``."""
+"""Reads the recipes of one command: ``--recipe step:max-lag=100000,min-tasks=0``."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
