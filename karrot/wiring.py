@@ -24,7 +24,7 @@ from karrot.eventlog.base import EventLog, LogUnavailableError
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.eventlog.sqlite import SqliteEventLog, datadir
 from karrot.eventlog.sqlite.known_groups import known_groups
-from karrot.history import History, HistoryError
+from karrot.history import History, HourlyHistory
 from karrot.intake import Intake
 from karrot.render.metric_names import CloudWatchNames, MetricNameQuery, queries
 from karrot.reporters.base import GROUP, Context, PullReporter, Reporter
@@ -44,7 +44,7 @@ from karrot.watch.in_service import problems as unwatchable
 from karrot.watch.in_service import serve_watch
 from karrot.web import Credentials, Site, create_app
 from karrot.web.body_admission import count_refusal, worth_reading
-from karrot.web.pages.history import AskPast, GroupHistoryPart, PastUnknown
+from karrot.web.pages.history import AskPast
 
 __all__ = ["Plan", "Service", "cloudwatch_bill", "open_log", "open_reporters", "reporter_settings", "serve", "try_out"]
 
@@ -270,13 +270,10 @@ def _past(settings: Settings, clock: Clock) -> AskPast:
     tables = settings.tables_dir or settings.data_dir / "tables"
     history = History(tables, threads=1, memory="256MB")
 
-    def ask(cluster: str, consumer: str) -> GroupHistoryPart | None:
+    def ask(cluster: str, consumer: str) -> HourlyHistory | None:
         if not tables.is_dir():
             return None
-        try:
-            return history.hourly(cluster, consumer, until=datetime.fromtimestamp(clock.wall_ms() / 1000, UTC))
-        except HistoryError as error:
-            raise PastUnknown(str(error)) from error
+        return history.hourly(cluster, consumer, until=datetime.fromtimestamp(clock.wall_ms() / 1000, UTC))
 
     return ask
 

@@ -2,19 +2,19 @@ import gzip
 import re
 from datetime import UTC, date, datetime, timedelta
 from html.parser import HTMLParser
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.event import LagEvent, Source
+from karrot.event import DayRange, Incident, LagEvent, Source
 from karrot.eventlog.base import ReporterState
+from karrot.history import HistoryHour, HourlyHistory, UnreadableTable
 from karrot.page_filters import marked
 from karrot.reporters.send_report import NOTE, Fact, RefusedDatum, Report
 from karrot.web import Credentials
-from karrot.web.pages.history import PastUnknown
 from karrot.web.pages.routes import PAGE_SIZE
 from karrot.web.problems import CODES
 from support.burrow.lag_events import make_event, make_partition, recorded_body, recorded_posts
@@ -431,44 +431,16 @@ def test_a_page_goes_out_squeezed_to_whoever_takes_it() -> None:
     assert len(squeezed.data) * 4 < len(plain.data)
 
 
-class Hour(NamedTuple):
-    at: datetime
-    lag_max: float | None
-    lag_seconds: float | None
-    status: float | None
-
-
-class Lasting(NamedTuple):
-    started_at: datetime
-    ended_at: datetime | None
-    ended_by: str | None
-    worst_status: str | None
-    peak_lag: int | None
-    topics: tuple[str, ...]
-
-
-class Days(NamedTuple):
-    first: date
-    last: date
-
-
-class Weeks(NamedTuple):
-    start: datetime
-    end: datetime
-    hours: tuple[Hour, ...]
-    incidents: tuple[Lasting, ...]
-    missing: tuple[Days, ...] = ()
-
-
 def test_the_page_of_a_group_shows_its_last_weeks_where_there_are_tables() -> None:
     end = datetime(2026, 11, 22, tzinfo=UTC)
-    hours = tuple(Hour(end - timedelta(hours=n), 1000.0 * n, 60.0 * n, 1 + n % 3) for n in range(72, 0, -1))
-    incident = Lasting(end - timedelta(hours=9), end - timedelta(hours=7), "close", "ERR", 77_000, ("orders.v1",))
+    hours = tuple(HistoryHour(end - timedelta(hours=n), 1000.0 * n, 60.0 * n, 1 + n % 3) for n in range(72, 0, -1))
+    began, ended = end - timedelta(hours=9), end - timedelta(hours=7)
+    incident = Incident(None, "prod-eu", "orders-svc", began, ended, "close", "ERR", 77_000, 3, ("orders.v1",))
     asked = []
 
-    def past(cluster: str, consumer: str) -> Weeks:
+    def past(cluster: str, consumer: str) -> HourlyHistory:
         asked.append((cluster, consumer))
-        return Weeks(end - timedelta(days=30), end, hours, (incident,))
+        return HourlyHistory(end - timedelta(days=30), end, hours, (incident,))
 
     website = take(make_website(past=past), make_event())
     for _ in range(3):
@@ -483,14 +455,14 @@ def test_the_page_of_a_group_shows_its_last_weeks_where_there_are_tables() -> No
 
 def test_the_page_of_a_group_names_the_days_whose_incidents_are_not_known() -> None:
     end = datetime(2026, 11, 22, tzinfo=UTC)
-    hours = tuple(Hour(end - timedelta(hours=n), 1000.0 * n, 60.0 * n, 1) for n in range(72, 0, -1))
+    hours = tuple(HistoryHour(end - timedelta(hours=n), 1000.0 * n, 60.0 * n, 1) for n in range(72, 0, -1))
     missing = [
-        Days(date(2026, 10, 23), date(2026, 11, 18)),
-        *(Days(date(2026, 11, n), date(2026, 11, n)) for n in (20, 22)),
+        DayRange(date(2026, 10, 23), date(2026, 11, 18)),
+        *(DayRange(date(2026, 11, n), date(2026, 11, n)) for n in (20, 22)),
     ]
 
-    def told(*days: Days) -> str:
-        weeks = Weeks(end - timedelta(days=30), end, hours, (), days)
+    def told(*days: DayRange) -> str:
+        weeks = HourlyHistory(end - timedelta(days=30), end, hours, (), days)
         website = take(make_website(past=lambda _cluster, _consumer: weeks), make_event())
         return read(website, "/group", cluster="prod-eu", consumer="orders-svc")
 
@@ -502,8 +474,8 @@ def test_the_page_of_a_group_names_the_days_whose_incidents_are_not_known() -> N
 
 
 def test_tables_that_cannot_be_read_are_said_so() -> None:
-    def past(_cluster: str, _consumer: str) -> Weeks:
-        raise PastUnknown("lag_minute is <damaged>")
+    def past(_cluster: str, _consumer: str) -> HourlyHistory:
+        raise UnreadableTable("lag_minute is <damaged>")
 
     website = take(make_website(past=past), make_event())
     text = read(website, "/group", cluster="prod-eu", consumer="orders-svc")

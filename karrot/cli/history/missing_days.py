@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 __all__ = ["day_ranges_json", "days_json", "in_words", "say_missing"]
 
-_STRETCHES_SHOWN = 5
+_RANGES_SHOWN = 5
 
 
 def in_words(days: Sequence["DayRange"]) -> str:
-    """Days for a sentence: the first few stretches of them, and how many days follow."""
-    shown, rest = days[:_STRETCHES_SHOWN], days[_STRETCHES_SHOWN:]
+    """Days for a sentence: the first few ranges of them, and how many days follow."""
+    shown, rest = days[:_RANGES_SHOWN], days[_RANGES_SHOWN:]
     words = ", ".join(f"{each.first}" if each.length == 1 else f"{each.first} to {each.last}" for each in shown)
     return f"{words} and {counted_plain(sum(each.length for each in rest), 'later day')}" if rest else words
 
@@ -33,10 +33,10 @@ def say_missing(days: "Days", what: str, nothing: str = "nothing") -> None:
 
 
 def days_json(days: "Days") -> dict[str, Any]:
-    """A year is a few stretches, each from its first to its last day."""
+    """A year is a few ranges, each from its first to its last day."""
     return {"held": day_ranges_json(days.held), "missing": day_ranges_json(days.missing)}
 
 
 def day_ranges_json(days: Iterable["DayRange"]) -> list[dict[str, str]]:
-    """Each stretch by its first and its last day."""
+    """Each range by its first and its last day."""
     return [{"first": each.first.isoformat(), "last": each.last.isoformat()} for each in days]

@@ -5,8 +5,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from karrot.event import Kind, Status
+from karrot.history import HourlyHistory
 from karrot.web.pages.drawing import Band, Chart, DrawnSpan, Frame, bands, chart, frame
-from karrot.web.pages.history import GroupHistoryPart
 from karrot.web.pages.recent_events import Mark
 
 __all__ = ["ChartPoint", "Pictures", "of_past", "of_trail"]
@@ -51,7 +51,7 @@ def of_trail(trail: Sequence[Mark], now: float) -> Pictures | None:
     )
 
 
-def of_past(past: GroupHistoryPart) -> Pictures:
+def of_past(past: HourlyHistory) -> Pictures:
     """The weeks before, by the hour."""
     within = frame(past.start.timestamp(), past.end.timestamp())
     lags = [(hour.at.timestamp(), hour.lag_max) for hour in past.hours]

@@ -7,6 +7,7 @@ from flask import Blueprint, Response, render_template, request, stream_template
 
 from karrot.event import GroupKey, PartitionLag, Source, Status
 from karrot.eventlog.base import StoredEvent
+from karrot.history import HistoryError
 from karrot.web.api.group_query import STATUSES, GroupFilter, Order, overview
 from karrot.web.api.rejects import reject_shape
 from karrot.web.api.routes import asked_filter, asked_key
@@ -17,7 +18,6 @@ from karrot.web.pages import charts
 from karrot.web.pages.compression import CompressedPage, squeeze
 from karrot.web.pages.conditions import health
 from karrot.web.pages.group_rows import line, row, seconds_since
-from karrot.web.pages.history import PastUnknown
 from karrot.web.pages.page_state import shared
 from karrot.web.pages.recent_events import marks
 from karrot.web.pages.time_slicing import gently
@@ -132,7 +132,7 @@ def _past(key: GroupKey) -> dict[str, Any]:
     """The weeks before, or why there are none."""
     try:
         past = shared().pasts.of(key)
-    except PastUnknown as error:
+    except HistoryError as error:
         return {"past": None, "past_unknown": str(error)}
     if past is None:
         return {"past": None, "past_unknown": None}
