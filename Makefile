@@ -62,8 +62,7 @@ lint: $(STAMPS)/dev ## Style, types, import arrows, names of modules, spelling, 
 
 install: $(STAMPS)/all ## .venv with every extra and every tool
 
-NOT_IN_BENCH := benchmarks/browsers.py benchmarks/meanwhile.py benchmarks/stopwatch.py benchmarks/yardsticks.py benchmarks/crash.py benchmarks/soak.py \
-	benchmarks/hostile.py benchmarks/fuzz.py benchmarks/offsets_stream.py
+NOT_IN_BENCH := benchmarks/crash.py benchmarks/soak.py benchmarks/hostile.py benchmarks/fuzz.py benchmarks/offsets_stream.py
 
 bench: $(STAMPS)/dev ## The measurements in benchmarks/, one after the other
 	@for each in $(filter-out $(NOT_IN_BENCH),$(wildcard benchmarks/*.py)); do echo "== $$each"; PYTHONPATH=tests $(BIN)/python "$$each" $(ARGS); done

@@ -18,10 +18,12 @@ from pathlib import Path
 from statistics import linear_regression, median
 from typing import NamedTuple
 
-from meanwhile import Meanwhile
+from harness.baseline_server import run_baseline
+from harness.fake_cloudwatch_process import FakeCloudWatchProcess
+from harness.periodic_work import PeriodicWork
+from harness.stopwatch import wall_seconds
 from open_loop import evenly, verdict
 from soak import process
-from stopwatch import seconds
 
 from karrot import logs
 from karrot.burrow.payload import to_wire
@@ -36,13 +38,11 @@ from karrot.reporters.cloudwatch.event_to_data import data_of
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
 from support.burrow.lag_events import make_event
-from support.far_cloudwatch import FarCloudWatch
 from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, aws_environment
 from support.reporters.reporter_context import make_context
 from support.service.karrot_service import Service
 from support.service.open_loop import OpenLoopResult, percentile, send_open_loop
-from support.yardstick import yardstick
 
 METRICS = "Lag,LagSeconds"
 INTERVAL_S = 2
@@ -69,7 +69,7 @@ def main() -> int:
     logs.configure("WARNING", sys.stdout)
     load, *_ = os.getloadavg()
     print(f"{sizes.groups:,} groups, {METRICS}; {os.cpu_count()} cores, load average before it {load:.1f}")
-    with tempfile.TemporaryDirectory(prefix="karrot-bench-") as directory, FarCloudWatch() as far:
+    with tempfile.TemporaryDirectory(prefix="karrot-bench-") as directory, FakeCloudWatchProcess() as far:
         place = Path(directory)
         os.environ.update(aws_environment(far.url))
         too_many = [*flush(far, sizes.groups, "team-service"), *flush(far, FEW, "ü" * 150)]
@@ -84,14 +84,14 @@ def main() -> int:
     return 1 if too_many else 0
 
 
-def flush(far: FarCloudWatch, groups: int, prefix: str) -> Iterator[str]:
+def flush(far: FakeCloudWatchProcess, groups: int, prefix: str) -> Iterator[str]:
     """Sends of everything, against the same data by the same client without Karrot; yield what is wrong."""
     reporter, events = loaded(groups, prefix)
     took = []
     for _ in range(1 + FLUSHES):  # the first one loads boto3
         reporter.take(events)
         far.forget()
-        took.append(seconds(reporter.send))
+        took.append(wall_seconds(reporter.send))
         time.sleep(1)  # as between two flushes, the calls that are allowed at once are so again
     reporter.close()
     calls = far.calls()
@@ -140,7 +140,7 @@ def plainly(events: Sequence[StoredEvent]) -> float:
             client.put_metric_data(Namespace=options.namespace, MetricData=request)
 
     try:
-        return seconds(put)
+        return wall_seconds(put)
     finally:
         client.close()
 
@@ -161,11 +161,11 @@ def calls_in_a_minute() -> int:
         return len(fake.calls)
 
 
-def first_karrot(place: Path, far: FarCloudWatch) -> None:
+def first_karrot(place: Path, far: FakeCloudWatchProcess) -> None:
     """Its calls for what Burrow posts in a minute, each group twice, and what the poster notices of them."""
     posts, request = 2 * FEW, partial(verdict, FEW)
     far.forget()
-    with yardstick(place, "first_karrot_cloudwatch", "-w", "4", "--graceful-timeout", "1") as port:
+    with run_baseline(place, "first_karrot_cloudwatch", "-w", "4", "--graceful-timeout", "1") as port:
         healthy = send_open_loop(port, evenly(RATE, posts / RATE), request)
         first = len(far.calls())
         far.stand(HANG)
@@ -178,7 +178,7 @@ def first_karrot(place: Path, far: FarCloudWatch) -> None:
     )
 
 
-def ingest(place: Path, far: FarCloudWatch, sizes: Sizes) -> None:
+def ingest(place: Path, far: FakeCloudWatchProcess, sizes: Sizes) -> None:
     """The same arrivals with CloudWatch as it should be and in each kind of outage, in turns."""
     played: dict[str, list[OpenLoopResult]] = {name: [] for name in FAULTS}
     due, request = evenly(RATE, sizes.seconds), partial(verdict, sizes.groups)
@@ -209,7 +209,7 @@ def told(name: str, played: Sequence[OpenLoopResult], healthy: Sequence[OpenLoop
     )
 
 
-def memory(place: Path, far: FarCloudWatch, sizes: Sizes) -> None:
+def memory(place: Path, far: FakeCloudWatchProcess, sizes: Sizes) -> None:
     """What the service takes while all that it owes waits, and how soon all of it arrives afterwards."""
     request, pass_s = partial(verdict, sizes.groups), sizes.groups / RATE
     with karrot(place / "memory", sizes) as service:
@@ -235,7 +235,7 @@ def memory(place: Path, far: FarCloudWatch, sizes: Sizes) -> None:
     )
 
 
-class Resident(Meanwhile):
+class Resident(PeriodicWork):
     """Memory of the parent and its workers, in MB, every second."""
 
     def __init__(self, service: Service) -> None:
@@ -280,7 +280,7 @@ def is_well(service: Service) -> bool:
     return bool(states["cloudwatch"] == "ok")
 
 
-def arrived(far: FarCloudWatch) -> int:
+def arrived(far: FakeCloudWatchProcess) -> int:
     """How many data were taken."""
     return sum(call.data for call in far.calls() if call.kept)
 

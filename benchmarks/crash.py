@@ -19,8 +19,8 @@ from random import Random
 from typing import NamedTuple
 
 import apsw
+from harness.posting_process import AnswerCounts, PostingProcess
 
-from support.poster import Poster, Tallies
 from support.service.karrot_service import Service
 from support.waiting import wait_for
 
@@ -39,7 +39,7 @@ class Place(NamedTuple):
 class Trial:
     """A service under load, and what was found out about it."""
 
-    def __init__(self, service: Service, poster: Poster, rng: Random) -> None:
+    def __init__(self, service: Service, poster: PostingProcess, rng: Random) -> None:
         self.service = service
         self.poster = poster
         self.rng = rng
@@ -116,7 +116,7 @@ def shown(what: str, seconds: list[float]) -> None:
         print(f"{what}: median {sorted(seconds)[len(seconds) // 2]:.2f} s, worst {max(seconds):.2f} s")
 
 
-def told(phase: str, before: Tallies, after: Tallies) -> None:
+def told(phase: str, before: AnswerCounts, after: AnswerCounts) -> None:
     """What clients saw."""
     accepted, refused, other, broken = (new - old for new, old in zip(after, before, strict=True))
     print(f"  {phase}: {accepted} answers 202, {refused} 503, {other} others, {broken} connections broken or refused")
@@ -126,10 +126,13 @@ def run(arguments: argparse.Namespace, directory: Path) -> Iterator[str]:
     """Do all of it; yield each broken promise."""
     (directory / "acknowledged").mkdir()
     service = Service(directory / "data", reporters="prometheus,stdout")
-    with service, Poster(service.port, directory=directory / "acknowledged", threads=arguments.threads) as poster:
+    with (
+        service,
+        PostingProcess(service.port, directory=directory / "acknowledged", threads=arguments.threads) as poster,
+    ):
         trial = Trial(service, poster, Random(arguments.seed))
         wait_for(lambda: poster.tallies.accepted > 0)
-        marks = [Tallies(0, 0, 0, 0)]
+        marks = [AnswerCounts(0, 0, 0, 0)]
         leads = [trial.kill_a_worker(leading=turn % 2 == 0) for turn in range(arguments.kills)]
         marks.append(poster.tallies)
         told(f"{arguments.kills} kills of one worker", *marks[-2:])
@@ -160,7 +163,7 @@ def run(arguments: argparse.Namespace, directory: Path) -> Iterator[str]:
     yield from judged(service, poster, trial.places)
 
 
-def judged(service: Service, poster: Poster, places: list[Place]) -> Iterator[str]:
+def judged(service: Service, poster: PostingProcess, places: list[Place]) -> Iterator[str]:
     """Compare the list of what was acknowledged with the log, and with what was reported."""
     acknowledged = poster.acknowledged()
     stored = service.stored_consumers()

@@ -18,9 +18,9 @@ from struct import unpack_from
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from harness.stopwatch import Duration, measure
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from stopwatch import Taken, taken
 
 from karrot.pipeline.offsets.commits import decode_offsets
 from karrot.pipeline.spark_session import session
@@ -110,11 +110,11 @@ def compare(spark: SparkSession, path: Path, count: int, rounds: int) -> None:
     """Print each round, and then the ratios of the best."""
     records = spark.read.parquet(str(path))
     ways = {"scan": records, "decode": decode_offsets(records, "prod"), "plain UDF": by_udf(records)}
-    best: dict[str, Taken] = {}
+    best: dict[str, Duration] = {}
     for number in range(rounds + 1):
-        took = {name: taken(partial(discarded, table)) for name, table in ways.items()}
+        took = {name: measure(partial(discarded, table)) for name, table in ways.items()}
         if number:
-            best = {name: Taken(*map(min, now, best.get(name, now))) for name, now in took.items()}
+            best = {name: Duration(*map(min, now, best.get(name, now))) for name, now in took.items()}
         told = ", ".join(f"{name} {now}" for name, now in took.items())
         print(f"round {number}: {told}, load {os.getloadavg()[0]:.1f}", flush=True)
     scan, decode, udf = best["scan"], best["decode"], best["plain UDF"]

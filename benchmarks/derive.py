@@ -15,9 +15,9 @@ import tempfile
 from pathlib import Path
 
 import duckdb
+from harness.stopwatch import Duration, measure, median_duration, wall_seconds
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from stopwatch import Taken, median, seconds, taken
 
 from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.derive.lag_minute import lag_minute
@@ -66,8 +66,8 @@ def minutes(spark: SparkSession, place: Path, rows: int, rounds: int, cores: int
     theirs, ours = [], []
     duck = duckdb.connect(config={"threads": cores})
     for _ in range(rounds + 1):
-        theirs.append(seconds(lambda: by_duckdb(duck, files, place / "duck.parquet")))
-        ours.append(seconds(lambda: by_spark(spark, tables, place / "spark.parquet")))
+        theirs.append(wall_seconds(lambda: by_duckdb(duck, files, place / "duck.parquet")))
+        ours.append(wall_seconds(lambda: by_spark(spark, tables, place / "spark.parquet")))
     # The first round compiles.
     mine, yardstick = statistics.median(ours[1:]), statistics.median(theirs[1:])
     told = f"{rows:>11,} rows to lag_minute: {mine:.1f} s, {rows / mine / 1e6:.2f} M rows/s (first {ours[0]:.1f} s)"
@@ -83,9 +83,9 @@ def late_file(spark: SparkSession, place: Path, rows: int) -> None:
     derive(spark, Tables(str(place)), DeriveRules(), on_progress=quietly)
     shutil.rmtree(place / "lag_minute")
     (place / "_derived.json").unlink()
-    whole = seconds(lambda: derive(spark, tables, DeriveRules(), on_progress=quietly))
+    whole = wall_seconds(lambda: derive(spark, tables, DeriveRules(), on_progress=quietly))
     tables.write_batch(history(spark, rows, days=7).limit(1).withColumn("seq", F.lit(0).cast("long")), "events", "b-1")
-    again = seconds(lambda: derive(spark, tables, DeriveRules(), on_progress=quietly))
+    again = wall_seconds(lambda: derive(spark, tables, DeriveRules(), on_progress=quietly))
     print(
         f"{rows:,} rows in 7 days, all tables: {whole:.1f} s; after one late event {again:.1f} s, "
         f"{again / (whole / 7):.1f} times a day's share"
@@ -107,12 +107,12 @@ def late_minutes(spark: SparkSession, place: Path, rows: int, rounds: int) -> No
         whole = whole_listings(heard, listed)
         return skew_minute(whole) if name == "skew_minute" else rates_minute(whole, longest=DeriveRules().longest)
 
-    def write(name: str, some: list[dt.date]) -> Taken:
-        return taken(lambda: tables.replace_days(made(name, some), name, some))
+    def write(name: str, some: list[dt.date]) -> Duration:
+        return measure(lambda: tables.replace_days(made(name, some), name, some))
 
     for name in ("lag_minute", "skew_minute", "rates_minute"):
         whole, one = zip(*((write(name, days), write(name, days[:1])) for _ in range(rounds + 1)), strict=True)
-        share, again = median(whole[1:]), median(one[1:])
+        share, again = median_duration(whole[1:]), median_duration(one[1:])
         print(
             f"{rows:,} rows in {len(days)} days, {name} alone: {again.wall:.1f} s for one day, "
             f"{again.wall / share.wall * len(days):.1f} times a day's share, by CPU "

@@ -16,6 +16,7 @@ import threading
 import time
 from pathlib import Path
 
+from harness.stopwatch import measure
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -24,7 +25,6 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
     StreamingQueryListener,
 )
-from stopwatch import taken
 
 from karrot.burrow.payload import to_wire
 from karrot.event_line import encode
@@ -122,11 +122,11 @@ def main() -> None:
         discovery = Discovery()
         spark.streams.addListener(discovery)
         for number in range(options.rounds):
-            yardstick = taken(lambda: read_only(spark, archive))
+            yardstick = measure(lambda: read_only(spark, archive))
             discovery.seconds = 0.0
             discovery.ended.clear()
             job = Ingest(spark, FromArchive(str(archive)), Tables(str(Path(directory, f"tables-{number}"))))
-            ingest = taken(job.run)
+            ingest = measure(job.run)
             discovery.ended.wait(60)  # what a listener is told comes later
             print(
                 f"round {number + 1}: read {yardstick}, ingest {ingest},"

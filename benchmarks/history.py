@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import duckdb
-from stopwatch import seconds
+from harness.stopwatch import wall_seconds
 
 from karrot.history import METRICS, GroupOrder, History, TimeRange
 
@@ -42,7 +42,7 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="karrot-bench-") as directory:
         tables = Path(directory)
-        made = seconds(lambda: make(tables, asked.days, asked.groups))
+        made = wall_seconds(lambda: make(tables, asked.days, asked.groups))
         size = sum(file.stat().st_size for file in tables.rglob("*.parquet"))
         print(f"{asked.days} days of {asked.groups} groups: {size / 1e6:.0f} MB, made in {made:.0f} s")
         questions(tables, asked.days, asked.rounds)
@@ -85,7 +85,7 @@ def questions(tables: Path, days: int, rounds: int) -> None:
         for _ in range(rounds + 1):
             for name, ask in asked.items():
                 before = time.process_time()
-                wall = seconds(ask)
+                wall = wall_seconds(ask)
                 times[name].append((wall, time.process_time() - before))
     for name, each in times.items():
         wall, cpu = (statistics.median(column) * 1000 for column in zip(*each[1:], strict=True))
@@ -101,7 +101,7 @@ def process(tables: Path, days: int, rounds: int) -> None:
     def run() -> None:
         subprocess.run(command, check=True, capture_output=True)
 
-    wall = statistics.median(seconds(run) for _ in range(rounds))
+    wall = statistics.median(wall_seconds(run) for _ in range(rounds))
     print(
         f"{'karrot history timeseries, the whole process':<46} {wall * 1000:>7.0f} ms (at most {PROCESS * 1000:.0f} ms)"
     )

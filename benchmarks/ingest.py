@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from meanwhile import output
+from harness.baseline_server import run_baseline
+from harness.periodic_work import command_output
 
-from support.burrow.lag_events import recorded_body
+from support.burrow.recorded_bodies import recorded_body
 from support.service.karrot_service import Service
-from support.yardstick import yardstick
 
 BODY = recorded_body("karrot_v1.2.1_warn_clientid_always_empty.json")
 CONNECTIONS = 32
@@ -59,7 +59,7 @@ def main() -> None:
 
 def throughput(place: Path, seconds: int, rounds: int) -> float:
     """One worker, against the empty endpoint in the same worker class of gunicorn's; return events a second."""
-    with karrot(place, "1") as service, yardstick(place, "empty", "-k", "gthread", "--threads", "16") as port:
+    with karrot(place, "1") as service, run_baseline(place, "empty", "-k", "gthread", "--threads", "16") as port:
         pairs = [(wrk(place, port, seconds), wrk(place, service.port, seconds)) for _ in range(rounds)]
     ratio = statistics.median(ours.rate / theirs.rate for theirs, ours in pairs)
     told(
@@ -73,7 +73,7 @@ def throughput(place: Path, seconds: int, rounds: int) -> float:
 
 def more_workers(place: Path, seconds: int, rounds: int, one: float) -> None:
     """Two workers, against one, and against what the first Karrot did."""
-    with karrot(place, "2") as service, yardstick(place, "first_karrot", "-w", "4") as port:
+    with karrot(place, "2") as service, run_baseline(place, "first_karrot", "-w", "4") as port:
         pairs = [(wrk(place, port, seconds), wrk(place, service.port, seconds)) for _ in range(rounds)]
     two = statistics.median(ours.rate for _, ours in pairs)
     first = statistics.median(theirs.rate for theirs, _ in pairs)
@@ -112,7 +112,7 @@ def wrk(place: Path, port: int, seconds: int, connections: int = CONNECTIONS) ->
         f'local file = io.open("{place}/body.json", "rb")\nwrk.body = file:read("*a")\nfile:close()\n'
     )
     command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", str(script)]
-    said = output([*command, f"http://127.0.0.1:{port}/burrow"])
+    said = command_output([*command, f"http://127.0.0.1:{port}/burrow"])
     value, unit = re.search(r"99%\s+([\d.]+)(us|ms|s)", said).groups()  # type: ignore[union-attr]
     refused = re.search(r"Non-2xx or 3xx responses: (\d+)", said)
     return Closed(
@@ -125,7 +125,7 @@ def wrk(place: Path, port: int, seconds: int, connections: int = CONNECTIONS) ->
 def hey(place: Path, port: int, *options: str) -> Hey:
     """Requests all at once."""
     command = ["hey", "-m", "POST", "-T", "application/json", "-D", str(place / "body.json"), "-t", "10", *options]
-    said = output([*command, f"http://127.0.0.1:{port}/burrow"])
+    said = command_output([*command, f"http://127.0.0.1:{port}/burrow"])
     statuses = Counter({int(code): int(count) for code, count in re.findall(r"\[(\d{3})\]\s+(\d+) responses", said)})
     errors = said.partition("Error distribution:")[2]
     return Hey(

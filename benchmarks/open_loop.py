@@ -19,15 +19,15 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from meanwhile import Curls, output
+from harness.baseline_server import run_baseline
+from harness.periodic_work import PeriodicCurl, command_output
 
 from karrot.clock import SystemClock
 from karrot.eventlog.base import StoredEvent
-from support.burrow.lag_events import recorded_body
+from support.burrow.recorded_bodies import recorded_body
 from support.eventlog.sqlite_log import open_sqlite
 from support.service.karrot_service import Service
 from support.service.open_loop import OpenLoopResult, percentile, send_open_loop
-from support.yardstick import yardstick
 
 BODY = recorded_body("karrot_v1.2.1_warn_clientid_always_empty.json")
 SCRAPE_S = 5.0
@@ -62,7 +62,7 @@ def main() -> None:
 def steady(place: Path, sizes: Sizes) -> OpenLoopResult:
     """The rate at the empty endpoint and at Karrot, two workers each."""
     due, request = evenly(sizes.rate, sizes.seconds), partial(verdict, sizes.groups)
-    with yardstick(place, "empty", "-w", "2", "-k", "gthread", "--threads", "16") as port:
+    with run_baseline(place, "empty", "-w", "2", "-k", "gthread", "--threads", "16") as port:
         theirs = told("empty Flask endpoint", send_open_loop(port, due, request))
     with karrot(place / "steady", "2") as service:
         ours = told(f"Karrot, {sizes.rate}/s for {sizes.seconds} s", send_open_loop(service.port, due, request))
@@ -76,7 +76,7 @@ def scraped(place: Path, sizes: Sizes, alone: OpenLoopResult) -> None:
     request = partial(verdict, sizes.groups)
     with karrot(place / "scraped", "2") as service:
         send_open_loop(service.port, evenly(1000, sizes.groups / 1000), request)
-        with Curls(service.port, "/metrics", SCRAPE_S) as scrapes:
+        with PeriodicCurl(service.port, "/metrics", SCRAPE_S) as scrapes:
             played = send_open_loop(service.port, evenly(sizes.rate, sizes.seconds), request)
     told(f"the same, {sizes.groups} groups scraped", played)
     print(
@@ -93,7 +93,7 @@ def overload(place: Path, sizes: Sizes) -> None:
         rate = TIMES * capacity
         flood = evenly(rate, sizes.overload)
         calm = [sizes.overload + at for at in evenly(CALM_RATE, CALM_S)]
-        with yardstick(place, "empty", "-w", "1", "-k", "gthread", "--threads", "16") as port:
+        with run_baseline(place, "empty", "-w", "1", "-k", "gthread", "--threads", "16") as port:
             told(f"empty endpoint, {rate:.0f}/s", part(send_open_loop(port, flood, request), 0, len(flood)))
         played = send_open_loop(service.port, flood + calm, request)
         numbers = stored_numbers(service)
@@ -177,7 +177,7 @@ def by_autocannon(place: Path, port: int, sizes: Sizes) -> None:
     body = place / "body.json"
     body.write_bytes(BODY)
     command = ["autocannon", "-j", "-c", "200", "-R", str(sizes.rate), "-d", str(sizes.seconds), "-m", "POST"]
-    seen = json.loads(output([*command, "-i", str(body), f"http://127.0.0.1:{port}/burrow"]))
+    seen = json.loads(command_output([*command, "-i", str(body), f"http://127.0.0.1:{port}/burrow"]))
     latency = seen["latency"]
     print(
         f"  autocannon: {seen['2xx']} times 2xx, {seen['non2xx']} others, {seen['errors']} errors; "

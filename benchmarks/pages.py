@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from browsers import Browsers
 from flask.testing import FlaskClient
-from meanwhile import Curls
+from harness.browser_load import BrowserLoad
+from harness.periodic_work import PeriodicCurl
 from open_loop import BODY, evenly, karrot, told
 from scrape import filled
 
@@ -119,7 +119,7 @@ def look_while_events_come(place: Path, sizes: Sizes) -> None:
         request = partial(verdict, sizes.groups)
         send_open_loop(service.port, evenly(800, sizes.groups / 800), request)
         post = partial(send_open_loop, service.port, evenly(sizes.rate, sizes.seconds), request)
-        kinds: dict[str, AbstractContextManager[Browsers | Curls | None]]
+        kinds: dict[str, AbstractContextManager[BrowserLoad | PeriodicCurl | None]]
         for _ in range(sizes.rounds):
             kinds = {"nobody looks": nullcontext(), **readers(service.port)}
             for who, reading in kinds.items():
@@ -147,11 +147,11 @@ def verdict(groups: int, number: int) -> bytes:
     return head % len(body) + body
 
 
-def readers(port: int) -> dict[str, Browsers | Curls]:
+def readers(port: int) -> dict[str, BrowserLoad | PeriodicCurl]:
     """Many who look at the page; and a Prometheus."""
     return {
-        f"{BROWSERS} browsers look": Browsers(port, BROWSERS, REFRESH_S),
-        "it is scraped": Curls(port, "/metrics", SCRAPE_S),
+        f"{BROWSERS} browsers look": BrowserLoad(port, BROWSERS, REFRESH_S),
+        "it is scraped": PeriodicCurl(port, "/metrics", SCRAPE_S),
     }
 
 

@@ -15,9 +15,9 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from harness.stopwatch import Duration, measure, median_duration
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from stopwatch import Taken, median, taken
 
 from karrot.pipeline.replay.group_statuses import statuses
 from karrot.pipeline.replay.rule_sets import RuleSet
@@ -52,7 +52,7 @@ def main() -> None:
         rounds = [shown(measured(commits, ends, asked.rows)) for _ in range(asked.rounds + 1)]
     spark.stop()
     # The first round compiles.
-    kept = {name: median([each[name] for each in rounds[1:] or rounds]) for name in rounds[0]}
+    kept = {name: median_duration([each[name] for each in rounds[1:] or rounds]) for name in rounds[0]}
     for name, each in kept.items():
         speed = asked.rows / each.wall / 1e6
         print(f"{name:<22} {each.wall:6.1f} s, {each.cpu:6.1f} s of CPU, {speed:.2f} M commits/s")
@@ -65,13 +65,13 @@ def main() -> None:
     print(f"load {os.getloadavg()[0]:.1f}")
 
 
-def shown(each: dict[str, Taken]) -> dict[str, Taken]:
+def shown(each: dict[str, Duration]) -> dict[str, Duration]:
     told = (f"{name} {took}" for name, took in each.items())
     print(", ".join(told), file=sys.stderr, flush=True)
     return each
 
 
-def measured(commits: DataFrame, ends: DataFrame, rows: int) -> dict[str, Taken]:
+def measured(commits: DataFrame, ends: DataFrame, rows: int) -> dict[str, Duration]:
     last = BEGIN_S + rows // PARTITIONS * COMMIT_S
     span = VerdictTimes(BEGIN_S // EVERY_S * EVERY_S, last // EVERY_S * EVERY_S, EVERY_S)
 
@@ -81,11 +81,11 @@ def measured(commits: DataFrame, ends: DataFrame, rows: int) -> dict[str, Taken]
 
     by_name = ("cluster", "topic", "partition", "consumer")
     return {
-        "sorting alone": taken(
+        "sorting alone": measure(
             lambda: discarded(commits.repartition(*by_name).sortWithinPartitions(*by_name, "log_offset"))
         ),
-        "one set of rules": taken(replayed(ONE)),
-        "six sets of rules": taken(replayed(SIX)),
+        "one set of rules": measure(replayed(ONE)),
+        "six sets of rules": measure(replayed(SIX)),
     }
 
 

@@ -20,7 +20,8 @@ from pathlib import Path
 from statistics import LinearRegression, linear_regression
 from typing import NamedTuple
 
-from support.poster import Poster
+from harness.posting_process import PostingProcess
+
 from support.service.karrot_service import Service
 from support.waiting import wait_for
 
@@ -86,7 +87,7 @@ def oldest(pids: Sequence[int]) -> int:
     return min(pids, key=lambda pid: int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]))
 
 
-def sample(service: Service, poster: Poster, started: float) -> Sample:
+def sample(service: Service, poster: PostingProcess, started: float) -> Sample:
     """One scrape, and what all processes take after it."""
     asked = time.monotonic()
     if service.get("/metrics").status != 200:
@@ -127,7 +128,7 @@ def reload(service: Service) -> None:
     wait_for(lambda: len(service.workers()) == 2 and not old & set(service.workers()), 60)
 
 
-def watch(service: Service, poster: Poster, arguments: argparse.Namespace) -> Iterator[Sample]:
+def watch(service: Service, poster: PostingProcess, arguments: argparse.Namespace) -> Iterator[Sample]:
     """A sample every `SAMPLE_S`, with disturbances between them."""
     kill = Disturbance("kill", arguments.kill_minutes * 60)
     again = Disturbance("reload", arguments.reload_minutes * 60)
@@ -211,7 +212,7 @@ def run(arguments: argparse.Namespace, directory: Path) -> Iterator[str]:
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     service = Service(directory / "data", reporters="prometheus,stdout")
     with service, arguments.out.open("w") as out:
-        with Poster(service.port, rate=arguments.rate, groups=500) as poster:
+        with PostingProcess(service.port, rate=arguments.rate, groups=500) as poster:
             for each in watch(service, poster, arguments):
                 samples.append(each)
                 out.write(json.dumps(each._asdict()) + "\n")

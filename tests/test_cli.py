@@ -12,7 +12,7 @@ import pytest
 import karrot
 from karrot.cli import main
 from support.karrot_command import run_karrot
-from support.service.karrot_service import free_port
+from support.service.free_ports import free_port
 from support.waiting import wait_for
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from karrot.clock import SystemClock
 from karrot.demo.cloudwatch import HANG, HANG_AFTER_KEEPING, UNRECOGNIZED_CLIENT, FakeCloudWatch
+from support.burrow.recorded_bodies import warn_body
 from support.reporters.cloudwatch_reporter_rig import point_aws_at
 from support.service.karrot_service import Service
-from support.service.posting_threads import warn_body
 from support.waiting import wait_for
 
 _END_WITHIN_S = 15  # 10 are promised; on a busy machine the processes take their time to end

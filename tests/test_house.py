@@ -3,7 +3,7 @@
 import ast
 import re
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from karrot.pipeline.schemas import DERIVED
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "karrot"
+SUPPORT = ROOT / "tests" / "support"
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 ONE_OF_A_KIND = {
@@ -62,6 +63,14 @@ def test_no_name_of_a_module_means_two_things() -> None:
         if not ("cli" in path.parts and path.stem in known):
             found[path.stem].append(str(path.relative_to(PACKAGE)))
     assert {stem: paths for stem, paths in found.items() if len(paths) > 1 and stem not in ONE_OF_A_KIND} == {}
+
+
+def test_no_name_of_a_test_helper_means_two_things() -> None:
+    found = defaultdict(list)
+    for path in SUPPORT.rglob("*.py"):
+        found[path.stem].append(path.parent)
+    assert {stem: folders for stem, folders in found.items() if len(folders) > 1} == {}
+    assert max(Counter(path.parent for path in SUPPORT.rglob("*.py")).values()) <= MOST_MODULES
 
 
 def test_no_name_of_a_class_means_two_things() -> None:

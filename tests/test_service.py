@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from support.burrow.lag_events import recorded_body, recorded_posts
+from support.burrow.recorded_bodies import recorded_body, recorded_posts, warn_body
 from support.service.karrot_service import Service
-from support.service.posting_threads import PostingThreads, assert_nothing_is_lost, warn_body
+from support.service.posting_threads import PostingThreads, assert_nothing_is_lost
 from support.waiting import wait_for
 
 WARN = recorded_body("karrot_v1.9.5_warn.json")

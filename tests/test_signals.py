@@ -6,8 +6,9 @@ from hypothesis import given
 from karrot.burrow.payload import parse_webhook
 from karrot.event import LagEvent, OffsetSample, PartitionLag
 from karrot.signals import Signals, signals_of
-from support.burrow.lag_events import event_strategy, make_event, make_partition, recorded_body, recorded_posts
+from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.burrow.lagging_consumer import mean_signal_errors
+from support.burrow.recorded_bodies import recorded_body, recorded_posts
 
 NOW_MS = 1_800_000_000_000
 TEN_YEARS = 10 * 365 * 86_400

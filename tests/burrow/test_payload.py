@@ -19,15 +19,8 @@ from karrot.burrow.payload import (
     to_wire,
 )
 from karrot.event import Kind, LagEvent, OffsetSample, PartitionLag, Source
-from support.burrow.lag_events import (
-    event_strategy,
-    expected_events,
-    make_event,
-    make_partition,
-    recorded_body,
-    recorded_posts,
-    recorded_rest_answer,
-)
+from support.burrow.lag_events import event_strategy, make_event, make_partition
+from support.burrow.recorded_bodies import expected_events, recorded_body, recorded_posts, recorded_rest_answer
 
 NOW = 1_746_950_405_000
 KINDS = {

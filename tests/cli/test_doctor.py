@@ -17,10 +17,11 @@ from karrot.demo.burrow.config_api import EXAMPLE
 from karrot.demo.burrow.outage import Outage
 from karrot.doctor import Finding, Level
 from support.burrow.fake_burrow_rig import FakeBurrowRig, fake_burrow, simulated_group
-from support.burrow.lag_events import recorded_body
+from support.burrow.recorded_bodies import recorded_body
 from support.prometheus.fake_prometheus import fake_prometheus
 from support.prometheus.prometheus_server import Prometheus, prometheus_binary
-from support.service.karrot_service import Service, free_port
+from support.service.free_ports import free_port
+from support.service.karrot_service import Service
 from support.waiting import wait_for
 
 TOKEN = "Bearer s3cret"

@@ -17,7 +17,7 @@ from karrot.eventlog.base import (
     StoredEvent,
 )
 from karrot.eventlog.memory import MemoryEventLog
-from support.eventlog.event_log_contract import append_event
+from support.eventlog.appended_events import append_event
 from support.manual_clock import ManualClock
 from support.waiting import wait_for
 

@@ -10,7 +10,7 @@ from karrot.delivery.feed import PacedFeed
 from karrot.eventlog.base import Cursor, LogUnavailableError, StoredEvent
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import PacedReporter, Sending, Trouble
-from support.eventlog.event_log_contract import append_event
+from support.eventlog.appended_events import append_event
 from support.manual_clock import ManualClock
 
 

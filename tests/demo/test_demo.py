@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from karrot.demo.demo import environment_of, kept_up_speed
-from support.service.karrot_service import free_port
+from support.service.free_ports import free_port
 from support.waiting import wait_for
 
 

@@ -12,7 +12,7 @@ from karrot.doctor.snapshot import Away, BurrowSeen, KarrotSeen, PrometheusSeen
 from support.burrow.fake_burrow_rig import fake_burrow, simulated_group
 from support.prometheus.fake_prometheus import fake_prometheus
 from support.servers.scripted_server import http_response, scripted_server
-from support.service.karrot_service import free_port
+from support.service.free_ports import free_port
 
 QUICK = Asking(timeout_s=5, pause=lambda _: None)
 TARGET = {

@@ -26,8 +26,6 @@ from e2e.stack.stack import NEWEST_KAFKA, Parts, running
 from e2e.traffic import Traffic
 from e2e.waiting import wait_for
 
-__all__ = ["CLUSTER", "GROUP", "SPARK", "TOPIC", "Chain", "Seen"]
-
 CLUSTER: Final = "chain"
 TOPIC: Final = "super-topic"
 GROUP: Final = "super-streamer"

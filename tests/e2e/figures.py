@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["Figures", "told"]
-
 
 class Figures:
     """Seconds by name, kept as properties of the test's report."""

@@ -14,9 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO
 
-from support.burrow.lag_events import recorded_body
-
-__all__ = ["acknowledged", "sending"]
+from support.burrow.recorded_bodies import recorded_body
 
 _PAUSE_S = 0.01
 _WARN = recorded_body("karrot_v1.9.5_warn.json")

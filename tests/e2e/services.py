@@ -5,8 +5,6 @@ from pathlib import Path
 from e2e.stack.kafka import Kafka
 from support.service.karrot_service import Service
 
-__all__ = ["CLUSTER", "watching"]
-
 CLUSTER = "e2e"
 
 

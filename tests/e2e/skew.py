@@ -9,8 +9,6 @@ from pathlib import Path
 from e2e.services import CLUSTER
 from e2e.stack.kafka import Kafka
 
-__all__ = ["GROUP", "TOPIC", "Lags", "experiment", "karrots_lags", "remove"]
-
 _PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "skew" / "skew.py"
 GROUP, TOPIC = "skewed-consumer-group", "skewed-topic"
 Lags = dict[int, int]

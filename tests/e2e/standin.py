@@ -26,8 +26,6 @@ from karrot.watch.kafka_protocol import ClusterError, Failure
 if TYPE_CHECKING:
     from karrot.demo.burrow.fake_burrow import FakeBurrow
 
-__all__ = ["standing_in"]
-
 _TICK_S = 0.5
 
 

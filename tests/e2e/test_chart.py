@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from e2e.stack.java import java
-from e2e.stack.ports import free_ports
 from e2e.stack.processes import Server, wait_until
 from e2e.stack.stack import Stack
 from e2e.traffic import Traffic
 from support.kubernetes.helm_charts import Manifest, only_object, render_chart, render_values_file, values_files
 from support.kubernetes.pod_files import PodCommand, write_pod_files
+from support.service.free_ports import free_ports
 from support.service.karrot_service import Service
 from support.waiting import wait_for
 

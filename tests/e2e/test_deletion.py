@@ -12,7 +12,7 @@ from e2e.stack.kafka import Kafka
 from e2e.stack.stack import Stack
 from e2e.standin import standing_in
 from e2e.waiting import wait_for
-from support.burrow.lag_events import recorded_body
+from support.burrow.recorded_bodies import recorded_body
 from support.service.karrot_service import Service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]

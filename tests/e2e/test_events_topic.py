@@ -31,7 +31,8 @@ from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.brokers import Brokers, StartingOffsets
 from karrot.pipeline.stream.record_sources import FromKafka
 from karrot.watch.admin import KafkaCluster
-from support.burrow.lag_events import make_event, recorded_body
+from support.burrow.lag_events import make_event
+from support.burrow.recorded_bodies import recorded_body
 from support.kafka.mock_brokers import read_topic
 from support.reporters.cloudwatch_reporter_rig import point_aws_at
 from support.service.karrot_service import Service

@@ -14,7 +14,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from support.burrow.lag_events import make_event
-from support.service.karrot_service import free_port
+from support.service.free_ports import free_port
 from support.waiting import wait_for
 from support.web.website import Website, make_website
 from support.web.website_states import MARKUP, serve_website, website_in_state

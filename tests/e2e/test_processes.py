@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.stack.ports import free_ports
 from e2e.stack.processes import NotStarted, Servers, wait_until
+from support.service.free_ports import free_ports
 from support.waiting import wait_for
 
 STARTS_ONE = """

@@ -18,7 +18,7 @@ import pytest
 from e2e.stack.stack import Stack
 from karrot.burrow.payload import parse_rest, parse_webhook
 from karrot.event import LagEvent
-from support.burrow.lag_events import recorded_requests, recorded_rest_answer
+from support.burrow.recorded_bodies import recorded_requests, recorded_rest_answer
 from support.service.karrot_service import Service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]

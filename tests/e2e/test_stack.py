@@ -17,12 +17,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from e2e.stack.downloads import Downloads, default_cache
 from e2e.stack.kafka import Kafka, Position
-from e2e.stack.ports import free_ports
 from e2e.stack.processes import NotStarted
 from e2e.stack.stack import NEWEST_KAFKA, Parts, Stack, running
 from e2e.stack.zookeeper import ZooKeeper
 from e2e.waiting import wait_for
-from support.burrow.lag_events import recorded_body
+from support.burrow.recorded_bodies import recorded_body
+from support.service.free_ports import free_ports
 from support.service.karrot_service import Service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]

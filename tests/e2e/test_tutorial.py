@@ -15,7 +15,7 @@ import pytest
 from e2e.stack.java import java
 from e2e.stack.kafka import Kafka
 from e2e.stack.stack import Stack
-from support.service.karrot_service import free_port
+from support.service.free_ports import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(660)]
 

@@ -9,8 +9,6 @@ from confluent_kafka import Consumer, KafkaException, Producer
 
 from e2e.stack.kafka import Kafka
 
-__all__ = ["Traffic"]
-
 _TICK_S = 0.1
 _PARTITION = 0
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from support.burrow.lag_events import expected_events, recorded_body, recorded_posts
 from support.burrow.malformed_bodies import unusual_group_names
+from support.burrow.recorded_bodies import expected_events, recorded_body, recorded_posts
 from support.prometheus.grafana_dashboards import DASHBOARDS, substitute_variables
 from support.prometheus.prometheus_server import Prometheus, prometheus_binary, promql_string
 from support.prometheus.promtool import promtool

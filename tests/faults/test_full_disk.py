@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from support.burrow.recorded_bodies import padded_warn_body, warn_body
 from support.service.karrot_service import Service
-from support.service.posting_threads import padded_warn_body, warn_body
 from support.service.small_volume import small_volume
 from support.waiting import wait_for
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from support.burrow.recorded_bodies import padded_warn_body, warn_body
 from support.service.karrot_service import Service
-from support.service.posting_threads import padded_warn_body, warn_body
 
 READER = """
 import sys, apsw

@@ -27,11 +27,10 @@ from karrot.history import (
     UnreadableTable,
 )
 from karrot.history.duckdb_reader import Duck
+from support.pipeline.row_times import DAY, minute_at
 from support.pipeline.table_files import (
-    DAY,
     incident_row,
     lag_minute_row,
-    minute_at,
     verdict_run_row,
     write_day,
     write_derived_days,

@@ -18,7 +18,8 @@ from karrot.history import (
     UnclearGroup,
 )
 from support.pipeline import stale_partition_cases
-from support.pipeline.table_files import minute_at, write_rows
+from support.pipeline.row_times import minute_at, second_at
+from support.pipeline.table_files import write_rows
 
 HOUR, DAY = 60, 1440
 _POSITIONS = count(1)
@@ -208,7 +209,7 @@ def test_what_is_stale_is_what_the_stream_alerts_on(tmp_path: Path, history: His
     write_rows(tmp_path, "commits", stale_partition_cases.commit_rows())
     write_rows(tmp_path, "ends", stale_partition_cases.end_rows())
     at, length = (
-        stale_partition_cases.second_at(stale_partition_cases.EVALUATED_AT),
+        second_at(stale_partition_cases.EVALUATED_AT),
         timedelta(seconds=stale_partition_cases.STALE_AFTER),
     )
     expected = [
@@ -219,8 +220,8 @@ def test_what_is_stale_is_what_the_stream_alerts_on(tmp_path: Path, history: His
             stale_partition_cases.PARTITION,
             case.stale.offset,
             case.stale.end,
-            stale_partition_cases.second_at(case.stale.since),
-            stale_partition_cases.second_at(case.stale.seen),
+            second_at(case.stale.since),
+            second_at(case.stale.seen),
         )
         for case in sorted(stale_partition_cases.CASES)
         if case.stale

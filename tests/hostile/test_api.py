@@ -12,7 +12,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from support.burrow.lag_events import make_event, recorded_body
+from support.burrow.lag_events import make_event
+from support.burrow.recorded_bodies import recorded_body
 from support.web.website import make_website
 
 EXAMPLES = 30

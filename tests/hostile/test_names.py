@@ -9,10 +9,10 @@ from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.prometheus import LogCollector, Options
 from karrot.reporters.prometheus.labels import label_value
 from support.burrow.lag_events import make_event
+from support.burrow.recorded_bodies import warn_body
 from support.manual_clock import ManualClock
 from support.service.bulk_posts import UNAVAILABLE, post_new_groups, post_until_stored, private_memory_bytes
 from support.service.karrot_service import Service
-from support.service.posting_threads import warn_body
 from support.waiting import wait_for
 
 NAMES = 20_000

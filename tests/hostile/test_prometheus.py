@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from karrot.reporters.prometheus.labels import label_value
-from support.burrow.lag_events import recorded_body
 from support.burrow.malformed_bodies import unusual_group_names
+from support.burrow.recorded_bodies import recorded_body
 from support.prometheus.prometheus_server import Prometheus, prometheus_binary, promql_string
 from support.service.bulk_posts import post_until_stored
 from support.service.karrot_service import Service

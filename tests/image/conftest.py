@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 import karrot
-from support.image.buildah import BASE, Buildah, default_cache, missing_requirements
-from support.image.built_image import CANARY, ROOT, Image
+from support.image.buildah import BASE, CANARY, ROOT, Buildah, Image, default_cache, missing_requirements
 from support.image.runc_container import USER, Container
 
 _HIDDEN = (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.image.built_image import Image
+from support.image.buildah import Image
 from support.image.runc_container import USER, Container
 
 pytestmark = [pytest.mark.image, pytest.mark.timeout(1200)]

@@ -14,11 +14,10 @@ from urllib.request import Request, urlopen
 import pytest
 
 import karrot
-from support.burrow.lag_events import recorded_body
-from support.image.buildah import BASE
-from support.image.built_image import CANARY, ROOT, Image
+from support.burrow.recorded_bodies import recorded_body
+from support.image.buildah import BASE, CANARY, ROOT, Image
 from support.image.runc_container import USER, Container
-from support.service.karrot_service import free_port
+from support.service.free_ports import free_port
 from support.waiting import wait_for
 
 pytestmark = [pytest.mark.image, pytest.mark.timeout(600)]

@@ -11,8 +11,9 @@ from karrot.history.table_files import Table
 from karrot.pipeline.schemas import DERIVED, INCIDENTS, LAG_MINUTE, TABLES, with_day
 from karrot.pipeline.store.changed_days import Derived, Note, read_note
 from karrot.pipeline.store.tables import Tables
-from support.pipeline.event_rows import MIDNIGHT, frame_of_rows
-from support.pipeline.table_files import incident_row, lag_minute_row, minute_at
+from support.pipeline.event_rows import frame_of_rows
+from support.pipeline.row_times import MIDNIGHT, minute_at
+from support.pipeline.table_files import incident_row, lag_minute_row
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

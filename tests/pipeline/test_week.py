@@ -9,8 +9,9 @@ from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.ingest.event_sources import FromArchive
 from karrot.pipeline.ingest.job import Ingest
 from karrot.pipeline.store.tables import Tables
+from tools.history_generator.event_stream import MINUTE_MS
 from tools.history_generator.history_scenario import CLUSTERS, consumer_groups, planted
-from tools.history_generator.history_writer import MINUTE_MS, Told, read_truth, write_history
+from tools.history_generator.history_writer import Told, read_truth, write_history
 
 pytestmark = pytest.mark.timeout(300)  # the first query of a JVM on a busy machine
 

@@ -24,7 +24,8 @@ from karrot.reporters.base import PullReporter
 from karrot.reporters.prometheus import LogCollector, build, render
 from karrot.reporters.prometheus.labels import label_value
 from karrot.telemetry import EVENT_HANDLING_SECONDS, METRICS, SERIES_DROPPED
-from support.burrow.lag_events import event_strategy, make_event, make_partition, recorded_body, recorded_rest_answer
+from support.burrow.lag_events import event_strategy, make_event, make_partition
+from support.burrow.recorded_bodies import recorded_body, recorded_rest_answer
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
 

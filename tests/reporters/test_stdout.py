@@ -4,7 +4,7 @@ import json
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import PushReporter
 from karrot.reporters.stdout import StdoutReporter, build
-from support.eventlog.event_log_contract import append_event, stored_events
+from support.eventlog.appended_events import append_event, stored_events
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from karrot.burrow.payload import parse_webhook
-from support.burrow.lag_events import recorded_body
+from support.burrow.recorded_bodies import recorded_body
 from support.service.karrot_service import Service
 from support.waiting import wait_for
 

@@ -10,7 +10,7 @@ from urllib.parse import quote_plus, urlsplit
 import pytest
 
 from karrot.render.prometheus_rules import RuleValues, alert_rules, recording_rules
-from support.burrow.lag_events import recorded_body
+from support.burrow.recorded_bodies import recorded_body
 from support.prometheus.prometheus_server import Prometheus, prometheus_binary
 from support.prometheus.scaling_queries import scaling_queries
 from support.service.karrot_service import Service

@@ -15,7 +15,7 @@ from threading import Event, Thread
 
 import pytest
 
-from support.burrow.lag_events import recorded_body
+from support.burrow.recorded_bodies import recorded_body
 from support.service.karrot_service import Service
 from support.waiting import wait_for
 

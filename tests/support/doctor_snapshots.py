@@ -28,28 +28,6 @@ from karrot.doctor.snapshot import (
 )
 from karrot.event import GroupKey, LagEvent, OffsetSample, PartitionLag, Source
 
-__all__ = [
-    "KARROT",
-    "NOW",
-    "PROFILE",
-    "WEBHOOK",
-    "burrow_module",
-    "burrow_snapshot",
-    "finds_nothing",
-    "group_history",
-    "karrot_snapshot",
-    "make_verdict",
-    "metric_sample",
-    "notifier_module",
-    "only_finding",
-    "passes",
-    "prometheus_snapshot",
-    "read_group",
-    "replace_fields",
-    "scrape_target",
-    "seconds_ago",
-]
-
 KARROT = "http://karrot:5000"
 NOW = datetime(2027, 1, 15, 8, 0, tzinfo=UTC)
 WEBHOOK = f"{KARROT}/burrow"

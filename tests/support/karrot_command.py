@@ -4,8 +4,6 @@ from click.testing import CliRunner, Result
 
 from karrot.cli import main
 
-__all__ = ["run_karrot"]
-
 
 def run_karrot(*arguments: str, env: dict[str, str] | None = None, typed: str = "") -> Result:
     """Its result; an exception that no command expects is raised."""

@@ -5,8 +5,6 @@ from pathlib import Path
 from check_jsonschema import main
 from click.testing import CliRunner
 
-__all__ = ["assert_matches_schema"]
-
 
 def assert_matches_schema(schema: str, *files: Path) -> None:
     """Fail with what the schema of that name has to say against the files."""

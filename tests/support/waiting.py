@@ -1,14 +1,12 @@
-"""Waiting for a condition, never for time to pass."""
+"""Waits for a condition, never for time to pass."""
 
 import time
 from collections.abc import Callable
 
-__all__ = ["wait_for"]
 
-
-def wait_for(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+def wait_for(condition: Callable[[], bool], timeout_s: float = 20.0, *, every_s: float = 0.01) -> None:
     """Return as soon as the condition holds; fail if it does not in time."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come to hold in time"
-        time.sleep(0.01)
+        time.sleep(every_s)

@@ -3,7 +3,7 @@ import base64
 import pytest
 
 from karrot.web import Credentials
-from support.burrow.lag_events import recorded_body
+from support.burrow.recorded_bodies import recorded_body
 from support.web.website import make_website
 
 TOKEN = "rèad-me"

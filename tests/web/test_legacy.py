@@ -4,7 +4,7 @@ import msgspec
 
 from karrot.eventlog.base import Cursor, ReporterState
 from karrot.reporters.send_report import Fact, RefusedDatum, Report, Sent
-from support.burrow.lag_events import recorded_body
+from support.burrow.recorded_bodies import recorded_body
 from support.web.website import make_website
 
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}

@@ -17,7 +17,8 @@ from karrot.reporters.send_report import NOTE, Fact, RefusedDatum, Report
 from karrot.web import Credentials
 from karrot.web.pages.routes import PAGE_SIZE
 from karrot.web.problems import CODES
-from support.burrow.lag_events import make_event, make_partition, recorded_body, recorded_posts
+from support.burrow.lag_events import make_event, make_partition
+from support.burrow.recorded_bodies import recorded_body, recorded_posts
 from support.web.website import Website, make_website
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}\u202e\0"

@@ -13,7 +13,7 @@ from karrot.eventlog.memory import MemoryEventLog
 from karrot.web import Credentials
 from karrot.web.problems import CODES
 from karrot.web.webhook import LARGE_BODY
-from support.burrow.lag_events import expected_events, recorded_body
+from support.burrow.recorded_bodies import expected_events, recorded_body
 from support.manual_clock import ManualClock
 from support.web.website import Website, make_website
 

@@ -18,8 +18,6 @@ from tools.boards.panels import (
 )
 from tools.boards.words import GROUP, LAG_LIMIT_SECONDS, by_group, group_variables
 
-__all__ = ["ONE_GROUP"]
-
 _PARTITION_NAMES = {
     1: ("OK", GOOD),
     2: ("WARN", WATCH_OUT),

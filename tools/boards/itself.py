@@ -18,8 +18,6 @@ from tools.boards.panels import (
     stat,
 )
 
-__all__ = ["ITSELF"]
-
 _NOW = [
     (
         4,

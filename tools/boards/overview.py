@@ -23,8 +23,6 @@ from tools.boards.panels import (
 )
 from tools.boards.words import GROUPS, LAG_LIMIT_SECONDS, group_link, group_variables, of_those, per_group
 
-__all__ = ["OVERVIEW"]
-
 _LINK = group_link("__data.fields.Cluster", "__data.fields.Group")
 _SERIES_LINK = group_link("__field.labels.cluster", "__field.labels.consumer")
 # Status first, lag next; a group whose lag is not known has a status all the same.

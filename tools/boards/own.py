@@ -2,8 +2,6 @@
 
 from tools.boards.panels import Query
 
-__all__ = ["SELF", "each_one", "in_each_step", "of_those_counted", "per_second", "percentile"]
-
 SELF = 'job=~"$job", instance=~"$instance"'
 
 

@@ -6,29 +6,6 @@ A function gives one panel without its place; `board` lays them out and numbers 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = [
-    "BAD",
-    "GOOD",
-    "NEVER",
-    "OFF",
-    "STATUS_NAMES",
-    "WATCH_OUT",
-    "Column",
-    "Json",
-    "Query",
-    "Row",
-    "above",
-    "annotation",
-    "board",
-    "choice",
-    "label_values",
-    "lines",
-    "names_of",
-    "stat",
-    "table",
-    "timeline",
-]
-
 Json = dict[str, Any]
 
 GOOD, WATCH_OUT, BAD, OFF = "green", "orange", "red", "text"

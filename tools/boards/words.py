@@ -2,8 +2,6 @@
 
 from tools.boards.panels import Json, Query, label_values
 
-__all__ = ["GROUP", "GROUPS", "LAG_LIMIT_SECONDS", "by_group", "group_link", "group_variables", "of_those", "per_group"]
-
 GROUPS = 'cluster=~"$cluster", consumer=~"$consumer"'
 GROUP = 'cluster="$cluster", consumer="$consumer"'
 LAG_LIMIT_SECONDS = 300

@@ -12,8 +12,6 @@ from karrot.event import LagEvent, Source, Status
 from tools.history_generator.healthy_group import HealthyGroup
 from tools.history_generator.history_scenario import DAY, MINUTE_SPEED, consumer_groups, planted
 
-__all__ = ["MINUTE_MS", "events"]
-
 MINUTE_MS: Final = 60_000
 _RESYNC_MINUTES = 10
 _FAILOVER = ("prod-us", 11 * 60)

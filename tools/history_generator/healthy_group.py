@@ -16,8 +16,6 @@ from karrot.demo.burrow.notifier import NotifiedGroup, notify
 from karrot.demo.simulated_kafka import ConsumerGroup, SimulatedCommit, SimulatedOwner
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Status
 
-__all__ = ["HealthyGroup"]
-
 _OK: Final = Status.OK.name
 _NOBODY = SimulatedOwner("", 0, "", "")
 

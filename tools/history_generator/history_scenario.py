@@ -12,8 +12,6 @@ from typing import Final, NamedTuple
 from karrot.demo.demo_groups import GROUP_NAMES
 from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Phase, SimulatedTopic
 
-__all__ = ["CLUSTERS", "DAY", "MINUTE_SPEED", "Planted", "consumer_groups", "planted"]
-
 CLUSTERS: Final = ("prod-eu", "prod-us")
 DAY: Final = 1440
 """Minutes."""

@@ -23,8 +23,6 @@ from karrot.reporters.archive.segment import GZIP, Compressor, SegmentBuffer
 from tools.history_generator.event_stream import MINUTE_MS, events
 from tools.history_generator.history_scenario import Planted, planted
 
-__all__ = ["MINUTE_MS", "Told", "read_truth", "write_history"]
-
 _SEGMENT_BYTES = 8 * 1024 * 1024
 _quick = partial(zlib.compressobj, 1, wbits=GZIP)
 """Segments a third larger than the service's, in less than half the time."""

@@ -8,7 +8,8 @@ from click.testing import CliRunner, Result
 
 from karrot.cli import main
 from support.pipeline import stale_partition_cases
-from support.pipeline.table_files import minute_at, write_rows
+from support.pipeline.row_times import minute_at
+from support.pipeline.table_files import write_rows
 
 AT = ["--at", "2026-11-20T00:10"]
 HOST = "/10.1.2.3"

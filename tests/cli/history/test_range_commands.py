@@ -9,14 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from karrot.cli import main
-from support.pipeline.table_files import (
-    incident_row,
-    lag_minute_row,
-    minute_at,
-    verdict_run_row,
-    write_derived_days,
-    write_rows,
-)
+from support.pipeline.row_times import minute_at
+from support.pipeline.table_files import incident_row, lag_minute_row, verdict_run_row, write_derived_days, write_rows
 
 DAY = ["--from", "2026-11-20", "--to", "2026-11-21"]
 

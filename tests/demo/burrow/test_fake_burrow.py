@@ -18,7 +18,7 @@ from karrot.demo.burrow.notifier import NotifierSettings
 from karrot.demo.demo_groups import BEHAVIOURS
 from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Phase, SimulatedTopic
 from karrot.event import Kind, LagEvent, Status
-from support.burrow.lag_events import recorded_body, recorded_posts
+from support.burrow.recorded_bodies import recorded_body, recorded_posts
 
 START_MS = 1_763_741_000_123
 CLUSTERS = ("prod-eu", "prod-us")

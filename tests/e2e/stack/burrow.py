@@ -7,11 +7,9 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from e2e.stack.kafka import Kafka
-from e2e.stack.ports import free_ports
 from e2e.stack.processes import Server, Servers, wait_until
 from e2e.stack.zookeeper import ZooKeeper
-
-__all__ = ["NO_BURROW", "Burrow", "burrow_binary", "karrot_notifier"]
+from support.service.free_ports import free_ports
 
 NO_BURROW = (
     "needs the real Burrow, on the PATH or named by BURROW_BIN: "

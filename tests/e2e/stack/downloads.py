@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 from e2e.stack.processes import NotStarted
 
-__all__ = ["Downloads", "Jars", "default_cache"]
-
 _POMS = Path(__file__).with_name("maven")
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

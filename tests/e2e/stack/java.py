@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-__all__ = ["java"]
-
 
 def java(jars: Path, heap_mb: int, main: str, *arguments: str | Path, log_level: str = "info") -> list[str | Path]:
     """The command that runs a class; quick to start rather than fast."""

@@ -18,8 +18,6 @@ from confluent_kafka.cimpl import NewTopic
 from e2e.stack.java import java
 from e2e.stack.processes import NotStarted, Server, Servers, wait_until
 
-__all__ = ["Kafka", "Position"]
-
 _CLUSTER_ID = "c3RhY2tzdGFja3N0YWNrMA"
 _OFFSETS_TOPIC = "__consumer_offsets"
 _CONFIG = """\

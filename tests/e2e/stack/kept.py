@@ -16,8 +16,6 @@ from e2e.stack.downloads import Downloads
 from e2e.stack.stack import Parts, Stack, running
 from support.waiting import wait_for
 
-__all__ = ["Kept", "StackIsUp"]
-
 _STOP_S = 30
 
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["NotStarted", "Server", "Servers", "wait_until"]
-
 _ASK_AGAIN_S = 0.05
 _LINES_OF_A_LOG = 25
 

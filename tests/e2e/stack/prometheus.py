@@ -10,8 +10,6 @@ from urllib.error import URLError
 from e2e.stack.processes import NotStarted, Server, Servers, wait_until
 from support.prometheus.prometheus_server import PrometheusApi
 
-__all__ = ["Prometheus"]
-
 _CONFIG = """\
 global: {{scrape_interval: 1s, evaluation_interval: 1s}}
 scrape_configs:

@@ -9,12 +9,10 @@ from pathlib import Path
 from e2e.stack.burrow import Burrow
 from e2e.stack.downloads import Downloads
 from e2e.stack.kafka import Kafka
-from e2e.stack.ports import free_ports
 from e2e.stack.processes import NotStarted, Servers
 from e2e.stack.prometheus import Prometheus
 from e2e.stack.zookeeper import ZooKeeper
-
-__all__ = ["NEWEST_KAFKA", "Parts", "Stack", "running"]
+from support.service.free_ports import free_ports
 
 NEWEST_KAFKA = "4.3.1"  # of those whose jars are all to be had
 _ATTEMPTS = 3

@@ -6,8 +6,6 @@ from pathlib import Path
 from e2e.stack.java import java
 from e2e.stack.processes import Server, Servers, wait_until
 
-__all__ = ["ZooKeeper"]
-
 _CONFIG = """\
 tickTime=1000
 dataDir={data}

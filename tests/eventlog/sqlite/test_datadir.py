@@ -7,9 +7,8 @@ import pytest
 from karrot.eventlog.base import Counter, LogUnavailableError
 from karrot.eventlog.log_time import Anchor
 from karrot.eventlog.sqlite import database, datadir, transaction
-from support.eventlog.event_log_contract import append_event, group_names
-from support.eventlog.killed_writer import append_and_kill_self
-from support.eventlog.sqlite_log import MAX_BYTES, open_sqlite
+from support.eventlog.appended_events import append_event, group_names
+from support.eventlog.sqlite_log import MAX_BYTES, append_and_kill_self, open_sqlite
 from support.manual_clock import ManualClock
 
 ANCHOR = Anchor("boot", 1, 2, 3)

@@ -3,7 +3,7 @@ from pathlib import Path
 
 from karrot.event import GroupKey
 from karrot.eventlog.sqlite.known_groups import known_groups
-from support.eventlog.event_log_contract import append_event
+from support.eventlog.appended_events import append_event
 from support.eventlog.sqlite_log import open_sqlite
 from support.manual_clock import ManualClock
 

@@ -25,15 +25,8 @@ from karrot.eventlog.base import (
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sqlite import SqliteEventLog
 from support.burrow.lag_events import make_event
-from support.eventlog.event_log_contract import (
-    MAX_GROUPS,
-    RETENTION_MS,
-    STALE_MS,
-    EventLogContract,
-    OpenLog,
-    append_event,
-    group_names,
-)
+from support.eventlog.appended_events import append_event, group_names
+from support.eventlog.event_log_contract import MAX_GROUPS, RETENTION_MS, STALE_MS, EventLogContract, OpenLog
 from support.eventlog.sqlite_log import open_sqlite
 from support.manual_clock import ManualClock
 

@@ -17,7 +17,8 @@ from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.schemas import DERIVED
 from karrot.pipeline.store.compact import compact
 from karrot.pipeline.store.tables import Tables
-from support.pipeline.event_rows import MIDNIGHT, event_row, events_frame, partitions_frame
+from support.pipeline.event_rows import event_row, events_frame, partitions_frame
+from support.pipeline.row_times import MIDNIGHT
 
 DAY = MIDNIGHT.date()
 DAYS = [DAY + dt.timedelta(days=number) for number in range(4)]

@@ -9,7 +9,8 @@ from karrot.pipeline.derive.skew_minute import skew_minute
 from karrot.pipeline.derive.slo_daily import Objective, slo_daily
 from karrot.pipeline.derive.status_intervals import status_intervals, verdict_runs
 from karrot.pipeline.schemas import DERIVED, with_day
-from support.pipeline.event_rows import MIDNIGHT, event_row, events_frame, partitions_frame, second_at
+from support.pipeline.event_rows import event_row, events_frame, partitions_frame
+from support.pipeline.row_times import MIDNIGHT, second_at
 
 SILENCE = dt.timedelta(seconds=300)
 TEN_MINUTES = dt.timedelta(seconds=600)

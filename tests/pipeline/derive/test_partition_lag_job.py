@@ -11,8 +11,9 @@ from pyspark.sql import SparkSession
 from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.derive.partition_lag_job import Handed, hand_on
 from karrot.pipeline.store.tables import Tables
-from support.pipeline.event_rows import MIDNIGHT, event_row, events_frame, partitions_frame
+from support.pipeline.event_rows import event_row, events_frame, partitions_frame
 from support.pipeline.offset_rows import commit_row, log_end_row, member_rows, write_batch
+from support.pipeline.row_times import MIDNIGHT
 
 pytestmark = pytest.mark.timeout(300)  # the first query of a JVM on a busy machine
 

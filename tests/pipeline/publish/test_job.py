@@ -28,7 +28,7 @@ from karrot.pipeline.stream.streaming_query import run
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.options import Options
 from support.burrow.lag_events import make_partition
-from support.eventlog.event_log_contract import stored_events
+from support.eventlog.appended_events import stored_events
 from support.manual_clock import ManualClock
 from support.pipeline.archive_segments import HOUR_MS, segment_line, write_segment
 from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, aws_environment, point_aws_at

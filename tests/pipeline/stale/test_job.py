@@ -19,16 +19,8 @@ from karrot.pipeline.stale.job import Delivered, StaleAlerts
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.streaming_query import run
 from support.pipeline.offset_rows import write_batch
-from support.pipeline.stale_partition_cases import (
-    CASES,
-    STALE_AFTER,
-    Case,
-    Commit,
-    ObservedEnd,
-    commit_rows,
-    end_rows,
-    second_at,
-)
+from support.pipeline.row_times import second_at
+from support.pipeline.stale_partition_cases import CASES, STALE_AFTER, Case, Commit, ObservedEnd, commit_rows, end_rows
 
 pytestmark = pytest.mark.timeout(300)  # the first query of a JVM on a busy machine
 

@@ -14,7 +14,7 @@ from karrot.eventlog.base import Cursor
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.archive.segment_names import ArchiveHour
 from support.burrow.lag_events import make_event
-from support.eventlog.event_log_contract import append_event
+from support.eventlog.appended_events import append_event
 from support.manual_clock import ManualClock
 from support.reporters.archive_folder import archive_feed, read_archive, segment_names
 

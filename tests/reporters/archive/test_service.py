@@ -14,7 +14,7 @@ from karrot.delivery.delivery import Delivery
 from karrot.event_line import event_of
 from karrot.eventlog.base import Cursor
 from karrot.reporters.archive import build
-from support.eventlog.event_log_contract import append_event
+from support.eventlog.appended_events import append_event
 from support.eventlog.sqlite_log import open_sqlite
 from support.reporters.archive_folder import read_archive, segment_names
 from support.reporters.reporter_context import make_context

@@ -10,7 +10,7 @@ from karrot.demo.cloudwatch import FakeCloudWatch
 from karrot.eventlog.base import EventLog
 from karrot.settings.loading import load
 from karrot.wiring import reporter_settings
-from support.burrow.lag_events import recorded_body, recorded_posts
+from support.burrow.recorded_bodies import recorded_body, recorded_posts
 from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, point_aws_at
 

@@ -13,7 +13,8 @@ from karrot.reporters.cloudwatch.datum_limits import why_refused
 from karrot.reporters.cloudwatch.event_to_data import Mapped, data_of
 from karrot.reporters.cloudwatch.naming import dimension_value, metric_name
 from karrot.reporters.cloudwatch.options import GroupMetricName, Options
-from support.burrow.lag_events import event_strategy, expected_events, make_event, make_partition, recorded_body
+from support.burrow.lag_events import event_strategy, make_event, make_partition
+from support.burrow.recorded_bodies import expected_events, recorded_body
 
 AT_MS = make_event().observed_at_ms
 DIMENSIONS = (("Cluster", "prod-eu"), ("ConsumerGroup", "orders-svc"))

@@ -17,7 +17,7 @@ from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, To
 from karrot.reporters.kafka.options import Options
 from karrot.reporters.kafka.reporter import KafkaReporter
 from karrot.reporters.send_report import Fact, Report, Sent, read
-from support.eventlog.event_log_contract import append_event, stored_events
+from support.eventlog.appended_events import append_event, stored_events
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
 

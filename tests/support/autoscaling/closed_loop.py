@@ -42,8 +42,6 @@ from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import point_aws_at
 from support.reporters.reporter_context import make_context
 
-__all__ = ["ClosedLoop", "LoopCloudWatch", "LoopKarrot", "LoopState"]
-
 NAME = "cloudwatch"
 _CONSUMERS = Consumers(RATE_PER_TASK, start_s=60, partitions=PARTITIONS)
 _AWS_DELAY_S = 60

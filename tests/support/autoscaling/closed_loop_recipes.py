@@ -9,8 +9,6 @@ from click.testing import CliRunner
 
 from karrot.cli import main
 
-__all__ = ["ASG", "CLUSTER", "ECS", "GROUP", "TOPIC_ARN", "Recipe"]
-
 CLUSTER, GROUP = "main", "orders"
 TOPIC_ARN = "arn:aws:sns:eu-west-1:123456789012:oncall"
 _COMMON = ("--burrow-cluster", CLUSTER, "--group", GROUP, "--sns-topic-arn", TOPIC_ARN)

@@ -4,8 +4,6 @@ from typing import Any
 
 from karrot.autoscaling import MetricIdentity
 
-__all__ = ["LAG_METRIC", "make_alarm", "make_template", "scalable_target", "step_policy", "tracking_policy"]
-
 DIMENSIONS = [{"Name": "Cluster", "Value": "main"}, {"Name": "ConsumerGroup", "Value": "orders"}]
 LAG_METRIC = MetricIdentity.of("Karrot", "Lag", {"Cluster": "main", "ConsumerGroup": "orders"})
 

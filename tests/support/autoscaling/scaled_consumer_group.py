@@ -10,8 +10,6 @@ from karrot.burrow.storage import Storage
 from karrot.demo.burrow.fake_burrow import Post
 from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Record, SimulatedCommit, SimulatedTopic
 
-__all__ = ["PARTITIONS", "RATE_PER_TASK", "RestartedBurrow", "ScaledGroup", "VariableRateTopic"]
-
 PARTITIONS = 8
 RATE_PER_TASK = 100.0
 _COMMIT_EVERY_S = 5.0

@@ -7,8 +7,6 @@ import yaml
 from karrot.render.ecs_autoscaling import autoscaling
 from karrot.render.scaling_recipe import Scaling
 
-__all__ = ["RECIPES", "TOPIC", "make_scaling", "render_cloudformation"]
-
 TOPIC = "arn:aws:sns:eu-west-1:123456789012:alarms"
 
 _SERVICE = {"ecs_cluster": "prod", "service": "orders-worker"}

@@ -8,8 +8,6 @@ from typing import Any
 
 import hcl2
 
-__all__ = ["cloudformation_resources", "parse_literal", "parse_terraform"]
-
 Body = Mapping[str, Any]
 Rule = Callable[[Any], Body]
 Table = Mapping[str, "str | Rule"]

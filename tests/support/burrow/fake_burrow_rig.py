@@ -14,8 +14,6 @@ from karrot.demo.burrow.rest_server import BurrowServer
 from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, SimulatedTopic
 from support.manual_clock import ManualClock
 
-__all__ = ["SETTINGS", "FakeBurrowRig", "fake_burrow", "simulated_group"]
-
 SETTINGS = BurrowSettings(NotifierSettings(threshold=1, interval=10, send_interval=5, send_close=True))
 
 

@@ -1,26 +1,11 @@
 """Burrow's bodies as recorded, and events made to order."""
 
-import json
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
 
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Source
-
-__all__ = [
-    "event_strategy",
-    "expected_events",
-    "make_event",
-    "make_partition",
-    "recorded_body",
-    "recorded_posts",
-    "recorded_requests",
-    "recorded_rest_answer",
-]
-
-_DATA = Path(__file__).resolve().parents[2] / "data" / "burrow"
 
 _UINT64 = st.integers(0, 2**64 - 1)
 _INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -29,33 +14,6 @@ _TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 _GROUP_STATUS = st.sampled_from(["OK", "WARN", "ERR", "NOTFOUND"]) | _TEXT
 _PARTITION_STATUS = st.sampled_from(["OK", "WARN", "STOP", "STALL", "REWIND"]) | _TEXT
 _COMPLETE = st.none() | st.floats(0, 1) | st.floats(allow_nan=False, allow_infinity=False)
-
-
-def recorded_body(name: str) -> bytes:
-    """One of the 25 bodies in ``tests/data/burrow/events``, as sent."""
-    return (_DATA / "events" / name).read_bytes()
-
-
-def expected_events() -> dict[str, dict[str, Any]]:
-    """What each of the 25 bodies must be read as, by file name (``index.json``)."""
-    index = json.loads(recorded_body("index.json"))
-    return {entry["file"]: entry["expected"] for entry in index["events"]}
-
-
-def recorded_posts() -> list[tuple[float, bytes]]:
-    """The 40 requests a real Burrow v1.9.5 sent: epoch seconds and body."""
-    return [(request["at"], request["body"].encode()) for request in recorded_requests()]
-
-
-def recorded_requests() -> list[dict[str, Any]]:
-    """The same with all that was recorded: ``at``, ``method``, ``path``, ``headers`` (pairs) and ``body``."""
-    lines = (_DATA / "real" / "skew_experiment_v1.9.5_kafka4.1.2.jsonl").read_text(encoding="utf-8").splitlines()
-    return list(map(json.loads, lines))
-
-
-def recorded_rest_answer(name: str) -> bytes:
-    """A recorded answer of Burrow's REST API: ``lag-warn``, ``status-warn``, ``lag-2`` or ``status-2``."""
-    return (_DATA / "real" / f"rest-{name}.json").read_bytes()
 
 
 def make_partition(**overrides: Any) -> PartitionLag:

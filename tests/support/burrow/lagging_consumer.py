@@ -10,8 +10,6 @@ from typing import NamedTuple
 from karrot.burrow.rules import TrackedPartition, Window, evaluate_group
 from karrot.signals import Signals, signals_of
 
-__all__ = ["LaggingConsumer", "SignalErrors", "SignalReading", "mean_signal_errors"]
-
 EPOCH_MS = 1_800_000_000_000
 FETCH_DELAY = 0.1
 EVALUATION_INTERVAL = 30.0

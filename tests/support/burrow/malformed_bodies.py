@@ -11,17 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from support.burrow.lag_events import expected_events, recorded_body
-
-__all__ = [
-    "ALLOWED_STATUSES",
-    "FRAGMENTS",
-    "RECORDED_BODIES",
-    "fuzzer_corpus",
-    "malformed_bodies",
-    "mutate_body",
-    "unusual_group_names",
-]
+from support.burrow.recorded_bodies import expected_events, recorded_body
 
 _DATA = Path(__file__).resolve().parents[2] / "data" / "hostile"
 

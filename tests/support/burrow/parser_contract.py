@@ -8,8 +8,6 @@ from karrot.burrow.payload import MalformedPayload, parse_rest, parse_stored, pa
 from karrot.event import LagEvent
 from karrot.signals import signals_of
 
-__all__ = ["assert_parsed_or_rejected"]
-
 _NOW_MS = 1_746_950_405_000
 _LONGEST_SENTENCE = 1_000
 

@@ -1,7 +1,6 @@
 """What every event log must do; each implementation runs all of it."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -19,9 +18,9 @@ from karrot.eventlog.base import (
     ReporterState,
     StoredBody,
     StoredEvent,
-    groups,
 )
 from support.burrow.lag_events import event_strategy, make_event
+from support.eventlog.appended_events import append_event, group_names, stored_events
 from support.manual_clock import ManualClock
 
 STALE_MS = 300_000
@@ -29,11 +28,6 @@ RETENTION_MS = 3_600_000
 MAX_GROUPS = 5
 
 OpenLog = Callable[[], EventLog]
-
-
-def append_event(log: EventLog, *, age_ms: int = 0, **overrides: Any) -> Appended:
-    event = make_event(**overrides)
-    return log.append(event, to_wire(event), age_ms=age_ms)
 
 
 def append_verdict(log: EventLog, status: str, incident_id: str | None = None, consumer: str = "orders-svc") -> None:
@@ -44,16 +38,6 @@ def incidents(log: EventLog, consumer: str = "orders-svc") -> tuple[str | None, 
     state = log.group(GroupKey("prod-eu", consumer))
     assert state is not None
     return state.incident.open_id, state.incident.total
-
-
-def stored_events(log: EventLog, after: int = 0) -> list[StoredEvent]:
-    found = log.read(after)
-    assert all(isinstance(event, StoredEvent) for event in found)
-    return cast("list[StoredEvent]", list(found))
-
-
-def group_names(log: EventLog) -> list[str]:
-    return [state.key.consumer for state in groups(log)]
 
 
 class EventLogContract:

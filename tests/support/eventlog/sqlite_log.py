@@ -1,13 +1,15 @@
-"""SQLite logs made to order."""
+"""Opens SQLite event logs as a worker does."""
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 from karrot.burrow.payload import parse_stored
 from karrot.clock import Clock
 from karrot.eventlog.sqlite import SqliteEventLog, datadir
-
-__all__ = ["MAX_BYTES", "open_sqlite"]
+from support.eventlog.appended_events import append_event
+from support.manual_clock import ManualClock
 
 MAX_BYTES = 64 << 20
 
@@ -18,3 +20,14 @@ def open_sqlite(directory: Path, clock: Clock, *, prepare: bool = True, **option
     if prepare:
         datadir.prepare(directory, clock, max_bytes=options["max_bytes"])
     return SqliteEventLog(directory, clock, decode=parse_stored, **options)
+
+
+def append_and_kill_self(directory: Path) -> None:
+    """Commit the events of two groups, ``a`` and ``b``, and kill this process with the log open.
+
+    It is here because a spawned process cannot import a test module.
+    """
+    log = open_sqlite(directory, ManualClock())
+    append_event(log, consumer="a")
+    append_event(log, consumer="b")
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -12,12 +12,13 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-__all__ = ["BASE", "BASE_RELEASE", "Buildah", "default_cache", "missing_requirements"]
+from typing import Any, NamedTuple
 
 BASE_RELEASE = "bookworm"
 BASE = f"localhost/karrot-base:{BASE_RELEASE}"
+ROOT = Path(__file__).resolve().parents[3]
+CANARY = "canary-5f1b0c7e-in-no-layer"
+"""What lies wherever a secret may lie while the image is built."""
 _PROGRAMS = ("buildah", "debootstrap", "runc")
 _PACKAGES = "python3,python3-venv,ca-certificates"
 
@@ -104,3 +105,13 @@ class Buildah:
             yield container
         finally:
             self("rm", container)
+
+
+class Image(NamedTuple):
+    """An image, its configuration, its files and how long it took."""
+
+    tag: str
+    config: dict[str, Any]
+    root: Path
+    buildah: Buildah
+    build_seconds: float

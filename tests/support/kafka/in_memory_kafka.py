@@ -7,8 +7,6 @@ from karrot.demo.simulated_kafka import ConsumerGroup, Deletion, Record, Simulat
 from karrot.event import TopicPartition
 from karrot.watch.kafka_protocol import ClusterError, Description, Failure, GroupMember, Listing
 
-__all__ = ["InMemoryKafka", "SimulatedWorld", "make_member"]
-
 DEAD = Description("Dead")
 
 

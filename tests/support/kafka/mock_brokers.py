@@ -5,8 +5,6 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-__all__ = ["Record", "mock_brokers", "read_topic"]
-
 Record = tuple[int, bytes, bytes]
 """Partition, key and value."""
 

@@ -4,20 +4,6 @@ from collections.abc import Mapping, Sequence
 from struct import pack
 from typing import NamedTuple
 
-__all__ = [
-    "Member",
-    "assignment",
-    "commit_key",
-    "commit_value",
-    "compact",
-    "group_key",
-    "group_value",
-    "other_key",
-    "string",
-    "tags",
-    "varint",
-]
-
 
 def string(text: str | bytes | None) -> bytes:
     """``int16`` length and bytes; -1 for null."""

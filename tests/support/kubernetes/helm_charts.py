@@ -8,23 +8,6 @@ from typing import Any, NamedTuple
 import helm_python as helm
 import yaml
 
-__all__ = [
-    "CHARTS",
-    "ROOT",
-    "Manifest",
-    "containers",
-    "load_chart",
-    "only_object",
-    "pod_templates",
-    "read_values",
-    "render_chart",
-    "render_error",
-    "render_text",
-    "render_values_file",
-    "restricted_violations",
-    "values_files",
-]
-
 ROOT = Path(__file__).resolve().parents[3]
 CHARTS = ROOT / "helm"
 

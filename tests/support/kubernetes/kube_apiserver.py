@@ -22,10 +22,8 @@ from urllib.request import Request, urlopen
 import yaml
 
 from e2e.stack.downloads import default_cache
-from e2e.stack.ports import free_ports
 from e2e.stack.processes import Servers, wait_until
-
-__all__ = ["ApiServer", "is_built", "run_apiserver"]
+from support.service.free_ports import free_ports
 
 VERSION = "1.36.3"
 _MODULE = Path(__file__).resolve().parents[2] / "chart" / "kubeapi"

@@ -9,8 +9,6 @@ from jsonschema import Draft7Validator, Draft202012Validator
 from kubernetes_validate.utils import all_versions, schema_contents
 from referencing import Registry, Resource
 
-__all__ = ["MINORS", "read_crds", "schema_errors"]
-
 MINORS = tuple(all_versions()[-4:])
 """The four newest minor releases whose schemas are at hand."""
 

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 
 from support.kubernetes.helm_charts import Manifest
 
-__all__ = ["PodCommand", "write_pod_files"]
-
 Object = dict[str, Any]
 _DEFAULT_MODE = 0o644
 

@@ -11,8 +11,6 @@ from karrot.event_line import encode
 from karrot.eventlog.base import StoredEvent
 from support.burrow.lag_events import make_event
 
-__all__ = ["HOUR_MS", "LOG_ID", "segment_line", "truncate", "write_segment"]
-
 LOG_ID = "9f3c1b7a5d2e4f60"
 HOUR_MS = 1_746_950_400_000
 """2025-05-11 08:00 UTC, the hour of the segments."""

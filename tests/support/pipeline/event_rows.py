@@ -11,11 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from karrot.pipeline.schemas import EVENTS, PARTITIONS, with_day
-
-__all__ = ["MIDNIGHT", "epoch_ms", "event_row", "events_frame", "frame_of_rows", "partitions_frame", "second_at"]
-
-MIDNIGHT = dt.datetime(2026, 11, 20, tzinfo=dt.UTC)
-"""When the history of the tests begins."""
+from support.pipeline.row_times import epoch_ms, second_at
 
 _SEQ = itertools.count(1)
 
@@ -35,16 +31,6 @@ _KINDS = {
     "gone": KindAndStatus("deleted", "NOTFOUND"),
     "odd": KindAndStatus("unknown", "PANIC"),
 }
-
-
-def second_at(seconds: float) -> dt.datetime:
-    """A moment, counted from `MIDNIGHT`."""
-    return MIDNIGHT + dt.timedelta(milliseconds=round(seconds * 1_000))
-
-
-def epoch_ms(moment: dt.datetime) -> int:
-    """A moment as epoch milliseconds."""
-    return (moment - dt.datetime.fromtimestamp(0, dt.UTC)) // dt.timedelta(milliseconds=1)
 
 
 def event_row(seconds: float, word: str, incident_id: str | None = None, **columns: Any) -> dict[str, Any]:

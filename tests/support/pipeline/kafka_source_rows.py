@@ -6,8 +6,6 @@ from datetime import UTC, datetime
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["KAFKA_SOURCE_SCHEMA", "LOG_TS", "LOG_TS_MS", "Record", "records_frame", "records_table"]
-
 LOG_TS = datetime(2025, 5, 11, 8, 0, 0, 123_000, tzinfo=UTC)
 LOG_TS_MS = 1_746_950_400_123
 Record = tuple[bytes | None, bytes | None]

@@ -8,9 +8,8 @@ from pyspark.sql import SparkSession
 
 from karrot.pipeline.schemas import STREAMED, with_day
 from karrot.pipeline.store.tables import Tables
-from support.pipeline.event_rows import epoch_ms, frame_of_rows, second_at
-
-__all__ = ["commit_row", "log_end_row", "member_rows", "write_batch"]
+from support.pipeline.event_rows import frame_of_rows
+from support.pipeline.row_times import epoch_ms, second_at
 
 _OFFSETS = itertools.count(1)
 

@@ -19,8 +19,6 @@ from karrot.pipeline.report.findings import (
     Skewed,
 )
 
-__all__ = ["MONDAY", "WEEK", "hour_at", "make_findings", "make_incident", "quiet_week"]
-
 MONDAY = dt.date(2026, 11, 16)
 WEEK = DayRange(MONDAY, dt.date(2026, 11, 22))
 _HOUR = 3600

@@ -16,25 +16,11 @@ not enough, because the first message in an hour would make every consumer of a 
 time of a commit is that of its record (``log_ts``); in the same millisecond the higher ``log_offset`` counts.
 """
 
-import datetime as dt
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-__all__ = [
-    "CASES",
-    "CLUSTER",
-    "EVALUATED_AT",
-    "STALE_AFTER",
-    "Case",
-    "Commit",
-    "ExpectedStale",
-    "ObservedEnd",
-    "commit_rows",
-    "end_rows",
-    "second_at",
-]
+from support.pipeline.row_times import DAY, epoch_ms, second_at
 
-_MIDNIGHT: Final = dt.datetime(2026, 11, 20, tzinfo=dt.UTC)
 CLUSTER: Final = "prod-eu"
 EVALUATED_AT: Final = 600.0
 """When each case is judged, in seconds since midnight."""
@@ -144,11 +130,6 @@ CASES: Final[Sequence[Case]] = (
 )
 
 
-def second_at(seconds: float) -> dt.datetime:
-    """So many seconds after the midnight of the cases."""
-    return _MIDNIGHT + dt.timedelta(milliseconds=round(seconds * 1_000))
-
-
 def commit_rows(cases: Sequence[Case] = CASES, *, until: float | None = None) -> list[dict[str, Any]]:
     """Rows of ``commits`` with their ``day``, up to a moment; a row may be missing columns, which are NULL.
 
@@ -173,12 +154,12 @@ def _commit_rows(cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
                 "version": None if tombstone else 3,
                 "offset": commit.offset,
                 "commit_ts": None if tombstone else at,
-                "commit_ts_ms": None if tombstone else _ms(at),
+                "commit_ts_ms": None if tombstone else epoch_ms(at),
                 "tombstone": tombstone,
                 "log_partition": 7,
                 "log_offset": position,
                 "log_ts": at,
-                "log_ts_ms": _ms(at),
+                "log_ts_ms": epoch_ms(at),
                 "day": at.date(),
             }
 
@@ -193,14 +174,10 @@ def end_rows(cases: Sequence[Case] = CASES, *, until: float | None = None) -> li
             "start_offset": 0,
             "end_offset": observed.end,
             "observed_at": second_at(observed.at),
-            "observed_at_ms": _ms(second_at(observed.at)),
-            "day": _MIDNIGHT.date(),
+            "observed_at_ms": epoch_ms(second_at(observed.at)),
+            "day": DAY,
         }
         for case in cases
         for observed in case.log_ends
         if until is None or observed.at <= until
     ]
-
-
-def _ms(at: dt.datetime) -> int:
-    return round(at.timestamp() * 1_000)

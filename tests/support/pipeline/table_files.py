@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +11,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from karrot.render.environment import templates_dir
-
-__all__ = [
-    "DAY",
-    "incident_row",
-    "lag_minute_row",
-    "minute_at",
-    "verdict_run_row",
-    "write_day",
-    "write_derived_days",
-    "write_rows",
-]
-
-DAY = date(2026, 11, 20)
-"""The day that moments count from."""
+from support.pipeline.row_times import minute_at
 
 _TYPES = {
     "string": pa.string(),
@@ -36,11 +23,6 @@ _TYPES = {
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
 _TABLES = yaml.safe_load((templates_dir() / "athena" / "columns.yaml").read_text(encoding="utf-8"))
-
-
-def minute_at(minutes: float) -> datetime:
-    """So many minutes after the midnight that `DAY` begins with."""
-    return datetime(DAY.year, DAY.month, DAY.day, tzinfo=UTC) + timedelta(minutes=minutes)
 
 
 def lag_minute_row(at: float, lag: int | None, status: str = "OK", **columns: Any) -> dict[str, Any]:

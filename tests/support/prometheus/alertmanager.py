@@ -14,9 +14,7 @@ import pytest
 
 from e2e.stack.downloads import Downloads, default_cache
 from e2e.stack.processes import NotStarted, Server, Servers, wait_until
-from support.service.karrot_service import free_port
-
-__all__ = ["Alertmanager", "alertmanager", "amtool"]
+from support.service.free_ports import free_port
 
 _MISSING = "needs Alertmanager: install Debian's prometheus-alertmanager, or set ALERTMANAGER_BIN"
 

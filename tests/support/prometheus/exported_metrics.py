@@ -2,8 +2,6 @@
 
 from karrot import telemetry
 
-__all__ = ["EXPORTED_METRICS"]
-
 EXPORTED_METRICS = {
     name: {*metric.labels, *extra}
     for metric in telemetry.METRICS

@@ -10,8 +10,6 @@ from urllib.parse import parse_qs, urlsplit
 
 from support.servers.background_server import serve_in_thread
 
-__all__ = ["fake_prometheus"]
-
 
 @contextmanager
 def fake_prometheus(

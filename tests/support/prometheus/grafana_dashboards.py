@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 from karrot.render.environment import templates_dir
 
-__all__ = ["DASHBOARDS", "PanelQuery", "annotations", "panel_queries", "panels", "substitute_variables", "variables"]
-
 Json = dict[str, Any]
 
 DASHBOARDS: dict[str, Json] = {

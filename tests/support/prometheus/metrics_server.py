@@ -7,8 +7,6 @@ from typing import Any
 
 from support.servers.background_server import serve_in_thread
 
-__all__ = ["serve_metrics"]
-
 
 @contextmanager
 def serve_metrics(texts: Mapping[str, str]) -> Iterator[int]:

@@ -13,10 +13,8 @@ from urllib.error import URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from support.service.karrot_service import free_port
+from support.service.free_ports import free_port
 from support.waiting import wait_for
-
-__all__ = ["Prometheus", "PrometheusApi", "prometheus_binary", "promql_string"]
 
 _CONFIG = """
 global: {evaluation_interval: 1s}

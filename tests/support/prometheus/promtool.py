@@ -13,8 +13,6 @@ import yaml
 from e2e.stack.downloads import Downloads, default_cache
 from e2e.stack.processes import NotStarted
 
-__all__ = ["input_series", "parse_rules", "promtool", "selected_metrics"]
-
 
 def promtool(*arguments: str | Path, text: bytes = b"") -> str:
     """What the command says of files, or of a text on its standard input; a failure is a failed assertion with it.

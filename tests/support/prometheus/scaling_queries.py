@@ -5,8 +5,6 @@ from typing import Any
 
 import yaml
 
-__all__ = ["EXAMPLES", "example", "scaling_queries"]
-
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 

@@ -12,8 +12,6 @@ from karrot.reporters.archive.segment_names import SegmentName
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
 
-__all__ = ["archive_feed", "read_archive", "segment_lines", "segment_names"]
-
 
 def archive_feed(log: EventLog, clock: ManualClock, place: Path | str, **settings: str) -> PacedFeed:
     """A reporter of its own, as every process has one, and its place in the log."""

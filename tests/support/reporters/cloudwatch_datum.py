@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from karrot.reporters.cloudwatch.datum import Datum
 from karrot.reporters.cloudwatch.datum_limits import UNITS
 
-__all__ = ["NOW_MS", "datum_strategy", "make_datum", "request_body", "service_model"]
-
 NOW_MS = 1_746_950_405_123
 
 _PRINTABLE = st.characters(min_codepoint=0x20, max_codepoint=0x7E)

@@ -12,11 +12,9 @@ from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import PacedReporter
 from karrot.reporters.cloudwatch import build
 from karrot.reporters.send_report import NOTE, Report, read
-from support.eventlog.event_log_contract import append_event
+from support.eventlog.appended_events import append_event
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
-
-__all__ = ["CloudWatchRig", "aws_environment", "point_aws_at"]
 
 NAME = "cloudwatch"
 

@@ -13,8 +13,6 @@ from support.reporters.cloudwatch_datum import make_datum
 if TYPE_CHECKING:
     from types_boto3_cloudwatch.client import CloudWatchClient
 
-__all__ = ["SenderRig", "lag_data"]
-
 
 def lag_data(count: int) -> list[Datum]:
     """The lags of so many groups, each its number."""

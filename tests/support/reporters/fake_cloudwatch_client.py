@@ -20,19 +20,6 @@ from karrot.demo.cloudwatch import FakeCloudWatch
 if TYPE_CHECKING:
     from types_boto3_cloudwatch.client import CloudWatchClient
 
-__all__ = [
-    "NOW_MS",
-    "SIGNED",
-    "Response",
-    "boto3_client",
-    "client_error",
-    "datum_dict",
-    "put_json",
-    "put_metric_data",
-    "send_http",
-    "utc_time",
-]
-
 NOW_MS = 1_800_000_000_000
 SIGNED = (
     "AWS4-HMAC-SHA256 Credential=AKIDRAW/20270115/eu-west-1/monitoring/aws4_request, SignedHeaders=host, Signature=0"

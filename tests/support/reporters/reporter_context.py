@@ -7,8 +7,6 @@ from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import Context
 from support.manual_clock import ManualClock
 
-__all__ = ["make_context"]
-
 
 def make_context(
     name: str, settings: dict[str, str] | None = None, *, log: EventLog | None = None, clock: ManualClock | None = None

@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import HTTPServer
 
-__all__ = ["serve_in_thread"]
-
 
 @contextmanager
 def serve_in_thread(server: HTTPServer) -> Iterator[int]:

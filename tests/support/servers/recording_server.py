@@ -3,8 +3,6 @@
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
-__all__ = ["RecordingServer", "Request"]
-
 
 class Request(NamedTuple):
     method: str

@@ -5,8 +5,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-__all__ = ["Script", "http_response", "scripted_server"]
-
 Script = Sequence[bytes]
 """What is sent to one connection before it is closed; ``b""`` waits until the other side hangs up."""
 

@@ -12,18 +12,8 @@ from pathlib import Path
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from support.burrow.recorded_bodies import warn_body
 from support.service.karrot_service import Service
-from support.service.posting_threads import warn_body
-
-__all__ = [
-    "UNAVAILABLE",
-    "assert_metrics_parse",
-    "post_all",
-    "post_new_groups",
-    "post_until_stored",
-    "private_memory_bytes",
-]
-
 
 UNAVAILABLE = frozenset({(503, "overloaded"), (503, "unconfirmed")})
 """How a service that works may refuse an event that it would take a moment later, such as on a busy machine.

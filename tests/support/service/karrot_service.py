@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -18,15 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from karrot.clock import SystemClock
 from karrot.eventlog.base import StoredEvent
 from support.eventlog.sqlite_log import open_sqlite
+from support.service.free_ports import free_port
 from support.waiting import wait_for
-
-__all__ = ["Answer", "Service", "free_port"]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Answer(NamedTuple):

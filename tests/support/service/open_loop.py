@@ -17,8 +17,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-__all__ = ["OpenLoopResult", "percentile", "send_open_loop"]
-
 _IDLE = 2
 _HOSTS = 200
 """Addresses the connections come from: one alone runs out of ports, and the search for a free one slows down."""

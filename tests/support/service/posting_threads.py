@@ -6,24 +6,9 @@ from contextlib import closing
 from http.client import HTTPConnection, HTTPException
 from typing import Self
 
-from support.burrow.lag_events import recorded_body
+from support.burrow.recorded_bodies import warn_body
 from support.service.karrot_service import Service
 from support.waiting import wait_for
-
-__all__ = ["PostingThreads", "assert_nothing_is_lost", "padded_warn_body", "warn_body"]
-
-_WARN = recorded_body("karrot_v1.9.5_warn.json")
-_EXTRAS = b'"Extras":{"key1":"value1","key2":"value2"}'
-
-
-def warn_body(consumer: str) -> bytes:
-    """A verdict WARN on a group of this name."""
-    return _WARN.replace(b'"orders-svc"', b'"%s"' % consumer.encode())
-
-
-def padded_warn_body(consumer: str, size: int) -> bytes:
-    """The same with ``size`` bytes more."""
-    return warn_body(consumer).replace(_EXTRAS, b'"Extras":{"filler":"%s"}' % (b"x" * size))
 
 
 class PostingThreads:

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["small_volume"]
-
 
 @contextmanager
 def small_volume(path: Path, size_bytes: int) -> Iterator[Path]:

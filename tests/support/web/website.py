@@ -12,8 +12,6 @@ from karrot.web import Site, create_app
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
 
-__all__ = ["Website", "make_website"]
-
 
 class Website(NamedTuple):
     """The application's client and what lies behind it."""

@@ -19,8 +19,6 @@ from support.burrow.lag_events import make_event
 from support.servers.background_server import serve_in_thread
 from support.web.website import Website, make_website
 
-__all__ = ["MARKUP", "STATES", "serve_website", "website_in_state"]
-
 MARKUP = "<script>alert(1)</script><b>\"'&{{7*7}}\u202e"
 _WORK = ("orders", "payments", "search", "billing")
 _LAGS = (0, 120, 40, 980, 3, 77_000)

@@ -7,7 +7,8 @@ from openapi_spec_validator import validate
 
 from karrot.web.api.openapi import document
 from karrot.web.problems import CODES
-from support.burrow.lag_events import make_event, recorded_body
+from support.burrow.lag_events import make_event
+from support.burrow.recorded_bodies import recorded_body
 from support.web.website import make_website
 
 

@@ -5,7 +5,8 @@ from karrot.intake import Intake
 from karrot.web.pages.again import Again
 from karrot.web.pages.group_snapshot import Board
 from karrot.web.pages.recent_events import Mark, Trails, Trend, marks, trend
-from support.burrow.lag_events import make_event, recorded_body
+from support.burrow.lag_events import make_event
+from support.burrow.recorded_bodies import recorded_body
 from support.manual_clock import ManualClock
 from support.web.website import Website, make_website
 

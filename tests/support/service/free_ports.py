@@ -1,23 +1,27 @@
-"""Ports that nobody listens on."""
+"""Finds TCP ports of this machine that nobody listens on."""
 
 import random
 import socket
 from contextlib import ExitStack
-
-__all__ = ["free_ports"]
 
 # Below the range from which Linux takes the ports of outgoing connections: else a client could get one between the
 # question and the server's start.
 _RANGE = range(20_000, 32_000)
 
 
+def free_port() -> int:
+    """A port of 127.0.0.1 that is free at this moment."""
+    [port] = free_ports(1)
+    return port
+
+
 def free_ports(count: int) -> list[int]:
     """So many different ports of 127.0.0.1, all of them free at this moment."""
     with ExitStack() as held:
-        return [_free_port(held) for _ in range(count)]
+        return [_hold_port(held) for _ in range(count)]
 
 
-def _free_port(held: ExitStack) -> int:
+def _hold_port(held: ExitStack) -> int:
     for port in random.sample(_RANGE, len(_RANGE)):
         probe = held.enter_context(socket.socket())
         try:

@@ -1,4 +1,4 @@
-"""The applications of ``benchmarks/yardsticks.py`` under gunicorn."""
+"""Runs an application of `harness.baseline_apps` under gunicorn, to compare Karrot with."""
 
 import os
 import signal
@@ -9,23 +9,21 @@ from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 
-from support.service.karrot_service import free_port
+from support.service.free_ports import free_port
 from support.waiting import wait_for
 
-__all__ = ["yardstick"]
-
-_BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+_BENCHMARKS = Path(__file__).resolve().parents[1]
 
 
 @contextmanager
-def yardstick(place: Path, name: str, *options: str) -> Iterator[int]:
+def run_baseline(place: Path, name: str, *options: str) -> Iterator[int]:
     """The application of this name, with gunicorn's ``options``; gives its port."""
     port = free_port()
     multiprocess = place / f"multiprocess-{port}"
     multiprocess.mkdir()
     command = [sys.executable, "-m", "gunicorn", *options, "--keep-alive", "75", "--no-control-socket"]
     process = subprocess.Popen(
-        [*command, "-b", f"127.0.0.1:{port}", f"yardsticks:{name}()"],
+        [*command, "-b", f"127.0.0.1:{port}", f"harness.baseline_apps:{name}()"],
         cwd=_BENCHMARKS,
         env=os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(multiprocess)},
         stdout=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""How long something takes: by the clock, and by the CPU time of this process and of those that it started."""
+"""Measures wall time and CPU time, including the CPU time of child processes."""
 
 import os
 import statistics
@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Taken", "cpu_seconds", "median", "seconds", "taken"]
 
-
-class Taken(NamedTuple):
+class Duration(NamedTuple):
     """Seconds by the clock, and of CPU: on a busy machine these tell, and the clock does not."""
 
     wall: float
@@ -20,23 +18,23 @@ class Taken(NamedTuple):
         return f"{self.wall:.1f} s ({self.cpu:.1f} of CPU)"
 
 
-def taken(run: Callable[[], object]) -> Taken:
+def measure(run: Callable[[], object]) -> Duration:
     """What a run takes, that of Spark's JVM and of its Python workers included."""
     cpu = cpu_seconds()
-    wall = seconds(run)
-    return Taken(wall, cpu_seconds() - cpu)
+    wall = wall_seconds(run)
+    return Duration(wall, cpu_seconds() - cpu)
 
 
-def seconds(run: Callable[[], object]) -> float:
+def wall_seconds(run: Callable[[], object]) -> float:
     """What a run takes by the clock."""
     began = time.perf_counter()
     run()
     return time.perf_counter() - began
 
 
-def median(several: Sequence[Taken]) -> Taken:
+def median_duration(several: Sequence[Duration]) -> Duration:
     """The middle of both."""
-    return Taken(*(statistics.median(column) for column in zip(*several, strict=True)))
+    return Duration(*(statistics.median(column) for column in zip(*several, strict=True)))
 
 
 def cpu_seconds() -> float:

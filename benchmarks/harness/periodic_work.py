@@ -1,4 +1,4 @@
-"""What is done now and then while something else is measured."""
+"""Repeats a piece of work at an interval while something else is measured."""
 
 import subprocess
 import threading
@@ -8,10 +8,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-__all__ = ["Curls", "Meanwhile", "output"]
 
-
-class Meanwhile:
+class PeriodicWork:
     """Calls ``work`` at once and every so many seconds, in a thread of its own, until the block ends."""
 
     def __init__(self, work: Callable[[], object], every_s: float) -> None:
@@ -37,7 +35,7 @@ class Meanwhile:
             self._work()
 
 
-class Curls(Meanwhile):
+class PeriodicCurl(PeriodicWork):
     """GETs an address by ``curl``, which takes this process's time from no one."""
 
     def __init__(self, port: int, path: str, every_s: float, *options: str) -> None:
@@ -48,11 +46,11 @@ class Curls(Meanwhile):
         self._command = ["curl", "-s", "-o", "/dev/null", "-w", write, *options, f"http://127.0.0.1:{port}{path}"]
 
     def _get(self) -> None:
-        status, took = output(self._command).split()
+        status, took = command_output(self._command).split()
         self.statuses[status] += 1
         self.took_s.append(float(took))
 
 
-def output(command: list[str]) -> str:
+def command_output(command: list[str]) -> str:
     """What a command says. Raises `subprocess.CalledProcessError` if it fails."""
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -1,4 +1,4 @@
-"""The fake CloudWatch in a process of its own, so that it takes no time from whoever is measured."""
+"""Runs the fake CloudWatch in a process of its own, so that it takes no time from the program that is measured."""
 
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -8,10 +8,8 @@ from typing import Any, Self
 from karrot.clock import SystemClock
 from karrot.demo.cloudwatch import Call, FakeCloudWatch, Fault
 
-__all__ = ["FarCloudWatch"]
 
-
-class FarCloudWatch:
+class FakeCloudWatchProcess:
     """What `karrot.demo.cloudwatch.FakeCloudWatch` is here, there. At most ``keep`` data are remembered."""
 
     def __init__(self, keep: int = 200_000) -> None:

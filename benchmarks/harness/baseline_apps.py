@@ -1,12 +1,10 @@
-"""What the service is measured against: WSGI applications that keep nothing."""
+"""Flask applications that store nothing: the baselines that the service is compared with."""
 
 from typing import Any
 
 import botocore.session
 from flask import Flask, request
 from prometheus_client import Gauge
-
-__all__ = ["empty", "first_karrot", "first_karrot_cloudwatch"]
 
 
 def empty() -> Flask:

@@ -1,4 +1,4 @@
-"""A load that outlives what it is aimed at: a process of its own, which writes down what was acknowledged."""
+"""Posts events to Karrot from a process of its own, and writes down which were acknowledged."""
 
 import os
 import time
@@ -11,19 +11,17 @@ from threading import Event, Thread
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, NamedTuple, Self
 
-from support.burrow.lag_events import recorded_body
+from support.burrow.recorded_bodies import warn_body
 
 if TYPE_CHECKING:
     from multiprocessing.sharedctypes import Synchronized
-
-__all__ = ["Poster", "Tallies"]
 
 _CONTEXT = get_context("spawn")  # a forked child would hold the parent's sockets and locks
 _ANSWER_S = 10.0
 _REST_S = 0.02
 
 
-class Tallies(NamedTuple):
+class AnswerCounts(NamedTuple):
     """What became of the requests so far. ``other`` are answers that are neither 202 nor 503."""
 
     accepted: int
@@ -32,7 +30,7 @@ class Tallies(NamedTuple):
     broken: int
 
 
-class Poster:
+class PostingProcess:
     """Threads that post over kept connections, in a process of their own.
 
     Each event has a group name of its own, or one of ``groups``. ``rate`` is in requests a second over all threads;
@@ -44,7 +42,7 @@ class Poster:
         self, port: int, *, directory: Path | None = None, threads: int = 4, rate: float = 0, groups: int = 0
     ) -> None:
         self._directory = directory
-        self._counts = [_CONTEXT.Value("q", 0) for _ in Tallies._fields]
+        self._counts = [_CONTEXT.Value("q", 0) for _ in AnswerCounts._fields]
         self._stop = _CONTEXT.Event()
         plan = _Plan(port, directory, threads, rate, groups)
         self._process = _CONTEXT.Process(target=_post_all, args=(plan, self._stop, self._counts), daemon=True)
@@ -60,8 +58,8 @@ class Poster:
         self._process.join()
 
     @property
-    def tallies(self) -> Tallies:
-        return Tallies(*(each.value for each in self._counts))
+    def tallies(self) -> AnswerCounts:
+        return AnswerCounts(*(each.value for each in self._counts))
 
     def acknowledged(self) -> set[str]:
         """The names on file."""
@@ -113,11 +111,8 @@ def _await_turn(plan: _Plan, started: float, turn: int, stop: Event) -> None:
         stop.wait(max(0.0, due - time.monotonic()))
 
 
-_WARN = recorded_body("karrot_v1.9.5_warn.json")
-
-
 def _ask(connection: HTTPConnection, name: str) -> int:
-    connection.request("POST", "/burrow", _WARN.replace(b'"orders-svc"', b'"%s"' % name.encode()))
+    connection.request("POST", "/burrow", warn_body(name))
     response = connection.getresponse()
     response.read()
     return response.status

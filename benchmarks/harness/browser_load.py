@@ -1,4 +1,4 @@
-"""Browsers that refresh a page while something else is measured."""
+"""Refreshes a page as many browsers do, from a process of its own, while something else is measured."""
 
 import time
 from collections import Counter
@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from multiprocessing.queues import SimpleQueue
 
-__all__ = ["Browsers"]
-
 _SPAWN = get_context("spawn")
 _HEADERS = {"Accept": "text/html", "Accept-Encoding": "gzip"}
 
@@ -20,7 +18,7 @@ Look = tuple[int, float]
 """The status of an answer, and the seconds until it was there."""
 
 
-class Browsers:
+class BrowserLoad:
     """So many browsers, one after the other in turn, each every ``refresh_s`` on a connection that it keeps.
 
     They are a process of their own: whoever measures has no work with them, as with those on other machines.

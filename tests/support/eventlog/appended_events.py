@@ -1,0 +1,22 @@
+"""Appends events to an event log, and reads back what it holds."""
+
+from typing import Any, cast
+
+from karrot.burrow.payload import to_wire
+from karrot.eventlog.base import Appended, EventLog, StoredEvent, groups
+from support.burrow.lag_events import make_event
+
+
+def append_event(log: EventLog, *, age_ms: int = 0, **overrides: Any) -> Appended:
+    event = make_event(**overrides)
+    return log.append(event, to_wire(event), age_ms=age_ms)
+
+
+def stored_events(log: EventLog, after: int = 0) -> list[StoredEvent]:
+    found = log.read(after)
+    assert all(isinstance(event, StoredEvent) for event in found)
+    return cast("list[StoredEvent]", list(found))
+
+
+def group_names(log: EventLog) -> list[str]:
+    return [state.key.consumer for state in groups(log)]
