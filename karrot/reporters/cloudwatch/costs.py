@@ -8,7 +8,7 @@ from math import ceil
 from typing import NamedTuple
 
 from karrot.event import GroupKey
-from karrot.reporters.cloudwatch.batching import MAX_BYTES, MAX_DATA
+from karrot.reporters.cloudwatch.datum import MAX_BYTES, MAX_DATA
 from karrot.reporters.cloudwatch.options import GroupMetricName, Layout, Options
 from karrot.text import counted
 

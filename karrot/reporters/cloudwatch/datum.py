@@ -1,23 +1,52 @@
-"""One data point as CloudWatch takes it, and how many bytes it is on the wire."""
+"""One data point of `PutMetricData`: its fields, CloudWatch's limits for it, and requests filled with such data.
+
+CloudWatch refuses a whole request for one bad datum, so `why_refused` checks each before it is sent. Its rules are
+those of the documentation of ``PutMetricData`` and of its service model.
+"""
 
 import json
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
+
+from karrot.reporters.cloudwatch.naming import MAX_DIMENSION_VALUE, MAX_METRIC_NAME
 
 if TYPE_CHECKING:
     from types_boto3_cloudwatch.literals import StandardUnitType
     from types_boto3_cloudwatch.type_defs import MetricDatumTypeDef
-
-__all__ = ["STANDARD_RESOLUTION", "Datum", "Dimensions", "MetricKey"]
 
 STANDARD_RESOLUTION = 60
 """Seconds; what CloudWatch assumes of a datum that does not say."""
 
 Dimensions = tuple[tuple[str, str], ...]
 
+MAX_DIMENSIONS = 30
+MAX_DIMENSION_NAME = 255
+MAX_MAGNITUDE = 2.0**360
+RESOLUTIONS = (1, STANDARD_RESOLUTION)
+
+_SIZES = ("Bytes", "Kilobytes", "Megabytes", "Gigabytes", "Terabytes", "Bits", "Kilobits", "Megabits", "Gigabits")
+_PER_SECOND = (*_SIZES, "Terabits", "Count")
+UNITS = frozenset(
+    ("Seconds", "Microseconds", "Milliseconds", "Percent", "None", *_PER_SECOND, *(f"{u}/Second" for u in _PER_SECOND))
+)
+
+_SKEW_MS = 5 * 60 * 1000  # clocks further apart than this fail at the signature, whatever the datum says
+MAX_AGE_MS = 14 * 86_400_000 - _SKEW_MS
+MAX_AHEAD_MS = 2 * 3_600_000 - _SKEW_MS
+
+MAX_DATA = 1000
+"""Data per request."""
+
+MAX_BYTES = 900_000
+"""Bytes of uncompressed JSON per request. CloudWatch takes 1 MB, and does not say which megabyte it means."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SEPARATOR = len(", ")
+_TEXT = re.compile(r" *[!-~][ -~]*")  # printable ASCII, and not blank
 
 
 class MetricKey(NamedTuple):
@@ -68,3 +97,87 @@ class Datum:
         """
         spelled = {**self.wire(), "Timestamp": self.timestamp_ms / 1000}
         return len(json.dumps(spelled)) + _SEPARATOR
+
+
+class Reason(StrEnum):
+    """Why a datum is refused. Stable: these are words of logs and values of labels."""
+
+    METRIC_NAME = "metric_name"
+    DIMENSION = "dimension"
+    VALUE = "value"
+    UNIT = "unit"
+    RESOLUTION = "resolution"
+    TOO_OLD = "too_old"
+    TOO_NEW = "too_new"
+
+    @property
+    def sentence(self) -> str:
+        """The rule that is broken, for a person."""
+        return _RULES[self]
+
+
+_RULES = {
+    Reason.METRIC_NAME: "the name of a metric is 1 to 255 characters of printable ASCII",
+    Reason.DIMENSION: "dimensions are at most 30, with names and values of printable ASCII that are not too long",
+    Reason.VALUE: "a value is a number between -2^360 and 2^360",
+    Reason.UNIT: "the unit is none that CloudWatch knows",
+    Reason.RESOLUTION: "the storage resolution is 1 or 60 seconds",
+    Reason.TOO_OLD: "it was observed more than two weeks ago, by the clocks of its source and of this machine",
+    Reason.TOO_NEW: "it was observed more than two hours ahead of this machine's clock",
+}
+
+
+def why_refused(datum: Datum, now_ms: int) -> Reason | None:
+    """The first reason why CloudWatch would refuse a datum that is sent now; ``None`` if it would not."""
+    if not _is_text(datum.metric, MAX_METRIC_NAME):
+        return Reason.METRIC_NAME
+    if not _are_dimensions(datum.dimensions):
+        return Reason.DIMENSION
+    # A flag is a number to Python, and boto3 would send it as ``true``; NaN is within no bounds.
+    if isinstance(datum.value, bool) or not -MAX_MAGNITUDE <= datum.value <= MAX_MAGNITUDE:
+        return Reason.VALUE
+    if datum.unit is not None and datum.unit not in UNITS:
+        return Reason.UNIT
+    if datum.resolution not in RESOLUTIONS:
+        return Reason.RESOLUTION
+    return _untimely(datum.timestamp_ms, now_ms)
+
+
+def envelope(namespace: str) -> int:
+    """Bytes of a request without data."""
+    return len(json.dumps({"Namespace": namespace, "MetricData": []}))
+
+
+def batches(data: Iterable[Datum], namespace: str) -> Iterator[list[Datum]]:
+    """The data in order, in lists that fit a request each. A datum that would fill one alone is one."""
+    empty = envelope(namespace)
+    batch: list[Datum] = []
+    size = empty
+    for datum in data:
+        added = datum.size()
+        if batch and (len(batch) == MAX_DATA or size + added > MAX_BYTES):
+            yield batch
+            batch, size = [], empty
+        batch.append(datum)
+        size += added
+    if batch:
+        yield batch
+
+
+def _untimely(timestamp_ms: int, now_ms: int) -> Reason | None:
+    if timestamp_ms < now_ms - MAX_AGE_MS:
+        return Reason.TOO_OLD
+    return Reason.TOO_NEW if timestamp_ms > now_ms + MAX_AHEAD_MS else None
+
+
+def _are_dimensions(dimensions: Dimensions) -> bool:
+    if len(dimensions) > MAX_DIMENSIONS or len(dict(dimensions)) < len(dimensions):
+        return False
+    return all(
+        _is_text(name, MAX_DIMENSION_NAME) and not name.startswith(":") and _is_text(value, MAX_DIMENSION_VALUE)
+        for name, value in dimensions
+    )
+
+
+def _is_text(text: str, longest: int) -> bool:
+    return len(text) <= longest and _TEXT.fullmatch(text) is not None

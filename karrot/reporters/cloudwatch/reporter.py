@@ -9,8 +9,7 @@ from karrot import telemetry
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.base import Context, Sending, Trouble
 from karrot.reporters.cloudwatch.collisions import LegacyNames
-from karrot.reporters.cloudwatch.datum import Datum
-from karrot.reporters.cloudwatch.datum_limits import why_refused
+from karrot.reporters.cloudwatch.datum import Datum, why_refused
 from karrot.reporters.cloudwatch.event_to_data import CLUSTER, HEARTBEAT, Held, Mapped, data_of
 from karrot.reporters.cloudwatch.faults import Fault, FaultKind
 from karrot.reporters.cloudwatch.group_cap import Membership

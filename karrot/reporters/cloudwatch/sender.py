@@ -3,10 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from karrot.reporters.cloudwatch.batching import batches
 from karrot.reporters.cloudwatch.bisect_batch import Search
 from karrot.reporters.cloudwatch.boto_client import PutMetricData
-from karrot.reporters.cloudwatch.datum import Datum, MetricKey
+from karrot.reporters.cloudwatch.datum import Datum, MetricKey, batches
 from karrot.reporters.cloudwatch.faults import Fault, FaultKind, Rejected, TooLarge, Verdict, classify, status_of
 
 __all__ = ["BatchRefusal", "SendOutcome", "Sender"]

@@ -1,11 +1,34 @@
+import math
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.reporters.cloudwatch.batching import envelope
-from karrot.reporters.cloudwatch.datum import Datum, MetricKey
-from support.reporters.cloudwatch_datum import NOW_MS, datum_strategy, make_datum, request_body
+from karrot.reporters.cloudwatch.datum import (
+    MAX_BYTES,
+    MAX_DATA,
+    MAX_DIMENSION_NAME,
+    MAX_DIMENSIONS,
+    RESOLUTIONS,
+    UNITS,
+    Datum,
+    MetricKey,
+    Reason,
+    batches,
+    envelope,
+    why_refused,
+)
+from karrot.reporters.cloudwatch.naming import MAX_DIMENSION_VALUE, MAX_METRIC_NAME
+from support.reporters.cloudwatch_datum import NOW_MS, datum_strategy, make_datum, request_body, service_model
+
+DAY_MS, HOUR_MS = 86_400_000, 3_600_000
+
+
+def _dimensions(count: int) -> tuple[tuple[str, str], ...]:
+    return tuple((f"Name{number}", "value") for number in range(count))
 
 
 def test_a_datum_is_what_boto3_takes() -> None:
@@ -49,3 +72,154 @@ def test_the_size_bounds_what_boto3_really_sends_by_a_few_bytes(data: list[Datum
     sent = len(request_body(namespace, data))
     # The separator after the last datum, and ".0" of each time that is a whole second: 3 % of the smallest datum.
     assert sent <= bound <= sent + 2 + 2 * len(data)
+
+
+# --- what CloudWatch refuses ---
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        ({"metric": ""}, "metric_name"),
+        ({"metric": " "}, "metric_name"),
+        ({"metric": "x" * 256}, "metric_name"),
+        ({"metric": "grüppe"}, "metric_name"),
+        ({"metric": "a\n"}, "metric_name"),
+        ({"dimensions": _dimensions(31)}, "dimension"),
+        ({"dimensions": (("", "x"),)}, "dimension"),
+        ({"dimensions": ((" ", "x"),)}, "dimension"),
+        ({"dimensions": ((":a", "x"),)}, "dimension"),
+        ({"dimensions": (("x" * 256, "x"),)}, "dimension"),
+        ({"dimensions": (("x", ""),)}, "dimension"),
+        ({"dimensions": (("x", "  "),)}, "dimension"),
+        ({"dimensions": (("x", "é"),)}, "dimension"),
+        ({"dimensions": (("x", "a\x7f"),)}, "dimension"),
+        ({"dimensions": (("x", "x" * 1025),)}, "dimension"),
+        ({"dimensions": (("x", "1"), ("x", "2"))}, "dimension"),
+        ({"value": math.nan}, "value"),
+        ({"value": math.inf}, "value"),
+        ({"value": -math.inf}, "value"),
+        ({"value": math.nextafter(2.0**360, math.inf)}, "value"),
+        ({"value": True}, "value"),
+        ({"unit": "Messages"}, "unit"),
+        ({"unit": ""}, "unit"),
+        ({"resolution": 10}, "resolution"),
+        ({"resolution": 0}, "resolution"),
+        ({"timestamp_ms": NOW_MS - 14 * DAY_MS}, "too_old"),
+        ({"timestamp_ms": 0}, "too_old"),
+        ({"timestamp_ms": NOW_MS + 2 * HOUR_MS}, "too_new"),
+        ({"timestamp_ms": 8_000_000_000_000_000_000}, "too_new"),
+    ],
+)
+def test_what_cloudwatch_refuses_is_refused_for_a_stable_reason(overrides: dict[str, Any], reason: str) -> None:
+    assert why_refused(make_datum(**overrides), NOW_MS) == reason
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {},
+        {"metric": "x" * 255, "dimensions": (), "unit": None},
+        {"metric": ":" + "%" * 3},
+        {"dimensions": _dimensions(30)},
+        {"dimensions": (("x" * 255, "y" * 1024), ("a b", ": c "))},
+        {"value": 0.0},
+        {"value": -(2.0**360)},
+        {"value": 2.0**360},
+        {"unit": "None", "resolution": 1},
+        {"timestamp_ms": NOW_MS - 13 * DAY_MS},
+        {"timestamp_ms": NOW_MS + HOUR_MS},
+    ],
+)
+def test_what_cloudwatch_takes_is_not_refused(overrides: dict[str, Any]) -> None:
+    assert why_refused(make_datum(**overrides), NOW_MS) is None
+
+
+@given(datum_strategy())
+def test_no_valid_datum_is_refused(datum: Datum) -> None:
+    assert why_refused(datum, NOW_MS) is None
+
+
+@given(
+    st.builds(
+        Datum,
+        metric=st.text(max_size=300),
+        dimensions=st.lists(st.tuples(st.text(), st.text()), max_size=32).map(tuple),
+        value=st.floats() | st.integers() | st.booleans(),
+        unit=st.none() | st.text(),
+        timestamp_ms=st.integers(),
+        resolution=st.integers(),
+    )
+)
+def test_any_datum_is_taken_or_has_one_reason(datum: Datum) -> None:
+    assert why_refused(datum, NOW_MS) in {None, *Reason}
+
+
+def test_the_reasons_are_stable() -> None:
+    assert list(Reason) == ["metric_name", "dimension", "value", "unit", "resolution", "too_old", "too_new"]
+
+
+def test_the_limits_are_those_of_the_service_model() -> None:
+    shapes = service_model()
+    assert frozenset(shapes["StandardUnit"]["enum"]) == UNITS
+    assert shapes["Dimensions"]["max"] == MAX_DIMENSIONS
+    assert (shapes["DimensionName"]["min"], shapes["DimensionName"]["max"]) == (1, MAX_DIMENSION_NAME)
+    assert (shapes["DimensionValue"]["min"], shapes["DimensionValue"]["max"]) == (1, MAX_DIMENSION_VALUE)
+    assert (shapes["MetricName"]["min"], shapes["MetricName"]["max"]) == (1, MAX_METRIC_NAME)
+    assert shapes["StorageResolution"]["min"] == min(RESOLUTIONS)
+
+
+def test_the_service_model_asks_nothing_of_a_datum_that_the_rules_do_not_know() -> None:
+    shapes = service_model()
+    assert shapes["MetricDatum"]["required"] == ["MetricName"]
+    of_a_datum = ("MetricDatum", "MetricName", "DatapointValue", "StandardUnit", "StorageResolution", "Timestamp")
+    of_dimensions = ("Dimensions", "Dimension", "DimensionName", "DimensionValue")
+    constraints = {
+        (name, key)
+        for name in (*of_a_datum, *of_dimensions)
+        for key in shapes[name]
+        if key in {"min", "max", "pattern"}
+    }
+    assert constraints == {
+        ("MetricName", "min"),
+        ("MetricName", "max"),
+        ("StorageResolution", "min"),
+        ("Dimensions", "max"),
+        ("DimensionName", "min"),
+        ("DimensionName", "max"),
+        ("DimensionValue", "min"),
+        ("DimensionValue", "max"),
+    }
+
+
+# --- requests ---
+
+
+@pytest.mark.parametrize(("data", "calls"), [(0, 0), (1, 1), (1000, 1), (1001, 2), (2000, 2), (20_000, 20)])
+def test_small_data_need_a_call_per_thousand(data: int, calls: int) -> None:
+    assert len(list(batches([make_datum()] * data, "Karrot"))) == calls
+
+
+def test_large_data_are_split_by_their_bytes() -> None:
+    large = make_datum(dimensions=tuple((f"Name{number}", "x" * 1024) for number in range(30)))
+    made = list(batches([large] * 100, "Karrot"))
+    assert [len(batch) for batch in made] == [28, 28, 28, 16]
+    assert all(len(request_body("Karrot", batch)) <= MAX_BYTES for batch in made)
+
+
+def test_a_datum_that_fills_a_request_goes_alone() -> None:
+    huge = make_datum(dimensions=(("Name", "x" * 2 * MAX_BYTES),))
+    assert list(batches([make_datum(), huge, make_datum()], "Karrot")) == [[make_datum()], [huge], [make_datum()]]
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.tuples(datum_strategy(), st.integers(1, 800)), max_size=3), st.sampled_from(["Karrot", "n" * 255]))
+def test_no_batch_exceeds_a_limit_and_none_could_be_spared(repeated: list[tuple[Datum, int]], namespace: str) -> None:
+    data = [datum for datum, times in repeated for _ in range(times)]
+    made = list(batches(data, namespace))
+    assert [datum for batch in made for datum in batch] == data
+    assert all(0 < len(batch) <= MAX_DATA for batch in made)
+    assert all(len(request_body(namespace, batch)) <= MAX_BYTES for batch in made)
+    for batch, following in pairwise(made):
+        full = envelope(namespace) + sum(datum.size() for datum in [*batch, following[0]])
+        assert len(batch) == MAX_DATA or full > MAX_BYTES

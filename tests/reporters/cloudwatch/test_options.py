@@ -3,7 +3,9 @@ import re
 import pytest
 
 from karrot.reporters.cloudwatch.options import GroupMetricName, Layout, Options
+from karrot.settings import types
 from karrot.settings.options import OPTIONS
+from support.reporters.cloudwatch_datum import service_model
 
 
 def test_nothing_told_is_the_defaults() -> None:
@@ -73,6 +75,18 @@ def test_a_value_lives_two_intervals_at_least() -> None:
 def test_nonsense_is_a_sentence_that_names_the_setting(name: str, text: str) -> None:
     with pytest.raises(ValueError, match=f"^{name} is {re.escape(repr(text))}: it must be "):
         Options.read({name: text})
+
+
+@pytest.mark.parametrize("namespace", ["Karrot", "GumGum/Kafka/Burrow/ConsumerLag", "a.b-c_d/e#f:g", "x" * 255])
+def test_a_namespace_that_cloudwatch_takes_is_taken(namespace: str) -> None:
+    assert Options.read({"namespace": namespace}).namespace == namespace
+    assert re.fullmatch(service_model()["Namespace"]["pattern"], namespace)
+
+
+@pytest.mark.parametrize("namespace", ["", ":a", "AWS/ECS", "a b", "é", "x" * 256, "a\n"])
+def test_a_namespace_that_cloudwatch_refuses_is_refused_with_a_sentence(namespace: str) -> None:
+    with pytest.raises(ValueError, match=r"^The namespace is "):
+        types.checked(types.namespace, "The namespace", namespace)
 
 
 @pytest.mark.parametrize(

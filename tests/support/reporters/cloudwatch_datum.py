@@ -7,8 +7,7 @@ from typing import Any
 import botocore.session
 from hypothesis import strategies as st
 
-from karrot.reporters.cloudwatch.datum import Datum
-from karrot.reporters.cloudwatch.datum_limits import UNITS
+from karrot.reporters.cloudwatch.datum import UNITS, Datum
 
 NOW_MS = 1_746_950_405_123
 
