@@ -6,28 +6,33 @@ proxies, profiles, and credentials of web identity, containers, pods and instanc
 
 # ruff: noqa: PLC0415 - boto3 takes a second and 30 MB: only the process that publishes loads it
 
+import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol, Unpack, cast
+from http.client import HTTPException
+from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
+from urllib.error import HTTPError
+from urllib.request import ProxyHandler, build_opener
 
 import structlog
 
 from karrot.reporters.cloudwatch.faults import without_secrets
 from karrot.reporters.cloudwatch.options import Options
-from karrot.reporters.cloudwatch.region import find_region
 
 if TYPE_CHECKING:
     from botocore.config import Config
-    from botocore.credentials import Credentials
     from botocore.session import Session
     from types_boto3_cloudwatch.client import CloudWatchClient
     from types_boto3_cloudwatch.type_defs import EmptyResponseMetadataTypeDef, PutMetricDataInputTypeDef
-
-__all__ = ["PutMetricData", "open_client"]
 
 _CONNECT_TIMEOUT_S = 2
 _READ_TIMEOUT_S = 5
 _ATTEMPTS = 2
 _ROLE_SESSION = "karrot"
+_METADATA = "ECS_CONTAINER_METADATA_URI_V4"
+_METADATA_TIMEOUT_S = 1.0
+_METADATA_BYTES = 1024 * 1024
+_ARN_REGION = 3
+_DIRECT = build_opener(ProxyHandler({}))  # the agent is on this machine, whatever HTTP_PROXY says
 _log = structlog.get_logger(__name__)
 
 
@@ -61,6 +66,18 @@ def open_client(options: Options, environ: Mapping[str, str]) -> "CloudWatchClie
     return cast("CloudWatchClient", client)
 
 
+def find_region(options: Options, environ: Mapping[str, str], profile_region: str | None) -> str | None:
+    """The first that is told of ``AWS_REGION``, ``AWS_DEFAULT_REGION``, the default, the ECS task's, the profile's.
+
+    ``options.default_region`` is the first Karrot's: whoever asked for its defaults has metrics there, wherever the
+    task runs. ``profile_region`` is what boto3 knows by itself; ``AWS_REGION`` it does not read. None where nothing
+    says a Region. The ECS task metadata is asked, for a second at most, only where nothing before it says one.
+    """
+    told = environ.get("AWS_REGION", "").strip() or environ.get("AWS_DEFAULT_REGION", "").strip()
+    known = told or options.default_region
+    return known or _region_of_task(environ.get(_METADATA, "")) or profile_region or None
+
+
 def _limits() -> "Config":
     from botocore.config import Config
 
@@ -76,21 +93,37 @@ def _limits() -> "Config":
 def _assume(session: "Session", role: str) -> None:
     """Let the session sign as a role: its own credentials call STS, first when they are needed, then before expiry."""
     from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
-
-    fetcher = AssumeRoleCredentialFetcher(
-        session.create_client,
-        _own_credentials(session),
-        role,
-        extra_args={"RoleSessionName": _ROLE_SESSION},
-    )
-    # botocore has no public way to give a session credentials that refresh themselves.
-    session._credentials = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")  # type: ignore[attr-defined]  # noqa: SLF001
-
-
-def _own_credentials(session: "Session") -> "Credentials":
     from botocore.exceptions import NoCredentialsError
 
     own = session.get_credentials()
     if own is None:
         raise NoCredentialsError
-    return own
+    fetcher = AssumeRoleCredentialFetcher(
+        session.create_client, own, role, extra_args={"RoleSessionName": _ROLE_SESSION}
+    )
+    # botocore has no public way to give a session credentials that refresh themselves.
+    session._credentials = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def _region_of_task(address: str) -> str | None:
+    """The Region of the ECS task that this process runs in; None outside ECS and where the agent does not answer."""
+    if not address.startswith("http://"):
+        return None
+    try:
+        with _DIRECT.open(f"{address}/task", timeout=_METADATA_TIMEOUT_S) as answer:
+            return _region_in(json.loads(answer.read(_METADATA_BYTES)))
+    except HTTPError as answer:
+        answer.close()
+        return None
+    except (OSError, HTTPException, ValueError):  # the next source is asked; with none left the Region is missing
+        return None
+
+
+def _region_in(task: Any) -> str | None:
+    """``TaskARN`` (``arn:aws:ecs:<region>:…``) says it; ``AvailabilityZone`` (``<region>a``) where there is no ARN."""
+    if not isinstance(task, dict):
+        return None
+    parts = str(task.get("TaskARN", "")).split(":")
+    if len(parts) > _ARN_REGION and parts[_ARN_REGION]:
+        return parts[_ARN_REGION]
+    return str(task.get("AvailabilityZone", "")).rstrip("abcdefghijklmnopqrstuvwxyz") or None

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import pytest
 
 from karrot.demo.cloudwatch import FakeCloudWatch
+from karrot.reporters.cloudwatch.boto_client import find_region
 from karrot.reporters.cloudwatch.options import Options
-from karrot.reporters.cloudwatch.region import find_region
 from support.reporters.cloudwatch_datum import NOW_MS
 
 COMPAT = Options(default_region="us-east-1")
