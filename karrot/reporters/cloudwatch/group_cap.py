@@ -1,4 +1,7 @@
-"""Who is inside the cap on groups: a group that has its metrics keeps them, whoever else turns up."""
+"""Choose the groups that have metrics, within a bound, and notice two groups that write one metric.
+
+A group that has metrics keeps them, whatever other groups turn up: no newcomer takes the metric from an alarm.
+"""
 
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -10,12 +13,13 @@ import msgspec
 from karrot.event import GroupKey
 from karrot.reporters.cloudwatch.options import Options
 
-__all__ = ["OUTSIDE_BOUND", "Membership"]
-
 K = TypeVar("K")
 
 OUTSIDE_BOUND = 100_000
 """Groups outside that are told apart; a larger crowd is counted as this many."""
+
+NAMES_BOUND = 100_000
+"""Names that are remembered; of more, those heard longest ago are forgotten."""
 
 _QUARTER_MS = 6 * 3_600_000  # silence is measured in these, so that what is kept changes four times a day at most
 _SILENT_QUARTERS = 4
@@ -116,6 +120,26 @@ class Membership:
         self._outside.move_to_end(hash(key))
         if len(self._outside) > OUTSIDE_BOUND:
             self._outside.popitem(last=False)
+
+
+class LegacyNames:
+    """Which cluster each metric of the legacy layout was last sent for.
+
+    That layout cannot tell groups of one name in two clusters apart. Not for several threads.
+    """
+
+    def __init__(self, bound: int = NAMES_BOUND) -> None:
+        self._bound = bound
+        self._clusters: OrderedDict[str, str] = OrderedDict()
+
+    def taken_over(self, name: str, cluster: str) -> bool:
+        """Note that a metric is sent for a cluster; true if it was another's before: its value is lost."""
+        before = self._clusters.get(name)
+        self._clusters[name] = cluster
+        self._clusters.move_to_end(name)
+        if len(self._clusters) > self._bound:
+            self._clusters.popitem(last=False)
+        return before is not None and before != cluster
 
 
 def _silent(heard: OrderedDict[K, int], quarter: int) -> Iterator[K]:

@@ -8,11 +8,10 @@ import structlog
 from karrot import telemetry
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.base import Context, Sending, Trouble
-from karrot.reporters.cloudwatch.collisions import LegacyNames
 from karrot.reporters.cloudwatch.datum import Datum, why_refused
 from karrot.reporters.cloudwatch.event_to_data import CLUSTER, HEARTBEAT, Held, Mapped, data_of
 from karrot.reporters.cloudwatch.faults import Fault, FaultKind
-from karrot.reporters.cloudwatch.group_cap import Membership
+from karrot.reporters.cloudwatch.group_cap import LegacyNames, Membership
 from karrot.reporters.cloudwatch.newest_values import NewestValues
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.schedule import Schedule

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from karrot.event import GroupKey
 from karrot.reporters.cloudwatch import group_cap as module
-from karrot.reporters.cloudwatch.group_cap import Membership
+from karrot.reporters.cloudwatch.group_cap import LegacyNames, Membership
 from karrot.reporters.cloudwatch.options import Options
 
 HOUR_MS = 3_600_000
@@ -185,3 +185,16 @@ def test_no_group_loses_its_place_within_a_day_whatever_happens(steps: list[tupl
         lost = {name for name in inside if _key(name) not in membership._inside}
         assert all(now_ms - inside.pop(name) > DAY_MS for name in lost)
         assert membership.inside == len(inside) <= cap
+
+
+def test_a_name_that_two_clusters_have_is_taken_over_each_time() -> None:
+    names = LegacyNames()
+    heard = [("orders", "eu"), ("orders", "eu"), ("orders", "us"), ("orders", "us"), ("orders", "eu"), ("bills", "us")]
+    assert [names.taken_over(name, cluster) for name, cluster in heard] == [False, False, True, False, True, False]
+
+
+def test_the_names_heard_longest_ago_are_forgotten() -> None:
+    names = LegacyNames(bound=2)
+    for name in ("a", "b", "a", "c"):
+        names.taken_over(name, "eu")
+    assert [names.taken_over(name, "us") for name in ("a", "c", "b")] == [True, True, False]
