@@ -1,18 +1,15 @@
-"""Data to CloudWatch: in as few calls as the limits allow, and no bad datum in the way of the good ones."""
+"""Send data to CloudWatch in as few calls as its limits allow, and find the bad data of a rejected call."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from karrot.reporters.cloudwatch.bisect_batch import Search
 from karrot.reporters.cloudwatch.boto_client import PutMetricData
 from karrot.reporters.cloudwatch.datum import Datum, MetricKey, batches
 from karrot.reporters.cloudwatch.faults import Fault, FaultKind, Rejected, TooLarge, Verdict, classify, status_of
 
-__all__ = ["BatchRefusal", "SendOutcome", "Sender"]
-
 _CALLS_PER_S = 10.0
 _BURST = 10.0
-_SEARCH_CALLS = 160
+SEARCH_CALLS = 160
 """Calls of one `Sender.send` that look for rejected data: enough for ten that no answer names among 1,000."""
 _MOST_SUSPECTS = 1000
 _PASSING = (FaultKind.UNAVAILABLE, FaultKind.THROTTLED)
@@ -43,35 +40,87 @@ class SendOutcome:
 
 
 @dataclass(slots=True)
-class _Flush:
-    """One send, as far as it is."""
+class Flush:
+    """One send, as far as it is: each datum of its batches is delivered, refused or kept.
 
+    ``call`` makes one request; it returns ``None`` if all data arrived. CloudWatch takes all data of a call or none. A
+    datum is refused only when CloudWatch rejected it alone, or named it in a call of nothing but named ones: answers
+    that count members otherwise than we do cost calls, never a good datum. Halving finds one bad datum among n in at
+    most two calls per doubling: 20 among 1,000. With names it takes two.
+    """
+
+    call: Callable[[list[Datum]], Verdict | None]
+    search_calls: int = SEARCH_CALLS
     delivered: list[Datum] = field(default_factory=list)
     refused: list[BatchRefusal] = field(default_factory=list)
     kept: list[Datum] = field(default_factory=list)
-    calls: int = 0
-    searched: int = 0
-    rejection: str = ""
     fault: Fault | None = None
     stopped: bool = False
+    _searched: int = 0
+    _rejection: str = ""
+    _names_are_true: bool = True
 
-    def stop(self, fault: Fault) -> None:
-        self.fault, self.stopped = fault, True
+    def settle(self, batch: list[Datum]) -> None:
+        """Send a batch, and parts of it if CloudWatch rejects it. After a fault all data are kept."""
+        self._names_are_true = True
+        if self.stopped:
+            self.kept += batch
+        else:
+            self._send(batch)
 
-    def may_search(self) -> bool:
-        """Whether to go on looking for rejected data; where not, the next batches are sent all the same."""
-        self.searched += 1
-        if self.searched > _SEARCH_CALLS:
-            text = f"More is rejected than can be looked for in {_SEARCH_CALLS} calls; lastly: {self.rejection}"
-            self.fault = Fault(FaultKind.UNEXPECTED, text)
-        return self.searched <= _SEARCH_CALLS
+    def _send(self, data: list[Datum]) -> bool:
+        """Send some data, and parts of them if they are rejected; return whether all arrived with one call."""
+        verdict = self.call(data)
+        if verdict is None:
+            self.delivered += data
+        elif isinstance(verdict, Fault):
+            self.fault, self.stopped = verdict, True
+            self.kept += data
+        else:
+            self._rejection = verdict.text
+            self._divide(data, verdict)
+        return verdict is None
 
-    def refuse(self, data: list[Datum], verdict: Rejected | TooLarge) -> None:
-        reason = "too_large" if isinstance(verdict, TooLarge) else "rejected"
-        self.refused += [BatchRefusal(datum, reason, verdict.text) for datum in data]
+    def _divide(self, data: list[Datum], verdict: Rejected | TooLarge) -> None:
+        """Refuse rejected data, or send them in parts: those that the answer names and the others, or two halves."""
+        named = self._named(data, verdict)
+        if len(data) == 1 or len(named) == len(data):
+            reason = "too_large" if isinstance(verdict, TooLarge) else "rejected"
+            self.refused += [BatchRefusal(datum, reason, verdict.text) for datum in data]
+        elif named:
+            if self._send_part([data[position] for position in sorted(named)]):
+                self._names_are_true = False
+            self._send_part([datum for position, datum in enumerate(data) if position not in named])
+        else:
+            self._halve(data, one_is_bad=isinstance(verdict, Rejected))
 
-    def outcome(self) -> SendOutcome:
-        return SendOutcome(tuple(self.delivered), tuple(self.refused), tuple(self.kept), self.calls, self.fault)
+    def _halve(self, data: list[Datum], *, one_is_bad: bool) -> None:
+        """Send both halves. Where one is bad and the first arrived, the second is: no call has to tell."""
+        middle = (len(data) + 1) // 2
+        first_arrived = self._send_part(data[:middle])
+        second = data[middle:]
+        if one_is_bad and first_arrived and len(second) > 1:
+            self._halve(second, one_is_bad=True)
+        else:
+            self._send_part(second)
+
+    def _send_part(self, data: list[Datum]) -> bool:
+        """As `_send`, while calls are left to search with; then the next batches are sent all the same."""
+        if self.stopped or self._searched >= self.search_calls:
+            self.kept += data
+            if not self.stopped:
+                text = (
+                    f"More is rejected than can be looked for in {self.search_calls} calls; lastly: {self._rejection}"
+                )
+                self.fault = Fault(FaultKind.UNEXPECTED, text)
+            return False
+        self._searched += 1
+        return self._send(data)
+
+    def _named(self, data: list[Datum], verdict: Rejected | TooLarge) -> set[int]:
+        if isinstance(verdict, TooLarge) or not self._names_are_true:
+            return set()
+        return {position for position in verdict.members if 0 <= position < len(data)}
 
 
 class _Pace:
@@ -119,6 +168,7 @@ class Sender:
         self._pace = _Pace(pause, monotonic)
         self._client: PutMetricData | None = None
         self._opened_now = False
+        self._calls = 0
         self._suspects: dict[MetricKey, None] = {}
 
     def send(self, data: Sequence[Datum]) -> SendOutcome:
@@ -128,20 +178,17 @@ class Sender:
         as kept. Rejected data stop nothing: their neighbours are delivered; what would take too long to find out is
         kept. Metrics that were refused before go last, by themselves.
         """
-        self._opened_now = False
-        flush = _Flush()
+        self._opened_now, self._calls = False, 0
+        flush = Flush(self._call)
         clean = [datum for datum in data if datum.key not in self._suspects]
         suspected = [datum for datum in data if datum.key in self._suspects]
         for some in (clean, suspected):
             for batch in batches(some, self._namespace):
-                if flush.stopped:
-                    flush.kept += batch
-                else:
-                    self._settle(batch, flush)
+                flush.settle(batch)
         self._remember(flush)
         if flush.stopped and flush.fault is not None and flush.fault.kind not in _PASSING:
             self.close()  # the next send sees credentials and configuration files as they are then
-        return flush.outcome()
+        return SendOutcome(tuple(flush.delivered), tuple(flush.refused), tuple(flush.kept), self._calls, flush.fault)
 
     def close(self) -> None:
         """Close the connections. Another send opens a new client."""
@@ -149,40 +196,21 @@ class Sender:
             self._client.close()
             self._client = None
 
-    def _settle(self, batch: list[Datum], flush: "_Flush") -> None:
-        """Find out for each datum of a batch what becomes of it."""
-        search = Search(batch)
-        while part := search.part():
-            if len(part) < len(batch) and not flush.may_search():
-                break
-            verdict = self._call(part, flush)
-            if verdict is None:
-                flush.delivered += part
-                search.delivered()
-            elif isinstance(verdict, Fault):
-                flush.stop(verdict)
-                break
-            else:
-                flush.rejection = verdict.text
-                if search.rejected(verdict):
-                    flush.refuse(part, verdict)
-        flush.kept += search.unsettled()
-
-    def _call(self, data: list[Datum], flush: "_Flush") -> Verdict | None:
+    def _call(self, data: list[Datum]) -> Verdict | None:
         """One request; a second one with a new client if credentials that were good once are not any more."""
-        verdict = self._attempt(data, flush)
+        verdict = self._attempt(data)
         if isinstance(verdict, Fault) and verdict.kind is FaultKind.CREDENTIALS and not self._opened_now:
             self.close()
-            verdict = self._attempt(data, flush)
+            verdict = self._attempt(data)
         return verdict
 
-    def _attempt(self, data: list[Datum], flush: "_Flush") -> Verdict | None:
+    def _attempt(self, data: list[Datum]) -> Verdict | None:
         try:
             client = self._opened()
         except Exception as error:  # noqa: BLE001 - boto3 lets builtin errors of files and configuration through
             return classify(error)
         self._pace.wait()
-        flush.calls += 1
+        self._calls += 1
         try:
             answer = client.put_metric_data(Namespace=self._namespace, MetricData=[datum.wire() for datum in data])
         except Exception as error:  # noqa: BLE001 - credentials are fetched here too, from files, programs and agents
@@ -197,7 +225,7 @@ class Sender:
             self._client = self._open_client()
         return self._client
 
-    def _remember(self, flush: "_Flush") -> None:
+    def _remember(self, flush: Flush) -> None:
         for datum in flush.delivered:
             self._suspects.pop(datum.key, None)
         self._suspects.update((refusal.datum.key, None) for refusal in flush.refused)

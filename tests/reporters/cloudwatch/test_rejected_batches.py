@@ -1,12 +1,14 @@
+"""Which data of a rejected batch are refused, and in how many calls they are found."""
+
 from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.reporters.cloudwatch.bisect_batch import Search
 from karrot.reporters.cloudwatch.datum import Datum
-from karrot.reporters.cloudwatch.faults import Rejected, TooLarge
+from karrot.reporters.cloudwatch.faults import Fault, FaultKind, Rejected, TooLarge, Verdict
+from karrot.reporters.cloudwatch.sender import Flush
 from support.reporters.cloudwatch_sender_rig import lag_data
 
 Naming = Callable[[list[int]], tuple[int, ...]]
@@ -21,20 +23,21 @@ NAMINGS: dict[str, Naming] = {
 
 def run(batch: list[Datum], poison: set[Datum], naming: Naming, most: int) -> tuple[list[Datum], list[Datum], int]:
     """Delivered, refused and calls against a CloudWatch that takes at most so many data and no poison."""
-    search, calls = Search(batch), 0
+    calls = 0
     bad_values = {datum.value for datum in poison}
-    delivered: list[Datum] = []
-    refused: list[Datum] = []
-    while part := search.part():
+
+    def call(part: list[Datum]) -> Verdict | None:
+        nonlocal calls
         calls += 1
         bad = [position for position, datum in enumerate(part) if datum.value in bad_values]
-        if len(part) <= most and not bad:
-            search.delivered()
-            delivered += part
-        elif search.rejected(Rejected("bad", naming(bad)) if len(part) <= most else TooLarge("413")):
-            refused += part
-    assert search.unsettled() == []
-    return delivered, refused, calls
+        if len(part) > most:
+            return TooLarge("413")
+        return Rejected("bad", naming(bad)) if bad else None
+
+    flush = Flush(call, search_calls=10_000)
+    flush.settle(batch)
+    assert (flush.kept, flush.fault) == ([], None)
+    return flush.delivered, [refusal.datum for refusal in flush.refused], calls
 
 
 @settings(deadline=None)
@@ -66,12 +69,16 @@ def test_named_members_take_two_calls_however_many_they_are() -> None:
     assert (len(delivered), refused, calls) == (990, batch[::100], 3)
 
 
-def test_what_is_not_settled_is_told_in_order() -> None:
+def test_after_a_fault_what_is_not_settled_is_kept_in_order() -> None:
     batch = lag_data(8)
-    search = Search(batch)
-    search.part()
-    search.rejected(Rejected("bad"))
-    assert search.part() == batch[:4]
-    search.delivered()
-    assert search.unsettled() == batch[4:]
-    assert search.part() == batch[4:6]  # the other half is known to be bad, so it is not sent as a whole
+    parts: list[list[Datum]] = []
+    answers: list[Verdict | None] = [Rejected("bad"), None, Fault(FaultKind.UNAVAILABLE, "gone")]
+
+    def call(part: list[Datum]) -> Verdict | None:
+        parts.append(part)
+        return answers.pop(0)
+
+    flush = Flush(call)
+    flush.settle(batch)
+    assert parts == [batch, batch[:4], batch[4:6]]  # the other half is known to be bad, so it is not sent as a whole
+    assert (flush.delivered, flush.kept) == (batch[:4], batch[4:])
