@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import NamedTuple
 
 import structlog
 
@@ -21,24 +20,11 @@ from karrot.eventlog.base import (
     StoredEvent,
 )
 from karrot.reporters.base import Bounded, PacedReporter, PushReporter, Trouble
-
-__all__ = ["Backoff", "Feed", "PacedFeed", "PushFeed"]
+from karrot.reporters.retry_delay import Backoff
 
 _POLL_S = 0.2
 _LONGEST_ERROR = 500
 _log = structlog.get_logger(__name__)
-
-
-class Backoff(NamedTuple):
-    """Waiting between attempts: doubled from ``first_s`` up to ``most_s``, between half of that and the whole."""
-
-    first_s: float = 1.0
-    most_s: float = 60.0
-
-    def seconds(self, failures: int, random: Random) -> float:
-        """How long to wait after the n-th failure in a row."""
-        whole = min(self.most_s, self.first_s * 2.0 ** min(failures - 1, 30))
-        return whole * random.uniform(0.5, 1)
 
 
 @dataclass(slots=True)
@@ -49,7 +35,6 @@ class Feed(ABC):
     log: EventLog
     clock: Clock
     random: Random
-    backoff: Backoff = field(default_factory=Backoff, kw_only=True)
     failures: int = field(default=0, init=False)
     state: ReporterState | None = field(default=None, init=False)
 
@@ -101,7 +86,7 @@ class Feed(ABC):
             self.state = self._failing(self.state, f"{type(error).__name__}: {error}")
             with suppress(LogUnavailableError, OverloadedError):
                 self.log.save_reporter(self.state)
-        return self.backoff.seconds(self.failures, self.random)
+        return Backoff().spread_seconds(self.failures, self.random)
 
     def _failing(self, state: ReporterState, text: str) -> ReporterState:
         return replace(state, state="failing", last_error=text[:_LONGEST_ERROR], last_error_ms=self.clock.wall_ms())

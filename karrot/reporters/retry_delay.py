@@ -1,20 +1,32 @@
-"""When to ask a destination again that did not take something."""
+"""How long to wait before a destination that failed is asked again: twice as long after each failure, up to a bound."""
 
 from collections.abc import Callable
+from random import Random
+from typing import NamedTuple
 
-__all__ = ["Retry"]
 
-_FIRST_MS = 1_000
-_LONGEST_MS = 60_000
+class Backoff(NamedTuple):
+    """Waits that double from failure to failure, from ``first_s`` up to ``most_s``."""
+
+    first_s: float = 1.0
+    most_s: float = 60.0
+
+    def seconds(self, failures: int) -> float:
+        """How long to wait after the n-th failure in a row."""
+        return min(self.most_s, self.first_s * 2.0 ** min(failures - 1, 30))
+
+    def spread_seconds(self, failures: int, random: Random) -> float:
+        """Between half of that and the whole, at random: many senders do not come back at once."""
+        return self.seconds(failures) * random.uniform(0.5, 1)
 
 
 class Retry:
-    """Waits that double from failure to failure, from a second to a minute, by a clock that nobody sets."""
+    """When to ask one destination again, by a clock that nobody sets: after 1 s, then 2 s, up to a minute."""
 
     def __init__(self, boot_ms: Callable[[], int]) -> None:
         self._boot_ms = boot_ms
         self._failures = 0
-        self._due_ms = 0
+        self._due_ms = 0.0
 
     @property
     def is_waiting(self) -> bool:
@@ -28,7 +40,7 @@ class Retry:
     def failed(self) -> None:
         """After an attempt that failed."""
         self._failures += 1
-        self._due_ms = self._boot_ms() + min(_LONGEST_MS, _FIRST_MS * 2 ** min(self._failures - 1, 30))
+        self._due_ms = self._boot_ms() + 1000 * Backoff().seconds(self._failures)
 
     def went_well(self) -> None:
         """After one that did not."""

@@ -6,7 +6,7 @@ import pytest
 
 from karrot import telemetry
 from karrot.delivery.delivery import Delivery
-from karrot.delivery.feed import Backoff, PushFeed
+from karrot.delivery.feed import PushFeed
 from karrot.eventlog.base import (
     Cursor,
     Damaged,
@@ -248,9 +248,3 @@ def test_housekeeping_that_fails_is_counted_and_delivery_goes_on(
     wait_for(lambda: recorder.seen == [1])
     delivery.stop()
     assert counted(log, telemetry.LOG_HOUSEKEEPING_FAILURES, reason=reason) == 1
-
-
-def test_backoff_doubles_up_to_its_bound_and_never_overflows() -> None:
-    waits = [Backoff(1, 60).seconds(failures, Random(failures)) for failures in (1, 2, 3, 4, 10, 10_000)]
-    for wait, whole in zip(waits, (1, 2, 4, 8, 60, 60), strict=True):
-        assert whole / 2 <= wait <= whole

@@ -1,6 +1,8 @@
 """When a destination is asked again."""
 
-from karrot.reporters.retry_delay import Retry
+from random import Random
+
+from karrot.reporters.retry_delay import Backoff, Retry
 from support.manual_clock import ManualClock
 
 
@@ -25,3 +27,9 @@ def test_years_of_failures_overflow_nothing() -> None:
     for _ in range(5_000):
         retry.failed()
     assert retry.due_in() == 60
+
+
+def test_a_spread_wait_is_between_half_of_the_doubled_one_and_the_whole() -> None:
+    waits = [Backoff(1, 60).spread_seconds(failures, Random(failures)) for failures in (1, 2, 3, 4, 10, 10_000)]
+    for wait, whole in zip(waits, (1, 2, 4, 8, 60, 60), strict=True):
+        assert whole / 2 <= wait <= whole

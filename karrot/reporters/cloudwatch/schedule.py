@@ -4,6 +4,7 @@ from collections.abc import Callable
 from random import Random
 
 from karrot.reporters.cloudwatch.faults import FaultKind
+from karrot.reporters.retry_delay import Backoff
 
 __all__ = ["Schedule"]
 
@@ -11,9 +12,7 @@ _FIRST_S = 1.0
 """After a start there may be values that a crash left unsent."""
 
 _SLOWLY_S = 30.0
-_THROTTLED_FROM_S = 0.5
-_UNAVAILABLE_FROM_S = 1.0
-_LONGEST_S = 60.0
+_THROTTLED = Backoff(0.5, 60.0)
 _SLOW = frozenset({FaultKind.CREDENTIALS, FaultKind.PERMISSION, FaultKind.REGION})
 
 
@@ -27,6 +26,7 @@ class Schedule:
     def __init__(self, interval_s: float, monotonic: Callable[[], float], random: Random) -> None:
         self._interval_s = interval_s
         self._monotonic = monotonic
+        self._unavailable = Backoff(1.0, min(60.0, interval_s))
         self._random = random
         self._faults = 0
         self._deadline = self._due_at = monotonic() + min(_FIRST_S, interval_s)
@@ -50,7 +50,5 @@ class Schedule:
     def _wait_s(self, kind: FaultKind) -> float:
         if kind in _SLOW:
             return _SLOWLY_S
-        throttled = kind is FaultKind.THROTTLED
-        first_s = _THROTTLED_FROM_S if throttled else _UNAVAILABLE_FROM_S
-        most_s = _LONGEST_S if throttled else min(_LONGEST_S, self._interval_s)
-        return min(most_s, first_s * 2.0 ** min(self._faults - 1, 30)) * self._random.uniform(0.5, 1)
+        backoff = _THROTTLED if kind is FaultKind.THROTTLED else self._unavailable
+        return backoff.spread_seconds(self._faults, self._random)
