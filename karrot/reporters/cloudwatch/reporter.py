@@ -1,30 +1,35 @@
-"""The reporter: events in, the newest value of every metric out, at a fixed rate."""
+"""Take events, and send the newest value of every metric to CloudWatch at a fixed rate."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
+from typing import NamedTuple
 
 import structlog
 
 from karrot import telemetry
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.base import Context, Sending, Trouble
-from karrot.reporters.cloudwatch.datum import Datum, why_refused
+from karrot.reporters.cloudwatch.datum import Datum, MetricKey, why_refused
 from karrot.reporters.cloudwatch.event_to_data import CLUSTER, HEARTBEAT, Held, Mapped, data_of
 from karrot.reporters.cloudwatch.faults import Fault, FaultKind
 from karrot.reporters.cloudwatch.group_cap import LegacyNames, Membership
-from karrot.reporters.cloudwatch.newest_values import NewestValues
 from karrot.reporters.cloudwatch.options import Options
-from karrot.reporters.cloudwatch.schedule import Schedule
 from karrot.reporters.cloudwatch.sender import BatchRefusal, Sender, SendOutcome
 from karrot.reporters.cloudwatch.status import Ledger
+from karrot.reporters.retry_delay import Backoff
 from karrot.reporters.send_report import NOTE
-
-__all__ = ["CloudWatchReporter"]
 
 _INSIDE = "inside"
 """The name of the note that says which groups have a place under the cap."""
 
 _MOST_CLUSTERS = 100
+
+_FIRST_S = 1.0
+"""After a start there may be values that a crash left unsent."""
+
+_SLOWLY_S = 30.0
+_THROTTLED = Backoff(0.5, 60.0)
+_SLOW = frozenset({FaultKind.CREDENTIALS, FaultKind.PERMISSION, FaultKind.REGION})
 
 _log = structlog.get_logger(__name__)
 
@@ -173,3 +178,91 @@ class _Counts:
         """Data that were sent, names that were cut."""
         if many:
             self._count(telemetry.REPORTER_CLOUDWATCH_DATA.name, many, reporter=self._reporter, outcome=outcome)
+
+
+class _Owed(NamedTuple):
+    """A datum on its way. ``observed_ms`` is the log's time when its event was observed."""
+
+    datum: Datum
+    log_id: str
+    seq: int
+    observed_ms: int
+
+
+class NewestValues:
+    """As many data as there are metrics, whatever the length of an outage. Not for several threads.
+
+    A log that replaced another one has a time of its own: what is owed of the other one is as good as expired.
+    """
+
+    def __init__(self) -> None:
+        self._log_id = ""
+        self._owed: dict[MetricKey, _Owed] = {}
+
+    def put(self, datum: Datum, stored: StoredEvent) -> None:
+        """Owe a datum, unless a newer one of its metric is owed already. Age is told by observation."""
+        observed_ms = stored.log_time_ms - max(0, stored.received_at_ms - stored.event.observed_at_ms)
+        self._log_id = stored.log_id
+        there = self._owed.get(datum.key)
+        if there is None or there.log_id != stored.log_id or observed_ms >= there.observed_ms:
+            self._owed[datum.key] = _Owed(datum, stored.log_id, stored.seq, observed_ms)
+
+    def expire(self, before_ms: int) -> int:
+        """Owe nothing any more that was observed before that log time; return how many data that were."""
+        late = [key for key, owed in self._owed.items() if owed.observed_ms < before_ms or owed.log_id != self._log_id]
+        for key in late:
+            del self._owed[key]
+        return len(late)
+
+    def data(self) -> list[Datum]:
+        """All that is owed."""
+        return [owed.datum for owed in self._owed.values()]
+
+    def settle(self, data: Iterable[Datum]) -> None:
+        """Owe these no more: they were sent, or refused for good."""
+        for datum in data:
+            owed = self._owed.get(datum.key)
+            if owed is not None and owed.datum is datum:
+                del self._owed[datum.key]
+
+    def oldest(self, log_id: str) -> int | None:
+        """The number of the oldest event of a log that something is owed of."""
+        return min((owed.seq for owed in self._owed.values() if owed.log_id == log_id), default=None)
+
+
+class Schedule:
+    """Deadlines ``interval_s`` apart on a clock that nobody sets, whatever a send takes; missed ones are left out.
+
+    After a fault: slowly where a person has to act, else sooner than the next deadline at first, then with waits that
+    double, each spread at random, so that many publishers do not come back at once.
+    """
+
+    def __init__(self, interval_s: float, monotonic: Callable[[], float], random: Random) -> None:
+        self._interval_s = interval_s
+        self._monotonic = monotonic
+        self._unavailable = Backoff(1.0, min(60.0, interval_s))
+        self._random = random
+        self._faults = 0
+        self._deadline = self._due_at = monotonic() + min(_FIRST_S, interval_s)
+
+    def due_in(self) -> float:
+        """Seconds until the next send; 0 or less: now."""
+        return self._due_at - self._monotonic()
+
+    def went_well(self) -> None:
+        """After a send: the next deadline that has not passed."""
+        self._faults = 0
+        behind = max(0.0, self._monotonic() - self._deadline)
+        self._deadline += (behind // self._interval_s + 1) * self._interval_s
+        self._due_at = self._deadline
+
+    def failed(self, kind: FaultKind) -> None:
+        """After a send that a fault ended."""
+        self._faults += 1
+        self._due_at = self._monotonic() + self._wait_s(kind)
+
+    def _wait_s(self, kind: FaultKind) -> float:
+        if kind in _SLOW:
+            return _SLOWLY_S
+        backoff = _THROTTLED if kind is FaultKind.THROTTLED else self._unavailable
+        return backoff.spread_seconds(self._faults, self._random)
