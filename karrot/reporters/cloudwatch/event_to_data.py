@@ -10,7 +10,7 @@ from karrot.eventlog.base import StoredEvent
 from karrot.reporters.cloudwatch.datum import Datum, Dimensions
 from karrot.reporters.cloudwatch.naming import dimension_value, metric_name
 from karrot.reporters.cloudwatch.options import GroupMetricName, Layout, Options
-from karrot.signals import signals_of
+from karrot.signals import Signals, signals_of
 
 if TYPE_CHECKING:
     from types_boto3_cloudwatch.literals import StandardUnitType
@@ -110,9 +110,13 @@ def _heartbeat(event: LagEvent, options: Options) -> Datum | None:
 
 def _values(event: LagEvent, options: Options) -> tuple[dict[GroupMetricName, float], int]:
     """The values that are asked for and known, and how many are asked for and not known."""
-    told = {metric: _VALUES[metric](event) for metric in _asked(options)}
-    known = {metric: float(value) for metric, value in told.items() if value is not None}
-    return known, len(told) - len(known)
+    asked = _asked(options)
+    values = {metric: _OF_EVENT[metric](event) for metric in asked & _OF_EVENT.keys()}
+    if derived := asked & _OF_SIGNALS.keys():
+        signals = signals_of(event)
+        values |= {metric: _OF_SIGNALS[metric](signals) for metric in derived}
+    known = {metric: float(value) for metric, value in values.items() if value is not None}
+    return known, len(values) - len(known)
 
 
 def _asked(options: Options) -> set[GroupMetricName]:
@@ -132,12 +136,14 @@ _UNITS: "Mapping[GroupMetricName, StandardUnitType]" = {
     GroupMetricName.LAG_SECONDS: "Seconds",
     GroupMetricName.STATUS: "None",
 }
-_VALUES: Mapping[GroupMetricName, Callable[[LagEvent], float | None]] = {
+_OF_EVENT: Mapping[GroupMetricName, Callable[[LagEvent], float | None]] = {
     GroupMetricName.LAG: lambda event: event.total_lag,
-    GroupMetricName.SCALABLE_LAG: lambda event: signals_of(event).scalable_lag,
     GroupMetricName.MAX_LAG: lambda event: None if event.max_lag is None else event.max_lag.current_lag,
-    GroupMetricName.LAG_SECONDS: lambda event: signals_of(event).lag_seconds,
     GroupMetricName.STATUS: _status,
+}
+_OF_SIGNALS: Mapping[GroupMetricName, Callable[[Signals], float | None]] = {
+    GroupMetricName.SCALABLE_LAG: lambda signals: signals.scalable_lag,
+    GroupMetricName.LAG_SECONDS: lambda signals: signals.lag_seconds,
 }
 
 
