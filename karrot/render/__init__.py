@@ -1,6 +1,6 @@
 """Configuration for others, rendered from ``templates/``."""
 
 from karrot.render.burrow_toml import burrow_config, burrow_template, webhook
-from karrot.render.environment import runbooks_dir, templates_dir
+from karrot.render.templates import runbooks_dir, templates_dir
 
 __all__ = ["burrow_config", "burrow_template", "runbooks_dir", "templates_dir", "webhook"]

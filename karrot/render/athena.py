@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from karrot.render import arguments
-from karrot.render.environment import environment, templates_dir
+from karrot.render import validation
+from karrot.render.templates import environment, templates_dir
 from karrot.settings import types
 
 __all__ = ["Athena", "athena"]
@@ -28,7 +28,7 @@ class Athena:
     days: int = 400
 
     def __post_init__(self) -> None:
-        arguments.refuse(_problems(self))
+        validation.refuse(_problems(self))
 
 
 def athena(asked: Athena) -> str:
@@ -53,7 +53,7 @@ def _problems(asked: Athena) -> Iterator[str]:
         yield f"--database is {types.quoted(asked.database)}: it must be lower-case letters, digits and underscores"
     if not _is_in_s3(asked.location):
         yield f"--location is {types.quoted(asked.location)}: it must be s3://bucket/prefix, where the tables are"
-    yield from arguments.whole("--days", asked.days, 1, _MOST_DAYS)
+    yield from validation.whole("--days", asked.days, 1, _MOST_DAYS)
 
 
 def _is_in_s3(location: str) -> bool:

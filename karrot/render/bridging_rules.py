@@ -1,6 +1,6 @@
 """``karrot render bridging-rules``: recording rules between Karrot's series and those of another tool."""
 
-from karrot.render.environment import templates_dir
+from karrot.render.templates import templates_dir
 
 __all__ = ["TOOLS", "bridging_rules"]
 

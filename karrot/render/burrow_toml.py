@@ -1,6 +1,6 @@
 """What Burrow needs to report to Karrot."""
 
-from karrot.render.environment import environment, templates_dir
+from karrot.render.templates import environment, templates_dir
 from karrot.settings import types
 
 __all__ = ["burrow_config", "burrow_template", "webhook"]

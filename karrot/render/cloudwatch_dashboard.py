@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from karrot.render import arguments
+from karrot.render import validation
 from karrot.render.cloudwatch_metrics import heartbeat_of, lag_of, running_of
-from karrot.render.environment import environment
+from karrot.render.templates import environment
 
 __all__ = ["Dashboard", "dashboard"]
 
@@ -25,7 +25,7 @@ class Dashboard:
     namespace: str = "Karrot"
 
     def __post_init__(self) -> None:
-        arguments.refuse(_problems(self))
+        validation.refuse(_problems(self))
 
 
 def dashboard(asked: Dashboard) -> str:
@@ -45,19 +45,19 @@ def dashboard(asked: Dashboard) -> str:
 
 
 def _problems(asked: Dashboard) -> Iterator[str]:
-    yield from arguments.matching("--region", asked.region, r"[a-z]{2}(-[a-z0-9]+)+", "a region, such as eu-west-1")
+    yield from validation.matching("--region", asked.region, r"[a-z]{2}(-[a-z0-9]+)+", "a region, such as eu-west-1")
     if asked.asg_name is None:
-        yield from arguments.ecs_name("--ecs-cluster", asked.ecs_cluster)
-        yield from arguments.ecs_name("--service", asked.service)
+        yield from validation.ecs_name("--ecs-cluster", asked.ecs_cluster)
+        yield from validation.ecs_name("--service", asked.service)
     else:
-        yield from arguments.asg_name(asked.asg_name)
+        yield from validation.asg_name(asked.asg_name)
         if asked.ecs_cluster is not None or asked.service is not None:
             yield "either --asg-name, or --ecs-cluster and --service"
     for option, text in (("--burrow-cluster", asked.burrow_cluster), ("--group", asked.group)):
-        yield from arguments.free_text(option, text)
+        yield from validation.free_text(option, text)
         if text in {".", "..."}:
             yield f"{option} is {text!r}: in a dashboard that means what stands above it"
     if asked.max_lag_seconds is not None:
-        yield from arguments.number("--max-lag-seconds", asked.max_lag_seconds)
-    yield from arguments.whole("--max-tasks", asked.max_tasks, 1, 10_000)
-    yield from arguments.namespace(asked.namespace)
+        yield from validation.number("--max-lag-seconds", asked.max_lag_seconds)
+    yield from validation.whole("--max-tasks", asked.max_tasks, 1, 10_000)
+    yield from validation.namespace(asked.namespace)

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from karrot.render import arguments
-from karrot.render.environment import environment
+from karrot.render import validation
+from karrot.render.templates import environment
 from karrot.settings import types
 
 __all__ = ["Druid", "ingestion", "query"]
@@ -28,7 +28,7 @@ class Druid:
     interval: str = "2017-01-01/2100-01-01"
 
     def __post_init__(self) -> None:
-        arguments.refuse(_problems(self))
+        validation.refuse(_problems(self))
 
 
 def ingestion(asked: Druid) -> str:
@@ -59,6 +59,8 @@ def _problems(asked: Druid) -> Iterator[str]:
         yield str(error)
     if re.search("[\ud800-\udfff]", asked.group):
         yield f"--group is {types.quoted(asked.group)}: it must be a text in UTF-8"
-    yield from arguments.matching("--topic", asked.topic, r"[a-zA-Z0-9._-]{1,249}", "the name of a topic")
-    yield from arguments.matching("--datasource", asked.datasource, r"[^/\s]+", "a name without slashes and spaces")
-    yield from arguments.matching("--interval", asked.interval, _INTERVAL, "as 2026-11-20/2026-11-21 or P1D/2026-11-21")
+    yield from validation.matching("--topic", asked.topic, r"[a-zA-Z0-9._-]{1,249}", "the name of a topic")
+    yield from validation.matching("--datasource", asked.datasource, r"[^/\s]+", "a name without slashes and spaces")
+    yield from validation.matching(
+        "--interval", asked.interval, _INTERVAL, "as 2026-11-20/2026-11-21 or P1D/2026-11-21"
+    )

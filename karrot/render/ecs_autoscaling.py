@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from karrot.render import formats
 from karrot.render.cloudwatch_metrics import CloudWatchMetric, heartbeat_of, lag_of, running_of, utilization_of
-from karrot.render.environment import environment
 from karrot.render.scaling_recipe import FORMATS, Scaling
+from karrot.render.templates import environment
 from karrot.reporters.cloudwatch.naming import dimension_value
 
 __all__ = ["autoscaling"]

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from karrot.render import arguments
+from karrot.render import validation
 from karrot.render.burrow_toml import burrow_config, burrow_template
-from karrot.render.environment import environment
+from karrot.render.templates import environment
 from karrot.settings import types
 from karrot.settings.options import OPTIONS
 
@@ -33,7 +33,7 @@ class EcsService:
     dns_namespace: str = "monitoring.internal"
 
     def __post_init__(self) -> None:
-        arguments.refuse(_problems(self))
+        validation.refuse(_problems(self))
 
 
 def service(asked: EcsService) -> str:
@@ -67,20 +67,20 @@ def _burrow_toml(asked: EcsService, url: str) -> str:
 
 
 def _problems(asked: EcsService) -> Iterator[str]:
-    yield from arguments.ecs_name("--ecs-cluster", asked.ecs_cluster)
-    yield from arguments.matching("--image", asked.image, _IMAGE, "the image of a container")
+    yield from validation.ecs_name("--ecs-cluster", asked.ecs_cluster)
+    yield from validation.matching("--image", asked.image, _IMAGE, "the image of a container")
     allowed = "as Burrow reports it: lower-case letters, digits, hyphens and underscores"
-    yield from arguments.matching("--burrow-cluster", asked.burrow_cluster, r"[a-z0-9_-]{1,255}", allowed)
-    yield from arguments.namespace(asked.namespace)
-    yield from arguments.matching("--dns-namespace", asked.dns_namespace, r"[a-z0-9-]+(\.[a-z0-9-]+)*", "a domain")
+    yield from validation.matching("--burrow-cluster", asked.burrow_cluster, r"[a-z0-9_-]{1,255}", allowed)
+    yield from validation.namespace(asked.namespace)
+    yield from validation.matching("--dns-namespace", asked.dns_namespace, r"[a-z0-9-]+(\.[a-z0-9-]+)*", "a domain")
     try:
         types.checked(_METRICS, "--metrics", asked.metrics)
     except ValueError as error:
         yield str(error)
     if asked.burrow_image is not None:
         servers = "one or more of HOST:PORT, separated by commas"
-        yield from arguments.matching("--burrow-image", asked.burrow_image, _IMAGE, "the image of a container")
-        yield from arguments.matching("--kafka", asked.kafka, _SERVERS, servers)
-        yield from arguments.matching("--zookeeper", asked.zookeeper, _SERVERS, servers)
+        yield from validation.matching("--burrow-image", asked.burrow_image, _IMAGE, "the image of a container")
+        yield from validation.matching("--kafka", asked.kafka, _SERVERS, servers)
+        yield from validation.matching("--zookeeper", asked.zookeeper, _SERVERS, servers)
     elif asked.kafka is not None or asked.zookeeper is not None:
         yield "--kafka and --zookeeper go with --burrow-image: Karrot itself talks to neither"

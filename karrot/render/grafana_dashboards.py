@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from karrot.render.environment import templates_dir
+from karrot.render.templates import templates_dir
 from karrot.settings import types
 
 __all__ = ["BOARDS", "dashboard"]

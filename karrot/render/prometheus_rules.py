@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from karrot.render import arguments
-from karrot.render.environment import templates_dir
+from karrot.render import validation
+from karrot.render.templates import templates_dir
 from karrot.settings import types
 
 __all__ = ["RuleValues", "alert_rules", "recording_rules", "thresholds"]
@@ -32,7 +32,7 @@ class RuleValues:
     runbook_url: str | None = None
 
     def __post_init__(self) -> None:
-        arguments.refuse(_problems(self))
+        validation.refuse(_problems(self))
 
 
 def alert_rules(asked: RuleValues) -> str:
@@ -83,9 +83,9 @@ def _problems(asked: RuleValues) -> Iterator[str]:
 
 def _value_problems(name: str, text: str, default: Threshold) -> Iterator[str]:
     if isinstance(default, str):
-        yield from arguments.matching(f"--set {name}", text, _DURATION.pattern, "a duration such as 90s, 5m or 1h30m")
+        yield from validation.matching(f"--set {name}", text, _DURATION.pattern, "a duration such as 90s, 5m or 1h30m")
     else:
-        yield from arguments.matching(f"--set {name}", text, r"[0-9]{1,12}(\.[0-9]{1,9})?", "a number, not below 0")
+        yield from validation.matching(f"--set {name}", text, r"[0-9]{1,12}(\.[0-9]{1,9})?", "a number, not below 0")
 
 
 def _address_problems(option: str, address: str) -> Iterator[str]:

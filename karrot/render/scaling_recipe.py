@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from karrot.render import arguments
+from karrot.render import validation
 from karrot.settings import types
 
 __all__ = ["FORMATS", "MEASURES", "RECIPES", "TARGETS", "Scaling"]
@@ -53,7 +53,7 @@ class Scaling:
     shared: bool = True
 
     def __post_init__(self) -> None:
-        arguments.refuse(_problems(self))
+        validation.refuse(_problems(self))
 
     @property
     def least(self) -> int:
@@ -90,12 +90,12 @@ def _problems_of_target(asked: Scaling) -> Iterator[str]:
     if asked.target not in TARGETS:
         yield f"--target is {types.quoted(asked.target)}: it must be one of {', '.join(TARGETS)}"
     elif asked.on_ecs:
-        yield from arguments.ecs_name("--ecs-cluster", asked.ecs_cluster)
-        yield from arguments.ecs_name("--service", asked.service)
+        yield from validation.ecs_name("--ecs-cluster", asked.ecs_cluster)
+        yield from validation.ecs_name("--service", asked.service)
         if asked.asg_name is not None:
             yield "--asg-name goes with --target asg"
     else:
-        yield from arguments.asg_name(asked.asg_name)
+        yield from validation.asg_name(asked.asg_name)
         if asked.ecs_cluster is not None or asked.service is not None:
             yield "--ecs-cluster and --service go with --target ecs"
         if asked.scale_in_cooldown is not None:
@@ -108,7 +108,7 @@ def _problems_of_measure(asked: Scaling) -> Iterator[str]:
     if len(given) != 1 or given[0] not in allowed:
         yield f"--recipe {asked.recipe} takes either {' or '.join(map(_option, allowed))}"
     for name in (*given, "wake_up_lag"):
-        yield from arguments.number(_option(name), getattr(asked, name))
+        yield from validation.number(_option(name), getattr(asked, name))
     if asked.wake_up_lag != 1 and asked.recipe != "from-zero":
         yield "--wake-up-lag goes with --recipe from-zero"
     if asked.high_resolution and asked.recipe != "step":
@@ -127,15 +127,15 @@ def _problems_of_counts(asked: Scaling) -> Iterator[str]:
         yield "--recipe target-tracking needs --min-tasks 1 or more: it never leaves zero; --recipe from-zero does"
     if asked.recipe == "step" and asked.least == 0 and asked.max_lag is None:
         yield "--min-tasks 0 needs --max-lag: while nobody commits, the age of the lag may not be known, its size is"
-    yield from arguments.whole("--scale-out-cooldown", asked.scale_out_cooldown, 0, _MOST_COOLDOWN)
-    yield from arguments.whole("--scale-in-cooldown", asked.scale_in_cooldown, 0, _MOST_COOLDOWN)
+    yield from validation.whole("--scale-out-cooldown", asked.scale_out_cooldown, 0, _MOST_COOLDOWN)
+    yield from validation.whole("--scale-in-cooldown", asked.scale_in_cooldown, 0, _MOST_COOLDOWN)
 
 
 def _problems_of_texts(asked: Scaling) -> Iterator[str]:
-    yield from arguments.free_text("--burrow-cluster", asked.burrow_cluster)
-    yield from arguments.free_text("--group", asked.group)
-    yield from arguments.namespace(asked.namespace)
-    yield from arguments.topic(asked.sns_topic_arn)
+    yield from validation.free_text("--burrow-cluster", asked.burrow_cluster)
+    yield from validation.free_text("--group", asked.group)
+    yield from validation.namespace(asked.namespace)
+    yield from validation.topic(asked.sns_topic_arn)
 
 
 def _option(attribute: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from karrot.render.bridging_rules import TOOLS, bridging_rules
-from karrot.render.environment import templates_dir
+from karrot.render.templates import templates_dir
 from support.prometheus.exported_metrics import EXPORTED_METRICS
 from support.prometheus.promtool import parse_rules, promtool, selected_metrics
 

@@ -144,7 +144,7 @@ def warnings_of_run(case: Case, run: "Run") -> Iterator[str]:
 def drawing(case: Case, run: "Run") -> str:
     """The chart as SVG."""
     from karrot.autoscaling import chart_of
-    from karrot.render.environment import environment
+    from karrot.render.templates import environment
 
     return (
         environment()
