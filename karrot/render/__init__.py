@@ -1,4 +1,4 @@
-"""Configuration for others, rendered from ``templates/``."""
+"""Renders configuration for Burrow, Prometheus, Grafana, AWS and Druid from ``templates/``."""
 
 from karrot.render.burrow_toml import burrow_config, burrow_template, webhook
 from karrot.render.templates import runbooks_dir, templates_dir

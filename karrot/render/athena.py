@@ -1,4 +1,4 @@
-"""``karrot render athena``: the pipeline's tables as Amazon Athena is told of them."""
+"""Renders ``karrot render athena``: the SQL that creates the pipeline's tables in Amazon Athena."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -10,8 +10,6 @@ import yaml
 from karrot.render import validation
 from karrot.render.templates import environment, templates_dir
 from karrot.settings import types
-
-__all__ = ["Athena", "athena"]
 
 _MOST_DAYS = 36_500
 

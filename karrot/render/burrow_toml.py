@@ -1,9 +1,7 @@
-"""What Burrow needs to report to Karrot."""
+"""Renders ``karrot burrow-config``: the notifier section of burrow.toml, and the template that it names."""
 
 from karrot.render.templates import environment, templates_dir
 from karrot.settings import types
-
-__all__ = ["burrow_config", "burrow_template", "webhook"]
 
 _TEMPLATE_PATH = "/etc/burrow/karrot.tmpl"
 

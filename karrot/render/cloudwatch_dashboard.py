@@ -1,13 +1,11 @@
-"""``karrot render cloudwatch-dashboard``: the lag of one consumer group against the tasks that work on it."""
+"""Renders ``karrot render cloudwatch-dashboard``: the lag of one consumer group and the tasks that consume it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from karrot.render import validation
-from karrot.render.cloudwatch_metrics import heartbeat_of, lag_of, running_of
+from karrot.render.metric_names import heartbeat_of, lag_of, running_of
 from karrot.render.templates import environment
-
-__all__ = ["Dashboard", "dashboard"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

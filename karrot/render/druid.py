@@ -1,4 +1,4 @@
-"""``karrot render druid``: the JSON topic of ``karrot pipeline offsets`` as Apache Druid takes it in and is asked."""
+"""Renders ``karrot render druid``: an ingestion spec and a query of Apache Druid for the JSON topic of offsets."""
 
 import re
 from collections.abc import Iterator
@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from karrot.render import validation
 from karrot.render.templates import environment
 from karrot.settings import types
-
-__all__ = ["Druid", "ingestion", "query"]
 
 _MOMENT = r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?Z?)?"
 _INTERVAL = rf"{_MOMENT}/({_MOMENT}|P\w+)|P\w+/{_MOMENT}"

@@ -8,12 +8,10 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from karrot.render import formats
-from karrot.render.cloudwatch_metrics import CloudWatchMetric, heartbeat_of, lag_of, running_of, utilization_of
+from karrot.render.metric_names import CloudWatchMetric, heartbeat_of, lag_of, running_of, utilization_of
 from karrot.render.scaling_recipe import FORMATS, Scaling
 from karrot.render.templates import environment
 from karrot.reporters.cloudwatch.naming import dimension_value
-
-__all__ = ["autoscaling"]
 
 _TEMPLATES = dict(zip(FORMATS, ("ecs/autoscaling.yaml.j2", "ecs/autoscaling.tf.j2"), strict=True))
 _LONGEST_NAME = 255

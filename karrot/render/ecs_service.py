@@ -1,4 +1,4 @@
-"""``karrot render ecs-service``: Karrot, and Burrow if asked, as services of ECS on Fargate."""
+"""Renders ``karrot render ecs-service``: Karrot, and Burrow if asked for, as services of ECS on Fargate."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,8 +8,6 @@ from karrot.render.burrow_toml import burrow_config, burrow_template
 from karrot.render.templates import environment
 from karrot.settings import types
 from karrot.settings.options import OPTIONS
-
-__all__ = ["EcsService", "service"]
 
 _BURROW_DIR = "/tmp/burrow"  # noqa: S108 (in a container of its own, where any user may write)
 _DATA_DIR = "/tmp/karrot"  # noqa: S108 (the same)

@@ -1,4 +1,4 @@
-"""How a value is written in each format, so that no name can be more than a value.
+"""Writes a value in TOML, YAML or Terraform's language, so that no name can be more than a value.
 
 Each function takes one value and returns the whole literal, quotes included. Templates write every value through one
 of them.
@@ -7,8 +7,6 @@ of them.
 import json
 import re
 from itertools import chain, groupby
-
-__all__ = ["aligned", "hcl", "number", "toml", "yaml"]
 
 _NOT_PRINTABLE_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _ESCAPED = re.compile(r"\\.")

@@ -1,12 +1,10 @@
-"""``karrot render dashboard``: the Grafana dashboards, from the very files the chart has."""
+"""Renders ``karrot render dashboard``: the Grafana dashboards, from the same files as the chart."""
 
 import json
 from typing import Any
 
 from karrot.render.templates import templates_dir
 from karrot.settings import types
-
-__all__ = ["BOARDS", "dashboard"]
 
 _PAGES = {
     "overview": "/",

@@ -1,15 +1,12 @@
-"""What a consumer group is called where its numbers go: the exact names, to be copied."""
+"""Names the metrics of a consumer group, and of what reads it, exactly as Prometheus and CloudWatch have them."""
 
 import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from karrot import telemetry
-from karrot.render.cloudwatch_metrics import lag_of
-from karrot.reporters.cloudwatch.naming import metric_name
+from karrot.reporters.cloudwatch.naming import dimension_value, metric_name
 from karrot.reporters.prometheus.labels import escaped, label_value
-
-__all__ = ["CloudWatchNames", "MetricNameQuery", "queries"]
 
 _SHOWN = (
     telemetry.CONSUMER_LAG,
@@ -17,6 +14,14 @@ _SHOWN = (
     telemetry.CONSUMER_SCALABLE_LAG,
     telemetry.CONSUMER_STATUS_CODE,
 )
+
+
+class CloudWatchMetric(NamedTuple):
+    """What names a metric of CloudWatch."""
+
+    namespace: str
+    name: str
+    dimensions: tuple[tuple[str, str], ...]
 
 
 class MetricNameQuery(NamedTuple):
@@ -32,6 +37,29 @@ class CloudWatchNames(NamedTuple):
     namespace: str
     metrics: Sequence[str]
     layouts: Sequence[str]
+
+
+def lag_of(namespace: str, burrow_cluster: str, group: str, name: str) -> CloudWatchMetric:
+    """A metric of a consumer group, named as Karrot's reporter names it."""
+    cluster, consumer = dimension_value(burrow_cluster).text, dimension_value(group).text
+    return CloudWatchMetric(namespace, name, (("Cluster", cluster), ("ConsumerGroup", consumer)))
+
+
+def heartbeat_of(namespace: str, burrow_cluster: str) -> CloudWatchMetric:
+    """The metric that is there while Burrow reports on a cluster and Karrot publishes it."""
+    return CloudWatchMetric(namespace, "Heartbeat", (("Cluster", dimension_value(burrow_cluster).text),))
+
+
+def running_of(ecs_cluster: str | None, service: str | None, asg_name: str | None) -> CloudWatchMetric:
+    """The metric that counts the running tasks of a service, or the instances in service of a group."""
+    if asg_name is not None:
+        return CloudWatchMetric("AWS/AutoScaling", "GroupInServiceInstances", (("AutoScalingGroupName", asg_name),))
+    return CloudWatchMetric("ECS/ContainerInsights", "RunningTaskCount", _service(ecs_cluster, service))
+
+
+def utilization_of(ecs_cluster: str | None, service: str | None) -> CloudWatchMetric:
+    """A metric that every ECS service has in each minute in which a task runs, also without Container Insights."""
+    return CloudWatchMetric("AWS/ECS", "CPUUtilization", _service(ecs_cluster, service))
 
 
 def queries(cluster: str, consumer: str, cloudwatch: CloudWatchNames | None) -> list[MetricNameQuery]:
@@ -56,3 +84,7 @@ def _quoted(name: str) -> str:
 
 def _source(*names: str) -> MetricNameQuery:
     return MetricNameQuery("CloudWatch", json.dumps(names))
+
+
+def _service(ecs_cluster: str | None, service: str | None) -> tuple[tuple[str, str], ...]:
+    return (("ClusterName", str(ecs_cluster)), ("ServiceName", str(service)))

@@ -1,4 +1,7 @@
-"""``karrot render alert-rules`` and ``recording-rules``: rules for Prometheus, from the very files the chart has."""
+"""Renders rules for Prometheus: ``karrot render alert-rules``, ``recording-rules`` and ``bridging-rules``.
+
+Alerts and recording rules come from the files that the chart has.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -10,9 +13,11 @@ from karrot.render import validation
 from karrot.render.templates import templates_dir
 from karrot.settings import types
 
-__all__ = ["RuleValues", "alert_rules", "recording_rules", "thresholds"]
+BRIDGED_TOOLS = ("burrow", "burrow-exporter", "kafka-exporter", "kafka-lag-exporter", "klag", "kminion")
+"""The tools whose series `bridging_rules` knows."""
 
 _NAME = re.compile(r"<<(\w+)>>")
+_GROUP = "  - name: "
 _DURATION = re.compile(r"(?=[0-9]*[1-9])([0-9]+y)?([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?")
 
 Threshold = int | float | str
@@ -20,7 +25,7 @@ Threshold = int | float | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleValues:
-    """What the rules are to compare with and link to. Raises `ValueError` with a sentence per line.
+    """The thresholds and the links of the rules. Raises `ValueError` with a sentence per line.
 
     ``changed`` holds those thresholds that are not to have their default, as somebody typed them: a number where the
     default is one, else a duration as Prometheus writes it. ``external_url`` is Karrot's address for people. Beneath
@@ -45,8 +50,19 @@ def recording_rules() -> str:
     return _source("recordings.yaml")
 
 
+def bridging_rules(tool: str, *, as_karrot: bool = False) -> str:
+    """A file for ``rule_files`` of Prometheus: Karrot's series under the tool's names, or the tool's under Karrot's.
+
+    Every series that a rule makes has a label ``bridge``, and no rule reads one that has it: both directions and the
+    rules of several tools can be loaded at once.
+    """
+    text = _source(f"bridges/{tool}.yaml")
+    head, theirs, ours = text.split(_GROUP)
+    return f"{head}{_GROUP}{(ours if as_karrot else theirs).rstrip()}\n"
+
+
 def thresholds() -> dict[str, Threshold]:
-    """What the rules compare with unless told."""
+    """The thresholds by name, with their defaults."""
     read: dict[str, Threshold] = yaml.safe_load(_source("thresholds.yaml"))
     return read
 

@@ -1,12 +1,10 @@
-"""What a scaling recipe is asked for, and whether that can work."""
+"""Defines the options of a scaling recipe, and checks that they can work."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from karrot.render import validation
 from karrot.settings import types
-
-__all__ = ["FORMATS", "MEASURES", "RECIPES", "TARGETS", "Scaling"]
 
 TARGETS = ("ecs", "asg")
 FORMATS = ("cloudformation", "terraform")

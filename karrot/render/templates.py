@@ -1,4 +1,4 @@
-"""Where the templates are, and the filters through which values get into them."""
+"""Finds the templates, and makes the Jinja environment that fills them in."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -7,11 +7,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from karrot.render import formats
 
-__all__ = ["environment", "runbooks_dir", "templates_dir"]
-
 
 def templates_dir() -> Path:
-    """Where the templates are: in the package once installed, beside it in a checkout and an editable install."""
+    """Where the templates are: in the package once installed, next to it in a checkout and an editable install."""
     return _shipped("templates", "templates")
 
 

@@ -1,11 +1,9 @@
-"""Whether a value can stand where it is to be written. Each check gives a sentence for what is wrong, or none."""
+"""Checks the values that are to be rendered. Each check gives a sentence for what is wrong, or none."""
 
 import re
 from collections.abc import Iterable, Iterator
 
 from karrot.settings import types
-
-__all__ = ["asg_name", "ecs_name", "free_text", "matching", "namespace", "number", "refuse", "topic", "whole"]
 
 _MOST = 1e12
 

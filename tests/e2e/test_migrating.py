@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from karrot.render.bridging_rules import TOOLS, bridging_rules
+from karrot.render.prometheus_rules import BRIDGED_TOOLS, bridging_rules
 from support.burrow.recorded_bodies import recorded_body
 from support.prometheus.metrics_server import serve_metrics
 from support.prometheus.prometheus_server import Prometheus, prometheus_binary, promql_string
@@ -68,7 +68,7 @@ class Scraped(NamedTuple):
 @pytest.fixture(scope="module")
 def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
     directory = tmp_path_factory.mktemp("migrating")
-    rules = [bridging_rules(tool, as_karrot=as_karrot) for tool in TOOLS for as_karrot in (False, True)]
+    rules = [bridging_rules(tool, as_karrot=as_karrot) for tool in BRIDGED_TOOLS for as_karrot in (False, True)]
     in_a_hurry = [text.replace("[5m]", "[30s]") for text in rules]
     records = {rule["record"] for text in rules for rule in parse_rules(text)}
     all_made = " and on () ".join(f'count({name}{{bridge!=""}})' for name in sorted(records))
@@ -76,7 +76,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
         service.post(WARN)
         service.post(WARN.replace(b'"orders-svc"', json.dumps(ODD).encode()))
         lag_seconds = service.metric("karrot_consumer_lag_seconds", consumer="orders-svc") or 0
-        said = {name: canned(name, lag_seconds) for name in (*TOOLS, "watch")}
+        said = {name: canned(name, lag_seconds) for name in (*BRIDGED_TOOLS, "watch")}
         with (
             serve_metrics({f"/{name}": text for name, text in said.items()}) as port,
             Prometheus(
@@ -106,7 +106,7 @@ def selector(name: str, labels: Mapping[str, str]) -> str:
     return f"{name}{{{', '.join(f'{label}={promql_string(value)}' for label, value in labels.items())}}}"
 
 
-@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("tool", BRIDGED_TOOLS)
 def test_karrot_s_series_are_found_by_the_queries_that_were_written_for_the_tool(tool: str, scraped: Scraped) -> None:
     samples = list(bridged(tool, scraped.said[tool]))
     assert {sample.name for sample in samples} == {rule["record"] for rule in parse_rules(bridging_rules(tool))}
@@ -119,7 +119,7 @@ def test_karrot_s_series_are_found_by_the_queries_that_were_written_for_the_tool
         assert float(found["value"][1]) == pytest.approx(sample.value), sample.name
 
 
-@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("tool", BRIDGED_TOOLS)
 def test_the_tool_s_series_say_under_karrot_s_names_what_karrot_says(tool: str, scraped: Scraped) -> None:
     for rule in parse_rules(bridging_rules(tool, as_karrot=True)):
         name = rule["record"]
@@ -141,6 +141,6 @@ def test_a_group_that_is_not_stable_is_0_to_kminion(scraped: Scraped) -> None:
 
 def test_every_rule_is_evaluated_and_none_reads_what_a_bridge_made(scraped: Scraped) -> None:
     made = scraped.prometheus.query('count by (bridge) ({bridge!=""})')
-    assert {each["metric"]["bridge"] for each in made} == {"karrot", *TOOLS}
+    assert {each["metric"]["bridge"] for each in made} == {"karrot", *BRIDGED_TOOLS}
     assert {rule["health"] for rule in scraped.prometheus.rules()} == {"ok"}
     assert re.findall(r"level=(?:warn|error).*", scraped.prometheus.said.read_text()) == []

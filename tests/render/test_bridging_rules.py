@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from karrot.render.bridging_rules import TOOLS, bridging_rules
+from karrot.render.prometheus_rules import BRIDGED_TOOLS, bridging_rules
 from karrot.render.templates import templates_dir
 from support.prometheus.exported_metrics import EXPORTED_METRICS
 from support.prometheus.promtool import parse_rules, promtool, selected_metrics
@@ -15,7 +15,7 @@ MIGRATING = Path(__file__).resolve().parents[2] / "docs" / "migrating.md"
 
 def test_promtool_finds_no_fault_in_any_of_them(tmp_path: Path) -> None:
     files = []
-    for tool in TOOLS:
+    for tool in BRIDGED_TOOLS:
         for as_karrot in (False, True):
             files.append(tmp_path / f"{tool}-{as_karrot}.yml")
             files[-1].write_text(bridging_rules(tool, as_karrot=as_karrot), encoding="utf-8")
@@ -24,10 +24,10 @@ def test_promtool_finds_no_fault_in_any_of_them(tmp_path: Path) -> None:
 
 
 def test_every_tool_that_has_rules_can_be_asked_for() -> None:
-    assert sorted(path.stem for path in (templates_dir() / "prometheus" / "bridges").iterdir()) == list(TOOLS)
+    assert sorted(path.stem for path in (templates_dir() / "prometheus" / "bridges").iterdir()) == list(BRIDGED_TOOLS)
 
 
-@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("tool", BRIDGED_TOOLS)
 def test_a_bridge_leads_from_one_side_to_the_other_and_never_reads_what_a_bridge_made(tool: str) -> None:
     for as_karrot, source in ((False, "karrot"), (True, tool)):
         rules = list(parse_rules(bridging_rules(tool, as_karrot=as_karrot)))
@@ -43,7 +43,7 @@ def test_a_bridge_leads_from_one_side_to_the_other_and_never_reads_what_a_bridge
             assert not any(name.startswith("karrot_") for name in theirs)
 
 
-@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("tool", BRIDGED_TOOLS)
 def test_the_guide_names_every_series_that_is_bridged_and_the_commands_that_print_the_rules(tool: str) -> None:
     guide = MIGRATING.read_text(encoding="utf-8")
     assert f"karrot render bridging-rules {tool}" in guide

@@ -16,6 +16,6 @@ def bridging_rules(tool: str, *, as_karrot: bool) -> None:
 
     What was built on that tool, dashboards and alerts, goes on with Karrot. docs/migrating.md says what is bridged.
     """
-    from karrot.render.bridging_rules import bridging_rules
+    from karrot.render.prometheus_rules import bridging_rules
 
     click.echo(bridging_rules(tool, as_karrot=as_karrot), nl=False)

@@ -11,8 +11,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from karrot.cli import main
-from karrot.render.bridging_rules import TOOLS
 from karrot.render.grafana_dashboards import BOARDS
+from karrot.render.prometheus_rules import BRIDGED_TOOLS
 from karrot.render.scaling_recipe import FORMATS, RECIPES, TARGETS
 from support.autoscaling.terraform_to_cloudformation import parse_terraform
 
@@ -137,7 +137,10 @@ def test_the_choices_of_tools_and_boards_are_those_that_can_be_rendered() -> Non
     command = main.commands["render"]
     assert isinstance(command, click.Group)
     chosen = {name: command.commands[name].params[0].type for name in ("bridging-rules", "dashboard")}
-    assert [tuple(each.choices) for each in chosen.values() if isinstance(each, click.Choice)] == [TOOLS, BOARDS]
+    assert [tuple(each.choices) for each in chosen.values() if isinstance(each, click.Choice)] == [
+        BRIDGED_TOOLS,
+        BOARDS,
+    ]
 
 
 def test_a_grafana_dashboard_is_printed_and_links_to_where_karrot_is(monkeypatch: pytest.MonkeyPatch) -> None:
