@@ -1,12 +1,11 @@
 """Models CloudWatch alarms and Auto Scaling policies as AWS documents them, for `karrot simulate` and for tests.
 
-No I/O, no clock, nothing of the rest of Karrot. `from_cloudformation` reads a stack from a template, `Stack.tick` runs
-it; `loaded` and `simulate` run it on a recorded lag.
+No I/O, no clock, nothing of the rest of Karrot. `Stack.tick` runs policies and alarms; `loaded` and `simulate` run a
+stack on a recorded lag. `karrot.render.scaling_stack` makes the stack of a recipe.
 """
 
 from karrot.autoscaling.alarms import Alarm, AlarmWatch, Comparison, Evaluation
 from karrot.autoscaling.arrival_rate import LagSample, Load, loaded
-from karrot.autoscaling.cloudformation import Limits, TemplateError, from_cloudformation
 from karrot.autoscaling.consumers import Consumers
 from karrot.autoscaling.metric_math import Expression, Gaps, MathQuery, UnsupportedExpressionError
 from karrot.autoscaling.metric_series import MetricIdentity, MetricPoint, MetricQuery, MetricReader, RecordedMetrics
@@ -29,7 +28,6 @@ __all__ = [
     "Expression",
     "Gaps",
     "LagSample",
-    "Limits",
     "Load",
     "MathQuery",
     "MetricIdentity",
@@ -48,12 +46,10 @@ __all__ = [
     "Stack",
     "StepAdjustment",
     "StepPolicy",
-    "TemplateError",
     "TrackingPolicy",
     "Treatment",
     "UnsupportedExpressionError",
     "chart_of",
-    "from_cloudformation",
     "judge",
     "loaded",
     "signal_of",

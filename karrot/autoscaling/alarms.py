@@ -15,6 +15,7 @@ from karrot.autoscaling.metric_series import MetricReader, WatchedQuery
 from karrot.autoscaling.missing_data import AlarmState, Treatment, judge
 
 _MINUTE = 60
+_EXTRA_PERIODS = 2
 _HIGH_RESOLUTION_SECONDS = 10
 
 
@@ -48,7 +49,7 @@ class Alarm:
     """The definition of an alarm. ``actions`` names scaling policies by state; other actions are not kept.
 
     CloudWatch fetches more points than ``evaluation_periods``; how many more depends on the period and is not
-    documented beyond one example (5 for 3), which ``extra_periods`` follows.
+    documented beyond one example (5 for 3), which this model follows.
     """
 
     name: str
@@ -60,7 +61,6 @@ class Alarm:
     datapoints_to_alarm: int = 1
     treatment: Treatment = Treatment.MISSING
     actions: Mapping[AlarmState, tuple[str, ...]] = field(default_factory=dict)
-    extra_periods: int = 2
 
     @property
     def evaluated_every_s(self) -> int:
@@ -70,11 +70,11 @@ class Alarm:
     @property
     def range_s(self) -> int:
         """Seconds after which a silent metric is forgotten: the evaluation range."""
-        return (self.evaluation_periods + self.extra_periods) * self.period_s
+        return (self.evaluation_periods + _EXTRA_PERIODS) * self.period_s
 
     def evaluate(self, metrics: MetricReader, end_s: float, current: AlarmState) -> Evaluation:
         """Judge the periods that end at ``end_s``."""
-        count = self.evaluation_periods + self.extra_periods
+        count = self.evaluation_periods + _EXTRA_PERIODS
         values = self.query.values(metrics, end_s=end_s, period_s=self.period_s, count=count)
         state = judge(
             [None if value is None else self.comparison.breached(value, self.threshold) for value in values],

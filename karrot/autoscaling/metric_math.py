@@ -13,7 +13,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import cast
 
@@ -38,7 +38,7 @@ class Expression:
     """A parsed expression."""
 
     text: str
-    tree: ast.expr
+    tree: ast.expr = field(compare=False)
 
     @classmethod
     def parse(cls, text: str) -> "Expression":

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
 from statistics import fmean
 from typing import NamedTuple, Protocol
 
@@ -16,7 +15,7 @@ from karrot.autoscaling.alarms import Alarm, Comparison, Evaluation
 from karrot.autoscaling.metric_series import WatchedQuery
 from karrot.autoscaling.missing_data import AlarmState
 
-DEFAULT_COOLDOWN_S = 300
+_DEFAULT_COOLDOWN_S = 300
 _HIGH_PERIODS = 3
 _LOW_PERIODS = 15
 _LOW_SHARE = 0.9
@@ -70,8 +69,8 @@ class StepPolicy:
     name: str
     adjustment: Adjustment
     steps: tuple[StepAdjustment, ...]
-    out_cooldown_s: int = DEFAULT_COOLDOWN_S
-    in_cooldown_s: int = DEFAULT_COOLDOWN_S
+    out_cooldown_s: int = _DEFAULT_COOLDOWN_S
+    in_cooldown_s: int = _DEFAULT_COOLDOWN_S
     aggregation: str = "Average"
     minimum_magnitude: int = 0
 
@@ -107,8 +106,8 @@ class TrackingPolicy:
     name: str
     query: WatchedQuery
     target: float
-    out_cooldown_s: int = DEFAULT_COOLDOWN_S
-    in_cooldown_s: int = DEFAULT_COOLDOWN_S
+    out_cooldown_s: int = _DEFAULT_COOLDOWN_S
+    in_cooldown_s: int = _DEFAULT_COOLDOWN_S
     scales_in: bool = True
     scale_in: ScaleIn = ScaleIn.ONE
 
@@ -122,13 +121,13 @@ class TrackingPolicy:
         least = capacity - 1 if self.scale_in is ScaleIn.ONE else 0
         return max(0, min(capacity, max(least, proportional)))
 
-    def alarms(self, extra_periods: int = 2) -> tuple[Alarm, ...]:
+    def alarms(self) -> tuple[Alarm, ...]:
         """AlarmHigh and, unless scale-in is disabled, AlarmLow."""
-        high = self._alarm("AlarmHigh", Comparison.ABOVE, self.target, _HIGH_PERIODS, extra_periods)
-        low = self._alarm("AlarmLow", Comparison.BELOW, self.target * _LOW_SHARE, _LOW_PERIODS, extra_periods)
+        high = self._alarm("AlarmHigh", Comparison.ABOVE, self.target, _HIGH_PERIODS)
+        low = self._alarm("AlarmLow", Comparison.BELOW, self.target * _LOW_SHARE, _LOW_PERIODS)
         return (high, low) if self.scales_in else (high,)
 
-    def _alarm(self, kind: str, comparison: Comparison, threshold: float, periods: int, extra_periods: int) -> Alarm:
+    def _alarm(self, kind: str, comparison: Comparison, threshold: float, periods: int) -> Alarm:
         return Alarm(
             name=f"{self.name}-{kind}",
             query=self.query,
@@ -137,7 +136,6 @@ class TrackingPolicy:
             evaluation_periods=periods,
             datapoints_to_alarm=periods,
             actions={AlarmState.ALARM: (self.name,)},
-            extra_periods=extra_periods,
         )
 
 
@@ -166,23 +164,6 @@ def adjusted(capacity: int, adjustment: Adjustment, by: int, minimum_magnitude: 
         case Adjustment.PERCENT:
             change = _rounded(capacity * by / 100)
             return capacity + (int(math.copysign(max(abs(change), minimum_magnitude), change)) if change else 0)
-
-
-def why_no_steps(steps: Sequence[StepAdjustment]) -> str | None:
-    """What PutScalingPolicy would refuse, as a sentence; ``None`` if nothing."""
-    if not steps:
-        return "there is no step"
-    ordered = sorted(steps, key=lambda step: -math.inf if step.lower is None else step.lower)
-    if any(step.lower is None and step.upper is None for step in steps):
-        return "a step has no bound at all"
-    if any(before.upper != after.lower or before.upper is None for before, after in pairwise(ordered)):
-        return "the steps overlap or leave a gap"
-    first, last = ordered[0], ordered[-1]
-    if first.lower is not None and first.lower < 0:
-        return "a negative lower bound needs a step without a lower bound"
-    if last.upper is not None and last.upper > 0:
-        return "a positive upper bound needs a step without an upper bound"
-    return None
 
 
 def _rounded(change: float) -> int:

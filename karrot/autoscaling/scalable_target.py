@@ -112,6 +112,7 @@ class Stack:
         scale_out_blocks_scale_in: bool = False,
     ) -> None:
         self.minimum, self.maximum = minimum, maximum
+        self.scale_out_blocks_scale_in = scale_out_blocks_scale_in
         self.policies: Mapping[str, Policy] = {policy.name: policy for policy in policies}
         self._watches = {alarm.name: AlarmWatch(alarm) for alarm in alarms}
         self._cooldowns = _Cooldowns(scale_out_blocks_scale_in=scale_out_blocks_scale_in)

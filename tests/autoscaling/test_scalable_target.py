@@ -7,17 +7,24 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.autoscaling import Activity, AlarmState, NotScaled, RecordedMetrics, ScaleIn, Stack, from_cloudformation
-from support.autoscaling.cloudformation_stack import LAG_METRIC, make_alarm, make_template, step_policy, tracking_policy
+from karrot.autoscaling import (
+    Activity,
+    Adjustment,
+    AlarmState,
+    Comparison,
+    NotScaled,
+    RecordedMetrics,
+    ScaleIn,
+    Stack,
+    StepAdjustment,
+    Treatment,
+)
+from support.autoscaling.lag_stack import LAG_METRIC, make_alarm, make_stack, step_policy, tracking_policy
 
-ADD_TWO = {"MetricIntervalLowerBound": 0, "ScalingAdjustment": 2}
-TAKE_ONE = {"MetricIntervalUpperBound": 0, "ScalingAdjustment": -1}
-LOW = {
-    "ComparisonOperator": "LessThanOrEqualToThreshold",
-    "Threshold": 10,
-    "EvaluationPeriods": 15,
-    "DatapointsToAlarm": 15,
-}
+ADD_ONE = StepAdjustment(0, None, 1)
+ADD_TWO = StepAdjustment(0, None, 2)
+TAKE_ONE = StepAdjustment(None, 0, -1)
+AT_ONCE = {"evaluation_periods": 1, "datapoints_to_alarm": 1}
 
 
 class Service:
@@ -40,41 +47,36 @@ class Service:
         return self.tasks
 
 
-def stepping(tasks: int = 2, steps: Sequence[dict[str, int]] = (ADD_TWO,), **settings: Any) -> Service:
-    resources = {
-        "Out": step_policy(*steps, **settings),
-        "In": step_policy(TAKE_ONE, Cooldown=300),
-        "High": make_alarm("Out", DatapointsToAlarm=1, EvaluationPeriods=1),
-        "Low": make_alarm("In", **LOW),
-    }
-    return Service(from_cloudformation(make_template(**resources)), tasks)
-
-
-def tracking(tasks: int, target: float = 100, scale_in: ScaleIn = ScaleIn.ONE, **settings: Any) -> Service:
-    return Service(
-        from_cloudformation(make_template(Track=tracking_policy(target, **settings)), scale_in=scale_in), tasks
+def stepping(tasks: int = 2, steps: Sequence[StepAdjustment] = (ADD_TWO,), cooldown_s: int = 60) -> Service:
+    fifteen = {"evaluation_periods": 15, "datapoints_to_alarm": 15}
+    stack = make_stack(
+        step_policy("Out", *steps, cooldown_s=cooldown_s),
+        step_policy("In", TAKE_ONE, cooldown_s=300),
+        make_alarm("High", "Out", **AT_ONCE),
+        make_alarm("Low", "In", comparison=Comparison.AT_MOST, threshold=10, **fifteen),
     )
+    return Service(stack, tasks)
+
+
+def tracking(tasks: int, target: float = 100, **settings: Any) -> Service:
+    return Service(make_stack(tracking_policy(target=target, **settings)), tasks)
 
 
 def test_an_action_repeats_every_minute_while_in_alarm_once_its_cooldown_is_over() -> None:
-    service = stepping(Cooldown=60)
+    service = stepping(cooldown_s=60)
     assert service.live(5000, 5000, 5000, 5000) == [4, 6, 8, 10]
     assert service.live(5000) == [10]
     assert service.stack.not_scaled == {NotScaled.AT_MAXIMUM: 1}
 
 
 def test_the_same_step_within_the_cooldown_changes_nothing() -> None:
-    service = stepping(Cooldown=300)
+    service = stepping(cooldown_s=300)
     assert service.live(*[5000] * 7) == [4, 4, 4, 4, 4, 6, 6]
 
 
 def test_a_larger_step_within_the_cooldown_adds_the_difference() -> None:
     """AWS's example: 2 were added, now 3 are asked for, so 1 is added."""
-    steps = [
-        {"MetricIntervalLowerBound": 0, "MetricIntervalUpperBound": 1000, "ScalingAdjustment": 2},
-        {"MetricIntervalLowerBound": 1000, "ScalingAdjustment": 3},
-    ]
-    service = stepping(steps=steps, Cooldown=300)
+    service = stepping(steps=[StepAdjustment(0, 1000, 2), StepAdjustment(1000, None, 3)], cooldown_s=300)
     assert service.live(1500, 2500, 2500) == [4, 5, 5]
     assert [each.after - each.before for each in service.stack.activities] == [2, 1]
 
@@ -98,19 +100,34 @@ def test_an_activity_says_which_alarm_called_which_policy() -> None:
 
 
 def test_an_average_below_the_threshold_finds_no_step_though_two_of_three_breach() -> None:
-    resources = {"Out": step_policy(ADD_TWO, MetricAggregationType="Average"), "High": make_alarm("Out")}
-    service = Service(from_cloudformation(make_template(**resources)), 2)
+    service = Service(make_stack(step_policy("Out", ADD_TWO, aggregation="Average"), make_alarm("High", "Out")), 2)
     assert service.live(0, 1100, 1100) == [2, 2, 2]
     assert service.stack.states["High"] is AlarmState.ALARM
     assert service.stack.not_scaled == {NotScaled.NO_STEP: 1}
     assert service.live(1100) == [4]
 
 
+def test_an_alarm_without_a_policy_is_kept_for_its_state() -> None:
+    stack = make_stack(make_alarm("Silence", treatment=Treatment.BREACHING))
+    stack.tick(60, RecordedMetrics(), 1)
+    assert stack.states == {"Silence": AlarmState.ALARM}
+
+
+def test_an_auto_scaling_group_takes_nothing_away_while_instances_warm_up() -> None:
+    stack = make_stack(
+        step_policy("Out", ADD_ONE, cooldown_s=120),
+        step_policy("In", TAKE_ONE, cooldown_s=0),
+        make_alarm("High", "Out", **AT_ONCE),
+        make_alarm("Low", "In", comparison=Comparison.AT_MOST, threshold=0, **AT_ONCE),
+        scale_out_blocks_scale_in=True,
+    )
+    assert Service(stack, 3).live(5000, 5000, 5000, 0, 0, 0, 0) == [4, 4, 5, 5, 4, 3, 2]
+
+
 def test_exactly_one_task_from_zero() -> None:
-    wake = step_policy({"MetricIntervalLowerBound": 0, "ScalingAdjustment": 1}, AdjustmentType="ExactCapacity")
-    stack = make_template(Wake=wake, High=make_alarm("Wake", Threshold=1, EvaluationPeriods=1, DatapointsToAlarm=1))
-    stack["Resources"]["Target"]["Properties"]["MinCapacity"] = 0
-    assert Service(from_cloudformation(stack), 0).live(0, 0, 7, 7) == [0, 0, 1, 1]
+    wake = step_policy("Wake", ADD_ONE, adjustment=Adjustment.EXACT)
+    stack = make_stack(wake, make_alarm("High", "Wake", threshold=1, **AT_ONCE), minimum=0)
+    assert Service(stack, 0).live(0, 0, 7, 7) == [0, 0, 1, 1]
 
 
 def test_target_tracking_takes_three_minutes_and_scales_in_proportion() -> None:
@@ -120,6 +137,14 @@ def test_target_tracking_takes_three_minutes_and_scales_in_proportion() -> None:
     assert service.live(250) == [5]  # what was added counts while the cooldown lasts
     assert service.live(400) == [8]  # in proportion to the two before it
     assert service.live(5000) == [10]
+
+
+def test_target_tracking_brings_its_own_two_alarms() -> None:
+    alarms = make_stack(tracking_policy(target=60)).alarms.values()
+    assert {each.name: (each.threshold, each.datapoints_to_alarm, each.evaluation_periods) for each in alarms} == {
+        "Track-AlarmHigh": (60, 3, 3),
+        "Track-AlarmLow": (54, 15, 15),
+    }
 
 
 def test_target_tracking_scales_in_after_fifteen_minutes_below_nine_tenths() -> None:
@@ -134,7 +159,7 @@ def test_target_tracking_scales_in_after_fifteen_minutes_below_nine_tenths() -> 
 
 
 def test_target_tracking_with_scale_in_disabled_never_takes_away() -> None:
-    service = tracking(tasks=5, DisableScaleIn=True)
+    service = tracking(tasks=5, scales_in=False)
     assert service.live(*[0] * 60) == [5] * 60
     assert set(service.stack.alarms) == {"Track-AlarmHigh"}
 
@@ -151,17 +176,17 @@ def test_silence_scales_nothing_once_the_range_has_passed() -> None:
 
 
 def test_two_tracking_policies_grow_with_either_and_shrink_only_together() -> None:
-    service = Service(from_cloudformation(make_template(Few=tracking_policy(100), Many=tracking_policy(1000))), 2)
+    service = Service(make_stack(tracking_policy("Few", 100), tracking_policy("Many", 1000)), 2)
     assert service.live(150, 150, 150) == [2, 2, 3]
-    service = Service(from_cloudformation(make_template(Few=tracking_policy(100), Many=tracking_policy(1000))), 5)
+    service = Service(make_stack(tracking_policy("Few", 100), tracking_policy("Many", 1000)), 5)
     assert service.live(*[95] * 30) == [5] * 30
     assert service.stack.states["Many-AlarmLow"] is AlarmState.ALARM
     assert service.live(*[50] * 15)[-1] == 4
 
 
 def test_a_high_resolution_alarm_looks_every_ten_seconds() -> None:
-    resources = {"Out": step_policy(ADD_TWO), "High": make_alarm("Out", Period=10, DatapointsToAlarm=3)}
-    stack, metrics = from_cloudformation(make_template(**resources)), RecordedMetrics()
+    stack = make_stack(step_policy("Out", ADD_TWO), make_alarm("High", "Out", period_s=10, datapoints_to_alarm=3))
+    metrics = RecordedMetrics()
     seen = []
     for now_s in range(10, 70, 10):
         metrics.put(LAG_METRIC, now_s - 10, 5000, resolution_s=1)
@@ -170,7 +195,7 @@ def test_a_high_resolution_alarm_looks_every_ten_seconds() -> None:
 
 
 def test_standard_metrics_leave_a_high_resolution_alarm_without_data() -> None:
-    stack = from_cloudformation(make_template(Out=step_policy(ADD_TWO), High=make_alarm("Out", Period=10)))
+    stack = make_stack(step_policy("Out", ADD_TWO), make_alarm("High", "Out", period_s=10))
     metrics = RecordedMetrics()
     for now_s in range(10, 120, 10):
         metrics.put(LAG_METRIC, now_s - 10, 5000)
@@ -180,9 +205,9 @@ def test_standard_metrics_leave_a_high_resolution_alarm_without_data() -> None:
 
 lags = st.lists(st.none() | st.sampled_from([0.0, 5.0, 50.0, 999.0, 1000.0, 3000.0, 50_000.0]), max_size=80)
 services: list[Callable[[int], Service]] = [
-    lambda tasks: stepping(tasks, Cooldown=180),
+    lambda tasks: stepping(tasks, cooldown_s=180),
     tracking,
-    lambda tasks: tracking(tasks, scale_in=ScaleIn.PROPORTIONAL, ScaleInCooldown=600),
+    lambda tasks: tracking(tasks, scale_in=ScaleIn.PROPORTIONAL, in_cooldown_s=600),
 ]
 
 
@@ -208,7 +233,7 @@ def test_no_scale_in_within_the_cooldown_of_one_but_after_a_scale_out(
 
 @given(lags=lags, tasks=st.integers(1, 10))
 def test_no_second_equal_step_within_the_cooldown(lags: Sequence[float | None], tasks: int) -> None:
-    service = stepping(tasks, Cooldown=180)
+    service = stepping(tasks, cooldown_s=180)
     service.live(*lags)
     outs = [each for each in service.stack.activities if each.after > each.before]
     assert all(later.at_s - sooner.at_s >= 180 for sooner, later in pairwise(outs))

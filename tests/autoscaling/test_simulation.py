@@ -6,32 +6,28 @@ from hypothesis import strategies as st
 
 from karrot.autoscaling import (
     Consumers,
+    Expression,
     LagSample,
     Load,
+    MathQuery,
     MetricIdentity,
+    MetricQuery,
     Publishing,
     Run,
     ScaleIn,
     Signal,
     Stack,
+    StepAdjustment,
     chart_of,
-    from_cloudformation,
     loaded,
     signal_of,
     simulate,
 )
 from karrot.autoscaling.consumers import Fleet, MessageBacklog
-from support.autoscaling.cloudformation_stack import (
-    LAG_METRIC,
-    Node,
-    make_alarm,
-    make_template,
-    step_policy,
-    tracking_policy,
-)
+from support.autoscaling.lag_stack import LAG_METRIC, make_alarm, make_stack, step_policy, tracking_policy
 
 RATE = 100
-ADD_TWO = {"MetricIntervalLowerBound": 0, "ScalingAdjustment": 2}
+ADD_TWO = StepAdjustment(0, None, 2)
 
 
 def load_of(*minutes: float) -> Load:
@@ -40,7 +36,7 @@ def load_of(*minutes: float) -> Load:
 
 
 def tracking(target: float = 5000, scale_in: ScaleIn = ScaleIn.ONE) -> Stack:
-    return from_cloudformation(make_template(Track=tracking_policy(target, ScaleOutCooldown=60)), scale_in=scale_in)
+    return make_stack(tracking_policy(target=target, out_cooldown_s=60, scale_in=scale_in))
 
 
 def run_of(stack: Stack, load: Load, **consumers: float) -> Run:
@@ -90,28 +86,24 @@ def test_a_slow_start_and_rebalances_cost_lag() -> None:
 
 
 def test_a_metric_that_is_not_simulated_is_named() -> None:
-    policy = step_policy(ADD_TWO)
-    stack = from_cloudformation(make_template(Out=policy, High=make_alarm("Out", MetricName="Temperature")))
-    run = run_of(stack, BURST)
+    temperature = MetricQuery(MetricIdentity("Karrot", "Temperature"), "Maximum")
+    run = run_of(make_stack(step_policy("Out", ADD_TWO), make_alarm("High", "Out", query=temperature)), BURST)
     assert [metric.name for metric in run.unknown_metrics] == ["Temperature"]
     assert run.activities == ()
 
 
-def math(expression: str, **metrics: Node) -> Node:
-    parts = [
-        {"Id": name, "ReturnData": False, "MetricStat": {"Metric": metric, "Stat": "SampleCount", "Period": 60}}
-        for name, metric in metrics.items()
-    ]
-    settings = {"Metrics": [{"Id": "e", "Expression": expression}, *parts]}
-    return make_alarm("Out", Threshold=1, EvaluationPeriods=1, DatapointsToAlarm=1, **settings)
-
-
 def test_running_tasks_are_counted_by_the_points_of_their_cpu() -> None:
-    cpu = {"Namespace": "AWS/ECS", "MetricName": "CPUUtilization"}
-    many = make_template(Out=step_policy(ADD_TWO), High=math("IF(cpu >= 3, 1, 0)", cpu=cpu))
+    cpu = MetricQuery(MetricIdentity("AWS/ECS", "CPUUtilization"), "SampleCount")
+    query = MathQuery({"many": Expression.parse("IF(cpu >= 3, 1, 0)"), "cpu": cpu}, "many")
+    many = make_alarm("High", "Out", query=query, threshold=1, evaluation_periods=1, datapoints_to_alarm=1)
     idle = load_of(*[0] * 10)
-    assert simulate(from_cloudformation(many), idle, Consumers(RATE), tasks=2).activities == ()
-    assert len(simulate(from_cloudformation(many), idle, Consumers(RATE), tasks=3).activities) > 0
+
+    def activities(tasks: int) -> int:
+        stack = make_stack(step_policy("Out", ADD_TWO), many)
+        return len(simulate(stack, idle, Consumers(RATE), tasks=tasks).activities)
+
+    assert activities(2) == 0
+    assert activities(3) > 0
 
 
 def test_what_each_metric_tells() -> None:
@@ -123,9 +115,9 @@ def test_what_each_metric_tells() -> None:
 
 
 def test_high_resolution_reacts_sooner() -> None:
-    out = step_policy(ADD_TWO)
-    minute = from_cloudformation(make_template(Out=out, High=make_alarm("Out", DatapointsToAlarm=3)))
-    tenth = from_cloudformation(make_template(Out=out, High=make_alarm("Out", DatapointsToAlarm=3, Period=10)))
+    out = step_policy("Out", ADD_TWO)
+    minute = make_stack(out, make_alarm("High", "Out", datapoints_to_alarm=3))
+    tenth = make_stack(out, make_alarm("High", "Out", datapoints_to_alarm=3, period_s=10))
     quick = simulate(tenth, BURST, Consumers(RATE), tasks=1, publishing=Publishing(10, 10, 1)).activities[0]
     assert run_of(minute, BURST).activities[0].at_s - quick.at_s >= 90
 

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from karrot.autoscaling import AlarmState, Gaps, RecordedMetrics, Stack, from_cloudformation
+from karrot.autoscaling import AlarmState, Gaps, RecordedMetrics, Stack
 from karrot.render.scaling_recipe import Scaling
 from support.autoscaling.scaling_recipes import RECIPES, make_scaling, render_cloudformation
+from support.autoscaling.template_to_stack import parse_stack
 
 MINUTE = 60
 RANGE = 18 * MINUTE
@@ -23,7 +24,7 @@ class Service:
         if expression is not None:
             policy = template["Resources"]["LagTracking"]["Properties"]["TargetTrackingScalingPolicyConfiguration"]
             policy["CustomizedMetricSpecification"]["Metrics"][0]["Expression"] = expression
-        self.stack: Stack = from_cloudformation(template, limits=limits, gaps=gaps)
+        self.stack: Stack = parse_stack(template, limits=limits, gaps=gaps)
         self.resolution = 1 if asked.high_resolution else 60
         self.metrics = RecordedMetrics()
         self.tasks = 4

@@ -16,8 +16,7 @@ from karrot.cli.simulate.recipes import Recipe, each_recipe, read_recipes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from karrot.autoscaling import LagSample, Run, Stack
-    from karrot.render.scaling_recipe import Scaling
+    from karrot.autoscaling import LagSample, Run
 
 __all__ = ["simulate"]
 
@@ -67,9 +66,9 @@ def simulate(
 ) -> None:
     """Run a scaling recipe, or several, on a lag that was recorded.
 
-    Takes the options of `karrot render ecs-autoscaling` and runs the very template that it prints, on a model of
-    CloudWatch's alarms and of the scaling policies: a model, not AWS. What arrived is worked out from the lag, from
-    --tasks-then and from --rate-per-task; docs/simulate.md says what is assumed.
+    Takes the options of `karrot render ecs-autoscaling` and runs the alarms and policies that it prints, in a
+    model of CloudWatch's alarms and of Auto Scaling: it is a model, not AWS. What arrived is worked out from the
+    lag, from --tasks-then and from --rate-per-task; docs/simulate.md says what is assumed.
 
     Several recipes are set side by side. Each may have options of its own: --recipe step:max-lag=100000,min-tasks=0.
     """
@@ -144,17 +143,21 @@ def _samples(given: dict[str, Any]) -> list["LagSample"]:
 def _cases(samples: list["LagSample"], recipes: tuple[Recipe, ...], given: dict[str, Any]) -> list[Case]:
     """What is simulated. Raises `ValueError` with a sentence."""
     from karrot import autoscaling
+    from karrot.render.scaling_stack import stack_of
 
     tasks, rate, partitions = given.pop("tasks_then"), given.pop("rate_per_task"), given.pop("partitions")
     load = autoscaling.loaded(
         samples, tasks=min(tasks, partitions or tasks), rate_per_task=rate, kept_up_rate=given.pop("kept_up_rate")
     )
     consumers = autoscaling.Consumers(rate, given.pop("start_seconds"), given.pop("rebalance_seconds"), partitions)
-    readings = {"gaps": autoscaling.Gaps(given.pop("gaps")), "scale_in": autoscaling.ScaleIn(given.pop("scale_in"))}
+    readings: dict[str, Any] = {
+        "gaps": autoscaling.Gaps(given.pop("gaps")),
+        "scale_in": autoscaling.ScaleIn(given.pop("scale_in")),
+    }
     cases = []
     for text, of_recipe in each_recipe(simulate, recipes, given):
         asked = scaling(**_named(of_recipe))
-        cases.append(Case(asked, _stack(asked, readings), load, consumers, tasks, given["group"], text))
+        cases.append(Case(asked, stack_of(asked, **readings), load, consumers, tasks, given["group"], text))
     return cases
 
 
@@ -163,17 +166,6 @@ def _named(given: dict[str, Any]) -> dict[str, Any]:
     scaled = ("asg_name",) if given["target"] == "asg" else ("ecs_cluster", "service")
     unnamed = [name for name in (*scaled, "burrow_cluster", "group") if given[name] is None]
     return given | dict.fromkeys(unnamed, "recorded")
-
-
-def _stack(asked: "Scaling", readings: dict[str, Any]) -> "Stack":
-    """The stack of the very template that ``karrot render ecs-autoscaling`` prints."""
-    import yaml
-
-    from karrot.autoscaling import from_cloudformation
-    from karrot.render.ecs_autoscaling import autoscaling as rendered
-
-    template = yaml.safe_load(rendered(asked, "cloudformation"))
-    return from_cloudformation(template, limits=(asked.least, asked.max_tasks), **readings)
 
 
 def _run(case: Case) -> "Run":

@@ -21,7 +21,6 @@ from karrot.autoscaling import (
     MetricIdentity,
     RecordedMetrics,
     Signal,
-    from_cloudformation,
     signal_of,
 )
 from karrot.autoscaling.consumers import Fleet
@@ -38,6 +37,7 @@ from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
 from karrot.reporters.cloudwatch.sender import Sender
 from support.autoscaling.closed_loop_recipes import CLUSTER, GROUP, Recipe
 from support.autoscaling.scaled_consumer_group import PARTITIONS, RATE_PER_TASK, ScaledGroup, VariableRateTopic
+from support.autoscaling.template_to_stack import parse_stack
 from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import point_aws_at
 from support.reporters.reporter_context import make_context
@@ -199,7 +199,7 @@ class ClosedLoop:
         self.aws = aws
         aws.reset(self.clock)
         self._began_ms = self.clock.wall
-        self.stack = from_cloudformation(template or recipe.template, limits=(recipe.least, recipe.most), gaps=gaps)
+        self.stack = parse_stack(template or recipe.template, limits=(recipe.least, recipe.most), gaps=gaps)
         self.fleet = Fleet(_CONSUMERS, recipe.least if tasks is None else tasks)
         self.topic = VariableRateTopic("orders.v1", rate)
         self._group = ScaledGroup(GROUP, self.topic, self.fleet)

@@ -1,0 +1,269 @@
+"""Makes the policies and alarms of a scaling recipe, for its templates and for `karrot simulate`.
+
+``docs/autoscaling.md`` says why each number is what it is.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from karrot.autoscaling import (
+    Adjustment,
+    Alarm,
+    AlarmState,
+    Comparison,
+    Expression,
+    Gaps,
+    MathQuery,
+    MetricIdentity,
+    MetricQuery,
+    ScaleIn,
+    Stack,
+    StepAdjustment,
+    StepPolicy,
+    TrackingPolicy,
+    Treatment,
+)
+from karrot.render import formats
+from karrot.render.metric_names import CloudWatchMetric, heartbeat_of, lag_of, running_of, utilization_of
+from karrot.render.scaling_recipe import Scaling
+
+_LOW_SHARE = 0.25
+_REPEATED = "FILL(running, REPEAT)"
+_RUNNING_ON_ECS = f"FILL({_REPEATED}, 0)"
+"""ECS may say nothing where nothing runs: a late value is the one before it, none in the whole range is 0."""
+
+
+class StackParts(NamedTuple):
+    """Policies and alarms by the logical ids that they have in a template, in the template's order."""
+
+    policies: Mapping[str, StepPolicy | TrackingPolicy]
+    alarms: Mapping[str, Alarm]
+
+
+def stack_of(asked: Scaling, *, gaps: Gaps = Gaps.ZERO, scale_in: ScaleIn = ScaleIn.ONE) -> Stack:
+    """The model of what the rendered template deploys, with the alarms that AWS makes for target tracking.
+
+    ``gaps`` and ``scale_in`` choose between readings that AWS leaves open.
+    """
+    policies, alarms = parts_of(asked, gaps=gaps, scale_in=scale_in)
+    made_by_aws = [
+        alarm for policy in policies.values() if isinstance(policy, TrackingPolicy) for alarm in policy.alarms()
+    ]
+    return Stack(
+        policies.values(),
+        [*alarms.values(), *made_by_aws],
+        minimum=asked.least,
+        maximum=asked.max_tasks,
+        scale_out_blocks_scale_in=not asked.on_ecs,
+    )
+
+
+def parts_of(asked: Scaling, *, gaps: Gaps = Gaps.ZERO, scale_in: ScaleIn = ScaleIn.ONE) -> StackParts:
+    """What the template of a recipe defines."""
+    policies: list[StepPolicy | TrackingPolicy] = []
+    alarms: list[Alarm] = []
+    if asked.recipe == "from-zero":
+        policies.append(_step_policy(asked, "WakeUpPolicy", StepAdjustment(0, None, 1), adjustment=Adjustment.EXACT))
+        alarms.append(_wake_up(asked, gaps))
+    if asked.recipe == "step":
+        policies.append(_step_policy(asked, "LagHighPolicy", *_steps_out(_threshold(asked))))
+        policies.append(_step_policy(asked, "LagLowPolicy", StepAdjustment(None, 0, -1)))
+        alarms += [_lag_high(asked), _lag_low(asked)]
+    else:
+        policies.append(_tracking_policy(asked, gaps, scale_in))
+    alarms.append(_max_capacity(asked))
+    if asked.shared:
+        alarms.append(_heartbeat(asked))
+    return StackParts({each.name: each for each in policies}, {each.name: each for each in alarms})
+
+
+def _step_policy(
+    asked: Scaling, name: str, *steps: StepAdjustment, adjustment: Adjustment = Adjustment.CHANGE
+) -> StepPolicy:
+    cooldown_s = _out_cooldown_s(asked) if steps[0].adjustment > 0 else _in_cooldown_s(asked)
+    return StepPolicy(
+        name,
+        adjustment,
+        steps,
+        out_cooldown_s=cooldown_s,
+        in_cooldown_s=cooldown_s if asked.on_ecs else 0,
+        aggregation="Maximum",
+    )
+
+
+def _tracking_policy(asked: Scaling, gaps: Gaps, scale_in: ScaleIn) -> TrackingPolicy:
+    return TrackingPolicy(
+        "LagTracking",
+        _tracked_from_zero(asked, gaps) if asked.recipe == "from-zero" else _tracked(asked, gaps),
+        _threshold(asked),
+        out_cooldown_s=_out_cooldown_s(asked),
+        in_cooldown_s=_in_cooldown_s(asked) if asked.on_ecs else 0,
+        scale_in=scale_in,
+    )
+
+
+def _out_cooldown_s(asked: Scaling) -> int:
+    """In an Auto Scaling group: the time that a new instance needs to help, which does what a cooldown does."""
+    if asked.scale_out_cooldown is not None:
+        return asked.scale_out_cooldown
+    return 60 if asked.on_ecs else 300
+
+
+def _in_cooldown_s(asked: Scaling) -> int:
+    return 300 if asked.scale_in_cooldown is None else asked.scale_in_cooldown
+
+
+def _threshold(asked: Scaling) -> float:
+    threshold: float = getattr(asked, asked.measure)
+    return threshold
+
+
+def _query(metric: CloudWatchMetric, statistic: str = "Maximum") -> MetricQuery:
+    return MetricQuery(MetricIdentity.of(*metric), statistic)
+
+
+def _lag(asked: Scaling, name: str) -> CloudWatchMetric:
+    return lag_of(asked.namespace, asked.burrow_cluster, asked.group, name)
+
+
+def _running(asked: Scaling) -> CloudWatchMetric:
+    return running_of(asked.ecs_cluster, asked.service, asked.asg_name)
+
+
+def _measured(asked: Scaling) -> CloudWatchMetric:
+    return _lag(asked, "LagSeconds" if asked.measure == "max_lag_seconds" else "Lag")
+
+
+def _tracked(asked: Scaling, gaps: Gaps) -> MetricQuery | MathQuery:
+    measured = _measured(asked)
+    if asked.measure == "max_lag_seconds":
+        return _query(measured)
+    running = _query(_running(asked), "Average")
+    return _math("backlog", _per_task("running"), {**_with_points(measured), "running": running}, gaps)
+
+
+def _tracked_from_zero(asked: Scaling, gaps: Gaps) -> MathQuery:
+    """The same, but while nothing runs the measure stands at its target.
+
+    A lag only says then that nobody reads: counted as soon as one runs, it would start as many as are allowed. And
+    with no value at all AlarmLow would go on to stand on the points of before, and stop what has just been started.
+    """
+    measured, target = _measured(asked), formats.number(_threshold(asked))
+    by_age = asked.measure == "max_lag_seconds"
+    running = _utilization(asked) if by_age and asked.on_ecs else _query(_running(asked), "Average")
+    asleep = f"{_RUNNING_ON_ECS if asked.on_ecs else _REPEATED} < 1"
+    # The lag stands last: where IF takes its last argument a missing value leaves none, where it takes the second one
+    # a missing value is a 0 (CloudWatch User Guide, "Using IF expressions").
+    text = f"IF({asleep}, {target}, {'lag' if by_age else _per_task(_REPEATED)})"
+    lag = {"lag": _query(measured)} if by_age else _with_points(measured)
+    return _math("held", text, {**lag, "running": running}, gaps)
+
+
+def _math(name: str, text: str, metrics: Mapping[str, MetricQuery], gaps: Gaps) -> MathQuery:
+    return MathQuery({name: Expression.parse(text), **metrics}, name, gaps)
+
+
+def _per_task(running: str) -> str:
+    """The lag of each task. Without a point of the lag there is no value.
+
+    points / points is 1 where lag has a point. It stands below the line, because there a missing value leaves none
+    whichever way it is read: as 0 it divides by 0. Above the line it could be read as a lag of 0.
+    """
+    return f"lag / ({running} * points / points)"
+
+
+def _with_points(measured: CloudWatchMetric) -> dict[str, MetricQuery]:
+    return {"lag": _query(measured), "points": _query(measured, "SampleCount")}
+
+
+def _utilization(asked: Scaling) -> MetricQuery:
+    """Whether any task runs. How many do it does not tell: a task may have several points a minute."""
+    return _query(utilization_of(asked.ecs_cluster, asked.service), "SampleCount")
+
+
+def _wake_up(asked: Scaling, gaps: Gaps) -> Alarm:
+    """Messages are unread and nothing runs to read them."""
+    if asked.on_ecs:
+        text = f"IF({_RUNNING_ON_ECS} < 1, lag, 0)"
+        running = {"running": _utilization(asked)}
+    else:
+        text = "IF(running < 1, lag / (counted / counted), 0)"
+        running = {"running": _query(_running(asked)), "counted": _query(_running(asked), "SampleCount")}
+    return Alarm(
+        "WakeUpAlarm",
+        _math("unread", text, {"lag": _query(_lag(asked, "Lag")), **running}, gaps),
+        Comparison.AT_LEAST,
+        asked.wake_up_lag,
+        evaluation_periods=3,
+        datapoints_to_alarm=3,
+        actions=_calls("WakeUpPolicy"),
+    )
+
+
+def _lag_high(asked: Scaling) -> Alarm:
+    return Alarm(
+        "LagHighAlarm",
+        _query(_measured(asked)),
+        Comparison.AT_LEAST,
+        _threshold(asked),
+        period_s=10 if asked.high_resolution else 60,
+        evaluation_periods=3,
+        datapoints_to_alarm=3 if asked.high_resolution else 2,
+        actions=_calls("LagHighPolicy"),
+    )
+
+
+def _lag_low(asked: Scaling) -> Alarm:
+    """Down to zero only from a lag of zero: nobody would read the rest.
+
+    A missing point is not a low one: with ``missing`` a few low points before a silence would do (CloudWatch User
+    Guide, "Avoiding premature transitions to alarm state").
+    """
+    return Alarm(
+        "LagLowAlarm",
+        _query(_measured(asked)),
+        Comparison.AT_MOST,
+        _threshold(asked) * _LOW_SHARE if asked.least else 0,
+        evaluation_periods=15,
+        datapoints_to_alarm=15,
+        treatment=Treatment.NOT_BREACHING,
+        actions=_calls("LagLowPolicy"),
+    )
+
+
+def _steps_out(threshold: float) -> tuple[StepAdjustment, ...]:
+    """One more below twice the threshold, two below four times, else four."""
+    return (
+        StepAdjustment(0, threshold, 1),
+        StepAdjustment(threshold, 3 * threshold, 2),
+        StepAdjustment(3 * threshold, None, 4),
+    )
+
+
+def _max_capacity(asked: Scaling) -> Alarm:
+    """As many run as are allowed. It only tells."""
+    return Alarm(
+        "MaxCapacityAlarm",
+        _query(_running(asked)),
+        Comparison.AT_LEAST,
+        asked.max_tasks,
+        evaluation_periods=15,
+        datapoints_to_alarm=15,
+    )
+
+
+def _heartbeat(asked: Scaling) -> Alarm:
+    """Karrot or Burrow is silent. It only tells."""
+    return Alarm(
+        "HeartbeatAlarm",
+        _query(heartbeat_of(asked.namespace, asked.burrow_cluster)),
+        Comparison.BELOW,
+        1,
+        evaluation_periods=5,
+        datapoints_to_alarm=5,
+        treatment=Treatment.BREACHING,
+    )
+
+
+def _calls(policy: str) -> dict[AlarmState, tuple[str, ...]]:
+    return {AlarmState.ALARM: (policy,)}

@@ -1,0 +1,55 @@
+"""Policies and alarms on the lag of one consumer group, with defaults for a test to change."""
+
+from typing import Any
+
+from karrot.autoscaling import (
+    Adjustment,
+    Alarm,
+    AlarmState,
+    Comparison,
+    MetricIdentity,
+    MetricQuery,
+    Stack,
+    StepAdjustment,
+    StepPolicy,
+    TrackingPolicy,
+)
+
+__all__ = ["LAG_METRIC", "make_alarm", "make_stack", "step_policy", "tracking_policy"]
+
+LAG_METRIC = MetricIdentity.of("Karrot", "Lag", {"Cluster": "main", "ConsumerGroup": "orders"})
+_MAXIMUM = MetricQuery(LAG_METRIC, "Maximum")
+
+
+def make_stack(*parts: StepPolicy | TrackingPolicy | Alarm, minimum: int = 1, **settings: Any) -> Stack:
+    """A stack of 1 to 10 tasks, with the alarms that target tracking brings along."""
+    policies = [part for part in parts if not isinstance(part, Alarm)]
+    alarms = [part for part in parts if isinstance(part, Alarm)]
+    for policy in policies:
+        alarms += policy.alarms() if isinstance(policy, TrackingPolicy) else ()
+    return Stack(policies, alarms, minimum=minimum, maximum=10, **settings)
+
+
+def step_policy(name: str, *steps: StepAdjustment, cooldown_s: int = 60, **settings: Any) -> StepPolicy:
+    """A step policy that judges by the maximum and changes the capacity."""
+    chosen: dict[str, Any] = {"adjustment": Adjustment.CHANGE, "aggregation": "Maximum", **settings}
+    return StepPolicy(name, steps=steps, out_cooldown_s=cooldown_s, in_cooldown_s=cooldown_s, **chosen)
+
+
+def tracking_policy(name: str = "Track", target: float = 60, **settings: Any) -> TrackingPolicy:
+    """A target tracking policy on the lag."""
+    return TrackingPolicy(name, _MAXIMUM, target, **settings)
+
+
+def make_alarm(name: str, policy: str | None = None, **settings: Any) -> Alarm:
+    """An alarm on a lag of 1000 or more in 2 of 3 minutes; without a policy nothing follows from it."""
+    chosen: dict[str, Any] = {
+        "query": _MAXIMUM,
+        "comparison": Comparison.AT_LEAST,
+        "threshold": 1000,
+        "evaluation_periods": 3,
+        "datapoints_to_alarm": 2,
+        "actions": {AlarmState.ALARM: (policy,)} if policy else {},
+        **settings,
+    }
+    return Alarm(name, **chosen)

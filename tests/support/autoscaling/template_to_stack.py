@@ -1,0 +1,163 @@
+"""Reads a rendered CloudFormation template into the model's stack, as CloudFormation and AWS would understand it.
+
+`karrot.render.scaling_stack` makes the same stack without a template; what the template says is tested through this.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+from karrot.autoscaling import (
+    Adjustment,
+    Alarm,
+    AlarmState,
+    Comparison,
+    Expression,
+    Gaps,
+    MathQuery,
+    MetricIdentity,
+    MetricQuery,
+    ScaleIn,
+    Stack,
+    StepAdjustment,
+    StepPolicy,
+    TrackingPolicy,
+    Treatment,
+)
+
+__all__ = ["parse_stack"]
+
+_ECS_POLICY = "AWS::ApplicationAutoScaling::ScalingPolicy"
+_GROUP_POLICY = "AWS::AutoScaling::ScalingPolicy"
+_DEFAULT_COOLDOWN_S = 300
+_ACTIONS = {
+    AlarmState.ALARM: "AlarmActions",
+    AlarmState.OK: "OKActions",
+    AlarmState.INSUFFICIENT_DATA: "InsufficientDataActions",
+}
+
+Node = Mapping[str, Any]
+Policy = StepPolicy | TrackingPolicy
+
+
+def parse_stack(
+    template: Node,
+    *,
+    limits: tuple[int, int] | None = None,
+    gaps: Gaps = Gaps.ZERO,
+    scale_in: ScaleIn = ScaleIn.ONE,
+) -> Stack:
+    """The stack that a template describes. An Auto Scaling group is not in it: then ``limits`` are the group's own."""
+    policies = [
+        *(_ecs_policy(name, node, gaps, scale_in) for name, node in _of_type(template, _ECS_POLICY)),
+        *(_group_policy(name, node, gaps, scale_in) for name, node in _of_type(template, _GROUP_POLICY)),
+    ]
+    names = {policy.name for policy in policies}
+    alarms = [_alarm(name, node, names, gaps) for name, node in _of_type(template, "AWS::CloudWatch::Alarm")]
+    for policy in policies:
+        alarms += policy.alarms() if isinstance(policy, TrackingPolicy) else ()
+    least, most = limits or _limits(template)
+    is_group = any(_of_type(template, _GROUP_POLICY))
+    return Stack(policies, alarms, minimum=least, maximum=most, scale_out_blocks_scale_in=is_group)
+
+
+def _of_type(template: Node, kind: str) -> Iterator[tuple[str, Node]]:
+    for name, resource in template["Resources"].items():
+        if resource["Type"] == kind:
+            yield name, resource["Properties"]
+
+
+def _limits(template: Node) -> tuple[int, int]:
+    [(_, target)] = _of_type(template, "AWS::ApplicationAutoScaling::ScalableTarget")
+    return target["MinCapacity"], target["MaxCapacity"]
+
+
+def _ecs_policy(name: str, node: Node, gaps: Gaps, scale_in: ScaleIn) -> Policy:
+    assert node["ScalingTargetId"] == {"Ref": "ScalableTarget"}
+    if node["PolicyType"] == "TargetTrackingScaling":
+        settings = node["TargetTrackingScalingPolicyConfiguration"]
+        cooldowns = settings["ScaleOutCooldown"], settings["ScaleInCooldown"]
+        return _tracking_policy(name, settings, cooldowns, gaps, scale_in)
+    settings = node["StepScalingPolicyConfiguration"]
+    return _step_policy(name, settings, (settings["Cooldown"], settings["Cooldown"]))
+
+
+def _group_policy(name: str, node: Node, gaps: Gaps, scale_in: ScaleIn) -> Policy:
+    """An EC2 policy: its warm-up does what a cooldown of scale-outs does elsewhere; scale-ins have none."""
+    cooldowns = node.get("EstimatedInstanceWarmup", _DEFAULT_COOLDOWN_S), 0
+    if node["PolicyType"] == "TargetTrackingScaling":
+        return _tracking_policy(name, node["TargetTrackingConfiguration"], cooldowns, gaps, scale_in)
+    return _step_policy(name, node, cooldowns)
+
+
+def _tracking_policy(
+    name: str, settings: Node, cooldowns: tuple[int, int], gaps: Gaps, scale_in: ScaleIn
+) -> TrackingPolicy:
+    query = _query(settings["CustomizedMetricSpecification"], gaps)
+    return TrackingPolicy(name, query, settings["TargetValue"], *cooldowns, scale_in=scale_in)
+
+
+def _step_policy(name: str, settings: Node, cooldowns: tuple[int, int]) -> StepPolicy:
+    steps = tuple(
+        StepAdjustment(
+            step.get("MetricIntervalLowerBound"), step.get("MetricIntervalUpperBound"), step["ScalingAdjustment"]
+        )
+        for step in settings["StepAdjustments"]
+    )
+    # PutScalingPolicy refuses steps that overlap or leave a gap, and the outermost one needs a side without a bound.
+    assert all(before.upper == after.lower is not None for before, after in pairwise(steps))
+    assert (steps[0].lower, steps[-1].upper) in [(0, None), (None, 0)]
+    return StepPolicy(
+        name,
+        Adjustment(settings["AdjustmentType"]),
+        steps,
+        *cooldowns,
+        aggregation=settings["MetricAggregationType"],
+    )
+
+
+def _alarm(name: str, node: Node, policies: set[str], gaps: Gaps) -> Alarm:
+    called = {
+        state: tuple(action["Ref"] for action in node.get(key, ()) if isinstance(action, Mapping))
+        for state, key in _ACTIONS.items()
+    }
+    assert {name for names in called.values() for name in names} <= policies
+    return Alarm(
+        name,
+        _query(node, gaps),
+        Comparison(node["ComparisonOperator"]),
+        node["Threshold"],
+        _period(node),
+        node["EvaluationPeriods"],
+        node["DatapointsToAlarm"],
+        Treatment(node["TreatMissingData"]),
+        {state: names for state, names in called.items() if names},
+    )
+
+
+def _period(node: Node) -> int:
+    """The period of a plain alarm, or the one that all its metrics share."""
+    if "Period" in node:
+        return int(node["Period"])
+    [period] = {part["MetricStat"]["Period"] for part in node["Metrics"] if "MetricStat" in part}
+    return int(period)
+
+
+def _query(node: Node, gaps: Gaps) -> MetricQuery | MathQuery:
+    if "Metrics" not in node:
+        return _metric_query(node, node["Statistic"])
+    parts = {part["Id"]: _part(part) for part in node["Metrics"]}
+    [returned] = [part["Id"] for part in node["Metrics"] if part["ReturnData"]]
+    assert all(part.names <= parts.keys() for part in parts.values() if isinstance(part, Expression))
+    return MathQuery(parts, returned, gaps)
+
+
+def _part(part: Node) -> MetricQuery | Expression:
+    if "Expression" in part:
+        return Expression.parse(part["Expression"])
+    return _metric_query(part["MetricStat"]["Metric"], part["MetricStat"]["Stat"])
+
+
+def _metric_query(node: Node, statistic: str) -> MetricQuery:
+    dimensions = [(each["Name"], each["Value"]) for each in node["Dimensions"]]
+    return MetricQuery(MetricIdentity.of(node["Namespace"], node["MetricName"], dimensions), statistic)
