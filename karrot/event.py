@@ -122,6 +122,11 @@ class OffsetCommit(NamedTuple):
     offset: int | None
     at_ms: int
 
+    @property
+    def key(self) -> GroupKey:
+        """The group that committed."""
+        return GroupKey(self.place.cluster, self.group)
+
 
 class LogEnd(NamedTuple):
     """The log end offset of a partition at a moment. Log ends of a partition sort by time."""

@@ -5,7 +5,7 @@ lists the bad partitions alone. The events of resync and of watch list them all,
 group as of that moment.
 """
 
-from karrot.event import ClusterPartition, OffsetCommit
+from karrot.event import ClusterPartition, GroupKey, OffsetCommit
 from karrot.history.duckdb_reader import Duck, Row, named
 from karrot.history.moments import moment_of
 from karrot.history.offsets_at_moment import (
@@ -28,7 +28,7 @@ def describe(duck: Duck, look_back: LookBack, group: str, cluster: str | None) -
     """
     newest = commits(duck, look_back, cluster=cluster, group=group)
     of_groups = owners(duck, look_back, cluster=cluster, group=group)
-    by_records = {each.place.cluster for each in newest} | {where for where, _ in of_groups}
+    by_records = {each.place.cluster for each in newest} | {key.cluster for key in of_groups}
     told = {} if by_records else _listed(duck, look_back, group, cluster)
     clusters = sorted(by_records | told.keys())
     if len(clusters) > 1:
@@ -38,7 +38,7 @@ def describe(duck: Duck, look_back: LookBack, group: str, cluster: str | None) -
     [where] = clusters
     if told:
         return _described(where, group, look_back, told[where])
-    owned = of_groups.get((where, group))
+    owned = of_groups.get(GroupKey(where, group))
     committed = {each.place: each for each in newest if each.offset is not None}
     places = committed.keys() | {ClusterPartition(where, *each) for each in (owned.by_partition if owned else ())}
     seen = ends(duck, look_back, places)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 
-from karrot.event import Incident
+from karrot.event import GroupKey, Incident
 from karrot.history.duckdb_reader import Duck, Row
 from karrot.history.moments import EPOCH, moment_of
 from karrot.history.table_files import Table
@@ -57,16 +57,16 @@ def days_without_incidents(
     }
     rows = duck.rows("incidents", lambda _day: True, _KNOWN.replace("{named}", words), sought)
     ids = {tuple(row[:3]) for row in rows}
-    spans: dict[tuple[str, str], list[tuple[int, int | None]]] = {}
+    spans: dict[GroupKey, list[tuple[int, int | None]]] = {}
     for cluster, group, _, started, ended in rows:
-        spans.setdefault((cluster, group), []).append((started, ended))
+        spans.setdefault(GroupKey(cluster, group), []).append((started, ended))
 
     def is_known(cluster: str, group: str, incident_id: str | None, first_ms: int, last_ms: int) -> bool:
         if incident_id is not None:
             return (cluster, group, incident_id) in ids
         return any(
             started <= last_ms + _DAY_MS and (ended is None or ended >= first_ms - _DAY_MS)
-            for started, ended in spans.get((cluster, group), ())
+            for started, ended in spans.get(GroupKey(cluster, group), ())
         )
 
     lacking = (runs_of.day_of(file) for file, *run in runs if not is_known(*run))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, NamedTuple
 
-from karrot.event import ClusterPartition, OffsetCommit
+from karrot.event import ClusterPartition, GroupKey, OffsetCommit
 from karrot.history.duckdb_reader import Duck, Row, named
 from karrot.history.moments import epoch_ms, moment_of
 
@@ -208,13 +208,13 @@ QUALIFY {KEY} = max({KEY}) OVER (PARTITION BY cluster, consumer)
 """  # noqa: S608 (as above)
 
 
-def owners(duck: Duck, look_back: LookBack, *, cluster: str | None, group: str | None) -> dict[tuple[str, str], Owners]:
-    """Who had what, by cluster and group; groups without a record of their metadata are left out."""
+def owners(duck: Duck, look_back: LookBack, *, cluster: str | None, group: str | None) -> dict[GroupKey, Owners]:
+    """The owners of each group's partitions; groups without a record of their metadata are left out."""
     words, asked = named(cluster, group)
     rows = duck.rows("members", look_back.has, _OWNERS.replace("{named}", words), asked | look_back.bounds)
-    by_group: dict[tuple[str, str], list[Row]] = {}
+    by_group: dict[GroupKey, list[Row]] = {}
     for where, consumer, *rest in rows:
-        by_group.setdefault((where, consumer), []).append(tuple(rest))
+        by_group.setdefault(GroupKey(where, consumer), []).append(tuple(rest))
     return {key: _owners(of_group) for key, of_group in by_group.items()}
 
 

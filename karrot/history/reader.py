@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Self
 
-from karrot.event import DayRange, Incident, TimeRange
+from karrot.event import DayRange, GroupKey, Incident, TimeRange
 from karrot.history.duckdb_reader import Duck, Row, named
 from karrot.history.group_description import describe
 from karrot.history.groups import GROUPS, JUDGED, GroupOrder, group_of, groups_in_order
@@ -114,12 +114,10 @@ class History:
         words, asked = named(cluster, group)
         found = self._rows("lag_minute", span, GROUPS.replace("{named}", words), asked | bounds(span))
         counted = self._rows("incidents", span, COUNTS.replace("{named}", words), asked | bounds(span))
-        incidents = {(row[0], row[1]): row[2] for row in counted}
+        incidents = {GroupKey(row[0], row[1]): row[2] for row in counted}
         uncounted = set().union(*self._uncounted(span, cluster, group).values())
-        groups = (
-            group_of(row, incidents.get((row[0], row[1]), 0), counts_all=(row[0], row[1]) not in uncounted)
-            for row in found
-        )
+        keyed = ((GroupKey(row[0], row[1]), row) for row in found)
+        groups = (group_of(row, incidents.get(key, 0), counts_all=key not in uncounted) for key, row in keyed)
         return tuple(groups_in_order(groups, order)[:limit])
 
     def uncounted(self, span: TimeRange, *, cluster: str | None = None, group: str | None = None) -> tuple[date, ...]:
@@ -242,17 +240,17 @@ class History:
         query = _KNOWN.replace("{named}", words)
         return not asked or any(self._duck.rows(table, lambda _day: True, query, asked) for table in _NAMING)
 
-    def _uncounted(self, span: TimeRange, cluster: str | None, group: str | None) -> dict[date, set[tuple[str, str]]]:
+    def _uncounted(self, span: TimeRange, cluster: str | None, group: str | None) -> dict[date, set[GroupKey]]:
         """The groups with verdicts on days of which incidents are not known."""
         known, place = self.days("incidents", span, cluster=cluster, group=group), Table(self._tables, "lag_minute")
         days = place.days(lambda day: _is_in(span, day) and day not in known)
         words, asked = named(cluster, group)
         query = JUDGED.replace("{named}", words)
         rows = self._duck.rows(place.name, lambda day: day in days, query, asked | bounds(span)) if days else []
-        groups: dict[date, set[tuple[str, str]]] = {}
+        groups: dict[date, set[GroupKey]] = {}
         for file, where, consumer in rows:
             if (day := place.day_of(file)) is not None:
-                groups.setdefault(day, set()).add((where, consumer))
+                groups.setdefault(day, set()).add(GroupKey(where, consumer))
         return groups
 
     def _judged(self, span: TimeRange | None, cluster: str | None, group: str | None) -> set[date]:

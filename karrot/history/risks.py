@@ -65,7 +65,7 @@ def risks(
     owned = owners(duck, look_back, cluster=cluster, group=group)
     seen = ends(duck, look_back, {each.place for each, _ in newest}, before=_WINDOW)
     known = (
-        _Known(look_back.at, each, past, seen.get(each.place), owned.get((each.place.cluster, each.group)), has_members)
+        _Known(look_back.at, each, past, seen.get(each.place), owned.get(each.key), has_members)
         for each, past in newest
     )
     found = (risk for each in known for risk in _of_partition(each, bounds))
