@@ -1,7 +1,7 @@
-"""The event log as its users see it: what is kept, what can go wrong.
+"""Defines the event log: what every store of it keeps and does, and how it can fail.
 
-The log is the truth. Every worker appends to it and reads from it; nothing that another worker must be able to show
-lives anywhere else.
+The log is the truth: every worker appends to it and reads from it. What another worker must be able to show is kept
+nowhere else.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,14 +14,14 @@ from karrot.event import GroupKey, Kind, LagEvent, Source, Status
 from karrot.signals import Signals
 
 READ_LIMIT = 500
-"""Rows one read returns at most: a reader that stays open keeps SQLite's write-ahead log from being reset."""
+"""The most rows that one read returns. A read that takes long keeps SQLite's write-ahead log from being reset."""
 
 TURN_SHARE = 0.75
-"""How much of its patience an append spends on its turn; the rest is for the disk. So one that was taken in turn is
-answered in time wherever the disk is well."""
+"""The share of its patience that an append waits for its turn; the rest is for the disk. So an append whose turn came
+is answered in time, unless the disk is slow."""
 
 _PASSED_OVER = 50
-"""Damaged events that are passed over in search of a whole one."""
+"""How many damaged events are skipped in search of a whole one."""
 
 
 class LogUnavailableError(Exception):
@@ -29,11 +29,11 @@ class LogUnavailableError(Exception):
 
 
 class UnconfirmedError(LogUnavailableError):
-    """The disk has not answered in time: the one failure after which the call may yet be stored."""
+    """The disk has not answered in time. The only failure after which the call may still be stored."""
 
 
 class OverloadedError(Exception):
-    """The call waited its whole time for its turn. Nothing of it was stored, and nothing will be."""
+    """The call waited for its turn until its time was over. Nothing of it was or will be stored."""
 
 
 class Appended(NamedTuple):
@@ -44,20 +44,20 @@ class Appended(NamedTuple):
 
 
 class Pending(Protocol):
-    """An append on its way to the disk."""
+    """An append that may not be stored yet."""
 
     def wait(self) -> Appended:
         """The outcome, once it is known. Raises what `EventLog.append` raises."""
 
     def when_done(self, call: Callable[[], object]) -> None:
-        """Have ``call`` run once when the outcome is known: in some thread, or at once."""
+        """Run ``call`` once when the outcome is known: in any thread, or at once if it is known already."""
 
     def withdraw(self) -> bool:
-        """Take it back: true if it has not been stored and will not be."""
+        """Cancel the append. True if it was not stored and will not be."""
 
 
 class Cursor(NamedTuple):
-    """A reader's place: everything up to and including ``seq`` in the log ``log_id`` is done."""
+    """How far a reader has got: it has handled everything up to and including ``seq`` of the log ``log_id``."""
 
     log_id: str
     seq: int
@@ -81,7 +81,7 @@ class StoredEvent:
 
 
 class StoredBody(NamedTuple):
-    """One event as the log keeps it, unread: for who wants little of many."""
+    """One event as the log keeps it, not decoded: for readers that need little of many events."""
 
     seq: int
     received_at_ms: int
@@ -92,14 +92,14 @@ class StoredBody(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """A row whose checksum does not hold: it is passed over, and said so."""
+    """A row whose checksum is wrong. Readers skip it and report it."""
 
     log_id: str
     seq: int
 
 
 class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The newest event of a group without its partitions, with its signals: all that an exporter needs.
+    """The newest event of a group, with its signals and without its partitions: all that an exporter needs.
 
     Stored as one value per group; fields may only be added at the end, with a default.
     """
@@ -147,7 +147,7 @@ class GroupState(msgspec.Struct, frozen=True, gc=False):
 
 
 class Changed(NamedTuple):
-    """A group that was told of by event ``seq``, the last so far; ``state`` is ``None`` if it is deleted."""
+    """A group whose last event so far is ``seq``; ``state`` is ``None`` if the group is deleted."""
 
     seq: int
     key: GroupKey
@@ -155,7 +155,7 @@ class Changed(NamedTuple):
 
 
 class Counter(NamedTuple):
-    """A counter's value over all workers, since the log began."""
+    """A counter's value, summed over all workers since the log began."""
 
     name: str
     labels: tuple[tuple[str, str], ...]
@@ -175,7 +175,7 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class ReporterState:
-    """What delivery last said of one reporter. ``state`` is ``idle``, ``ok`` or ``failing``."""
+    """The last known state of one reporter. ``state`` is ``idle``, ``ok`` or ``failing``."""
 
     name: str
     cursor: Cursor | None
@@ -187,7 +187,7 @@ class ReporterState:
 
 @dataclass(frozen=True, slots=True)
 class LogSize:
-    """How much there is. ``first_seq`` and ``last_seq`` are 0 in an empty log.
+    """How much the log holds. ``first_seq`` and ``last_seq`` are 0 in an empty log.
 
     ``bytes`` includes the ``wal_bytes`` of a write-ahead log, where there is one.
     """
@@ -201,10 +201,10 @@ class LogSize:
 
 
 class EventLog(Protocol):
-    """An append-only log of events with the newest state of every group beside it.
+    """An append-only log of events, and the newest state of every group.
 
     Safe to use from several threads and, where it is a file, from several processes. Every method that writes raises
-    `LogUnavailableError` if the storage refuses, `UnconfirmedError` if it does not answer, and `OverloadedError` if the
+    `LogUnavailableError` if the storage refuses, `UnconfirmedError` if it does not answer, and `OverloadedError` if its
     turn did not come in time.
     """
 
@@ -220,7 +220,7 @@ class EventLog(Protocol):
         """
 
     def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Pending:
-        """Start an append without waiting for it. What can be refused at once raises at once."""
+        """Start an append without waiting for it. A refusal that is known now is raised now."""
 
     def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
         """The events after sequence number ``after``, oldest first, at most ``limit`` (and `READ_LIMIT`)."""
@@ -229,16 +229,16 @@ class EventLog(Protocol):
         """The newest events of one group, newest first."""
 
     def bodies(self, key: GroupKey, limit: int = 50, after: int = 0) -> Sequence[StoredBody]:
-        """The newest events of one group behind number ``after``, unread, newest first; fewer where they are large."""
+        """The newest events of one group after number ``after``, not decoded, newest first; fewer if they are large."""
 
     def event(self, seq: int) -> StoredEvent | None:
-        """One event, if it is still kept and whole."""
+        """One event, if it is still kept and not damaged."""
 
     def latest(self, after: GroupKey | None = None, limit: int = READ_LIMIT) -> Sequence[GroupState]:
         """A page of the groups that have not expired and are not deleted, ordered by key, after ``after``."""
 
     def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[Changed]:
-        """A page of the groups that were told of behind number ``after``, expired or not, in the order of that."""
+        """A page of the groups whose last event is after number ``after``, expired or not, ordered by that event."""
 
     def group(self, key: GroupKey) -> GroupState | None:
         """One group, unless it has expired or is deleted."""
@@ -247,69 +247,69 @@ class EventLog(Protocol):
         """When each cluster's Burrow was last heard by webhook (epoch ms). Never expires."""
 
     def cursor(self, reporter: str) -> Cursor | None:
-        """Where a reporter stands in this log; ``None`` if it never stood in it."""
+        """A reporter's cursor in this log; ``None`` if it has none."""
 
     def save_reporter(self, state: ReporterState) -> None:
         """Keep a reporter's cursor and state."""
 
     def reporters(self) -> Sequence[ReporterState]:
-        """What is kept of every reporter, by name."""
+        """The saved state of every reporter, ordered by name."""
 
     def recall(self, reporter: str, name: str) -> bytes | None:
-        """What a reporter noted last under a name."""
+        """The value that a reporter saved last under a name."""
 
     def remember(self, reporter: str, name: str, value: bytes) -> None:
-        """Keep a reporter's note instead of what was noted before under the name."""
+        """Save a reporter's value under a name, in place of the one before."""
 
     def lead(self) -> bool:
-        """Whether the caller's process leads; takes the lead if nobody has it."""
+        """Whether the caller's process leads. Takes the lead if no process has it."""
 
     def resign(self) -> None:
         """Give up the lead, if held."""
 
     def count(self, name: str, by: float = 1, **labels: str) -> None:
-        """Add to a shared counter. Never blocks and never raises: kept in memory until the next commit."""
+        """Add to a shared counter. Never blocks and never raises: the increment is in memory until the next commit."""
 
     def counters(self) -> Sequence[Counter]:
-        """Every shared counter, with what this process has not committed yet."""
+        """Every shared counter, including what this process has not committed yet."""
 
     def reject(self, reject: Reject) -> None:
-        """Keep a refused body. Never blocks and never raises; bounded, the oldest go."""
+        """Keep a refused body. Never blocks and never raises; above the limit the oldest are dropped."""
 
     def rejects(self, limit: int = 50) -> Sequence[Reject]:
         """The newest refused bodies, newest first."""
 
     def expire(self) -> int:
-        """Mark and count the groups that fell silent since the last call; return how many."""
+        """Mark the groups that fell silent since the last call; return how many."""
 
     def prune(self) -> int:
-        """Delete the events beyond age and size; return how many."""
+        """Delete the events above the limits of age and size; return how many."""
 
     def size(self) -> LogSize:
-        """How much there is."""
+        """How much the log holds."""
 
     def log_time_ms(self) -> int:
-        """The log's own time: advances with the boot clock, whatever happens to the wall clock."""
+        """The log's own time: it advances with the boot clock and ignores changes of the wall clock."""
 
     def writable(self) -> str | None:
-        """``None`` if the last commit succeeded, else why not. This process's own word."""
+        """``None`` if this process's last commit succeeded, else why it failed."""
 
     def flush(self) -> None:
-        """Commit counters and rejects that wait in memory."""
+        """Commit the counters and rejects that wait in memory."""
 
     def close(self) -> None:
         """Stop writing and release every file."""
 
 
 class Backlog(NamedTuple):
-    """What a reporter has not had yet. ``age_s`` is that of the oldest, ``None`` if it cannot be read."""
+    """The events that a reporter has not handled yet; ``age_s`` is the oldest one's age, ``None`` if unknown."""
 
     events: int
     age_s: float | None
 
 
 def backlog(log: EventLog, state: ReporterState, size: LogSize) -> Backlog:
-    """How far a push reporter is behind. One that never stood in this log has everything before it."""
+    """How far a push reporter is behind. A reporter without a cursor in this log still has all of it to do."""
     done = state.cursor.seq if state.cursor and state.cursor.log_id == log.log_id else 0
     done = max(done, size.first_seq - 1)
     waiting = max(0, size.last_seq - done)
@@ -321,7 +321,7 @@ def backlog(log: EventLog, state: ReporterState, size: LogSize) -> Backlog:
 
 
 def groups(log: EventLog, after: GroupKey | None = None) -> Iterator[GroupState]:
-    """Every live group of a log beyond ``after``, page by page."""
+    """Every live group of a log after ``after``, read in pages."""
     page = log.latest(after=after)
     while page:
         yield from page

@@ -1,18 +1,18 @@
-"""``LagEvent -> EventSummary``: the part of an event that outlives it in the state of its group. Pure."""
+"""Summarizes an event: makes the `EventSummary` that the state of its group keeps. Pure."""
 
 from karrot.event import LagEvent, Status
 from karrot.eventlog.base import EventSummary
 from karrot.signals import signals_of
 
 BAD_STATUSES = (Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
-"""The order of ``Summary.bad``."""
+"""The order of ``EventSummary.bad``."""
 
 _FUTURE_MS = 86_400_000
 """A commit further ahead than this was misread (Burrow v1.9.5 reads some of Kafka 4.1's near 8e18)."""
 
 
 def summarize(event: LagEvent, received_at_ms: int) -> EventSummary:
-    """What an exporter needs of an event."""
+    """The summary of an event: all that an exporter needs of it."""
     known = event.status is not Status.NOTFOUND
     largest = event.max_lag if known else None
     return EventSummary(

@@ -1,4 +1,4 @@
-"""What `watch` sees of groups beside their verdicts, kept in the log so that every worker can show it."""
+"""Stores what `watch` saw of groups besides their verdicts (state, members, losses), for every worker to show."""
 
 from collections.abc import Iterator
 
@@ -34,7 +34,7 @@ class GroupHealth(msgspec.Struct, frozen=True, array_like=True):
 class WatchedCluster(msgspec.Struct, frozen=True, array_like=True):
     """One cluster at the last poll, which was at ``log_time_ms`` by the log's time and is shown for ``good_for_ms``.
 
-    ``polled_at_ms`` is 0 for a cluster that was never asked with success.
+    ``polled_at_ms`` is 0 for a cluster that has never answered.
     """
 
     cluster: str
@@ -49,12 +49,12 @@ _DECODER = msgspec.msgpack.Decoder(WatchedCluster)
 
 
 def keep(log: EventLog, watched: WatchedCluster) -> None:
-    """Note the last poll. Raises what `EventLog.remember` raises."""
+    """Save the last poll. Raises what `EventLog.remember` raises."""
     log.remember(_WATCH, NOTE, msgspec.msgpack.encode(watched))
 
 
 def read(log: EventLog) -> Iterator[WatchedCluster]:
-    """The last poll, if there was one that can be read. Raises `LogUnavailableError`."""
+    """The last poll, if there is one that this version can read. Raises `LogUnavailableError`."""
     kept = log.recall(_WATCH, NOTE)
     if kept is not None:
         try:

@@ -1,4 +1,4 @@
-"""What one event does to the state of its group. Pure; the same for every log."""
+"""Computes the state of a group after one more event. Pure, and the same for every store."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Decode = Callable[..., LagEvent]
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """An event on its way into the log, with all that can be worked out before its turn comes.
+    """An event on its way into the log, with everything that can be computed before its turn comes.
 
     ``log_time_ms`` is the log's time at arrival; ``observed_log_ms`` the log's time when the event was observed.
     """
@@ -30,7 +30,7 @@ class Arrival:
 
     @property
     def from_webhook(self) -> bool:
-        """Whether Burrow itself spoke up."""
+        """Whether Burrow posted the event itself."""
         return self.event.source is Source.WEBHOOK
 
 
@@ -38,7 +38,7 @@ class GroupRow(NamedTuple):
     """A group as a log stores it.
 
     ``seq`` is its newest event by observation, ``last_seq`` by arrival; ``log_time_ms`` is when the newest was
-    observed. ``expired`` says that its silence has been counted.
+    observed. ``expired`` says that the group fell silent and was counted as expired.
     """
 
     seq: int
@@ -54,7 +54,7 @@ class GroupRow(NamedTuple):
         return self.summary.kind is Kind.DELETED
 
     def alive(self, now_ms: int, stale_after_ms: int) -> bool:
-        """Whether the group is shown: heard of recently enough, and not deleted."""
+        """Whether the group is shown: it had an event recently enough, and is not deleted."""
         return not self.gone and now_ms - self.log_time_ms <= stale_after_ms
 
 
@@ -92,5 +92,5 @@ def state_of(key: GroupKey, row: GroupRow) -> GroupState:
 
 
 def changed(key: GroupKey, row: GroupRow) -> Changed:
-    """What readers see who ask for changes."""
+    """The group as readers see it who ask for changes."""
     return Changed(row.last_seq, key, None if row.gone else state_of(key, row))

@@ -1,8 +1,8 @@
-"""When an incident begins and ends, as the log sees it. Pure.
+"""Decides when an incident of a group begins and ends. Pure.
 
 Burrow gives an incident one id from the first verdict worse than OK to the first OK. It never repeats a lost close,
-forgets ids in a failover and reports some incidents only by their end, so the log draws its own line: an incident is
-opened by the first event with a new id and ended by its close, another id, an observation or a deletion.
+forgets ids in a failover and reports some incidents only by their end. So the log has its own rule: the first event
+with a new id opens an incident; its close, another id, an observation or a deletion ends it.
 """
 
 from karrot.event import Kind, LagEvent
@@ -34,8 +34,8 @@ def _ended(incident: IncidentState) -> IncidentState:
 
 
 def _closed(incident: IncidentState, event: LagEvent) -> IncidentState:
-    # Whatever id it carries, the group is well now. An id never seen before counts: below the notifier's threshold
-    # Burrow sends nothing of an incident but its close.
+    # The group is well now, whatever the id. A new id is counted: of an incident below the notifier's threshold Burrow
+    # sends only the close.
     return _ended(_opened(incident, event, str(event.incident_id)))
 
 

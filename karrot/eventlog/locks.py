@@ -1,4 +1,4 @@
-"""File locks between processes (``flock``): they end with the process that holds them, however it ends."""
+"""Makes file locks between processes (``flock``). A lock ends with the process that holds it, however that ends."""
 
 import fcntl
 import os
@@ -9,10 +9,10 @@ from typing import Self
 
 
 class FileLock:
-    """One lock file, opened at once.
+    """One lock file, which the constructor opens.
 
-    The lock belongs to the open file, which a forked child shares with its parent: open a lock before the fork to
-    pass it on (``dir.lock``), after the fork to exclude the others (``commit.lock``, ``leader.lock``).
+    The lock belongs to the open file, which a forked child shares with its parent. Open a lock before the fork to pass
+    it on (``dir.lock``), and after the fork to exclude the other workers (``commit.lock``, ``leader.lock``).
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,7 +43,7 @@ class FileLock:
         return self._held
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         fcntl.flock(self._fd, fcntl.LOCK_UN)
         self._held = False
 

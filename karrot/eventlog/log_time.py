@@ -1,4 +1,4 @@
-"""The log's own time: no jump of the wall clock, in either direction, makes an old value young or a young one old."""
+"""Keeps the log's own time. If the wall clock is set, forwards or back, the ages of events do not change."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from karrot.clock import Clock
 
 
 class Anchor(NamedTuple):
-    """One moment on all three clocks. Stored with each commit, read at the next start."""
+    """One moment on all three clocks. It is stored with each commit and read at the next start."""
 
     boot_id: str
     boot_ms: int
@@ -22,11 +22,11 @@ class LogTime:
         self._base = self._log_ms_now(anchor) - clock.boot_ms()
 
     def now(self) -> int:
-        """Milliseconds. Near the epoch's in a log that has only known sane clocks."""
+        """Milliseconds; close to the epoch's, as long as the wall clock was right."""
         return self._base + self._clock.boot_ms()
 
     def anchor(self) -> Anchor:
-        """This moment, to be stored."""
+        """This moment on all three clocks, to be stored."""
         boot_ms = self._clock.boot_ms()
         return Anchor(self._clock.boot_id, boot_ms, self._clock.wall_ms(), self._base + boot_ms)
 

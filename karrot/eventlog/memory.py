@@ -1,4 +1,4 @@
-"""A log in memory: for one worker, for tests and for those who want nothing on disk. Nothing survives the process."""
+"""Keeps the event log in memory: for one worker, for tests, or to write nothing to disk. It ends with the process."""
 
 import heapq
 import threading
@@ -29,7 +29,7 @@ from karrot.eventlog.write_buffer import WriteBuffer
 
 
 class Done(NamedTuple):
-    """The `Pending` of what is done already."""
+    """The `Pending` of an append that is already done."""
 
     appended: Appended
 
@@ -38,11 +38,11 @@ class Done(NamedTuple):
         return self.appended
 
     def when_done(self, call: Callable[[], object]) -> None:
-        """It is."""
+        """Run ``call`` at once."""
         call()
 
     def withdraw(self) -> bool:
-        """Too late."""
+        """False: the event is stored."""
         return False
 
 
@@ -76,11 +76,11 @@ class MemoryEventLog:
         self._heard: dict[str, int] = {}
         self._reporters: dict[str, ReporterState] = {}
         self._notes: dict[tuple[str, str], bytes] = {}
-        self._tally = WriteBuffer()
+        self._buffer = WriteBuffer()
 
     @property
     def log_id(self) -> str:
-        """Random, new with every process."""
+        """A random name, new with every process."""
         return self._log_id
 
     def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Appended:
@@ -95,7 +95,7 @@ class MemoryEventLog:
             self._drop_over_size()
             if arrived.from_webhook:
                 self._heard[event.cluster] = arrived.received_at_ms
-            self._tally.count(telemetry.EVENTS_ACCEPTED.name, 1, {"source": event.source.value})
+            self._buffer.count(telemetry.EVENTS_ACCEPTED.name, 1, {"source": event.source.value})
             return Appended(self._seq, self._track(arrived))
 
     def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> "Done":
@@ -117,7 +117,7 @@ class MemoryEventLog:
             return [self._stored(seq) for seq in seqs[:limit]]
 
     def bodies(self, key: GroupKey, limit: int = 50, after: int = 0) -> Sequence[StoredBody]:
-        """The newest events of a group behind ``after``, newest first."""
+        """The newest events of a group after ``after``, newest first."""
         return [
             StoredBody(each.seq, each.received_at_ms, each.event.observed_at_ms, each.event.source, each.body)
             for each in self.recent(key, limit)
@@ -142,7 +142,7 @@ class MemoryEventLog:
             return [group_state.state_of(key, self._groups[key]) for key in page]
 
     def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[Changed]:
-        """The groups that were told of behind ``after``."""
+        """A page of the groups whose last event is after ``after``."""
         with self._lock:
             told = ((row.last_seq, key) for key, row in self._groups.items() if row.last_seq > after)
             page = heapq.nsmallest(min(limit, READ_LIMIT), told)
@@ -162,7 +162,7 @@ class MemoryEventLog:
             return dict(self._heard)
 
     def cursor(self, reporter: str) -> Cursor | None:
-        """Where a reporter stands."""
+        """A reporter's cursor."""
         kept = self._reporters.get(reporter)
         return None if kept is None else kept.cursor
 
@@ -172,17 +172,17 @@ class MemoryEventLog:
             self._reporters[reporter_state.name] = reporter_state
 
     def reporters(self) -> Sequence[ReporterState]:
-        """What is kept of every reporter, by name."""
+        """The saved state of every reporter, ordered by name."""
         with self._lock:
             return [self._reporters[name] for name in sorted(self._reporters)]
 
     def recall(self, reporter: str, name: str) -> bytes | None:
-        """What a reporter noted last under a name."""
+        """The value that a reporter saved last under a name."""
         with self._lock:
             return self._notes.get((reporter, name))
 
     def remember(self, reporter: str, name: str, value: bytes) -> None:
-        """Keep a reporter's note."""
+        """Save a reporter's value."""
         with self._lock:
             self._notes[reporter, name] = value
 
@@ -191,23 +191,23 @@ class MemoryEventLog:
         return True
 
     def resign(self) -> None:
-        """There is nobody else."""
+        """Nothing to do: there is no other process."""
 
     def count(self, name: str, by: float = 1, **labels: str) -> None:
         """Add to a counter."""
-        self._tally.count(name, by, labels)
+        self._buffer.count(name, by, labels)
 
     def counters(self) -> Sequence[Counter]:
         """Every counter."""
-        return self._tally.counters()
+        return self._buffer.counters()
 
     def reject(self, reject: Reject) -> None:
         """Keep a refused body."""
-        self._tally.reject(reject)
+        self._buffer.reject(reject)
 
     def rejects(self, limit: int = 50) -> Sequence[Reject]:
         """The newest refused bodies."""
-        return self._tally.rejects()[::-1][:limit]
+        return self._buffer.rejects()[::-1][:limit]
 
     def expire(self) -> int:
         """Mark and count the groups that fell silent."""
@@ -232,7 +232,7 @@ class MemoryEventLog:
             return len(old)
 
     def size(self) -> LogSize:
-        """How much there is."""
+        """How much the log holds."""
         with self._lock:
             first = next(iter(self._events), 0)
             return LogSize(len(self._events), self._bytes, len(self._groups), first, self._seq if first else 0)
@@ -242,14 +242,14 @@ class MemoryEventLog:
         return self._time.now()
 
     def writable(self) -> str | None:
-        """Memory always is."""
+        """Memory always accepts writes."""
         return None
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """Nothing to do: nothing waits."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to do: no file is open."""
 
     def _track(self, arrived: group_state.Arrival) -> bool:
         row = self._groups.get(arrived.key)
@@ -271,7 +271,7 @@ class MemoryEventLog:
 
     def _drop(self, seq: int) -> None:
         self._bytes -= len(self._events.pop(seq).body)
-        self._tally.count(telemetry.LOG_PRUNED.name, 1, {})
+        self._buffer.count(telemetry.LOG_PRUNED.name, 1, {})
 
     def _stored(self, seq: int) -> StoredEvent:
         arrived = self._events[seq]

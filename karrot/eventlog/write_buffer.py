@@ -1,4 +1,4 @@
-"""What waits in memory for the next commit: counter increments and refused bodies. Bounded, never blocks for long."""
+"""Collects counter increments and refused bodies in memory until the next commit. Bounded; never blocks for long."""
 
 import threading
 from collections import Counter as Sums
@@ -9,24 +9,24 @@ from typing import NamedTuple
 from karrot.eventlog.base import Counter, Reject
 
 KEPT_REJECTS = 1000
-"""Refused bodies kept, in memory and in a log; the oldest go."""
+"""How many refused bodies are kept, in memory and in a log; the oldest are dropped."""
 
 CounterKey = tuple[str, tuple[tuple[str, str], ...]]
-"""A counter's name and its labels in order."""
+"""A counter's name and its labels, sorted."""
 
 
 class PendingWrites(NamedTuple):
-    """What one commit takes along."""
+    """What one commit takes out of the buffer."""
 
     counts: dict[CounterKey, float]
     rejects: list[Reject]
 
 
 class HighWater:
-    """Sums of a log that are never shown lower than before.
+    """Makes sure that no counter of a log is shown lower than before.
 
-    While a commit is under way its counts have left the memory and are not in the log yet; to Prometheus a counter that
-    falls has begun anew.
+    During a commit its counts have left the buffer and are not in the log yet. Prometheus takes a counter that falls
+    for one that was reset.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class HighWater:
         self._shown: dict[CounterKey, float] = {}
 
     def raised(self, log_id: str, sums: Mapping[CounterKey, float]) -> dict[CounterKey, float]:
-        """The sums, each at least what it was; another log begins with its own."""
+        """The sums, each at least as high as it was; another log starts from its own sums."""
         with self._lock:
             if log_id != self._log_id:
                 self._log_id, self._shown = log_id, {}
@@ -44,7 +44,7 @@ class HighWater:
 
 
 class WriteBuffer:
-    """Counters and rejects of this process that no commit holds yet."""
+    """Counter increments and rejects of this process that are not committed yet."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -58,12 +58,12 @@ class WriteBuffer:
             self._counts[key] += by  # type: ignore[assignment]  # typeshed: a Counter counts in int
 
     def reject(self, reject: Reject) -> None:
-        """Keep a refused body; the oldest goes when there are too many."""
+        """Keep a refused body; above the limit the oldest is dropped."""
         with self._lock:
             self._rejects.append(reject)
 
     def take(self) -> PendingWrites:
-        """Everything that waits; the caller commits it or gives it `back`."""
+        """Take out everything that waits; the caller commits it or gives it `back`."""
         with self._lock:
             taken = PendingWrites(dict(self._counts), list(self._rejects))
             self._counts.clear()
@@ -71,7 +71,7 @@ class WriteBuffer:
         return taken
 
     def back(self, pending: PendingWrites) -> None:
-        """What could not be committed waits for the next commit."""
+        """Put back what could not be committed; it waits for the next commit."""
         with self._lock:
             for key, by in pending.counts.items():
                 self._counts[key] += by  # type: ignore[assignment]
@@ -80,7 +80,7 @@ class WriteBuffer:
             self._rejects.extend([*pending.rejects, *later])
 
     def counters(self) -> list[Counter]:
-        """What waits, as counters."""
+        """The increments that wait, as counters."""
         with self._lock:
             return [Counter(name, labels, value) for (name, labels), value in self._counts.items()]
 

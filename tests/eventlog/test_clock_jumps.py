@@ -1,4 +1,4 @@
-"""Somebody sets the clock while events come in: nothing of the log heeds it, in memory or in a file."""
+"""Setting the wall clock while events arrive changes nothing in the log, in memory or in a file."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

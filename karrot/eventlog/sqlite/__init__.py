@@ -1,4 +1,4 @@
-"""The event log in one SQLite file, shared by all workers of one machine."""
+"""Stores the event log in one SQLite file that all workers of a machine share."""
 
 from karrot.eventlog.sqlite.store import SqliteEventLog
 

@@ -1,6 +1,6 @@
-"""Checkpoints: what the write-ahead log holds goes into the file, after the answers are out.
+"""Copies the write-ahead log into the database file (a checkpoint), after clients have their answers.
 
-Left to itself SQLite does this within a commit, and whoever waits for the commit waits for two more flushes.
+By default SQLite does this within a commit, so that everyone who waits for the commit waits for two more flushes.
 """
 
 import logging
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class Checkpointer:
-    """Checkpoints under ``commit.lock`` and says when the write-ahead log grows all the same.
+    """Checkpoints under ``commit.lock``, and warns if the write-ahead log grows nevertheless.
 
     Used by the writer thread alone. ``seconds`` is a clock that only goes forward.
     """
@@ -32,7 +32,7 @@ class Checkpointer:
         self._quiet_until = seconds()
 
     def run(self) -> None:
-        """Checkpoint if enough has gathered. One that fails loses nothing: the next one does its work."""
+        """Checkpoint if the write-ahead log is long enough. If that fails nothing is lost: the next one catches up."""
         if self._file.wal_frames < _FRAMES:
             return
         with self._lock:
@@ -41,7 +41,7 @@ class Checkpointer:
             self._tell(left)
 
     def _checkpoint(self) -> str | None:
-        """Why something is left of it, if anything is."""
+        """Checkpoint; return why part of the write-ahead log is left, if any is."""
         try:
             self._file.follow()
             frames, done = self._file.connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_PASSIVE)

@@ -1,4 +1,4 @@
-"""Group commits to the file: what a transaction goes through, and what is done when SQLite refuses."""
+"""Commits groups of writes to the file, and recovers where SQLite refuses them."""
 
 import contextlib
 import logging
@@ -26,17 +26,17 @@ class Committer:
     ``trouble`` says why the last commit failed, ``None`` if it did not.
     """
 
-    def __init__(self, file: LogFile, lock: FileLock, tally: WriteBuffer, *, max_consumers: int) -> None:
+    def __init__(self, file: LogFile, lock: FileLock, buffer: WriteBuffer, *, max_consumers: int) -> None:
         self._file = file
         self._lock = lock
-        self._tally = tally
+        self._buffer = buffer
         self._max_consumers = max_consumers
         self.trouble: str | None = None
 
     def commit(self, take: Take) -> None:
-        """Run what ``take`` gives in one durable transaction; `LogUnavailableError` if that cannot be had.
+        """Run the jobs that ``take`` gives in one durable transaction. Raises `LogUnavailableError` if that fails.
 
-        ``take`` is asked as late as can be: who is taken can no longer be told that nothing was stored.
+        ``take`` is called as late as possible: a job that was taken can no longer be answered "nothing was stored".
         """
         with self._lock:
             try:
@@ -77,7 +77,7 @@ class Committer:
 
     def _transact(self, take: Take) -> None:
         connection = self._file.connection
-        pending = self._tally.take()
+        pending = self._buffer.take()
         try:
             connection.execute("BEGIN IMMEDIATE")
             transaction = Transaction(connection, max_consumers=self._max_consumers)
@@ -87,7 +87,7 @@ class Committer:
             transaction.settle(pending, self._file.time.anchor())
             connection.execute("COMMIT")
         except BaseException:
-            self._tally.back(pending)
+            self._buffer.back(pending)
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise

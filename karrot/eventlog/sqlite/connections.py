@@ -1,4 +1,4 @@
-"""The open SQLite file of one process: one connection that writes, a few that read, and following a replaced file."""
+"""Holds a process's connections to the SQLite file, and opens them again if the file is replaced or damaged."""
 
 import contextlib
 import logging
@@ -24,8 +24,8 @@ class LogFile:
     """The connections to ``events.db``.
 
     `follow` and `replace` are called with ``commit.lock`` held; `reading` at any time, from any thread.
-    ``on_replaced(path, reason)`` is told when a damaged file was set aside. ``wal_frames`` is how many pages the
-    write-ahead log held after the last commit.
+    ``on_replaced(path, reason)`` is called when a damaged file was set aside. ``wal_frames`` is the number of pages in
+    the write-ahead log after the last commit.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class LogFile:
         self._suspect = reason
 
     def distrust(self) -> None:
-        """Open the file afresh before the next commit: after an I/O error the connection's view may be wrong."""
+        """Open the file again before the next commit: after an I/O error the connection's view may be wrong."""
         self._broken = True
 
     def follow(self) -> None:
-        """Make sure the write connection is on the files that have the names now, and that the log is sound."""
+        """Make sure that the write connection has the files open that have these names now, and that they are sound."""
         if self._broken or _identity(self.path) != self._opened:
             self.connection.close()
             self._open()
@@ -114,7 +114,7 @@ class LogFile:
         return apsw.SQLITE_OK
 
     def _rescue_wal(self) -> None:
-        """Somebody removed the write-ahead log: merge what is in it, still open here, before it is gone for good."""
+        """The write-ahead log was removed: merge it while it is still open here, before its data is lost."""
         _log.error("the write-ahead log was removed under a running service; merging what is still open")
         # The first worker to notice merges it for all; what the others have open is stale from then on.
         with contextlib.suppress(apsw.IOError):

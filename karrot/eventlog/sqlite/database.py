@@ -1,4 +1,4 @@
-"""The SQLite file: its schema, the migrations to it, and the settings that make a commit durable."""
+"""Opens the SQLite file with the settings of a durable commit, and creates, migrates and checks its schema."""
 
 import uuid
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.log_time import Anchor
 
 APPLICATION_ID = 0x4B415252
-"""``KARR``, in the file's header: a file of another program is not taken for ours."""
+"""``KARR``, in the file's header: it tells our file from one of another program."""
 
 WAL_LIMIT = 64 << 20
 """Bytes that the write-ahead log keeps on disk once a checkpoint has emptied it."""
 
 _BUSY_MS = 2000
 _MOST_AT_ONCE = 64 << 20
-"""Bytes that no one transaction needs: a worker takes half as much in large bodies, and a group of small ones."""
+"""More bytes than one transaction needs: a worker admits half as much in large bodies, plus a group of small ones."""
 
 _VERSION_1 = """
 CREATE TABLE log (
@@ -76,11 +76,11 @@ CREATE TABLE notes (
 # Beyond KARROT_MAX_CONSUMERS each commit looks for a group to forget: with 50,000 of them, a scan took 20 ms.
 _VERSION_3 = "CREATE INDEX forgettable ON groups (log_time_ms) WHERE expired OR gone;"
 
-# Whoever asks every other second what changed need not look at every group: that took 10,000 of them 2.5 ms.
+# Readers ask every two seconds what changed. Without the index that scans every group: 2.5 ms for 10,000 of them.
 _VERSION_4 = "CREATE INDEX told ON groups (last_seq);"
 
 MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
-"""``MIGRATIONS[n]`` takes a file from version n to n + 1. Only ever appended to."""
+"""``MIGRATIONS[n]`` takes a file from version n to n + 1. Append to them; never change one."""
 
 
 class DamagedDatabaseError(Exception):
@@ -88,7 +88,7 @@ class DamagedDatabaseError(Exception):
 
 
 def connect(path: Path, *, max_bytes: int, create: bool = False) -> apsw.Connection:
-    """Open the file with everything that a durable commit needs.
+    """Open the file with the settings that a durable commit needs.
 
     ``synchronous=FULL`` flushes every commit; ``max_page_count`` stops the file below the volume's end, because on a
     full disk SQLite cannot even delete.
@@ -149,12 +149,12 @@ def check(connection: apsw.Connection) -> None:
 
 
 def used_bytes(connection: apsw.Connection) -> int:
-    """The pages in use, in bytes."""
+    """The size of the pages in use, in bytes."""
     pages = connection.pragma("page_count") - connection.pragma("freelist_count")
     return int(pages * connection.pragma("page_size"))
 
 
 def near_its_cap(connection: apsw.Connection) -> bool:
-    """Whether it may be for ``max_bytes`` that a write found no room; if not, it is the volume that is full."""
+    """Whether a write may have found no room because of ``max_bytes``; if not, the volume is full."""
     cap = connection.pragma("max_page_count") * connection.pragma("page_size")
     return bool(used_bytes(connection) > cap - min(_MOST_AT_ONCE, cap // 2))

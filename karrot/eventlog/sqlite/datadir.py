@@ -1,10 +1,10 @@
-"""The data directory: who may use it, and what is done before the workers start.
+"""Prepares the data directory: locks it for one service, then checks, recovers and migrates the log in it.
 
 ``dir.lock``    held by the service, inherited by its workers
 ``commit.lock`` held around each commit, by whichever worker commits
 ``leader.lock`` held by the worker that leads
-``events.db``   the log; ``events.db.corrupt-<time>`` is one that was found damaged
-``log-id``      the id of the log that ought to be there: an emptied file would otherwise pass for a new one
+``events.db``   the log; ``events.db.corrupt-<time>`` is a damaged one that was set aside
+``log-id``      the id of the log that should be there: without it an emptied file would look like a new one
 """
 
 import logging
@@ -35,7 +35,7 @@ _LOCAL = ("fuse.fuse-overlayfs",)
 
 
 class Prepared(NamedTuple):
-    """What `prepare` found. ``replaced`` is where a damaged file now lies, ``reason`` what was wrong with it."""
+    """What `prepare` found. ``replaced`` is where a damaged file is now, ``reason`` what was wrong with it."""
 
     log_id: str
     replaced: Path | None = None
@@ -43,7 +43,7 @@ class Prepared(NamedTuple):
 
 
 def hold(directory: Path, wait_s: float = _ORPHANS_WAIT_S) -> FileLock:
-    """Take the directory for this service; workers inherit the lock.
+    """Lock the directory for this service; workers inherit the lock.
 
     Waits for the orphans of a parent that died; then raises `LogUnavailableError`.
     """
@@ -90,7 +90,7 @@ def set_aside(directory: Path, clock: Clock) -> Path:
 def create(directory: Path, anchor: Anchor, *, max_bytes: int) -> apsw.Connection:
     """Open the log, creating or migrating it, and note its id.
 
-    A new one begins with the count of those that were set aside, and of one that vanished.
+    A new log starts its counter of replaced logs with the number of files set aside, plus one if a log vanished.
     """
     connection = database.connect(directory / DATABASE, max_bytes=max_bytes, create=True)
     before, _ = database.create_or_migrate(connection, anchor)
@@ -107,7 +107,7 @@ def create(directory: Path, anchor: Anchor, *, max_bytes: int) -> apsw.Connectio
 
 
 def _why(directory: Path) -> str:
-    """SQLite calls a full disk an I/O error."""
+    """Says that the volume is full, if it is: SQLite reports that as an I/O error."""
     free = shutil.disk_usage(directory).free
     return f" (the volume is full: {free} bytes are free)" if free < _FULL_BYTES else ""
 

@@ -1,4 +1,4 @@
-"""A look into a log that may be another process's: nothing is written, and nothing locked."""
+"""Lists the groups of a log that another process may have open, without writing or locking anything."""
 
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +10,7 @@ from karrot.eventlog.sqlite import database, datadir
 
 
 def known_groups(directory: Path) -> list[GroupKey]:
-    """Every group that the log in a directory knows and that was not deleted; none where there is no log to read."""
+    """Every group in the log of a directory that was not deleted; none if there is no log that can be read."""
     path = directory / datadir.DATABASE
     if not path.is_file():
         return []

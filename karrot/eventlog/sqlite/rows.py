@@ -1,4 +1,4 @@
-"""How a log's values look in SQLite rows, and back. A checksum goes with each event."""
+"""Converts the log's values to SQLite rows and back; each event and each group has a checksum."""
 
 import zlib
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from karrot.eventlog.group_state import Arrival, Decode, GroupRow
 
 Row = Sequence[Any]
 
-# Texts and bodies are read as bytes: of a text that is damaged, SQLite's binding could not even raise the row.
+# Texts and bodies are read as bytes: SQLite's binding cannot return a row at all if a text in it is damaged.
 EVENT_COLUMNS = "seq, received_at_ms, observed_at_ms, log_time_ms, CAST(source AS BLOB), crc, CAST(body AS BLOB)"
 GROUP_COLUMNS = (
     "CAST(cluster AS BLOB), CAST(consumer AS BLOB), seq, last_seq, log_time_ms, expired, crc, CAST(state AS BLOB)"
@@ -46,7 +46,7 @@ def event_row(arrived: Arrival, previous: int | None) -> Row:
 
 
 def stored_event(log_id: str, row: Row, decode: Decode) -> StoredEvent | Damaged:
-    """One row of `EVENT_COLUMNS`, if its checksum holds and its body still reads."""
+    """One row of `EVENT_COLUMNS`; `Damaged` if its checksum is wrong or its body cannot be decoded."""
     unread = stored_body(row)
     if unread is None:
         return Damaged(log_id, row[0])
@@ -58,7 +58,7 @@ def stored_event(log_id: str, row: Row, decode: Decode) -> StoredEvent | Damaged
 
 
 def stored_body(row: Row) -> StoredBody | None:
-    """One row of `EVENT_COLUMNS` unread; ``None`` if its checksum does not hold or nobody knows its source."""
+    """One row of `EVENT_COLUMNS`, not decoded; ``None`` if its checksum is wrong or its source is unknown."""
     seq, received_at_ms, observed_at_ms, log_time_ms, source, crc, body = row
     if crc != _checksum((received_at_ms, observed_at_ms, log_time_ms, source), body):
         return None
@@ -76,7 +76,7 @@ def group_row(key: GroupKey, row: GroupRow) -> Row:
 
 
 def group_of(row: Row) -> tuple[GroupKey, GroupRow] | None:
-    """One row of `GROUP_COLUMNS`; ``None`` if its checksum does not hold."""
+    """One row of `GROUP_COLUMNS`; ``None`` if its checksum is wrong."""
     cluster, consumer, seq, last_seq, log_time_ms, expired, crc, state = row
     if crc != _checksum((cluster, consumer, seq, last_seq, log_time_ms), state):
         return None

@@ -1,7 +1,8 @@
-"""The event log in one SQLite file, shared by all workers of one machine.
+"""Implements the event log over one SQLite file that all workers of a machine share.
 
-Each worker has one writer thread and a few reading connections; every transaction is taken under ``commit.lock`` and
-flushed before anybody hears of it. Open it after the fork: neither threads nor connections survive one.
+Each worker has one writer thread and a few reading connections. Every transaction runs under ``commit.lock`` and is
+flushed to disk before its result is known to anyone. Open the log after the fork: threads and connections do not
+survive it.
 """
 
 import contextlib
@@ -48,8 +49,8 @@ class SqliteEventLog:
     """The `EventLog` protocol over a directory that `datadir.prepare` has prepared.
 
     ``decode`` reads a stored body back, ``stale_after_ms`` is the silence after which a group is no longer shown,
-    ``max_bytes`` bounds the file (the oldest events go first), ``max_consumers`` the groups. Who writes waits at most
-    ``patience_s``: `TURN_SHARE` of it for its turn, the rest for the disk.
+    ``max_bytes`` bounds the file (the oldest events are dropped first), ``max_consumers`` the groups. A write waits at
+    most ``patience_s``: `TURN_SHARE` of it for its turn, the rest for the disk.
     """
 
     def __init__(
@@ -70,17 +71,17 @@ class SqliteEventLog:
         self._stale_after_ms = stale_after_ms
         self._retention_ms = retention_ms
         self._max_bytes = max_bytes
-        self._tally = WriteBuffer()
+        self._buffer = WriteBuffer()
         self._high_water = HighWater()
         self._commit_lock = FileLock(directory / "commit.lock")
         self._leader_lock = FileLock(directory / "leader.lock")
         with self._commit_lock:
             self._file = LogFile(directory, clock, max_bytes=max_bytes, on_replaced=on_replaced)
-        self._committer = Committer(self._file, self._commit_lock, self._tally, max_consumers=max_consumers)
+        self._committer = Committer(self._file, self._commit_lock, self._buffer, max_consumers=max_consumers)
         self._writer = Writer(
             self._committer.commit,
             afterwards=Checkpointer(self._file, self._commit_lock).run,
-            idle_work=lambda: bool(self._tally),
+            idle_work=lambda: bool(self._buffer),
             patience_s=patience_s,
         )
 
@@ -109,11 +110,11 @@ class SqliteEventLog:
         return [rows.stored_event(log_id, row, self._decode) for row in found]
 
     def recent(self, key: GroupKey, limit: int = 50) -> Sequence[StoredEvent]:
-        """The newest events of one group, newest first: each event points at the one before it."""
+        """The newest events of one group, newest first; each row has the number of the group's event before it."""
         return self._whole(self._chain(key, limit))
 
     def bodies(self, key: GroupKey, limit: int = 50, after: int = 0) -> Sequence[StoredBody]:
-        """The newest events of a group behind ``after``, unread."""
+        """The newest events of a group after ``after``, not decoded."""
         found = (rows.stored_body(row) for row in self._chain(key, limit, after, _UNREAD_BYTES))
         return [each for each in found if each is not None]
 
@@ -132,13 +133,13 @@ class SqliteEventLog:
         return found
 
     def event(self, seq: int) -> StoredEvent | None:
-        """One event, if it is still kept and whole."""
+        """One event, if it is still kept and not damaged."""
         with self._file.reading() as connection:
             row = connection.execute(f"SELECT {rows.EVENT_COLUMNS} FROM events WHERE seq = ?", (seq,)).fetchone()
         return next(iter(self._whole([row] if row else [])), None)
 
     def latest(self, after: GroupKey | None = None, limit: int = READ_LIMIT) -> Sequence[GroupState]:
-        """A page of live groups by key; a group whose row is damaged is passed over until its next event."""
+        """A page of live groups by key; a group whose row is damaged is left out until its next event."""
         beyond = ">=" if after is None else ">"
         sql = (
             f"SELECT {rows.GROUP_COLUMNS} FROM groups WHERE (cluster, consumer) {beyond} (?, ?) "
@@ -151,7 +152,7 @@ class SqliteEventLog:
         return page
 
     def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[Changed]:
-        """The groups that were told of behind ``after``."""
+        """A page of the groups whose last event is after ``after``."""
         sql = f"SELECT {rows.GROUP_COLUMNS} FROM groups WHERE last_seq > ? ORDER BY last_seq LIMIT ?"
         with self._file.reading() as connection:
             found = connection.execute(sql, (after, min(limit, READ_LIMIT)))
@@ -175,7 +176,7 @@ class SqliteEventLog:
         return {str(cluster): int(at_ms) for cluster, at_ms in found}  # type: ignore[arg-type]
 
     def cursor(self, reporter: str) -> Cursor | None:
-        """Where a reporter stands; ``None`` also for a place in a log that was replaced."""
+        """A reporter's cursor; ``None`` also for a cursor in a log that was replaced."""
         with self._file.reading() as connection:
             row = connection.execute("SELECT log_id, seq FROM reporters WHERE name = ?", (reporter,)).fetchone()
         return None if row is None or row[0] != self.log_id else Cursor(*row)
@@ -185,20 +186,20 @@ class SqliteEventLog:
         self._writer.submit(lambda transaction: transaction.save_reporter(state))
 
     def reporters(self) -> Sequence[ReporterState]:
-        """What is kept of every reporter, by name."""
+        """The saved state of every reporter, ordered by name."""
         with self._file.reading() as connection:
             found = connection.execute("SELECT name, log_id, seq, state FROM reporters ORDER BY name").fetchall()
         return [rows.reporter_of(row) for row in found]
 
     def recall(self, reporter: str, name: str) -> bytes | None:
-        """What a reporter noted last under a name."""
+        """The value that a reporter saved last under a name."""
         with self._file.reading() as connection:
             note = "SELECT value FROM notes WHERE reporter = ? AND name = ?"
             found: bytes | None = connection.execute(note, (reporter, name)).get
         return found
 
     def remember(self, reporter: str, name: str, value: bytes) -> None:
-        """Keep a reporter's note."""
+        """Save a reporter's value."""
         self._writer.submit(lambda transaction: transaction.remember(reporter, name, value))
 
     def lead(self) -> bool:
@@ -212,25 +213,25 @@ class SqliteEventLog:
 
     def count(self, name: str, by: float = 1, **labels: str) -> None:
         """Add to a shared counter, with the next commit."""
-        self._tally.count(name, by, labels)
+        self._buffer.count(name, by, labels)
 
     def counters(self) -> Sequence[Counter]:
-        """Every shared counter, with what waits in this process."""
+        """Every shared counter, including what waits in this process."""
         with self._file.reading() as connection:
             kept = connection.execute("SELECT name, labels, value FROM counters").fetchall()
         sums = {(name, labels): value for name, labels, value in map(rows.counter_of, kept)}
-        for name, labels, value in self._tally.counters():
+        for name, labels, value in self._buffer.counters():
             sums[name, labels] = sums.get((name, labels), 0) + value
         shown = self._high_water.raised(self.log_id, sums)
         return [Counter(name, labels, value) for (name, labels), value in sorted(shown.items())]
 
     def reject(self, reject: Reject) -> None:
         """Keep a refused body, with the next commit."""
-        self._tally.reject(reject)
+        self._buffer.reject(reject)
 
     def rejects(self, limit: int = 50) -> Sequence[Reject]:
-        """The newest refused bodies: those that wait in this process, then those of all."""
-        waiting = self._tally.rejects()[::-1][:limit]
+        """The newest refused bodies: those that wait in this process, then those in the file."""
+        waiting = self._buffer.rejects()[::-1][:limit]
         sql = "SELECT received_at_ms, code, detail, source, body FROM rejects ORDER BY id DESC LIMIT ?"
         with self._file.reading() as connection:
             kept = connection.execute(sql, (limit - len(waiting),)).fetchall()

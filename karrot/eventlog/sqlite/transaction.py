@@ -1,4 +1,4 @@
-"""What can be written in one transaction. Used by the writer thread alone."""
+"""Writes events, groups, counters and notes in one transaction. Used by the writer thread alone."""
 
 from collections import Counter
 
@@ -34,7 +34,7 @@ class Transaction:
         self._nothing_to_evict = False
 
     def append(self, arrived: Arrival) -> Appended:
-        """Log an event and bring its group up to date, unless the group is one too many."""
+        """Log an event and bring its group up to date, unless there are too many groups."""
         tracked, row = self._group(arrived.key)
         previous = None if row is None else row.last_seq
         self._connection.execute(
@@ -58,7 +58,7 @@ class Transaction:
         self._connection.execute("INSERT OR REPLACE INTO reporters VALUES (?, ?, ?, ?)", rows.reporter_row(state))
 
     def remember(self, reporter: str, name: str, value: bytes) -> None:
-        """Keep a reporter's note."""
+        """Save a reporter's value."""
         self._connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", (reporter, name, value))
 
     def expire(self, before_ms: int) -> int:
@@ -75,7 +75,7 @@ class Transaction:
         return self._delete_up_to(last)
 
     def prune_oldest(self) -> int:
-        """Delete a twentieth of the events, the oldest, whatever their age, and a few hundred at most."""
+        """Delete the oldest twentieth of the events, at most a few hundred; return how many."""
         some = max(1, min(_PRUNED_AT_ONCE, self._events // 20))
         last = self._connection.execute(
             "SELECT max(seq) FROM (SELECT seq FROM events ORDER BY seq LIMIT ?)", (some,)
@@ -83,7 +83,7 @@ class Transaction:
         return self._delete_up_to(last or 0)
 
     def settle(self, pending: PendingWrites, anchor: Anchor) -> None:
-        """Write down what goes with every commit: counters, rejects, who was heard, and the time."""
+        """Write what every commit includes: counters, rejects, the clusters heard, and the time."""
         for (name, labels), by in (*pending.counts.items(), *self._counts.items()):
             self._connection.execute(_ADD_COUNTER, (name, rows.labels_text(labels), by))
         if pending.rejects:
@@ -96,7 +96,7 @@ class Transaction:
         )
 
     def _group(self, key: GroupKey) -> tuple[bool, GroupRow | None]:
-        """Whether the group is tracked, and its row unless that is damaged: then the event begins it anew."""
+        """Whether the group is tracked, and its row; no row if that is damaged, and the event then starts a new one."""
         found = self._connection.execute(
             f"SELECT {rows.GROUP_COLUMNS} FROM groups WHERE cluster = ? AND consumer = ?", key
         ).fetchone()
@@ -114,7 +114,7 @@ class Transaction:
         return True
 
     def _evict(self) -> bool:
-        # Looked for once in a transaction: under a flood of new names this must not become a scan per event.
+        # Once in a transaction at most: under a flood of new names this must not become a scan per event.
         if self._nothing_to_evict:
             return False
         self._connection.execute(FORGET)
@@ -124,7 +124,7 @@ class Transaction:
         return evicted > 0
 
     def _add(self, metric: telemetry.Metric, by: int, **labels: str) -> None:
-        """Count in this very transaction: such a counter never differs from what it counts."""
+        """Count in this same transaction, so that the counter never differs from what it counts."""
         self._counts[metric.name, tuple(sorted(labels.items()))] += by
 
     def _hear(self, cluster: str, at_ms: int) -> None:

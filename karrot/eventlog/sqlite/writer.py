@@ -1,8 +1,8 @@
-"""One thread per process that commits what waits, as a group, under the log's ``commit.lock``.
+"""Runs the thread of a process that commits waiting writes in groups, under the log's ``commit.lock``.
 
 SQLite's own busy handler starves under several writers (5 s measured), and two connections that commit and checkpoint
-at once can corrupt a database before 3.51.3; one lock around commit and checkpoint ends both. The flush of one commit
-is shared by everything that arrived meanwhile.
+at the same time can corrupt a database before 3.51.3. One lock around commit and checkpoint prevents both. Everything
+that arrived during one commit shares the flush of the next.
 """
 
 import logging
@@ -20,15 +20,15 @@ T = TypeVar("T")
 _GROUP = 256
 _TICK_S = 1.0
 _GATHER_S = 0.001
-"""How long a commit waits for company when the one before had some: under load most of its cost is per commit."""
+"""How long a commit waits for more jobs if the one before had several: under load most of the cost is per commit."""
 
 _log = logging.getLogger(__name__)
 
 
 class Job:
-    """One piece of work for a transaction, and those who wait for it.
+    """One piece of work for a transaction, and the calls that wait for it.
 
-    ``stored`` is set once a transaction is durable that did it.
+    ``stored`` is set once a transaction that did the work is durable.
     """
 
     __slots__ = ("_calls", "_finished", "error", "result", "stored", "work")
@@ -42,13 +42,13 @@ class Job:
         self._calls: deque[Callable[[], object]] = deque()
 
     def finish(self, error: Exception | None = None) -> None:
-        """The outcome is known: let everybody go on. What is stored has no error, whatever came after it."""
+        """Run the calls that wait, as the outcome is known. A stored job has no error, whatever failed after it."""
         self.error = None if self.stored else self.error or error
         self._finished = True
         self._call()
 
     def when_done(self, call: Callable[[], object]) -> None:
-        """Have ``call`` run once, by whoever finishes the job, or at once if that has happened."""
+        """Run ``call`` once, in the thread that finishes the job, or at once if the job is finished."""
         self._calls.append(call)
         if self._finished:
             self._call()
@@ -68,8 +68,8 @@ class Writer:
 
     ``commit`` runs the jobs that ``take()`` gives, the same ones however often it asks. It returns when each is durable
     or has an error of its own; or it raises `LogUnavailableError`, and what is not ``stored`` by then never is.
-    ``afterwards`` runs when those who waited know: they do not wait for it. ``idle_work`` says whether a commit
-    without jobs is worth it (counters that wait).
+    ``afterwards`` runs after every waiting call has its outcome, so no call waits for it. ``idle_work`` says whether a
+    commit without jobs is worth it (counters that wait).
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Writer:
         self._thread.start()
 
     def begin(self, work: Callable[[Transaction], object]) -> Job:
-        """Have ``work`` run in the next transaction. Raises `LogUnavailableError` once the writer is stopped."""
+        """Queue ``work`` for the next transaction. Raises `LogUnavailableError` once the writer is stopped."""
         job = Job(work)
         with self._wake:
             if self._stopping:
@@ -102,7 +102,7 @@ class Writer:
         return job
 
     def withdraw(self, job: Job) -> bool:
-        """Take a job back: true if no transaction has taken it, and none will."""
+        """Cancel a job. True if no transaction has taken it or will take it."""
         with self._wake:
             try:
                 self._waiting.remove(job)
@@ -116,7 +116,7 @@ class Writer:
         Raises `OverloadedError` if no transaction took it in time (and none will), `LogUnavailableError` if the
         transaction failed, `UnconfirmedError` if it was not done by then.
         """
-        gate = threading.Lock()  # a bare lock: an Event is twice as dear
+        gate = threading.Lock()  # a bare lock: an Event costs twice as much
         gate.acquire()
         job.when_done(gate.release)
         if not gate.acquire(timeout=self._turn_s):
@@ -169,7 +169,7 @@ class Writer:
             return True
 
     def _take(self, taken: list[Job]) -> list[Job]:
-        """What waits, the first time; the same again from then on. Who is taken can no longer withdraw."""
+        """The jobs that wait, the same ones on every call. A job that was taken can no longer be withdrawn."""
         if not taken:
             with self._wake:
                 while self._waiting and len(taken) < _GROUP:
@@ -188,15 +188,15 @@ class PendingAppend(NamedTuple):
     job: Job
 
     def wait(self) -> Appended:
-        """The outcome, once the transaction is durable or failed."""
+        """The outcome, once the transaction is durable or has failed."""
         self.writer.wait(self.job)
         appended: Appended = self.job.result
         return appended
 
     def when_done(self, call: Callable[[], object]) -> None:
-        """Have ``call`` run when the transaction is durable or failed."""
+        """Run ``call`` when the transaction is durable or has failed."""
         self.job.when_done(call)
 
     def withdraw(self) -> bool:
-        """Take it back unless a transaction has it."""
+        """Cancel the append, unless a transaction has taken it."""
         return self.writer.withdraw(self.job)
