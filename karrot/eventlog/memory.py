@@ -92,7 +92,8 @@ class MemoryEventLog:
             self._seq += 1
             self._events[self._seq] = arrived
             self._bytes += len(body)
-            self._drop_over_size()
+            while self._bytes > self._max_bytes and len(self._events) > 1:
+                self._drop(next(iter(self._events)))
             if arrived.from_webhook:
                 self._heard[event.cluster] = arrived.received_at_ms
             self._buffer.count(telemetry.EVENTS_ACCEPTED.name, 1, {"source": event.source.value})
@@ -264,10 +265,6 @@ class MemoryEventLog:
             return False
         del self._groups[min(silent, key=lambda key: self._groups[key].log_time_ms)]
         return True
-
-    def _drop_over_size(self) -> None:
-        while self._bytes > self._max_bytes and len(self._events) > 1:
-            self._drop(next(iter(self._events)))
 
     def _drop(self, seq: int) -> None:
         self._bytes -= len(self._events.pop(seq).body)

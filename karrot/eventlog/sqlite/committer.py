@@ -61,12 +61,9 @@ class Committer:
             self._file.replace(str(error))
             self._transact(take)
         except (TypeError, ValueError, OverflowError):
-            self._one_by_one(take())
-
-    def _one_by_one(self, jobs: Sequence[Job]) -> None:
-        # One of them holds a value that cannot be written; its neighbours can.
-        for job in jobs:
-            self._alone(job)
+            # One job holds a value that cannot be written; the others can be.
+            for job in take():
+                self._alone(job)
 
     def _alone(self, job: Job) -> None:
         try:
