@@ -7,8 +7,6 @@ from markupsafe import Markup, escape
 
 from karrot import text
 
-__all__ = ["FILTERS", "dash_if_unknown", "marked"]
-
 NOT_KNOWN = Markup('<span class="quiet" title="not known">–</span>')  # noqa: RUF001 (a typesetter's empty cell)
 
 T = TypeVar("T")

@@ -3,31 +3,6 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-__all__ = [
-    "LAST_SECOND",
-    "amount",
-    "clock",
-    "compact_duration",
-    "count",
-    "counted",
-    "counted_at_start",
-    "counted_plain",
-    "duration",
-    "iso",
-    "iso_ms",
-    "moment",
-    "percent",
-    "plain_amount",
-    "plural",
-    "rate",
-    "short_count",
-    "short_duration",
-    "some",
-    "to_minute",
-    "to_second",
-    "visible",
-]
-
 LAST_SECOND = 253_402_300_799
 """The last second of the year 9999: Python has no date after it."""
 
@@ -178,9 +153,11 @@ def visible(name: str, longest: int = _LONGEST_NAME) -> str:
     r"""``a\u{0}b``: a name with its control characters written out, and cut after ``longest`` characters."""
     shown = name if len(name) <= longest else name[:longest] + "…"
     if not shown.strip():
-        return "(empty)" if not shown else "".join(f"\\u{{{ord(char):x}}}" for char in shown)
-    return shown if shown.isprintable() else "".join(map(_visible_char, shown))
+        return "".join(map(_code_point, shown)) or "(empty)"
+    if shown.isprintable():
+        return shown
+    return "".join(char if char.isprintable() else _code_point(char) for char in shown)
 
 
-def _visible_char(char: str) -> str:
-    return char if char.isprintable() else f"\\u{{{ord(char):x}}}"
+def _code_point(char: str) -> str:
+    return f"\\u{{{ord(char):x}}}"

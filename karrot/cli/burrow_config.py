@@ -7,8 +7,6 @@ import click
 from karrot.cli.errors import valid
 from karrot.cli.options import url_option
 
-__all__ = ["burrow_config"]
-
 
 @click.command("burrow-config")
 @url_option

@@ -8,8 +8,6 @@ import click
 from karrot.cli.errors import stated
 from karrot.cli.options import config_option, loader
 
-__all__ = ["check_config"]
-
 
 @click.command("check-config")
 @config_option

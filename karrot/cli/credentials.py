@@ -7,8 +7,6 @@ import warnings
 
 import click
 
-__all__ = ["basic", "bearer", "credentials", "secret"]
-
 
 def credentials(user: str | None) -> dict[str, str]:
     """Secrets come from the environment or the terminal: arguments are there for everybody to see."""

@@ -8,8 +8,6 @@ import click
 
 from karrot.cli.errors import stated
 
-__all__ = ["demo"]
-
 
 @click.command()
 @click.option("--port", type=click.IntRange(0, 65535), help="Where to listen; without it 5000 or the next free one.")

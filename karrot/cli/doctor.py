@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from karrot.doctor import Finding
 
-__all__ = ["doctor"]
 
 _MARKS = {"fault": "✖", "warn": "▲", "note": "◆", "ok": "●"}
 _PLAIN = {"fault": "x", "warn": "!", "note": "-", "ok": "+"}
@@ -80,12 +79,14 @@ def _lines(findings: "Sequence[Finding]", *, with_ok: bool) -> list[str]:
 
 
 def _line(finding: "Finding") -> str:
-    mark = click.style(f"{_mark(finding.level)} {finding.level:<5}", fg=_COLOURS[finding.level], bold=True)
-    line = f"{mark}  {safe(finding.what)}"
+    marks = _MARKS if _can_write(_MARKS[finding.level]) else _PLAIN
+    level = click.style(f"{marks[finding.level]} {finding.level:<5}", fg=_COLOURS[finding.level], bold=True)
+    line = f"{level}  {safe(finding.what)}"
     if finding.level == "ok":
         return line
-    mends = f" {_arrow()} {safe(finding.remedy)}" if finding.remedy else ""
-    return f"{line}{mends}  ({_DOCS}{finding.where})"
+    arrow = "→" if _can_write("→") else "->"
+    remedy = f" {arrow} {safe(finding.remedy)}" if finding.remedy else ""
+    return f"{line}{remedy}  ({_DOCS}{finding.where})"
 
 
 def _sum(findings: "Sequence[Finding]", *, with_ok: bool) -> str:
@@ -93,14 +94,6 @@ def _sum(findings: "Sequence[Finding]", *, with_ok: bool) -> str:
     told = ", ".join(counted_plain(number, *_COUNTED[level]) for level, number in counts.items())
     more = "" if with_ok or not counts["ok"] else " (--all shows them)"
     return f"{told}{more}"
-
-
-def _mark(level: str) -> str:
-    return _MARKS[level] if _can_write(_MARKS[level]) else _PLAIN[level]
-
-
-def _arrow() -> str:
-    return "→" if _can_write("→") else "->"
 
 
 def _can_write(text: str) -> bool:

@@ -8,14 +8,11 @@ from typing import IO, Any, TypeVar
 
 import click
 
-__all__ = ["Interrupted", "NotDone", "Refused", "end_on_signals", "stated", "valid"]
-
-
 T = TypeVar("T")
 
 
 class Refused(click.ClickException):
-    """Ends a command that was asked for something wrong; each line of the message goes to standard error."""
+    """Ends a command that cannot do what was asked. Each line of the message goes to standard error."""
 
     exit_code = 2
 
@@ -32,7 +29,7 @@ class NotDone(Refused):
 
 
 class Interrupted(Refused):
-    """Ends a command that Ctrl-C came to, as a shell tells it: 128 and the signal's number."""
+    """Ends a command after Ctrl-C. The exit code is 128 and the number of the signal, as in a shell."""
 
     exit_code = 128 + signal.SIGINT
 
@@ -41,7 +38,7 @@ class Interrupted(Refused):
 
 
 def stated(run: Callable[[], T]) -> T:
-    """What ``run`` returns; what is wrong with settings, files, ports or the log becomes sentences, not a traceback."""
+    """Call ``run``. Errors of settings, files, ports and the log end the command with sentences, not a traceback."""
     from karrot.eventlog.base import LogUnavailableError
     from karrot.settings.loading import SettingsError
 
@@ -54,7 +51,7 @@ def stated(run: Callable[[], T]) -> T:
 
 
 def valid(run: Callable[[], T]) -> T:
-    """What ``run`` makes of arguments and secrets; its error says what is wrong with them."""
+    """Call ``run``. What is wrong with arguments or secrets ends the command with a sentence."""
     from karrot.settings.sources import SourceError
 
     try:
@@ -64,7 +61,7 @@ def valid(run: Callable[[], T]) -> T:
 
 
 def end_on_signals(stop: threading.Event) -> None:
-    """Have Ctrl-C and SIGTERM set ``stop``, in place of whatever they did."""
+    """Have Ctrl-C and SIGTERM set ``stop``, and do nothing else."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        # By a thread: the handler interrupts whoever waits for the event, perhaps while he holds its lock.
+        # In a thread: the handler interrupts the one that waits for the event and may hold its lock.
         signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())

@@ -8,9 +8,6 @@ import click
 from karrot.cli.errors import NotDone, stated
 from karrot.cli.options import config_option, loader, value_of
 
-__all__ = ["healthcheck"]
-
-
 OK = 200
 
 

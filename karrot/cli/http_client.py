@@ -6,9 +6,6 @@ from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPSConne
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-__all__ = ["HttpAnswer", "fetch", "post"]
-
-
 TIMEOUT_SECONDS = 5
 
 

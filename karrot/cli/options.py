@@ -16,18 +16,6 @@ if TYPE_CHECKING:
     from karrot.settings.loading import Loaded
     from karrot.settings.types import ValueKind
 
-__all__ = [
-    "Number",
-    "asked_for",
-    "config_option",
-    "day_option",
-    "loader",
-    "put_on",
-    "read_span",
-    "url_option",
-    "value_of",
-]
-
 
 T = TypeVar("T")
 Command = Callable[..., None]
@@ -40,7 +28,7 @@ url_option = click.option("--url", required=True, help="Karrot's address, such a
 
 
 def loader(bind: str | None, config: Path | None) -> Callable[[], "Loaded"]:
-    """Reads the settings from the same places each time: now, and when the service is told to reload."""
+    """A function that reads the settings from the same places each time: at the start and at each reload."""
     from karrot.settings.loading import load
 
     overrides = {} if bind is None else {"bind": bind}
@@ -55,19 +43,19 @@ def put_on(command: Command, *options: Callable[[Command], Command]) -> Command:
 
 
 def value_of(kind: "ValueKind[T]", option: str, text: str) -> T:
-    """What the text of an option stands for. Raises Refused with a sentence that names the option."""
+    """The value of the text of an option. Raises Refused with a sentence that names the option."""
     from karrot.settings.types import checked
 
     return valid(partial(checked, kind, option, text))
 
 
 def asked_for(kind: "ValueKind[T]", name: str, asked: Mapping[str, Any]) -> T:
-    """The same of the options that click gathered, ``name`` among them."""
+    """The value of the option ``name`` among those that click gathered. Raises Refused."""
     return value_of(kind, f"--{name.replace('_', '-')}", asked[name])
 
 
 def read_span(longest_s: int) -> Callable[[click.Context, click.Parameter, str | None], timedelta | None]:
-    """A callback for options of a span of time, of a second at the least."""
+    """A callback for options whose value is a duration of at least a second."""
 
     def read(_context: click.Context, option: click.Parameter, text: str | None) -> timedelta | None:
         from karrot.settings.types import duration
@@ -78,7 +66,7 @@ def read_span(longest_s: int) -> Callable[[click.Context, click.Parameter, str |
 
 
 def day_option(*names: str, **asked: Any) -> Callable[[Command], Command]:
-    """An option for a day of the tables, or several: there must be days before and after it to reckon with."""
+    """An option for one or several days of the tables. Its years leave room for days before and after them."""
     return click.option(*names, type=click.DateTime(["%Y-%m-%d"]), callback=_read_days, metavar="YYYY-MM-DD", **asked)
 
 
@@ -90,7 +78,7 @@ def _read_days(_context: click.Context, option: click.Parameter, given: Any) -> 
 
 
 class Number(click.FloatRange):
-    """A number in a range; ``nan`` is beyond no bound, and yet no number."""
+    """A number in a range. Refuses ``nan``, which `click.FloatRange` takes because no bound excludes it."""
 
     def convert(  # noqa: D102 (click's)
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

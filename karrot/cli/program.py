@@ -11,8 +11,6 @@ import click
 from karrot import distribution
 from karrot.cli.errors import Interrupted, NotDone, Refused
 
-__all__ = ["Program"]
-
 _STANDARD_ERROR = 2
 
 

@@ -16,7 +16,6 @@ from karrot.event import LagEvent, OffsetSample, PartitionLag
 if TYPE_CHECKING:
     from karrot.cli.http_client import HttpAnswer
 
-__all__ = ["send_sample"]
 
 ACCEPTED = 202
 

@@ -10,8 +10,6 @@ import click
 from karrot.cli.errors import stated
 from karrot.cli.options import config_option, loader
 
-__all__ = ["serve"]
-
 
 @click.command()
 @click.option("--bind", metavar="HOST:PORT", help="Where to listen; [::]:5000 takes IPv6 and IPv4.")

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from karrot.text import plain_amount
 
-__all__ = ["UNKNOWN", "Column", "laid_out", "number", "safe", "shown", "terminal_width", "width_of"]
-
 UNKNOWN = "-"
 """The cell of what is not known; never a zero."""
 
@@ -43,19 +41,21 @@ def safe(name: str) -> str:
 
 
 def shown(name: str, encoding: str = "utf-8") -> str:
-    """A name that somebody else chose, on one line and without anything a terminal obeys or cannot write."""
-    plain = "".join(each if each.isprintable() else _escaped(each) for each in name)
+    """A name from a stranger: on one line, without characters that a terminal would obey or cannot write."""
+    plain = "".join(
+        each if each.isprintable() else each.encode("unicode_escape", "surrogatepass").decode() for each in name
+    )
     plain = plain.encode(encoding, "backslashreplace").decode(encoding)
     return plain if plain.strip() == plain and plain else f'"{plain}"'
 
 
 def width_of(text: str) -> int:
-    """The cells that a terminal takes for a printable text."""
+    """How many cells of a terminal a printable text takes."""
     return sum(_cells(each) for each in text)
 
 
 def terminal_width() -> int | None:
-    """The terminal's cells; none where the output is kept or COLUMNS does not ask for some."""
+    """How many cells wide the terminal is; ``None`` if the output goes elsewhere and COLUMNS is not set."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else None
 
 
@@ -79,12 +79,9 @@ def laid_out(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: in
         else:
             break
     for row in table:
-        texts = [row[at] if width is None else _fitted(row[at], widths[at]) for at in kept]
+        fits = [width is None or width_of(row[at]) <= widths[at] for at in kept]
+        texts = [row[at] if whole else _cut(row[at], widths[at]) for at, whole in zip(kept, fits, strict=True)]
         yield _GAP.join(_padded(text, widths[at], columns[at]) for text, at in zip(texts, kept, strict=True)).rstrip()
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape", "surrogatepass").decode()
 
 
 def _cells(character: str) -> int:
@@ -104,10 +101,6 @@ def _to_cut(columns: Sequence[Column], widths: Sequence[int], kept: Sequence[int
 
 def _to_leave_out(columns: Sequence[Column], kept: Sequence[int]) -> int | None:
     return min((at for at in kept if columns[at].goes), key=lambda at: columns[at].goes, default=None)
-
-
-def _fitted(text: str, width: int) -> str:
-    return _cut(text, width) if width_of(text) > width else text
 
 
 def _padded(text: str, width: int, column: Column) -> str:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from karrot.event import LagEvent
     from karrot.watch import PollOutcome, Sink
 
-__all__ = ["watch"]
 
 _COLUMNS = (
     Column("GROUP", may_be_cut=True),

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from karrot.event import LagEvent
     from karrot.eventlog.group_health import GroupHealth
 
-__all__ = ["GroupAnswers", "ask", "cluster_of"]
 
 _AT_ONCE = 8
 
@@ -37,14 +36,14 @@ class GroupAnswers:
 
     @property
     def has_failed(self) -> bool:
-        """Whether something is missing that a second try, or another name, might bring."""
+        """Whether something is missing that a second try, or another name, may bring."""
         from karrot.burrow.client import Unaddressable
 
         return any(self.named or not isinstance(error, Unaddressable) for error in self.failed.values())
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know beside the table, a sentence each."""
+        """What a person should know besides the table, one sentence each."""
         said = [f"{group!a} is not shown: {error}" for group, error in self.failed.items()]
         if not self.verdicts and not self.failed:
             said.append(

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from karrot.burrow.client import Burrow
     from karrot.watch import ClusterReader
 
-__all__ = ["group_options", "run"]
-
 
 _OPTIONS = (
     click.option(

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from karrot.event import LagEvent, PartitionLag
     from karrot.eventlog.group_health import GroupHealth
 
-__all__ = ["KAFKA", "OFFSETS", "OWNER", "groups_table", "health_row", "json_line", "partition_tables", "tally"]
 
 _GROUPS = (
     Column("GROUP", may_be_cut=True),
@@ -32,7 +31,7 @@ KAFKA = (
     Column("LOST", is_number=True, goes=4),
     Column("MARGIN", is_number=True, goes=3),
 )
-"""What only Kafka knows; the numbers are those of `GroupHealth`."""
+"""The columns that need Kafka; their numbers are those of `GroupHealth`."""
 
 OFFSETS = (
     Column("GROUP", may_be_cut=True, goes=4),
@@ -63,7 +62,7 @@ def groups_table(asked: GroupAnswers) -> Iterator[str]:
 
 
 def tally(words: Iterable[str]) -> str:
-    """How often each word is there."""
+    """How often each word occurs: ``2 ERR, 5 OK``."""
     return ", ".join(f"{number} {safe(word)}" for word, number in sorted(Counter(words).items()) if word)
 
 
@@ -81,14 +80,14 @@ def _group_row(event: "LagEvent") -> tuple[str, ...]:
 
 
 def _known_to_kafka(asked: GroupAnswers, event: "LagEvent") -> tuple[str, ...]:
-    """Nothing where Kafka was not asked."""
+    """The cells of `KAFKA`; none if Kafka was not asked."""
     if asked.healths is None:
         return ()
     return health_row(asked.healths.get(event.consumer), counts_rebalances=asked.counts_rebalances)
 
 
 def health_row(health: "GroupHealth | None", *, counts_rebalances: bool = True) -> tuple[str, ...]:
-    """The cells of `KAFKA`."""
+    """The cells of `KAFKA` for one group."""
     if health is None:
         return (UNKNOWN,) * len(KAFKA)
     return (
@@ -102,7 +101,7 @@ def health_row(health: "GroupHealth | None", *, counts_rebalances: bool = True) 
 
 
 def partition_tables(asked: GroupAnswers) -> Iterator[str]:
-    """A block for each group, as Kafka's own tool prints them."""
+    """A table for each group, as Kafka's own tool prints it, and a line that sums it up."""
     width = terminal_width()
     for at, event in enumerate(asked.verdicts):
         if at and (event.partitions or asked.verdicts[at - 1].partitions):
@@ -137,7 +136,7 @@ def _sum(event: "LagEvent") -> str:
 
 
 def _stability(asked: GroupAnswers, event: "LagEvent") -> str:
-    """What Kafka says of the group, after its sum."""
+    """What Kafka says about the group, for the end of the line that sums it up."""
     health = (asked.healths or {}).get(event.consumer)
     if health is None:
         return ""
@@ -154,14 +153,14 @@ def _stability(asked: GroupAnswers, event: "LagEvent") -> str:
 
 
 def json_line(asked: GroupAnswers) -> Iterator[str]:
-    """All of it on one line."""
+    """The whole answer as one line of JSON."""
     failed = [{"group": group, "error": str(error)} for group, error in asked.failed.items()]
     verdicts = [_as_json(event) | _health_as_json(asked, event) for event in asked.verdicts]
     yield json.dumps({"cluster": asked.cluster, "groups": verdicts, "failed": failed})
 
 
 def _health_as_json(asked: GroupAnswers, event: "LagEvent") -> dict[str, Any]:
-    """Nothing where Kafka was not asked."""
+    """The fields that need Kafka; none if Kafka was not asked."""
     if asked.healths is None:
         return {}
     health = asked.healths.get(event.consumer)
@@ -202,7 +201,7 @@ def _partition_as_json(one: "PartitionLag") -> dict[str, Any]:
 
 
 def _share_of(event: "LagEvent") -> float | None:
-    """The worst partition's share of the lag: 1/n of n partitions is even, 1 is all in one."""
+    """The worst partition's share of the lag: 1 if it has all of it, 1/n if n partitions lag evenly."""
     if event.max_lag is None or event.max_lag.current_lag is None or not event.total_lag:
         return None
     return event.max_lag.current_lag / event.total_lag
@@ -214,5 +213,5 @@ def _share(event: "LagEvent") -> str:
 
 
 def _status(text: str) -> str:
-    """A verdict; Kafka alone has none."""
+    """The cell of a verdict; a dash if only Kafka was asked."""
     return safe(text) if text else UNKNOWN

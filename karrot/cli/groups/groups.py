@@ -7,8 +7,6 @@ import click
 from karrot.cli.groups.command_run import group_options, run
 from karrot.cli.groups.group_tables import groups_table
 
-__all__ = ["groups"]
-
 
 @click.command()
 @group_options

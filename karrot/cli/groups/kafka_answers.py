@@ -15,11 +15,9 @@ if TYPE_CHECKING:
 
     from karrot.watch import ClusterReader, ClusterSnapshot
 
-__all__ = ["ask_kafka", "beside_burrow", "cluster_reader"]
-
 
 def cluster_reader(bootstrap: str, properties: Path | None, cluster: str | None) -> "ClusterReader":
-    """A reader of the cluster at these addresses, which are its name where it has no other."""
+    """A reader of the Kafka cluster at these addresses. They are its name if it has no other."""
     from karrot.settings import types
     from karrot.watch import ClusterReader, connect
 
@@ -28,7 +26,7 @@ def cluster_reader(bootstrap: str, properties: Path | None, cluster: str | None)
 
 
 def ask_kafka(kafka: "ClusterReader", groups: "Collection[str]") -> GroupAnswers:
-    """How all groups stand, or some."""
+    """Ask Kafka about these groups, or about all."""
     from karrot.watch import ClusterError
 
     snapshot = _read(kafka, groups)
@@ -44,7 +42,7 @@ def ask_kafka(kafka: "ClusterReader", groups: "Collection[str]") -> GroupAnswers
 
 
 def beside_burrow(asked: GroupAnswers, kafka: "ClusterReader") -> GroupAnswers:
-    """Burrow's answers with what Kafka says of the same groups."""
+    """Burrow's answers, with what Kafka says about the same groups."""
     groups = {event.consumer for event in asked.verdicts}
     if not groups:
         return asked

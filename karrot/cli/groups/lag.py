@@ -7,8 +7,6 @@ import click
 from karrot.cli.groups.command_run import group_options, run
 from karrot.cli.groups.group_tables import partition_tables
 
-__all__ = ["lag"]
-
 
 @click.command()
 @group_options

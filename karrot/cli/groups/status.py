@@ -8,8 +8,6 @@ from karrot.cli.errors import Refused
 from karrot.cli.groups.command_run import group_options, run
 from karrot.cli.groups.group_tables import partition_tables
 
-__all__ = ["status"]
-
 
 @click.command()
 @group_options

@@ -23,7 +23,6 @@ from karrot.text import counted_plain, to_second
 if TYPE_CHECKING:
     from karrot.history import GroupDescription, PartitionDescription
 
-__all__ = ["describe", "described_table"]
 
 _DESCRIBED = (*OFFSETS, OWNER)
 _NO_OWNERS = (
@@ -69,7 +68,7 @@ def described_table(group: "GroupDescription") -> Iterator[str]:
 
 
 def _ages(partitions: Sequence["PartitionDescription"], at: datetime) -> Iterator[str]:
-    """When what is known of offsets and of log ends was true: the lag of a job that is behind is none of its group."""
+    """How new the offsets and log ends are: if the job that writes them is behind, its lag is not the group's."""
     committed = [each.committed_at for each in partitions if each.committed_at]
     looked = [each.looked_at for each in partitions if each.looked_at]
     if committed:

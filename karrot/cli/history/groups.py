@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from karrot.event import DayRange
     from karrot.history import Days, GroupHistory
 
-__all__ = ["groups"]
 
 _GROUPS = (
     Column("CLUSTER", may_be_cut=True, goes=4),

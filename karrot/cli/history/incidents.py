@@ -1,7 +1,7 @@
 """``karrot history incidents``: prints the incidents of a range of time."""
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from karrot.event import Incident
     from karrot.history import Days
 
-__all__ = ["incidents"]
 
 _LATE = timedelta(seconds=300)
 """How old a verdict may be: as long as one lasts, which is the service's KARROT_STALE_AFTER unless you set it."""
@@ -73,15 +72,10 @@ def incidents(group: str | None, order: str, **given: Any) -> None:
     show(incidents_table(found, request.limit))
     # An incident that began on a day before may reach into these.
     say_missing(days, what, "nothing more" if found else "nothing")
-    _say_lacking(request, lacking)
-    if newest is not None:
-        _say_newest(request, days, newest, what, "nothing more" if found else "nothing")
-
-
-def _say_lacking(request: RangeRequest, lacking: Sequence[date]) -> None:
-    """Say why days are missing that derive has finished."""
     if lacking:
         click.echo(f"karrot: {one_line(lacks_incidents(request, lacking))}", err=True)
+    if newest is not None:
+        _say_newest(request, days, newest, what, "nothing more" if found else "nothing")
 
 
 def _say_newest(request: RangeRequest, days: "Days", newest: datetime, what: str, nothing: str) -> None:

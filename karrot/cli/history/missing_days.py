@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from karrot.event import DayRange
     from karrot.history import Days
 
-__all__ = ["day_ranges_json", "days_json", "in_words", "say_missing"]
 
 _RANGES_SHOWN = 5
 

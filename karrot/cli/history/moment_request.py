@@ -14,17 +14,6 @@ from karrot.cli.history.open_tables import named, one_line
 from karrot.cli.options import put_on, read_span
 from karrot.text import to_minute, to_second
 
-__all__ = [
-    "LOOK_BACK_HELP",
-    "MomentRequest",
-    "limit_option",
-    "look_back_option",
-    "moment_options",
-    "nothing_known_at",
-    "read_duration",
-    "when",
-]
-
 _OPTIONS = (
     click.option("--at", default="now", show_default=True, help="As of then: ISO 8601 (UTC), or so long ago: 90m, 7d."),
     click.option("--json", "as_json", is_flag=True, help="One line of JSON instead of a table."),
@@ -48,7 +37,7 @@ def moment_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True, slots=True)
 class MomentRequest:
-    """What each of these commands is asked."""
+    """The values of the options that these commands share."""
 
     tables: Path
     cluster: str | None
@@ -66,7 +55,7 @@ class MomentRequest:
 
 
 def nothing_known_at(request: MomentRequest, days: Sequence[date]) -> NotDone:
-    """Why there is no answer, and for which days there is one."""
+    """The error that says why there is no answer, and for which days there is one."""
     from karrot.history import day_ranges
 
     return NotDone(

@@ -20,19 +20,6 @@ if TYPE_CHECKING:
     from karrot.event import TimeRange
     from karrot.history import History
 
-__all__ = [
-    "answered",
-    "json_fields",
-    "known_name",
-    "local_tables",
-    "named",
-    "of_all",
-    "one_line",
-    "places",
-    "show",
-    "span_of",
-]
-
 
 def local_tables(context: click.Context, option: click.Parameter, text: str | None) -> Path | None:
     """A callback for the folder of the tables: as a path, a URL would become a folder of this machine."""
@@ -92,7 +79,7 @@ def one_line(sentence: object) -> str:
 
 
 def named(cluster: str | None, group: str | None) -> str:
-    """Who was asked about, in words."""
+    """The group and the cluster that were asked for, in words."""
     whom = "any group" if group is None else f"group {group!r}"
     return whom if cluster is None else f"{whom} of cluster {cluster!r}"
 
@@ -109,11 +96,11 @@ def show(told: Iterator[str] | dict[str, Any]) -> None:
 
 
 def of_all(found: Sequence[object], what: str, limit: int | None) -> str:
-    """How many there are, and how many of them are shown if not all."""
+    """How many were found, and how many of them are shown if not all: ``12 incidents (5 shown)``."""
     limited = "" if limit is None or limit >= len(found) else f" ({limit} shown)"
     return counted_plain(len(found), what) + limited
 
 
 def known_name(name: str | None) -> str:
-    """A name that may not be known."""
+    """The cell of a name that may not be known."""
     return UNKNOWN if name is None else safe(name)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from karrot.event import TimeRange
     from karrot.history import History
 
-__all__ = ["RangeRequest", "lacks_incidents", "nothing_known", "range_options"]
 
 _OPTIONS = (
     click.option(
@@ -37,7 +36,7 @@ def range_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True, slots=True)
 class RangeRequest:
-    """What each of these commands is asked."""
+    """The values of the options that these commands share."""
 
     tables: Path
     span: "TimeRange"
@@ -58,7 +57,7 @@ class RangeRequest:
 
 
 def nothing_known(request: RangeRequest, history: "History", what: str, group: str | None, table: str) -> NotDone:
-    """Why there is no answer, and for which days there is one."""
+    """The error that says why there is no answer, and for which days there is one."""
     from karrot.history import day_ranges
 
     whom = named(request.cluster, group)

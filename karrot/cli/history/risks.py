@@ -24,7 +24,6 @@ from karrot.text import counted_plain, to_second
 if TYPE_CHECKING:
     from karrot.history import Risk, Risks
 
-__all__ = ["risks"]
 
 _RISKS = (
     Column("RISK"),

@@ -24,7 +24,6 @@ from karrot.text import compact_duration, counted_plain, to_second
 if TYPE_CHECKING:
     from karrot.history import StaleGroups, StalePartition
 
-__all__ = ["stale"]
 
 _STALE = (
     Column("SINCE"),
@@ -76,7 +75,7 @@ def stale_table(found: "StaleGroups", least: timedelta, limit: int | None = None
 
 
 def _known_of(found: "StaleGroups", least: timedelta) -> Iterator[str]:
-    """When what is known was true; looks that ended before the time that is asked for say nothing of it."""
+    """How new the commits and log ends are: log ends from before the time asked for say nothing about it."""
     if found.committed_at:
         yield f"last commit {when(found.committed_at, found.at)}"
     if found.looked_at is None:

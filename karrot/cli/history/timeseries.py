@@ -17,8 +17,6 @@ from karrot.text import iso, to_minute
 if TYPE_CHECKING:
     from karrot.history import Days, TimeSeries
 
-__all__ = ["timeseries"]
-
 
 def _steps(_context: click.Context, _option: click.Parameter, text: str) -> Any:
     from karrot.history import granularity

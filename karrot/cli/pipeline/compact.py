@@ -8,8 +8,6 @@ from karrot.cli.options import read_span
 from karrot.cli.pipeline.spark_options import spark_options, started, tables_in
 from karrot.text import counted_plain
 
-__all__ = ["compact"]
-
 
 @click.command()
 @spark_options

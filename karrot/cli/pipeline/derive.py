@@ -9,8 +9,6 @@ from karrot.cli.options import Number, day_option, read_span
 from karrot.cli.pipeline.spark_options import spark_options, started, tables_in
 from karrot.text import counted_plain
 
-__all__ = ["derive"]
-
 _span = read_span(10 * 365 * 86_400)
 _gap = read_span(86_400)  # a day is derived from those beside it
 

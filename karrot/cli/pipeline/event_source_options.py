@@ -13,7 +13,6 @@ from karrot.cli.pipeline.kafka_options import KAFKA, kafka_of, kafka_options
 if TYPE_CHECKING:
     from karrot.pipeline.ingest.event_sources import Road
 
-__all__ = ["road_of", "road_options"]
 
 _ARCHIVE = "archive"
 _OPTIONS = (
@@ -30,12 +29,12 @@ _OPTIONS = (
 
 
 def road_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that name a road: `road_of` reads them."""
+    """Add the options that name a source of events; `road_of` reads them."""
     return put_on(command, *_OPTIONS, kafka_options)
 
 
 def road_of(asked: Mapping[str, Any]) -> "Callable[[], Road]":
-    """How the road is taken, once there is a Spark. Raises Refused for what is asked wrongly."""
+    """A function that opens the source of events once Spark has started. Raises Refused for wrong options."""
     if asked["source"] == KAFKA:
         return _topic(asked)
     if asked["archive"] is None:

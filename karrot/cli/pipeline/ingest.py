@@ -2,7 +2,7 @@
 
 import json
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -10,11 +10,6 @@ from karrot.cli.errors import end_on_signals
 from karrot.cli.pipeline.event_source_options import road_of, road_options
 from karrot.cli.pipeline.job_errors import errors_as_sentences
 from karrot.cli.pipeline.spark_options import read_trigger, spark_options, started
-
-if TYPE_CHECKING:
-    from karrot.pipeline.ingest.job import IngestSummary
-
-__all__ = ["ingest"]
 
 
 @click.command()
@@ -45,7 +40,7 @@ def ingest(directory: str, master: str | None, conf: dict[str, str], **asked: An
         road(),
         Tables(directory),
         checkpoint=asked["checkpoint"] or "",
-        tell=_shown if follow and not as_json else lambda _summary: None,
+        tell=click.echo if follow and not as_json else lambda _summary: None,
     )
     stop = threading.Event()
     if follow:
@@ -56,7 +51,3 @@ def ingest(directory: str, master: str | None, conf: dict[str, str], **asked: An
     finally:
         spark.stop()
     click.echo(json.dumps(total.as_dict()) if as_json else str(total))
-
-
-def _shown(summary: "IngestSummary") -> None:
-    click.echo(str(summary))

@@ -8,8 +8,6 @@ from typing import Any, Final
 from karrot.cli.errors import NotDone, Refused
 from karrot.cli.pipeline.kafka_options import KAFKA
 
-__all__ = ["errors_as_sentences", "why_it_failed"]
-
 _NAMED: Final = re.compile(r"^(?:: |Caused by: )?([A-Za-z_][\w.$]*(?:Error|Exception)): (.*\S)", re.MULTILINE)
 _CARRIERS: Final = frozenset({"Py4JJavaError", "Py4JException", "ForeachBatchUserFuncException"})
 """They say that something failed, and not what."""
@@ -20,7 +18,7 @@ _BEYOND: Final = re.compile(r"\s*(?:JVM stacktrace|=== Streaming Query ===)")
 
 @contextmanager
 def errors_as_sentences(asked: Mapping[str, Any]) -> Iterator[None]:
-    """What keeps a job from what it reads, or from going on, becomes a sentence."""
+    """End the command with a sentence if a job cannot read its input or cannot go on."""
     from karrot.kafka.properties import without_values
     from karrot.pipeline.stream.brokers import Brokers, PropertiesError
     from karrot.pipeline.stream.kafka_topics import ConnectorMissing

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from karrot.pipeline.stream.brokers import Brokers, StartingOffsets
     from karrot.watch.admin import KafkaCluster
 
-__all__ = ["KAFKA", "Reached", "kafka_of", "kafka_options"]
 
 KAFKA = "kafka"
 """The ``--source`` that is read through Kafka."""
@@ -50,7 +49,7 @@ class Reached(NamedTuple):
 
 
 def kafka_of(asked: Mapping[str, Any], client_id: str) -> Reached:
-    """What `kafka_options` asked for; nobody is connected to yet. Raises Refused."""
+    """Kafka as the options name it, without a connection yet. Raises Refused."""
     from karrot.pipeline.stream.brokers import Brokers, StartingOffsets
     from karrot.settings import types
     from karrot.watch import connect

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from karrot.pipeline.offsets.log_ends import Looked
     from karrot.pipeline.store.tables import Tables
 
-__all__ = ["offsets"]
 
 _PARQUET = "parquet"
 
@@ -82,7 +81,7 @@ def offsets(directory: str, master: str | None, conf: dict[str, str], **asked: A
 
 @dataclass(frozen=True)
 class _Work:
-    """What both sources are asked for. ``every`` is None for what is there and no more."""
+    """What both sources are asked to do. ``every`` is ``None`` to read what is there and end."""
 
     cluster: str
     every: str | None

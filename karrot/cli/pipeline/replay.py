@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from karrot.pipeline.replay.compare import ReplayedIncident, RuleSetOutcome, Standstill
     from karrot.pipeline.replay.job import Replayed
 
-__all__ = ["replay", "replayed_json", "replayed_lines"]
 
 _DAY = 86_400
 _TIMES = {"first": "since", "last": "until"}

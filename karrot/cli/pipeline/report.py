@@ -9,8 +9,6 @@ from karrot.cli.errors import Refused
 from karrot.cli.options import day_option
 from karrot.cli.pipeline.spark_options import spark_options, started
 
-__all__ = ["report"]
-
 _LONGEST = timedelta(days=3_660)
 
 

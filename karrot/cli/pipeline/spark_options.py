@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from karrot.pipeline.store.tables import Tables
 
-__all__ = ["read_trigger", "session_options", "spark_options", "started", "tables_in"]
 
 _UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _HALT_S: Final = 5
@@ -131,7 +130,7 @@ def _stop(spark: "SparkSession") -> None:
 
 
 def read_trigger(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
-    """How often, as Spark takes it. Raises Refused."""
+    """The interval as Spark reads it. Raises Refused."""
     from karrot.settings.types import ValueKind
 
     kind = ValueKind(_read_span, "a span of time like 10 seconds, 1 minute, 30s or 500ms")

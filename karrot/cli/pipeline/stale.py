@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from karrot.pipeline.stale.job import Delivered
     from karrot.pipeline.store.tables import Tables
 
-__all__ = ["say_if_empty", "stale"]
 
 _span = read_span(366 * 86_400)
 

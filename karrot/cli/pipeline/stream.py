@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from karrot.pipeline.publish.job import Fanout
     from karrot.reporters.cloudwatch.options import Options
 
-__all__ = ["stream"]
 
 _TABLES, _CLOUDWATCH = "tables", "cloudwatch"
 _TWICE = (

@@ -5,8 +5,6 @@ import click
 from karrot.cli.errors import valid
 from karrot.distribution import DOCS_URL
 
-__all__ = ["alert_rules"]
-
 
 @click.command("alert-rules")
 @click.option("--set", "changed", metavar="NAME=VALUE", multiple=True, help="A threshold; docs/alerts.md lists them.")

@@ -7,8 +7,6 @@ import click
 
 from karrot.cli.errors import valid
 
-__all__ = ["athena"]
-
 
 @click.command()
 @click.option("--location", metavar="s3://BUCKET/PREFIX", required=True, help="Where the pipeline has its tables.")

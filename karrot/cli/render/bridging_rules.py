@@ -2,8 +2,6 @@
 
 import click
 
-__all__ = ["bridging_rules"]
-
 
 @click.command("bridging-rules")
 @click.argument(

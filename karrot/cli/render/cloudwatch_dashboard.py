@@ -7,8 +7,6 @@ import click
 
 from karrot.cli.errors import valid
 
-__all__ = ["cloudwatch_dashboard"]
-
 
 @click.command("cloudwatch-dashboard")
 @click.option("--region", required=True, help="The region of the metrics.")

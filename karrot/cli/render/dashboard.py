@@ -6,8 +6,6 @@ import click
 
 from karrot.cli.errors import valid
 
-__all__ = ["dashboard"]
-
 
 @click.command("dashboard")
 @click.argument("board", type=click.Choice(["overview", "group", "itself"]))

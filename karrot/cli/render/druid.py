@@ -7,8 +7,6 @@ import click
 
 from karrot.cli.errors import valid
 
-__all__ = ["druid"]
-
 
 @click.command()
 @click.option(

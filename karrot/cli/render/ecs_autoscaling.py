@@ -6,8 +6,6 @@ import click
 
 from karrot.cli.render.scaling_options import scaling, scaling_options
 
-__all__ = ["ecs_autoscaling"]
-
 
 @click.command("ecs-autoscaling")
 @scaling_options

@@ -7,8 +7,6 @@ import click
 
 from karrot.cli.errors import valid
 
-__all__ = ["ecs_service"]
-
 
 @click.command("ecs-service")
 @click.option("--ecs-cluster", metavar="NAME", required=True, help="The ECS cluster to run on.")

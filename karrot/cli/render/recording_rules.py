@@ -2,8 +2,6 @@
 
 import click
 
-__all__ = ["recording_rules"]
-
 
 @click.command("recording-rules")
 def recording_rules() -> None:

@@ -12,7 +12,6 @@ from karrot.cli.options import put_on
 if TYPE_CHECKING:
     from karrot.render.scaling_recipe import Scaling
 
-__all__ = ["scaling", "scaling_options"]
 
 _OPTIONS = (
     click.option("--recipe", type=click.Choice(["target-tracking", "step", "from-zero"]), required=True),
@@ -49,7 +48,7 @@ def scaling_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def scaling(**given: Any) -> "Scaling":
-    """What was asked for; values that no recipe can be made of end the command with a sentence each."""
+    """The recipe that the options describe. Values that make none end the command with a sentence each."""
     from karrot.render.scaling_recipe import Scaling
 
     return valid(partial(Scaling, **given))

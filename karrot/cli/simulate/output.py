@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from karrot.autoscaling import Consumers, Load, Run, RunSummary, Stack
     from karrot.render.scaling_recipe import Scaling
 
-__all__ = ["Case", "Compared", "comparison", "drawing", "report", "warnings_of_load", "warnings_of_run"]
 
 _LONG_GAP_SECONDS = 300
 _CHANGES_SHOWN = 50
@@ -35,7 +34,7 @@ class Case:
 
     @property
     def unit(self) -> str:
-        """What is counted."""
+        """What is scaled, in words."""
         return "tasks" if self.asked.on_ecs else "instances"
 
     @property
@@ -86,7 +85,7 @@ class Compared(NamedTuple):
 
     @classmethod
     def of(cls, run: "Run", label: str) -> Self:
-        """What is kept of a run."""
+        """The line of a run."""
         least, most = run.summary.least_tasks, run.summary.most_tasks
         return cls(label, str(least) if least == most else f"{least} to {most}", run.summary)
 
@@ -117,7 +116,7 @@ def _compared_row(one: Compared) -> tuple[str, ...]:
 
 
 def warnings_of_load(case: Case) -> Iterator[str]:
-    """What makes every answer on this recording worth less, a sentence each."""
+    """Why no answer on this recording can be exact, a sentence each."""
     load = case.load
     if load.contradictions:
         yield (
@@ -129,7 +128,7 @@ def warnings_of_load(case: Case) -> Iterator[str]:
 
 
 def warnings_of_run(case: Case, run: "Run") -> Iterator[str]:
-    """What makes the answer of one recipe worth less, a sentence each."""
+    """Why the answer of one recipe is less exact, a sentence each."""
     from karrot.autoscaling import NotScaled
 
     stack = case.stack

@@ -5,8 +5,6 @@ from typing import Any, NamedTuple
 
 import click
 
-__all__ = ["Recipe", "each_recipe", "read_recipes"]
-
 _NAMES = ("target-tracking", "step", "from-zero")
 _MEASURES = ("max_lag_seconds", "target_lag_per_task", "max_lag")
 _OWN = (

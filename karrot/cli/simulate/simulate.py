@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from karrot.autoscaling import LagSample, Run
 
-__all__ = ["simulate"]
-
 
 @click.command()
 @scaling_options
