@@ -70,7 +70,7 @@ bench: $(STAMPS)/dev ## The measurements in benchmarks/, one after the other
 docs: $(STAMPS)/dev ## Write docs/reference/, Athena's columns and the Grafana dashboards from the code
 	$(BIN)/python tools/reference.py
 	$(BIN)/python tools/athena.py
-	$(BIN)/python -m tools.boards
+	$(BIN)/python -m tools.dashboards
 
 COMPILE := $(UV) pip compile -q --universal --generate-hashes --python-version 3.11 --no-header
 

@@ -1,4 +1,4 @@
-"""The archive: events a second into segments, against writing the same lines to one gzip file plainly.
+"""Measures the archive reporter, against writing the same lines to one gzip file.
 
 PYTHONPATH=tests python benchmarks/archive.py [--events 50000] [--partitions 12]
 

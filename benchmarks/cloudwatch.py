@@ -1,4 +1,4 @@
-"""CloudWatch: what a flush takes, what it costs in calls, and whether an outage of it is felt where events come in.
+"""Measures the CloudWatch reporter: time and calls of a flush, and whether its outage slows the webhook.
 
 PYTHONPATH=tests python benchmarks/cloudwatch.py [--groups 10000] [--seconds 10] [--rounds 3] [--outage 30]
 

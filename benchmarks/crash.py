@@ -1,4 +1,4 @@
-"""Kills under load: what was acknowledged is stored once, whoever dies; how soon another worker leads.
+"""Kills the service under load: every acknowledged event must be stored once, and another worker must lead soon.
 
 PYTHONPATH=tests python benchmarks/crash.py [--kills 20] [--kills-all 20] [--reloads 5] [--threads 8] [--seed 1]
 

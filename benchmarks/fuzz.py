@@ -1,4 +1,4 @@
-"""Bytes that nobody sends, bred by coverage: does the parser raise anything but `MalformedPayload`?
+"""Fuzzes the parser with bytes that coverage selects: it may raise `MalformedPayload` and nothing else.
 
 make fuzz [ARGS="--seconds 300 --seed 1 --corpus build/fuzz"]
 

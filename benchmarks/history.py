@@ -1,4 +1,4 @@
-"""``karrot history`` over 30 days of 500 groups: the question alone, and the whole process.
+"""Measures ``karrot history`` over 30 days of 500 groups: the query alone, and the whole process.
 
 PYTHONPATH=tests python benchmarks/history.py [--days 30] [--groups 500] [--rounds 7]
 

@@ -1,4 +1,4 @@
-"""Hostile input by the hundred thousand, through the real service.
+"""Posts hundreds of thousands of malformed bodies and new group names to the real service.
 
 PYTHONPATH=tests python benchmarks/hostile.py [--bodies 100000] [--names 1000000] [--seed 1]
 

@@ -1,4 +1,4 @@
-"""Requests that come whether or not those before were answered: a steady rate, the same under scrapes, and too many.
+"""Measures latencies at a steady rate, the same during scrapes, and under too many requests.
 
 PYTHONPATH=tests python benchmarks/open_loop.py [--seconds 60] [--rate 800] [--groups 10000] [--overload 10]
 

@@ -1,4 +1,4 @@
-"""What the pages cost: the list of many groups against a scrape of them, and events while people look.
+"""Measures what the pages cost: the list of many groups against a scrape, and events while people read pages.
 
 PYTHONPATH=tests python benchmarks/pages.py [--groups 10000] [--rate 333] [--seconds 30] [--rounds 3]
 

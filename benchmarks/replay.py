@@ -1,4 +1,4 @@
-"""Replay against the sorting that it cannot do without, and six sets of rules against one.
+"""Measures replay, against the sort that it needs, and six sets of rules against one.
 
 PYTHONPATH=tests python benchmarks/replay.py [--rows 10000000] [--rounds 2] [--master local[2]]
 

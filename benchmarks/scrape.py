@@ -1,4 +1,4 @@
-"""What a scrape costs, by number of groups: time, size and memory of this renderer and of prometheus-client's.
+"""Measures time, size and memory of a scrape by number of groups, against prometheus-client's renderer.
 
 PYTHONPATH=tests python benchmarks/scrape.py [GROUPS ...]
 """

@@ -1,4 +1,4 @@
-"""How far the signals are from the truth: all rows of the table of which docs/signals.md shows some.
+"""Prints how far the signals are from the true values: the whole table of which docs/signals.md shows a part.
 
 Messages are written at random moments; consumers fall behind at 50, 80 and 95 % of that rate and one catches up at
 150 %; commits come give or take 10 %; Burrow has its defaults; lags of 20 s and more count.

@@ -1,4 +1,4 @@
-"""Hours under load: is memory flat, are threads, descriptors and the write-ahead log bounded, is anything lost?
+"""Runs the service under load for hours: memory must stay flat, resources bounded, and no event may be lost.
 
 PYTHONPATH=tests python benchmarks/soak.py [--hours 8 | --minutes 3] [--rate 200] [--out build/soak.jsonl]
 

@@ -1,4 +1,4 @@
-"""A week in a minute: the archive of a simulated week, the tables that the pipeline makes of it, and the report.
+"""Writes the archive of a simulated week, runs the pipeline over it, and renders the report.
 
 ``make history``; ``make history ARGS="--groups 10 --days 1"`` for less. What the tables say of incidents is compared
 with what was told while the week was simulated. Exit code 1 if they differ, or that of a command that failed.

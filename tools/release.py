@@ -1,4 +1,4 @@
-"""Whether a tag may become a release, and what the release says of itself.
+"""Checks whether a tag may become a release, and prints its release notes.
 
 ``python tools/release.py check v2.1.0`` prints ``version=`` and ``prerelease=`` for the workflow, or ends with every
 reason against; ``python tools/release.py notes`` prints what the changelog says of the version in pyproject.toml. Needs

@@ -1,4 +1,4 @@
-"""A day of commits with trouble planted among them, as tables, and Burrow's rules tried on it.
+"""Writes the tables of a day of commits with planted problems, and replays Burrow's rules on it.
 
 ``python tools/replay.py --rules … --rules …``: what is not known here is an option of ``karrot pipeline replay``.
 """

@@ -1,4 +1,4 @@
-"""The pictures of the pages in the README and in docs/pages.md, taken from the demo: ``make screenshots``.
+"""Takes the pictures of the pages in the README and in docs/pages.md from the demo: ``make screenshots``.
 
 Waits until groups of the demo are in trouble that is worth a picture, then looks with Debian's Chromium.
 """

@@ -1,4 +1,4 @@
-"""What the doctor reads where nothing is wrong; a test changes the one thing that is."""
+"""Makes the snapshots that the doctor's checks read, in a state in which no check finds anything wrong."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

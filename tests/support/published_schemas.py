@@ -1,4 +1,4 @@
-"""check-jsonschema with the schemas that it carries along: nothing is fetched."""
+"""Validates files against the schemas that check-jsonschema ships, without the network."""
 
 from pathlib import Path
 

@@ -1,1 +1,1 @@
-"""Days of simulated history: the archive that a service would have written, and the incidents planted in it."""
+"""Generates days of simulated history: the archive that a service would have written, with planted incidents."""

@@ -1,4 +1,4 @@
-"""The events that one cluster's service receives during a history: Burrow's webhooks and its answers to a resync."""
+"""Generates the events that one cluster's service receives: Burrow's webhooks and its answers to a resync."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

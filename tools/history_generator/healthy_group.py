@@ -1,4 +1,4 @@
-"""A healthy consumer group and Burrow's verdicts on it, which are almost always OK.
+"""Simulates a healthy consumer group and Burrow's verdicts on it, which are almost always OK.
 
 `FakeBurrow` says the same of such a group, in several times as long: this goes past Burrow's storage, and asks the
 rules only where they may find something. Times are simulated seconds.

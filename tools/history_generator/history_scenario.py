@@ -1,4 +1,4 @@
-"""The scenario of a history: healthy groups with daily traffic, and the incidents planted among them.
+"""Defines the scenario of a history: healthy groups with daily traffic, and the incidents planted among them.
 
 A simulated second of `karrot.demo.simulated_kafka` is a minute here: rates are messages a minute, phases last minutes.
 """

@@ -1,4 +1,4 @@
-"""The closed loop by one clock set by hand: lag -> Burrow -> Karrot -> CloudWatch -> alarms -> tasks -> lag.
+"""Simulates a service that scales on lag, in a closed loop: lag, Burrow, Karrot, CloudWatch, alarms, tasks, lag.
 
 Burrow is the simulated one (its storage, rules and notifier), Karrot its real intake, log, feed and reporter with the
 real AWS client, CloudWatch the strict fake over HTTP, and alarms and policies are those of a rendered recipe.

@@ -1,4 +1,4 @@
-"""The scaling recipes as ``karrot render ecs-autoscaling`` prints them, and what each asks of Karrot and Burrow."""
+"""Lists the scaling recipes of the closed loop, with the settings of Karrot and Burrow that each one needs."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property

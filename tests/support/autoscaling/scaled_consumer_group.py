@@ -1,4 +1,4 @@
-"""A topic and the group that reads it with as many tasks as a fleet runs, for the simulated Burrow."""
+"""Simulates a topic, and a consumer group whose read rate follows the number of running tasks."""
 
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Every recipe that can be rendered, and what becomes of it as CloudFormation."""
+"""Lists every scaling recipe that Karrot can render, and renders one as CloudFormation."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Terraform as CloudFormation: every attribute has its counterpart here, and one that has none is a KeyError."""
+"""Translates Terraform resources to CloudFormation, to compare the two; an unknown attribute is a KeyError."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A fake Burrow's REST API for a test, over HTTP and on a clock set by hand."""
+"""Runs the fake Burrow's REST API over HTTP, on a clock that the test sets."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

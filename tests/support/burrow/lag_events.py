@@ -1,4 +1,4 @@
-"""Burrow's bodies as recorded, and events made to order."""
+"""Makes lag events, one by one with given fields or at random for property tests."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""A consumer that lags, with the truth beside what Burrow would say of it."""
+"""Simulates a consumer that lags, and compares the signals from Burrow's verdicts with the true values."""
 
 import random
 from bisect import bisect_right

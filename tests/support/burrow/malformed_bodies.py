@@ -1,4 +1,4 @@
-"""Bodies and names that nobody should send, and somebody will."""
+"""Makes malformed webhook bodies and unusual group names."""
 
 import json
 import re

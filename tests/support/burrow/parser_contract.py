@@ -1,4 +1,4 @@
-"""What holds for the parser whatever bytes it is given."""
+"""Asserts what the parser must do with any bytes: give a valid event, or raise `MalformedPayload`."""
 
 import json
 import math

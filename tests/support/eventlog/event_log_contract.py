@@ -1,4 +1,4 @@
-"""What every event log must do; each implementation runs all of it."""
+"""Tests what every event log must do; each implementation runs all of these tests."""
 
 from collections.abc import Callable, Iterator
 

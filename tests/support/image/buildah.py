@@ -1,4 +1,4 @@
-"""buildah over storage of its own, and a base for the image where no image registry can be reached.
+"""Builds container images with buildah in a storage of its own, without an image registry.
 
 The base is a Debian with Python that debootstrap makes once (a minute) and that is kept in the cache directory:
 another distribution than the one a release is built on, but the same Dockerfile.

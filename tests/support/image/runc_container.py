@@ -1,4 +1,4 @@
-"""A container as Kubernetes' restricted profile and ``docker run --read-only`` start one, by the runtime that both use.
+"""Runs a container with runc as Kubernetes' restricted profile and ``docker run --read-only`` do.
 
 The root is read-only, there is no capability, no new privilege and no /tmp; what may be written to is the data
 directory. Only the network is the machine's own.

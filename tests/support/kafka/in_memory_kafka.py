@@ -1,4 +1,4 @@
-"""A Kafka cluster as `karrot.watch` sees one, whose contents tests set by hand or a simulated world tells."""
+"""An in-memory Kafka cluster for `karrot.watch`; a test or a simulation sets what is in it."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Brokers that librdkafka brings along, for its own tests: topics come into being by being written to."""
+"""Runs librdkafka's mock brokers, and reads what is in one of their topics."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

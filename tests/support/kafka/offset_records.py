@@ -1,4 +1,4 @@
-"""Records of ``__consumer_offsets`` as brokers write them, from Kafka's message definitions alone."""
+"""Encodes records of ``__consumer_offsets`` as brokers do, by Kafka's message definitions."""
 
 from collections.abc import Mapping, Sequence
 from struct import pack

@@ -1,4 +1,4 @@
-"""The charts in ``helm/``, rendered by Helm itself."""
+"""Renders the charts in ``helm/`` with Helm itself."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache

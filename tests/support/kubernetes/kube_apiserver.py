@@ -1,4 +1,4 @@
-"""A real kube-apiserver with its etcd, and nothing behind it: what it takes is stored, and no pod ever runs.
+"""Builds and runs a real kube-apiserver with its etcd: it stores objects, and no pod ever runs.
 
 ``python -m support.kubernetes.kube_apiserver build`` compiles the server from the Go modules that
 ``tests/chart/kubeapi`` pins (some six minutes of two cores) and fetches Debian's etcd; both

@@ -1,4 +1,4 @@
-"""What an API server's schemas say of an object: the core's of several releases, and the operators'."""
+"""Validates Kubernetes objects against the schemas of several releases and of the operators."""
 
 import json
 from functools import cache

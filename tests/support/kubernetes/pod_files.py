@@ -1,4 +1,4 @@
-"""A pod of a rendered chart as a program on this machine: its environment, its arguments, its files in a directory."""
+"""Writes the files of a rendered pod to a directory, so that a program can run here as the pod would."""
 
 import base64
 import re

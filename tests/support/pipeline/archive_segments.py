@@ -1,4 +1,4 @@
-"""Segments as the archive reporter leaves them, and damaged ones."""
+"""Writes archive segments as the archive reporter does, and damages them."""
 
 import gzip
 from collections.abc import Sequence

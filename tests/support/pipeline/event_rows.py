@@ -1,4 +1,4 @@
-"""Events as the pipeline's tables hold them, made to order."""
+"""Makes rows of the table ``events``, and of ``partitions`` for the partitions that they list."""
 
 import datetime as dt
 import itertools

@@ -1,4 +1,4 @@
-"""Frames of the Kafka source's shape, made of bytes."""
+"""Makes frames with the columns of Spark's Kafka source from keys and values."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Makes rows of the tables ``commits``, ``ends`` and ``members``; seconds count from `event_rows.MIDNIGHT`."""
+"""Makes rows of the tables ``commits``, ``ends`` and ``members``; seconds count from `row_times.MIDNIGHT`."""
 
 import itertools
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Findings of a report, made to order."""
+"""Makes the findings of a report."""
 
 import datetime as dt
 from typing import Any

@@ -1,4 +1,4 @@
-"""The pipeline's tables, written as it lays them out (with Spark's 96 bits for a moment), without Spark."""
+"""Writes Parquet files as the pipeline lays them out, without Spark."""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Alertmanager and its own judge of configurations."""
+"""Runs Alertmanager, and checks its configuration with amtool."""
 
 import json
 import subprocess

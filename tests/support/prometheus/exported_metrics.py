@@ -1,4 +1,4 @@
-"""What Karrot exports, as rules and dashboards may ask for it."""
+"""Lists the samples that Karrot exports with their labels."""
 
 from karrot import telemetry
 

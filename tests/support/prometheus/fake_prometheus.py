@@ -1,4 +1,4 @@
-"""A Prometheus that says what it is told to say, over HTTP."""
+"""Serves Prometheus' HTTP API with the targets, rules and query results that a test gives it."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""The Grafana dashboards that are shipped, and their queries as Grafana would send them."""
+"""Reads the Grafana dashboards that Karrot ships, and fills in their queries as Grafana does."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Expositions that say what they are told to say, each under a path of its own."""
+"""Serves given metric expositions over HTTP, each under its own path."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

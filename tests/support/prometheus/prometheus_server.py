@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes one service."""
+"""Runs a real Prometheus that scrapes one service, and queries it."""
 
 import json
 import os

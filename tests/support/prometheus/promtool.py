@@ -1,4 +1,4 @@
-"""Prometheus' own judge of rules."""
+"""Checks rules and queries with promtool, and lists the metrics that a query selects."""
 
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""The PromQL that the examples for Kubernetes ask Prometheus, each by the file it is from."""
+"""Reads the PromQL queries from the KEDA and HPA examples."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""An archive to look into, and the feed that fills it."""
+"""Reads the segments in an archive folder, and makes the feed that fills it."""
 
 import gzip
 from pathlib import Path

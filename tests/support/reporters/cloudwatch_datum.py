@@ -1,4 +1,4 @@
-"""Data for CloudWatch, and the request that boto3 would make of them."""
+"""Makes CloudWatch data, and the request body that boto3 makes of them."""
 
 from collections.abc import Sequence
 from functools import cache

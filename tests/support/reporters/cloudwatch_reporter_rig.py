@@ -1,4 +1,4 @@
-"""The CloudWatch reporter, fed from a log in memory and sending to the strict fake, all by one clock set by hand."""
+"""Runs the CloudWatch reporter against the fake CloudWatch, on a clock that the test sets."""
 
 from dataclasses import dataclass, field
 from random import Random

@@ -1,4 +1,4 @@
-"""A sender with its world: the real client, a clock that only its own pauses move, and what it told."""
+"""Runs the CloudWatch sender with the real client, and records its calls and pauses."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

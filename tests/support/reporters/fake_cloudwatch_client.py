@@ -1,4 +1,4 @@
-"""The fake CloudWatch under a clock that stands still, and two ways to it: the real client and bare HTTP."""
+"""Sends requests to the fake CloudWatch, by boto3 or as bare HTTP."""
 
 import gzip
 import json

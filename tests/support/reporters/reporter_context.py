@@ -1,4 +1,4 @@
-"""What a reporter is built with, over a log in memory unless told."""
+"""Makes the context that a reporter is built with, over an event log in memory by default."""
 
 from functools import partial
 

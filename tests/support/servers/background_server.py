@@ -1,4 +1,4 @@
-"""A server of the test's own process, while it is needed."""
+"""Runs an HTTP server in a thread of the test's process."""
 
 import threading
 from collections.abc import Iterator

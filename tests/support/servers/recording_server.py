@@ -1,4 +1,4 @@
-"""A server that gives every request the same answer and keeps what was asked."""
+"""An HTTP server that gives every request the same answer and records the requests."""
 
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""A server of bytes: each connection gets the next script, whatever it asks."""
+"""A TCP server that answers each connection with the next script of bytes."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""Many bodies and names at once on a running service, and what it says and takes afterwards."""
+"""Posts many bodies or group names to a running service, and measures its answers and memory."""
 
 import json
 import socket

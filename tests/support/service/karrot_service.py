@@ -1,4 +1,4 @@
-"""The real service, as a process group of its own on a free port, to be looked at, killed and started again."""
+"""Runs ``karrot serve`` as a process group of its own, to be queried, killed and started again."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Requests that come when they are due, whether or not those before were answered: an open loop.
+"""Sends requests at their due times, whether or not earlier ones were answered: an open loop.
 
 A closed loop slows down with whom it measures, and so hides how long a request would have waited. Here every latency
 counts from the moment at which the request was due, so what the client itself is late by counts too.

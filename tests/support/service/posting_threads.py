@@ -1,4 +1,4 @@
-"""Load on a running service, and a list of what it acknowledged."""
+"""Posts events to a running service from threads, and lists which were acknowledged."""
 
 import threading
 from collections import Counter

@@ -1,4 +1,4 @@
-"""A file system that is soon full."""
+"""Mounts a small file system, which is soon full."""
 
 import os
 import subprocess

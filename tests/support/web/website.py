@@ -1,4 +1,4 @@
-"""A web application over a log in memory, every part of it real."""
+"""Makes the web application over an event log in memory, with every other part real."""
 
 from typing import Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""Moments in the life of a Karrot, each a website of its own: for those who look at its pages."""
+"""Brings the web application into named states, such as an incident, for tests of its pages."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,6 +1,7 @@
-"""All groups: which is worst, since when, and whether it gets better."""
+"""Builds the dashboard of all groups: which is worst, since when, and whether it improves."""
 
-from tools.boards.panels import (
+from tools.dashboards.group_queries import GROUPS, LAG_LIMIT_SECONDS, group_link, group_variables, of_those, per_group
+from tools.dashboards.panels import (
     BAD,
     GOOD,
     NEVER,
@@ -21,7 +22,6 @@ from tools.boards.panels import (
     table,
     timeline,
 )
-from tools.boards.words import GROUPS, LAG_LIMIT_SECONDS, group_link, group_variables, of_those, per_group
 
 _LINK = group_link("__data.fields.Cluster", "__data.fields.Group")
 _SERIES_LINK = group_link("__field.labels.cluster", "__field.labels.consumer")

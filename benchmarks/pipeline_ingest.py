@@ -1,10 +1,10 @@
-"""Segments to tables: ``karrot pipeline ingest`` against Spark reading the same lines and writing nothing.
+"""Measures ``karrot pipeline ingest``, against Spark reading the same lines and writing nothing.
 
 The yardstick is ``spark.read.schema(…).json(…)`` to ``noop``: it decompresses and parses, once. Ingest parses once too,
 writes two tables, looks for events that are there already and counts what it wrote. The first round also compiles. CPU
 seconds are those of the JVM and of this process: on a busy machine they tell, and the clock does not.
 
-PYTHONPATH=tests python benchmarks/flatten.py [--segments 2000] [--events 500] [--rounds 3] [--master local[2]]
+PYTHONPATH=tests python benchmarks/pipeline_ingest.py [--segments 2000] [--events 500] [--rounds 3] [--master local[2]]
 """
 
 import argparse

@@ -1,12 +1,12 @@
-"""Writes ``templates/grafana/``, the dashboards that are shipped: ``python -m tools.boards``; part of ``make docs``."""
+"""Writes the shipped dashboards to ``templates/grafana/``: ``python -m tools.dashboards``, part of ``make docs``."""
 
 import json
 from pathlib import Path
 
-from tools.boards.group import ONE_GROUP
-from tools.boards.itself import ITSELF
-from tools.boards.overview import OVERVIEW
-from tools.boards.panels import Json
+from tools.dashboards.group_dashboard import ONE_GROUP
+from tools.dashboards.karrot_dashboard import ITSELF
+from tools.dashboards.overview_dashboard import OVERVIEW
+from tools.dashboards.panels import Json
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "templates" / "grafana"
 BOARDS = (OVERVIEW, ONE_GROUP, ITSELF)

@@ -1,7 +1,7 @@
-"""Karrot itself: whether what the other boards show can be believed."""
+"""Builds the dashboard of Karrot itself: whether the other dashboards can be trusted."""
 
-from tools.boards.own import SELF, each_one, in_each_step, of_those_counted, per_second, percentile
-from tools.boards.panels import (
+from tools.dashboards.karrot_queries import SELF, each_one, in_each_step, of_those_counted, per_second, percentile
+from tools.dashboards.panels import (
     BAD,
     GOOD,
     NEVER,

@@ -1,10 +1,10 @@
-"""Records of ``__consumer_offsets`` decoded, against Spark reading the same Parquet, and against a plain Python UDF.
+"""Measures the decoding of ``__consumer_offsets``, against reading the same Parquet and against a Python UDF.
 
 Every way writes to ``noop``. The records: 94 % commits (values of version 0 to 4 as brokers of all ages write them),
 2 % tombstones, 2 % group metadata and 2 % of KIP-848, of 24,000 keys. The CPU time is that of the JVM and of Python's
 workers. The first round also compiles, so the best of the others counts.
 
-PYTHONPATH=tests python benchmarks/decode.py [--records 2000000] [--rounds 3] [--master local[2]]
+PYTHONPATH=tests python benchmarks/offsets_decoding.py [--records 2000000] [--rounds 3] [--master local[2]]
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""Queries for Karrot's own metrics, of every Karrot that is selected."""
+"""Queries Karrot's own metrics, over every selected Karrot."""
 
-from tools.boards.panels import Query
+from tools.dashboards.panels import Query
 
 SELF = 'job=~"$job", instance=~"$instance"'
 

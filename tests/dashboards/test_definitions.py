@@ -1,6 +1,6 @@
-"""The Grafana dashboards are what ``tools/boards`` writes."""
+"""The Grafana dashboards are what ``tools/dashboards`` writes."""
 
-from tools.boards.__main__ import BOARDS, DIRECTORY, text
+from tools.dashboards.__main__ import BOARDS, DIRECTORY, text
 
 
 def test_the_dashboards_are_what_their_definitions_give() -> None:

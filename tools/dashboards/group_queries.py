@@ -1,6 +1,6 @@
-"""What the boards share: how a group is selected, linked to and named."""
+"""Defines what the dashboards share: how a group is selected, linked to and named."""
 
-from tools.boards.panels import Json, Query, label_values
+from tools.dashboards.panels import Json, Query, label_values
 
 GROUPS = 'cluster=~"$cluster", consumer=~"$consumer"'
 GROUP = 'cluster="$cluster", consumer="$consumer"'

@@ -1,4 +1,4 @@
-"""The parts of a Grafana dashboard, in its classic JSON (schema 39: Grafana 10 takes it, newer ones convert it).
+"""Builds the parts of a Grafana dashboard, in its classic JSON (schema 39: Grafana 10 reads it, newer ones convert it).
 
 A function gives one panel without its place; `board` lays them out and numbers them.
 """

@@ -1,6 +1,6 @@
-"""From the start of ``karrot serve`` to ready, with so many events in the log, against importing Flask alone.
+"""Measures the time from ``karrot serve`` to ready with many stored events, against importing Flask alone.
 
-PYTHONPATH=tests python benchmarks/start.py [--events 100000] [--rounds 5]
+PYTHONPATH=tests python benchmarks/startup.py [--events 100000] [--rounds 5]
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""How many groups one core can watch: a poll of a simulated cluster, part by part, and of a real one where told.
+"""Measures how many groups one core can watch: the parts of a poll of a simulated or a real cluster.
 
 ``--bootstrap HOST:PORT`` polls that cluster too: whatever groups it has.
 """

@@ -1,6 +1,6 @@
-"""How long after Burrow posts a verdict a scrape shows it.
+"""Measures how long after Burrow posts a verdict a scrape shows it.
 
-PYTHONPATH=tests python benchmarks/visible.py [--groups 200] [--posts 1000] [--workers 2]
+PYTHONPATH=tests python benchmarks/webhook_to_scrape.py [--groups 200] [--posts 1000] [--workers 2]
 
 A fake Burrow's verdicts go over a kept connection, one after the other; after each 202 `/metrics` is asked for
 `karrot_consumer_lag`, over another one, until the group has the new lag. Verdicts that change nothing are sent but not

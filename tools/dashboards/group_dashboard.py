@@ -1,6 +1,7 @@
-"""One consumer group: what is wrong with it, and since when."""
+"""Builds the dashboard of one consumer group: what is wrong with it, and since when."""
 
-from tools.boards.panels import (
+from tools.dashboards.group_queries import GROUP, LAG_LIMIT_SECONDS, by_group, group_variables
+from tools.dashboards.panels import (
     BAD,
     GOOD,
     STATUS_NAMES,
@@ -16,7 +17,6 @@ from tools.boards.panels import (
     stat,
     timeline,
 )
-from tools.boards.words import GROUP, LAG_LIMIT_SECONDS, by_group, group_variables
 
 _PARTITION_NAMES = {
     1: ("OK", GOOD),
