@@ -10,7 +10,7 @@ from karrot.eventlog.base import StoredEvent
 from karrot.reporters.archive.contents import Amount, Contents
 from karrot.reporters.archive.options import Options
 from karrot.reporters.archive.retention import Retention
-from karrot.reporters.archive.segment import Sealed, SegmentBuffer
+from karrot.reporters.archive.segment_buffer import Sealed, SegmentBuffer
 from karrot.reporters.archive.segment_names import ArchiveHour
 from karrot.reporters.archive.segment_store import SegmentStore, StoredSegment, StoreError
 from karrot.reporters.archive.status import report_of
