@@ -1,1 +1,1 @@
-"""From the log to the push reporters, by cursor, in the worker that leads."""
+"""Deliver events from the log to the reporters."""

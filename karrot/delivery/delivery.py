@@ -1,4 +1,4 @@
-"""From the log to the push reporters, by cursor, in the worker that leads.
+"""Run one thread for each reporter, in the worker that leads, and keep the log within its bounds.
 
 Each reporter has a thread of its own, so none waits for another. A cursor moves after its report: after a crash a
 reporter is handed one batch again, and never misses one.
@@ -15,8 +15,6 @@ from karrot.clock import Clock
 from karrot.delivery.feed import Feed, PacedFeed, PushFeed
 from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError
 from karrot.reporters.base import PacedReporter, PushReporter
-
-__all__ = ["Delivery"]
 
 _LEAD_S = 0.5
 _HOUSEKEEPING_S = 5.0
@@ -81,7 +79,7 @@ class Delivery:
         feed.close()
 
     def _keep_house(self) -> None:
-        """Count who fell silent, delete what is too old."""
+        """Count groups that fell silent, delete events that are too old."""
         try:
             if expired := self._log.expire():
                 self._log.count(telemetry.CONSUMERS_EXPIRED.name, expired)

@@ -1,4 +1,4 @@
-"""One reporter and its place in the log: what is handed on, and where the cursor stands afterwards."""
+"""Hand a reporter the next events of the log, and save how far it has come."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ class Feed(ABC):
         if self.state is None:
             kept = {each.name: each for each in self.log.reporters()}
             self.state = kept.get(self.name, ReporterState(self.name, None))
-            self.log.save_reporter(self.state)  # who has had nothing yet is seen to be behind
+            self.log.save_reporter(self.state)  # a reporter that has had nothing yet is shown as behind
         if self.state.cursor is not None and self.state.cursor.log_id != self.log.log_id:
             self.state = replace(self.state, cursor=None)
         return self.state
@@ -127,13 +127,13 @@ class PushFeed(Feed):
 class PacedFeed(Feed):
     """Hands the events on as they come and has the reporter send when it is due.
 
-    The cursor stands one below the oldest event that still owes a send, so that whoever takes over reads from there.
+    The cursor stands one below the oldest event that still owes a send, so that the next leader reads from there.
     """
 
     reporter: PacedReporter
     position: Cursor | None = field(default=None, init=False)
-    told: str | None = field(default=None, init=False)
-    """The trouble that the log of the service has a line of."""
+    logged_trouble: str | None = field(default=None, init=False)
+    """The trouble that was logged last and still lasts."""
 
     def close(self) -> None:
         """Read what is new, send it if it can still be done, and say how far that came."""
@@ -175,22 +175,22 @@ class PacedFeed(Feed):
             state = self._troubled(state, sending.trouble)
         elif sending.calls:
             state = self._recovered(state)
-        # Where nobody was asked, nothing is known but what was known before.
+        # Without a call nothing new is known.
         self.state = replace(state, cursor=self._cursor())
         self.log.save_reporter(self.state)
 
     def _troubled(self, state: ReporterState, trouble: Trouble) -> ReporterState:
-        if self.told != trouble.reason:
+        if self.logged_trouble != trouble.reason:
             _log.warning("a reporter cannot send", reporter=self.name, reason=trouble.reason, error=trouble.text)
-            self.told = trouble.reason
+            self.logged_trouble = trouble.reason
         self.failures += 1
         self.log.count(telemetry.REPORTER_FAILURES.name, reporter=self.name, reason=trouble.reason)
         return self._failing(state, trouble.text)
 
     def _recovered(self, state: ReporterState) -> ReporterState:
-        if self.told is not None:
+        if self.logged_trouble is not None:
             _log.info("a reporter can send again", reporter=self.name)
-        self.failures, self.told = 0, None
+        self.failures, self.logged_trouble = 0, None
         return self._well(state)
 
     def _cursor(self) -> Cursor | None:

@@ -1,8 +1,8 @@
-"""The contract of a reporter: something that hands events on to one destination.
+"""The contract of a reporter, which passes events on to one destination.
 
 A reporter is a module with one function, named by an entry point of the group ``karrot.reporters``: it takes a
-`Context` and returns a `PushReporter` (fed from the log by cursor), a `PacedReporter` (fed alike, sends when it is due)
-or a `PullReporter` (read when somebody scrapes).
+`Context` and returns a `PushReporter` (fed from the log by cursor), a `PacedReporter` (fed the same way, sends when it
+is due) or a `PullReporter` (read at each scrape).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,18 +16,6 @@ if TYPE_CHECKING:
 
     from karrot.eventlog.base import EventLog, StoredEvent
 
-__all__ = [
-    "GROUP",
-    "Bounded",
-    "Context",
-    "PacedReporter",
-    "PullReporter",
-    "PushReporter",
-    "Reporter",
-    "Sending",
-    "Trouble",
-]
-
 GROUP = "karrot.reporters"
 """The entry-point group."""
 
@@ -37,9 +25,9 @@ class Context:
     """The world a reporter may use.
 
     ``settings`` are the ``KARROT_<NAME>_*`` values, prefix removed, in lower case, secrets read from their files.
-    ``count`` adds to one of Karrot's shared counters. ``clock`` tells the time, ``log_time_ms`` the log's own, by which
-    the age of an event is told. ``remember(name, value)`` keeps a note in the log, ``recall(name)`` finds it, also in
-    another process; ``None`` where there is none.
+    ``count`` adds to one of Karrot's shared counters. ``clock`` tells the time, ``log_time_ms`` the log's own, for the
+    age of an event. ``remember(name, value)`` keeps a note in the log, ``recall(name)`` finds it, also in another
+    process; ``None`` where there is none.
     """
 
     name: str
@@ -110,7 +98,7 @@ class Bounded(Protocol):
 
 @runtime_checkable
 class PullReporter(Protocol):
-    """Is read when somebody asks."""
+    """Is read at each scrape."""
 
     def collector(self, log: "EventLog") -> "Collector":
         """A collector that reads the log at scrape time and keeps no metric state."""

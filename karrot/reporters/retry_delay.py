@@ -1,4 +1,4 @@
-"""How long to wait before a destination that failed is asked again: twice as long after each failure, up to a bound."""
+"""Compute how long to wait before a failed destination is tried again: twice as long after each failure."""
 
 from collections.abc import Callable
 from random import Random
@@ -21,7 +21,7 @@ class Backoff(NamedTuple):
 
 
 class Retry:
-    """When to ask one destination again, by a clock that nobody sets: after 1 s, then 2 s, up to a minute."""
+    """When to ask one destination again, by a clock that is never set: after 1 s, then 2 s, up to a minute."""
 
     def __init__(self, boot_ms: Callable[[], int]) -> None:
         self._boot_ms = boot_ms

@@ -1,8 +1,6 @@
-"""What a reporter says of its last send, for the API and the pages: kept as its note ``report``."""
+"""Define the report of a reporter's last send, which it keeps in the log for the API and the pages."""
 
 import msgspec
-
-__all__ = ["NOTE", "Fact", "RefusedDatum", "Report", "Sent", "read"]
 
 NOTE = "report"
 """The name of the note."""

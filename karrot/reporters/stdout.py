@@ -1,4 +1,4 @@
-"""The ``stdout`` reporter: one line of JSON per event, for a log collector or a pair of eyes.
+"""The ``stdout`` reporter: print one line of JSON per event.
 
 ```
 {"event_id":"9f…-1","received_at_ms":1795272998676,"cluster":"prod","consumer":"orders","status":"WARN", …}
@@ -13,8 +13,6 @@ import msgspec
 
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.base import Context
-
-__all__ = ["StdoutReporter", "build"]
 
 
 class EventRecord(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""The ``archive`` reporter: the log's events as files of JSON lines, in a folder or in S3, for the pipeline."""
+"""The ``archive`` reporter: write the log's events as files of JSON lines, to a folder or to S3, for the pipeline."""
 
 import os
 from functools import partial

@@ -1,12 +1,10 @@
-"""What is in the archive: how much of each hour, and how far each log has come."""
+"""Add up what the archive contains: segments and bytes of each hour, and the newest event of each log."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from karrot.reporters.archive.segment_names import ArchiveHour
 from karrot.reporters.archive.segment_store import StoredSegment
-
-__all__ = ["Amount", "Contents"]
 
 
 class Amount(NamedTuple):

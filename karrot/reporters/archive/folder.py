@@ -1,4 +1,4 @@
-"""Segments in a folder: written aside, synced, renamed. The rename is the commit."""
+"""Keep segments in a folder: write a file aside, sync it, rename it. The rename is the commit."""
 
 import errno
 import os
@@ -9,8 +9,6 @@ from pathlib import Path
 from karrot.eventlog.locks import FileLock
 from karrot.reporters.archive.segment_names import ArchiveHour, SegmentName
 from karrot.reporters.archive.segment_store import StoredSegment, StoreError
-
-__all__ = ["Folder"]
 
 _LOCK = ".lock"
 _UNFINISHED = ".part"
@@ -41,7 +39,7 @@ class Folder:
                 yield from self._listed(hour, clear=True)
 
     def put(self, name: SegmentName, data: bytes) -> None:
-        """Write, sync and rename; a failure leaves nothing behind that anybody reads."""
+        """Write, sync and rename; a failure leaves nothing behind that is read as a segment."""
         with _explained("a segment cannot be written"):
             place = self._root / name.path
             if not place.exists():

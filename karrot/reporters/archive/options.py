@@ -1,4 +1,4 @@
-"""What the ``archive`` reporter is told: texts into values."""
+"""Parse the settings of the ``archive`` reporter."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,8 +7,6 @@ from typing import NamedTuple, Self, TypeVar
 
 from karrot.settings import types
 from karrot.settings.types import ValueKind
-
-__all__ = ["Bucket", "Options"]
 
 T = TypeVar("T")
 
@@ -46,17 +44,17 @@ class Options:
         Raises `ValueError` with a sentence that names the setting.
         """
 
-        def told(name: str, kind: ValueKind[T], default: T) -> T:
+        def value(name: str, kind: ValueKind[T], default: T) -> T:
             text = settings.get(name, "").strip()
             return types.checked(kind, name, text) if text else default
 
         default = cls(Path())
         return cls(
-            place=_place(told("dir", types.place, "archive")),
-            segment_s=told("segment_seconds", _SEGMENT_SECONDS, default.segment_s),
-            segment_bytes=told("segment_bytes", _SEGMENT_BYTES, default.segment_bytes),
-            retention_s=told("retention", _RETENTION, default.retention_s),
-            max_bytes=told("max_bytes", _MAX_BYTES, default.max_bytes),
+            place=_place(value("dir", types.place, "archive")),
+            segment_s=value("segment_seconds", _SEGMENT_SECONDS, default.segment_s),
+            segment_bytes=value("segment_bytes", _SEGMENT_BYTES, default.segment_bytes),
+            retention_s=value("retention", _RETENTION, default.retention_s),
+            max_bytes=value("max_bytes", _MAX_BYTES, default.max_bytes),
         )
 
 

@@ -1,4 +1,4 @@
-"""The reporter: events in, segments out, each event in one of them."""
+"""Take events, and write each of them to one segment of the archive."""
 
 from collections.abc import Sequence
 
@@ -17,8 +17,6 @@ from karrot.reporters.archive.status import report_of
 from karrot.reporters.base import Context, Sending, Trouble
 from karrot.reporters.retry_delay import Retry
 from karrot.reporters.send_report import NOTE
-
-__all__ = ["ArchiveReporter"]
 
 _MOST_SEALED = 4
 """Segments that wait for a place which cannot take them; then the log keeps the rest."""
@@ -96,7 +94,7 @@ class ArchiveReporter:
     def _take(self, stored: StoredEvent) -> None:
         try:
             line = encode(stored)
-        except Exception:  # noqa: BLE001 - one event that nobody foresaw must not keep all that follow from the archive
+        except Exception:  # noqa: BLE001 - one unforeseen event must not keep all that follow from the archive
             _log.exception("an event cannot be written down", event_id=stored.event_id)
             self._count(telemetry.REPORTER_DROPPED.name, 1, reporter=self._reporter, reason="unexpected")
         else:
@@ -144,7 +142,7 @@ class ArchiveReporter:
         return Sending(written + 1, Trouble(error.reason, str(error)))
 
     def _enforce_retention(self) -> Trouble | None:
-        """Age is told by the clock that is behind: one that jumped ahead must not cost a month."""
+        """Age is measured by the clock that is behind: one that jumped ahead must not cost a month."""
         now_ms = min(self._clock.wall_ms(), self._log_time_ms())
         try:
             removed = self._retention.enforce(self._store, self._known(), now_ms)

@@ -1,4 +1,4 @@
-"""Which segments go: those of hours that are too old, then the oldest until the rest is small enough."""
+"""Delete old segments: those of hours beyond the age, then the oldest until the rest is small enough."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -6,8 +6,6 @@ from typing import NamedTuple
 from karrot.reporters.archive.contents import Amount, Contents
 from karrot.reporters.archive.segment_names import ArchiveHour
 from karrot.reporters.archive.segment_store import SegmentStore, StoredSegment
-
-__all__ = ["Removed", "Retention"]
 
 
 class Removed(NamedTuple):

@@ -1,4 +1,4 @@
-"""Segments as objects of Amazon S3, or of a store that speaks its language.
+"""Keep segments as objects of Amazon S3, or of a store with the same API.
 
 An object appears whole or not at all. Endpoint, credentials and proxies are left to boto3 and its environment
 (``AWS_ENDPOINT_URL_S3``, ``AWS_PROFILE``, web identity, containers, instances).
@@ -18,8 +18,6 @@ from karrot.reporters.archive.segment_store import StoredSegment, StoreError
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
     from types_boto3_s3.client import S3Client
-
-__all__ = ["Objects", "open_client"]
 
 _CONNECT_TIMEOUT_S = 2
 _READ_TIMEOUT_S = 10

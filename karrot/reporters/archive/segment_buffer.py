@@ -1,4 +1,4 @@
-"""Segments on their way: lines are compressed as they come, and cut by size and hour."""
+"""Compress events into segments, and cut these by size, by hour and by log."""
 
 import zlib
 from collections import deque
@@ -8,8 +8,6 @@ from typing import NamedTuple, Protocol
 
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.archive.segment_names import ArchiveHour, SegmentName
-
-__all__ = ["GZIP", "Compressor", "Sealed", "SegmentBuffer"]
 
 GZIP = 16 + zlib.MAX_WBITS
 """What zlib and its like call ``wbits``."""

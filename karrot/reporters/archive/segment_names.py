@@ -1,10 +1,8 @@
-"""The names of segments: where one lies says when it began, its name says what is in it."""
+"""Make and parse the names of segments: the folder is the hour, the file name says which events are in it."""
 
 import re
 from datetime import UTC, datetime
 from typing import NamedTuple, Self
-
-__all__ = ["ArchiveHour", "SegmentName", "lines_promised"]
 
 _HOUR_MS = 3_600_000
 _MS = 1000

@@ -1,11 +1,9 @@
-"""What the archive needs of the place where its segments lie, and what can go wrong there."""
+"""The contract of a place where segments are kept, and the error for a place that cannot be used."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from karrot.reporters.archive.segment_names import ArchiveHour, SegmentName
-
-__all__ = ["SegmentStore", "StoreError", "StoredSegment"]
 
 
 class StoredSegment(NamedTuple):

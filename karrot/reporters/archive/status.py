@@ -1,4 +1,4 @@
-"""The archive in words, for the API and the pages."""
+"""Describe the archive and the last write, for the API and the pages."""
 
 from collections.abc import Sequence
 
@@ -9,8 +9,6 @@ from karrot.reporters.archive.options import Options
 from karrot.reporters.archive.segment_store import StoredSegment
 from karrot.reporters.send_report import Fact, Report, Sent
 from karrot.settings import types
-
-__all__ = ["report_of"]
 
 _SHOWN = 20
 _AGE = types.duration(1, 2**40)

@@ -1,4 +1,4 @@
-"""The ``cloudwatch`` reporter: lag that autoscaling can trust, as metrics of Amazon CloudWatch."""
+"""The ``cloudwatch`` reporter: publish lag as metrics of Amazon CloudWatch, for autoscaling."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""boto3's CloudWatch client: its time limits, its Region and whose credentials it signs with.
+"""Open boto3's CloudWatch client: its time limits, its Region and the credentials that it signs with.
 
 Everything else is left to boto3 and its own environment: endpoints (``AWS_ENDPOINT_URL_CLOUDWATCH``), FIPS, dual-stack,
 proxies, profiles, and credentials of web identity, containers, pods and instances.
@@ -67,15 +67,14 @@ def open_client(options: Options, environ: Mapping[str, str]) -> "CloudWatchClie
 
 
 def find_region(options: Options, environ: Mapping[str, str], profile_region: str | None) -> str | None:
-    """The first that is told of ``AWS_REGION``, ``AWS_DEFAULT_REGION``, the default, the ECS task's, the profile's.
+    """The first known Region: ``AWS_REGION``, ``AWS_DEFAULT_REGION``, the default, the ECS task's, the profile's.
 
-    ``options.default_region`` is the first Karrot's: whoever asked for its defaults has metrics there, wherever the
+    ``options.default_region`` is the first Karrot's: sites that ask for its defaults have metrics there, wherever the
     task runs. ``profile_region`` is what boto3 knows by itself; ``AWS_REGION`` it does not read. None where nothing
     says a Region. The ECS task metadata is asked, for a second at most, only where nothing before it says one.
     """
-    told = environ.get("AWS_REGION", "").strip() or environ.get("AWS_DEFAULT_REGION", "").strip()
-    known = told or options.default_region
-    return known or _region_of_task(environ.get(_METADATA, "")) or profile_region or None
+    known = environ.get("AWS_REGION", "").strip() or environ.get("AWS_DEFAULT_REGION", "").strip()
+    return known or options.default_region or _region_of_task(environ.get(_METADATA, "")) or profile_region or None
 
 
 def _limits() -> "Config":

@@ -1,4 +1,4 @@
-"""What the metrics will cost, said before they are sent.
+"""Estimate what the metrics will cost in a month.
 
 List prices of us-east-1 in US dollars, without free tier and taxes; other regions differ by a few per cent.
 """
@@ -11,8 +11,6 @@ from karrot.event import GroupKey
 from karrot.reporters.cloudwatch.datum import MAX_BYTES, MAX_DATA
 from karrot.reporters.cloudwatch.options import GroupMetricName, Layout, Options
 from karrot.text import counted
-
-__all__ = ["HOURS_A_MONTH", "PRICES_AS_OF", "Estimate", "bill", "monthly_estimate"]
 
 PRICES_AS_OF = "November 2026"
 HOURS_A_MONTH = 730

@@ -1,4 +1,4 @@
-"""One data point of `PutMetricData`: its fields, CloudWatch's limits for it, and requests filled with such data.
+"""Define a data point of ``PutMetricData``, check it against CloudWatch's limits, and fill requests with such data.
 
 CloudWatch refuses a whole request for one bad datum, so `why_refused` checks each before it is sent. Its rules are
 those of the documentation of ``PutMetricData`` and of its service model.

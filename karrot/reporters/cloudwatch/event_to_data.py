@@ -1,4 +1,4 @@
-"""One event as data: what is known of a consumer group, in the layouts that were asked for."""
+"""Turn one event into CloudWatch data: the metrics of its consumer group, in each layout, and a heartbeat."""
 
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
@@ -14,8 +14,6 @@ from karrot.signals import Signals, signals_of
 
 if TYPE_CHECKING:
     from types_boto3_cloudwatch.literals import StandardUnitType
-
-__all__ = ["CLUSTER", "CONSUMER_GROUP", "HEARTBEAT", "Held", "Mapped", "data_of"]
 
 CLUSTER = "Cluster"
 CONSUMER_GROUP = "ConsumerGroup"

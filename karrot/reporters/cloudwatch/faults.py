@@ -1,4 +1,4 @@
-"""What boto3 raises, as what the sender has to do about it.
+"""Classify what boto3 raises by what the sender has to do about it.
 
 The names of error codes come in two spellings, with the header ``x-amzn-query-error`` (``Throttling``) and without it
 (``ThrottlingException``); both are known here. What was raised while credentials were being fetched never says
@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from botocore.exceptions import BotoCoreError, ClientError
-
-__all__ = ["Fault", "FaultKind", "Rejected", "TooLarge", "Verdict", "classify", "status_of", "without_secrets"]
 
 _LONGEST_TEXT = 300
 _PUT = "PutMetricData"

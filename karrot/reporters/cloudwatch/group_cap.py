@@ -16,7 +16,7 @@ from karrot.reporters.cloudwatch.options import Options
 K = TypeVar("K")
 
 OUTSIDE_BOUND = 100_000
-"""Groups outside that are told apart; a larger crowd is counted as this many."""
+"""Groups outside that are counted exactly; more are counted as this many."""
 
 NAMES_BOUND = 100_000
 """Names that are remembered; of more, those heard longest ago are forgotten."""
@@ -35,13 +35,13 @@ class Membership:
     def __init__(self, options: Options) -> None:
         self._max_groups = options.max_groups
         self._inside: OrderedDict[GroupKey, int] = OrderedDict()  # the quarter each was last heard in, oldest first
-        self._outside: OrderedDict[int, int] = OrderedDict()  # likewise, by the hash of the key: names can be long
+        self._outside: OrderedDict[int, int] = OrderedDict()  # the same, by the hash of the key: names can be long
         self._quarter = 0
         self._changed = False
 
     @classmethod
     def restore(cls, dump: bytes | None, options: Options) -> "Membership":
-        """Who was inside. Groups that are no longer wanted are not; if fewer fit, those heard last are.
+        """The groups that were inside, without those that are no longer wanted; if fewer fit, those heard last.
 
         Raises `ValueError` for what is no dump.
         """
@@ -101,7 +101,7 @@ class Membership:
         self._changed = False
 
     def dump(self) -> bytes:
-        """Who is inside, as JSON that `restore` reads: the same for the same groups."""
+        """The groups inside, as JSON that `restore` reads: the same for the same groups."""
         kept: dict[str, dict[str, int]] = {}
         for (cluster, consumer), quarter in self._inside.items():
             kept.setdefault(cluster, {})[consumer] = quarter
@@ -125,7 +125,7 @@ class Membership:
 class LegacyNames:
     """Which cluster each metric of the legacy layout was last sent for.
 
-    That layout cannot tell groups of one name in two clusters apart. Not for several threads.
+    In that layout groups of one name in two clusters write one metric. Not for several threads.
     """
 
     def __init__(self, bound: int = NAMES_BOUND) -> None:
@@ -143,7 +143,7 @@ class LegacyNames:
 
 
 def _silent(heard: OrderedDict[K, int], quarter: int) -> Iterator[K]:
-    """Those who were silent for a day, the longest first."""
+    """The groups that were silent for a day, the longest first."""
     return takewhile(lambda key: quarter - heard[key] > _SILENT_QUARTERS, heard)
 
 

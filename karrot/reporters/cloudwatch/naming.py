@@ -1,4 +1,4 @@
-"""Any name as CloudWatch takes it: printable ASCII of a bounded length, and two names never as one.
+"""Encode any name for CloudWatch: printable ASCII of a bounded length, different for each name.
 
 ``%``, control characters and all beyond ASCII are percent-encoded as UTF-8, and so is a name of blanks alone. No name
 at all is ``(empty)``. What is too long is cut and ends in ``~`` and the head of its SHA-256.
@@ -8,17 +8,6 @@ import re
 from hashlib import sha256
 from typing import NamedTuple
 from urllib.parse import unquote
-
-__all__ = [
-    "EMPTY",
-    "MAX_DIMENSION_VALUE",
-    "MAX_METRIC_NAME",
-    "Encoded",
-    "decoded",
-    "decoded_metric",
-    "dimension_value",
-    "metric_name",
-]
 
 EMPTY = "(empty)"
 """How no name at all is written."""
@@ -49,7 +38,7 @@ def metric_name(name: str) -> Encoded:
     """A name as the name of a metric, as the legacy layout has it.
 
     A name that the first Karrot could send stays as it is, ``%`` and all, unless it reads like another one encoded:
-    somebody's service may scale by it.
+    a service may scale by it.
     """
     return Encoded(name, cut=False) if _could_always_be_sent(name) else _within(name, MAX_METRIC_NAME)
 

@@ -1,4 +1,4 @@
-"""What the ``cloudwatch`` reporter is told: texts into values."""
+"""Parse the settings of the ``cloudwatch`` reporter."""
 
 import re
 from collections.abc import Mapping
@@ -9,8 +9,6 @@ from typing import TypeVar
 from karrot.reporters.cloudwatch.datum import STANDARD_RESOLUTION
 from karrot.settings import types
 from karrot.settings.types import ValueKind
-
-__all__ = ["GroupMetricName", "Layout", "Options"]
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -78,28 +76,28 @@ class Options:
         A value lives two intervals at least: else what is observed just after a flush might not live to the next.
         Raises `ValueError` with a sentence that names the setting.
         """
-        told = _Told(settings)
+        texts = _Texts(settings)
         default = cls()
-        interval_s = told.value("interval", _INTERVAL, default.interval_s)
+        interval_s = texts.value("interval", _INTERVAL, default.interval_s)
         return cls(
-            namespace=told.value("namespace", types.namespace, default.namespace),
+            namespace=texts.value("namespace", types.namespace, default.namespace),
             interval_s=interval_s,
-            metrics=told.value("metrics", _METRICS, default.metrics),
-            layouts=told.value("layout", _LAYOUTS, default.layouts),
-            max_groups=told.value("max_groups", _MAX_GROUPS, default.max_groups),
-            include=told.value("include", types.pattern, None),
-            exclude=told.value("exclude", types.pattern, None),
-            ttl_s=max(2 * interval_s, told.value("ttl", _TTL, default.ttl_s)),
-            min_complete=told.value("min_complete", types.share, default.min_complete),
-            resolution=told.value("resolution", _RESOLUTION, default.resolution),
-            iam_role=told.value("iam_role", types.role, None),
-            default_region=_FIRST_KARROT_REGION if told.value("compat", _COMPAT, None) else None,
+            metrics=texts.value("metrics", _METRICS, default.metrics),
+            layouts=texts.value("layout", _LAYOUTS, default.layouts),
+            max_groups=texts.value("max_groups", _MAX_GROUPS, default.max_groups),
+            include=texts.value("include", types.pattern, None),
+            exclude=texts.value("exclude", types.pattern, None),
+            ttl_s=max(2 * interval_s, texts.value("ttl", _TTL, default.ttl_s)),
+            min_complete=texts.value("min_complete", types.share, default.min_complete),
+            resolution=texts.value("resolution", _RESOLUTION, default.resolution),
+            iam_role=texts.value("iam_role", types.role, None),
+            default_region=_FIRST_KARROT_REGION if texts.value("compat", _COMPAT, None) else None,
         )
 
     def wants(self, consumer: str) -> bool:
         """Whether a group's name is one that is sent.
 
-        An expression is tried on so much of a name as labels show: whoever may post chooses names, and their length.
+        An expression is tried on as much of a name as labels show: whatever may post chooses names, and their length.
         """
         tried = consumer[:_TRIED]
         if self.include is not None and self.include.search(tried) is None:
@@ -107,8 +105,8 @@ class Options:
         return self.exclude is None or self.exclude.search(tried) is None
 
 
-class _Told:
-    """The texts that say something."""
+class _Texts:
+    """The settings that are not blank."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._texts = {name: text.strip() for name, text in settings.items() if text.strip()}

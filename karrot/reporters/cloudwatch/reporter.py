@@ -57,7 +57,7 @@ class CloudWatchReporter:
         for stored in events:
             try:
                 self._take(stored, now_ms)
-            except Exception:  # noqa: BLE001 - one event that nobody foresaw must not keep all that follow from CloudWatch
+            except Exception:  # noqa: BLE001 - one unforeseen event must not keep all that follow from CloudWatch
                 _log.exception("an event was not understood", event_id=stored.event_id)
                 self._count.dropped({"unexpected": 1})
 
@@ -110,7 +110,7 @@ class CloudWatchReporter:
             return SendOutcome(delivered=(), refused=(), kept=tuple(data), calls=0, fault=fault)
 
     def _beats(self, mapped: Mapped) -> bool:
-        """Whether a cluster has a heartbeat: not one of more than anybody runs, as names that are forged would be."""
+        """Whether a cluster has a heartbeat. Their number is bounded: names can be forged."""
         if mapped.key.cluster not in self._clusters:
             if len(self._clusters) >= _MOST_CLUSTERS:
                 self._count.dropped({"over_cap": 1})
@@ -140,7 +140,7 @@ class CloudWatchReporter:
         self._ledger.refused(refusal, self._clock.wall_ms())
 
     def _inside(self) -> Membership:
-        """Who is inside the cap: as the log says, which whoever led before kept up to date."""
+        """The groups inside the cap, as the worker that led before noted them in the log."""
         if self._membership is None:
             try:
                 self._membership = Membership.restore(self._recall(_INSIDE), self._options)
@@ -200,7 +200,7 @@ class NewestValues:
         self._owed: dict[MetricKey, _Owed] = {}
 
     def put(self, datum: Datum, stored: StoredEvent) -> None:
-        """Owe a datum, unless a newer one of its metric is owed already. Age is told by observation."""
+        """Owe a datum, unless one of its metric is owed already that was observed later."""
         observed_ms = stored.log_time_ms - max(0, stored.received_at_ms - stored.event.observed_at_ms)
         self._log_id = stored.log_id
         there = self._owed.get(datum.key)
@@ -231,7 +231,7 @@ class NewestValues:
 
 
 class Schedule:
-    """Deadlines ``interval_s`` apart on a clock that nobody sets, whatever a send takes; missed ones are left out.
+    """Deadlines ``interval_s`` apart on a clock that is never set, whatever a send takes; missed ones are left out.
 
     After a fault: slowly where a person has to act, else sooner than the next deadline at first, then with waits that
     double, each spread at random, so that many publishers do not come back at once.

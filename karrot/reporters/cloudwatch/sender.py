@@ -95,7 +95,7 @@ class Flush:
             self._halve(data, one_is_bad=isinstance(verdict, Rejected))
 
     def _halve(self, data: list[Datum], *, one_is_bad: bool) -> None:
-        """Send both halves. Where one is bad and the first arrived, the second is: no call has to tell."""
+        """Send both halves. Where one is bad and the first arrived, the second is bad: that needs no call."""
         middle = (len(data) + 1) // 2
         first_arrived = self._send_part(data[:middle])
         second = data[middle:]
@@ -148,7 +148,7 @@ class _Pace:
 class Sender:
     """Owns the client: one per process, opened when first needed.
 
-    ``count(status=…)`` is told of every call by the HTTP status of its answer, or ``error`` where none came.
+    ``count(status=…)`` counts every call by the HTTP status of its answer, or by ``error`` where none came.
     ``pause`` waits for so many seconds, or less when the service stops; ``monotonic`` is in seconds. For one thread at
     a time, and for the process that sends: a client does not survive a fork.
     """

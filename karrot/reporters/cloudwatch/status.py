@@ -1,4 +1,4 @@
-"""What can be looked at: what was sent and refused last, who is inside the cap, and what it will cost."""
+"""Describe the last send, for the API and the pages: data sent and refused, groups with metrics, the cost."""
 
 from collections.abc import Collection
 from itertools import islice
@@ -12,8 +12,6 @@ from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.sender import BatchRefusal, SendOutcome
 from karrot.reporters.send_report import Fact, RefusedDatum, Report, Sent
 from karrot.text import counted
-
-__all__ = ["Ledger"]
 
 _SHOWN = 50
 

@@ -1,5 +1,5 @@
-"""The ``kafka`` reporter: the log's events as records of a topic, for the pipeline and for whoever else reads Kafka."""
-# ruff: noqa: PLC0415 (confluent-kafka is an extra: who does not write to Kafka does not need it)
+"""The ``kafka`` reporter: write the log's events as records of a topic, for the pipeline and other consumers."""
+# ruff: noqa: PLC0415 (confluent-kafka is an extra: only sites that write to Kafka need it)
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""What is written to the topic, and what the brokers said of it."""
+"""Make a record of an event, and define what the brokers answer to it."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -7,8 +7,6 @@ import msgspec
 
 from karrot.event_line import encode
 from karrot.eventlog.base import StoredEvent
-
-__all__ = ["Failed", "Message", "NoTopic", "Outcome", "TopicWriter", "Written", "message_of"]
 
 
 class Message(NamedTuple):
@@ -26,7 +24,7 @@ class Written(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """It was not taken, or nobody knows whether it was. ``is_final``: it never will be, however often it is sent."""
+    """It was not taken, or it is not known whether it was. ``is_final``: it never will be, however often it is sent."""
 
     reason: str
     text: str

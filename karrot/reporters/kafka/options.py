@@ -1,4 +1,4 @@
-"""What the ``kafka`` reporter is told: texts into values."""
+"""Parse the settings of the ``kafka`` reporter."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,8 +7,6 @@ from typing import Self
 
 from karrot.kafka import properties
 from karrot.settings import types
-
-__all__ = ["Options"]
 
 _TOPIC = "karrot.events"
 
@@ -27,13 +25,15 @@ class Options:
 
         Raises `ValueError` with a sentence, also for a file that cannot be used as it is now.
         """
-        told = {name: text for name in ("bootstrap", "topic", "properties") if (text := settings.get(name, "").strip())}
-        if "bootstrap" not in told:
+        given = {
+            name: text for name in ("bootstrap", "topic", "properties") if (text := settings.get(name, "").strip())
+        }
+        if "bootstrap" not in given:
             raise ValueError("bootstrap is not set: it must be HOST:PORT, several separated by commas")
         options = cls(
-            types.checked(types.brokers, "bootstrap", told["bootstrap"]),
-            types.checked(types.topic, "topic", told.get("topic", _TOPIC)),
-            types.checked(types.path, "properties", told["properties"]) if "properties" in told else None,
+            types.checked(types.brokers, "bootstrap", given["bootstrap"]),
+            types.checked(types.topic, "topic", given.get("topic", _TOPIC)),
+            types.checked(types.path, "properties", given["properties"]) if "properties" in given else None,
         )
         options.client_properties()
         return options

@@ -1,4 +1,4 @@
-"""A topic through librdkafka's idempotent producer."""
+"""Write records to a topic with librdkafka's idempotent producer."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,8 +14,6 @@ from karrot.kafka.properties import PropertiesError, without_values
 from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, Written
 from karrot.reporters.kafka.options import Options
 
-__all__ = ["KafkaTopic"]
-
 _TIMEOUT_S: Final = 4.0
 """How long a message may be on its way: the end of the service does not wait for long."""
 
@@ -27,7 +25,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
         "client.id": "karrot",
         "compression.type": "lz4",
         "linger.ms": 5,
-        # As Java's producers do it: whoever else writes about the same groups meets them in the same partitions.
+        # As Java's producers do it: others that write about the same groups use the same partitions.
         "partitioner": "murmur2_random",
     }
 )
@@ -38,14 +36,14 @@ _OURS: Final[Mapping[str, Any]] = MappingProxyType(
         "log_level": 0,  # its own log repeats each attempt to connect
         # The brokers say what is too large; the limit here would be on what is not compressed yet.
         "message.max.bytes": 64 * 2**20,
-        # What a topic that is not there is told as, rather than as a timeout.
+        # The error for a topic that does not exist, in place of a timeout.
         "topic.metadata.propagation.max.ms": 2000,
     }
 )
 _OTHER_NAMES: Final = frozenset({"delivery.timeout.ms", "request.required.acks"})
 _TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 _TIMED_OUT: Final = KafkaError._MSG_TIMED_OUT  # noqa: SLF001 (how the library names its own errors)
-_ALL_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 (likewise)
+_ALL_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 (the same)
 _MOMENT: Final = re.compile(r" \(after \d+ms in state .*\)$")
 _LATE: Final = Failed("_timed_out", "the client did not come back")
 
@@ -85,9 +83,9 @@ class KafkaTopic:
     def _send(self, messages: Sequence[Message]) -> list[Outcome]:
         outcomes: list[Outcome] = [_LATE] * len(messages)
         for number, message in enumerate(messages):
-            told = partial(self._note, outcomes, number)
+            on_delivery = partial(self._note, outcomes, number)
             try:
-                self._producer.produce(self._topic, message.value, message.key, on_delivery=told)
+                self._producer.produce(self._topic, message.value, message.key, on_delivery=on_delivery)
             except KafkaException as error:
                 outcomes[number] = self._failure(error.args[0])
             except BufferError:  # the client holds as much as it may: the rest comes with the next send
@@ -104,9 +102,9 @@ class KafkaTopic:
 
     def _failure(self, error: KafkaError) -> Failed:
         """A timeout says nothing: what the client said of the brokers meanwhile does."""
-        told = self._trouble if error.code() == _TIMED_OUT and self._trouble else error
-        text = without_values(_MOMENT.sub("", told.str()), self._given)
-        return Failed(told.name().lower(), text, is_final=error.code() in _TOO_LARGE)
+        failure = self._trouble if error.code() == _TIMED_OUT and self._trouble else error
+        text = without_values(_MOMENT.sub("", failure.str()), self._given)
+        return Failed(failure.name().lower(), text, is_final=error.code() in _TOO_LARGE)
 
     def _note_trouble(self, error: KafkaError) -> None:
         if error.code() != _ALL_DOWN:

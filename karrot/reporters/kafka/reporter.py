@@ -1,4 +1,4 @@
-"""The reporter: events in, records out; an event is owed until every replica in sync has it."""
+"""Take events, and write each to a topic until every in-sync replica has it."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -13,8 +13,6 @@ from karrot.reporters.kafka.options import Options
 from karrot.reporters.kafka.status import report_of
 from karrot.reporters.retry_delay import Retry
 from karrot.reporters.send_report import NOTE, RefusedDatum, read
-
-__all__ = ["KafkaReporter"]
 
 _IDLE_S = 1.0
 _TOO_LARGE, _UNEXPECTED = "too_large", "unexpected"
@@ -32,7 +30,7 @@ class _Owed(NamedTuple):
 class KafkaReporter:
     """A paced and bounded reporter: see `karrot.reporters.base`.
 
-    It holds one page of events at a time; all that follow wait in the log. After a failure the client is made anew,
+    It holds one page of events at a time; all that follow wait in the log. After a failure the client is made again,
     with the file of properties as it is then: neither a fatal error nor a password that was changed needs a restart.
     """
 
@@ -45,7 +43,7 @@ class KafkaReporter:
         self._recall, self._remember = context.recall, context.remember
         self._owed: list[_Owed] = []
         self._refused: list[RefusedDatum] = []
-        """What the next note tells of."""
+        """For the next note."""
         self._retry = Retry(context.clock.boot_ms)
 
     def full(self) -> bool:
@@ -57,7 +55,7 @@ class KafkaReporter:
         for stored in events:
             try:
                 self._owed.append(_Owed(stored, message_of(stored)))
-            except Exception as error:  # noqa: BLE001 - one event that nobody foresaw must not keep back all that follow
+            except Exception as error:  # noqa: BLE001 - one unforeseen event must not keep back all that follow
                 _log.exception("an event cannot be written down", event_id=stored.event_id)
                 self._refuse(stored, _UNEXPECTED, f"{type(error).__name__}: {error}")
 
@@ -91,7 +89,7 @@ class KafkaReporter:
             self._topic = None
 
     def _settle(self, outcomes: Sequence[Outcome]) -> None:
-        """Keep what has to be sent again, tell of the rest.
+        """Keep what has to be sent again, and note the rest.
 
         Of one group, what follows a failure is sent again as well, so that its last record is always its newest event.
         """

@@ -1,4 +1,4 @@
-"""The last send in words, for the API and the pages."""
+"""Describe the last send to Kafka, for the API and the pages."""
 
 from collections.abc import Sequence
 
@@ -7,8 +7,6 @@ import msgspec
 from karrot.reporters.kafka.message import Written
 from karrot.reporters.kafka.options import Options
 from karrot.reporters.send_report import Fact, RefusedDatum, Report, Sent
-
-__all__ = ["report_of"]
 
 _SHOWN = 20
 

@@ -1,4 +1,4 @@
-"""The ``prometheus`` reporter: the log's newest state as metrics, whenever somebody scrapes.
+"""The ``prometheus`` reporter: expose the newest state of each group as metrics, read at each scrape.
 
 Any worker answers, and all answer alike, because nothing is kept here.
 """

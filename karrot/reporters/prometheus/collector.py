@@ -1,4 +1,4 @@
-"""The log as a collector: read at scrape time, no metric state kept."""
+"""Collect every family of Karrot's metrics from the log at scrape time; no metric state is kept."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -16,8 +16,6 @@ from karrot.reporters.prometheus.group_metrics import ExportedGroup, group_famil
 from karrot.reporters.prometheus.kafka_health import watched_families
 from karrot.reporters.prometheus.labels import label_value
 from karrot.reporters.prometheus.partition_metrics import listed_partitions, partition_families, topic_families
-
-__all__ = ["LogCollector", "Options"]
 
 _ORDER = {metric.name: place for place, metric in enumerate(telemetry.METRICS)}
 

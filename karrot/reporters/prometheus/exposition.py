@@ -1,4 +1,4 @@
-"""What ``/metrics`` answers: collectors in the format that was asked for."""
+"""Write the answer of ``/metrics`` in the format that the scraper accepts."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -12,8 +12,6 @@ from karrot import telemetry
 from karrot.reporters.prometheus.collector import LogCollector
 from karrot.reporters.prometheus.families import Family, header
 
-__all__ = ["render"]
-
 _OPENMETRICS = "application/openmetrics-text"
 _EOF = b"# EOF\n"
 
@@ -21,7 +19,7 @@ _log = structlog.get_logger(__name__)
 
 
 def _uncounted(_name: str, _by: float = 1, **_labels: str) -> None:
-    """Where nobody counts."""
+    """The default of ``count``: count nothing."""
 
 
 def render(
@@ -33,8 +31,8 @@ def render(
 ) -> tuple[str, Iterator[bytes]]:
     """The content type that suits an ``Accept`` header, and the exposition in pieces, made as they are taken.
 
-    ``collectors`` are named by their reporters; ``names`` limits the samples to these (``name[]``). A collector of
-    somebody else that fails is left out, logged, and counted through ``count``.
+    ``collectors`` are named by their reporters; ``names`` limits the samples to these (``name[]``). A foreign collector
+    that fails is left out, logged, and counted through ``count``.
     """
     content_type, encode = _chosen(accept)
     openmetrics = content_type.startswith(_OPENMETRICS)

@@ -1,4 +1,4 @@
-"""A metric family with its samples, in the two shapes that are asked for: text pieces and the client's objects."""
+"""Define a metric family with its samples, as lines of text and as objects of the Prometheus client."""
 
 from collections.abc import Collection, Iterable, Iterator
 from typing import Protocol, Self
@@ -8,8 +8,6 @@ from prometheus_client.core import Sample
 
 from karrot.reporters.prometheus.labels import escaped
 from karrot.telemetry import Metric
-
-__all__ = ["Family", "ListedFamily", "client_metric", "header", "sample"]
 
 
 class Family(Protocol):
@@ -23,7 +21,7 @@ class Family(Protocol):
         """The samples as the client library has them."""
 
     def pieces(self) -> Iterator[str]:
-        """The sample lines, in pieces that are small beside the whole. Both text formats have the same."""
+        """The sample lines, in pieces that are small against the whole. Both text formats have the same lines."""
 
     def only(self, names: Collection[str]) -> Self | None:
         """The family with no other samples than those of these names; ``None`` if it has none."""

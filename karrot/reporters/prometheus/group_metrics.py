@@ -1,4 +1,4 @@
-"""The families with one sample, or one per status, of every consumer group.
+"""Make the metrics of each consumer group: one sample, or one per status.
 
 With 10,000 groups they are nearly all of an exposition, so their lines are written straight from the log's values: the
 labels are escaped once per group, and nothing is made per sample but its line.
@@ -14,8 +14,6 @@ from karrot.event import Status
 from karrot.eventlog.base import EventSummary, GroupState, IncidentState
 from karrot.reporters.prometheus.labels import escaped, label_value
 from karrot.telemetry import Metric
-
-__all__ = ["ExportedGroup", "GroupFamily", "group_families", "row_of"]
 
 _ROWS_PER_PIECE = 1000
 _GROUP_STATUSES = {status.name: status for status in (Status.OK, Status.WARN, Status.ERR)}

@@ -1,4 +1,4 @@
-"""The families that only Kafka itself can fill: what `watch` noted of each group at its last poll."""
+"""Make the metrics that only ``karrot watch`` can fill: what Kafka itself says of each group."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -9,8 +9,6 @@ from karrot.eventlog.group_health import STATES, GroupHealth, WatchedCluster
 from karrot.reporters.prometheus.families import ListedFamily, sample
 from karrot.reporters.prometheus.labels import label_value
 from karrot.telemetry import Metric
-
-__all__ = ["watched_families"]
 
 _VALUES: tuple[tuple[Metric, Callable[[GroupHealth], float | None]], ...] = (
     (telemetry.CONSUMER_MEMBERS, lambda group: group.members),
@@ -36,8 +34,8 @@ def watched_families(log: EventLog, excludes: Callable[[str], bool]) -> Iterator
     }
     yield _states(rows)
     for metric, value_of in _VALUES:
-        told = ((labels, value_of(group)) for labels, group in rows.items())
-        yield ListedFamily(metric, (sample(metric, labels, value) for labels, value in told if value is not None))
+        values = ((labels, value_of(group)) for labels, group in rows.items())
+        yield ListedFamily(metric, (sample(metric, labels, value) for labels, value in values if value is not None))
     yield from _polls(polls)
 
 

@@ -1,8 +1,6 @@
-"""Any name as a label value."""
+"""Make a label value of any name."""
 
 from hashlib import sha256
-
-__all__ = ["MAX_LENGTH", "escaped", "label_value"]
 
 MAX_LENGTH = 512
 """Characters of the longest label value."""

@@ -1,4 +1,4 @@
-"""The opt-in families by topic and by partition: what the newest event of each group lists.
+"""Make the opt-in metrics by topic and by partition, from the newest event of each group.
 
 A webhook lists the partitions worse than OK and the one with the largest lag; Burrow's REST API and Kafka list all, so
 only they give the lag of a topic. Each costs a read of an event per group and scrape.
@@ -15,8 +15,6 @@ from karrot.eventlog.base import EventLog
 from karrot.reporters.prometheus.families import ListedFamily, sample
 from karrot.reporters.prometheus.group_metrics import ExportedGroup
 from karrot.reporters.prometheus.labels import label_value
-
-__all__ = ["listed_partitions", "partition_families", "topic_families"]
 
 _PARTITION_STATUSES = (Status.OK, Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
 

@@ -1,4 +1,4 @@
-"""The families about Karrot itself: its counters, its log, its reporters and the Burrows it hears."""
+"""Make the metrics about Karrot itself: its counters, its log, its reporters and the Burrows that it hears."""
 
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,9 +10,6 @@ from karrot.eventlog.base import Counter, EventLog, backlog
 from karrot.reporters.prometheus.families import ListedFamily, sample
 from karrot.reporters.prometheus.labels import label_value
 from karrot.telemetry import Histogram, Metric
-
-__all__ = ["always", "counter_families", "heard_family", "log_families", "one", "reporter_families"]
-
 
 Counts = Mapping[str, Mapping[tuple[tuple[str, str], ...], float]]
 
@@ -93,7 +90,7 @@ def _known(metric: Metric, reporters: Sequence[str]) -> list[tuple[tuple[str, st
 
 
 def _plain(value: float) -> float:
-    """A whole number without its ``.0``: a log may keep as 1.0 what another has as 1, and no series may tell."""
+    """A whole number without its ``.0``: logs may keep 1.0 or 1, and their series must be the same."""
     return int(value) if value == int(value) else value
 
 
