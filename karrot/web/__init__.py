@@ -9,12 +9,11 @@ from karrot.web.api import routes as api
 from karrot.web.api.schemas import instant
 from karrot.web.auth import Credentials
 from karrot.web.context import EXTENSION, Site
-from karrot.web.pages import page_state as pages_state
+from karrot.web.pages import page_caches, runbooks
 from karrot.web.pages import routes as pages
-from karrot.web.pages import runbooks
 from karrot.web.pages.troubles import RUNBOOKS, runbook_of_failing
-from karrot.web.prefix import Below
 from karrot.web.template_cache import compile_first
+from karrot.web.url_prefix import Below
 
 __all__ = ["Credentials", "Site", "create_app"]
 
@@ -35,7 +34,7 @@ def create_app(site: Site) -> Flask:
     app.url_map.merge_slashes = False  # ... and nothing here redirects: Burrow would repeat a POST as GET
     app.json.sort_keys = False  # type: ignore[attr-defined]  # of Flask's default provider
     app.extensions[EXTENSION] = site
-    app.extensions[pages_state.EXTENSION] = pages_state.Shared.over(site)
+    app.extensions[page_caches.EXTENSION] = page_caches.Shared.over(site)
     app.extensions[static.EXTENSION] = static.load(site.templates / "web" / "static")
     app.extensions[runbooks.EXTENSION] = runbooks.Runbooks(site.runbooks, site.templates / "prometheus" / "alerts.yaml")
     _prepare_templates(app, site)

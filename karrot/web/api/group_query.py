@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from karrot.event import GroupKey, is_burrow_itself
 from karrot.eventlog.base import EventLog, GroupState, groups
-from karrot.web.pages.ranking import WELL, RankedGroups
+from karrot.web.pages.live_groups import WELL, RankedGroups
 
 __all__ = [
     "COLUMNS",

@@ -8,7 +8,7 @@ from karrot.eventlog.base import ReporterState
 from karrot.reporters.send_report import NOTE, read
 from karrot.web.context import Site
 from karrot.web.pages.banners import Banner, BannerInputs, Heard, banners
-from karrot.web.pages.page_state import shared
+from karrot.web.pages.page_caches import shared
 
 __all__ = ["Health", "ReporterHealth", "health"]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from karrot.clock import Clock
 from karrot.event import GroupKey
 from karrot.eventlog.base import Changed, EventLog, GroupState, groups
-from karrot.web.pages.again import Again
-from karrot.web.pages.ranking import RankedGroups, Ranking
+from karrot.web.pages.cache import Again
+from karrot.web.pages.live_groups import RankedGroups, Ranking
 from karrot.web.pages.time_slicing import gently
 
 __all__ = ["Board"]

@@ -18,7 +18,7 @@ from karrot.web.pages import charts
 from karrot.web.pages.compression import CompressedPage, squeeze
 from karrot.web.pages.conditions import health
 from karrot.web.pages.group_rows import line, row, seconds_since
-from karrot.web.pages.page_state import shared
+from karrot.web.pages.page_caches import shared
 from karrot.web.pages.recent_events import marks
 from karrot.web.pages.time_slicing import gently
 from karrot.web.problems import CODES, Problem

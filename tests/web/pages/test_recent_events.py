@@ -2,7 +2,7 @@ from karrot.event import GroupKey
 from karrot.eventlog.base import GroupState
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import Intake
-from karrot.web.pages.again import Again
+from karrot.web.pages.cache import Again
 from karrot.web.pages.group_snapshot import Board
 from karrot.web.pages.recent_events import Mark, Trails, Trend, marks, trend
 from support.burrow.lag_events import make_event

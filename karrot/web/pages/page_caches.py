@@ -7,7 +7,7 @@ from flask import current_app
 from markupsafe import Markup
 
 from karrot.web.context import Site
-from karrot.web.pages.again import Again
+from karrot.web.pages.cache import Again
 from karrot.web.pages.compression import CompressedPage
 from karrot.web.pages.group_snapshot import Board
 from karrot.web.pages.history import Pasts

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from karrot.event import GroupKey
 from karrot.eventlog.base import GroupState, IncidentState
 from karrot.eventlog.event_summary import summarize
-from karrot.web.pages.ranking import RankedGroups, Ranking
+from karrot.web.pages.live_groups import RankedGroups, Ranking
 from support.burrow.lag_events import make_event, make_partition
 
 
