@@ -34,7 +34,7 @@ def create_app(site: Site) -> Flask:
     app.url_map.merge_slashes = False  # ... and nothing here redirects: Burrow would repeat a POST as GET
     app.json.sort_keys = False  # type: ignore[attr-defined]  # of Flask's default provider
     app.extensions[EXTENSION] = site
-    app.extensions[page_caches.EXTENSION] = page_caches.Shared.over(site)
+    app.extensions[page_caches.EXTENSION] = page_caches.PageCaches.over(site)
     app.extensions[static.EXTENSION] = static.load(site.templates / "web" / "static")
     app.extensions[runbooks.EXTENSION] = runbooks.Runbooks(site.runbooks, site.templates / "prometheus" / "alerts.yaml")
     _prepare_templates(app, site)

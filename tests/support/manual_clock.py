@@ -1,4 +1,4 @@
-"""A clock that tests set by hand."""
+"""Clocks that tests set by hand."""
 
 from dataclasses import dataclass
 
@@ -28,3 +28,11 @@ class ManualClock:
         self.wall += down_ms
         self.boot = 1_000
         self.boot_id = boot_id
+
+
+class SlowClock(ManualClock):
+    """Each reading of the boot clock takes 100 ms."""
+
+    def boot_ms(self) -> int:
+        self.boot += 100
+        return self.boot

@@ -170,20 +170,20 @@ class Overview:
 
 
 def overview(
-    standing: RankedGroups, wanted: GroupFilter, *, page: int, size: int, order: Order = WORST_FIRST
+    ranked: RankedGroups, wanted: GroupFilter, *, page: int, size: int, order: Order = WORST_FIRST
 ) -> Overview:
     """Page ``page`` (from 1) of the groups wanted."""
-    everything = standing.worst_first
+    everything = ranked.worst_first
     by_name = wanted._replace(status=None)
     named = everything if by_name == GroupFilter() else list(by_name.among(everything))
     shown = named if wanted.status is None else list(GroupFilter(status=wanted.status).among(named))
     matching = order.sorted(shown)
     worst = named[0] if named and named[0].summary.status_text != WELL else None
-    counts, of_burrow = (standing.counts, standing.of_burrow) if named is everything else _counted(named)
+    counts, of_burrow = (ranked.counts, ranked.of_burrow) if named is everything else _counted(named)
     return Overview(
         counts=counts,
         of_burrow=of_burrow,
-        clusters=standing.clusters,
+        clusters=ranked.clusters,
         total=len(everything),
         matching=len(matching),
         worst=worst,

@@ -8,7 +8,7 @@ from karrot.eventlog.base import ReporterState
 from karrot.reporters.send_report import NOTE, read
 from karrot.web.context import Site
 from karrot.web.pages.banners import Banner, BannerInputs, Heard, banners
-from karrot.web.pages.page_caches import shared
+from karrot.web.pages.page_caches import caches
 
 __all__ = ["Health", "ReporterHealth", "health"]
 
@@ -41,21 +41,21 @@ def health(here: Site) -> Health:
     """As of now."""
     heard = _heard(here)
     kept = {state.name: state for state in here.log.reporters()}
-    standing = shared().board.standing()
+    ranked = caches().groups.ranked()
     seen = BannerInputs(
         fault=here.log.writable(),
         heard=heard,
         kinds=_kinds(here),
         refused=_refused(here),
         refused_within_s=_REFUSED_WITHIN_S,
-        groups=len(standing.worst_first),
+        groups=len(ranked.worst_first),
         max_groups=here.max_consumers,
         failing=[
             kept[name] for name in (*here.reporters, *here.duties) if name in kept and kept[name].state == "failing"
         ],
         reporters=here.reporters,
         left_out=_left_out(here),
-        burrow_behind=standing.burrow_behind,
+        burrow_behind=ranked.burrow_behind,
     )
     return Health(banners(seen), heard, _reporters(here, kept))
 

@@ -11,7 +11,7 @@ from karrot.eventlog.base import GroupState
 from karrot.web.context import Site
 from karrot.web.pages.causes import Cause, cause
 from karrot.web.pages.drawing import Spark, spark
-from karrot.web.pages.page_caches import shared
+from karrot.web.pages.page_caches import caches
 from karrot.web.pages.recent_events import Mark, Trend, trend
 
 __all__ = ["GroupListLine", "GroupListRow", "Times", "line", "row", "seconds_since"]
@@ -45,12 +45,12 @@ class GroupListLine(NamedTuple):
 
     state: GroupState
     times: Times
-    told: Markup
+    cells: Markup
 
 
 def row(here: Site, state: GroupState, trail: Sequence[Mark] | None = None) -> GroupListRow:
     """One group, with what its newest events say."""
-    trail = shared().trails.of(here.log, state) if trail is None else trail
+    trail = caches().trails.of(here.log, state) if trail is None else trail
     times = _times(here, state)
     return GroupListRow(
         state,
@@ -64,13 +64,12 @@ def row(here: Site, state: GroupState, trail: Sequence[Mark] | None = None) -> G
 
 def line(here: Site, state: GroupState) -> GroupListLine:
     """One group of the list."""
-    lines, name, times = shared().lines, (here.log.log_id, state.key), _times(here, state)
-    version = (state.seq, times.old)
-    made = lines.look(name)
-    if made is not None and made.version == version:
-        return GroupListLine(state, times, made.value)
-    told = get_template_attribute("parts.html", "cells")(row(here, state))
-    return GroupListLine(state, times, lines.keep(name, version, told))
+    times = _times(here, state)
+    name, version = (here.log.log_id, state.key), (state.seq, times.old)
+    cells = caches().rows.get(
+        name, version, lambda _earlier: get_template_attribute("parts.html", "cells")(row(here, state))
+    )
+    return GroupListLine(state, times, cells)
 
 
 def _times(here: Site, state: GroupState) -> Times:

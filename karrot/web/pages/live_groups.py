@@ -1,15 +1,19 @@
-"""Every live group, the worst first: kept in order by what changed, not sorted anew for everybody who looks."""
+"""Keeps every live group in order, the worst first, and reads only the groups that changed from the log."""
 
+import sys
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from karrot.clock import Clock
 from karrot.event import GroupKey, is_burrow_itself
-from karrot.eventlog.base import GroupState
+from karrot.eventlog.base import Changed, EventLog, GroupState, groups
+from karrot.web.pages.cache import ThrottledCache
+from karrot.web.pages.time_slicing import gently
 
-__all__ = ["WELL", "RankedGroups", "Ranking"]
+__all__ = ["WELL", "LiveGroups", "RankedGroups", "Ranking"]
 
 WELL = "OK"
 
@@ -17,6 +21,9 @@ _SEVERITY = {"ERR": 0, "WARN": 1, WELL: 3}
 _ODD = 2  # a status that nobody knows is worth a look
 _MANY = 10
 """If more than one in so many groups changed, sorting them all is cheaper than finding the place of each."""
+
+_AT_ONCE = 5
+"""So many changed groups are about one burst."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +45,7 @@ class RankedGroups:
         """Sorted and counted."""
         ranking = Ranking()
         ranking.update({state.key: state for state in states})
-        return ranking.standing()
+        return ranking.ranked()
 
 
 class _Rank(NamedTuple):
@@ -87,7 +94,7 @@ class Ranking:
         for rank in come:
             insort(self._ordered, rank)
 
-    def standing(self) -> RankedGroups:
+    def ranked(self) -> RankedGroups:
         """The groups now."""
         behind = sorted(rank for rank in self._of_burrow.values() if rank.state.summary.status_text != WELL)
         of_burrow = Counter(rank.state.summary.status_text for rank in self._of_burrow.values())
@@ -112,3 +119,57 @@ class Ranking:
         self._clusters[rank.key.cluster] -= 1
         self._of_burrow.pop(rank.key, None)
         return rank
+
+
+class LiveGroups:
+    """The groups of a log that have not expired, brought up to date when a page needs them: at most every two seconds.
+
+    All of them are read once, then those that changed since. One thread reads, the others wait for it, so that many
+    readers cost hardly more than one.
+    """
+
+    def __init__(self, log: EventLog, clock: Clock, *, stale_after_ms: int) -> None:
+        self._log = log
+        self._stale_after_ms = stale_after_ms
+        self._log_id: str | None = None
+        self._seen_seq = 0
+        self._ranking = Ranking()
+        self._oldest_ms = sys.maxsize
+        self._cache: ThrottledCache[None, RankedGroups] = ThrottledCache(clock, size=1)
+
+    def ranked(self) -> RankedGroups:
+        """The groups that have not expired and are not deleted."""
+        return self._cache.get(None, self._read)
+
+    def _read(self) -> RankedGroups:
+        self._catch_up()
+        return self._ranking.ranked()
+
+    def _catch_up(self) -> None:
+        if self._log_id != self._log.log_id:  # the first time, or a new log in place of a damaged one
+            self._log_id, self._seen_seq = self._log.log_id, self._log.size().last_seq
+            self._ranking = Ranking()
+            self._take({state.key: state for state in groups(self._log)})
+        for page in gently(self._changed()):
+            self._take({one.key: one.state for one in page})
+        self._forget(self._log.log_time_ms() - self._stale_after_ms)
+
+    def _changed(self) -> Iterator[Sequence[Changed]]:
+        """What changed since, in pages, until a page is not full: there is no end while more comes than is read."""
+        full = True
+        while full:
+            page = self._log.changed(self._seen_seq, _AT_ONCE)
+            full = len(page) == _AT_ONCE
+            self._seen_seq = page[-1].seq if page else self._seen_seq
+            yield page
+
+    def _take(self, changes: Mapping[GroupKey, GroupState | None]) -> None:
+        self._ranking.update(changes)
+        self._oldest_ms = min([self._oldest_ms, *(state.log_time_ms for state in changes.values() if state)])
+
+    def _forget(self, before_ms: int) -> None:
+        """Leave out the groups that fell silent. None has while the oldest of all is young enough."""
+        if self._oldest_ms < before_ms:
+            heard = {state.key: state.log_time_ms for state in self._ranking.states()}
+            self._ranking.update({key: None for key, at_ms in heard.items() if at_ms < before_ms})
+            self._oldest_ms = min((at_ms for at_ms in heard.values() if at_ms >= before_ms), default=sys.maxsize)

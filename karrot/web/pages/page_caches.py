@@ -1,4 +1,4 @@
-"""What the pages of one worker share."""
+"""Holds what the page requests of one worker share: the ranked groups and the caches."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -6,36 +6,45 @@ from typing import cast
 from flask import current_app
 from markupsafe import Markup
 
+from karrot.event import GroupKey
 from karrot.web.context import Site
-from karrot.web.pages.cache import Again
+from karrot.web.pages.cache import ThrottledCache, VersionedCache
 from karrot.web.pages.compression import CompressedPage
-from karrot.web.pages.group_snapshot import Board
-from karrot.web.pages.history import Pasts
-from karrot.web.pages.newest import Newest
+from karrot.web.pages.history import HistoryCache
+from karrot.web.pages.live_groups import LiveGroups
 from karrot.web.pages.recent_events import Trails
 
-__all__ = ["EXTENSION", "Shared", "shared"]
+__all__ = ["EXTENSION", "PageCaches", "caches"]
 
 EXTENSION = "karrot-pages"
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """One of each for all readers of a worker."""
+class PageCaches:
+    """One of each for an application.
 
-    board: Board
+    ``rows`` are the cells of the list that change with a group's newest event, by the log's id and the group.
+    ``pages`` are pages of the list of groups, by what was asked for.
+    """
+
+    groups: LiveGroups
     trails: Trails
-    lines: Newest[Markup]
-    pasts: Pasts
-    again: Again[CompressedPage]
+    rows: VersionedCache[tuple[str, GroupKey], Markup]
+    histories: HistoryCache
+    pages: ThrottledCache[str, CompressedPage]
 
     @classmethod
-    def over(cls, site: Site) -> "Shared":
-        """Made once per application."""
-        board = Board(site.log, site.clock, stale_after_ms=site.stale_after_ms)
-        return cls(board, Trails(), Newest(), Pasts(site.past, site.clock), Again(site.clock))
+    def over(cls, site: Site) -> "PageCaches":
+        """Empty caches over a site."""
+        return cls(
+            groups=LiveGroups(site.log, site.clock, stale_after_ms=site.stale_after_ms),
+            trails=Trails(),
+            rows=VersionedCache(),
+            histories=HistoryCache(site.past, site.clock),
+            pages=ThrottledCache(site.clock),
+        )
 
 
-def shared() -> Shared:
+def caches() -> PageCaches:
     """Those of the current request's application."""
-    return cast("Shared", current_app.extensions[EXTENSION])
+    return cast("PageCaches", current_app.extensions[EXTENSION])

@@ -8,7 +8,7 @@ from karrot.burrow.payload import MalformedPayload, Outline, parse_outline
 from karrot.event import GroupKey, Kind, Source
 from karrot.eventlog.base import EventLog, GroupState, StoredBody
 from karrot.signals import signals_of
-from karrot.web.pages.newest import Newest
+from karrot.web.pages.cache import VersionedCache
 
 __all__ = ["Mark", "Trails", "Trend", "marks", "trend"]
 
@@ -64,18 +64,15 @@ class Trails:
 
     def __init__(self, length: int = 30, groups: int = 1000) -> None:
         self._length = length
-        self._newest: Newest[Sequence[Mark]] = Newest(groups)
+        self._trails: VersionedCache[tuple[str, GroupKey], Sequence[Mark]] = VersionedCache(groups)
 
     def of(self, log: EventLog, state: GroupState) -> Sequence[Mark]:
         """The newest marks of a group, oldest first."""
-        name = (log.log_id, state.key)
-        made = self._newest.look(name)
-        if made is not None and made.version == state.seq:
-            return made.value
-        before = made.value if made else ()
+        return self._trails.get((log.log_id, state.key), state.seq, lambda before: self._grown(log, state.key, before))
+
+    def _grown(self, log: EventLog, key: GroupKey, before: Sequence[Mark] | None) -> Sequence[Mark]:
         after = before[-1].seq if before else 0
-        trail = [*before, *marks(log, state.key, self._length, after)][-self._length :]
-        return self._newest.keep(name, state.seq, trail)
+        return [*(before or ()), *marks(log, key, self._length, after)][-self._length :]
 
 
 def marks(log: EventLog, key: GroupKey, limit: int, after: int = 0) -> list[Mark]:

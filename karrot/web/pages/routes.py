@@ -18,7 +18,7 @@ from karrot.web.pages import charts
 from karrot.web.pages.compression import CompressedPage, squeeze
 from karrot.web.pages.conditions import health
 from karrot.web.pages.group_rows import line, row, seconds_since
-from karrot.web.pages.page_caches import shared
+from karrot.web.pages.page_caches import caches
 from karrot.web.pages.recent_events import marks
 from karrot.web.pages.time_slicing import gently
 from karrot.web.problems import CODES, Problem
@@ -52,13 +52,13 @@ routes.after_request(squeeze)
 def index() -> str | Response:
     """Every group, the worst first; before anything was ever heard, how to get one."""
     here, asked = site(), (asked_filter(), _asked_order(), _asked_page())
-    if not shared().board.standing().worst_first and not here.log.heard():
+    if not caches().groups.ranked().worst_first and not here.log.heard():
         return render_template("welcome.html", **_welcome(here))
-    return shared().again.get(repr(asked), lambda: CompressedPage.of(_groups_page(here, *asked))).response()
+    return caches().pages.get(repr(asked), lambda: CompressedPage.of(_groups_page(here, *asked))).response()
 
 
 def _groups_page(here: Site, wanted: GroupFilter, order: Order, page: int) -> str:
-    found = overview(shared().board.standing(), wanted, page=page, size=PAGE_SIZE, order=order)
+    found = overview(caches().groups.ranked(), wanted, page=page, size=PAGE_SIZE, order=order)
     portions = stream_template(
         "groups.html",
         found=found,
@@ -131,7 +131,7 @@ def _asked_order() -> Order:
 def _past(key: GroupKey) -> dict[str, Any]:
     """The weeks before, or why there are none."""
     try:
-        past = shared().pasts.of(key)
+        past = caches().histories.of(key)
     except HistoryError as error:
         return {"past": None, "past_unknown": str(error)}
     if past is None:

@@ -7,7 +7,7 @@ from support.web.website import make_website
 
 
 @pytest.fixture(scope="module")
-def standing() -> RankedGroups:
+def ranked() -> RankedGroups:
     website = make_website()
     for name, lag, status in (("b", 5, "OK"), ("A", None, "WARN"), ("c", 9, "ERR")):
         incident = None if status == "OK" else name
@@ -29,12 +29,12 @@ def standing() -> RankedGroups:
     ],
 )
 def test_groups_sort_by_column_either_way_and_the_unknown_comes_last(
-    standing: RankedGroups, text: str, names: str
+    ranked: RankedGroups, text: str, names: str
 ) -> None:
     order = Order.read(text)
     assert order is not None
     assert str(order) == text
-    found = overview(standing, GroupFilter(), page=1, size=10, order=order)
+    found = overview(ranked, GroupFilter(), page=1, size=10, order=order)
     assert "".join(state.key.consumer for state in found.rows) == names
     assert found.worst is not None
     assert found.worst.key.consumer == "c"
@@ -45,5 +45,5 @@ def test_what_is_no_column_is_no_order() -> None:
     assert Order.read("--lag") is None
 
 
-def test_of_groups_that_are_well_none_is_the_worst(standing: RankedGroups) -> None:
-    assert overview(standing, GroupFilter(text="b"), page=1, size=10).worst is None
+def test_of_groups_that_are_well_none_is_the_worst(ranked: RankedGroups) -> None:
+    assert overview(ranked, GroupFilter(text="b"), page=1, size=10).worst is None

@@ -6,8 +6,12 @@ from hypothesis import strategies as st
 from karrot.event import GroupKey
 from karrot.eventlog.base import GroupState, IncidentState
 from karrot.eventlog.event_summary import summarize
-from karrot.web.pages.live_groups import RankedGroups, Ranking
+from karrot.eventlog.memory import MemoryEventLog
+from karrot.intake import Intake
+from karrot.web.pages.live_groups import LiveGroups, RankedGroups, Ranking
 from support.burrow.lag_events import make_event, make_partition
+from support.manual_clock import ManualClock, SlowClock
+from support.web.website import make_website
 
 
 def state(name: str, status: str, lag: int | None, **facts: Any) -> GroupState:
@@ -30,14 +34,54 @@ def test_what_changed_a_little_at_a_time_stands_as_if_it_was_sorted_at_once(
         states = {GroupKey(name[-1:], name): facts and state(name, *facts) for name, facts in changes.items()}
         ranking.update(states)
         known = {key: each for key, each in (known | states).items() if each}
-        assert ranking.standing() == RankedGroups.of(known.values())
+        assert ranking.ranked() == RankedGroups.of(known.values())
     assert {each.key: each for each in ranking.states()} == known
 
 
 def test_burrow_s_own_groups_are_counted_apart_and_those_behind_named_the_worst_first() -> None:
     topic = make_partition(topic="__consumer_offsets")
     own = [state(f"burrow-{name}", status, 1, max_lag=topic) for name, status in (("a", "WARN"), ("b", "ERR"))]
-    standing = RankedGroups.of([*own, state("burrow-c", "OK", 0, max_lag=topic), state("burrow-s rival", "WARN", 1)])
-    assert standing.counts == {"WARN": 1}
-    assert standing.of_burrow == {"ERR": 1, "WARN": 1, "OK": 1}
-    assert standing.burrow_behind == ["b", "a"]
+    ranked = RankedGroups.of([*own, state("burrow-c", "OK", 0, max_lag=topic), state("burrow-s rival", "WARN", 1)])
+    assert ranked.counts == {"WARN": 1}
+    assert ranked.of_burrow == {"ERR": 1, "WARN": 1, "OK": 1}
+    assert ranked.burrow_behind == ["b", "a"]
+
+
+def test_the_groups_are_read_again_only_when_reading_has_paid_off() -> None:
+    clock = SlowClock()
+    log = MemoryEventLog(ManualClock())
+    intake = Intake(log, ManualClock())
+    live = LiveGroups(log, clock, stale_after_ms=300_000)
+    intake.accept(make_event())
+    assert len(live.ranked().worst_first) == 1
+    intake.accept(make_event(consumer="new"))
+    assert len(live.ranked().worst_first) == 1
+    clock.advance(2000)
+    assert len(live.ranked().worst_first) == 2
+
+
+def test_groups_that_cost_nothing_to_read_are_those_of_the_log() -> None:
+    website = make_website()
+    live = LiveGroups(website.log, website.clock, stale_after_ms=300_000)
+
+    def agrees() -> bool:
+        return sorted(live.ranked().worst_first, key=lambda state: state.key) == list(website.log.latest())
+
+    def tell(**facts: Any) -> None:
+        website.site.intake.accept(make_event(observed_at_ms=website.clock.wall, **facts))
+        website.clock.advance(1000)
+
+    assert agrees()
+    tell(total_lag=1)
+    tell(total_lag=2)
+    tell(consumer="other")
+    assert agrees()
+    website.clock.advance(200_000)
+    tell(total_lag=3)
+    assert agrees()
+    tell(status_text="NOTFOUND", incident_id=None)
+    assert len(website.log.latest()) == 1
+    assert agrees()
+    website.clock.advance(150_000)
+    assert len(website.log.latest()) == 0
+    assert agrees()

@@ -1,13 +1,8 @@
 from karrot.event import GroupKey
 from karrot.eventlog.base import GroupState
-from karrot.eventlog.memory import MemoryEventLog
-from karrot.intake import Intake
-from karrot.web.pages.cache import Again
-from karrot.web.pages.group_snapshot import Board
 from karrot.web.pages.recent_events import Mark, Trails, Trend, marks, trend
 from support.burrow.lag_events import make_event
 from support.burrow.recorded_bodies import recorded_body
-from support.manual_clock import ManualClock
 from support.web.website import Website, make_website
 
 KEY = GroupKey("prod-eu", "orders-svc")
@@ -113,60 +108,3 @@ def test_a_large_lag_that_scatters_or_has_turned_is_steady() -> None:
 def test_two_events_or_events_at_once_are_no_trend() -> None:
     assert trend(trail(0, 1000)) is None
     assert trend(trail(0, 1000, 2000, every_ms=0)) is None
-
-
-class SlowClock(ManualClock):
-    """Each look at the boot clock takes 100 ms."""
-
-    def boot_ms(self) -> int:
-        self.boot += 100
-        return self.boot
-
-
-def test_a_board_is_read_anew_only_when_reading_has_paid_off() -> None:
-    clock = SlowClock()
-    log = MemoryEventLog(ManualClock())
-    intake = Intake(log, ManualClock())
-    board = Board(log, clock, stale_after_ms=300_000)
-    intake.accept(make_event())
-    assert len(board.standing().worst_first) == 1
-    intake.accept(make_event(consumer="new"))
-    assert len(board.standing().worst_first) == 1
-    clock.advance(2000)
-    assert len(board.standing().worst_first) == 2
-
-
-def test_a_board_that_costs_nothing_shows_what_the_log_has() -> None:
-    website = make_website()
-    board = Board(website.log, website.clock, stale_after_ms=300_000)
-
-    def shown() -> bool:
-        return sorted(board.standing().worst_first, key=lambda state: state.key) == list(website.log.latest())
-
-    assert shown()
-    tell(website, 1, 2)
-    website.site.intake.accept(make_event(consumer="other"))
-    assert shown()
-    website.clock.advance(200_000)
-    tell(website, 3)
-    assert shown()
-    website.site.intake.accept(make_event(status_text="NOTFOUND", incident_id=None, observed_at_ms=website.clock.wall))
-    assert len(website.log.latest()) == 1
-    assert shown()
-    website.clock.advance(150_000)
-    assert len(website.log.latest()) == 0
-    assert shown()
-
-
-def test_a_page_is_shown_again_for_as_long_as_its_making_has_earned() -> None:
-    clock = SlowClock()
-    again: Again[str] = Again(clock)
-    made: list[str] = []
-
-    def make() -> str:
-        made.append("page")
-        return f"page {len(made)}"
-
-    assert [again.get("/", make), again.get("/", make), again.get("/?page=2", make)] == ["page 1", "page 1", "page 2"]
-    clock.advance(4000)
-    assert again.get("/", make) == "page 3"
