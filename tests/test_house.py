@@ -33,7 +33,6 @@ ONE_OF_A_KIND = {
 MOST_MODULES = 14
 LARGER_FOLDERS = {
     "pipeline/derive": "17: one module per table",
-    "web/pages": "18: to be merged",
 }
 
 SEVERAL_CLASSES = {

@@ -11,7 +11,6 @@ from karrot.web.auth import Credentials
 from karrot.web.context import EXTENSION, Site
 from karrot.web.pages import page_caches, runbooks
 from karrot.web.pages import routes as pages
-from karrot.web.pages.troubles import RUNBOOKS, runbook_of_failing
 from karrot.web.template_cache import compile_first
 from karrot.web.url_prefix import Below
 
@@ -55,8 +54,8 @@ def _prepare_templates(app: Flask, site: Site) -> None:
         assets=app.extensions[static.EXTENSION].names,
         version=site.version,
         now=lambda: instant(site.clock.wall_ms()),
-        runbooks=RUNBOOKS,
-        runbook_of_failing=runbook_of_failing,
+        runbooks=runbooks.RUNBOOKS,
+        runbook_of_failing=runbooks.runbook_of_failing,
     )
     compile_first(app.jinja_env)
 

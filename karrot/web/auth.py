@@ -5,8 +5,6 @@ import hmac
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-__all__ = ["Credentials", "burrow_challenges", "may_post", "may_read", "reader_challenges"]
-
 _LONGEST = 8192
 """No header of ours is longer; what is longer is not decoded."""
 

@@ -4,8 +4,6 @@ from karrot.server.request_head import Head
 from karrot.web import auth
 from karrot.web.context import Site
 
-__all__ = ["count_refusal", "worth_reading"]
-
 
 def worth_reading(site: Site, head: Head) -> bool:
     """Whether the application will read the announced body; what it refuses by the headers it answers without."""

@@ -14,8 +14,6 @@ from karrot.intake import Intake
 from karrot.web.auth import Credentials
 from karrot.web.pages.history import AskPast
 
-__all__ = ["EXTENSION", "RenderMetrics", "Site", "site"]
-
 EXTENSION = "karrot"
 """Where a `Site` sits among the extensions of its Flask application."""
 

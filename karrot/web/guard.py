@@ -6,8 +6,6 @@ from karrot.web import auth
 from karrot.web.context import site
 from karrot.web.problems import Problem
 
-__all__ = ["require_reader"]
-
 
 def require_reader() -> None:
     """End the request with 401 unless it shows the API token, where one is set."""

@@ -7,8 +7,6 @@ from flask import Blueprint, Response
 
 from karrot.web.context import site
 
-__all__ = ["Component", "Heartbeat", "Readiness", "routes"]
-
 routes = Blueprint("health", __name__)
 
 

@@ -14,8 +14,6 @@ from karrot.web.guard import require_reader
 from karrot.web.negotiation import html_asked
 from karrot.web.problems import Problem
 
-__all__ = ["routes"]
-
 routes = Blueprint("kept", __name__)
 routes.before_request(require_reader)
 

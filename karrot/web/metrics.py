@@ -10,8 +10,6 @@ from karrot.web.context import site
 from karrot.web.guard import require_reader
 from karrot.web.negotiation import gzip_accepted
 
-__all__ = ["routes"]
-
 _FASTEST = 1
 """gzip level: a scrape has a deadline, the network between has room."""
 

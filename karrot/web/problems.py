@@ -12,8 +12,6 @@ from werkzeug.exceptions import BadHost, HTTPException, MethodNotAllowed
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, UnconfirmedError
 from karrot.web.negotiation import html_asked
 
-__all__ = ["CODES", "TYPE_PREFIX", "Code", "Problem", "ProblemBody", "install"]
-
 TYPE_PREFIX = "urn:problem-type:karrot:"
 
 _log = structlog.get_logger(__name__)

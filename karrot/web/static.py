@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from flask import Blueprint, Response, abort, current_app, request
 
-__all__ = ["EXTENSION", "Assets", "load", "routes"]
-
 EXTENSION = "karrot-assets"
 
 _FOR_EVER = "public, max-age=31536000, immutable"

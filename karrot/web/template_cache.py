@@ -5,8 +5,6 @@ from types import CodeType
 from jinja2 import BytecodeCache, Environment
 from jinja2.bccache import Bucket
 
-__all__ = ["compile_first"]
-
 _FIRST = ("base.html", "parts.html", "groups.html")
 """What whoever looks first looks at: a tenth of a second, in which no event would get its turn."""
 

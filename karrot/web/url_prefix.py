@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["Below"]
-
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 

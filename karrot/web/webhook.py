@@ -13,8 +13,6 @@ from karrot.web import auth
 from karrot.web.context import Site, site
 from karrot.web.problems import Problem
 
-__all__ = ["LARGE_BODY", "Shortcut", "routes"]
-
 LARGE_BODY = 1024 * 1024
 """Bytes above which bodies are parsed one at a time: JSON can take 25 times its size in memory."""
 

@@ -12,19 +12,6 @@ from karrot.event import GroupKey, is_burrow_itself
 from karrot.eventlog.base import EventLog, GroupState, groups
 from karrot.web.pages.live_groups import WELL, RankedGroups
 
-__all__ = [
-    "COLUMNS",
-    "STATUSES",
-    "WORST_FIRST",
-    "GroupFilter",
-    "Order",
-    "Overview",
-    "PageCursor",
-    "PageOfGroups",
-    "overview",
-    "page_by_key",
-]
-
 STATUSES = ("ERR", "WARN", "OK")
 """What a group's status may be, the worst first."""
 

@@ -12,8 +12,6 @@ from karrot.web.api.schemas import GroupDetail, GroupPage
 from karrot.web.health import Heartbeat, Readiness
 from karrot.web.problems import CODES, ProblemBody
 
-__all__ = ["document"]
-
 _ANSWERS = (GroupPage, GroupDetail, Reporters, Rejects, Readiness, Heartbeat, ProblemBody)
 _REF = "#/components/schemas/{name}"
 _READER: list[dict[str, list[str]]] = [{"apiToken": []}, {"apiTokenAsPassword": []}, {}]

@@ -7,8 +7,6 @@ import msgspec
 from karrot.eventlog.base import Reject
 from karrot.web.api.schemas import instant
 
-__all__ = ["RejectedBody", "Rejects", "reject_shape"]
-
 
 class RejectedBody(msgspec.Struct):
     """A refused body. ``detail`` is the sentence its sender got, ``body`` its first 4 KiB as far as they are text."""

@@ -9,8 +9,6 @@ from karrot.reporters.send_report import NOTE, Fact, RefusedDatum, Report, Sent,
 from karrot.web.api.schemas import instant
 from karrot.web.context import Site
 
-__all__ = ["LastSend", "Place", "RefusedValue", "ReporterProgress", "Reporters", "SentValue", "last_event", "progress"]
-
 
 class Place(msgspec.Struct):
     """A cursor: everything up to and including ``seq`` in the log ``log_id`` is done."""

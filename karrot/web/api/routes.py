@@ -16,8 +16,6 @@ from karrot.web.context import site
 from karrot.web.guard import require_reader
 from karrot.web.problems import Problem
 
-__all__ = ["DEFAULT_LIMIT", "EVENTS_LIMIT", "MAX_LIMIT", "REJECTS_LIMIT", "asked_filter", "asked_key", "routes"]
-
 DEFAULT_LIMIT = 100
 EVENTS_LIMIT = 50
 MAX_LIMIT = 1000

@@ -11,21 +11,6 @@ import msgspec
 from karrot.event import OffsetSample, PartitionLag, Source
 from karrot.eventlog.base import GroupState, StoredEvent
 
-__all__ = [
-    "BadPartitions",
-    "Commit",
-    "Group",
-    "GroupDetail",
-    "GroupEvent",
-    "GroupPage",
-    "OpenIncident",
-    "Partition",
-    "event_shape",
-    "group_detail",
-    "group_shape",
-    "instant",
-]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -1,19 +1,28 @@
-"""What is wrong between Burrow, Karrot and where its numbers go: each with the way out. Pure."""
+"""Makes the banners above the list of groups: what is wrong with Burrow, Karrot or a reporter, and what to do.
 
+`service_health` reads the event log; `banners` itself is pure.
+"""
+
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from karrot import telemetry
 from karrot.eventlog.base import ReporterState
+from karrot.reporters.send_report import NOTE, read
 from karrot.text import count, counted, duration, some, visible
-from karrot.web.pages.troubles import RUNBOOKS, runbook_of_failing
+from karrot.web.context import Site
+from karrot.web.pages.page_caches import caches
+from karrot.web.pages.runbooks import RUNBOOKS, runbook_of_failing
 from karrot.web.problems import CODES
-
-__all__ = ["Banner", "BannerInputs", "Heard", "banners"]
 
 _ENOUGH = 10
 """So many verdicts WARN or ERR without one that a group is well say that the others are not sent."""
 
 _LONGEST_ERROR = 300
+_REFUSED_WITHIN_S = 900
+_REFUSED_LOOKED_AT = 50
+_LEFT_OUT = "groups left out"
 
 
 class Heard(NamedTuple):
@@ -51,6 +60,49 @@ class BannerInputs(NamedTuple):
     reporters: Sequence[str] = ()
     left_out: Mapping[str, str] = {}
     burrow_behind: Sequence[str] = ()
+
+
+class ReporterHealth(NamedTuple):
+    """One reporter or duty. ``state`` is the word that `/reporters` and the API use: ``idle``, ``ok`` or ``failing``.
+
+    ``waiting`` counts events. It is ``None`` for a reporter to which Karrot delivers nothing, such as prometheus.
+    """
+
+    name: str
+    state: str
+    waiting: int | None
+    is_reporter: bool
+
+
+class ServiceHealth(NamedTuple):
+    """What stands above every list of groups."""
+
+    banners: list[Banner]
+    heard: list[Heard]
+    reporters: list[ReporterHealth]
+
+
+def service_health(here: Site) -> ServiceHealth:
+    """As of now."""
+    heard = _heard(here)
+    kept = {state.name: state for state in here.log.reporters()}
+    ranked = caches().groups.ranked()
+    seen = BannerInputs(
+        fault=here.log.writable(),
+        heard=heard,
+        kinds=_kinds(here),
+        refused=_refused_codes(here),
+        refused_within_s=_REFUSED_WITHIN_S,
+        groups=len(ranked.worst_first),
+        max_groups=here.max_consumers,
+        failing=[
+            kept[name] for name in (*here.reporters, *here.duties) if name in kept and kept[name].state == "failing"
+        ],
+        reporters=here.reporters,
+        left_out=_left_out(here),
+        burrow_behind=ranked.burrow_behind,
+    )
+    return ServiceHealth(banners(seen), heard, _reporters(here, kept))
 
 
 def banners(seen: BannerInputs) -> list[Banner]:
@@ -157,3 +209,42 @@ def _limits(seen: BannerInputs) -> Iterator[Banner]:
             RUNBOOKS["groups left out of CloudWatch"],
             name,
         )
+
+
+def _heard(here: Site) -> list[Heard]:
+    """The clusters, those first that are silent."""
+    now_ms, silent_after = here.clock.wall_ms(), here.stale_after_ms / 1000
+    heard_ms = here.log.heard()
+    ages = {cluster: max(0, now_ms - at_ms) / 1000 for cluster, at_ms in heard_ms.items()}
+    heard = [Heard(cluster, age, age > silent_after) for cluster, age in ages.items()]
+    heard += [Heard(cluster, None, silent=True) for cluster in here.expected_clusters if cluster not in ages]
+    return sorted(heard, key=lambda one: (not one.silent, one.cluster))
+
+
+def _kinds(here: Site) -> dict[str, float]:
+    name = telemetry.WEBHOOK_EVENTS.name
+    return {dict(each.labels)["kind"]: each.value for each in here.log.counters() if each.name == name}
+
+
+def _refused_codes(here: Site) -> Counter[str]:
+    since_ms = here.clock.wall_ms() - 1000 * _REFUSED_WITHIN_S
+    newest = here.log.rejects(_REFUSED_LOOKED_AT)
+    return Counter(reject.code for reject in newest if reject.received_at_ms >= since_ms)
+
+
+def _left_out(here: Site) -> dict[str, str]:
+    reports = {name: read(here.log.recall(name, NOTE)) for name in here.reporters}
+    facts = ((name, fact) for name, report in reports.items() if report for fact in report.facts)
+    return {name: fact.text for name, fact in facts if fact.name == _LEFT_OUT and fact.text != "0"}
+
+
+def _reporters(here: Site, kept: dict[str, ReporterState]) -> list[ReporterHealth]:
+    size = here.log.size()
+    found = []
+    for name in (*here.reporters, *here.duties):
+        state = kept.get(name) or ReporterState(name, None)
+        waiting = None
+        if state.cursor and state.cursor.log_id == here.log.log_id:
+            waiting = max(0, size.last_seq - max(state.cursor.seq, size.first_seq - 1))
+        found.append(ReporterHealth(name, state.state, waiting, name in here.reporters))
+    return found

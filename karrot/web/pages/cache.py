@@ -7,8 +7,6 @@ from typing import Generic, TypeVar
 
 from karrot.clock import Clock
 
-__all__ = ["ThrottledCache", "TtlCache", "VersionedCache"]
-
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 

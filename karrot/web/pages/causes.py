@@ -5,9 +5,7 @@ from typing import NamedTuple
 from karrot.event import Status, is_burrow_itself
 from karrot.eventlog.base import EventSummary, GroupState
 from karrot.text import amount, count, duration, percent, plural, visible
-from karrot.web.pages.troubles import RUNBOOKS
-
-__all__ = ["Cause", "cause"]
+from karrot.web.pages.runbooks import RUNBOOKS
 
 _UNEVEN_SHARE = 0.5
 _UNEVEN_PARTITIONS = 3

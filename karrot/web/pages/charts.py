@@ -1,18 +1,90 @@
-"""The pictures of one group: its recent events, and its last weeks."""
+"""Computes the charts of a group as shapes: sparklines, curves with their ticks, bands of status.
 
-from collections.abc import Iterator, Sequence
+The templates draw them as SVG. A curve lies in a box of 1000 by 100 that is stretched over its place; ticks are
+percentages of that place.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from itertools import pairwise
+from math import ceil, floor, inf, log10
 from typing import NamedTuple
 
 from karrot.event import Kind, Status
 from karrot.history import HourlyHistory
-from karrot.web.pages.drawing import Band, Chart, DrawnSpan, Frame, bands, chart, frame
+from karrot.text import LAST_SECOND, clock, short_count, short_duration
 from karrot.web.pages.recent_events import Mark
 
-__all__ = ["ChartPoint", "Pictures", "of_past", "of_trail"]
+Point = tuple[float, float | None]
+"""Epoch seconds and a value; ``None`` is not known, and a gap."""
+
+_WIDE, _HIGH = 1000.0, 100.0
+_SPARK_WIDE, _SPARK_HIGH, _SPARK_EDGE = 96.0, 22.0, 2.5
+_Y_TICKS = 3
+_GAP = 4
+"""After so many times the usual distance of two points the line is broken: nothing was heard meanwhile."""
+
+_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+_DAYS = (1, 2, 5, 7, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
+_STEPS = (*_SECONDS, *(days * 86400 for days in _DAYS[1:]))
+_X_TICKS = 6
+_FORMS = ((60, "%H:%M:%S"), (86_400, "%H:%M"), (100 * 86_400, "%d %b"), (inf, "%b %Y"))
+"""How a moment is written, by the length of a step below which."""
 
 _HOUR_S = 3600
 _FEWEST = 2
+
+
+class DrawnSpan(NamedTuple):
+    """A stretch of time in percent of the width, with what it is called."""
+
+    at: float
+    width: float
+    kind: str
+    title: str = ""
+
+
+class Band(NamedTuple):
+    """A status from a moment to another, in epoch seconds."""
+
+    since: float
+    until: float
+    status: str
+
+
+class Tick(NamedTuple):
+    """A mark at a percentage of the width or height."""
+
+    at: float
+    text: str
+
+
+class Frame(NamedTuple):
+    """What the charts of a page have in common: a span of time and its ticks."""
+
+    start: float
+    end: float
+    ticks: Sequence[Tick]
+
+    def x(self, at: float) -> float:
+        """A moment in percent of the width."""
+        return round(100 * (at - self.start) / (self.end - self.start), 2)
+
+
+class Chart(NamedTuple):
+    """A curve: ``lines`` and ``areas`` as points of polylines and polygons, ``ticks`` from below."""
+
+    lines: Sequence[str]
+    areas: Sequence[str]
+    ticks: Sequence[Tick]
+
+
+class Spark(NamedTuple):
+    """A curve in a cell: points of a polyline and of the polygon beneath it, and where it ends."""
+
+    line: str
+    area: str
+    end: tuple[float, float]
 
 
 class ChartPoint(NamedTuple):
@@ -23,7 +95,7 @@ class ChartPoint(NamedTuple):
     mark: Mark
 
 
-class Pictures(NamedTuple):
+class GroupCharts(NamedTuple):
     """Curves over one frame, the incidents that shade them, the statuses beneath."""
 
     frame: Frame
@@ -34,14 +106,71 @@ class Pictures(NamedTuple):
     points: list[ChartPoint]
 
 
-def of_trail(trail: Sequence[Mark], now: float) -> Pictures | None:
+def spark(values: Sequence[float]) -> Spark | None:
+    """A sparkline above zero; ``None`` for fewer than two values."""
+    if len(values) < 2:  # noqa: PLR2004
+        return None
+    top = max(*values, 1.0)
+    step = (_SPARK_WIDE - 2 * _SPARK_EDGE) / (len(values) - 1)
+    high = _SPARK_HIGH - 2 * _SPARK_EDGE
+    points = [
+        (round(_SPARK_EDGE + n * step, 1), round(_SPARK_EDGE + high * (1 - value / top), 1))
+        for n, value in enumerate(values)
+    ]
+    line = " ".join(f"{x:g},{y:g}" for x, y in points)
+    floor_y = _SPARK_HIGH - _SPARK_EDGE
+    return Spark(line, f"{points[0][0]:g},{floor_y:g} {line} {points[-1][0]:g},{floor_y:g}", points[-1])
+
+
+def frame(start: float, end: float) -> Frame:
+    """A span of time with round moments in it, in UTC."""
+    end = max(end, start + 1)
+    step = next((each for each in _STEPS if (end - start) / each <= _X_TICKS), ceil((end - start) / _X_TICKS))
+    first = -(-start // step) * step
+    count = floor((end - first) / step) + 1
+    empty = Frame(start, end, ())
+    moments = (first + n * step for n in range(max(0, count)))
+    return empty._replace(ticks=[Tick(empty.x(at), _moment_text(at, step)) for at in moments])
+
+
+def chart(points: Sequence[Point], within: Frame, *, in_time: bool) -> Chart | None:
+    """A curve above zero; ``None`` where nothing is known. ``in_time``: its values are seconds."""
+    top = max((value for _, value in points if value is not None), default=None)
+    if top is None:
+        return None
+    step = _round_time(top / _Y_TICKS) if in_time else _round_count(top / _Y_TICKS)
+    highest = step * max(1, -(-top // step))
+    lines = [
+        " ".join(f"{within.x(at) * _WIDE / 100:g},{_HIGH * (1 - value / highest):.4g}" for at, value in piece)
+        for piece in _pieces(points)
+    ]
+    text = short_duration if in_time else short_count
+    ticks = [Tick(100 * n * step / highest, text(n * step)) for n in range(1, round(highest / step) + 1)]
+    return Chart(lines, [_closed(line) for line in lines], ticks)
+
+
+def bands(statuses: Iterable[Band], within: Frame) -> list[DrawnSpan]:
+    """Statuses as stretches; equal neighbours become one."""
+    return [
+        DrawnSpan(
+            within.x(max(band.since, within.start)),
+            round(within.x(min(band.until, within.end)) - within.x(max(band.since, within.start)), 2),
+            band.status,
+            f"{band.status} {clock(band.since)} to {clock(band.until)}",
+        )
+        for band in _joined(statuses)
+        if band.until > within.start and band.since < within.end
+    ]
+
+
+def charts_of_events(trail: Sequence[Mark], now: float) -> GroupCharts | None:
     """The recent events up to now (epoch seconds); ``None`` for fewer than two."""
     marks = sorted(trail, key=lambda mark: mark.at_ms)
     if len(marks) < _FEWEST:
         return None
     end = max(now, marks[-1].at_ms / 1000)
     within = frame(marks[0].at_ms / 1000, end)
-    return Pictures(
+    return GroupCharts(
         within,
         chart([(mark.at_ms / 1000, mark.lag) for mark in marks], within, in_time=False),
         chart([(mark.at_ms / 1000, mark.lag_seconds) for mark in marks], within, in_time=True),
@@ -51,7 +180,7 @@ def of_trail(trail: Sequence[Mark], now: float) -> Pictures | None:
     )
 
 
-def of_past(past: HourlyHistory) -> Pictures:
+def charts_of_history(past: HourlyHistory) -> GroupCharts:
     """The weeks before, by the hour."""
     within = frame(past.start.timestamp(), past.end.timestamp())
     lags = [(hour.at.timestamp(), hour.lag_max) for hour in past.hours]
@@ -65,7 +194,7 @@ def of_past(past: HourlyHistory) -> Pictures:
         for hour in past.hours
         if hour.status is not None
     )
-    return Pictures(
+    return GroupCharts(
         within,
         chart(lags, within, in_time=False),
         chart(delays, within, in_time=True),
@@ -73,6 +202,60 @@ def of_past(past: HourlyHistory) -> Pictures:
         bands(hours, within),
         [],
     )
+
+
+def _joined(statuses: Iterable[Band]) -> Iterator[Band]:
+    last: Band | None = None
+    for band in statuses:
+        if last is not None and last.status == band.status and last.until >= band.since:
+            last = last._replace(until=band.until)
+            continue
+        if last is not None:
+            yield last
+        last = band
+    if last is not None:
+        yield last
+
+
+def _pieces(points: Sequence[Point]) -> Iterator[list[tuple[float, float]]]:
+    """Runs of known values, broken where nothing was heard for long."""
+    longest = _GAP * _usual_distance(points)
+    piece: list[tuple[float, float]] = []
+    for at, value in points:
+        if piece and (value is None or at - piece[-1][0] > longest):
+            yield piece
+            piece = []
+        if value is not None:
+            piece.append((at, value))
+    if piece:
+        yield piece
+
+
+def _usual_distance(points: Sequence[Point]) -> float:
+    distances = sorted(later[0] - earlier[0] for earlier, later in pairwise(points))
+    return distances[len(distances) // 2] if distances else inf
+
+
+def _closed(line: str) -> str:
+    first, last = line.split(" ", 1)[0], line.rsplit(" ", 1)[-1]
+    return f"{first.split(',')[0]},{_HIGH:g} {line} {last.split(',')[0]},{_HIGH:g}"
+
+
+def _round_count(least: float) -> float:
+    if least <= 1:
+        return 1
+    size = 10.0 ** floor(log10(least))
+    return next(each * size for each in (1, 2, 5, 10) if each * size >= least)
+
+
+def _round_time(least: float) -> float:
+    return float(next((each for each in _STEPS if each >= least), least))
+
+
+def _moment_text(at: float, step: float) -> str:
+    form = next(form for below, form in _FORMS if step < below)
+    text = datetime.fromtimestamp(min(at, LAST_SECOND), UTC).strftime(form)
+    return text.lstrip("0") if form.startswith("%d") else text
 
 
 def _incidents(marks: Sequence[Mark], end: float) -> Iterator[Band]:

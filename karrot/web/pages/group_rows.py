@@ -10,11 +10,9 @@ from karrot.event import is_burrow_itself
 from karrot.eventlog.base import GroupState
 from karrot.web.context import Site
 from karrot.web.pages.causes import Cause, cause
-from karrot.web.pages.drawing import Spark, spark
+from karrot.web.pages.charts import Spark, spark
 from karrot.web.pages.page_caches import caches
 from karrot.web.pages.recent_events import Mark, Trend, trend
-
-__all__ = ["GroupListLine", "GroupListRow", "Times", "line", "row", "seconds_since"]
 
 
 class Times(NamedTuple):

@@ -13,8 +13,6 @@ from karrot.eventlog.base import Changed, EventLog, GroupState, groups
 from karrot.web.pages.cache import ThrottledCache
 from karrot.web.pages.time_slicing import gently
 
-__all__ = ["WELL", "LiveGroups", "RankedGroups", "Ranking"]
-
 WELL = "OK"
 
 _SEVERITY = {"ERR": 0, "WARN": 1, WELL: 3}

@@ -8,13 +8,11 @@ from markupsafe import Markup
 
 from karrot.event import GroupKey
 from karrot.web.context import Site
+from karrot.web.negotiation import CompressedPage
 from karrot.web.pages.cache import ThrottledCache, VersionedCache
-from karrot.web.pages.compression import CompressedPage
 from karrot.web.pages.history import HistoryCache
 from karrot.web.pages.live_groups import LiveGroups
 from karrot.web.pages.recent_events import Trails
-
-__all__ = ["EXTENSION", "PageCaches", "caches"]
 
 EXTENSION = "karrot-pages"
 

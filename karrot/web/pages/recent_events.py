@@ -10,8 +10,6 @@ from karrot.eventlog.base import EventLog, GroupState, StoredBody
 from karrot.signals import signals_of
 from karrot.web.pages.cache import VersionedCache
 
-__all__ = ["Mark", "Trails", "Trend", "marks", "trend"]
-
 _TREND_MARKS = 5
 _SLOW_MARKS = 15
 _ALONG_A_LINE = 0.9

@@ -14,16 +14,14 @@ from karrot.web.api.routes import asked_filter, asked_key
 from karrot.web.api.schemas import instant
 from karrot.web.context import Site, site
 from karrot.web.guard import require_reader
-from karrot.web.pages import charts
-from karrot.web.pages.compression import CompressedPage, squeeze
-from karrot.web.pages.conditions import health
+from karrot.web.negotiation import CompressedPage, compress
+from karrot.web.pages.banners import service_health
+from karrot.web.pages.charts import charts_of_events, charts_of_history
 from karrot.web.pages.group_rows import line, row, seconds_since
 from karrot.web.pages.page_caches import caches
 from karrot.web.pages.recent_events import marks
 from karrot.web.pages.time_slicing import gently
 from karrot.web.problems import CODES, Problem
-
-__all__ = ["PAGE_SIZE", "routes"]
 
 PAGE_SIZE = 50
 
@@ -45,7 +43,7 @@ _SOME_ADDRESS = "http://karrot:5000/burrow"
 
 routes = Blueprint("pages", __name__)
 routes.before_request(require_reader)
-routes.after_request(squeeze)
+routes.after_request(compress)
 
 
 @routes.get("/")
@@ -70,7 +68,7 @@ def _groups_page(here: Site, wanted: GroupFilter, order: Order, page: int) -> st
         page=page,
         pages=max(1, -(-found.matching // PAGE_SIZE)),
         first=(page - 1) * PAGE_SIZE + 1,
-        health=health(here),
+        health=service_health(here),
         clusters_shown=_CLUSTERS_SHOWN,
         stale_after=here.stale_after_ms / 1000,
     )
@@ -98,7 +96,7 @@ def show_group() -> str:
         all_listed=state.summary.source is not Source.WEBHOOK,
         commit_age=seconds_since(here, state.summary.last_commit_ms),
         incident_since=instant(state.incident.since_ms),
-        pictures=charts.of_trail(trail, here.clock.wall_ms() / 1000),
+        pictures=charts_of_events(trail, here.clock.wall_ms() / 1000),
         queries=here.queries(*key),
         marks=trail[: -_EVENTS_SHOWN - 1 : -1],
         instant=instant,
@@ -137,7 +135,7 @@ def _past(key: GroupKey) -> dict[str, Any]:
     if past is None:
         return {"past": None, "past_unknown": None}
     return {
-        "past": charts.of_past(past),
+        "past": charts_of_history(past),
         "past_unknown": None,
         "incidents": past.incidents[:_INCIDENTS_SHOWN],
         "missing_days": past.missing,
@@ -152,7 +150,7 @@ def _welcome(here: Site) -> dict[str, Any]:
         "burrow_config": config,
         "curl": f"curl -i {user}{shlex.quote(url)} -d {shlex.quote(_SAMPLE)}",
         "polls_kafka": "watch" in here.duties,
-        "health": health(here),
+        "health": service_health(here),
     }
 
 

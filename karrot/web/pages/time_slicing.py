@@ -4,8 +4,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-__all__ = ["gently"]
-
 T = TypeVar("T")
 
 _BURST_S = 0.0001

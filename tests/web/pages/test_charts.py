@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.web.pages.drawing import Band, Tick, bands, chart, frame, spark
+from karrot.web.pages.charts import Band, Tick, bands, chart, frame, spark
 
 _MOMENT = st.floats(0, 1e13, allow_nan=False)
 _VALUE = st.none() | st.integers(0, 2**64 - 1)

@@ -11,7 +11,7 @@ from karrot.distribution import DOCS_URL
 from karrot.eventlog.base import ReporterState
 from karrot.render import runbooks_dir, templates_dir
 from karrot.render.prometheus_rules import RuleValues, alert_rules
-from karrot.web.pages.troubles import RUNBOOKS, Trouble
+from karrot.web.pages.runbooks import RUNBOOKS, PageProblem
 from support.burrow.lag_events import make_event, make_partition
 from support.prometheus.promtool import parse_rules
 from support.web.website import Website, make_website
@@ -39,7 +39,7 @@ def linked(page: str) -> list[str]:
 
 
 def test_every_trouble_has_a_runbook_that_exists() -> None:
-    assert RUNBOOKS.keys() == set(get_args(Trouble))
+    assert RUNBOOKS.keys() == set(get_args(PageProblem))
     assert set(RUNBOOKS.values()) <= {path.stem for path in runbooks_dir().glob("*.md")}
 
 
