@@ -22,7 +22,6 @@ ONE_OF_A_KIND = {
     "errors": "what can go wrong in a package, for those who use it",
     "incidents": "a table, a command, a query and the log's rule for the same thing",
     "job": "a Spark job next to the transforms that it runs",
-    "notifier": "Burrow's word: doctor checks it, the demo simulates it",
     "options": "the options of each reporter, of the service, of the commands",
     "reporter": "each destination's reporter",
     "routes": "the routes of the API and of the pages",

@@ -3,7 +3,7 @@
 A side is read once (`look`), into frozen values; each check is a pure function of them.
 """
 
-from karrot.doctor.collect import look
+from karrot.doctor.collect_snapshot import look
 from karrot.doctor.finding import Finding, Level
 from karrot.doctor.run_checks import examine
 from karrot.doctor.snapshot import Snapshot

@@ -3,16 +3,16 @@
 from collections.abc import Iterator
 from typing import Any
 
-from karrot.doctor.checks import agreement, burrow, karrot, notifier, scrape
+from karrot.doctor.checks import burrow, burrow_and_karrot, burrow_notifier, karrot, prometheus_scrape
 from karrot.doctor.finding import Check
 
 __all__ = ["AGREEMENT", "BURROW", "KARROT", "PROMETHEUS", "SCRAPE", "all_checks"]
 
-BURROW = (*notifier.CHECKS, *burrow.CHECKS)
+BURROW = (*burrow_notifier.CHECKS, *burrow.CHECKS)
 KARROT = karrot.CHECKS
-AGREEMENT = agreement.CHECKS
-PROMETHEUS = scrape.ALONE
-SCRAPE = scrape.WITH_KARROT
+AGREEMENT = burrow_and_karrot.CHECKS
+PROMETHEUS = prometheus_scrape.ALONE
+SCRAPE = prometheus_scrape.WITH_KARROT
 
 
 def all_checks() -> Iterator[tuple[str, Check[Any]]]:
