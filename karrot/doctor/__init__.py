@@ -1,6 +1,6 @@
-"""What is wrong between Burrow, Karrot and Prometheus, and the line that mends it.
+"""Finds what is wrong between Burrow, Karrot and Prometheus, and names the line that fixes it.
 
-A side is read once (`look`), into frozen values; each check is a pure function of them.
+`look` reads each side once, into frozen values; each check is a pure function of them.
 """
 
 from karrot.doctor.collect_snapshot import look

@@ -1,4 +1,4 @@
-"""Reads the sides that are asked for."""
+"""Collects the snapshot that the checks judge: reads Burrow, Karrot and Prometheus, as far as asked for."""
 
 from contextlib import closing
 
@@ -20,7 +20,7 @@ def look(
     token: str | None = None,
     asking: Asking | None = None,
 ) -> Snapshot:
-    """What is at these addresses. ``token`` is Karrot's API token. Nothing is changed anywhere."""
+    """Read what is at these addresses, and change nothing. ``token`` is Karrot's API token."""
     how = asking or Asking()
     return Snapshot(
         burrow=None if burrow is None else _burrow(burrow, how, karrot),

@@ -1,4 +1,4 @@
-"""What the doctor says: a level, what is so, and the line that mends it."""
+"""Defines findings (a level, what is wrong, and the line that fixes it) and the checks that make them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ P = ParamSpec("P")
 
 
 class Level(StrEnum):
-    """How bad it is. ``fault``: something does not work. ``warn``: it will not, or not always. ``note``: know it."""
+    """How bad it is. ``fault``: something does not work. ``warn``: it will not, or not always. ``note``: good to know."""
 
     FAULT = "fault"
     WARN = "warn"
@@ -20,7 +20,7 @@ class Level(StrEnum):
 
     @property
     def is_wrong(self) -> bool:
-        """Whether something is to be done."""
+        """Whether there is something to fix."""
         return self in (Level.FAULT, Level.WARN)
 
 
@@ -29,7 +29,7 @@ class _NotJudged(Exception):  # noqa: N818 (says what became of a check)
 
 
 class Said(NamedTuple):
-    """What a check says of one thing: ``remedy`` is the line that mends it, or where to look."""
+    """What a check says about one thing: ``remedy`` is the line that fixes it, or where to look."""
 
     level: Level
     what: str
@@ -38,7 +38,7 @@ class Said(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check said. ``where`` is the page and heading of the documentation."""
+    """The result of a check. ``where`` is the page and heading of the documentation."""
 
     level: Level
     check: str
@@ -49,7 +49,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Check(Generic[P]):
-    """One trap. ``trap`` says what may be wrong, ``well`` what is so if it is not."""
+    """A check for one trap. ``trap`` says what may be wrong, ``well`` what is true if it is not."""
 
     name: str
     trap: str
@@ -58,7 +58,7 @@ class Check(Generic[P]):
     look: Callable[P, Iterator[Said]]
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> list[Finding]:
-        """What is found: one finding at least, unless there is nothing to judge by."""
+        """Run the check: at least one finding, unless it has nothing to judge by."""
         try:
             said = list(self.look(*args, **kwargs)) or [Said(Level.OK, self.well)]
         except _NotJudged:
@@ -77,7 +77,7 @@ def check(*, well: str, where: str) -> Callable[[Callable[P, Iterator[Said]]], C
 
 
 def only_if(is_there: object) -> None:
-    """End a check without a word, neither good nor bad, unless what it judges by is there."""
+    """End a check without a finding, good or bad, if what it judges by is missing."""
     if not is_there:
         raise _NotJudged
 

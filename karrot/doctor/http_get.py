@@ -1,4 +1,4 @@
-"""GET of what is not Burrow: Karrot, Prometheus, and the address that a notifier posts to."""
+"""Sends GET requests to Karrot, to Prometheus, and to the address that a notifier posts to."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -20,7 +20,7 @@ _OK = 200
 
 
 class NotTold(Exception):  # noqa: N818 (says what came of a question)
-    """No answer, or not the one that was asked for. ``said`` is a sentence, ``status`` 0 where nothing came."""
+    """There was no answer, or not the expected one. ``said`` is a sentence, ``status`` is 0 without an answer."""
 
     def __init__(self, said: str, status: int = 0) -> None:
         super().__init__(said)
@@ -29,7 +29,7 @@ class NotTold(Exception):  # noqa: N818 (says what came of a question)
 
 
 class Web:
-    """Asks one address and what is below it. ``token`` is sent as Bearer token."""
+    """Sends requests to one address and the paths below it. ``token`` is sent as Bearer token."""
 
     def __init__(self, url: str, *, asking: Asking, token: str | None = None) -> None:
         self.url = url.rstrip("/")
@@ -44,7 +44,7 @@ class Web:
         self._pool.clear()
 
     def answer(self, path: str = "", query: Mapping[str, str] | list[tuple[str, str]] | None = None) -> Answer:
-        """Whatever the answer is. Raises `NotTold` if there is none."""
+        """The answer, whatever its status. Raises `NotTold` if there is none."""
         url = f"{self.url}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
             return self._asking.get(self._pool, url, wall_ms)
@@ -72,13 +72,13 @@ def understood(kind: type[T], body: bytes, path: str, status: int) -> T:
 
 
 class Parts:
-    """Reads a side part by part: one that cannot be read is noted, and the rest goes on."""
+    """Reads a side part by part: notes a part that cannot be read, and goes on with the rest."""
 
     def __init__(self) -> None:
         self.unread: list[Unread] = []
 
     def read(self, what: str, ask: Callable[[], T], otherwise: D) -> T | D:
-        """What ``ask`` returns, or ``otherwise`` if it was not told."""
+        """What ``ask`` returns, or ``otherwise`` if it raised `NotTold`."""
         try:
             return ask()
         except (NotTold, BurrowError) as error:

@@ -21,7 +21,7 @@ _NOT_ALLOWED = 405
 
 
 def read_burrow(burrow: Burrow, *, asking: Asking, karrot_url: str | None = None) -> BurrowSeen | Away:
-    """What Burrow tells, or that it does not answer. Changes nothing there."""
+    """What Burrow says, or that it does not answer. Changes nothing there."""
     try:
         listed = burrow.clusters()
     except BurrowError as error:
@@ -92,14 +92,14 @@ def _verdict(burrow: Burrow, cluster: str, group: str) -> LagEvent | None:
 def _webhooks(
     notifiers: Mapping[str, NotifierModule], asking: Asking, karrot_url: str | None
 ) -> dict[str, ReadWebhook]:
-    """What is at the addresses that Karrot's notifiers post to; nobody else's are asked."""
+    """What is at the addresses that Karrot's notifiers post to; other notifiers' addresses are left alone."""
     meant = [each for name, each in notifiers.items() if is_for_karrot(name, each, karrot_url)]
     urls = {url for each in meant for url in (each.url_open, each.url_close) if url}
     return {url: _webhook(url, asking) for url in sorted(urls) if "{{" not in url}
 
 
 def _webhook(url: str, asking: Asking) -> ReadWebhook:
-    """GET, which Karrot answers with 405, and which stores nothing anywhere."""
+    """Send a GET, which Karrot answers with 405 and which stores nothing."""
     web = Web(url, asking=asking)
     try:
         answer = web.answer()

@@ -1,4 +1,4 @@
-"""Reads Karrot by the routes that everybody has."""
+"""Reads Karrot over its public routes: health, settings, groups, rejects and metrics."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -76,7 +76,7 @@ class _Rejects(Struct):
 
 
 def read_karrot(web: Web) -> KarrotSeen | Away:
-    """What Karrot tells, or that nobody, or somebody else, answers there."""
+    """What Karrot says, or that nothing answers there, or something that is not Karrot."""
     try:
         now = web.read(_Beat, "/heartbeat").time
     except NotTold as error:

@@ -1,4 +1,4 @@
-"""Reads Prometheus: which of its targets are Karrot's, how they are configured, and what became of their labels."""
+"""Reads Prometheus: which of its targets are Karrot's, how they are configured, and which labels it stored."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -58,7 +58,7 @@ class _Rules(Struct):
 
 
 def read_prometheus(web: Web, *, karrot_url: str | None = None) -> PrometheusSeen | Away:
-    """What Prometheus tells, or that nobody, or somebody else, answers there."""
+    """What Prometheus says, or that nothing answers there, or something that is not Prometheus."""
     try:
         now = web.read(_Time, "/api/v1/query", {"query": "time()"}).data.result[0]
     except NotTold as error:

@@ -1,4 +1,4 @@
-"""What is found in what was seen: the checks of the sides that were there, and the sides that were not."""
+"""Runs the checks on a snapshot, and reports the sides that could not be read."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ _REMEDIES = {
 
 
 def examine(seen: Snapshot) -> list[Finding]:
-    """Everything that is found, faults first."""
+    """All findings, faults first."""
     found = [*_sides(seen), *_alone(seen), *_together(seen)]
     return sorted(found, key=lambda finding: _ORDER.index(finding.level))
 

@@ -1,4 +1,4 @@
-"""What was read of each side. Frozen; the checks look at nothing else."""
+"""Holds what was read of Burrow, Karrot and Prometheus. It is frozen; the checks judge by nothing else."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Away(NamedTuple):
-    """A side that did not answer, or not as it should; ``said`` names the address and what came of it."""
+    """A side that did not answer, or not as it should; ``said`` says how it failed."""
 
     side: str
     url: str
@@ -60,7 +60,7 @@ class Unread(NamedTuple):
 
 
 class ReadWebhook(NamedTuple):
-    """What a GET of a notifier's URL brought. ``status`` is 0 if nothing came, which ``said`` explains."""
+    """The answer to a GET of a notifier's URL. ``status`` is 0 if there was none; ``said`` says why."""
 
     status: int
     said: str
@@ -95,7 +95,7 @@ def seconds(text: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BurrowSeen:
-    """Burrow's configuration as far as it tells it, its lists, and the verdicts on some of its groups.
+    """Burrow's configuration as far as it shows it, its lists, and the verdicts on some of its groups.
 
     ``ready`` is ``None`` where Burrow is too old to say. ``listed`` are the clusters of its storage; ``groups`` and
     ``topics``, the number of them, leave out a cluster whose list was not told. ``karrot_url`` is where Karrot was
@@ -124,7 +124,7 @@ class BurrowSeen:
         return {name: each for name, each in self.notifiers.items() if is_for_karrot(name, each, self.karrot_url)}
 
     def has_read(self, *coordinators: str) -> bool:
-        """Whether every module of these was told."""
+        """Whether the configuration of each module of this kind was read."""
         marks = tuple(f"[{each}." for each in coordinators)
         lists = {f"{each} modules" for each in coordinators}
         return not any(each.what.startswith(marks) or each.what in lists for each in self.unread)
@@ -190,7 +190,7 @@ class ReadSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KarrotSeen:
-    """What Karrot tells of itself. ``now`` is by its own clock.
+    """What Karrot says about itself. ``now`` is by its own clock.
 
     ``settings``, ``reporters``, ``groups`` and ``rejects`` are ``None`` where they could not be read;
     ``has_all_groups`` is false where there were too many. ``histories`` has the newest events of some groups, newest
@@ -228,7 +228,7 @@ class KarrotSeen:
 
     @property
     def heard(self) -> dict[str, float]:
-        """Seconds since each cluster's Burrow was heard by webhook; infinite for one that never was."""
+        """Seconds since the last webhook of each cluster's Burrow; infinite if there was none."""
         now = self.now.timestamp()
         return {
             sample.labels.get("cluster", ""): max(0.0, now - sample.value) if sample.value else float("inf")
@@ -256,7 +256,7 @@ class Target(Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrometheusSeen:
-    """What Prometheus says of Karrot. ``now`` is by its own clock, ``targets`` are those that are Karrot's.
+    """What Prometheus says about Karrot. ``now`` is by its own clock, ``targets`` are those that are Karrot's.
 
     ``exported`` are the labels that it moved aside, ``doubled`` the number of groups with more than one sample of
     ``karrot_consumer_lag``, ``series`` the number of those samples; ``rules`` all alert rules as one text, or ``None``.
@@ -275,7 +275,7 @@ class PrometheusSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Each side as it was seen, ``None`` if nobody asked for it."""
+    """Each side as it was read, ``None`` if it was not asked for."""
 
     burrow: BurrowSeen | Away | None = None
     karrot: KarrotSeen | Away | None = None

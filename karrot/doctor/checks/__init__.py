@@ -1,4 +1,4 @@
-"""The checks: each looks for one trap in what was read, and touches nothing else."""
+"""Lists all checks, by the sides that they need. Each looks for one trap in the snapshot."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""What Burrow reads and keeps: whether its verdicts can be right at all."""
+"""Checks what Burrow reads and stores: whether its verdicts can be right."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -232,7 +232,7 @@ def _version(profile: ClientProfile) -> tuple[int, ...]:
 
 
 def _is_short(seen: BurrowSeen, event: LagEvent) -> bool:
-    """Whether a window that is full spans less than the time between two looks at the log ends."""
+    """Whether a full window spans less time than passes between two reads of the log ends."""
     cluster = seen.clusters.get(event.cluster)
     spans_s = (
         (each.end.timestamp_ms - each.start.timestamp_ms) / 1000

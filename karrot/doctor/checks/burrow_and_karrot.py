@@ -1,4 +1,4 @@
-"""Burrow and Karrot side by side: whether what one says arrives at the other, and in time."""
+"""Checks Burrow against Karrot: whether verdicts arrive, in time and unchanged."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -193,7 +193,7 @@ def _is_shown(group: str) -> bool:
 
 
 def _is_let(burrow: BurrowSeen, group: str) -> bool:
-    """Whether some notifier's allowlist lets a group pass; that it does not is a finding of its own."""
+    """Whether some notifier's allowlist lets a group pass; another check reports the allowlist."""
     patterns = [each.group_allowlist or each.group_whitelist or "" for each in burrow.to_karrot.values()]
     try:
         return any(re.search(pattern, group) for pattern in patterns)
@@ -208,7 +208,7 @@ def _differ(one: int | None, other: int | None) -> bool:
 
 
 def _lately(burrow: BurrowSeen, karrot: KarrotSeen) -> dict[GroupKey, list[ReadGroupEvent]]:
-    """What this Burrow's webhooks brought in the last intervals; before that it may have been told otherwise."""
+    """The events of this Burrow's webhooks in the last intervals; before that its settings may have been others."""
     return {
         key: [
             each

@@ -1,4 +1,4 @@
-"""Burrow's notifiers: whether each event gets to Karrot, and whole."""
+"""Checks Burrow's notifiers: whether each event gets to Karrot, and complete."""
 
 import posixpath
 import re

@@ -1,4 +1,4 @@
-"""Karrot by itself: whether it stores what comes and hands it on."""
+"""Checks Karrot itself: whether it stores the events that it gets and delivers them to the reporters."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""Prometheus: whether it scrapes Karrot, and keeps what it gets."""
+"""Checks Prometheus: whether it scrapes Karrot, and stores the labels and values that it gets."""
 
 from collections.abc import Iterator
 from typing import Any
