@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot.demo.burrow import config_api
-from karrot.demo.burrow.viper import Viper
+from karrot.demo.burrow.toml_config import Viper
 from karrot.render import burrow_toml as printed
 from support.kubernetes.helm_charts import (
     CHARTS,

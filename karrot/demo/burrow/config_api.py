@@ -6,7 +6,7 @@ Source: v1.9.5, ``core/internal/httpserver/structs.go``.
 from collections.abc import Callable
 from typing import Any
 
-from karrot.demo.burrow.viper import Section, Viper
+from karrot.demo.burrow.toml_config import Section, Viper
 
 __all__ = ["COORDINATORS", "EXAMPLE", "cluster_module", "main_config", "module"]
 

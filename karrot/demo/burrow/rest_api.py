@@ -21,7 +21,7 @@ from karrot.demo.burrow import config_api
 from karrot.demo.burrow.fake_burrow import FakeBurrow
 from karrot.demo.burrow.go_json import go_json
 from karrot.demo.burrow.outage import OutageState
-from karrot.demo.burrow.viper import Viper
+from karrot.demo.burrow.toml_config import Viper
 from karrot.event import LagEvent, PartitionLag, Source, Status
 
 __all__ = ["RestAnswer", "RestApi"]

@@ -5,8 +5,8 @@ real error codes and as far as they are known the real messages; all or nothing.
 much of STS, of a container's credentials and of an ECS task's metadata as the real client needs to start.
 """
 
-from karrot.demo.cloudwatch.facade import FakeCloudWatch
-from karrot.demo.cloudwatch.identity import Assumed
+from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
+from karrot.demo.cloudwatch.fake_credentials import Assumed
 from karrot.demo.cloudwatch.injected_faults import (
     ACCESS_DENIED,
     EXPIRED_TOKEN,

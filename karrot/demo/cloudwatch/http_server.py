@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from karrot.demo.cloudwatch.answers import AwsAnswer
-from karrot.demo.cloudwatch.handler import HandlerReply, HandlerRequest
 from karrot.demo.cloudwatch.injected_faults import Hang, Reset, SlowDrip
+from karrot.demo.cloudwatch.request_handler import HandlerReply, HandlerRequest
 
 __all__ = ["LoopbackServer"]
 

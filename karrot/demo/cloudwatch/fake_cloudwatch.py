@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 from karrot.demo.cloudwatch import metrics_page
-from karrot.demo.cloudwatch.handler import Handler
+from karrot.demo.cloudwatch.fake_credentials import Assumed, Identity
 from karrot.demo.cloudwatch.http_server import LoopbackServer
-from karrot.demo.cloudwatch.identity import Assumed, Identity
 from karrot.demo.cloudwatch.injected_faults import Fault, Script
 from karrot.demo.cloudwatch.metric_store import Call, MetricId, MetricStore, StoredDatum, StoredPoint, sorted_dimensions
+from karrot.demo.cloudwatch.request_handler import Handler
 
 __all__ = ["FakeCloudWatch"]
 

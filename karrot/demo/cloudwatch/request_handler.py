@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 
 from karrot.demo.cloudwatch import limits, metrics_page
 from karrot.demo.cloudwatch.answers import AwsAnswer, Protocol, accepted, error, html, json_page
-from karrot.demo.cloudwatch.identity import STS_XML, Identity, Signature, signature, task_metadata
+from karrot.demo.cloudwatch.fake_credentials import STS_XML, Identity, Signature, signature, task_metadata
 from karrot.demo.cloudwatch.injected_faults import EXPIRED_TOKEN, Fault, Hang, Refuse, Reset, Script
 from karrot.demo.cloudwatch.metric_store import Call, MetricId, MetricStore, Statistics, StoredDatum, sorted_dimensions
 from karrot.demo.cloudwatch.put_metric_data import (
