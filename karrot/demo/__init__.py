@@ -1,1 +1,1 @@
-"""The demo: the real service, fed by a simulated Kafka and Burrow, reporting to a fake CloudWatch."""
+"""Runs the real service on simulated Kafka clusters and a fake Burrow, and reports to a fake CloudWatch."""

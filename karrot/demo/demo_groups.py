@@ -1,4 +1,4 @@
-"""The consumer groups of the demo: their names, their topics and how each falls behind and recovers."""
+"""Makes the consumer groups of the demo: their names, their topics, and how each falls behind and recovers."""
 
 import math
 from collections.abc import Iterator

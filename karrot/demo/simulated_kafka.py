@@ -1,4 +1,4 @@
-"""Simulated topics and consumer groups: log ends, commits, partition owners and deletions, as Kafka has them.
+"""Simulates topics and consumer groups: log ends, commits, partition owners and deletions, as Kafka has them.
 
 Times are simulated seconds; 0 is the start and what is before is history. Rates are messages a simulated second.
 """

@@ -11,7 +11,7 @@ P = ParamSpec("P")
 
 
 class Level(StrEnum):
-    """How bad it is. ``fault``: something does not work. ``warn``: it will not, or not always. ``note``: good to know."""
+    """How bad it is. ``fault``: something does not work. ``warn``: it will not, or not always. ``note``: to know."""
 
     FAULT = "fault"
     WARN = "warn"

@@ -1,1 +1,1 @@
-"""A simulated Burrow: its verdicts, notifier and REST API on a simulated Kafka."""
+"""Fakes Burrow: its verdicts, notifier and REST API on a simulated Kafka."""

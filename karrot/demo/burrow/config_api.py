@@ -1,4 +1,4 @@
-"""The fake Burrow's answers to ``/v3/config``, with their keys in Go's order.
+"""Makes the fake Burrow's answers to ``/v3/config``, with their keys in Go's order.
 
 Source: v1.9.5, ``core/internal/httpserver/structs.go``.
 """

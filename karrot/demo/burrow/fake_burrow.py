@@ -1,4 +1,4 @@
-"""The fake Burrow: the reference rules and the notifier on a simulated Kafka, on a clock that the caller gives.
+"""Fakes Burrow: runs the reference rules and the notifier on a simulated Kafka, by the caller's clock.
 
 Nothing here sleeps or sends: `FakeBurrow.due` says what Burrow would have posted up to a moment.
 """

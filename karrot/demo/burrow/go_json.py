@@ -1,4 +1,4 @@
-"""JSON as Go's ``encoding/json`` writes it."""
+"""Writes JSON as Go's ``encoding/json`` does."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The fake Burrow's notifier: which notification it sends for each verdict on a group.
+"""Decides as Burrow's notifier does: which notification is sent for each verdict on a group.
 
 Source: v1.9.5, ``core/internal/notifier/coordinator.go``.
 """

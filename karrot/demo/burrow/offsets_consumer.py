@@ -1,4 +1,4 @@
-"""The fake Burrow's consumer of ``__consumer_offsets``, live or from the beginning, and of the log ends."""
+"""Reads commits and log ends into the fake Burrow's storage, live or from the beginning of the topic."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

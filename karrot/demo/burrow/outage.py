@@ -1,4 +1,4 @@
-"""The outage of a restart: how long the fake Burrow is down, starting and loading."""
+"""Computes the outage of a restart: how long the fake Burrow is down, starting and loading."""
 
 import math
 from dataclasses import dataclass

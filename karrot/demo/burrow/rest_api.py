@@ -1,4 +1,4 @@
-"""The fake Burrow's REST API v3: the answer to each path (v1.9.5, ``core/internal/httpserver``).
+"""Answers as Burrow's REST API v3 does, path by path (v1.9.5, ``core/internal/httpserver``).
 
 Everything is written as Go writes it: the same keys in the same order, lists in random order, partitions by topics in
 random order, 404 for what is not known, ``error`` false where it is a verdict that says so.

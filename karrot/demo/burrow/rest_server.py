@@ -1,4 +1,4 @@
-"""The HTTP server of the fake Burrow's REST API; it behaves as Go's ``net/http`` does."""
+"""Serves the fake Burrow's REST API over HTTP, and behaves as Go's ``net/http`` does."""
 
 import threading
 from email.utils import formatdate

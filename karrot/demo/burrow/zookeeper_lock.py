@@ -1,4 +1,4 @@
-"""The ZooKeeper lock of several Burrows, ``<root-path>/notifier``, and what each Burrow remembers of the groups.
+"""Simulates the ZooKeeper lock ``<root-path>/notifier`` of several Burrows, and what each remembers of the groups.
 
 Only a holder evaluates and sends (v1.9.5, ``core/internal/notifier/coordinator.go``, ``manageEvalLoop``). What a
 Burrow remembers while another holds the lock is not lost: it goes on with its own incidents when it gets it back.

@@ -1,8 +1,8 @@
-"""A strict CloudWatch for tests, benchmarks and the demo.
+"""Fakes a strict CloudWatch for tests, benchmarks and the demo.
 
 PutMetricData over HTTP in AWS JSON 1.0 (gzip too) and in the older query protocol, with every documented limit, the
-real error codes and as far as they are known the real messages; all or nothing. Faults can be scripted. Beside it as
-much of STS, of a container's credentials and of an ECS task's metadata as the real client needs to start.
+real error codes and as far as they are known the real messages; all or nothing. Faults can be scripted. There is also
+as much of STS, of a container's credentials and of an ECS task's metadata as the real client needs to start.
 """
 
 from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch

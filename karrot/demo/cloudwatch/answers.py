@@ -1,4 +1,4 @@
-"""The fake CloudWatch's answers, in AWS JSON 1.0 and in the XML of the query protocol."""
+"""Writes the fake CloudWatch's answers, in AWS JSON 1.0 and in the XML of the query protocol."""
 
 import json
 from collections.abc import Mapping

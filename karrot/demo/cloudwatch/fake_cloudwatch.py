@@ -1,4 +1,4 @@
-"""The fake CloudWatch as tests, benchmarks and the demo use it."""
+"""Puts the fake CloudWatch together: starts it, scripts its faults and reads what it stored."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self

@@ -1,4 +1,4 @@
-"""Credentials for the fake CloudWatch: a small STS, a container's credentials endpoint and an ECS task's metadata."""
+"""Gives out credentials for the fake CloudWatch: a small STS, a container's endpoint and an ECS task's metadata."""
 
 import re
 import threading

@@ -1,4 +1,4 @@
-"""The HTTP server of the fake CloudWatch: a thread for each connection on loopback, and broken answers on request."""
+"""Serves the fake CloudWatch on loopback: a thread for each connection, and broken answers if asked for."""
 
 import socket
 import struct

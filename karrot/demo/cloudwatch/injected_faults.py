@@ -1,4 +1,4 @@
-"""The faults that the fake CloudWatch can inject into its answers, and their queue."""
+"""Defines the faults that the fake CloudWatch can inject into its answers, and queues them."""
 
 import threading
 from collections import deque

@@ -1,4 +1,4 @@
-"""The limits of PutMetricData, from the API reference, the service model and the user guide."""
+"""Lists the limits of PutMetricData, from the API reference, the service model and the user guide."""
 
 __all__ = [
     "DATA",

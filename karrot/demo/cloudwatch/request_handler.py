@@ -1,4 +1,4 @@
-"""Handles one request of the fake CloudWatch: takes it, checks it, stores its data and returns the answer."""
+"""Handles one request to the fake CloudWatch: checks it, stores its data and returns the answer."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
