@@ -30,7 +30,7 @@ from karrot.pipeline.offsets.job import LandOffsets, OffsetsSummary
 from karrot.pipeline.offsets.json_topic import JsonTopic
 from karrot.pipeline.spark_session import session
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.brokers import Brokers, StartingOffsets
+from karrot.pipeline.stream.kafka_connection import Brokers, StartingOffsets
 from karrot.pipeline.stream.record_sources import FromKafka
 from karrot.pipeline.stream.streaming_query import run
 from karrot.watch.admin import KafkaCluster

@@ -16,7 +16,7 @@ from karrot.history import GroupDescription, History
 from karrot.pipeline.offsets.job import LandOffsets
 from karrot.pipeline.offsets.log_ends import EndsPoll
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.brokers import Brokers, StartingOffsets
+from karrot.pipeline.stream.kafka_connection import Brokers, StartingOffsets
 from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, FromKafka
 from karrot.watch.admin import KafkaCluster
 

@@ -28,7 +28,7 @@ from karrot.demo.cloudwatch import FakeCloudWatch
 from karrot.pipeline.ingest.event_sources import FromArchive, FromTopic, Road
 from karrot.pipeline.ingest.job import Ingest, IngestSummary
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.brokers import Brokers, StartingOffsets
+from karrot.pipeline.stream.kafka_connection import Brokers, StartingOffsets
 from karrot.pipeline.stream.record_sources import FromKafka
 from karrot.watch.admin import KafkaCluster
 from support.burrow.lag_events import make_event

@@ -26,7 +26,7 @@ from karrot.pipeline.offsets.job import LandOffsets, OffsetsSummary
 from karrot.pipeline.offsets.json_topic import JsonTopic
 from karrot.pipeline.offsets.log_ends import EndsPoll
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.brokers import Brokers, StartingOffsets
+from karrot.pipeline.stream.kafka_connection import Brokers, StartingOffsets
 from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, FromKafka
 from karrot.watch.admin import KafkaCluster
 from support.kafka.offset_records import commit_key, commit_value

@@ -11,7 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, sync_playwright
 
 from karrot.pipeline.report.findings import Findings
-from karrot.pipeline.report.page import page as report_page
+from karrot.pipeline.report.html_page import page as report_page
 from support.pipeline.report_findings import make_findings, quiet_week
 
 pytestmark = pytest.mark.e2e

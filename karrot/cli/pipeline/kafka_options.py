@@ -11,7 +11,7 @@ from karrot.cli.errors import Refused, valid
 from karrot.cli.options import asked_for, put_on
 
 if TYPE_CHECKING:
-    from karrot.pipeline.stream.brokers import Brokers, StartingOffsets
+    from karrot.pipeline.stream.kafka_connection import Brokers, StartingOffsets
     from karrot.watch.admin import KafkaCluster
 
 
@@ -50,7 +50,7 @@ class Reached(NamedTuple):
 
 def kafka_of(asked: Mapping[str, Any], client_id: str) -> Reached:
     """Kafka as the options name it, without a connection yet. Raises Refused."""
-    from karrot.pipeline.stream.brokers import Brokers, StartingOffsets
+    from karrot.pipeline.stream.kafka_connection import Brokers, StartingOffsets
     from karrot.settings import types
     from karrot.watch import connect
 

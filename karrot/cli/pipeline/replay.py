@@ -15,7 +15,7 @@ from karrot.text import counted, duration, iso_ms, to_minute
 
 if TYPE_CHECKING:
     from karrot.event import GroupKey
-    from karrot.pipeline.replay.compare import ReplayedIncident, RuleSetOutcome, Standstill
+    from karrot.pipeline.replay.comparison import ReplayedIncident, RuleSetOutcome, Standstill
     from karrot.pipeline.replay.job import Replayed
 
 

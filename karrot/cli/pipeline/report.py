@@ -44,7 +44,7 @@ def report(  # noqa: PLR0917 (click calls it by name)
         raise Refused(f"--from {first:%Y-%m-%d} to {last:%Y-%m-%d}: a report is of {_LONGEST.days:,} days at the most")
     spark = started("report", master, conf)
     from karrot.pipeline.report import job
-    from karrot.pipeline.report.page import page
+    from karrot.pipeline.report.html_page import page
     from karrot.pipeline.store.tables import Tables
 
     tables = Tables(directory)

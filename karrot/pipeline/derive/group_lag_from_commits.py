@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from karrot.pipeline.schemas import LAG_MINUTE, columns_of
-from karrot.pipeline.store.columns import GROUP, LOG, PARTITION
+from karrot.pipeline.store.shared_columns import GROUP, LOG, PARTITION
 
 __all__ = ["as_listings", "filled", "group_lags", "merged", "spread", "unheard"]
 

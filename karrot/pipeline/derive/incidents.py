@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from karrot.pipeline.derive.status_intervals import in_order, severity, silent_before, status_named
 from karrot.pipeline.schemas import INCIDENTS, columns_of, with_day
-from karrot.pipeline.store.columns import GROUP
+from karrot.pipeline.store.shared_columns import GROUP
 
 __all__ = ["incidents"]
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from karrot.pipeline.derive.day_reader import Edges, Sources, look_over
 from karrot.pipeline.derive.group_lag_from_commits import group_lags, merged, spread
 from karrot.pipeline.derive.incidents import incidents
-from karrot.pipeline.derive.inputs import Edges, Sources, look_over
 from karrot.pipeline.derive.lag_minute import lag_minute
 from karrot.pipeline.derive.lag_seconds import by_hindsight
 from karrot.pipeline.derive.partition_lag_job import Handed, Lags

@@ -6,7 +6,7 @@ from pyspark.sql import functions as F
 from karrot.event import Status
 from karrot.pipeline.derive.status_intervals import severity, status_named
 from karrot.pipeline.schemas import LAG_MINUTE, columns_of
-from karrot.pipeline.store.columns import GROUP
+from karrot.pipeline.store.shared_columns import GROUP
 
 __all__ = ["lag_minute"]
 

@@ -11,9 +11,9 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from karrot.pipeline.derive.asof import Lookup, seconds_behind, with_look
+from karrot.pipeline.derive.as_of_join import Lookup, seconds_behind, with_look
 from karrot.pipeline.derive.log_end_samples import looks, spans
-from karrot.pipeline.store.columns import LOG
+from karrot.pipeline.store.shared_columns import LOG
 
 __all__ = ["by_hindsight"]
 

@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.pipeline.store.columns import LOG
+from karrot.pipeline.store.shared_columns import LOG
 
 __all__ = ["looks", "spans"]
 

@@ -4,7 +4,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from karrot.pipeline.schemas import OFFSETS_MINUTE, columns_of
-from karrot.pipeline.store.columns import PARTITION
+from karrot.pipeline.store.shared_columns import PARTITION
 
 __all__ = ["offsets_minute"]
 

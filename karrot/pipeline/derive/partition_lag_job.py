@@ -15,12 +15,12 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from karrot.pipeline.derive.day_reader import Edges, no_record_twice
 from karrot.pipeline.derive.group_lag_from_commits import as_listings, filled, unheard
-from karrot.pipeline.derive.inputs import Edges, no_record_twice
 from karrot.pipeline.derive.log_end_samples import looks, spans
 from karrot.pipeline.derive.offsets_minute import offsets_minute
-from karrot.pipeline.derive.owners import owners
 from karrot.pipeline.derive.partition_lag_minute import FORGOTTEN, carried, partition_lag_minute
+from karrot.pipeline.derive.partition_owners import owners
 from karrot.pipeline.derive.rebalances import rebalances
 from karrot.pipeline.schemas import OFFSETS
 from karrot.pipeline.store.tables import Tables

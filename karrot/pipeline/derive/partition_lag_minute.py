@@ -10,9 +10,9 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.pipeline.derive.asof import Lookup, seconds_behind, with_look
+from karrot.pipeline.derive.as_of_join import Lookup, seconds_behind, with_look
 from karrot.pipeline.schemas import PARTITION_LAG_MINUTE, columns_of
-from karrot.pipeline.store.columns import LOG, PARTITION
+from karrot.pipeline.store.shared_columns import LOG, PARTITION
 
 __all__ = ["FORGOTTEN", "carried", "partition_lag_minute"]
 

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from karrot.pipeline.schemas import RATES_MINUTE, columns_of
-from karrot.pipeline.store.columns import EVENT, PARTITION, rounded
+from karrot.pipeline.store.shared_columns import EVENT, PARTITION, rounded
 
 __all__ = ["rates_minute", "whole_listings"]
 

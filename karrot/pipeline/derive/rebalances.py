@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from karrot.pipeline.schemas import REBALANCES, columns_of
-from karrot.pipeline.store.columns import GROUP
+from karrot.pipeline.store.shared_columns import GROUP
 
 __all__ = ["rebalances"]
 

@@ -4,7 +4,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from karrot.pipeline.schemas import SKEW_MINUTE, columns_of
-from karrot.pipeline.store.columns import GROUP, rounded
+from karrot.pipeline.store.shared_columns import GROUP, rounded
 
 __all__ = ["skew_minute"]
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from karrot.event import Status
 from karrot.pipeline.schemas import STATUS_INTERVALS, VERDICT_RUNS, columns_of, with_day
-from karrot.pipeline.store.columns import EVENT, GROUP
+from karrot.pipeline.store.shared_columns import EVENT, GROUP
 
 __all__ = ["in_order", "severity", "silent_before", "status_intervals", "status_named", "verdict_runs"]
 

@@ -7,9 +7,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from karrot.pipeline.store.filesystem import exists, literal
+from karrot.pipeline.stream.batch_segments import Segment, segments_of_batch
 from karrot.pipeline.stream.checkpoints import Read
 from karrot.pipeline.stream.record_sources import FromKafka
-from karrot.pipeline.stream.segments import Segment, segments_of_batch
 from karrot.pipeline.stream.streaming_query import BATCH_BYTES, EVER
 
 __all__ = ["BATCH_EVENTS", "FromArchive", "FromTopic", "Road"]

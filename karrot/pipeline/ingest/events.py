@@ -8,7 +8,7 @@ from pyspark.sql.types import StringType, StructType
 
 from karrot.pipeline.schemas import CORRUPT, EVENTS, LINE, PARTITION_LINE, PARTITIONS, RAW_BYTES, columns_of, with_day
 from karrot.pipeline.schemas.column_types import struct
-from karrot.pipeline.store.columns import moment, whole
+from karrot.pipeline.store.shared_columns import moment, whole
 
 __all__ = ["REQUIRED", "events", "parsed", "partitions", "read_lines", "why_unusable"]
 

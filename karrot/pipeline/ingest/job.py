@@ -19,12 +19,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from karrot.pipeline.ingest.event_dedup import SequenceRange, in_order, overlap, repeats, spans, without
 from karrot.pipeline.ingest.event_sources import Road
 from karrot.pipeline.ingest.events import events, partitions, read_lines
-from karrot.pipeline.store.columns import rows
 from karrot.pipeline.store.filesystem import plain_url
+from karrot.pipeline.store.shared_columns import rows
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.accounting import even
+from karrot.pipeline.stream.batch_segments import Segment
 from karrot.pipeline.stream.quarantine import PLACE, bad_lines, short_segments
-from karrot.pipeline.stream.segments import Segment
 from karrot.pipeline.stream.streaming_query import batch_name, checkpoint_id, noted, persisted, run, started
 
 __all__ = ["Ingest", "IngestSummary"]

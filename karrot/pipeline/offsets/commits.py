@@ -12,9 +12,9 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from karrot.pipeline.offsets.bigendian import int64, uint16, uint32
+from karrot.pipeline.offsets.big_endian import int64, uint16, uint32
 from karrot.pipeline.schemas import COMMITS, columns_of, with_day
-from karrot.pipeline.store.columns import is_possible, moment
+from karrot.pipeline.store.shared_columns import is_possible, moment
 
 __all__ = ["commits", "decode_offsets"]
 

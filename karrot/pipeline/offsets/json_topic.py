@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from karrot.pipeline.stream.brokers import Brokers
+from karrot.pipeline.stream.kafka_connection import Brokers
 from karrot.pipeline.stream.kafka_topics import send
 
 __all__ = ["MOST_READERS", "JsonTopic", "as_json"]

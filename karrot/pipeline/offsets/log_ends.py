@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from karrot.clock import Clock
 from karrot.event import TopicPartition
 from karrot.pipeline.schemas import ENDS, columns_of, with_day
-from karrot.pipeline.store.columns import is_possible
+from karrot.pipeline.store.shared_columns import is_possible
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.record_sources import Partitioned, new_files
 from karrot.pipeline.stream.streaming_query import batch_name, checkpoint_id, started

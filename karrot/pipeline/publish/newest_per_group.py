@@ -9,7 +9,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from karrot.event import Source
 from karrot.pipeline.ingest.events import REQUIRED, parsed, why_unusable
 from karrot.pipeline.schemas import CORRUPT, LINE, columns_of
-from karrot.pipeline.store.columns import GROUP
+from karrot.pipeline.store.shared_columns import GROUP
 
 __all__ = ["NEWEST", "newest"]
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from karrot.pipeline.replay.compare import ReplayedIncident, RuleSetComparison, RuleSetOutcome, Standstill
+from karrot.pipeline.replay.comparison import ReplayedIncident, RuleSetComparison, RuleSetOutcome, Standstill
 from karrot.text import counted, duration
 
 __all__ = ["sentences"]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from karrot.pipeline.replay.arrays import CommitArrays, Ints, LogEndArrays, Segments, begins
+from karrot.pipeline.replay.commit_arrays import CommitArrays, Ints, LogEndArrays, Segments, begins
 
 __all__ = ["Standstills", "standstills"]
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from karrot.event import Status
-from karrot.pipeline.replay.arrays import (
+from karrot.pipeline.replay.commit_arrays import (
     Bools,
     CommitArrays,
     Ints,
@@ -22,8 +22,8 @@ from karrot.pipeline.replay.arrays import (
     newest,
     recent_least,
 )
+from karrot.pipeline.replay.commit_windows import Windows, windows
 from karrot.pipeline.replay.rule_sets import RuleSet
-from karrot.pipeline.replay.windows import Windows, windows
 
 __all__ = ["Codes", "VerdictTimes", "Verdicts", "evaluate", "judged"]
 

@@ -20,7 +20,7 @@ from karrot.pipeline.report.findings import (
     Quarantined,
     Skewed,
 )
-from karrot.pipeline.store.columns import GROUP
+from karrot.pipeline.store.shared_columns import GROUP
 
 __all__ = [
     "POINTS",

@@ -17,9 +17,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from karrot.event import ClusterPartition, LogEnd
 from karrot.pipeline.schemas import STREAMED, with_day
-from karrot.pipeline.stale.alerts import Undelivered
-from karrot.pipeline.stale.batch import newest_commits, newest_looks, of_commits, of_ends
-from karrot.pipeline.stale.rule import BatchCommits, GroupPartition, RecordPosition, StaleState, Watch
+from karrot.pipeline.stale.alert_delivery import Undelivered
+from karrot.pipeline.stale.batch_records import newest_commits, newest_looks, of_commits, of_ends
+from karrot.pipeline.stale.stale_rule import BatchCommits, GroupPartition, RecordPosition, StaleState, Watch
 from karrot.pipeline.store.filesystem import literal, make_directory, read_text, write_text
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.streaming_query import EVER, persisted, started

@@ -21,8 +21,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
 from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, columns_of, with_day
-from karrot.pipeline.store.columns import rows
 from karrot.pipeline.store.filesystem import delete, exists, listing, literal, plain_url, rename_over
+from karrot.pipeline.store.shared_columns import rows
 
 __all__ = ["Tables", "day_of", "sound"]
 

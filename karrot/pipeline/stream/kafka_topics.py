@@ -9,7 +9,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 
-from karrot.pipeline.stream.brokers import Brokers, PropertiesError, StartingOffsets
+from karrot.pipeline.stream.kafka_connection import Brokers, PropertiesError, StartingOffsets
 
 __all__ = ["ConnectorMissing", "new_records", "require_connector", "send"]
 

@@ -8,8 +8,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType
 
 from karrot.pipeline.schemas import QUARANTINE, RAW_BYTES, columns_of, with_day
-from karrot.pipeline.store.columns import rows
-from karrot.pipeline.stream.segments import Segment
+from karrot.pipeline.store.shared_columns import rows
+from karrot.pipeline.stream.batch_segments import Segment
 
 __all__ = ["PLACE", "SHORT", "bad_lines", "bad_records", "short_segments"]
 

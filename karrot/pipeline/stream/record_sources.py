@@ -26,8 +26,8 @@ from pyspark.sql.types import (
 
 from karrot.event import TopicPartition
 from karrot.pipeline.store.filesystem import exists, literal
-from karrot.pipeline.stream.brokers import Brokers, StartingOffsets
 from karrot.pipeline.stream.checkpoints import Read
+from karrot.pipeline.stream.kafka_connection import Brokers, StartingOffsets
 from karrot.pipeline.stream.kafka_topics import new_records
 from karrot.pipeline.stream.offset_ranges import Range, lost, ranges_of_batch
 from karrot.pipeline.stream.streaming_query import BATCH_BYTES, EVER

@@ -1,6 +1,6 @@
 import numpy as np
 
-from karrot.pipeline.replay.arrays import CommitArrays, Ints, LogEndArrays, Segments, stored
+from karrot.pipeline.replay.commit_arrays import CommitArrays, Ints, LogEndArrays, Segments, stored
 from karrot.pipeline.replay.stalls import standstills
 
 NEVER_MS = 2**60

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from karrot.cli.errors import Refused
 from karrot.cli.pipeline.stale import say_if_empty
-from karrot.pipeline.stale.alerts import Undelivered
+from karrot.pipeline.stale.alert_delivery import Undelivered
 from karrot.pipeline.stale.job import Delivered, StaleAlerts
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.streaming_query import run

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from karrot.pipeline.stream.brokers import Brokers, PropertiesError, StartingOffsets
+from karrot.pipeline.stream.kafka_connection import Brokers, PropertiesError, StartingOffsets
 
 _FILE = """\
 # as for kafka-consumer-groups --command-config

@@ -13,7 +13,7 @@ import numpy as np
 
 from karrot.burrow import rules
 from karrot.event import OffsetSample
-from karrot.pipeline.replay.arrays import Bools, CommitArrays, Ints, begins
+from karrot.pipeline.replay.commit_arrays import Bools, CommitArrays, Ints, begins
 
 __all__ = ["Windows", "facts_of", "windows"]
 

@@ -1,4 +1,4 @@
-"""What a batch of ``commits`` and ``ends`` says of each partition, as rows that `karrot.pipeline.stale.rule` takes."""
+"""Reduces a batch of ``commits`` and ``ends`` to the rows that `karrot.pipeline.stale.stale_rule` reads."""
 
 from datetime import timedelta
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.pipeline.store.columns import LOG, PARTITION
+from karrot.pipeline.store.shared_columns import LOG, PARTITION
 
 __all__ = ["RECORD", "newest_commits", "newest_looks", "of_commits", "of_ends"]
 

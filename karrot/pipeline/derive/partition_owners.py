@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.pipeline.store.columns import GROUP, PARTITION
+from karrot.pipeline.store.shared_columns import GROUP, PARTITION
 
 __all__ = ["FOREVER_MS", "owners"]
 

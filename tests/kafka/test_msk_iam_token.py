@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from botocore.credentials import ReadOnlyCredentials
 
-from karrot.kafka.iam import region_of, token, token_source
+from karrot.kafka.msk_iam_token import region_of, token, token_source
 
 KEYS = ReadOnlyCredentials("AKIDEXAMPLE", "wJalrXUtnFEMI", "a session")
 

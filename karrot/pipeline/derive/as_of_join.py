@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.pipeline.store.columns import rounded
+from karrot.pipeline.store.shared_columns import rounded
 
 __all__ = ["Lookup", "seconds_behind", "with_look"]
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from karrot.kafka.properties import is_iam
+from karrot.kafka.properties_file import is_iam
 
 __all__ = ["complete"]
 
@@ -17,7 +17,7 @@ def complete(given: Mapping[str, str], bootstrap: Sequence[str]) -> dict[str, An
     """
     properties: dict[str, Any] = {**given, "bootstrap.servers": ",".join(bootstrap)}
     if is_iam(given):
-        from karrot.kafka.iam import token_source
+        from karrot.kafka.msk_iam_token import token_source
 
         properties["sasl.mechanisms"] = "OAUTHBEARER"
         properties["oauth_cb"] = token_source(bootstrap, time.time)

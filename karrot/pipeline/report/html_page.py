@@ -11,7 +11,7 @@ from markupsafe import Markup
 from karrot import __version__
 from karrot.event import Incident
 from karrot.page_filters import FILTERS, dash_if_unknown
-from karrot.pipeline.report import advice, sentences, svg
+from karrot.pipeline.report import advice, sentences, svg_charts
 from karrot.pipeline.report.findings import GROUPS_SHOWN, INCIDENTS_SHOWN, Capacity, Findings
 from karrot.render import templates_dir
 
@@ -30,7 +30,7 @@ class GroupLine(NamedTuple):
 
     cluster: str
     consumer: str
-    spans: Sequence[svg.IncidentBar]
+    spans: Sequence[svg_charts.IncidentBar]
     seconds: float
     open: bool
 
@@ -62,7 +62,7 @@ def _context(findings: Findings, headline: Markup, made_at: datetime) -> dict[st
     return {
         "found": findings,
         "period": findings.period,
-        "ticks": svg.ticks(findings.period),
+        "ticks": svg_charts.ticks(findings.period),
         "headline": headline,
         "period_said": sentences.period_said(findings.period),
         "made_at": made_at,
@@ -81,7 +81,7 @@ def _context(findings: Findings, headline: Markup, made_at: datetime) -> dict[st
         "reaches": _reaches,
         "nothing_skewed": sentences.nothing_skewed(findings.skew_watched),
         "nothing_tight": sentences.nothing_tight(findings.rates_watched),
-        "svg": svg,
+        "svg": svg_charts,
     }
 
 
@@ -90,7 +90,7 @@ def _lines(findings: Findings) -> list[GroupLine]:
     made = [
         GroupLine(
             *group,
-            svg.spans(incidents, findings),
+            svg_charts.spans(incidents, findings),
             sum(_lasted(one, findings) for one in incidents),
             any(one.ended_at is None for one in incidents),
         )

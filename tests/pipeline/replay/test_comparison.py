@@ -1,5 +1,5 @@
 from karrot.event import GroupKey
-from karrot.pipeline.replay.compare import Detection, ReplayedIncident, RuleSetRun, Standstill, compared
+from karrot.pipeline.replay.comparison import Detection, ReplayedIncident, RuleSetRun, Standstill, compared
 from karrot.pipeline.replay.comparison_text import sentences
 from karrot.pipeline.replay.rule_sets import RuleSet
 

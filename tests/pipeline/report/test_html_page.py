@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot.event import DayRange
-from karrot.pipeline.report import advice, svg
+from karrot.pipeline.report import advice, svg_charts
 from karrot.pipeline.report import sentences as words
 from karrot.pipeline.report.findings import (
     AnsweredTopics,
@@ -23,7 +23,7 @@ from karrot.pipeline.report.findings import (
     Quarantined,
     Skewed,
 )
-from karrot.pipeline.report.page import page
+from karrot.pipeline.report.html_page import page
 from support.pipeline.report_findings import MONDAY, WEEK, hour_at, make_findings, make_incident, quiet_week
 
 MADE_AT = dt.datetime(2026, 11, 23, 8, tzinfo=dt.UTC)
@@ -323,7 +323,7 @@ def test_what_is_missing_is_said() -> None:
 )
 def test_an_axis_has_a_handful_of_marks(days: int, said: str) -> None:
     period = DayRange(MONDAY, MONDAY + dt.timedelta(days=days - 1))
-    assert " ".join(tick.text for tick in svg.ticks(period)) == said
+    assert " ".join(tick.text for tick in svg_charts.ticks(period)) == said
 
 
 @given(
@@ -332,7 +332,7 @@ def test_an_axis_has_a_handful_of_marks(days: int, said: str) -> None:
 )
 def test_an_incident_never_leaves_the_chart(began: int, lasted: int | None) -> None:
     one = make_incident(WEEK.start_s + began, None if lasted is None else WEEK.start_s + began + lasted)
-    (span,) = svg.spans([one], quiet_week())
+    (span,) = svg_charts.spans([one], quiet_week())
     assert span.at >= 0
     assert span.width >= 0.25
     assert span.at + span.width <= 100.001
@@ -342,7 +342,7 @@ def test_a_curve_is_broken_where_nothing_is_known() -> None:
     hour, day = 3_600, DayRange(MONDAY, MONDAY)
     told = [(0, 0.0), (1, 50.0), (2, None), (3, 100.0), (5, 25.0)]
     points = [LagPoint(day.start_s + n * hour, seconds) for n, seconds in told]
-    assert svg.line(points, day, 100.0) == [
+    assert svg_charts.line(points, day, 100.0) == [
         "2.08,100.00 6.25,50.00",
         "14.58,0.00 14.58,0.00",
         "22.92,75.00 22.92,75.00",
@@ -350,7 +350,7 @@ def test_a_curve_is_broken_where_nothing_is_known() -> None:
 
 
 def test_shares_of_statuses_fill_the_bar() -> None:
-    bars = svg.share_bars(Hours("prod", "orders", ok=50, warn=20, err=10), 100)
+    bars = svg_charts.share_bars(Hours("prod", "orders", ok=50, warn=20, err=10), 100)
     assert [(bar.kind, bar.at, bar.width) for bar in bars] == [
         ("err", 0.0, 10.0),
         ("warn", 10.0, 20.0),
@@ -362,7 +362,7 @@ def test_shares_of_statuses_fill_the_bar() -> None:
 def test_a_burn_rate_of_one_is_half_the_height_and_an_unmeasured_day_is_left_out() -> None:
     days = [DayBurn(day, rate) for day, rate in zip(WEEK.dates, (0.0, 0.5, 1.0, 9.0, None), strict=False)]
     budget = Budget("prod", "orders", 1, 1, 1.0, 1.0, None, days)
-    assert [(bar.kind, bar.height) for bar in svg.burn_bars(budget, WEEK)] == [
+    assert [(bar.kind, bar.height) for bar in svg_charts.burn_bars(budget, WEEK)] == [
         ("ok", 1.5),
         ("warn", 25.0),
         ("warn", 50.0),
