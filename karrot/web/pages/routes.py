@@ -8,7 +8,7 @@ from flask import Blueprint, Response, render_template, request, stream_template
 from karrot.event import GroupKey, PartitionLag, Source, Status
 from karrot.eventlog.base import StoredEvent
 from karrot.history import HistoryError
-from karrot.web.api.group_query import STATUSES, GroupFilter, Order, overview
+from karrot.web.api.group_query import STATUSES, GroupFilter
 from karrot.web.api.rejects import reject_shape
 from karrot.web.api.routes import asked_filter, asked_key
 from karrot.web.api.schemas import instant
@@ -17,7 +17,7 @@ from karrot.web.guard import require_reader
 from karrot.web.negotiation import CompressedPage, compress
 from karrot.web.pages.banners import service_health
 from karrot.web.pages.charts import charts_of_events, charts_of_history
-from karrot.web.pages.group_rows import line, row, seconds_since
+from karrot.web.pages.group_list import Order, group_view, list_row, overview, seconds_since
 from karrot.web.pages.page_caches import caches
 from karrot.web.pages.recent_events import marks
 from karrot.web.pages.time_slicing import gently
@@ -60,8 +60,8 @@ def _groups_page(here: Site, wanted: GroupFilter, order: Order, page: int) -> st
     portions = stream_template(
         "groups.html",
         found=found,
-        lines=[*gently(line(here, state) for state in found.rows)],
-        worst=None if found.worst is None else row(here, found.worst),
+        rows=[*gently(list_row(here, state) for state in found.rows)],
+        worst=None if found.worst is None else group_view(here, found.worst),
         wanted=wanted,
         order=order,
         statuses=STATUSES,
@@ -88,7 +88,7 @@ def show_group() -> str:
     trail = marks(here.log, key, _MARKS_SHOWN)
     return render_template(
         "group.html",
-        row=row(here, state, trail[-30:]),
+        row=group_view(here, state, trail[-30:]),
         state=state,
         event=newest.event if newest else None,
         partitions=listed[:_PARTITIONS_SHOWN],

@@ -1,0 +1,191 @@
+"""Makes the list of groups: filters, counts and sorts the groups, and makes a row of each one that is shown."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from flask import get_template_attribute
+from markupsafe import Markup
+
+from karrot.event import is_burrow_itself
+from karrot.eventlog.base import GroupState
+from karrot.web.api.group_query import GroupFilter
+from karrot.web.context import Site
+from karrot.web.pages.causes import Cause, cause
+from karrot.web.pages.charts import Spark, spark
+from karrot.web.pages.live_groups import WELL, RankedGroups
+from karrot.web.pages.page_caches import caches
+from karrot.web.pages.recent_events import Mark, Trend, trend
+
+_VALUE = itemgetter(0)
+
+
+class Order(NamedTuple):
+    """How groups are sorted: by a column in its natural direction, or the other way round.
+
+    Unknown values come last, whichever way; equal ones are the worst first.
+    """
+
+    column: str = "status"
+    reverse: bool = False
+
+    @classmethod
+    def read(cls, text: str) -> "Order | None":
+        """``lag``, or ``-lag`` for the other way round; ``None`` for no column."""
+        column = text.removeprefix("-")
+        return cls(column, text != column) if column == "status" or column in COLUMNS else None
+
+    def __str__(self) -> str:
+        return "-" * self.reverse + self.column
+
+    def sorted(self, worst_first: list[GroupState]) -> list[GroupState]:
+        """The groups in this order."""
+        if self.column == "status":
+            return worst_first[::-1] if self.reverse else worst_first
+        value, falling = COLUMNS[self.column]
+        valued = [(value(state), state) for state in worst_first]
+        known = sorted((each for each in valued if each[0] is not None), key=_VALUE, reverse=falling != self.reverse)
+        return [state for _, state in known] + [state for each, state in valued if each is None]
+
+
+WORST_FIRST = Order()
+
+COLUMNS: Mapping[str, tuple[Callable[[GroupState], Any], bool]] = {
+    "group": (lambda state: (state.key.consumer.casefold(), state.key), False),
+    "cluster": (lambda state: (state.key.cluster.casefold(), state.key), False),
+    "lag": (lambda state: state.summary.total_lag, True),
+    "behind": (lambda state: state.summary.signals.lag_seconds, True),
+    "catch-up": (lambda state: state.summary.signals.catch_up_seconds, True),
+    "incident": (lambda state: state.incident.since_ms if state.incident.open_id else None, False),
+    "event": (lambda state: state.log_time_ms, True),
+}
+"""The columns, except status, by which the list can be sorted: a value, and whether the largest comes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What the list shows.
+
+    ``counts`` are groups by status text, for every status whatever is filtered, and ``of_burrow`` those of Burrow
+    itself, which are not among them; ``total`` is how many there are of both without any filter; ``matching`` how many
+    ``rows`` there would be without pages. ``worst`` is the group that is worst off, ``None`` if all are well.
+    """
+
+    counts: Counter[str]
+    of_burrow: Counter[str]
+    clusters: list[str]
+    total: int
+    matching: int
+    worst: GroupState | None
+    rows: list[GroupState]
+
+
+class Times(NamedTuple):
+    """How much time passed since a group's newest event, in seconds.
+
+    It is ``old`` after half of the silence that makes it expire: the page then shows what was true at that event.
+    """
+
+    age: float
+    incident_age: float | None
+    since_commit: float | None
+    old: bool
+
+
+class GroupView(NamedTuple):
+    """What the pages show of a group, in the list and on a page of its own."""
+
+    state: GroupState
+    times: Times
+    cause: Cause | None
+    spark: Spark | None
+    trend: Trend | None
+    of_burrow: bool
+
+
+class ListRow(NamedTuple):
+    """A group in the list. ``cells`` are ready HTML, as only a new event changes them; ``times`` are as of now."""
+
+    state: GroupState
+    times: Times
+    cells: Markup
+
+
+def overview(
+    ranked: RankedGroups, wanted: GroupFilter, *, page: int, size: int, order: Order = WORST_FIRST
+) -> Overview:
+    """Page ``page`` (from 1) of the groups wanted."""
+    everything = ranked.worst_first
+    by_name = wanted._replace(status=None)
+    named = everything if by_name == GroupFilter() else list(by_name.among(everything))
+    shown = named if wanted.status is None else list(GroupFilter(status=wanted.status).among(named))
+    matching = order.sorted(shown)
+    worst = named[0] if named and named[0].summary.status_text != WELL else None
+    counts, of_burrow = (ranked.counts, ranked.of_burrow) if named is everything else _counted(named)
+    return Overview(
+        counts=counts,
+        of_burrow=of_burrow,
+        clusters=ranked.clusters,
+        total=len(everything),
+        matching=len(matching),
+        worst=worst,
+        rows=matching[(page - 1) * size : page * size],
+    )
+
+
+def group_view(here: Site, state: GroupState, trail: Sequence[Mark] | None = None) -> GroupView:
+    """One group, with what its newest events say."""
+    trail = caches().trails.of(here.log, state) if trail is None else trail
+    times = _times(here, state)
+    return GroupView(
+        state,
+        times,
+        cause=cause(state, times.since_commit),
+        spark=spark([mark.lag for mark in trail if mark.lag is not None]),
+        trend=trend(trail),
+        of_burrow=_is_of_burrow(state),
+    )
+
+
+def list_row(here: Site, state: GroupState) -> ListRow:
+    """One group of the list, from the cache if nothing new came."""
+    times = _times(here, state)
+    name, version = (here.log.log_id, state.key), (state.seq, times.old)
+    cells = caches().rows.get(
+        name, version, lambda _earlier: get_template_attribute("parts.html", "cells")(group_view(here, state))
+    )
+    return ListRow(state, times, cells)
+
+
+def _times(here: Site, state: GroupState) -> Times:
+    incident = state.incident
+    # By the log's own time: a clock that was set makes no event younger.
+    age_ms = max(0, here.log.log_time_ms() - state.log_time_ms)
+    old = age_ms > here.stale_after_ms / 2
+    as_of_ms = here.clock.wall_ms() - (age_ms if old else 0)
+    return Times(
+        age_ms / 1000,
+        incident_age=_seconds(as_of_ms, incident.since_ms if incident.open_id else None),
+        since_commit=_seconds(as_of_ms, state.summary.last_commit_ms),
+        old=old,
+    )
+
+
+def seconds_since(here: Site, epoch_ms: int | None) -> float | None:
+    """How long ago; ``None`` if it is not known."""
+    return _seconds(here.clock.wall_ms(), epoch_ms)
+
+
+def _seconds(until_ms: int, epoch_ms: int | None) -> float | None:
+    return None if epoch_ms is None else max(0, until_ms - epoch_ms) / 1000
+
+
+def _counted(states: Sequence[GroupState]) -> tuple[Counter[str], Counter[str]]:
+    of_burrow = Counter(state.summary.status_text for state in states if _is_of_burrow(state))
+    return Counter(state.summary.status_text for state in states) - of_burrow, of_burrow
+
+
+def _is_of_burrow(state: GroupState) -> bool:
+    return is_burrow_itself(state.key.consumer, state.summary.max_lag_topic)
