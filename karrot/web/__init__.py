@@ -1,4 +1,4 @@
-"""The web application: `create_app` joins the routes with the ready-made objects they work on."""
+"""Builds the Flask application: `create_app` joins the routes with the ready-made objects that they work on."""
 
 import jinja2
 from flask import Flask, Response
@@ -12,7 +12,7 @@ from karrot.web.context import EXTENSION, Site
 from karrot.web.pages import page_caches, runbooks
 from karrot.web.pages import routes as pages
 from karrot.web.template_cache import compile_first
-from karrot.web.url_prefix import Below
+from karrot.web.url_prefix import PrefixMiddleware
 
 __all__ = ["Credentials", "Site", "create_app"]
 
@@ -41,8 +41,9 @@ def create_app(site: Site) -> Flask:
     for module in (webhook, metrics, health, api, legacy, pages, runbooks, static):
         app.register_blueprint(module.routes)
     app.after_request(_add_headers)
-    shortcut = webhook.Shortcut(site, app.wsgi_app)
-    app.wsgi_app = Below(site.external_url, shortcut) if site.external_url else shortcut  # type: ignore[method-assign]  # Flask's way to add middleware
+    intake = webhook.IntakeMiddleware(site, app.wsgi_app)
+    prefixed = PrefixMiddleware(site.external_url, intake) if site.external_url else intake
+    app.wsgi_app = prefixed  # type: ignore[method-assign]  # Flask's way to add middleware
     return app
 
 

@@ -1,4 +1,4 @@
-"""Who may post events, and who may read, by the Authorization header as WSGI hands it over (Latin-1)."""
+"""Checks the Authorization header: who may post events, and who may read. WSGI hands it over as Latin-1."""
 
 import binascii
 import hmac

@@ -1,4 +1,4 @@
-"""Whether a request's body is worth waiting for, from its headers alone."""
+"""Decides by a request's headers alone whether its body is worth reading."""
 
 from karrot.server.request_head import Head
 from karrot.web import auth
@@ -16,7 +16,7 @@ def worth_reading(site: Site, head: Head) -> bool:
 
 
 def count_refusal(site: Site, head: Head, code: str, detail: str) -> None:
-    """Count an event that was refused before a thread had it; other requests are nobody's loss."""
+    """Count an event that was refused before a thread had it. Other requests are not counted."""
     if _is_webhook(head):
         site.intake.refuse(code, detail)
 

@@ -1,4 +1,4 @@
-"""What the web application is made of: ready objects, handed in once, found again in every request."""
+"""Holds the ready objects that the web application works on, and finds them again in every request."""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,9 +28,9 @@ class Site:
     ``max_body`` is in bytes, ``body_timeout`` and ``large_body_wait`` in seconds. ``effective_settings`` has its
     secrets redacted already. ``burrow_config`` makes the ``[notifier.karrot]`` section for the URL of ``/burrow``.
     ``templates`` is the folder that holds ``web/`` and ``prometheus/``, ``runbooks`` that of the runbooks. ``duties``
-    name what else the leading worker does and the log keeps a state of. ``expected_clusters`` must be heard,
-    ``max_consumers`` bounds the groups. ``queries`` tells what a group is called elsewhere, as pairs of where and text;
-    ``past`` tells of its last weeks.
+    name what else the leading worker does, with a state in the log. ``expected_clusters`` must send events,
+    ``max_consumers`` bounds the groups. ``queries`` gives the names of a group elsewhere, as pairs of where and text,
+    and ``past`` its last weeks.
     """
 
     intake: Intake

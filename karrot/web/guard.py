@@ -1,4 +1,4 @@
-"""Lets readers in, or ends the request."""
+"""Ends a request with 401 if its sender may not read."""
 
 from flask import request
 

@@ -1,4 +1,4 @@
-"""Whether Karrot is alive and ready, component by component. Never asks who is there."""
+"""Serves ``/healthz``, ``/readyz`` and ``/heartbeat``: whether Karrot is alive and ready, without authentication."""
 
 from datetime import UTC, datetime
 

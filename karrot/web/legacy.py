@@ -1,4 +1,4 @@
-"""Routes kept from the first Karrot, with its JSON: ``/config``, ``/reporters`` and ``/reporters/<name>``."""
+"""Serves the first Karrot's routes, with its JSON: ``/config``, ``/reporters`` and ``/reporters/<name>``."""
 
 from http import HTTPStatus
 from typing import Any
@@ -14,7 +14,7 @@ from karrot.web.guard import require_reader
 from karrot.web.negotiation import html_asked
 from karrot.web.problems import Problem
 
-routes = Blueprint("kept", __name__)
+routes = Blueprint("legacy", __name__)
 routes.before_request(require_reader)
 
 
@@ -41,8 +41,8 @@ def show_reporter(name: str) -> Response:
         if not known:
             raise Problem("not_found", "No reporter of this name is switched on.")
         return _vary(Response(_reporter_page(name), HTTPStatus.OK))
-    told = {"reporters": [{name: _as_ever(last_event(here, name))}] if known else []}
-    return _vary(Response(msgspec.json.encode(told), content_type="application/json"))
+    answer = {"reporters": [{name: _as_ever(last_event(here, name))}] if known else []}
+    return _vary(Response(msgspec.json.encode(answer), content_type="application/json"))
 
 
 def _reporter_page(name: str) -> str:

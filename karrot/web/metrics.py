@@ -1,4 +1,4 @@
-"""``/metrics``: the exposition for Prometheus."""
+"""Serves ``/metrics``, the exposition for Prometheus."""
 
 import zlib
 from collections.abc import Iterable, Iterator

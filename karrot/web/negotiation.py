@@ -10,7 +10,7 @@ _WORTH_IT = 1400
 
 
 def html_asked() -> bool:
-    """Whether HTML is asked for: preferred to JSON, not merely admitted by ``*/*``."""
+    """Whether the client prefers HTML to JSON, and does not merely accept it by ``*/*``."""
     accepted = request.accept_mimetypes
     return accepted["text/html"] > accepted["application/json"]
 
@@ -21,7 +21,7 @@ def gzip_accepted() -> bool:
 
 
 class CompressedPage(NamedTuple):
-    """A page both ways, for it is asked for more often than it is made."""
+    """A page both plain and gzipped, because it is sent more often than it is made."""
 
     plain: str
     gzipped: bytes
@@ -39,7 +39,7 @@ class CompressedPage(NamedTuple):
 
 
 def compress(response: Response) -> Response:
-    """For after a request: gzip what is not gzipped yet."""
+    """Gzip a response that is not gzipped yet; for Flask's ``after_request``."""
     response.vary.add("Accept-Encoding")
     worth_it = (response.content_length or 0) > _WORTH_IT
     if worth_it and not response.content_encoding and gzip_accepted():

@@ -1,4 +1,4 @@
-"""Every way to fail, in one register, and how each becomes ``application/problem+json`` (RFC 9457)."""
+"""Lists every way to fail, and makes ``application/problem+json`` (RFC 9457) or a page of each."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -18,7 +18,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Code(NamedTuple):
-    """A stable code, which is the word in the log too. ``remedy`` speaks to whoever must mend it.
+    """A stable code, which is the word in the log too. ``remedy`` says what to do.
 
     What `/burrow` answers with is also a label: `karrot.telemetry.EVENTS_REJECTED` lists those.
     """
@@ -114,7 +114,7 @@ _TO_READERS = {
     "does not matter.",
     "method_not_allowed": "Pages are read, not sent to.",
 }
-"""Remedies for who reads pages and can mend neither Burrow nor a program."""
+"""Remedies for people who read pages, and cannot change Burrow or a program."""
 
 _RETRY_AFTER_SECONDS = "1"
 _BY_STATUS = {404: "not_found", 405: "method_not_allowed", 411: "length_required", 413: "too_large"}

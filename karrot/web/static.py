@@ -1,4 +1,4 @@
-"""Style, script and icon: served from memory, under names that change with the content, to be kept for ever."""
+"""Serves style, script and icon from memory, under names that change with the content, so they never expire."""
 
 import mimetypes
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The templates of the pages, compiled before anybody waits for them."""
+"""Compiles the templates of the first page before it is requested, and keeps compiled templates."""
 
 from types import CodeType
 
@@ -6,13 +6,13 @@ from jinja2 import BytecodeCache, Environment
 from jinja2.bccache import Bucket
 
 _FIRST = ("base.html", "parts.html", "groups.html")
-"""What whoever looks first looks at: a tenth of a second, in which no event would get its turn."""
+"""What the first page needs. To compile it takes a tenth of a second, in which no event would get its turn."""
 
 _kept: dict[tuple[str, str], CodeType | None] = {}
 
 
 def compile_first(environment: Environment) -> None:
-    """Compile what is asked for first, unless this process has; the other templates follow when they are asked for."""
+    """Compile what the first page needs, unless this process has; other templates are compiled when they are needed."""
     environment.bytecode_cache = _InMemory()
     for name in _FIRST:
         environment.get_template(name)

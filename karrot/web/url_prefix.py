@@ -1,4 +1,4 @@
-"""Below a path of somebody else's host: the pages' links bear it, and who asks with it is understood."""
+"""Serves the application under a URL prefix: links include it, and requests with or without it work."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -7,11 +7,11 @@ from urllib.parse import urlsplit
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
-class Below:
+class PrefixMiddleware:
     """WSGI middleware for an external URL with a path.
 
     The proxy in front may take the path away or leave it. It comes from the settings alone: a header of the request
-    would let one reader put links of his into the pages that others are shown.
+    would let one reader put links of his own into the pages of others.
     """
 
     def __init__(self, external_url: str, application: Application) -> None:
@@ -19,7 +19,7 @@ class Below:
         self._application = application
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """Pass the request on, as one that was made below the prefix."""
+        """Pass the request on with its prefix where WSGI expects it: in ``SCRIPT_NAME``."""
         environ["SCRIPT_NAME"] = self._prefix
         path = environ["PATH_INFO"]
         if self._prefix and (path == self._prefix or path.startswith(f"{self._prefix}/")):

@@ -1,4 +1,4 @@
-"""``/burrow``: where Burrow posts. Limits first, then work; the answer 202 means stored."""
+"""Takes the events that Burrow posts to ``/burrow``: first the limits, then the work. 202 means stored."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import IO, Any, NoReturn
@@ -37,10 +37,10 @@ _log = structlog.get_logger(__name__)
 routes = Blueprint("webhook", __name__)
 
 
-class Shortcut:
-    """The road of an accepted event past Flask's request context, which costs more than the event itself.
+class IntakeMiddleware:
+    """WSGI middleware that takes events without Flask's request context, which costs more than the event itself.
 
-    WSGI middleware. Whatever is refused goes on to Flask, with the reason, and gets its answer there.
+    What is refused goes on to Flask, with the reason, and gets its answer there.
     """
 
     def __init__(self, here: Site, application: Application) -> None:
@@ -70,7 +70,7 @@ def receive() -> NoReturn:
     if isinstance(error, Problem):
         here.intake.refuse(error.code, error.detail)
         _refuse(error)
-    # Nobody expected it. The application's own handler logs and answers it.
+    # Unexpected. The application's own handler logs and answers it.
     here.intake.refuse("internal_error", f"{type(error).__name__}: {error}", request.environ.get(_BODY, b""))
     raise error
 
@@ -80,7 +80,7 @@ def _refuse(problem: Problem) -> NoReturn:
     raise problem from None
 
 
-# What follows reads the WSGI environment itself: werkzeug's headers are five times as dear, and every event asks.
+# The functions below read the WSGI environment itself: werkzeug's headers cost five times as much, for every event.
 
 
 def _take(here: Site, environ: dict[str, Any]) -> None:

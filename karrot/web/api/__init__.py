@@ -1,1 +1,1 @@
-"""`/api/v1` and `/openapi.json`: what Karrot knows, for programs."""
+"""Serves ``/api/v1`` and ``/openapi.json``: what Karrot knows, for programs."""

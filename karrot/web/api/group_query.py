@@ -36,7 +36,7 @@ class GroupFilter(NamedTuple):
 
 
 class PageCursor(NamedTuple):
-    """The place behind a group, short enough for an address: long names are cut, and told apart by their digest."""
+    """The place behind a group, short enough for an address: long names are cut, and a digest tells them apart."""
 
     cluster: str
     consumer: str

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 description of every route. Its schemas come from the types that write the answers."""
+"""Describes every route in OpenAPI 3.1. Its schemas come from the types that write the answers."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def document(version: str) -> Node:
             "/metrics": {"get": _metrics()},
             **_health(),
             **_api(),
-            **_kept(),
+            **_legacy(),
             **_pages(),
         },
         "components": {"schemas": schemas, "securitySchemes": _security_schemes()},
@@ -132,7 +132,7 @@ def _api() -> Node:
     }  # fmt: skip
 
 
-def _kept() -> Node:
+def _legacy() -> Node:
     names = _object({"reporters": {"type": "array", "items": {"type": "string"}}}, "reporters")
     one = _object({"reporters": {"type": "array", "items": {"type": "object"}, "maxItems": 1}}, "reporters")
     settings = {"type": "object", "additionalProperties": {"type": "string"}}
@@ -236,7 +236,7 @@ def _read(operation: str, summary: str, schema: Node, *codes: str) -> Node:
 
 
 def _or_page(operation: Node) -> Node:
-    """The same answer as a page, for whoever asks for HTML."""
+    """The same answer as a page, for a client that asks for HTML."""
     operation["responses"]["200"]["content"]["text/html"] = {"schema": {"type": "string"}}
     return operation
 

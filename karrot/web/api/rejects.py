@@ -1,4 +1,4 @@
-"""What ``/burrow`` refused and Karrot kept: the newest bodies, so that one can see what came instead of an event."""
+"""Makes the JSON of the bodies that ``/burrow`` refused, so that you can see what came instead of an event."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""How far each reporter has come."""
+"""Makes the JSON that says how far each reporter has come."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""``/api/v1`` and ``/openapi.json``: what Karrot knows, for programs."""
+"""Serves the routes ``/api/v1`` and ``/openapi.json``, for programs."""
 
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode

@@ -1,4 +1,4 @@
-"""The JSON of the API: what its answers hold, and how they are made from the log's words.
+"""Makes the JSON of the API: what its answers hold, from the event log's types.
 
 The same types write the answers and describe them in ``/openapi.json``.
 """

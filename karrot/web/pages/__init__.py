@@ -1,1 +1,1 @@
-"""The pages: every group, one group, what was refused. Plain HTML, whole without a script."""
+"""Serves the HTML pages: all groups, one group, what was refused, the runbooks. They work without a script."""

@@ -17,7 +17,7 @@ from karrot.web.pages.runbooks import RUNBOOKS, runbook_of_failing
 from karrot.web.problems import CODES
 
 _ENOUGH = 10
-"""So many verdicts WARN or ERR without one that a group is well say that the others are not sent."""
+"""After so many verdicts WARN or ERR, and no OK at all, OK is probably not sent."""
 
 _LONGEST_ERROR = 300
 _REFUSED_WITHIN_S = 900
@@ -26,7 +26,7 @@ _LEFT_OUT = "groups left out"
 
 
 class Heard(NamedTuple):
-    """When a cluster's Burrow was last heard, ``None``: never, though it is expected."""
+    """The seconds since a cluster's newest event; ``None`` for a cluster that is expected and never sent one."""
 
     cluster: str
     seconds: float | None

@@ -1,4 +1,4 @@
-"""What is probably wrong with a group, in words: from its newest event alone, by Burrow's own rules."""
+"""Says in words what is probably wrong with a group, from its newest event alone and by Burrow's own rules."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ _UNEVEN_PARTITIONS = 3
 
 
 class Cause(NamedTuple):
-    """``brief`` fits a cell, ``sentence`` says what it means, ``look`` where to look next.
+    """``brief`` fits a cell, ``sentence`` says what it means, ``look`` where to search next.
 
     ``runbook`` names the runbook that fits; it is empty for a status that Burrow is not known to have.
     """

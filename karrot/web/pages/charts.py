@@ -22,7 +22,7 @@ _WIDE, _HIGH = 1000.0, 100.0
 _SPARK_WIDE, _SPARK_HIGH, _SPARK_EDGE = 96.0, 22.0, 2.5
 _Y_TICKS = 3
 _GAP = 4
-"""After so many times the usual distance of two points the line is broken: nothing was heard meanwhile."""
+"""After so many times the usual distance of two points the line is broken: there were no events in between."""
 
 _SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 _DAYS = (1, 2, 5, 7, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
@@ -218,7 +218,7 @@ def _joined(statuses: Iterable[Band]) -> Iterator[Band]:
 
 
 def _pieces(points: Sequence[Point]) -> Iterator[list[tuple[float, float]]]:
-    """Runs of known values, broken where nothing was heard for long."""
+    """Runs of known values, broken where there were no events for long."""
     longest = _GAP * _usual_distance(points)
     piece: list[tuple[float, float]] = []
     for at, value in points:
@@ -271,7 +271,7 @@ def _statuses(marks: Sequence[Mark], end: float) -> Iterator[Band]:
 
 
 def _lasting(marks: Sequence[Mark], end: float) -> Iterator[tuple[Mark, float, float]]:
-    """Each event with when it was told and when the next one was."""
+    """Each event with its time and the time of the next one."""
     moments = [*(mark.at_ms / 1000 for mark in marks), end]
     for mark, (since, until) in zip(marks, pairwise(moments), strict=True):
         yield mark, since, until

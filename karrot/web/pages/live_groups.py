@@ -16,7 +16,7 @@ from karrot.web.pages.time_slicing import gently
 WELL = "OK"
 
 _SEVERITY = {"ERR": 0, "WARN": 1, WELL: 3}
-_ODD = 2  # a status that nobody knows is worth a look
+_ODD = 2  # a status that Burrow is not known to have deserves attention
 _MANY = 10
 """If more than one in so many groups changed, sorting them all is cheaper than finding the place of each."""
 
@@ -47,7 +47,7 @@ class RankedGroups:
 
 
 class _Rank(NamedTuple):
-    """By status, then by how long it is behind; a group whose delay nobody knows comes after those that have one.
+    """By status, then by how long it is behind; a group whose delay is not known comes after those that have one.
 
     No two have the same key, so that nothing behind it is ever compared.
     """

@@ -1,4 +1,4 @@
-"""The recent past of a group, cheaply: what its newest events said of it as a whole."""
+"""Reads the newest events of a group, without their partitions, and says where its lag is going."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -57,7 +57,7 @@ class _Line(NamedTuple):
 class Trails:
     """The last ``length`` marks of up to ``groups`` groups, kept by the process that serves pages.
 
-    A group that nothing was heard of since costs nothing; else only its new events are read. Any thread may ask.
+    A group without new events costs nothing; of others only the new events are read. Any thread may ask.
     """
 
     def __init__(self, length: int = 30, groups: int = 1000) -> None:
@@ -80,10 +80,10 @@ def marks(log: EventLog, key: GroupKey, limit: int, after: int = 0) -> list[Mark
 
 
 def trend(trail: Sequence[Mark]) -> Trend | None:
-    """The slope of the newest lags by least squares; ``None`` if there are too few to tell.
+    """The slope of the newest lags by least squares; ``None`` if there are too few of them.
 
-    What changes fast shows in these. What changes slowly beside its size, as the lag of a consumer that was down all
-    night does, shows only in more of them: it is no scatter if they lie along one line, which the newest still follow.
+    A fast change shows in these. A change that is slow compared with the lag's size, as when a consumer was down all
+    night, shows only in more of them: it is no scatter if they lie along one line, which the newest still follow.
     """
     newest = _line(trail[-_TREND_MARKS:])
     if newest is None:

@@ -1,4 +1,4 @@
-"""The routes: every group, one group, what was refused."""
+"""Serves the pages: every group, one group, what was refused."""
 
 import shlex
 from typing import Any
@@ -48,7 +48,7 @@ routes.after_request(compress)
 
 @routes.get("/")
 def index() -> str | Response:
-    """Every group, the worst first; before anything was ever heard, how to get one."""
+    """Every group, the worst first; before the first event, how to get one."""
     here, asked = site(), (asked_filter(), _asked_order(), _asked_page())
     if not caches().groups.ranked().worst_first and not here.log.heard():
         return render_template("welcome.html", **_welcome(here))

@@ -1,4 +1,4 @@
-"""Pages make way: what takes long is done in short bursts, so that events find a processor and Python's lock free."""
+"""Does long work in short bursts, so that events find a processor and Python's lock free."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -9,7 +9,7 @@ T = TypeVar("T")
 _BURST_S = 0.0001
 _REST_S = 0.001
 """Measured with two workers on two processors: without rests the 99th percentile of posts is more than twice as high
-while people look, with bursts of 0.3 ms a quarter, with these a tenth."""
+while pages are loaded, with bursts of 0.3 ms a quarter, with these a tenth."""
 
 
 def gently(
