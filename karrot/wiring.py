@@ -42,7 +42,7 @@ from karrot.settings.types import Secret
 from karrot.watch.in_service import NAME as WATCH
 from karrot.watch.in_service import problems as unwatchable
 from karrot.watch.in_service import serve_watch
-from karrot.web import Credentials, Site, create_app
+from karrot.web import Credentials, WebContext, create_app
 from karrot.web.body_admission import count_refusal, worth_reading
 from karrot.web.pages.history import AskPast
 
@@ -151,17 +151,17 @@ class Service:
         reporters = open_reporters(settings, self._log, clock)
         pull = {name: each for name, each in reporters.items() if isinstance(each, PullReporter)}
         fed = {name: each for name, each in reporters.items() if not isinstance(each, PullReporter)}
-        self._site = _site(settings, self._log, clock, pull)
-        watching = partial(serve_watch, settings, self._log, self._site.intake, clock)
-        resyncing = partial(_resync, settings, self._log, self._site.intake, clock)
+        self._web_context = _web_context(settings, self._log, clock, pull)
+        watching = partial(serve_watch, settings, self._log, self._web_context.intake, clock)
+        resyncing = partial(_resync, settings, self._log, self._web_context.intake, clock)
         self._delivery = Delivery(self._log, fed, clock, alongside=[watching, resyncing])
-        self.wsgi: Callable[..., Any] = create_app(self._site)
+        self.wsgi: Callable[..., Any] = create_app(self._web_context)
         self.patience = Patience(
             settings.header_timeout,
             settings.body_timeout,
             _THREAD_WAIT_S,
-            admits=partial(worth_reading, self._site),
-            refused=partial(count_refusal, self._site),
+            admits=partial(worth_reading, self._web_context),
+            refused=partial(count_refusal, self._web_context),
         )
         self._delivery.start()
 
@@ -228,9 +228,9 @@ def reporter_settings(settings: Settings, name: str) -> Mapping[str, str]:
     return {**settings.reporter_settings(name), **shared}
 
 
-def _site(settings: Settings, log: EventLog, clock: Clock, pull: Mapping[str, PullReporter]) -> Site:
+def _web_context(settings: Settings, log: EventLog, clock: Clock, pull: Mapping[str, PullReporter]) -> WebContext:
     collectors = {name: reporter.collector(log) for name, reporter in pull.items()}
-    return Site(
+    return WebContext(
         intake=Intake(log, clock, pull_reporters=tuple(pull)),
         log=log,
         clock=clock,

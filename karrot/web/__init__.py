@@ -8,13 +8,13 @@ from karrot.web import health, legacy, metrics, problems, static, webhook
 from karrot.web.api import routes as api
 from karrot.web.api.schemas import instant
 from karrot.web.auth import Credentials
-from karrot.web.context import EXTENSION, Site
+from karrot.web.context import EXTENSION, WebContext
 from karrot.web.pages import page_caches, runbooks
 from karrot.web.pages import routes as pages
 from karrot.web.template_cache import compile_first
 from karrot.web.url_prefix import PrefixMiddleware
 
-__all__ = ["Credentials", "Site", "create_app"]
+__all__ = ["Credentials", "WebContext", "create_app"]
 
 _HEADERS = {
     "Content-Security-Policy": (
@@ -26,35 +26,37 @@ _HEADERS = {
 }
 
 
-def create_app(site: Site) -> Flask:
-    """The WSGI application over a site. Reads the templates and starts nothing."""
-    app = Flask(__name__, static_folder=None, template_folder=site.templates / "web")
+def create_app(context: WebContext) -> Flask:
+    """The WSGI application over its context. Reads the templates and starts nothing."""
+    app = Flask(__name__, static_folder=None, template_folder=context.templates / "web")
     app.url_map.strict_slashes = False  # a trailing slash is no other address ...
     app.url_map.merge_slashes = False  # ... and nothing here redirects: Burrow would repeat a POST as GET
     app.json.sort_keys = False  # type: ignore[attr-defined]  # of Flask's default provider
-    app.extensions[EXTENSION] = site
-    app.extensions[page_caches.EXTENSION] = page_caches.PageCaches.over(site)
-    app.extensions[static.EXTENSION] = static.load(site.templates / "web" / "static")
-    app.extensions[runbooks.EXTENSION] = runbooks.Runbooks(site.runbooks, site.templates / "prometheus" / "alerts.yaml")
-    _prepare_templates(app, site)
+    app.extensions[EXTENSION] = context
+    app.extensions[page_caches.EXTENSION] = page_caches.PageCaches.over(context)
+    app.extensions[static.EXTENSION] = static.load(context.templates / "web" / "static")
+    app.extensions[runbooks.EXTENSION] = runbooks.Runbooks(
+        context.runbooks, context.templates / "prometheus" / "alerts.yaml"
+    )
+    _prepare_templates(app, context)
     problems.install(app)
     for module in (webhook, metrics, health, api, legacy, pages, runbooks, static):
         app.register_blueprint(module.routes)
     app.after_request(_add_headers)
-    intake = webhook.IntakeMiddleware(site, app.wsgi_app)
-    prefixed = PrefixMiddleware(site.external_url, intake) if site.external_url else intake
+    intake = webhook.IntakeMiddleware(context, app.wsgi_app)
+    prefixed = PrefixMiddleware(context.external_url, intake) if context.external_url else intake
     app.wsgi_app = prefixed  # type: ignore[method-assign]  # Flask's way to add middleware
     return app
 
 
-def _prepare_templates(app: Flask, site: Site) -> None:
+def _prepare_templates(app: Flask, context: WebContext) -> None:
     app.jinja_env.undefined = jinja2.StrictUndefined
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.jinja_env.filters.update(FILTERS)
     app.jinja_env.globals.update(
         assets=app.extensions[static.EXTENSION].names,
-        version=site.version,
-        now=lambda: instant(site.clock.wall_ms()),
+        version=context.version,
+        now=lambda: instant(context.clock.wall_ms()),
         runbooks=runbooks.RUNBOOKS,
         runbook_of_failing=runbooks.runbook_of_failing,
     )

@@ -2,23 +2,23 @@
 
 from karrot.server.request_head import Head
 from karrot.web import auth
-from karrot.web.context import Site
+from karrot.web.context import WebContext
 
 
-def worth_reading(site: Site, head: Head) -> bool:
+def worth_reading(context: WebContext, head: Head) -> bool:
     """Whether the application will read the announced body; what it refuses by the headers it answers without."""
     return (
         _is_webhook(head)
         and head.length is not None
-        and head.length <= site.max_body
-        and auth.may_post(site.credentials, head.authorization)
+        and head.length <= context.max_body
+        and auth.may_post(context.credentials, head.authorization)
     )
 
 
-def count_refusal(site: Site, head: Head, code: str, detail: str) -> None:
+def count_refusal(context: WebContext, head: Head, code: str, detail: str) -> None:
     """Count an event that was refused before a thread had it. Other requests are not counted."""
     if _is_webhook(head):
-        site.intake.refuse(code, detail)
+        context.intake.refuse(code, detail)
 
 
 def _is_webhook(head: Head) -> bool:

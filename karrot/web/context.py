@@ -15,14 +15,14 @@ from karrot.web.auth import Credentials
 from karrot.web.pages.history import AskPast
 
 EXTENSION = "karrot"
-"""Where a `Site` sits among the extensions of its Flask application."""
+"""Where a `WebContext` sits among the extensions of its Flask application."""
 
 RenderMetrics = Callable[[str, Sequence[str]], tuple[str, Iterable[bytes] | bytes]]
 """``(Accept header, name[] values) -> (content type, exposition)``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class WebContext:
     """Everything the routes read or call.
 
     ``max_body`` is in bytes, ``body_timeout`` and ``large_body_wait`` in seconds. ``effective_settings`` has its
@@ -59,6 +59,6 @@ class Site:
     large_bodies: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
 
-def site() -> Site:
-    """The site of the current request."""
-    return cast("Site", current_app.extensions[EXTENSION])
+def web_context() -> WebContext:
+    """The context of the current request's application."""
+    return cast("WebContext", current_app.extensions[EXTENSION])

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import msgspec
 from flask import Blueprint, Response
 
-from karrot.web.context import site
+from karrot.web.context import web_context
 
 routes = Blueprint("health", __name__)
 
@@ -41,7 +41,7 @@ def alive() -> Response:
 @routes.get("/heartbeat")
 def heartbeat() -> Response:
     """Kept from the first Karrot, word for word."""
-    now = datetime.fromtimestamp(site().clock.wall_ms() / 1000, UTC)
+    now = datetime.fromtimestamp(web_context().clock.wall_ms() / 1000, UTC)
     beat = Heartbeat("success", "Burrow-reporter is healthy", now)
     return Response(msgspec.json.encode(beat), content_type="application/json")
 
@@ -49,7 +49,7 @@ def heartbeat() -> Response:
 @routes.get("/readyz")
 def ready() -> Response:
     """503 only if the log cannot be written: a destination that is down is no reason to turn Burrow away."""
-    fault = site().log.writable()
+    fault = web_context().log.writable()
     readiness = Readiness("ready" if fault is None else "not ready", _components(fault))
     status = 200 if fault is None else 503
     return Response(msgspec.json.encode(readiness), status=status, content_type="application/json")
@@ -57,8 +57,8 @@ def ready() -> Response:
 
 def _components(fault: str | None) -> dict[str, Component]:
     log = Component("ok") if fault is None else Component("failing", fault)
-    states = {} if fault else {state.name: state.state for state in site().log.reporters()}
+    states = {} if fault else {state.name: state.state for state in web_context().log.reporters()}
     # Errors of destinations may hold names of theirs, and this route is open: the API tells them.
-    reporters = {f"reporter {name}": Component(states.get(name, "idle")) for name in site().reporters}
-    duties = {name: Component(states.get(name, "idle")) for name in site().duties}
+    reporters = {f"reporter {name}": Component(states.get(name, "idle")) for name in web_context().reporters}
+    duties = {name: Component(states.get(name, "idle")) for name in web_context().duties}
     return {"log": log} | reporters | duties

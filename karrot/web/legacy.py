@@ -9,7 +9,7 @@ from werkzeug.http import http_date
 
 from karrot.eventlog.base import StoredEvent
 from karrot.web.api.reporter_status import last_event, progress
-from karrot.web.context import site
+from karrot.web.context import web_context
 from karrot.web.guard import require_reader
 from karrot.web.negotiation import html_asked
 from karrot.web.problems import Problem
@@ -21,33 +21,33 @@ routes.before_request(require_reader)
 @routes.get("/config")
 def config() -> Response:
     """The settings in effect, secrets redacted."""
-    return jsonify(status="success", config=dict(site().effective_settings()))
+    return jsonify(status="success", config=dict(web_context().effective_settings()))
 
 
 @routes.get("/reporters")
 def list_reporters() -> Response:
     """The names of the reporters; as a page, how far each has come."""
     if html_asked():
-        return _vary(Response(render_template("reporters.html", reporters=progress(site()))))
-    return _vary(jsonify(reporters=list(site().reporters)))
+        return _vary(Response(render_template("reporters.html", reporters=progress(web_context()))))
+    return _vary(jsonify(reporters=list(web_context().reporters)))
 
 
 @routes.get("/reporters/<name>")
 def show_reporter(name: str) -> Response:
     """One reporter with the last event it had; as JSON, an unknown one is an empty list, as ever."""
-    here = site()
-    known = name in here.reporters
+    context = web_context()
+    known = name in context.reporters
     if html_asked():
         if not known:
             raise Problem("not_found", "No reporter of this name is switched on.")
         return _vary(Response(_reporter_page(name), HTTPStatus.OK))
-    answer = {"reporters": [{name: _as_ever(last_event(here, name))}] if known else []}
+    answer = {"reporters": [{name: _as_ever(last_event(context, name))}] if known else []}
     return _vary(Response(msgspec.json.encode(answer), content_type="application/json"))
 
 
 def _reporter_page(name: str) -> str:
-    reporter = next(reporter for reporter in progress(site()) if reporter.name == name)
-    return render_template("reporter.html", reporter=reporter, last=last_event(site(), name))
+    reporter = next(reporter for reporter in progress(web_context()) if reporter.name == name)
+    return render_template("reporter.html", reporter=reporter, last=last_event(web_context(), name))
 
 
 class _Envelope(msgspec.Struct):

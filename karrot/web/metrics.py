@@ -6,7 +6,7 @@ from itertools import chain
 
 from flask import Blueprint, Response, request
 
-from karrot.web.context import site
+from karrot.web.context import web_context
 from karrot.web.guard import require_reader
 from karrot.web.negotiation import gzip_accepted
 
@@ -21,14 +21,16 @@ routes = Blueprint("metrics", __name__)
 
 @routes.before_request
 def _authorize() -> None:
-    if site().metrics_auth:
+    if web_context().metrics_auth:
         require_reader()
 
 
 @routes.get("/metrics")
 def metrics() -> Response:
     """Text format or OpenMetrics, by ``Accept``; only the families of ``name[]`` where given."""
-    content_type, exposition = site().render_metrics(request.headers.get("Accept", ""), request.args.getlist("name[]"))
+    content_type, exposition = web_context().render_metrics(
+        request.headers.get("Accept", ""), request.args.getlist("name[]")
+    )
     chunks = _begun(exposition)
     response = Response(content_type=content_type)
     response.vary.update(("Accept", "Accept-Encoding"))

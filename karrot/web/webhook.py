@@ -10,7 +10,7 @@ from karrot.burrow.payload import MalformedPayload
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, UnconfirmedError
 from karrot.server.inline_wsgi import DEFERS, RECEIPT
 from karrot.web import auth
-from karrot.web.context import Site, site
+from karrot.web.context import WebContext, web_context
 from karrot.web.problems import Problem
 
 LARGE_BODY = 1024 * 1024
@@ -43,15 +43,15 @@ class IntakeMiddleware:
     What is refused goes on to Flask, with the reason, and gets its answer there.
     """
 
-    def __init__(self, here: Site, application: Application) -> None:
-        self._site = here
+    def __init__(self, context: WebContext, application: Application) -> None:
+        self._context = context
         self._application = application
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         """Take an event, or pass the request on."""
         if environ["REQUEST_METHOD"] in _METHODS and f"/{environ['PATH_INFO'].strip('/')}" == _PATH:
             try:
-                _take(self._site, environ)
+                _take(self._context, environ)
             except Exception as error:  # noqa: BLE001 - Flask's handlers make an answer of any
                 environ[_FAILED] = error
             else:
@@ -63,15 +63,15 @@ class IntakeMiddleware:
 @routes.route(_PATH, methods=_METHODS, provide_automatic_options=False)
 def receive() -> NoReturn:
     """Say why the event was not taken, and count it."""
-    here = site()
+    context = web_context()
     error = request.environ[_FAILED]
     if isinstance(error, MalformedPayload):  # counted and kept by the intake
         _refuse(Problem(error.code, str(error), path=error.path))
     if isinstance(error, Problem):
-        here.intake.refuse(error.code, error.detail)
+        context.intake.refuse(error.code, error.detail)
         _refuse(error)
     # Unexpected. The application's own handler logs and answers it.
-    here.intake.refuse("internal_error", f"{type(error).__name__}: {error}", request.environ.get(_BODY, b""))
+    context.intake.refuse("internal_error", f"{type(error).__name__}: {error}", request.environ.get(_BODY, b""))
     raise error
 
 
@@ -83,25 +83,25 @@ def _refuse(problem: Problem) -> NoReturn:
 # The functions below read the WSGI environment itself: werkzeug's headers cost five times as much, for every event.
 
 
-def _take(here: Site, environ: dict[str, Any]) -> None:
-    _check_sender(here.credentials, environ)
-    length = _admitted_length(here.max_body, environ)
-    body = environ[_BODY] = _read(here, environ["wsgi.input"], length)
+def _take(context: WebContext, environ: dict[str, Any]) -> None:
+    _check_sender(context.credentials, environ)
+    length = _admitted_length(context.max_body, environ)
+    body = environ[_BODY] = _read(context, environ["wsgi.input"], length)
     if length <= LARGE_BODY:
-        _store(here, environ, body)
+        _store(context, environ, body)
         return
     # JSON can take 25 times its size in memory: large ones are held back until the one before is done with it.
-    if not here.large_bodies.acquire(timeout=here.large_body_wait):
+    if not context.large_bodies.acquire(timeout=context.large_body_wait):
         raise Problem("overloaded", "Other large bodies are being parsed.")
     try:
-        _store(here, environ, body)
+        _store(context, environ, body)
     finally:
-        here.large_bodies.release()
+        context.large_bodies.release()
 
 
-def _store(here: Site, environ: dict[str, Any], body: bytes) -> None:
+def _store(context: WebContext, environ: dict[str, Any], body: bytes) -> None:
     try:
-        receipt = here.intake.begin(body)
+        receipt = context.intake.begin(body)
         if DEFERS in environ:
             environ[RECEIPT] = receipt
         else:
@@ -137,14 +137,14 @@ def _whole_number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER else None
 
 
-def _read(here: Site, stream: IO[bytes], length: int) -> bytes:
+def _read(context: WebContext, stream: IO[bytes], length: int) -> bytes:
     """Exactly ``length`` bytes of body, or a problem: what is not whole is never stored."""
-    deadline = here.clock.boot_ms() + here.body_timeout * 1000
+    deadline = context.clock.boot_ms() + context.body_timeout * 1000
     pieces: list[bytes] = []
     missing = length
     while missing:
-        if here.clock.boot_ms() > deadline:
-            raise _incomplete(f"only {length - missing} of {length} bytes came within {here.body_timeout:g} s")
+        if context.clock.boot_ms() > deadline:
+            raise _incomplete(f"only {length - missing} of {length} bytes came within {context.body_timeout:g} s")
         chunk = _next_chunk(stream, min(_CHUNK, missing))
         if not chunk:
             raise _incomplete(f"the connection ended after {length - missing} of {length} bytes")

@@ -152,7 +152,7 @@ def test_a_lag_of_nineteen_digits_stays_in_one_piece_on_a_phone(serve: Serve, vi
     website = make_website()
     for lag in (1 << 20, 1 << 59, 1 << 60):
         website.clock.advance(5000)
-        website.site.intake.accept(make_event(total_lag=lag, observed_at_ms=website.clock.wall))
+        website.context.intake.accept(make_event(total_lag=lag, observed_at_ms=website.clock.wall))
     base = serve(website)
     for path in ("/", "/group?cluster=prod-eu&consumer=orders-svc"):
         page = visit(base, path, viewport={"width": 320, "height": 800}).page
@@ -226,7 +226,7 @@ def test_a_group_that_gets_into_trouble_comes_up_by_itself_and_nobody_loses_thei
     before = page.evaluate("scrollY")
     assert before > 0
     website.clock.advance(5000)
-    website.site.intake.accept(
+    website.context.intake.accept(
         make_event(cluster="prod-us", consumer="late-one", status_text="WARN", observed_at_ms=website.clock.wall)
     )
     expect(page.locator(".worst")).to_contain_text("late-one", timeout=_REFRESHED_MS)
@@ -242,7 +242,7 @@ def test_the_first_group_makes_a_list_of_the_welcome(serve: Serve, visit: Open) 
     base = serve(website)
     page = visit(base).page
     expect(page.get_by_role("heading", level=1)).to_have_text("Waiting for Burrow")
-    website.site.intake.accept(make_event(observed_at_ms=website.clock.wall))
+    website.context.intake.accept(make_event(observed_at_ms=website.clock.wall))
     expect(page.locator(_ROWS)).to_have_count(1, timeout=_REFRESHED_MS)
 
 

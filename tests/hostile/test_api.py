@@ -27,7 +27,7 @@ CHECKS = [
 
 _website = make_website()
 _website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_err_stop.json"))
-_website.site.intake.accept(make_event(consumer="unknown", total_lag=None, max_lag=None, incident_id=None))
+_website.context.intake.accept(make_event(consumer="unknown", total_lag=None, max_lag=None, incident_id=None))
 schema = schemathesis.openapi.from_wsgi("/openapi.json", _website.client.application)
 
 

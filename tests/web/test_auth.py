@@ -66,7 +66,7 @@ def test_an_empty_secret_is_no_secret() -> None:
 
 
 def test_no_secret_is_in_a_repr() -> None:
-    site = make_website(
+    context = make_website(
         api_token="canary", credentials=Credentials(password="canary", password_previous="canary", token="canary")
-    ).site
-    assert "canary" not in repr(site)
+    ).context
+    assert "canary" not in repr(context)

@@ -52,7 +52,7 @@ class Page(HTMLParser):
 
 def take(website: Website, *events: LagEvent) -> Website:
     for event in events:
-        website.site.intake.accept(event)
+        website.context.intake.accept(event)
     return website
 
 

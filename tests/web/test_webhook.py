@@ -216,7 +216,7 @@ def test_a_connection_that_breaks_stores_nothing() -> None:
 def test_large_bodies_take_turns_and_give_up_waiting() -> None:
     website = make_website(large_body_wait=0.01)
     large = ERR_STOP + b" " * LARGE_BODY
-    with website.site.large_bodies:
+    with website.context.large_bodies:
         response = website.client.post("/burrow", data=large)
         assert response.status_code == 503
         assert response.headers["Retry-After"] == "1"

@@ -7,7 +7,7 @@ import msgspec
 from karrot.eventlog.base import Backlog, EventLog, LogSize, ReporterState, StoredEvent, backlog
 from karrot.reporters.send_report import NOTE, Fact, RefusedDatum, Report, Sent, read
 from karrot.web.api.schemas import instant
-from karrot.web.context import Site
+from karrot.web.context import WebContext
 
 
 class Place(msgspec.Struct):
@@ -69,19 +69,19 @@ class Reporters(msgspec.Struct):
     reporters: list[ReporterProgress]
 
 
-def progress(here: Site) -> list[ReporterProgress]:
+def progress(context: WebContext) -> list[ReporterProgress]:
     """The reporters that are switched on, in the order of the settings."""
-    kept = {state.name: state for state in here.log.reporters()}
-    size = here.log.size()
-    return [_progress(here.log, name, kept.get(name), size) for name in here.reporters]
+    kept = {state.name: state for state in context.log.reporters()}
+    size = context.log.size()
+    return [_progress(context.log, name, kept.get(name), size) for name in context.reporters]
 
 
-def last_event(here: Site, name: str) -> StoredEvent | None:
+def last_event(context: WebContext, name: str) -> StoredEvent | None:
     """The newest event that a reporter has had; one without any state is read by scrapes and has had them all."""
-    state = next((state for state in here.log.reporters() if state.name == name), None)
+    state = next((state for state in context.log.reporters() if state.name == name), None)
     if state is None:
-        return here.log.event(here.log.size().last_seq)
-    return here.log.event(state.cursor.seq) if state.cursor and state.cursor.log_id == here.log.log_id else None
+        return context.log.event(context.log.size().last_seq)
+    return context.log.event(state.cursor.seq) if state.cursor and state.cursor.log_id == context.log.log_id else None
 
 
 def _progress(log: EventLog, name: str, kept: ReporterState | None, size: LogSize) -> ReporterProgress:

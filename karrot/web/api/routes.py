@@ -12,7 +12,7 @@ from karrot.web.api.openapi import document
 from karrot.web.api.rejects import Rejects, reject_shape
 from karrot.web.api.reporter_status import Reporters, progress
 from karrot.web.api.schemas import GroupPage, group_detail, group_shape
-from karrot.web.context import site
+from karrot.web.context import web_context
 from karrot.web.guard import require_reader
 from karrot.web.problems import Problem
 
@@ -28,7 +28,7 @@ routes.before_request(require_reader)
 @routes.get("/api/v1/groups")
 def list_groups() -> Response:
     """A page of groups."""
-    page = page_by_key(site().log, asked_filter(), after=_asked_after(), limit=_asked_limit())
+    page = page_by_key(web_context().log, asked_filter(), after=_asked_after(), limit=_asked_limit())
     after = None if page.following is None else _opaque(page.following)
     return _json(GroupPage([group_shape(state) for state in page.groups], after))
 
@@ -36,7 +36,7 @@ def list_groups() -> Response:
 @routes.get("/api/v1/group")
 def show_group() -> Response:
     """One group with its partitions and recent events."""
-    log = site().log
+    log = web_context().log
     key = asked_key()
     state = log.group(key)
     if state is None:
@@ -47,19 +47,19 @@ def show_group() -> Response:
 @routes.get("/api/v1/reporters")
 def list_reporters() -> Response:
     """How far each reporter has come."""
-    return _json(Reporters(progress(site())))
+    return _json(Reporters(progress(web_context())))
 
 
 @routes.get("/api/v1/rejects")
 def list_rejects() -> Response:
     """What was refused last."""
-    return _json(Rejects([reject_shape(reject) for reject in site().log.rejects(_asked_limit(REJECTS_LIMIT))]))
+    return _json(Rejects([reject_shape(reject) for reject in web_context().log.rejects(_asked_limit(REJECTS_LIMIT))]))
 
 
 @routes.get("/openapi.json")
 def openapi() -> Response:
     """The description of all of this."""
-    return _json(document(site().version))
+    return _json(document(web_context().version))
 
 
 def asked_filter() -> GroupFilter:

@@ -11,7 +11,7 @@ from karrot import telemetry
 from karrot.eventlog.base import ReporterState
 from karrot.reporters.send_report import NOTE, read
 from karrot.text import count, counted, duration, some, visible
-from karrot.web.context import Site
+from karrot.web.context import WebContext
 from karrot.web.pages.page_caches import caches
 from karrot.web.pages.runbooks import RUNBOOKS, runbook_of_failing
 from karrot.web.problems import CODES
@@ -82,27 +82,29 @@ class ServiceHealth(NamedTuple):
     reporters: list[ReporterHealth]
 
 
-def service_health(here: Site) -> ServiceHealth:
+def service_health(context: WebContext) -> ServiceHealth:
     """As of now."""
-    heard = _heard(here)
-    kept = {state.name: state for state in here.log.reporters()}
+    heard = _heard(context)
+    kept = {state.name: state for state in context.log.reporters()}
     ranked = caches().groups.ranked()
     seen = BannerInputs(
-        fault=here.log.writable(),
+        fault=context.log.writable(),
         heard=heard,
-        kinds=_kinds(here),
-        refused=_refused_codes(here),
+        kinds=_kinds(context),
+        refused=_refused_codes(context),
         refused_within_s=_REFUSED_WITHIN_S,
         groups=len(ranked.worst_first),
-        max_groups=here.max_consumers,
+        max_groups=context.max_consumers,
         failing=[
-            kept[name] for name in (*here.reporters, *here.duties) if name in kept and kept[name].state == "failing"
+            kept[name]
+            for name in (*context.reporters, *context.duties)
+            if name in kept and kept[name].state == "failing"
         ],
-        reporters=here.reporters,
-        left_out=_left_out(here),
+        reporters=context.reporters,
+        left_out=_left_out(context),
         burrow_behind=ranked.burrow_behind,
     )
-    return ServiceHealth(banners(seen), heard, _reporters(here, kept))
+    return ServiceHealth(banners(seen), heard, _reporters(context, kept))
 
 
 def banners(seen: BannerInputs) -> list[Banner]:
@@ -211,40 +213,40 @@ def _limits(seen: BannerInputs) -> Iterator[Banner]:
         )
 
 
-def _heard(here: Site) -> list[Heard]:
+def _heard(context: WebContext) -> list[Heard]:
     """The clusters, those first that are silent."""
-    now_ms, silent_after = here.clock.wall_ms(), here.stale_after_ms / 1000
-    heard_ms = here.log.heard()
+    now_ms, silent_after = context.clock.wall_ms(), context.stale_after_ms / 1000
+    heard_ms = context.log.heard()
     ages = {cluster: max(0, now_ms - at_ms) / 1000 for cluster, at_ms in heard_ms.items()}
     heard = [Heard(cluster, age, age > silent_after) for cluster, age in ages.items()]
-    heard += [Heard(cluster, None, silent=True) for cluster in here.expected_clusters if cluster not in ages]
+    heard += [Heard(cluster, None, silent=True) for cluster in context.expected_clusters if cluster not in ages]
     return sorted(heard, key=lambda one: (not one.silent, one.cluster))
 
 
-def _kinds(here: Site) -> dict[str, float]:
+def _kinds(context: WebContext) -> dict[str, float]:
     name = telemetry.WEBHOOK_EVENTS.name
-    return {dict(each.labels)["kind"]: each.value for each in here.log.counters() if each.name == name}
+    return {dict(each.labels)["kind"]: each.value for each in context.log.counters() if each.name == name}
 
 
-def _refused_codes(here: Site) -> Counter[str]:
-    since_ms = here.clock.wall_ms() - 1000 * _REFUSED_WITHIN_S
-    newest = here.log.rejects(_REFUSED_LOOKED_AT)
+def _refused_codes(context: WebContext) -> Counter[str]:
+    since_ms = context.clock.wall_ms() - 1000 * _REFUSED_WITHIN_S
+    newest = context.log.rejects(_REFUSED_LOOKED_AT)
     return Counter(reject.code for reject in newest if reject.received_at_ms >= since_ms)
 
 
-def _left_out(here: Site) -> dict[str, str]:
-    reports = {name: read(here.log.recall(name, NOTE)) for name in here.reporters}
+def _left_out(context: WebContext) -> dict[str, str]:
+    reports = {name: read(context.log.recall(name, NOTE)) for name in context.reporters}
     facts = ((name, fact) for name, report in reports.items() if report for fact in report.facts)
     return {name: fact.text for name, fact in facts if fact.name == _LEFT_OUT and fact.text != "0"}
 
 
-def _reporters(here: Site, kept: dict[str, ReporterState]) -> list[ReporterHealth]:
-    size = here.log.size()
+def _reporters(context: WebContext, kept: dict[str, ReporterState]) -> list[ReporterHealth]:
+    size = context.log.size()
     found = []
-    for name in (*here.reporters, *here.duties):
+    for name in (*context.reporters, *context.duties):
         state = kept.get(name) or ReporterState(name, None)
         waiting = None
-        if state.cursor and state.cursor.log_id == here.log.log_id:
+        if state.cursor and state.cursor.log_id == context.log.log_id:
             waiting = max(0, size.last_seq - max(state.cursor.seq, size.first_seq - 1))
-        found.append(ReporterHealth(name, state.state, waiting, name in here.reporters))
+        found.append(ReporterHealth(name, state.state, waiting, name in context.reporters))
     return found

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from karrot.event import is_burrow_itself
 from karrot.eventlog.base import GroupState
 from karrot.web.api.group_query import GroupFilter
-from karrot.web.context import Site
+from karrot.web.context import WebContext
 from karrot.web.pages.causes import Cause, cause
 from karrot.web.pages.charts import Spark, spark
 from karrot.web.pages.live_groups import WELL, RankedGroups
@@ -135,10 +135,10 @@ def overview(
     )
 
 
-def group_view(here: Site, state: GroupState, trail: Sequence[Mark] | None = None) -> GroupView:
+def group_view(context: WebContext, state: GroupState, trail: Sequence[Mark] | None = None) -> GroupView:
     """One group, with what its newest events say."""
-    trail = caches().trails.of(here.log, state) if trail is None else trail
-    times = _times(here, state)
+    trail = caches().trails.of(context.log, state) if trail is None else trail
+    times = _times(context, state)
     return GroupView(
         state,
         times,
@@ -149,22 +149,22 @@ def group_view(here: Site, state: GroupState, trail: Sequence[Mark] | None = Non
     )
 
 
-def list_row(here: Site, state: GroupState) -> ListRow:
+def list_row(context: WebContext, state: GroupState) -> ListRow:
     """One group of the list, from the cache if nothing new came."""
-    times = _times(here, state)
-    name, version = (here.log.log_id, state.key), (state.seq, times.old)
+    times = _times(context, state)
+    name, version = (context.log.log_id, state.key), (state.seq, times.old)
     cells = caches().rows.get(
-        name, version, lambda _earlier: get_template_attribute("parts.html", "cells")(group_view(here, state))
+        name, version, lambda _earlier: get_template_attribute("parts.html", "cells")(group_view(context, state))
     )
     return ListRow(state, times, cells)
 
 
-def _times(here: Site, state: GroupState) -> Times:
+def _times(context: WebContext, state: GroupState) -> Times:
     incident = state.incident
     # By the log's own time: a clock that was set makes no event younger.
-    age_ms = max(0, here.log.log_time_ms() - state.log_time_ms)
-    old = age_ms > here.stale_after_ms / 2
-    as_of_ms = here.clock.wall_ms() - (age_ms if old else 0)
+    age_ms = max(0, context.log.log_time_ms() - state.log_time_ms)
+    old = age_ms > context.stale_after_ms / 2
+    as_of_ms = context.clock.wall_ms() - (age_ms if old else 0)
     return Times(
         age_ms / 1000,
         incident_age=_seconds(as_of_ms, incident.since_ms if incident.open_id else None),
@@ -173,9 +173,9 @@ def _times(here: Site, state: GroupState) -> Times:
     )
 
 
-def seconds_since(here: Site, epoch_ms: int | None) -> float | None:
+def seconds_since(context: WebContext, epoch_ms: int | None) -> float | None:
     """How long ago; ``None`` if it is not known."""
-    return _seconds(here.clock.wall_ms(), epoch_ms)
+    return _seconds(context.clock.wall_ms(), epoch_ms)
 
 
 def _seconds(until_ms: int, epoch_ms: int | None) -> float | None:

@@ -7,7 +7,7 @@ from flask import current_app
 from markupsafe import Markup
 
 from karrot.event import GroupKey
-from karrot.web.context import Site
+from karrot.web.context import WebContext
 from karrot.web.negotiation import CompressedPage
 from karrot.web.pages.cache import ThrottledCache, VersionedCache
 from karrot.web.pages.history import HistoryCache
@@ -32,14 +32,14 @@ class PageCaches:
     pages: ThrottledCache[str, CompressedPage]
 
     @classmethod
-    def over(cls, site: Site) -> "PageCaches":
-        """Empty caches over a site."""
+    def over(cls, context: WebContext) -> "PageCaches":
+        """Empty caches over a web context."""
         return cls(
-            groups=LiveGroups(site.log, site.clock, stale_after_ms=site.stale_after_ms),
+            groups=LiveGroups(context.log, context.clock, stale_after_ms=context.stale_after_ms),
             trails=Trails(),
             rows=VersionedCache(),
-            histories=HistoryCache(site.past, site.clock),
-            pages=ThrottledCache(site.clock),
+            histories=HistoryCache(context.past, context.clock),
+            pages=ThrottledCache(context.clock),
         )
 
 

@@ -12,7 +12,7 @@ from karrot.web.api.group_query import STATUSES, GroupFilter
 from karrot.web.api.rejects import reject_shape
 from karrot.web.api.routes import asked_filter, asked_key
 from karrot.web.api.schemas import instant
-from karrot.web.context import Site, site
+from karrot.web.context import WebContext, web_context
 from karrot.web.guard import require_reader
 from karrot.web.negotiation import CompressedPage, compress
 from karrot.web.pages.banners import service_health
@@ -49,28 +49,28 @@ routes.after_request(compress)
 @routes.get("/")
 def index() -> str | Response:
     """Every group, the worst first; before the first event, how to get one."""
-    here, asked = site(), (asked_filter(), _asked_order(), _asked_page())
-    if not caches().groups.ranked().worst_first and not here.log.heard():
-        return render_template("welcome.html", **_welcome(here))
-    return caches().pages.get(repr(asked), lambda: CompressedPage.of(_groups_page(here, *asked))).response()
+    context, asked = web_context(), (asked_filter(), _asked_order(), _asked_page())
+    if not caches().groups.ranked().worst_first and not context.log.heard():
+        return render_template("welcome.html", **_welcome(context))
+    return caches().pages.get(repr(asked), lambda: CompressedPage.of(_groups_page(context, *asked))).response()
 
 
-def _groups_page(here: Site, wanted: GroupFilter, order: Order, page: int) -> str:
+def _groups_page(context: WebContext, wanted: GroupFilter, order: Order, page: int) -> str:
     found = overview(caches().groups.ranked(), wanted, page=page, size=PAGE_SIZE, order=order)
     portions = stream_template(
         "groups.html",
         found=found,
-        rows=[*gently(list_row(here, state) for state in found.rows)],
-        worst=None if found.worst is None else group_view(here, found.worst),
+        rows=[*gently(list_row(context, state) for state in found.rows)],
+        worst=None if found.worst is None else group_view(context, found.worst),
         wanted=wanted,
         order=order,
         statuses=STATUSES,
         page=page,
         pages=max(1, -(-found.matching // PAGE_SIZE)),
         first=(page - 1) * PAGE_SIZE + 1,
-        health=service_health(here),
+        health=service_health(context),
         clusters_shown=_CLUSTERS_SHOWN,
-        stale_after=here.stale_after_ms / 1000,
+        stale_after=context.stale_after_ms / 1000,
     )
     return "".join(gently(portions))
 
@@ -78,26 +78,26 @@ def _groups_page(here: Site, wanted: GroupFilter, order: Order, page: int) -> st
 @routes.get("/group")
 def show_group() -> str:
     """One group: why it is as it is, how it came there, and where its numbers go."""
-    here = site()
+    context = web_context()
     key = asked_key()
-    state = here.log.group(key)
+    state = context.log.group(key)
     if state is None:
         raise Problem("not_found", "No live consumer group has this name: it was deleted, or nothing was heard of it.")
-    newest = here.log.event(state.seq)
+    newest = context.log.event(state.seq)
     listed = _worst_partitions(newest)
-    trail = marks(here.log, key, _MARKS_SHOWN)
+    trail = marks(context.log, key, _MARKS_SHOWN)
     return render_template(
         "group.html",
-        row=group_view(here, state, trail[-30:]),
+        row=group_view(context, state, trail[-30:]),
         state=state,
         event=newest.event if newest else None,
         partitions=listed[:_PARTITIONS_SHOWN],
         partitions_more=len(listed) - _PARTITIONS_SHOWN,
         all_listed=state.summary.source is not Source.WEBHOOK,
-        commit_age=seconds_since(here, state.summary.last_commit_ms),
+        commit_age=seconds_since(context, state.summary.last_commit_ms),
         incident_since=instant(state.incident.since_ms),
-        pictures=charts_of_events(trail, here.clock.wall_ms() / 1000),
-        queries=here.queries(*key),
+        pictures=charts_of_events(trail, context.clock.wall_ms() / 1000),
+        queries=context.queries(*key),
         marks=trail[: -_EVENTS_SHOWN - 1 : -1],
         instant=instant,
         **_past(key),
@@ -107,7 +107,7 @@ def show_group() -> str:
 @routes.get("/rejects")
 def show_rejects() -> str:
     """What /burrow refused, the newest first."""
-    kept = [reject_shape(reject) for reject in site().log.rejects(_REJECTS_SHOWN)]
+    kept = [reject_shape(reject) for reject in web_context().log.rejects(_REJECTS_SHOWN)]
     remedies = {code: CODES[code].remedy for code in sorted({each.code for each in kept} & CODES.keys())}
     return render_template("rejects.html", rejects=kept, remedies=remedies, body_shown=_BODY_SHOWN)
 
@@ -142,26 +142,26 @@ def _past(key: GroupKey) -> dict[str, Any]:
     }
 
 
-def _welcome(here: Site) -> dict[str, Any]:
-    url, config = _address_and_config(here)
-    user = '-u "$KARROT_BURROW_USERNAME:$KARROT_BURROW_PASSWORD" ' if here.credentials.basic else ""
+def _welcome(context: WebContext) -> dict[str, Any]:
+    url, config = _address_and_config(context)
+    user = '-u "$KARROT_BURROW_USERNAME:$KARROT_BURROW_PASSWORD" ' if context.credentials.basic else ""
     return {
         "url": url,
         "burrow_config": config,
         "curl": f"curl -i {user}{shlex.quote(url)} -d {shlex.quote(_SAMPLE)}",
-        "polls_kafka": "watch" in here.duties,
-        "health": service_health(here),
+        "polls_kafka": "watch" in context.duties,
+        "health": service_health(context),
     }
 
 
-def _address_and_config(here: Site) -> tuple[str, str]:
+def _address_and_config(context: WebContext) -> tuple[str, str]:
     """Where Burrow should post, by the address this page was asked at, and the configuration that says so."""
-    base = here.external_url or f"{request.scheme}://{request.host}"
+    base = context.external_url or f"{request.scheme}://{request.host}"
     url = f"{base.rstrip('/')}/burrow"
     try:
-        return url, here.burrow_config(url)
+        return url, context.burrow_config(url)
     except ValueError:  # a Host header that is no address
-        return _SOME_ADDRESS, here.burrow_config(_SOME_ADDRESS)
+        return _SOME_ADDRESS, context.burrow_config(_SOME_ADDRESS)
 
 
 def _worst_partitions(newest: StoredEvent | None) -> list[PartitionLag]:

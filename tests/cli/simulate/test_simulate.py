@@ -151,7 +151,7 @@ def record(website: Website, *, clusters: tuple[str, ...] = ("prod-eu",), events
         website.clock.advance(30_000)
         for cluster in clusters:
             at_ms, lag = website.clock.wall_ms(), 1000 * _
-            website.site.intake.accept(
+            website.context.intake.accept(
                 make_event(cluster=cluster, consumer="orders/eu svc", total_lag=lag, observed_at_ms=at_ms)
             )
 

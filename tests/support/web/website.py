@@ -8,7 +8,7 @@ from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import Intake
 from karrot.render import burrow_config, runbooks_dir, templates_dir
 from karrot.reporters.prometheus import build, render
-from karrot.web import Site, create_app
+from karrot.web import WebContext, create_app
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
 
@@ -19,15 +19,15 @@ class Website(NamedTuple):
     client: FlaskClient
     log: MemoryEventLog
     clock: ManualClock
-    site: Site
+    context: WebContext
 
     def forget(self) -> None:
         """Let every group fall silent: a fresh start for the next example, without a new application."""
-        self.clock.advance(self.site.stale_after_ms + 1)
+        self.clock.advance(self.context.stale_after_ms + 1)
 
 
 def make_website(**overrides: Any) -> Website:
-    """A site whose settings are the defaults but for ``overrides`` (fields of `Site`)."""
+    """A website whose settings are the defaults but for ``overrides`` (fields of `WebContext`)."""
     clock = overrides.pop("clock", None) or ManualClock()
     log = overrides.pop("log", None) or MemoryEventLog(clock)
     collectors = {"prometheus": build(make_context("prometheus", log=log)).collector(log)}
@@ -43,5 +43,5 @@ def make_website(**overrides: Any) -> Website:
         "runbooks": runbooks_dir(),
         "version": "2.0.0",
     }
-    site = Site(**(fields | overrides))
-    return Website(create_app(site).test_client(), log, clock, site)
+    context = WebContext(**(fields | overrides))
+    return Website(create_app(context).test_client(), log, clock, context)

@@ -147,7 +147,7 @@ def _failing() -> Website:
 def _only_bad() -> Website:
     website = _site()
     for number in range(12):
-        website.site.intake.accept(_told(website, f"team-{number}", "WARN", 1000 + number))
+        website.context.intake.accept(_told(website, f"team-{number}", "WARN", 1000 + number))
     return website
 
 
@@ -168,7 +168,7 @@ def _markup() -> Website:
     website = _site()
     for lag in _LAGS:
         for name in (MARKUP, "orders/v1 ünï 名前 🥕", "a-very-long-name-" * 12):
-            website.site.intake.accept(_told(website, name, "ERR" if name == MARKUP else "OK", lag, cluster=MARKUP))
+            website.context.intake.accept(_told(website, name, "ERR" if name == MARKUP else "OK", lag, cluster=MARKUP))
         website.clock.advance(10_000)
     return website
 

@@ -74,7 +74,7 @@ def test_answers_are_as_described(described: dict[str, Any], path: str, status: 
     website = make_website()
     website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_err_stop.json"))
     website.client.post("/burrow", data=b"not an event")
-    website.site.intake.accept(make_event(consumer="unknown", total_lag=None, max_lag=None, incident_id=None))
+    website.context.intake.accept(make_event(consumer="unknown", total_lag=None, max_lag=None, incident_id=None))
     response = website.client.get(path)
     assert response.status_code == status
     answer = described["paths"][path.partition("?")[0]]["get"]["responses"][str(status)]

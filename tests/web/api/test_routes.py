@@ -17,7 +17,7 @@ from support.web.website import Website, make_website
 
 def take(website: Website, *events: LagEvent) -> Website:
     for event in events:
-        website.site.intake.accept(event)
+        website.context.intake.accept(event)
     return website
 
 

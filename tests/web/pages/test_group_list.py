@@ -13,7 +13,7 @@ def ranked() -> RankedGroups:
     for name, lag, status in (("b", 5, "OK"), ("A", None, "WARN"), ("c", 9, "ERR")):
         incident = None if status == "OK" else name
         event = make_event(consumer=name, total_lag=lag, status_text=status, incident_id=incident)
-        website.site.intake.accept(event)
+        website.context.intake.accept(event)
     return RankedGroups.of(website.log.latest())
 
 

@@ -68,7 +68,7 @@ def test_groups_that_cost_nothing_to_read_are_those_of_the_log() -> None:
         return sorted(live.ranked().worst_first, key=lambda state: state.key) == list(website.log.latest())
 
     def tell(**facts: Any) -> None:
-        website.site.intake.accept(make_event(observed_at_ms=website.clock.wall, **facts))
+        website.context.intake.accept(make_event(observed_at_ms=website.clock.wall, **facts))
         website.clock.advance(1000)
 
     assert agrees()

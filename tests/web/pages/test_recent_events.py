@@ -10,7 +10,7 @@ KEY = GroupKey("prod-eu", "orders-svc")
 
 def tell(website: Website, *lags: int | None) -> None:
     for lag in lags:
-        website.site.intake.accept(make_event(total_lag=lag, observed_at_ms=website.clock.wall))
+        website.context.intake.accept(make_event(total_lag=lag, observed_at_ms=website.clock.wall))
         website.clock.advance(1000)
 
 
@@ -23,7 +23,7 @@ def known(website: Website) -> GroupState:
 def trail(*lags: int, every_ms: int = 1000) -> list[Mark]:
     website = make_website()
     for lag in lags:
-        website.site.intake.accept(make_event(total_lag=lag, observed_at_ms=website.clock.wall))
+        website.context.intake.accept(make_event(total_lag=lag, observed_at_ms=website.clock.wall))
         website.clock.advance(every_ms)
     return marks(website.log, KEY, 100)
 
@@ -69,7 +69,7 @@ def test_only_so_many_groups_are_remembered() -> None:
     website = make_website()
     trails = Trails(groups=1)
     tell(website, 1)
-    website.site.intake.accept(make_event(consumer="other"))
+    website.context.intake.accept(make_event(consumer="other"))
     first = trails.of(website.log, known(website))
     other = website.log.group(GroupKey("prod-eu", "other"))
     assert other is not None

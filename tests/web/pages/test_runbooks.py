@@ -119,17 +119,17 @@ def test_the_rules_link_to_runbooks_that_karrot_serves() -> None:
 
 def test_the_worst_group_and_its_page_link_the_runbook_of_the_cause() -> None:
     website = make_website()
-    website.site.intake.accept(make_event(partitions=(make_partition(status_text="STOP"),)))
+    website.context.intake.accept(make_event(partitions=(make_partition(status_text="STOP"),)))
     assert linked(read(website, "/")) == ["KarrotPartitionStopped"]
     group = "/group?cluster=prod-eu&consumer=orders-svc"
     assert linked(read(website, group)) == ["KarrotPartitionStopped"]
-    website.clock.advance(website.site.stale_after_ms * 3 // 4)
+    website.clock.advance(website.context.stale_after_ms * 3 // 4)
     assert linked(read(website, group)) == ["KarrotConsumerVanished", "KarrotPartitionStopped"]
 
 
 def test_a_group_that_is_well_has_no_runbook() -> None:
     website = make_website()
-    website.site.intake.accept(make_event(status_text="OK", partitions=(), incident_id=None))
+    website.context.intake.accept(make_event(status_text="OK", partitions=(), incident_id=None))
     assert linked(read(website, "/")) == linked(read(website, "/group?cluster=prod-eu&consumer=orders-svc")) == []
 
 
@@ -137,7 +137,7 @@ def test_a_reporter_that_fails_links_its_runbook_wherever_its_error_is_shown() -
     website = make_website(reporters=("prometheus", "cloudwatch"))
     website.log.save_reporter(ReporterState("cloudwatch", None, "failing", "AccessDenied", 0, None))
     for path in ("/", "/reporters", "/reporters/cloudwatch"):
-        website.site.intake.accept(make_event(status_text="OK", partitions=(), incident_id=None))
+        website.context.intake.accept(make_event(status_text="OK", partitions=(), incident_id=None))
         assert linked(read(website, path)) == ["KarrotCloudWatchRefusing"], path
     website.log.save_reporter(ReporterState("cloudwatch", None, "ok", "AccessDenied", 0, 1))
     assert linked(read(website, "/reporters/cloudwatch")) == []
