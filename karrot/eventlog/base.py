@@ -47,7 +47,7 @@ class Pending(Protocol):
     """An append that may not be stored yet."""
 
     def wait(self) -> Appended:
-        """The outcome, once it is known. Raises what `EventLog.append` raises."""
+        """The outcome, once it is known. Raises what `Events.append` raises."""
 
     def when_done(self, call: Callable[[], object]) -> None:
         """Run ``call`` once when the outcome is known: in any thread, or at once if it is known already."""
@@ -200,17 +200,22 @@ class LogSize:
     wal_bytes: int = 0
 
 
-class EventLog(Protocol):
-    """An append-only log of events, and the newest state of every group.
-
-    Safe to use from several threads and, where it is a file, from several processes. Every method that writes raises
-    `LogUnavailableError` if the storage refuses, `UnconfirmedError` if it does not answer, and `OverloadedError` if its
-    turn did not come in time.
-    """
+class Log(Protocol):
+    """What every reader may ask of the log as a whole. Part of the roles below."""
 
     @property
     def log_id(self) -> str:
         """A random name given when the log was created."""
+
+    def log_time_ms(self) -> int:
+        """The log's own time: it advances with the boot clock and ignores changes of the wall clock."""
+
+    def size(self) -> LogSize:
+        """How much the log holds."""
+
+
+class Events(Log, Protocol):
+    """The events, in the order in which they were stored."""
 
     def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Appended:
         """Store an event durably, count it and bring its group up to date: `begin`, and wait.
@@ -221,6 +226,9 @@ class EventLog(Protocol):
 
     def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Pending:
         """Start an append without waiting for it. A refusal that is known now is raised now."""
+
+    def writable(self) -> str | None:
+        """``None`` if this process's last commit succeeded, else why it failed."""
 
     def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
         """The events after sequence number ``after``, oldest first, at most ``limit`` (and `READ_LIMIT`)."""
@@ -234,6 +242,13 @@ class EventLog(Protocol):
     def event(self, seq: int) -> StoredEvent | None:
         """One event, if it is still kept and not damaged."""
 
+    def prune(self) -> int:
+        """Delete the events above the limits of age and size; return how many."""
+
+
+class Groups(Log, Protocol):
+    """The newest state of every group."""
+
     def latest(self, after: GroupKey | None = None, limit: int = READ_LIMIT) -> Sequence[GroupState]:
         """A page of the groups that have not expired and are not deleted, ordered by key, after ``after``."""
 
@@ -245,6 +260,32 @@ class EventLog(Protocol):
 
     def heard(self) -> Mapping[str, int]:
         """When each cluster's Burrow was last heard by webhook (epoch ms). Never expires."""
+
+    def expire(self) -> int:
+        """Mark the groups that fell silent since the last call; return how many."""
+
+
+class Counters(Protocol):
+    """The counters that all workers share, and the bodies that were refused."""
+
+    def count(self, name: str, by: float = 1, **labels: str) -> None:
+        """Add to a shared counter. Never blocks and never raises: the increment is in memory until the next commit."""
+
+    def counters(self) -> Sequence[Counter]:
+        """Every shared counter, including what this process has not committed yet."""
+
+    def reject(self, reject: Reject) -> None:
+        """Keep a refused body. Never blocks and never raises; above the limit the oldest are dropped."""
+
+    def rejects(self, limit: int = 50) -> Sequence[Reject]:
+        """The newest refused bodies, newest first."""
+
+    def flush(self) -> None:
+        """Commit the counters and rejects that wait in memory."""
+
+
+class ReporterNotes(Log, Protocol):
+    """What each reporter saves for the next worker that leads: its cursor, its state and its notes."""
 
     def cursor(self, reporter: str) -> Cursor | None:
         """A reporter's cursor in this log; ``None`` if it has none."""
@@ -261,41 +302,24 @@ class EventLog(Protocol):
     def remember(self, reporter: str, name: str, value: bytes) -> None:
         """Save a reporter's value under a name, in place of the one before."""
 
+
+class Leadership(Protocol):
+    """The lead, which one process has at a time."""
+
     def lead(self) -> bool:
         """Whether the caller's process leads. Takes the lead if no process has it."""
 
     def resign(self) -> None:
         """Give up the lead, if held."""
 
-    def count(self, name: str, by: float = 1, **labels: str) -> None:
-        """Add to a shared counter. Never blocks and never raises: the increment is in memory until the next commit."""
 
-    def counters(self) -> Sequence[Counter]:
-        """Every shared counter, including what this process has not committed yet."""
+class EventLog(Events, Groups, Counters, ReporterNotes, Leadership, Protocol):
+    """A store with all five roles. A reader that needs one role asks for that role alone.
 
-    def reject(self, reject: Reject) -> None:
-        """Keep a refused body. Never blocks and never raises; above the limit the oldest are dropped."""
-
-    def rejects(self, limit: int = 50) -> Sequence[Reject]:
-        """The newest refused bodies, newest first."""
-
-    def expire(self) -> int:
-        """Mark the groups that fell silent since the last call; return how many."""
-
-    def prune(self) -> int:
-        """Delete the events above the limits of age and size; return how many."""
-
-    def size(self) -> LogSize:
-        """How much the log holds."""
-
-    def log_time_ms(self) -> int:
-        """The log's own time: it advances with the boot clock and ignores changes of the wall clock."""
-
-    def writable(self) -> str | None:
-        """``None`` if this process's last commit succeeded, else why it failed."""
-
-    def flush(self) -> None:
-        """Commit the counters and rejects that wait in memory."""
+    Safe to use from several threads and, where it is a file, from several processes. Every method that writes raises
+    `LogUnavailableError` if the storage refuses, `UnconfirmedError` if it does not answer, and `OverloadedError` if its
+    turn did not come in time.
+    """
 
     def close(self) -> None:
         """Stop writing and release every file."""
@@ -308,7 +332,7 @@ class Backlog(NamedTuple):
     age_s: float | None
 
 
-def backlog(log: EventLog, state: ReporterState, size: LogSize) -> Backlog:
+def backlog(log: Events, state: ReporterState, size: LogSize) -> Backlog:
     """How far a push reporter is behind. A reporter without a cursor in this log still has all of it to do."""
     done = state.cursor.seq if state.cursor and state.cursor.log_id == log.log_id else 0
     done = max(done, size.first_seq - 1)
@@ -320,7 +344,7 @@ def backlog(log: EventLog, state: ReporterState, size: LogSize) -> Backlog:
     return Backlog(waiting, None if oldest is None else max(0, log.log_time_ms() - oldest.log_time_ms) / 1000)
 
 
-def groups(log: EventLog, after: GroupKey | None = None) -> Iterator[GroupState]:
+def groups(log: Groups, after: GroupKey | None = None) -> Iterator[GroupState]:
     """Every live group of a log after ``after``, read in pages."""
     page = log.latest(after=after)
     while page:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from karrot.eventlog.base import EventLog
+from karrot.eventlog.base import ReporterNotes
 
 NOTE = "groups"
 _WATCH = "watch"
@@ -48,12 +48,12 @@ class WatchedCluster(msgspec.Struct, frozen=True, array_like=True):
 _DECODER = msgspec.msgpack.Decoder(WatchedCluster)
 
 
-def keep(log: EventLog, watched: WatchedCluster) -> None:
-    """Save the last poll. Raises what `EventLog.remember` raises."""
+def keep(log: ReporterNotes, watched: WatchedCluster) -> None:
+    """Save the last poll. Raises what `ReporterNotes.remember` raises."""
     log.remember(_WATCH, NOTE, msgspec.msgpack.encode(watched))
 
 
-def read(log: EventLog) -> Iterator[WatchedCluster]:
+def read(log: ReporterNotes) -> Iterator[WatchedCluster]:
     """The last poll, if there is one that this version can read. Raises `LogUnavailableError`."""
     kept = log.recall(_WATCH, NOTE)
     if kept is not None:

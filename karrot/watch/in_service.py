@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from karrot.clock import Clock
-from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, ReporterState
+from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, ReporterNotes, ReporterState
 from karrot.intake import Intake
 from karrot.settings.options import Settings
 from karrot.watch.connect import NotConnected, connect
@@ -24,7 +24,7 @@ _LONGEST_ERROR = 500
 class Duty:
     """What is kept of the watch as a whole, for those who ask whether all is well."""
 
-    def __init__(self, log: EventLog, clock: Clock) -> None:
+    def __init__(self, log: ReporterNotes, clock: Clock) -> None:
         self._log = log
         self._clock = clock
 

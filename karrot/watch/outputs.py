@@ -11,7 +11,7 @@ import urllib3
 from karrot.burrow.payload import to_wire
 from karrot.event import LagEvent
 from karrot.eventlog import group_health
-from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError
+from karrot.eventlog.base import LogUnavailableError, OverloadedError, ReporterNotes
 from karrot.eventlog.group_health import WatchedCluster
 from karrot.intake import Intake
 from karrot.watch.watcher import PollOutcome
@@ -30,18 +30,18 @@ _log = structlog.get_logger(__name__)
 class IntakeSink:
     """Events through the intake; what is beside them as a note of the log, shown for ``good_for_ms``."""
 
-    def __init__(self, cluster: str, intake: Intake, log: EventLog, *, good_for_ms: int) -> None:
+    def __init__(self, cluster: str, intake: Intake, notes: ReporterNotes, *, good_for_ms: int) -> None:
         self._cluster = cluster
         self._good_for_ms = good_for_ms
         self._intake = intake
-        self._event_log = log
+        self._notes = notes
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-watch")
 
     def begin(self) -> None:
         """Note that the cluster is to be asked and never was, unless it was: so a watch that never begins is seen."""
         with suppress(LogUnavailableError, OverloadedError):
-            if not any(poll.cluster == self._cluster for poll in group_health.read(self._event_log)):
-                group_health.keep(self._event_log, WatchedCluster(self._cluster, 0, 0.0, 0, 0, ()))
+            if not any(poll.cluster == self._cluster for poll in group_health.read(self._notes)):
+                group_health.keep(self._notes, WatchedCluster(self._cluster, 0, 0.0, 0, 0, ()))
 
     def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:
         """Store the events, as many as the log takes."""
@@ -49,7 +49,7 @@ class IntakeSink:
             for few in _portions(outcome.events):
                 for _ in self._pool.map(lambda event: self._intake.accept(event, age_ms=age_ms()), few):
                     pass
-            group_health.keep(self._event_log, self._watched(outcome, age_ms()))
+            group_health.keep(self._notes, self._watched(outcome, age_ms()))
         except (LogUnavailableError, OverloadedError) as error:
             _log.warning("a poll's verdicts are not all in the log", reason=str(error))
 
@@ -62,7 +62,7 @@ class IntakeSink:
             cluster=self._cluster,
             polled_at_ms=outcome.polled_at_ms,
             poll_seconds=outcome.seconds,
-            log_time_ms=self._event_log.log_time_ms() - age_ms,
+            log_time_ms=self._notes.log_time_ms() - age_ms,
             good_for_ms=self._good_for_ms,
             groups=tuple(outcome.groups),
         )

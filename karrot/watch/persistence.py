@@ -14,7 +14,7 @@ import structlog
 from karrot.burrow.rules import Window
 from karrot.burrow.storage import DEFAULT_EXPIRE_GROUP
 from karrot.event import OffsetSample, OpenIncident, TopicPartition
-from karrot.eventlog.base import EventLog
+from karrot.eventlog.base import ReporterNotes
 from karrot.watch.evaluation import Incidents
 from karrot.watch.group_stability import Stability
 from karrot.watch.rings import Ring, Rings
@@ -83,7 +83,7 @@ class FileKeeper:
 class NoteKeeper:
     """A note of the event log: whichever worker leads next finds it."""
 
-    log: EventLog
+    log: ReporterNotes
     cluster: str
 
     def recall(self) -> bytes | None:

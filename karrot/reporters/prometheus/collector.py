@@ -77,8 +77,10 @@ class LogCollector:
         yield self_metrics.one(telemetry.CONSUMERS, len(live))
         yield self_metrics.heard_family(self._log, self._options.expected_clusters)
         yield from self_metrics.log_families(self._log)
-        yield from self_metrics.reporter_families(self._log, self._options.reporters)
-        yield from self_metrics.counter_families(self._log.counters(), self._options.reporters or ())
+        chosen = self._options.reporters
+        states = [state for state in self._log.reporters() if chosen is None or state.name in chosen]
+        yield from self_metrics.reporter_families(self._log, states)
+        yield from self_metrics.counter_families(self._log.counters(), chosen or ())
 
     def _rows(self, states: Sequence[GroupState]) -> list[ExportedGroup]:
         """One row per pair of label values: where two groups meet in one, the one heard last is exported."""

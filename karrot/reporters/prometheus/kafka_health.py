@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from karrot import telemetry
 from karrot.eventlog import group_health
-from karrot.eventlog.base import EventLog
+from karrot.eventlog.base import ReporterNotes
 from karrot.eventlog.group_health import STATES, GroupHealth, WatchedCluster
 from karrot.reporters.prometheus.families import ListedFamily, sample
 from karrot.reporters.prometheus.labels import label_value
@@ -21,7 +21,7 @@ _VALUES: tuple[tuple[Metric, Callable[[GroupHealth], float | None]], ...] = (
 Rows = Mapping[tuple[str, str], GroupHealth]
 
 
-def watched_families(log: EventLog, excludes: Callable[[str], bool]) -> Iterator[ListedFamily]:
+def watched_families(log: ReporterNotes, excludes: Callable[[str], bool]) -> Iterator[ListedFamily]:
     """The groups, unless the poll is too long ago, and when it was."""
     polls = list(group_health.read(log))
     now_ms = log.log_time_ms()

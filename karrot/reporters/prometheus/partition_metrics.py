@@ -11,7 +11,7 @@ from prometheus_client.core import Sample
 
 from karrot import telemetry
 from karrot.event import LagEvent, PartitionLag, Source, Status
-from karrot.eventlog.base import EventLog
+from karrot.eventlog.base import Events
 from karrot.reporters.prometheus.families import ListedFamily, sample
 from karrot.reporters.prometheus.group_metrics import ExportedGroup
 from karrot.reporters.prometheus.labels import label_value
@@ -29,7 +29,7 @@ class Listed(NamedTuple):
     complete: frozenset[tuple[str, str]]
 
 
-def listed_partitions(log: EventLog, rows: Sequence[ExportedGroup]) -> Listed:
+def listed_partitions(log: Events, rows: Sequence[ExportedGroup]) -> Listed:
     """What the newest event of each group lists."""
     partitions: dict[Place, PartitionLag] = {}
     complete = set()

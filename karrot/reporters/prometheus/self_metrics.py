@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from prometheus_client.core import Sample
 
 from karrot import __version__, telemetry
-from karrot.eventlog.base import Counter, EventLog, backlog
+from karrot.eventlog.base import Counter, Events, Groups, Log, ReporterState, backlog
 from karrot.reporters.prometheus.families import ListedFamily, sample
 from karrot.reporters.prometheus.labels import label_value
 from karrot.telemetry import Histogram, Metric
@@ -19,14 +19,14 @@ def one(metric: Metric, value: float) -> ListedFamily:
     return ListedFamily(metric, [sample(metric, (), value)])
 
 
-def always(log: EventLog, *, readable: bool = True) -> Iterator[ListedFamily]:
+def always(log: Events, *, readable: bool = True) -> Iterator[ListedFamily]:
     """What can be said even if the log cannot be read."""
     build = sample(telemetry.BUILD_INFO, (__version__, platform.python_version()), 1)
     yield ListedFamily(telemetry.BUILD_INFO, [build])
     yield one(telemetry.LOG_WRITABLE, int(readable and log.writable() is None))
 
 
-def log_families(log: EventLog) -> Iterator[ListedFamily]:
+def log_families(log: Log) -> Iterator[ListedFamily]:
     """How much the log holds."""
     size = log.size()
     yield one(telemetry.LOG_EVENTS, size.events)
@@ -34,7 +34,7 @@ def log_families(log: EventLog) -> Iterator[ListedFamily]:
     yield one(telemetry.LOG_WAL_BYTES, size.wal_bytes)
 
 
-def heard_family(log: EventLog, expected: Iterable[str]) -> ListedFamily:
+def heard_family(log: Groups, expected: Iterable[str]) -> ListedFamily:
     """When each cluster was last heard. Burrow writes cluster names in lower case, people may not."""
     heard: dict[str, int] = {}
     for cluster, at_ms in log.heard().items():
@@ -62,9 +62,8 @@ def counter_families(counters: Iterable[Counter], reporters: Sequence[str]) -> I
             yield ListedFamily(metric, _counter(metric, counts, reporters))
 
 
-def reporter_families(log: EventLog, chosen: Sequence[str] | None) -> Iterator[ListedFamily]:
-    """What each reporter fed by cursor has not had yet; only the chosen ones, where a choice is given."""
-    states = [state for state in log.reporters() if chosen is None or state.name in chosen]
+def reporter_families(log: Events, states: Iterable[ReporterState]) -> Iterator[ListedFamily]:
+    """What each of these reporters, fed by cursor, has not had yet."""
     size = log.size()
     backlogs = [(state.name, *backlog(log, state, size)) for state in states]
     events, age = telemetry.REPORTER_BACKLOG_EVENTS, telemetry.REPORTER_BACKLOG_AGE

@@ -6,7 +6,7 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from karrot.event import GroupKey
-from karrot.eventlog.base import EventLog, GroupState, groups
+from karrot.eventlog.base import Groups, GroupState, groups
 
 STATUSES = ("ERR", "WARN", "OK")
 """What a group's status may be, the worst first."""
@@ -61,14 +61,14 @@ class PageOfGroups(NamedTuple):
     following: PageCursor | None
 
 
-def page_by_key(log: EventLog, wanted: GroupFilter, *, after: PageCursor | None, limit: int) -> PageOfGroups:
+def page_by_key(log: Groups, wanted: GroupFilter, *, after: PageCursor | None, limit: int) -> PageOfGroups:
     """At most ``limit`` groups with keys beyond ``after``."""
     found = list(islice(wanted.among(_groups_after(log, after)), limit + 1))
     page = found[:limit]
     return PageOfGroups(page, PageCursor.behind(page[-1].key) if len(found) > limit else None)
 
 
-def _groups_after(log: EventLog, place: PageCursor | None) -> Iterator[GroupState]:
+def _groups_after(log: Groups, place: PageCursor | None) -> Iterator[GroupState]:
     if place is None:
         return groups(log)
     beyond = groups(log, GroupKey(place.cluster, place.consumer))

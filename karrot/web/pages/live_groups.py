@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from karrot.clock import Clock
 from karrot.event import GroupKey, is_burrow_itself
-from karrot.eventlog.base import Changed, EventLog, GroupState, groups
+from karrot.eventlog.base import Changed, Groups, GroupState, groups
 from karrot.web.pages.cache import ThrottledCache
 from karrot.web.pages.time_slicing import gently
 
@@ -126,7 +126,7 @@ class LiveGroups:
     readers cost hardly more than one.
     """
 
-    def __init__(self, log: EventLog, clock: Clock, *, stale_after_ms: int) -> None:
+    def __init__(self, log: Groups, clock: Clock, *, stale_after_ms: int) -> None:
         self._log = log
         self._stale_after_ms = stale_after_ms
         self._log_id: str | None = None

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from karrot.burrow.payload import MalformedPayload, Outline, parse_outline
 from karrot.event import GroupKey, Kind, Source
-from karrot.eventlog.base import EventLog, GroupState, StoredBody
+from karrot.eventlog.base import Events, GroupState, StoredBody
 from karrot.signals import signals_of
 from karrot.web.pages.cache import VersionedCache
 
@@ -64,16 +64,16 @@ class Trails:
         self._length = length
         self._trails: VersionedCache[tuple[str, GroupKey], Sequence[Mark]] = VersionedCache(groups)
 
-    def of(self, log: EventLog, state: GroupState) -> Sequence[Mark]:
+    def of(self, log: Events, state: GroupState) -> Sequence[Mark]:
         """The newest marks of a group, oldest first."""
         return self._trails.get((log.log_id, state.key), state.seq, lambda before: self._grown(log, state.key, before))
 
-    def _grown(self, log: EventLog, key: GroupKey, before: Sequence[Mark] | None) -> Sequence[Mark]:
+    def _grown(self, log: Events, key: GroupKey, before: Sequence[Mark] | None) -> Sequence[Mark]:
         after = before[-1].seq if before else 0
         return [*(before or ()), *marks(log, key, self._length, after)][-self._length :]
 
 
-def marks(log: EventLog, key: GroupKey, limit: int, after: int = 0) -> list[Mark]:
+def marks(log: Events, key: GroupKey, limit: int, after: int = 0) -> list[Mark]:
     """The newest marks of a group behind number ``after``, oldest first."""
     found = [*_marks(log.bodies(key, limit, after))]
     return found[::-1]

@@ -3,20 +3,20 @@
 from typing import Any, cast
 
 from karrot.burrow.payload import to_wire
-from karrot.eventlog.base import Appended, EventLog, StoredEvent, groups
+from karrot.eventlog.base import Appended, Events, Groups, StoredEvent, groups
 from support.burrow.lag_events import make_event
 
 
-def append_event(log: EventLog, *, age_ms: int = 0, **overrides: Any) -> Appended:
+def append_event(log: Events, *, age_ms: int = 0, **overrides: Any) -> Appended:
     event = make_event(**overrides)
     return log.append(event, to_wire(event), age_ms=age_ms)
 
 
-def stored_events(log: EventLog, after: int = 0) -> list[StoredEvent]:
+def stored_events(log: Events, after: int = 0) -> list[StoredEvent]:
     found = log.read(after)
     assert all(isinstance(event, StoredEvent) for event in found)
     return cast("list[StoredEvent]", list(found))
 
 
-def group_names(log: EventLog) -> list[str]:
+def group_names(log: Groups) -> list[str]:
     return [state.key.consumer for state in groups(log)]
