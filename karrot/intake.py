@@ -1,16 +1,15 @@
-"""The only way into the log: bytes from the web, events from resync and watch."""
+"""Stores events in the log: bodies that Burrow posts, and what resync and watch observe. There is no other way in."""
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from karrot import telemetry
 from karrot.burrow.payload import MalformedPayload, parse_webhook, to_wire
 from karrot.clock import Clock
 from karrot.event import Kind, LagEvent, Source
-from karrot.eventlog.base import Appended, EventLog, Pending, Reject
-
-__all__ = ["KEPT_BYTES", "Intake", "Receipt"]
+from karrot.eventlog.base import Appended, EventLog, PendingAppend, Reject
 
 KEPT_BYTES = 4096
 """How much of a refused body is kept."""
@@ -38,17 +37,17 @@ class Intake:
         Raises `MalformedPayload` for a body that is refused (already counted and kept), `LogUnavailableError` and
         `OverloadedError` if it could not be stored.
         """
-        return self.begin(body).settle()
+        return self.begin(body).wait()
 
-    def begin(self, body: bytes) -> "Receipt":
-        """Take one webhook body without waiting for the disk: nothing is acknowledged before `Receipt.settle`."""
+    def begin(self, body: bytes) -> PendingAppend:
+        """Take one webhook body without waiting for the disk: nothing is acknowledged before `PendingAppend.wait`."""
         started = self._stopwatch()
         try:
             event = parse_webhook(body, observed_at_ms=self._clock.wall_ms())
         except MalformedPayload as error:
             self.refuse(error.code, str(error), body)
             raise
-        return Receipt(self, self._log.begin(event, body), event.kind, started)
+        return CountedAppend(self._log.begin(event, body), partial(self._count_webhook, event.kind, started))
 
     def accept(self, event: LagEvent, *, age_ms: int = 0) -> Appended:
         """Take an event that resync or watch observed ``age_ms`` ago, by a clock that cannot be set."""
@@ -69,9 +68,8 @@ class Intake:
             )
         )
 
-    def settle(self, pending: Pending, kind: Kind, started: float) -> Appended:
-        """Wait for a webhook's event to be durable and count it."""
-        appended = self._count(pending.wait())
+    def _count_webhook(self, kind: Kind, started: float, appended: Appended) -> Appended:
+        self._count(appended)
         self._log.count(telemetry.WEBHOOK_EVENTS.name, kind=kind.value)
         telemetry.EVENT_HANDLING_SECONDS.observe(self._log.count, self._stopwatch() - started)
         return appended
@@ -84,22 +82,20 @@ class Intake:
         return appended
 
 
-class Receipt(NamedTuple):
-    """An event between its arrival and the disk."""
+class CountedAppend(NamedTuple):
+    """The `PendingAppend` of a webhook's event, which `wait` counts once it is stored."""
 
-    intake: Intake
-    pending: Pending
-    kind: Kind
-    started: float
+    pending: PendingAppend
+    counted: Callable[[Appended], Appended]
 
-    def settle(self) -> Appended:
-        """The outcome. Raises `LogUnavailableError` or `OverloadedError` if the event is not in the log."""
-        return self.intake.settle(self.pending, self.kind, self.started)
+    def wait(self) -> Appended:
+        """The outcome, now counted. Raises what `PendingAppend.wait` raises."""
+        return self.counted(self.pending.wait())
 
     def when_done(self, call: Callable[[], object]) -> None:
-        """Have ``call`` run once when `settle` would not wait: in some thread, or at once."""
+        """Run ``call`` once when `wait` would not block: in any thread, or at once."""
         self.pending.when_done(call)
 
     def withdraw(self) -> bool:
-        """Take the event back: true if it has not been stored and will not be."""
+        """Cancel the append. True if the event was not stored and will not be."""
         return self.pending.withdraw()

@@ -43,7 +43,7 @@ class Appended(NamedTuple):
     tracked: bool
 
 
-class Pending(Protocol):
+class PendingAppend(Protocol):
     """An append that may not be stored yet."""
 
     def wait(self) -> Appended:
@@ -224,7 +224,7 @@ class Events(Log, Protocol):
         group's newest is logged but does not change the group.
         """
 
-    def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Pending:
+    def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> PendingAppend:
         """Start an append without waiting for it. A refusal that is known now is raised now."""
 
     def writable(self) -> str | None:

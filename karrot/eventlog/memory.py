@@ -29,7 +29,7 @@ from karrot.eventlog.write_buffer import WriteBuffer
 
 
 class Done(NamedTuple):
-    """The `Pending` of an append that is already done."""
+    """The `PendingAppend` of an append that is already done."""
 
     appended: Appended
 

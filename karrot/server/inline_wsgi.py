@@ -1,41 +1,29 @@
 """One request served in the event loop: for events, which wait for nothing but the disk, and that without a thread."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from gunicorn.http import wsgi
 
+from karrot.eventlog.base import PendingAppend
 from karrot.server.connection import Connection
 
-__all__ = ["DEFERS", "RECEIPT", "Settleable", "WsgiAnswer", "serve"]
+__all__ = ["DEFERS", "PENDING", "WsgiAnswer", "serve"]
 
 DEFERS = "karrot.defers"
-"""In the WSGI environment of a server that sends the answer only once the `RECEIPT` is settled, and 503 if it cannot
-be: so that no thread waits for the disk."""
+"""In the WSGI environment of a server that sends the answer only once the event under `PENDING` is stored, and 503 if
+it cannot be: so that no thread waits for the disk."""
 
-RECEIPT = "karrot.receipt"
-"""Where such a server finds it."""
-
-
-class Settleable(Protocol):
-    """What the application leaves behind when its answer holds only once the event is stored."""
-
-    def settle(self) -> object:
-        """Return if it is stored; raise `LogUnavailableError` or `OverloadedError` if not."""
-
-    def when_done(self, call: Callable[[], object]) -> None:
-        """Have ``call`` run once when `settle` would not wait."""
-
-    def withdraw(self) -> bool:
-        """Take the event back: true if it will not be stored."""
+PENDING = "karrot.pending"
+"""Where such a server finds the `PendingAppend`."""
 
 
 class WsgiAnswer(NamedTuple):
-    """The bytes of an answer, whether the connection can be used again, and the receipt it depends on, if any."""
+    """The bytes of an answer, whether the connection can be used again, and the append that it depends on, if any."""
 
     data: bytes
     reusable: bool
-    receipt: Settleable | None = None
+    pending: PendingAppend | None = None
 
 
 class Kept:
@@ -65,9 +53,9 @@ def serve(conn: Connection, application: Callable[..., Any], kept: Kept, *, aliv
     environ["wsgi.multithread"] = True
     environ[DEFERS] = True
     body = application(environ, response.start_response)
-    receipt: Settleable | None = environ.get(RECEIPT)
+    pending: PendingAppend | None = environ.get(PENDING)
     # Only an accepted event was certainly read to its end; whoever is refused is told to come on a new connection.
-    if receipt is None or not alive:
+    if pending is None or not alive:
         response.force_close()
     try:
         for piece in body:
@@ -76,4 +64,4 @@ def serve(conn: Connection, application: Callable[..., Any], kept: Kept, *, aliv
     finally:
         if hasattr(body, "close"):
             body.close()
-    return WsgiAnswer(bytes(kept.data), not response.should_close(), receipt)
+    return WsgiAnswer(bytes(kept.data), not response.should_close(), pending)

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from karrot.eventlog.base import TURN_SHARE, LogUnavailableError, OverloadedError, UnconfirmedError
+from karrot.eventlog.base import TURN_SHARE, LogUnavailableError, OverloadedError, PendingAppend, UnconfirmedError
 from karrot.server.connection import LOG_UNAVAILABLE, OVERLOADED, UNCONFIRMED, Connection, Refusal
-from karrot.server.inline_wsgi import Settleable, WsgiAnswer
+from karrot.server.inline_wsgi import WsgiAnswer
 from karrot.server.request_head import Head
 
 __all__ = ["Storing"]
@@ -16,7 +16,7 @@ __all__ = ["Storing"]
 class _Event(NamedTuple):
     head: Head
     answer: WsgiAnswer
-    receipt: Settleable
+    pending: PendingAppend
     turn_until: float
     until: float
 
@@ -47,11 +47,11 @@ class Storing:
     def __bool__(self) -> bool:
         return bool(self._events)
 
-    def hold(self, conn: Connection, head: Head, answer: WsgiAnswer, receipt: Settleable, *, since: float) -> None:
+    def hold(self, conn: Connection, head: Head, answer: WsgiAnswer, pending: PendingAppend, *, since: float) -> None:
         """Keep an answer until its event is stored; the request has been here ``since``, by the monotonic clock."""
         turn_until = since + self._patience_s * TURN_SHARE
-        self._events[conn] = _Event(head, answer, receipt, turn_until, since + self._patience_s)
-        receipt.when_done(partial(self._on_done, conn))
+        self._events[conn] = _Event(head, answer, pending, turn_until, since + self._patience_s)
+        pending.when_done(partial(self._on_done, conn))
 
     def settle(self) -> None:
         """Answer those whose outcome is known."""
@@ -63,7 +63,7 @@ class Storing:
     def expire(self, now: float) -> None:
         """Give up those that have had their time."""
         for conn, event in list(self._events.items()):
-            if event.turn_until <= now and event.receipt.withdraw():
+            if event.turn_until <= now and event.pending.withdraw():
                 self._give_up(conn, event, OVERLOADED)
             elif event.until <= now:
                 self._give_up(conn, event, UNCONFIRMED)
@@ -75,7 +75,7 @@ class Storing:
 
     def _settle(self, conn: Connection, event: _Event) -> None:
         try:
-            event.receipt.settle()
+            event.pending.wait()
         except UnconfirmedError as error:
             self._refused(conn, event.head, UNCONFIRMED, str(error))
         except LogUnavailableError as error:

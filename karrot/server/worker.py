@@ -197,10 +197,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         except Exception as error:  # noqa: BLE001 - the outermost loop around one request: gunicorn logs and answers it
             self.handle_error(None, kept, conn.client, error)
             answer = WsgiAnswer(bytes(kept.data), reusable=False)
-        if answer.receipt is None:
+        if answer.pending is None:
             self._finish(conn, answer)
         else:
-            self.storing.hold(conn, head, answer, answer.receipt, since=since)
+            self.storing.hold(conn, head, answer, answer.pending, since=since)
 
     def _begin_turn(self, asked: float, now: float) -> None:
         # What comes while the loop sleeps wakes it. What came while it worked did so after it had looked last.

@@ -8,7 +8,7 @@ from flask import Blueprint, request
 
 from karrot.burrow.payload import MalformedPayload
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, UnconfirmedError
-from karrot.server.inline_wsgi import DEFERS, RECEIPT
+from karrot.server.inline_wsgi import DEFERS, PENDING
 from karrot.web import auth
 from karrot.web.context import WebContext, web_context
 from karrot.web.problems import Problem
@@ -101,11 +101,11 @@ def _take(context: WebContext, environ: dict[str, Any]) -> None:
 
 def _store(context: WebContext, environ: dict[str, Any], body: bytes) -> None:
     try:
-        receipt = context.intake.begin(body)
+        pending = context.intake.begin(body)
         if DEFERS in environ:
-            environ[RECEIPT] = receipt
+            environ[PENDING] = pending
         else:
-            receipt.settle()
+            pending.wait()
     except UnconfirmedError as error:
         raise Problem("unconfirmed", str(error)) from error
     except LogUnavailableError as error:

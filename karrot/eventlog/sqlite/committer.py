@@ -3,6 +3,7 @@
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import apsw
 
@@ -14,7 +15,7 @@ from karrot.eventlog.sqlite.transaction import Transaction
 from karrot.eventlog.sqlite.writer import Job
 from karrot.eventlog.write_buffer import WriteBuffer
 
-Take = Callable[[], Sequence[Job]]
+Take = Callable[[], Sequence[Job[Any]]]
 
 _ATTEMPTS = 50
 _log = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class Committer:
             for job in take():
                 self._alone(job)
 
-    def _alone(self, job: Job) -> None:
+    def _alone(self, job: Job[Any]) -> None:
         try:
             self._transact(lambda: [job])
         except (TypeError, ValueError, OverflowError) as error:

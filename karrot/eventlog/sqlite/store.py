@@ -36,7 +36,7 @@ from karrot.eventlog.sqlite.committer import Committer
 from karrot.eventlog.sqlite.connections import LogFile
 from karrot.eventlog.sqlite.database import used_bytes
 from karrot.eventlog.sqlite.transaction import Transaction
-from karrot.eventlog.sqlite.writer import PendingAppend, Writer
+from karrot.eventlog.sqlite.writer import Job, Writer
 from karrot.eventlog.write_buffer import HighWater, WriteBuffer
 
 _READ_BYTES = 8 << 20
@@ -94,12 +94,12 @@ class SqliteEventLog:
         """Store an event durably and bring its group up to date."""
         return self.begin(event, body, age_ms=age_ms).wait()
 
-    def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> PendingAppend:
+    def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Job[Appended]:
         """Hand an event to the writer."""
         arrived = arrival(
             event, body, received_at_ms=self._clock.wall_ms(), log_time_ms=self.log_time_ms(), age_ms=age_ms
         )
-        return PendingAppend(self._writer, self._writer.begin(lambda transaction: transaction.append(arrived)))
+        return self._writer.begin(lambda transaction: transaction.append(arrived))
 
     def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
         """The events after ``after``, oldest first; fewer than ``limit`` where they are large."""

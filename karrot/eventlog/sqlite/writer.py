@@ -11,9 +11,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
-from karrot.eventlog.base import TURN_SHARE, Appended, LogUnavailableError, OverloadedError, UnconfirmedError
+from karrot.eventlog.base import TURN_SHARE, LogUnavailableError, OverloadedError, UnconfirmedError
 from karrot.eventlog.sqlite.transaction import Transaction
 
 T = TypeVar("T")
@@ -25,19 +25,28 @@ _GATHER_S = 0.001
 _log = logging.getLogger(__name__)
 
 
-class Job:
-    """One piece of work for a transaction, and the calls that wait for it.
+class Job(Generic[T]):
+    """One piece of work for a transaction, for which the caller of `Writer.begin` can wait. An append is one.
 
-    ``stored`` is set once a transaction that did the work is durable.
+    ``stored`` is set once a transaction that did the work is durable. ``cancel(job)`` takes the job out of the queue
+    and says whether it was there; a job that is in no queue cannot be cancelled.
     """
 
-    __slots__ = ("_calls", "_finished", "error", "result", "stored", "work")
+    __slots__ = ("_calls", "_cancel", "_finished", "_patience_s", "error", "result", "stored", "work")
+    result: T
 
-    def __init__(self, work: Callable[[Transaction], object]) -> None:
+    def __init__(
+        self,
+        work: Callable[[Transaction], T],
+        *,
+        cancel: Callable[["Job[Any]"], bool] = lambda _job: False,
+        patience_s: float = 2.0,
+    ) -> None:
         self.work = work
-        self.result: Any = None
         self.stored = False
         self.error: Exception | None = None
+        self._cancel = cancel
+        self._patience_s = patience_s
         self._finished = False
         self._calls: deque[Callable[[], object]] = deque()
 
@@ -52,6 +61,29 @@ class Job:
         self._calls.append(call)
         if self._finished:
             self._call()
+
+    def withdraw(self) -> bool:
+        """Cancel the job. True if no transaction has taken it or will take it."""
+        return self._cancel(self)
+
+    def wait(self) -> T:
+        """The result of the work, once that is durable.
+
+        Raises `OverloadedError` if no transaction took the job in time (and none will), `LogUnavailableError` if the
+        transaction failed, `UnconfirmedError` if it was not done by then.
+        """
+        turn_s = self._patience_s * TURN_SHARE
+        gate = threading.Lock()  # a bare lock: an Event costs twice as much
+        gate.acquire()
+        self.when_done(gate.release)
+        if not gate.acquire(timeout=turn_s):
+            if self.withdraw():
+                raise OverloadedError(f"waited {turn_s:g} s for a commit")
+            if not gate.acquire(timeout=self._patience_s - turn_s):
+                raise UnconfirmedError("the disk does not answer")
+        if self.error is not None:
+            raise self.error
+        return self.result
 
     def _call(self) -> None:
         # Both sides write before they look, and taking from a deque is atomic: each call runs, and runs once.
@@ -74,7 +106,7 @@ class Writer:
 
     def __init__(
         self,
-        commit: Callable[[Callable[[], Sequence[Job]]], None],
+        commit: Callable[[Callable[[], Sequence[Job[Any]]]], None],
         *,
         afterwards: Callable[[], None],
         idle_work: Callable[[], bool],
@@ -83,17 +115,16 @@ class Writer:
         self._commit = commit
         self._afterwards = afterwards
         self._idle_work = idle_work
-        self._turn_s = patience_s * TURN_SHARE
-        self._disk_s = patience_s - self._turn_s
-        self._waiting: deque[Job] = deque()
+        self._patience_s = patience_s
+        self._waiting: deque[Job[Any]] = deque()
         self._wake = threading.Condition()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="karrot-writer", daemon=True)
         self._thread.start()
 
-    def begin(self, work: Callable[[Transaction], object]) -> Job:
+    def begin(self, work: Callable[[Transaction], T]) -> Job[T]:
         """Queue ``work`` for the next transaction. Raises `LogUnavailableError` once the writer is stopped."""
-        job = Job(work)
+        job = Job(work, cancel=self._remove, patience_s=self._patience_s)
         with self._wake:
             if self._stopping:
                 raise LogUnavailableError("the log is closed")
@@ -101,38 +132,9 @@ class Writer:
             self._wake.notify()
         return job
 
-    def withdraw(self, job: Job) -> bool:
-        """Cancel a job. True if no transaction has taken it or will take it."""
-        with self._wake:
-            try:
-                self._waiting.remove(job)
-            except ValueError:
-                return False
-        return True
-
-    def wait(self, job: Job) -> None:
-        """Return when the job's work is durable.
-
-        Raises `OverloadedError` if no transaction took it in time (and none will), `LogUnavailableError` if the
-        transaction failed, `UnconfirmedError` if it was not done by then.
-        """
-        gate = threading.Lock()  # a bare lock: an Event costs twice as much
-        gate.acquire()
-        job.when_done(gate.release)
-        if not gate.acquire(timeout=self._turn_s):
-            if self.withdraw(job):
-                raise OverloadedError(f"waited {self._turn_s:g} s for a commit")
-            if not gate.acquire(timeout=self._disk_s):
-                raise UnconfirmedError("the disk does not answer")
-        if job.error is not None:
-            raise job.error
-
     def submit(self, work: Callable[[Transaction], T]) -> T:
-        """Run ``work`` in the next transaction and return its result once that is durable. Raises as `wait` does."""
-        job = self.begin(work)
-        self.wait(job)
-        result: T = job.result
-        return result
+        """Run ``work`` in the next transaction and return its result once that is durable. Raises as `Job.wait`."""
+        return self.begin(work).wait()
 
     def stop(self) -> None:
         """Commit what waits, then end the thread."""
@@ -141,12 +143,20 @@ class Writer:
             self._wake.notify()
         self._thread.join()
 
+    def _remove(self, job: Job[Any]) -> bool:
+        with self._wake:
+            try:
+                self._waiting.remove(job)
+            except ValueError:
+                return False
+        return True
+
     def _run(self) -> None:
         company = False
         while self._await_work():
             if company:
                 time.sleep(_GATHER_S)
-            taken: list[Job] = []
+            taken: list[Job[Any]] = []
             try:
                 self._commit(partial(self._take, taken))
                 self._finish(taken)
@@ -168,7 +178,7 @@ class Writer:
                     return True
             return True
 
-    def _take(self, taken: list[Job]) -> list[Job]:
+    def _take(self, taken: list[Job[Any]]) -> list[Job[Any]]:
         """The jobs that wait, the same ones on every call. A job that was taken can no longer be withdrawn."""
         if not taken:
             with self._wake:
@@ -176,27 +186,6 @@ class Writer:
                     taken.append(self._waiting.popleft())
         return taken
 
-    def _finish(self, jobs: Sequence[Job], error: Exception | None = None) -> None:
+    def _finish(self, jobs: Sequence[Job[Any]], error: Exception | None = None) -> None:
         for job in jobs:
             job.finish(error)
-
-
-class PendingAppend(NamedTuple):
-    """The `Pending` of a job that appends an event."""
-
-    writer: Writer
-    job: Job
-
-    def wait(self) -> Appended:
-        """The outcome, once the transaction is durable or has failed."""
-        self.writer.wait(self.job)
-        appended: Appended = self.job.result
-        return appended
-
-    def when_done(self, call: Callable[[], object]) -> None:
-        """Run ``call`` when the transaction is durable or has failed."""
-        self.job.when_done(call)
-
-    def withdraw(self) -> bool:
-        """Cancel the append, unless a transaction has taken it."""
-        return self.writer.withdraw(self.job)

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import apsw
 import pytest
 
 from karrot.burrow.payload import to_wire
 from karrot.event import GroupKey
-from karrot.eventlog.base import LogUnavailableError, UnconfirmedError, groups
+from karrot.eventlog.base import Appended, LogUnavailableError, UnconfirmedError, groups
 from karrot.eventlog.group_state import arrival
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sqlite import datadir
@@ -43,13 +43,13 @@ def parts(tmp_path: Path) -> Iterator[Parts]:
     lock.close()
 
 
-def storing(consumer: str, size: int = 0) -> Job:
+def storing(consumer: str, size: int = 0) -> Job[Appended]:
     event = make_event(consumer=consumer, extras=(("filler", "x" * size),))
     arrived = arrival(event, to_wire(event), received_at_ms=1, log_time_ms=1, age_ms=0)
     return Job(lambda transaction: transaction.append(arrived))
 
 
-def failing(error: Exception) -> Job:
+def failing(error: Exception) -> Job[Any]:
     def fail(_transaction: Transaction) -> NoReturn:
         raise error
 
@@ -77,7 +77,7 @@ def test_who_a_commit_has_taken_is_told_that_nobody_knows(parts: Parts) -> None:
     disk = FileLock(parts.file.path.with_name("other.lock"))
 
     def commit_slowly(take: object) -> None:
-        jobs: Sequence[Job] = take()  # type: ignore[operator]
+        jobs: Sequence[Job[Appended]] = take()  # type: ignore[operator]
         with disk:
             parts.committer.commit(lambda: jobs)
 
@@ -85,9 +85,9 @@ def test_who_a_commit_has_taken_is_told_that_nobody_knows(parts: Parts) -> None:
     with answered:
         job = writer.begin(storing("late").work)
         with pytest.raises(UnconfirmedError, match="the disk does not answer"):
-            writer.wait(job)
-        assert not writer.withdraw(job)
-    writer.wait(job)
+            job.wait()
+        assert not job.withdraw()
+    job.wait()
     assert job.stored
     assert stored(parts.file) == ["late"]
     writer.stop()
@@ -105,7 +105,7 @@ def test_whoever_waits_is_answered_before_the_checkpoint(parts: Parts) -> None:
 
     writer = Writer(parts.committer.commit, afterwards=checkpoint, idle_work=lambda: False)
     with gate:
-        writer.wait(writer.begin(storing("large", 5 << 20).work))
+        writer.submit(storing("large", 5 << 20).work)
         assert parts.file.path.stat().st_size < 1 << 20
     wait_for(lambda: parts.file.path.stat().st_size > 5 << 20)
     writer.stop()
