@@ -5,8 +5,6 @@ import uuid
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["Clock", "SystemClock"]
-
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 

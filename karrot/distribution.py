@@ -9,8 +9,6 @@ from importlib.metadata import Distribution, EntryPoint, distributions, entry_po
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["DOCS_URL", "NAME", "Intruder", "entry_point", "intruder"]
-
 NAME: Final = "karrot-burrow"
 DOCS_URL: Final = "https://github.com/Lowess/karrot/blob/main/docs"
 """Where the documentation is, for links that leave this installation."""

@@ -9,25 +9,6 @@ from datetime import UTC, date, datetime, time, timedelta
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
-__all__ = [
-    "ClusterPartition",
-    "DayRange",
-    "GroupKey",
-    "Incident",
-    "Kind",
-    "LagEvent",
-    "LogEnd",
-    "OffsetCommit",
-    "OffsetSample",
-    "OpenIncident",
-    "PartitionLag",
-    "Source",
-    "Status",
-    "TimeRange",
-    "TopicPartition",
-    "is_burrow_itself",
-]
-
 
 class Status(IntEnum):
     """Burrow's verdicts and their numbers (``core/protocol/evaluator.go``).

@@ -20,8 +20,6 @@ from karrot.eventlog.base import StoredEvent
 from karrot.eventlog.event_summary import summarize
 from karrot.signals import Signals
 
-__all__ = ["VERSION", "EventLine", "MalformedLine", "PartitionLine", "decode", "encode", "event_of", "line_of"]
-
 VERSION: Literal[1] = 1
 """The version of the format: it changes when a key goes or means something else. Keys may be added at the end."""
 

@@ -6,8 +6,6 @@ from typing import TextIO
 import structlog
 from structlog.types import EventDict, Processor, WrappedLogger
 
-__all__ = ["VALUE_LIMIT", "configure"]
-
 VALUE_LIMIT = 500
 """Characters of one value that are logged: what a client sends can be megabytes long."""
 

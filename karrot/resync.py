@@ -16,8 +16,6 @@ from karrot.event import GroupKey, LagEvent, Source, Status
 from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, ReporterState, groups
 from karrot.intake import Intake
 
-__all__ = ["NAME", "Resync"]
-
 NAME = "resync"
 """Under which its state is kept in the log."""
 

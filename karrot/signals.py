@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Status
 
-__all__ = ["Signals", "signals_of"]
-
 _REFRESH_SECONDS = 10.0
 _MAX_SECONDS = 10 * 365 * 86_400.0
 _MAX_RATE = 1e9

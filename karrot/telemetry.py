@@ -9,8 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["METRICS", "Histogram", "Metric", "MetricKind"]
-
 MetricKind = Literal["counter", "gauge", "histogram"]
 
 GROUP = ("cluster", "consumer")

@@ -46,8 +46,6 @@ from karrot.web import Credentials, WebContext, create_app
 from karrot.web.body_admission import count_refusal, worth_reading
 from karrot.web.pages.history import AskPast
 
-__all__ = ["Plan", "Service", "cloudwatch_bill", "open_log", "open_reporters", "reporter_settings", "serve", "try_out"]
-
 _THREAD_WAIT_S = 2.0
 _BOOT_FAILED = 3
 """What tells gunicorn's parent not to try again."""

@@ -5,8 +5,6 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-__all__ = ["MAX_DEPTH", "MalformedPayload", "decode", "wrong"]
-
 MAX_DEPTH = 32
 """Burrow's deepest body has 6 levels."""
 

@@ -7,19 +7,8 @@ from typing import NamedTuple
 import msgspec
 
 from karrot.burrow import wire
-from karrot.burrow.decoding import MalformedPayload, decode, wrong
+from karrot.burrow.decoding import decode, wrong
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Source
-
-__all__ = [
-    "MalformedPayload",
-    "Outline",
-    "parse_outline",
-    "parse_rest",
-    "parse_stored",
-    "parse_webhook",
-    "result_to_wire",
-    "to_wire",
-]
 
 _WEBHOOK = msgspec.json.Decoder(wire.WebhookJson)
 _OUTLINE = msgspec.json.Decoder(wire.OutlineJson)

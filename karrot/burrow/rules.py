@@ -14,26 +14,6 @@ from typing import NamedTuple
 
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Source, Status
 
-__all__ = [
-    "DEFAULT_INTERVALS",
-    "Slots",
-    "TrackedPartition",
-    "Window",
-    "completeness",
-    "current_lag",
-    "evaluate_group",
-    "evaluate_partition",
-    "group_status",
-    "had_zero_lag_recently",
-    "has_recovered",
-    "is_lag_always_not_zero",
-    "is_lag_not_decreasing",
-    "is_stalled",
-    "is_stopped",
-    "partition_status",
-    "rewind_index",
-]
-
 DEFAULT_INTERVALS = 10
 """Slots of a window and samples of a broker history, unless configured."""
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 
 from karrot.burrow.rules import DEFAULT_INTERVALS, TrackedPartition, Window
 
-__all__ = ["DEFAULT_EXPIRE_GROUP", "Storage"]
-
 DEFAULT_EXPIRE_GROUP = 604_800
 """Seconds after its last commit at which Burrow forgets a group, unless configured."""
 

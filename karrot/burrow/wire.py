@@ -9,17 +9,6 @@ from typing import Annotated
 
 from msgspec import Meta, Raw, Struct, field
 
-__all__ = [
-    "UINT64_MAX",
-    "CommitJson",
-    "NotificationJson",
-    "OutlineJson",
-    "PartitionJson",
-    "RestReply",
-    "Verdict",
-    "WebhookJson",
-]
-
 UINT64_MAX = 2**64 - 1
 
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]

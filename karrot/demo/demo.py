@@ -31,8 +31,6 @@ from karrot.demo.cloudwatch import FakeCloudWatch
 from karrot.eventlog.base import LogUnavailableError
 from karrot.settings.sources import PREFIX
 
-__all__ = ["CLUSTERS", "demo", "environment_of", "kept_up_speed"]
-
 CLUSTERS = ("prod-eu", "prod-us")
 _HOST = "127.0.0.1"
 _DEFAULT_PORT = 5000

@@ -6,8 +6,6 @@ from random import Random
 
 from karrot.demo.simulated_kafka import NO_SPIKES, Behaviour, ConsumerGroup, Phase, SimulatedTopic, Spikes
 
-__all__ = ["BEHAVIOURS", "GROUP_NAMES", "application_groups", "burrows_own_group"]
-
 BEHAVIOURS = {
     "slowly falling behind": Behaviour((Phase(50, pace=0.6), Phase(60, pace=1.8)), starts=(8, 20)),
     "healthy": Behaviour(),

@@ -10,19 +10,6 @@ from functools import cached_property
 from random import Random
 from typing import NamedTuple
 
-__all__ = [
-    "NO_SPIKES",
-    "Behaviour",
-    "ConsumerGroup",
-    "Deletion",
-    "Phase",
-    "Record",
-    "SimulatedCommit",
-    "SimulatedOwner",
-    "SimulatedTopic",
-    "Spikes",
-]
-
 _WAVE_SECONDS = 90.0
 _WAVE_HEIGHT = 0.3
 _SLOWEST_POLL = 0.2

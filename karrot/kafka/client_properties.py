@@ -7,8 +7,6 @@ from typing import Any
 
 from karrot.kafka.properties_file import is_iam
 
-__all__ = ["complete"]
-
 
 def complete(given: Mapping[str, str], bootstrap: Sequence[str]) -> dict[str, Any]:
     """With the addresses and, where IAM of Amazon MSK is asked for, a source of tokens.

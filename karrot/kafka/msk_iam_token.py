@@ -9,8 +9,6 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import ReadOnlyCredentials
 from botocore.session import Session
 
-__all__ = ["region_of", "token", "token_source"]
-
 _SERVICE = "kafka-cluster"
 _LIFETIME_S = 900
 _AGENT = "karrot"

@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-__all__ = ["PropertiesError", "is_iam", "parse", "read", "translated", "without_values"]
-
 _IAM = "AWS_MSK_IAM"
 _SHORTEST_SECRET = 3
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}

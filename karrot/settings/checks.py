@@ -10,8 +10,6 @@ from pathlib import Path
 from karrot.settings.options import ARCHIVE, CLOUDWATCH, KAFKA, OPTIONS, Settings, reporter_prefix
 from karrot.settings.sources import PREFIX, File, Given
 
-__all__ = ["contradictions", "doubts", "lost_scaling_metrics", "missing_reporters", "unknown", "unused"]
-
 _NEEDS = (
     ("burrow_username", "burrow_password"),
     ("burrow_password", "burrow_username"),

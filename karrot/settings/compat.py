@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 from karrot.settings.sources import Given
 
-__all__ = ["completed"]
-
 _COMPAT = "KARROT_COMPAT"
 _FIRST_KARROT = "2019"
 _DEFAULTS = {

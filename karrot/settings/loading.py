@@ -11,8 +11,6 @@ from karrot.settings import checks, compat, sources, types
 from karrot.settings.options import OPTIONS, Settings, reporter_prefix
 from karrot.settings.sources import File, Given, SourceError
 
-__all__ = ["Loaded", "SettingsError", "checked", "installed_reporters", "load"]
-
 _BY_NAME = {each.name: each for each in OPTIONS}
 _SECRETS = frozenset(each.name for each in OPTIONS if each.is_secret)
 

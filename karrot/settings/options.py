@@ -11,18 +11,6 @@ from karrot.settings import types
 from karrot.settings.sources import PREFIX
 from karrot.settings.types import Address, Secret, ValueKind
 
-__all__ = [
-    "ARCHIVE",
-    "CLOUDWATCH",
-    "KAFKA",
-    "OPTIONS",
-    "Option",
-    "Settings",
-    "effective",
-    "needs_restart",
-    "reporter_prefix",
-]
-
 T = TypeVar("T")
 
 ARCHIVE = ("KARROT_ARCHIVE_",)

@@ -8,18 +8,6 @@ from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = [
-    "PREFIX",
-    "File",
-    "Given",
-    "SourceError",
-    "from_command_line",
-    "from_environment",
-    "from_file",
-    "merged",
-    "secret_text",
-]
-
 PREFIX = "KARROT_"
 _FILE = "_FILE"
 _SECRET_BYTES = 64 * 1024

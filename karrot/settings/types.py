@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-__all__ = ["Address", "Secret", "ValueKind"]
-
 T = TypeVar("T")
 
 _DURATION_UNITS = {

@@ -8,28 +8,6 @@ module, does not tell.
 
 from msgspec import Struct
 
-__all__ = [
-    "ClientProfile",
-    "ClusterModule",
-    "ClusterReply",
-    "ConsumerModule",
-    "ConsumerModuleReply",
-    "EvaluatorModule",
-    "EvaluatorReply",
-    "GeneralConfig",
-    "HttpServerConfig",
-    "LoggingConfig",
-    "MainConfig",
-    "ModulesReply",
-    "NotifierModule",
-    "NotifierReply",
-    "SaslProfile",
-    "StorageModule",
-    "StorageReply",
-    "TlsProfile",
-    "ZooKeeperConfig",
-]
-
 
 class GeneralConfig(Struct, frozen=True, rename="kebab"):
     """``[general]``."""

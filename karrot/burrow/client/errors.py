@@ -1,7 +1,5 @@
 """What can go wrong with a question to Burrow; every text names the URL and what was said there."""
 
-__all__ = ["BurrowError", "NotFound", "Unaddressable", "Unavailable", "UnknownCall", "Unreadable", "shown"]
-
 _SHOWN = 200
 
 

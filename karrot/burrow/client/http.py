@@ -11,8 +11,6 @@ from urllib3.exceptions import TimeoutError as NoAnswerInTime
 
 from karrot.burrow.client.errors import Unavailable, Unreadable, shown
 
-__all__ = ["Answer", "Asking", "WallMs", "wall_ms"]
-
 WallMs = Callable[[], int]
 """Epoch milliseconds of the wall clock."""
 

@@ -12,17 +12,6 @@ from karrot.burrow.decoding import wrong
 from karrot.burrow.wire import UINT64_MAX, CommitJson, Int64, UInt64
 from karrot.event import OffsetSample
 
-__all__ = [
-    "ClustersReply",
-    "ConsumerReply",
-    "ConsumersReply",
-    "OffsetsReply",
-    "Reply",
-    "StoredPartition",
-    "TopicsReply",
-    "stored",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class StoredPartition:

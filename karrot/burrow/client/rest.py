@@ -24,8 +24,6 @@ from karrot.burrow.decoding import MalformedPayload, decode
 from karrot.burrow.payload import parse_rest
 from karrot.event import LagEvent, Status
 
-__all__ = ["Burrow"]
-
 T = TypeVar("T")
 
 _UNKNOWN_CALL = "invalid request type"

@@ -8,8 +8,6 @@ from typing import Any
 
 from karrot.demo.burrow.toml_config import Section, Viper
 
-__all__ = ["COORDINATORS", "EXAMPLE", "cluster_module", "main_config", "module"]
-
 EXAMPLE = """
 [general]
 pidfile = "/var/run/burrow.pid"

@@ -27,8 +27,6 @@ from karrot.demo.demo_groups import application_groups, burrows_own_group
 from karrot.demo.simulated_kafka import ConsumerGroup
 from karrot.event import GroupKey, LagEvent, Status
 
-__all__ = ["DEMO", "HISTORY_SECONDS", "BurrowSettings", "FakeBurrow", "Post", "incident_id", "posted", "simulate"]
-
 HISTORY_SECONDS = 40.0
 """So many simulated seconds before its start the groups begin to commit: their windows are full by then."""
 _OK = Status.OK.name

@@ -4,8 +4,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["as_go_writes", "go_json"]
-
 _ESCAPED = ((b"<", rb"\u003c"), (b">", rb"\u003e"), (b"&", rb"\u0026"))
 _SEPARATORS = (("\u2028".encode(), rb"\u2028"), ("\u2029".encode(), rb"\u2029"))
 

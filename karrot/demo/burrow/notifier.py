@@ -11,8 +11,6 @@ from typing import NamedTuple, Self
 
 from karrot.event import OpenIncident, Status
 
-__all__ = ["NotifiedGroup", "NotifierSettings", "SentNotification", "notify"]
-
 
 @dataclass(frozen=True, slots=True)
 class NotifierSettings:

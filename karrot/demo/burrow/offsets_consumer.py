@@ -10,8 +10,6 @@ from karrot.burrow.storage import DEFAULT_EXPIRE_GROUP, Storage
 from karrot.demo.simulated_kafka import ConsumerGroup, Record, SimulatedCommit, SimulatedOwner
 from karrot.event import GroupKey
 
-__all__ = ["OffsetsConsumer", "StorageSettings"]
-
 World = Mapping[str, Sequence[ConsumerGroup]]
 """The groups of each cluster."""
 

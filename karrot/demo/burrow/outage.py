@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-__all__ = ["ALWAYS", "Outage", "OutageState", "RestartTimes"]
-
 
 class OutageState(Enum):
     """What Burrow's HTTP server says: nothing, ``STARTING`` or ``READY``."""

@@ -14,8 +14,6 @@ import structlog
 from karrot.clock import Clock
 from karrot.demo.burrow.fake_burrow import FakeBurrow, Post
 
-__all__ = ["HttpSender", "PostTally", "Sender", "run"]
-
 _log = structlog.get_logger(__name__)
 
 _IDLE_CONNECTIONS = 2

@@ -24,8 +24,6 @@ from karrot.demo.burrow.outage import OutageState
 from karrot.demo.burrow.toml_config import Viper
 from karrot.event import LagEvent, PartitionLag, Source, Status
 
-__all__ = ["RestAnswer", "RestApi"]
-
 T = TypeVar("T")
 
 _JSON, _TEXT, _HTML = "application/json", "text/plain; charset=utf-8", "text/html; charset=utf-8"

@@ -7,8 +7,6 @@ from typing import Any, Self
 
 from karrot.demo.burrow.rest_api import RestAnswer, RestApi
 
-__all__ = ["BurrowServer"]
-
 _SNIFFED = 2048
 """Go tells the length of a body that it can hold back as a whole, and sends a longer one in chunks."""
 

@@ -8,8 +8,6 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["Viper"]
-
 _TRUE = ("true", "1", "t")
 
 _DEFAULTS: dict[str, dict[str, Any]] = {

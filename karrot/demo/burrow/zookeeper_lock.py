@@ -11,8 +11,6 @@ from itertools import count
 from karrot.demo.burrow.notifier import NotifiedGroup
 from karrot.event import GroupKey
 
-__all__ = ["Instance", "Lock", "NotifiedAt"]
-
 
 @dataclass(slots=True)
 class NotifiedAt:

@@ -8,8 +8,6 @@ from xml.sax.saxutils import escape
 
 from karrot.demo.cloudwatch.injected_faults import Refuse
 
-__all__ = ["AwsAnswer", "Protocol", "accepted", "error", "html", "json_page", "xml_result"]
-
 _CLOUDWATCH_XML = "http://monitoring.amazonaws.com/doc/2010-08-01/"
 _SHAPES = "com.amazonaws.cloudwatch.v2010_08_01"
 _REQUEST_ID = "00000000-0000-4000-8000-000000000000"

@@ -10,8 +10,6 @@ from karrot.demo.cloudwatch.injected_faults import Fault, Script
 from karrot.demo.cloudwatch.metric_store import Call, MetricId, MetricStore, StoredDatum, StoredPoint, sorted_dimensions
 from karrot.demo.cloudwatch.request_handler import Handler
 
-__all__ = ["FakeCloudWatch"]
-
 
 class FakeCloudWatch:
     """CloudWatch's PutMetricData over HTTP on 127.0.0.1, stricter than any client may be loose.

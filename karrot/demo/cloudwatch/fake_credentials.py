@@ -11,8 +11,6 @@ from xml.sax.saxutils import escape
 from karrot.demo.cloudwatch.answers import AwsAnswer, Protocol, error, json_page, xml_result
 from karrot.demo.cloudwatch.injected_faults import Refuse
 
-__all__ = ["STS_XML", "Assumed", "Identity", "Signature", "signature", "task_metadata"]
-
 STS_XML = "https://sts.amazonaws.com/doc/2011-06-15/"
 _ACCOUNT = "123456789012"
 _SIGNED = re.compile(r"AWS4-HMAC-SHA256 Credential=([^/]+)/\d{8}/([^/]+)/([^/]+)/aws4_request,")

@@ -11,8 +11,6 @@ from karrot.demo.cloudwatch.answers import AwsAnswer
 from karrot.demo.cloudwatch.injected_faults import Hang, Reset, SlowDrip
 from karrot.demo.cloudwatch.request_handler import HandlerReply, HandlerRequest
 
-__all__ = ["LoopbackServer"]
-
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 

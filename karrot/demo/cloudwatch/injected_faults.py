@@ -4,31 +4,6 @@ import threading
 from collections import deque
 from dataclasses import dataclass, replace
 
-__all__ = [
-    "ACCESS_DENIED",
-    "EXPIRED_TOKEN",
-    "HANG",
-    "HANG_AFTER_KEEPING",
-    "INTERNAL_ERROR",
-    "REQUEST_LIMIT_EXCEEDED",
-    "RESET",
-    "RESET_AFTER_KEEPING",
-    "SIGNATURE_DOES_NOT_MATCH",
-    "THROTTLING",
-    "THROTTLING_WITHOUT_QUERY_ERROR",
-    "TOO_LARGE",
-    "TOO_MANY_REQUESTS",
-    "UNAVAILABLE",
-    "UNRECOGNIZED_CLIENT",
-    "Fault",
-    "Hang",
-    "Refuse",
-    "Reset",
-    "Script",
-    "SlowDrip",
-    "without_query_error",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Refuse:

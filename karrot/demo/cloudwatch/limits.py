@@ -1,25 +1,5 @@
 """Lists the limits of PutMetricData, from the API reference, the service model and the user guide."""
 
-__all__ = [
-    "DATA",
-    "DIMENSIONS",
-    "DIMENSION_NAME",
-    "DIMENSION_VALUE",
-    "ENTITIES",
-    "ENTITY_ATTRIBUTES",
-    "ENTITY_KEYS",
-    "GREATEST",
-    "LEAST",
-    "METRIC_NAME",
-    "NAMESPACE",
-    "NEWEST_MS",
-    "OLDEST_MS",
-    "REQUEST_BYTES",
-    "RESOLUTIONS",
-    "UNITS",
-    "VALUES",
-]
-
 REQUEST_BYTES = 1_000_000
 """Of the JSON before compression.
 

@@ -6,17 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = [
-    "Call",
-    "Dimensions",
-    "MetricId",
-    "MetricStore",
-    "Statistics",
-    "StoredDatum",
-    "StoredPoint",
-    "sorted_dimensions",
-]
-
 Dimensions = tuple[tuple[str, str], ...]
 
 

@@ -9,8 +9,6 @@ from jinja2 import Environment
 from karrot.demo.cloudwatch.metric_store import Call, MetricId, MetricStore, StoredDatum
 from karrot.text import to_second
 
-__all__ = ["points", "render"]
-
 _LATEST_CALLS = 10
 _PAGE = """<!doctype html>
 <html lang="en">

@@ -7,19 +7,6 @@ from typing import Any, Literal
 
 import msgspec
 
-__all__ = [
-    "Dimension",
-    "Entity",
-    "EntityMetricData",
-    "Malformed",
-    "MetricDatum",
-    "PutMetricDataRequest",
-    "StatisticSet",
-    "decode_json",
-    "decode_query",
-    "inflate",
-]
-
 _MOST_INFLATED = 64 * 1024 * 1024
 _GZIP = zlib.MAX_WBITS | 16
 

@@ -21,8 +21,6 @@ from karrot.demo.cloudwatch.put_metric_data import (
 )
 from karrot.demo.cloudwatch.request_validation import RequestProblem, Wrong, entity_problems, members, problems
 
-__all__ = ["Handler", "HandlerReply", "HandlerRequest"]
-
 _TARGET = "GraniteServiceVersion20100801."
 _FORM = "application/x-www-form-urlencoded"
 _MEMBER = re.compile(r"(?:Entity)?MetricData\.member\.\d+\.?")

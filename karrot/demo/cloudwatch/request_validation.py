@@ -20,8 +20,6 @@ from karrot.demo.cloudwatch.put_metric_data import (
     StatisticSet,
 )
 
-__all__ = ["RequestProblem", "Wrong", "entity_problems", "members", "problems"]
-
 _NAMESPACE = re.compile(r"[0-9A-Za-z.\-_/#: ]*")  # the space: cloudwatch_concepts.html#Namespace
 _UNITS = frozenset(limits.UNITS)
 _STATISTICS = {"SampleCount": "sample_count", "Sum": "sum", "Minimum": "minimum", "Maximum": "maximum"}
