@@ -18,7 +18,7 @@ from karrot import __version__, logs, render
 from karrot.burrow.client import Burrow
 from karrot.burrow.payload import parse_stored
 from karrot.clock import Clock, SystemClock
-from karrot.delivery.delivery import Delivery
+from karrot.delivery import Delivery
 from karrot.distribution import entry_point
 from karrot.eventlog.base import EventLog, LogUnavailableError
 from karrot.eventlog.memory import MemoryEventLog

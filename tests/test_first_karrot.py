@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from werkzeug.test import Client
 
 from karrot import wiring
-from karrot.delivery.delivery import Delivery
+from karrot.delivery import Delivery
 from karrot.eventlog.base import StoredEvent
 from karrot.eventlog.sqlite import SqliteEventLog, datadir
 from karrot.intake import Intake

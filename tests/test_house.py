@@ -25,7 +25,6 @@ ONE_OF_A_KIND = {
     "options": "the options of each reporter, of the service, of the commands",
     "reporter": "each destination's reporter",
     "routes": "the routes of the API and of the pages",
-    "status": "what each reporter says of its last send; and the command",
 }
 """Names that several modules may have, and why."""
 

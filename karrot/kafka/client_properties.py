@@ -1,11 +1,200 @@
-"""The properties that a librdkafka client of a cluster is made of."""
-# ruff: noqa: PLC0415 (who does not use IAM does not need botocore loaded)
+"""Client properties from a file, under librdkafka's names or Java's.
 
+Kafka's own tools take a file with ``--command-config``; the same file works here as far as librdkafka has the thing.
+"""
+
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from karrot.kafka.properties_file import is_iam
+_IAM = "AWS_MSK_IAM"
+_SHORTEST_SECRET = 3
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+class PropertiesError(ValueError):
+    """A file of properties cannot be used; the message is a sentence without values."""
+
+
+def read(path: Path) -> dict[str, str]:
+    """The properties of a file, under librdkafka's names. Raises `PropertiesError`."""
+    try:
+        return translated(parse(path.read_text(encoding="utf-8-sig")))  # Windows' editors begin with a mark
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise PropertiesError(f"{path} cannot be read: {reason}") from error
+    except PropertiesError as error:
+        raise PropertiesError(f"{path}: {error}") from error
+
+
+def parse(text: str) -> dict[str, str]:
+    """``name=value`` lines as Java's ``Properties`` reads them: comments, continued lines, escapes."""
+    return dict(_pair(line) for line in _logical_lines(text) if line)
+
+
+def is_iam(properties: Mapping[str, str]) -> bool:
+    """Whether Amazon MSK's IAM is asked for, which librdkafka does not know."""
+    return properties.get("sasl.mechanisms") == _IAM
+
+
+def without_values(text: str, properties: Mapping[str, str]) -> str:
+    """What a client says of its properties, without what they are: any of them may be a secret."""
+    for value in sorted(properties.values(), key=len, reverse=True):
+        if len(value) >= _SHORTEST_SECRET:
+            text = text.replace(value, "***")
+    return text
+
+
+def translated(given: Mapping[str, str]) -> dict[str, str]:
+    """The properties with Java's names replaced, without what only Java needs. Raises `PropertiesError`."""
+    result = {name: value for name, value in given.items() if not _is_java(name)}
+    for name, value in given.items():
+        if _is_java(name):
+            result |= dict(_TRANSLATIONS.get(name, _nothing)(value, given))
+    return result
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines joined where one ends in an odd number of backslashes. A comment does not go on, whatever it ends in."""
+    held = ""
+    for line in re.split(r"\r\n|\r|\n", text):
+        rest = line.lstrip(" \t\f")
+        if not held and rest.startswith(("#", "!")):
+            continue
+        if (len(rest) - len(rest.rstrip("\\"))) % 2:
+            held += rest[:-1]
+        else:
+            yield held + rest
+            held = ""
+    yield held
+
+
+def _pair(line: str) -> tuple[str, str]:
+    matched = re.fullmatch(r"((?:[^\\=: \t]|\\.)+)[ \t]*[=: \t]?[ \t]*(.*)", line, re.DOTALL)
+    if matched is None:
+        raise PropertiesError("there is a line without a name")
+    return _unescaped(matched[1]), _unescaped(matched[2])
+
+
+def _unescaped(text: str) -> str:
+    def one(matched: re.Match[str]) -> str:
+        code = matched[1]
+        return chr(int(code[1:], 16)) if code[0] == "u" and len(code) > 1 else _ESCAPES.get(code, code)
+
+    characters = re.sub(r"\\(u[0-9A-Fa-f]{4}|.)", one, text, flags=re.DOTALL)
+    return characters.encode("utf-16", "surrogatepass").decode(
+        "utf-16", "replace"
+    )  # Java writes two for one beyond \uffff
+
+
+Pairs = Iterable[tuple[str, str]]
+
+
+def _is_java(name: str) -> bool:
+    return name in _TRANSLATIONS or name.endswith((".serializer", ".deserializer", ".class")) or name in _ONLY_JAVA
+
+
+_ONLY_JAVA = frozenset(
+    {
+        "ssl.truststore.password",
+        "ssl.protocol",
+        "ssl.enabled.protocols",
+        "default.api.timeout.ms",
+        "retries",
+        "client.dns.lookup.timeout.ms",
+        "auto.include.jmx.reporter",
+        "metric.reporters",
+    }
+)
+"""What a file for Java may hold and nothing here needs."""
+
+
+def _nothing(_value: str, _given: Mapping[str, str]) -> Pairs:
+    return ()
+
+
+def _login(value: str, _given: Mapping[str, str]) -> Pairs:
+    """``sasl.jaas.config``: the user and password of a login module."""
+    module = value.split(maxsplit=1)[0].rpartition(".")[2] if value.split() else ""
+    options = dict(_jaas_options(value))
+    match module:
+        case "PlainLoginModule" | "ScramLoginModule":
+            yield from _options(options, {"username": "sasl.username", "password": "sasl.password"})
+        case "OAuthBearerLoginModule":
+            names = {"clientId": "sasl.oauthbearer.client.id", "clientSecret": "sasl.oauthbearer.client.secret"}
+            yield from _options(options, names | {"scope": "sasl.oauthbearer.scope"})
+        case "IAMLoginModule":
+            yield "sasl.mechanisms", _IAM
+        case _:
+            raise PropertiesError(
+                "sasl.jaas.config names a login module that is not known here: known are PlainLoginModule, "
+                "ScramLoginModule, OAuthBearerLoginModule and IAMLoginModule"
+            )
+
+
+def _jaas_options(value: str) -> Iterator[tuple[str, str]]:
+    for name, quoted, plain in re.findall(r'([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))', value):
+        yield name, re.sub(r"\\(.)", r"\1", quoted) if quoted else plain
+
+
+def _options(options: Mapping[str, str], names: Mapping[str, str]) -> Pairs:
+    return ((names[name], value) for name, value in options.items() if name in names)
+
+
+def _truststore(value: str, given: Mapping[str, str]) -> Pairs:
+    if given.get("ssl.truststore.type", "JKS").upper() != "PEM":
+        raise PropertiesError(
+            "ssl.truststore.location must be a PEM file (with ssl.truststore.type=PEM): librdkafka reads no Java "
+            "truststore; `keytool -exportcert -rfc` writes one"
+        )
+    yield "ssl.ca.location", value
+
+
+def _keystore(value: str, given: Mapping[str, str]) -> Pairs:
+    match given.get("ssl.keystore.type", "JKS").upper():
+        case "PEM":
+            yield "ssl.certificate.location", value
+            yield "ssl.key.location", value
+        case "PKCS12":
+            yield "ssl.keystore.location", value
+        case _:
+            raise PropertiesError(
+                "ssl.keystore.location must be a PKCS12 or PEM file, with ssl.keystore.type: librdkafka reads no "
+                "Java keystore; `keytool -importkeystore -deststoretype pkcs12` writes one"
+            )
+
+
+def _hostname_check(value: str, _given: Mapping[str, str]) -> Pairs:
+    yield "ssl.endpoint.identification.algorithm", value or "none"
+
+
+def _renamed(name: str) -> Callable[[str, Mapping[str, str]], Pairs]:
+    return lambda value, _given: ((name, value),)
+
+
+def _oidc(value: str, _given: Mapping[str, str]) -> Pairs:
+    yield "sasl.oauthbearer.method", "oidc"
+    yield "sasl.oauthbearer.token.endpoint.url", value
+
+
+_TRANSLATIONS: Mapping[str, Callable[[str, Mapping[str, str]], Pairs]] = {
+    "sasl.mechanism": _renamed("sasl.mechanisms"),
+    "sasl.jaas.config": _login,
+    "sasl.client.callback.handler.class": _nothing,
+    "sasl.login.callback.handler.class": _nothing,
+    "sasl.oauthbearer.token.endpoint.url": _oidc,
+    "ssl.truststore.location": _truststore,
+    "ssl.truststore.type": _nothing,
+    "ssl.truststore.certificates": _renamed("ssl.ca.pem"),
+    "ssl.keystore.location": _keystore,
+    "ssl.keystore.type": _nothing,
+    "ssl.keystore.certificate.chain": _renamed("ssl.certificate.pem"),
+    "ssl.keystore.key": _renamed("ssl.key.pem"),
+    "ssl.endpoint.identification.algorithm": _hostname_check,
+    "security.providers": _nothing,
+}
 
 
 def complete(given: Mapping[str, str], bootstrap: Sequence[str]) -> dict[str, Any]:
@@ -15,7 +204,7 @@ def complete(given: Mapping[str, str], bootstrap: Sequence[str]) -> dict[str, An
     """
     properties: dict[str, Any] = {**given, "bootstrap.servers": ",".join(bootstrap)}
     if is_iam(given):
-        from karrot.kafka.msk_iam_token import token_source
+        from karrot.kafka.msk_iam_token import token_source  # noqa: PLC0415 - loads botocore: only sites with IAM need it
 
         properties["sasl.mechanisms"] = "OAUTHBEARER"
         properties["oauth_cb"] = token_source(bootstrap, time.time)

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from karrot.kafka.client_properties import complete
-from karrot.kafka.properties_file import PropertiesError, read, without_values
+from karrot.kafka.client_properties import PropertiesError, complete, read, without_values
 
 if TYPE_CHECKING:
     from karrot.watch.admin import KafkaCluster

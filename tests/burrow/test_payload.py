@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.burrow.decoding import MAX_DEPTH
+from karrot.burrow.decoding import MAX_DEPTH, MalformedPayload
 from karrot.burrow.payload import (
-    MalformedPayload,
     Outline,
     parse_outline,
     parse_rest,

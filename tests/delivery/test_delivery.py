@@ -5,8 +5,7 @@ from random import Random
 import pytest
 
 from karrot import telemetry
-from karrot.delivery.delivery import Delivery
-from karrot.delivery.feed import PushFeed
+from karrot.delivery import Delivery, PushFeed
 from karrot.eventlog.base import (
     Cursor,
     Damaged,

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from karrot.delivery.feed import PacedFeed
+from karrot.delivery import PacedFeed
 from karrot.eventlog.base import Cursor, LogUnavailableError, StoredEvent
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import PacedReporter, Sending, Trouble

@@ -19,7 +19,7 @@ _BEYOND: Final = re.compile(r"\s*(?:JVM stacktrace|=== Streaming Query ===)")
 @contextmanager
 def errors_as_sentences(asked: Mapping[str, Any]) -> Iterator[None]:
     """End the command with a sentence if a job cannot read its input or cannot go on."""
-    from karrot.kafka.properties_file import without_values
+    from karrot.kafka.client_properties import without_values
     from karrot.pipeline.stream.kafka_connection import Brokers, PropertiesError
     from karrot.pipeline.stream.kafka_topics import ConnectorMissing
     from karrot.pipeline.stream.record_sources import NoRecords

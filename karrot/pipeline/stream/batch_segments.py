@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Self
 
 from karrot.pipeline.store.filesystem import plain_url
 from karrot.pipeline.stream.checkpoints import Read
-from karrot.reporters.archive.segment_names import lines_promised
+from karrot.reporters.archive.segment_store import lines_promised
 
 __all__ = ["Segment", "segments_of_batch"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Self
 
-from karrot.kafka.properties_file import PropertiesError, parse, without_values
+from karrot.kafka.client_properties import PropertiesError, parse, without_values
 
 __all__ = ["Brokers", "PropertiesError", "StartingOffsets"]
 

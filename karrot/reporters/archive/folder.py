@@ -7,8 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from karrot.eventlog.locks import FileLock
-from karrot.reporters.archive.segment_names import ArchiveHour, SegmentName
-from karrot.reporters.archive.segment_store import StoredSegment, StoreError
+from karrot.reporters.archive.segment_store import ArchiveHour, SegmentName, StoredSegment, StoreError
 
 _LOCK = ".lock"
 _UNFINISHED = ".part"
@@ -35,8 +34,10 @@ class Folder:
         """Keep other processes out, clear away what a killed one left half written, list what is there."""
         with _explained(f"the archive {self._root} cannot be used"):
             self._take()
-            for hour in self._hours():
-                yield from self._listed(hour, clear=True)
+            for folder in self._root.glob("day=*/hour=*"):
+                hour = ArchiveHour.parse(f"{folder.parent.name}/{folder.name}")
+                if hour is not None:
+                    yield from self._listed(hour, clear=True)
 
     def put(self, name: SegmentName, data: bytes) -> None:
         """Write, sync and rename; a failure leaves nothing behind that is read as a segment."""
@@ -84,12 +85,6 @@ class Folder:
             self._make(folder.parent)
             folder.mkdir(exist_ok=True)
             _sync(folder.parent)
-
-    def _hours(self) -> Iterator[ArchiveHour]:
-        for folder in self._root.glob("day=*/hour=*"):
-            hour = ArchiveHour.parse(f"{folder.parent.name}/{folder.name}")
-            if hour is not None:
-                yield hour
 
     def _listed(self, hour: ArchiveHour, *, clear: bool = False) -> Iterator[StoredSegment]:
         with suppress(FileNotFoundError), os.scandir(self._root / hour.folder) as entries:

@@ -1,28 +1,31 @@
-"""Take events, and write each of them to one segment of the archive."""
+"""Write each event to one segment of the archive, and report each write for the API and the pages."""
 
 from collections.abc import Sequence
 
+import msgspec
 import structlog
 
 from karrot import telemetry
 from karrot.event_line import encode
 from karrot.eventlog.base import StoredEvent
-from karrot.reporters.archive.contents import Amount, Contents
+from karrot.reporters.archive.contents import Amount, Contents, Retention
 from karrot.reporters.archive.options import Options
-from karrot.reporters.archive.retention import Retention
 from karrot.reporters.archive.segment_buffer import Sealed, SegmentBuffer
-from karrot.reporters.archive.segment_names import ArchiveHour
-from karrot.reporters.archive.segment_store import SegmentStore, StoredSegment, StoreError
-from karrot.reporters.archive.status import report_of
+from karrot.reporters.archive.segment_store import ArchiveHour, SegmentStore, StoredSegment, StoreError
 from karrot.reporters.base import Context, Sending, Trouble
 from karrot.reporters.retry_delay import Retry
-from karrot.reporters.send_report import NOTE
+from karrot.reporters.send_report import NOTE, Fact, Report, Sent
+from karrot.settings import types
 
 _MOST_SEALED = 4
 """Segments that wait for a place which cannot take them; then the log keeps the rest."""
 
 _LIST_ANEW_MS = 3_600_000
 
+_SHOWN = 20
+_AGE = types.duration(1, 2**40)
+_SIZE = types.size(1, 2**60)
+_MIB = 2**20
 _log = structlog.get_logger(__name__)
 
 
@@ -57,7 +60,7 @@ class ArchiveReporter:
             if stored.seq <= contents.last(stored.log_id):
                 self._passed_over = True
             else:
-                self._take(stored)
+                self._add_line(stored)
 
     def due_in(self) -> float:
         """Seconds until a segment has to be cut or can be tried again."""
@@ -80,7 +83,8 @@ class ArchiveReporter:
         self._retry.went_well()
         self._passed_over = False
         trouble = self._enforce_retention()
-        self._tell(written)
+        if written:
+            self._remember(NOTE, report_of(self._options, self._known(), written, self._clock.wall_ms()))
         return Sending(calls + len(written), trouble)
 
     def owed(self, log_id: str) -> int | None:
@@ -91,7 +95,7 @@ class ArchiveReporter:
         """Let another process have the archive."""
         self._store.close()
 
-    def _take(self, stored: StoredEvent) -> None:
+    def _add_line(self, stored: StoredEvent) -> None:
         try:
             line = encode(stored)
         except Exception:  # noqa: BLE001 - one unforeseen event must not keep all that follow from the archive
@@ -158,6 +162,13 @@ class ArchiveReporter:
             self._count(telemetry.REPORTER_ARCHIVE_SEGMENTS.name, amount.segments, **labels)
             self._count(telemetry.REPORTER_ARCHIVE_BYTES.name, amount.size, **labels)
 
-    def _tell(self, written: Sequence[StoredSegment]) -> None:
-        if written:
-            self._remember(NOTE, report_of(self._options, self._known(), written, self._clock.wall_ms()))
+
+def report_of(options: Options, contents: Contents, written: Sequence[StoredSegment], at_ms: int) -> bytes:
+    """The note of a send that wrote something."""
+    facts = [Fact("Place", str(options.place))]
+    if contents.oldest is not None:
+        size = f"{contents.size / _MIB:.1f} MiB"
+        facts.append(Fact("Segments", f"{contents.segments}, together {size}, from {contents.oldest.folder} on"))
+    facts.append(Fact("Kept", f"{_AGE.show(options.retention_s)}, and at most {_SIZE.show(options.max_bytes)}"))
+    sent = tuple(Sent(each.name.path, each.name.lines, "events", at_ms) for each in written[-_SHOWN:])
+    return msgspec.json.encode(Report(at_ms, len(written), tuple(facts), sent))

@@ -12,8 +12,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 
 from karrot.reporters.archive.options import Bucket
-from karrot.reporters.archive.segment_names import ArchiveHour, SegmentName
-from karrot.reporters.archive.segment_store import StoredSegment, StoreError
+from karrot.reporters.archive.segment_store import ArchiveHour, SegmentName, StoredSegment, StoreError
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError

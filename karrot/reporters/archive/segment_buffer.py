@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from karrot.eventlog.base import StoredEvent
-from karrot.reporters.archive.segment_names import ArchiveHour, SegmentName
+from karrot.reporters.archive.segment_store import ArchiveHour, SegmentName
 
 GZIP = 16 + zlib.MAX_WBITS
 """What zlib and its like call ``wbits``."""
@@ -78,7 +78,12 @@ class SegmentBuffer:
 
     def add(self, stored: StoredEvent, line: bytes, deadline_ms: int) -> None:
         """Take an event; ``deadline_ms`` is that of the segment which it may begin."""
-        if self._growing is not None and not self._fits(self._growing, stored, line):
+        growing = self._growing
+        if growing is not None and (
+            stored.log_id != growing.log_id
+            or growing.size + len(line) > self._most_bytes
+            or stored.received_at_ms >= growing.hour_ends_ms
+        ):
             self.seal()
         if self._growing is None:
             self._growing = _Growing(stored, deadline_ms, self._compressor())
@@ -96,10 +101,3 @@ class SegmentBuffer:
         if self._growing is not None and self._growing.log_id == log_id:
             waiting.append(self._growing.first)
         return min(waiting, default=None)
-
-    def _fits(self, growing: _Growing, stored: StoredEvent, line: bytes) -> bool:
-        return (
-            stored.log_id == growing.log_id
-            and growing.size + len(line) <= self._most_bytes
-            and stored.received_at_ms < growing.hour_ends_ms
-        )

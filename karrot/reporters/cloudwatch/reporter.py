@@ -1,24 +1,28 @@
-"""Take events, and send the newest value of every metric to CloudWatch at a fixed rate."""
+"""Send the newest value of every metric to CloudWatch at a fixed rate, and describe each send for the pages."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from random import Random
 from typing import NamedTuple
 
+import msgspec
 import structlog
 
 from karrot import telemetry
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.base import Context, Sending, Trouble
+from karrot.reporters.cloudwatch.costs import monthly_estimate
 from karrot.reporters.cloudwatch.datum import Datum, MetricKey, why_refused
 from karrot.reporters.cloudwatch.event_to_data import CLUSTER, HEARTBEAT, Held, Mapped, data_of
 from karrot.reporters.cloudwatch.faults import Fault, FaultKind
-from karrot.reporters.cloudwatch.group_cap import LegacyNames, Membership
+from karrot.reporters.cloudwatch.group_cap import OUTSIDE_BOUND, LegacyNames, Membership
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.sender import BatchRefusal, Sender, SendOutcome
-from karrot.reporters.cloudwatch.status import Ledger
 from karrot.reporters.retry_delay import Backoff
-from karrot.reporters.send_report import NOTE
+from karrot.reporters.send_report import NOTE, Fact, RefusedDatum, Report, Sent
+from karrot.text import counted
 
+_SHOWN = 50
 _INSIDE = "inside"
 """The name of the note that says which groups have a place under the cap."""
 
@@ -266,3 +270,64 @@ class Schedule:
             return _SLOWLY_S
         backoff = _THROTTLED if kind is FaultKind.THROTTLED else self._unavailable
         return backoff.spread_seconds(self._faults, self._random)
+
+
+class Ledger:
+    """The newest refusal of each metric and the last data that CloudWatch took. Bounded. Not for several threads."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._refused: dict[str, RefusedDatum] = {}
+        self._sent: tuple[Sent, ...] = ()
+        self._clusters: set[str] = set()
+
+    def refused(self, refusal: BatchRefusal, now_ms: int) -> None:
+        """Keep a refusal to look at, in place of an older one of that metric: it may come back with every send."""
+        what = _what(refusal.datum)
+        self._refused.pop(what, None)
+        self._refused[what] = RefusedDatum(what, refusal.reason, refusal.text, now_ms)
+        if len(self._refused) > _SHOWN:
+            del self._refused[next(iter(self._refused))]
+
+    def report(self, outcome: SendOutcome, inside: Membership, clusters: Collection[str], now_ms: int) -> bytes:
+        """The note that the pages and the API show after a send."""
+        self._clusters |= set(clusters)
+        if outcome.delivered:
+            self._sent = tuple(map(_sent, islice(outcome.delivered, _SHOWN)))
+        return msgspec.json.encode(
+            Report(
+                at_ms=now_ms,
+                sent_count=len(outcome.delivered),
+                facts=tuple(self._facts(outcome, inside)),
+                sent=self._sent,
+                refused=tuple(reversed(self._refused.values())),
+            )
+        )
+
+    def _facts(self, outcome: SendOutcome, inside: Membership) -> list[Fact]:
+        options = self._options
+        outside = f"{inside.outside:,}" if inside.outside < OUTSIDE_BOUND else f"{OUTSIDE_BOUND:,} or more"
+        estimate = monthly_estimate(
+            inside.inside, options.metrics, max(1, len(self._clusters)), options.interval_s, options.layouts
+        )
+        return [
+            Fact("namespace", options.namespace),
+            Fact("last send", _told(outcome)),
+            Fact("groups with metrics", f"{inside.inside:,} of at most {options.max_groups:,}"),
+            Fact("groups left out", outside),
+            *(Fact("estimate", sentence) for sentence in estimate.sentences()),
+        ]
+
+
+def _told(outcome: SendOutcome) -> str:
+    kept = f"; {len(outcome.kept):,} wait for the next" if outcome.kept else ""
+    return f"{len(outcome.delivered):,} data in {counted(outcome.calls, 'call')}{kept}"
+
+
+def _sent(datum: Datum) -> Sent:
+    return Sent(_what(datum), datum.value, datum.unit, datum.timestamp_ms)
+
+
+def _what(datum: Datum) -> str:
+    dimensions = ", ".join(f"{name}={value}" for name, value in datum.dimensions)
+    return f"{datum.metric} {{{dimensions}}}" if dimensions else datum.metric

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from karrot.kafka import properties_file
+from karrot.kafka import client_properties
 from karrot.settings import types
 
 _TOPIC = "karrot.events"
@@ -39,5 +39,5 @@ class Options:
         return options
 
     def client_properties(self) -> dict[str, str]:
-        """What the file says now, under librdkafka's names. Raises `karrot.kafka.properties_file.PropertiesError`."""
-        return {} if self.properties is None else properties_file.read(self.properties)
+        """What the file says now, under librdkafka's names. Raises `karrot.kafka.client_properties.PropertiesError`."""
+        return {} if self.properties is None else client_properties.read(self.properties)

@@ -9,8 +9,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Delivered
 
-from karrot.kafka.client_properties import complete
-from karrot.kafka.properties_file import PropertiesError, without_values
+from karrot.kafka.client_properties import PropertiesError, complete, without_values
 from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, Written
 from karrot.reporters.kafka.options import Options
 

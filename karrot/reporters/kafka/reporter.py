@@ -1,8 +1,9 @@
-"""Take events, and write each to a topic until every in-sync replica has it."""
+"""Write each event to a topic until every in-sync replica has it, and report each send for the API and the pages."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import msgspec
 import structlog
 
 from karrot import telemetry
@@ -10,11 +11,11 @@ from karrot.eventlog.base import StoredEvent
 from karrot.reporters.base import Context, Sending, Trouble
 from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, TopicWriter, Written, message_of
 from karrot.reporters.kafka.options import Options
-from karrot.reporters.kafka.status import report_of
 from karrot.reporters.retry_delay import Retry
-from karrot.reporters.send_report import NOTE, RefusedDatum, read
+from karrot.reporters.send_report import NOTE, Fact, RefusedDatum, Report, Sent, read
 
 _IDLE_S = 1.0
+_SHOWN = 20
 _TOO_LARGE, _UNEXPECTED = "too_large", "unexpected"
 
 _log = structlog.get_logger(__name__)
@@ -102,7 +103,11 @@ class KafkaReporter:
                 behind.add(each.message.key)
                 again.append(each)
         self._owed = again
-        self._tell([each for each in outcomes if isinstance(each, Written)])
+        written = [each for each in outcomes if isinstance(each, Written)]
+        if written or self._refused:
+            before = read(self._recall(NOTE))
+            self._remember(NOTE, report_of(self._options, before, written, self._refused, self._clock.wall_ms()))
+            self._refused = []
 
     def _give_up(self, owed: _Owed, failed: Failed) -> None:
         size = len(owed.message.value)
@@ -119,14 +124,30 @@ class KafkaReporter:
         self._retry.failed()
         return Sending(1, trouble)
 
-    def _tell(self, written: Sequence[Written]) -> None:
-        if written or self._refused:
-            before = read(self._recall(NOTE))
-            self._remember(NOTE, report_of(self._options, before, written, self._refused, self._clock.wall_ms()))
-            self._refused = []
-
 
 def _trouble(outcomes: Sequence[Outcome]) -> Trouble | None:
     """The first failure that may pass."""
     failed = (each for each in outcomes if isinstance(each, Failed) and not each.is_final)
     return next((Trouble(each.reason, each.text) for each in failed), None)
+
+
+def report_of(
+    options: Options, before: Report | None, written: Sequence[Written], refused: Sequence[RefusedDatum], at_ms: int
+) -> bytes:
+    """The note of a send. What was refused stays in it, the newest first, until there is too much newer."""
+    facts = (Fact("Topic", options.topic), Fact("Brokers", ", ".join(options.bootstrap)))
+    earlier = before.refused if before else ()
+    kept = (*reversed(refused), *earlier)[:_SHOWN]
+    sent = _sent(options.topic, written, at_ms)
+    return msgspec.json.encode(Report(at_ms, len(sent), facts, sent[:_SHOWN], kept))
+
+
+def _sent(topic: str, written: Sequence[Written], at_ms: int) -> tuple[Sent, ...]:
+    """How many records each partition got, and up to which offset."""
+    offsets: dict[int, list[int]] = {}
+    for each in written:
+        offsets.setdefault(each.partition, []).append(each.offset)
+    return tuple(
+        Sent(f"{topic}-{partition} up to offset {max(found)}", len(found), "events", at_ms)
+        for partition, found in sorted(offsets.items())
+    )

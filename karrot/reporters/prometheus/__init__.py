@@ -37,11 +37,8 @@ def build(context: Context) -> PrometheusReporter:
     (comma-separated; without the latter every reporter that the log knows is shown).
     Raises `ValueError` for an expression that cannot be read.
     """
-    return PrometheusReporter(_options(context.settings), context.count)
-
-
-def _options(settings: Mapping[str, str]) -> Options:
-    return Options(
+    settings = context.settings
+    options = Options(
         partition_metrics=_flag(settings, "partition_metrics"),
         topic_metrics=_flag(settings, "topic_metrics"),
         watch=_flag(settings, "watch"),
@@ -49,6 +46,7 @@ def _options(settings: Mapping[str, str]) -> Options:
         expected_clusters=_names(settings.get("expected_clusters", "")),
         reporters=_names(settings["reporters"]) if "reporters" in settings else None,
     )
+    return PrometheusReporter(options, context.count)
 
 
 def _flag(settings: Mapping[str, str], name: str) -> bool:

@@ -1,18 +1,20 @@
-"""Make the metrics of each consumer group: one sample, or one per status.
+"""Make the metrics of each consumer group: what Burrow judges of it, and what ``karrot watch`` sees of it in Kafka.
 
 With 10,000 groups they are nearly all of an exposition, so their lines are written straight from the log's values: the
 labels are escaped once per group, and nothing is made per sample but its line.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from prometheus_client.core import Sample
 
 from karrot import telemetry
 from karrot.event import Status
-from karrot.eventlog.base import EventSummary, GroupState, IncidentState
-from karrot.reporters.prometheus.labels import escaped, label_value
+from karrot.eventlog import group_health
+from karrot.eventlog.base import EventSummary, GroupState, IncidentState, ReporterNotes
+from karrot.eventlog.group_health import STATES, GroupHealth, WatchedCluster
+from karrot.reporters.prometheus.families import ListedFamily, escaped, label_value, sample
 from karrot.telemetry import Metric
 
 _ROWS_PER_PIECE = 1000
@@ -110,10 +112,6 @@ def _complete_ratio(row: ExportedGroup) -> float | None:
     return abs(complete)  # -0.0 is not below 0, but would be written as "-0.0"
 
 
-def _incident_start(row: ExportedGroup) -> float | None:
-    return None if row.incident.open_id is None else _seconds(row.incident.since_ms)
-
-
 def _seconds(at_ms: int | None) -> float | None:
     """A moment as epoch seconds; a body may name one before 1970, which is none."""
     return at_ms / 1000 if at_ms is not None and at_ms > 0 else None
@@ -141,6 +139,58 @@ _FAMILIES: tuple[tuple[Metric, tuple[GroupMetric, ...]], ...] = (
     (telemetry.CONSUMER_COMPLETE_RATIO, _one(_complete_ratio)),
     (telemetry.CONSUMER_LAST_EVENT, _one(lambda row: _seconds(row.summary.observed_at_ms))),
     (telemetry.CONSUMER_LAST_COMMIT, _one(lambda row: _seconds(row.summary.last_commit_ms))),
-    (telemetry.CONSUMER_INCIDENT_START, _one(_incident_start)),
+    (
+        telemetry.CONSUMER_INCIDENT_START,
+        _one(lambda row: None if row.incident.open_id is None else _seconds(row.incident.since_ms)),
+    ),
     (telemetry.CONSUMER_INCIDENTS, _one(lambda row: row.incident.total)),
 )
+
+
+_VALUES: tuple[tuple[Metric, Callable[[GroupHealth], float | None]], ...] = (
+    (telemetry.CONSUMER_MEMBERS, lambda group: group.members),
+    (telemetry.CONSUMER_COORDINATOR, lambda group: group.coordinator),
+    (telemetry.CONSUMER_REBALANCES, lambda group: group.rebalances),
+    (telemetry.CONSUMER_MESSAGES_LOST, lambda group: group.messages_lost),
+    (telemetry.CONSUMER_RETENTION_MARGIN, lambda group: group.retention_margin),
+)
+
+Rows = Mapping[tuple[str, str], GroupHealth]
+
+
+def watched_families(log: ReporterNotes, excludes: Callable[[str], bool]) -> Iterator[ListedFamily]:
+    """The groups of each poll that is not too long ago, and when each poll was."""
+    polls = list(group_health.read(log))
+    now_ms = log.log_time_ms()
+    rows = {
+        (label_value(poll.cluster), consumer): group
+        for poll in polls
+        if now_ms - poll.log_time_ms <= poll.good_for_ms
+        for group in poll.groups
+        if not excludes(consumer := label_value(group.consumer))
+    }
+    yield _states(rows)
+    for metric, value_of in _VALUES:
+        values = ((labels, value_of(group)) for labels, group in rows.items())
+        yield ListedFamily(metric, (sample(metric, labels, value) for labels, value in values if value is not None))
+    yield from _polls(polls)
+
+
+def _states(rows: Rows) -> ListedFamily:
+    metric = telemetry.CONSUMER_GROUP_STATE
+    return ListedFamily(
+        metric,
+        (
+            sample(metric, (*labels, state), int(group.state == state))
+            for labels, group in rows.items()
+            for state in STATES
+        ),
+    )
+
+
+def _polls(polls: Iterable[WatchedCluster]) -> Iterator[ListedFamily]:
+    last, seconds = telemetry.WATCH_LAST_POLL, telemetry.WATCH_POLL_SECONDS
+    clusters = [(label_value(poll.cluster), poll) for poll in polls]
+    yield ListedFamily(last, (sample(last, (cluster,), poll.polled_at_ms / 1000) for cluster, poll in clusters))
+    asked = ((cluster, poll) for cluster, poll in clusters if poll.polled_at_ms)
+    yield ListedFamily(seconds, (sample(seconds, (cluster,), poll.poll_seconds) for cluster, poll in asked))

@@ -7,14 +7,11 @@ only they give the lag of a topic. Each costs a read of an event per group and s
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from prometheus_client.core import Sample
-
 from karrot import telemetry
-from karrot.event import LagEvent, PartitionLag, Source, Status
+from karrot.event import PartitionLag, Source, Status
 from karrot.eventlog.base import Events
-from karrot.reporters.prometheus.families import ListedFamily, sample
+from karrot.reporters.prometheus.families import ListedFamily, label_value, sample
 from karrot.reporters.prometheus.group_metrics import ExportedGroup
-from karrot.reporters.prometheus.labels import label_value
 
 _PARTITION_STATUSES = (Status.OK, Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
 
@@ -37,8 +34,11 @@ def listed_partitions(log: Events, rows: Sequence[ExportedGroup]) -> Listed:
         stored = log.event(row.seq)
         if stored is None:
             continue
-        partitions.update(_places(row, stored.event))
-        if stored.event.source is not Source.WEBHOOK:
+        event = stored.event
+        for partition in (*((event.max_lag,) if event.max_lag else ()), *event.partitions):
+            place = (row.cluster, row.consumer, label_value(partition.topic), str(partition.partition))
+            partitions[place] = partition
+        if event.source is not Source.WEBHOOK:
             complete.add((row.cluster, row.consumer))
     return Listed(partitions, frozenset(complete))
 
@@ -56,22 +56,8 @@ def topic_families(listed: Listed) -> Iterator[ListedFamily]:
 
 def partition_families(listed: Listed) -> Iterator[ListedFamily]:
     """Lag and status by partition."""
-    yield ListedFamily(telemetry.PARTITION_LAG, _lags(listed))
-    yield ListedFamily(telemetry.PARTITION_STATUS_CODE, _status_codes(listed))
-
-
-def _places(row: ExportedGroup, event: LagEvent) -> Iterator[tuple[Place, PartitionLag]]:
-    for partition in (*((event.max_lag,) if event.max_lag else ()), *event.partitions):
-        yield (row.cluster, row.consumer, label_value(partition.topic), str(partition.partition)), partition
-
-
-def _lags(listed: Listed) -> Iterator[Sample]:
-    for values, partition in listed.partitions.items():
-        if partition.current_lag is not None:
-            yield sample(telemetry.PARTITION_LAG, values, partition.current_lag)
-
-
-def _status_codes(listed: Listed) -> Iterator[Sample]:
-    for values, partition in listed.partitions.items():
-        if partition.status in _PARTITION_STATUSES:
-            yield sample(telemetry.PARTITION_STATUS_CODE, values, partition.status.value)
+    lag, code, partitions = telemetry.PARTITION_LAG, telemetry.PARTITION_STATUS_CODE, listed.partitions
+    lags = ((values, each.current_lag) for values, each in partitions.items())
+    yield ListedFamily(lag, (sample(lag, values, value) for values, value in lags if value is not None))
+    codes = ((values, each.status) for values, each in partitions.items() if each.status in _PARTITION_STATUSES)
+    yield ListedFamily(code, (sample(code, values, status.value) for values, status in codes))

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot import telemetry
-from karrot.delivery.feed import PacedFeed
+from karrot.delivery import PacedFeed
 from karrot.eventlog.base import Cursor
 from karrot.eventlog.memory import MemoryEventLog
-from karrot.reporters.archive.segment_names import ArchiveHour
+from karrot.reporters.archive.segment_store import ArchiveHour
 from support.burrow.lag_events import make_event
 from support.eventlog.appended_events import append_event
 from support.manual_clock import ManualClock

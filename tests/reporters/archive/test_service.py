@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from karrot.clock import SystemClock
-from karrot.delivery.delivery import Delivery
+from karrot.delivery import Delivery
 from karrot.event_line import event_of
 from karrot.eventlog.base import Cursor
 from karrot.reporters.archive import build

@@ -24,7 +24,7 @@ from karrot.autoscaling import (
     signal_of,
 )
 from karrot.autoscaling.consumers import Fleet
-from karrot.delivery.feed import PacedFeed
+from karrot.delivery import PacedFeed
 from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow, Post
 from karrot.demo.burrow.notifier import NotifierSettings
 from karrot.demo.cloudwatch import FakeCloudWatch

@@ -4,11 +4,11 @@ import gzip
 from pathlib import Path
 from random import Random
 
-from karrot.delivery.feed import PacedFeed
+from karrot.delivery import PacedFeed
 from karrot.event_line import EventLine, decode
 from karrot.eventlog.base import EventLog
 from karrot.reporters.archive import build
-from karrot.reporters.archive.segment_names import SegmentName
+from karrot.reporters.archive.segment_store import SegmentName
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from karrot.delivery.feed import PacedFeed
+from karrot.delivery import PacedFeed
 from karrot.demo.cloudwatch import FakeCloudWatch
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import PacedReporter

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.reporters.archive.segment_names import ArchiveHour, SegmentName, lines_promised
+from karrot.reporters.archive.segment_store import ArchiveHour, SegmentName, lines_promised
 
 NUMBERS = st.integers(0, 2**63 - 1)
 MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31, 23), timezones=st.just(UTC))  # noqa: DTZ001

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.kafka.properties_file import PropertiesError, is_iam, parse, read, translated, without_values
+from karrot.kafka.client_properties import PropertiesError, is_iam, parse, read, translated, without_values
 
 SCRAM = """\
 # for kafka-consumer-groups.sh --command-config

@@ -1,1 +1,0 @@
-"""Deliver events from the log to the reporters."""
