@@ -25,15 +25,13 @@ class Assets(NamedTuple):
 def load(folder: Path) -> Assets:
     """Read every file of a folder."""
     contents = {path: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
-    served = {path: _served_name(path, content) for path, content in contents.items()}
+    served = {
+        path: f"{path.stem}.{sha256(content).hexdigest()[:12]}{path.suffix}" for path, content in contents.items()
+    }
     return Assets(
         names={path.name: name for path, name in served.items()},
         contents={served[path]: content for path, content in contents.items()},
     )
-
-
-def _served_name(path: Path, content: bytes) -> str:
-    return f"{path.stem}.{sha256(content).hexdigest()[:12]}{path.suffix}"
 
 
 @routes.get("/static/<name>")

@@ -5,7 +5,7 @@ from datetime import datetime
 import msgspec
 
 from karrot.eventlog.base import Backlog, EventLog, LogSize, ReporterState, StoredEvent, backlog
-from karrot.reporters.send_report import NOTE, Fact, RefusedDatum, Report, Sent, read
+from karrot.reporters.send_report import NOTE, Fact, Report, read
 from karrot.web.api.schemas import instant
 from karrot.web.context import WebContext
 
@@ -107,14 +107,6 @@ def _last_send(report: Report | None) -> LastSend | None:
         at=instant(report.at_ms),
         sent_count=report.sent_count,
         facts=list(report.facts),
-        sent=[_sent(each) for each in report.sent],
-        refused=[_refused(each) for each in report.refused],
+        sent=[SentValue(each.what, each.value, each.unit, instant(each.observed_at_ms)) for each in report.sent],
+        refused=[RefusedValue(each.what, each.reason, each.text, instant(each.at_ms)) for each in report.refused],
     )
-
-
-def _sent(sent: Sent) -> SentValue:
-    return SentValue(sent.what, sent.value, sent.unit, instant(sent.observed_at_ms))
-
-
-def _refused(refused: RefusedDatum) -> RefusedValue:
-    return RefusedValue(refused.what, refused.reason, refused.text, instant(refused.at_ms))

@@ -175,7 +175,7 @@ def charts_of_events(trail: Sequence[Mark], now: float) -> GroupCharts | None:
         chart([(mark.at_ms / 1000, mark.lag) for mark in marks], within, in_time=False),
         chart([(mark.at_ms / 1000, mark.lag_seconds) for mark in marks], within, in_time=True),
         bands(_incidents(marks, end), within),
-        bands(_statuses(marks, end), within),
+        bands((Band(since, until, mark.status_text) for mark, since, until in _lasting(marks, end)), within),
         list(_points(marks, within)),
     )
 
@@ -263,11 +263,6 @@ def _incidents(marks: Sequence[Mark], end: float) -> Iterator[Band]:
     for mark, since, until in _lasting(marks, end):
         if mark.kind is Kind.INCIDENT:
             yield Band(since, until, "incident")
-
-
-def _statuses(marks: Sequence[Mark], end: float) -> Iterator[Band]:
-    for mark, since, until in _lasting(marks, end):
-        yield Band(since, until, mark.status_text)
 
 
 def _lasting(marks: Sequence[Mark], end: float) -> Iterator[tuple[Mark, float, float]]:
