@@ -15,9 +15,7 @@ from karrot.clock import Clock
 from karrot.event import GroupKey, LagEvent, Source, Status
 from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, ReporterState, groups
 from karrot.intake import Intake
-
-NAME = "resync"
-"""Under which its state is kept in the log."""
+from karrot.known_problems import RESYNC
 
 _AT_ONCE = 4
 _PER_SECOND = 100.0
@@ -154,12 +152,12 @@ class Resync:
         self._log.count(telemetry.RESYNC_GROUPS.name, outcome=outcome)
 
     def _state(self, failed: str | None) -> ReporterState:
-        kept = {state.name: state for state in self._log.reporters()}.get(NAME, ReporterState(NAME, None))
+        kept = {state.name: state for state in self._log.reporters()}.get(RESYNC, ReporterState(RESYNC, None))
         now_ms = self._clock.wall_ms()
         if failed is None:
-            return ReporterState(NAME, None, "ok", kept.last_error, kept.last_error_ms, now_ms)
+            return ReporterState(RESYNC, None, "ok", kept.last_error, kept.last_error_ms, now_ms)
         _log.warning("Burrow's REST API could not be read whole", reason=failed)
-        return ReporterState(NAME, None, "failing", failed[:_LONGEST_ERROR], now_ms, kept.last_success_ms)
+        return ReporterState(RESYNC, None, "failing", failed[:_LONGEST_ERROR], now_ms, kept.last_success_ms)
 
 
 def _deleted(key: GroupKey, now_ms: int) -> LagEvent:

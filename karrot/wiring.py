@@ -26,12 +26,12 @@ from karrot.eventlog.sqlite import SqliteEventLog, datadir
 from karrot.eventlog.sqlite.known_groups import known_groups
 from karrot.history import History, HourlyHistory
 from karrot.intake import Intake
+from karrot.known_problems import RESYNC, WATCH
 from karrot.render.metric_names import CloudWatchNames, MetricNameQuery, queries
 from karrot.reporters.base import GROUP, Context, PullReporter, Reporter
 from karrot.reporters.cloudwatch.costs import bill
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.prometheus import render as render_metrics
-from karrot.resync import NAME as RESYNC
 from karrot.resync import Resync
 from karrot.server.gunicorn import Server
 from karrot.server.worker import Patience
@@ -39,7 +39,6 @@ from karrot.settings.loading import Loaded, SettingsError, checked
 from karrot.settings.options import Settings, effective, needs_restart
 from karrot.settings.sources import PREFIX
 from karrot.settings.types import Secret
-from karrot.watch.in_service import NAME as WATCH
 from karrot.watch.in_service import problems as unwatchable
 from karrot.watch.in_service import serve_watch
 from karrot.web import Credentials, WebContext, create_app

@@ -16,7 +16,8 @@ from karrot.event import GroupKey, Kind, Source
 from karrot.eventlog.base import GroupState, LogUnavailableError, StoredEvent, groups
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import Intake
-from karrot.resync import NAME, Resync
+from karrot.known_problems import RESYNC
+from karrot.resync import Resync
 from support.burrow.lag_events import make_event
 from support.manual_clock import ManualClock
 
@@ -202,7 +203,7 @@ def test_a_burrow_that_is_away_is_said_and_counted_and_changes_nothing_else(
     away = Resync(Burrow("http://127.0.0.1:1", timeout_s=1), Intake(log, clock), log, clock, interval_s=120)
     once(away, clock)
     (state,) = log.reporters()
-    assert (state.name, state.state) == (NAME, "failing")
+    assert (state.name, state.state) == (RESYNC, "failing")
     assert "127.0.0.1:1" in str(state.last_error)
     assert counted(log, "karrot_resync_runs_total") == {"failed": 1}
     assert set(known(log)) == {GroupKey("prod-eu", "orders")}

@@ -7,8 +7,8 @@ import click
 
 from karrot import cli, telemetry
 from karrot.doctor.checks import all_checks
+from karrot.known_problems import CODES, RUNBOOKS
 from karrot.settings import options
-from karrot.web import problems
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 
@@ -56,7 +56,7 @@ def _codes() -> str:
     counted = telemetry.EVENTS_REJECTED.known
     rows = (
         (f"`{code}`", str(known.status), "yes" if code in counted else "", _cell(known.title), _cell(known.remedy))
-        for code, known in problems.CODES.items()
+        for code, known in CODES.items()
     )
     return _page(
         "Problem codes",
@@ -93,14 +93,22 @@ def _commands() -> str:
 
 def _checks() -> str:
     rows = (
-        (f"`{each.name}`", sides, _cell(each.trap), _cell(each.well), f"[{each.where}](../{each.where})")
+        (
+            f"`{each.name}`",
+            sides,
+            _cell(each.trap),
+            _cell(each.well),
+            f"[{each.where}](../{each.where})",
+            ", ".join(f"[{name}](../runbooks/{name}.md)" for name in (RUNBOOKS[known] for known in each.problems)),
+        )
         for sides, each in all_checks()
     )
     return _page(
         "Checks of karrot doctor",
         "Each looks for one trap in what the sides that it needs have told. Where that was not told, it says nothing,\n"
-        "neither good nor bad. [burrow.md](../burrow.md#karrot-doctor) says how to read the answers.",
-        _table(("check", "needs", "trap", "what is so if all is well", "read on"), rows),
+        "neither good nor bad. [burrow.md](../burrow.md#karrot-doctor) says how to read the answers. A runbook is\n"
+        "named where an alert fires on the same problem.",
+        _table(("check", "needs", "trap", "what is so if all is well", "read on", "runbook"), rows),
     )
 
 

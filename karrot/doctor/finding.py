@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, NamedTuple, ParamSpec
 
-__all__ = ["Check", "Finding", "Level", "Said", "check", "fault", "note", "only_if", "warn"]
+from karrot.known_problems import KnownProblem
 
 P = ParamSpec("P")
 
@@ -49,13 +49,17 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Check(Generic[P]):
-    """A check for one trap. ``trap`` says what may be wrong, ``well`` what is true if it is not."""
+    """A check for one trap. ``trap`` says what may be wrong, ``well`` what is true if it is not.
+
+    ``problems`` are those that it finds and that the pages show or an alert fires on.
+    """
 
     name: str
     trap: str
     well: str
     where: str
     look: Callable[P, Iterator[Said]]
+    problems: tuple[KnownProblem, ...] = ()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> list[Finding]:
         """Run the check: at least one finding, unless it has nothing to judge by."""
@@ -66,12 +70,12 @@ class Check(Generic[P]):
         return [Finding(each.level, self.name, each.what, each.remedy, self.where) for each in said]
 
 
-def check(*, well: str, where: str) -> Callable[[Callable[P, Iterator[Said]]], Check[P]]:
+def check(*problems: KnownProblem, well: str, where: str) -> Callable[[Callable[P, Iterator[Said]]], Check[P]]:
     """Make a check of a function: its name is the check's, the first line of its docstring the trap."""
 
     def make(look: Callable[P, Iterator[Said]]) -> Check[P]:
         trap = (look.__doc__ or "").partition("\n")[0]
-        return Check(look.__name__.replace("_", "-"), trap, well, where, look)
+        return Check(look.__name__.replace("_", "-"), trap, well, where, look, problems)
 
     return make
 

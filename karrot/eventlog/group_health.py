@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import msgspec
 
 from karrot.eventlog.base import ReporterNotes
+from karrot.known_problems import WATCH
 
 NOTE = "groups"
-_WATCH = "watch"
 UNKNOWN_STATE = "Unknown"
 STATES = ("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead", UNKNOWN_STATE)
 """A group's states under the names that Kafka's own tools show. The client library has no name for the states that
@@ -50,12 +50,12 @@ _DECODER = msgspec.msgpack.Decoder(WatchedCluster)
 
 def keep(log: ReporterNotes, watched: WatchedCluster) -> None:
     """Save the last poll. Raises what `ReporterNotes.remember` raises."""
-    log.remember(_WATCH, NOTE, msgspec.msgpack.encode(watched))
+    log.remember(WATCH, NOTE, msgspec.msgpack.encode(watched))
 
 
 def read(log: ReporterNotes) -> Iterator[WatchedCluster]:
     """The last poll, if there is one that this version can read. Raises `LogUnavailableError`."""
-    kept = log.recall(_WATCH, NOTE)
+    kept = log.recall(WATCH, NOTE)
     if kept is not None:
         try:
             yield _DECODER.decode(kept)

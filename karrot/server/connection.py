@@ -23,7 +23,7 @@ _RECEIVE = 64 << 10
 
 
 class Refusal(NamedTuple):
-    """An answer that needs no thread: a code of `karrot.web.problems.CODES` under a status line."""
+    """An answer that needs no thread: a code of `karrot.known_problems.CODES` under a status line."""
 
     status: str
     code: str

@@ -8,16 +8,15 @@ from dataclasses import replace
 from karrot.clock import Clock
 from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, ReporterNotes, ReporterState
 from karrot.intake import Intake
+from karrot.known_problems import WATCH
 from karrot.settings.options import Settings
 from karrot.watch.connect import NotConnected, connect
 from karrot.watch.outputs import IntakeSink
 from karrot.watch.persistence import NoteKeeper
 from karrot.watch.watcher import Watcher, run
 
-__all__ = ["NAME", "Duty", "problems", "serve_watch"]
+__all__ = ["Duty", "problems", "serve_watch"]
 
-
-NAME = "watch"
 _LONGEST_ERROR = 500
 
 
@@ -31,7 +30,7 @@ class Duty:
     def report(self, trouble: str | None) -> None:
         """Keep how the last poll went, if the log takes it."""
         with suppress(LogUnavailableError, OverloadedError):
-            kept = {state.name: state for state in self._log.reporters()}.get(NAME, ReporterState(NAME, None))
+            kept = {state.name: state for state in self._log.reporters()}.get(WATCH, ReporterState(WATCH, None))
             now_ms = self._clock.wall_ms()
             self._log.save_reporter(
                 replace(kept, state="ok", last_success_ms=now_ms)

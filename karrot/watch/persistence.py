@@ -15,6 +15,7 @@ from karrot.burrow.rules import Window
 from karrot.burrow.storage import DEFAULT_EXPIRE_GROUP
 from karrot.event import OffsetSample, OpenIncident, TopicPartition
 from karrot.eventlog.base import ReporterNotes
+from karrot.known_problems import WATCH
 from karrot.watch.evaluation import Incidents
 from karrot.watch.group_stability import Stability
 from karrot.watch.rings import Ring, Rings
@@ -88,11 +89,11 @@ class NoteKeeper:
 
     def recall(self) -> bytes | None:
         """The note."""
-        return self.log.recall("watch", self._name)
+        return self.log.recall(WATCH, self._name)
 
     def remember(self, value: bytes) -> None:
         """Replace the note."""
-        self.log.remember("watch", self._name, value)
+        self.log.remember(WATCH, self._name, value)
 
     @property
     def _name(self) -> str:

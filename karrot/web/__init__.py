@@ -3,6 +3,7 @@
 import jinja2
 from flask import Flask, Response
 
+from karrot.known_problems import RUNBOOKS, runbook_of_failing
 from karrot.page_filters import FILTERS
 from karrot.web import health, legacy, metrics, problems, static, webhook
 from karrot.web.api import routes as api
@@ -57,8 +58,8 @@ def _prepare_templates(app: Flask, context: WebContext) -> None:
         assets=app.extensions[static.EXTENSION].names,
         version=context.version,
         now=lambda: instant(context.clock.wall_ms()),
-        runbooks=runbooks.RUNBOOKS,
-        runbook_of_failing=runbooks.runbook_of_failing,
+        runbooks=RUNBOOKS,
+        runbook_of_failing=runbook_of_failing,
     )
     compile_first(app.jinja_env)
 

@@ -6,6 +6,7 @@ import pytest
 
 from karrot.doctor.checks import karrot as checks
 from karrot.doctor.snapshot import KarrotSeen, ReadComponent, ReadReject, Reporter
+from karrot.known_problems import CODES
 from support.doctor_snapshots import (
     KARROT,
     NOW,
@@ -91,6 +92,12 @@ def test_refusals_are_a_fault_while_they_go_on(check: Any, code: str) -> None:
 
 def test_a_template_s_refusal_names_the_right_one() -> None:
     assert "{{ jsonencoder . }}" in only_finding(checks.templates_refused, rejected("unsupported_template", 5))[2]
+
+
+@pytest.mark.parametrize("code", ["unsupported_template", "overloaded", "log_unavailable", "internal_error"])
+def test_a_refusal_has_the_remedy_that_the_pages_and_the_api_have_for_its_code(code: str) -> None:
+    check = checks.templates_refused if code == "unsupported_template" else checks.not_stored
+    assert only_finding(check, rejected(code, 5))[2].startswith(CODES[code].remedy)
 
 
 def test_a_silent_cluster_is_a_fault() -> None:

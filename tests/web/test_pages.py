@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from karrot.event import DayRange, Incident, LagEvent, Source
 from karrot.eventlog.base import ReporterState
 from karrot.history import HistoryHour, HourlyHistory, UnreadableTable
+from karrot.known_problems import CODES
 from karrot.page_filters import marked
 from karrot.reporters.send_report import NOTE, Fact, RefusedDatum, Report
 from karrot.web import Credentials
 from karrot.web.pages.routes import PAGE_SIZE
-from karrot.web.problems import CODES
 from support.burrow.lag_events import make_event, make_partition
 from support.burrow.recorded_bodies import recorded_body, recorded_posts
 from support.web.website import Website, make_website

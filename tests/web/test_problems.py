@@ -5,7 +5,7 @@ from structlog.testing import capture_logs
 
 from karrot.eventlog.base import GroupState, LogUnavailableError
 from karrot.eventlog.memory import MemoryEventLog
-from karrot.web.problems import CODES
+from karrot.known_problems import CODES
 from support.burrow.recorded_bodies import recorded_body
 from support.manual_clock import ManualClock
 from support.web.website import make_website

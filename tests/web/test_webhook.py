@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from karrot.event import GroupKey, Kind
 from karrot.eventlog.base import Appended, LogUnavailableError, OverloadedError, UnconfirmedError
 from karrot.eventlog.memory import MemoryEventLog
+from karrot.known_problems import CODES
 from karrot.web import Credentials
-from karrot.web.problems import CODES
 from karrot.web.webhook import LARGE_BODY
 from support.burrow.recorded_bodies import expected_events, recorded_body
 from support.manual_clock import ManualClock

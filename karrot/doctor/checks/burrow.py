@@ -187,7 +187,7 @@ def expire_group(seen: BurrowSeen) -> Iterator[Said]:
             )
 
 
-@check(well="Burrow keeps up with the commits", where=_WRONG)
+@check("Burrow behind", well="Burrow keeps up with the commits", where=_WRONG)
 def self_lag(seen: BurrowSeen) -> Iterator[Said]:
     """Burrow itself lags on __consumer_offsets: every other number is old."""
     own = [event for event in seen.verdicts if is_own_group(event.consumer)]

@@ -50,7 +50,7 @@ def expire_cache(burrow: BurrowSeen, _: KarrotSeen) -> Iterator[Said]:
             )
 
 
-@check(well="what Burrow lists is heard", where=_WRONG)
+@check("Burrow silent", well="what Burrow lists is heard", where=_WRONG)
 def silent_notifier(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
     """Burrow lists groups of a cluster, and Karrot heard nothing of it for longer than two intervals and a minute."""
     only_if(any(burrow.groups.values()) and karrot.samples)
@@ -65,7 +65,7 @@ def silent_notifier(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
             )
 
 
-@check(well="healthy groups are heard too", where=_WRONG)
+@check("only unhealthy verdicts", well="healthy groups are heard too", where=_WRONG)
 def only_bad(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
     """Karrot hears of a cluster WARN and ERR alone, while Burrow has groups that are OK."""
     healthy = {event.cluster for event in burrow.verdicts if event.status_text == "OK" and _is_shown(event.consumer)}

@@ -33,7 +33,7 @@ def notifier(seen: BurrowSeen) -> Iterator[Said]:
     )
 
 
-@check(well="every group is sent, the healthy too", where=_LINES)
+@check("only unhealthy verdicts", well="every group is sent, the healthy too", where=_LINES)
 def threshold(seen: BurrowSeen) -> Iterator[Said]:
     """A threshold above 1: a group that is well is never sent, so its lag is not seen."""
     only_if(seen.to_karrot)

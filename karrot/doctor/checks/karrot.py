@@ -1,21 +1,17 @@
 """Checks Karrot itself: whether it stores the events that it gets and delivers them to the reporters."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 from karrot.doctor.finding import Said, check, fault, note, only_if, warn
 from karrot.doctor.snapshot import KarrotSeen
+from karrot.known_problems import CODES, REFUSED_LATELY_S, WATCH, runbook_of_failing
 from karrot.text import counted_plain
 
 __all__ = ["CHECKS"]
 
 _WRONG = "burrow.md#when-something-is-wrong"
-_WATCH = "watch"
-"""The component of a Karrot that polls Kafka itself."""
-
-_RECENT_S = 900
 _BEHIND_S = 300
-_TEMPLATE = ("unsupported_template",)
-_CREDENTIALS = ("unauthorized",)
+_TEMPLATE, _CREDENTIALS = "unsupported_template", "unauthorized"
 _NOT_STORED = ("overloaded", "log_unavailable", "unconfirmed", "internal_error")
 _DAMAGE = {
     "karrot_log_replaced_total": "a damaged log was set aside",
@@ -23,7 +19,7 @@ _DAMAGE = {
 }
 
 
-@check(well="the event log can be written", where="data-directory.md")
+@check("log not writable", well="the event log can be written", where="data-directory.md")
 def log_writable(seen: KarrotSeen) -> Iterator[Said]:
     """Karrot's log is not writable: every event is answered with 503, and Burrow does not repeat it."""
     log = seen.components.get("log")
@@ -34,20 +30,20 @@ def log_writable(seen: KarrotSeen) -> Iterator[Said]:
         )
 
 
-@check(well="no component of Karrot is failing", where="operations.md")
+@check("resync failing", "watch failing", well="no component of Karrot is failing", where="operations.md")
 def components(seen: KarrotSeen) -> Iterator[Said]:
     """A duty of Karrot is failing: resync or watch."""
     only_if(seen.components)
     for name, each in seen.components.items():
         if each.state == "failing" and name != "log" and not name.startswith("reporter "):
-            runbook = f"; {seen.url}/runbooks/KarrotWatchSilent" if name == _WATCH else ""
+            runbook = f"; {seen.url}/runbooks/{runbook_of_failing(name)}" if name == WATCH else ""
             yield fault(
                 f"{name} is failing: {each.detail or 'Karrot logs why, and its home page says so'}",
                 f"the settings of {name}: {seen.url}/config{runbook}",
             )
 
 
-@check(well="every reporter hands on what it gets", where="reporters.md")
+@check("cloudwatch failing", "reporter failing", well="every reporter hands on what it gets", where="reporters.md")
 def reporters(seen: KarrotSeen) -> Iterator[Said]:
     """A reporter is failing, as cloudwatch does without rights, or is far behind."""
     only_if(seen.components or seen.reporters is not None)
@@ -69,7 +65,7 @@ def reporters(seen: KarrotSeen) -> Iterator[Said]:
                 yield fault(f"the {name} is failing", "KARROT_API_TOKEN for karrot doctor, which then says why")
 
 
-@check(well="reporters leave nothing out", where="cloudwatch.md")
+@check("values dropped", "groups left out of CloudWatch", well="reporters leave nothing out", where="cloudwatch.md")
 def dropped(seen: KarrotSeen) -> Iterator[Said]:
     """A reporter left values out: names that do not fit, too many groups, too old."""
     only_if(seen.samples)
@@ -82,40 +78,35 @@ def dropped(seen: KarrotSeen) -> Iterator[Said]:
             )
 
 
-@check(well="no body came from one of Burrow's own templates", where=_WRONG)
+@check("events refused", well="no body came from one of Burrow's own templates", where=_WRONG)
 def templates_refused(seen: KarrotSeen) -> Iterator[Said]:
     """Bodies were refused as unsupported_template: a template is one of Burrow's own."""
-    yield from _refused(
-        seen, _TEMPLATE, 'template-open and template-close: {"Event": {{ jsonencoder . }}} (karrot burrow-config)'
-    )
+    yield from _refused(seen, {_TEMPLATE: CODES[_TEMPLATE].remedy})
 
 
-@check(well="nobody was refused for credentials", where="burrow.md#why-each-line")
+@check("events refused", well="nobody was refused for credentials", where="burrow.md#why-each-line")
 def credentials(seen: KarrotSeen) -> Iterator[Said]:
     """Somebody was refused with 401: Karrot has a password or token that Burrow's section does not."""
-    yield from _refused(
-        seen,
-        _CREDENTIALS,
-        "username and password of the notifier as KARROT_BURROW_USERNAME and KARROT_BURROW_PASSWORD",
-    )
+    remedy = "username and password of the notifier as KARROT_BURROW_USERNAME and KARROT_BURROW_PASSWORD"
+    yield from _refused(seen, {_CREDENTIALS: remedy})
 
 
-@check(well="every body was understood", where="reference/codes.md")
+@check("events refused", well="every body was understood", where="reference/codes.md")
 def bodies(seen: KarrotSeen) -> Iterator[Said]:
     """Bodies were refused for other reasons: cut, too large, or not Burrow's."""
-    others = {sample.labels.get("code", "") for sample in seen.of("karrot_events_rejected_total")}
-    yield from _refused(
-        seen, sorted(others - {*_TEMPLATE, *_CREDENTIALS, *_NOT_STORED}), f"the bodies: {seen.url}/rejects"
-    )
+    codes = {sample.labels.get("code", "") for sample in seen.of("karrot_events_rejected_total")}
+    others = sorted(codes - {_TEMPLATE, _CREDENTIALS, *_NOT_STORED})
+    yield from _refused(seen, dict.fromkeys(others, f"the bodies: {seen.url}/rejects"))
 
 
-@check(well="every event could be stored in time", where="reference/codes.md")
+@check("events refused", "log not writable", well="every event could be stored in time", where="reference/codes.md")
 def not_stored(seen: KarrotSeen) -> Iterator[Said]:
     """Events were answered with 503, because the disk was slow or full: Burrow does not repeat them."""
-    yield from _refused(seen, _NOT_STORED, "a faster disk for KARROT_DATA_DIR; KARROT_BURROW_URL heals what was lost")
+    heals = "KARROT_BURROW_URL heals what was lost."
+    yield from _refused(seen, {code: f"{CODES[code].remedy} {heals}" for code in _NOT_STORED})
 
 
-@check(well="every cluster was heard lately", where=_WRONG)
+@check("Burrow silent", well="every cluster was heard lately", where=_WRONG)
 def silence(seen: KarrotSeen) -> Iterator[Said]:
     """Nothing came from the Burrow of a cluster for long."""
     only_if(seen.samples)
@@ -126,11 +117,11 @@ def silence(seen: KarrotSeen) -> Iterator[Said]:
                 f"the Burrow of {cluster} {said}",
                 "Burrow's log; from its host: karrot send-sample --url " + seen.url,
             )
-    if not seen.heard and _WATCH not in seen.components:  # watch needs no Burrow
+    if not seen.heard and WATCH not in seen.components:  # watch needs no Burrow
         yield fault("no Burrow was ever heard", f"karrot burrow-config --url {seen.url}")
 
 
-@check(well="every group has its series", where="reference/metrics.md")
+@check("too many groups", well="every group has its series", where="reference/metrics.md")
 def series_dropped(seen: KarrotSeen) -> Iterator[Said]:
     """Groups got no series: more than KARROT_MAX_CONSUMERS, or two names met when cut."""
     only_if(seen.samples)
@@ -142,7 +133,7 @@ def series_dropped(seen: KarrotSeen) -> Iterator[Said]:
         )
 
 
-@check(well="the log was never damaged", where="data-directory.md")
+@check("log damaged", well="the log was never damaged", where="data-directory.md")
 def damage(seen: KarrotSeen) -> Iterator[Said]:
     """The log was damaged: a disk that loses what it took."""
     only_if(seen.samples)
@@ -174,17 +165,17 @@ def published_twice(seen: KarrotSeen) -> Iterator[Said]:
         )
 
 
-def _refused(seen: KarrotSeen, codes: Sequence[str], remedy: str) -> Iterator[Said]:
+def _refused(seen: KarrotSeen, remedies: Mapping[str, str]) -> Iterator[Said]:
     """A fault while it goes on, as far as that can be told; a note once it is over."""
     only_if(seen.samples)
-    for code in codes:
+    for code, remedy in remedies.items():
         if not (times := seen.total("karrot_events_rejected_total", code=code)):
             continue
         newest = next((each for each in seen.rejects or () if each.code == code), None)
         told = f"refused as {code}: {counted_plain(times, 'request')} since the log began"
         if newest is None:
             yield warn(told, remedy)
-        elif seen.age(newest.received_at) <= _RECENT_S:
+        elif seen.age(newest.received_at) <= REFUSED_LATELY_S:
             yield fault(f"{told}, the last {seen.age(newest.received_at):.0f} s ago: {newest.detail}", remedy)
         else:
             yield note(f"{told}, the last at {newest.received_at}: {newest.detail}", remedy)

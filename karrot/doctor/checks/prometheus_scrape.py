@@ -17,7 +17,7 @@ _LATE = 3
 _CLOCKS_APART_S = 30
 
 
-@check(well="Prometheus scrapes Karrot", where=_DOCTOR)
+@check("Karrot not scraped", well="Prometheus scrapes Karrot", where=_DOCTOR)
 def target(seen: PrometheusSeen) -> Iterator[Said]:
     """No target of Prometheus is Karrot."""
     only_if(not any(each.what == "targets" for each in seen.unread))
@@ -28,7 +28,7 @@ def target(seen: PrometheusSeen) -> Iterator[Said]:
         )
 
 
-@check(well="every scrape succeeds", where=_DOCTOR)
+@check("Karrot not scraped", well="every scrape succeeds", where=_DOCTOR)
 def scrape_fails(seen: PrometheusSeen) -> Iterator[Said]:
     """A target is down: refused, unauthorized, or not Karrot's /metrics."""
     only_if(seen.targets)

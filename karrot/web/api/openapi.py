@@ -4,13 +4,14 @@ from typing import Any
 
 import msgspec
 
+from karrot.known_problems import CODES
 from karrot.telemetry import EVENTS_REJECTED
 from karrot.web.api.group_query import STATUSES
 from karrot.web.api.rejects import Rejects
 from karrot.web.api.reporter_status import Reporters
 from karrot.web.api.schemas import GroupDetail, GroupPage
 from karrot.web.health import Heartbeat, Readiness
-from karrot.web.problems import CODES, ProblemBody
+from karrot.web.problems import ProblemBody
 
 _ANSWERS = (GroupPage, GroupDetail, Reporters, Rejects, Readiness, Heartbeat, ProblemBody)
 _REF = "#/components/schemas/{name}"

@@ -9,18 +9,16 @@ from typing import Literal, NamedTuple
 
 from karrot import telemetry
 from karrot.eventlog.base import ReporterState
+from karrot.known_problems import CODES, REFUSED_LATELY_S, RUNBOOKS, runbook_of_failing
 from karrot.reporters.send_report import NOTE, read
 from karrot.text import count, counted, duration, some, visible
 from karrot.web.context import WebContext
 from karrot.web.pages.page_caches import caches
-from karrot.web.pages.runbooks import RUNBOOKS, runbook_of_failing
-from karrot.web.problems import CODES
 
 _ENOUGH = 10
 """After so many verdicts WARN or ERR, and no OK at all, OK is probably not sent."""
 
 _LONGEST_ERROR = 300
-_REFUSED_WITHIN_S = 900
 _REFUSED_LOOKED_AT = 50
 _LEFT_OUT = "groups left out"
 
@@ -53,7 +51,6 @@ class BannerInputs(NamedTuple):
     heard: Sequence[Heard] = ()
     kinds: Mapping[str, float] = {}
     refused: Mapping[str, int] = {}
-    refused_within_s: int = 0
     groups: int = 0
     max_groups: int = 0
     failing: Sequence[ReporterState] = ()
@@ -92,7 +89,6 @@ def service_health(context: WebContext) -> ServiceHealth:
         heard=heard,
         kinds=_kinds(context),
         refused=_refused_codes(context),
-        refused_within_s=_REFUSED_WITHIN_S,
         groups=len(ranked.worst_first),
         max_groups=context.max_consumers,
         failing=[
@@ -177,7 +173,7 @@ def _refused(seen: BannerInputs) -> Iterator[Banner]:
         bodies = counted(number, "body was", "bodies were")
         yield Banner(
             "warn",
-            f"{bodies} refused in the last {duration(seen.refused_within_s)}: `{code}`.",
+            f"{bodies} refused in the last {duration(REFUSED_LATELY_S)}: `{code}`.",
             known.remedy if known else "",
             RUNBOOKS["events refused"],
             "rejects",
@@ -229,7 +225,7 @@ def _kinds(context: WebContext) -> dict[str, float]:
 
 
 def _refused_codes(context: WebContext) -> Counter[str]:
-    since_ms = context.clock.wall_ms() - 1000 * _REFUSED_WITHIN_S
+    since_ms = context.clock.wall_ms() - 1000 * REFUSED_LATELY_S
     newest = context.log.rejects(_REFUSED_LOOKED_AT)
     return Counter(reject.code for reject in newest if reject.received_at_ms >= since_ms)
 

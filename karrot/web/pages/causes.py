@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from karrot.event import Status, is_burrow_itself
 from karrot.eventlog.base import EventSummary, GroupState
+from karrot.known_problems import RUNBOOKS
 from karrot.text import amount, count, duration, percent, plural, visible
-from karrot.web.pages.runbooks import RUNBOOKS
 
 _UNEVEN_SHARE = 0.5
 _UNEVEN_PARTITIONS = 3

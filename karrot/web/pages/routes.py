@@ -8,6 +8,7 @@ from flask import Blueprint, Response, render_template, request, stream_template
 from karrot.event import GroupKey, PartitionLag, Source, Status
 from karrot.eventlog.base import StoredEvent
 from karrot.history import HistoryError
+from karrot.known_problems import CODES, WATCH
 from karrot.web.api.group_query import STATUSES, GroupFilter
 from karrot.web.api.rejects import reject_shape
 from karrot.web.api.routes import asked_filter, asked_key
@@ -21,7 +22,7 @@ from karrot.web.pages.group_list import Order, group_view, list_row, overview, s
 from karrot.web.pages.page_caches import caches
 from karrot.web.pages.recent_events import marks
 from karrot.web.pages.time_slicing import gently
-from karrot.web.problems import CODES, Problem
+from karrot.web.problems import Problem
 
 PAGE_SIZE = 50
 
@@ -149,7 +150,7 @@ def _welcome(context: WebContext) -> dict[str, Any]:
         "url": url,
         "burrow_config": config,
         "curl": f"curl -i {user}{shlex.quote(url)} -d {shlex.quote(_SAMPLE)}",
-        "polls_kafka": "watch" in context.duties,
+        "polls_kafka": WATCH in context.duties,
         "health": service_health(context),
     }
 

@@ -1,14 +1,11 @@
-"""Names the runbook for each problem that the pages show, and serves the runbooks as pages.
-
-Each alert has a runbook. Karrot serves them itself, so you can read them without the internet.
-"""
+"""Serves the runbooks as pages, one for each alert, so that you can read them without the internet."""
 
 import re
 from collections.abc import Mapping
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import Literal, NamedTuple, cast
+from typing import NamedTuple, cast
 from urllib.parse import urljoin
 
 import yaml
@@ -22,57 +19,6 @@ from karrot.web.negotiation import compress
 from karrot.web.problems import Problem
 
 EXTENSION = "karrot-runbooks"
-
-PageProblem = Literal[
-    "partition stopped",
-    "partition stalled",
-    "partition went back",
-    "partition not listed",
-    "catching up",
-    "too slow",
-    "one partition",
-    "group overdue",
-    "Burrow behind",
-    "Burrow silent",
-    "only unhealthy verdicts",
-    "log not writable",
-    "events refused",
-    "too many groups",
-    "groups left out of CloudWatch",
-    "cloudwatch failing",
-    "resync failing",
-    "watch failing",
-    "reporter failing",
-]
-
-RUNBOOKS: Mapping[PageProblem, str] = {
-    "partition stopped": "KarrotPartitionStopped",
-    "partition stalled": "KarrotPartitionStopped",
-    "partition went back": "KarrotConsumerError",  # the one that explains REWIND
-    "partition not listed": "KarrotConsumerError",
-    "catching up": "KarrotConsumerLagGrowing",
-    "too slow": "KarrotConsumerLagGrowing",
-    "one partition": "KarrotConsumerLagGrowing",
-    "group overdue": "KarrotConsumerVanished",
-    "Burrow behind": "KarrotBurrowLagging",
-    "Burrow silent": "KarrotBurrowSilent",
-    "only unhealthy verdicts": "KarrotOnlyUnhealthyVerdicts",
-    "log not writable": "KarrotLogNotWritable",
-    "events refused": "KarrotRejectingEvents",
-    "too many groups": "KarrotSeriesDropped",
-    "groups left out of CloudWatch": "KarrotCloudWatchOverCap",
-    "cloudwatch failing": "KarrotCloudWatchRefusing",
-    "resync failing": "KarrotBurrowSilent",  # Burrow does not answer Karrot's questions
-    "watch failing": "KarrotWatchSilent",
-    "reporter failing": "KarrotReporterBacklog",
-}
-"""The runbook for each problem that a page can show: the name of its alert."""
-
-_FAILING: Mapping[str, PageProblem] = {
-    "cloudwatch": "cloudwatch failing",
-    "resync": "resync failing",
-    "watch": "watch failing",
-}
 
 _SUBJECTS = {"karrot-consumers": "Consumer groups", "karrot-burrow": "Burrow and Kafka", "karrot-service": "Karrot"}
 _LABEL = re.compile(r"\{\{ \$labels\.(\w+) \}\}")
@@ -148,11 +94,6 @@ def show_runbook(name: str) -> str:
     if alert is None:
         raise Problem("not_found", "No alert has this name: `/runbooks` lists all alerts.")
     return render_template("runbook.html", alert=alert, text=found.html(alert.name))
-
-
-def runbook_of_failing(name: str) -> str:
-    """The runbook for a reporter or another duty that fails."""
-    return RUNBOOKS[_FAILING.get(name, "reporter failing")]
 
 
 def _runbooks() -> Runbooks:

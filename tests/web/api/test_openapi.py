@@ -5,8 +5,8 @@ import pytest
 from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import validate
 
+from karrot.known_problems import CODES
 from karrot.web.api.openapi import document
-from karrot.web.problems import CODES
 from support.burrow.lag_events import make_event
 from support.burrow.recorded_bodies import recorded_body
 from support.web.website import make_website

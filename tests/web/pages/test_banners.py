@@ -41,7 +41,7 @@ def test_when_all_is_well_there_is_nothing_to_say() -> None:
             "KarrotOnlyUnhealthyVerdicts",
         ),
         (
-            BannerInputs(refused={"unsupported_template": 3}, refused_within_s=900),
+            BannerInputs(refused={"unsupported_template": 3}),
             "3 bodies were refused in the last 15 min: `unsupported_template`.",
             "karrot burrow-config",
             "KarrotRejectingEvents",

@@ -3,7 +3,6 @@
 import re
 import shutil
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
@@ -11,7 +10,6 @@ from karrot.distribution import DOCS_URL
 from karrot.eventlog.base import ReporterState
 from karrot.render import runbooks_dir, templates_dir
 from karrot.render.prometheus_rules import RuleValues, alert_rules
-from karrot.web.pages.runbooks import RUNBOOKS, PageProblem
 from support.burrow.lag_events import make_event, make_partition
 from support.prometheus.promtool import parse_rules
 from support.web.website import Website, make_website
@@ -36,11 +34,6 @@ def article(page: str) -> str:
 def linked(page: str) -> list[str]:
     """The runbooks that the main part of a page links to."""
     return re.findall(r'href="/runbooks/(\w+)"', page.partition("<main")[2])
-
-
-def test_every_trouble_has_a_runbook_that_exists() -> None:
-    assert RUNBOOKS.keys() == set(get_args(PageProblem))
-    assert set(RUNBOOKS.values()) <= {path.stem for path in runbooks_dir().glob("*.md")}
 
 
 @pytest.mark.parametrize("name", ALERTS)

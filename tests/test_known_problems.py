@@ -1,0 +1,29 @@
+"""Problems, alerts and runbooks name each other."""
+
+from typing import get_args
+
+from karrot.known_problems import RUNBOOKS, KnownProblem
+from karrot.render import runbooks_dir
+from karrot.render.prometheus_rules import RuleValues, alert_rules
+from support.prometheus.promtool import parse_rules
+
+ALERTS = {rule["alert"] for rule in parse_rules(alert_rules(RuleValues()))}
+
+ONLY_PROMETHEUS_SEES = {
+    "KarrotConsumerNeverCatchesUp": "needs the catch-up time over some minutes",
+    "KarrotConsumerNotCommitting": "compares two times of a group for longer than one verdict",
+    "KarrotConsumerFlapping": "counts the incidents of an hour",
+    "KarrotConsumerRebalancing": "counts the rebalances of an hour",
+    "KarrotMessagesLost": "watch exports it, no page shows it",
+    "KarrotRetentionRisk": "predicts by two hours of samples",
+}
+"""Alerts on what neither a page nor the doctor reports, and why."""
+
+
+def test_every_known_problem_has_the_runbook_of_an_alert() -> None:
+    assert set(get_args(KnownProblem)) == RUNBOOKS.keys()
+    assert set(RUNBOOKS.values()) == ALERTS - ONLY_PROMETHEUS_SEES.keys()
+
+
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
+    assert {path.stem for path in runbooks_dir().glob("*.md")} == ALERTS
