@@ -29,12 +29,14 @@ class RuleValues:
 
     ``changed`` holds those thresholds that are not to have their default, as somebody typed them: a number where the
     default is one, else a duration as Prometheus writes it. ``external_url`` is Karrot's address for people. Beneath
-    ``runbook_url`` is a page per alert, named as the alert; Karrot itself serves these pages under ``/runbooks``.
+    ``runbook_url`` is a page per alert, named as the alert. If it is not given, alerts link to the pages that Karrot
+    serves below ``external_url``; if that is not given either, to those of the documentation at ``docs_url``.
     """
 
     changed: Mapping[str, str] = field(default_factory=dict)
     external_url: str | None = None
     runbook_url: str | None = None
+    docs_url: str | None = None
 
     def __post_init__(self) -> None:
         validation.refuse(_problems(self))
@@ -73,7 +75,8 @@ def _source(name: str) -> str:
 
 def _filled(text: str, asked: RuleValues) -> str:
     """The file with every name replaced; lines that would link to an address that is not known are left out."""
-    runbooks = asked.runbook_url or (asked.external_url and f"{asked.external_url.rstrip('/')}/runbooks")
+    above = asked.external_url or asked.docs_url
+    runbooks = asked.runbook_url or (above and f"{above.rstrip('/')}/runbooks")
     known = {**thresholds(), **asked.changed, "runbookUrl": runbooks, "externalUrl": asked.external_url}
 
     def value(found: re.Match[str]) -> str:

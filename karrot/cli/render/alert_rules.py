@@ -1,5 +1,7 @@
 """``karrot render alert-rules``: prints alerts for Prometheus."""
 
+from functools import partial
+
 import click
 
 from karrot.cli.errors import valid
@@ -25,6 +27,6 @@ def alert_rules(changed: tuple[str, ...], external_url: str | None, runbook_url:
     from karrot.render.prometheus_rules import RuleValues, alert_rules
 
     pairs = dict(text.partition("=")[::2] for text in changed)
-    runbooks = runbook_url or (None if external_url else f"{DOCS_URL}/runbooks")
-    rules = valid(lambda: RuleValues(changed=pairs, external_url=external_url, runbook_url=runbooks))
+    asked = partial(RuleValues, changed=pairs, external_url=external_url, runbook_url=runbook_url, docs_url=DOCS_URL)
+    rules = valid(asked)
     click.echo(alert_rules(rules), nl=False)
