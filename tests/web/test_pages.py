@@ -519,3 +519,4 @@ def test_the_reporters_page_tells_errors_in_full_and_what_was_refused() -> None:
     assert "together at most 15.88 USD a month" in text
     assert "Lag {Cluster=a}" in text
     assert "too_old" in text
+    assert "/runbooks/KarrotReporterDropping" in text
