@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from karrot.cli.groups.burrow_answers import GroupAnswers
+from karrot.cli.groups.group_answers import GroupAnswers
 from karrot.cli.table import UNKNOWN, Column, laid_out, number, safe, terminal_width
 from karrot.text import counted_plain
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from karrot.cli.errors import NotDone, valid
-from karrot.cli.groups.burrow_answers import GroupAnswers
+from karrot.cli.groups.group_answers import GroupAnswers
 from karrot.cli.options import value_of
 
 if TYPE_CHECKING:

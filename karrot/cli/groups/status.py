@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from karrot.cli.errors import Refused
-from karrot.cli.groups.command_run import group_options, run
+from karrot.cli.groups.commands import group_options, run
 from karrot.cli.groups.group_tables import partition_tables
 
 

@@ -8,7 +8,7 @@ import click
 
 from karrot.cli.errors import Refused
 from karrot.cli.options import asked_for, put_on
-from karrot.cli.pipeline.kafka_options import KAFKA, kafka_of, kafka_options
+from karrot.cli.pipeline.source_options import KAFKA, kafka_of, kafka_options
 
 if TYPE_CHECKING:
     from karrot.pipeline.ingest.event_sources import Road

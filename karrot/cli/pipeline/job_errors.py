@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from karrot.cli.errors import NotDone, Refused
-from karrot.cli.pipeline.kafka_options import KAFKA
+from karrot.cli.pipeline.source_options import KAFKA
 
 _NAMED: Final = re.compile(r"^(?:: |Caused by: )?([A-Za-z_][\w.$]*(?:Error|Exception)): (.*\S)", re.MULTILINE)
 _CARRIERS: Final = frozenset({"Py4JJavaError", "Py4JException", "ForeachBatchUserFuncException"})

@@ -13,7 +13,7 @@ import click
 from karrot.cli.errors import NotDone, Refused, end_on_signals
 from karrot.cli.options import asked_for, read_span
 from karrot.cli.pipeline.job_errors import errors_as_sentences
-from karrot.cli.pipeline.kafka_options import KAFKA, Reached, kafka_of, kafka_options
+from karrot.cli.pipeline.source_options import KAFKA, Reached, kafka_of, kafka_options
 from karrot.cli.pipeline.spark_options import read_trigger, spark_options, started
 
 if TYPE_CHECKING:

@@ -3,14 +3,14 @@
 import click
 
 from karrot.cli.render import (
-    alert_rules,
     athena,
+    aws,
     bridging_rules,
     cloudwatch_dashboard,
     dashboard,
-    druid,
-    ecs_autoscaling,
     ecs_service,
+    prometheus_and_grafana,
+    query_engines,
     recording_rules,
 )
 
@@ -19,15 +19,15 @@ __all__ = ["render"]
 
 @click.group(
     commands=[
-        ecs_autoscaling.ecs_autoscaling,
+        aws.ecs_autoscaling,
         ecs_service.ecs_service,
         cloudwatch_dashboard.cloudwatch_dashboard,
-        alert_rules.alert_rules,
+        prometheus_and_grafana.alert_rules,
         recording_rules.recording_rules,
         bridging_rules.bridging_rules,
         dashboard.dashboard,
         athena.athena,
-        druid.druid,
+        query_engines.druid,
     ]
 )
 def render() -> None:

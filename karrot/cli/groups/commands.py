@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from karrot.cli.errors import NotDone, Refused
-from karrot.cli.groups.burrow_answers import GroupAnswers, ask, cluster_of
+from karrot.cli.groups.group_answers import GroupAnswers, ask, cluster_of
 from karrot.cli.groups.group_tables import json_line
 from karrot.cli.groups.kafka_answers import ask_kafka, beside_burrow, cluster_reader
 from karrot.cli.options import put_on, value_of

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from karrot.cli import main
 from karrot.cli.errors import NotDone
-from karrot.cli.groups.burrow_answers import GroupAnswers, ask
+from karrot.cli.groups.group_answers import GroupAnswers, ask
 from karrot.cli.groups.group_tables import groups_table, json_line, partition_tables
 from karrot.cli.groups.kafka_answers import ask_kafka, beside_burrow
 from karrot.event import TopicPartition
