@@ -119,9 +119,20 @@ def test_a_karrot_that_is_still_packed_is_a_sentence(tmp_path: Path) -> None:
 
 
 def test_help_loads_nothing_heavy() -> None:
-    script = "import sys, karrot.cli; print(*sys.modules)"
+    script = "import sys, karrot.cli; list(karrot.cli.main.commands.values()); print(*sys.modules)"
     loaded = set(subprocess.check_output([sys.executable, "-c", script], text=True).split())
     assert not loaded & {"flask", "apsw", "jinja2", "structlog", "boto3", "karrot.settings.loading", "karrot.wiring"}
+
+
+def test_a_command_imports_nothing_of_the_others() -> None:
+    script = "import sys, karrot.cli; karrot.cli.main.commands['serve']; print(*sys.modules)"
+    loaded = set(subprocess.check_output([sys.executable, "-c", script], text=True).split())
+    assert {name for name in loaded if name.startswith("karrot.cli.")} == {
+        "karrot.cli.errors",
+        "karrot.cli.options",
+        "karrot.cli.program",
+        "karrot.cli.service",
+    }
 
 
 def test_every_command_has_help() -> None:

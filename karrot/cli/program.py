@@ -3,6 +3,8 @@
 import errno
 import os
 import sys
+from collections import UserDict
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -12,6 +14,18 @@ from karrot import distribution
 from karrot.cli.errors import Interrupted, NotDone, Refused
 
 _STANDARD_ERROR = 2
+
+
+class CommandModules(UserDict[str, Any]):
+    """The commands by name, from the names of their modules. Imports a module when its command is asked for.
+
+    ``karrot serve`` then carries nothing of the other commands.
+    """
+
+    def __getitem__(self, name: str) -> click.Command:
+        """The command, which has its own name in its module."""
+        command: click.Command = getattr(import_module(f"karrot.cli.{self.data[name]}"), name.replace("-", "_"))
+        return command
 
 
 class Program(click.Group):

@@ -1,18 +1,17 @@
-"""Runs ``karrot groups``, ``status`` and ``lag``: their options, and their output, printed once or until Ctrl-C."""
+"""``karrot groups``, ``status`` and ``lag``: print what Burrow and Kafka know of groups, once or until Ctrl-C."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from karrot.cli.errors import NotDone, Refused
-from karrot.cli.groups.group_answers import GroupAnswers, ask, cluster_of
-from karrot.cli.groups.group_tables import json_line
-from karrot.cli.groups.kafka_answers import ask_kafka, beside_burrow, cluster_reader
+from karrot.cli.groups.group_answers import GroupAnswers, ask, ask_kafka, beside_burrow, cluster_of, cluster_reader
+from karrot.cli.groups.group_tables import groups_table, json_line, partition_tables
 from karrot.cli.options import put_on, value_of
 
 if TYPE_CHECKING:
@@ -48,12 +47,49 @@ _OPTIONS = (
 )
 
 
-def group_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of these commands: `run` takes their values."""
+def _group_options(command: Callable[..., None]) -> Callable[..., None]:
     return put_on(command, *_OPTIONS)
 
 
-def run(
+@click.command()
+@_group_options
+def groups(**asked: Any) -> None:
+    """List the groups that Burrow knows, with lag and skew.
+
+    A line each: status, lag, and the share of the worst partition. With --bootstrap-servers also what Kafka says of
+    each: state, members, coordinator, messages deleted unread, and the margin until that happens; with --watch also
+    the rebalances since the first look.
+
+    Exit code 1 if Burrow or Kafka does not answer or does not know what was named, 2 if it is unclear what is asked.
+    """
+    _run(groups_table, with_all_partitions=False, **asked)
+
+
+@click.command()
+@_group_options
+def status(**asked: Any) -> None:
+    """Print Burrow's verdicts and the partitions behind them.
+
+    Exit codes as those of `karrot groups`; a bad verdict is not a failure.
+    """
+    if asked["url"] is None and asked["bootstrap"] is not None:
+        raise Refused("a verdict takes a history: --burrow names who has one, and karrot watch gathers one")
+    _run(partition_tables, with_all_partitions=False, **asked)
+
+
+@click.command()
+@_group_options
+def lag(**asked: Any) -> None:
+    """Print the lag of every partition, as Burrow has it.
+
+    With the sum, and the share of the worst partition. With --bootstrap-servers alone it is Kafka's answer.
+
+    Exit codes as those of `karrot groups`.
+    """
+    _run(partition_tables, with_all_partitions=True, **asked)
+
+
+def _run(
     table: Callable[[GroupAnswers], Iterator[str]],
     *,
     url: str | None,
@@ -70,8 +106,11 @@ def run(
     with ExitStack() as held:
         look = None
         if url is not None:
-            burrow = held.enter_context(_burrow(url))
-            look = partial(_asked, burrow, cluster, groups, with_all_partitions=with_all_partitions)
+            from karrot.burrow.client import Burrow
+            from karrot.settings import types
+
+            burrow = held.enter_context(Burrow(value_of(types.url, "--burrow", url)))
+            look = partial(_ask_burrow, burrow, cluster, groups, with_all_partitions=with_all_partitions)
         if bootstrap is not None:
             kafka = cluster_reader(bootstrap, properties, cluster)
             look = partial(ask_kafka, kafka, groups) if look is None else partial(_beside, look, kafka)
@@ -88,14 +127,7 @@ def _beside(look: Callable[[], GroupAnswers], kafka: "ClusterReader") -> GroupAn
     return beside_burrow(look(), kafka)
 
 
-def _burrow(url: str) -> "Burrow":
-    from karrot.burrow.client import Burrow
-    from karrot.settings import types
-
-    return Burrow(value_of(types.url, "--burrow", url))
-
-
-def _asked(
+def _ask_burrow(
     burrow: "Burrow", cluster: str | None, groups: tuple[str, ...], *, with_all_partitions: bool
 ) -> GroupAnswers:
     from karrot.burrow.client import BurrowError

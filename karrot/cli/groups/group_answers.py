@@ -1,17 +1,22 @@
-"""Asks Burrow for its verdicts on the groups of a cluster, for ``karrot groups``, ``status`` and ``lag``."""
+"""Asks Burrow for its verdicts on groups, and Kafka for their states, members and offsets. Kafka has no verdicts."""
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from karrot.cli.errors import NotDone, Refused
+from karrot.cli.errors import NotDone, Refused, valid
+from karrot.cli.options import value_of
 from karrot.cli.table import shown
 
 if TYPE_CHECKING:
     from karrot.burrow.client import Burrow, BurrowError
     from karrot.event import LagEvent
     from karrot.eventlog.group_health import GroupHealth
+    from karrot.watch import ClusterReader, ClusterSnapshot
 
 
 _AT_ONCE = 8
@@ -107,3 +112,46 @@ def _is_ready(burrow: "Burrow") -> bool:
         return burrow.ready()
     except UnknownCall:
         return True  # before v1.3.5 it does not say
+
+
+def cluster_reader(bootstrap: str, properties: Path | None, cluster: str | None) -> "ClusterReader":
+    """A reader of the Kafka cluster at these addresses. They are its name if it has no other."""
+    from karrot.settings import types
+    from karrot.watch import ClusterReader, connect
+
+    brokers = value_of(types.brokers, "--bootstrap-servers", bootstrap)
+    return ClusterReader(cluster or ",".join(brokers), valid(partial(connect, brokers, properties)))
+
+
+def ask_kafka(kafka: "ClusterReader", groups: Collection[str]) -> GroupAnswers:
+    """Ask Kafka about these groups, or about all."""
+    from karrot.watch import ClusterError
+
+    snapshot = _snapshot(kafka, groups)
+    return GroupAnswers(
+        kafka.name,
+        snapshot.lags,
+        {group: ClusterError(*failure) for group, failure in snapshot.failures.items()},
+        named=bool(groups),
+        teller="Kafka",
+        healths=snapshot.healths,
+        counts_rebalances=snapshot.counts_rebalances,
+    )
+
+
+def beside_burrow(asked: GroupAnswers, kafka: "ClusterReader") -> GroupAnswers:
+    """Burrow's answers, with what Kafka says about the same groups."""
+    groups = {event.consumer for event in asked.verdicts}
+    if not groups:
+        return asked
+    snapshot = _snapshot(kafka, groups)
+    return replace(asked, healths=snapshot.healths, counts_rebalances=snapshot.counts_rebalances)
+
+
+def _snapshot(kafka: "ClusterReader", groups: Collection[str]) -> "ClusterSnapshot":
+    from karrot.watch import ClusterError
+
+    try:
+        return kafka.read(int(time.time() * 1000), groups)
+    except ClusterError as error:
+        raise NotDone(f"Kafka: {error}") from error

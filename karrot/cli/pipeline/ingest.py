@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from karrot.cli.errors import end_on_signals
-from karrot.cli.pipeline.event_source_options import road_of, road_options
 from karrot.cli.pipeline.job_errors import errors_as_sentences
+from karrot.cli.pipeline.source_options import road_of, road_options
 from karrot.cli.pipeline.spark_options import read_trigger, spark_options, started
 
 

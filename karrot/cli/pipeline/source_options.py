@@ -1,4 +1,4 @@
-"""Defines the options by which Spark jobs connect to Kafka."""
+"""Defines the options that say where Spark jobs read: Kafka, and for events also the archive."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,6 +11,7 @@ from karrot.cli.errors import Refused, valid
 from karrot.cli.options import asked_for, put_on
 
 if TYPE_CHECKING:
+    from karrot.pipeline.ingest.event_sources import Road
     from karrot.pipeline.stream.kafka_connection import Brokers, StartingOffsets
     from karrot.watch.admin import KafkaCluster
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 KAFKA = "kafka"
 """The ``--source`` that is read through Kafka."""
 
-_OPTIONS = (
+_KAFKA_OPTIONS = (
     click.option("--bootstrap-servers", metavar="HOST:PORT,...", help="With --source kafka: its brokers."),
     click.option(
         "--command-config",
@@ -33,11 +34,23 @@ _OPTIONS = (
         help="Where to begin the first time; a time in ISO 8601, UTC unless it says otherwise.",
     ),
 )
+_ARCHIVE = "archive"
+_SOURCE_OPTIONS = (
+    click.option(
+        "--source",
+        type=click.Choice([_ARCHIVE, KAFKA]),
+        default=_ARCHIVE,
+        show_default=True,
+        help="What the archive reporter writes, or the kafka reporter.",
+    ),
+    click.option("--archive", help="Where the archive reporter writes: a directory or a URL (s3a://…)."),
+    click.option("--topic", default="karrot.events", show_default=True, help="The topic of the kafka reporter."),
+)
 
 
 def kafka_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options by which Kafka is reached: `kafka_of` reads them."""
-    return put_on(command, *_OPTIONS)
+    return put_on(command, *_KAFKA_OPTIONS)
 
 
 class Reached(NamedTuple):
@@ -62,3 +75,32 @@ def kafka_of(asked: Mapping[str, Any], client_id: str) -> Reached:
         valid(partial(connect, addresses, properties, client_id=client_id)),
         valid(partial(StartingOffsets, asked["starting"])),
     )
+
+
+def road_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that name a source of events; `road_of` reads them."""
+    return put_on(command, *_SOURCE_OPTIONS, kafka_options)
+
+
+def road_of(asked: Mapping[str, Any]) -> "Callable[[], Road]":
+    """A function that opens the source of events once Spark has started. Raises Refused for wrong options."""
+    from karrot.settings import types
+
+    if asked["source"] == KAFKA:
+        return partial(_from_topic, kafka_of(asked, "karrot-pipeline"), asked_for(types.topic, "topic", asked))
+    if asked["archive"] is None:
+        raise Refused("--source archive needs --archive")
+    return partial(_from_archive, asked["archive"])
+
+
+def _from_topic(reached: Reached, topic: str) -> "Road":
+    from karrot.pipeline.ingest.event_sources import BATCH_EVENTS, FromTopic
+    from karrot.pipeline.stream.record_sources import FromKafka
+
+    return FromTopic(FromKafka(*reached, topic, BATCH_EVENTS))
+
+
+def _from_archive(archive: str) -> "Road":
+    from karrot.pipeline.ingest.event_sources import FromArchive
+
+    return FromArchive(archive)

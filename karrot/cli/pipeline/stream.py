@@ -13,8 +13,8 @@ import click
 
 from karrot.cli.errors import NotDone, Refused, end_on_signals, stated, valid
 from karrot.cli.options import config_option
-from karrot.cli.pipeline.event_source_options import road_of, road_options
 from karrot.cli.pipeline.job_errors import errors_as_sentences
+from karrot.cli.pipeline.source_options import road_of, road_options
 from karrot.cli.pipeline.spark_options import read_trigger, session_options, started
 
 if TYPE_CHECKING:

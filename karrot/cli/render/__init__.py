@@ -2,17 +2,7 @@
 
 import click
 
-from karrot.cli.render import (
-    athena,
-    aws,
-    bridging_rules,
-    cloudwatch_dashboard,
-    dashboard,
-    ecs_service,
-    prometheus_and_grafana,
-    query_engines,
-    recording_rules,
-)
+from karrot.cli.render import aws, prometheus_and_grafana, query_engines
 
 __all__ = ["render"]
 
@@ -20,13 +10,13 @@ __all__ = ["render"]
 @click.group(
     commands=[
         aws.ecs_autoscaling,
-        ecs_service.ecs_service,
-        cloudwatch_dashboard.cloudwatch_dashboard,
+        aws.ecs_service,
+        aws.cloudwatch_dashboard,
         prometheus_and_grafana.alert_rules,
-        recording_rules.recording_rules,
-        bridging_rules.bridging_rules,
-        dashboard.dashboard,
-        athena.athena,
+        prometheus_and_grafana.recording_rules,
+        prometheus_and_grafana.bridging_rules,
+        prometheus_and_grafana.dashboard,
+        query_engines.athena,
         query_engines.druid,
     ]
 )

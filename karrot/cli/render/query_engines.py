@@ -1,4 +1,4 @@
-"""``karrot render druid``: prints Druid's ingestion spec and a query for the JSON topic of offsets."""
+"""``karrot render athena`` and ``druid``: what these engines need to query the pipeline's tables and its topic."""
 
 from functools import partial
 from typing import Any
@@ -6,6 +6,17 @@ from typing import Any
 import click
 
 from karrot.cli.errors import valid
+
+
+@click.command()
+@click.option("--location", metavar="s3://BUCKET/PREFIX", required=True, help="Where the pipeline has its tables.")
+@click.option("--database", default="karrot", show_default=True, help="The database to create them in.")
+@click.option("--days", type=int, default=400, show_default=True, help="How far back a query looks that names no day.")
+def athena(**given: Any) -> None:
+    """Print the DDL of the pipeline's tables for Amazon Athena, with their days projected."""
+    from karrot.render.athena import Athena, athena
+
+    click.echo(athena(valid(partial(Athena, **given))), nl=False)
 
 
 @click.command()

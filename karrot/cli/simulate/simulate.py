@@ -1,8 +1,9 @@
 """``karrot simulate``: runs scaling recipes on a recorded lag."""
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -11,12 +12,49 @@ from karrot.cli.history.open_tables import local_tables, span_of
 from karrot.cli.options import Number
 from karrot.cli.render.scaling_options import scaling, scaling_options
 from karrot.cli.simulate.output import Case, Compared, comparison, drawing, report, warnings_of_load, warnings_of_run
-from karrot.cli.simulate.recipes import Recipe, each_recipe, read_recipes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from karrot.autoscaling import LagSample, Run
+
+
+_RECIPES = ("target-tracking", "step", "from-zero")
+_MEASURES = ("max_lag_seconds", "target_lag_per_task", "max_lag")
+_OWN_OPTIONS = (
+    *_MEASURES,
+    "wake_up_lag",
+    "min_tasks",
+    "max_tasks",
+    "scale_out_cooldown",
+    "scale_in_cooldown",
+    "high_resolution",
+)
+
+
+class Recipe(NamedTuple):
+    """A recipe as it was typed (``step:max-lag=100000,min-tasks=0``), its name, and the options that are its own."""
+
+    text: str
+    name: str
+    own: Mapping[str, str]
+
+
+def _read_recipes(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> tuple[Recipe, ...]:
+    return tuple(map(_recipe, given))
+
+
+def _recipe(text: str) -> Recipe:
+    """Read a text. What its options stand for, the command's own options know."""
+    name, _, rest = text.partition(":")
+    if name not in _RECIPES:
+        raise click.BadParameter(f"{name!r} is not one of {', '.join(map(repr, _RECIPES))}.")
+    own = {}
+    for each in filter(None, rest.split(",")):
+        option, _, value = each.partition("=")
+        if (attribute := option.strip().replace("-", "_")) not in _OWN_OPTIONS:
+            known = ", ".join(other.replace("_", "-") for other in _OWN_OPTIONS)
+            raise click.BadParameter(f"{option!r} is no option of a recipe: {known}.")
+        own[attribute] = value or "true"
+    return Recipe(text, name, own)
 
 
 @click.command()
@@ -88,7 +126,7 @@ for _at, _parameter in enumerate(simulate.params):
     elif _parameter.name == "recipe":
         simulate.params[_at] = click.Option(
             ["--recipe"],
-            callback=read_recipes,
+            callback=_read_recipes,
             required=True,
             multiple=True,
             metavar="NAME[:OPTION=VALUE,...]",
@@ -106,7 +144,7 @@ def _show_one(case: Case, svg: Path | None) -> None:
         stated(partial(svg.write_text, drawing(case, run), encoding="utf-8"))
 
 
-def _compare(cases: "Sequence[Case]") -> None:
+def _compare(cases: Sequence[Case]) -> None:
     """One run after the other: of each nothing is kept but its figures."""
     compared = [Compared.of(_run_still(cases[0]), "as recorded")]
     for case in cases:
@@ -153,10 +191,21 @@ def _cases(samples: list["LagSample"], recipes: tuple[Recipe, ...], given: dict[
         "scale_in": autoscaling.ScaleIn(given.pop("scale_in")),
     }
     cases = []
-    for text, of_recipe in each_recipe(simulate, recipes, given):
-        asked = scaling(**_named(of_recipe))
-        cases.append(Case(asked, stack_of(asked, **readings), load, consumers, tasks, given["group"], text))
+    for recipe in recipes:
+        asked = scaling(**_named(_options_of(recipe, given)))
+        cases.append(Case(asked, stack_of(asked, **readings), load, consumers, tasks, given["group"], recipe.text))
     return cases
+
+
+def _options_of(recipe: Recipe, shared: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe's own options before those that all recipes share. One with a measure of its own has no other."""
+    parameters = {each.name: each for each in simulate.params}
+    options = dict(shared) | {"recipe": recipe.name}
+    if any(measure in recipe.own for measure in _MEASURES):
+        options |= dict.fromkeys(_MEASURES)
+    for name, text in recipe.own.items():
+        options[name] = parameters[name].type.convert(text, parameters[name], None)
+    return options
 
 
 def _named(given: dict[str, Any]) -> dict[str, Any]:

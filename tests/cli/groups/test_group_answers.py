@@ -7,9 +7,8 @@ from click.testing import CliRunner
 
 from karrot.cli import main
 from karrot.cli.errors import NotDone
-from karrot.cli.groups.group_answers import GroupAnswers, ask
+from karrot.cli.groups.group_answers import GroupAnswers, ask, ask_kafka, beside_burrow
 from karrot.cli.groups.group_tables import groups_table, json_line, partition_tables
-from karrot.cli.groups.kafka_answers import ask_kafka, beside_burrow
 from karrot.event import TopicPartition
 from karrot.watch import ClusterError, ClusterReader
 from support.burrow.fake_burrow_rig import fake_burrow, simulated_group

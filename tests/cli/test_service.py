@@ -1,0 +1,116 @@
+"""`karrot serve`, `demo`, `check-config`, `healthcheck` and `burrow-config` as somebody types them."""
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from karrot.eventlog.base import LogUnavailableError
+from karrot.settings.loading import Loaded, SettingsError
+from support.karrot_command import run_karrot
+from support.servers.recording_server import RecordingServer
+
+
+def test_serve_hands_over_what_reads_the_settings_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "karrot.toml"
+    levels: list[str] = []
+
+    def serve(load: Callable[[], Loaded]) -> int:
+        for level in ("DEBUG", "ERROR"):
+            file.write_text(f'log = "{level}"\nbind = "127.0.0.1:1"\n')
+            settings = load().settings
+            levels.append(f"{settings.log} {settings.bind}")
+        file.write_text("log =")
+        with pytest.raises(SettingsError):
+            load()
+        return 3
+
+    monkeypatch.setattr("karrot.wiring.serve", serve)
+    assert run_karrot("serve", "--config", str(file), "--bind", "127.0.0.1:2").exit_code == 3
+    assert levels == ["DEBUG 127.0.0.1:2", "ERROR 127.0.0.1:2"]
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (SettingsError(["KARROT_LOG is wrong"]), "karrot: KARROT_LOG is wrong\n"),
+        (LogUnavailableError("the data directory is in use"), "karrot: the data directory is in use\n"),
+        (OSError(98, "Address already in use"), "karrot: [Errno 98] Address already in use\n"),
+    ],
+)
+def test_what_keeps_the_service_from_starting_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, line: str
+) -> None:
+    def refuse(*_arguments: object) -> int:
+        raise error
+
+    monkeypatch.setattr("karrot.wiring.serve", refuse)
+    monkeypatch.setattr("karrot.demo.demo.demo", refuse)
+    for command in ("serve", "demo"):
+        result = run_karrot(command)
+        assert (result.exit_code, result.stderr) == (2, line)
+
+
+def test_the_demo_starts_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    def demo(*arguments: object) -> int:
+        asked.append(arguments)
+        return 0
+
+    monkeypatch.setattr("karrot.demo.demo.demo", demo)
+    assert run_karrot("demo").exit_code == 0
+    assert run_karrot("demo", "--port", "8000", "--groups", "3", "--seed", "1", "--speed", "2.5").exit_code == 0
+    assert asked == [(None, 24, 7, 1.0), (8000, 3, 1, 2.5)]
+
+
+def test_check_config_prints_every_setting_and_the_warnings(tmp_path: Path) -> None:
+    file = tmp_path / "karrot.toml"
+    file.write_text('log = "DEBUG"\n')
+    result = run_karrot("check-config", "--config", str(file), env={"KARROT_API_TOKEN": "hunter2", "KARROT_LOGG": "x"})
+    assert result.exit_code == 0
+    assert "KARROT_LOG=DEBUG\n" in result.stdout
+    assert "KARROT_API_TOKEN=***\n" in result.stdout
+    assert "hunter2" not in result.output
+    assert result.stderr == (
+        "warning: KARROT_LOGG is not a setting of Karrot: it has no effect; did you mean KARROT_LOG?\n"
+        "warning: KARROT_BIND is 0.0.0.0:5000: anyone who reaches this port can post events without a password; "
+        "set KARROT_BURROW_TOKEN (or KARROT_BURROW_USERNAME and KARROT_BURROW_PASSWORD), or bind to 127.0.0.1:5000\n"
+    )
+
+
+def test_check_config_refuses_wrong_settings_with_a_line_each() -> None:
+    result = run_karrot("check-config", env={"KARROT_WORKERS": "0", "KARROT_LOG": "LOUD"})
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr == (
+        "karrot: KARROT_LOG is 'LOUD': it must be one of DEBUG, INFO, WARNING, ERROR, CRITICAL\n"
+        "karrot: KARROT_WORKERS is '0': it must be a whole number from 1 to 64\n"
+    )
+
+
+def test_health_is_asked_of_this_machine_where_karrot_listens(server: RecordingServer) -> None:
+    server.status = 200
+    result = run_karrot(
+        "healthcheck", env={"KARROT_BIND": f"0.0.0.0:{server.server_port}", "http_proxy": "http://127.0.0.1:1"}
+    )
+    assert (result.exit_code, result.stdout) == (0, '{"status":"told"}\n')
+    assert [(each.method, each.path) for each in server.seen] == [("GET", "/healthz")]
+
+
+def test_a_karrot_that_is_not_well_is_not_healthy(server: RecordingServer) -> None:
+    server.status = 500
+    result = run_karrot("healthcheck", "--url", server.url)
+    assert (result.exit_code, result.stderr) == (1, 'karrot: 500: {"status":"told"}\n')
+
+
+def test_burrow_config_prints_toml() -> None:
+    result = run_karrot("burrow-config", "--url", "http://karrot:5000", "--user", "burrow")
+    assert result.exit_code == 0
+    assert tomllib.loads(result.stdout)["notifier"]["karrot"]["username"] == "burrow"
+
+
+def test_burrow_config_prints_the_template_alone() -> None:
+    result = run_karrot("burrow-config", "--url", "http://karrot:5000", "--template")
+    assert result.stdout == '{"Event": {{ jsonencoder . }}}\n'
