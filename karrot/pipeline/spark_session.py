@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["RUNTIME", "SparkUnavailable", "has_logging", "left_to_us", "require_java", "session"]
-
 _JAVA: Final = 17
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _LAUNCHED_BY_SUBMIT: Final = "PYSPARK_GATEWAY_PORT"

@@ -23,8 +23,6 @@ from karrot.event import TopicPartition
 from karrot.eventlog.group_health import UNKNOWN_STATE
 from karrot.watch.kafka_protocol import ClusterError, Description, Failure, GroupMember, Listing
 
-__all__ = ["KafkaCluster"]
-
 _TIMEOUT_S = 10.0
 _AT_ONCE = 32
 """Requests for committed offsets on their way at a time: one is about one group."""

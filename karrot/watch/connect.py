@@ -10,8 +10,6 @@ from karrot.kafka.client_properties import PropertiesError, complete, read, with
 if TYPE_CHECKING:
     from karrot.watch.admin import KafkaCluster
 
-__all__ = ["NotConnected", "connect"]
-
 
 class NotConnected(ValueError):  # noqa: N818 (names what is so, not a failure of ours)
     """No client can be made of what was given; the message is a sentence without secrets."""

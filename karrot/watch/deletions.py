@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 
 from karrot.watch.kafka_protocol import Listing
 
-__all__ = ["Deletions"]
-
 _MISSING_MS = 60_000
 
 

@@ -10,8 +10,6 @@ from karrot.event import Kind, LagEvent, OpenIncident, PartitionLag, Source, Sta
 from karrot.watch.kafka_protocol import Description
 from karrot.watch.rings import Rings
 
-__all__ = ["Incidents", "deleted", "verdict"]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -9,8 +9,6 @@ from karrot.event import TopicPartition
 from karrot.eventlog.group_health import GroupHealth
 from karrot.watch.kafka_protocol import Description, GroupMember
 
-__all__ = ["RetentionMargin", "Stability", "group_health", "retention"]
-
 _REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance"})
 
 

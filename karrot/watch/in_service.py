@@ -15,8 +15,6 @@ from karrot.watch.outputs import IntakeSink
 from karrot.watch.persistence import NoteKeeper
 from karrot.watch.watcher import Watcher, run
 
-__all__ = ["Duty", "problems", "serve_watch"]
-
 _LONGEST_ERROR = 500
 
 

@@ -6,8 +6,6 @@ from typing import NamedTuple, Protocol
 
 from karrot.event import TopicPartition
 
-__all__ = ["Cluster", "ClusterError", "Description", "Failure", "GroupMember", "Listing"]
-
 _WITHOUT_MEMBERS = frozenset({"Empty", "Dead"})
 
 

@@ -16,8 +16,6 @@ from karrot.eventlog.group_health import WatchedCluster
 from karrot.intake import Intake
 from karrot.watch.watcher import PollOutcome
 
-__all__ = ["IntakeSink", "PostSink"]
-
 _AT_ONCE = 8
 """Events on their way at a time: the log commits what waits as one, and another Karrot has more to do."""
 

@@ -20,8 +20,6 @@ from karrot.watch.evaluation import Incidents
 from karrot.watch.group_stability import Stability
 from karrot.watch.rings import Ring, Rings
 
-__all__ = ["FileKeeper", "Keeper", "Memory", "NoKeeper", "NoteKeeper", "dump", "load"]
-
 _VERSION = 1
 _log = structlog.get_logger(__name__)
 

@@ -16,8 +16,6 @@ from karrot.burrow.rules import DEFAULT_INTERVALS, Slots, TrackedPartition, Wind
 from karrot.event import LogEnd, OffsetSample, TopicPartition
 from karrot.watch.kafka_protocol import GroupMember
 
-__all__ = ["Ring", "Rings"]
-
 
 @dataclass(slots=True)
 class Ring:

@@ -21,8 +21,6 @@ from karrot.watch.kafka_protocol import Cluster, ClusterError, Description, Fail
 from karrot.watch.persistence import Keeper, Memory, dump, load
 from karrot.watch.poll import Poll, log_starts, poll_cluster
 
-__all__ = ["PollOutcome", "Sink", "Watcher", "run"]
-
 _SAVE_MS = 60_000
 _LOG_STARTS_MS = 60_000
 _NOT_KEPT = (LogUnavailableError, OverloadedError, OSError)

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from karrot.history import History, Incident, SeriesPoint, TimeRange
-from karrot.history.held_days import finished
+from karrot.history.held_days import Derived, Note, finished
 from karrot.history.table_files import Table
 from karrot.pipeline.schemas import DERIVED, INCIDENTS, LAG_MINUTE, TABLES, with_day
-from karrot.pipeline.store.changed_days import Derived, Note, read_note
+from karrot.pipeline.store.changed_days import read_note
 from karrot.pipeline.store.tables import Tables
 from support.pipeline.event_rows import frame_of_rows
 from support.pipeline.row_times import MIDNIGHT, minute_at

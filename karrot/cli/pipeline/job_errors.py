@@ -19,11 +19,12 @@ _BEYOND: Final = re.compile(r"\s*(?:JVM stacktrace|=== Streaming Query ===)")
 @contextmanager
 def errors_as_sentences(asked: Mapping[str, Any]) -> Iterator[None]:
     """End the command with a sentence if a job cannot read its input or cannot go on."""
-    from karrot.kafka.client_properties import without_values
-    from karrot.pipeline.stream.kafka_connection import Brokers, PropertiesError
+    from pyspark.errors import StreamingQueryException
+
+    from karrot.kafka.client_properties import PropertiesError, without_values
+    from karrot.pipeline.stream.kafka_connection import Brokers
     from karrot.pipeline.stream.kafka_topics import ConnectorMissing
     from karrot.pipeline.stream.record_sources import NoRecords
-    from karrot.pipeline.stream.streaming_query import StreamingQueryException
     from karrot.watch import ClusterError
 
     try:

@@ -60,9 +60,11 @@ def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any
     """
     deliver = valid(partial(_delivery, asked["webhook"]))
     spark = started("stale", master, conf)
+    from pyspark.errors import StreamingQueryException
+
     from karrot.pipeline.stale.job import StaleAlerts
     from karrot.pipeline.store.tables import Tables
-    from karrot.pipeline.stream.streaming_query import StreamingQueryException, run
+    from karrot.pipeline.stream.streaming_query import run
 
     tables, stop, troubled = Tables(directory), threading.Event(), list["Delivered"]()
     checkpoint = asked["checkpoint"] or tables.checkpoint("stale")

@@ -7,8 +7,6 @@ from pyspark.sql import functions as F
 
 from karrot.pipeline.store.shared_columns import rounded
 
-__all__ = ["Lookup", "seconds_behind", "with_look"]
-
 _LAST: Final = 2**63 - 1
 _LOOK: Final = ("life", "at_ms", "end_offset", "next_ms", "next_offset")
 

@@ -17,8 +17,6 @@ from karrot.pipeline.schemas import UNIQUE_BY
 from karrot.pipeline.store.changed_days import SOURCES
 from karrot.pipeline.store.tables import Tables
 
-__all__ = ["Edges", "Sources", "look_over", "no_record_twice"]
-
 _DAY = timedelta(days=1)
 
 

@@ -13,8 +13,6 @@ from pyspark.sql import functions as F
 from karrot.pipeline.schemas import LAG_MINUTE, columns_of
 from karrot.pipeline.store.shared_columns import GROUP, LOG, PARTITION
 
-__all__ = ["as_listings", "filled", "group_lags", "merged", "spread", "unheard"]
-
 _GROUP_DAY: Final = (*GROUP, "day")
 _MINUTE: Final = timedelta(minutes=1)
 _MOST: Final = 0.5

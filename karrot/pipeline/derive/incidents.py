@@ -15,8 +15,6 @@ from karrot.pipeline.derive.status_intervals import in_order, severity, silent_b
 from karrot.pipeline.schemas import INCIDENTS, columns_of, with_day
 from karrot.pipeline.store.shared_columns import GROUP
 
-__all__ = ["incidents"]
-
 _OBSERVATION, _INCIDENT, _CLOSE, _DELETED = "observation", "incident", "close", "deleted"
 _ENDING = (_OBSERVATION, _CLOSE, _DELETED)
 

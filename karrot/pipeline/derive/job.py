@@ -16,6 +16,7 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from karrot.history.held_days import Derived, Note
 from karrot.pipeline.derive.day_reader import Edges, Sources, look_over
 from karrot.pipeline.derive.group_lag_from_commits import group_lags, merged, spread
 from karrot.pipeline.derive.incidents import incidents
@@ -26,10 +27,8 @@ from karrot.pipeline.derive.rates_minute import rates_minute, whole_listings
 from karrot.pipeline.derive.skew_minute import skew_minute
 from karrot.pipeline.derive.slo_daily import Objective, slo_daily
 from karrot.pipeline.derive.status_intervals import status_intervals, verdict_runs
-from karrot.pipeline.store.changed_days import SOURCES, Derived, Note, present, read_note, touched, write_note
+from karrot.pipeline.store.changed_days import SOURCES, present, read_note, touched, write_note
 from karrot.pipeline.store.tables import Tables, sound
-
-__all__ = ["DeriveRules", "derive", "reach"]
 
 _log = logging.getLogger(__name__)
 

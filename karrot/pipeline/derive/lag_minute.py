@@ -8,8 +8,6 @@ from karrot.pipeline.derive.status_intervals import severity, status_named
 from karrot.pipeline.schemas import LAG_MINUTE, columns_of
 from karrot.pipeline.store.shared_columns import GROUP
 
-__all__ = ["lag_minute"]
-
 _SEQ_BITS = 47
 
 

@@ -15,8 +15,6 @@ from karrot.pipeline.derive.as_of_join import Lookup, seconds_behind, with_look
 from karrot.pipeline.derive.log_end_samples import looks, spans
 from karrot.pipeline.store.shared_columns import LOG
 
-__all__ = ["by_hindsight"]
-
 _LOG_OF_DAY: Final = (*LOG, "day")
 """A log on a day alone, so that no day has to be derived again for what another one saw."""
 

@@ -13,8 +13,6 @@ from pyspark.sql import functions as F
 
 from karrot.pipeline.store.shared_columns import LOG
 
-__all__ = ["looks", "spans"]
-
 _BEHIND_MS: Final = 60_000
 """How old a view of the log end may be when it is told: Burrow's is one refresh old (10 s unless set otherwise)."""
 

@@ -6,8 +6,6 @@ from pyspark.sql import functions as F
 from karrot.pipeline.schemas import OFFSETS_MINUTE, columns_of
 from karrot.pipeline.store.shared_columns import PARTITION
 
-__all__ = ["offsets_minute"]
-
 
 def offsets_minute(commits: DataFrame) -> DataFrame:
     """``offsets_minute`` of ``commits`` (no record twice). A commit belongs to the minute of its record.

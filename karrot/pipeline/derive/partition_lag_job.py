@@ -26,8 +26,6 @@ from karrot.pipeline.schemas import OFFSETS
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.streaming_query import persisted
 
-__all__ = ["Handed", "Lags", "hand_on"]
-
 _DAY = timedelta(days=1)
 _MADE = ("offsets_minute", "partition_lag_minute", "rebalances")
 _MEMBERS_BACK = timedelta(days=30)

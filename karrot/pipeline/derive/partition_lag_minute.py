@@ -14,8 +14,6 @@ from karrot.pipeline.derive.as_of_join import Lookup, seconds_behind, with_look
 from karrot.pipeline.schemas import PARTITION_LAG_MINUTE, columns_of
 from karrot.pipeline.store.shared_columns import LOG, PARTITION
 
-__all__ = ["FORGOTTEN", "carried", "partition_lag_minute"]
-
 FORGOTTEN: Final = timedelta(days=31)
 """So long after its last commit a partition is not reckoned any more: its tombstone has been missed."""
 

@@ -7,8 +7,6 @@ from pyspark.sql import functions as F
 
 from karrot.pipeline.store.shared_columns import GROUP, PARTITION
 
-__all__ = ["FOREVER_MS", "owners"]
-
 _RECORD: Final = ("log_ts_ms", "log_offset")
 FOREVER_MS: Final = 2**63 - 1
 """The end of what lasts."""

@@ -12,8 +12,6 @@ from pyspark.sql import functions as F
 from karrot.pipeline.schemas import RATES_MINUTE, columns_of
 from karrot.pipeline.store.shared_columns import EVENT, PARTITION, rounded
 
-__all__ = ["rates_minute", "whole_listings"]
-
 _MINUTE_MS = 60_000
 
 

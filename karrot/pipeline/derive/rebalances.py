@@ -8,8 +8,6 @@ from pyspark.sql import functions as F
 from karrot.pipeline.schemas import REBALANCES, columns_of
 from karrot.pipeline.store.shared_columns import GROUP
 
-__all__ = ["rebalances"]
-
 _TOLD: Final = ("generation", "protocol", "leader")
 
 

@@ -6,8 +6,6 @@ from pyspark.sql import functions as F
 from karrot.pipeline.schemas import SKEW_MINUTE, columns_of
 from karrot.pipeline.store.shared_columns import GROUP, rounded
 
-__all__ = ["skew_minute"]
-
 _TOPIC = (*GROUP, "topic", "minute")
 _TOPIC_KEY = ("key", *_TOPIC)
 _STANDS_OUT = 2.0

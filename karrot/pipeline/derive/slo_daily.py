@@ -10,8 +10,6 @@ from karrot.pipeline.derive.status_intervals import severity
 from karrot.pipeline.schemas import SLO_DAILY, columns_of, with_day
 from karrot.pipeline.store.shared_columns import GROUP
 
-__all__ = ["Objective", "slo_daily"]
-
 _GROUP_DAY = (*GROUP, "day")
 
 

@@ -13,8 +13,6 @@ from karrot.event import Status
 from karrot.pipeline.schemas import STATUS_INTERVALS, VERDICT_RUNS, columns_of, with_day
 from karrot.pipeline.store.shared_columns import EVENT, GROUP
 
-__all__ = ["in_order", "severity", "silent_before", "status_intervals", "status_named", "verdict_runs"]
-
 _ARRIVAL = ("received_at_ms", "seq")
 _SAID = ("kind", "incident_id", "status")
 _OLDEST_MS = 86_400_000

@@ -11,8 +11,6 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-__all__ = ["SequenceRange", "in_order", "overlap", "repeats", "spans", "without"]
-
 _ID = ("log_id", "seq")
 
 

@@ -12,8 +12,6 @@ from karrot.pipeline.stream.checkpoints import Read
 from karrot.pipeline.stream.record_sources import FromKafka
 from karrot.pipeline.stream.streaming_query import BATCH_BYTES, EVER
 
-__all__ = ["BATCH_EVENTS", "FromArchive", "FromTopic", "Road"]
-
 BATCH_EVENTS: Final = 200_000
 """Records of a topic in a batch: a few kilobytes each."""
 

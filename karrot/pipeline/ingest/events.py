@@ -10,8 +10,6 @@ from karrot.pipeline.schemas import CORRUPT, EVENTS, LINE, PARTITION_LINE, PARTI
 from karrot.pipeline.schemas.column_types import struct
 from karrot.pipeline.store.shared_columns import moment, whole
 
-__all__ = ["REQUIRED", "events", "parsed", "partitions", "read_lines", "why_unusable"]
-
 _MOST_BYTES: Final = 32 * 1024 * 1024
 """The longest line that is read as JSON. A body has at most 8 MiB, grows as a string in JSON, and is said twice."""
 

@@ -27,8 +27,6 @@ from karrot.pipeline.stream.batch_segments import Segment
 from karrot.pipeline.stream.quarantine import PLACE, bad_lines, short_segments
 from karrot.pipeline.stream.streaming_query import batch_name, checkpoint_id, noted, persisted, run, started
 
-__all__ = ["Ingest", "IngestSummary"]
-
 
 @dataclass(frozen=True, slots=True)
 class IngestSummary:

@@ -13,8 +13,6 @@ from zlib import crc32
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-__all__ = ["int64", "tables", "uint16", "uint32"]
-
 _BYTE: Final = 0xFF
 _BITS: Final = 32
 

@@ -16,8 +16,6 @@ from karrot.pipeline.offsets.big_endian import int64, uint16, uint32
 from karrot.pipeline.schemas import COMMITS, columns_of, with_day
 from karrot.pipeline.store.shared_columns import is_possible, moment
 
-__all__ = ["commits", "decode_offsets"]
-
 _NULL: Final = 0xFFFF
 """A string's length of -1, read as unsigned."""
 _LONGEST: Final = 0x7FFF

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final, NamedTuple
 
-__all__ = ["AssignedMember", "GroupMetadata", "UnreadableMetadata", "parse_key", "parse_value"]
-
 _INT16, _INT32, _INT64 = Struct(">h"), Struct(">i"), Struct(">q")
 _GROUP_METADATA: Final = 2
 _NEWEST: Final = 4

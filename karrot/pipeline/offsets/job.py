@@ -24,8 +24,6 @@ from karrot.pipeline.stream.quarantine import bad_records
 from karrot.pipeline.stream.record_sources import RecordSource
 from karrot.pipeline.stream.streaming_query import batch_name, batch_prefix, checkpoint_id, noted, persisted, started
 
-__all__ = ["LandOffsets", "OffsetsSummary"]
-
 _COMMIT: Final = (0, 1)
 _METADATA: Final = 2
 

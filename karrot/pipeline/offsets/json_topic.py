@@ -14,8 +14,6 @@ from pyspark.sql import functions as F
 from karrot.pipeline.stream.kafka_connection import Brokers
 from karrot.pipeline.stream.kafka_topics import send
 
-__all__ = ["MOST_READERS", "JsonTopic", "as_json"]
-
 MOST_READERS: Final = 1_000
 """How many groups that read the topic are remembered."""
 

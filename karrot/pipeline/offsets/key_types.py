@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["KEY_TYPES"]
-
 KEY_TYPES: Final[Mapping[int, str]] = MappingProxyType(
     dict(
         enumerate(

@@ -25,8 +25,6 @@ from karrot.pipeline.stream.record_sources import Partitioned, new_files
 from karrot.pipeline.stream.streaming_query import batch_name, checkpoint_id, started
 from karrot.watch.kafka_protocol import ClusterError, Failure
 
-__all__ = ["MOST_PARTITIONS", "EndsPoll", "LandEnds", "LogEndReader", "Looked", "ends", "topics_of_late"]
-
 MOST_PARTITIONS: Final = 20_000
 """How many partitions a look asks about: what is beyond is left out, and said."""
 

@@ -21,8 +21,6 @@ from karrot.pipeline.offsets.group_metadata import (
 )
 from karrot.pipeline.schemas import MEMBERS, columns_of, with_day
 
-__all__ = ["decode_members", "members"]
-
 _GROUP_METADATA: Final = b"\x00\x02"
 _PARSED: Final = (
     StructType([field for field in MEMBERS.fields if field.name not in {"cluster", "log_ts", "log_ts_ms"}])

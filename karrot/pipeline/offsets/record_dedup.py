@@ -12,8 +12,6 @@ from karrot.pipeline.schemas import STREAMED
 from karrot.pipeline.store.filesystem import listing, literal
 from karrot.pipeline.store.tables import Tables
 
-__all__ = ["AT", "landed"]
-
 AT: Final = ("log_partition", "log_offset")
 """Where a record lies in ``__consumer_offsets``."""
 

@@ -30,8 +30,6 @@ from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
 from karrot.reporters.cloudwatch.sender import BatchRefusal, Sender, SendOutcome
 
-__all__ = ["Notes", "Published", "Publisher", "SendInterrupted", "SentNote"]
-
 _LOG_ID = "road"
 _SENT = "sent"
 _TAKEN_AT_ONCE = 1000

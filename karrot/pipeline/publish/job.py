@@ -16,8 +16,6 @@ from karrot.pipeline.publish.newest_per_group import newest
 from karrot.pipeline.store.filesystem import read_text, write_text
 from karrot.pipeline.stream.streaming_query import started
 
-__all__ = ["Fanout", "notes_beside"]
-
 _CLOCKS_APART_MS: Final = 300_000
 """How far the clock that dates segments or records and this one may be apart."""
 

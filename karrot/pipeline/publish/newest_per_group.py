@@ -11,8 +11,6 @@ from karrot.pipeline.ingest.events import REQUIRED, parsed, why_unusable
 from karrot.pipeline.schemas import CORRUPT, LINE, columns_of
 from karrot.pipeline.store.shared_columns import GROUP
 
-__all__ = ["NEWEST", "newest"]
-
 _PLACE: Final = StructType(
     [StructField("received_at_ms", LongType()), StructField("log_id", StringType()), StructField("seq", LongType())]
 )

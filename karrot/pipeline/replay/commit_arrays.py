@@ -9,8 +9,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Bools", "CommitArrays", "Ints", "LogEndArrays", "Segments", "begins", "newest", "recent_least", "stored"]
-
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 

@@ -15,8 +15,6 @@ from karrot.burrow import rules
 from karrot.event import OffsetSample
 from karrot.pipeline.replay.commit_arrays import Bools, CommitArrays, Ints, begins
 
-__all__ = ["Windows", "facts_of", "windows"]
-
 _AT_ONCE = 65_536
 _SPAN = 2**40  # 34 years in milliseconds: wider than the timestamps of a partition that is well
 _UNKNOWN = np.iinfo(np.int64).max

@@ -15,16 +15,6 @@ from karrot.pipeline.replay.rule_sets import RuleSet
 
 T = TypeVar("T", "Standstill", "ReplayedIncident")
 
-__all__ = [
-    "Detection",
-    "ReplayedIncident",
-    "RuleSetComparison",
-    "RuleSetOutcome",
-    "RuleSetRun",
-    "Standstill",
-    "compared",
-]
-
 
 class RuleSetRun(NamedTuple):
     """A stretch of one status of a group, WARN or ERR."""

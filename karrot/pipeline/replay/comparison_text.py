@@ -6,8 +6,6 @@ from datetime import UTC, datetime
 from karrot.pipeline.replay.comparison import ReplayedIncident, RuleSetComparison, RuleSetOutcome, Standstill
 from karrot.text import counted, duration
 
-__all__ = ["sentences"]
-
 _NAMED = 3
 
 

@@ -6,8 +6,6 @@ from pyspark.sql import functions as F
 from karrot.pipeline.replay.group_statuses import group_key
 from karrot.pipeline.replay.verdicts import VerdictTimes
 
-__all__ = ["by_group", "deletions", "silences"]
-
 _GROUP = ("cluster", "consumer")
 
 

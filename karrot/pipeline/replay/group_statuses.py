@@ -8,8 +8,6 @@ from pyspark.sql import functions as F
 
 from karrot.event import Status
 
-__all__ = ["group_key", "statuses"]
-
 _GROUP = ("rules", "group_key")
 _COUNTS = ("known", "warn", "err")
 

@@ -17,8 +17,6 @@ from karrot.pipeline.replay.status_changes import STOOD_STILL, ReplayOptions, ch
 from karrot.pipeline.replay.verdicts import VerdictTimes
 from karrot.pipeline.store.tables import Tables
 
-__all__ = ["NothingToReplayError", "ReplayRequest", "Replayed", "replay"]
-
 _DAY = timedelta(days=1)
 
 

@@ -6,8 +6,6 @@ from typing import Any, Final, NamedTuple
 from karrot.burrow.rules import DEFAULT_INTERVALS
 from karrot.settings.types import ValueKind, checked, duration, share, whole
 
-__all__ = ["RuleSet", "read_rule_sets"]
-
 
 class RuleSet(NamedTuple):
     """What Burrow can be told of its windows and its evaluator, with Burrow's defaults.

@@ -9,8 +9,6 @@ import numpy as np
 
 from karrot.pipeline.replay.commit_arrays import CommitArrays, Ints, LogEndArrays, Segments, begins
 
-__all__ = ["Standstills", "standstills"]
-
 
 class Standstills(NamedTuple):
     """Stretches of a segment, in epoch milliseconds."""

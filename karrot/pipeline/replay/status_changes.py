@@ -21,8 +21,6 @@ from karrot.pipeline.replay.rule_sets import RuleSet
 from karrot.pipeline.replay.stalls import standstills
 from karrot.pipeline.replay.verdicts import Codes, Verdicts, VerdictTimes, evaluate
 
-__all__ = ["CHANGES", "STOOD_STILL", "ReplayOptions", "changes", "together"]
-
 STOOD_STILL = -1
 """In place of a set of rules: the partitions that truly stood still count as bad."""
 

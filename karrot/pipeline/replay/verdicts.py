@@ -25,8 +25,6 @@ from karrot.pipeline.replay.commit_arrays import (
 from karrot.pipeline.replay.commit_windows import Windows, windows
 from karrot.pipeline.replay.rule_sets import RuleSet
 
-__all__ = ["Codes", "VerdictTimes", "Verdicts", "evaluate", "judged"]
-
 Codes = npt.NDArray[np.int8]
 """Burrow's numbers of statuses."""
 

@@ -12,8 +12,6 @@ from karrot.pipeline.report.findings import Budget, Capacity, Findings, Skewed
 from karrot.pipeline.report.sentences import name, named, on_day, spent, when
 from karrot.text import counted_at_start, duration, percent, rate, visible
 
-__all__ = ["Advice", "days_left", "growth_a_day", "incidents_by_group", "next_steps"]
-
 _OF_A_RULE = 3
 _TIGHT = 0.9
 _SOON_DAYS = 30

@@ -22,23 +22,6 @@ from karrot.pipeline.report.findings import (
 )
 from karrot.pipeline.store.shared_columns import GROUP
 
-__all__ = [
-    "POINTS",
-    "budgets",
-    "capacities",
-    "day_totals",
-    "group_lags",
-    "hours",
-    "incidents_within",
-    "longest",
-    "mattering",
-    "pressures",
-    "quarantined",
-    "rates_watched",
-    "skew_watched",
-    "skewed",
-]
-
 POINTS = 168
 """Stretches that a period is cut into: hours of a week."""
 

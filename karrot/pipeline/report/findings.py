@@ -10,23 +10,6 @@ from typing import Final, NamedTuple
 
 from karrot.event import DayRange, Incident
 
-__all__ = [
-    "GROUPS_SHOWN",
-    "INCIDENTS_SHOWN",
-    "AnsweredTopics",
-    "Budget",
-    "Capacity",
-    "DayBurn",
-    "DayPeak",
-    "DayTotal",
-    "Findings",
-    "GroupLag",
-    "Hours",
-    "LagPoint",
-    "Quarantined",
-    "Skewed",
-]
-
 GROUPS_SHOWN: Final = 20
 INCIDENTS_SHOWN: Final = 500
 

@@ -15,8 +15,6 @@ from karrot.pipeline.report import advice, sentences, svg_charts
 from karrot.pipeline.report.findings import GROUPS_SHOWN, INCIDENTS_SHOWN, Capacity, Findings
 from karrot.render import templates_dir
 
-__all__ = ["ReportPage", "page"]
-
 
 class ReportPage(NamedTuple):
     """The file, and its headline as plain text."""

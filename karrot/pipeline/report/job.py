@@ -25,8 +25,6 @@ from karrot.pipeline.report.findings import (
 )
 from karrot.pipeline.store.tables import Tables, sound
 
-__all__ = ["NothingToReportError", "find", "period_of"]
-
 T = TypeVar("T")
 _WEEK = timedelta(days=6)
 

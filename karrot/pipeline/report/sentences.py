@@ -13,22 +13,6 @@ from karrot.event import DayRange
 from karrot.pipeline.report.findings import AnsweredTopics, DayTotal, Findings
 from karrot.text import counted_at_start, duration, percent, plural, visible
 
-__all__ = [
-    "LagTrend",
-    "compared",
-    "headline",
-    "name",
-    "named",
-    "nothing_skewed",
-    "nothing_tight",
-    "on_day",
-    "period_said",
-    "share_beyond",
-    "share_not_ok",
-    "spent",
-    "when",
-]
-
 _ALIKE = 0.1
 _LISTS_ALL = Markup(
     "Only an event that lists every partition of a group tells, and a webhook lists the bad ones alone: "

@@ -11,8 +11,6 @@ from typing import NamedTuple
 from karrot.event import DayRange, Incident
 from karrot.pipeline.report.findings import Budget, Capacity, Findings, Hours, LagPoint
 
-__all__ = ["Bar", "IncidentBar", "ReportTick", "burn_bars", "line", "peak_bars", "share_bars", "spans", "ticks"]
-
 _MOST_TICKS = 7
 _HOUR_S = 3600
 _STEPS_H = (1, 3, 6, 12)

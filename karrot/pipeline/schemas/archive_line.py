@@ -6,8 +6,6 @@ from pyspark.sql.types import ArrayType
 
 from karrot.pipeline.schemas.column_types import DOUBLE, INT, LONG, STRING, struct
 
-__all__ = ["CORRUPT", "LINE", "PARTITION_LINE"]
-
 PARTITION_LINE: Final = struct(
     topic=STRING,
     partition=INT,

@@ -12,8 +12,6 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-__all__ = ["BOOLEAN", "DOUBLE", "INT", "LONG", "STRING", "TIME", "struct"]
-
 STRING, INT, LONG, DOUBLE, TIME, BOOLEAN = (
     StringType(),
     IntegerType(),

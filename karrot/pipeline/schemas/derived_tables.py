@@ -6,19 +6,6 @@ from pyspark.sql.types import ArrayType
 
 from karrot.pipeline.schemas.column_types import DOUBLE, INT, LONG, STRING, TIME, struct
 
-__all__ = [
-    "INCIDENTS",
-    "LAG_MINUTE",
-    "OFFSETS_MINUTE",
-    "PARTITION_LAG_MINUTE",
-    "RATES_MINUTE",
-    "REBALANCES",
-    "SKEW_MINUTE",
-    "SLO_DAILY",
-    "STATUS_INTERVALS",
-    "VERDICT_RUNS",
-]
-
 LAG_MINUTE: Final = struct(
     cluster=STRING,
     consumer=STRING,

@@ -4,8 +4,6 @@ from typing import Final
 
 from karrot.pipeline.schemas.column_types import DOUBLE, INT, LONG, STRING, TIME, struct
 
-__all__ = ["EVENTS", "PARTITIONS", "QUARANTINE", "RAW_BYTES"]
-
 EVENTS: Final = struct(
     event_id=STRING,
     log_id=STRING,

@@ -4,8 +4,6 @@ from typing import Final
 
 from karrot.pipeline.schemas.column_types import BOOLEAN, INT, LONG, STRING, TIME, struct
 
-__all__ = ["COMMITS", "ENDS", "MEMBERS"]
-
 COMMITS: Final = struct(
     cluster=STRING,
     consumer=STRING,

@@ -6,8 +6,6 @@ from urllib.parse import urlsplit
 
 import urllib3
 
-__all__ = ["Undelivered", "to_stream", "to_webhook"]
-
 _TIMEOUT_S = 5.0
 _ACCEPTED = range(200, 300)
 

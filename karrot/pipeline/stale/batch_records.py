@@ -8,8 +8,6 @@ from pyspark.sql import functions as F
 
 from karrot.pipeline.store.shared_columns import LOG, PARTITION
 
-__all__ = ["RECORD", "newest_commits", "newest_looks", "of_commits", "of_ends"]
-
 RECORD: Final = (*PARTITION, "offset", "at_ms", "log_offset")
 """The columns of both kinds of rows in one stream: a look has no ``consumer`` and no ``log_offset``."""
 

@@ -24,8 +24,6 @@ from karrot.pipeline.store.filesystem import literal, make_directory, read_text,
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.streaming_query import EVER, persisted, started
 
-__all__ = ["MOST_UNSENT", "Delivered", "StaleAlerts"]
-
 MOST_UNSENT: Final = 10_000
 """Lines that wait for a webhook, at most: of more, the oldest are dropped."""
 

@@ -16,8 +16,6 @@ import msgspec
 from karrot.event import ClusterPartition, LogEnd
 from karrot.text import iso_ms
 
-__all__ = ["BatchCommits", "GroupPartition", "RecordPosition", "StaleState", "Watch"]
-
 _MS: Final = timedelta(milliseconds=1)
 _FORGOTTEN_MS: Final = timedelta(days=31) // _MS
 _GRAINS: Final = 64

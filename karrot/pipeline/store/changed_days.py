@@ -11,11 +11,9 @@ from datetime import date
 import msgspec
 from pyspark.sql import SparkSession
 
-from karrot.history.held_days import NOTE, Derived, Note, note_of
+from karrot.history.held_days import NOTE, Note, note_of
 from karrot.pipeline.store.filesystem import read_text, write_text
 from karrot.pipeline.store.tables import Tables, day_of, sound
-
-__all__ = ["SOURCES", "WATCHED", "Derived", "Note", "digest", "present", "read_note", "touched", "write_note"]
 
 SOURCES = ("events", "partitions")
 """The tables that events make."""

@@ -16,12 +16,11 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from karrot.history.held_days import Note
 from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, UNIQUE_BY, columns_of
-from karrot.pipeline.store.changed_days import WATCHED, Note, digest, present, read_note, write_note
+from karrot.pipeline.store.changed_days import WATCHED, digest, present, read_note, write_note
 from karrot.pipeline.store.filesystem import delete, listing, literal, rename_over
 from karrot.pipeline.store.tables import Tables
-
-__all__ = ["Compacted", "compact"]
 
 
 class Compacted(NamedTuple):

@@ -13,18 +13,6 @@ from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import SparkSession
 
-__all__ = [
-    "delete",
-    "exists",
-    "listing",
-    "literal",
-    "make_directory",
-    "plain_url",
-    "read_text",
-    "rename_over",
-    "write_text",
-]
-
 _SCHEME = re.compile(r"^([a-z0-9+.-]+):/+", re.ASCII)
 _WILD = re.compile(r"[\\*?\[\]{}]")
 

@@ -9,8 +9,6 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructType
 
-__all__ = ["EVENT", "GROUP", "LOG", "PARTITION", "is_possible", "moment", "rounded", "rows", "whole"]
-
 EVENT: Final = ("seq", "log_id")
 """What tells events apart. The number comes first: a sort by it hardly ever has to look at the text."""
 

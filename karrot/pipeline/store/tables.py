@@ -24,8 +24,6 @@ from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, columns_of, wit
 from karrot.pipeline.store.filesystem import delete, exists, listing, literal, plain_url, rename_over
 from karrot.pipeline.store.shared_columns import rows
 
-__all__ = ["Tables", "day_of", "sound"]
-
 _NO_MARKER = ("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
 _OF_EVENTS: Final = ("events", "partitions")
 

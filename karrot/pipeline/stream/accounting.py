@@ -2,8 +2,6 @@
 
 from typing import Protocol, TypeVar
 
-__all__ = ["UnevenError", "even"]
-
 
 class UnevenError(RuntimeError):
     """Rows in are not rows out: the tables do not hold what was read. Another run repeats the batch."""

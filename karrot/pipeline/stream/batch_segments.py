@@ -9,8 +9,6 @@ from karrot.pipeline.store.filesystem import plain_url
 from karrot.pipeline.stream.checkpoints import Read
 from karrot.reporters.archive.segment_store import lines_promised
 
-__all__ = ["Segment", "segments_of_batch"]
-
 _LOG: Final = "sources/0"
 
 

@@ -2,7 +2,5 @@
 
 from collections.abc import Callable
 
-__all__ = ["Read"]
-
 Read = Callable[[str], str | None]
 """The text of a file below a checkpoint, by its name; ``None`` if there is no such file."""

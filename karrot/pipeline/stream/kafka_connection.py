@@ -13,8 +13,6 @@ from typing import Final, Self
 
 from karrot.kafka.client_properties import PropertiesError, parse, without_values
 
-__all__ = ["Brokers", "PropertiesError", "StartingOffsets"]
-
 _OURS: Final = frozenset(
     {
         "auto.offset.reset",

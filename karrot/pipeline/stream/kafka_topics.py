@@ -9,9 +9,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 
-from karrot.pipeline.stream.kafka_connection import Brokers, PropertiesError, StartingOffsets
-
-__all__ = ["ConnectorMissing", "new_records", "require_connector", "send"]
+from karrot.kafka.client_properties import PropertiesError
+from karrot.pipeline.stream.kafka_connection import Brokers, StartingOffsets
 
 _FORMAT: Final = "kafka"
 _PROVIDER: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"

@@ -11,8 +11,6 @@ from typing import Final, NamedTuple
 
 from karrot.pipeline.stream.checkpoints import Read
 
-__all__ = ["Range", "lost", "ranges_of_batch"]
-
 _INITIAL: Final = "sources/0/0"
 
 

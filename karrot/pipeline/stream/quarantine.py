@@ -11,8 +11,6 @@ from karrot.pipeline.schemas import QUARANTINE, RAW_BYTES, columns_of, with_day
 from karrot.pipeline.store.shared_columns import rows
 from karrot.pipeline.stream.batch_segments import Segment
 
-__all__ = ["PLACE", "SHORT", "bad_lines", "bad_records", "short_segments"]
-
 PLACE: Final = StructType().add("source", StringType()).add("path", StringType()).add("first", LongType())
 """A segment, how Spark spells its path, and the number of its first line."""
 

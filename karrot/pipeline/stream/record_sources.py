@@ -33,19 +33,6 @@ from karrot.pipeline.stream.offset_ranges import Range, lost, ranges_of_batch
 from karrot.pipeline.stream.streaming_query import BATCH_BYTES, EVER
 from karrot.watch.kafka_protocol import ClusterError, Failure
 
-__all__ = [
-    "BATCH_RECORDS",
-    "OFFSETS_TOPIC",
-    "RECORD",
-    "FromKafka",
-    "FromParquet",
-    "NoRecords",
-    "Partitioned",
-    "Passed",
-    "RecordSource",
-    "new_files",
-]
-
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 BATCH_RECORDS: Final = 2_000_000

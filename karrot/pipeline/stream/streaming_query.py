@@ -8,25 +8,11 @@ from threading import Event
 from typing import Any, Final
 
 from pyspark import StorageLevel
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from karrot.pipeline.store.filesystem import read_text
 from karrot.pipeline.stream.checkpoints import Read
-
-__all__ = [
-    "BATCH_BYTES",
-    "EVER",
-    "StreamingQueryException",
-    "batch_name",
-    "batch_prefix",
-    "checkpoint_id",
-    "noted",
-    "persisted",
-    "run",
-    "started",
-]
 
 BATCH_BYTES: Final = 256 * 1024 * 1024
 """Bytes of files in a batch, compressed: what it holds in memory or on the local disk is a few times that."""

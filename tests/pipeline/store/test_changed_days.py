@@ -1,8 +1,9 @@
 import datetime as dt
 
+from karrot.history.held_days import Derived, Note
 from karrot.pipeline.derive.job import DeriveRules, reach
 from karrot.pipeline.derive.slo_daily import Objective
-from karrot.pipeline.store.changed_days import Derived, Note, digest, touched
+from karrot.pipeline.store.changed_days import digest, touched
 
 _DAYS = [dt.date(2026, 11, day) for day in (19, 20, 21)]
 

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from karrot.pipeline.stream.kafka_connection import Brokers, PropertiesError, StartingOffsets
+from karrot.kafka.client_properties import PropertiesError
+from karrot.pipeline.stream.kafka_connection import Brokers, StartingOffsets
 
 _FILE = """\
 # as for kafka-consumer-groups --command-config
