@@ -6,7 +6,7 @@ checkpoint: a new checkpoint counts from 0 again and must not overwrite what ano
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import date
 from threading import Event
@@ -17,15 +17,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from karrot.pipeline.ingest.event_dedup import SequenceRange, in_order, overlap, repeats, spans, without
-from karrot.pipeline.ingest.event_sources import Road
+from karrot.pipeline.ingest.event_sources import Road, Segment
 from karrot.pipeline.ingest.events import events, partitions, read_lines
+from karrot.pipeline.schemas import QUARANTINE, with_day
 from karrot.pipeline.store.filesystem import plain_url
 from karrot.pipeline.store.shared_columns import rows
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.accounting import even
-from karrot.pipeline.stream.batch_segments import Segment
-from karrot.pipeline.stream.quarantine import PLACE, bad_lines, short_segments
-from karrot.pipeline.stream.streaming_query import batch_name, checkpoint_id, noted, persisted, run, started
+from karrot.pipeline.stream.quarantine import PLACE, bad_lines
+from karrot.pipeline.stream.streaming_query import batch_name, checkpoint_id, even, noted, persisted, run, started
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +186,21 @@ class _Batch:
             first = {row.path: row.first for row in sorted(counted, key=lambda row: -row.first)}
             places = [{"source": plain_url(path), "path": path, "first": first[path]} for path in sorted(bad)]
             lines = bad_lines(self.lines, self.spark.range(1).select(rows(places, PLACE)))
-            self.tables.write_batch(lines.unionByName(short_segments(self.spark, missing)), "quarantine", self.batch_id)
+            self.tables.write_batch(
+                lines.unionByName(_short_segments(self.spark, missing)), "quarantine", self.batch_id
+            )
         elif missing:
-            self.tables.write_batch(short_segments(self.spark, missing), "quarantine", self.batch_id)
+            self.tables.write_batch(_short_segments(self.spark, missing), "quarantine", self.batch_id)
 
     def _rows(self, name: str, days: Iterable[date]) -> int:
         """How many rows of the batch the table holds now, by the footers of its files."""
         return self.tables.rows_of_batch(self.spark, name, self.batch_id, days)
+
+
+def _short_segments(spark: SparkSession, missing: Mapping[Segment, int]) -> DataFrame:
+    """One row of ``quarantine`` per segment that lacks lines, on the day that it was written."""
+    told = [
+        {"source": one.path, "reason": "short_segment", "missing": count, "day": one.written_on.isoformat()}
+        for one, count in sorted(missing.items())
+    ]
+    return spark.range(1).select(rows(told, with_day(QUARANTINE)))

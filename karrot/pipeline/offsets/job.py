@@ -19,10 +19,17 @@ from karrot.pipeline.offsets.log_ends import Looked
 from karrot.pipeline.offsets.members import decode_members, members
 from karrot.pipeline.offsets.record_dedup import AT, landed
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.accounting import even
 from karrot.pipeline.stream.quarantine import bad_records
 from karrot.pipeline.stream.record_sources import RecordSource
-from karrot.pipeline.stream.streaming_query import batch_name, batch_prefix, checkpoint_id, noted, persisted, started
+from karrot.pipeline.stream.streaming_query import (
+    batch_name,
+    batch_prefix,
+    checkpoint_id,
+    even,
+    noted,
+    persisted,
+    started,
+)
 
 _COMMIT: Final = (0, 1)
 _METADATA: Final = 2

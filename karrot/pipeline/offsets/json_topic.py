@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from karrot.pipeline.stream.kafka_connection import Brokers
-from karrot.pipeline.stream.kafka_topics import send
 
 MOST_READERS: Final = 1_000
 """How many groups that read the topic are remembered."""
@@ -53,7 +52,7 @@ class JsonTopic:
         if is_read:
             self._learn(commits)
         others = commits.where((F.col("topic") != self.topic) & ~F.col("consumer").isin(*self.readers))
-        send(as_json(others), self.brokers, self.topic)
+        as_json(others).write.format("kafka").options(**self.brokers.options, topic=self.topic).save()
         return others.count()
 
     def _learn(self, commits: DataFrame) -> None:

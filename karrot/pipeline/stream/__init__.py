@@ -1,1 +1,1 @@
-"""What every streaming query needs: sources, checkpoints, accounting, quarantine."""
+"""What every streaming query needs: sources of records, checkpoints, checks of each batch, and the quarantine."""

@@ -1,21 +1,15 @@
-"""What could not be read: lines, segments that came up short, and records of ``__consumer_offsets``."""
+"""Makes rows of the table ``quarantine`` of lines, and of records of ``__consumer_offsets``, that could not be read."""
 
-from collections.abc import Mapping
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType
 
 from karrot.pipeline.schemas import QUARANTINE, RAW_BYTES, columns_of, with_day
-from karrot.pipeline.store.shared_columns import rows
-from karrot.pipeline.stream.batch_segments import Segment
 
 PLACE: Final = StructType().add("source", StringType()).add("path", StringType()).add("first", LongType())
 """A segment, how Spark spells its path, and the number of its first line."""
-
-SHORT: Final = "short_segment"
-"""The reason of a row that counts what a segment lacks."""
 
 
 def bad_lines(lines: DataFrame, segments: DataFrame) -> DataFrame:
@@ -56,12 +50,3 @@ def bad_records(decoded: DataFrame) -> DataFrame:
         )
         .select(*columns_of(with_day(QUARANTINE)))
     )
-
-
-def short_segments(spark: SparkSession, missing: Mapping[Segment, int]) -> DataFrame:
-    """One row per segment that lacks lines, on the day that it was written."""
-    told = [
-        {"source": one.path, "reason": SHORT, "missing": count, "day": one.written_on.isoformat()}
-        for one, count in sorted(missing.items())
-    ]
-    return spark.range(1).select(rows(told, with_day(QUARANTINE)))

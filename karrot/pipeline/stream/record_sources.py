@@ -1,14 +1,19 @@
-"""Where records of ``__consumer_offsets`` come from: Kafka itself, or Parquet files of the same columns.
+"""Reads records of ``__consumer_offsets`` as a stream: from Kafka itself, or from Parquet files of the same columns.
 
-Both are streams, so that a checkpoint tells what was taken.
+A checkpoint says which offsets of a topic a batch of Spark's Kafka source has passed. The batch holds the records that
+were still there. Some of the other offsets never had a record that one may read (markers and records of aborted
+transactions), or lost it when a newer record took its place. What lies before the log's start was deleted, perhaps
+before it was read.
 """
 
+import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
+import pyspark
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -25,15 +30,18 @@ from pyspark.sql.types import (
 )
 
 from karrot.event import TopicPartition
+from karrot.kafka.client_properties import PropertiesError
 from karrot.pipeline.store.filesystem import exists, literal
-from karrot.pipeline.stream.checkpoints import Read
 from karrot.pipeline.stream.kafka_connection import Brokers, StartingOffsets
-from karrot.pipeline.stream.kafka_topics import new_records
-from karrot.pipeline.stream.offset_ranges import Range, lost, ranges_of_batch
-from karrot.pipeline.stream.streaming_query import BATCH_BYTES, EVER
+from karrot.pipeline.stream.streaming_query import BATCH_BYTES, EVER, Read
 from karrot.watch.kafka_protocol import ClusterError, Failure
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+_PROVIDER: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+_OLD_READER: Final = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
+_INITIAL: Final = "sources/0/0"
+"""The file of a checkpoint that holds the offsets at which the first batch began."""
 
 BATCH_RECORDS: Final = 2_000_000
 """Records in a batch from Kafka: a few hundred bytes each while it is written."""
@@ -45,7 +53,7 @@ _READ_AS: Final[Mapping[type[DataType], tuple[type[DataType], ...]]] = {
     LongType: (ByteType, ShortType, IntegerType),
     TimestampType: (TimestampNTZType,),
 }
-"""As what a column may be stored besides: Spark reads the second as the first."""
+"""Other types that a column may be stored as: Spark reads them as the first."""
 
 RECORD: Final = (
     StructType()
@@ -63,6 +71,17 @@ class NoRecords(LookupError):  # noqa: N818 (names what is so)
     """There is nothing to read where records should be; the message is a sentence."""
 
 
+class ConnectorMissing(RuntimeError):  # noqa: N818 (names the state of the machine)
+    """Spark has no Kafka connector here; the text is a sentence with the option that brings it."""
+
+    def __init__(self) -> None:
+        package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+        super().__init__(
+            f"Spark's Kafka connector is not among its jars: add --conf spark.jars.packages={package}, or its jars "
+            "with --conf spark.jars=…"
+        )
+
+
 class Passed(NamedTuple):
     """How many offsets a batch went past, and how many of them were deleted before they could be read."""
 
@@ -70,8 +89,26 @@ class Passed(NamedTuple):
     lost: int
 
 
+class Range(NamedTuple):
+    """From the offset ``first`` up to and without ``until``. Where ``until`` is the lower the topic was made anew."""
+
+    first: int
+    until: int
+
+    def offsets(self, log_start: int) -> int:
+        """How many offsets were passed; of a topic made anew all that it has by now."""
+        return self.until - (self.first if self.first <= self.until else min(log_start, self.until))
+
+    def lost(self, log_start: int, first_read: int | None) -> int:
+        """How many of them lie before the log's start, and were not read before it moved."""
+        if self.first > self.until:
+            return self.offsets(log_start)
+        before = min(log_start, self.until if first_read is None else first_read)
+        return max(0, before - self.first)
+
+
 class RecordSource(Protocol):
-    """A road by which records come."""
+    """Where a job's records come from."""
 
     @property
     def may_repeat(self) -> bool:
@@ -106,14 +143,31 @@ class FromKafka:
     may_repeat: bool = False
 
     def records(self, spark: SparkSession) -> DataFrame:
-        """The stream. Raises `NoRecords`, `ConnectorMissing` and `PropertiesError`."""
+        """The stream, without what belongs to aborted transactions or is no longer there.
+
+        No consumer group is joined: to join one writes into ``__consumer_offsets``, which may be the very topic that is
+        read. Raises `NoRecords`, `ConnectorMissing` and `PropertiesError`.
+        """
         count = self.kafka.partitions([self.topic]).get(self.topic)
         if not count:
             raise NoRecords(
                 f"the cluster shows no {self.topic}: nobody has written to it yet, or this user may not describe it"
             )
-        partitions = range(count)
-        return new_records(spark, self.brokers, self.topic, partitions, start=self.start, most=self.most)
+        _require_connector(spark)
+        # Spark's newer way to find offsets passes over internal topics: no rows at all, and no error.
+        spark.conf.set(_OLD_READER, "true")
+        reader = spark.readStream.format("kafka").options(
+            **self.brokers.options,
+            **self.start.options,
+            assign=json.dumps({self.topic: list(range(count))}),
+            failOnDataLoss="false",
+            maxOffsetsPerTrigger=str(self.most),
+        )
+        try:
+            loaded = reader.option("kafka.isolation.level", "read_committed").load()
+        except (AnalysisException, IllegalArgumentException) as error:
+            raise PropertiesError(self.brokers.without_values(str(error))) from None
+        return loaded.select(*RECORD.fieldNames())
 
     def passed(self, read: Read, batch: int, decoded: DataFrame) -> Passed:
         """By the checkpoint and where the logs start now; nothing is lost as far as Kafka does not say."""
@@ -148,6 +202,15 @@ class FromParquet:
         return
 
 
+def _require_connector(spark: SparkSession) -> None:
+    """Raises `ConnectorMissing` where Spark cannot read or write Kafka."""
+    java: Any = spark.sparkContext._jvm.java.lang  # type: ignore[union-attr] # noqa: SLF001 (no other way to ask)
+    try:
+        java.Class.forName(_PROVIDER, True, java.Thread.currentThread().getContextClassLoader())
+    except Py4JJavaError as error:
+        raise ConnectorMissing from error
+
+
 def new_files(spark: SparkSession, directory: str, schema: StructType) -> DataFrame:
     """The rows of new Parquet files as a stream. Raises `NoRecords` if there are none, or they have other columns."""
     if not exists(spark, directory):
@@ -178,3 +241,27 @@ def _of_another_type(name: str, wanted: DataType, found: StructType) -> Iterator
 def _first_read(decoded: DataFrame) -> dict[int, int]:
     first = decoded.groupBy("log_partition").agg(F.min("log_offset").alias("first")).collect()
     return {row.log_partition: row["first"] for row in first}
+
+
+def ranges_of_batch(read: Read, batch: int, topic: str) -> dict[int, Range]:
+    """The range of each partition. Raises FileNotFoundError for a batch that the checkpoint does not know."""
+    ends = _offsets(read, f"offsets/{batch}", topic)
+    starts = _offsets(read, f"offsets/{batch - 1}" if batch else _INITIAL, topic)
+    return {partition: Range(starts.get(partition, until), until) for partition, until in ends.items()}
+
+
+def lost(ranges: Mapping[int, Range], log_starts: Mapping[int, int], first_read: Mapping[int, int]) -> int:
+    """How many offsets of a batch were deleted before they were read; none of a partition whose start is not known."""
+    return sum(
+        ranges[partition].lost(start, first_read.get(partition))
+        for partition, start in log_starts.items()
+        if partition in ranges
+    )
+
+
+def _offsets(read: Read, name: str, topic: str) -> dict[int, int]:
+    text = read(name)
+    if text is None:
+        raise FileNotFoundError(f"the checkpoint has no {name}")
+    told = json.loads(text.splitlines()[-1])
+    return {int(partition): offset for partition, offset in told.get(topic, {}).items()}

@@ -1,18 +1,25 @@
-"""Streaming queries until their end, or until somebody says so: never in the middle of a batch if it can be helped."""
+"""Runs streaming queries until they end or are told to stop, and checks the batches that they write.
+
+A query is stopped between two batches where possible. A batch fails, and is repeated, if the rows that it wrote are not
+the rows that it read.
+"""
 
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from karrot.pipeline.store.filesystem import read_text
-from karrot.pipeline.stream.checkpoints import Read
+
+Read = Callable[[str], str | None]
+"""The text of a file below a checkpoint, by its name; ``None`` if there is no such file."""
+
 
 BATCH_BYTES: Final = 256 * 1024 * 1024
 """Bytes of files in a batch, compressed: what it holds in memory or on the local disk is a few times that."""
@@ -95,3 +102,25 @@ def _end(query: StreamingQuery) -> None:
             break
         time.sleep(_LOOK_S)
     query.stop()
+
+
+class UnevenError(RuntimeError):
+    """Rows in are not rows out: the tables do not hold what was read. Another run repeats the batch."""
+
+
+class Even(Protocol):
+    """The summary of a batch."""
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all that was read is accounted for."""
+
+
+T = TypeVar("T", bound=Even)
+
+
+def even(batch_id: str, summary: T) -> T:
+    """The summary of a batch. Raises `UnevenError`."""
+    if not summary.is_even:
+        raise UnevenError(f"batch {batch_id}: {summary}")
+    return summary

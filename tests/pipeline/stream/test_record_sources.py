@@ -1,6 +1,6 @@
 import pytest
 
-from karrot.pipeline.stream.offset_ranges import Range, lost, ranges_of_batch
+from karrot.pipeline.stream.record_sources import Range, lost, ranges_of_batch
 
 _CHECKPOINT = {
     "sources/0/0": '\0v1\n{"topic":{"0":5,"1":0}}',
