@@ -29,9 +29,8 @@ ONE_OF_A_KIND = {
 """Names that several modules may have, and why."""
 
 MOST_MODULES = 14
-LARGER_FOLDERS = {
-    "pipeline/derive": "17: one module per table",
-}
+LARGER_FOLDERS: dict[str, str] = {}
+"""Folders that hold more, and why: ``folder: "number: reason"``."""
 
 SEVERAL_CLASSES = {
     "Options": "the options of each reporter",

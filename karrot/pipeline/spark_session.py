@@ -1,4 +1,4 @@
-"""The SparkSession, with what must be set; and what is wrong with this machine, in one sentence."""
+"""Makes the SparkSession with the settings that the pipeline needs, or says in a sentence what this machine lacks."""
 # ruff: noqa: PLC0415 (pyspark is an extra: what is wrong with the machine is said without it)
 
 import importlib.util
@@ -73,7 +73,10 @@ def session(
     asked = dict(conf or {})
     submitted = _LAUNCHED_BY_SUBMIT in environ
     if not submitted:
-        _require_pyspark()
+        if importlib.util.find_spec("pyspark") is None:
+            raise SparkUnavailable(
+                "The pipeline runs on PySpark, which is not installed: pip install 'karrot-burrow[spark]'."
+            )
         require_java(environ)
         # Without it the workers may be another python3, which has no pyarrow.
         environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -144,10 +147,3 @@ def require_java(environ: Mapping[str, str] = os.environ) -> int:
             f"Spark needs Java {_JAVA} or newer, and {java} {version}: set JAVA_HOME to a newer one."
         )
     return int(found[1])
-
-
-def _require_pyspark() -> None:
-    if importlib.util.find_spec("pyspark") is None:
-        raise SparkUnavailable(
-            "The pipeline runs on PySpark, which is not installed: pip install 'karrot-burrow[spark]'."
-        )

@@ -112,7 +112,7 @@ def _read(asked: dict[str, Any]) -> dict[str, Any]:
 
 def replayed_lines(done: "Replayed") -> Iterator[str]:
     """What was replayed, the sets of rules, the groups that they differ most about, and sentences."""
-    from karrot.pipeline.replay.comparison_text import sentences
+    from karrot.pipeline.replay.comparison import sentences
 
     outcomes = done.comparison.outcomes
     first, last = (to_minute(datetime.fromtimestamp(epoch_s, UTC)) for epoch_s in (done.span.first, done.span.last))
@@ -181,7 +181,7 @@ def _in_short(incidents: "Sequence[ReplayedIncident]") -> str:
 
 def replayed_json(done: "Replayed") -> dict[str, Any]:
     """All of it: each incident of each set, each stand-still and when it was found, and the sentences."""
-    from karrot.pipeline.replay.comparison_text import sentences
+    from karrot.pipeline.replay.comparison import sentences
 
     comparison = done.comparison
     return {

@@ -1,4 +1,4 @@
-"""``karrot pipeline derive``: the days whose sources changed, rewritten in every table that is reckoned from them.
+"""Rewrites the days whose sources changed in every table that is derived from them.
 
 Minute tables and the daily SLO depend on one day alone (rates on the minutes next to its midnights, too); intervals on
 the days beside it. Incidents may span any number of days: they are found again in the runs of all days, which are few,
@@ -7,26 +7,27 @@ and the days on which that makes a difference are rewritten.
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import reduce
 from itertools import islice
 from operator import or_
 from typing import NamedTuple
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from karrot.history.held_days import Derived, Note
-from karrot.pipeline.derive.day_reader import Edges, Sources, look_over
 from karrot.pipeline.derive.group_lag_from_commits import group_lags, merged, spread
 from karrot.pipeline.derive.incidents import incidents
 from karrot.pipeline.derive.lag_minute import lag_minute
 from karrot.pipeline.derive.lag_seconds import by_hindsight
-from karrot.pipeline.derive.partition_lag_job import Handed, Lags
+from karrot.pipeline.derive.partition_lag_job import Edges, Handed, Lags
 from karrot.pipeline.derive.rates_minute import rates_minute, whole_listings
 from karrot.pipeline.derive.skew_minute import skew_minute
 from karrot.pipeline.derive.slo_daily import Objective, slo_daily
 from karrot.pipeline.derive.status_intervals import status_intervals, verdict_runs
+from karrot.pipeline.schemas import UNIQUE_BY
 from karrot.pipeline.store.changed_days import SOURCES, present, read_note, touched, write_note
 from karrot.pipeline.store.tables import Tables, sound
 
@@ -78,11 +79,14 @@ def derive(
     lags = Lags(spark, tables, rules.longest)
     handed = lags.derive(days, None if only else {day: derived.mark for day, derived in before.items()})
     days = sorted({*days, *handed})
-    sources = look_over(spark, tables, _with_neighbours(days) & found.keys(), rules.longest)
+    sources = _look_over(spark, tables, _with_neighbours(days) & found.keys(), rules.longest)
     for chunk in _chunks(days):
         on_progress(f"deriving {chunk[0]} to {chunk[-1]}")
         _derive_days(sources, lags, rules, chunk)
-    edges = {day: _both(sources.edges.get(day, Edges()), handed.get(day, Handed()).edges) for day in days}
+    edges = {}
+    for day in days:
+        of_events, of_commits = sources.edges.get(day, Edges()), handed.get(day, Handed()).edges
+        edges[day] = Edges(of_events.head + of_commits.head, of_events.tail + of_commits.tail)
     midnights = _beside_changed_midnights(before, days, edges) & found.keys()
     for chunk in _chunks(sorted({*days, *midnights})):
         _derive_rates(sources, lags, rules, chunk)
@@ -97,11 +101,59 @@ def derive(
     return days
 
 
-def _both(of_events: Edges, of_commits: Edges) -> Edges:
-    return Edges(of_events.head + of_commits.head, of_events.tail + of_commits.tail)
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    """The tables ``events`` and ``partitions``; ``edges`` are those of the days that were looked over."""
+
+    spark: SparkSession
+    tables: Tables
+    repeating: frozenset[str]
+    edges: Mapping[date, Edges]
+
+    def read(self, name: str, days: Collection[date]) -> DataFrame:
+        """Whole days of a table, no event twice."""
+        rows = self.tables.read(self.spark, name, days=days)
+        return rows.dropDuplicates(UNIQUE_BY[name]) if name in self.repeating else rows
 
 
-def _derive_days(sources: Sources, lags: Lags, rules: DeriveRules, days: Sequence[date]) -> None:
+def _look_over(spark: SparkSession, tables: Tables, days: Collection[date], margin: timedelta) -> _Sources:
+    """The sources of these days, after one look at their sequence numbers; an edge is ``margin`` wide.
+
+    The archive is at least once, but mostly once: where no two batches overlap in sequence numbers (a batch holds none
+    twice), nothing needs to be sorted out, which would shuffle every row.
+    """
+    at, midnight = F.col("received_at"), F.col("day").cast("timestamp")
+    beside_midnight = (
+        (at < midnight + F.lit(margin)).alias("head"),
+        (at >= midnight + F.lit(_DAY - margin)).alias("tail"),
+    )
+    seen = reduce(
+        DataFrame.unionByName,
+        (
+            tables.read(spark, name, days=days, batches=True).select(
+                F.lit(name).alias("table"), "day", "log_id", "batch_id", "seq", *beside_midnight
+            )
+            for name in SOURCES
+        ),
+    )
+    earlier = Window.partitionBy("table", "log_id").orderBy("first", "last").rowsBetween(Window.unboundedPreceding, -1)
+    spans = seen.groupBy("table", "day", "log_id", "batch_id").agg(
+        F.min("seq").alias("first"),
+        F.max("seq").alias("last"),
+        F.count_if("head").alias("head"),
+        F.count_if("tail").alias("tail"),
+    )
+    told = (
+        spans.withColumn("overlaps", F.col("first") <= F.max("last").over(earlier))
+        .groupBy("table", "day")
+        .agg(F.bool_or("overlaps").alias("repeats"), F.sum("head").alias("head"), F.sum("tail").alias("tail"))
+        .collect()
+    )
+    edges = {row.day: Edges(row.head, row.tail) for row in told if row.table == "partitions"}
+    return _Sources(spark, tables, frozenset(row.table for row in told if row.repeats), edges)
+
+
+def _derive_days(sources: _Sources, lags: Lags, rules: DeriveRules, days: Sequence[date]) -> None:
     """The tables that depend on a day alone, once its partitions' lags are there."""
     events, partitions, tables = sources.read("events", days), sources.read("partitions", days), sources.tables
     listings = whole_listings(events, partitions)
@@ -131,7 +183,7 @@ def _beside_changed_midnights(
     return earlier | later
 
 
-def _derive_rates(sources: Sources, lags: Lags, rules: DeriveRules, days: Sequence[date]) -> None:
+def _derive_rates(sources: _Sources, lags: Lags, rules: DeriveRules, days: Sequence[date]) -> None:
     around, near = _with_neighbours(days), reduce(or_, (_near(day, rules.longest) for day in days))
     events, partitions = (sources.read(name, around).where(near) for name in SOURCES)
     looks = lags.listings(whole_listings(events, partitions), around).where(near)

@@ -1,4 +1,4 @@
-"""What derive makes of commits, log ends and members: minutes of offsets and lags, and rebalances.
+"""Derives ``offsets_minute``, ``partition_lag_minute`` and ``rebalances`` from commits, log ends and members.
 
 A partition's lag goes on where its group commits nothing, so a day begins with the newest commits of the days before,
 and its lag in time with the looks of the day before. Each day leaves a mark of what it hands on: where that differs
@@ -12,23 +12,28 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import reduce
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from karrot.pipeline.derive.day_reader import Edges, no_record_twice
 from karrot.pipeline.derive.group_lag_from_commits import as_listings, filled, unheard
 from karrot.pipeline.derive.log_end_samples import looks, spans
 from karrot.pipeline.derive.offsets_minute import offsets_minute
 from karrot.pipeline.derive.partition_lag_minute import FORGOTTEN, carried, partition_lag_minute
-from karrot.pipeline.derive.partition_owners import owners
-from karrot.pipeline.derive.rebalances import rebalances
-from karrot.pipeline.schemas import OFFSETS
+from karrot.pipeline.derive.rebalances import owners, rebalances
+from karrot.pipeline.schemas import OFFSETS, UNIQUE_BY
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.streaming_query import persisted
 
 _DAY = timedelta(days=1)
 _MADE = ("offsets_minute", "partition_lag_minute", "rebalances")
 _MEMBERS_BACK = timedelta(days=30)
+
+
+class Edges(NamedTuple):
+    """How many looks at partitions a day has next to its two midnights."""
+
+    head: int = 0
+    tail: int = 0
 
 
 class Handed(NamedTuple):
@@ -86,14 +91,15 @@ class Lags:
 
     def _ends(self, day: date) -> DataFrame:
         seen = self._looks([day - _DAY, day])
-        return spans(seen, self.longest).withColumn("is_of_day", F.col("at_ms") >= _epoch_ms(day))
+        since_ms = int(datetime.combine(day, time(), UTC).timestamp()) * 1000
+        return spans(seen, self.longest).withColumn("is_of_day", F.col("at_ms") >= since_ms)
 
     def _looks(self, days: Collection[date]) -> DataFrame:
         return looks(*(self._read(name, days) for name in ("ends", "partitions")))
 
     def _commits(self, day: date) -> DataFrame:
         found = self.tables.read(self.spark, "commits", days=[day], batches=True)
-        return no_record_twice(found)
+        return _no_record_twice(found)
 
     def _read(self, name: str, days: Collection[date]) -> DataFrame:
         return self.tables.read(self.spark, name, days=days)
@@ -142,11 +148,20 @@ def hand_on(
     return done
 
 
+def _no_record_twice(commits: DataFrame) -> DataFrame:
+    """Commits, read with their ``batch_id``, each record once: sorted out only where batches overlap in offsets."""
+    log = ("cluster", "log_partition")
+    earlier = Window.partitionBy(*log).orderBy("first", "last").rowsBetween(Window.unboundedPreceding, -1)
+    batches = commits.groupBy(*log, "batch_id").agg(
+        F.min("log_offset").alias("first"), F.max("log_offset").alias("last"), F.count(F.lit(1)).alias("rows")
+    )
+    overlaps = F.col("first") <= F.max("last").over(earlier)
+    too_many = F.col("rows") > F.col("last") - F.col("first") + 1
+    several = batches.select((overlaps | too_many).alias("several")).where("several").limit(1).collect()
+    return commits.dropDuplicates(UNIQUE_BY["commits"]) if several else commits
+
+
 def _mark(frame: DataFrame, place: int) -> DataFrame:
     """A number that differs where the rows do, in whatever order they come."""
     mark = F.coalesce(F.bit_xor(F.xxhash64(*frame.columns)), F.lit(0))
     return frame.select(F.lit(place).alias("place"), mark.alias("mark"))
-
-
-def _epoch_ms(day: date) -> int:
-    return int(datetime.combine(day, time(), UTC).timestamp()) * 1000

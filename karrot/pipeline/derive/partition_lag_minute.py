@@ -10,7 +10,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.pipeline.derive.as_of_join import Lookup, seconds_behind, with_look
+from karrot.pipeline.derive.lag_seconds import Lookup, seconds_behind, with_look
 from karrot.pipeline.schemas import PARTITION_LAG_MINUTE, columns_of
 from karrot.pipeline.store.shared_columns import LOG, PARTITION
 

@@ -1,4 +1,7 @@
-"""``rebalances``: when a group's generation changed, who is in it now and how much of the work moved."""
+"""Makes ``rebalances`` of the records of a group's metadata: when its generation changed, and how much work moved.
+
+The same records say who had which partition, from when to when.
+"""
 
 from typing import Final
 
@@ -6,9 +9,11 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from karrot.pipeline.schemas import REBALANCES, columns_of
-from karrot.pipeline.store.shared_columns import GROUP
+from karrot.pipeline.store.shared_columns import GROUP, PARTITION
 
 _TOLD: Final = ("generation", "protocol", "leader")
+_RECORD: Final = ("log_ts_ms", "log_offset")
+_FOREVER_MS: Final = 2**63 - 1
 
 
 def rebalances(members: DataFrame) -> DataFrame:
@@ -18,7 +23,7 @@ def rebalances(members: DataFrame) -> DataFrame:
     member is the same if its instance id is or, without one, its member id: who restarts without an instance id is
     another member. A group that is gone has no generation, and its record is no row.
     """
-    in_log = Window.partitionBy(*GROUP).orderBy("log_ts_ms", "log_offset")
+    in_log = Window.partitionBy(*GROUP).orderBy(*_RECORD)
     changed = ~F.col("generation").eqNullSafe(F.lag("generation").over(in_log))
     compared = _records(members).withColumns(
         {
@@ -38,7 +43,7 @@ def _records(members: DataFrame) -> DataFrame:
     """A row per record of a group's metadata, with who ``owned`` what as a set of pairs."""
     who = F.coalesce("instance_id", "member_id")
     pair = F.struct("topic", "partition", who.alias("owner"))
-    return members.groupBy(*GROUP, "log_ts_ms", "log_offset", *_TOLD).agg(
+    return members.groupBy(*GROUP, *_RECORD, *_TOLD).agg(
         F.count_distinct("member_id").cast("int").alias("members"),
         F.collect_set(F.when(F.col("topic").isNotNull(), pair)).alias("owned"),
     )
@@ -50,3 +55,25 @@ def _moved() -> Column:
     differing = F.array_union(F.array_except(owned, before), F.array_except(before, owned))
     partitions = F.array_distinct(F.transform(differing, lambda pair: F.struct(pair.topic, pair.partition)))
     return F.when(F.col("was_known"), F.size(partitions)).cast("int")
+
+
+def owners(members: DataFrame) -> DataFrame:
+    """``cluster``, ``consumer``, ``topic``, ``partition``, ``owner``, ``from_ms`` and ``until_ms`` of ``members``.
+
+    An assignment holds until the group's next record. The owner is named as Burrow does, by its host; one that does not
+    tell it by its client id.
+    """
+    records = members.select(*GROUP, *_RECORD).distinct()
+    next_ms = F.lead("log_ts_ms").over(Window.partitionBy(*GROUP).orderBy(*_RECORD))
+    lasting = records.withColumn("until_ms", F.coalesce(next_ms, F.lit(_FOREVER_MS)))
+    assigned = members.where(F.col("topic").isNotNull()).select(*PARTITION, *_RECORD, _named().alias("owner"))
+    return (
+        assigned.join(lasting, on=[*GROUP, *_RECORD])
+        .groupBy(*PARTITION, F.col("log_ts_ms").alias("from_ms"), "until_ms")
+        .agg(F.min("owner").alias("owner"))
+    )
+
+
+def _named() -> Column:
+    told = (F.when(F.col(name) != "", F.col(name)) for name in ("client_host", "client_id", "member_id"))
+    return F.coalesce(*told)

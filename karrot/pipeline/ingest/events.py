@@ -1,13 +1,20 @@
-"""The lines of events, read; and the tables ``events`` and ``partitions`` made of them."""
+"""Reads lines of events, leaves out events that are stored already, and makes the tables ``events`` and ``partitions``.
 
-from typing import Final
+Both the archive and a second run of ingest are at least once. Mostly nothing repeats, and then that shows at little
+cost: a segment holds the numbers of its log one after the other, and no other segment has the same. Only where that is
+not so is every event compared with every other.
+"""
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
 from karrot.pipeline.schemas import CORRUPT, EVENTS, LINE, PARTITION_LINE, PARTITIONS, RAW_BYTES, columns_of, with_day
-from karrot.pipeline.schemas.column_types import struct
+from karrot.pipeline.schemas.table_schemas import struct
 from karrot.pipeline.store.shared_columns import moment, whole
 
 _MOST_BYTES: Final = 32 * 1024 * 1024
@@ -16,6 +23,7 @@ _MOST_BYTES: Final = 32 * 1024 * 1024
 _BURROW_BEGAN_MS: Final = 1_420_070_400_000  # 2015-01-01: what was received before has a clock that was never set
 _DAY_MS: Final = 86_400_000
 _VERSION: Final = 1
+_ID: Final = ("log_id", "seq")
 REQUIRED: Final = (
     "v",
     "event_id",
@@ -134,3 +142,46 @@ def _is_short_enough() -> Column:
 def _base64_of_start(text: Column) -> Column:
     """The first bytes of a text. Cut as characters first, because the cast copies: a huge line would fill the heap."""
     return F.base64(F.substring(F.substring(text, 1, RAW_BYTES).cast("binary"), 1, RAW_BYTES))
+
+
+class SequenceRange(NamedTuple):
+    """The first and the last of a log's numbers that are in one place."""
+
+    log_id: str
+    first: int
+    last: int
+
+
+def in_order() -> Column:
+    """An aggregate over good lines of a log: whether they are numbered as their events are, so that none repeats."""
+    number, seq = F.col("number"), F.col("line.seq")
+    ahead = F.try_subtract(number, seq)  # NULL, which an aggregate passes by, only where the event's is negative
+    return (F.min(ahead) == F.max(ahead)) & (F.min(seq) >= 0)
+
+
+def spans(known: DataFrame) -> list[SequenceRange]:
+    """One for each log that ``known`` (the table ``events``) has something of."""
+    found = known.groupBy("log_id").agg(F.min("seq"), F.max("seq")).collect()
+    return [SequenceRange(*row) for row in found]
+
+
+def overlap(several: Iterable[SequenceRange]) -> bool:
+    """Whether two of them may share a number."""
+    return any(one.log_id == other.log_id and other.first <= one.last for one, other in pairwise(sorted(several)))
+
+
+def repeats(lines: DataFrame, known: DataFrame) -> DataFrame:
+    """The ``number`` of each good line whose event came before: earlier in the batch, or in ``known``.
+
+    An event's id is its log's id and its number in that log; ``known`` has both (the table ``events``).
+    """
+    arrived = lines.where(F.col("reason").isNull()).select("line.log_id", "line.seq", "number")
+    stored = known.select(*_ID, F.lit(-1).cast("bigint").alias("number"))
+    met = arrived.unionByName(stored).groupBy(*_ID).agg(F.min("number").alias("kept"), F.count("*").alias("times"))
+    several = met.where(F.col("times") > 1).drop("times")
+    return arrived.join(several, on=list(_ID), how="inner").where(F.col("number") > F.col("kept")).select("number")
+
+
+def without(lines: DataFrame, numbers: DataFrame) -> DataFrame:
+    """The lines but for those with these numbers."""
+    return lines.join(numbers, on="number", how="left_anti")

@@ -16,9 +16,18 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from karrot.pipeline.ingest.event_dedup import SequenceRange, in_order, overlap, repeats, spans, without
 from karrot.pipeline.ingest.event_sources import Road, Segment
-from karrot.pipeline.ingest.events import events, partitions, read_lines
+from karrot.pipeline.ingest.events import (
+    SequenceRange,
+    events,
+    in_order,
+    overlap,
+    partitions,
+    read_lines,
+    repeats,
+    spans,
+    without,
+)
 from karrot.pipeline.schemas import QUARANTINE, with_day
 from karrot.pipeline.store.filesystem import plain_url
 from karrot.pipeline.store.shared_columns import rows

@@ -1,4 +1,4 @@
-"""Records of ``__consumer_offsets``, read: the table ``commits``, and a word on every record that is none of it.
+"""Decodes records of ``__consumer_offsets``: makes the table ``commits``, and names the type of every other record.
 
 A record begins with a big-endian int16, in the key its type and in the value its version; the fields follow as in
 Kafka's ``group-coordinator/…/OffsetCommitKey.json`` and ``OffsetCommitValue.json``.
@@ -7,6 +7,8 @@ A number is read from what bytes there are, and means nothing if some are missin
 there is decided by lengths alone, before anything is told. So a record that was cut has a reason and not one number.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -15,6 +17,41 @@ from pyspark.sql import functions as F
 from karrot.pipeline.offsets.big_endian import int64, uint16, uint32
 from karrot.pipeline.schemas import COMMITS, columns_of, with_day
 from karrot.pipeline.store.shared_columns import is_possible, moment
+
+KEY_TYPES: Final[Mapping[int, str]] = MappingProxyType(
+    dict(
+        enumerate(
+            (
+                "offset_commit_v0",
+                "offset_commit",
+                "group_metadata",
+                "consumer_group_metadata",
+                "consumer_group_partition_metadata",
+                "consumer_group_member_metadata",
+                "consumer_group_target_assignment_metadata",
+                "consumer_group_target_assignment_member",
+                "consumer_group_current_member_assignment",
+                "share_group_partition_metadata",
+                "share_group_member_metadata",
+                "share_group_metadata",
+                "share_group_target_assignment_metadata",
+                "share_group_target_assignment_member",
+                "share_group_current_member_assignment",
+                "share_group_state_partition_metadata",
+                "consumer_group_regular_expression",
+                "streams_group_metadata",
+                "streams_group_partition_metadata",
+                "streams_group_member_metadata",
+                "streams_group_target_assignment_metadata",
+                "streams_group_target_assignment_member",
+                "streams_group_current_member_assignment",
+                "streams_group_topology",
+                "streams_group_target_assignment_resolved_topic_ids",
+            )
+        )
+    )
+)
+"""What a key's first int16 says of its record, as Kafka 4 names it. Consumers of every protocol commit with 1."""
 
 _NULL: Final = 0xFFFF
 """A string's length of -1, read as unsigned."""

@@ -5,7 +5,6 @@ version 4 on with unsigned varints and tagged fields. What the leader assigned t
 clients' own protocol (``ConsumerProtocolAssignment.json``), which knows no varints.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final, NamedTuple
@@ -124,13 +123,13 @@ def parse_value(value: bytes) -> GroupMetadata:
     protocol, leader = reader.text("protocol"), reader.text("leader")
     if version >= 2:  # noqa: PLR2004 (when the group came into its state: not used)
         reader.number(_INT64, "state_ts")
-    read = _assigned if protocol_type == _CONSUMER else _nothing
-    members = tuple(_member(reader, version, read) for _ in range(reader.count("members")))
+    is_consumer = protocol_type == _CONSUMER
+    members = tuple(_member(reader, version, is_consumer=is_consumer) for _ in range(reader.count("members")))
     reader.skip_tags()
     return GroupMetadata(version, protocol_type, generation, protocol, leader, members)
 
 
-def _member(reader: _Reader, version: int, read: Callable[[bytes], tuple[tuple[str, int], ...]]) -> AssignedMember:
+def _member(reader: _Reader, version: int, *, is_consumer: bool) -> AssignedMember:
     member_id = reader.text("member_id")
     instance_id = reader.text("instance_id") if version >= 3 else None  # noqa: PLR2004 (static members, KIP-345)
     client_id, client_host = reader.text("client_id"), reader.text("client_host")
@@ -140,12 +139,9 @@ def _member(reader: _Reader, version: int, read: Callable[[bytes], tuple[tuple[s
     reader.blob("subscription")
     assignment = reader.blob("assignment")
     reader.skip_tags()
-    return AssignedMember(member_id, instance_id, client_id, client_host, read(assignment or b""))
-
-
-def _nothing(_assignment: bytes) -> tuple[tuple[str, int], ...]:
-    """Connect's workers, say, put something else there."""
-    return ()
+    # Connect's workers, say, put something else there.
+    assigned = _assigned(assignment or b"") if is_consumer else ()
+    return AssignedMember(member_id, instance_id, client_id, client_host, assigned)
 
 
 def _assigned(assignment: bytes) -> tuple[tuple[str, int], ...]:

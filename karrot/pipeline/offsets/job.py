@@ -1,23 +1,25 @@
-"""``__consumer_offsets`` into the tables ``commits``, ``members`` and ``quarantine``, and onto a JSON topic.
+"""Writes ``__consumer_offsets`` into the tables ``commits``, ``members`` and ``quarantine``, and onto a JSON topic.
 
-As `karrot.pipeline.ingest.job` does it: a batch writes each table into its own ``batch_id=``, so that one that is
+As in `karrot.pipeline.ingest.job`, a batch writes each table into its own ``batch_id=``, so that one that is
 repeated after a crash overwrites itself; the topic gets its records again.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import date
+from functools import reduce
 from typing import Any, Final, Self
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from karrot.pipeline.offsets.commits import commits, decode_offsets
+from karrot.pipeline.offsets.commits import KEY_TYPES, commits, decode_offsets
 from karrot.pipeline.offsets.json_topic import JsonTopic
-from karrot.pipeline.offsets.key_types import KEY_TYPES
 from karrot.pipeline.offsets.log_ends import Looked
 from karrot.pipeline.offsets.members import decode_members, members
-from karrot.pipeline.offsets.record_dedup import AT, landed
+from karrot.pipeline.schemas import STREAMED
+from karrot.pipeline.store.filesystem import listing, literal
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.quarantine import bad_records
 from karrot.pipeline.stream.record_sources import RecordSource
@@ -33,6 +35,8 @@ from karrot.pipeline.stream.streaming_query import (
 
 _COMMIT: Final = (0, 1)
 _METADATA: Final = 2
+_PLACE: Final = ("log_partition", "log_offset")
+"""Where a record lies in ``__consumer_offsets``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +148,17 @@ class _Batch:
         batch_id = batch_name(checkpoint, batch)
         counted = _counted(decoded)
         days = {row.day for row in counted}
-        # One checkpoint of Kafka's passes each record once, so that only others' batches may have it.
-        counts = batch_id.__ne__ if job.source.may_repeat else _begins_otherwise(batch_prefix(checkpoint))
-        known = landed(job.spark, job.tables, job.cluster, days, counts)
+
+        def counts(name: str) -> bool:
+            # One checkpoint of Kafka's passes each record once, so that only others' batches may have it.
+            return name != batch_id if job.source.may_repeat else not name.startswith(batch_prefix(checkpoint))
+
+        known = _landed(job, days, counts)
         new = _once(decoded) if job.source.may_repeat else decoded
         if known is not None:
             # Back in the order of the log, which a join need not keep: the JSON topic has it.
-            left = new.join(known, on=list(AT), how="left_anti").repartition("log_partition")
-            new = left.sortWithinPartitions(*AT)
+            left = new.join(known, on=list(_PLACE), how="left_anti").repartition("log_partition")
+            new = left.sortWithinPartitions(*_PLACE)
         return cls(job, batch_id, _sum(counted), new, counted if new is decoded else _counted(new))
 
     @property
@@ -189,7 +196,13 @@ class _Batch:
         bad = bad_records(self.new)
         if not has_any:
             return 0, self._write_quarantine(bad, 0)
-        metadata = _as_records(self.new.where(F.col("readable") & (F.col("key_type") == _METADATA)))
+        metadata = self.new.where(F.col("readable") & (F.col("key_type") == _METADATA)).select(
+            "key",
+            "value",
+            F.col("log_partition").alias("partition"),
+            F.col("log_offset").alias("offset"),
+            F.col("log_ts").alias("timestamp"),
+        )
         with persisted(decode_members(metadata, self.job.cluster)) as decoded:
             self._write("members", members(decoded))
             bad_metadata = decoded.where(~F.col("readable")).count()
@@ -224,20 +237,9 @@ def _lean(decoded: DataFrame) -> DataFrame:
 
 def _once(decoded: DataFrame) -> DataFrame:
     """One record of each place; those that lack theirs are all kept."""
-    has_place = F.col(AT[0]).isNotNull() & F.col(AT[1]).isNotNull()
+    has_place = F.col(_PLACE[0]).isNotNull() & F.col(_PLACE[1]).isNotNull()
     own = F.when(~has_place, F.monotonically_increasing_id())
-    return decoded.withColumn("_own", own).dropDuplicates([*AT, "_own"]).drop("_own")
-
-
-def _as_records(decoded: DataFrame) -> DataFrame:
-    """As Kafka's source told them."""
-    return decoded.select(
-        "key",
-        "value",
-        F.col("log_partition").alias("partition"),
-        F.col("log_offset").alias("offset"),
-        F.col("log_ts").alias("timestamp"),
-    )
+    return decoded.withColumn("_own", own).dropDuplicates([*_PLACE, "_own"]).drop("_own")
 
 
 def _counted(decoded: DataFrame) -> list[Row]:
@@ -250,10 +252,6 @@ def _sum(counted: Iterable[Row]) -> int:
     return sum(row["count"] for row in counted)
 
 
-def _begins_otherwise(prefix: str) -> Callable[[str], bool]:
-    return lambda name: not name.startswith(prefix)
-
-
 def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
 
@@ -261,3 +259,31 @@ def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
 def _told(others: Mapping[str, int]) -> str:
     names = ", ".join(f"{name} {count:,}" for name, count in sorted(others.items()))
     return f"{sum(others.values()):,} others ({names})" if others else "0 others"
+
+
+def _landed(job: LandOffsets, days: Collection[date], counts: Callable[[str], bool]) -> DataFrame | None:
+    """Where the cluster's records lie that the batches that count wrote on these days; ``None`` if there are none."""
+    of_cluster = F.col("cluster") == job.cluster
+    source, before = F.col("source"), f"{job.cluster}/__consumer_offsets-"
+    places = {
+        "commits": (of_cluster, F.col("log_partition"), F.col("log_offset")),
+        "members": (of_cluster, F.col("log_partition"), F.col("log_offset")),
+        "quarantine": (
+            F.startswith(source, F.lit(before)),
+            F.substr(source, F.lit(len(before) + 1)).try_cast("int"),
+            F.col("position"),
+        ),
+    }
+    found: list[DataFrame] = []
+    for name, (is_of, partition, offset) in places.items():
+        # A day's directories are listed by one call, however many they are.
+        paths = [
+            job.tables.path(name, f"day={day}", entry)
+            for day in sorted(days)
+            for entry in listing(job.spark, job.tables.path(name, f"day={day}"))
+            if entry.startswith("batch_id=") and counts(entry.removeprefix("batch_id="))
+        ]
+        if paths:
+            rows = job.spark.read.schema(STREAMED[name]).parquet(*map(literal, paths)).where(is_of)
+            found.append(rows.select(partition.alias("log_partition"), offset.alias("log_offset")))
+    return reduce(DataFrame.unionByName, found).distinct() if found else None

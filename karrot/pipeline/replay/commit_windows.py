@@ -15,7 +15,7 @@ from karrot.burrow import rules
 from karrot.event import OffsetSample
 from karrot.pipeline.replay.commit_arrays import Bools, CommitArrays, Ints, begins
 
-_AT_ONCE = 65_536
+_AT_ONCE = 65_536  # so few stay in the processor's cache
 _SPAN = 2**40  # 34 years in milliseconds: wider than the timestamps of a partition that is well
 _UNKNOWN = np.iinfo(np.int64).max
 
@@ -48,17 +48,12 @@ class _Slots(NamedTuple):
 def windows(commits: CommitArrays, at: Ints, *, intervals: int, min_distance: int) -> Windows:
     """The windows after the commits with the indices ``at``, ascending; ``min_distance`` is seconds."""
     slots = _slots(commits, min_distance * 1000)
-    blocks = [_facts(commits, slots, block, intervals) for block in _blocks(at)]
+    blocks = [_facts(commits, slots, block, intervals) for block in np.array_split(at, len(at) // _AT_ONCE + 1)]
     found = Windows(*(np.concatenate(column) for column in zip(*blocks, strict=True)))
     odd = _odd(commits)
     if odd.any():
         _ask_the_model(found, commits, at, odd, partial(rules.Window, intervals, min_distance))
     return found
-
-
-def _blocks(at: Ints) -> list[Ints]:
-    """A few at a time stay in the processor's cache."""
-    return np.array_split(at, len(at) // _AT_ONCE + 1)
 
 
 def _odd(commits: CommitArrays) -> Bools:

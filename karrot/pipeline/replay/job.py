@@ -10,8 +10,7 @@ from pyspark.sql import functions as F
 
 from karrot.event import GroupKey, Status
 from karrot.pipeline.replay.comparison import RuleSetComparison, RuleSetRun, Standstill, compared
-from karrot.pipeline.replay.group_lifetimes import by_group, deletions, silences
-from karrot.pipeline.replay.group_statuses import statuses
+from karrot.pipeline.replay.group_statuses import by_group, deletions, silences, statuses
 from karrot.pipeline.replay.rule_sets import RuleSet
 from karrot.pipeline.replay.status_changes import STOOD_STILL, ReplayOptions, changes, together
 from karrot.pipeline.replay.verdicts import VerdictTimes

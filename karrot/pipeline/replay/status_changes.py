@@ -1,4 +1,4 @@
-"""Commits and log ends, sorted by Spark, through `karrot.pipeline.replay.verdicts`: what changes in a group, and when.
+"""Finds when the status of a group's partitions changes, by Burrow's rules and by hindsight, from commits and log ends.
 
 Rows of one partition of a topic stay together, its log ends and the commits of all its groups; so a group of a
 thousand partitions is spread over as many tasks, and nobody needs the log ends of another. What a group as a whole is,
@@ -18,7 +18,6 @@ from karrot.event import Status
 from karrot.pipeline.replay.commit_arrays import Bools, CommitArrays, Ints, LogEndArrays, Segments, begins, stored
 from karrot.pipeline.replay.group_statuses import group_key
 from karrot.pipeline.replay.rule_sets import RuleSet
-from karrot.pipeline.replay.stalls import standstills
 from karrot.pipeline.replay.verdicts import Codes, Verdicts, VerdictTimes, evaluate
 
 STOOD_STILL = -1
@@ -238,6 +237,44 @@ def _of_standstills(commits: CommitArrays, ends: LogEndArrays, segments: Segment
     from_ms, to_ms = np.maximum(stood.from_ms[late], first_ms), stood.to_ms[late]
     up = np.repeat(np.array([1, -1], np.int8), len(late))
     return _Steps(np.tile(stood.segment[late], 2), np.append(from_ms, to_ms), up, np.zeros_like(up), up)
+
+
+class Standstills(NamedTuple):
+    """Stretches of a segment, in epoch milliseconds."""
+
+    segment: Ints
+    from_ms: Ints
+    to_ms: Ints
+
+
+def standstills(
+    commits: CommitArrays, ends: LogEndArrays, segments: Segments, *, at_least_ms: int, until_ms: int
+) -> Standstills:
+    """The stretches of at least that length, up to ``until_ms``; ``commits`` are those that are `stored`.
+
+    One begins with the commit after which the offset did not change, or once the log went beyond it; it ends with the
+    commit of another offset, or with the group.
+    """
+    is_first = begins(commits.segment)
+    moves = np.flatnonzero(is_first | begins(commits.offset))
+    segment = commits.segment[moves]
+    over = np.minimum(segments.until_ms[segment], until_ms)
+    to_ms = np.where(np.append(segment[1:] == segment[:-1], False), np.roll(commits.seen_ms[moves], -1), over)
+    from_ms = commits.seen_ms[moves].copy()
+    # Few stretches are long, and of few of those must it be looked up when the log went on.
+    long = to_ms - from_ms >= at_least_ms
+    for each in np.flatnonzero(long & (commits.lag[moves] == 0)):
+        source, offset = int(segments.source[segment[each]]), int(commits.offset[moves[each]])
+        from_ms[each] = _grown_at(ends, source, offset, int(from_ms[each]))
+    kept = to_ms - from_ms >= at_least_ms
+    return Standstills(segment[kept], from_ms[kept], to_ms[kept])
+
+
+def _grown_at(ends: LogEndArrays, source: int, offset: int, since_ms: int) -> int:
+    """When the log of a source was first seen beyond an offset; the end of time if never."""
+    begin, stop = np.searchsorted(ends.source, [source, source + 1])
+    beyond = (ends.offset[begin:stop] > offset) & (ends.observed_ms[begin:stop] > since_ms)
+    return int(ends.observed_ms[begin + beyond.argmax()]) if beyond.any() else np.iinfo(np.int64).max
 
 
 def _told(groups: Ints, rules: int, steps: _Steps) -> pa.RecordBatch:

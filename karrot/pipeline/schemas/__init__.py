@@ -12,21 +12,28 @@ from typing import Final
 
 from pyspark.sql.types import DateType, StructField, StructType
 
-from karrot.pipeline.schemas.archive_line import CORRUPT, LINE, PARTITION_LINE
-from karrot.pipeline.schemas.derived_tables import (
+from karrot.pipeline.schemas.table_schemas import (
+    COMMITS,
+    CORRUPT,
+    ENDS,
+    EVENTS,
     INCIDENTS,
     LAG_MINUTE,
+    LINE,
+    MEMBERS,
     OFFSETS_MINUTE,
     PARTITION_LAG_MINUTE,
+    PARTITION_LINE,
+    PARTITIONS,
+    QUARANTINE,
     RATES_MINUTE,
+    RAW_BYTES,
     REBALANCES,
     SKEW_MINUTE,
     SLO_DAILY,
     STATUS_INTERVALS,
     VERDICT_RUNS,
 )
-from karrot.pipeline.schemas.event_tables import EVENTS, PARTITIONS, QUARANTINE, RAW_BYTES
-from karrot.pipeline.schemas.offset_tables import COMMITS, ENDS, MEMBERS
 
 __all__ = [
     "COMMITS",

@@ -1,4 +1,4 @@
-"""``karrot pipeline stale``: alerts for partitions that stand still, from ``commits`` and ``ends`` as they are written.
+"""Alerts about partitions that stand still, from the tables ``commits`` and ``ends`` as they are written.
 
 Spark's file source says which files are new, a batch becomes a row per partition, and the driver keeps what it needs of
 each in ``<checkpoint>/state.json``: the batch's state and the lines to deliver are written together, before the first
@@ -8,19 +8,19 @@ is delivered. So a restart loses no line, and repeats one only where the driver 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from karrot.event import ClusterPartition, LogEnd
 from karrot.pipeline.schemas import STREAMED, with_day
 from karrot.pipeline.stale.alert_delivery import Undelivered
-from karrot.pipeline.stale.batch_records import newest_commits, newest_looks, of_commits, of_ends
 from karrot.pipeline.stale.stale_rule import BatchCommits, GroupPartition, RecordPosition, StaleState, Watch
 from karrot.pipeline.store.filesystem import literal, make_directory, read_text, write_text
+from karrot.pipeline.store.shared_columns import LOG, PARTITION
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.streaming_query import EVER, persisted, started
 
@@ -56,7 +56,7 @@ class StaleAlerts:
 
     def start(self, every: str | None = None) -> StreamingQuery:
         """Begin, and return at once: with what is there or, with ``every``, with what comes too."""
-        commits, ends = of_commits(self._new("commits")), of_ends(self._new("ends"))
+        commits, ends = _of_commits(self._new("commits")), _of_ends(self._new("ends"))
         return started(commits.unionByName(ends), self.take, self.checkpoint, every)
 
     def take(self, records: DataFrame, batch: int) -> None:
@@ -64,9 +64,17 @@ class StaleAlerts:
         state = self._recalled()
         watch = Watch(self.length, state)
         with persisted(records):
-            commits = {_key(row): _commits(row) for row in newest_commits(records).toLocalIterator()}
+            commits = {
+                GroupPartition(row.cluster, row.consumer, row.topic, row.partition): BatchCommits(
+                    row.offset,
+                    RecordPosition(*row.newest),
+                    RecordPosition(*row.first),
+                    None if row.before is None else RecordPosition(*row.before),
+                )
+                for row in _newest_commits(records).toLocalIterator()
+            }
             looks: dict[ClusterPartition, list[LogEnd]] = {}
-            for row in newest_looks(records, self.length).toLocalIterator():
+            for row in _newest_looks(records, self.length).toLocalIterator():
                 looks.setdefault(ClusterPartition(*row[:3]), []).append(LogEnd(*row[3:]))
         lines = [*state.unsent, *watch.take(batch, commits, looks)]
         dropped = max(0, len(lines) - MOST_UNSENT)
@@ -108,13 +116,38 @@ class StaleAlerts:
         return f"{self.checkpoint.rstrip('/')}/state.json"
 
 
-def _key(row: Row) -> GroupPartition:
-    return GroupPartition(row.cluster, row.consumer, row.topic, row.partition)
+def _of_commits(commits: DataFrame) -> DataFrame:
+    """Rows of ``commits`` for a stream of commits and looks: a tombstone has no ``offset``."""
+    offset = F.when(~F.col("tombstone"), F.col("offset"))
+    return commits.select(*PARTITION, offset.alias("offset"), F.col("log_ts_ms").alias("at_ms"), "log_offset")
 
 
-def _commits(row: Row) -> BatchCommits:
-    return BatchCommits(row.offset, RecordPosition(*row.newest), RecordPosition(*row.first), _record(row.before))
+def _of_ends(ends: DataFrame) -> DataFrame:
+    """Rows of ``ends`` for that stream: a look has no ``consumer`` and no ``log_offset``."""
+    nobody, nowhere = F.lit(None).cast("string").alias("consumer"), F.lit(None).cast("bigint").alias("log_offset")
+    end, at_ms = F.col("end_offset").alias("offset"), F.col("observed_at_ms").alias("at_ms")
+    return ends.select("cluster", nobody, "topic", "partition", end, at_ms, nowhere)
 
 
-def _record(told: Any) -> RecordPosition | None:
-    return None if told is None else RecordPosition(*told)
+def _newest_commits(records: DataFrame) -> DataFrame:
+    """A row per partition of a group: its newest record, the first in a row that says the same, and the one before."""
+    in_log = Window.partitionBy(*PARTITION).orderBy("at_ms", "log_offset")
+    place = F.struct("at_ms", "log_offset")
+    before = F.lag(place).over(in_log)
+    begins = before.isNull() | ~F.col("offset").eqNullSafe(F.lag("offset").over(in_log))
+    run = F.when(begins, F.struct(place.alias("first"), before.alias("before")))
+    newest = F.struct(place.alias("newest"), "offset")
+    committed = records.where(F.col("consumer").isNotNull() & F.col("at_ms").isNotNull())
+    per_partition = committed.withColumn("run", run).groupBy(*PARTITION)
+    told = per_partition.agg(F.max(newest).alias("newest"), F.max("run").alias("run"))
+    return told.select(*PARTITION, "newest.offset", "newest.newest", "run.first", "run.before")
+
+
+def _newest_looks(records: DataFrame, length: timedelta) -> DataFrame:
+    """The looks at each log that are less than ``length`` older than its newest one, and the newest before these."""
+    of_log = Window.partitionBy(*LOG)
+    since = F.max("at_ms").over(of_log) - length // timedelta(milliseconds=1)
+    looks = records.where(F.col("consumer").isNull() & F.col("offset").isNotNull()).withColumn("since", since)
+    first = F.max(F.when(F.col("at_ms") <= F.col("since"), F.col("at_ms"))).over(of_log)
+    needed = looks.withColumn("first", F.coalesce(first, F.lit(0))).where(F.col("at_ms") >= F.col("first"))
+    return needed.select(*LOG, "at_ms", F.col("offset").alias("end"))

@@ -1,10 +1,12 @@
 import types
 from datetime import UTC, datetime
+from itertools import combinations
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
 from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -21,7 +23,7 @@ from pyspark.testing import assertSchemaEqual
 
 from karrot.event import LagEvent
 from karrot.event_line import EventLine, PartitionLine, decode
-from karrot.pipeline.ingest.events import events, partitions, read_lines
+from karrot.pipeline.ingest.events import SequenceRange, events, in_order, overlap, partitions, read_lines
 from karrot.pipeline.schemas import EVENTS, LINE, PARTITION_LINE, PARTITIONS, with_day
 from support.burrow.lag_events import event_strategy
 from support.pipeline.archive_segments import segment_line
@@ -149,3 +151,38 @@ def test_the_tables_say_what_any_line_says(spark: SparkSession) -> None:
     assert [pair for pair in zip(_collected(event_table), expected, strict=True) if pair[0] != pair[1]][:1] == []
     listed = [_partition_row(line, one) for line in lines for one in line.partitions]
     assert [pair for pair in zip(_collected(partition_table), listed, strict=True) if pair[0] != pair[1]][:1] == []
+
+
+_LINES = (
+    StructType().add("case", StringType()).add("number", LongType()).add("line", StructType().add("seq", LongType()))
+)
+_LEAST = -(2**63)
+
+
+def _some_spans() -> st.SearchStrategy[list[SequenceRange]]:
+    numbers = st.lists(st.integers(0, 20), min_size=2, max_size=2).map(sorted)
+    return st.lists(st.builds(lambda log, ends: SequenceRange(log, *ends), st.sampled_from("ab"), numbers), max_size=6)
+
+
+@given(_some_spans())
+def test_spans_overlap_if_two_of_a_log_share_a_number(several: list[SequenceRange]) -> None:
+    held = [{(log, number) for number in range(first, last + 1)} for log, first, last in several]
+    assert overlap(several) == any(one & other for one, other in combinations(held, 2))
+
+
+def test_only_what_is_numbered_as_its_lines_are_is_known_to_be_there_once(spark: SparkSession) -> None:
+    cases = {
+        "whole": ([0, 1, 2], [7, 8, 9], True),
+        "without a bad line": ([0, 2, 3], [7, 9, 10], True),
+        "one line": ([5], [2**63 - 1], True),
+        "with a gap": ([0, 1, 2], [7, 8, 10], False),
+        "twice": ([0, 1, 2], [7, 8, 8], False),
+        "twice what no difference tells": ([0, 1, 2], [7, _LEAST, _LEAST], False),
+    }
+    lines = [
+        {"case": case, "number": number, "line": {"seq": seq}}
+        for case, (numbers, seqs, _) in cases.items()
+        for number, seq in zip(numbers, seqs, strict=True)
+    ]
+    found = frame_of_rows(spark, _LINES, lines).groupBy("case").agg(in_order().alias("in_order")).collect()
+    assert {row.case: row.in_order for row in found} == {case: told for case, (_, _, told) in cases.items()}

@@ -21,8 +21,7 @@ from karrot.event_line import encode
 from karrot.pipeline.ingest.event_sources import FromArchive
 from karrot.pipeline.ingest.job import Ingest, IngestSummary
 from karrot.pipeline.publish.cloudwatch import Published, Publisher
-from karrot.pipeline.publish.job import Fanout, notes_beside
-from karrot.pipeline.publish.newest_per_group import NEWEST, newest
+from karrot.pipeline.publish.job import NEWEST, Fanout, newest, notes_beside
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.streaming_query import run
 from karrot.reporters.cloudwatch.boto_client import open_client

@@ -1,6 +1,5 @@
 from karrot.event import GroupKey
-from karrot.pipeline.replay.comparison import Detection, ReplayedIncident, RuleSetRun, Standstill, compared
-from karrot.pipeline.replay.comparison_text import sentences
+from karrot.pipeline.replay.comparison import Detection, ReplayedIncident, RuleSetRun, Standstill, compared, sentences
 from karrot.pipeline.replay.rule_sets import RuleSet
 
 ORDERS, CLICKS = GroupKey("c", "orders"), GroupKey("c", "clicks")
