@@ -14,9 +14,10 @@ from karrot.clock import SystemClock
 from karrot.event import TopicPartition
 from karrot.eventlog.sqlite import SqliteEventLog, datadir
 from karrot.intake import Intake
-from karrot.watch import IntakeSink, NoKeeper, PollOutcome, Watcher, connect
-from karrot.watch.kafka_protocol import Cluster
-from karrot.watch.persistence import NoteKeeper, dump, load
+from karrot.watch.kafka_cluster import Cluster, connect
+from karrot.watch.outputs import IntakeSink
+from karrot.watch.persistence import NoKeeper, NoteKeeper, dump, load
+from karrot.watch.watcher import PollOutcome, Watcher
 from support.kafka.in_memory_kafka import InMemoryKafka, make_member
 
 POLLS = 15

@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -24,7 +24,7 @@ from karrot.eventlog.base import EventLog, LogUnavailableError
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.eventlog.sqlite import SqliteEventLog, datadir
 from karrot.eventlog.sqlite.known_groups import known_groups
-from karrot.history import History, HourlyHistory
+from karrot.history import HourlyHistory
 from karrot.intake import Intake
 from karrot.known_problems import RESYNC, WATCH
 from karrot.render.metric_names import CloudWatchNames, MetricNameQuery, queries
@@ -44,6 +44,9 @@ from karrot.watch.in_service import serve_watch
 from karrot.web import Credentials, WebContext, create_app
 from karrot.web.body_admission import count_refusal, worth_reading
 from karrot.web.pages.history import AskPast
+
+if TYPE_CHECKING:
+    from karrot.history import History
 
 _THREAD_WAIT_S = 2.0
 _BOOT_FAILED = 3
@@ -265,12 +268,17 @@ def _queries(settings: Settings, cluster: str, consumer: str) -> list[MetricName
 def _past(settings: Settings, clock: Clock) -> AskPast:
     """Asks the pipeline's tables, where there are any."""
     tables = settings.tables_dir or settings.data_dir / "tables"
-    history = History(tables, threads=1, memory="256MB")
+
+    @cache
+    def history() -> "History":
+        from karrot.history import History  # noqa: PLC0415 (many services have no tables)
+
+        return History(tables, threads=1, memory="256MB")
 
     def ask(cluster: str, consumer: str) -> HourlyHistory | None:
         if not tables.is_dir():
             return None
-        return history.hourly(cluster, consumer, until=datetime.fromtimestamp(clock.wall_ms() / 1000, UTC))
+        return history().hourly(cluster, consumer, until=datetime.fromtimestamp(clock.wall_ms() / 1000, UTC))
 
     return ask
 

@@ -18,7 +18,7 @@ from karrot.text import clock, counted_plain
 
 if TYPE_CHECKING:
     from karrot.event import LagEvent
-    from karrot.watch import PollOutcome, Sink
+    from karrot.watch.watcher import PollOutcome, Sink
 
 
 _COLUMNS = (
@@ -70,7 +70,9 @@ def watch(
     from karrot import logs
     from karrot.clock import SystemClock
     from karrot.settings import types
-    from karrot.watch import FileKeeper, NoKeeper, Watcher, connect, run
+    from karrot.watch.kafka_cluster import connect
+    from karrot.watch.persistence import FileKeeper, NoKeeper
+    from karrot.watch.watcher import Watcher, run
 
     brokers = value_of(types.brokers, "--bootstrap-servers", bootstrap_servers)
     excluded = None if exclude is None else value_of(types.pattern, "--exclude", exclude)
@@ -146,6 +148,6 @@ def _sum(outcome: "PollOutcome", groups: int) -> str:
 
 def _poster(url: str, user: str | None) -> "Sink":
     from karrot import render
-    from karrot.watch import PostSink
+    from karrot.watch.outputs import PostSink
 
     return PostSink(valid(partial(render.webhook, url)), valid(partial(credentials, user)))

@@ -1,13 +1,12 @@
 """Lists the incidents of a range of time, and finds days whose incidents the tables lack."""
 
 from collections.abc import Collection, Iterable, Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from enum import StrEnum
 
 from karrot.event import GroupKey, Incident
-from karrot.history.duckdb_reader import Duck, Row
+from karrot.history.duckdb_reader import Duck, Row, Table
 from karrot.history.moments import EPOCH, moment_of
-from karrot.history.table_files import Table
 
 _OVERLAPS = "epoch_ms(started_at) < $end AND (ended_at IS NULL OR epoch_ms(ended_at) >= $start)"
 
@@ -34,6 +33,7 @@ WHERE epoch_ms(started_at) < $end AND (
 ){named}
 """
 _DAY_MS = 86_400_000
+_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 def days_without_incidents(
@@ -96,13 +96,9 @@ def incidents_in_order(incidents: Iterable[Incident], order: IncidentOrder) -> l
     return sorted(incidents, key=_KEYS[order])
 
 
-def _length(incident: Incident) -> timedelta:
-    return (incident.ended_at or datetime.max.replace(tzinfo=UTC)) - incident.started_at
-
-
 _KEYS = {
     IncidentOrder.NEWEST: lambda each: (EPOCH - each.started_at, each.cluster, each.group),
     IncidentOrder.OLDEST: lambda each: (each.started_at, each.cluster, each.group),
     IncidentOrder.PEAK_LAG: lambda each: (-(each.peak_lag or 0), each.started_at),
-    IncidentOrder.LONGEST: lambda each: (-_length(each), each.started_at),
+    IncidentOrder.LONGEST: lambda each: (each.started_at - (each.ended_at or _NEVER), each.started_at),
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from karrot.event import DayRange, GroupKey, Incident, TimeRange
-from karrot.history.duckdb_reader import Duck, Row, named
+from karrot.history.duckdb_reader import Duck, Row, Table, named, require_tables
 from karrot.history.group_description import describe
 from karrot.history.groups import GROUPS, JUDGED, GroupOrder, group_of, groups_in_order
 from karrot.history.held_days import Days, asked_days, finished
@@ -33,7 +33,6 @@ from karrot.history.results import (
 )
 from karrot.history.risks import Bounds, risks
 from karrot.history.stale_partitions import stale
-from karrot.history.table_files import Table, require_tables
 from karrot.history.time_series import METRICS, SeriesMetric, TableSeries, points, question
 
 _MS = timedelta(milliseconds=1)

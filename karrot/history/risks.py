@@ -68,7 +68,12 @@ def risks(
         _Known(look_back.at, each, past, seen.get(each.place), owned.get(each.key), has_members)
         for each, past in newest
     )
-    found = (risk for each in known for risk in _of_partition(each, bounds))
+    found: list[Risk] = []
+    for each in known:
+        if each.commit.offset is None:
+            found += _deleted(each)
+        else:
+            found += [*_expires(each, bounds), *_log_start(each, bounds.within)]
     ordered = sorted(found, key=lambda risk: (risk.at, risk.cluster, risk.group, risk.topic, risk.partition))
     unknown = {
         "log ends": not seen,
@@ -76,14 +81,6 @@ def risks(
         "members": not has_members,
     }
     return Risks(tuple(ordered), tuple(what for what, is_unknown in unknown.items() if is_unknown))
-
-
-def _of_partition(known: _Known, bounds: Bounds) -> Iterator[Risk]:
-    if known.commit.offset is None:
-        yield from _deleted(known)
-    else:
-        yield from _expires(known, bounds)
-        yield from _log_start(known, bounds.within)
 
 
 def _expires(known: _Known, bounds: Bounds) -> Iterator[Risk]:

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # their own __
 
 from karrot.event import TopicPartition
 from karrot.eventlog.group_health import UNKNOWN_STATE
-from karrot.watch.kafka_protocol import ClusterError, Description, Failure, GroupMember, Listing
+from karrot.watch.kafka_cluster import ClusterError, Description, Failure, GroupMember, Listing
 
 _TIMEOUT_S = 10.0
 _AT_ONCE = 32
@@ -50,7 +50,7 @@ V = TypeVar("V")
 
 
 class KafkaCluster:
-    """A `karrot.watch.kafka_protocol.Cluster` that is one. ``properties`` are librdkafka's.
+    """A `karrot.watch.kafka_cluster.Cluster` that is one. ``properties`` are librdkafka's.
 
     Raises ``KafkaException`` for properties that the client refuses.
     """

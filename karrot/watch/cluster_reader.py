@@ -1,19 +1,80 @@
-"""Reads the lags, the members and the retention margins of a cluster's groups as they are now.
+"""Reads a cluster's groups, committed offsets and log ends once, and makes lags and retention margins of them.
 
 It gives no verdict: a verdict needs a history.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Source, TopicPartition
 from karrot.eventlog.group_health import GroupHealth
 from karrot.watch.group_stability import Stability, group_health, retention
-from karrot.watch.kafka_protocol import Cluster, Description, Failure
-from karrot.watch.poll import Poll, log_starts, poll_cluster
+from karrot.watch.kafka_cluster import Cluster, Description, Failure, Listing
 
+_GONE = "unknown_topic_or_part"
 _NOT_LISTED = Failure("group_id_not_found", "Kafka lists no such group")
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Poll(NamedTuple):
+    """``gone`` are partitions that do not exist; ``failures`` say by name what could not be read."""
+
+    listing: Listing
+    described: Mapping[str, Description]
+    committed: Mapping[str, Mapping[TopicPartition, int]]
+    ends: Mapping[TopicPartition, int]
+    gone: frozenset[TopicPartition]
+    failures: Mapping[str, Failure]
+
+
+def poll_cluster(cluster: Cluster, exclude: re.Pattern[str] | None = None, only: Collection[str] = ()) -> Poll:
+    """Ask for all groups but those whose name the expression matches anywhere, or ``only`` for some.
+
+    Raises `ClusterError`.
+
+    The log ends are asked for last: so no lag is below what it was when the offset was read.
+    """
+    listing = _chosen(cluster.groups(), exclude, only)
+    described, no_description = _parted(cluster.describe(listing.groups))
+    committed, no_offsets = _parted(cluster.committed(listing.groups))
+    ends, no_ends = _parted(cluster.log_ends(_places(committed)))
+    gone = frozenset(place for place, failure in no_ends.items() if failure.reason == _GONE)
+    return Poll(
+        listing,
+        {group: described.get(group) or Description(state, None) for group, state in listing.groups.items()},
+        committed,
+        ends,
+        gone,
+        {
+            **{f"group {group}": failure for group, failure in (no_description | no_offsets).items()},
+            **{f"partition {at.topic}-{at.partition}": no_ends[at] for at in no_ends.keys() - gone},
+        },
+    )
+
+
+def log_starts(cluster: Cluster, poll: Poll) -> dict[TopicPartition, int]:
+    """The log starts of all that was committed; what cannot be read is left out. Raises `ClusterError`."""
+    return _parted(cluster.log_starts(_places(poll.committed) - poll.gone))[0]
+
+
+def _chosen(listing: Listing, exclude: re.Pattern[str] | None, only: Collection[str]) -> Listing:
+    def is_chosen(name: str) -> bool:
+        return (not only or name in only) and not (exclude and exclude.search(name))
+
+    return listing._replace(groups={name: state for name, state in listing.groups.items() if is_chosen(name)})
+
+
+def _places(committed: Mapping[str, Collection[TopicPartition]]) -> set[TopicPartition]:
+    return {place for offsets in committed.values() for place in offsets}
+
+
+def _parted(answers: Mapping[K, V | Failure]) -> tuple[dict[K, V], dict[K, Failure]]:
+    answered = {key: answer for key, answer in answers.items() if not isinstance(answer, Failure)}
+    return answered, {key: answer for key, answer in answers.items() if isinstance(answer, Failure)}
 
 
 class ClusterSnapshot(NamedTuple):
@@ -43,10 +104,11 @@ class ClusterReader:
         poll = poll_cluster(self.cluster, only=groups)
         starts = log_starts(self.cluster, poll)
         counts_rebalances, self._has_read = self._has_read, True
+        unread = {group: poll.failures[f"group {group}"] for group in poll.described.keys() - poll.committed.keys()}
         return ClusterSnapshot(
             tuple(_lag(self.name, group, poll, now_ms) for group in sorted(poll.committed)),
             {group: self._health(group, poll, starts) for group in poll.described},
-            dict.fromkeys(set(groups) - poll.described.keys(), _NOT_LISTED) | _unread(poll),
+            dict.fromkeys(set(groups) - poll.described.keys(), _NOT_LISTED) | unread,
             counts_rebalances,
         )
 
@@ -57,14 +119,10 @@ class ClusterReader:
         return group_health(group, described, stability, retention(committed, starts, poll.ends))
 
 
-def _unread(poll: Poll) -> dict[str, Failure]:
-    return {group: poll.failures[f"group {group}"] for group in poll.described.keys() - poll.committed.keys()}
-
-
 def _lag(cluster: str, group: str, poll: Poll, now_ms: int) -> LagEvent:
     """All that the group has committed, but for topics that are gone. A sum is known if each of its parts is."""
     described, committed = poll.described[group], poll.committed[group]
-    owners = _owners(described)
+    owners = {at: (member.host, member.client_id) for member in described.members or () for at in member.assigned}
     partitions = tuple(
         _partition(at, committed[at], poll.ends.get(at), owners.get(at, ("", "")), now_ms)
         for at in sorted(committed.keys() - poll.gone)
@@ -89,7 +147,3 @@ def _partition(at: TopicPartition, offset: int, end: int | None, owner: tuple[st
     return PartitionLag(
         at.topic, at.partition, "", lag, end=OffsetSample(offset, now_ms, lag), owner=host, client_id=client_id
     )
-
-
-def _owners(described: Description) -> dict[TopicPartition, tuple[str, str]]:
-    return {at: (member.host, member.client_id) for member in described.members or () for at in member.assigned}

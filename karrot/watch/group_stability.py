@@ -1,13 +1,13 @@
 """Counts the rebalances of a group, and the messages that retention deletes before the group reads them. Pure."""
 
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from karrot.event import TopicPartition
 from karrot.eventlog.group_health import GroupHealth
-from karrot.watch.kafka_protocol import Description, GroupMember
+from karrot.watch.kafka_cluster import Description
 
 _REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance"})
 
@@ -31,7 +31,9 @@ class Stability:
         if is_rebalancing:
             self.rebalances += not self.is_rebalancing
         else:
-            assignment = _fingerprint(described.members)
+            # A number that stays the same, also across restarts, while the assignment does.
+            assigned = sorted((member.id, sorted(member.assigned)) for member in described.members)
+            assignment = zlib.crc32(repr(assigned).encode())
             self.rebalances += not self.is_rebalancing and self.assignment not in {None, assignment}
             self.assignment = assignment
         self.is_rebalancing = is_rebalancing
@@ -67,8 +69,3 @@ def group_health(group: str, described: Description, stability: Stability, kept:
         messages_lost=kept.lost,
         retention_margin=kept.margin,
     )
-
-
-def _fingerprint(members: Collection[GroupMember]) -> int:
-    """A number that stays the same, also across restarts, while the assignment does."""
-    return zlib.crc32(repr(sorted((member.id, sorted(member.assigned)) for member in members)).encode())

@@ -1,45 +1,38 @@
 """Runs `watch` inside the service: reads its settings and writes to its event log."""
+# ruff: noqa: PLC0415 (a service that watches nothing imports nothing of it)
 
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from karrot.clock import Clock
 from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, ReporterNotes, ReporterState
 from karrot.intake import Intake
 from karrot.known_problems import WATCH
 from karrot.settings.options import Settings
-from karrot.watch.connect import NotConnected, connect
-from karrot.watch.outputs import IntakeSink
-from karrot.watch.persistence import NoteKeeper
-from karrot.watch.watcher import Watcher, run
 
 _LONGEST_ERROR = 500
 
 
-class Duty:
-    """What is kept of the watch as a whole, for those who ask whether all is well."""
-
-    def __init__(self, log: ReporterNotes, clock: Clock) -> None:
-        self._log = log
-        self._clock = clock
-
-    def report(self, trouble: str | None) -> None:
-        """Keep how the last poll went, if the log takes it."""
-        with suppress(LogUnavailableError, OverloadedError):
-            kept = {state.name: state for state in self._log.reporters()}.get(WATCH, ReporterState(WATCH, None))
-            now_ms = self._clock.wall_ms()
-            self._log.save_reporter(
-                replace(kept, state="ok", last_success_ms=now_ms)
-                if trouble is None
-                else replace(kept, state="failing", last_error=trouble[:_LONGEST_ERROR], last_error_ms=now_ms)
-            )
+def save_poll_state(log: ReporterNotes, clock: Clock, trouble: str | None) -> None:
+    """Save in the log, if it takes it, how the last poll went, for those who ask whether all is well."""
+    with suppress(LogUnavailableError, OverloadedError):
+        kept = {state.name: state for state in log.reporters()}.get(WATCH, ReporterState(WATCH, None))
+        now_ms = clock.wall_ms()
+        log.save_reporter(
+            replace(kept, state="ok", last_success_ms=now_ms)
+            if trouble is None
+            else replace(kept, state="failing", last_error=trouble[:_LONGEST_ERROR], last_error_ms=now_ms)
+        )
 
 
 def problems(settings: Settings) -> Iterator[str]:
     """Why no client can be made of the settings; nothing is asked of Kafka."""
     if settings.watch_bootstrap:
+        from karrot.watch.kafka_cluster import NotConnected, connect
+
         try:
             connect(settings.watch_bootstrap, settings.watch_properties)
         except NotConnected as error:
@@ -50,8 +43,12 @@ def serve_watch(settings: Settings, log: EventLog, intake: Intake, clock: Clock,
     """Watch until told to stop; returns at once where there is nothing to watch. For the worker that leads."""
     if not settings.watch_bootstrap:
         return
+    from karrot.watch.kafka_cluster import connect
+    from karrot.watch.outputs import IntakeSink
+    from karrot.watch.persistence import NoteKeeper
+    from karrot.watch.watcher import Watcher, run
+
     name = settings.watch_cluster or ""
-    duty = Duty(log, clock)
     sink = IntakeSink(name, intake, log, good_for_ms=settings.stale_after * 1000)
     sink.begin()
     watcher = Watcher(
@@ -63,6 +60,6 @@ def serve_watch(settings: Settings, log: EventLog, intake: Intake, clock: Clock,
         interval=settings.watch_interval,
         exclude=settings.watch_exclude,
         count=log.count,
-        report=duty.report,
+        report=partial(save_poll_state, log, clock),
     )
     run(watcher, stop)

@@ -1,7 +1,7 @@
 """Sends the outcome of a poll into this Karrot's event log, or to a URL as Burrow would post it."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -44,26 +44,26 @@ class IntakeSink:
     def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:
         """Store the events, as many as the log takes."""
         try:
-            for few in _portions(outcome.events):
+            # A few at a time, so that few wait in vain when the log takes nothing.
+            for start in range(0, len(outcome.events), _AT_ONCE):
+                few = outcome.events[start : start + _AT_ONCE]
                 for _ in self._pool.map(lambda event: self._intake.accept(event, age_ms=age_ms()), few):
                     pass
-            group_health.keep(self._notes, self._watched(outcome, age_ms()))
+            watched = WatchedCluster(
+                cluster=self._cluster,
+                polled_at_ms=outcome.polled_at_ms,
+                poll_seconds=outcome.seconds,
+                log_time_ms=self._notes.log_time_ms() - age_ms(),
+                good_for_ms=self._good_for_ms,
+                groups=tuple(outcome.groups),
+            )
+            group_health.keep(self._notes, watched)
         except (LogUnavailableError, OverloadedError) as error:
             _log.warning("a poll's verdicts are not all in the log", reason=str(error))
 
     def close(self) -> None:
         """End the threads."""
         self._pool.shutdown()
-
-    def _watched(self, outcome: PollOutcome, age_ms: int) -> WatchedCluster:
-        return WatchedCluster(
-            cluster=self._cluster,
-            polled_at_ms=outcome.polled_at_ms,
-            poll_seconds=outcome.seconds,
-            log_time_ms=self._notes.log_time_ms() - age_ms,
-            good_for_ms=self._good_for_ms,
-            groups=tuple(outcome.groups),
-        )
 
 
 class PostSink:
@@ -102,8 +102,3 @@ class PostSink:
         except urllib3.exceptions.HTTPError as error:
             return type(error).__name__
         return None if answer.status in _ACCEPTED else f"HTTP {answer.status}"
-
-
-def _portions(events: Sequence[LagEvent]) -> list[Sequence[LagEvent]]:
-    """So that little waits in vain when the log takes nothing."""
-    return [events[start : start + _AT_ONCE] for start in range(0, len(events), _AT_ONCE)]

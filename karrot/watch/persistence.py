@@ -3,7 +3,6 @@
 import os
 import zlib
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -135,7 +134,19 @@ def dump(memory: Memory, cluster: str, now_ms: int) -> bytes:
     """The memory as bytes: about 60 for each partition with a full ring."""
     rings = memory.rings
     ends = [(*place, list(history)) for place, history in rings.ends.items()]
-    kept = _Kept(_VERSION, cluster, now_ms, rings.intervals, ends, list(_groups(memory)))
+    groups: list[_Group] = []
+    for name, of_group in rings.groups.items():
+        stability = memory.stability.get(name, Stability())
+        group = _Group(
+            name,
+            [_Ring(*place, ring.silent, ring.is_judged, _samples(ring)) for place, ring in of_group.items()],
+            memory.incidents.open.get(name),
+            stability.rebalances,
+            stability.assignment,
+            stability.is_rebalancing,
+        )
+        groups.append(group)
+    kept = _Kept(_VERSION, cluster, now_ms, rings.intervals, ends, groups)
     return zlib.compress(msgspec.msgpack.encode(kept), 1)
 
 
@@ -157,19 +168,6 @@ def load(value: bytes | None, cluster: str, now_ms: int) -> Memory:
 def _nothing(reason: str) -> Memory:
     _log.warning("what was remembered of the groups is not used; the rings begin empty", reason=reason)
     return Memory()
-
-
-def _groups(memory: Memory) -> Iterator[_Group]:
-    for name, rings in memory.rings.groups.items():
-        stability = memory.stability.get(name, Stability())
-        yield _Group(
-            name,
-            [_Ring(*place, ring.silent, ring.is_judged, _samples(ring)) for place, ring in rings.items()],
-            memory.incidents.open.get(name),
-            stability.rebalances,
-            stability.assignment,
-            stability.is_rebalancing,
-        )
 
 
 def _samples(ring: Ring) -> list[_Sample]:

@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from karrot.burrow.rules import DEFAULT_INTERVALS, Slots, TrackedPartition, Window
+from karrot.burrow.rules import DEFAULT_INTERVALS, TrackedPartition, Window
 from karrot.event import LogEnd, OffsetSample, TopicPartition
-from karrot.watch.kafka_protocol import GroupMember
+from karrot.watch.kafka_cluster import GroupMember
 
 
 @dataclass(slots=True)
@@ -40,7 +40,9 @@ class Ring:
             self.silent = 0
         else:
             self.silent += 1
-        self.is_judged = self.is_judged or self.silent >= len(slots) or _is_half_full(self.window.slots)
+        if not self.is_judged:
+            is_half_full = 2 * sum(slot is not None for slot in self.window.slots) >= len(slots)
+            self.is_judged = self.silent >= len(slots) or is_half_full
 
 
 @dataclass(slots=True)
@@ -125,7 +127,3 @@ class Rings:
     def unjudged(self, group: str) -> set[TopicPartition]:
         """The partitions on which no verdict may fall yet."""
         return {place for place, ring in self.groups.get(group, {}).items() if not ring.is_judged}
-
-
-def _is_half_full(slots: Slots) -> bool:
-    return 2 * sum(slot is not None for slot in slots) >= len(slots)

@@ -3,7 +3,7 @@
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -14,13 +14,37 @@ from karrot.clock import Clock
 from karrot.event import LagEvent, TopicPartition
 from karrot.eventlog.base import LogUnavailableError, OverloadedError
 from karrot.eventlog.group_health import GroupHealth
-from karrot.watch import evaluation
-from karrot.watch.deletions import Deletions
+from karrot.watch.cluster_reader import Poll, log_starts, poll_cluster
+from karrot.watch.evaluation import deleted, verdict
 from karrot.watch.group_stability import Stability, group_health, retention
-from karrot.watch.kafka_protocol import Cluster, ClusterError, Description, Failure
+from karrot.watch.kafka_cluster import Cluster, ClusterError, Description, Failure, Listing
 from karrot.watch.persistence import Keeper, Memory, dump, load
-from karrot.watch.poll import Poll, log_starts, poll_cluster
 
+
+@dataclass(slots=True)
+class Deletions:
+    """Finds groups that may have been deleted: Kafka has not listed them for a minute, by the boot clock.
+
+    One list is not enough: a broker that just took over lists nothing.
+    """
+
+    missing_since_ms: dict[str, int] = field(default_factory=dict)
+
+    def see(self, listing: Listing, known: Iterable[str], at_ms: int) -> list[str]:
+        """The groups that no list has had for a minute: now is the time to ask for them by name, once a minute.
+
+        An incomplete list says nothing of what it lacks.
+        """
+        missing = [group for group in known if group not in listing.groups]
+        if not listing.is_complete:
+            missing = [group for group in missing if group in self.missing_since_ms]
+        since = {group: self.missing_since_ms.get(group, at_ms) for group in missing}
+        due = [group for group, first in since.items() if at_ms - first >= _MISSING_MS and listing.is_complete]
+        self.missing_since_ms = since | dict.fromkeys(due, at_ms)
+        return due
+
+
+_MISSING_MS = 60_000
 _SAVE_MS = 60_000
 _LOG_STARTS_MS = 60_000
 _NOT_KEPT = (LogUnavailableError, OverloadedError, OSError)
@@ -29,7 +53,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Sink(Protocol):
-    """Where events go."""
+    """Takes what polls brought."""
 
     def send(self, outcome: "PollOutcome", age_ms: Callable[[], int]) -> None:
         """Hand on what a poll brought; ``age_ms`` is how long ago it was.
@@ -50,14 +74,6 @@ class PollOutcome(NamedTuple):
     groups: Sequence[GroupHealth]
 
 
-def _uncounted(_name: str, _by: float = 1, **_labels: str) -> None:
-    """Where nobody counts."""
-
-
-def _unreported(_trouble: str | None) -> None:
-    """Where nobody asks."""
-
-
 @dataclass(slots=True)
 class Watcher:
     """Watches one cluster.
@@ -73,8 +89,8 @@ class Watcher:
     keeper: Keeper
     interval: float = 10.0
     exclude: re.Pattern[str] | None = None
-    count: Callable[..., None] = _uncounted
-    report: Callable[[str | None], None] = _unreported
+    count: Callable[..., None] = lambda *_args, **_labels: None
+    report: Callable[[str | None], None] = lambda _trouble: None
     _memory: Memory | None = None
     _starts: dict[TopicPartition, int] = field(default_factory=dict)
     _starts_at_ms: int | None = None
@@ -109,7 +125,11 @@ class Watcher:
         poll = poll_cluster(self.cluster, self.exclude)
         self._see(poll, memory, now_ms)
         before = dict(memory.incidents.open)
-        events = [memory.incidents.name(event) for event in self._verdicts(poll, memory, now_ms)]
+        events: list[LagEvent] = []
+        for group in poll.committed:  # and no other: an old lag would look like a new one
+            event = verdict(self.name, group, memory.rings, poll.described[group], now_ms, without=poll.gone)
+            if event is not None:
+                events.append(memory.incidents.name(event))
         events += self._gone(poll, memory, started, now_ms)
         # Kept first: should this process die now, the incident goes on under its id.
         if memory.incidents.open != before or started - self._saved_at_ms >= _SAVE_MS:
@@ -137,13 +157,6 @@ class Watcher:
         for group, described in poll.described.items():
             memory.stability.setdefault(group, Stability()).see(described)
 
-    def _verdicts(self, poll: Poll, memory: Memory, now_ms: int) -> Iterator[LagEvent]:
-        """On all groups whose offsets were read now: an old lag would look like a new one."""
-        for group in poll.committed:
-            event = evaluation.verdict(self.name, group, memory.rings, poll.described[group], now_ms, without=poll.gone)
-            if event is not None:
-                yield event
-
     def _gone(self, poll: Poll, memory: Memory, started: int, now_ms: int) -> Iterator[LagEvent]:
         """The groups that were deleted: missing from the lists, and their coordinator says so."""
         missing = self._deletions.see(poll.listing, memory.stability, started)
@@ -151,7 +164,7 @@ class Watcher:
         for group, said in described.items():
             if isinstance(said, Description) and said.state == "Dead":
                 if memory.rings.groups.get(group):
-                    yield evaluation.deleted(self.name, group, now_ms)
+                    yield deleted(self.name, group, now_ms)
                 memory.forget(group)
 
     def _health(self, poll: Poll, memory: Memory, started: int) -> list[GroupHealth]:

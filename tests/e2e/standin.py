@@ -21,7 +21,7 @@ from karrot.demo.burrow.rest_api import RestApi
 from karrot.demo.burrow.rest_server import BurrowServer
 from karrot.event import LagEvent, TopicPartition
 from karrot.watch.admin import KafkaCluster
-from karrot.watch.kafka_protocol import ClusterError, Failure
+from karrot.watch.kafka_cluster import ClusterError, Failure
 
 if TYPE_CHECKING:
     from karrot.demo.burrow.fake_burrow import FakeBurrow

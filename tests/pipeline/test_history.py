@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from karrot.history import History, Incident, SeriesPoint, TimeRange
+from karrot.history.duckdb_reader import Table
 from karrot.history.held_days import Derived, Note, finished
-from karrot.history.table_files import Table
 from karrot.pipeline.schemas import DERIVED, INCIDENTS, LAG_MINUTE, TABLES, with_day
 from karrot.pipeline.store.changed_days import read_note
 from karrot.pipeline.store.tables import Tables

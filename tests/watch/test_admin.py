@@ -9,9 +9,8 @@ from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
 from karrot.event import TopicPartition
-from karrot.watch import NotConnected, connect
 from karrot.watch.admin import KafkaCluster, _failure
-from karrot.watch.kafka_protocol import ClusterError, Failure
+from karrot.watch.kafka_cluster import ClusterError, Failure, NotConnected, connect
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -4,7 +4,7 @@ import pytest
 
 from karrot.event import TopicPartition
 from karrot.watch.group_stability import RetentionMargin, Stability, retention
-from karrot.watch.kafka_protocol import Description, GroupMember
+from karrot.watch.kafka_cluster import Description, GroupMember
 from support.kafka.in_memory_kafka import make_member
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -14,7 +14,7 @@ from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import Intake
 from karrot.reporters.prometheus import build, render
 from karrot.watch.evaluation import deleted
-from karrot.watch.in_service import Duty
+from karrot.watch.in_service import save_poll_state
 from karrot.watch.outputs import IntakeSink, PostSink
 from karrot.watch.watcher import PollOutcome
 from support.manual_clock import ManualClock
@@ -172,9 +172,8 @@ def test_a_log_that_cannot_be_written_is_said_once_for_a_poll(clock: ManualClock
     sink.close()
 
 
-def test_the_duty_is_known_by_its_last_poll(log: MemoryEventLog, clock: ManualClock) -> None:
-    duty = Duty(log, clock)
-    duty.report("no broker answers")
+def test_the_watch_is_known_by_its_last_poll(log: MemoryEventLog, clock: ManualClock) -> None:
+    save_poll_state(log, clock, "no broker answers")
     [state] = log.reporters()
     assert (state.name, state.state, state.last_error, state.last_success_ms) == (
         "watch",
@@ -182,7 +181,7 @@ def test_the_duty_is_known_by_its_last_poll(log: MemoryEventLog, clock: ManualCl
         "no broker answers",
         None,
     )
-    duty.report(None)
+    save_poll_state(log, clock, None)
     [state] = log.reporters()
     assert (state.state, state.last_success_ms) == ("ok", clock.wall)
 

@@ -12,7 +12,7 @@ import structlog
 
 from karrot.event import Kind, LagEvent, Source, TopicPartition
 from karrot.eventlog.group_health import GroupHealth
-from karrot.watch.kafka_protocol import ClusterError, Failure
+from karrot.watch.kafka_cluster import ClusterError, Failure
 from karrot.watch.persistence import FileKeeper, Keeper, NoKeeper
 from karrot.watch.watcher import PollOutcome, Watcher
 from support.kafka.in_memory_kafka import InMemoryKafka, make_member

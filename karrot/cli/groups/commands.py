@@ -16,7 +16,7 @@ from karrot.cli.options import put_on, value_of
 
 if TYPE_CHECKING:
     from karrot.burrow.client import Burrow
-    from karrot.watch import ClusterReader
+    from karrot.watch.cluster_reader import ClusterReader
 
 
 _OPTIONS = (

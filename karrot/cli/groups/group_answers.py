@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from karrot.burrow.client import Burrow, BurrowError
     from karrot.event import LagEvent
     from karrot.eventlog.group_health import GroupHealth
-    from karrot.watch import ClusterReader, ClusterSnapshot
+    from karrot.watch.cluster_reader import ClusterReader, ClusterSnapshot
 
 
 _AT_ONCE = 8
@@ -117,7 +117,8 @@ def _is_ready(burrow: "Burrow") -> bool:
 def cluster_reader(bootstrap: str, properties: Path | None, cluster: str | None) -> "ClusterReader":
     """A reader of the Kafka cluster at these addresses. They are its name if it has no other."""
     from karrot.settings import types
-    from karrot.watch import ClusterReader, connect
+    from karrot.watch.cluster_reader import ClusterReader
+    from karrot.watch.kafka_cluster import connect
 
     brokers = value_of(types.brokers, "--bootstrap-servers", bootstrap)
     return ClusterReader(cluster or ",".join(brokers), valid(partial(connect, brokers, properties)))
@@ -125,7 +126,7 @@ def cluster_reader(bootstrap: str, properties: Path | None, cluster: str | None)
 
 def ask_kafka(kafka: "ClusterReader", groups: Collection[str]) -> GroupAnswers:
     """Ask Kafka about these groups, or about all."""
-    from karrot.watch import ClusterError
+    from karrot.watch.kafka_cluster import ClusterError
 
     snapshot = _snapshot(kafka, groups)
     return GroupAnswers(
@@ -149,7 +150,7 @@ def beside_burrow(asked: GroupAnswers, kafka: "ClusterReader") -> GroupAnswers:
 
 
 def _snapshot(kafka: "ClusterReader", groups: Collection[str]) -> "ClusterSnapshot":
-    from karrot.watch import ClusterError
+    from karrot.watch.kafka_cluster import ClusterError
 
     try:
         return kafka.read(int(time.time() * 1000), groups)

@@ -115,7 +115,7 @@ class _Kafka(_Work):
 
     def require_answer(self) -> None:
         """Asks Kafka, for as long as its client waits: 10 s."""
-        from karrot.watch import ClusterError
+        from karrot.watch.kafka_cluster import ClusterError
 
         try:
             self.reached.kafka.partitions([])

@@ -65,7 +65,7 @@ def kafka_of(asked: Mapping[str, Any], client_id: str) -> Reached:
     """Kafka as the options name it, without a connection yet. Raises Refused."""
     from karrot.pipeline.stream.kafka_connection import Brokers, StartingOffsets
     from karrot.settings import types
-    from karrot.watch import connect
+    from karrot.watch.kafka_cluster import connect
 
     if asked["bootstrap_servers"] is None:
         raise Refused("--source kafka needs --bootstrap-servers")

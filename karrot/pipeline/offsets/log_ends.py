@@ -23,7 +23,7 @@ from karrot.pipeline.store.shared_columns import is_possible
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.record_sources import Partitioned, new_files
 from karrot.pipeline.stream.streaming_query import batch_name, checkpoint_id, started
-from karrot.watch.kafka_protocol import ClusterError, Failure
+from karrot.watch.kafka_cluster import ClusterError, Failure
 
 MOST_PARTITIONS: Final = 20_000
 """How many partitions a look asks about: what is beyond is left out, and said."""

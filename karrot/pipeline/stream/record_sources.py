@@ -34,7 +34,7 @@ from karrot.kafka.client_properties import PropertiesError
 from karrot.pipeline.store.filesystem import exists, literal
 from karrot.pipeline.stream.kafka_connection import Brokers, StartingOffsets
 from karrot.pipeline.stream.streaming_query import BATCH_BYTES, EVER, Read
-from karrot.watch.kafka_protocol import ClusterError, Failure
+from karrot.watch.kafka_cluster import ClusterError, Failure
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
@@ -122,7 +122,7 @@ class RecordSource(Protocol):
 
 
 class Partitioned(Protocol):
-    """What is asked of Kafka; every method may raise `karrot.watch.kafka_protocol.ClusterError`."""
+    """What is asked of Kafka; every method may raise `karrot.watch.kafka_cluster.ClusterError`."""
 
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
         """How many partitions each of the topics has that there are."""
