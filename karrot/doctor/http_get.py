@@ -11,8 +11,6 @@ from karrot.burrow.client.errors import shown
 from karrot.burrow.client.http import Answer, wall_ms
 from karrot.doctor.snapshot import Unread
 
-__all__ = ["NotTold", "Parts", "Web", "understood"]
-
 T = TypeVar("T")
 D = TypeVar("D")
 

@@ -9,8 +9,6 @@ from karrot.doctor.http_get import NotTold, Parts, Web
 from karrot.doctor.snapshot import Away, BurrowSeen, ReadWebhook, is_for_karrot
 from karrot.event import LagEvent
 
-__all__ = ["GROUPS_ASKED", "read_burrow"]
-
 T = TypeVar("T")
 
 GROUPS_ASKED = 50
@@ -20,8 +18,13 @@ _KARROTS_ANSWER = b'"code":"method_not_allowed"'
 _NOT_ALLOWED = 405
 
 
-def read_burrow(burrow: Burrow, *, asking: Asking, karrot_url: str | None = None) -> BurrowSeen | Away:
+def read_burrow(url: str, asking: Asking, *, karrot_url: str | None = None) -> BurrowSeen | Away:
     """What Burrow says, or that it does not answer. Changes nothing there."""
+    with Burrow(url, asking=asking) as burrow:
+        return _read(burrow, asking, karrot_url)
+
+
+def _read(burrow: Burrow, asking: Asking, karrot_url: str | None) -> BurrowSeen | Away:
     try:
         listed = burrow.clusters()
     except BurrowError as error:
@@ -73,13 +76,13 @@ def _verdicts(burrow: Burrow, groups: Mapping[str, Sequence[str]]) -> tuple[LagE
 
     A group is left out that is gone, or whose name cannot be asked for.
     """
-    asked = ((cluster, group) for cluster, names in groups.items() for group in _some(names))
+    some = {
+        cluster: sorted(names, key=lambda name: not name.startswith("burrow-"))[:GROUPS_ASKED]
+        for cluster, names in groups.items()
+    }
+    asked = ((cluster, group) for cluster, names in some.items() for group in names)
     answers = (_verdict(burrow, *key) for key in asked)
     return tuple(answer for answer in answers if answer is not None)
-
-
-def _some(names: Sequence[str]) -> Sequence[str]:
-    return sorted(names, key=lambda name: not name.startswith("burrow-"))[:GROUPS_ASKED]
 
 
 def _verdict(burrow: Burrow, cluster: str, group: str) -> LagEvent | None:

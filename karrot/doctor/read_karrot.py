@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -9,6 +10,7 @@ from itertools import islice
 from msgspec import Struct
 from prometheus_client.parser import text_string_to_metric_families
 
+from karrot.burrow.client import Asking
 from karrot.doctor.http_get import NotTold, Parts, Web, understood
 from karrot.doctor.snapshot import (
     Away,
@@ -21,8 +23,6 @@ from karrot.doctor.snapshot import (
     Reporter,
 )
 from karrot.event import GroupKey
-
-__all__ = ["GROUPS_READ", "METRICS", "read_karrot"]
 
 GROUPS_READ = 10_000
 """Groups that are read at most."""
@@ -75,8 +75,13 @@ class _Rejects(Struct):
     rejects: tuple[ReadReject, ...]
 
 
-def read_karrot(web: Web) -> KarrotSeen | Away:
+def read_karrot(url: str, asking: Asking, *, token: str | None = None) -> KarrotSeen | Away:
     """What Karrot says, or that nothing answers there, or something that is not Karrot."""
+    with closing(Web(url, asking=asking, token=token)) as web:
+        return _read(web)
+
+
+def _read(web: Web) -> KarrotSeen | Away:
     try:
         now = web.read(_Beat, "/heartbeat").time
     except NotTold as error:

@@ -1,19 +1,27 @@
 """Reads Prometheus: which of its targets are Karrot's, how they are configured, and which labels it stored."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import yaml
 from msgspec import Struct
 
+from karrot.burrow.client import Asking
 from karrot.doctor.http_get import NotTold, Parts, Web
 from karrot.doctor.snapshot import Away, PrometheusSeen, Target, netloc
 
-__all__ = ["read_prometheus"]
+T = TypeVar("T")
 
 _MOVED = ("exported_cluster", "exported_consumer", "exported_status", "exported_topic", "exported_partition")
+_HAS = 'count({{__name__=~"karrot_.+",{}!=""}})'
+_DOUBLED = "count(count by (cluster, consumer) (karrot_consumer_lag) > 1)"
+
+
+class _Reply(Struct, Generic[T]):
+    data: T
 
 
 class _Result(Struct):
@@ -21,51 +29,38 @@ class _Result(Struct):
     value: tuple[float, str]
 
 
-class _Samples(Struct):
+class _Vector(Struct):
     result: list[_Result]
-
-
-class _Query(Struct):
-    data: _Samples
 
 
 class _Scalar(Struct):
     result: tuple[float, str]
 
 
-class _Time(Struct):
-    data: _Scalar
-
-
 class _ActiveTargets(Struct, rename="camel"):
     active_targets: list[Target]
-
-
-class _Targets(Struct):
-    data: _ActiveTargets
 
 
 class _Yaml(Struct):
     yaml: str
 
 
-class _Config(Struct):
-    data: _Yaml
-
-
-class _Rules(Struct):
-    data: dict[str, Any]
-
-
-def read_prometheus(web: Web, *, karrot_url: str | None = None) -> PrometheusSeen | Away:
+def read_prometheus(url: str, asking: Asking, *, karrot_url: str | None = None) -> PrometheusSeen | Away:
     """What Prometheus says, or that nothing answers there, or something that is not Prometheus."""
+    with closing(Web(url, asking=asking)) as web:
+        return _read(web, karrot_url)
+
+
+def _read(web: Web, karrot_url: str | None) -> PrometheusSeen | Away:
     try:
-        now = web.read(_Time, "/api/v1/query", {"query": "time()"}).data.result[0]
+        now = web.read(_Reply[_Scalar], "/api/v1/query", {"query": "time()"}).data.result[0]
     except NotTold as error:
         return Away("Prometheus", web.url, error.said)
     parts = Parts()
     found = partial(_query, web)
-    told = parts.read("targets", partial(web.read, _Targets, "/api/v1/targets", {"state": "active"}), None)
+    read_rules = partial(web.read, _Reply[dict[str, Any]], "/api/v1/rules", {"type": "alert"})
+    read_targets = partial(web.read, _Reply[_ActiveTargets], "/api/v1/targets", {"state": "active"})
+    told = parts.read("targets", read_targets, None)
     built = parts.read("karrot_build_info", lambda: found("karrot_build_info"), ())
     instances = {(each.metric.get("job", ""), each.metric.get("instance", "")) for each in built}
     targets = told.data.active_targets if told else []
@@ -74,23 +69,16 @@ def read_prometheus(web: Web, *, karrot_url: str | None = None) -> PrometheusSee
         now=datetime.fromtimestamp(now, UTC),
         targets=[each for each in targets if _is_karrots(each, instances, karrot_url)],
         config=parts.read("configuration", partial(_config, web), {}),
-        exported=[label for label in _MOVED if parts.read(label, partial(_is_there, web, label), otherwise=False)],
+        exported=[label for label in _MOVED if parts.read(label, partial(_query, web, _HAS.format(label)), ())],
         series=_first(parts.read("groups", lambda: found("count(karrot_consumer_lag)"), ())),
         doubled=_first(parts.read("groups", lambda: found(_DOUBLED), ())),
-        rules=parts.read("rules", partial(_rules, web), None),
+        rules=parts.read("rules", lambda: str(read_rules().data), None),
         unread=tuple(parts.unread),
     )
 
 
-_DOUBLED = "count(count by (cluster, consumer) (karrot_consumer_lag) > 1)"
-
-
 def _query(web: Web, expression: str) -> list[_Result]:
-    return web.read(_Query, "/api/v1/query", {"query": expression}).data.result
-
-
-def _is_there(web: Web, label: str) -> bool:
-    return bool(_query(web, f'count({{__name__=~"karrot_.+",{label}!=""}})'))
+    return web.read(_Reply[_Vector], "/api/v1/query", {"query": expression}).data.result
 
 
 def _first(results: Sequence[_Result]) -> int:
@@ -98,16 +86,12 @@ def _first(results: Sequence[_Result]) -> int:
 
 
 def _config(web: Web) -> Mapping[str, Any]:
-    text = web.read(_Config, "/api/v1/status/config").data.yaml
+    text = web.read(_Reply[_Yaml], "/api/v1/status/config").data.yaml
     try:
         config = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
         raise NotTold(f"its configuration is not understood: {error}") from error
     return config if isinstance(config, dict) else {}
-
-
-def _rules(web: Web) -> str:
-    return str(web.read(_Rules, "/api/v1/rules", {"type": "alert"}).data)
 
 
 def _is_karrots(target: Target, instances: set[tuple[str, str]], karrot_url: str | None) -> bool:

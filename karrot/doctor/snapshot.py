@@ -19,27 +19,6 @@ from karrot.burrow.client import (
 )
 from karrot.event import GroupKey, LagEvent
 
-__all__ = [
-    "WEBHOOK_PATH",
-    "Away",
-    "BurrowSeen",
-    "KarrotSeen",
-    "PrometheusSeen",
-    "ReadComponent",
-    "ReadGroup",
-    "ReadGroupEvent",
-    "ReadReject",
-    "ReadSample",
-    "ReadWebhook",
-    "Reporter",
-    "Snapshot",
-    "Target",
-    "Unread",
-    "is_for_karrot",
-    "netloc",
-    "seconds",
-]
-
 WEBHOOK_PATH = "/burrow"
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 

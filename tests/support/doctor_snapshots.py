@@ -13,7 +13,7 @@ from karrot.burrow.client import (
     StorageModule,
     ZooKeeperConfig,
 )
-from karrot.doctor.finding import Check, Finding, Level
+from karrot.doctor.checks import Check, Finding, Level
 from karrot.doctor.snapshot import (
     BurrowSeen,
     KarrotSeen,

@@ -3,13 +3,11 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from karrot.burrow.client import ClientProfile, ConsumerModule
-from karrot.doctor.finding import Said, check, fault, note, only_if, warn
+from karrot.burrow.client import ConsumerModule
+from karrot.doctor.checks import Said, check, fault, note, only_if, warn
 from karrot.doctor.snapshot import BurrowSeen
 from karrot.event import LagEvent, Status
 from karrot.text import counted_plain, some
-
-__all__ = ["CHECKS", "is_own_group"]
 
 _WRONG = "burrow.md#when-something-is-wrong"
 _DOCTOR = "burrow.md#karrot-doctor"
@@ -106,7 +104,8 @@ def kafka_version(seen: BurrowSeen) -> Iterator[Said]:
     }
     only_if(profiles)
     for profile in sorted(profiles, key=lambda each: each.name):
-        if (version := _version(profile)) and version < _OLDEST_KAFKA:
+        version = tuple(int(part) for part in re.findall(r"\d+", profile.kafka_version)[:2])
+        if version and version < _OLDEST_KAFKA:
             yield fault(
                 f"[client-profile.{profile.name}] has kafka-version {profile.kafka_version}: "
                 "Burrow finds no groups and says nothing",
@@ -225,10 +224,6 @@ def _named(name: str, each: ConsumerModule, clusters: Mapping[str, object]) -> I
             f"[consumer.{name}] names {each.cluster!r}, which is no cluster",
             f"[consumer.{name}] cluster = one of {', '.join(clusters) or 'the [cluster.NAME] sections'}",
         )
-
-
-def _version(profile: ClientProfile) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", profile.kafka_version)[:2])
 
 
 def _is_short(seen: BurrowSeen, event: LagEvent) -> bool:

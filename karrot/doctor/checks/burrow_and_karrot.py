@@ -5,13 +5,11 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import mean, median
 
+from karrot.doctor.checks import Said, check, fault, note, only_if, warn
 from karrot.doctor.checks.burrow import is_own_group
-from karrot.doctor.finding import Said, check, fault, note, only_if, warn
-from karrot.doctor.snapshot import BurrowSeen, KarrotSeen, ReadGroup, ReadGroupEvent
+from karrot.doctor.snapshot import BurrowSeen, KarrotSeen, ReadGroupEvent
 from karrot.event import GroupKey
 from karrot.text import counted_plain, some
-
-__all__ = ["CHECKS"]
 
 _LINES = "burrow.md#why-each-line"
 _WRONG = "burrow.md#when-something-is-wrong"
@@ -68,8 +66,11 @@ def silent_notifier(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
 @check("only unhealthy verdicts", well="healthy groups are heard too", where=_WRONG)
 def only_bad(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
     """Karrot hears of a cluster WARN and ERR alone, while Burrow has groups that are OK."""
-    healthy = {event.cluster for event in burrow.verdicts if event.status_text == "OK" and _is_shown(event.consumer)}
-    told_of = {cluster: [each for each in _posted(karrot) if each.cluster == cluster] for cluster in sorted(healthy)}
+    healthy = {
+        event.cluster for event in burrow.verdicts if event.status_text == "OK" and not is_own_group(event.consumer)
+    }
+    posted = [each for each in karrot.groups or () if each.source == "webhook" and not is_own_group(each.consumer)]
+    told_of = {cluster: [each for each in posted if each.cluster == cluster] for cluster in sorted(healthy)}
     only_if(any(told_of.values()))
     for cluster, told in told_of.items():
         if told and all(each.status != "OK" for each in told):
@@ -88,7 +89,7 @@ def missing_groups(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
         missing = [
             each
             for each in groups
-            if GroupKey(cluster, each) not in known and _is_shown(each) and _is_let(burrow, each)
+            if GroupKey(cluster, each) not in known and not is_own_group(each) and _is_let(burrow, each)
         ]
         if missing and cluster in karrot.heard:
             many = counted_plain(len(missing), "group")
@@ -181,15 +182,6 @@ def resync(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
             "Karrot does not read Burrow's REST API: a lost event stays lost, a deleted group only falls silent",
             f"KARROT_BURROW_URL={burrow.url}",
         )
-
-
-def _posted(karrot: KarrotSeen) -> list[ReadGroup]:
-    return [each for each in karrot.groups or () if each.source == "webhook" and _is_shown(each.consumer)]
-
-
-def _is_shown(group: str) -> bool:
-    """Burrow's own group is kept apart, as karrot_burrow_self_lag."""
-    return not is_own_group(group)
 
 
 def _is_let(burrow: BurrowSeen, group: str) -> bool:

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from karrot.burrow.client import NotifierModule
-from karrot.doctor.finding import Said, check, fault, note, only_if, warn
+from karrot.doctor.checks import Said, check, fault, note, only_if, warn
 from karrot.doctor.snapshot import WEBHOOK_PATH, BurrowSeen, ReadWebhook
 from karrot.text import counted_plain, some
-
-__all__ = ["CHECKS"]
 
 _LINES = "burrow.md#why-each-line"
 _WRONG = "burrow.md#when-something-is-wrong"

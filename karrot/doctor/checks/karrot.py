@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
-from karrot.doctor.finding import Said, check, fault, note, only_if, warn
+from karrot.doctor.checks import Said, check, fault, note, only_if, warn
 from karrot.doctor.snapshot import KarrotSeen
 from karrot.known_problems import CODES, REFUSED_LATELY_S, WATCH, runbook_of_failing
 from karrot.text import counted_plain
-
-__all__ = ["CHECKS"]
 
 _WRONG = "burrow.md#when-something-is-wrong"
 _BEHIND_S = 300

@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from karrot.doctor.finding import Said, check, fault, note, only_if, warn
+from karrot.doctor.checks import Said, check, fault, note, only_if, warn
 from karrot.doctor.snapshot import KarrotSeen, PrometheusSeen, Target, seconds
 from karrot.text import counted_plain
-
-__all__ = ["ALONE", "WITH_KARROT"]
 
 _WRONG = "burrow.md#when-something-is-wrong"
 _DOCTOR = "burrow.md#karrot-doctor"

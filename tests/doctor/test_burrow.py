@@ -1,4 +1,4 @@
-"""The traps of what Burrow reads and keeps."""
+"""The traps of what Burrow reads and stores."""
 
 from typing import Any
 

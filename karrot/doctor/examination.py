@@ -1,0 +1,92 @@
+"""Reads Burrow, Karrot and Prometheus, as far as asked for, and runs every check on what was read."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from karrot.burrow.client import Asking
+from karrot.doctor.checks import (
+    Check,
+    Finding,
+    Level,
+    burrow,
+    burrow_and_karrot,
+    burrow_notifier,
+    karrot,
+    prometheus_scrape,
+)
+from karrot.doctor.read_burrow import read_burrow
+from karrot.doctor.read_karrot import read_karrot
+from karrot.doctor.read_prometheus import read_prometheus
+from karrot.doctor.snapshot import Away, BurrowSeen, KarrotSeen, PrometheusSeen, Snapshot, Unread
+
+_CHECKS: dict[tuple[str, ...], Sequence[Check[Any]]] = {
+    ("Burrow",): (*burrow_notifier.CHECKS, *burrow.CHECKS),
+    ("Burrow", "Karrot"): burrow_and_karrot.CHECKS,
+    ("Karrot",): karrot.CHECKS,
+    ("Prometheus",): prometheus_scrape.ALONE,
+    ("Karrot", "Prometheus"): prometheus_scrape.WITH_KARROT,
+}
+"""By the sides that they take, in the order of the documentation."""
+
+_ORDER = list(Level)
+_WHERE = "burrow.md#karrot-doctor"
+_REMEDIES = {
+    "Burrow": "--burrow with the address of Burrow's [httpserver.default], such as http://burrow:8000",
+    "Karrot": "--karrot with Karrot's address, such as http://karrot:5000",
+    "Prometheus": "--prometheus with its address, such as http://prometheus:9090",
+}
+
+
+def look(
+    burrow: str | None = None,
+    karrot: str | None = None,
+    prometheus: str | None = None,
+    *,
+    token: str | None = None,
+    asking: Asking | None = None,
+) -> Snapshot:
+    """Read what is at these addresses, and change nothing. ``token`` is Karrot's API token."""
+    how = asking or Asking()
+    return Snapshot(
+        burrow=None if burrow is None else read_burrow(burrow, how, karrot_url=karrot),
+        karrot=None if karrot is None else read_karrot(karrot, how, token=token),
+        prometheus=None if prometheus is None else read_prometheus(prometheus, how, karrot_url=karrot),
+    )
+
+
+def all_checks() -> Iterator[tuple[str, Check[Any]]]:
+    """Every check with the sides it needs, in the order of the documentation."""
+    return ((", ".join(needed), each) for needed, checks in _CHECKS.items() for each in checks)
+
+
+def examine(seen: Snapshot) -> list[Finding]:
+    """All findings, faults first."""
+    sides = {"Burrow": seen.burrow, "Karrot": seen.karrot, "Prometheus": seen.prometheus}
+    found = [finding for name, side in sides.items() for finding in _of_side(name, side)]
+    read = {name: side for name, side in sides.items() if side is not None and not isinstance(side, Away)}
+    for needed in sorted(_CHECKS, key=len):
+        if read.keys() >= set(needed):
+            found += [finding for check in _CHECKS[needed] for finding in check(*(read[name] for name in needed))]
+    return sorted(found, key=lambda finding: _ORDER.index(finding.level))
+
+
+def _of_side(name: str, side: BurrowSeen | KarrotSeen | PrometheusSeen | Away | None) -> Iterator[Finding]:
+    match side:
+        case None:
+            yield _finding(Level.NOTE, "side", f"{name} was not looked at", _REMEDIES[name])
+        case Away(_, url, said):
+            yield _finding(Level.FAULT, "side", f"{name} cannot be read at {url}: {said}", _REMEDIES[name])
+        case _:
+            yield from (_part(name, each) for each in side.unread)
+
+
+def _part(side: str, part: Unread) -> Finding:
+    is_closed = side == "Karrot" and "401" in part.said
+    remedy = (
+        "KARROT_API_TOKEN (or _FILE) in the environment of karrot doctor" if is_closed else f"what {side} answers there"
+    )
+    return _finding(Level.WARN, "part", f"{side}: {part.what} could not be read: {part.said}", remedy)
+
+
+def _finding(level: Level, check: str, what: str, remedy: str) -> Finding:
+    return Finding(level, check, what, remedy, _WHERE)
