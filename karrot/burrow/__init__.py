@@ -1,0 +1,2 @@
+"""Burrow: its JSON, its rules and its REST API."""
+

@@ -1,4 +1,4 @@
-"""Bytes to typed JSON, or one exception that says what is wrong with them."""
+"""Decodes bytes to typed JSON, or raises one exception that says what is wrong with them."""
 
 import re
 from typing import Literal, TypeVar

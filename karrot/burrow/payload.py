@@ -1,4 +1,4 @@
-"""Burrow's JSON to `LagEvent` and back: the one place that knows both."""
+"""Converts Burrow's JSON to a `LagEvent` and back: the one place that knows both."""
 
 import re
 from datetime import UTC, datetime

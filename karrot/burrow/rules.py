@@ -1,4 +1,4 @@
-"""Burrow's storage window and evaluation rules (v1.9.5) as a pure reference model.
+"""Burrow's window and evaluation rules (v1.9.5) as a pure reference model.
 
 Taken from ``core/internal/evaluator/caching.go`` and ``core/internal/storage/inmemory.go``. Offsets and lags are
 messages, timestamps epoch milliseconds, ``now`` epoch seconds (Burrow looks at whole seconds only). Go's int64 wraps

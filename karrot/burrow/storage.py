@@ -1,4 +1,4 @@
-"""What Burrow remembers of one cluster (v1.9.5, ``core/internal/storage/inmemory.go``), as a pure reference model.
+"""Burrow's in-memory storage of one cluster (v1.9.5, ``core/internal/storage/inmemory.go``) as a pure reference model.
 
 Fed with log end offsets, commits and owners, asked for the partitions of a group. Timestamps are epoch milliseconds,
 ``now`` is epoch seconds. Burrow's filters by group name are its caller's business.

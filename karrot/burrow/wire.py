@@ -1,4 +1,4 @@
-"""The JSON objects Burrow v1.0.0 to v1.9.5 sends, field by field.
+"""Defines the JSON objects that Burrow v1.0.0 to v1.9.5 sends, field by field.
 
 Sources: ``core/protocol/evaluator.go``, ``core/protocol/storage.go``, ``core/internal/notifier/helpers.go`` and
 ``core/internal/httpserver/structs.go``. Field order is Burrow's order. Unknown keys are ignored. A field with a

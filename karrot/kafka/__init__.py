@@ -1,1 +1,1 @@
-"""How a Kafka cluster is reached, for all who speak to one; nothing here imports a client."""
+"""How to connect to a Kafka cluster: client properties and tokens; nothing here imports a client library."""

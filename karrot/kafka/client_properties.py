@@ -1,4 +1,4 @@
-"""Client properties from a file, under librdkafka's names or Java's.
+"""Reads Kafka client properties from a file, and completes those of a librdkafka client: addresses, IAM tokens.
 
 Kafka's own tools take a file with ``--command-config``; the same file works here as far as librdkafka has the thing.
 """

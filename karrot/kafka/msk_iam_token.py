@@ -1,4 +1,4 @@
-"""Tokens for Amazon MSK's IAM access control: a signed address, as AWS's own client libraries make it."""
+"""Makes tokens for Amazon MSK's IAM access control: a signed URL, as AWS's own client libraries make it."""
 
 import base64
 import re

@@ -1,4 +1,4 @@
-"""The history, on PySpark: segments of the archive or records of Kafka in, Parquet tables out.
+"""The history pipeline on PySpark: reads archive segments or Kafka records, writes Parquet tables.
 
 Nothing of the service imports this package, and only this package imports pyspark
 (``pip install 'karrot-burrow[spark]'``).

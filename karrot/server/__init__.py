@@ -1,1 +1,1 @@
-"""The HTTP server: gunicorn's worker with connections, admission and deadlines of our own."""
+"""The HTTP server: a gunicorn worker with its own connections, admission and deadlines."""

@@ -1,4 +1,4 @@
-"""Events whose requests are here and whose turn is yet to come: the oldest first, none for longer than it may wait."""
+"""Queues events until it is their turn, oldest first, and refuses those that waited too long."""
 
 import time
 from collections import deque

@@ -1,4 +1,4 @@
-"""One connection as the worker's event loop sees it, and what it may be told without anybody working on it."""
+"""One connection as the worker's event loop sees it, and the answers that need no thread."""
 
 import ssl
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""gunicorn, started from inside Karrot: one parent that holds the settings, workers that each build the service.
+"""Starts gunicorn from inside Karrot: one parent that holds the settings, workers that each build the service.
 
 SIGHUP reads the settings again: new workers start with the new ones while the old finish; where they are wrong, the
 old ones stay. SIGTERM and SIGINT drain.

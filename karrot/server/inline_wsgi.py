@@ -1,4 +1,4 @@
-"""One request served in the event loop: for events, which wait for nothing but the disk, and that without a thread."""
+"""Serves one request in the event loop, without a thread: for events, which wait only for the disk."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Connections that have had their last answer."""
+"""Closes connections after their last answer, once the client has had time to read it."""
 
 import contextlib
 import selectors

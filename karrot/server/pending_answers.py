@@ -1,4 +1,4 @@
-"""Events that the log's writer has: their answers are ready, and wait for the disk."""
+"""Holds the answers to events until the log's writer has them on disk."""
 
 from collections import deque
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A request while it arrives: enough of HTTP to know when it can be served without waiting. Pure.
+"""Parses a request while it arrives, enough to know when it is complete. Pure.
 
 What is understood here decides only when a request is handed over; gunicorn's parser reads the same bytes again and
 judges them.

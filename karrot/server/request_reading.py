@@ -1,4 +1,4 @@
-"""Requests that are arriving: collected by the event loop until they are whole, each within its time."""
+"""Reads arriving requests in the event loop until they are complete, each within its deadline."""
 
 import selectors
 import time

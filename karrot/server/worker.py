@@ -1,4 +1,4 @@
-"""gunicorn's threaded worker, with threads that never wait for a client to send, and events that need no thread.
+"""Extends gunicorn's threaded worker: no thread waits for a client to send, and events need no thread.
 
 gunicorn hands a connection to a thread at its first byte, so as many half requests as there are threads stop a worker
 (measured: 8 of them against 2 workers of 4 threads). Here the event loop collects a request until it is whole, within

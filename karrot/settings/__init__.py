@@ -1,1 +1,1 @@
-"""Every option, and the settings that a start or a reload runs with."""
+"""Declares every option, and loads the settings that a start or a reload runs with."""

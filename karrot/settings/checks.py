@@ -1,4 +1,4 @@
-"""What is wrong or doubtful with settings that can all be read: each a sentence."""
+"""Checks the loaded settings for errors and doubtful values, each told in one sentence."""
 
 import difflib
 import ipaddress

@@ -1,4 +1,4 @@
-"""``KARROT_COMPAT``: the defaults of an earlier Karrot, for what nobody set."""
+"""Applies ``KARROT_COMPAT``: the defaults of an earlier Karrot, for settings that nobody set."""
 
 from collections.abc import Mapping
 

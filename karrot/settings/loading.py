@@ -1,4 +1,4 @@
-"""The settings that a start or a reload runs with, put together from where they come from."""
+"""Loads the settings that a start or a reload runs with from all their sources."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace

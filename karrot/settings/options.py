@@ -1,4 +1,4 @@
-"""Every option: its name, default, kind and one sentence."""
+"""Declares every option: name, default, kind and one sentence."""
 # ruff: noqa: RUF009  (an option is declared where its attribute is: `option` and the kinds only describe it)
 
 import re

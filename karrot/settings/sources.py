@@ -1,4 +1,4 @@
-"""Where settings come from: a TOML file, the environment, the command line; each gives texts by name."""
+"""Reads settings as texts by name, from a TOML file, the environment and the command line."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The kinds of value a setting can have: how each is read from text, shown as text and described in a sentence."""
+"""Defines the kinds of setting values: how each is parsed, shown and described."""
 
 import os
 import re

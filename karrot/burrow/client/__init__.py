@@ -1,4 +1,4 @@
-"""Burrow's REST API v3: what it knows of clusters, topics and groups, and how it is configured."""
+"""A client of Burrow's REST API v3: clusters, topics, groups and Burrow's configuration."""
 
 from karrot.burrow.client.config import (
     ClientProfile,

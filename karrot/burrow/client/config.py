@@ -1,4 +1,4 @@
-"""What Burrow tells of its configuration (``core/internal/httpserver/config.go``, v1.0.0 to v1.9.5).
+"""Parses what Burrow's API says of its configuration (``core/internal/httpserver/config.go``, v1.0.0 to v1.9.5).
 
 It does not tell all of it. Of a notifier it leaves out ``send-interval``, ``send-once``, ``group-denylist``, the
 headers, the user and the password; of an evaluator ``allowed-lag`` and ``minimum-complete``. What is not set is told

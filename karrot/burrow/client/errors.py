@@ -1,4 +1,4 @@
-"""What can go wrong with a question to Burrow; every text names the URL and what was said there."""
+"""Defines what can go wrong with a request to Burrow; each message names the URL and the answer."""
 
 _SHOWN = 200
 

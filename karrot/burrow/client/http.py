@@ -1,4 +1,4 @@
-"""GET over HTTP: kept connections, limits of time and size, and a second try where one helps."""
+"""Sends GET requests with kept connections, limits of time and size, and one retry where it helps."""
 
 import time
 from collections.abc import Callable

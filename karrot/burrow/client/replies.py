@@ -1,4 +1,4 @@
-"""REST v3's JSON, reply by reply (``core/internal/httpserver/structs.go``, v1.0.0 to v1.9.5), and what is made of it.
+"""Parses the JSON replies of REST v3 (``core/internal/httpserver/structs.go``, v1.0.0 to v1.9.5).
 
 A list that Burrow does not have is ``null`` in none of its releases, but nothing depends on that. Unknown keys are
 ignored.

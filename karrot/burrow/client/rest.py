@@ -1,4 +1,4 @@
-"""The calls of REST v3, one method each."""
+"""Calls REST v3, one method for each call."""
 
 import re
 from collections.abc import Callable

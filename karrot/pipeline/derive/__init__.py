@@ -1,1 +1,1 @@
-"""The tables that are derived from events, commits and log ends, one module per table."""
+"""Derives tables from events, commits and log ends, one module per table."""

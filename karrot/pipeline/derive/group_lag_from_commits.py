@@ -1,4 +1,4 @@
-"""Groups of which no event lists all partitions, by their commits: what the tables of groups and topics need of them.
+"""Computes lag, rates and skew from commits for groups whose partitions no event lists in full.
 
 A group has its lag, rates and skew of a day from events that list all its partitions if there are any on that day, else
 from ``partition_lag_minute``: never from both.

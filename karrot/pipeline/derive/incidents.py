@@ -1,4 +1,4 @@
-"""``incidents``: the rules of `karrot.eventlog.incidents`, which walk from event to event, said of whole columns.
+"""Derives the table ``incidents``, by the rules of `karrot.eventlog.incidents` written for whole columns.
 
 An incident is opened by the first event with a new id and ended by its close, by another new id, by deletion, by
 recovery without its close, or by silence. Verdicts without an id (Burrow's REST API, Kafka) belong to the incident that

@@ -1,4 +1,4 @@
-"""``lag_minute``: the lag of a group minute by minute."""
+"""Derives the table ``lag_minute``: the lag of each group, minute by minute."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F

@@ -1,4 +1,4 @@
-"""Where logs ended, and when somebody looked: polls of the brokers, or what Burrow's verdicts say of it.
+"""Collects samples of log end offsets, from polls of the brokers or from Burrow's verdicts.
 
 A log end is known at a look and, between two looks that are not too far apart, interpolated: the log is taken to grow
 evenly. Before the first look and after the last nothing is made up.

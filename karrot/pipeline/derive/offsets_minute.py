@@ -1,4 +1,4 @@
-"""``offsets_minute``: what each group committed, minute by minute; the roll-up that Druid made of the JSON topic."""
+"""Derives the table ``offsets_minute``: each group's commits by minute, as Druid rolled up the JSON topic."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F

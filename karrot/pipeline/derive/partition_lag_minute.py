@@ -1,4 +1,4 @@
-"""``partition_lag_minute``: commits against log ends, without Burrow.
+"""Derives the table ``partition_lag_minute``: commits against log ends, without Burrow.
 
 A partition has a row for every minute in which its group committed or somebody looked at its log end: the lag of a
 consumer that has stopped goes on growing.

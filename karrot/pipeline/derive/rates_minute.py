@@ -1,4 +1,4 @@
-"""``rates_minute``: what was produced to and consumed from each partition, minute by minute.
+"""Derives the table ``rates_minute``: produce and consume rates of each partition, minute by minute.
 
 Every look at a partition tells its log end (the newest commit and the lag) and the commit. Between two looks both are
 taken to grow evenly: interpolated, never extrapolated, so a minute knows what lies between looks and nothing else.

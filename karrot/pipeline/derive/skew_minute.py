@@ -1,4 +1,4 @@
-"""``skew_minute``: how unevenly the lag of a topic lies on its partitions, and whose fault that looks like."""
+"""Derives the table ``skew_minute``: how unevenly a topic's lag lies on its partitions, and the likely cause."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F

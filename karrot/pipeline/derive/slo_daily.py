@@ -1,4 +1,4 @@
-"""``slo_daily``: how many minutes of a day a group was within its target, and what that cost of the error budget."""
+"""Derives the table ``slo_daily``: minutes of a day within the target, and the error budget that was used."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Runs of equal verdicts, and ``status_intervals`` made of them.
+"""Derives the tables ``verdict_runs`` and, from these, ``status_intervals``.
 
 A run is what a day's events of one group say without a change: thousands of events become a handful of rows, in which
 incidents and intervals of months are found without reading those events again.

@@ -1,1 +1,1 @@
-"""From archive segments or a Kafka topic to the tables `events` and `partitions`."""
+"""Ingests archive segments or a Kafka topic into the tables ``events`` and ``partitions``."""

@@ -1,4 +1,4 @@
-"""Lines of events into the tables ``events``, ``partitions`` and ``quarantine``: Structured Streaming, stateless.
+"""Runs ``karrot pipeline ingest``: streams event lines into ``events``, ``partitions`` and ``quarantine``.
 
 Spark's source says which segments or records are new; a batch reads them once and writes each table into its own
 ``batch_id=``, so that a batch that is repeated after a crash overwrites itself. The id begins with that of the

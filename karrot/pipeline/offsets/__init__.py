@@ -1,1 +1,1 @@
-"""From Kafka's `__consumer_offsets` to the tables `commits`, `members` and `ends`."""
+"""Ingests Kafka's ``__consumer_offsets`` into the tables ``commits``, ``members`` and ``ends``."""

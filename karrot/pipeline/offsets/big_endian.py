@@ -1,4 +1,4 @@
-"""Big-endian numbers in binary columns, read by built-in expressions that Spark compiles. None of them reads a number.
+"""Reads big-endian integers from binary columns with built-in expressions that Spark compiles.
 
 ``conv(hex(…))`` does, and takes half a microsecond for eight bytes: more than all else that is done with a record of
 ``__consumer_offsets``. ``crc32`` takes a fiftieth of that, and of four bytes it can be undone, since no two values have

@@ -1,4 +1,4 @@
-"""A classic group's metadata as ``__consumer_offsets`` holds it, read byte by byte: no Spark in here.
+"""Parses the metadata of a classic group in ``__consumer_offsets`` byte by byte, without Spark.
 
 The layout is that of Kafka's ``GroupMetadataValue.json``: big-endian, version 0 to 3 with int16 and int32 lengths, from
 version 4 on with unsigned varints and tagged fields. What the leader assigned to a member lies in it as bytes of the

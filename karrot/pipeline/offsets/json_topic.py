@@ -1,4 +1,4 @@
-"""Commits as JSON on a topic, field for field what the Kafka Streams application of 2017 wrote.
+"""Publishes commits as JSON on a topic, with the fields of the Kafka Streams application of 2017.
 
 Who reads the topic commits offsets, and these are records of ``__consumer_offsets`` too: each would become a record of
 the topic, and be committed again, without end. So what is committed on the topic itself is left out, and so is all that

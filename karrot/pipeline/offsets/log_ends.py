@@ -1,4 +1,4 @@
-"""Where the logs end: the table ``ends``, from a look at Kafka now and then, or from files of somebody else's looks.
+"""Writes the table ``ends``: log end offsets from polls of Kafka, or from files of other pollers.
 
 The looks go on while nobody commits: that is when it matters whether a log still grows.
 """

@@ -1,4 +1,4 @@
-"""Records of classic groups' metadata: the table ``members``.
+"""Decodes records of classic groups' metadata into the table ``members``.
 
 They are few, and arrays nest in arrays in them, so they are read record by record in Python. They alone go there:
 commits, a hundred times as many, never leave the JVM.

@@ -1,1 +1,1 @@
-"""From the stream of events to CloudWatch and to other sinks."""
+"""Publishes the stream of events to CloudWatch and other destinations."""

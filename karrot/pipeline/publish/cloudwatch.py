@@ -1,4 +1,4 @@
-"""From the archive, or a topic, to CloudWatch: the service's own reporter, on Spark's driver.
+"""Sends events from the archive or a topic to CloudWatch, with the service's own reporter on Spark's driver.
 
 The reporter expects a log that it follows: one log with one clock, and notes that outlive a restart. Here the archive
 or the topic is that log. It may hold the lines of several, and what it knows of time is when a line was received; so

@@ -1,1 +1,1 @@
-"""Burrow's rules over the commits and log ends that were kept, under several settings at once."""
+"""Replays Burrow's rules over past commits and log ends, under several settings at once."""

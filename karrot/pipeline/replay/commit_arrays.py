@@ -1,4 +1,4 @@
-"""Commits and log ends of many partitions as arrays, one partition after the other.
+"""Holds commits and log ends of many partitions in arrays, one partition after the other.
 
 Times are epoch milliseconds, offsets and lags messages. A *source* is a partition of a topic; a *segment* is what one
 consumer group committed of it from its beginning until the group was deleted or forgotten.

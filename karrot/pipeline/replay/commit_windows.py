@@ -1,4 +1,4 @@
-"""Burrow's windows at chosen commits, and what its rules look at in them: `karrot.burrow.rules`, said of whole arrays.
+"""Computes Burrow's windows at chosen commits: the inputs of `karrot.burrow.rules`, for whole arrays.
 
 Commits that arrive in the order of their place in the log, which those read from one log always do, are only ever
 appended: then a window is a stretch of slots, and a slot is one commit, or several that were merged. For all others the

@@ -1,4 +1,4 @@
-"""Compares the incidents under several sets of rules: how much of the real trouble each found, and how soon.
+"""Compares the incidents under several sets of rules: how many of the real stalls each found, and how soon.
 
 Times are epoch milliseconds, durations seconds. Pure: a few rows for each incident of the past. `sentences` says what
 each set gains and what it loses compared with the first.

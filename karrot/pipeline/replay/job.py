@@ -1,4 +1,4 @@
-"""``karrot pipeline replay``: the commits and log ends of some time, judged by several sets of Burrow's rules."""
+"""Runs ``karrot pipeline replay``: judges past commits and log ends by several sets of Burrow's rules."""
 
 import math
 from collections.abc import Collection, Sequence

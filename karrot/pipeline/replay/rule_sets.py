@@ -1,4 +1,4 @@
-"""Sets of Burrow's rules as they are typed: ``calm:intervals=20,allowed_lag=500``."""
+"""Parses sets of Burrow's rules as users type them: ``calm:intervals=20,allowed_lag=500``."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple

@@ -1,4 +1,4 @@
-"""Burrow's verdicts on partitions at regular moments, by several sets of rules at once, in whole arrays.
+"""Computes Burrow's verdicts on partitions at regular times, by several sets of rules at once, in arrays.
 
 The rules are those of `karrot.burrow.rules`, the storage that of `karrot.burrow.storage`. A verdict depends on the
 window of commits, which changes with a commit alone, and on the log end and the time: so windows are looked into once,

@@ -1,1 +1,1 @@
-"""The report: `aggregates` make `findings` of the tables; `sentences`, `advice`, `svg` and `page` make it of these."""
+"""The report: `aggregates` reduce tables to `findings`; `sentences`, `advice` and `svg_charts` make a page of them."""

@@ -1,4 +1,4 @@
-"""What to do next: rules over the findings, each a few sentences that name the group, the numbers and the deed."""
+"""Advises what to do next: rules over the findings, each a few sentences with the group, the figures and the action."""
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""DataFrame -> DataFrame: the tables of a period reduced to the rows of `karrot.pipeline.report.findings`.
+"""Reduces the tables of a period to the rows of `karrot.pipeline.report.findings`.
 
 Each ends in the ``select`` of the fields of the row that it makes.
 """

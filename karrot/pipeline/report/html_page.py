@@ -1,4 +1,4 @@
-"""The report as one HTML file: the house's look, shapes as inline SVG, nothing fetched and no script."""
+"""Renders the report as one HTML file with inline SVG, without scripts or anything fetched."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""``karrot pipeline report``: what the tables say about some days, reduced by Spark to a page's worth of rows."""
+"""Runs ``karrot pipeline report``: Spark reduces the tables of some days to the rows of a page."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Sentences: what was worst, whether it gets better, and why a section is empty.
+"""Writes the sentences of the report: what was worst, whether it improves, and why a section is empty.
 
 Names of groups, topics and owners come from strangers: a sentence is markup in which they are text.
 """

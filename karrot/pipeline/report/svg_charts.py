@@ -1,4 +1,4 @@
-"""Shapes for the charts: where on a line of time something is, in percent, so that a strip is as wide as its page.
+"""Computes the shapes of the report's SVG charts, in percent of the width.
 
 Heights are in units of a strip's own box. The templates draw them, with the words for those who cannot see them.
 """

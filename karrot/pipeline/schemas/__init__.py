@@ -1,4 +1,4 @@
-"""The columns of every table, and of the archive's lines: the contracts of the pipeline.
+"""Defines the columns of every table and of the archive's lines: the contracts of the pipeline.
 
 Every table is partitioned by ``day`` (UTC), which is in its path and not in its files; `with_day` adds it. Moments are
 ``timestamp`` in UTC, and where a source gave epoch milliseconds they stay beside it as ``…_ms``, because not every one

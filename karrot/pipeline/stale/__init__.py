@@ -1,1 +1,1 @@
-"""Alerts on consumer groups that stopped committing, from the stream of commits."""
+"""Alerts on stale partitions, from the stream of commits and log ends."""

@@ -1,4 +1,4 @@
-"""Where the lines of an alert go: to a stream, or one by one to a webhook."""
+"""Delivers alert lines to a text stream, or one by one to a webhook."""
 
 from collections.abc import Callable
 from typing import TextIO

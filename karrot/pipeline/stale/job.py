@@ -1,4 +1,4 @@
-"""Alerts about partitions that stand still, from the tables ``commits`` and ``ends`` as they are written.
+"""Runs ``karrot pipeline stale``: alerts on stale partitions, from ``commits`` and ``ends`` as they are written.
 
 Spark's file source says which files are new, a batch becomes a row per partition, and the driver keeps what it needs of
 each in ``<checkpoint>/state.json``: the batch's state and the lines to deliver are written together, before the first

@@ -1,4 +1,4 @@
-"""Which partitions stand still while there is something to read: the rule, and the state that a stream of it needs.
+"""Decides which partitions are stale, and keeps the state that a stream needs for it.
 
 A partition of a group is stale for a duration ``D`` if its newest commit has said the same offset for ``D``, up to the
 newest look at the log end, and that look, as well as the newest one at least ``D`` before it, saw the end beyond the

@@ -1,1 +1,1 @@
-"""Parquet tables by day: how they are read, replaced and compacted."""
+"""Stores Parquet tables by day: reads, replaces and compacts them."""

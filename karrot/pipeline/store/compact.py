@@ -1,4 +1,4 @@
-"""``karrot pipeline compact``: days that lie in many small files become one file, and days beyond the retention go.
+"""Runs ``karrot pipeline compact``: merges the small files of a day, and deletes days beyond the retention.
 
 An incident goes once it has ended before the oldest day that is kept; until then its row stays on the day it began.
 

@@ -1,4 +1,4 @@
-"""The few things the pipeline does with files beside reading and writing tables, on any file system Hadoop knows.
+"""Reads, writes and lists files on any file system that Hadoop knows.
 
 Through the JVM, because ``s3a://`` and ``hdfs://`` are known there; names on the local one go by the operating system,
 whose rename replaces a file in one step.

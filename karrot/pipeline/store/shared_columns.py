@@ -1,4 +1,4 @@
-"""What the transforms share: names of columns that belong together, and Column -> Column."""
+"""Names the columns that identify groups, partitions and logs, and converts columns that the transforms share."""
 
 import json
 from collections.abc import Mapping, Sequence

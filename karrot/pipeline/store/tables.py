@@ -1,4 +1,4 @@
-"""The tables in their directory: where each lies, how it is read, and how a batch or a day of it is replaced.
+"""Locates and reads the tables in their directory, and replaces a batch or a day of one.
 
 ```
 <tables>/events/day=2026-11-20/batch_id=3f0c9a1e-000004/part-….zstd.parquet      streamed: a batch overwrites its own

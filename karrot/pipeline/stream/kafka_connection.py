@@ -1,4 +1,4 @@
-"""How a Kafka cluster is reached by Java's client, and where a topic is begun; nothing here needs Spark.
+"""Defines how Spark's Kafka connector reaches a cluster and where it starts a topic; nothing here needs Spark.
 
 Client properties are Java's, as in a file for ``--command-config`` of Kafka's own tools. Their values, secrets among
 them, are in no repr and in no error's text.
