@@ -1,2 +1,1 @@
 """Burrow: its JSON, its rules and its REST API."""
-

@@ -5,9 +5,7 @@ from collections import deque
 from collections.abc import Callable
 
 from karrot.server.connection import Connection
-from karrot.server.request_head import Head
-
-__all__ = ["Turns"]
+from karrot.server.request_head import RequestHead
 
 _SLICE_S = 0.01
 """How long others are served before the loop looks for new ones: nobody knows how long those have been waiting."""
@@ -19,7 +17,7 @@ _FIRST_GUESS = (0.01, 40.0)
 _REMEMBERED = 1000
 
 
-class Turns:
+class AdmissionQueue:
     """Serves events in slices of time; refuses whoever has waited ``patience_s``, or would, as far as can be foreseen.
 
     ``serve(conn, head, since)`` takes some hundred microseconds, ``refuse(conn, head)`` a fraction of it.
@@ -27,8 +25,8 @@ class Turns:
 
     def __init__(
         self,
-        serve: Callable[[Connection, Head, float], object],
-        refuse: Callable[[Connection, Head], object],
+        serve: Callable[[Connection, RequestHead, float], object],
+        refuse: Callable[[Connection, RequestHead], object],
         *,
         patience_s: float,
         clock: Callable[[], float] = time.monotonic,
@@ -37,13 +35,13 @@ class Turns:
         self._refuse = refuse
         self._patience_s = patience_s
         self._clock = clock
-        self._waiting: deque[tuple[Connection, Head, float]] = deque()
+        self._waiting: deque[tuple[Connection, RequestHead, float]] = deque()
         self._took_s, self._turns = _FIRST_GUESS
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def join(self, conn: Connection, head: Head, since: float) -> None:
+    def join(self, conn: Connection, head: RequestHead, since: float) -> None:
         """Wait for a turn; the request has been here ``since``, by the clock."""
         ahead = len(self._waiting)
         if ahead >= _MOST or ahead * self._took_s > self._patience_s * self._turns:

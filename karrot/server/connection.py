@@ -6,18 +6,7 @@ from typing import Any, NamedTuple
 from gunicorn import http
 from gunicorn.workers.gthread import TConn
 
-from karrot.server.request_head import Arriving
-
-__all__ = [
-    "CONTINUE",
-    "LOG_UNAVAILABLE",
-    "OVERLOADED",
-    "TIMED_OUT",
-    "TOO_MUCH",
-    "UNCONFIRMED",
-    "Connection",
-    "Refusal",
-]
+from karrot.server.request_head import ArrivingRequest
 
 _RECEIVE = 64 << 10
 
@@ -57,7 +46,7 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
 
     def __init__(self, *args: Any, tls: ssl.SSLContext | None) -> None:
         super().__init__(*args)
-        self.arriving = Arriving()
+        self.arriving = ArrivingRequest()
         self.deadline = 0.0
         self.body_awaited = False
         self.polled = False
@@ -95,5 +84,5 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
             self.parser = http.get_parser(self.cfg, self.sock, self.client)
             self.initialized = True
         self.parser.unreader.unread(self.arriving.take())
-        self.arriving = Arriving()
+        self.arriving = ArrivingRequest()
         self.body_awaited = False

@@ -16,8 +16,6 @@ from gunicorn.glogging import Logger
 
 from karrot.server.worker import Patience, Worker
 
-__all__ = ["ServedService", "Server", "ServerPlan"]
-
 _KEEP_ALIVE_S = 75
 _GRACE_S = 8
 _CONNECTIONS = 4096

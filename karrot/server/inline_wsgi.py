@@ -8,8 +8,6 @@ from gunicorn.http import wsgi
 from karrot.eventlog.base import PendingAppend
 from karrot.server.connection import Connection
 
-__all__ = ["DEFERS", "PENDING", "WsgiAnswer", "serve"]
-
 DEFERS = "karrot.defers"
 """In the WSGI environment of a server that sends the answer only once the event under `PENDING` is stored, and 503 if
 it cannot be: so that no thread waits for the disk."""
@@ -26,7 +24,7 @@ class WsgiAnswer(NamedTuple):
     pending: PendingAppend | None = None
 
 
-class Kept:
+class HeldAnswer:
     """Stands in for the socket: what gunicorn sends is kept, because it may not be true yet."""
 
     def __init__(self, sock: Any) -> None:
@@ -43,7 +41,7 @@ class Kept:
         return getattr(self._sock, name)
 
 
-def serve(conn: Connection, application: Callable[..., Any], kept: Kept, *, alive: bool) -> WsgiAnswer:
+def serve(conn: Connection, application: Callable[..., Any], kept: HeldAnswer, *, alive: bool) -> WsgiAnswer:
     """Run the application on a request whose body is here, or that is refused without it.
 
     Raises what gunicorn's parser raises for a request that is none.

@@ -9,13 +9,11 @@ from typing import Any
 
 from karrot.server.connection import Connection
 
-__all__ = ["Lingering"]
-
 _LINGER_S = 2.0
 _LINGER_BYTES = 32 << 20
 
 
-class Lingering:
+class LingeringClose:
     """Closes a connection for writing and reads on for a moment: a close with bytes unread would destroy the answer.
 
     Nobody waits meanwhile: the event loop's ``poller`` brings the bytes. ``close`` ends a connection for good.

@@ -8,20 +8,18 @@ from typing import NamedTuple
 from karrot.eventlog.base import TURN_SHARE, LogUnavailableError, OverloadedError, PendingAppend, UnconfirmedError
 from karrot.server.connection import LOG_UNAVAILABLE, OVERLOADED, UNCONFIRMED, Connection, Refusal
 from karrot.server.inline_wsgi import WsgiAnswer
-from karrot.server.request_head import Head
-
-__all__ = ["Storing"]
+from karrot.server.request_head import RequestHead
 
 
 class _Event(NamedTuple):
-    head: Head
+    head: RequestHead
     answer: WsgiAnswer
     pending: PendingAppend
     turn_until: float
     until: float
 
 
-class Storing:
+class PendingAnswers:
     """Sends an answer when its event is stored, or says instead that it is not, or that nobody knows, in time.
 
     ``stored(conn, answer)`` and ``refused(conn, head, refusal, detail)`` are called in the event loop, once per event;
@@ -32,7 +30,7 @@ class Storing:
     def __init__(
         self,
         stored: Callable[[Connection, WsgiAnswer], object],
-        refused: Callable[[Connection, Head, Refusal, str], object],
+        refused: Callable[[Connection, RequestHead, Refusal, str], object],
         wake: Callable[[], object],
         *,
         patience_s: float,
@@ -47,7 +45,9 @@ class Storing:
     def __bool__(self) -> bool:
         return bool(self._events)
 
-    def hold(self, conn: Connection, head: Head, answer: WsgiAnswer, pending: PendingAppend, *, since: float) -> None:
+    def hold(
+        self, conn: Connection, head: RequestHead, answer: WsgiAnswer, pending: PendingAppend, *, since: float
+    ) -> None:
         """Keep an answer until its event is stored; the request has been here ``since``, by the monotonic clock."""
         turn_until = since + self._patience_s * TURN_SHARE
         self._events[conn] = _Event(head, answer, pending, turn_until, since + self._patience_s)

@@ -8,8 +8,6 @@ import re
 from typing import NamedTuple
 from urllib.parse import unquote
 
-__all__ = ["HEAD_LIMIT", "Arriving", "Head"]
-
 HEAD_LIMIT = 64 << 10
 """Bytes after which headers without an end are refused."""
 
@@ -17,7 +15,7 @@ _END = b"\r\n\r\n"
 _FIELDS = re.compile(rb"\r\n(content-length|authorization|expect)[ \t]*:([^\r\n]*)", re.IGNORECASE)
 
 
-class Head(NamedTuple):
+class RequestHead(NamedTuple):
     """What the headers say of the body. ``length`` is ``None`` where they give none that can be understood.
 
     ``path`` is decoded and has no slash at its end.
@@ -30,13 +28,13 @@ class Head(NamedTuple):
     waits_for_continue: bool
 
 
-class Arriving:
+class ArrivingRequest:
     """The bytes of one request that have come so far."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
         self._body_starts = 0
-        self.head: Head | None = None
+        self.head: RequestHead | None = None
 
     def __len__(self) -> int:
         return len(self._bytes)
@@ -76,11 +74,11 @@ class Arriving:
         return bytes(self._bytes)
 
 
-def _head(raw: bytes) -> Head:
+def _head(raw: bytes) -> RequestHead:
     method, _, rest = raw.partition(b"\r\n")[0].decode("latin-1").partition(" ")
     fields = {name.lower(): value.strip().decode("latin-1") for name, value in _FIELDS.findall(raw)}
     length = fields.get(b"content-length", "")
-    return Head(
+    return RequestHead(
         method=method,
         path=_path(rest.partition(" ")[0]),
         length=int(length) if length.isascii() and length.isdigit() and len(length) < 16 else None,  # noqa: PLR2004

@@ -6,9 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from karrot.server.connection import CONTINUE, OVERLOADED, TIMED_OUT, TOO_MUCH, Connection, Refusal
-from karrot.server.request_head import Head
-
-__all__ = ["Collecting", "ReadingCallbacks"]
+from karrot.server.request_head import RequestHead
 
 _LARGE = 64 << 10
 _LARGE_TOGETHER = 32 << 20
@@ -19,12 +17,12 @@ _CHUNKS_A_TURN = 4
 class ReadingCallbacks(NamedTuple):
     """How collecting a request ends: ``whole(conn, head)``, ``refused(conn, head, refusal)`` or ``gone(conn)``."""
 
-    whole: Callable[[Connection, Head], object]
-    refused: Callable[[Connection, Head | None, Refusal], object]
+    whole: Callable[[Connection, RequestHead], object]
+    refused: Callable[[Connection, RequestHead | None, Refusal], object]
     gone: Callable[[Connection], object]
 
 
-class Collecting:
+class RequestReading:
     """Reads what clients send; no thread hears of them before a request is whole, or not worth waiting for.
 
     ``admits`` says whether the body that a head announces is worth waiting for. Large requests share a budget until
@@ -34,7 +32,7 @@ class Collecting:
     def __init__(
         self,
         poller: selectors.BaseSelector,
-        admits: Callable[[Head], bool],
+        admits: Callable[[RequestHead], bool],
         ends: ReadingCallbacks,
         *,
         headers_s: float,
@@ -114,7 +112,7 @@ class Collecting:
         self._ends.whole(conn, head)
         return False
 
-    def _await_body(self, conn: Connection, head: Head) -> bool:
+    def _await_body(self, conn: Connection, head: RequestHead) -> bool:
         if not conn.body_awaited:
             conn.body_awaited = True
             if head.waits_for_continue:

@@ -5,12 +5,10 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-__all__ = ["Pool"]
-
 T = TypeVar("T")
 
 
-class Pool(Generic[T]):
+class ThreadPool(Generic[T]):
     """``threads`` threads that call ``work`` with each item, in the order of submission. ``work`` must not raise."""
 
     def __init__(self, threads: int, work: Callable[[T], None], name: str) -> None:

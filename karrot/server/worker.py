@@ -24,16 +24,14 @@ from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, ThreadWorker
 
 from karrot.eventlog.base import TURN_SHARE
 from karrot.server import inline_wsgi
-from karrot.server.admission_queue import Turns
+from karrot.server.admission_queue import AdmissionQueue
 from karrot.server.connection import OVERLOADED, Connection, Refusal
 from karrot.server.inline_wsgi import WsgiAnswer
-from karrot.server.lingering_close import Lingering
-from karrot.server.pending_answers import Storing
-from karrot.server.request_head import Head
-from karrot.server.request_reading import Collecting, ReadingCallbacks
-from karrot.server.thread_pool import Pool
-
-__all__ = ["Patience", "Worker"]
+from karrot.server.lingering_close import LingeringClose
+from karrot.server.pending_answers import PendingAnswers
+from karrot.server.request_head import RequestHead
+from karrot.server.request_reading import ReadingCallbacks, RequestReading
+from karrot.server.thread_pool import ThreadPool
 
 _TICK_S = 0.1
 _ASLEEP_S = 0.005
@@ -57,8 +55,8 @@ class Patience(NamedTuple):
     headers_s: float
     body_s: float
     thread_s: float
-    admits: Callable[[Head], bool]
-    refused: Callable[[Head, str, str], None]
+    admits: Callable[[RequestHead], bool]
+    refused: Callable[[RequestHead, str, str], None]
 
 
 class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
@@ -70,11 +68,11 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         """Make what the loop needs; it starts at the end of this."""
         self.patience: Patience = self.app.patience
         self.tls = ssl_context(self.cfg) if self.cfg.is_ssl else None
-        self.readers: Pool[Connection] = Pool(max(2, self.cfg.threads // 4), self._serve, "reader")
-        self.queued: dict[Connection, tuple[float, Head]] = {}
+        self.readers: ThreadPool[Connection] = ThreadPool(max(2, self.cfg.threads // 4), self._serve, "reader")
+        self.queued: dict[Connection, tuple[float, RequestHead]] = {}
         self.served: deque[tuple[Connection, WsgiAnswer]] = deque()
-        self.storing = Storing(self._deliver, self._answer, self._wake, patience_s=self.patience.thread_s)
-        self.turns = Turns(self._serve_here, self._refuse, patience_s=self.patience.thread_s * _SHARE)
+        self.storing = PendingAnswers(self._deliver, self._answer, self._wake, patience_s=self.patience.thread_s)
+        self.turns = AdmissionQueue(self._serve_here, self._refuse, patience_s=self.patience.thread_s * _SHARE)
         self.at_once = _FEW
         self.turn = self.since = time.monotonic()
         self.woken = False
@@ -83,8 +81,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     def run(self) -> None:
         """The loop; the poller and the application are there by now."""
         _put_events_first()
-        self.lingering = Lingering(self.poller, self._close)
-        self.collecting = Collecting(
+        self.lingering = LingeringClose(self.poller, self._close)
+        self.collecting = RequestReading(
             self.poller,
             self.patience.admits,
             ReadingCallbacks(self._dispatch, self._answer, self._close),
@@ -93,9 +91,9 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         )
         super().run()
 
-    def get_thread_pool(self) -> "Pool[Connection]":
+    def get_thread_pool(self) -> "ThreadPool[Connection]":
         """The threads for large events, and for whoever asks whether the service is well."""
-        return Pool(self.cfg.threads, self._serve, "quick")
+        return ThreadPool(self.cfg.threads, self._serve, "quick")
 
     def accept(self, listener: Any) -> None:
         """Take the connections that are there; no thread hears of them yet.
@@ -187,10 +185,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
             return
         self._finish(conn, WsgiAnswer(b"", self.handle(conn)))
 
-    def _serve_here(self, conn: Connection, head: Head, since: float) -> None:
+    def _serve_here(self, conn: Connection, head: RequestHead, since: float) -> None:
         """Serve an event in the loop; its answer waits for the writer."""
         self.storing.settle()
-        kept = inline_wsgi.Kept(conn.sock)
+        kept = inline_wsgi.HeldAnswer(conn.sock)
         try:
             conn.hand_over(self.patience.body_s)
             answer = inline_wsgi.serve(conn, self.wsgi, kept, alive=self.alive)
@@ -242,7 +240,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self.keepalived_conns.append(conn)
         self.poller.register(conn.sock, selectors.EVENT_READ, partial(self.on_client_socket_readable, conn))
 
-    def _dispatch(self, conn: Connection, head: Head) -> None:
+    def _dispatch(self, conn: Connection, head: RequestHead) -> None:
         """A request is whole: it waits for its turn, or for a thread."""
         if head.path == _WEBHOOK and not conn.large_bytes:
             self.turns.join(conn, head, self.since)
@@ -260,10 +258,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self.storing.expire(now)
         self.lingering.expire(now)
 
-    def _refuse(self, conn: Connection, head: Head) -> None:
+    def _refuse(self, conn: Connection, head: RequestHead) -> None:
         self._answer(conn, head, OVERLOADED)
 
-    def _answer(self, conn: Connection, head: Head | None, refusal: Refusal, detail: str = "") -> None:
+    def _answer(self, conn: Connection, head: RequestHead | None, refusal: Refusal, detail: str = "") -> None:
         """Refuse a request without a thread."""
         if head is not None:
             self.patience.refused(head, refusal.code, detail or refusal.detail)

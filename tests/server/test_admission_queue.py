@@ -1,9 +1,9 @@
 from typing import Any
 
-from karrot.server.admission_queue import Turns
-from karrot.server.request_head import Head
+from karrot.server.admission_queue import AdmissionQueue
+from karrot.server.request_head import RequestHead
 
-HEAD = Head("POST", "/burrow", 0, "", waits_for_continue=False)
+HEAD = RequestHead("POST", "/burrow", 0, "", waits_for_continue=False)
 PATIENCE_S = 1.0
 
 
@@ -15,13 +15,13 @@ class Loop:
         self.takes_s = takes_s
         self.served: list[Any] = []
         self.refused: list[Any] = []
-        self.turns = Turns(self.serve, self.refuse, patience_s=PATIENCE_S, clock=lambda: self.now)
+        self.turns = AdmissionQueue(self.serve, self.refuse, patience_s=PATIENCE_S, clock=lambda: self.now)
 
-    def serve(self, conn: Any, _head: Head, _since: float) -> None:
+    def serve(self, conn: Any, _head: RequestHead, _since: float) -> None:
         self.served.append(conn)
         self.now += self.takes_s
 
-    def refuse(self, conn: Any, _head: Head) -> None:
+    def refuse(self, conn: Any, _head: RequestHead) -> None:
         self.refused.append(conn)
 
     def join(self, *conns: Any) -> None:

@@ -4,20 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.server.request_head import HEAD_LIMIT, Arriving, Head
+from karrot.server.request_head import HEAD_LIMIT, ArrivingRequest, RequestHead
 
 HEADERS = b"POST /burrow?x=1 HTTP/1.1\r\nHost: karrot\r\nAuthorization: Basic abc\r\nContent-Length: 5\r\n\r\n"
 
 
-def fed(*pieces: bytes) -> Arriving:
-    arriving = Arriving()
+def fed(*pieces: bytes) -> ArrivingRequest:
+    arriving = ArrivingRequest()
     for piece in pieces:
         arriving.feed(piece)
     return arriving
 
 
 def test_headers_say_what_is_to_come() -> None:
-    assert fed(HEADERS).head == Head("POST", "/burrow", 5, "Basic abc", waits_for_continue=False)
+    assert fed(HEADERS).head == RequestHead("POST", "/burrow", 5, "Basic abc", waits_for_continue=False)
 
 
 def test_a_body_is_whole_when_its_length_is_here() -> None:
@@ -54,7 +54,7 @@ def test_who_was_told_to_go_on_is_not_told_again() -> None:
 
 def test_without_a_length_there_is_nothing_to_wait_for() -> None:
     arriving = fed(b"GET / HTTP/1.1\r\nHost: karrot\r\n\r\n")
-    assert arriving.head == Head("GET", "/", None, "", waits_for_continue=False)
+    assert arriving.head == RequestHead("GET", "/", None, "", waits_for_continue=False)
     assert arriving.body_is_whole
 
 
