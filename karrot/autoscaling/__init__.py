@@ -4,12 +4,11 @@ No I/O, no clock, nothing of the rest of Karrot. `Stack.tick` runs policies and 
 stack on a recorded lag. `karrot.render.scaling_stack` makes the stack of a recipe.
 """
 
-from karrot.autoscaling.alarms import Alarm, AlarmWatch, Comparison, Evaluation
+from karrot.autoscaling.alarms import Alarm, AlarmState, AlarmWatch, Comparison, Evaluation, Treatment, judge
 from karrot.autoscaling.arrival_rate import LagSample, Load, loaded
 from karrot.autoscaling.consumers import Consumers
 from karrot.autoscaling.metric_math import Expression, Gaps, MathQuery, UnsupportedExpressionError
 from karrot.autoscaling.metric_series import MetricIdentity, MetricPoint, MetricQuery, MetricReader, RecordedMetrics
-from karrot.autoscaling.missing_data import AlarmState, Treatment, judge
 from karrot.autoscaling.policies import Adjustment, ScaleIn, StepAdjustment, StepPolicy, TrackingPolicy
 from karrot.autoscaling.run_chart import RunChart, chart_of
 from karrot.autoscaling.run_summary import Moment, RunSummary

@@ -3,20 +3,48 @@
 From the CloudWatch User Guide, "Using Amazon CloudWatch alarms": an alarm with a period of a minute or more is
 evaluated every minute over windows that end then, one of 10, 20 or 30 seconds every 10 seconds. An Auto Scaling action
 is invoked when the state is entered and then once a minute while it lasts.
+
+`judge` decides the state when some data points are missing. Its rules, and the two tables of its tests, are those of
+"Configuring how CloudWatch alarms treat missing data" with its section "Avoiding premature transitions to alarm state".
+An alarm always fetches more points than it needs (the evaluation range) and prefers a real one, however old, to a
+missing one. So an alarm can stay in ALARM, or even go into it, for a few periods after its metric has stopped.
+
+Two things the page leaves open are settled here. A lone young breaching point with missing neighbours
+(``- - - - X``): INSUFFICIENT_DATA under ``missing``, as an earlier edition of the table had it. Under ``missing`` and
+``ignore``, one real point within the threshold is enough for OK where too few breach; this is what rows 2 to 4 show.
 """
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
 from karrot.autoscaling.metric_series import MetricReader, WatchedQuery
-from karrot.autoscaling.missing_data import AlarmState, Treatment, judge
 
 _MINUTE = 60
 _EXTRA_PERIODS = 2
 _HIGH_RESOLUTION_SECONDS = 10
+
+Mark = bool | None
+"""One data point: breaching, within the threshold (False), or missing (None)."""
+
+
+class AlarmState(StrEnum):
+    """The three states of an alarm."""
+
+    OK = "OK"
+    ALARM = "ALARM"
+    INSUFFICIENT_DATA = "INSUFFICIENT_DATA"
+
+
+class Treatment(StrEnum):
+    """``TreatMissingData`` of an alarm."""
+
+    MISSING = "missing"
+    IGNORE = "ignore"
+    BREACHING = "breaching"
+    NOT_BREACHING = "notBreaching"
 
 
 class Comparison(StrEnum):
@@ -119,6 +147,42 @@ class AlarmWatch:
             return ()
         self._acted_s = now_s
         return policies
+
+
+def judge(marks: Sequence[Mark], *, needed: int, of: int, treatment: Treatment, current: AlarmState) -> AlarmState:
+    """The state after an evaluation. ``marks`` is the whole evaluation range, oldest first.
+
+    ``needed`` breaching points (Datapoints to Alarm) ``of`` so many (Evaluation Periods) make an ALARM.
+    """
+    real = [mark for mark in marks if mark is not None]
+    if len(real) >= of:
+        return _verdict(sum(real[-of:]), needed)
+    match treatment:
+        case Treatment.BREACHING:
+            return _verdict(sum(real) + of - len(real), needed)
+        case Treatment.NOT_BREACHING:
+            return _verdict(sum(real), needed)
+        case _:
+            return _verdict_of_few(marks, real, needed, treatment, current)
+
+
+def _verdict_of_few(
+    marks: Sequence[Mark], real: Sequence[bool], needed: int, treatment: Treatment, current: AlarmState
+) -> AlarmState:
+    """The state where missing points stay missing: fewer real points than the alarm asks for."""
+    if sum(real) >= needed:
+        return AlarmState.ALARM
+    if not all(real):
+        return AlarmState.OK
+    if treatment is Treatment.IGNORE:
+        return current
+    # An ALARM too if the oldest breaching point is as old as the number of points that an ALARM takes.
+    oldest_breach = list(marks).index(True) if True in marks else len(marks)
+    return AlarmState.ALARM if len(marks) - oldest_breach >= needed else AlarmState.INSUFFICIENT_DATA
+
+
+def _verdict(breaching: int, needed: int) -> AlarmState:
+    return AlarmState.ALARM if breaching >= needed else AlarmState.OK
 
 
 _BREACHED: dict[Comparison, Callable[[float, float], bool]] = {

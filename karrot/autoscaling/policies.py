@@ -11,9 +11,8 @@ from enum import StrEnum
 from statistics import fmean
 from typing import NamedTuple, Protocol
 
-from karrot.autoscaling.alarms import Alarm, Comparison, Evaluation
+from karrot.autoscaling.alarms import Alarm, AlarmState, Comparison, Evaluation
 from karrot.autoscaling.metric_series import WatchedQuery
-from karrot.autoscaling.missing_data import AlarmState
 
 _DEFAULT_COOLDOWN_S = 300
 _HIGH_PERIODS = 3

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from karrot.autoscaling.alarms import Alarm, AlarmWatch
+from karrot.autoscaling.alarms import Alarm, AlarmState, AlarmWatch
 from karrot.autoscaling.metric_series import MetricIdentity, MetricReader
-from karrot.autoscaling.missing_data import AlarmState
 from karrot.autoscaling.policies import Policy, TrackingPolicy
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.autoscaling import AlarmState, Treatment, judge
-from karrot.autoscaling.missing_data import Mark
+from karrot.autoscaling.alarms import Mark
 
 OK, ALARM, INSUFFICIENT = AlarmState.OK, AlarmState.ALARM, AlarmState.INSUFFICIENT_DATA
 KEPT = None
