@@ -18,7 +18,11 @@ BRIDGED_TOOLS = ("burrow", "burrow-exporter", "kafka-exporter", "kafka-lag-expor
 
 _NAME = re.compile(r"<<(\w+)>>")
 _GROUP = "  - name: "
-_DURATION = re.compile(r"(?=[0-9]*[1-9])([0-9]+y)?([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?")
+_NUMBER = r"[0-9]{1,12}(\.[0-9]{1,9})?", "a number, not below 0"
+_DURATION = (
+    r"(?=[0-9]*[1-9])([0-9]+y)?([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?",
+    "a duration such as 90s, 5m or 1h30m",
+)
 
 Threshold = int | float | str
 
@@ -94,21 +98,11 @@ def _problems(asked: RuleValues) -> Iterator[str]:
         if name not in defaults:
             yield f"--set {types.quoted(name)} is no threshold; there are {', '.join(defaults)}"
         else:
-            yield from _value_problems(name, text, defaults[name])
+            pattern, allowed = _DURATION if isinstance(defaults[name], str) else _NUMBER
+            yield from validation.matching(f"--set {name}", text, pattern, allowed)
     for option, address in (("--external-url", asked.external_url), ("--runbook-url", asked.runbook_url)):
         if address:
-            yield from _address_problems(option, address)
-
-
-def _value_problems(name: str, text: str, default: Threshold) -> Iterator[str]:
-    if isinstance(default, str):
-        yield from validation.matching(f"--set {name}", text, _DURATION.pattern, "a duration such as 90s, 5m or 1h30m")
-    else:
-        yield from validation.matching(f"--set {name}", text, r"[0-9]{1,12}(\.[0-9]{1,9})?", "a number, not below 0")
-
-
-def _address_problems(option: str, address: str) -> Iterator[str]:
-    try:
-        types.checked(types.url, option, address)
-    except ValueError as error:
-        yield str(error)
+            try:
+                types.checked(types.url, option, address)
+            except ValueError as error:
+                yield str(error)
