@@ -1,5 +1,7 @@
 """Problems, alerts and runbooks name each other."""
 
+import re
+from pathlib import Path
 from typing import get_args
 
 from karrot.known_problems import RUNBOOKS, KnownProblem
@@ -7,6 +9,7 @@ from karrot.render import runbooks_dir
 from karrot.render.prometheus_rules import RuleValues, alert_rules
 from support.prometheus.promtool import parse_rules
 
+ROOT = Path(__file__).resolve().parents[1]
 ALERTS = {rule["alert"] for rule in parse_rules(alert_rules(RuleValues()))}
 
 ONLY_PROMETHEUS_SEES = {
@@ -27,3 +30,15 @@ def test_every_known_problem_has_the_runbook_of_an_alert() -> None:
 
 def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
     assert {path.stem for path in runbooks_dir().glob("*.md")} == ALERTS
+
+
+def test_every_runbook_that_a_file_names_is_there() -> None:
+    named = {
+        (name, str(path.relative_to(ROOT)))
+        for folder in ("karrot", "templates", "docs", "tools", "examples", "helm")
+        for path in (ROOT / folder).rglob("*.*")
+        if path.suffix in {".py", ".html", ".json", ".yaml", ".md", ".tmpl"}
+        for name in re.findall(r"runbooks?[ /](Karrot[A-Z]\w+)", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > len(ALERTS)
+    assert sorted(each for each in named if each[0] not in ALERTS) == []
