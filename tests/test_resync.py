@@ -8,10 +8,8 @@ from typing import cast
 import pytest
 
 from karrot.burrow.client import Burrow, Unavailable, UnknownCall
-from karrot.demo.burrow.fake_burrow import FakeBurrow, simulate
-from karrot.demo.burrow.outage import Outage
-from karrot.demo.burrow.rest_api import RestApi
-from karrot.demo.burrow.rest_server import BurrowServer
+from karrot.demo.burrow.fake_burrow import FakeBurrow, Outage, simulate
+from karrot.demo.burrow.rest_api import BurrowServer, RestApi
 from karrot.event import GroupKey, Kind, Source
 from karrot.eventlog.base import GroupState, LogUnavailableError, StoredEvent, groups
 from karrot.eventlog.memory import MemoryEventLog

@@ -25,8 +25,7 @@ from karrot import logs
 from karrot.clock import Clock, SystemClock
 from karrot.demo.burrow.fake_burrow import DEMO, FakeBurrow, simulate
 from karrot.demo.burrow.posting import HttpSender, run
-from karrot.demo.burrow.rest_api import RestApi
-from karrot.demo.burrow.rest_server import BurrowServer
+from karrot.demo.burrow.rest_api import BurrowServer, RestApi
 from karrot.demo.cloudwatch import FakeCloudWatch
 from karrot.eventlog.base import LogUnavailableError
 from karrot.settings.sources import PREFIX
@@ -90,9 +89,8 @@ def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
             return 0 if service.poll() is None else 1
         told = f"{groups} consumer groups on {len(CLUSTERS)} clusters (seed {seed}, speed {kept_up:g})"
         if kept_up < speed:
-            told += (
-                f"\nSlower than speed {speed:g}, to keep up: each group is heard of every {_verdict_s(kept_up):.0f} s"
-            )
+            verdict_s = DEMO.notifier.interval / kept_up
+            told += f"\nSlower than speed {speed:g}, to keep up: each group is heard of every {verdict_s:.0f} s"
         with (
             BurrowServer(RestApi(burrow, clock, Random(seed))) as rest,  # noqa: S311 (the order of lists)
             closing(HttpSender(f"http://{_HOST}:{chosen}/burrow", idempotency_key="1")) as send,
@@ -105,10 +103,6 @@ def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
 def kept_up_speed(groups: int, speed: float) -> float:
     """The speed that is asked for, or the highest at which so many groups leave a processor time for the service."""
     return min(speed, _GROUPS_AT_SPEED_1 / groups)
-
-
-def _verdict_s(speed: float) -> float:
-    return DEMO.notifier.interval / speed
 
 
 def _simulated(groups: int, seed: int, speed: float, clock: Clock, stop: threading.Event) -> FakeBurrow | None:

@@ -11,9 +11,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.demo.burrow import config_api
-from karrot.demo.burrow.toml_config import Viper
 from karrot.render import burrow_toml as printed
+from support.burrow.viper_config import Viper, module_config
 from support.kubernetes.helm_charts import (
     CHARTS,
     only_object,
@@ -106,7 +105,7 @@ def test_the_chart_and_burrow_config_say_the_same() -> None:
 def test_burrow_finds_what_a_section_names() -> None:
     [shape] = [each for each in values_files("burrow") if each.stem == "sasl-tls"]
     viper = Viper(text_of(render_values_file(shape)))
-    consumer = config_api.module(viper, "consumer", "prod")
+    consumer = module_config(viper, "consumer", "prod")
     assert consumer is not None
     assert consumer["client-profile"] == {
         "name": "prod",

@@ -16,9 +16,8 @@ from e2e.stack.kafka import Kafka
 from karrot.burrow.rules import evaluate_group
 from karrot.burrow.storage import Storage
 from karrot.clock import SystemClock
-from karrot.demo.burrow.outage import OutageState
-from karrot.demo.burrow.rest_api import RestApi
-from karrot.demo.burrow.rest_server import BurrowServer
+from karrot.demo.burrow.fake_burrow import OutageState
+from karrot.demo.burrow.rest_api import BurrowServer, RestApi
 from karrot.event import LagEvent, TopicPartition
 from karrot.watch.admin import KafkaCluster
 from karrot.watch.kafka_cluster import ClusterError, Failure

@@ -11,21 +11,86 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from enum import Enum
+from functools import partial
 from itertools import count
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from karrot.burrow.payload import to_wire
 from karrot.burrow.rules import evaluate_group
 from karrot.burrow.storage import Storage
-from karrot.demo.burrow.go_json import as_go_writes
-from karrot.demo.burrow.notifier import NotifierSettings, SentNotification, notify
+from karrot.demo.burrow.notifier import Instance, Lock, NotifiedAt, NotifierSettings, SentNotification, notify
 from karrot.demo.burrow.offsets_consumer import OffsetsConsumer, StorageSettings
-from karrot.demo.burrow.outage import ALWAYS, Outage, OutageState
-from karrot.demo.burrow.zookeeper_lock import Instance, Lock, NotifiedAt
 from karrot.demo.demo_groups import application_groups, burrows_own_group
 from karrot.demo.simulated_kafka import ConsumerGroup
 from karrot.event import GroupKey, LagEvent, Status
+
+
+class OutageState(Enum):
+    """What Burrow's HTTP server says: nothing, ``STARTING`` or ``READY``."""
+
+    DOWN = "down"
+    STARTING = "starting"
+    READY = "ready"
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """What a restart costs, in simulated seconds one after the other.
+
+    ``down``: nobody listens. ``starting``: Burrow listens, is not ready and lists nothing. ``loading``: it is ready,
+    lists topics and no group, until it has read ``__consumer_offsets``. From its beginning that is the last commit of
+    each partition; with ``start_latest`` it is nothing, and groups come as they commit, without owners.
+    """
+
+    down: float = 1.0
+    starting: float = 1.0
+    loading: float = 5.0
+    start_latest: bool = False
+
+    def begins(self, at: float) -> "RestartTimes":
+        """The start that ends an outage."""
+        return RestartTimes(
+            at + self.down, at + self.down + self.starting, at + self.down + self.starting + self.loading
+        )
+
+
+class RestartTimes(NamedTuple):
+    """When Burrow listens, is ready and has read what was written before."""
+
+    listens_at: float
+    ready_at: float
+    loaded_at: float
+
+    def state(self, at: float) -> OutageState:
+        """What its HTTP server says at a time."""
+        if at < self.listens_at:
+            return OutageState.DOWN
+        return OutageState.STARTING if at < self.ready_at else OutageState.READY
+
+
+ALWAYS = RestartTimes(-math.inf, -math.inf, -math.inf)
+"""Up since long ago."""
+
+
+_ESCAPED = ((b"<", rb"\u003c"), (b">", rb"\u003e"), (b"&", rb"\u0026"))
+_SEPARATORS = (("\u2028".encode(), rb"\u2028"), ("\u2029".encode(), rb"\u2029"))
+
+
+def go_json(value: Any) -> bytes:
+    """JSON as Go's ``encoding/json`` writes it: compact, in the order of the fields."""
+    return as_go_writes(msgspec.json.encode(value))
+
+
+def as_go_writes(body: bytes) -> bytes:
+    """JSON with the characters escaped that Go does not let into a web page; they are found in texts alone."""
+    for character, escaped in _ESCAPED + _SEPARATORS:
+        body = body.replace(character, escaped)
+    return body
+
 
 HISTORY_SECONDS = 40.0
 """So many simulated seconds before its start the groups begin to commit: their windows are full by then."""
@@ -145,7 +210,7 @@ class FakeBurrow:
         with self._one_at_a_time:
             self._hand_lock(self._lock.instance())
 
-    def restart(self, outage: Outage = Outage()) -> None:  # noqa: B008 (immutable)
+    def restart(self, outage: Outage = Outage()) -> None:
         """Let Burrow forget everything and start again. It evaluates nothing in its first 60 seconds."""
         with self._one_at_a_time:
             self._start = start = outage.begins(self._at)
@@ -153,7 +218,7 @@ class FakeBurrow:
             self._offsets.forget(from_latest=outage.start_latest)
             self._cache.clear()
             self._do_at(start.ready_at, self._while_current(self._offsets.read_log_ends))
-            self._do_at(start.loaded_at, self._while_current(self._read_backlog))
+            self._do_at(start.loaded_at, self._while_current(lambda at: self._offsets.read_backlog(self._wall_ms(at))))
             self._start_notifier(start.listens_at + self.settings.group_refresh)
 
     def _begin(self, groups: Mapping[str, Sequence[ConsumerGroup]]) -> None:
@@ -189,9 +254,6 @@ class FakeBurrow:
         if at >= self._start.ready_at:
             self._offsets.read_log_ends(at)
         self._do_at(at + self.settings.offset_refresh, self._read_log_ends)
-
-    def _read_backlog(self, at: float) -> None:
-        self._offsets.read_backlog(self._wall_ms(at))
 
     def _stepper(self, cluster: str, group: ConsumerGroup) -> Callable[[float], None]:
         key = GroupKey(cluster, group.name)
@@ -269,12 +331,16 @@ class FakeBurrow:
         if verdict is None:
             return
         status = Status[verdict.status_text]
-        sent = notify(watched.notified, status, verdict.observed_at_ms, self._notifier, self._new_id, name=key.consumer)
+        sent = notify(
+            watched.notified,
+            status,
+            verdict.observed_at_ms,
+            self._notifier,
+            partial(incident_id, self._random),
+            name=key.consumer,
+        )
         if sent is not None:
             self._posts.append(posted(verdict, sent))
-
-    def _new_id(self) -> uuid.UUID:
-        return incident_id(self._random)
 
 
 def simulate(

@@ -4,10 +4,13 @@ Everything is written as Go writes it: the same keys in the same order, lists in
 random order, 404 for what is not known, ``error`` false where it is a verdict that says so.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
+from email.utils import formatdate
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from msgspec import Raw
@@ -17,18 +20,19 @@ from karrot.burrow.rules import TrackedPartition, current_lag
 from karrot.burrow.storage import Storage
 from karrot.burrow.wire import CommitJson
 from karrot.clock import Clock
-from karrot.demo.burrow import config_api
-from karrot.demo.burrow.fake_burrow import FakeBurrow
-from karrot.demo.burrow.go_json import go_json
-from karrot.demo.burrow.outage import OutageState
-from karrot.demo.burrow.toml_config import Viper
-from karrot.event import LagEvent, PartitionLag, Source, Status
+from karrot.demo.burrow.burrow_config import EXAMPLE, BurrowConfig
+from karrot.demo.burrow.fake_burrow import FakeBurrow, OutageState, go_json
+from karrot.event import LagEvent, Source, Status
 
 T = TypeVar("T")
 
 _JSON, _TEXT, _HTML = "application/json", "text/plain; charset=utf-8", "text/html; charset=utf-8"
 _NO_CALL = b'{"error":true,"message":"invalid request type","result":{}}\n'
 _HOST = "fake-burrow"
+_DELETIONS = ("/v3/kafka/:/consumer/:", "/v3/kafka/:/consumer/:/topic/:")
+
+_SNIFFED = 2048
+"""Go tells the length of a body that it can hold back as a whole, and sends a longer one in chunks."""
 
 
 class RestAnswer(NamedTuple):
@@ -45,18 +49,18 @@ class _Unknown(Exception):  # noqa: N818 (what Burrow says)
 
 
 class RestApi:
-    """Answers for a fake Burrow, whose ``burrow.toml`` is the ``configuration``. Safe to use from several threads.
+    """Answers for a fake Burrow and shows a ``configuration``. Safe to use from several threads.
 
     The verdicts are those of the fake's own settings: a configuration is shown, not obeyed.
     """
 
     def __init__(
-        self, burrow: FakeBurrow, clock: Clock, random: Random, *, configuration: str = config_api.EXAMPLE
+        self, burrow: FakeBurrow, clock: Clock, random: Random, *, configuration: BurrowConfig = EXAMPLE
     ) -> None:
         self._burrow = burrow
         self._clock = clock
         self._random = random
-        self._viper = Viper(configuration)
+        self._configuration = configuration
 
     def answer(self, method: str, target: str) -> RestAnswer | None:
         """The answer to a request, ``None`` while nobody listens."""
@@ -77,7 +81,8 @@ class RestApi:
                 return self._v3(method, path)
 
     def _v3(self, method: str, path: str) -> RestAnswer:
-        for pattern, call in self._deletions() if method == "DELETE" else self._questions():
+        deletions = ((pattern, self._delete) for pattern in _DELETIONS)
+        for pattern, call in deletions if method == "DELETE" else self._questions():
             if (names := _matched(pattern, path)) is not None:
                 return _called(call, path, names)
         if path.endswith("/") and self._v3(method, path[:-1]).status != _NOT_FOUND:
@@ -85,26 +90,20 @@ class RestApi:
         return RestAnswer(404, _TEXT, _NO_CALL)
 
     def _questions(self) -> "tuple[tuple[str, _Call], ...]":
-        configured = config_api.COORDINATORS
+        configured = self._configuration.modules
         return (
             ("/v3/kafka", self._clusters),
-            ("/v3/kafka/:", self._cluster),
+            ("/v3/kafka/:", partial(self._module, coordinator="cluster")),
             ("/v3/kafka/:/topic", self._topics),
             ("/v3/kafka/:/topic/:", self._log_ends),
             ("/v3/kafka/:/topic/:/consumers", self._readers),
             ("/v3/kafka/:/consumer", self._groups),
             ("/v3/kafka/:/consumer/:", self._detail),
             ("/v3/kafka/:/consumer/:/status", self._status),
-            ("/v3/kafka/:/consumer/:/lag", self._lag),
+            ("/v3/kafka/:/consumer/:/lag", lambda cluster, group: _verdict_said(self._verdict(cluster, group))),
             ("/v3/config", self._main),
             *((f"/v3/config/{each}", partial(self._modules, coordinator=each)) for each in configured),
             *((f"/v3/config/{each}/:", partial(self._module, coordinator=each)) for each in configured),
-        )
-
-    def _deletions(self) -> "tuple[tuple[str, _Call], ...]":
-        return (
-            ("/v3/kafka/:/consumer/:", self._delete),
-            ("/v3/kafka/:/consumer/:/topic/:", self._delete),
         )
 
     # --- what Burrow holds ---
@@ -139,10 +138,8 @@ class RestApi:
 
     def _status(self, cluster: str, group: str) -> "_Said":
         verdict = self._verdict(cluster, group)
-        return _verdict_said(verdict._replace(partitions=tuple(filter(_is_bad, verdict.partitions))))
-
-    def _lag(self, cluster: str, group: str) -> "_Said":
-        return _verdict_said(self._verdict(cluster, group))
+        bad = tuple([lag for lag in verdict.partitions if lag.status_text != Status.OK.name])
+        return _verdict_said(verdict._replace(partitions=bad))
 
     def _delete(self, cluster: str, group: str, topic: str = "") -> "_Said":
         with self._burrow.at(self._clock.wall_ms()) as storages:
@@ -174,17 +171,14 @@ class RestApi:
     # --- how it is configured ---
 
     def _main(self) -> "_Said":
-        return _said("main config returned", request=None, **config_api.main_config(self._viper))
+        return _said("main config returned", request=None, **self._configuration.main)
 
     def _modules(self, *, coordinator: str) -> "_Said":
-        modules = self._shuffled(self._viper.names(coordinator))
+        modules = self._shuffled(self._configuration.modules[coordinator])
         return _said("module list returned", request=None, coordinator=coordinator, modules=modules)
 
-    def _cluster(self, cluster: str) -> "_Said":
-        return self._module(cluster, coordinator="cluster")
-
     def _module(self, name: str, *, coordinator: str) -> "_Said":
-        told = config_api.module(self._viper, coordinator, name)
+        told = self._configuration.modules[coordinator].get(name.lower())
         if told is None:
             raise _Unknown(f"{coordinator} module not found")
         return _said(f"{coordinator} module detail returned", module=told)
@@ -225,10 +219,6 @@ def _verdict_said(verdict: LagEvent) -> _Said:
     return status, {"message": "consumer status returned", "status": Raw(result_to_wire(verdict))}
 
 
-def _is_bad(lag: PartitionLag) -> bool:
-    return lag.status_text != Status.OK.name
-
-
 def _stored(tracked: TrackedPartition) -> dict[str, Any]:
     """One partition of ``/consumer/G``: here, and here alone, it is ``current-lag``."""
     return {
@@ -239,3 +229,83 @@ def _stored(tracked: TrackedPartition) -> dict[str, Any]:
         "client_id": tracked.client_id,
         "current-lag": current_lag(tracked.slots, tracked.broker_offsets),
     }
+
+
+class BurrowServer:
+    """Listens on loopback from the start; serves inside ``with``. Port 0 takes a free one."""
+
+    def __init__(self, api: RestApi, port: int = 0) -> None:
+        self._server = _Server(api, port)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), name="fake-burrow-rest")
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    @property
+    def asked(self) -> list[str]:
+        """What was asked for, in order: ``GET /v3/kafka``."""
+        return list(self._server.asked)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True  # kept connections of a client that outlives the test
+    request_queue_size = 128
+
+    def __init__(self, api: RestApi, port: int) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.api = api
+        self.asked: list[str] = []
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer leaves in one piece
+    disable_nagle_algorithm = True
+    server: _Server
+
+    def handle_one_request(self) -> None:
+        try:
+            super().handle_one_request()
+        except ConnectionError:  # the client has gone
+            self.close_connection = True
+
+    def do_GET(self) -> None:
+        self._serve()
+
+    def do_DELETE(self) -> None:
+        self._serve()
+
+    def log_message(self, *_: Any) -> None:
+        """Questions are recorded, not logged."""
+
+    def _serve(self) -> None:
+        self.server.asked.append(f"{self.command} {self.path}")
+        answer = self.server.api.answer(self.command, self.path)
+        if answer is None:
+            self.close_connection = True  # as near as a socket that listens comes to none
+        else:
+            self._send(answer)
+
+    def _send(self, answer: RestAnswer) -> None:
+        self.send_response_only(answer.status)
+        self.send_header("Content-Type", answer.content_type)
+        if answer.location:
+            self.send_header("Location", answer.location)
+        if answer.status == 404 and answer.content_type != "application/json":  # noqa: PLR2004 (Go's http.Error)
+            self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Date", formatdate(usegmt=True))
+        body = answer.body
+        if len(body) > _SNIFFED:
+            self.send_header("Transfer-Encoding", "chunked")
+            body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+        else:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)

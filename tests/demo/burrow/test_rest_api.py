@@ -9,9 +9,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from karrot.demo.burrow.config_api import EXAMPLE
+from karrot.demo.burrow import burrow_config
 from karrot.demo.simulated_kafka import Behaviour, Phase
 from support.burrow.fake_burrow_rig import FakeBurrowRig, fake_burrow, simulated_group
+from support.burrow.viper_config import EXAMPLE, configured
 
 REAL = Path(__file__).parents[2] / "data" / "burrow" / "real"
 FALLING_BEHIND = Behaviour((Phase(10_000, pace=0.3),), starts=(0, 0))
@@ -143,6 +144,10 @@ timeout = "5s"
 noverify = true
 extras = { Zone = "eu", app = 1 }
 """
+
+
+def test_the_demo_shows_what_burrow_says_of_the_example() -> None:
+    assert json.dumps(configured(EXAMPLE)) == json.dumps(burrow_config.EXAMPLE)
 
 
 @pytest.mark.parametrize(("module", "keys"), MODULES.items())

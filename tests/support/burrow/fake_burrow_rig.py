@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from random import Random
 
 from karrot.burrow.client import Asking, Burrow
-from karrot.demo.burrow.config_api import EXAMPLE
 from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow
 from karrot.demo.burrow.notifier import NotifierSettings
-from karrot.demo.burrow.rest_api import RestApi
-from karrot.demo.burrow.rest_server import BurrowServer
+from karrot.demo.burrow.rest_api import BurrowServer, RestApi
 from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, SimulatedTopic
+from support.burrow.viper_config import EXAMPLE, configured
 from support.manual_clock import ManualClock
 
 SETTINGS = BurrowSettings(NotifierSettings(threshold=1, interval=10, send_interval=5, send_close=True))
@@ -63,7 +62,7 @@ def fake_burrow(
     world = {cluster: list(groups) if cluster == clusters[0] else [] for cluster in clusters}
     fake = FakeBurrow(world, Random(4), start_ms=clock.wall_ms(), settings=settings)
     with (
-        BurrowServer(RestApi(fake, clock, Random(5), configuration=configuration)) as server,
+        BurrowServer(RestApi(fake, clock, Random(5), configuration=configured(configuration))) as server,
         Burrow(server.url, asking=Asking(pause=lambda _: None), now_ms=clock.wall_ms) as burrow,
     ):
         yield FakeBurrowRig(fake, server, clock, burrow)

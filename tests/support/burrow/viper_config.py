@@ -1,12 +1,115 @@
-"""Makes the fake Burrow's answers to ``/v3/config``, with their keys in Go's order.
+"""Reads a ``burrow.toml`` as viper does, Burrow's configuration library, and makes what ``/v3/config`` says of it.
 
-Source: v1.9.5, ``core/internal/httpserver/structs.go``.
+Keys have no case. Whatever is asked for as a text, a number or a flag is made one; what is not set is ``""``, ``0``,
+``false`` or a list that is ``null``. Sources: v1.9.5, ``core/internal/httpserver/{config,structs}.go`` and each
+module's ``Configure``.
 """
 
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from karrot.demo.burrow.toml_config import Section, Viper
+from karrot.demo.burrow.burrow_config import BurrowConfig
+
+_TRUE = ("true", "1", "t")
+
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "cluster": {"offset-refresh": 10, "topic-refresh": 60},
+    "consumer": {"offsets-topic": "__consumer_offsets"},
+    "evaluator": {"expire-cache": 10},
+    "httpserver": {"timeout": 300},
+    "notifier": {"interval": 60, "threshold": 2, "timeout": 5, "keepalive": 300, "method-open": "POST"},
+    "storage": {"intervals": 10, "expire-group": 604_800},
+    "client-profile": {"client-id": "burrow-lagchecker", "kafka-version": "2.8.0"},
+}
+_GLOBAL_DEFAULTS: dict[str, dict[str, Any]] = {
+    "zookeeper": {"timeout": 6, "root-path": "/burrow"},
+    "logging": {"level": "info", "maxsize": 100, "maxbackups": 10, "maxage": 30},
+    "general": {"pidfile": "burrow.pid"},
+}
+
+
+class Viper:
+    """The whole configuration."""
+
+    def __init__(self, toml: str) -> None:
+        self._tree = _folded(tomllib.loads(toml))
+
+    def names(self, coordinator: str) -> list[str]:
+        """The modules of a coordinator."""
+        return list(self._tree.get(coordinator, {}))
+
+    def section(self, *path: str) -> "Section | None":
+        """One section with Burrow's defaults, ``None`` if there is none."""
+        found: Any = self._tree
+        for key in path:
+            found = found.get(key.lower()) if isinstance(found, dict) else None
+        return Section({**_DEFAULTS.get(path[0], {}), **found}) if isinstance(found, dict) else None
+
+    def whole(self, name: str) -> "Section":
+        """A section that is no module, with Burrow's defaults, whether it is there or not."""
+        return Section({**_GLOBAL_DEFAULTS[name], **self._tree.get(name, {})})
+
+    def profile(self, name: str) -> dict[str, Any]:
+        """A client profile with what it names."""
+        told = self.section("client-profile", name) or Section({})
+        tls, sasl = self.section("tls", told.text("tls")), self.section("sasl", told.text("sasl"))
+        return {
+            "name": name,
+            "client-id": told.text("client-id"),
+            "kafka-version": told.text("kafka-version"),
+            "tls": tls and {"name": told.text("tls"), "noverify": tls.flag("noverify")} | tls.texts(*_TLS_FILES),
+            "sasl": sasl
+            and {"name": told.text("sasl"), "handshake-first": sasl.flag("handshake-first")} | sasl.texts("username"),
+        }
+
+
+_TLS_FILES = ("certfile", "keyfile", "cafile")
+
+
+class Section:
+    """One section, asked by the kind of what is wanted."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    def text(self, key: str) -> str:
+        """A text."""
+        value = self._values.get(key, "")
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    def texts(self, *keys: str) -> dict[str, str]:
+        """Several texts by their keys."""
+        return {key: self.text(key) for key in keys}
+
+    def number(self, key: str) -> int:
+        """A whole number; a text that is none, such as ``5s``, is 0."""
+        try:
+            return int(self._values.get(key, 0))
+        except ValueError:
+            return 0
+
+    def numbers(self, *keys: str) -> dict[str, int]:
+        """Several numbers by their keys."""
+        return {key: self.number(key) for key in keys}
+
+    def flag(self, key: str) -> bool:
+        """Yes or no."""
+        return self.text(key).lower() in _TRUE
+
+    def list(self, key: str) -> list[str] | None:
+        """A list; a text is taken apart at its spaces."""
+        value = self._values.get(key)
+        return value.split() if isinstance(value, str) else value
+
+    def table(self, key: str) -> dict[str, str]:
+        """A table of texts."""
+        return {name: str(value) for name, value in sorted(self._values.get(key, {}).items())}
+
+
+def _folded(tree: Mapping[str, Any]) -> dict[str, Any]:
+    return {key.lower(): _folded(value) if isinstance(value, dict) else value for key, value in tree.items()}
+
 
 EXAMPLE = """
 [general]
@@ -59,6 +162,18 @@ send-close = true
 """A ``burrow.toml`` with nothing wrong in it."""
 
 
+def configured(toml: str) -> BurrowConfig:
+    """What Burrow says of a ``burrow.toml``."""
+    viper = Viper(toml)
+    modules = {
+        coordinator: {
+            name: detail for name in viper.names(coordinator) if (detail := module_config(viper, coordinator, name))
+        }
+        for coordinator in COORDINATORS
+    }
+    return BurrowConfig(main_config(viper), modules)
+
+
 def main_config(viper: Viper) -> dict[str, Any]:
     """``/v3/config`` after its request."""
     general, logging, zookeeper = viper.whole("general"), viper.whole("logging"), viper.whole("zookeeper")
@@ -82,13 +197,13 @@ def main_config(viper: Viper) -> dict[str, Any]:
     }
 
 
-def module(viper: Viper, coordinator: str, name: str) -> dict[str, Any] | None:
+def module_config(viper: Viper, coordinator: str, name: str) -> dict[str, Any] | None:
     """One module's detail, ``None`` if there is none."""
     section = viper.section(coordinator, name)
     return None if section is None else COORDINATORS[coordinator](viper, section)
 
 
-def cluster_module(viper: Viper, section: Section) -> dict[str, Any]:
+def _cluster(viper: Viper, section: Section) -> dict[str, Any]:
     """``[cluster.X]``."""
     return {
         "class-name": section.text("class-name"),
@@ -187,7 +302,7 @@ _NOTIFIERS: dict[str, Callable[[Section], dict[str, Any]]] = {
 COORDINATORS: dict[str, Callable[[Viper, Section], dict[str, Any]]] = {
     "storage": _storage,
     "evaluator": _evaluator,
-    "cluster": cluster_module,
+    "cluster": _cluster,
     "consumer": _consumer,
     "notifier": _notifier,
 }
