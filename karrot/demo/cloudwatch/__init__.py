@@ -1,12 +1,10 @@
 """Fakes a strict CloudWatch for tests, benchmarks and the demo.
 
 PutMetricData over HTTP in AWS JSON 1.0 (gzip too) and in the older query protocol, with every documented limit, the
-real error codes and as far as they are known the real messages; all or nothing. Faults can be scripted. There is also
-as much of STS, of a container's credentials and of an ECS task's metadata as the real client needs to start.
+real error codes and as far as they are known the real messages; all or nothing. Faults can be scripted.
 """
 
 from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
-from karrot.demo.cloudwatch.fake_credentials import Assumed
 from karrot.demo.cloudwatch.injected_faults import (
     ACCESS_DENIED,
     EXPIRED_TOKEN,
@@ -49,7 +47,6 @@ __all__ = [
     "TOO_MANY_REQUESTS",
     "UNAVAILABLE",
     "UNRECOGNIZED_CLIENT",
-    "Assumed",
     "Call",
     "FakeCloudWatch",
     "Fault",

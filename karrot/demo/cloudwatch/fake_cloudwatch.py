@@ -4,19 +4,18 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 from karrot.demo.cloudwatch import metrics_page
-from karrot.demo.cloudwatch.fake_credentials import Assumed, Identity
 from karrot.demo.cloudwatch.http_server import LoopbackServer
-from karrot.demo.cloudwatch.injected_faults import Fault, Script
+from karrot.demo.cloudwatch.injected_faults import Fault
 from karrot.demo.cloudwatch.metric_store import Call, MetricId, MetricStore, StoredDatum, StoredPoint, sorted_dimensions
-from karrot.demo.cloudwatch.request_handler import Handler
+from karrot.demo.cloudwatch.request_handler import CallerKeys, Handler
 
 
 class FakeCloudWatch:
     """CloudWatch's PutMetricData over HTTP on 127.0.0.1, stricter than any client may be loose.
 
     ``port`` 0 takes a free one. Timestamps are judged by ``clock_ms`` (epoch milliseconds), which is asked from the
-    fake's own threads. At most ``keep`` data and calls are remembered. ``region`` is that of the ECS task whose
-    metadata it serves. Credentials it gives out hold for ``credential_seconds`` of the machine's clock.
+    fake's own threads. At most ``keep`` data and calls are remembered. ``credentials`` gives out what
+    callers sign with; without it every key holds.
 
     It serves from ``with`` or `start` on, until `close`. Raises OSError where the port is taken.
     """
@@ -27,13 +26,11 @@ class FakeCloudWatch:
         port: int = 0,
         clock_ms: Callable[[], int],
         keep: int = 1_000_000,
-        region: str = "eu-west-1",
         names_members: bool = True,
-        credential_seconds: float = 3600,
+        credentials: CallerKeys | None = None,
     ) -> None:
         self._store = MetricStore(keep)
-        self._identity = Identity(credential_seconds)
-        self._handler = Handler(self._store, self._identity, clock_ms, region, names_members=names_members)
+        self._handler = Handler(self._store, clock_ms, credentials, names_members=names_members)
         self._server = LoopbackServer(port, self._handler.answer)
 
     def __enter__(self) -> Self:
@@ -57,16 +54,6 @@ class FakeCloudWatch:
     def url(self) -> str:
         """For ``AWS_ENDPOINT_URL_CLOUDWATCH`` and ``AWS_ENDPOINT_URL_STS``; a page for people."""
         return f"http://127.0.0.1:{self._server.server_port}"
-
-    @property
-    def credentials_url(self) -> str:
-        """For ``AWS_CONTAINER_CREDENTIALS_FULL_URI``."""
-        return f"{self.url}/credentials"
-
-    @property
-    def task_metadata_url(self) -> str:
-        """For ``ECS_CONTAINER_METADATA_URI_V4``."""
-        return f"{self.url}/v4/karrot"
 
     # --- what it kept ---
 
@@ -118,32 +105,10 @@ class FakeCloudWatch:
         self._handler.faults.stand(fault)
 
     def clear(self) -> None:
-        """No fault stands or is scripted any more, neither for PutMetricData nor for STS; no datum is poisonous."""
+        """No fault stands or is scripted any more; no datum is poisonous."""
         self._handler.faults.clear()
-        self._handler.sts_faults.clear()
         self._handler.poison.clear()
-
-    @property
-    def sts_faults(self) -> Script:
-        """The faults of AssumeRole."""
-        return self._handler.sts_faults
 
     def poison(self, *texts: str) -> None:
         """Refuse data with such a metric name or dimension value, for a reason that no document tells."""
         self._handler.poison.update(texts)
-
-    # --- who called ---
-
-    @property
-    def issued(self) -> list[str]:
-        """Access keys that were given out, oldest first."""
-        return self._identity.issued
-
-    @property
-    def assumed(self) -> list[Assumed]:
-        """Roles that were assumed, oldest first."""
-        return self._identity.assumed
-
-    def expire(self, *access_keys: str) -> None:
-        """Requests signed with one of these keys are answered ExpiredToken from now on."""
-        self._identity.expire(*access_keys)

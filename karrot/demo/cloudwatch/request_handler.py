@@ -3,11 +3,11 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol as Contract
 from urllib.parse import parse_qsl
 
-from karrot.demo.cloudwatch import limits, metrics_page
+from karrot.demo.cloudwatch import metrics_page, request_validation
 from karrot.demo.cloudwatch.answers import AwsAnswer, Protocol, accepted, error, html, json_page
-from karrot.demo.cloudwatch.fake_credentials import STS_XML, Identity, Signature, signature, task_metadata
 from karrot.demo.cloudwatch.injected_faults import EXPIRED_TOKEN, Fault, Hang, Refuse, Reset, Script
 from karrot.demo.cloudwatch.metric_store import Call, MetricId, MetricStore, Statistics, StoredDatum, sorted_dimensions
 from karrot.demo.cloudwatch.put_metric_data import (
@@ -24,6 +24,7 @@ from karrot.demo.cloudwatch.request_validation import RequestProblem, Wrong, ent
 _TARGET = "GraniteServiceVersion20100801."
 _FORM = "application/x-www-form-urlencoded"
 _MEMBER = re.compile(r"(?:Entity)?MetricData\.member\.\d+\.?")
+_SIGNED = re.compile(r"AWS4-HMAC-SHA256 Credential=([^/]+)/\d{8}/([^/]+)/([^/]+)/aws4_request,")
 _SHAPES = {
     Wrong.MISSING: "MissingRequiredParameterException",
     Wrong.VALUE: "InvalidParameterValueException",
@@ -55,6 +56,34 @@ class HandlerReply:
 
 
 @dataclass(frozen=True, slots=True)
+class Signature:
+    """What the Authorization header says of the caller; the signature itself is not verified."""
+
+    access_key: str
+    region: str
+    service: str
+
+
+def signature(headers: Mapping[str, str]) -> Signature | None:
+    """None for a request that is not signed by version 4."""
+    found = _SIGNED.match(headers.get("authorization", ""))
+    return Signature(*found.groups()) if found else None
+
+
+class CallerKeys(Contract):
+    """Gives out the credentials that callers sign with; tests have such a thing."""
+
+    def page(self, path: str) -> AwsAnswer | None:
+        """The answer to a GET, ``None`` where nothing is."""
+
+    def sts(self, parameters: Mapping[str, str], caller: Signature | None) -> HandlerReply:
+        """The answer to AssumeRole and its like."""
+
+    def is_expired(self, access_key: str) -> bool:
+        """Whether a key does not hold any more."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Sent:
     """A PutMetricData request as far as it could be read."""
 
@@ -74,15 +103,14 @@ class Handler:
     """
 
     def __init__(
-        self, store: MetricStore, identity: Identity, clock_ms: Callable[[], int], region: str, *, names_members: bool
+        self, store: MetricStore, clock_ms: Callable[[], int], credentials: CallerKeys | None, *, names_members: bool
     ) -> None:
-        self.faults, self.sts_faults = Script(), Script()
+        self.faults = Script()
         self.poison: set[str] = set()
         self.names_members = names_members
         self._store = store
-        self._identity = identity
+        self._credentials = credentials
         self._clock_ms = clock_ms
-        self._region = region
 
     def answer(self, request: HandlerRequest) -> HandlerReply:
         """Routes."""
@@ -91,8 +119,8 @@ class Handler:
         if not request.headers.get("content-type", "").startswith(_FORM):
             return self._put(request, Protocol.JSON)
         parameters = _form(request.body)
-        if parameters.get("Action", "").startswith("AssumeRole"):
-            return self._sts(parameters, signature(request.headers))
+        if self._credentials and parameters.get("Action", "").startswith("AssumeRole"):
+            return self._credentials.sts(parameters, signature(request.headers))
         return self._put(request, Protocol.QUERY)
 
     def _page(self, path: str) -> AwsAnswer:
@@ -101,22 +129,8 @@ class Handler:
                 return html(metrics_page.render(self._store))
             case ["", "points"]:
                 return json_page(metrics_page.points(self._store))
-            case ["", "credentials"]:
-                return self._identity.container_credentials()
-            case ["", "v4", _, "task"]:
-                return task_metadata(self._region)
             case _:
-                return _NOT_FOUND
-
-    def _sts(self, parameters: Mapping[str, str], caller: Signature | None) -> HandlerReply:
-        fault = self.sts_faults.take()
-        if caller and self._identity.is_expired(caller.access_key):
-            fault = EXPIRED_TOKEN
-        if isinstance(fault, Refuse):
-            return HandlerReply(error(Protocol.QUERY, fault, namespace=STS_XML))
-        if isinstance(fault, Hang | Reset) and not fault.after_keeping:
-            return HandlerReply(AwsAnswer(200), fault)  # never sent: nobody assumed the role
-        return HandlerReply(self._identity.sts(parameters, caller), fault)
+                return (self._credentials and self._credentials.page(path)) or _NOT_FOUND
 
     def _put(self, request: HandlerRequest, protocol: Protocol) -> HandlerReply:
         fault, now_ms = self.faults.take(), self._clock_ms()
@@ -147,7 +161,7 @@ class Handler:
     def _why_refused(self, sent: _Sent, caller: Signature | None, now_ms: int) -> Refuse | None:
         if caller is None:
             return _MISSING_TOKEN
-        if self._identity.is_expired(caller.access_key):
+        if self._credentials and self._credentials.is_expired(caller.access_key):
             return EXPIRED_TOKEN
         if isinstance(sent.content, Refuse):
             return sent.content
@@ -178,7 +192,7 @@ def _read(request: HandlerRequest, protocol: Protocol) -> _Sent:
 
 
 def _content(request: HandlerRequest, protocol: Protocol, plain: bytes) -> PutMetricDataRequest | Refuse:
-    if len(plain) > limits.REQUEST_BYTES:
+    if len(plain) > request_validation.REQUEST_BYTES:
         return _too_large(len(plain))
     if protocol is Protocol.JSON:
         is_put = request.headers.get("x-amz-target") == f"{_TARGET}PutMetricData"
@@ -188,7 +202,7 @@ def _content(request: HandlerRequest, protocol: Protocol, plain: bytes) -> PutMe
 
 
 def _too_large(size: int) -> Refuse:
-    text = f"Request size {size} exceeded {limits.REQUEST_BYTES} bytes"
+    text = f"Request size {size} exceeded {request_validation.REQUEST_BYTES} bytes"
     return Refuse(413, "RequestEntityTooLarge", "RequestEntityTooLarge", text)
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from karrot.demo.cloudwatch import limits
 from karrot.demo.cloudwatch.put_metric_data import (
     Dimension,
     Entity,
@@ -20,8 +19,44 @@ from karrot.demo.cloudwatch.put_metric_data import (
     StatisticSet,
 )
 
+# The limits of PutMetricData, from the API reference, the service model and the user guide.
+REQUEST_BYTES = 1_000_000
+"""Of the JSON before compression.
+
+The reference says "1 MB" and neither which megabyte nor whether gzip counts: the smaller reading of both, which
+whoever keeps to it cannot be wrong with (Amazon's own agent stops at 999,000).
+"""
+DATA = 1000
+DIMENSIONS = 30
+VALUES = 150
+ENTITIES = 2
+
+NAMESPACE = 255
+METRIC_NAME = 255
+DIMENSION_NAME = 255
+DIMENSION_VALUE = 1024
+
+GREATEST = 2.0**360
+LEAST = 2.0**-360
+"""Nearer to zero is refused as "too small"; zero itself is taken."""
+
+OLDEST_MS = 14 * 24 * 3600 * 1000
+NEWEST_MS = 2 * 3600 * 1000
+
+RESOLUTIONS = (1, 60)
+_SIZES = ("Bytes", "Kilobytes", "Megabytes", "Gigabytes", "Terabytes")
+_BITS = ("Bits", "Kilobits", "Megabits", "Gigabits", "Terabits")
+UNITS = (
+    *("Seconds", "Microseconds", "Milliseconds", *_SIZES, *_BITS, "Percent", "Count"),
+    *(f"{unit}/Second" for unit in (*_SIZES, *_BITS, "Count")),
+    "None",
+)
+
+ENTITY_KEYS = (2, 4)
+ENTITY_ATTRIBUTES = (0, 10)
+
 _NAMESPACE = re.compile(r"[0-9A-Za-z.\-_/#: ]*")  # the space: cloudwatch_concepts.html#Namespace
-_UNITS = frozenset(limits.UNITS)
+_UNITS = frozenset(UNITS)
 _STATISTICS = {"SampleCount": "sample_count", "Sum": "sum", "Minimum": "minimum", "Maximum": "maximum"}
 
 
@@ -99,7 +134,7 @@ def _wrong_text(text: str | None, path: str, most: int) -> Iterator[RequestProbl
 
 
 def _namespace_problems(namespace: str) -> Iterator[RequestProblem]:
-    yield from _text_problems(namespace, "Namespace", limits.NAMESPACE)
+    yield from _text_problems(namespace, "Namespace", NAMESPACE)
     if namespace.startswith("AWS/"):
         yield _invalid("AWS/", "Namespace")
     elif namespace.startswith(":") or (
@@ -121,17 +156,17 @@ def _collection_problems(request: PutMetricDataRequest, now_ms: int) -> Iterator
     data = list(members(request))
     if not data:
         yield _missing("MetricData")
-    if len(request.entity_metric_data or ()) > limits.ENTITIES:
-        yield _too_many("EntityMetricData", limits.ENTITIES)
-    if len(data) > limits.DATA:
-        yield _too_many("MetricData", limits.DATA)
+    if len(request.entity_metric_data or ()) > ENTITIES:
+        yield _too_many("EntityMetricData", ENTITIES)
+    if len(data) > DATA:
+        yield _too_many("MetricData", DATA)
         return  # without a look at the members
     for path, datum in data:
         yield from _datum_problems(datum, path, now_ms)
 
 
 def _datum_problems(datum: MetricDatum, path: str, now_ms: int) -> Iterator[RequestProblem]:
-    yield from _text_problems(datum.metric_name, f"{path}.MetricName", limits.METRIC_NAME)
+    yield from _text_problems(datum.metric_name, f"{path}.MetricName", METRIC_NAME)
     if datum.dimensions:
         yield from _dimensions_problems(datum.dimensions, f"{path}.Dimensions")
     if datum.timestamp is not None:
@@ -139,18 +174,18 @@ def _datum_problems(datum: MetricDatum, path: str, now_ms: int) -> Iterator[Requ
     yield from _choice_problems(datum, path)
     yield from _number_problems(datum, path)
     if datum.unit is not None and datum.unit not in _UNITS:
-        yield _not_in_set(f"{path}.Unit", limits.UNITS)
-    if datum.storage_resolution not in (None, *limits.RESOLUTIONS):
-        yield _not_in_set(f"{path}.StorageResolution", limits.RESOLUTIONS)
+        yield _not_in_set(f"{path}.Unit", UNITS)
+    if datum.storage_resolution not in (None, *RESOLUTIONS):
+        yield _not_in_set(f"{path}.StorageResolution", RESOLUTIONS)
 
 
 def _dimensions_problems(dimensions: Sequence[Dimension], path: str) -> Iterator[RequestProblem]:
-    if len(dimensions) > limits.DIMENSIONS:
-        yield _too_many(path, limits.DIMENSIONS)
+    if len(dimensions) > DIMENSIONS:
+        yield _too_many(path, DIMENSIONS)
     for number, dimension in enumerate(dimensions, 1):
         name_path = f"{path}.member.{number}.Name"
-        yield from _text_problems(dimension.name, name_path, limits.DIMENSION_NAME)
-        yield from _text_problems(dimension.value, f"{path}.member.{number}.Value", limits.DIMENSION_VALUE)
+        yield from _text_problems(dimension.name, name_path, DIMENSION_NAME)
+        yield from _text_problems(dimension.value, f"{path}.member.{number}.Value", DIMENSION_VALUE)
         if dimension.name and dimension.name.startswith(":"):
             yield _invalid(dimension.name, name_path)
     if len({dimension.name for dimension in dimensions}) < len(dimensions):
@@ -158,7 +193,7 @@ def _dimensions_problems(dimensions: Sequence[Dimension], path: str) -> Iterator
 
 
 def _time_problems(at_ms: float, now_ms: int, path: str) -> Iterable[RequestProblem]:
-    if now_ms - limits.OLDEST_MS <= round(at_ms) <= now_ms + limits.NEWEST_MS:
+    if now_ms - OLDEST_MS <= round(at_ms) <= now_ms + NEWEST_MS:
         return ()
     return [RequestProblem(Wrong.VALUE, f"The parameter {path} must specify a time within the past two weeks.")]
 
@@ -181,8 +216,8 @@ def _number_problems(datum: MetricDatum, path: str) -> Iterator[RequestProblem]:
     if datum.value is not None:
         yield from _range_problems(datum.value, f"{path}.Value")
     for name, numbers in (("Values", datum.values or ()), ("Counts", datum.counts or ())):
-        if len(numbers) > limits.VALUES:
-            yield _too_many(f"{path}.{name}", limits.VALUES)
+        if len(numbers) > VALUES:
+            yield _too_many(f"{path}.{name}", VALUES)
         for number, value in enumerate(numbers, 1):
             yield from _range_problems(value, f"{path}.{name}.member.{number}")
     if datum.counts and len(datum.counts) != len(datum.values or ()):
@@ -194,7 +229,7 @@ def _number_problems(datum: MetricDatum, path: str) -> Iterator[RequestProblem]:
 
 def _range_problems(value: Number, path: str) -> Iterable[RequestProblem]:
     number = float(value)
-    if number == 0 or limits.LEAST <= abs(number) <= limits.GREATEST:  # NaN is neither
+    if number == 0 or LEAST <= abs(number) <= GREATEST:  # NaN is neither
         return ()
     return [_invalid("?" if math.isnan(number) else value, path)]
 
@@ -218,8 +253,8 @@ def _one_entity_problems(entity: Entity | None, path: str) -> Iterator[RequestPr
     keys = (entity.key_attributes if entity else None) or {}
     attributes = (entity.attributes if entity else None) or {}
     for name, entries, (fewest, most) in (
-        ("KeyAttributes", keys, limits.ENTITY_KEYS),
-        ("Attributes", attributes, limits.ENTITY_ATTRIBUTES),
+        ("KeyAttributes", keys, ENTITY_KEYS),
+        ("Attributes", attributes, ENTITY_ATTRIBUTES),
     ):
         if not fewest <= len(entries) <= most:
             words = f"The collection {path}.{name} must have a size between {fewest} and {most}."

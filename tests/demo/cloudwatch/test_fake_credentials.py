@@ -11,14 +11,15 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
 
-from karrot.demo.cloudwatch import ACCESS_DENIED, RESET, UNAVAILABLE, Assumed, FakeCloudWatch
+from karrot.demo.cloudwatch import ACCESS_DENIED, RESET, UNAVAILABLE
+from support.reporters.fake_aws import Assumed, FakeAws
 from support.reporters.fake_cloudwatch_client import NOW_MS, client_error, put_metric_data, send_http
 
 ROLE = "arn:aws:iam::210987654321:role/monitoring/karrot"
 
 
 @pytest.fixture
-def bare(monkeypatch: pytest.MonkeyPatch, fake: FakeCloudWatch) -> pytest.MonkeyPatch:
+def bare(monkeypatch: pytest.MonkeyPatch, fake: FakeAws) -> pytest.MonkeyPatch:
     """An environment in which AWS knows nobody, and both services are the fake."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
@@ -36,14 +37,14 @@ def put_one(session: boto3.Session) -> None:
         cloudwatch.put_metric_data(Namespace="Karrot", MetricData=[{"MetricName": "Lag", "Value": 1.0}])
 
 
-def assume(fake: FakeCloudWatch, **parameters: Any) -> dict[str, Any]:
+def assume(fake: FakeAws, **parameters: Any) -> dict[str, Any]:
     arguments: Any = {"RoleArn": ROLE, "RoleSessionName": "karrot", **parameters}
     session = boto3.Session(aws_access_key_id="AKIDTEST", aws_secret_access_key="secret", region_name="eu-west-1")
     with closing(session.client("sts", endpoint_url=fake.url)) as sts:
         return dict(sts.assume_role(**arguments))
 
 
-def test_a_role_is_assumed(fake: FakeCloudWatch) -> None:
+def test_a_role_is_assumed(fake: FakeAws) -> None:
     before = datetime.now(UTC)
     answer = assume(fake)
     credentials = answer["Credentials"]
@@ -54,12 +55,12 @@ def test_a_role_is_assumed(fake: FakeCloudWatch) -> None:
 
 
 def test_credentials_hold_as_long_as_told() -> None:
-    with FakeCloudWatch(clock_ms=lambda: NOW_MS, credential_seconds=60) as fake:
+    with FakeAws(clock_ms=lambda: NOW_MS, credential_seconds=60) as fake:
         left = assume(fake)["Credentials"]["Expiration"] - datetime.now(UTC)
     assert timedelta(seconds=50) < left <= timedelta(seconds=60)
 
 
-def test_the_client_that_assumed_a_role_signs_with_its_key(fake: FakeCloudWatch, bare: pytest.MonkeyPatch) -> None:
+def test_the_client_that_assumed_a_role_signs_with_its_key(fake: FakeAws, bare: pytest.MonkeyPatch) -> None:
     credentials = assume(fake)["Credentials"]
     bare.setenv("AWS_ACCESS_KEY_ID", credentials["AccessKeyId"])
     bare.setenv("AWS_SECRET_ACCESS_KEY", credentials["SecretAccessKey"])
@@ -75,14 +76,14 @@ def test_the_client_that_assumed_a_role_signs_with_its_key(fake: FakeCloudWatch,
         ({"RoleSessionName": "a b"}, "ValidationError"),
     ],
 )
-def test_sts_refuses_what_is_no_role_or_no_session(fake: FakeCloudWatch, wrong: dict[str, str], code: str) -> None:
+def test_sts_refuses_what_is_no_role_or_no_session(fake: FakeAws, wrong: dict[str, str], code: str) -> None:
     with pytest.raises(ClientError) as caught:
         assume(fake, **wrong)
     assert caught.value.response["Error"]["Code"] == code
     assert fake.issued == []
 
 
-def test_sts_has_faults_of_its_own(fake: FakeCloudWatch) -> None:
+def test_sts_has_faults_of_its_own(fake: FakeAws) -> None:
     fake.sts_faults.add(ACCESS_DENIED)
     with pytest.raises(ClientError) as caught:
         assume(fake)
@@ -90,7 +91,7 @@ def test_sts_has_faults_of_its_own(fake: FakeCloudWatch) -> None:
     assert assume(fake)["Credentials"]["AccessKeyId"] == fake.issued[0]
 
 
-def test_nobody_assumes_a_role_whose_answer_never_came(fake: FakeCloudWatch, bare: pytest.MonkeyPatch) -> None:
+def test_nobody_assumes_a_role_whose_answer_never_came(fake: FakeAws, bare: pytest.MonkeyPatch) -> None:
     bare.setenv("AWS_MAX_ATTEMPTS", "1")
     fake.sts_faults.stand(RESET)
     with pytest.raises(ConnectionClosedError):
@@ -98,24 +99,24 @@ def test_nobody_assumes_a_role_whose_answer_never_came(fake: FakeCloudWatch, bar
     assert (fake.assumed, fake.issued) == ([], [])
 
 
-def test_clear_ends_the_faults_of_sts_too(fake: FakeCloudWatch) -> None:
+def test_clear_ends_the_faults_of_sts_too(fake: FakeAws) -> None:
     fake.sts_faults.stand(UNAVAILABLE)
     fake.clear()
     assume(fake)
 
 
-def test_sts_refuses_the_unsigned(fake: FakeCloudWatch) -> None:
+def test_sts_refuses_the_unsigned(fake: FakeAws) -> None:
     body = f"Action=AssumeRole&RoleArn={ROLE}&RoleSessionName=karrot".encode()
     answer = send_http(fake, body, authorization=None, content_type="application/x-www-form-urlencoded")
     assert (answer.status, b"MissingAuthenticationToken" in answer.body) == (403, True)
 
 
-def test_sts_serves_no_other_action(fake: FakeCloudWatch) -> None:
+def test_sts_serves_no_other_action(fake: FakeAws) -> None:
     answer = send_http(fake, b"Action=GetFederationToken", content_type="application/x-www-form-urlencoded")
     assert (answer.status, b"<Code>InvalidAction</Code>" in answer.body) == (400, True)
 
 
-def test_a_web_identity_assumes_its_role(fake: FakeCloudWatch, bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_web_identity_assumes_its_role(fake: FakeAws, bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("a.web.token")
     bare.setenv("AWS_ROLE_ARN", ROLE)
     bare.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
@@ -125,13 +126,13 @@ def test_a_web_identity_assumes_its_role(fake: FakeCloudWatch, bare: pytest.Monk
     assert [call.access_key for call in fake.calls] == fake.issued
 
 
-def test_a_container_gets_its_tasks_credentials(fake: FakeCloudWatch, bare: pytest.MonkeyPatch) -> None:
+def test_a_container_gets_its_tasks_credentials(fake: FakeAws, bare: pytest.MonkeyPatch) -> None:
     bare.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", fake.credentials_url)
     put_one(boto3.Session())
     assert [call.access_key for call in fake.calls] == fake.issued
 
 
-def test_an_expired_key_is_refused_and_the_next_one_is_not(fake: FakeCloudWatch, bare: pytest.MonkeyPatch) -> None:
+def test_an_expired_key_is_refused_and_the_next_one_is_not(fake: FakeAws, bare: pytest.MonkeyPatch) -> None:
     bare.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", fake.credentials_url)
     session = boto3.Session()
     put_one(session)
@@ -147,7 +148,7 @@ def test_an_expired_key_is_refused_and_the_next_one_is_not(fake: FakeCloudWatch,
     ]
 
 
-def test_an_expired_key_assumes_no_role(fake: FakeCloudWatch) -> None:
+def test_an_expired_key_assumes_no_role(fake: FakeAws) -> None:
     fake.expire("AKIDTEST")
     with pytest.raises(ClientError) as caught:
         assume(fake)
@@ -156,7 +157,7 @@ def test_an_expired_key_assumes_no_role(fake: FakeCloudWatch) -> None:
 
 
 def test_a_tasks_metadata_tell_the_region() -> None:
-    with FakeCloudWatch(clock_ms=lambda: NOW_MS, region="ap-southeast-2") as fake:
+    with FakeAws(clock_ms=lambda: NOW_MS, region="ap-southeast-2") as fake:
         with urlopen(f"{fake.task_metadata_url}/task") as answer:
             task = json.load(answer)
         put_metric_data(fake, {"MetricName": "Lag", "Value": 1.0})

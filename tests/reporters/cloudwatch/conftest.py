@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from karrot.demo.cloudwatch import FakeCloudWatch
 from support.reporters.cloudwatch_datum import NOW_MS
+from support.reporters.fake_aws import FakeAws
 
 _NOT_OURS = ("AWS_", "ECS_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "REQUESTS_CA_BUNDLE")
 
 
 @pytest.fixture
-def fake() -> Iterator[FakeCloudWatch]:
-    with FakeCloudWatch(clock_ms=lambda: NOW_MS) as serving:
+def fake() -> Iterator[FakeAws]:
+    with FakeAws(clock_ms=lambda: NOW_MS) as serving:
         yield serving
 
 
@@ -32,9 +32,7 @@ def bare_environ(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Mapping[str
 
 
 @pytest.fixture
-def environ(
-    bare_environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, fake: FakeCloudWatch
-) -> Mapping[str, str]:
+def environ(bare_environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, fake: FakeAws) -> Mapping[str, str]:
     """Region, credentials and an endpoint: the fake's."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", fake.url)
     monkeypatch.setenv("AWS_REGION", "eu-west-1")

@@ -11,11 +11,11 @@ import pytest
 from botocore.exceptions import ClientError, NoCredentialsError
 
 from karrot.demo import cloudwatch as aws
-from karrot.demo.cloudwatch import FakeCloudWatch
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.faults import Fault, FaultKind, classify
 from karrot.reporters.cloudwatch.options import Options
 from support.reporters.cloudwatch_datum import NOW_MS, make_datum
+from support.reporters.fake_aws import FakeAws
 
 ROLE = "arn:aws:iam::123456789012:role/karrot"
 
@@ -32,12 +32,12 @@ def endpoint(environ: Mapping[str, str]) -> str:
         return client.meta.endpoint_url
 
 
-def keys(fake: FakeCloudWatch) -> list[str]:
+def keys(fake: FakeAws) -> list[str]:
     return [call.access_key for call in fake.calls]
 
 
 def test_time_limits_and_attempts_are_karrots_whatever_the_environment_says(
-    environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, fake: FakeCloudWatch
+    environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, fake: FakeAws
 ) -> None:
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "9")
     monkeypatch.setenv("AWS_RETRY_MODE", "legacy")
@@ -50,19 +50,19 @@ def test_time_limits_and_attempts_are_karrots_whatever_the_environment_says(
     assert [call.status for call in fake.calls] == [503, 503]
 
 
-def test_a_passing_failure_is_tried_once_more_within_a_call(environ: Mapping[str, str], fake: FakeCloudWatch) -> None:
+def test_a_passing_failure_is_tried_once_more_within_a_call(environ: Mapping[str, str], fake: FakeAws) -> None:
     fake.script(aws.INTERNAL_ERROR)
     put(environ)
     assert [call.status for call in fake.calls] == [500, 200]
 
 
-def test_requests_are_signed_for_the_region_that_was_found(environ: Mapping[str, str], fake: FakeCloudWatch) -> None:
+def test_requests_are_signed_for_the_region_that_was_found(environ: Mapping[str, str], fake: FakeAws) -> None:
     put(environ)
     assert [(call.region, call.access_key) for call in fake.calls] == [("eu-west-1", "AKIDTEST")]
 
 
 def test_a_task_of_ecs_publishes_in_its_own_region(
-    environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, fake: FakeCloudWatch
+    environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, fake: FakeAws
 ) -> None:
     monkeypatch.delenv("AWS_REGION")
     monkeypatch.setenv("ECS_CONTAINER_METADATA_URI_V4", fake.task_metadata_url)
@@ -71,7 +71,7 @@ def test_a_task_of_ecs_publishes_in_its_own_region(
 
 
 def test_a_profiles_region_is_the_last_that_is_looked_at(
-    environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, fake: FakeCloudWatch, tmp_path: Path
+    environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, fake: FakeAws, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("AWS_REGION")
     (tmp_path / "config").write_text("[default]\nregion = sa-east-1\n")
@@ -106,7 +106,7 @@ def test_endpoints_are_left_to_boto3(
 # --- roles ---
 
 
-def test_a_role_is_assumed_with_the_own_credentials(environ: Mapping[str, str], fake: FakeCloudWatch) -> None:
+def test_a_role_is_assumed_with_the_own_credentials(environ: Mapping[str, str], fake: FakeAws) -> None:
     put(environ, Options(iam_role=ROLE), times=2)
     (assumed,) = fake.assumed
     assert (assumed.role_arn, assumed.session, assumed.by_access_key, assumed.region) == (
@@ -121,7 +121,7 @@ def test_a_role_is_assumed_with_the_own_credentials(environ: Mapping[str, str], 
 def test_a_role_is_assumed_again_before_it_expires_by_the_same_client(
     environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with FakeCloudWatch(clock_ms=lambda: NOW_MS, credential_seconds=300) as fake:
+    with FakeAws(clock_ms=lambda: NOW_MS, credential_seconds=300) as fake:
         monkeypatch.setenv("AWS_ENDPOINT_URL", fake.url)
         put(environ, Options(iam_role=ROLE), times=3)
         assert len(set(keys(fake))) == 3
@@ -129,7 +129,7 @@ def test_a_role_is_assumed_again_before_it_expires_by_the_same_client(
 
 
 def test_a_role_can_be_assumed_by_a_web_identity(
-    environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, fake: FakeCloudWatch, tmp_path: Path
+    environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, fake: FakeAws, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/pod")
@@ -148,9 +148,7 @@ def test_a_role_needs_own_credentials(environ: Mapping[str, str], monkeypatch: p
         open_client(Options(iam_role=ROLE), environ)
 
 
-def test_a_role_that_may_not_be_assumed_is_a_matter_of_permission(
-    environ: Mapping[str, str], fake: FakeCloudWatch
-) -> None:
+def test_a_role_that_may_not_be_assumed_is_a_matter_of_permission(environ: Mapping[str, str], fake: FakeAws) -> None:
     fake.sts_faults.stand(aws.ACCESS_DENIED)
     with pytest.raises(ClientError) as caught:
         put(environ, Options(iam_role=ROLE))
@@ -161,7 +159,7 @@ def test_a_role_that_may_not_be_assumed_is_a_matter_of_permission(
 
 
 def test_the_credentials_of_a_container_just_work(
-    environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, fake: FakeCloudWatch
+    environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, fake: FakeAws
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", fake.credentials_url)

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from karrot.demo.cloudwatch import FakeCloudWatch
 from karrot.reporters.cloudwatch.boto_client import find_region
 from karrot.reporters.cloudwatch.options import Options
 from support.reporters.cloudwatch_datum import NOW_MS
+from support.reporters.fake_aws import FakeAws
 
 COMPAT = Options(default_region="us-east-1")
 
@@ -57,12 +57,12 @@ def test_the_first_that_tells_a_region_is_believed(
     assert find_region(options, environ, profile) == region
 
 
-def test_an_ecs_task_is_in_the_region_of_its_arn(fake: FakeCloudWatch) -> None:
+def test_an_ecs_task_is_in_the_region_of_its_arn(fake: FakeAws) -> None:
     environ = {"ECS_CONTAINER_METADATA_URI_V4": fake.task_metadata_url}
     assert find_region(Options(), environ, "eu-west-3") == "eu-west-1"
 
 
-def test_the_first_karrot_s_region_is_believed_before_the_task(fake: FakeCloudWatch) -> None:
+def test_the_first_karrot_s_region_is_believed_before_the_task(fake: FakeAws) -> None:
     assert find_region(COMPAT, {"ECS_CONTAINER_METADATA_URI_V4": fake.task_metadata_url}, "eu-west-3") == "us-east-1"
 
 
@@ -73,7 +73,7 @@ def test_the_environment_is_believed_before_the_task_without_asking_it() -> None
 
 def test_a_proxy_is_not_asked_for_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    with FakeCloudWatch(clock_ms=lambda: NOW_MS, region="ap-south-1") as fake:
+    with FakeAws(clock_ms=lambda: NOW_MS, region="ap-south-1") as fake:
         assert find_region(Options(), {"ECS_CONTAINER_METADATA_URI_V4": fake.task_metadata_url}, None) == "ap-south-1"
 
 

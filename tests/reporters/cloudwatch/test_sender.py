@@ -8,13 +8,13 @@ from typing import NoReturn
 import pytest
 
 from karrot.demo import cloudwatch as aws
-from karrot.demo.cloudwatch import FakeCloudWatch
 from karrot.reporters.cloudwatch.datum import Datum
 from karrot.reporters.cloudwatch.faults import Fault, FaultKind
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.sender import Sender, SendOutcome
 from support.reporters.cloudwatch_datum import NOW_MS, make_datum
 from support.reporters.cloudwatch_sender_rig import SenderRig, lag_data
+from support.reporters.fake_aws import FakeAws
 
 ROLE = "arn:aws:iam::123456789012:role/karrot"
 
@@ -33,9 +33,9 @@ def sender(world: SenderRig) -> Iterator[Sender]:
 @pytest.fixture(params=[True, False], ids=["named", "not named"])
 def picky(
     request: pytest.FixtureRequest, environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[FakeCloudWatch]:
+) -> Iterator[FakeAws]:
     """A fake that names bad members, and one that does not."""
-    with FakeCloudWatch(clock_ms=lambda: NOW_MS, names_members=request.param) as fake:
+    with FakeAws(clock_ms=lambda: NOW_MS, names_members=request.param) as fake:
         monkeypatch.setenv("AWS_ENDPOINT_URL", fake.url)
         assert environ["AWS_ENDPOINT_URL"] == fake.url
         yield fake
@@ -64,7 +64,7 @@ def kind(outcome: SendOutcome) -> FaultKind | None:
 # --- when all is well ---
 
 
-def test_data_arrive_as_they_are_in_calls_of_a_thousand(world: SenderRig, sender: Sender, fake: FakeCloudWatch) -> None:
+def test_data_arrive_as_they_are_in_calls_of_a_thousand(world: SenderRig, sender: Sender, fake: FakeAws) -> None:
     data = lag_data(2001)
     outcome = whole(sender.send(data), data)
     assert outcome == SendOutcome(tuple(data), (), (), 3, None)
@@ -100,7 +100,7 @@ def test_ten_calls_go_at_once_and_then_ten_a_second(world: SenderRig, sender: Se
 
 @pytest.mark.parametrize("bad", [[0], [499], [999], [3, 700], [3, 4], list(range(0, 1000, 100)), list(range(10))])
 def test_bad_data_are_refused_and_all_their_neighbours_delivered(
-    picky: FakeCloudWatch, sender: Sender, bad: list[int]
+    picky: FakeAws, sender: Sender, bad: list[int]
 ) -> None:
     data = lag_data(1000)
     picky.poison(*groups(*bad))
@@ -113,14 +113,14 @@ def test_bad_data_are_refused_and_all_their_neighbours_delivered(
     assert outcome.calls <= 1 + 20 * len(bad)
 
 
-def test_those_refused_before_go_apart_and_cost_their_neighbours_nothing(picky: FakeCloudWatch, sender: Sender) -> None:
+def test_those_refused_before_go_apart_and_cost_their_neighbours_nothing(picky: FakeAws, sender: Sender) -> None:
     data = lag_data(1000)
     picky.poison(*groups(17))
     sender.send(data)
     assert counts(whole(sender.send(data), data)) == (999, 1, 0, 2)
 
 
-def test_those_that_are_good_again_go_with_the_others_again(picky: FakeCloudWatch, sender: Sender) -> None:
+def test_those_that_are_good_again_go_with_the_others_again(picky: FakeAws, sender: Sender) -> None:
     picky.poison(*groups(2))
     sender.send(lag_data(10))
     picky.clear()
@@ -132,7 +132,7 @@ def test_where_all_are_bad_the_search_is_given_up_and_other_batches_are_sent(
     environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, sender: Sender
 ) -> None:
     data = lag_data(1500)
-    with FakeCloudWatch(clock_ms=lambda: NOW_MS, names_members=False) as fake:
+    with FakeAws(clock_ms=lambda: NOW_MS, names_members=False) as fake:
         monkeypatch.setenv("AWS_ENDPOINT_URL", fake.url)
         assert environ["AWS_ENDPOINT_URL"] == fake.url
         fake.poison(*groups(*range(1000)))
@@ -145,7 +145,7 @@ def test_where_all_are_bad_the_search_is_given_up_and_other_batches_are_sent(
         assert counts(sender.send(data))[3] <= 163
 
 
-def test_where_all_are_bad_and_named_one_call_tells(fake: FakeCloudWatch, sender: Sender) -> None:
+def test_where_all_are_bad_and_named_one_call_tells(fake: FakeAws, sender: Sender) -> None:
     fake.poison("prod")
     assert counts(sender.send(lag_data(1000))) == (0, 1000, 0, 1)
 
@@ -157,13 +157,13 @@ def test_a_value_of_a_wrong_type_is_refused_like_any_other(sender: Sender) -> No
     assert (len(outcome.delivered), outcome.fault) == (5, None)
 
 
-def test_what_is_too_large_is_halved(fake: FakeCloudWatch, sender: Sender) -> None:
+def test_what_is_too_large_is_halved(fake: FakeAws, sender: Sender) -> None:
     fake.script(aws.TOO_LARGE, aws.TOO_LARGE)
     assert counts(sender.send(lag_data(100))) == (100, 0, 0, 5)
     assert [call.data for call in fake.calls] == [100, 50, 25, 25, 50]
 
 
-def test_a_single_datum_that_is_too_large_is_refused(fake: FakeCloudWatch, sender: Sender) -> None:
+def test_a_single_datum_that_is_too_large_is_refused(fake: FakeAws, sender: Sender) -> None:
     fake.stand(aws.TOO_LARGE)
     outcome = sender.send(lag_data(4))
     assert counts(outcome) == (0, 4, 0, 7)
@@ -173,7 +173,7 @@ def test_a_single_datum_that_is_too_large_is_refused(fake: FakeCloudWatch, sende
 # --- faults ---
 
 
-def test_a_fault_stops_the_send_and_keeps_the_rest(world: SenderRig, sender: Sender, fake: FakeCloudWatch) -> None:
+def test_a_fault_stops_the_send_and_keeps_the_rest(world: SenderRig, sender: Sender, fake: FakeAws) -> None:
     data = lag_data(3000)
     fake.script(None, aws.THROTTLING, aws.THROTTLING)  # boto3 asks twice
     outcome = whole(sender.send(data), data)
@@ -188,7 +188,7 @@ def test_a_fault_during_a_search_keeps_what_is_not_settled(
     environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, sender: Sender
 ) -> None:
     data = lag_data(8)
-    with FakeCloudWatch(clock_ms=lambda: NOW_MS, names_members=False) as fake:
+    with FakeAws(clock_ms=lambda: NOW_MS, names_members=False) as fake:
         monkeypatch.setenv("AWS_ENDPOINT_URL", fake.url)
         assert environ["AWS_ENDPOINT_URL"] == fake.url
         fake.poison(*groups(6))
@@ -200,7 +200,7 @@ def test_a_fault_during_a_search_keeps_what_is_not_settled(
 
 
 def test_an_answer_that_is_lost_keeps_the_data_which_may_arrive_twice(
-    world: SenderRig, sender: Sender, fake: FakeCloudWatch
+    world: SenderRig, sender: Sender, fake: FakeAws
 ) -> None:
     data = lag_data(1)
     fake.script(aws.RESET_AFTER_KEEPING, aws.RESET_AFTER_KEEPING)
@@ -212,7 +212,7 @@ def test_an_answer_that_is_lost_keeps_the_data_which_may_arrive_twice(
     assert len(fake.accepted) == 3
 
 
-def test_an_outage_keeps_the_client(world: SenderRig, sender: Sender, fake: FakeCloudWatch) -> None:
+def test_an_outage_keeps_the_client(world: SenderRig, sender: Sender, fake: FakeAws) -> None:
     fake.stand(aws.UNAVAILABLE)
     assert kind(sender.send(lag_data(1))) is FaultKind.UNAVAILABLE
     fake.clear()
@@ -220,7 +220,7 @@ def test_an_outage_keeps_the_client(world: SenderRig, sender: Sender, fake: Fake
     assert world.opened == 1
 
 
-def test_a_denial_is_seen_to_end(world: SenderRig, sender: Sender, fake: FakeCloudWatch) -> None:
+def test_a_denial_is_seen_to_end(world: SenderRig, sender: Sender, fake: FakeAws) -> None:
     fake.stand(aws.ACCESS_DENIED)
     outcome = sender.send(lag_data(1))
     assert (len(outcome.kept), outcome.calls, kind(outcome)) == (1, 1, FaultKind.PERMISSION)
@@ -264,7 +264,7 @@ def without_keys(environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.usefixtures("without_keys")
 def test_a_credentials_file_that_is_rewritten_in_time_is_seen_within_the_send(
-    world: SenderRig, sender: Sender, fake: FakeCloudWatch, tmp_path: Path
+    world: SenderRig, sender: Sender, fake: FakeAws, tmp_path: Path
 ) -> None:
     write_credentials(tmp_path, "AKIDOLD")
     assert sender.send(lag_data(1)).delivered
@@ -278,7 +278,7 @@ def test_a_credentials_file_that_is_rewritten_in_time_is_seen_within_the_send(
 
 @pytest.mark.usefixtures("without_keys")
 def test_a_credentials_file_that_is_rewritten_late_is_seen_by_the_next_send(
-    sender: Sender, fake: FakeCloudWatch, tmp_path: Path
+    sender: Sender, fake: FakeAws, tmp_path: Path
 ) -> None:
     write_credentials(tmp_path, "AKIDOLD")
     fake.expire("AKIDOLD")
@@ -319,16 +319,16 @@ def test_a_token_file_that_is_missing_is_seen_when_it_comes(
 def test_a_containers_endpoint_that_is_down_is_seen_when_it_comes(
     sender: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent = FakeCloudWatch(clock_ms=lambda: NOW_MS)
+    agent = FakeAws(clock_ms=lambda: NOW_MS)
     with closing(agent):
         port = int(agent.url.rpartition(":")[2])
         monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", agent.credentials_url)
     assert kind(sender.send(lag_data(1))) is FaultKind.CREDENTIALS
-    with FakeCloudWatch(clock_ms=lambda: NOW_MS, port=port):
+    with FakeAws(clock_ms=lambda: NOW_MS, port=port):
         assert sender.send(lag_data(1)).delivered
 
 
-def test_a_role_whose_session_was_revoked_is_assumed_again(environ: Mapping[str, str], fake: FakeCloudWatch) -> None:
+def test_a_role_whose_session_was_revoked_is_assumed_again(environ: Mapping[str, str], fake: FakeAws) -> None:
     world = SenderRig(environ, Options(iam_role=ROLE))
     with world.sender() as sender:
         sender.send(lag_data(1))
@@ -351,7 +351,7 @@ def test_a_region_that_is_missing_is_seen_when_it_comes(
 
 
 def test_a_standing_credentials_fault_costs_a_call_or_two_a_send(
-    world: SenderRig, sender: Sender, fake: FakeCloudWatch
+    world: SenderRig, sender: Sender, fake: FakeAws
 ) -> None:
     sender.send(lag_data(1))
     fake.stand(aws.EXPIRED_TOKEN)

@@ -1,29 +1,24 @@
-"""Gives out credentials for the fake CloudWatch: a small STS, a container's endpoint and an ECS task's metadata."""
+"""Fakes as much of AWS as the real client needs to start: the fake CloudWatch, a small STS and two agents.
+
+The agents are a container's credentials endpoint and an ECS task's metadata.
+"""
 
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from xml.sax.saxutils import escape
 
+from karrot.demo.cloudwatch import FakeCloudWatch, Hang, Reset, Script
 from karrot.demo.cloudwatch.answers import AwsAnswer, Protocol, error, json_page, xml_result
-from karrot.demo.cloudwatch.injected_faults import Refuse
+from karrot.demo.cloudwatch.injected_faults import EXPIRED_TOKEN, Refuse
+from karrot.demo.cloudwatch.request_handler import HandlerReply, Signature
 
 STS_XML = "https://sts.amazonaws.com/doc/2011-06-15/"
 _ACCOUNT = "123456789012"
-_SIGNED = re.compile(r"AWS4-HMAC-SHA256 Credential=([^/]+)/\d{8}/([^/]+)/([^/]+)/aws4_request,")
 _ROLE = re.compile(r"arn:aws[\w-]*:iam::(\d{12}):role/(?:.*/)?([^/]+)")
-
-
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """What the Authorization header says of the caller; the signature itself is not verified."""
-
-    access_key: str
-    region: str
-    service: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +30,6 @@ class Assumed:
     by_access_key: str
     access_key: str
     region: str
-
-
-def signature(headers: Mapping[str, str]) -> Signature | None:
-    """None for a request that is not signed by version 4."""
-    found = _SIGNED.match(headers.get("authorization", ""))
-    return Signature(*found.groups()) if found else None
 
 
 def task_metadata(region: str) -> AwsAnswer:
@@ -66,13 +55,15 @@ class Identity:
     Their end is a moment of the machine's clock, whatever clock the points are judged by: the caller's SDK reads it.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, region: str) -> None:
         self._lock = threading.Lock()
         self._numbers = count(1)
         self._issued: list[str] = []
         self._expired: set[str] = set()
         self._assumed: list[Assumed] = []
         self.seconds = seconds
+        self.region = region
+        self.faults = Script()
 
     @property
     def issued(self) -> list[str]:
@@ -96,8 +87,17 @@ class Identity:
         with self._lock:
             return access_key in self._expired
 
-    def container_credentials(self) -> AwsAnswer:
-        """What ``$AWS_CONTAINER_CREDENTIALS_FULL_URI`` answers."""
+    def page(self, path: str) -> AwsAnswer | None:
+        """What the agents answer."""
+        match path.rstrip("/").split("/"):
+            case ["", "credentials"]:
+                return self._container_credentials()
+            case ["", "v4", _, "task"]:
+                return task_metadata(self.region)
+            case _:
+                return None
+
+    def _container_credentials(self) -> AwsAnswer:
         key = self._issue()
         return json_page(
             {
@@ -109,8 +109,18 @@ class Identity:
             }
         )
 
-    def sts(self, parameters: Mapping[str, str], caller: Signature | None) -> AwsAnswer:
+    def sts(self, parameters: Mapping[str, str], caller: Signature | None) -> HandlerReply:
         """AssumeRole and AssumeRoleWithWebIdentity."""
+        fault = self.faults.take()
+        if caller and self.is_expired(caller.access_key):
+            fault = EXPIRED_TOKEN
+        if isinstance(fault, Refuse):
+            return HandlerReply(error(Protocol.QUERY, fault, namespace=STS_XML))
+        if isinstance(fault, Hang | Reset) and not fault.after_keeping:
+            return HandlerReply(AwsAnswer(200), fault)  # never sent: nobody assumed the role
+        return HandlerReply(self._assume(parameters, caller), fault)
+
+    def _assume(self, parameters: Mapping[str, str], caller: Signature | None) -> AwsAnswer:
         action = parameters["Action"]
         role = _ROLE.fullmatch(parameters.get("RoleArn", ""))
         session = parameters.get("RoleSessionName", "")
@@ -165,3 +175,57 @@ def _secret(key: str) -> str:
 
 def _token(key: str) -> str:
     return f"token-of-{key}"
+
+
+class FakeAws(FakeCloudWatch):
+    """A fake CloudWatch that serves the credentials too.
+
+    ``region`` is that of the ECS task whose metadata it serves. Credentials it gives out hold for
+    ``credential_seconds`` of the machine's clock.
+    """
+
+    def __init__(
+        self,
+        *,
+        port: int = 0,
+        clock_ms: Callable[[], int],
+        region: str = "eu-west-1",
+        names_members: bool = True,
+        credential_seconds: float = 3600,
+    ) -> None:
+        self._identity = Identity(credential_seconds, region)
+        super().__init__(port=port, clock_ms=clock_ms, names_members=names_members, credentials=self._identity)
+
+    @property
+    def credentials_url(self) -> str:
+        """For ``AWS_CONTAINER_CREDENTIALS_FULL_URI``."""
+        return f"{self.url}/credentials"
+
+    @property
+    def task_metadata_url(self) -> str:
+        """For ``ECS_CONTAINER_METADATA_URI_V4``."""
+        return f"{self.url}/v4/karrot"
+
+    def clear(self) -> None:
+        """No fault stands or is scripted any more, for STS neither."""
+        super().clear()
+        self.sts_faults.clear()
+
+    @property
+    def sts_faults(self) -> Script:
+        """The faults of AssumeRole."""
+        return self._identity.faults
+
+    @property
+    def issued(self) -> list[str]:
+        """Access keys that were given out, oldest first."""
+        return self._identity.issued
+
+    @property
+    def assumed(self) -> list[Assumed]:
+        """Roles that were assumed, oldest first."""
+        return self._identity.assumed
+
+    def expire(self, *access_keys: str) -> None:
+        """Requests signed with one of these keys are answered ExpiredToken from now on."""
+        self._identity.expire(*access_keys)
