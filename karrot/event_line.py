@@ -5,8 +5,8 @@
 ```
 
 Every key is there in every line, in the order of the fields below; what is not known is ``null``. The numbers are those
-that the service shows, reckoned by the same code, so that nobody who reads the line has to reckon them again; ``body``
-is the text that was received, byte for byte.
+that the service shows, computed by the same code, so that readers need not compute them again; ``body`` is the text
+that was received, byte for byte.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from karrot.burrow.payload import parse_stored
-from karrot.event import Kind, LagEvent, PartitionLag, Source
+from karrot.event import Kind, PartitionLag, Source
 from karrot.eventlog.base import StoredEvent
 from karrot.eventlog.event_summary import summarize
 from karrot.signals import Signals
@@ -103,7 +103,7 @@ def decode(line: bytes) -> EventLine:
 
 def line_of(stored: StoredEvent) -> EventLine:
     """What the line of an event says."""
-    event = stored.event
+    event, began = stored.event, stored.event.incident_start
     summary = summarize(event, stored.received_at_ms)
     signals = Signals() if summary.kind is Kind.DELETED else summary.signals
     return EventLine(
@@ -118,7 +118,7 @@ def line_of(stored: StoredEvent) -> EventLine:
         status=event.status_text,
         kind=summary.kind,
         incident_id=event.incident_id,
-        incident_start_ms=_incident_start_ms(event),
+        incident_start_ms=None if began is None else (began - _EPOCH) // _MILLISECOND,
         total_lag=summary.total_lag,
         max_lag=summary.max_lag,
         scalable_lag=signals.scalable_lag,
@@ -146,10 +146,6 @@ def event_of(line: EventLine) -> StoredEvent:
     except ValueError as error:
         raise MalformedLine(f"body: {error}") from error
     return StoredEvent(line.log_id, line.seq, line.received_at_ms, line.received_at_ms, line.body.encode(), event)
-
-
-def _incident_start_ms(event: LagEvent) -> int | None:
-    return None if event.incident_start is None else (event.incident_start - _EPOCH) // _MILLISECOND
 
 
 def _partition_of(one: PartitionLag) -> PartitionLine:

@@ -1,4 +1,4 @@
-"""Burrow's REST API as a second road: what a webhook lost comes in, and a deleted group is told from a quiet one."""
+"""Read every group from Burrow's REST API now and then, for what a webhook lost and for which groups are deleted."""
 
 import threading
 from collections.abc import Iterable
@@ -137,7 +137,8 @@ class Resync:
             if missing is None or missing.heard_ms != heard_ms:
                 self._missing[key] = _Missing(heard_ms, now_ms)
             elif now_ms - missing.since_ms >= _MISSING_MS:
-                self._intake.accept(_deleted(key, self._clock.wall_ms()))
+                wall_ms, gone = self._clock.wall_ms(), Status.NOTFOUND.name
+                self._intake.accept(LagEvent(*key, gone, total_lag=None, observed_at_ms=wall_ms, source=Source.REST))
                 self._counted("deleted")
                 del self._missing[key]
 
@@ -158,7 +159,3 @@ class Resync:
             return ReporterState(RESYNC, None, "ok", kept.last_error, kept.last_error_ms, now_ms)
         _log.warning("Burrow's REST API could not be read whole", reason=failed)
         return ReporterState(RESYNC, None, "failing", failed[:_LONGEST_ERROR], now_ms, kept.last_success_ms)
-
-
-def _deleted(key: GroupKey, now_ms: int) -> LagEvent:
-    return LagEvent(*key, status_text=Status.NOTFOUND.name, total_lag=None, observed_at_ms=now_ms, source=Source.REST)

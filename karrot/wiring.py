@@ -1,4 +1,4 @@
-"""Settings to a running service: the one module that knows everybody."""
+"""Build and run the service from its settings; this is the one module that knows all parts."""
 
 import contextlib
 import socket
@@ -121,7 +121,8 @@ class Plan:
         try:
             loaded = self._load()
             fixed = needs_restart(self._settings, loaded.settings)
-            kept = {name: getattr(self._settings, name) for name in map(_attribute, fixed)}
+            attributes = [name.removeprefix(PREFIX).lower() for name in fixed]
+            kept = {name: getattr(self._settings, name) for name in attributes}
             settings = checked(replace(loaded.settings, **kept))
             try_out(settings)
         except SettingsError as error:
@@ -242,7 +243,13 @@ def _web_context(settings: Settings, log: EventLog, clock: Clock, pull: Mapping[
         templates=render.templates_dir(),
         runbooks=render.runbooks_dir(),
         version=__version__,
-        credentials=_credentials(settings),
+        credentials=Credentials(
+            username=settings.burrow_username,
+            password=_revealed(settings.burrow_password),
+            password_previous=_revealed(settings.burrow_password_previous),
+            token=_revealed(settings.burrow_token),
+            token_previous=_revealed(settings.burrow_token_previous),
+        ),
         api_token=_revealed(settings.api_token),
         metrics_auth=settings.metrics_auth,
         external_url=settings.external_url,
@@ -283,16 +290,6 @@ def _past(settings: Settings, clock: Clock) -> AskPast:
     return ask
 
 
-def _credentials(settings: Settings) -> Credentials:
-    return Credentials(
-        username=settings.burrow_username,
-        password=_revealed(settings.burrow_password),
-        password_previous=_revealed(settings.burrow_password_previous),
-        token=_revealed(settings.burrow_token),
-        token_previous=_revealed(settings.burrow_token_previous),
-    )
-
-
 def _revealed(secret: Secret | None) -> str | None:
     return None if secret is None else secret.reveal()
 
@@ -311,10 +308,6 @@ def _held_directory(settings: Settings, clock: Clock) -> Iterator[None]:
         yield
     finally:
         lock.close()
-
-
-def _attribute(setting: str) -> str:
-    return setting.removeprefix(PREFIX).lower()
 
 
 def _wrong_certificate(settings: Settings) -> Iterator[str]:

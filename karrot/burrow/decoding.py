@@ -83,7 +83,12 @@ def _explained(body: bytes, error: msgspec.DecodeError) -> MalformedPayload:
         return MalformedPayload("not_an_object", "The body is JSON but not an object.")
     for template, marks in _SHIPPED_TEMPLATES:
         if marks <= keys and "Event" not in keys:
-            return _unsupported(template)
+            return MalformedPayload(
+                "unsupported_template",
+                f"This body is written by Burrow's {template}, which leaves out most of the verdict. In burrow.toml, "
+                "set template-open and template-close of this notifier to a file that contains "
+                '{"Event": {{ jsonencoder . }}} (`karrot burrow-config` prints the section and the file).',
+            )
     return _wrong_by(error)
 
 
@@ -91,15 +96,6 @@ def _not_json(body: bytes, syntax: msgspec.DecodeError) -> MalformedPayload:
     if _LONE_SURROGATE.search(body.replace(rb"\\", b"__")):
         return MalformedPayload("invalid_text", "A text of the body has half of a surrogate pair (\\ud800 to \\udfff).")
     return MalformedPayload("invalid_json", f"The body is not JSON: {syntax}.")
-
-
-def _unsupported(template: str) -> MalformedPayload:
-    return MalformedPayload(
-        "unsupported_template",
-        f"This body is written by Burrow's {template}, which leaves out most of the verdict. In burrow.toml, set "
-        "template-open and template-close of this notifier to a file that contains "
-        '{"Event": {{ jsonencoder . }}} (`karrot burrow-config` prints the section and the file).',
-    )
 
 
 def _wrong_by(error: msgspec.DecodeError) -> MalformedPayload:

@@ -7,8 +7,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from karrot.burrow.client import Asking, BurrowError
-from karrot.burrow.client.errors import shown
-from karrot.burrow.client.http import Answer, wall_ms
+from karrot.burrow.client.http import Answer, shown, wall_ms
 from karrot.doctor.snapshot import Unread
 
 T = TypeVar("T")

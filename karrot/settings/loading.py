@@ -7,12 +7,21 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from karrot.settings import checks, compat, sources, types
+from karrot.settings import checks, sources, types
 from karrot.settings.options import OPTIONS, Settings, reporter_prefix
 from karrot.settings.sources import File, Given, SourceError
 
 _BY_NAME = {each.name: each for each in OPTIONS}
 _SECRETS = frozenset(each.name for each in OPTIONS if each.is_secret)
+_COMPAT = "KARROT_COMPAT"
+_FIRST_KARROT = "2019"
+_COMPAT_DEFAULTS = {
+    "KARROT_REPORTERS": "prometheus,cloudwatch",
+    "KARROT_CLOUDWATCH_NAMESPACE": "GumGum/Kafka/Burrow/ConsumerLag",
+    "KARROT_CLOUDWATCH_LAYOUT": "legacy",
+    # It had no bound: a group beyond one would lose the metric that it scales by.
+    "KARROT_CLOUDWATCH_MAX_GROUPS": "1000000",
+}
 
 
 class SettingsError(Exception):
@@ -46,7 +55,7 @@ def load(
     try:
         file = sources.from_file(config) if config else File({}, None)
         layers = [file.given, sources.from_environment(environ), sources.from_command_line(overrides)]
-        given = compat.completed(sources.merged(layers, plain=_BY_NAME.keys() - _SECRETS, secret=_SECRETS))
+        given = _with_defaults_of_compat(sources.merged(layers, plain=_BY_NAME.keys() - _SECRETS, secret=_SECRETS))
     except SourceError as error:
         raise SettingsError([str(error)]) from error
     parsed, problems = _parsed(given)
@@ -99,3 +108,12 @@ def _extras(given: Mapping[str, Given], reporters: Collection[str]) -> tuple[dic
         except SourceError as error:
             problems.append(str(error))
     return extras, problems
+
+
+def _with_defaults_of_compat(given: Mapping[str, Given]) -> dict[str, Given]:
+    """What was given, with the first Karrot's defaults below it if they were asked for."""
+    asked = given.get(_COMPAT)
+    if asked is None or asked.text.strip() != _FIRST_KARROT:
+        return dict(given)
+    label = f"{_COMPAT}={_FIRST_KARROT}"
+    return {name: Given(label, text) for name, text in _COMPAT_DEFAULTS.items()} | dict(given)

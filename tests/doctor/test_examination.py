@@ -13,8 +13,8 @@ from karrot.doctor.examination import all_checks
 from karrot.doctor.read_burrow import GROUPS_ASKED
 from karrot.doctor.snapshot import Away, BurrowSeen, KarrotSeen, PrometheusSeen, Unread
 from support.burrow.fake_burrow_rig import fake_burrow, simulated_group
-from support.doctor_snapshots import burrow_snapshot, karrot_snapshot, notifier_module, prometheus_snapshot
 from support.burrow.viper_config import EXAMPLE
+from support.doctor_snapshots import burrow_snapshot, karrot_snapshot, notifier_module, prometheus_snapshot
 from support.prometheus.fake_prometheus import fake_prometheus
 from support.servers.scripted_server import http_response, scripted_server
 from support.service.free_ports import free_port

@@ -1,6 +1,7 @@
 """A client of Burrow's REST API v3: clusters, topics, groups and Burrow's configuration."""
 
-from karrot.burrow.client.config import (
+from karrot.burrow.client.http import Asking, BurrowError, NotFound, Unaddressable, Unavailable, UnknownCall, Unreadable
+from karrot.burrow.client.replies import (
     ClientProfile,
     ClusterModule,
     ConsumerModule,
@@ -12,12 +13,10 @@ from karrot.burrow.client.config import (
     NotifierModule,
     SaslProfile,
     StorageModule,
+    StoredPartition,
     TlsProfile,
     ZooKeeperConfig,
 )
-from karrot.burrow.client.errors import BurrowError, NotFound, Unaddressable, Unavailable, UnknownCall, Unreadable
-from karrot.burrow.client.http import Asking
-from karrot.burrow.client.replies import StoredPartition
 from karrot.burrow.client.rest import Burrow
 
 __all__ = [

@@ -1,4 +1,7 @@
-"""Sends GET requests with kept connections, limits of time and size, and one retry where it helps."""
+"""Ask Burrow over HTTP, with limits of time and size and a second try where one helps; define what can go wrong.
+
+The text of every error names the URL and what was said there.
+"""
 
 import time
 from collections.abc import Callable
@@ -9,7 +12,44 @@ from urllib3 import BaseHTTPResponse, PoolManager
 from urllib3.exceptions import HTTPError, NewConnectionError, ProtocolError, SSLError
 from urllib3.exceptions import TimeoutError as NoAnswerInTime
 
-from karrot.burrow.client.errors import Unavailable, Unreadable, shown
+_SHOWN = 200
+
+
+class BurrowError(Exception):
+    """A question that got no usable answer. ``url`` is what was asked, ``said`` what came of it."""
+
+    def __init__(self, url: str, said: str) -> None:
+        super().__init__(f"{url}: {said}")
+        self.url = url
+        self.said = said
+
+
+class NotFound(BurrowError):  # noqa: N818 (an answer of Burrow's, by the name it has there)
+    """Burrow is well and does not know the cluster, the topic, the group or the module (any more)."""
+
+
+class Unavailable(BurrowError):  # noqa: N818 (says what Burrow is)
+    """Nobody answered in time, or the answer was cut or 5xx: worth another try later."""
+
+
+class UnknownCall(BurrowError):  # noqa: N818 (says what was asked)
+    """Burrow has no such call: an old release, or a URL that is not its root. Says nothing of any group."""
+
+
+class Unaddressable(BurrowError):  # noqa: N818 (says what the name is)
+    """A name that Burrow's URLs cannot hold; nothing was asked."""
+
+
+class Unreadable(BurrowError):  # noqa: N818 (says what the answer is)
+    """Somebody answered, but not as Burrow does."""
+
+
+def shown(text: str | bytes) -> str:
+    """A foreign text as a sentence may quote it: one line, bounded, nothing a terminal obeys."""
+    plain = text.decode(errors="replace") if isinstance(text, bytes) else text
+    plain = plain.strip()
+    return ascii(plain if len(plain) <= _SHOWN else f"{plain[:_SHOWN]}...")
+
 
 WallMs = Callable[[], int]
 """Epoch milliseconds of the wall clock."""
@@ -73,7 +113,7 @@ class Asking:
             response = pool.request("GET", url, preload_content=False, redirect=False)
             body = self._body(response, url)
         except HTTPError as error:
-            raise self._explained(error, url) from error
+            raise self._unavailable(error, url) from error
         return Answer(url, response.status, body, response.headers.get("Location", ""), asked_at_ms)
 
     def _body(self, response: BaseHTTPResponse, url: str) -> bytes:
@@ -90,7 +130,7 @@ class Asking:
             response.release_conn()
         return bytes(body)
 
-    def _explained(self, error: HTTPError, url: str) -> Unavailable:
+    def _unavailable(self, error: HTTPError, url: str) -> Unavailable:
         match error:
             case NewConnectionError():
                 return _Broken(url, f"no connection: {_reason(error)}")

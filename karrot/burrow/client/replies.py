@@ -2,6 +2,11 @@
 
 A list that Burrow does not have is ``null`` in none of its releases, but nothing depends on that. Unknown keys are
 ignored.
+
+Of its configuration (``config.go``) Burrow does not tell all. Of a notifier it leaves out ``send-interval``,
+``send-once``, ``group-denylist``, the headers, the user and the password; of an evaluator ``allowed-lag`` and
+``minimum-complete``. What is not set is told as ``""``, ``0`` or ``false`` unless Burrow filled its default in.
+``None`` is what that release, or that kind of module, does not tell.
 """
 
 from dataclasses import dataclass
@@ -94,3 +99,181 @@ def _uint64(value: int | None, name: str) -> int | None:
     if value is not None and value > UINT64_MAX:
         raise wrong(f"$.topics...{name}", f"Expected `int` <= {UINT64_MAX}")
     return value
+
+
+class GeneralConfig(Struct, frozen=True, rename="kebab"):
+    """``[general]``."""
+
+    pidfile: str = ""
+    stdout_logfile: str = ""
+    access_control_allow_origin: str = ""
+
+
+class LoggingConfig(Struct, frozen=True, rename="kebab"):
+    """``[logging]``."""
+
+    filename: str = ""
+    max_size: int = 0
+    max_backups: int = 0
+    max_age: int = 0
+    use_local_time: bool = False
+    use_compression: bool = False
+    level: str = ""
+
+
+class ZooKeeperConfig(Struct, frozen=True, rename="kebab"):
+    """``[zookeeper]``; ``timeout`` in seconds. The notifier's lock is ``<root_path>/notifier``."""
+
+    servers: tuple[str, ...] | None = None
+    timeout: int = 0
+    root_path: str = ""
+
+
+class HttpServerConfig(Struct, frozen=True):
+    """One ``[httpserver.X]``; ``timeout`` in seconds."""
+
+    address: str = ""
+    tls: str = ""
+    timeout: int = 0
+
+
+class MainConfig(Struct, frozen=True):
+    """``/v3/config``."""
+
+    general: GeneralConfig
+    logging: LoggingConfig
+    zookeeper: ZooKeeperConfig
+    httpserver: dict[str, HttpServerConfig] | None = None
+
+
+class TlsProfile(Struct, frozen=True):
+    """One ``[tls.X]``."""
+
+    name: str = ""
+    noverify: bool = False
+    certfile: str = ""
+    keyfile: str = ""
+    cafile: str = ""
+
+
+class SaslProfile(Struct, frozen=True, rename="kebab"):
+    """One ``[sasl.X]``, without its password."""
+
+    name: str = ""
+    handshake_first: bool = False
+    username: str = ""
+
+
+class ClientProfile(Struct, frozen=True, rename="kebab"):
+    """One ``[client-profile.X]``. Its name is ``""`` where a module uses none."""
+
+    name: str = ""
+    client_id: str = ""
+    kafka_version: str = ""
+    tls: TlsProfile | None = None
+    sasl: SaslProfile | None = None
+
+
+class ClusterModule(Struct, frozen=True, rename="kebab"):
+    """One ``[cluster.X]``; times in seconds."""
+
+    class_name: str
+    servers: tuple[str, ...] | None = None
+    client_profile: ClientProfile | None = None
+    topic_refresh: int = 0
+    offset_refresh: int = 0
+
+
+class StorageModule(Struct, frozen=True, rename="kebab"):
+    """One ``[storage.X]``; times in seconds. The list is called whitelist before v1.3.5."""
+
+    class_name: str
+    intervals: int = 0
+    min_distance: int = 0
+    expire_group: int = 0
+    group_allowlist: str | None = None
+    group_whitelist: str | None = None
+
+
+class ConsumerModule(Struct, frozen=True, rename="kebab"):
+    """One ``[consumer.X]``; the timeout in seconds. The list is called whitelist before v1.3.5."""
+
+    class_name: str
+    cluster: str = ""
+    servers: tuple[str, ...] | None = None
+    client_profile: ClientProfile | None = None
+    zookeeper_path: str = ""
+    zookeeper_timeout: int = 0
+    offsets_topic: str = ""
+    start_latest: bool = False
+    group_allowlist: str | None = None
+    group_whitelist: str | None = None
+
+
+class EvaluatorModule(Struct, frozen=True, rename="kebab"):
+    """One ``[evaluator.X]``; seconds."""
+
+    class_name: str
+    expire_cache: int = 0
+
+
+class NotifierModule(Struct, frozen=True, rename="kebab"):
+    """One ``[notifier.X]`` of any class; times in seconds.
+
+    ``url_*``, ``method_*`` and ``timeout`` are told of class ``http``. Slack's and email's own fields are left out
+    but for ``timeout``. The list is called whitelist before v1.3.5.
+    """
+
+    class_name: str
+    interval: int = 0
+    threshold: int = 0
+    send_close: bool = False
+    template_open: str = ""
+    template_close: str = ""
+    extra: dict[str, str] | None = None
+    timeout: int | None = None
+    keepalive: int | None = None
+    url_open: str | None = None
+    url_close: str | None = None
+    method_open: str | None = None
+    method_close: str | None = None
+    extra_ca: str | None = None
+    noverify: str | None = None
+    group_allowlist: str | None = None
+    group_whitelist: str | None = None
+
+
+class ModulesReply(Struct):
+    """``/v3/config/<coordinator>``."""
+
+    modules: list[str] | None
+
+
+class ClusterReply(Struct):
+    """``/v3/kafka/C``, which is ``/v3/config/cluster/C``."""
+
+    module: ClusterModule
+
+
+class StorageReply(Struct):
+    """``/v3/config/storage/X``."""
+
+    module: StorageModule
+
+
+class ConsumerModuleReply(Struct):
+    """``/v3/config/consumer/X``."""
+
+    module: ConsumerModule
+
+
+class EvaluatorReply(Struct):
+    """``/v3/config/evaluator/X``."""
+
+    module: EvaluatorModule
+
+
+class NotifierReply(Struct):
+    """``/v3/config/notifier/X``."""
+
+    module: NotifierModule

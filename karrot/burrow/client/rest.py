@@ -9,17 +9,20 @@ from urllib.parse import quote
 import msgspec
 from urllib3 import PoolManager
 
-from karrot.burrow.client import config, replies
-from karrot.burrow.client.errors import (
+from karrot.burrow.client import replies
+from karrot.burrow.client.http import (
+    Answer,
+    Asking,
     BurrowError,
     NotFound,
     Unaddressable,
     Unavailable,
     UnknownCall,
     Unreadable,
+    WallMs,
     shown,
+    wall_ms,
 )
-from karrot.burrow.client.http import Answer, Asking, WallMs, wall_ms
 from karrot.burrow.decoding import MalformedPayload, decode
 from karrot.burrow.payload import parse_rest
 from karrot.event import LagEvent, Status
@@ -36,13 +39,13 @@ _TOPICS = msgspec.json.Decoder(replies.TopicsReply)
 _OFFSETS = msgspec.json.Decoder(replies.OffsetsReply)
 _CONSUMERS = msgspec.json.Decoder(replies.ConsumersReply)
 _CONSUMER = msgspec.json.Decoder(replies.ConsumerReply)
-_MAIN = msgspec.json.Decoder(config.MainConfig)
-_MODULES = msgspec.json.Decoder(config.ModulesReply)
-_CLUSTER_MODULE = msgspec.json.Decoder(config.ClusterReply)
-_STORAGE_MODULE = msgspec.json.Decoder(config.StorageReply)
-_CONSUMER_MODULE = msgspec.json.Decoder(config.ConsumerModuleReply)
-_EVALUATOR_MODULE = msgspec.json.Decoder(config.EvaluatorReply)
-_NOTIFIER_MODULE = msgspec.json.Decoder(config.NotifierReply)
+_MAIN = msgspec.json.Decoder(replies.MainConfig)
+_MODULES = msgspec.json.Decoder(replies.ModulesReply)
+_CLUSTER_MODULE = msgspec.json.Decoder(replies.ClusterReply)
+_STORAGE_MODULE = msgspec.json.Decoder(replies.StorageReply)
+_CONSUMER_MODULE = msgspec.json.Decoder(replies.ConsumerModuleReply)
+_EVALUATOR_MODULE = msgspec.json.Decoder(replies.EvaluatorReply)
+_NOTIFIER_MODULE = msgspec.json.Decoder(replies.NotifierReply)
 
 
 class Burrow:
@@ -85,7 +88,7 @@ class Burrow:
         """The clusters, as Burrow writes them: in lower case."""
         return _sorted(self._read(_CLUSTERS, "kafka").clusters)
 
-    def cluster(self, cluster: str) -> config.ClusterModule:
+    def cluster(self, cluster: str) -> replies.ClusterModule:
         """How a cluster is configured. Burrow takes its name in any case here, and here alone."""
         return self._read(_CLUSTER_MODULE, "kafka", cluster).module
 
@@ -130,7 +133,7 @@ class Burrow:
 
     # --- configuration ---
 
-    def config_main(self) -> config.MainConfig:
+    def config_main(self) -> replies.MainConfig:
         """The sections that are no modules."""
         return self._read(_MAIN, "config")
 
@@ -138,7 +141,7 @@ class Burrow:
         """The names of the storage modules."""
         return self._modules("storage")
 
-    def config_storage(self, name: str) -> config.StorageModule:
+    def config_storage(self, name: str) -> replies.StorageModule:
         """One storage module."""
         return self._read(_STORAGE_MODULE, "config", "storage", name).module
 
@@ -146,7 +149,7 @@ class Burrow:
         """The names of the evaluators."""
         return self._modules("evaluator")
 
-    def config_evaluator(self, name: str) -> config.EvaluatorModule:
+    def config_evaluator(self, name: str) -> replies.EvaluatorModule:
         """One evaluator."""
         return self._read(_EVALUATOR_MODULE, "config", "evaluator", name).module
 
@@ -158,7 +161,7 @@ class Burrow:
         """The names of the consumer modules."""
         return self._modules("consumer")
 
-    def config_consumer(self, name: str) -> config.ConsumerModule:
+    def config_consumer(self, name: str) -> replies.ConsumerModule:
         """One consumer module."""
         return self._read(_CONSUMER_MODULE, "config", "consumer", name).module
 
@@ -166,7 +169,7 @@ class Burrow:
         """The names of the notifiers."""
         return self._modules("notifier")
 
-    def config_notifier(self, name: str) -> config.NotifierModule:
+    def config_notifier(self, name: str) -> replies.NotifierModule:
         """One notifier. Burrow tells neither ``send-interval`` nor ``send-once``, denylist, headers or user."""
         return self._read(_NOTIFIER_MODULE, "config", "notifier", name).module
 

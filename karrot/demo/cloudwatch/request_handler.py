@@ -140,7 +140,8 @@ class Handler:
         silent = isinstance(fault, Hang | Reset)
         keeps = refuse is None and not (isinstance(fault, Hang | Reset) and not fault.after_keeping)
         if keeps and not isinstance(sent.content, Refuse):
-            self._store.keep(_kept(sent.content.namespace or "", sent.data, now_ms))
+            namespace = sent.content.namespace or ""
+            self._store.keep([_kept_datum(namespace, datum, now_ms) for datum in sent.data])
         answer = error(protocol, refuse) if refuse else _accepted(sent)
         self._store.record(
             Call(
@@ -218,10 +219,6 @@ def _refusal(found: Sequence[RequestProblem], *, names_members: bool) -> Refuse:
 def _accepted(sent: _Sent) -> AwsAnswer:
     failures = () if isinstance(sent.content, Refuse) else entity_problems(sent.content)
     return accepted(sent.protocol, "; ".join(problem.text for problem in failures))
-
-
-def _kept(namespace: str, data: Sequence[MetricDatum], now_ms: int) -> list[StoredDatum]:
-    return [_kept_datum(namespace, datum, now_ms) for datum in data]
 
 
 def _kept_datum(namespace: str, datum: MetricDatum, now_ms: int) -> StoredDatum:

@@ -87,7 +87,8 @@ def monthly_estimate(
         count += groups * len(set(metrics)) + clusters
     if Layout.LEGACY in layouts:
         count += groups
-    calls = _calls(count, interval_s, min(data_per_call, MAX_BYTES // datum_bytes))
+    calls_per_flush = ceil(count / min(data_per_call, MAX_BYTES // datum_bytes))
+    calls = calls_per_flush * ceil(HOURS_A_MONTH * 3600 / interval_s)
     return Estimate(
         groups=groups,
         metrics=count,
@@ -97,10 +98,6 @@ def monthly_estimate(
         calls_usd=calls * _CALL,
         alarms_usd=alarms * _ALARM + high_resolution_alarms * _HIGH_RESOLUTION_ALARM,
     )
-
-
-def _calls(data: int, interval_s: int, data_per_call: int) -> int:
-    return ceil(data / data_per_call) * ceil(HOURS_A_MONTH * 3600 / interval_s)
 
 
 def _metrics_usd(metrics: int) -> float:
