@@ -13,7 +13,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from karrot.burrow.payload import parse_stored, to_wire
+from karrot.burrow.payload import to_wire
 from karrot.clock import SystemClock
 from karrot.eventlog.sqlite import SqliteEventLog, datadir
 from karrot.reporters.prometheus import LogCollector, build, render
@@ -28,9 +28,7 @@ def filled(directory: Path, groups: int) -> SqliteEventLog:
     """A log of as many groups."""
     clock = SystemClock()
     datadir.prepare(directory, clock, max_bytes=MAX_BYTES)
-    log = SqliteEventLog(
-        directory, clock, decode=parse_stored, stale_after_ms=3_600_000, max_bytes=MAX_BYTES, max_consumers=groups
-    )
+    log = SqliteEventLog(directory, clock, stale_after_ms=3_600_000, max_bytes=MAX_BYTES, max_consumers=groups)
     event = make_event(observed_at_ms=clock.wall_ms())
     for number in range(groups):
         told = event._replace(

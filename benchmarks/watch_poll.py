@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from karrot.burrow.payload import parse_stored, to_wire
+from karrot.burrow.payload import to_wire
 from karrot.clock import SystemClock
 from karrot.event import TopicPartition
 from karrot.eventlog.sqlite import SqliteEventLog, datadir
@@ -86,7 +86,7 @@ def into_log(outcome: PollOutcome, kept: bytes) -> None:
         directory, clock = Path(name), SystemClock()
         lock = datadir.hold(directory)
         datadir.prepare(directory, clock, max_bytes=2**30)
-        log = SqliteEventLog(directory, clock, decode=parse_stored)
+        log = SqliteEventLog(directory, clock)
         sink = IntakeSink("bench", Intake(log, clock), log, good_for_ms=300_000)
         timed("  into the log on disk, durable", lambda: sink.send(outcome, lambda: 0))
         timed("  the note for a restart", lambda: NoteKeeper(log, "bench").remember(kept))

@@ -16,7 +16,6 @@ import structlog
 
 from karrot import __version__, logs, render
 from karrot.burrow.client import Burrow
-from karrot.burrow.payload import parse_stored
 from karrot.clock import Clock, SystemClock
 from karrot.delivery import Delivery
 from karrot.distribution import entry_point
@@ -76,14 +75,16 @@ def try_out(settings: Settings) -> None:
     """Find out before anything is stopped or started whether a worker could start. Raises `SettingsError`."""
     problems = [*_wrong_certificate(settings), *unwatchable(settings)]
     clock = SystemClock()
+    log = MemoryEventLog(clock)
     for name in settings.reporters:
         try:
-            reporter = _open_reporter(settings, name, clock, MemoryEventLog(clock))
+            reporter = _open_reporter(settings, name, clock, log)
         except Exception as error:  # noqa: BLE001 - a stranger's code; what it says is told to who starts the service
             problems.append(f"KARROT_REPORTERS: {name} cannot be built: {type(error).__name__}: {error}")
         else:
             if not isinstance(reporter, PullReporter):
                 reporter.close()
+    log.close()  # nothing of SQLite may be open across a fork
     if problems:
         raise SettingsError(problems)
 
@@ -188,7 +189,7 @@ def open_log(settings: Settings, clock: Clock) -> EventLog:
     }
     if settings.event_log == "memory":
         return MemoryEventLog(clock, **bounds)
-    return SqliteEventLog(settings.data_dir, clock, decode=parse_stored, on_replaced=_tell_replaced, **bounds)
+    return SqliteEventLog(settings.data_dir, clock, on_replaced=_tell_replaced, **bounds)
 
 
 def open_reporters(settings: Settings, log: EventLog, clock: Clock) -> Mapping[str, Reporter]:

@@ -9,6 +9,7 @@ from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import Context
 from karrot.settings.loading import Loaded, SettingsError, load
 from karrot.settings.options import Settings
+from support.eventlog.appended_events import append_event
 from support.manual_clock import ManualClock
 
 
@@ -82,7 +83,8 @@ def test_a_reload_with_wrong_settings_keeps_the_old(tmp_path: Path) -> None:
 def test_a_memory_log_takes_the_bounds_of_the_settings() -> None:
     log = wiring.open_log(settings(event_log="memory", workers="1", max_consumers="7"), ManualClock())
     assert isinstance(log, MemoryEventLog)
-    assert log._max_consumers == 7
+    tracked = [append_event(log, consumer=f"g{number}").tracked for number in range(8)]
+    assert tracked == [True] * 7 + [False]
 
 
 def test_the_reporters_that_are_on_are_opened_by_name() -> None:

@@ -1,6 +1,5 @@
 """Computes the state of a group after one more event. Pure, and the same for every store."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -8,9 +7,6 @@ from karrot.event import GroupKey, Kind, LagEvent, Source
 from karrot.eventlog import incidents
 from karrot.eventlog.base import Changed, EventSummary, GroupState, IncidentState
 from karrot.eventlog.event_summary import summarize
-
-Decode = Callable[..., LagEvent]
-"""``(body, *, observed_at_ms, source) -> LagEvent``: how a log reads its own bodies back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +48,6 @@ class GroupRow(NamedTuple):
     def gone(self) -> bool:
         """Whether the group was deleted."""
         return self.summary.kind is Kind.DELETED
-
-    def alive(self, now_ms: int, stale_after_ms: int) -> bool:
-        """Whether the group is shown: it had an event recently enough, and is not deleted."""
-        return not self.gone and now_ms - self.log_time_ms <= stale_after_ms
 
 
 def arrival(event: LagEvent, body: bytes, *, received_at_ms: int, log_time_ms: int, age_ms: int) -> Arrival:

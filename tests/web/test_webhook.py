@@ -1,14 +1,14 @@
 import base64
 import io
 import json
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot.event import GroupKey, Kind
-from karrot.eventlog.base import Appended, LogUnavailableError, OverloadedError, UnconfirmedError
+from karrot.eventlog.base import LogUnavailableError, OverloadedError, UnconfirmedError
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.known_problems import CODES
 from karrot.web import Credentials
@@ -236,7 +236,7 @@ def test_large_bodies_take_turns_and_give_up_waiting() -> None:
 )
 def test_what_cannot_be_stored_is_503(error: Exception, code: str) -> None:
     class Failing(MemoryEventLog):
-        def append(self, *_args: Any, **_kwargs: Any) -> Appended:
+        def begin(self, *_args: Any, **_kwargs: Any) -> NoReturn:
             raise error
 
     website = make_website()
@@ -256,7 +256,7 @@ def test_what_cannot_be_stored_is_503(error: Exception, code: str) -> None:
 
 def test_a_fault_of_ours_is_counted_and_its_body_kept() -> None:
     class Faulty(MemoryEventLog):
-        def append(self, *_args: Any, **_kwargs: Any) -> Appended:
+        def begin(self, *_args: Any, **_kwargs: Any) -> NoReturn:
             raise ZeroDivisionError("nobody expected this")
 
     faulty = make_website(log=Faulty(ManualClock()))

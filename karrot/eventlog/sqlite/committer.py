@@ -3,13 +3,13 @@
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import apsw
 
 from karrot.eventlog.base import LogUnavailableError
-from karrot.eventlog.locks import FileLock
-from karrot.eventlog.sqlite.connections import LogFile
+from karrot.eventlog.sqlite.connections import LogFile, MemoryFile
 from karrot.eventlog.sqlite.database import near_its_cap
 from karrot.eventlog.sqlite.transaction import Transaction
 from karrot.eventlog.sqlite.writer import Job
@@ -22,12 +22,19 @@ _log = logging.getLogger(__name__)
 
 
 class Committer:
-    """Commits groups of jobs under ``commit.lock``. Used by the writer thread alone.
+    """Commits groups of jobs under a lock. Used by the writer alone.
 
     ``trouble`` says why the last commit failed, ``None`` if it did not.
     """
 
-    def __init__(self, file: LogFile, lock: FileLock, buffer: WriteBuffer, *, max_consumers: int) -> None:
+    def __init__(
+        self,
+        file: LogFile | MemoryFile,
+        lock: AbstractContextManager[object],
+        buffer: WriteBuffer,
+        *,
+        max_consumers: int,
+    ) -> None:
         self._file = file
         self._lock = lock
         self._buffer = buffer

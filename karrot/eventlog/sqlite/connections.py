@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import queue
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -137,6 +138,48 @@ class LogFile:
             self._idle.put_nowait((identity, connection))
         except queue.Full:
             connection.close()
+
+
+class MemoryFile:
+    """Stands in for `LogFile` where the log is in memory: one connection, which threads use in turn.
+
+    ``lock`` is held around each read and each commit, so that no read sees half a commit.
+    """
+
+    def __init__(self, clock: Clock, *, max_bytes: int) -> None:
+        self.lock = threading.RLock()
+        self.time = LogTime(clock, None)
+        self.connection = database.connect(Path(":memory:"), max_bytes=max_bytes, create=True)
+        database.create_or_migrate(self.connection, self.time.anchor())
+        self.log_id: str = self.connection.execute("SELECT log_id FROM log").get
+
+    def follow(self) -> None:
+        """Nothing to do: no other program can replace the log."""
+
+    def distrust(self) -> None:
+        """Nothing to do: the log cannot be opened again."""
+
+    def replace(self, reason: str) -> None:
+        """Raise `LogUnavailableError`: there is no file to set aside."""
+        raise LogUnavailableError(reason)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[apsw.Connection]:
+        """The connection, for one short read."""
+        with self.lock:
+            try:
+                yield self.connection
+            except apsw.Error as error:
+                raise LogUnavailableError(f"the event log cannot be read: {error}") from error
+
+    def wal_bytes(self) -> int:
+        """None: there is no write-ahead log."""
+        return 0
+
+    def close(self) -> None:
+        """Forget everything."""
+        with self.lock:
+            self.connection.close()
 
 
 def _identity(path: Path) -> _Identity:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from karrot.burrow.payload import parse_stored
 from karrot.event import GroupKey, Source
 from karrot.eventlog.base import (
     Counter,
@@ -18,7 +19,7 @@ from karrot.eventlog.base import (
     StoredBody,
     StoredEvent,
 )
-from karrot.eventlog.group_state import Arrival, Decode, GroupRow
+from karrot.eventlog.group_state import Arrival, GroupRow
 
 Row = Sequence[Any]
 
@@ -45,13 +46,13 @@ def event_row(arrived: Arrival, previous: int | None) -> Row:
     return (previous, *facts[:3], arrived.event.source.value, _checksum(facts, arrived.body), arrived.body)
 
 
-def stored_event(log_id: str, row: Row, decode: Decode) -> StoredEvent | Damaged:
+def stored_event(log_id: str, row: Row) -> StoredEvent | Damaged:
     """One row of `EVENT_COLUMNS`; `Damaged` if its checksum is wrong or its body cannot be decoded."""
     unread = stored_body(row)
     if unread is None:
         return Damaged(log_id, row[0])
     try:
-        event = decode(unread.body, observed_at_ms=unread.observed_at_ms, source=unread.source)
+        event = parse_stored(unread.body, observed_at_ms=unread.observed_at_ms, source=unread.source)
     except ValueError:
         return Damaged(log_id, unread.seq)
     return StoredEvent(log_id, unread.seq, unread.received_at_ms, row[3], unread.body, event)

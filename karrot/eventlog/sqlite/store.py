@@ -1,13 +1,14 @@
-"""Implements the event log over one SQLite file that all workers of a machine share.
+"""Implements the event log over SQLite: over one file that all workers of a machine share, or in memory.
 
-Each worker has one writer thread and a few reading connections. Every transaction runs under ``commit.lock`` and is
-flushed to disk before its result is known to anyone. Open the log after the fork: threads and connections do not
-survive it.
+Over a file each worker has one writer thread and a few reading connections. Every transaction runs under
+``commit.lock`` and is flushed to disk before its result is known to anyone. Open the log after the fork: threads and
+connections do not survive it.
 """
 
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from karrot.clock import Clock
@@ -28,15 +29,15 @@ from karrot.eventlog.base import (
     StoredBody,
     StoredEvent,
 )
-from karrot.eventlog.group_state import Decode, arrival, changed, state_of
+from karrot.eventlog.group_state import arrival, changed, state_of
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sqlite import rows
 from karrot.eventlog.sqlite.checkpoint import Checkpointer
 from karrot.eventlog.sqlite.committer import Committer
-from karrot.eventlog.sqlite.connections import LogFile
+from karrot.eventlog.sqlite.connections import LogFile, MemoryFile
 from karrot.eventlog.sqlite.database import used_bytes
 from karrot.eventlog.sqlite.transaction import Transaction
-from karrot.eventlog.sqlite.writer import Job, Writer
+from karrot.eventlog.sqlite.writer import InlineWriter, Job, Writer
 from karrot.eventlog.write_buffer import HighWater, WriteBuffer
 
 _READ_BYTES = 8 << 20
@@ -45,45 +46,35 @@ _NEARLY_FULL = 0.9
 _FIRST = GroupKey("", "")
 
 
-class SqliteEventLog:
-    """The `EventLog` protocol over a directory that `datadir.prepare` has prepared.
+class SqlEventLog:
+    """The `EventLog` protocol over a database, except for leadership. Subclasses set the writer.
 
-    ``decode`` reads a stored body back, ``stale_after_ms`` is the silence after which a group is no longer shown,
-    ``max_bytes`` bounds the file (the oldest events are dropped first), ``max_consumers`` the groups. A write waits at
-    most ``patience_s``: `TURN_SHARE` of it for its turn, the rest for the disk.
+    ``lock`` is held around each commit. ``stale_after_ms`` is the silence after which a group is no longer shown,
+    ``retention_ms`` the age at which an event is deleted, ``max_bytes`` bounds the database (the oldest events are
+    dropped first), ``max_consumers`` the groups.
     """
+
+    _writer: Writer | InlineWriter
 
     def __init__(
         self,
-        directory: Path,
         clock: Clock,
+        file: LogFile | MemoryFile,
+        lock: AbstractContextManager[object],
         *,
-        decode: Decode,
-        stale_after_ms: int = 300_000,
-        retention_ms: int = 86_400_000,
-        max_bytes: int = 1 << 30,
-        max_consumers: int = 50_000,
-        patience_s: float = 2.0,
-        on_replaced: Callable[[Path, str], None] = lambda _path, _reason: None,
+        stale_after_ms: int,
+        retention_ms: int,
+        max_bytes: int,
+        max_consumers: int,
     ) -> None:
         self._clock = clock
-        self._decode = decode
+        self._file = file
         self._stale_after_ms = stale_after_ms
         self._retention_ms = retention_ms
         self._max_bytes = max_bytes
         self._buffer = WriteBuffer()
         self._high_water = HighWater()
-        self._commit_lock = FileLock(directory / "commit.lock")
-        self._leader_lock = FileLock(directory / "leader.lock")
-        with self._commit_lock:
-            self._file = LogFile(directory, clock, max_bytes=max_bytes, on_replaced=on_replaced)
-        self._committer = Committer(self._file, self._commit_lock, self._buffer, max_consumers=max_consumers)
-        self._writer = Writer(
-            self._committer.commit,
-            afterwards=Checkpointer(self._file, self._commit_lock).run,
-            idle_work=lambda: bool(self._buffer),
-            patience_s=patience_s,
-        )
+        self._committer = Committer(file, lock, self._buffer, max_consumers=max_consumers)
 
     @property
     def log_id(self) -> str:
@@ -107,7 +98,7 @@ class SqliteEventLog:
         with self._file.reading() as connection:
             log_id = self.log_id
             found = list(_bounded(connection.execute(sql, (after, min(limit, READ_LIMIT)))))
-        return [rows.stored_event(log_id, row, self._decode) for row in found]
+        return [rows.stored_event(log_id, row) for row in found]
 
     def recent(self, key: GroupKey, limit: int = 50) -> Sequence[StoredEvent]:
         """The newest events of one group, newest first; each row has the number of the group's event before it."""
@@ -202,15 +193,6 @@ class SqliteEventLog:
         """Save a reporter's value."""
         self._writer.submit(lambda transaction: transaction.remember(reporter, name, value))
 
-    def lead(self) -> bool:
-        """Whether this process holds ``leader.lock``; takes it if it is free."""
-        return self._leader_lock.try_acquire()
-
-    def resign(self) -> None:
-        """Let another worker lead."""
-        if self._leader_lock.held:
-            self._leader_lock.release()
-
     def count(self, name: str, by: float = 1, **labels: str) -> None:
         """Add to a shared counter, with the next commit."""
         self._buffer.count(name, by, labels)
@@ -275,22 +257,11 @@ class SqliteEventLog:
         """Commit what waits in memory."""
         self._writer.submit(lambda _transaction: None)
 
-    def close(self) -> None:
-        """Commit what waits, and release everything. The last process to close merges the write-ahead log."""
-        with contextlib.suppress(LogUnavailableError, OverloadedError):
-            self.flush()
-        self._writer.stop()
-        self.resign()
-        with self._commit_lock:
-            self._file.close()
-        self._commit_lock.close()
-        self._leader_lock.close()
-
     def _oldest_live(self) -> int:
         return self.log_time_ms() - self._stale_after_ms
 
     def _whole(self, found: Sequence[rows.Row]) -> list[StoredEvent]:
-        events = (rows.stored_event(self.log_id, row, self._decode) for row in found)
+        events = (rows.stored_event(self.log_id, row) for row in found)
         return [event for event in events if isinstance(event, StoredEvent)]
 
     def _any_older(self, before_ms: int) -> Callable[[], bool]:
@@ -313,6 +284,67 @@ class SqliteEventLog:
                 break
             deleted += some
         return deleted
+
+
+class SqliteEventLog(SqlEventLog):
+    """The event log over a directory that `datadir.prepare` has prepared.
+
+    A write waits at most ``patience_s``: `TURN_SHARE` of it for its turn, the rest for the disk.
+    """
+
+    _writer: Writer
+
+    def __init__(
+        self,
+        directory: Path,
+        clock: Clock,
+        *,
+        stale_after_ms: int = 300_000,
+        retention_ms: int = 86_400_000,
+        max_bytes: int = 1 << 30,
+        max_consumers: int = 50_000,
+        patience_s: float = 2.0,
+        on_replaced: Callable[[Path, str], None] = lambda _path, _reason: None,
+    ) -> None:
+        self._commit_lock = FileLock(directory / "commit.lock")
+        self._leader_lock = FileLock(directory / "leader.lock")
+        with self._commit_lock:
+            file = LogFile(directory, clock, max_bytes=max_bytes, on_replaced=on_replaced)
+        super().__init__(
+            clock,
+            file,
+            self._commit_lock,
+            stale_after_ms=stale_after_ms,
+            retention_ms=retention_ms,
+            max_bytes=max_bytes,
+            max_consumers=max_consumers,
+        )
+        self._writer = Writer(
+            self._committer.commit,
+            afterwards=Checkpointer(file, self._commit_lock).run,
+            idle_work=lambda: bool(self._buffer),
+            patience_s=patience_s,
+        )
+
+    def lead(self) -> bool:
+        """Whether this process holds ``leader.lock``; takes it if it is free."""
+        return self._leader_lock.try_acquire()
+
+    def resign(self) -> None:
+        """Let another worker lead."""
+        if self._leader_lock.held:
+            self._leader_lock.release()
+
+    def close(self) -> None:
+        """Commit what waits, and release everything. The last process to close merges the write-ahead log."""
+        with contextlib.suppress(LogUnavailableError, OverloadedError):
+            self.flush()
+        self._writer.stop()
+        self.resign()
+        with self._commit_lock:
+            self._file.close()
+        self._commit_lock.close()
+        self._leader_lock.close()
 
 
 def _bounded(found: Iterator[rows.Row]) -> Iterator[rows.Row]:

@@ -189,3 +189,25 @@ class Writer:
     def _finish(self, jobs: Sequence[Job[Any]], error: Exception | None = None) -> None:
         for job in jobs:
             job.finish(error)
+
+
+class InlineWriter:
+    """Commits each piece of work at once, in the thread of its caller: in memory there is no disk to wait for."""
+
+    def __init__(self, commit: Callable[[Callable[[], Sequence[Job[Any]]]], None]) -> None:
+        self._commit = commit
+
+    def begin(self, work: Callable[[Transaction], T]) -> Job[T]:
+        """Do the work; the job that comes back is finished."""
+        job = Job(work)
+        try:
+            self._commit(lambda: [job])
+        except LogUnavailableError as error:
+            job.finish(error)
+        else:
+            job.finish()
+        return job
+
+    def submit(self, work: Callable[[Transaction], T]) -> T:
+        """Do the work and return its result. Raises `LogUnavailableError`."""
+        return self.begin(work).wait()

@@ -5,7 +5,6 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from karrot.burrow.payload import parse_stored
 from karrot.clock import Clock
 from karrot.eventlog.sqlite import SqliteEventLog, datadir
 from support.eventlog.appended_events import append_event
@@ -19,7 +18,7 @@ def open_sqlite(directory: Path, clock: Clock, *, prepare: bool = True, **option
     options = {"max_bytes": MAX_BYTES} | options
     if prepare:
         datadir.prepare(directory, clock, max_bytes=options["max_bytes"])
-    return SqliteEventLog(directory, clock, decode=parse_stored, **options)
+    return SqliteEventLog(directory, clock, **options)
 
 
 def append_and_kill_self(directory: Path) -> None:
