@@ -30,9 +30,9 @@ from karrot.pipeline.offsets.job import LandOffsets, OffsetsSummary
 from karrot.pipeline.offsets.json_topic import JsonTopic
 from karrot.pipeline.spark_session import session
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.kafka_connection import Brokers, StartingOffsets
-from karrot.pipeline.stream.record_sources import FromKafka
-from karrot.pipeline.stream.streaming_query import run
+from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
+from karrot.pipeline.stream.record_sources import RecordsFromKafka
+from karrot.pipeline.stream.streaming_query import run_queries
 from karrot.watch.admin import KafkaCluster
 from support.kafka.offset_records import commit_key, commit_value
 
@@ -67,7 +67,7 @@ def main() -> None:
         stack.kafka.create_topic(JSON_TOPIC, PARTITIONS)
         jars = ",".join(map(str, downloads.spark_kafka()))
         spark = session("local[2]", {"spark.jars": jars, "spark.driver.memory": "3g"}, name="bench")
-        topic = JsonTopic(Brokers(tuple(stack.kafka.addresses)), JSON_TOPIC) if asked.json else None
+        topic = JsonTopic(KafkaConnection(tuple(stack.kafka.addresses)), JSON_TOPIC) if asked.json else None
         job = Job(spark, stack.kafka, Path(place, "tables"), topic)
         print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; {PARTITIONS} partitions; JSON: {asked.json}")
         drained(job, stack.kafka, asked.records)
@@ -82,8 +82,12 @@ class Job:
         self.told: list[Told] = []
         self.tables = Tables(str(directory))
         self._pid = jvm_of(spark)
-        road = FromKafka(
-            Brokers(tuple(kafka.addresses)), KafkaCluster(kafka.client), StartingOffsets("earliest"), TOPIC, most=BATCH
+        road = RecordsFromKafka(
+            KafkaConnection(tuple(kafka.addresses)),
+            KafkaCluster(kafka.client),
+            StartingOffsets("earliest"),
+            TOPIC,
+            most=BATCH,
         )
         self.landing = LandOffsets(
             spark, road, "bench", self.tables, self.tables.checkpoint("offsets"), topic, tell=self._note
@@ -92,7 +96,7 @@ class Job:
     def run(self, every: str | None = None, stop: Event | None = None) -> list[Told]:
         """The batches of one run."""
         self.told.clear()
-        run([self.landing.start(every)], stop=stop or Event(), follow=every is not None)
+        run_queries([self.landing.start(every)], stop=stop or Event(), follow=every is not None)
         return list(self.told)
 
     def _note(self, summary: OffsetsSummary) -> None:

@@ -29,7 +29,7 @@ from pyspark.sql.streaming.listener import (
 from karrot.burrow.payload import to_wire
 from karrot.event_line import encode
 from karrot.eventlog.base import StoredEvent
-from karrot.pipeline.ingest.event_sources import FromArchive
+from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.ingest.job import Ingest
 from karrot.pipeline.schemas import LINE
 from karrot.pipeline.spark_session import session
@@ -125,7 +125,7 @@ def main() -> None:
             yardstick = measure(lambda: read_only(spark, archive))
             discovery.seconds = 0.0
             discovery.ended.clear()
-            job = Ingest(spark, FromArchive(str(archive)), Tables(str(Path(directory, f"tables-{number}"))))
+            job = Ingest(spark, EventsFromArchive(str(archive)), Tables(str(Path(directory, f"tables-{number}"))))
             ingest = measure(job.run)
             discovery.ended.wait(60)  # what a listener is told comes later
             print(

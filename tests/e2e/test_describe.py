@@ -16,8 +16,8 @@ from karrot.history import GroupDescription, History
 from karrot.pipeline.offsets.job import LandOffsets
 from karrot.pipeline.offsets.log_ends import EndsPoll
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.kafka_connection import Brokers, StartingOffsets
-from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, FromKafka
+from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
+from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, RecordsFromKafka
 from karrot.watch.admin import KafkaCluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -51,7 +51,9 @@ def consuming(kafka: Kafka, topic: str, group: str, **told: str) -> Iterator[Con
 def land(spark: SparkSession, kafka: Kafka, directory: Path) -> None:
     """What is in ``__consumer_offsets``, and where the topics' logs end."""
     tables, cluster = Tables(str(directory)), KafkaCluster(kafka.client)
-    source = FromKafka(Brokers(tuple(kafka.addresses)), cluster, StartingOffsets("earliest"), OFFSETS_TOPIC, 1_000_000)
+    source = RecordsFromKafka(
+        KafkaConnection(tuple(kafka.addresses)), cluster, StartingOffsets("earliest"), OFFSETS_TOPIC, 1_000_000
+    )
     poll = EndsPoll(spark, tables, "e2e", cluster, SystemClock(), timedelta(seconds=1))
     job = LandOffsets(spark, source, "e2e", tables, tables.checkpoint("offsets"), seen=poll.seen)
     job.start().awaitTermination()

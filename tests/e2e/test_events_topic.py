@@ -25,11 +25,11 @@ from e2e.waiting import wait_for
 from karrot.burrow.payload import to_wire
 from karrot.clock import SystemClock
 from karrot.demo.cloudwatch import FakeCloudWatch
-from karrot.pipeline.ingest.event_sources import FromArchive, FromTopic, Road
+from karrot.pipeline.ingest.event_sources import EventsFromArchive, EventsFromTopic, EventSource
 from karrot.pipeline.ingest.job import Ingest, IngestSummary
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.kafka_connection import Brokers, StartingOffsets
-from karrot.pipeline.stream.record_sources import FromKafka
+from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
+from karrot.pipeline.stream.record_sources import RecordsFromKafka
 from karrot.watch.admin import KafkaCluster
 from support.burrow.lag_events import make_event
 from support.burrow.recorded_bodies import recorded_body
@@ -60,13 +60,15 @@ def shown(service: Service) -> dict[str, Any]:
     return next(each for each in told if each["name"] == "kafka")
 
 
-def from_topic(kafka: Kafka, topic: str) -> FromTopic:
-    return FromTopic(
-        FromKafka(Brokers(tuple(kafka.addresses)), KafkaCluster(kafka.client), StartingOffsets("earliest"), topic)
+def from_topic(kafka: Kafka, topic: str) -> EventsFromTopic:
+    return EventsFromTopic(
+        RecordsFromKafka(
+            KafkaConnection(tuple(kafka.addresses)), KafkaCluster(kafka.client), StartingOffsets("earliest"), topic
+        )
     )
 
 
-def ingested(spark: SparkSession, road: Road, directory: Path) -> IngestSummary:
+def ingested(spark: SparkSession, road: EventSource, directory: Path) -> IngestSummary:
     return Ingest(spark, road, Tables(str(directory))).run()
 
 
@@ -95,7 +97,7 @@ def test_both_roads_lead_to_the_same_tables(kafka: Kafka, kafka_spark: SparkSess
             wait_for(lambda: (running.metric("karrot_events_accepted_total") or 0) > 300)
         wait_for(lambda: is_done(running, "kafka"))
         assert running.stop() == 0
-    by_archive = ingested(kafka_spark, FromArchive(str(tmp_path / "data" / "archive")), tmp_path / "by-archive")
+    by_archive = ingested(kafka_spark, EventsFromArchive(str(tmp_path / "data" / "archive")), tmp_path / "by-archive")
     by_topic = ingested(kafka_spark, from_topic(kafka, TOPIC), tmp_path / "by-topic")
     assert by_topic.events == by_archive.events == by_topic.lines >= len(load.acknowledged) + len(BODIES)
     for name in ("events", "partitions"):

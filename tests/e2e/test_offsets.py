@@ -26,8 +26,8 @@ from karrot.pipeline.offsets.job import LandOffsets, OffsetsSummary
 from karrot.pipeline.offsets.json_topic import JsonTopic
 from karrot.pipeline.offsets.log_ends import EndsPoll
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.kafka_connection import Brokers, StartingOffsets
-from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, FromKafka
+from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
+from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, RecordsFromKafka
 from karrot.watch.admin import KafkaCluster
 from support.kafka.offset_records import commit_key, commit_value
 
@@ -41,13 +41,15 @@ def commit(kafka: Kafka, group: str, topic: str, offsets: Iterable[int]) -> None
     admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)])[group].result(30)
 
 
-def source(kafka: Kafka, topic: str = OFFSETS_TOPIC, most: int = 1_000_000) -> FromKafka:
-    return FromKafka(
-        Brokers(tuple(kafka.addresses)), KafkaCluster(kafka.client), StartingOffsets("earliest"), topic, most
+def source(kafka: Kafka, topic: str = OFFSETS_TOPIC, most: int = 1_000_000) -> RecordsFromKafka:
+    return RecordsFromKafka(
+        KafkaConnection(tuple(kafka.addresses)), KafkaCluster(kafka.client), StartingOffsets("earliest"), topic, most
     )
 
 
-def job(spark: SparkSession, road: FromKafka, directory: Path, json_topic: JsonTopic | None = None) -> LandOffsets:
+def job(
+    spark: SparkSession, road: RecordsFromKafka, directory: Path, json_topic: JsonTopic | None = None
+) -> LandOffsets:
     tables = Tables(str(directory))
     return LandOffsets(spark, road, "e2e", tables, tables.checkpoint("offsets"), json_topic)
 
@@ -126,7 +128,7 @@ def test_a_stream_that_dies_in_mid_flight_has_each_record_once_when_it_is_starte
         run(dies)
     for offset in range(31, 41):
         commit(kafka, "restarted", "in-mid-flight", [offset, 100 + offset])
-    topic = JsonTopic(Brokers(tuple(kafka.addresses)), "as-json")
+    topic = JsonTopic(KafkaConnection(tuple(kafka.addresses)), "as-json")
     total = run(job(kafka_spark, road, tmp_path, topic)) + dies.total
     found = committed(kafka_spark, tmp_path, "restarted")
     assert [offset for partition, offset in found if partition == 0] == list(range(1, 41))
@@ -155,7 +157,7 @@ def test_who_reads_the_json_topic_makes_no_loop_of_it(kafka: Kafka, kafka_spark:
     commit(kafka, "somebody", "other", [7])
     commit(kafka, "reads-json", "looped", [1])
     commit(kafka, "reads-json", "other", [8])
-    topic = JsonTopic(Brokers(tuple(kafka.addresses)), "looped")
+    topic = JsonTopic(KafkaConnection(tuple(kafka.addresses)), "looped")
     total = run(job(kafka_spark, source(kafka), tmp_path, topic))
     told = [json.loads(value) for value in read_all(kafka, "looped")]
     assert len(told) == total.published == total.commits + total.tombstones - 2

@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from karrot.pipeline.derive.job import DeriveRules, derive
-from karrot.pipeline.ingest.event_sources import FromArchive
+from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.ingest.job import Ingest
 from karrot.pipeline.store.tables import Tables
 from tools.history_generator.event_stream import MINUTE_MS
@@ -38,7 +38,7 @@ def test_every_planted_incident_is_in_the_tables_with_its_start_end_worst_status
 ) -> None:
     truth = [told for cluster in CLUSTERS for told in read_truth(history / f"{cluster}.jsonl")]
     tables = Tables(str(tmp_path / "tables"))
-    taken = Ingest(spark, FromArchive(str(history / "archive")), tables).run()
+    taken = Ingest(spark, EventsFromArchive(str(history / "archive")), tables).run()
     assert (taken.events, taken.missing) == (taken.lines, 0)
     derive(spark, tables, DeriveRules())
 

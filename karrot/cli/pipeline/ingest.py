@@ -8,12 +8,12 @@ import click
 
 from karrot.cli.errors import end_on_signals
 from karrot.cli.pipeline.job_errors import errors_as_sentences
-from karrot.cli.pipeline.source_options import road_of, road_options
+from karrot.cli.pipeline.source_options import event_source_of, event_source_options
 from karrot.cli.pipeline.spark_options import read_trigger, spark_options, started
 
 
 @click.command()
-@road_options
+@event_source_options
 @spark_options
 @click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
 @click.option(
@@ -29,7 +29,7 @@ def ingest(directory: str, master: str | None, conf: dict[str, str], **asked: An
 
     Exit code 1 if a batch failed or Kafka does not answer, 2 if Spark cannot run here or there is nothing to read.
     """
-    road = road_of(asked)
+    source = event_source_of(asked)
     spark = started("ingest", master, conf)
     from karrot.pipeline.ingest.job import Ingest
     from karrot.pipeline.store.tables import Tables
@@ -37,7 +37,7 @@ def ingest(directory: str, master: str | None, conf: dict[str, str], **asked: An
     follow, as_json = asked["follow"], asked["as_json"]
     job = Ingest(
         spark,
-        road(),
+        source(),
         Tables(directory),
         checkpoint=asked["checkpoint"] or "",
         tell=click.echo if follow and not as_json else lambda _summary: None,

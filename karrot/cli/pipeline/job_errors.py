@@ -22,7 +22,7 @@ def errors_as_sentences(asked: Mapping[str, Any]) -> Iterator[None]:
     from pyspark.errors import StreamingQueryException
 
     from karrot.kafka.client_properties import PropertiesError, without_values
-    from karrot.pipeline.stream.kafka_connection import Brokers
+    from karrot.pipeline.stream.kafka_connection import KafkaConnection
     from karrot.pipeline.stream.record_sources import ConnectorMissing, NoRecords
     from karrot.watch.kafka_cluster import ClusterError
 
@@ -33,7 +33,7 @@ def errors_as_sentences(asked: Mapping[str, Any]) -> Iterator[None]:
     except ClusterError as error:
         raise NotDone(f"Kafka: {error}") from error
     except StreamingQueryException as error:
-        properties = Brokers.of((), asked["command_config"]).properties if asked["source"] == KAFKA else {}
+        properties = KafkaConnection.of((), asked["command_config"]).properties if asked["source"] == KAFKA else {}
         raise NotDone(without_values(why_it_failed(str(error)), properties)) from error
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from karrot.pipeline.offsets.job import OffsetsSummary
-    from karrot.pipeline.offsets.log_ends import Looked
+    from karrot.pipeline.offsets.log_ends import PollSummary
     from karrot.pipeline.store.tables import Tables
 
 
@@ -130,15 +130,15 @@ class _Kafka(_Work):
         from karrot.pipeline.offsets.job import LandOffsets
         from karrot.pipeline.offsets.json_topic import JsonTopic
         from karrot.pipeline.offsets.log_ends import EndsPoll, topics_of_late
-        from karrot.pipeline.stream.record_sources import FromKafka
-        from karrot.pipeline.stream.streaming_query import run
+        from karrot.pipeline.stream.record_sources import RecordsFromKafka
+        from karrot.pipeline.stream.streaming_query import run_queries
 
         brokers, kafka, _ = self.reached
         poll = EndsPoll(spark, tables, self.cluster, kafka, SystemClock(), self.ends_every, self.tell)
         poll.seen(topics_of_late(spark, tables, self.cluster))
         job = LandOffsets(
             spark,
-            FromKafka(*self.reached),
+            RecordsFromKafka(*self.reached),
             self.cluster,
             tables,
             self.checkpoint_in(tables),
@@ -147,7 +147,9 @@ class _Kafka(_Work):
             seen=poll.seen,
         )
         follow = self.every is not None
-        run([job.start(self.every)], stop=stop, follow=follow, beside=poll.look_if_due if follow else lambda: None)
+        run_queries(
+            [job.start(self.every)], stop=stop, follow=follow, beside=poll.look_if_due if follow else lambda: None
+        )
         if not follow:
             poll.look_if_due()
         return _with_looks(job.total, poll.total)
@@ -179,20 +181,20 @@ class _Files(_Work):
         """Take the records and the ends of new files."""
         from karrot.pipeline.offsets.job import LandOffsets
         from karrot.pipeline.offsets.log_ends import LandEnds
-        from karrot.pipeline.stream.record_sources import FromParquet
-        from karrot.pipeline.stream.streaming_query import run
+        from karrot.pipeline.stream.record_sources import RecordsFromParquet
+        from karrot.pipeline.stream.streaming_query import run_queries
 
         checkpoint = self.checkpoint_in(tables)
-        job = LandOffsets(spark, FromParquet(self.directory), self.cluster, tables, checkpoint, tell=self.tell)
+        job = LandOffsets(spark, RecordsFromParquet(self.directory), self.cluster, tables, checkpoint, tell=self.tell)
         queries, looks = [job.start(self.every)], None
         if self.ends is not None:
             looks = LandEnds(spark, self.ends, self.cluster, tables, f"{checkpoint}-ends")
             queries.append(looks.start(self.every))
-        run(queries, stop=stop, follow=self.every is not None)
+        run_queries(queries, stop=stop, follow=self.every is not None)
         return _with_looks(job.total, looks.total) if looks else job.total
 
 
-def _with_looks(total: "OffsetsSummary", looked: "Looked") -> "OffsetsSummary":
+def _with_looks(total: "OffsetsSummary", looked: "PollSummary") -> "OffsetsSummary":
     return replace(total, looks=looked.written, bad_looks=looked.left_out)
 
 

@@ -15,7 +15,7 @@ from karrot.text import counted, duration, iso_ms, to_minute
 
 if TYPE_CHECKING:
     from karrot.event import GroupKey
-    from karrot.pipeline.replay.comparison import ReplayedIncident, RuleSetOutcome, Standstill
+    from karrot.pipeline.replay.comparison import ReplayedIncident, RuleSetOutcome, Stall
     from karrot.pipeline.replay.job import Replayed
 
 
@@ -220,5 +220,5 @@ def _set_json(one: "RuleSetOutcome", runs: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-def _stretch(one: "Standstill | ReplayedIncident | Any") -> dict[str, Any]:
+def _stretch(one: "Stall | ReplayedIncident | Any") -> dict[str, Any]:
     return {**one.group._asdict(), "from": iso_ms(one.from_ms), "to": iso_ms(one.to_ms)}

@@ -11,8 +11,8 @@ from karrot.cli.errors import Refused, valid
 from karrot.cli.options import asked_for, put_on
 
 if TYPE_CHECKING:
-    from karrot.pipeline.ingest.event_sources import Road
-    from karrot.pipeline.stream.kafka_connection import Brokers, StartingOffsets
+    from karrot.pipeline.ingest.event_sources import EventSource
+    from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
     from karrot.watch.admin import KafkaCluster
 
 
@@ -56,14 +56,14 @@ def kafka_options(command: Callable[..., None]) -> Callable[..., None]:
 class Reached(NamedTuple):
     """A cluster as Spark and the driver's own client reach it, and where to begin."""
 
-    brokers: "Brokers"
+    brokers: "KafkaConnection"
     kafka: "KafkaCluster"
     start: "StartingOffsets"
 
 
 def kafka_of(asked: Mapping[str, Any], client_id: str) -> Reached:
     """Kafka as the options name it, without a connection yet. Raises Refused."""
-    from karrot.pipeline.stream.kafka_connection import Brokers, StartingOffsets
+    from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
     from karrot.settings import types
     from karrot.watch.kafka_cluster import connect
 
@@ -71,18 +71,18 @@ def kafka_of(asked: Mapping[str, Any], client_id: str) -> Reached:
         raise Refused("--source kafka needs --bootstrap-servers")
     addresses, properties = asked_for(types.brokers, "bootstrap_servers", asked), asked["command_config"]
     return Reached(
-        valid(partial(Brokers.of, addresses, properties)),
+        valid(partial(KafkaConnection.of, addresses, properties)),
         valid(partial(connect, addresses, properties, client_id=client_id)),
         valid(partial(StartingOffsets, asked["starting"])),
     )
 
 
-def road_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that name a source of events; `road_of` reads them."""
+def event_source_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that name a source of events; `event_source_of` reads them."""
     return put_on(command, *_SOURCE_OPTIONS, kafka_options)
 
 
-def road_of(asked: Mapping[str, Any]) -> "Callable[[], Road]":
+def event_source_of(asked: Mapping[str, Any]) -> "Callable[[], EventSource]":
     """A function that opens the source of events once Spark has started. Raises Refused for wrong options."""
     from karrot.settings import types
 
@@ -93,14 +93,14 @@ def road_of(asked: Mapping[str, Any]) -> "Callable[[], Road]":
     return partial(_from_archive, asked["archive"])
 
 
-def _from_topic(reached: Reached, topic: str) -> "Road":
-    from karrot.pipeline.ingest.event_sources import BATCH_EVENTS, FromTopic
-    from karrot.pipeline.stream.record_sources import FromKafka
+def _from_topic(reached: Reached, topic: str) -> "EventSource":
+    from karrot.pipeline.ingest.event_sources import BATCH_EVENTS, EventsFromTopic
+    from karrot.pipeline.stream.record_sources import RecordsFromKafka
 
-    return FromTopic(FromKafka(*reached, topic, BATCH_EVENTS))
+    return EventsFromTopic(RecordsFromKafka(*reached, topic, BATCH_EVENTS))
 
 
-def _from_archive(archive: str) -> "Road":
-    from karrot.pipeline.ingest.event_sources import FromArchive
+def _from_archive(archive: str) -> "EventSource":
+    from karrot.pipeline.ingest.event_sources import EventsFromArchive
 
-    return FromArchive(archive)
+    return EventsFromArchive(archive)

@@ -17,7 +17,7 @@ from karrot.cli.pipeline.spark_options import read_trigger, spark_options, start
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from karrot.pipeline.stale.job import Delivered
+    from karrot.pipeline.stale.job import DeliverySummary
     from karrot.pipeline.store.tables import Tables
 
 
@@ -64,9 +64,9 @@ def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any
 
     from karrot.pipeline.stale.job import StaleAlerts
     from karrot.pipeline.store.tables import Tables
-    from karrot.pipeline.stream.streaming_query import run
+    from karrot.pipeline.stream.streaming_query import run_queries
 
-    tables, stop, troubled = Tables(directory), threading.Event(), list["Delivered"]()
+    tables, stop, troubled = Tables(directory), threading.Event(), list["DeliverySummary"]()
     checkpoint = asked["checkpoint"] or tables.checkpoint("stale")
     since = (datetime.now(UTC) - asked["look_back"]).date()
     job = StaleAlerts(spark, tables, checkpoint, asked["length"], since, deliver, partial(_tell, troubled))
@@ -74,7 +74,7 @@ def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any
         end_on_signals(stop)
     try:
         say_if_empty(spark, tables, once=asked["once"])
-        run([job.start(None if asked["once"] else asked["trigger"])], stop=stop, follow=not asked["once"])
+        run_queries([job.start(None if asked["once"] else asked["trigger"])], stop=stop, follow=not asked["once"])
     except StreamingQueryException as error:
         raise NotDone(why_it_failed(str(error))) from error
     finally:
@@ -99,7 +99,7 @@ def _delivery(webhook: str | None) -> Callable[[str], None]:
     return to_stream(sys.stdout) if webhook is None else to_webhook(webhook)
 
 
-def _tell(troubled: list["Delivered"], told: "Delivered") -> None:
+def _tell(troubled: list["DeliverySummary"], told: "DeliverySummary") -> None:
     """On standard error, what kept lines from their webhook; ``troubled`` holds the last batch if it had trouble."""
     troubled[:] = [told] if told.trouble else []
     if told.trouble:

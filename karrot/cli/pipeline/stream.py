@@ -14,13 +14,13 @@ import click
 from karrot.cli.errors import NotDone, Refused, end_on_signals, stated, valid
 from karrot.cli.options import config_option
 from karrot.cli.pipeline.job_errors import errors_as_sentences
-from karrot.cli.pipeline.source_options import road_of, road_options
+from karrot.cli.pipeline.source_options import event_source_of, event_source_options
 from karrot.cli.pipeline.spark_options import read_trigger, session_options, started
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from karrot.pipeline.ingest.event_sources import Road
+    from karrot.pipeline.ingest.event_sources import EventSource
     from karrot.pipeline.ingest.job import Ingest
     from karrot.pipeline.publish.cloudwatch import Published
     from karrot.pipeline.publish.job import Fanout
@@ -35,7 +35,7 @@ _TWICE = (
 
 
 @click.command()
-@road_options
+@event_source_options
 @click.option("--to", "destinations", default="tables,cloudwatch", show_default=True, help="One of them, or both.")
 @click.option(
     "--tables",
@@ -64,37 +64,37 @@ def stream(master: str | None, conf: dict[str, str], config: Path | None, **aske
     """
     destinations = valid(partial(_destinations, asked["destinations"]))
     options = stated(partial(_options, config)) if _CLOUDWATCH in destinations else None
-    road = road_of(asked)
+    source = event_source_of(asked)
     asked["directory"] = asked["directory"] or _beside(asked["archive"])
     every = None if asked["once"] else asked["trigger"] or f"{options.interval_s if options else 30} seconds"
     spark = started("stream", master, conf)
-    from karrot.pipeline.stream.streaming_query import run
+    from karrot.pipeline.stream.streaming_query import run_queries
 
     stop, lost = threading.Event(), list["Published"]()
     if every is not None:
         # After the session is there, which has a handler of its own: that one would break into a call to the JVM.
         end_on_signals(stop)
-    jobs: list[Ingest | Fanout] = [_ingest(spark, road(), asked)] if _TABLES in destinations else []
-    jobs += [_fanout(spark, road(), options, asked, stop=stop, lost=lost)] if options else []
+    jobs: list[Ingest | Fanout] = [_ingest(spark, source(), asked)] if _TABLES in destinations else []
+    jobs += [_fanout(spark, source(), options, asked, stop=stop, lost=lost)] if options else []
     try:
         with errors_as_sentences(asked):
-            run([each.start(every) for each in jobs], stop=stop, follow=every is not None)
+            run_queries([each.start(every) for each in jobs], stop=stop, follow=every is not None)
     finally:
         spark.stop()
     if lost and every is None:
         raise NotDone(str(lost[-1]))
 
 
-def _ingest(spark: "SparkSession", road: "Road", asked: Mapping[str, Any]) -> "Ingest":
+def _ingest(spark: "SparkSession", source: "EventSource", asked: Mapping[str, Any]) -> "Ingest":
     from karrot.pipeline.ingest.job import Ingest
     from karrot.pipeline.store.tables import Tables
 
-    return Ingest(spark, road, Tables(asked["directory"]), tell=click.echo)
+    return Ingest(spark, source, Tables(asked["directory"]), tell=click.echo)
 
 
 def _fanout(
     spark: "SparkSession",
-    road: "Road",
+    source: "EventSource",
     options: "Options",
     asked: Mapping[str, Any],
     *,
@@ -113,9 +113,9 @@ def _fanout(
         lost.extend([published] if published.is_lost else [])
 
     tables = Tables(asked["directory"])
-    clock, checkpoint = SystemClock(), asked["checkpoint"] or tables.checkpoint(road.checkpoint(_CLOUDWATCH))
+    clock, checkpoint = SystemClock(), asked["checkpoint"] or tables.checkpoint(source.checkpoint(_CLOUDWATCH))
     client, notes = partial(open_client, options, os.environ), notes_beside(spark, checkpoint)
-    return Fanout(spark, road, checkpoint, Publisher(options, notes, clock, client, stop.wait), clock, tell)
+    return Fanout(spark, source, checkpoint, Publisher(options, notes, clock, client, stop.wait), clock, tell)
 
 
 def _destinations(text: str) -> tuple[str, ...]:

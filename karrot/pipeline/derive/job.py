@@ -22,13 +22,13 @@ from karrot.pipeline.derive.group_lag_from_commits import group_lags, merged, sp
 from karrot.pipeline.derive.incidents import incidents
 from karrot.pipeline.derive.lag_minute import lag_minute
 from karrot.pipeline.derive.lag_seconds import by_hindsight
-from karrot.pipeline.derive.partition_lag_job import Edges, Handed, Lags
+from karrot.pipeline.derive.partition_lag_job import DayHandover, MidnightEdges, PartitionLagJob
 from karrot.pipeline.derive.rates_minute import rates_minute, whole_listings
 from karrot.pipeline.derive.skew_minute import skew_minute
 from karrot.pipeline.derive.slo_daily import Objective, slo_daily
 from karrot.pipeline.derive.status_intervals import status_intervals, verdict_runs
 from karrot.pipeline.schemas import UNIQUE_BY
-from karrot.pipeline.store.changed_days import SOURCES, present, read_note, touched, write_note
+from karrot.pipeline.store.changed_days import SOURCES, changed_days, days_present, read_note, write_note
 from karrot.pipeline.store.tables import Tables, sound
 
 _log = logging.getLogger(__name__)
@@ -68,15 +68,15 @@ def derive(
     them as unfinished from before the first replacement on: ``incidents`` is written last, so until then a reader must
     not take "no incident" for an answer.
     """
-    note, found = read_note(spark, tables), present(spark, tables)
-    days = sorted(only) if only else touched(note, found, str(rules))
+    note, found = read_note(spark, tables), days_present(spark, tables)
+    days = sorted(only) if only else changed_days(note, found, str(rules))
     if not days:
         return []
     before = note.days | note.unfinished
     others = {day: derived for day, derived in note.days.items() if day not in days}
     begun = note.unfinished | {day: before.get(day, Derived("")) for day in days}
     write_note(spark, tables, Note(note.rules, others, begun))
-    lags = Lags(spark, tables, rules.longest)
+    lags = PartitionLagJob(spark, tables, rules.longest)
     handed = lags.derive(days, None if only else {day: derived.mark for day, derived in before.items()})
     days = sorted({*days, *handed})
     sources = _look_over(spark, tables, _with_neighbours(days) & found.keys(), rules.longest)
@@ -85,14 +85,14 @@ def derive(
         _derive_days(sources, lags, rules, chunk)
     edges = {}
     for day in days:
-        of_events, of_commits = sources.edges.get(day, Edges()), handed.get(day, Handed()).edges
-        edges[day] = Edges(of_events.head + of_commits.head, of_events.tail + of_commits.tail)
+        of_events, of_commits = sources.edges.get(day, MidnightEdges()), handed.get(day, DayHandover()).edges
+        edges[day] = MidnightEdges(of_events.head + of_commits.head, of_events.tail + of_commits.tail)
     midnights = _beside_changed_midnights(before, days, edges) & found.keys()
     for chunk in _chunks(sorted({*days, *midnights})):
         _derive_rates(sources, lags, rules, chunk)
     on_progress("deriving intervals and incidents")
     _derive_history(spark, tables, rules, days)
-    done = {day: Derived(found[day], *edges[day], handed.get(day, Handed()).mark) for day in days if day in found}
+    done = {day: Derived(found[day], *edges[day], handed.get(day, DayHandover()).mark) for day in days if day in found}
     kept, unfinished = (
         {day: derived for day, derived in noted.items() if day not in days} for noted in (note.days, note.unfinished)
     )
@@ -108,7 +108,7 @@ class _Sources:
     spark: SparkSession
     tables: Tables
     repeating: frozenset[str]
-    edges: Mapping[date, Edges]
+    edges: Mapping[date, MidnightEdges]
 
     def read(self, name: str, days: Collection[date]) -> DataFrame:
         """Whole days of a table, no event twice."""
@@ -149,11 +149,11 @@ def _look_over(spark: SparkSession, tables: Tables, days: Collection[date], marg
         .agg(F.bool_or("overlaps").alias("repeats"), F.sum("head").alias("head"), F.sum("tail").alias("tail"))
         .collect()
     )
-    edges = {row.day: Edges(row.head, row.tail) for row in told if row.table == "partitions"}
+    edges = {row.day: MidnightEdges(row.head, row.tail) for row in told if row.table == "partitions"}
     return _Sources(spark, tables, frozenset(row.table for row in told if row.repeats), edges)
 
 
-def _derive_days(sources: _Sources, lags: Lags, rules: DeriveRules, days: Sequence[date]) -> None:
+def _derive_days(sources: _Sources, lags: PartitionLagJob, rules: DeriveRules, days: Sequence[date]) -> None:
     """The tables that depend on a day alone, once its partitions' lags are there."""
     events, partitions, tables = sources.read("events", days), sources.read("partitions", days), sources.tables
     listings = whole_listings(events, partitions)
@@ -174,16 +174,16 @@ def _derive_days(sources: _Sources, lags: Lags, rules: DeriveRules, days: Sequen
 
 
 def _beside_changed_midnights(
-    before: Mapping[date, Derived], days: Sequence[date], edges: Mapping[date, Edges]
+    before: Mapping[date, Derived], days: Sequence[date], edges: Mapping[date, MidnightEdges]
 ) -> set[date]:
     """The days whose first or last minutes look different, because a day beside them has other looks there."""
     nothing = Derived("")
-    earlier = {day - _DAY for day in days if edges.get(day, Edges()).head != before.get(day, nothing).head}
-    later = {day + _DAY for day in days if edges.get(day, Edges()).tail != before.get(day, nothing).tail}
+    earlier = {day - _DAY for day in days if edges.get(day, MidnightEdges()).head != before.get(day, nothing).head}
+    later = {day + _DAY for day in days if edges.get(day, MidnightEdges()).tail != before.get(day, nothing).tail}
     return earlier | later
 
 
-def _derive_rates(sources: _Sources, lags: Lags, rules: DeriveRules, days: Sequence[date]) -> None:
+def _derive_rates(sources: _Sources, lags: PartitionLagJob, rules: DeriveRules, days: Sequence[date]) -> None:
     around, near = _with_neighbours(days), reduce(or_, (_near(day, rules.longest) for day in days))
     events, partitions = (sources.read(name, around).where(near) for name in SOURCES)
     looks = lags.listings(whole_listings(events, partitions), around).where(near)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.pipeline.derive.log_end_samples import looks, spans
+from karrot.pipeline.derive.log_end_samples import log_end_samples, sample_spans
 from karrot.pipeline.store.shared_columns import LOG, rounded
 
 _LOG_OF_DAY: Final = (*LOG, "day")
@@ -21,7 +21,7 @@ _LAST: Final = 2**63 - 1
 _LOOK: Final = ("life", "at_ms", "end_offset", "next_ms", "next_offset")
 
 
-class Lookup(NamedTuple):
+class AsOf(NamedTuple):
     """Which look at a log a row is given, as ``name``: the last one ``looked`` at not beyond what is ``asked``."""
 
     name: str
@@ -30,7 +30,7 @@ class Lookup(NamedTuple):
     asked: str
 
 
-def with_look(rows: DataFrame, ends: DataFrame, by: Lookup) -> DataFrame:
+def with_log_end(rows: DataFrame, ends: DataFrame, by: AsOf) -> DataFrame:
     """Add to each row the last of the looks at its log whose place is not beyond the row's; of equal ones the latest.
 
     ``ends`` are the spans of `karrot.pipeline.derive.log_end_samples`. An as-of join: the union, and in it the last
@@ -61,8 +61,8 @@ def seconds_behind() -> Column:
     return F.when(F.col("lag") == 0, 0.0).when(seconds > 0, seconds).when(seconds <= 0, 0.0)
 
 
-_NEAREST: Final = Lookup("look", _LOG_OF_DAY, "at_ms", "at_ms")
-_CROSSED: Final = Lookup("crossed", (*_LOG_OF_DAY, "life"), "end_offset", "committed_offset")
+_NEAREST: Final = AsOf("look", _LOG_OF_DAY, "at_ms", "at_ms")
+_CROSSED: Final = AsOf("crossed", (*_LOG_OF_DAY, "life"), "end_offset", "committed_offset")
 
 
 def by_hindsight(events: DataFrame, partitions: DataFrame, ends: DataFrame, *, longest: timedelta) -> DataFrame:
@@ -82,10 +82,10 @@ def by_hindsight(events: DataFrame, partitions: DataFrame, ends: DataFrame, *, l
     )
     logs = asking.select(*_LOG_OF_DAY).distinct()
     told = partitions.unionByName(_worst(events), allowMissingColumns=True)
-    seen = looks(_of(logs, ends), _of(logs, told), within=_LOG_OF_DAY)
-    in_time = spans(seen, longest, within=_LOG_OF_DAY)
-    placed = with_look(asking, in_time, _NEAREST).withColumn("life", F.col("look.life"))
-    looked_up = with_look(placed, in_time, _CROSSED).withColumn(
+    seen = log_end_samples(_of(logs, ends), _of(logs, told), within=_LOG_OF_DAY)
+    in_time = sample_spans(seen, longest, within=_LOG_OF_DAY)
+    placed = with_log_end(asking, in_time, _NEAREST).withColumn("life", F.col("look.life"))
+    looked_up = with_log_end(placed, in_time, _CROSSED).withColumn(
         "lag_seconds", F.coalesce(seconds_behind(), "lag_seconds")
     )
     return events.where(~_is_extrapolated()).unionByName(looked_up.select(*events.columns))

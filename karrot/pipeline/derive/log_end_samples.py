@@ -17,7 +17,7 @@ _BEHIND_MS: Final = 60_000
 """How old a view of the log end may be when it is told: Burrow's is one refresh old (10 s unless set otherwise)."""
 
 
-def looks(ends: DataFrame, partitions: DataFrame, *, within: Sequence[str] = LOG) -> DataFrame:
+def log_end_samples(ends: DataFrame, partitions: DataFrame, *, within: Sequence[str] = LOG) -> DataFrame:
     """``LOG``, ``day``, ``at_ms``, ``start_offset`` and ``end_offset`` of rows of ``ends`` and of ``partitions``.
 
     A partition that was polled on a day is not taken from events of that day. What a verdict tells may be a refresh
@@ -46,7 +46,7 @@ def looks(ends: DataFrame, partitions: DataFrame, *, within: Sequence[str] = LOG
     )
 
 
-def spans(seen: DataFrame, longest: timedelta, *, within: Sequence[str] = LOG) -> DataFrame:
+def sample_spans(seen: DataFrame, longest: timedelta, *, within: Sequence[str] = LOG) -> DataFrame:
     """Each look with the next one: ``within``, ``life``, ``at_ms``, ``end_offset``, ``next_ms`` and ``next_offset``.
 
     The next one is NULL if it came more than ``longest`` later, or if the log ended lower then: it was made anew, which

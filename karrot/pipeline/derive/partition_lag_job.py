@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from karrot.pipeline.derive.group_lag_from_commits import as_listings, filled, unheard
-from karrot.pipeline.derive.log_end_samples import looks, spans
+from karrot.pipeline.derive.log_end_samples import log_end_samples, sample_spans
 from karrot.pipeline.derive.offsets_minute import offsets_minute
 from karrot.pipeline.derive.partition_lag_minute import FORGOTTEN, carried, partition_lag_minute
 from karrot.pipeline.derive.rebalances import owners, rebalances
@@ -29,22 +29,22 @@ _MADE = ("offsets_minute", "partition_lag_minute", "rebalances")
 _MEMBERS_BACK = timedelta(days=30)
 
 
-class Edges(NamedTuple):
+class MidnightEdges(NamedTuple):
     """How many looks at partitions a day has next to its two midnights."""
 
     head: int = 0
     tail: int = 0
 
 
-class Handed(NamedTuple):
+class DayHandover(NamedTuple):
     """What a day hands on to the next: a mark of it, and how many rows lie next to its two midnights."""
 
     mark: str = ""
-    edges: Edges = Edges()
+    edges: MidnightEdges = MidnightEdges()
 
 
 @dataclass(frozen=True, slots=True)
-class Lags:
+class PartitionLagJob:
     """Derives days of ``offsets_minute``, ``partition_lag_minute`` and ``rebalances``, one after another.
 
     ``longest`` is how far apart two looks may be to tell what was between them.
@@ -54,7 +54,7 @@ class Lags:
     tables: Tables
     longest: timedelta
 
-    def derive(self, days: Collection[date], before: Mapping[date, str] | None) -> dict[date, Handed]:
+    def derive(self, days: Collection[date], before: Mapping[date, str] | None) -> dict[date, DayHandover]:
         """Derive these days and, unless ``before`` is None, those that `hand_on` adds; return what each hands on."""
         existing = self._with_any(OFFSETS)
         asked = {*days} & {*existing, *self._with_any(_MADE)}
@@ -79,7 +79,7 @@ class Lags:
         lags = unheard(self._read("partition_lag_minute", there), listings)
         return listings.unionByName(as_listings(lags), allowMissingColumns=True)
 
-    def _derive(self, day: date) -> Handed:
+    def _derive(self, day: date) -> DayHandover:
         commits = self._commits(day)
         self.tables.replace_days(offsets_minute(commits), "offsets_minute", [day])
         members = self._read("members", self._days_until("members", day, _MEMBERS_BACK))
@@ -92,10 +92,10 @@ class Lags:
     def _ends(self, day: date) -> DataFrame:
         seen = self._looks([day - _DAY, day])
         since_ms = int(datetime.combine(day, time(), UTC).timestamp()) * 1000
-        return spans(seen, self.longest).withColumn("is_of_day", F.col("at_ms") >= since_ms)
+        return sample_spans(seen, self.longest).withColumn("is_of_day", F.col("at_ms") >= since_ms)
 
     def _looks(self, days: Collection[date]) -> DataFrame:
-        return looks(*(self._read(name, days) for name in ("ends", "partitions")))
+        return log_end_samples(*(self._read(name, days) for name in ("ends", "partitions")))
 
     def _commits(self, day: date) -> DataFrame:
         found = self.tables.read(self.spark, "commits", days=[day], batches=True)
@@ -115,7 +115,7 @@ class Lags:
     def _days_until(self, name: str, last: date, back: timedelta) -> list[date]:
         return [day for day in self.tables.days(self.spark, name) if last - back <= day <= last]
 
-    def _handed(self, day: date, ends: DataFrame) -> Handed:
+    def _handed(self, day: date, ends: DataFrame) -> DayHandover:
         lags, margin = self._read("partition_lag_minute", [day]), F.lit(self.longest)
         midnight = F.lit(datetime.combine(day, time(), UTC))
         edges = lags.select(
@@ -125,20 +125,20 @@ class Lags:
         handed = (carried(lags), ends.drop("next_ms", "next_offset"), self._read("members", [day]))
         marks = reduce(DataFrame.unionByName, (_mark(each, place) for place, each in enumerate(handed)))
         told = "-".join(str(row.mark) for row in sorted(marks.collect()))
-        return Handed(told, Edges(*edges.collect()[0]))
+        return DayHandover(told, MidnightEdges(*edges.collect()[0]))
 
 
 def hand_on(
     days: Collection[date],
     existing: Collection[date],
     before: Mapping[date, str] | None,
-    derive: Callable[[date], Handed],
-) -> dict[date, Handed]:
+    derive: Callable[[date], DayHandover],
+) -> dict[date, DayHandover]:
     """Derive ``days`` in order and, where one's mark is not that of ``before``, the next of the ``existing`` ones too.
 
     Without ``before`` no day but those is derived.
     """
-    waiting, done = {*days}, dict[date, Handed]()
+    waiting, done = {*days}, dict[date, DayHandover]()
     while waiting:
         day = min(waiting)
         waiting.remove(day)

@@ -10,7 +10,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.pipeline.derive.lag_seconds import Lookup, seconds_behind, with_look
+from karrot.pipeline.derive.lag_seconds import AsOf, seconds_behind, with_log_end
 from karrot.pipeline.schemas import PARTITION_LAG_MINUTE, columns_of
 from karrot.pipeline.store.shared_columns import LOG, PARTITION
 
@@ -22,8 +22,8 @@ _MS: Final = timedelta(milliseconds=1)
 _BEFORE: Final = -1
 
 
-_NEAREST: Final = Lookup("look", LOG, "at_ms", "at_ms")
-_CROSSED: Final = Lookup("crossed", (*LOG, "life"), "end_offset", "committed_offset")
+_NEAREST: Final = AsOf("look", LOG, "at_ms", "at_ms")
+_CROSSED: Final = AsOf("crossed", (*LOG, "life"), "end_offset", "committed_offset")
 
 
 def partition_lag_minute(
@@ -31,15 +31,15 @@ def partition_lag_minute(
 ) -> DataFrame:
     """``partition_lag_minute`` of one day of ``commits``.
 
-    ``before`` is what `carried` over from the day before, ``ends`` are `spans` of looks, those of the day before among
-    them, ``owners`` who had which partition from when to when. Only the minutes of the day's looks have rows: ``ends``
-    says which by ``is_of_day``.
+    ``before`` is what `carried` over from the day before, ``ends`` are `sample_spans`, those of the day before among
+    them, ``owners`` who had which partition from when to when. Only the minutes of the day's samples have rows:
+    ``ends`` says which by ``is_of_day``.
 
     The lag is the log end at that moment less the committed offset, the lag in time how long ago the log ended at the
     committed offset. A lag that began before the first look is unknown in time. A look holds for ``longest``.
     """
     reckoned = _with_end(_minutes(commits, before, ends), ends, longest)
-    timed = with_look(reckoned, ends, _CROSSED)
+    timed = with_log_end(reckoned, ends, _CROSSED)
     told = timed.withColumns({"lag_seconds": seconds_behind()}).withColumn("method", _method())
     return _with_owner(told, owners).select(*columns_of(PARTITION_LAG_MINUTE), F.to_date("minute").alias("day"))
 
@@ -100,7 +100,7 @@ def _with_end(rows: DataFrame, ends: DataFrame, longest: timedelta) -> DataFrame
     not there. Beyond the next look, or the last, a commit is: then one of the two is wrong or old. Numbers so far apart
     that 64 bits cannot tell how far are of no log: then nothing is known.
     """
-    as_of = with_look(rows, ends, _NEAREST)
+    as_of = with_log_end(rows, ends, _NEAREST)
     look, committed, at_ms = F.col("look"), F.col("committed_offset"), F.col("at_ms")
     share = F.try_divide(at_ms - look.at_ms, look.next_ms - look.at_ms)
     grown = F.floor(share * F.try_subtract(look.next_offset, look.end_offset) + 0.5)

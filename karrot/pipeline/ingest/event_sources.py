@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from karrot.pipeline.store.filesystem import exists, literal, plain_url
-from karrot.pipeline.stream.record_sources import FromKafka
-from karrot.pipeline.stream.streaming_query import BATCH_BYTES, EVER, Read
+from karrot.pipeline.stream.record_sources import RecordsFromKafka
+from karrot.pipeline.stream.streaming_query import ANY_AGE, BATCH_BYTES, CheckpointReader
 from karrot.reporters.archive.segment_store import lines_promised
 
 BATCH_EVENTS: Final = 200_000
@@ -50,7 +50,7 @@ class Segment(NamedTuple):
         return max(0, (self.promised or 0) - lines)
 
 
-def segments_of_batch(read: Read, batch: int) -> list[Segment]:
+def segments_of_batch(read: CheckpointReader, batch: int) -> list[Segment]:
     """Which segments a batch has taken, the empty and the vanished among them, as the file source's own log says.
 
     A DataFrame tells of the files that it found lines in. The log (its format is version 1 since Spark 2.0) holds an
@@ -61,7 +61,7 @@ def segments_of_batch(read: Read, batch: int) -> list[Segment]:
     return sorted(segment for number in numbers for segment in _entries(read, number))
 
 
-def _log_offset(read: Read, batch: int) -> int:
+def _log_offset(read: CheckpointReader, batch: int) -> int:
     text = read(f"offsets/{batch}")
     if text is None:
         raise FileNotFoundError(f"the checkpoint has no offsets of batch {batch}")
@@ -69,7 +69,7 @@ def _log_offset(read: Read, batch: int) -> int:
     return -1 if offset == "-" else int(json.loads(offset)["logOffset"])
 
 
-def _entries(read: Read, number: int) -> Iterator[Segment]:
+def _entries(read: CheckpointReader, number: int) -> Iterator[Segment]:
     """The files of one log entry: each tenth is compacted, and then holds those of its predecessors too."""
     text = read(f"{_LOG}/{number}.compact") or read(f"{_LOG}/{number}")
     if text is None:
@@ -79,7 +79,7 @@ def _entries(read: Read, number: int) -> Iterator[Segment]:
             yield Segment.taken(entry["path"], entry["timestamp"])
 
 
-class Road(Protocol):
+class EventSource(Protocol):
     """Where lines come from."""
 
     def lines(self, spark: SparkSession) -> DataFrame:
@@ -90,17 +90,17 @@ class Road(Protocol):
         """
 
     def checkpoint(self, job: str) -> str:
-        """What a job's checkpoint is called: it is of one road and cannot go on with another."""
+        """The name of a job's checkpoint: it belongs to one source and cannot continue with another."""
 
-    def segments(self, read: Read, batch: int) -> list[Segment]:
+    def segments(self, read: CheckpointReader, batch: int) -> list[Segment]:
         """The files that a batch has taken."""
 
-    def lost(self, read: Read, batch: int, lines: DataFrame) -> int:
+    def lost(self, read: CheckpointReader, batch: int, lines: DataFrame) -> int:
         """How many lines were gone before a batch, as far as that is known, could read them."""
 
 
 @dataclass(frozen=True, slots=True)
-class FromArchive:
+class EventsFromArchive:
     """From a directory of segments. Hidden names are not segments yet; folders are not columns."""
 
     archive: str
@@ -114,7 +114,7 @@ class FromArchive:
             lineSep="\n",
             recursiveFileLookup="true",
             pathGlobFilter=_NAMES,
-            maxFileAge=EVER,
+            maxFileAge=ANY_AGE,
             maxBytesPerTrigger=str(self.batch_bytes),
             # Lines before the damage are kept; what the name promises and is not there is counted.
             ignoreCorruptFiles="true",
@@ -130,20 +130,20 @@ class FromArchive:
         """The job's own name."""
         return job
 
-    def segments(self, read: Read, batch: int) -> list[Segment]:
+    def segments(self, read: CheckpointReader, batch: int) -> list[Segment]:
         """The empty and the vanished among them."""
         return segments_of_batch(read, batch)
 
-    def lost(self, read: Read, batch: int, lines: DataFrame) -> int:  # noqa: ARG002 (the names of segments say it)
+    def lost(self, read: CheckpointReader, batch: int, lines: DataFrame) -> int:  # noqa: ARG002 (the names of segments say it)
         """None: what a segment lacks is counted by its name."""
         return 0
 
 
 @dataclass(frozen=True, slots=True)
-class FromTopic:
+class EventsFromTopic:
     """From the topic that the ``kafka`` reporter writes to."""
 
-    records: FromKafka
+    records: RecordsFromKafka
 
     def lines(self, spark: SparkSession) -> DataFrame:
         """The values of new records. Raises `NoRecords`, `ConnectorMissing` and `PropertiesError`."""
@@ -158,11 +158,11 @@ class FromTopic:
         """The job and the topic."""
         return f"{job}-{self.records.topic}"
 
-    def segments(self, read: Read, batch: int) -> list[Segment]:  # noqa: ARG002 (there are none)
+    def segments(self, read: CheckpointReader, batch: int) -> list[Segment]:  # noqa: ARG002 (there are none)
         """None: a topic has no files that could come up short."""
         return []
 
-    def lost(self, read: Read, batch: int, lines: DataFrame) -> int:
+    def lost(self, read: CheckpointReader, batch: int, lines: DataFrame) -> int:
         """What the brokers deleted, by age or size, before it was read."""
         partition = F.substring_index("path", "-", -1).cast("int").alias("log_partition")
         return self.records.passed(read, batch, lines.select(partition, F.col("offset").alias("log_offset"))).lost

@@ -159,7 +159,7 @@ def in_order() -> Column:
     return (F.min(ahead) == F.max(ahead)) & (F.min(seq) >= 0)
 
 
-def spans(known: DataFrame) -> list[SequenceRange]:
+def stored_ranges(known: DataFrame) -> list[SequenceRange]:
     """One for each log that ``known`` (the table ``events``) has something of."""
     found = known.groupBy("log_id").agg(F.min("seq"), F.max("seq")).collect()
     return [SequenceRange(*row) for row in found]
@@ -170,7 +170,7 @@ def overlap(several: Iterable[SequenceRange]) -> bool:
     return any(one.log_id == other.log_id and other.first <= one.last for one, other in pairwise(sorted(several)))
 
 
-def repeats(lines: DataFrame, known: DataFrame) -> DataFrame:
+def repeated_lines(lines: DataFrame, known: DataFrame) -> DataFrame:
     """The ``number`` of each good line whose event came before: earlier in the batch, or in ``known``.
 
     An event's id is its log's id and its number in that log; ``known`` has both (the table ``events``).
@@ -182,6 +182,6 @@ def repeats(lines: DataFrame, known: DataFrame) -> DataFrame:
     return arrived.join(several, on=list(_ID), how="inner").where(F.col("number") > F.col("kept")).select("number")
 
 
-def without(lines: DataFrame, numbers: DataFrame) -> DataFrame:
+def without_lines(lines: DataFrame, numbers: DataFrame) -> DataFrame:
     """The lines but for those with these numbers."""
     return lines.join(numbers, on="number", how="left_anti")

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from karrot.pipeline.ingest.event_sources import Road, Segment
+from karrot.pipeline.ingest.event_sources import EventSource, Segment
 from karrot.pipeline.ingest.events import (
     SequenceRange,
     events,
@@ -24,16 +24,24 @@ from karrot.pipeline.ingest.events import (
     overlap,
     partitions,
     read_lines,
-    repeats,
-    spans,
-    without,
+    repeated_lines,
+    stored_ranges,
+    without_lines,
 )
 from karrot.pipeline.schemas import QUARANTINE, with_day
 from karrot.pipeline.store.filesystem import plain_url
 from karrot.pipeline.store.shared_columns import rows
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.quarantine import PLACE, bad_lines
-from karrot.pipeline.stream.streaming_query import batch_name, checkpoint_id, even, noted, persisted, run, started
+from karrot.pipeline.stream.quarantine import FIRST_LINES, bad_lines
+from karrot.pipeline.stream.streaming_query import (
+    batch_name,
+    checkpoint_id,
+    checkpoint_reader,
+    persisted,
+    require_even,
+    run_queries,
+    start_query,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,35 +93,35 @@ class Ingest:
     """
 
     spark: SparkSession
-    road: Road
+    source: EventSource
     tables: Tables
     checkpoint: str = ""
     tell: Callable[[IngestSummary], object] = lambda _summary: None
     total: IngestSummary = field(default_factory=IngestSummary)
 
     def __post_init__(self) -> None:
-        self.checkpoint = self.checkpoint or self.tables.checkpoint(self.road.checkpoint("ingest"))
+        self.checkpoint = self.checkpoint or self.tables.checkpoint(self.source.checkpoint("ingest"))
 
     def run(self, every: str | None = None, stop: Event | None = None) -> IngestSummary:
         """Take what is there and end; or with ``every`` (``"30 seconds"``) go on until ``stop`` is set.
 
         Raises what `start` raises, and StreamingQueryException if a batch failed (`UnevenError` is one reason).
         """
-        run([self.start(every)], stop=stop or Event(), follow=every is not None)
+        run_queries([self.start(every)], stop=stop or Event(), follow=every is not None)
         return self.total
 
     def start(self, every: str | None = None) -> StreamingQuery:
-        """Begin, and return at once. Raises what the road's ``lines`` raises."""
-        return started(self.road.lines(self.spark), self.take, self.checkpoint, every)
+        """Begin, and return at once. Raises what the source's ``lines`` raises."""
+        return start_query(self.source.lines(self.spark), self.take, self.checkpoint, every)
 
     def take(self, lines: DataFrame, batch: int) -> None:
         """Write one batch; called by Spark, again for the same batch after a crash."""
-        notes = noted(self.spark, self.checkpoint)
-        taken = self.road.segments(notes, batch)
+        notes = checkpoint_reader(self.spark, self.checkpoint)
+        taken = self.source.segments(notes, batch)
         batch_id = batch_name(checkpoint_id(lines.sparkSession), batch)
         with persisted(read_lines(lines)) as read:
-            lost = self.road.lost(notes, batch, read)
-            summary = even(batch_id, _Batch(lines.sparkSession, self.tables, batch_id, read, taken).write())
+            lost = self.source.lost(notes, batch, read)
+            summary = require_even(batch_id, _Batch(lines.sparkSession, self.tables, batch_id, read, taken).write())
         summary += IngestSummary(lost=lost)
         self.total += summary
         self.tell(summary)
@@ -172,11 +180,11 @@ class _Batch:
         known = self._known(good, days)
         if all(row.in_order for row in good):
             taken = [SequenceRange(row.log_id, row.lowest, row.highest) for row in good]
-            if not overlap([*taken, *spans(known)]):
+            if not overlap([*taken, *stored_ranges(known)]):
                 return self.lines, 0
-        repeated = repeats(self.lines, known)
+        repeated = repeated_lines(self.lines, known)
         duplicates = repeated.count()
-        return without(self.lines, repeated) if duplicates else self.lines, duplicates
+        return without_lines(self.lines, repeated) if duplicates else self.lines, duplicates
 
     def _known(self, good: list[Row], days: Collection[date]) -> DataFrame:
         """The events of these days that other batches wrote, as far as they may be the same."""
@@ -194,7 +202,7 @@ class _Batch:
             # Of a path's rows the one with its first line comes last.
             first = {row.path: row.first for row in sorted(counted, key=lambda row: -row.first)}
             places = [{"source": plain_url(path), "path": path, "first": first[path]} for path in sorted(bad)]
-            lines = bad_lines(self.lines, self.spark.range(1).select(rows(places, PLACE)))
+            lines = bad_lines(self.lines, self.spark.range(1).select(rows(places, FIRST_LINES)))
             self.tables.write_batch(
                 lines.unionByName(_short_segments(self.spark, missing)), "quarantine", self.batch_id
             )

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from karrot.pipeline.offsets.commits import KEY_TYPES, commits, decode_offsets
 from karrot.pipeline.offsets.json_topic import JsonTopic
-from karrot.pipeline.offsets.log_ends import Looked
+from karrot.pipeline.offsets.log_ends import PollSummary
 from karrot.pipeline.offsets.members import decode_members, members
 from karrot.pipeline.schemas import STREAMED
 from karrot.pipeline.store.filesystem import listing, literal
@@ -27,10 +27,10 @@ from karrot.pipeline.stream.streaming_query import (
     batch_name,
     batch_prefix,
     checkpoint_id,
-    even,
-    noted,
+    checkpoint_reader,
     persisted,
-    started,
+    require_even,
+    start_query,
 )
 
 _COMMIT: Final = (0, 1)
@@ -87,7 +87,7 @@ class OffsetsSummary:
             told += f"; of {self.offsets:,} offsets {self.lost:,} lost, {self.absent:,} without a record"
         if self.published:
             told += f"; {self.published:,} published"
-        return f"{told}; {Looked(self.looks, self.bad_looks)}" if self.looks or self.bad_looks else told
+        return f"{told}; {PollSummary(self.looks, self.bad_looks)}" if self.looks or self.bad_looks else told
 
     def as_dict(self) -> dict[str, Any]:
         """The counts by name."""
@@ -116,15 +116,15 @@ class LandOffsets:
 
         Raises `NoRecords`, `ConnectorMissing` and `PropertiesError`.
         """
-        return started(self.source.records(self.spark), self.take, self.checkpoint, every)
+        return start_query(self.source.records(self.spark), self.take, self.checkpoint, every)
 
     def take(self, records: DataFrame, batch: int) -> None:
         """Write one batch; called by Spark, again for the same batch after a crash."""
         checkpoint = checkpoint_id(records.sparkSession)
         with persisted(_lean(decode_offsets(records, self.cluster))) as decoded:
-            passed = self.source.passed(noted(self.spark, self.checkpoint), batch, decoded)
+            passed = self.source.passed(checkpoint_reader(self.spark, self.checkpoint), batch, decoded)
             landing = _Batch.of(self, decoded, checkpoint, batch)
-            summary = even(landing.batch_id, landing.write())
+            summary = require_even(landing.batch_id, landing.write())
         if passed is not None:
             summary += OffsetsSummary(offsets=passed.offsets, lost=passed.lost)
         self.seen(landing.topics)

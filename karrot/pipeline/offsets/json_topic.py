@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from karrot.pipeline.stream.kafka_connection import Brokers
+from karrot.pipeline.stream.kafka_connection import KafkaConnection
 
 MOST_READERS: Final = 1_000
 """How many groups that read the topic are remembered."""
@@ -43,7 +43,7 @@ def as_json(commits: DataFrame) -> DataFrame:
 class JsonTopic:
     """Where commits are published, at least once. ``readers`` are the groups that were seen to read it."""
 
-    brokers: Brokers
+    brokers: KafkaConnection
     topic: str
     readers: frozenset[str] = field(default=frozenset())
 

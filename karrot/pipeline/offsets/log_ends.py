@@ -21,8 +21,8 @@ from karrot.event import TopicPartition
 from karrot.pipeline.schemas import ENDS, columns_of, with_day
 from karrot.pipeline.store.shared_columns import is_possible
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.record_sources import Partitioned, new_files
-from karrot.pipeline.stream.streaming_query import batch_name, checkpoint_id, started
+from karrot.pipeline.stream.record_sources import TopicMetadata, new_files
+from karrot.pipeline.stream.streaming_query import batch_name, checkpoint_id, start_query
 from karrot.watch.kafka_cluster import ClusterError, Failure
 
 MOST_PARTITIONS: Final = 20_000
@@ -41,23 +41,23 @@ _ROWS: Final = pa.schema(
 )
 
 
-class LogEndReader(Partitioned, Protocol):
+class LogEndReader(TopicMetadata, Protocol):
     """What is asked of Kafka beside that; every method may raise `ClusterError`."""
 
     def log_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
         """The log end offsets."""
 
 
-class Looked(NamedTuple):
+class PollSummary(NamedTuple):
     """What came of a look: partitions written, and those of which nothing is known. ``trouble``: nobody answered."""
 
     written: int = 0
     left_out: int = 0
     trouble: str = ""
 
-    def plus(self, other: "Looked") -> "Looked":
+    def plus(self, other: "PollSummary") -> "PollSummary":
         """How many both have written and left out."""
-        return Looked(self.written + other.written, self.left_out + other.left_out)
+        return PollSummary(self.written + other.written, self.left_out + other.left_out)
 
     def __str__(self) -> str:
         if self.trouble:
@@ -79,9 +79,9 @@ class EndsPoll:
     kafka: LogEndReader
     clock: Clock
     every: timedelta
-    tell: Callable[[Looked], object] = lambda _looked: None
+    tell: Callable[[PollSummary], object] = lambda _looked: None
     topics: frozenset[str] = frozenset()
-    total: Looked = Looked()  # noqa: RUF009 (cannot change)
+    total: PollSummary = PollSummary()  # noqa: RUF009 (cannot change)
     _run: str = field(default_factory=lambda: uuid4().hex[:8])
     _looks: int = 0
     _next_ms: float = 0
@@ -102,11 +102,11 @@ class EndsPoll:
         try:
             looked = self._written()
         except ClusterError as error:
-            looked = Looked(trouble=str(error))
+            looked = PollSummary(trouble=str(error))
         self.total = self.total.plus(looked)
         self.tell(looked)
 
-    def _written(self) -> Looked:
+    def _written(self) -> PollSummary:
         at = datetime.fromtimestamp(self.clock.wall_ms() / 1000, UTC)
         places = self._places()
         asked = places[:MOST_PARTITIONS]
@@ -117,7 +117,7 @@ class EndsPoll:
             frame = self.spark.createDataFrame(_table(found)).coalesce(1)
             self.tables.write_batch(ends(frame, self.cluster), "ends", f"{self._run}-{self._looks:06d}")
             self._looks += 1
-        return Looked(len(found), len(places) - len(found))
+        return PollSummary(len(found), len(places) - len(found))
 
     def _places(self) -> list[TopicPartition]:
         counts = self.kafka.partitions(self.topics)
@@ -150,13 +150,13 @@ class LandEnds:
     cluster: str
     tables: Tables
     checkpoint: str
-    total: Looked = Looked()  # noqa: RUF009 (cannot change)
+    total: PollSummary = PollSummary()  # noqa: RUF009 (cannot change)
 
     def start(self, every: str | None = None) -> StreamingQuery:
         """Begin, and return at once. Raises `NoRecords`."""
         written_at = F.col("_metadata.file_modification_time").alias("written_at")
         looks = new_files(self.spark, self.directory, _LOOK).select(*_LOOK.fieldNames(), written_at)
-        return started(looks, self.take, self.checkpoint, every)
+        return start_query(looks, self.take, self.checkpoint, every)
 
     def take(self, looks: DataFrame, batch: int) -> None:
         """Write one batch; called by Spark, again for the same batch after a crash."""
@@ -165,7 +165,7 @@ class LandEnds:
         is_whole = reduce(Column.__and__, is_there, is_possible("observed_at"))
         self.tables.write_batch(ends(looks.where(is_whole), self.cluster), "ends", name)
         [(count, whole)] = looks.agg(F.count("*"), F.count(F.when(is_whole, 1))).collect()
-        self.total = self.total.plus(Looked(whole, count - whole))
+        self.total = self.total.plus(PollSummary(whole, count - whole))
 
 
 def topics_of_late(spark: SparkSession, tables: Tables, cluster: str) -> list[str]:

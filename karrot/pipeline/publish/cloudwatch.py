@@ -44,7 +44,7 @@ class SendInterrupted(Exception):  # noqa: N818 (names what happened)
 
 
 @dataclass(frozen=True, slots=True)
-class Notes:
+class NoteStore:
     """What outlives a restart, by name: ``recall`` gives what ``remember`` was last told, ``None`` for nothing."""
 
     recall: Callable[[str], bytes | None]
@@ -80,7 +80,7 @@ class SentNote:
     ahead for a while silences nobody.
     """
 
-    def __init__(self, notes: Notes, keep_ms: int) -> None:
+    def __init__(self, notes: NoteStore, keep_ms: int) -> None:
         self._notes = notes
         self._keep_ms = keep_ms
         self._newest = _read(notes.recall(_SENT))
@@ -102,7 +102,7 @@ class SentNote:
         self._notes.remember(_SENT, msgspec.json.encode(rows))
 
 
-class NewerOnly(Sender):
+class NewerDataSender(Sender):
     """Sends nothing that is not newer than what was sent of its metric, however often a batch is repeated."""
 
     def __init__(
@@ -140,7 +140,7 @@ class Publisher:
     """
 
     options: Options
-    notes: Notes
+    notes: NoteStore
     clock: Clock
     open_client: Callable[[], PutMetricData]
     wait: Callable[[float], bool]
@@ -150,7 +150,7 @@ class Publisher:
     _reporter: CloudWatchReporter = field(init=False)
 
     def __post_init__(self) -> None:
-        sender = NewerOnly(
+        sender = NewerDataSender(
             SentNote(self.notes, 1000 * self.options.ttl_s),
             self.clock.wall_ms,
             self.open_client,

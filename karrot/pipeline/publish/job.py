@@ -15,13 +15,13 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from karrot.clock import Clock
 from karrot.event import Source
-from karrot.pipeline.ingest.event_sources import Road
+from karrot.pipeline.ingest.event_sources import EventSource
 from karrot.pipeline.ingest.events import REQUIRED, parsed, why_unusable
-from karrot.pipeline.publish.cloudwatch import Notes, Published, Publisher
+from karrot.pipeline.publish.cloudwatch import NoteStore, Published, Publisher
 from karrot.pipeline.schemas import CORRUPT, LINE, columns_of
 from karrot.pipeline.store.filesystem import read_text, write_text
 from karrot.pipeline.store.shared_columns import GROUP
-from karrot.pipeline.stream.streaming_query import started
+from karrot.pipeline.stream.streaming_query import start_query
 
 _PLACE: Final = StructType(
     [StructField("received_at_ms", LongType()), StructField("log_id", StringType()), StructField("seq", LongType())]
@@ -47,7 +47,7 @@ _CLOCKS_APART_MS: Final = 300_000
 """How far the clock that dates segments or records and this one may be apart."""
 
 
-def notes_beside(spark: SparkSession, checkpoint: str) -> Notes:
+def notes_beside(spark: SparkSession, checkpoint: str) -> NoteStore:
     """Notes as files beside a checkpoint: a new checkpoint, which begins with the oldest segment, still has them."""
 
     def path(name: str) -> str:
@@ -60,7 +60,7 @@ def notes_beside(spark: SparkSession, checkpoint: str) -> Notes:
     def remember(name: str, note: bytes) -> None:
         write_text(spark, path(name), note.decode())
 
-    return Notes(recall, remember)
+    return NoteStore(recall, remember)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +71,21 @@ class Fanout:
     """
 
     spark: SparkSession
-    road: Road
+    source: EventSource
     checkpoint: str
     publisher: Publisher
     clock: Clock
     tell: Callable[[Published], object] = lambda _published: None
 
     def start(self, every: str | None = None) -> StreamingQuery:
-        """Begin, and return at once. Raises what the road's ``lines`` raises.
+        """Begin, and return at once. Raises what the source's ``lines`` raises.
 
         Segments and records that can only hold what is too old by now are passed over unread.
         """
         oldest_ms = self._oldest_ms(self.clock.wall_ms()) - _CLOCKS_APART_MS
-        lines = self.road.lines(self.spark)
+        lines = self.source.lines(self.spark)
         recent = lines.where(F.col("written_at") >= F.lit(datetime.fromtimestamp(oldest_ms / 1000, UTC)))
-        return started(recent, self.take, self.checkpoint, every)
+        return start_query(recent, self.take, self.checkpoint, every)
 
     def take(self, lines: DataFrame, _batch: int) -> None:
         """Publish one batch; called by Spark, again for the same batch after a crash."""

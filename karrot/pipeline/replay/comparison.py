@@ -16,7 +16,7 @@ from karrot.event import GroupKey, Status
 from karrot.pipeline.replay.rule_sets import RuleSet
 from karrot.text import counted, duration
 
-T = TypeVar("T", "Standstill", "ReplayedIncident")
+T = TypeVar("T", "Stall", "ReplayedIncident")
 _NAMED = 3
 
 
@@ -46,7 +46,7 @@ class ReplayedIncident:
     stood_still: bool
 
 
-class Standstill(NamedTuple):
+class Stall(NamedTuple):
     """A stretch in which some partition of a group did not move while there was more to read."""
 
     group: GroupKey
@@ -60,7 +60,7 @@ class Detection(NamedTuple):
     ``delay`` is seconds after its beginning: negative for an incident that came before, where that is no merit.
     """
 
-    what: Standstill | ReplayedIncident
+    what: Stall | ReplayedIncident
     delay: float | None
 
 
@@ -103,7 +103,7 @@ class RuleSetOutcome:
         return median(self.delays) if self.delays else None
 
     @property
-    def missed(self) -> list[Standstill | ReplayedIncident]:
+    def missed(self) -> list[Stall | ReplayedIncident]:
         """The stand-stills that it did not find."""
         return [each.what for each in self.found if each.delay is None]
 
@@ -112,12 +112,12 @@ class RuleSetOutcome:
 class RuleSetComparison:
     """The sets in the order in which they were given; the others are measured by the first."""
 
-    standstills: Sequence[Standstill]
+    standstills: Sequence[Stall]
     outcomes: Sequence[RuleSetOutcome]
 
 
-def compared(
-    rule_sets: Sequence[RuleSet], runs: Sequence[Sequence[RuleSetRun]], stood: Sequence[Standstill], *, flap_s: int
+def compare(
+    rule_sets: Sequence[RuleSet], runs: Sequence[Sequence[RuleSetRun]], stood: Sequence[Stall], *, flap_s: int
 ) -> RuleSetComparison:
     """The outcome of each set, from its ``runs``; ``flap_s`` after an incident's end the next one is a flap."""
     of_sets = [list(_incidents(each, stood, flap_s)) for each in runs]
@@ -137,7 +137,7 @@ def compared(
     )
 
 
-def _incidents(runs: Sequence[RuleSetRun], stood: Sequence[Standstill], flap_s: int) -> Iterator[ReplayedIncident]:
+def _incidents(runs: Sequence[RuleSetRun], stood: Sequence[Stall], flap_s: int) -> Iterator[ReplayedIncident]:
     by_group = _by_group(stood)
     for group, of_group in groupby(sorted(runs, key=attrgetter("group", "from_ms")), attrgetter("group")):
         ended_ms = None
@@ -162,7 +162,7 @@ def _unbroken(runs: Sequence[RuleSetRun]) -> Iterator[Sequence[RuleSetRun]]:
         yield runs[begin:end]
 
 
-def _found(what: Iterable[Standstill | ReplayedIncident], incidents: Sequence[ReplayedIncident]) -> Iterator[Detection]:
+def _found(what: Iterable[Stall | ReplayedIncident], incidents: Sequence[ReplayedIncident]) -> Iterator[Detection]:
     """For each the first of the incidents that overlaps it."""
     by_group = _by_group(incidents)
     for each in what:
@@ -171,13 +171,13 @@ def _found(what: Iterable[Standstill | ReplayedIncident], incidents: Sequence[Re
         yield Detection(each, None if hit is None else _delay(hit, each))
 
 
-def _delay(incident: ReplayedIncident, what: Standstill | ReplayedIncident) -> float:
+def _delay(incident: ReplayedIncident, what: Stall | ReplayedIncident) -> float:
     """An incident that was there before a stand-still finds it at once."""
     delay = (incident.from_ms - what.from_ms) / 1000
-    return max(0, delay) if isinstance(what, Standstill) else delay
+    return max(0, delay) if isinstance(what, Stall) else delay
 
 
-def _overlap(one: Standstill | ReplayedIncident, from_ms: int, to_ms: int) -> bool:
+def _overlap(one: Stall | ReplayedIncident, from_ms: int, to_ms: int) -> bool:
     return one.from_ms <= to_ms and from_ms <= one.to_ms
 
 
@@ -243,7 +243,7 @@ def _price(one: RuleSetOutcome, first: RuleSetOutcome) -> str:
     return f"{one.rules.name} has {counted(fewer, 'incident')} fewer than {first.rules.name} and {price}{late}."
 
 
-def _named(what: Standstill | ReplayedIncident) -> str:
+def _named(what: Stall | ReplayedIncident) -> str:
     at = datetime.fromtimestamp(what.from_ms / 1000, UTC)
     lasted = duration((what.to_ms - what.from_ms) / 1000)
     return f"{what.group.cluster}/{what.group.consumer} at {at:%m-%d %H:%M} for {lasted}"

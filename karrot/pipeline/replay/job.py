@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from karrot.event import GroupKey, Status
-from karrot.pipeline.replay.comparison import RuleSetComparison, RuleSetRun, Standstill, compared
+from karrot.pipeline.replay.comparison import RuleSetComparison, RuleSetRun, Stall, compare
 from karrot.pipeline.replay.group_statuses import by_group, deletions, silences, statuses
 from karrot.pipeline.replay.rule_sets import RuleSet
 from karrot.pipeline.replay.status_changes import STOOD_STILL, ReplayOptions, changes, together
@@ -125,17 +125,17 @@ def _span(ends: DataFrame, request: ReplayRequest) -> VerdictTimes:
 def _told(found: DataFrame, request: ReplayRequest, span: VerdictTimes) -> Replayed:
     bad = found.where(F.col("status") != Status.OK.name)
     runs: list[list[RuleSetRun]] = [[] for _ in request.rule_sets]
-    stood: list[Standstill] = []
+    stood: list[Stall] = []
     for number, cluster, consumer, *rest in bad.sort("cluster", "consumer", "from_ms").collect():
         run = RuleSetRun(GroupKey(cluster, consumer), *rest)
         if number == STOOD_STILL:
-            stood.append(Standstill(run.group, run.from_ms, run.to_ms))
+            stood.append(Stall(run.group, run.from_ms, run.to_ms))
         else:
             runs[number].append(run)
     groups = found.where(F.col("rules") == 0).select("cluster", "consumer").distinct().count()
     if not groups:
         raise NothingToReplayError("no group that was chosen committed in that time, as far as log ends are known")
-    return Replayed(span, groups, runs, compared(request.rule_sets, runs, stood, flap_s=request.flap))
+    return Replayed(span, groups, runs, compare(request.rule_sets, runs, stood, flap_s=request.flap))
 
 
 def _write(found: DataFrame, rule_sets: Sequence[RuleSet], output: str) -> None:

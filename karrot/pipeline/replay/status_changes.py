@@ -232,14 +232,14 @@ def _step(before: Codes, after: Codes, low: Status, high: Status) -> Codes:
 
 def _of_standstills(commits: CommitArrays, ends: LogEndArrays, segments: Segments, asked: ReplayOptions) -> _Steps:
     first_ms, last_ms = asked.span.first * 1000, asked.span.last * 1000
-    stood = standstills(commits, ends, segments, at_least_ms=asked.stood_ms, until_ms=last_ms)
+    stood = stalls(commits, ends, segments, at_least_ms=asked.stood_ms, until_ms=last_ms)
     late = np.flatnonzero(stood.to_ms > first_ms)
     from_ms, to_ms = np.maximum(stood.from_ms[late], first_ms), stood.to_ms[late]
     up = np.repeat(np.array([1, -1], np.int8), len(late))
     return _Steps(np.tile(stood.segment[late], 2), np.append(from_ms, to_ms), up, np.zeros_like(up), up)
 
 
-class Standstills(NamedTuple):
+class Stalls(NamedTuple):
     """Stretches of a segment, in epoch milliseconds."""
 
     segment: Ints
@@ -247,9 +247,7 @@ class Standstills(NamedTuple):
     to_ms: Ints
 
 
-def standstills(
-    commits: CommitArrays, ends: LogEndArrays, segments: Segments, *, at_least_ms: int, until_ms: int
-) -> Standstills:
+def stalls(commits: CommitArrays, ends: LogEndArrays, segments: Segments, *, at_least_ms: int, until_ms: int) -> Stalls:
     """The stretches of at least that length, up to ``until_ms``; ``commits`` are those that are `stored`.
 
     One begins with the commit after which the offset did not change, or once the log went beyond it; it ends with the
@@ -267,7 +265,7 @@ def standstills(
         source, offset = int(segments.source[segment[each]]), int(commits.offset[moves[each]])
         from_ms[each] = _grown_at(ends, source, offset, int(from_ms[each]))
     kept = to_ms - from_ms >= at_least_ms
-    return Standstills(segment[kept], from_ms[kept], to_ms[kept])
+    return Stalls(segment[kept], from_ms[kept], to_ms[kept])
 
 
 def _grown_at(ends: LogEndArrays, source: int, offset: int, since_ms: int) -> int:

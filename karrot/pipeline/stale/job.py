@@ -18,18 +18,18 @@ from pyspark.sql.streaming.query import StreamingQuery
 from karrot.event import ClusterPartition, LogEnd
 from karrot.pipeline.schemas import STREAMED, with_day
 from karrot.pipeline.stale.alert_delivery import Undelivered
-from karrot.pipeline.stale.stale_rule import BatchCommits, GroupPartition, RecordPosition, StaleState, Watch
+from karrot.pipeline.stale.stale_rule import BatchCommits, GroupPartition, RecordPosition, StaleState, StaleWatch
 from karrot.pipeline.store.filesystem import literal, make_directory, read_text, write_text
 from karrot.pipeline.store.shared_columns import LOG, PARTITION
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.streaming_query import EVER, persisted, started
+from karrot.pipeline.stream.streaming_query import ANY_AGE, persisted, start_query
 
 MOST_UNSENT: Final = 10_000
 """Lines that wait for a webhook, at most: of more, the oldest are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
+class DeliverySummary:
     """What became of a batch's lines. ``trouble`` is why those that are ``unsent`` could not be delivered."""
 
     delivered: int = 0
@@ -51,18 +51,18 @@ class StaleAlerts:
     length: timedelta
     since: date
     deliver: Callable[[str], None]
-    tell: Callable[[Delivered], object] = lambda _told: None
+    tell: Callable[[DeliverySummary], object] = lambda _told: None
     _state: StaleState | None = field(default=None, init=False)
 
     def start(self, every: str | None = None) -> StreamingQuery:
         """Begin, and return at once: with what is there or, with ``every``, with what comes too."""
         commits, ends = _of_commits(self._new("commits")), _of_ends(self._new("ends"))
-        return started(commits.unionByName(ends), self.take, self.checkpoint, every)
+        return start_query(commits.unionByName(ends), self.take, self.checkpoint, every)
 
     def take(self, records: DataFrame, batch: int) -> None:
         """Judge one batch and deliver what follows; called by Spark, again for the same batch after a crash."""
         state = self._recalled()
-        watch = Watch(self.length, state)
+        watch = StaleWatch(self.length, state)
         with persisted(records):
             commits = {
                 GroupPartition(row.cluster, row.consumer, row.topic, row.partition): BatchCommits(
@@ -92,13 +92,13 @@ class StaleAlerts:
         if delivered:
             state.unsent = state.unsent[delivered:]
             self._remember(state)
-        self.tell(Delivered(delivered, len(state.unsent), dropped, trouble))
+        self.tell(DeliverySummary(delivered, len(state.unsent), dropped, trouble))
 
     def _new(self, name: str) -> DataFrame:
         """New rows of a table as a stream; the directory need not be there yet."""
         path = self.tables.path(name)
         make_directory(self.spark, path)
-        reader = self.spark.readStream.schema(with_day(STREAMED[name])).option("maxFileAge", EVER)
+        reader = self.spark.readStream.schema(with_day(STREAMED[name])).option("maxFileAge", ANY_AGE)
         return reader.parquet(literal(path)).where(F.col("day") >= F.lit(self.since))
 
     def _recalled(self) -> StaleState:

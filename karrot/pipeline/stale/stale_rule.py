@@ -81,7 +81,7 @@ class StaleState(msgspec.Struct):
     unsent: list[str] = []
 
 
-class Watch:
+class StaleWatch:
     """Takes batch after batch and says which partitions became stale, and which no longer are. For one thread.
 
     After a time without looks, or while commits come that are older than the looks by ``length``, the reader of

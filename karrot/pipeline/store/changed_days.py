@@ -36,7 +36,7 @@ def write_note(spark: SparkSession, tables: Tables, note: Note) -> None:
     write_text(spark, tables.path(NOTE), msgspec.json.encode(ordered).decode())
 
 
-def present(spark: SparkSession, tables: Tables) -> dict[date, str]:
+def days_present(spark: SparkSession, tables: Tables) -> dict[date, str]:
     """The days that any of the `WATCHED` tables has, each with the `digest` of its files. Raises as `sound` does."""
     files: dict[date, list[str]] = {}
     for name in WATCHED:
@@ -52,7 +52,7 @@ def digest(names: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:16]
 
 
-def touched(note: Note, found: Mapping[date, str], rules: str) -> list[date]:
+def changed_days(note: Note, found: Mapping[date, str], rules: str) -> list[date]:
     """The days to derive, in order; a day whose files are gone is one of them, and one that was not finished."""
     if note.rules != rules:
         return sorted({*found, *note.days, *note.unfinished})

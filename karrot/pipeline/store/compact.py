@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from karrot.history.held_days import Note
 from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, UNIQUE_BY, columns_of
-from karrot.pipeline.store.changed_days import WATCHED, digest, present, read_note, write_note
+from karrot.pipeline.store.changed_days import WATCHED, days_present, digest, read_note, write_note
 from karrot.pipeline.store.filesystem import delete, listing, literal, rename_over
 from karrot.pipeline.store.tables import Tables
 
@@ -34,7 +34,7 @@ class Compacted(NamedTuple):
 def compact(spark: SparkSession, tables: Tables, *, keep: timedelta, today: date) -> Compacted:
     """Drop the days older than ``keep`` and merge those before ``today`` that lie in more than one file."""
     dropped = _drop(spark, tables, today - keep)
-    note, before = read_note(spark, tables), present(spark, tables)
+    note, before = read_note(spark, tables), days_present(spark, tables)
     merged, digests, count = 0, dict(before), 0
     for day in sorted(before):
         if day >= today:

@@ -45,7 +45,7 @@ _LIBRDKAFKAS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Brokers:
+class KafkaConnection:
     """A cluster's addresses, and the properties of Java's client by which it is reached."""
 
     addresses: tuple[str, ...]

@@ -8,12 +8,12 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from karrot.pipeline.schemas import QUARANTINE, RAW_BYTES, columns_of, with_day
 
-PLACE: Final = StructType().add("source", StringType()).add("path", StringType()).add("first", LongType())
+FIRST_LINES: Final = StructType().add("source", StringType()).add("path", StringType()).add("first", LongType())
 """A segment, how Spark spells its path, and the number of its first line."""
 
 
 def bad_lines(lines: DataFrame, segments: DataFrame) -> DataFrame:
-    """The lines that have a reason. ``segments`` are of the schema `PLACE`."""
+    """The lines that have a reason. ``segments`` are of the schema `FIRST_LINES`."""
     return (
         lines.where(F.col("reason").isNotNull())
         .join(F.broadcast(segments), on="path", how="inner")

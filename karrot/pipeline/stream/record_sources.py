@@ -32,8 +32,8 @@ from pyspark.sql.types import (
 from karrot.event import TopicPartition
 from karrot.kafka.client_properties import PropertiesError
 from karrot.pipeline.store.filesystem import exists, literal
-from karrot.pipeline.stream.kafka_connection import Brokers, StartingOffsets
-from karrot.pipeline.stream.streaming_query import BATCH_BYTES, EVER, Read
+from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
+from karrot.pipeline.stream.streaming_query import ANY_AGE, BATCH_BYTES, CheckpointReader
 from karrot.watch.kafka_cluster import ClusterError, Failure
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
@@ -82,14 +82,14 @@ class ConnectorMissing(RuntimeError):  # noqa: N818 (names the state of the mach
         )
 
 
-class Passed(NamedTuple):
+class PassedOffsets(NamedTuple):
     """How many offsets a batch went past, and how many of them were deleted before they could be read."""
 
     offsets: int
     lost: int
 
 
-class Range(NamedTuple):
+class OffsetRange(NamedTuple):
     """From the offset ``first`` up to and without ``until``. Where ``until`` is the lower the topic was made anew."""
 
     first: int
@@ -117,11 +117,11 @@ class RecordSource(Protocol):
     def records(self, spark: SparkSession) -> DataFrame:
         """The stream, of the columns of `RECORD`. Raises `NoRecords`."""
 
-    def passed(self, read: Read, batch: int, decoded: DataFrame) -> Passed | None:
+    def passed(self, read: CheckpointReader, batch: int, decoded: DataFrame) -> PassedOffsets | None:
         """What a batch went past; ``None`` where that has no meaning."""
 
 
-class Partitioned(Protocol):
+class TopicMetadata(Protocol):
     """What is asked of Kafka; every method may raise `karrot.watch.kafka_cluster.ClusterError`."""
 
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
@@ -132,11 +132,11 @@ class Partitioned(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class FromKafka:
+class RecordsFromKafka:
     """From the topic itself, or a copy of it; from ``start`` on where there is no checkpoint yet."""
 
-    brokers: Brokers
-    kafka: Partitioned
+    brokers: KafkaConnection
+    kafka: TopicMetadata
     start: StartingOffsets
     topic: str = OFFSETS_TOPIC
     most: int = BATCH_RECORDS
@@ -169,15 +169,15 @@ class FromKafka:
             raise PropertiesError(self.brokers.without_values(str(error))) from None
         return loaded.select(*RECORD.fieldNames())
 
-    def passed(self, read: Read, batch: int, decoded: DataFrame) -> Passed:
+    def passed(self, read: CheckpointReader, batch: int, decoded: DataFrame) -> PassedOffsets:
         """By the checkpoint and where the logs start now; nothing is lost as far as Kafka does not say."""
         ranges = ranges_of_batch(read, batch, self.topic)
         starts = self._starts(ranges)
         passed = sum(each.offsets(starts.get(partition, 0)) for partition, each in ranges.items())
         is_whole = all(starts.get(partition, 0) <= each.first <= each.until for partition, each in ranges.items())
-        return Passed(passed, 0 if is_whole else lost(ranges, starts, _first_read(decoded)))
+        return PassedOffsets(passed, 0 if is_whole else lost_offsets(ranges, starts, _first_read(decoded)))
 
-    def _starts(self, ranges: Mapping[int, Range]) -> dict[int, int]:
+    def _starts(self, ranges: Mapping[int, OffsetRange]) -> dict[int, int]:
         try:
             answers = self.kafka.log_starts([TopicPartition(self.topic, partition) for partition in ranges])
         except ClusterError:
@@ -186,7 +186,7 @@ class FromKafka:
 
 
 @dataclass(frozen=True, slots=True)
-class FromParquet:
+class RecordsFromParquet:
     """From files that somebody else put into a directory or below it."""
 
     directory: str
@@ -197,7 +197,7 @@ class FromParquet:
         written_at = F.col("_metadata.file_modification_time").alias("written_at")
         return new_files(spark, self.directory, RECORD).select(*RECORD.fieldNames(), written_at)
 
-    def passed(self, read: Read, batch: int, decoded: DataFrame) -> None:  # noqa: ARG002 (files are in no order)
+    def passed(self, read: CheckpointReader, batch: int, decoded: DataFrame) -> None:  # noqa: ARG002 (files are in no order)
         """Nothing: files do not say what is not in them."""
         return
 
@@ -227,7 +227,7 @@ def new_files(spark: SparkSession, directory: str, schema: StructType) -> DataFr
         raise NoRecords(f"{directory}: its files lack {', '.join(lacks)}")
     if wrong := [told for each in schema for told in _of_another_type(each.name, each.dataType, found)]:
         raise NoRecords(f"{directory}: in its files {', '.join(wrong)}")
-    source = spark.readStream.schema(schema).options(**options, maxFileAge=EVER, maxBytesPerTrigger=str(BATCH_BYTES))
+    source = spark.readStream.schema(schema).options(**options, maxFileAge=ANY_AGE, maxBytesPerTrigger=str(BATCH_BYTES))
     return source.parquet(literal(directory))
 
 
@@ -243,14 +243,16 @@ def _first_read(decoded: DataFrame) -> dict[int, int]:
     return {row.log_partition: row["first"] for row in first}
 
 
-def ranges_of_batch(read: Read, batch: int, topic: str) -> dict[int, Range]:
+def ranges_of_batch(read: CheckpointReader, batch: int, topic: str) -> dict[int, OffsetRange]:
     """The range of each partition. Raises FileNotFoundError for a batch that the checkpoint does not know."""
     ends = _offsets(read, f"offsets/{batch}", topic)
     starts = _offsets(read, f"offsets/{batch - 1}" if batch else _INITIAL, topic)
-    return {partition: Range(starts.get(partition, until), until) for partition, until in ends.items()}
+    return {partition: OffsetRange(starts.get(partition, until), until) for partition, until in ends.items()}
 
 
-def lost(ranges: Mapping[int, Range], log_starts: Mapping[int, int], first_read: Mapping[int, int]) -> int:
+def lost_offsets(
+    ranges: Mapping[int, OffsetRange], log_starts: Mapping[int, int], first_read: Mapping[int, int]
+) -> int:
     """How many offsets of a batch were deleted before they were read; none of a partition whose start is not known."""
     return sum(
         ranges[partition].lost(start, first_read.get(partition))
@@ -259,7 +261,7 @@ def lost(ranges: Mapping[int, Range], log_starts: Mapping[int, int], first_read:
     )
 
 
-def _offsets(read: Read, name: str, topic: str) -> dict[int, int]:
+def _offsets(read: CheckpointReader, name: str, topic: str) -> dict[int, int]:
     text = read(name)
     if text is None:
         raise FileNotFoundError(f"the checkpoint has no {name}")

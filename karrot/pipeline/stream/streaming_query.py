@@ -17,21 +17,21 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from karrot.pipeline.store.filesystem import read_text
 
-Read = Callable[[str], str | None]
+CheckpointReader = Callable[[str], str | None]
 """The text of a file below a checkpoint, by its name; ``None`` if there is no such file."""
 
 
 BATCH_BYTES: Final = 256 * 1024 * 1024
 """Bytes of files in a batch, compressed: what it holds in memory or on the local disk is a few times that."""
 
-EVER: Final = "36500d"
+ANY_AGE: Final = "36500d"
 """As ``maxFileAge``: by default the file source passes by what is older than a week when it comes."""
 
 _LOOK_S: Final = 0.2
 _PATIENCE_S: Final = 20  # Kubernetes kills after 30
 
 
-def started(
+def start_query(
     lines: DataFrame, take: Callable[[DataFrame, int], None], checkpoint: str, every: str | None
 ) -> StreamingQuery:
     """A query that hands its batches to ``take``: of what is there or, with ``every``, of what comes too."""
@@ -45,7 +45,7 @@ def checkpoint_id(spark: SparkSession) -> str:
     return uuid.UUID(spark.sparkContext.getLocalProperty("sql.streaming.queryId")).hex
 
 
-def noted(spark: SparkSession, checkpoint: str) -> Read:
+def checkpoint_reader(spark: SparkSession, checkpoint: str) -> CheckpointReader:
     """What a query has noted in its checkpoint."""
     return lambda name: read_text(spark, f"{checkpoint}/{name}")
 
@@ -74,7 +74,7 @@ def persisted(frame: DataFrame) -> Iterator[DataFrame]:
         frame.unpersist()
 
 
-def run(
+def run_queries(
     queries: Sequence[StreamingQuery], *, stop: Event, follow: bool, beside: Callable[[], object] = lambda: None
 ) -> None:
     """Wait until all queries have ended; with ``follow``, until one has, or ``stop`` is set. Then end them all.
@@ -108,7 +108,7 @@ class UnevenError(RuntimeError):
     """Rows in are not rows out: the tables do not hold what was read. Another run repeats the batch."""
 
 
-class Even(Protocol):
+class BatchSummary(Protocol):
     """The summary of a batch."""
 
     @property
@@ -116,10 +116,10 @@ class Even(Protocol):
         """Whether all that was read is accounted for."""
 
 
-T = TypeVar("T", bound=Even)
+T = TypeVar("T", bound=BatchSummary)
 
 
-def even(batch_id: str, summary: T) -> T:
+def require_even(batch_id: str, summary: T) -> T:
     """The summary of a batch. Raises `UnevenError`."""
     if not summary.is_even:
         raise UnevenError(f"batch {batch_id}: {summary}")

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from karrot.pipeline.derive.job import DeriveRules, derive
-from karrot.pipeline.derive.partition_lag_job import Handed, hand_on
+from karrot.pipeline.derive.partition_lag_job import DayHandover, hand_on
 from karrot.pipeline.store.tables import Tables
 from support.pipeline.event_rows import event_row, events_frame, partitions_frame
 from support.pipeline.offset_rows import commit_row, log_end_row, member_rows, write_batch
@@ -118,7 +118,7 @@ def test_a_day_that_hands_on_something_else_touches_the_next() -> None:
     before = dict(zip(days, "abcd", strict=True))
 
     def derived(touched: list[dt.date], now: str, before: dict[dt.date, str] | None) -> list[dt.date]:
-        return [*hand_on(touched, days, before, lambda day: Handed(now[days.index(day)]))]
+        return [*hand_on(touched, days, before, lambda day: DayHandover(now[days.index(day)]))]
 
     assert derived(days[:1], "abcd", before) == days[:1]
     assert derived(days[:1], "xbcd", before) == days[:2]

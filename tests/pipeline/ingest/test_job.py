@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from karrot.pipeline.ingest.event_sources import FromArchive
+from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.ingest.job import Ingest, IngestSummary
 from karrot.pipeline.store.tables import Tables
 from support.pipeline.archive_segments import LOG_ID, segment_line, truncate, write_segment
@@ -21,7 +21,7 @@ _MIB = 1024 * 1024
 
 
 def _ingest(spark: SparkSession, archive: Path, tables: Path) -> IngestSummary:
-    return Ingest(spark, FromArchive(str(archive)), Tables(str(tables))).run()
+    return Ingest(spark, EventsFromArchive(str(archive)), Tables(str(tables))).run()
 
 
 def _rows(spark: SparkSession, tables: Path) -> dict[str, list[str]]:
@@ -72,7 +72,7 @@ def test_whatever_lies_in_the_archive_the_job_ends_and_every_line_is_accounted_f
             gone.unlink()
             super().take(lines, batch)
 
-    job = UnderItsFeet(spark, FromArchive(str(archive)), Tables(str(tables)))
+    job = UnderItsFeet(spark, EventsFromArchive(str(archive)), Tables(str(tables)))
     total = job.run()
 
     quarantine = Tables(str(tables)).read(spark, "quarantine").orderBy("source", "position").collect()
@@ -130,9 +130,9 @@ def test_a_batch_that_was_written_but_not_committed_is_written_over(spark: Spark
             raise InterruptedError("killed before the commit")
 
     with pytest.raises(StreamingQueryException, match="between two tables"):
-        Ingest(spark, FromArchive(str(archive)), DiesBetween(str(tables))).run()
+        Ingest(spark, EventsFromArchive(str(archive)), DiesBetween(str(tables))).run()
     with pytest.raises(StreamingQueryException, match="before the commit"):
-        DiesBeforeTheCommit(spark, FromArchive(str(archive)), Tables(str(tables))).run()
+        DiesBeforeTheCommit(spark, EventsFromArchive(str(archive)), Tables(str(tables))).run()
     assert len(_rows(spark, tables)["quarantine"]) == 3
     copied.write_bytes(whole)
     total = _ingest(spark, archive, tables)
@@ -154,7 +154,7 @@ def test_a_log_of_files_that_spark_compacted_is_read_as_well(spark: SparkSession
     told: list[IngestSummary] = []
     spark.conf.set("spark.sql.streaming.fileSource.log.compactInterval", "2")
     try:
-        Ingest(spark, FromArchive(str(archive), batch_bytes=1), tables, tell=told.append).run()
+        Ingest(spark, EventsFromArchive(str(archive), batch_bytes=1), tables, tell=told.append).run()
     finally:
         spark.conf.unset("spark.sql.streaming.fileSource.log.compactInterval")
     assert list((tmp_path / "tables").rglob("sources/0/1.compact"))
@@ -174,7 +174,7 @@ def test_it_follows_an_archive_of_any_name_until_told_to_stop(spark: SparkSessio
 
     stop = threading.Event()
     threading.Thread(target=add_then_stop, daemon=True).start()
-    total = Ingest(spark, FromArchive(str(archive)), Tables(str(tables)), tell=told.append).run(
+    total = Ingest(spark, EventsFromArchive(str(archive)), Tables(str(tables)), tell=told.append).run(
         "100 milliseconds", stop
     )
     assert told == [

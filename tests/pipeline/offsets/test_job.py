@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 from karrot.pipeline.offsets.commits import decode_offsets
 from karrot.pipeline.offsets.job import LandOffsets, OffsetsSummary
 from karrot.pipeline.offsets.json_topic import as_json
-from karrot.pipeline.offsets.log_ends import LandEnds, Looked
+from karrot.pipeline.offsets.log_ends import LandEnds, PollSummary
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, FromParquet, NoRecords
+from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, NoRecords, RecordsFromParquet
 from support.kafka.offset_records import commit_key, commit_value, group_key, group_value, other_key
 from support.pipeline.kafka_source_rows import KAFKA_SOURCE_SCHEMA, LOG_TS, LOG_TS_MS, Record, records_table
 
@@ -34,7 +34,7 @@ def _file(directory: Path, name: str, records: Iterable[Record], first: int) -> 
 
 
 def _run(spark: SparkSession, records: Path, tables: Tables) -> OffsetsSummary:
-    job = LandOffsets(spark, FromParquet(str(records)), "prod", tables, tables.checkpoint("offsets"))
+    job = LandOffsets(spark, RecordsFromParquet(str(records)), "prod", tables, tables.checkpoint("offsets"))
     job.start().awaitTermination()
     return job.total
 
@@ -124,7 +124,7 @@ def test_where_logs_ended_may_come_from_files_too(spark: SparkSession, tmp_path:
     pq.write_table(pa.table(columns), looks / "1.parquet")
     job = LandEnds(spark, str(looks), "prod", tables, tables.checkpoint("ends"))
     job.start().awaitTermination()
-    assert job.total == Looked(written=1, left_out=2)
+    assert job.total == PollSummary(written=1, left_out=2)
     assert str(OffsetsSummary(looks=1, bad_looks=2)).endswith("; log ends of 1 partitions, 2 left out")
     [row] = tables.read(spark, "ends").collect()
     assert row.asDict() == {
@@ -141,20 +141,20 @@ def test_where_logs_ended_may_come_from_files_too(spark: SparkSession, tmp_path:
 
 def test_what_is_no_directory_of_records_is_said(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(NoRecords, match="there is no such directory"):
-        FromParquet(str(tmp_path / "nowhere")).records(spark)
+        RecordsFromParquet(str(tmp_path / "nowhere")).records(spark)
     with pytest.raises(NoRecords, match="there is no Parquet file"):
-        FromParquet(str(tmp_path)).records(spark)
+        RecordsFromParquet(str(tmp_path)).records(spark)
     pq.write_table(pa.table({"key": [b"k"], "value": [b"v"], "partition": [1]}), tmp_path / "1.parquet")
     with pytest.raises(NoRecords, match="its files lack topic, offset, timestamp"):
-        FromParquet(str(tmp_path)).records(spark)
+        RecordsFromParquet(str(tmp_path)).records(spark)
     records = records_table(_COMMITS, first=1)
     wide = records.set_column(3, "partition", records["partition"].cast(pa.int64()))
     pq.write_table(wide.set_column(5, "timestamp", [["12:00"] * len(wide)]), tmp_path / "1.parquet")
     with pytest.raises(NoRecords, match="partition is bigint and must be int, timestamp is string and must be timest"):
-        FromParquet(str(tmp_path)).records(spark)
+        RecordsFromParquet(str(tmp_path)).records(spark)
     (tmp_path / "1.parquet").write_bytes(b"PAR1 and nothing else")
     with pytest.raises(NoRecords, match="its files cannot be read as Parquet"):
-        FromParquet(str(tmp_path)).records(spark)
+        RecordsFromParquet(str(tmp_path)).records(spark)
 
 
 def _written_on(path: Path) -> date:

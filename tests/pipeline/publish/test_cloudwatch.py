@@ -11,7 +11,7 @@ from karrot.burrow.payload import to_wire
 from karrot.demo.cloudwatch import ACCESS_DENIED, UNAVAILABLE, FakeCloudWatch
 from karrot.event_line import encode
 from karrot.eventlog.base import StoredEvent
-from karrot.pipeline.publish.cloudwatch import Notes, Published, Publisher, SendInterrupted
+from karrot.pipeline.publish.cloudwatch import NoteStore, Published, Publisher, SendInterrupted
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.options import Options
 from support.burrow.lag_events import make_event
@@ -37,7 +37,7 @@ class Rig:
     def restart(self) -> None:
         """Another process, with the same notes."""
         client = partial(open_client, self.options, aws_environment(self.fake.url))
-        notes = Notes(self.notes.get, self.notes.__setitem__)
+        notes = NoteStore(self.notes.get, self.notes.__setitem__)
         self.publisher = Publisher(self.options, notes, self.clock, client, self._wait, Random(1))
 
     def line(self, seq: int, lag: int, *, age_ms: int = 0, log_id: str = "a", **overrides: Any) -> str:

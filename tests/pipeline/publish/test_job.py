@@ -18,12 +18,12 @@ from pyspark.sql import functions as F
 from karrot.demo.cloudwatch import UNAVAILABLE, FakeCloudWatch
 from karrot.event import Source
 from karrot.event_line import encode
-from karrot.pipeline.ingest.event_sources import FromArchive
+from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.ingest.job import Ingest, IngestSummary
 from karrot.pipeline.publish.cloudwatch import Published, Publisher
 from karrot.pipeline.publish.job import NEWEST, Fanout, newest, notes_beside
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.streaming_query import run
+from karrot.pipeline.stream.streaming_query import run_queries
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.options import Options
 from support.burrow.lag_events import make_partition
@@ -89,13 +89,13 @@ class StreamRig:
         )
         told: list[Published] = []
         return kind(
-            self.spark, FromArchive(str(self.place / "archive")), checkpoint, publisher, self.clock, told.append
+            self.spark, EventsFromArchive(str(self.place / "archive")), checkpoint, publisher, self.clock, told.append
         ), told
 
     def stream(self, monkeypatch: pytest.MonkeyPatch) -> Published:
         """Publish what is there, in one batch."""
         job, told = self.fanout(monkeypatch)
-        run([job.start()], stop=threading.Event(), follow=False)
+        run_queries([job.start()], stop=threading.Event(), follow=False)
         (published,) = told
         return published
 
@@ -183,10 +183,10 @@ def test_cloudwatch_waits_for_nobody_and_nobody_for_cloudwatch(
     job, told = rig.fanout(monkeypatch, Died)
     job.publisher.wait = until_then
     ingest = Ingest(
-        spark, FromArchive(str(tmp_path / "archive")), Tables(str(tmp_path / "tables")), tell=tables_written
+        spark, EventsFromArchive(str(tmp_path / "archive")), Tables(str(tmp_path / "tables")), tell=tables_written
     )
     with pytest.raises(StreamingQueryException, match="before the commit"):
-        run([ingest.start(), job.start()], stop=threading.Event(), follow=False)
+        run_queries([ingest.start(), job.start()], stop=threading.Event(), follow=False)
     assert [(one.events, one.quarantined) for one in lines] == [(2, 1)]
     assert [(one.events, one.sent, one.is_lost, one.trouble[:12]) for one in told] == [(1, 2, False, "unavailable:")]
 
@@ -194,7 +194,7 @@ def test_cloudwatch_waits_for_nobody_and_nobody_for_cloudwatch(
     clock.advance(30_000)
     rig.write(4, [rig.line(4, 9), rig.line(3, 6, age_ms=40_000, consumer="late")])
     job, told = rig.fanout(monkeypatch)
-    run([job.start()], stop=threading.Event(), follow=False)
+    run_queries([job.start()], stop=threading.Event(), follow=False)
     assert told[0] == Published(events=1, left_out={"superseded": 2})
     assert [point.value for point in rig.fake.points("Karrot", "Lag", _GROUP)] == [7, 9]
 

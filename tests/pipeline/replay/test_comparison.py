@@ -1,5 +1,5 @@
 from karrot.event import GroupKey
-from karrot.pipeline.replay.comparison import Detection, ReplayedIncident, RuleSetRun, Standstill, compared, sentences
+from karrot.pipeline.replay.comparison import Detection, ReplayedIncident, RuleSetRun, Stall, compare, sentences
 from karrot.pipeline.replay.rule_sets import RuleSet
 
 ORDERS, CLICKS = GroupKey("c", "orders"), GroupKey("c", "clicks")
@@ -28,7 +28,7 @@ def incident(
 
 
 SETS = [RuleSet("burrow"), RuleSet("calm", 20)]
-STOOD = [Standstill(ORDERS, at(58), at(80)), Standstill(CLICKS, at(200), at(204))]
+STOOD = [Stall(ORDERS, at(58), at(80)), Stall(CLICKS, at(200), at(204))]
 RUNS = [
     [
         run(CLICKS, 5, 6),
@@ -43,7 +43,7 @@ RUNS = [
 
 
 def test_runs_without_an_ok_between_are_one_incident_and_one_soon_after_another_is_a_flap() -> None:
-    first, second = compared(SETS, RUNS, STOOD, flap_s=1_800).outcomes
+    first, second = compare(SETS, RUNS, STOOD, flap_s=1_800).outcomes
     assert list(first.incidents) == [
         incident(CLICKS, 5, 6, "WARN"),
         incident(CLICKS, 30, 31, "WARN", flap=True),
@@ -56,7 +56,7 @@ def test_runs_without_an_ok_between_are_one_incident_and_one_soon_after_another_
 
 
 def test_sets_are_measured_by_what_stood_still_and_by_the_first() -> None:
-    first, second = compared(SETS, RUNS, STOOD, flap_s=1_800).outcomes
+    first, second = compare(SETS, RUNS, STOOD, flap_s=1_800).outcomes
     assert list(first.found) == [Detection(STOOD[0], 120), Detection(STOOD[1], 120)]
     assert list(second.found) == [Detection(STOOD[0], 420), Detection(STOOD[1], None)]
     assert (second.median_delay, second.missed) == (420, [STOOD[1]])
@@ -66,12 +66,12 @@ def test_sets_are_measured_by_what_stood_still_and_by_the_first() -> None:
 
 
 def test_an_incident_that_was_there_before_finds_a_stand_still_at_once() -> None:
-    (only,) = compared(SETS[:1], [[run(ORDERS, 50, 70)]], STOOD[:1], flap_s=60).outcomes
+    (only,) = compare(SETS[:1], [[run(ORDERS, 50, 70)]], STOOD[:1], flap_s=60).outcomes
     assert list(only.found) == [Detection(STOOD[0], 0)]
 
 
 def test_a_comparison_is_told_in_sentences() -> None:
-    first, second, price = sentences(compared(SETS, RUNS, STOOD, flap_s=1_800))
+    first, second, price = sentences(compare(SETS, RUNS, STOOD, flap_s=1_800))
     assert first == (
         "burrow: 5 incidents (3 while every partition moved), 36 min not OK; "
         "found 2 of 2 stand-stills, half of them within 2 min, the last after 2 min"
@@ -82,7 +82,7 @@ def test_a_comparison_is_told_in_sentences() -> None:
         "found 1 of 2 stand-stills, after 7 min; missed c/clicks at 11-20 03:20 for 4 min"
     )
     assert price == "calm has 3 incidents fewer than burrow and finds 1 stand-still less, 5 min later."
-    assert list(sentences(compared(SETS[:1], [[]], [], flap_s=60))) == [
+    assert list(sentences(compare(SETS[:1], [[]], [], flap_s=60))) == [
         "burrow: no incident",
         "No partition stood still: what a set of rules would have missed cannot be told from this time.",
     ]

@@ -9,7 +9,7 @@ import pytest
 from karrot.pipeline.replay import status_changes
 from karrot.pipeline.replay.commit_arrays import CommitArrays, Ints, LogEndArrays, Segments, stored
 from karrot.pipeline.replay.rule_sets import RuleSet
-from karrot.pipeline.replay.status_changes import STOOD_STILL, ReplayOptions, standstills
+from karrot.pipeline.replay.status_changes import STOOD_STILL, ReplayOptions, stalls
 from karrot.pipeline.replay.verdicts import VerdictTimes
 
 MINUTE_MS = 60_000
@@ -89,7 +89,7 @@ def found(
         Segments(np.array([0]), np.array([gone_at * 1_000])),
     )
     kept = stored(CommitArrays(zeros, at, np.arange(len(at)), offset, at, zeros), log, segments, 10**9)
-    stood = standstills(kept, log, segments, at_least_ms=100_000, until_ms=1_000_000)
+    stood = stalls(kept, log, segments, at_least_ms=100_000, until_ms=1_000_000)
     return [
         (begin // 1_000, end // 1_000) for begin, end in zip(stood.from_ms.tolist(), stood.to_ms.tolist(), strict=True)
     ]

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from karrot.cli.errors import Refused
 from karrot.cli.pipeline.stale import say_if_empty
 from karrot.pipeline.stale.alert_delivery import Undelivered
-from karrot.pipeline.stale.job import Delivered, StaleAlerts
+from karrot.pipeline.stale.job import DeliverySummary, StaleAlerts
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.streaming_query import run
+from karrot.pipeline.stream.streaming_query import run_queries
 from support.pipeline.offset_rows import write_batch
 from support.pipeline.row_times import second_at
 from support.pipeline.stale_partition_cases import CASES, STALE_AFTER, Case, Commit, ObservedEnd, commit_rows, end_rows
@@ -25,12 +25,12 @@ from support.pipeline.stale_partition_cases import CASES, STALE_AFTER, Case, Com
 pytestmark = pytest.mark.timeout(300)  # the first query of a JVM on a busy machine
 
 
-def _deliver(spark: SparkSession, tables: Tables, deliver: Callable[[str], None]) -> Delivered:
+def _deliver(spark: SparkSession, tables: Tables, deliver: Callable[[str], None]) -> DeliverySummary:
     """A process of its own, which knows the checkpoint and no more: what is there, in one batch."""
-    told: list[Delivered] = []
+    told: list[DeliverySummary] = []
     length, since = dt.timedelta(seconds=STALE_AFTER), second_at(0).date()
     job = StaleAlerts(spark, tables, tables.checkpoint("stale"), length, since, deliver, told.append)
-    run([job.start()], stop=threading.Event(), follow=False)
+    run_queries([job.start()], stop=threading.Event(), follow=False)
     (only,) = told
     return only
 
@@ -63,7 +63,7 @@ def test_each_alert_is_given_once_and_cleared_once_across_restarts(spark: SparkS
     # The batch is repeated, its lines are not reckoned anew: those that wait are delivered, from the first.
     given = list[dict[str, Any]]()
     stale = {case.name: case.stale for case in CASES if case.stale}
-    assert _deliver(spark, tables, lambda line: given.append(json.loads(line))) == Delivered(delivered=len(stale))
+    assert _deliver(spark, tables, lambda line: given.append(json.loads(line))) == DeliverySummary(delivered=len(stale))
     assert lines == given[:2]
     assert {line["group"]: (line["state"], line["current_offset"], line["log_end_offset"]) for line in given} == {
         name: ("stale", each.offset, each.end) for name, each in stale.items()
@@ -88,10 +88,10 @@ def test_each_alert_is_given_once_and_cleared_once_across_restarts(spark: SparkS
     moved = [Case("stands while the log moves", [Commit(615, 610)], [ObservedEnd(630, 630)], None)]
     write_batch(spark, tables, "b-1", "commits", [*commit_rows(moved), *commit_rows(known, until=600)])
     write_batch(spark, tables, "b-1", "ends", end_rows(moved))
-    assert _deliver(spark, tables, _refuses) == Delivered(unsent=1, trouble="HTTP 503")
+    assert _deliver(spark, tables, _refuses) == DeliverySummary(unsent=1, trouble="HTTP 503")
     write_batch(spark, tables, "b-2", "ends", end_rows([moved[0]._replace(log_ends=[ObservedEnd(660, 660)])]))
     cleared = list[str]()
-    assert _deliver(spark, tables, cleared.append) == Delivered(delivered=1)
+    assert _deliver(spark, tables, cleared.append) == DeliverySummary(delivered=1)
     assert json.loads(cleared[0]) == whole | {
         "state": "cleared",
         "current_offset": 610,

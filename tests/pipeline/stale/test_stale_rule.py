@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.event import ClusterPartition, LogEnd
-from karrot.pipeline.stale.stale_rule import BatchCommits, GroupPartition, RecordPosition, StaleState, Watch
+from karrot.pipeline.stale.stale_rule import BatchCommits, GroupPartition, RecordPosition, StaleState, StaleWatch
 from support.pipeline.stale_partition_cases import (
     CASES,
     EVALUATED_AT,
@@ -66,7 +66,7 @@ class Rig:
         self, batch: int, commits: dict[GroupPartition, BatchCommits], looks: dict[ClusterPartition, list[LogEnd]]
     ) -> list[tuple[Any, ...]]:
         """Returns state, group and offset of what is told."""
-        watch = Watch(_LENGTH, msgspec.json.decode(msgspec.json.encode(self.state), type=StaleState))
+        watch = StaleWatch(_LENGTH, msgspec.json.decode(msgspec.json.encode(self.state), type=StaleState))
         lines = [json.loads(line) for line in watch.take(batch, commits, looks)]
         assert watch.take(batch, commits, looks) == []
         self.state = watch.saved([])

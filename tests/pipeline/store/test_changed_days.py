@@ -3,27 +3,27 @@ import datetime as dt
 from karrot.history.held_days import Derived, Note
 from karrot.pipeline.derive.job import DeriveRules, reach
 from karrot.pipeline.derive.slo_daily import Objective
-from karrot.pipeline.store.changed_days import digest, touched
+from karrot.pipeline.store.changed_days import changed_days, digest
 
 _DAYS = [dt.date(2026, 11, day) for day in (19, 20, 21)]
 
 
 def test_a_day_is_derived_again_when_its_files_differ_and_when_they_are_gone() -> None:
     note = Note("rules", {_DAYS[0]: Derived("aa"), _DAYS[1]: Derived("bb")})
-    assert touched(note, {_DAYS[0]: "aa", _DAYS[1]: "bb"}, "rules") == []
-    assert touched(note, {_DAYS[0]: "aa", _DAYS[1]: "cc", _DAYS[2]: "dd"}, "rules") == _DAYS[1:]
-    assert touched(note, {_DAYS[0]: "aa"}, "rules") == [_DAYS[1]]
+    assert changed_days(note, {_DAYS[0]: "aa", _DAYS[1]: "bb"}, "rules") == []
+    assert changed_days(note, {_DAYS[0]: "aa", _DAYS[1]: "cc", _DAYS[2]: "dd"}, "rules") == _DAYS[1:]
+    assert changed_days(note, {_DAYS[0]: "aa"}, "rules") == [_DAYS[1]]
 
 
 def test_a_day_that_was_not_finished_is_derived_again_also_if_its_files_are_gone() -> None:
     note = Note("rules", {_DAYS[0]: Derived("aa")}, {_DAYS[1]: Derived("bb"), _DAYS[2]: Derived("cc")})
-    assert touched(note, {_DAYS[0]: "aa", _DAYS[1]: "bb"}, "rules") == _DAYS[1:]
-    assert touched(note, {_DAYS[0]: "aa", _DAYS[1]: "bb"}, "other rules") == _DAYS
+    assert changed_days(note, {_DAYS[0]: "aa", _DAYS[1]: "bb"}, "rules") == _DAYS[1:]
+    assert changed_days(note, {_DAYS[0]: "aa", _DAYS[1]: "bb"}, "other rules") == _DAYS
 
 
 def test_other_rules_are_another_history() -> None:
     note = Note("rules", {_DAYS[0]: Derived("aa")})
-    assert touched(note, {_DAYS[0]: "aa", _DAYS[1]: "bb"}, "other rules") == _DAYS[:2]
+    assert changed_days(note, {_DAYS[0]: "aa", _DAYS[1]: "bb"}, "other rules") == _DAYS[:2]
 
 
 def test_the_digest_of_files_depends_on_their_names_alone() -> None:

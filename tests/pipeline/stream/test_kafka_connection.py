@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from karrot.kafka.client_properties import PropertiesError
-from karrot.pipeline.stream.kafka_connection import Brokers, StartingOffsets
+from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
 
 _FILE = """\
 # as for kafka-consumer-groups --command-config
@@ -19,7 +19,7 @@ sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule require
 def test_a_file_for_kafkas_own_tools_is_handed_to_the_connector(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text(_FILE)
-    brokers = Brokers.of(["one:9092", "two:9092"], file)
+    brokers = KafkaConnection.of(["one:9092", "two:9092"], file)
     login = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="karrot" password="hunter2";'
     assert brokers.options == {
         "kafka.bootstrap.servers": "one:9092,two:9092",
@@ -43,13 +43,13 @@ def test_what_java_would_not_understand_is_said_without_its_value(text: str, sai
     file = tmp_path / "client.properties"
     file.write_text(text)
     with pytest.raises(PropertiesError, match=said) as refused:
-        Brokers.of(["one:9092"], file)
+        KafkaConnection.of(["one:9092"], file)
     assert "hunter2" not in str(refused.value)
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(PropertiesError, match="cannot be read: No such file"):
-        Brokers.of(["one:9092"], tmp_path / "none")
+        KafkaConnection.of(["one:9092"], tmp_path / "none")
 
 
 def test_a_topic_is_begun_at_an_end_or_at_a_moment() -> None:

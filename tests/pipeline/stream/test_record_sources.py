@@ -1,6 +1,6 @@
 import pytest
 
-from karrot.pipeline.stream.record_sources import Range, lost, ranges_of_batch
+from karrot.pipeline.stream.record_sources import OffsetRange, lost_offsets, ranges_of_batch
 
 _CHECKPOINT = {
     "sources/0/0": '\0v1\n{"topic":{"0":5,"1":0}}',
@@ -10,8 +10,12 @@ _CHECKPOINT = {
 
 
 def test_a_batch_goes_from_where_the_one_before_ended_and_the_first_from_where_the_stream_began() -> None:
-    assert ranges_of_batch(_CHECKPOINT.get, 0, "topic") == {0: Range(5, 9), 1: Range(0, 0)}
-    assert ranges_of_batch(_CHECKPOINT.get, 1, "topic") == {0: Range(9, 20), 1: Range(0, 3), 2: Range(4, 4)}
+    assert ranges_of_batch(_CHECKPOINT.get, 0, "topic") == {0: OffsetRange(5, 9), 1: OffsetRange(0, 0)}
+    assert ranges_of_batch(_CHECKPOINT.get, 1, "topic") == {
+        0: OffsetRange(9, 20),
+        1: OffsetRange(0, 3),
+        2: OffsetRange(4, 4),
+    }
     with pytest.raises(FileNotFoundError, match="offsets/2"):
         ranges_of_batch(_CHECKPOINT.get, 2, "topic")
 
@@ -19,24 +23,30 @@ def test_a_batch_goes_from_where_the_one_before_ended_and_the_first_from_where_t
 @pytest.mark.parametrize(
     ("passed", "log_start", "first_read", "offsets", "gone"),
     [
-        (Range(10, 20), 0, 10, 10, 0),
-        (Range(10, 20), 10, 14, 10, 0),  # the four before are compacted away
-        (Range(10, 20), 15, 15, 10, 5),
-        (Range(10, 20), 15, 12, 10, 2),  # the log began to move when two were lost, and went on once the rest was read
-        (Range(10, 20), 15, None, 10, 5),
-        (Range(10, 20), 30, None, 10, 10),
-        (Range(10, 10), 30, None, 0, 0),
-        (Range(50, 8), 0, None, 8, 8),  # the topic was made anew: what it has by now is passed over
-        (Range(50, 8), 3, None, 5, 5),
+        (OffsetRange(10, 20), 0, 10, 10, 0),
+        (OffsetRange(10, 20), 10, 14, 10, 0),  # the four before are compacted away
+        (OffsetRange(10, 20), 15, 15, 10, 5),
+        (
+            OffsetRange(10, 20),
+            15,
+            12,
+            10,
+            2,
+        ),  # the log began to move when two were lost, and went on once the rest was read
+        (OffsetRange(10, 20), 15, None, 10, 5),
+        (OffsetRange(10, 20), 30, None, 10, 10),
+        (OffsetRange(10, 10), 30, None, 0, 0),
+        (OffsetRange(50, 8), 0, None, 8, 8),  # the topic was made anew: what it has by now is passed over
+        (OffsetRange(50, 8), 3, None, 5, 5),
     ],
 )
 def test_what_lies_before_the_logs_start_and_was_not_read_is_lost(
-    passed: Range, log_start: int, first_read: int | None, offsets: int, gone: int
+    passed: OffsetRange, log_start: int, first_read: int | None, offsets: int, gone: int
 ) -> None:
     assert passed.offsets(log_start) == offsets
     assert passed.lost(log_start, first_read) == gone
 
 
 def test_a_partition_whose_start_is_not_known_has_lost_nothing_that_is_known() -> None:
-    ranges = {0: Range(0, 10), 1: Range(0, 10)}
-    assert lost(ranges, {1: 4, 9: 100}, {0: 5}) == 4
+    ranges = {0: OffsetRange(0, 10), 1: OffsetRange(0, 10)}
+    assert lost_offsets(ranges, {1: 4, 9: 100}, {0: 5}) == 4
