@@ -22,7 +22,6 @@ from karrot.distribution import entry_point
 from karrot.eventlog.base import EventLog, LogUnavailableError
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.eventlog.sqlite import SqliteEventLog, datadir
-from karrot.eventlog.sqlite.known_groups import known_groups
 from karrot.history import HourlyHistory
 from karrot.intake import Intake
 from karrot.known_problems import RESYNC, WATCH
@@ -94,7 +93,7 @@ def cloudwatch_bill(settings: Settings) -> tuple[str, ...]:
     if "cloudwatch" not in settings.reporters:
         return ()
     options = Options.read(reporter_settings(settings, "cloudwatch"))
-    groups = [] if settings.event_log == "memory" else known_groups(settings.data_dir)
+    groups = [] if settings.event_log == "memory" else datadir.known_groups(settings.data_dir)
     return bill(groups, options)
 
 

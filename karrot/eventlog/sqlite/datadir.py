@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ import apsw
 
 from karrot import telemetry
 from karrot.clock import Clock
+from karrot.event import GroupKey
 from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.log_time import Anchor, LogTime
@@ -104,6 +106,22 @@ def create(directory: Path, anchor: Anchor, *, max_bytes: int) -> apsw.Connectio
     if not marker.exists() or marker.read_text().strip() != log_id:
         marker.write_text(f"{log_id}\n")
     return connection
+
+
+def known_groups(directory: Path) -> list[GroupKey]:
+    """Every group in the log of a directory that was not deleted; none if there is no log that can be read.
+
+    Another process may have the log open: nothing is written or locked.
+    """
+    path = directory / DATABASE
+    if not path.is_file():
+        return []
+    try:
+        with closing(database.connect_reader(path)) as connection:
+            found = connection.execute("SELECT cluster, consumer FROM groups WHERE NOT gone").fetchall()
+    except apsw.Error:
+        return []
+    return [GroupKey(str(cluster), str(consumer)) for cluster, consumer in found]
 
 
 def _why(directory: Path) -> str:

@@ -1,9 +1,11 @@
 import multiprocessing
+from contextlib import closing
 from pathlib import Path
 
 import apsw
 import pytest
 
+from karrot.event import GroupKey
 from karrot.eventlog.base import Counter, LogUnavailableError
 from karrot.eventlog.log_time import Anchor
 from karrot.eventlog.sqlite import database, datadir, transaction
@@ -178,3 +180,18 @@ def test_groups_to_forget_are_found_without_looking_at_all_the_others(tmp_path: 
     assert "SCAN groups" not in steps
     assert "USE TEMP B-TREE FOR ORDER BY" not in steps
     file.close()
+
+
+def test_the_groups_of_a_log_that_is_in_use_are_seen_without_those_that_were_deleted(tmp_path: Path) -> None:
+    with closing(open_sqlite(tmp_path, ManualClock())) as log:
+        append_event(log, consumer="a")
+        append_event(log, consumer="b")
+        append_event(log, consumer="b", status_text="NOTFOUND", incident_id=None)
+        assert datadir.known_groups(tmp_path) == [GroupKey("prod-eu", "a")]
+
+
+def test_where_there_is_no_log_there_are_no_groups_and_none_is_made(tmp_path: Path) -> None:
+    assert datadir.known_groups(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "events.db").write_bytes(b"not a database at all, but long enough to look at" * 10)
+    assert datadir.known_groups(tmp_path) == []
