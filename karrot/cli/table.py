@@ -1,13 +1,18 @@
-"""Writes tables for the terminal: the text of a cell, and columns that line up and fit a narrow terminal."""
+"""Writes a table as text, whose columns line up and fit a narrow terminal, and as JSON."""
 
+import json
 import os
 import shutil
 import sys
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
-from karrot.text import plain_amount
+import click
+
+from karrot.text import iso, plain_amount
 
 UNKNOWN = "-"
 """The cell of what is not known; never a zero."""
@@ -19,20 +24,11 @@ _WIDEST = 80
 _CUT = "~"
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column. Numbers are on the right. ``goes`` is the order in which columns are left out of a narrow table."""
-
-    head: str
-    is_number: bool = False
-    may_be_cut: bool = False
-    goes: int = 0
-    """1 is left out before 2; 0 stays."""
-
-
-def number(value: float | None) -> str:
-    """The cell of a number, which may not be known."""
-    return UNKNOWN if value is None else plain_amount(value)
+def cell(value: str | float | None) -> str:
+    """The cell of a name or a number, which may not be known."""
+    if value is None:
+        return UNKNOWN
+    return safe(value) if isinstance(value, str) else plain_amount(value)
 
 
 def safe(name: str) -> str:
@@ -49,6 +45,81 @@ def shown(name: str, encoding: str = "utf-8") -> str:
     return plain if plain.strip() == plain and plain else f'"{plain}"'
 
 
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a text: its heading, the JSON field that it shows, and how the field's value reads as text."""
+
+    head: str
+    field: str = ""
+    """Empty for a column that is read from several fields."""
+    text: Callable[[Any], str] = cell
+    """Of the field's value, or of the whole row if there is no field."""
+    is_number: bool = False
+    """Numbers are on the right."""
+    may_be_cut: bool = False
+    goes: int = 0
+    """The order in which columns are left out of a narrow table: 1 before 2. 0 stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedTable:
+    """Rows by the names of their JSON fields, and the columns that a text shows of them."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Mapping[str, Any]]
+
+    def lines(self, width: int | None = None) -> Iterator[str]:
+        """The lines of the text, head first, in at most ``width`` cells as far as that can be done.
+
+        Names are cut first, the widest first, to what can still be read; then columns are left out; then names are cut
+        further.
+        """
+        columns = self.columns
+        texts = [[column.head for column in columns]]
+        texts += [[each.text(row[each.field] if each.field else row) for each in columns] for row in self.rows]
+        kept = list(range(len(columns)))
+        most = _WIDEST if width is None else sys.maxsize
+        widths = [max(cells for row in texts if (cells := width_of(row[at])) <= most) for at in kept]
+        while width is not None and sum(widths[at] + len(_GAP) for at in kept) - len(_GAP) > width:
+            if (widest := _to_cut(columns, widths, kept, _LEGIBLE)) is not None:
+                widths[widest] -= 1
+            elif leave_out := [at for at in kept if columns[at].goes]:
+                kept.remove(min(leave_out, key=lambda at: columns[at].goes))
+            elif (widest := _to_cut(columns, widths, kept, _NARROWEST)) is not None:
+                widths[widest] -= 1
+            else:
+                break
+        for row in texts:
+            fits = [width is None or width_of(row[at]) <= widths[at] for at in kept]
+            cut = [row[at] if whole else _cut(row[at], widths[at]) for at, whole in zip(kept, fits, strict=True)]
+            padded = (_padded(text, widths[at], columns[at]) for text, at in zip(cut, kept, strict=True))
+            yield _GAP.join(padded).rstrip()
+
+    def print_text(self) -> None:
+        """Print the text, as wide as the terminal is. Nothing if there are no rows."""
+        if self.rows:
+            print_lines(self.lines(terminal_width()))
+
+
+def json_line(fields: Mapping[str, Any]) -> str:
+    """One line of JSON. A `PrintedTable` in it is its rows, and a time is text."""
+    return json.dumps(fields, default=_json_value)
+
+
+def _json_value(value: object) -> Any:
+    if isinstance(value, PrintedTable):
+        return value.rows
+    if isinstance(value, datetime):
+        return iso(value)
+    raise TypeError(f"{type(value).__name__} is not of JSON")
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print the lines of an answer."""
+    for line in lines:
+        click.echo(line)
+
+
 def width_of(text: str) -> int:
     """How many cells of a terminal a printable text takes."""
     return sum(_cells(each) for each in text)
@@ -59,48 +130,15 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else None
 
 
-def laid_out(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None = None) -> Iterator[str]:
-    """The lines of a table, head first, in at most ``width`` cells as far as that can be done.
-
-    Names are cut first, the widest first, to what can still be read; then columns are left out; then names are cut
-    further.
-    """
-    table = [[column.head for column in columns], *rows]
-    kept = list(range(len(columns)))
-    most = _WIDEST if width is None else sys.maxsize
-    widths = [max(cells for row in table if (cells := width_of(row[at])) <= most) for at in kept]
-    while width is not None and _total(widths, kept) > width:
-        if (widest := _to_cut(columns, widths, kept, _LEGIBLE)) is not None:
-            widths[widest] -= 1
-        elif (leaves := _to_leave_out(columns, kept)) is not None:
-            kept.remove(leaves)
-        elif (widest := _to_cut(columns, widths, kept, _NARROWEST)) is not None:
-            widths[widest] -= 1
-        else:
-            break
-    for row in table:
-        fits = [width is None or width_of(row[at]) <= widths[at] for at in kept]
-        texts = [row[at] if whole else _cut(row[at], widths[at]) for at, whole in zip(kept, fits, strict=True)]
-        yield _GAP.join(_padded(text, widths[at], columns[at]) for text, at in zip(texts, kept, strict=True)).rstrip()
-
-
 def _cells(character: str) -> int:
     if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me"):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def _total(widths: Sequence[int], kept: Sequence[int]) -> int:
-    return sum(widths[at] for at in kept) + len(_GAP) * (len(kept) - 1)
-
-
 def _to_cut(columns: Sequence[Column], widths: Sequence[int], kept: Sequence[int], least: int) -> int | None:
     cuttable = [at for at in kept if columns[at].may_be_cut and widths[at] > least]
     return max(cuttable, key=lambda at: widths[at], default=None)
-
-
-def _to_leave_out(columns: Sequence[Column], kept: Sequence[int]) -> int | None:
-    return min((at for at in kept if columns[at].goes), key=lambda at: columns[at].goes, default=None)
 
 
 def _padded(text: str, width: int, column: Column) -> str:

@@ -5,15 +5,15 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from karrot.cli.credentials import credentials
 from karrot.cli.errors import end_on_signals, valid
-from karrot.cli.groups.group_tables import KAFKA, health_row, tally
+from karrot.cli.groups.group_tables import KAFKA, health_fields, tally
 from karrot.cli.options import value_of
-from karrot.cli.table import UNKNOWN, Column, laid_out, number, safe, terminal_width
+from karrot.cli.table import Column, PrintedTable, terminal_width
 from karrot.text import clock, counted_plain
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 _COLUMNS = (
-    Column("GROUP", may_be_cut=True),
-    Column("STATUS"),
-    Column("LAG", is_number=True),
-    Column("MAX-LAG", is_number=True, goes=1),
+    Column("GROUP", "group", may_be_cut=True),
+    Column("STATUS", "status"),
+    Column("LAG", "lag", is_number=True),
+    Column("MAX-LAG", "max_lag", is_number=True, goes=1),
     *KAFKA,
 )
 
@@ -124,16 +124,20 @@ def _as_json(outcome: "PollOutcome") -> list[str]:
 
 def _as_table(outcome: "PollOutcome") -> list[str]:
     verdicts = {event.consumer: event for event in outcome.events}
-    groups = sorted(outcome.groups, key=lambda each: each.consumer)
-    rows = [(safe(group.consumer), *_verdict(verdicts.get(group.consumer)), *health_row(group)) for group in groups]
-    return [*laid_out(_COLUMNS, rows, terminal_width()), _sum(outcome, len(groups)), ""]
+    rows = [
+        {"group": group.consumer} | _verdict_fields(verdicts.get(group.consumer)) | health_fields(group)
+        for group in sorted(outcome.groups, key=lambda each: each.consumer)
+    ]
+    return [*PrintedTable(_COLUMNS, rows).lines(terminal_width()), _sum(outcome, len(rows)), ""]
 
 
-def _verdict(event: "LagEvent | None") -> tuple[str, str, str]:
-    if event is None:
-        return (UNKNOWN,) * 3
-    largest = None if event.max_lag is None else event.max_lag.current_lag
-    return event.status_text, number(event.total_lag), number(largest)
+def _verdict_fields(event: "LagEvent | None") -> dict[str, Any]:
+    largest = event and event.max_lag
+    return {
+        "status": event and event.status_text,
+        "lag": event and event.total_lag,
+        "max_lag": largest and largest.current_lag,
+    }
 
 
 def _sum(outcome: "PollOutcome", groups: int) -> str:

@@ -1,7 +1,10 @@
+from datetime import UTC, datetime
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.cli.table import Column, laid_out, shown, width_of
+from karrot.cli.table import Column, PrintedTable, json_line, shown, width_of
 
 
 @given(st.text(max_size=30))
@@ -12,9 +15,9 @@ def test_whatever_a_name_is_it_is_shown_in_printable_cells(name: str) -> None:
 
 
 COLUMNS = (
-    Column("NAME", may_be_cut=True),
-    Column("NUMBER", is_number=True, goes=2),
-    Column("OWNER", may_be_cut=True, goes=1),
+    Column("NAME", "name", str, may_be_cut=True),
+    Column("NUMBER", "number", str, is_number=True, goes=2),
+    Column("OWNER", "owner", str, may_be_cut=True, goes=1),
 )
 
 
@@ -23,10 +26,37 @@ COLUMNS = (
     st.none() | st.integers(8, 120),
 )
 def test_a_table_lines_up_and_fits(rows: list[tuple[str, str, str]], width: int | None) -> None:
-    lines = list(laid_out(COLUMNS, rows, width))
+    table = PrintedTable(COLUMNS, [dict(zip(("name", "number", "owner"), row, strict=True)) for row in rows])
+    lines = list(table.lines(width))
     assert len(lines) == len(rows) + 1
     if width is None:
         for line, row in zip(lines[1:], rows, strict=True):
             assert all(cell in line for cell in row)
     else:
         assert all(width_of(line) <= width for line in lines)
+
+
+def test_one_table_is_a_text_and_json() -> None:
+    table = PrintedTable(
+        [
+            Column("GROUP", "group"),
+            Column("LAG", "lag", is_number=True),
+            Column("SINCE", "since", "{:%H:%M}".format),
+            Column("TWICE", text=lambda row: f"{2 * (row['lag'] or 0):,}", is_number=True),
+        ],
+        [
+            {"group": "a\n", "lag": 1234, "since": datetime(2026, 11, 20, 10, 30, tzinfo=UTC), "hidden": 1.5},
+            {"group": "b", "lag": None, "since": datetime(2026, 11, 20, 11, 0, 0, 250_000, tzinfo=UTC), "hidden": None},
+        ],
+    )
+    assert list(table.lines()) == [
+        "GROUP   LAG  SINCE  TWICE",
+        "a\\n    1234  10:30  2,468",
+        "b         -  11:00      0",
+    ]
+    assert json_line({"of": 2, "groups": table}) == (
+        '{"of": 2, "groups": [{"group": "a\\n", "lag": 1234, "since": "2026-11-20T10:30:00Z", "hidden": 1.5}, '
+        '{"group": "b", "lag": null, "since": "2026-11-20T11:00:00.250000Z", "hidden": null}]}'
+    )
+    with pytest.raises(TypeError, match=r"^object is not of JSON$"):
+        json_line({"groups": object()})

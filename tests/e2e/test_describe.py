@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from pyspark.sql import SparkSession
 
 from e2e.stack.kafka import Kafka, Position
-from karrot.cli.history.describe import described_table
+from karrot.cli.history.describe import described_lines
 from karrot.clock import SystemClock
 from karrot.history import GroupDescription, History
 from karrot.pipeline.offsets.job import LandOffsets
@@ -105,5 +105,5 @@ def test_of_a_group_of_the_protocol_of_kip_848_lags_are_known_and_owners_are_not
         assert positions(described) == [each for each in kafka.positions(NEW) if each.committed is not None]
     assert [(each.current_offset, each.lag, each.consumer_id) for each in described.partitions] == [(5, 15, None)]
     assert described.members is None
-    *_, why = described_table(described)
+    *_, why = described_lines(described)
     assert why.startswith("no owners are known: ")

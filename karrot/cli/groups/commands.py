@@ -11,7 +11,7 @@ import click
 
 from karrot.cli.errors import NotDone, Refused
 from karrot.cli.groups.group_answers import GroupAnswers, ask, ask_kafka, beside_burrow, cluster_of, cluster_reader
-from karrot.cli.groups.group_tables import groups_table, json_line, partition_tables
+from karrot.cli.groups.group_tables import groups_json, groups_table, partition_tables
 from karrot.cli.options import put_on, value_of
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _run(
             look = partial(ask_kafka, kafka, groups) if look is None else partial(_beside, look, kafka)
         if look is None:
             raise Refused("whom to ask? --burrow takes Burrow's address, --bootstrap-servers those of brokers")
-        show = json_line if as_json else table
+        show = groups_json if as_json else table
         if watch:
             _keep_watching(look, show, interval)
         else:

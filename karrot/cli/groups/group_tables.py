@@ -1,12 +1,11 @@
 """Writes groups and their partitions as tables, and as a line of JSON."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from karrot.cli.groups.group_answers import GroupAnswers
-from karrot.cli.table import UNKNOWN, Column, laid_out, number, safe, terminal_width
+from karrot.cli.table import UNKNOWN, Column, PrintedTable, cell, json_line, safe, terminal_width
 from karrot.text import counted_plain
 
 if TYPE_CHECKING:
@@ -14,90 +13,68 @@ if TYPE_CHECKING:
     from karrot.eventlog.group_health import GroupHealth
 
 
+def _percent(share: float | None) -> str:
+    return UNKNOWN if share is None else f"{share:.0%}"
+
+
 _GROUPS = (
-    Column("GROUP", may_be_cut=True),
-    Column("STATUS"),
-    Column("LAG", is_number=True),
-    Column("SHARE", is_number=True),
-    Column("WORST", may_be_cut=True, goes=6),
-    Column("PARTITIONS", is_number=True, goes=1),
-    Column("COMPLETE", is_number=True, goes=2),
+    Column("GROUP", "group", may_be_cut=True),
+    Column("STATUS", "status"),
+    Column("LAG", "lag", is_number=True),
+    Column("SHARE", "worst", lambda worst: _percent(worst and worst["share"]), is_number=True),
+    Column(
+        "WORST",
+        "worst",
+        lambda worst: f"{safe(worst['topic'])}-{worst['partition']}" if worst else UNKNOWN,
+        may_be_cut=True,
+        goes=6,
+    ),
+    Column("PARTITIONS", "partition_count", is_number=True, goes=1),
+    Column("COMPLETE", "complete", _percent, is_number=True, goes=2),
 )
 KAFKA = (
-    Column("STATE", goes=9),
-    Column("MEMBERS", is_number=True, goes=8),
-    Column("COORDINATOR", is_number=True, goes=5),
-    Column("REBALANCES", is_number=True, goes=7),
-    Column("LOST", is_number=True, goes=4),
-    Column("MARGIN", is_number=True, goes=3),
+    Column("STATE", "state", goes=9),
+    Column("MEMBERS", "members", is_number=True, goes=8),
+    Column("COORDINATOR", "coordinator", is_number=True, goes=5),
+    Column("REBALANCES", "rebalances", is_number=True, goes=7),
+    Column("LOST", "messages_lost", is_number=True, goes=4),
+    Column("MARGIN", "retention_margin", is_number=True, goes=3),
 )
-"""The columns that need Kafka; their numbers are those of `GroupHealth`."""
+"""The columns that need Kafka: they show `health_fields`."""
 
 OFFSETS = (
-    Column("GROUP", may_be_cut=True, goes=4),
-    Column("TOPIC", may_be_cut=True),
-    Column("PARTITION", is_number=True),
-    Column("CURRENT-OFFSET", is_number=True, goes=3),
-    Column("LOG-END-OFFSET", is_number=True, goes=2),
-    Column("LAG", is_number=True),
+    Column("GROUP", "group", may_be_cut=True, goes=4),
+    Column("TOPIC", "topic", may_be_cut=True),
+    Column("PARTITION", "partition", is_number=True),
+    Column("CURRENT-OFFSET", "current_offset", is_number=True, goes=3),
+    Column("LOG-END-OFFSET", "log_end_offset", is_number=True, goes=2),
+    Column("LAG", "lag", is_number=True),
 )
-OWNER = Column("OWNER", may_be_cut=True, goes=1)
-"""With `OFFSETS`, what ``kafka-consumer-groups --describe`` shows of a partition."""
+"""With an owner, what ``kafka-consumer-groups --describe`` shows of a partition."""
 
-_PARTITIONS = (*OFFSETS, Column("STATUS"), OWNER)
+_PARTITIONS = (
+    *OFFSETS,
+    Column("STATUS", "status"),
+    Column("OWNER", "owner", lambda owner: cell(owner or None), may_be_cut=True, goes=1),
+)
 
 
 def groups_table(asked: GroupAnswers) -> Iterator[str]:
     """A line for each group, and the sum."""
     if not asked.verdicts:
         return
-    rows = [(*_group_row(event), *_known_to_kafka(asked, event)) for event in asked.verdicts]
     columns = _GROUPS if asked.healths is None else (*_GROUPS, *KAFKA)
-    yield from laid_out(columns, rows, terminal_width())
-    total = sum(event.total_lag or 0 for event in asked.verdicts)
+    yield from PrintedTable(columns, [_group_fields(asked, event) for event in asked.verdicts]).lines(terminal_width())
+    groups, lag = len(asked.verdicts), sum(event.total_lag or 0 for event in asked.verdicts)
     told = [tally(event.status_text for event in asked.verdicts)]
     if asked.healths is not None:
         told.append(tally(health.state for health in asked.healths.values()))
-    yield "; ".join([f"{safe(asked.cluster)}: {counted_plain(len(rows), 'group')}, lag {total}", *filter(None, told)])
+    yield "; ".join([f"{safe(asked.cluster)}: {counted_plain(groups, 'group')}, lag {lag}", *filter(None, told)])
 
 
 def tally(words: Iterable[str]) -> str:
     """How often each word occurs: ``2 ERR, 5 OK``."""
     return ", ".join(f"{number} {safe(word)}" for word, number in sorted(Counter(words).items()) if word)
-
-
-def _group_row(event: "LagEvent") -> tuple[str, ...]:
-    worst = event.max_lag
-    return (
-        safe(event.consumer),
-        _status(event.status_text),
-        number(event.total_lag),
-        _share(event),
-        UNKNOWN if worst is None else f"{safe(worst.topic)}-{worst.partition}",
-        number(event.partition_count),
-        UNKNOWN if event.complete is None else f"{event.complete:.0%}",
-    )
-
-
-def _known_to_kafka(asked: GroupAnswers, event: "LagEvent") -> tuple[str, ...]:
-    """The cells of `KAFKA`; none if Kafka was not asked."""
-    if asked.healths is None:
-        return ()
-    return health_row(asked.healths.get(event.consumer), counts_rebalances=asked.counts_rebalances)
-
-
-def health_row(health: "GroupHealth | None", *, counts_rebalances: bool = True) -> tuple[str, ...]:
-    """The cells of `KAFKA` for one group."""
-    if health is None:
-        return (UNKNOWN,) * len(KAFKA)
-    return (
-        health.state,
-        number(health.members),
-        number(health.coordinator),
-        number(health.rebalances if counts_rebalances else None),
-        number(health.messages_lost),
-        number(health.retention_margin),
-    )
 
 
 def partition_tables(asked: GroupAnswers) -> Iterator[str]:
@@ -107,29 +84,17 @@ def partition_tables(asked: GroupAnswers) -> Iterator[str]:
         if at and (event.partitions or asked.verdicts[at - 1].partitions):
             yield ""
         if event.partitions:
-            yield from laid_out(_PARTITIONS, [_partition_row(event, each) for each in event.partitions], width)
+            rows = [{"group": event.consumer} | _partition_fields(each) for each in event.partitions]
+            yield from PrintedTable(_PARTITIONS, rows).lines(width)
         yield _sum(event) + _stability(asked, event)
-
-
-def _partition_row(event: "LagEvent", one: "PartitionLag") -> tuple[str, ...]:
-    return (
-        safe(event.consumer),
-        safe(one.topic),
-        str(one.partition),
-        number(None if one.end is None else one.end.offset),
-        number(one.log_end_offset),
-        number(one.current_lag),
-        _status(one.status_text),
-        safe(one.owner) if one.owner else UNKNOWN,
-    )
 
 
 def _sum(event: "LagEvent") -> str:
     worst = event.max_lag
     status = f"{safe(event.status_text)}, " if event.status_text else ""
-    told = f"{safe(event.consumer)}: {status}lag {number(event.total_lag)}"
+    told = f"{safe(event.consumer)}: {status}lag {cell(event.total_lag)}"
     if worst is not None and event.total_lag:
-        told += f", {_share(event)} of it in {safe(worst.topic)}-{worst.partition}"
+        told += f", {_percent(_share_of(event))} of it in {safe(worst.topic)}-{worst.partition}"
     if event.partition_count is not None:
         told += f"; {counted_plain(event.partition_count, 'partition')}"
     return told if event.complete in (None, 1) else f"{told}, {event.complete:.0%} complete"
@@ -152,42 +117,43 @@ def _stability(asked: GroupAnswers, event: "LagEvent") -> str:
     return "; " + ", ".join(told)
 
 
-def json_line(asked: GroupAnswers) -> Iterator[str]:
+def groups_json(asked: GroupAnswers) -> Iterator[str]:
     """The whole answer as one line of JSON."""
     failed = [{"group": group, "error": str(error)} for group, error in asked.failed.items()]
-    verdicts = [_as_json(event) | _health_as_json(asked, event) for event in asked.verdicts]
-    yield json.dumps({"cluster": asked.cluster, "groups": verdicts, "failed": failed})
+    groups = [_group_fields(asked, event) for event in asked.verdicts]
+    yield json_line({"cluster": asked.cluster, "groups": groups, "failed": failed})
 
 
-def _health_as_json(asked: GroupAnswers, event: "LagEvent") -> dict[str, Any]:
-    """The fields that need Kafka; none if Kafka was not asked."""
-    if asked.healths is None:
-        return {}
-    health = asked.healths.get(event.consumer)
-    return {
-        "state": health and health.state,
-        "members": health and health.members,
-        "coordinator": health and health.coordinator,
-        "rebalances": health and health.rebalances if asked.counts_rebalances else None,
-        "messages_lost": health and health.messages_lost,
-        "retention_margin": health and health.retention_margin,
-    }
-
-
-def _as_json(event: "LagEvent") -> dict[str, Any]:
+def _group_fields(asked: GroupAnswers, event: "LagEvent") -> dict[str, Any]:
+    """A group by its JSON fields; those that need Kafka only if Kafka was asked."""
     worst = event.max_lag
-    return {
+    fields = {
         "group": event.consumer,
         "status": event.status_text or None,
         "lag": event.total_lag,
         "complete": event.complete,
         "partition_count": event.partition_count,
-        "worst": worst and _partition_as_json(worst) | {"share": _share_of(event)},
-        "partitions": [_partition_as_json(each) for each in event.partitions],
+        "worst": worst and _partition_fields(worst) | {"share": _share_of(event)},
+        "partitions": [_partition_fields(each) for each in event.partitions],
+    }
+    if asked.healths is None:
+        return fields
+    return fields | health_fields(asked.healths.get(event.consumer), counts_rebalances=asked.counts_rebalances)
+
+
+def health_fields(health: "GroupHealth | None", *, counts_rebalances: bool = True) -> dict[str, Any]:
+    """What Kafka says of a group, by its JSON fields. ``None`` if it says nothing."""
+    return {
+        "state": health and health.state,
+        "members": health and health.members,
+        "coordinator": health and health.coordinator,
+        "rebalances": health and health.rebalances if counts_rebalances else None,
+        "messages_lost": health and health.messages_lost,
+        "retention_margin": health and health.retention_margin,
     }
 
 
-def _partition_as_json(one: "PartitionLag") -> dict[str, Any]:
+def _partition_fields(one: "PartitionLag") -> dict[str, Any]:
     return {
         "topic": one.topic,
         "partition": one.partition,
@@ -205,13 +171,3 @@ def _share_of(event: "LagEvent") -> float | None:
     if event.max_lag is None or event.max_lag.current_lag is None or not event.total_lag:
         return None
     return event.max_lag.current_lag / event.total_lag
-
-
-def _share(event: "LagEvent") -> str:
-    share = _share_of(event)
-    return UNKNOWN if share is None else f"{share:.0%}"
-
-
-def _status(text: str) -> str:
-    """The cell of a verdict; a dash if only Kafka was asked."""
-    return safe(text) if text else UNKNOWN

@@ -1,13 +1,13 @@
 """``karrot history describe``: prints a group as ``kafka-consumer-groups --describe`` does, at any moment."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.groups.group_tables import OFFSETS, OWNER
+from karrot.cli.groups.group_tables import OFFSETS
 from karrot.cli.history.moment_request import (
     LOOK_BACK_HELP,
     MomentRequest,
@@ -16,15 +16,14 @@ from karrot.cli.history.moment_request import (
     nothing_known_at,
     when,
 )
-from karrot.cli.history.open_tables import answered, json_fields, places, show
-from karrot.cli.table import UNKNOWN, laid_out, number, safe, terminal_width
+from karrot.cli.history.open_tables import answered, places
+from karrot.cli.table import UNKNOWN, Column, PrintedTable, cell, json_line, print_lines, safe, terminal_width
 from karrot.text import counted_plain, to_second
 
 if TYPE_CHECKING:
     from karrot.history import GroupDescription, PartitionDescription
 
 
-_DESCRIBED = (*OFFSETS, OWNER)
 _NO_OWNERS = (
     "no owners are known: its consumers assign partitions themselves, or use the protocol of KIP-848, whose records of "
     "members are not read"
@@ -48,13 +47,23 @@ def describe(look_back: timedelta, **given: Any) -> None:
         found = opened.describe(request.group or "", request.at, cluster=request.cluster, look_back=look_back)
         if found is None:
             raise nothing_known_at(request, opened.days("commits") or opened.days("partitions"))
-    show(described_json(found) if request.as_json else described_table(found))
+    print_lines([json_line(asdict(found))] if request.as_json else described_lines(found))
 
 
-def described_table(group: "GroupDescription") -> Iterator[str]:
+def _owner(row: Mapping[str, Any]) -> str:
+    """The consumer's id, host and client id; Kafka writes a host as ``/10.1.2.3``."""
+    parts = (row["consumer_id"], (row["host"] or "").removeprefix("/"), row["client_id"])
+    return "/".join(safe(each) for each in parts if each) or UNKNOWN
+
+
+_COLUMNS = (*OFFSETS, Column("OWNER", text=_owner, may_be_cut=True, goes=1))
+
+
+def described_lines(group: "GroupDescription") -> Iterator[str]:
     """A line for each partition, as Kafka's own tool prints them, the sum, and why there are no owners if so."""
-    yield from laid_out(_DESCRIBED, [_described_row(group.group, each) for each in group.partitions], terminal_width())
-    told = [f"lag {number(group.lag)}", counted_plain(len(group.partitions), "partition")]
+    table = PrintedTable(_COLUMNS, [{"group": group.group} | asdict(each) for each in group.partitions])
+    yield from table.lines(terminal_width())
+    told = [f"lag {cell(group.lag)}", counted_plain(len(group.partitions), "partition")]
     if group.unknown_lags:
         told.append(f"{group.unknown_lags} of unknown lag")
     if group.never_committed:
@@ -63,7 +72,7 @@ def described_table(group: "GroupDescription") -> Iterator[str]:
         told.append(counted_plain(group.members, "member"))
     told += _ages(group.partitions, group.at)
     yield f"{safe(group.group)} of {safe(group.cluster)}, {to_second(group.at)}: {', '.join(told)}"
-    if group.partitions and group.members is None and all(_owner(each) == UNKNOWN for each in group.partitions):
+    if group.partitions and group.members is None and all(_owner(row) == UNKNOWN for row in table.rows):
         yield _NO_OWNERS
 
 
@@ -75,26 +84,3 @@ def _ages(partitions: Sequence["PartitionDescription"], at: datetime) -> Iterato
         yield f"last commit {when(max(committed), at)}"
     if looked:
         yield f"log ends of {when(max(looked), at)}"
-
-
-def _described_row(group: str, one: "PartitionDescription") -> tuple[str, ...]:
-    return (
-        safe(group),
-        safe(one.topic),
-        str(one.partition),
-        number(one.current_offset),
-        number(one.log_end_offset),
-        number(one.lag),
-        _owner(one),
-    )
-
-
-def _owner(one: "PartitionDescription") -> str:
-    """The consumer's id, host and client id; Kafka writes a host as ``/10.1.2.3``."""
-    parts = (one.consumer_id, (one.host or "").removeprefix("/"), one.client_id)
-    return "/".join(safe(each) for each in parts if each) or UNKNOWN
-
-
-def described_json(group: "GroupDescription") -> dict[str, Any]:
-    """All of it, by the names of the answer's fields."""
-    return json_fields(asdict(group) | {"partitions": [json_fields(asdict(each)) for each in group.partitions]})

@@ -1,36 +1,48 @@
 """``karrot history incidents``: prints the incidents of a range of time."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.history.missing_days import days_json, say_missing
-from karrot.cli.history.open_tables import answered, json_fields, known_name, named, of_all, one_line, places, show
-from karrot.cli.history.range_request import RangeRequest, lacks_incidents, nothing_known, range_options
-from karrot.cli.table import UNKNOWN, Column, laid_out, number, safe, terminal_width
+from karrot.cli.history.open_tables import answered, named, of_all, one_line, places
+from karrot.cli.history.range_request import (
+    RangeRequest,
+    days_json,
+    lacks_incidents,
+    nothing_known,
+    range_options,
+    say_missing,
+)
+from karrot.cli.table import UNKNOWN, Column, PrintedTable, json_line, safe
 from karrot.text import compact_duration, to_minute
 
 if TYPE_CHECKING:
-    from karrot.event import Incident
     from karrot.history import Days
 
 
 _LATE = timedelta(seconds=300)
 """How old a verdict may be: as long as one lasts, which is the service's KARROT_STALE_AFTER unless you set it."""
 
-_INCIDENTS = (
-    Column("STARTED"),
-    Column("LASTED", is_number=True),
-    Column("CLUSTER", may_be_cut=True, goes=4),
-    Column("GROUP", may_be_cut=True),
-    Column("WORST"),
-    Column("PEAK-LAG", is_number=True),
-    Column("ENDED-BY"),
-    Column("EVENTS", is_number=True, goes=2),
-    Column("TOPICS", may_be_cut=True, goes=3),
-    Column("INCIDENT", may_be_cut=True, goes=1),
+
+def _lasted(row: Mapping[str, Any]) -> str:
+    if row["ended_at"] is None:
+        return UNKNOWN
+    return compact_duration((row["ended_at"] - row["started_at"]).total_seconds())
+
+
+_COLUMNS = (
+    Column("STARTED", "started_at", to_minute),
+    Column("LASTED", text=_lasted, is_number=True),
+    Column("CLUSTER", "cluster", may_be_cut=True, goes=4),
+    Column("GROUP", "group", may_be_cut=True),
+    Column("WORST", "worst_status"),
+    Column("PEAK-LAG", "peak_lag", is_number=True),
+    Column("ENDED-BY", "ended_by", lambda by: safe(by or "open")),
+    Column("EVENTS", "events", is_number=True, goes=2),
+    Column("TOPICS", "topics", lambda topics: ", ".join(map(safe, topics)) or UNKNOWN, may_be_cut=True, goes=3),
+    Column("INCIDENT", "incident_id", may_be_cut=True, goes=1),
 )
 
 
@@ -66,10 +78,13 @@ def incidents(group: str | None, order: str, **given: Any) -> None:
         if days.held:
             newest = history.newest_verdict(days.held[-1].last, cluster=request.cluster, group=group)
         lacking = history.lacking(request.passed, cluster=request.cluster, group=group) if days.missing else ()
+    table = PrintedTable(_COLUMNS, [each._asdict() for each in found[: request.limit]])
     if request.as_json:
-        show(incidents_json(found[: request.limit], days, newest))
+        click.echo(json_line({"incidents": table, "days": days_json(days), "newest_verdict": newest}))
         return
-    show(incidents_table(found, request.limit))
+    table.print_text()
+    still_open = sum(each.ended_at is None for each in found)
+    click.echo(of_all(found, "incident", request.limit) + (f", {still_open} open" if still_open else ""))
     # An incident that began on a day before may reach into these.
     say_missing(days, what, "nothing more" if found else "nothing")
     if lacking:
@@ -88,32 +103,3 @@ def _say_newest(request: RangeRequest, days: "Days", newest: datetime, what: str
     else:
         after = f"; {nothing} is known of {what} after it"
     click.echo(f"karrot: the newest verdict is of {to_minute(newest)} UTC{after}", err=True)
-
-
-def incidents_table(incidents: Sequence["Incident"], limit: int | None = None) -> Iterator[str]:
-    """A line for each incident, ``limit`` of them at the most, and how many there are in all."""
-    if incidents:
-        yield from laid_out(_INCIDENTS, list(map(_incident_row, incidents[:limit])), terminal_width())
-    still = sum(each.ended_at is None for each in incidents)
-    yield of_all(incidents, "incident", limit) + (f", {still} open" if still else "")
-
-
-def _incident_row(one: "Incident") -> tuple[str, ...]:
-    return (
-        to_minute(one.started_at),
-        UNKNOWN if one.ended_at is None else compact_duration((one.ended_at - one.started_at).total_seconds()),
-        safe(one.cluster),
-        safe(one.group),
-        known_name(one.worst_status),
-        number(one.peak_lag),
-        safe(one.ended_by or "open"),
-        number(one.events),
-        ", ".join(map(safe, one.topics)) or UNKNOWN,
-        known_name(one.incident_id),
-    )
-
-
-def incidents_json(incidents: Sequence["Incident"], days: "Days", newest_verdict: datetime | None) -> dict[str, Any]:
-    """All of it, by the names of the answer's fields, and how much of the time it is about."""
-    told = {"incidents": [json_fields(each._asdict()) for each in incidents], "days": days_json(days)}
-    return told | json_fields({"newest_verdict": newest_verdict})

@@ -9,8 +9,8 @@ from typing import Any, Self
 import click
 
 from karrot.cli.errors import NotDone, valid
-from karrot.cli.history.missing_days import in_words
 from karrot.cli.history.open_tables import named, one_line
+from karrot.cli.history.range_request import in_words
 from karrot.cli.options import put_on, read_span
 from karrot.text import to_minute, to_second
 

@@ -1,20 +1,19 @@
 """Opens the pipeline's tables, with the options, errors and printing that all ``karrot history`` commands share."""
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
 from karrot.cli.errors import Refused, valid
 from karrot.cli.options import put_on, value_of
-from karrot.cli.table import UNKNOWN, safe, shown
-from karrot.text import counted_plain, iso
+from karrot.cli.table import shown
+from karrot.text import counted_plain
 
 if TYPE_CHECKING:
     from karrot.event import TimeRange
@@ -84,23 +83,7 @@ def named(cluster: str | None, group: str | None) -> str:
     return whom if cluster is None else f"{whom} of cluster {cluster!r}"
 
 
-def json_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """Fields for JSON: a time is text there."""
-    return {name: iso(value) if isinstance(value, datetime) else value for name, value in fields.items()}
-
-
-def show(told: Iterator[str] | dict[str, Any]) -> None:
-    """Print a table, or a line of JSON."""
-    for line in (json.dumps(told),) if isinstance(told, dict) else told:
-        click.echo(line)
-
-
 def of_all(found: Sequence[object], what: str, limit: int | None) -> str:
     """How many were found, and how many of them are shown if not all: ``12 incidents (5 shown)``."""
     limited = "" if limit is None or limit >= len(found) else f" ({limit} shown)"
     return counted_plain(len(found), what) + limited
-
-
-def known_name(name: str | None) -> str:
-    """The cell of a name that may not be known."""
-    return UNKNOWN if name is None else safe(name)

@@ -1,6 +1,6 @@
-"""Reads the options of commands about a range of time, and says why nothing is known of it."""
+"""Reads the options of commands about a range of time, and says of which of its days nothing is known."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 from karrot.cli.errors import NotDone
-from karrot.cli.history.missing_days import in_words
 from karrot.cli.history.open_tables import named, one_line, span_of
 from karrot.cli.options import put_on
-from karrot.text import to_minute
+from karrot.text import counted_plain, to_minute
 
 if TYPE_CHECKING:
-    from karrot.event import TimeRange
-    from karrot.history import History
+    from karrot.event import DayRange, TimeRange
+    from karrot.history import Days, History
 
 
+_RANGES_SHOWN = 5
 _OPTIONS = (
     click.option(
         "--from", "since", default="24h", show_default=True, help="ISO 8601 (UTC), or so long ago: 90m, 24h, 7d."
@@ -87,3 +87,29 @@ def lacks_incidents(request: RangeRequest, lacking: Sequence[date]) -> str:
         f"{request.tables / 'incidents'} lacks incidents of {days}: copy that table too, "
         "or remove _derived.json and run karrot pipeline derive"
     )
+
+
+def in_words(days: "Sequence[DayRange]") -> str:
+    """Days for a sentence: the first few ranges of them, and how many days follow."""
+    shown, rest = days[:_RANGES_SHOWN], days[_RANGES_SHOWN:]
+    words = ", ".join(f"{each.first}" if each.length == 1 else f"{each.first} to {each.last}" for each in shown)
+    return f"{words} and {counted_plain(sum(each.length for each in rest), 'later day')}" if rest else words
+
+
+def say_missing(days: "Days", what: str, nothing: str = "nothing") -> None:
+    """Name the days that the answer is not about."""
+    if not days.missing:
+        return
+    missing, held = (sum(each.length for each in part) for part in (days.missing, days.held))
+    of_days = f"{missing} of {counted_plain(missing + held, 'day')}"
+    click.echo(f"karrot: {nothing} is known of {what} on {in_words(days.missing)} ({of_days})", err=True)
+
+
+def days_json(days: "Days") -> dict[str, Any]:
+    """A year is a few ranges, each from its first to its last day."""
+    return {"held": day_ranges_json(days.held), "missing": day_ranges_json(days.missing)}
+
+
+def day_ranges_json(days: "Iterable[DayRange]") -> list[dict[str, str]]:
+    """Each range by its first and its last day."""
+    return [{"first": each.first.isoformat(), "last": each.last.isoformat()} for each in days]

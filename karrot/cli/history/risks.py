@@ -1,7 +1,6 @@
 """``karrot history risks``: prints committed offsets that are lost or will be lost, at any moment."""
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -17,25 +16,25 @@ from karrot.cli.history.moment_request import (
     read_duration,
     when,
 )
-from karrot.cli.history.open_tables import answered, json_fields, places, show
-from karrot.cli.table import Column, laid_out, number, safe, terminal_width
+from karrot.cli.history.open_tables import answered, places
+from karrot.cli.table import Column, PrintedTable, json_line
 from karrot.text import counted_plain, to_second
 
 if TYPE_CHECKING:
-    from karrot.history import Risk, Risks
+    from karrot.history import Risks
 
 
-_RISKS = (
-    Column("RISK"),
-    Column("AT"),
-    Column("CLUSTER", may_be_cut=True, goes=4),
-    Column("GROUP", may_be_cut=True),
-    Column("TOPIC", may_be_cut=True),
-    Column("PARTITION", is_number=True),
-    Column("OFFSET", is_number=True, goes=2),
-    Column("LAG", is_number=True),
-    Column("MARGIN", is_number=True, goes=1),
-    Column("BECAUSE", goes=3),
+_COLUMNS = (
+    Column("RISK", "kind"),
+    Column("AT", "at", to_second),
+    Column("CLUSTER", "cluster", may_be_cut=True, goes=4),
+    Column("GROUP", "group", may_be_cut=True),
+    Column("TOPIC", "topic", may_be_cut=True),
+    Column("PARTITION", "partition", is_number=True),
+    Column("OFFSET", "offset", is_number=True, goes=2),
+    Column("LAG", "lag", is_number=True),
+    Column("MARGIN", "margin", is_number=True, goes=1),
+    Column("BECAUSE", "because", goes=3),
 )
 
 
@@ -76,43 +75,21 @@ def risks(
         )
         if not (found.risks or last):
             raise nothing_known_at(request, opened.days("commits"))
-    show(risks_json(found, request.at, last, limit) if request.as_json else risks_table(found, request.at, last, limit))
+    table = PrintedTable(_COLUMNS, [asdict(each) for each in found.risks[:limit]])
+    if request.as_json:
+        unknown = {"unknown": found.unknown} if found.unknown else {}
+        click.echo(json_line({"at": request.at, "committed_at": last, **unknown, "risks": table}))
+    else:
+        table.print_text()
+        click.echo(_sum(found, request.at, last))
 
 
-def risks_table(found: "Risks", at: datetime, last_commit: datetime | None, limit: int | None = None) -> Iterator[str]:
-    """A line for each risk, ``limit`` of them at the most, how many there are in all, how new that is and of what."""
-    if found.risks:
-        yield from laid_out(_RISKS, list(map(_risk_row, found.risks[:limit])), terminal_width())
+def _sum(found: "Risks", at: datetime, last_commit: datetime | None) -> str:
+    """How many partitions are at risk, how new that is, and what is not known."""
     kinds = Counter(each.kind for each in found.risks)
     groups = {(each.cluster, each.group) for each in found.risks}
     told = "".join(f", {many} {kind}" for kind, many in sorted(kinds.items()))
     newest = "" if last_commit is None else f"; last commit {when(last_commit, at)}"
     unknown = "".join(f"; {what} not known" for what in found.unknown)
     partitions, of_groups = counted_plain(len(found.risks), "partition"), counted_plain(len(groups), "group")
-    yield f"{partitions} of {of_groups} at risk{told}{newest}{unknown}"
-
-
-def _risk_row(one: "Risk") -> tuple[str, ...]:
-    return (
-        one.kind,
-        to_second(one.at),
-        safe(one.cluster),
-        safe(one.group),
-        safe(one.topic),
-        str(one.partition),
-        number(one.offset),
-        number(one.lag),
-        number(one.margin),
-        one.because,
-    )
-
-
-def risks_json(found: "Risks", at: datetime, last_commit: datetime | None, limit: int | None = None) -> dict[str, Any]:
-    """All of it, by the names of the answer's fields; ``committed_at`` is the newest commit that is known.
-
-    ``unknown`` is there if something is.
-    """
-    told = json_fields({"at": at, "committed_at": last_commit}) | (
-        {"unknown": list(found.unknown)} if found.unknown else {}
-    )
-    return told | {"risks": [json_fields(asdict(each)) for each in found.risks[:limit]]}
+    return f"{partitions} of {of_groups} at risk{told}{newest}{unknown}"

@@ -17,24 +17,28 @@ from karrot.cli.history.moment_request import (
     read_duration,
     when,
 )
-from karrot.cli.history.open_tables import answered, json_fields, places, show
-from karrot.cli.table import Column, laid_out, number, safe, terminal_width
+from karrot.cli.history.open_tables import answered, places
+from karrot.cli.table import Column, PrintedTable, json_line
 from karrot.text import compact_duration, counted_plain, to_second
 
 if TYPE_CHECKING:
-    from karrot.history import StaleGroups, StalePartition
+    from karrot.history import StaleGroups
 
 
-_STALE = (
-    Column("SINCE"),
-    Column("STALE-FOR", is_number=True),
-    Column("CLUSTER", may_be_cut=True, goes=4),
-    Column("GROUP", may_be_cut=True),
-    Column("TOPIC", may_be_cut=True),
-    Column("PARTITION", is_number=True),
-    Column("CURRENT-OFFSET", is_number=True, goes=2),
-    Column("LOG-END-OFFSET", is_number=True, goes=1),
-    Column("LAG", is_number=True),
+_COLUMNS = (
+    Column("SINCE", "since", to_second),
+    Column(
+        "STALE-FOR",
+        text=lambda row: compact_duration((row["looked_at"] - row["since"]).total_seconds()),
+        is_number=True,
+    ),
+    Column("CLUSTER", "cluster", may_be_cut=True, goes=4),
+    Column("GROUP", "group", may_be_cut=True),
+    Column("TOPIC", "topic", may_be_cut=True),
+    Column("PARTITION", "partition", is_number=True),
+    Column("CURRENT-OFFSET", "current_offset", is_number=True, goes=2),
+    Column("LOG-END-OFFSET", "log_end_offset", is_number=True, goes=1),
+    Column("LAG", "lag", is_number=True),
 )
 
 
@@ -61,17 +65,19 @@ def stale(length: timedelta, look_back: timedelta, limit: int | None, **given: A
             or opened.last_commit(request.at, cluster=request.cluster, group=request.group, look_back=look_back)
         ):
             raise nothing_known_at(request, opened.days("commits"))
-    show(stale_json(found, limit) if request.as_json else stale_table(found, length, limit))
+    table = PrintedTable(_COLUMNS, [asdict(each) | {"lag": each.lag} for each in found.partitions[:limit]])
+    if request.as_json:
+        click.echo(json_line(asdict(found) | {"partitions": table}))
+    else:
+        table.print_text()
+        click.echo(_sum(found, length))
 
 
-def stale_table(found: "StaleGroups", least: timedelta, limit: int | None = None) -> Iterator[str]:
-    """A line for each partition, ``limit`` of them at the most, how many there are in all and how new that is."""
-    partitions = found.partitions
-    if partitions:
-        yield from laid_out(_STALE, list(map(_stale_row, partitions[:limit])), terminal_width())
-    groups = {(each.cluster, each.group) for each in partitions}
-    told = f"{counted_plain(len(partitions), 'partition')} of {counted_plain(len(groups), 'group')} stale"
-    yield f"{told}, {to_second(found.at)}: {', '.join(_known_of(found, least))}"
+def _sum(found: "StaleGroups", least: timedelta) -> str:
+    """How many partitions are stale, and how new that is."""
+    groups = {(each.cluster, each.group) for each in found.partitions}
+    told = f"{counted_plain(len(found.partitions), 'partition')} of {counted_plain(len(groups), 'group')} stale"
+    return f"{told}, {to_second(found.at)}: {', '.join(_known_of(found, least))}"
 
 
 def _known_of(found: "StaleGroups", least: timedelta) -> Iterator[str]:
@@ -83,23 +89,3 @@ def _known_of(found: "StaleGroups", least: timedelta) -> Iterator[str]:
         return
     is_old = found.at - found.looked_at > least
     yield f"log ends of {when(found.looked_at, found.at)}" + (" (nothing newer is known)" if is_old else "")
-
-
-def _stale_row(one: "StalePartition") -> tuple[str, ...]:
-    return (
-        to_second(one.since),
-        compact_duration((one.looked_at - one.since).total_seconds()),
-        safe(one.cluster),
-        safe(one.group),
-        safe(one.topic),
-        str(one.partition),
-        number(one.current_offset),
-        number(one.log_end_offset),
-        number(one.lag),
-    )
-
-
-def stale_json(found: "StaleGroups", limit: int | None = None) -> dict[str, Any]:
-    """All of it, by the names of the answer's fields."""
-    partitions = [json_fields(asdict(each) | {"lag": each.lag}) for each in found.partitions[:limit]]
-    return json_fields(asdict(found) | {"partitions": partitions})

@@ -1,21 +1,16 @@
 """``karrot history timeseries``: prints metrics of a group over a range of time."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from karrot.cli.errors import Refused, valid
-from karrot.cli.history.missing_days import days_json, say_missing
-from karrot.cli.history.open_tables import answered, named, places, show
-from karrot.cli.history.range_request import RangeRequest, nothing_known, range_options
-from karrot.cli.table import Column, laid_out, number
-from karrot.text import iso, to_minute
-
-if TYPE_CHECKING:
-    from karrot.history import Days, TimeSeries
+from karrot.cli.history.open_tables import answered, named, places
+from karrot.cli.history.range_request import RangeRequest, days_json, nothing_known, range_options, say_missing
+from karrot.cli.table import Column, PrintedTable, json_line, print_lines
+from karrot.text import to_minute
 
 
 def _steps(_context: click.Context, _option: click.Parameter, text: str) -> Any:
@@ -77,27 +72,15 @@ def timeseries(group: str, metrics: tuple[str, ...], step: Any, order: str | Non
         if not series.points:
             raise nothing_known(request, history, what, group, tables[0])
         days = history.held(request.passed, *tables, cluster=request.cluster, group=group)
+    columns = [Column("TIME", "at", to_minute)]
+    columns += [Column(name.upper().replace("_", "-"), name, is_number=True) for name in series.metrics]
+    table = PrintedTable(
+        columns, [{"at": at} | dict(zip(series.metrics, values, strict=True)) for at, values in series.points]
+    )
     if request.as_json:
-        show(series_json(series, days))
+        about = {"cluster": series.cluster, "group": series.group}
+        seconds = {"granularity_seconds": series.granularity // timedelta(seconds=1)}
+        click.echo(json_line({**about, **seconds, "points": table, "days": days_json(days)}))
         return
-    show(series_table(series))
+    print_lines(table.lines())
     say_missing(days, what)
-
-
-def series_table(series: "TimeSeries") -> Iterator[str]:
-    """A line for each step."""
-    columns = [Column("TIME"), *(Column(name.upper().replace("_", "-"), is_number=True) for name in series.metrics)]
-    rows = [(to_minute(point.at), *map(number, point.values)) for point in series.points]
-    return laid_out(columns, rows)
-
-
-def series_json(series: "TimeSeries", days: "Days") -> dict[str, Any]:
-    """The points as objects with the metrics' names."""
-    points = [{"at": iso(each.at)} | dict(zip(series.metrics, each.values, strict=True)) for each in series.points]
-    return {
-        "cluster": series.cluster,
-        "group": series.group,
-        "granularity_seconds": series.granularity // timedelta(seconds=1),
-        "points": points,
-        "days": days_json(days),
-    }

@@ -1,6 +1,5 @@
 """``karrot pipeline replay``: applies other rules of Burrow to recorded commits, and prints what differs."""
 
-import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -10,8 +9,8 @@ import click
 
 from karrot.cli.errors import NotDone, Refused, valid
 from karrot.cli.pipeline.spark_options import spark_options, started
-from karrot.cli.table import UNKNOWN, Column, laid_out, safe, terminal_width
-from karrot.text import counted, duration, iso_ms, to_minute
+from karrot.cli.table import UNKNOWN, Column, PrintedTable, json_line, print_lines, safe, terminal_width
+from karrot.text import count, counted, duration, iso_ms, to_minute
 
 if TYPE_CHECKING:
     from karrot.event import GroupKey
@@ -25,23 +24,38 @@ _SPANS = {"every": (1, _DAY), "expire_group": (60, 3650 * _DAY), "stood_still": 
 
 _MOST_GROUPS = 20
 
-_SETS = (
-    Column("RULES", may_be_cut=True),
-    Column("INTERVALS", is_number=True, goes=4),
-    Column("ALLOWED-LAG", is_number=True, goes=3),
-    Column("MIN-DISTANCE", is_number=True, goes=2),
-    Column("COMPLETE", is_number=True, goes=1),
-    Column("INCIDENTS", is_number=True),
-    Column("FLAPS", is_number=True),
-    Column("MINUTES-NOT-OK", is_number=True),
-    Column("FOUND", is_number=True),
-    Column("DELAY", is_number=True),
-    Column("LATEST", is_number=True),
+
+def _delay(seconds: float | None) -> str:
+    return UNKNOWN if seconds is None else duration(seconds)
+
+
+_RULE_SETS = (
+    Column("RULES", "name", may_be_cut=True),
+    Column("INTERVALS", "intervals", is_number=True, goes=4),
+    Column("ALLOWED-LAG", "allowed_lag", count, is_number=True, goes=3),
+    Column("MIN-DISTANCE", "min_distance", "{}s".format, is_number=True, goes=2),
+    Column("COMPLETE", "minimum_complete", "{:g}".format, is_number=True, goes=1),
+    Column("INCIDENTS", "incident_count", count, is_number=True),
+    Column("FLAPS", "flaps", count, is_number=True),
+    Column("MINUTES-NOT-OK", "minutes_not_ok", count, is_number=True),
+    Column(
+        "FOUND",
+        "delay_seconds",
+        lambda delays: f"{len(delays) - delays.count(None)} of {len(delays)}" if delays else UNKNOWN,
+        is_number=True,
+    ),
+    Column("DELAY", "delay_seconds_median", _delay, is_number=True),
+    Column(
+        "LATEST",
+        "delay_seconds",
+        lambda delays: _delay(max((each for each in delays if each is not None), default=None)),
+        is_number=True,
+    ),
 )
 _GROUPS = (
-    Column("CLUSTER", may_be_cut=True, goes=1),
-    Column("GROUP", may_be_cut=True),
-    Column("STOOD-STILL", is_number=True),
+    Column("CLUSTER", "cluster", may_be_cut=True, goes=1),
+    Column("GROUP", "group", may_be_cut=True),
+    Column("STOOD-STILL", "standstills", is_number=True),
 )
 
 
@@ -92,8 +106,7 @@ def replay(directory: str, master: str | None, conf: dict[str, str], **asked: An
         raise NotDone(str(error)) from error
     finally:
         spark.stop()
-    for line in [json.dumps(replayed_json(done))] if asked["as_json"] else replayed_lines(done):
-        click.echo(line)
+    print_lines([json_line(replayed_json(done))] if asked["as_json"] else replayed_lines(done))
 
 
 def _read(asked: dict[str, Any]) -> dict[str, Any]:
@@ -118,27 +131,10 @@ def replayed_lines(done: "Replayed") -> Iterator[str]:
     first, last = (to_minute(datetime.fromtimestamp(epoch_s, UTC)) for epoch_s in (done.span.first, done.span.last))
     yield f"{counted(done.groups, 'group')} from {first} to {last} UTC, judged every {duration(done.span.every)}"
     yield ""
-    yield from laid_out(_SETS, [_set_row(one) for one in outcomes], terminal_width())
+    yield from PrintedTable(_RULE_SETS, [_rule_set_fields(one) for one in outcomes]).lines(terminal_width())
     yield ""
     yield from _groups_table(done)
     yield from map(safe, sentences(done.comparison))
-
-
-def _set_row(one: "RuleSetOutcome") -> tuple[str, ...]:
-    rules, delays = one.rules, one.delays
-    return (
-        safe(rules.name),
-        str(rules.intervals),
-        f"{rules.allowed_lag:,}",
-        f"{rules.min_distance}s",
-        f"{rules.minimum_complete:g}",
-        f"{len(one.incidents):,}",
-        f"{one.flaps:,}",
-        f"{one.minutes_not_ok:,.0f}",
-        f"{len(delays)} of {len(one.found)}" if one.found else UNKNOWN,
-        duration(one.median_delay) if one.median_delay is not None else UNKNOWN,
-        duration(delays[-1]) if delays else UNKNOWN,
-    )
 
 
 def _groups_table(done: "Replayed") -> Iterator[str]:
@@ -147,17 +143,20 @@ def _groups_table(done: "Replayed") -> Iterator[str]:
     groups = _groups(done)
     if not groups:
         return
-    heads = [Column(safe(one.rules.name).upper(), is_number=True) for one in outcomes]
+    sets = [Column(safe(one.rules.name).upper(), f"set {at}", str, is_number=True) for at, one in enumerate(outcomes)]
     rows = [
-        (
-            safe(group.cluster),
-            safe(group.consumer),
-            str(sum(each.group == group for each in done.comparison.standstills)),
-            *(_in_short([each for each in one.incidents if each.group == group]) for one in outcomes),
-        )
+        {
+            "cluster": group.cluster,
+            "group": group.consumer,
+            "standstills": sum(each.group == group for each in done.comparison.standstills),
+        }
+        | {
+            column.field: _in_short([each for each in one.incidents if each.group == group])
+            for column, one in zip(sets, outcomes, strict=True)
+        }
         for group in groups[:_MOST_GROUPS]
     ]
-    yield from laid_out([*_GROUPS, *heads], rows, terminal_width())
+    yield from PrintedTable([*_GROUPS, *sets], rows).lines(terminal_width())
     if len(groups) > _MOST_GROUPS:
         yield f"and {len(groups) - _MOST_GROUPS} more groups (--json, --output)"
     yield ""
@@ -190,12 +189,17 @@ def replayed_json(done: "Replayed") -> dict[str, Any]:
         "every_seconds": done.span.every,
         "groups": done.groups,
         "standstills": [_stretch(each) for each in comparison.standstills],
-        "rule_sets": [_set_json(one, runs) for one, runs in zip(comparison.outcomes, done.runs, strict=True)],
+        "rule_sets": [
+            _rule_set_fields(one)
+            | {"incidents": list(map(_incident, one.incidents))}
+            | {"not_ok": [_stretch(run) | {"status": run.status} for run in runs]}
+            for one, runs in zip(comparison.outcomes, done.runs, strict=True)
+        ],
         "said": list(sentences(comparison)),
     }
 
 
-def _set_json(one: "RuleSetOutcome", runs: Sequence[Any]) -> dict[str, Any]:
+def _rule_set_fields(one: "RuleSetOutcome") -> dict[str, Any]:
     return {
         **one.rules._asdict(),
         "incident_count": len(one.incidents),
@@ -206,17 +210,15 @@ def _set_json(one: "RuleSetOutcome", runs: Sequence[Any]) -> dict[str, Any]:
         "delay_seconds": [each.delay for each in one.found],
         "delay_seconds_median": one.median_delay,
         "shift_seconds": [each.delay for each in one.alike],
-        "incidents": [
-            _stretch(each)
-            | {
-                "to": None if each.is_open else iso_ms(each.to_ms),
-                "worst_status": each.worst,
-                "is_flap": each.is_flap,
-                "stood_still": each.stood_still,
-            }
-            for each in one.incidents
-        ],
-        "not_ok": [_stretch(run) | {"status": run.status} for run in runs],
+    }
+
+
+def _incident(one: "ReplayedIncident") -> dict[str, Any]:
+    return _stretch(one) | {
+        "to": None if one.is_open else iso_ms(one.to_ms),
+        "worst_status": one.worst,
+        "is_flap": one.is_flap,
+        "stood_still": one.stood_still,
     }
 
 

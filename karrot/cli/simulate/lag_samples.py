@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from http.client import HTTPException
 from math import isfinite
@@ -42,7 +42,17 @@ def samples_of_csv(text: str) -> list[LagSample]:
     number is a heading; lines without a lag are left out: nothing was known then. Raises `ValueError` with the
     number of the line that cannot be read.
     """
-    return list(_samples(csv.reader(io.StringIO(text))))
+    samples = []
+    for number, cells in enumerate(csv.reader(io.StringIO(text)), start=1):
+        if not any(cells) or _is_heading(number, cells):
+            continue
+        try:
+            sample = _sample([cell.strip() for cell in cells])
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from error
+        if sample is not None:
+            samples.append(sample)
+    return samples
 
 
 def samples_from_karrot(url: str, cluster: str | None, group: str) -> list[LagSample]:
@@ -109,18 +119,6 @@ def _said(error: HTTPError) -> str:
 def _credentials() -> dict[str, str]:
     token = secret("KARROT_API_TOKEN")
     return {} if token is None else bearer(token)
-
-
-def _samples(lines: Iterator[list[str]]) -> Iterator[LagSample]:
-    for number, cells in enumerate(lines, start=1):
-        if not any(cells) or _is_heading(number, cells):
-            continue
-        try:
-            sample = _sample([cell.strip() for cell in cells])
-        except ValueError as error:
-            raise ValueError(f"line {number}: {error}") from error
-        if sample is not None:
-            yield sample
 
 
 def _is_heading(number: int, cells: Sequence[str]) -> bool:

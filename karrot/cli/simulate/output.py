@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from karrot.cli.table import Column, laid_out
+from karrot.cli.table import Column, PrintedTable
 from karrot.text import count, to_minute
 
 if TYPE_CHECKING:
@@ -97,11 +97,13 @@ def comparison(case: Case, compared: "Sequence[Compared]") -> Iterator[str]:
     yield f"assumed    {case.tasks_then} {case.unit} then, each taking {case.consumers.rate_per_task:g} messages/s"
     yield ""
     numbers = (case.unit, "peak lag", "in seconds", f"{case.unit[:-1]}-hours", "flaps", "out, in", "at most (min)")
-    columns = (Column("recipe"), *(Column(name, is_number=True) for name in numbers))
-    yield from laid_out(columns, list(map(_compared_row, compared)))
+    columns = [Column("recipe", "recipe", str), *(Column(name, name, str, is_number=True) for name in numbers)]
+    yield from PrintedTable(
+        columns, [dict(zip(("recipe", *numbers), _cells(one), strict=True)) for one in compared]
+    ).lines()
 
 
-def _compared_row(one: Compared) -> tuple[str, ...]:
+def _cells(one: Compared) -> tuple[str, ...]:
     summary = one.summary
     scaled = bool(summary.scale_outs or summary.scale_ins) or one.label != "as recorded"
     return (

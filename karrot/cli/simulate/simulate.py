@@ -38,10 +38,6 @@ class Recipe(NamedTuple):
     own: Mapping[str, str]
 
 
-def _read_recipes(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> tuple[Recipe, ...]:
-    return tuple(map(_recipe, given))
-
-
 def _recipe(text: str) -> Recipe:
     """Read a text. What its options stand for, the command's own options know."""
     name, _, rest = text.partition(":")
@@ -126,7 +122,7 @@ for _at, _parameter in enumerate(simulate.params):
     elif _parameter.name == "recipe":
         simulate.params[_at] = click.Option(
             ["--recipe"],
-            callback=_read_recipes,
+            callback=lambda _context, _option, given: tuple(map(_recipe, given)),
             required=True,
             multiple=True,
             metavar="NAME[:OPTION=VALUE,...]",

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from karrot.cli import main
 from karrot.cli.errors import NotDone
 from karrot.cli.groups.group_answers import GroupAnswers, ask, ask_kafka, beside_burrow
-from karrot.cli.groups.group_tables import groups_table, json_line, partition_tables
+from karrot.cli.groups.group_tables import groups_json, groups_table, partition_tables
 from karrot.event import TopicPartition
 from karrot.watch.cluster_reader import ClusterReader
 from karrot.watch.kafka_cluster import ClusterError
@@ -50,7 +50,7 @@ def test_from_the_second_look_on_rebalances_are_counted(kafka: InMemoryKafka) ->
     cluster_reader = ClusterReader("prod", kafka)
     ask_kafka(cluster_reader, ())
     kafka.put("billing", {A: 60, B: 20}, make_member(A, B))
-    [line] = json_line(ask_kafka(cluster_reader, ["billing"]))
+    [line] = groups_json(ask_kafka(cluster_reader, ["billing"]))
     [billing] = json.loads(line)["groups"]
     assert billing["status"] is None
     assert {name: billing[name] for name in ("state", "members", "coordinator", "rebalances")} == {
@@ -72,7 +72,7 @@ def test_beside_burrows_verdicts_stands_what_kafka_says_of_the_same_groups(kafka
     assert unheard.split()[-6:] == ["-"] * 6
     assert total.endswith("; 2 OK; 1 Stable")
     assert set(kafka.asked) == {"billing"}
-    [line] = json_line(both)
+    [line] = groups_json(both)
     assert [(each["group"], each["state"]) for each in json.loads(line)["groups"]] == [
         ("billing", "Stable"),
         ("unheard", None),
