@@ -5,9 +5,8 @@ from functools import cached_property
 from typing import Any
 
 import yaml
-from click.testing import CliRunner
 
-from karrot.cli import main
+from support.karrot_command import run_karrot
 
 CLUSTER, GROUP = "main", "orders"
 TOPIC_ARN = "arn:aws:sns:eu-west-1:123456789012:oncall"
@@ -31,7 +30,7 @@ class Recipe:
     def template(self) -> dict[str, Any]:
         """What the command prints, read."""
         asked = ["render", "ecs-autoscaling", *self.arguments, "--max-tasks", str(self.most), *_COMMON]
-        outcome = CliRunner().invoke(main, asked)
+        outcome = run_karrot(*asked)
         assert outcome.exit_code == 0, outcome.output
         template: dict[str, Any] = yaml.safe_load(outcome.output)
         return template
