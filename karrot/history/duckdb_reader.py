@@ -108,7 +108,9 @@ def _files(directory: Path) -> Iterator[StoredFile]:
         below[:] = sorted(name for name in below if name[0] not in "._")
         for name in sorted(names):
             if name.endswith(".parquet") and name[0] not in "._":
-                yield _stored(Path(parent, name))
+                path = Path(parent, name)
+                found = path.stat()
+                yield StoredFile(str(path), found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def _has_data(directory: Path) -> bool:
@@ -116,11 +118,6 @@ def _has_data(directory: Path) -> bool:
         return any(file.size for file in _files(directory))
     except (FileNotFoundError, NotADirectoryError):
         return False
-
-
-def _stored(path: Path) -> StoredFile:
-    found = path.stat()
-    return StoredFile(str(path), found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def _raised(error: OSError) -> None:

@@ -58,7 +58,7 @@ def _described(
     unlisted: int = 0,
     members: int | None = None,
 ) -> GroupDescription:
-    """The group with its sums; ``unlisted`` partitions of its topics are nobody's."""
+    """The group with its sums; ``unlisted`` partitions of its topics have no owner and no commit."""
     lags = [each.lag for each in partitions if each.lag is not None]
     return GroupDescription(
         cluster,

@@ -17,7 +17,7 @@ _DAY: Final = timedelta(days=1)
 KEY: Final = "(log_ts_ms::HUGEINT * 9223372036854775808 + log_offset)"
 """SQL for the order of records: by time, and by offset within a millisecond.
 
-Not by offset alone, because those of a topic that was made anew begin at 0 again.
+Not by offset alone, because those of a topic that was created again begin at 0.
 """
 
 
@@ -172,8 +172,8 @@ def ends(
 ) -> dict[ClusterPartition, LogGrowth]:
     """The newest look at every partition of the topics of these places, and the newest one ``before`` that look.
 
-    Looks are taken often: it is looked further back only for those that the newest days know nothing of. What nobody
-    looked at is taken from Burrow's verdicts, where there are such.
+    Looks are taken often: it is looked further back only for those that the newest days know nothing of. What was
+    never polled is taken from Burrow's verdicts, where there are such.
     """
     found: dict[ClusterPartition, LogGrowth] = {}
     for table in _LOOKS:

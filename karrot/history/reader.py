@@ -40,7 +40,7 @@ _HOUR, _DAY, _WEEK = timedelta(hours=1), timedelta(days=1), timedelta(days=7)
 
 
 class History:
-    """The tables below a directory, for any number of threads. Whoever asks gets frozen answers.
+    """The tables below a directory, for any number of threads. Answers are frozen.
 
     An answer shows each table as it was at one moment, also while ``karrot pipeline derive`` replaces days of it. Every
     question raises a `HistoryError` with a sentence if it cannot be answered; that there is nothing is an answer.
@@ -234,7 +234,7 @@ class History:
         return last_commit(self._duck, LookBack(at, look_back), cluster=cluster, group=group)
 
     def knows(self, *, cluster: str | None = None, group: str | None = None) -> bool:
-        """Whether any table has them, on any day; that nobody was named is known."""
+        """Whether any table has them, on any day; true if neither was named."""
         words, asked = named(cluster, group)
         query = _KNOWN.replace("{named}", words)
         return not asked or any(self._duck.rows(table, lambda _day: True, query, asked) for table in _NAMING)

@@ -17,8 +17,8 @@ class GroupHistory:
 
     ``status`` is the worst of the last minute in which something was said, ``worst_status`` that of all; a minute is
     not OK if one of its events was worse than OK. ``incidents`` counts those that overlap the span. All three are
-    ``None`` where nobody judged the group, as its lag comes from Kafka's own offsets. If incidents are not known on
-    some of the group's days (`History.uncounted`), ``incidents`` is the least there were, or ``None``.
+    ``None`` where there was no verdict, as the group's lag comes from Kafka's own offsets. If incidents are not known
+    on some of the group's days (`History.uncounted`), ``incidents`` is the least there were, or ``None``.
     """
 
     cluster: str

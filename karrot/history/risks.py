@@ -108,7 +108,7 @@ def _expiry(known: _Known, retention: timedelta) -> tuple[datetime | None, str]:
 
 
 def _deleted(known: _Known) -> Iterator[Risk]:
-    """A topic that was deleted too has no newer looks; one that rests keeps nobody waiting."""
+    """A topic that was deleted too has no newer looks; one that does not grow has nothing to read."""
     looked = known.looked
     if looked is not None and looked.end > looked.end_then and known.at - moment_of(looked.seen_ms) <= _WINDOW:
         yield _risk(RiskKind.DELETED, moment_of(known.commit.at_ms), known, "topic grows")

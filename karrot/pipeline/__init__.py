@@ -2,6 +2,6 @@
 
 Nothing of the service imports this package, and only this package imports pyspark
 (``pip install 'karrot-burrow[spark]'``).
-A transform takes DataFrames, returns one and ends in the ``select`` of the schema it declares; it knows no session and
-reads and writes nothing. The jobs read, transform and write.
+A transform takes DataFrames, returns one and ends in the ``select`` of the schema that it declares. It knows no session
+and reads and writes nothing. The jobs read, transform and write.
 """

@@ -28,7 +28,7 @@ _STATIC: Final[Mapping[str, str]] = MappingProxyType(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         _LOG_LEVEL: "ERROR",
-        # Spark 4 writes a line of JSON with a whole stack for each analysis error beside raising it.
+        # Spark 4 writes a line of JSON with a whole stack for each analysis error, besides raising it.
         "spark.log.structuredLogging.enabled": "false",
     }
 )
@@ -115,9 +115,9 @@ def _logs_by_default(spark: "SparkSession") -> bool:
 
 
 def left_to_us(is_given: Callable[[str], bool]) -> dict[str, str]:
-    """What is set of `RUNTIME`, where somebody gave some of it. The time zone is nobody's choice.
+    """The settings of `RUNTIME` that were not given. The time zone is always set.
 
-    A cluster's is often that of its people; by it the rows of a day would lie in the wrong one.
+    A cluster's time zone is often that of its people, and would put rows of a day into the wrong day.
     """
     return {key: value for key, value in RUNTIME.items() if key == _TIME_ZONE or not is_given(key)}
 

@@ -65,7 +65,7 @@ class KafkaCluster:
         self._timeout_s = timeout_s
         self._seconds = seconds
         self._trouble = ""
-        # Its own log repeats each attempt to connect; what it last said of trouble is told with what failed.
+        # Its own log repeats each attempt to connect. An error tells the last trouble that it reported.
         client: dict[str, Any] = {"log_level": 0, **properties, "error_cb": self._note_trouble}
         self._admin = AdminClient(client)
 
@@ -111,7 +111,7 @@ class KafkaCluster:
         return {topic: len(found[topic].partitions) for topic in topics if topic in found}
 
     def close(self) -> None:
-        """Nothing: the client ends with the last reference to it."""
+        """Do nothing: the client ends with the last reference to it."""
 
     def _committed(self, groups: Iterable[str]) -> Iterator[tuple[str, Mapping[TopicPartition, int] | Failure]]:
         waiting: deque[tuple[str, Any]] = deque()
@@ -159,7 +159,7 @@ class KafkaCluster:
         return answers
 
     def _unled(self, places: Collection[TopicPartition]) -> Iterator[tuple[TopicPartition, int | Failure]]:
-        """Why a partition cannot be asked about: it does not exist, or nobody leads it."""
+        """Why a partition cannot be asked about: it does not exist, or it has no leader."""
         topics = self._topics()
         for place in places:
             topic = topics.get(place.topic)

@@ -59,7 +59,7 @@ def retention(
 
 
 def group_health(group: str, described: Description, stability: Stability, kept: RetentionMargin) -> GroupHealth:
-    """What is known of a group beside its verdict."""
+    """The health of a group: what is known of it besides its verdict."""
     return GroupHealth(
         consumer=group,
         state=described.state,

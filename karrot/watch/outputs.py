@@ -26,7 +26,7 @@ _log = structlog.get_logger(__name__)
 
 
 class IntakeSink:
-    """Events through the intake; what is beside them as a note of the log, shown for ``good_for_ms``."""
+    """Sends events through the intake, and notes the health of groups in the log for ``good_for_ms``."""
 
     def __init__(self, cluster: str, intake: Intake, notes: ReporterNotes, *, good_for_ms: int) -> None:
         self._cluster = cluster
@@ -69,8 +69,8 @@ class IntakeSink:
 class PostSink:
     """Posts each event to ``url`` in Burrow's shape.
 
-    As in Burrow a post that fails is not repeated: the next poll says it anew. A kept connection that the other side
-    has closed is noticed before anything is sent on it.
+    As in Burrow, a post that fails is not repeated: the next poll brings a new verdict. A kept connection that the
+    other side has closed is noticed before anything is sent on it.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:

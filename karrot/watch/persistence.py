@@ -70,7 +70,7 @@ class FileKeeper:
         return self.path.read_bytes() if self.path.exists() else None
 
     def remember(self, value: bytes) -> None:
-        """Write the file beside itself, then swap."""
+        """Write another file next to it, then rename that."""
         written = self.path.with_name(f"{self.path.name}.new")
         with open(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123 (a descriptor)
             file.write(value)

@@ -110,7 +110,7 @@ class Rings:
     ) -> Iterator[TrackedPartition]:
         """The partitions of a group for the evaluator, by name.
 
-        Without those whose topic is gone, and those of which no commit was looked at since the start.
+        Without those whose topic is gone, and those without a commit since the start.
         """
         owners = {place: member for member in members for place in member.assigned}
         for place, ring in sorted(self.groups.get(group, {}).items()):

@@ -66,7 +66,7 @@ class Sink(Protocol):
 
 
 class PollOutcome(NamedTuple):
-    """What one poll brought: verdicts and deletions, and what is beside them for every group."""
+    """What one poll brought: verdicts, deletions and the health of every group."""
 
     polled_at_ms: int
     seconds: float
@@ -78,8 +78,8 @@ class PollOutcome(NamedTuple):
 class Watcher:
     """Watches one cluster.
 
-    ``interval`` is seconds; ``exclude`` matches groups that are not looked at, anywhere. ``report`` is told after each
-    poll what was wrong with it as a whole, ``None`` if nothing was.
+    ``interval`` is seconds; groups whose name ``exclude`` finds a match in are left out. ``report`` is called after
+    each poll with what was wrong with it as a whole, or ``None``.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Computes lag, rates and skew from commits for groups whose partitions no event lists in full.
 
-A group has its lag, rates and skew of a day from events that list all its partitions if there are any on that day, else
-from ``partition_lag_minute``: never from both.
+A group has its lag, rates and skew of a day from events that list all its partitions, if there are any on that day.
+Otherwise it has them from ``partition_lag_minute``, and never from both.
 """
 
 from datetime import timedelta
@@ -20,7 +20,7 @@ _OF_LAG: Final = ("lag_min", "lag_max", "lag_avg", "lag_last", "lag_seconds_max"
 
 
 def unheard(lags: DataFrame, listings: DataFrame) -> DataFrame:
-    """The rows of ``partition_lag_minute`` of groups and days of which ``listings``, whole ones, have nothing."""
+    """The rows of ``partition_lag_minute`` for groups and days without any whole listing in ``listings``."""
     return lags.join(listings.select(*_GROUP_DAY).distinct(), on=list(_GROUP_DAY), how="left_anti").select(
         *lags.columns
     )

@@ -1,9 +1,9 @@
 """Derives the table ``incidents``, by the rules of `karrot.eventlog.incidents` written for whole columns.
 
-An incident is opened by the first event with a new id and ended by its close, by another new id, by deletion, by
-recovery without its close, or by silence. Verdicts without an id (Burrow's REST API, Kafka) belong to the incident that
-is open. Where none is, they make one of their own, until an id gives it a name or silence ends it. Ids that were seen
-before open nothing: the service remembers the newest eight of a group, the tables all.
+The first event with a new id opens an incident. Its close, another new id, deletion, recovery without a close, or
+silence ends it. Verdicts without an id (from Burrow's REST API or from Kafka) belong to the incident that is open. If
+none is open, they make one of their own, until an id gives it a name or silence ends it. Ids that were seen before open
+nothing: the service remembers the newest eight of a group, the tables remember all.
 """
 
 from datetime import datetime, timedelta
@@ -72,7 +72,7 @@ def _with_turns(runs: DataFrame, silence: timedelta) -> DataFrame:
 
 
 def _with_next_turn(turns: DataFrame) -> DataFrame:
-    """Adds the turn after each run. Backwards: a frame that reaches to the end is reckoned anew for each row."""
+    """Adds the turn after each run. Backwards, since a frame that reaches to the end is computed again for each row."""
     later = Window.partitionBy(*GROUP).orderBy(F.desc("day"), F.desc("run"))
     turn = F.struct("kind", "incident_id", "fresh", "silent", "silences", "heard_at", F.col("first_at").alias("at"))
     next_turn = F.last(F.when(F.col("turn"), turn), ignorenulls=True)
@@ -84,11 +84,13 @@ def _with_members(walked: DataFrame) -> DataFrame:
     anonymous = _is(_INCIDENT) & F.col("incident_id").isNull()
     is_open = F.col("open_id") != ""
     own_id = F.col("incident_id").eqNullSafe(F.col("open_id"))
+    # A verdict with an id follows without a silence between.
+    is_named_late = F.coalesce(F.col("next.fresh") & (F.col("next.silences") == F.col("silences")), F.lit(False))
     member = (
         F.when(F.col("fresh"), _named("incident_id"))
         .when(_is(_CLOSE) & (F.col("incident_id") == F.col("open_before")), _named("incident_id"))
         .when(_is(_INCIDENT) & is_open & (own_id | anonymous), _named("open_id"))
-        .when(anonymous & ~is_open & _adopted(), _named("next.incident_id"))
+        .when(anonymous & ~is_open & is_named_late, _named("next.incident_id"))
         .when(anonymous & ~is_open, _member(F.lit(None), F.col("stretch"), F.col("silences")))
     )
     return walked.withColumn("member", member)
@@ -116,11 +118,6 @@ def _with_ends(members: DataFrame, silence: timedelta, as_of: datetime) -> DataF
         .when(nameless, _silent_since("heard_until", silence, as_of))
     )
     return known.withColumn("end", end)
-
-
-def _adopted() -> Column:
-    """Whether a verdict with an id follows without a silence between: the incident was named late."""
-    return F.coalesce(F.col("next.fresh") & (F.col("next.silences") == F.col("silences")), F.lit(False))
 
 
 def _silent_since(heard: str, silence: timedelta, as_of: datetime) -> Column:

@@ -1,8 +1,8 @@
 """Rewrites the days whose sources changed in every table that is derived from them.
 
-Minute tables and the daily SLO depend on one day alone (rates on the minutes next to its midnights, too); intervals on
-the days beside it. Incidents may span any number of days: they are found again in the runs of all days, which are few,
-and the days on which that makes a difference are rewritten.
+Minute tables and the daily SLO depend on one day alone (rates also on the minutes next to its midnights). Intervals
+depend on the days before and after. Incidents may last any number of days: they are found again in the runs of all
+days, which are few, and the days on which that makes a difference are rewritten.
 """
 
 import logging
@@ -176,7 +176,7 @@ def _derive_days(sources: _Sources, lags: PartitionLagJob, rules: DeriveRules, d
 def _beside_changed_midnights(
     before: Mapping[date, Derived], days: Sequence[date], edges: Mapping[date, MidnightEdges]
 ) -> set[date]:
-    """The days whose first or last minutes look different, because a day beside them has other looks there."""
+    """The days whose first or last minutes change because the day before or after has other log end samples there."""
     nothing = Derived("")
     earlier = {day - _DAY for day in days if edges.get(day, MidnightEdges()).head != before.get(day, nothing).head}
     later = {day + _DAY for day in days if edges.get(day, MidnightEdges()).tail != before.get(day, nothing).tail}
@@ -210,7 +210,7 @@ def _derive_history(spark: SparkSession, tables: Tables, rules: DeriveRules, day
 def reach(days: Collection[date], existing: Sequence[date], silence: timedelta) -> tuple[set[date], set[date]]:
     """The days whose intervals may differ, and the days with events that these depend on.
 
-    Those beside, and the nearest with events; and as far as a verdict lasts, which ``silence`` says.
+    These are the days before and after, the nearest with events, and as many as a verdict lasts (``silence``).
     """
     lasting = range(1, silence // _DAY + 2)
     targets = _with_nearest(days, existing) | {day - _DAY for day in days}

@@ -1,7 +1,7 @@
 """Collects samples of log end offsets, from polls of the brokers or from Burrow's verdicts.
 
-A log end is known at a look and, between two looks that are not too far apart, interpolated: the log is taken to grow
-evenly. Before the first look and after the last nothing is made up.
+Between two samples that are not too far apart the log end is interpolated: the log is taken to grow evenly. Before the
+first sample and after the last it is not known.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from karrot.pipeline.store.shared_columns import LOG
 
 _BEHIND_MS: Final = 60_000
-"""How old a view of the log end may be when it is told: Burrow's is one refresh old (10 s unless set otherwise)."""
+"""How old a view of the log end may be: Burrow's is up to one refresh old (10 s unless set otherwise)."""
 
 
 def log_end_samples(ends: DataFrame, partitions: DataFrame, *, within: Sequence[str] = LOG) -> DataFrame:
@@ -49,8 +49,8 @@ def log_end_samples(ends: DataFrame, partitions: DataFrame, *, within: Sequence[
 def sample_spans(seen: DataFrame, longest: timedelta, *, within: Sequence[str] = LOG) -> DataFrame:
     """Each look with the next one: ``within``, ``life``, ``at_ms``, ``end_offset``, ``next_ms`` and ``next_offset``.
 
-    The next one is NULL if it came more than ``longest`` later, or if the log ended lower then: it was made anew, which
-    begins another ``life``.
+    The next one is NULL if it came more than ``longest`` later, or if the log ended lower then: the topic was created
+    again, which begins another ``life``.
     """
     in_time = Window.partitionBy(*within).orderBy("at_ms")
     fell = F.col("end_offset") < F.lag("end_offset").over(in_time)

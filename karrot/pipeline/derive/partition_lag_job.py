@@ -1,8 +1,8 @@
 """Derives ``offsets_minute``, ``partition_lag_minute`` and ``rebalances`` from commits, log ends and members.
 
-A partition's lag goes on where its group commits nothing, so a day begins with the newest commits of the days before,
-and its lag in time with the looks of the day before. Each day leaves a mark of what it hands on: where that differs
-from the last time, the day after it is derived again.
+A partition's lag goes on where its group commits nothing. So a day begins with the newest commits of the days before,
+and its lag in time with the log end samples of the day before. Each day leaves a mark of what it hands on: where that
+differs from the last time, the day after it is derived again.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -72,7 +72,7 @@ class PartitionLagJob:
             yield rows
 
     def listings(self, listings: DataFrame, days: Collection[date]) -> DataFrame:
-        """The looks that rates of these days are reckoned from: whole ``listings``, and commits beside them."""
+        """What the rates of these days are computed from: whole ``listings``, and commits where there are none."""
         there = {*days} & {*self.tables.days(self.spark, "partition_lag_minute")}
         if not there:
             return listings
@@ -80,12 +80,14 @@ class PartitionLagJob:
         return listings.unionByName(as_listings(lags), allowMissingColumns=True)
 
     def _derive(self, day: date) -> DayHandover:
-        commits = self._commits(day)
+        commits = _no_record_twice(self.tables.read(self.spark, "commits", days=[day], batches=True))
         self.tables.replace_days(offsets_minute(commits), "offsets_minute", [day])
         members = self._read("members", self._days_until("members", day, _MEMBERS_BACK))
         self.tables.replace_days(rebalances(members).where(F.col("day") == F.lit(day)), "rebalances", [day])
+        nearest_before = self._days_until("partition_lag_minute", day - _DAY, FORGOTTEN)[-1:]
+        before = carried(self._read("partition_lag_minute", nearest_before))
         with persisted(self._ends(day)) as ends:
-            lags = partition_lag_minute(commits, self._before(day), ends, owners(members), longest=self.longest)
+            lags = partition_lag_minute(commits, before, ends, owners(members), longest=self.longest)
             self.tables.replace_days(lags, "partition_lag_minute", [day])
             return self._handed(day, ends.where("is_of_day"))
 
@@ -97,17 +99,8 @@ class PartitionLagJob:
     def _looks(self, days: Collection[date]) -> DataFrame:
         return log_end_samples(*(self._read(name, days) for name in ("ends", "partitions")))
 
-    def _commits(self, day: date) -> DataFrame:
-        found = self.tables.read(self.spark, "commits", days=[day], batches=True)
-        return _no_record_twice(found)
-
     def _read(self, name: str, days: Collection[date]) -> DataFrame:
         return self.tables.read(self.spark, name, days=days)
-
-    def _before(self, day: date) -> DataFrame:
-        """What the nearest day with rows before this one handed on."""
-        nearest = self._days_until("partition_lag_minute", day - _DAY, FORGOTTEN)[-1:]
-        return carried(self._read("partition_lag_minute", nearest))
 
     def _with_any(self, names: Collection[str]) -> list[date]:
         return sorted({day for name in names for day in self.tables.days(self.spark, name)})

@@ -1,6 +1,6 @@
 """Derives the table ``partition_lag_minute``: commits against log ends, without Burrow.
 
-A partition has a row for every minute in which its group committed or somebody looked at its log end: the lag of a
+A partition has a row for every minute in which its group committed or its log end was sampled, because the lag of a
 consumer that has stopped goes on growing.
 """
 
@@ -15,7 +15,7 @@ from karrot.pipeline.schemas import PARTITION_LAG_MINUTE, columns_of
 from karrot.pipeline.store.shared_columns import LOG, PARTITION
 
 FORGOTTEN: Final = timedelta(days=31)
-"""So long after its last commit a partition is not reckoned any more: its tombstone has been missed."""
+"""How long after its last commit a partition is left out: its tombstone has been missed."""
 
 _MINUTE_MS: Final = 60_000
 _MS: Final = timedelta(milliseconds=1)
@@ -96,9 +96,9 @@ def _newest_of_minute(commits: DataFrame) -> DataFrame:
 def _with_end(rows: DataFrame, ends: DataFrame, longest: timedelta) -> DataFrame:
     """Adds ``end_offset``, ``lag``, ``negative`` and the ``life`` of the log.
 
-    Between two looks the end is where an even growth takes it, and not below what was committed: nobody commits what is
-    not there. Beyond the next look, or the last, a commit is: then one of the two is wrong or old. Numbers so far apart
-    that 64 bits cannot tell how far are of no log: then nothing is known.
+    Between two looks the end is where an even growth takes it, and not below what was committed, since that was there.
+    A commit beyond the next look, or beyond the last: one of the two is wrong or old. Where two numbers are so far
+    apart that 64 bits cannot hold the difference, nothing is known.
     """
     as_of = with_log_end(rows, ends, _NEAREST)
     look, committed, at_ms = F.col("look"), F.col("committed_offset"), F.col("at_ms")

@@ -1,7 +1,7 @@
 """Derives the table ``rates_minute``: produce and consume rates of each partition, minute by minute.
 
-Every look at a partition tells its log end (the newest commit and the lag) and the commit. Between two looks both are
-taken to grow evenly: interpolated, never extrapolated, so a minute knows what lies between looks and nothing else.
+Every sample of a partition has its log end (the newest commit plus the lag) and the commit. Between two samples both
+are taken to grow evenly. They are interpolated, never extrapolated, so a minute covers only the time between samples.
 """
 
 from datetime import timedelta
@@ -27,7 +27,7 @@ def rates_minute(listings: DataFrame, *, longest: timedelta) -> DataFrame:
     """``rates_minute`` of `whole_listings`. Looks more than ``longest`` apart know nothing of the time between them.
 
     ``coverage`` is the share of the minute that lies between looks, and the rates are of that share. A log that shrank
-    (a topic made anew) or a commit that went back (a rewind) tells neither: that time is not covered.
+    (a topic that was created again) or a commit that went back (a rewind) tells neither: that time is not covered.
     """
     spans = _spans(listings, longest).withColumn("minute_ms", F.explode(_minutes()))
     begin = F.greatest("from_ms", "minute_ms")

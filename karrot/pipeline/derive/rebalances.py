@@ -20,8 +20,8 @@ def rebalances(members: DataFrame) -> DataFrame:
     """``rebalances`` of ``members``: a row for the first record of each generation that is not that of the one before.
 
     A partition moved if it has another owner than in the record before, or one and had none, or none and had one. A
-    member is the same if its instance id is or, without one, its member id: who restarts without an instance id is
-    another member. A group that is gone has no generation, and its record is no row.
+    member is the same if its instance id is or, without one, its member id: a consumer that restarts
+    without an instance id is another member. A group that is gone has no generation, and its record is no row.
     """
     in_log = Window.partitionBy(*GROUP).orderBy(*_RECORD)
     changed = ~F.col("generation").eqNullSafe(F.lag("generation").over(in_log))
@@ -66,14 +66,10 @@ def owners(members: DataFrame) -> DataFrame:
     records = members.select(*GROUP, *_RECORD).distinct()
     next_ms = F.lead("log_ts_ms").over(Window.partitionBy(*GROUP).orderBy(*_RECORD))
     lasting = records.withColumn("until_ms", F.coalesce(next_ms, F.lit(_FOREVER_MS)))
-    assigned = members.where(F.col("topic").isNotNull()).select(*PARTITION, *_RECORD, _named().alias("owner"))
+    names = (F.when(F.col(name) != "", F.col(name)) for name in ("client_host", "client_id", "member_id"))
+    assigned = members.where(F.col("topic").isNotNull()).select(*PARTITION, *_RECORD, F.coalesce(*names).alias("owner"))
     return (
         assigned.join(lasting, on=[*GROUP, *_RECORD])
         .groupBy(*PARTITION, F.col("log_ts_ms").alias("from_ms"), "until_ms")
         .agg(F.min("owner").alias("owner"))
     )
-
-
-def _named() -> Column:
-    told = (F.when(F.col(name) != "", F.col(name)) for name in ("client_host", "client_id", "member_id"))
-    return F.coalesce(*told)

@@ -1,7 +1,7 @@
 """Derives the tables ``verdict_runs`` and, from these, ``status_intervals``.
 
-A run is what a day's events of one group say without a change: thousands of events become a handful of rows, in which
-incidents and intervals of months are found without reading those events again.
+A run is a stretch of a day in which the events of one group say the same. Thousands of events become a few rows, from
+which the incidents and intervals of months are found without reading those events again.
 """
 
 from datetime import datetime, timedelta

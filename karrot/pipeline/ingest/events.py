@@ -56,6 +56,8 @@ def read_lines(lines: DataFrame) -> DataFrame:
     judged = read.withColumn("reason", why_unusable())
     is_good = F.col("reason").isNull()
     received_at_ms = F.when(is_good, F.col("line.received_at_ms"))
+    # Cut as characters first, because the cast copies: a huge line would fill the heap.
+    cut = F.substring("value", 1, RAW_BYTES)
     return judged.select(
         "path",
         "offset",
@@ -63,7 +65,7 @@ def read_lines(lines: DataFrame) -> DataFrame:
         F.to_date(F.coalesce(moment(received_at_ms), F.col("written_at"))).alias("day"),
         F.when(is_good, F.col("line")).alias("line"),
         "reason",
-        F.when(~is_good, _base64_of_start(F.col("value"))).alias("raw"),
+        F.when(~is_good, F.base64(F.substring(cut.cast("binary"), 1, RAW_BYTES))).alias("raw"),
     )
 
 
@@ -118,7 +120,7 @@ def parsed(schema: StructType) -> Column:
 
 
 def why_unusable() -> Column:
-    """Why a line is none of ours, NULL if it is. The version comes first: another one may mean anything by its keys.
+    """Why a line is not one of ours, NULL if it is. The version comes first: another may use other keys.
 
     Looks at the columns ``value``, ``line`` (`parsed`, with the `REQUIRED` fields) and ``written_at``.
     """
@@ -137,11 +139,6 @@ def why_unusable() -> Column:
 
 def _is_short_enough() -> Column:
     return F.octet_length("value") <= _MOST_BYTES
-
-
-def _base64_of_start(text: Column) -> Column:
-    """The first bytes of a text. Cut as characters first, because the cast copies: a huge line would fill the heap."""
-    return F.base64(F.substring(F.substring(text, 1, RAW_BYTES).cast("binary"), 1, RAW_BYTES))
 
 
 class SequenceRange(NamedTuple):

@@ -1,6 +1,6 @@
 """Runs ``karrot pipeline ingest``: streams event lines into ``events``, ``partitions`` and ``quarantine``.
 
-Spark's source says which segments or records are new; a batch reads them once and writes each table into its own
+Spark's source says which segments or records are new. A batch reads them once and writes each table into its own
 ``batch_id=``, so that a batch that is repeated after a crash overwrites itself. The id begins with that of the
 checkpoint: a new checkpoint counts from 0 again and must not overwrite what another one wrote.
 """

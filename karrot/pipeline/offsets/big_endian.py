@@ -1,9 +1,9 @@
 """Reads big-endian integers from binary columns with built-in expressions that Spark compiles.
 
-``conv(hex(…))`` does, and takes half a microsecond for eight bytes: more than all else that is done with a record of
+``conv(hex(…))`` would take half a microsecond for eight bytes: more than everything else that is done with a record of
 ``__consumer_offsets``. ``crc32`` takes a fiftieth of that, and of four bytes it can be undone, since no two values have
-the same checksum. Each bit of a checksum is the XOR of some bits of the value and of a constant; so is the way back:
-the number is the XOR of four that are looked up, one for each byte of the checksum.
+the same checksum. Each bit of a checksum is the XOR of some bits of the value and of a constant. The way back is of the
+same kind: the number is the XOR of four numbers that are looked up, one for each byte of the checksum.
 """
 
 from functools import cache

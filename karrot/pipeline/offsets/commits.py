@@ -124,7 +124,8 @@ def _lacking(records: DataFrame, cluster: str) -> DataFrame:
 def _with_key(records: DataFrame) -> DataFrame:
     """The type, how long group and topic are, and how many bytes are left without them (``_after_…``)."""
     key, length = F.col("_key"), F.col("_key_length")
-    head = uint32(_filled(key, length, _KEY_HEAD), F.lit(1))
+    filled = F.when(length >= F.lit(_KEY_HEAD), key).otherwise(F.rpad(key, _KEY_HEAD, F.lit(b"\0")))
+    head = uint32(filled, F.lit(1))
     return (
         records.withColumn("_key", _key())
         .withColumn("_key_length", F.length("_key"))
@@ -228,7 +229,7 @@ def _odd_length(length: Column, null: str) -> Column:
 
 
 def _are_tags_whole() -> Column:
-    """Whether the tagged fields end within the value; what follows them is nobody's concern.
+    """Whether the tagged fields end within the value; what follows them does not matter.
 
     A value that ends where they would begin is taken, as Burrow takes it: no broker writes it, and nothing is missed.
     """
@@ -266,7 +267,7 @@ def _told(cluster: str) -> list[Column]:
         "cluster": F.lit(cluster),
         "consumer": F.when(names, _text(key, F.lit(5), group)),
         "topic": F.when(names, _text(key, topic_at, topic)),
-        "partition": F.when(names, _int32(F.col("_partition"))),
+        "partition": F.when(names, F.shiftright(F.shiftleft("_partition", 32), 32).cast("int")),
         "version": F.when(is_told, version),
         "offset": F.when(is_told, F.col("_offset")),
         "metadata": F.when(is_told & (F.col("_told") >= F.lit(0)), metadata),
@@ -302,14 +303,6 @@ def _version(head: Column) -> Column:
 
 def _int(number: Column) -> Column:
     return number.cast("int")
-
-
-def _int32(number: Column) -> Column:
-    return F.shiftright(F.shiftleft(number, 32), 32).cast("int")
-
-
-def _filled(data: Column, length: Column, size: int) -> Column:
-    return F.when(length >= F.lit(size), data).otherwise(F.rpad(data, size, F.lit(b"\0")))
 
 
 def _text(data: Column, at: Column, length: Column) -> Column:

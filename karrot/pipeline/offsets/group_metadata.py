@@ -1,8 +1,8 @@
 """Parses the metadata of a classic group in ``__consumer_offsets`` byte by byte, without Spark.
 
-The layout is that of Kafka's ``GroupMetadataValue.json``: big-endian, version 0 to 3 with int16 and int32 lengths, from
-version 4 on with unsigned varints and tagged fields. What the leader assigned to a member lies in it as bytes of the
-clients' own protocol (``ConsumerProtocolAssignment.json``), which knows no varints.
+The layout is that of Kafka's ``GroupMetadataValue.json``: big-endian, in version 0 to 3 with int16 and int32 lengths,
+from version 4 on with unsigned varints and tagged fields. What the leader assigned to a member is in it as bytes of the
+clients' own protocol (``ConsumerProtocolAssignment.json``), which has no varints.
 """
 
 from dataclasses import dataclass, field

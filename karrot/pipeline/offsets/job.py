@@ -173,6 +173,9 @@ class _Batch:
         written = self._write("commits", commits(good))
         metadata = _sum(row for row in self.counted if row.readable and row.key_type == _METADATA)
         bad_metadata, quarantined = self._write_members(has_any=metadata > 0)
+        topic, published = self.job.json_topic, 0
+        if topic is not None and self.topics:
+            published = topic.publish(good, is_read=topic.topic in self.topics)
         return OffsetsSummary(
             batches=1,
             records=self.records,
@@ -182,7 +185,7 @@ class _Batch:
             others=self._others(),
             quarantined=quarantined,
             duplicates=self.records - _sum(self.counted),
-            published=self._publish(good),
+            published=published,
         )
 
     def _write(self, name: str, rows: DataFrame) -> int:
@@ -219,10 +222,6 @@ class _Batch:
                 name = KEY_TYPES.get(row.key_type, "unknown")
                 others[name] = others.get(name, 0) + row["count"]
         return others
-
-    def _publish(self, good: DataFrame) -> int:
-        topic = self.job.json_topic
-        return 0 if topic is None or not self.topics else topic.publish(good, is_read=topic.topic in self.topics)
 
 
 def _lean(decoded: DataFrame) -> DataFrame:

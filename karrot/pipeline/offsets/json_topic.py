@@ -1,8 +1,8 @@
 """Publishes commits as JSON on a topic, with the fields of the Kafka Streams application of 2017.
 
-Who reads the topic commits offsets, and these are records of ``__consumer_offsets`` too: each would become a record of
-the topic, and be committed again, without end. So what is committed on the topic itself is left out, and so is all that
-the groups commit which were ever seen to do so: one that copies the topic elsewhere would make the loop in two steps.
+A consumer of the topic commits offsets, and these are records of ``__consumer_offsets`` too. Each would become a record
+of the topic, and be committed again, without end. So commits on the topic itself are left out, and so are all commits
+of the groups that were ever seen to read it: a group that copies the topic elsewhere would make the loop in two steps.
 """
 
 from dataclasses import dataclass, field
@@ -50,11 +50,9 @@ class JsonTopic:
     def publish(self, commits: DataFrame, *, is_read: bool) -> int:
         """Send the commits of a batch and return how many; ``is_read``: some of them are on the topic itself."""
         if is_read:
-            self._learn(commits)
+            on_topic = commits.where(F.col("topic") == self.topic).select("consumer").distinct().limit(MOST_READERS)
+            readers = self.readers.union(row.consumer for row in on_topic.collect())
+            self.readers = frozenset(sorted(readers)[:MOST_READERS])
         others = commits.where((F.col("topic") != self.topic) & ~F.col("consumer").isin(*self.readers))
         as_json(others).write.format("kafka").options(**self.brokers.options, topic=self.topic).save()
         return others.count()
-
-    def _learn(self, commits: DataFrame) -> None:
-        readers = commits.where(F.col("topic") == self.topic).select("consumer").distinct().limit(MOST_READERS)
-        self.readers = frozenset(sorted(self.readers.union(row.consumer for row in readers.collect()))[:MOST_READERS])

@@ -1,6 +1,6 @@
 """Writes the table ``ends``: log end offsets from polls of Kafka, or from files of other pollers.
 
-The looks go on while nobody commits: that is when it matters whether a log still grows.
+Kafka is asked also while no group commits, because that is when it matters whether a log still grows.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -42,14 +42,14 @@ _ROWS: Final = pa.schema(
 
 
 class LogEndReader(TopicMetadata, Protocol):
-    """What is asked of Kafka beside that; every method may raise `ClusterError`."""
+    """What is asked of Kafka to read log ends; every method may raise `ClusterError`."""
 
     def log_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
         """The log end offsets."""
 
 
 class PollSummary(NamedTuple):
-    """What came of a look: partitions written, and those of which nothing is known. ``trouble``: nobody answered."""
+    """What one look gave: how many partitions it wrote and left out; ``trouble`` is why Kafka did not answer."""
 
     written: int = 0
     left_out: int = 0
@@ -108,7 +108,8 @@ class EndsPoll:
 
     def _written(self) -> PollSummary:
         at = datetime.fromtimestamp(self.clock.wall_ms() / 1000, UTC)
-        places = self._places()
+        counts = sorted(self.kafka.partitions(self.topics).items())
+        places = [TopicPartition(topic, partition) for topic, count in counts for partition in range(count)]
         asked = places[:MOST_PARTITIONS]
         # The starts first: so no end is below its start.
         starts, log_ends = _known(self.kafka.log_starts(asked)), _known(self.kafka.log_ends(asked))
@@ -118,12 +119,6 @@ class EndsPoll:
             self.tables.write_batch(ends(frame, self.cluster), "ends", f"{self._run}-{self._looks:06d}")
             self._looks += 1
         return PollSummary(len(found), len(places) - len(found))
-
-    def _places(self) -> list[TopicPartition]:
-        counts = self.kafka.partitions(self.topics)
-        return [
-            TopicPartition(topic, partition) for topic, count in sorted(counts.items()) for partition in range(count)
-        ]
 
 
 def ends(looks: DataFrame, cluster: str) -> DataFrame:

@@ -1,6 +1,6 @@
 """Decodes records of classic groups' metadata into the table ``members``.
 
-They are few, and arrays nest in arrays in them, so they are read record by record in Python. They alone go there:
+These records are few and hold arrays of arrays, so they are read record by record in Python. Only they go there:
 commits, a hundred times as many, never leave the JVM.
 """
 

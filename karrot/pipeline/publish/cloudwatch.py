@@ -1,12 +1,12 @@
 """Sends events from the archive or a topic to CloudWatch, with the service's own reporter on Spark's driver.
 
-The reporter expects a log that it follows: one log with one clock, and notes that outlive a restart. Here the archive
-or the topic is that log. It may hold the lines of several, and what it knows of time is when a line was received; so
-its events are those of one log, whose clock is the wall clock.
+The reporter expects to follow one log with one clock, and notes that outlive a restart. Here the archive or the topic
+is that log. It may hold the lines of several logs, and the only time that it knows is when a line was received. So its
+events count as those of one log, whose clock is the wall clock.
 
-On the driver and not on the executors: Spark has made one line of all the events of a group before, and the cap on
-groups, the pace of calls and the search for data that CloudWatch refuses are those of one publisher. A value costs it
-0.2 ms: 50,000 groups take ten seconds of one core.
+It runs on the driver and not on the executors: before that, Spark has reduced the events of a group to one line, and
+the cap on groups, the pace of calls and the search for data that CloudWatch refuses need one publisher. A value costs
+it 0.2 ms: 50,000 groups take ten seconds of one core.
 """
 
 from collections import Counter
@@ -77,7 +77,7 @@ class SentNote:
 
     Bounded by age: what was sent longer ago than ``keep_ms``, the longest that a value lives, is forgotten, because
     nothing as old is ever sent. Nothing counts as newer than the moment at which it was sent, so that a clock that was
-    ahead for a while silences nobody.
+    ahead for a while silences no metric.
     """
 
     def __init__(self, notes: NoteStore, keep_ms: int) -> None:
@@ -216,7 +216,7 @@ class Publisher:
         self.wait(seconds)
 
     def _count(self, name: str, by: float, **labels: str) -> None:
-        """What the reporter counts, as far as it is told here."""
+        """Keep the reporter's counts that a summary shows."""
         if name == telemetry.REPORTER_DROPPED.name:
             self._left_out[labels["reason"]] += int(by)
         elif labels.get("outcome") == "sent":

@@ -48,7 +48,7 @@ _CLOCKS_APART_MS: Final = 300_000
 
 
 def notes_beside(spark: SparkSession, checkpoint: str) -> NoteStore:
-    """Notes as files beside a checkpoint: a new checkpoint, which begins with the oldest segment, still has them."""
+    """Notes as files next to a checkpoint: a new checkpoint, which begins with the oldest segment, still has them."""
 
     def path(name: str) -> str:
         return f"{checkpoint.rstrip('/')}-notes/{name}.json"
@@ -105,10 +105,10 @@ class Fanout:
 def newest(lines: DataFrame, *, now_ms: int, oldest_ms: int, min_complete: float) -> DataFrame:
     """`NEWEST` of ``value`` (a line), ``path`` and ``written_at``, as ingest reads them; what it would refuse is none.
 
-    Age is told by the clock of the log: by receipt, less what lay between observation and receipt. What is older than
-    ``oldest_ms`` is left out, and nothing is newer than ``now_ms``. One line a group would hide what an earlier one
-    said: a verdict whose lag is not known says nothing about the lag, and only a webhook is a heartbeat. So lines that
-    say different things are told apart, and the newest of each kind is kept: of most groups one.
+    The log's clock gives the age: the receipt, less the time from observation to receipt. What is older than
+    ``oldest_ms`` is left out, and nothing is newer than ``now_ms``. One line a group would hide what an earlier line
+    said: a verdict whose lag is not known says nothing about the lag, and only a webhook is a heartbeat. So the newest
+    line of each kind is kept: for most groups that is one.
     """
     read = lines.withColumn("line", parsed(_READ)).where(why_unusable().isNull())
     fresh = _with_age(read, now_ms).where(F.col("at_ms") >= oldest_ms)

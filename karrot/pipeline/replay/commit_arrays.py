@@ -1,7 +1,7 @@
 """Holds commits and log ends of many partitions in arrays, one partition after the other.
 
-Times are epoch milliseconds, offsets and lags messages. A *source* is a partition of a topic; a *segment* is what one
-consumer group committed of it from its beginning until the group was deleted or forgotten.
+Times are epoch milliseconds, offsets and lags are messages. A *source* is a partition of a topic. A *segment* is what
+one consumer group committed on it, from its first commit until the group was deleted or forgotten.
 """
 
 from typing import NamedTuple

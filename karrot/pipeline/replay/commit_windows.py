@@ -1,7 +1,7 @@
 """Computes Burrow's windows at chosen commits: the inputs of `karrot.burrow.rules`, for whole arrays.
 
-Commits that arrive in the order of their place in the log, which those read from one log always do, are only ever
-appended: then a window is a stretch of slots, and a slot is one commit, or several that were merged. For all others the
+Commits that arrive in the order of their place in the log, as those read from one log always do, are only ever
+appended. Then a window is a stretch of slots, and a slot is one commit, or several that were merged. For all others the
 reference model itself is asked.
 """
 
@@ -77,7 +77,7 @@ def _slots(commits: CommitArrays, min_distance_ms: int) -> _Slots:
     is_first = begins(commits.segment)
     of_segment = np.cumsum(is_first) - 1
     start = np.flatnonzero(is_first)
-    # Bounds are for the odd segments alone, of which nothing is used.
+    # Only the odd segments need bounds, and nothing of theirs is used.
     since_start = np.clip(commits.timestamp_ms - commits.timestamp_ms[start][of_segment], -_SPAN // 2, _SPAN // 2)
     own = of_segment * _SPAN + since_start
     highest = np.maximum.accumulate(np.where(since_start < 0, of_segment * _SPAN, own))

@@ -1,8 +1,8 @@
 """Finds when the status of a group's partitions changes, by Burrow's rules and by hindsight, from commits and log ends.
 
-Rows of one partition of a topic stay together, its log ends and the commits of all its groups; so a group of a
-thousand partitions is spread over as many tasks, and nobody needs the log ends of another. What a group as a whole is,
-is the sum of what changes in its partitions.
+Rows of one partition of a topic stay together: its log ends and the commits of all its groups. So a group of a thousand
+partitions is spread over as many tasks, and no task needs the log ends of another. The status of a whole group follows
+from the sum of the changes in its partitions.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,8 +1,8 @@
 """Computes Burrow's verdicts on partitions at regular times, by several sets of rules at once, in arrays.
 
-The rules are those of `karrot.burrow.rules`, the storage that of `karrot.burrow.storage`. A verdict depends on the
-window of commits, which changes with a commit alone, and on the log end and the time: so windows are looked into once,
-however many sets of rules share them.
+The rules are those of `karrot.burrow.rules`, the storage is that of `karrot.burrow.storage`. A verdict depends on the
+window of commits, which changes only with a commit, and on the log end and the time. So each window is examined once,
+however many sets of rules share it.
 """
 
 from collections.abc import Sequence

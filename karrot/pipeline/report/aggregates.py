@@ -1,6 +1,6 @@
 """Reduces the tables of a period to the rows of `karrot.pipeline.report.findings`.
 
-Each ends in the ``select`` of the fields of the row that it makes.
+Each function takes DataFrames and ends in the ``select`` of the fields of the row that it makes.
 """
 
 from pyspark.sql import Column, DataFrame, Window

@@ -1,6 +1,6 @@
 """Writes the sentences of the report: what was worst, whether it improves, and why a section is empty.
 
-Names of groups, topics and owners come from strangers: a sentence is markup in which they are text.
+Names of groups, topics and owners may hold any text, so a sentence is markup in which they are escaped.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _LISTS_ALL = Markup(
 
 
 class OfGroup(Protocol):
-    """Whatever is told of a group."""
+    """A finding about a group."""
 
     @property
     def cluster(self) -> str:

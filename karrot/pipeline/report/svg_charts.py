@@ -1,6 +1,6 @@
 """Computes the shapes of the report's SVG charts, in percent of the width.
 
-Heights are in units of a strip's own box. The templates draw them, with the words for those who cannot see them.
+Heights are in units of a chart's own box. The templates draw the shapes, with texts for people who cannot see them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -128,7 +128,7 @@ def peak_bars(capacity: Capacity, period: DayRange) -> list[Bar]:
 
 
 def _day_bar(day: date, period: DayRange, height: float, kind: str, told: str = "") -> Bar:
-    """In the middle of its day, of which it takes four fifths."""
+    """A bar in the middle of its day, four fifths as wide."""
     width = 100 / len(period.dates)
     at = width * ((day - period.first).days + 0.1)
     return Bar(round(at, 3), round(0.8 * width, 3), round(height, 2), kind, f"{day:%a} {day.day}{told}")

@@ -1,9 +1,9 @@
 """Defines the columns of every table and of the archive's lines: the contracts of the pipeline.
 
 Every table is partitioned by ``day`` (UTC), which is in its path and not in its files; `with_day` adds it. Moments are
-``timestamp`` in UTC, and where a source gave epoch milliseconds they stay beside it as ``…_ms``, because not every one
-of them is a moment that a timestamp can hold. Lags, offsets and counts are messages. NULL is "not known", and never
-a number.
+``timestamp`` in UTC. Where a source gave epoch milliseconds they stay in a column ``…_ms``, because not every one of
+them is a moment that a timestamp can hold. Lags, offsets and counts are messages. NULL is "not known", and never a
+number.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """Runs ``karrot pipeline stale``: alerts on stale partitions, from ``commits`` and ``ends`` as they are written.
 
-Spark's file source says which files are new, a batch becomes a row per partition, and the driver keeps what it needs of
-each in ``<checkpoint>/state.json``: the batch's state and the lines to deliver are written together, before the first
-is delivered. So a restart loses no line, and repeats one only where the driver died between delivery and its note.
+Spark's file source says which files are new, and a batch becomes a row per partition. The driver keeps what it needs of
+each in ``<checkpoint>/state.json``: it writes the batch's state and the lines to deliver together, before it delivers
+the first. So a restart loses no line, and repeats one only if the driver died between delivery and its note.
 """
 
 from collections.abc import Callable

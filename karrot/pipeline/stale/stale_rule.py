@@ -2,7 +2,7 @@
 
 A partition of a group is stale for a duration ``D`` if its newest commit has said the same offset for ``D``, up to the
 newest look at the log end, and that look, as well as the newest one at least ``D`` before it, saw the end beyond the
-offset. Time is told by the looks: what nobody looked at does not grow stale. docs/pipeline.md says why.
+offset. The looks tell the time: a partition without looks does not grow stale. docs/pipeline.md says why.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from karrot.text import iso_ms
 _MS: Final = timedelta(milliseconds=1)
 _FORGOTTEN_MS: Final = timedelta(days=31) // _MS
 _GRAINS: Final = 64
-"""Looks within ``D`` that are told apart, at most: of more, some in between are forgotten."""
+"""The most looks within ``D`` that are kept: if there are more, some in between are forgotten."""
 
 
 class GroupPartition(NamedTuple):
@@ -85,7 +85,7 @@ class StaleWatch:
     """Takes batch after batch and says which partitions became stale, and which no longer are. For one thread.
 
     After a time without looks, or while commits come that are older than the looks by ``length``, the reader of
-    ``__consumer_offsets`` is catching up: what looks like standing still may be news under way. Then nobody of the
+    ``__consumer_offsets`` is catching up: what looks like standing still may be news under way. Then no group of the
     cluster becomes stale until commits are fresh, or have not come for ``length``.
     """
 
@@ -157,7 +157,7 @@ class StaleWatch:
         return newest
 
     def _hold(self, known_until: Mapping[str, int], commits: Mapping[GroupPartition, BatchCommits]) -> None:
-        """Note until when nobody of a cluster becomes stale. What is there at the very first is history, all of it."""
+        """Note until when no group of a cluster becomes stale. All that the first batch brings is history."""
         committed: dict[str, int] = {}
         for key, told in commits.items():
             committed[key.cluster] = max(committed.get(key.cluster, 0), told.newest.at_ms)
@@ -195,7 +195,7 @@ class StaleWatch:
         return standing.since_ms <= then_ms and at > 0 and min(looks[at - 1].offset, seen.offset) > offset
 
     def _forget(self) -> None:
-        """Drop what nobody committed or looked at for a month. What was taken back stays as long: it may come again."""
+        """Drop what had no commit or look for a month. What was taken back stays as long: it may come again."""
         looked_ms = self._looked_ms()
         oldest_ms = {cluster: newest_ms - _FORGOTTEN_MS for cluster, newest_ms in looked_ms.items()}
         self._standings = {

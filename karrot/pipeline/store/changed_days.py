@@ -1,6 +1,6 @@
 """Finds which days changed since derive last ran, by the note ``_derived.json`` next to the tables.
 
-Every write of Spark's names its files anew, so the names of a day's files tell whether anything was added, written
+Spark gives its files new names with every write, so the names of a day's files tell whether anything was added, written
 again or removed. The note holds a digest of them, and the rules that the day was derived by: other rules, other rows.
 """
 

@@ -2,9 +2,9 @@
 
 An incident goes once it has ended before the oldest day that is kept; until then its row stays on the day it began.
 
-A day is merged beside its batches, moved in among them and only then are they removed, each by its name: a batch that
-ingest adds meanwhile stays, and nothing is ever missing. For a moment, or after a crash until the next run, a reader
-may see rows of such a day twice; derive takes every event once.
+A merged file is written apart, then moved in among the day's batches, and only then are these removed, each by its
+name. So a batch that ingest adds meanwhile stays, and nothing is ever missing. For a moment, or after a crash until the
+next run, a reader may see rows of such a day twice; derive takes every event once.
 """
 
 import uuid

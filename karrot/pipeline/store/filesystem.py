@@ -1,6 +1,6 @@
 """Reads, writes and lists files on any file system that Hadoop knows.
 
-Through the JVM, because ``s3a://`` and ``hdfs://`` are known there; names on the local one go by the operating system,
+URLs such as ``s3a://`` and ``hdfs://`` go through the JVM, which knows them. Local paths go by the operating system,
 whose rename replaces a file in one step.
 """
 
@@ -89,7 +89,7 @@ def read_text(spark: SparkSession, path: str) -> str | None:
 
 
 def write_text(spark: SparkSession, path: str, text: str) -> None:
-    """Write a small file whole: beside its place, then renamed into it."""
+    """Write a small file whole: under another name, then renamed."""
     aside = f"{path.rpartition('/')[0]}/.{path.rpartition('/')[2]}"
     if local := _local(spark, aside):
         local.parent.mkdir(parents=True, exist_ok=True)

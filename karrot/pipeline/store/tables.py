@@ -5,7 +5,7 @@
 <tables>/lag_minute/day=2026-11-20/lag_minute.parquet                            derived: one sorted file a day
 ```
 
-Names that begin with ``.`` or ``_`` are not data: Spark, DuckDB, Athena and Trino pass them by.
+Names that begin with ``.`` or ``_`` are not data: Spark, DuckDB, Athena and Trino ignore them.
 """
 
 import uuid
@@ -61,7 +61,7 @@ class Tables:
         return reader.parquet(*map(literal, there)).select(*columns_of(schema))
 
     def days(self, spark: SparkSession, name: str) -> list[date]:
-        """The days that a table has, in order; what else lies there is nobody's."""
+        """The days that a table has, in order; other entries of its directory are ignored."""
         found = map(day_of, listing(spark, self.path(name)))
         return sorted(day for day in found if day is not None)
 
@@ -85,7 +85,7 @@ class Tables:
         return spark.read.schema(STREAMED[name]).parquet(*there).count() if there else 0
 
     def drop_batch(self, spark: SparkSession, name: str, batch_id: str, days: Iterable[date]) -> None:
-        """Remove what a batch wrote on these days, so that it can be written anew with other ones or with none."""
+        """Remove what a batch wrote on these days, so that it can be written again with other rows or with none."""
         for day in days:
             delete(spark, self.path(name, f"day={day.isoformat()}", f"batch_id={batch_id}"))
 

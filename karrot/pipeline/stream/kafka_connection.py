@@ -1,7 +1,7 @@
 """Defines how Spark's Kafka connector reaches a cluster and where it starts a topic; nothing here needs Spark.
 
-Client properties are Java's, as in a file for ``--command-config`` of Kafka's own tools. Their values, secrets among
-them, are in no repr and in no error's text.
+Client properties are Java's, as in a file for ``--command-config`` of Kafka's own tools. Their values, which may be
+secrets, are in no repr and in no error's text.
 """
 
 from collections.abc import Mapping, Sequence

@@ -90,17 +90,17 @@ class PassedOffsets(NamedTuple):
 
 
 class OffsetRange(NamedTuple):
-    """From the offset ``first`` up to and without ``until``. Where ``until`` is the lower the topic was made anew."""
+    """From the offset ``first`` up to and without ``until``. If ``until`` is lower, the topic was created again."""
 
     first: int
     until: int
 
     def offsets(self, log_start: int) -> int:
-        """How many offsets were passed; of a topic made anew all that it has by now."""
+        """How many offsets were passed; if the topic was created again, all that it has by now."""
         return self.until - (self.first if self.first <= self.until else min(log_start, self.until))
 
     def lost(self, log_start: int, first_read: int | None) -> int:
-        """How many of them lie before the log's start, and were not read before it moved."""
+        """How many of them lie before the log's start and were not read before it moved."""
         if self.first > self.until:
             return self.offsets(log_start)
         before = min(log_start, self.until if first_read is None else first_read)
@@ -175,7 +175,10 @@ class RecordsFromKafka:
         starts = self._starts(ranges)
         passed = sum(each.offsets(starts.get(partition, 0)) for partition, each in ranges.items())
         is_whole = all(starts.get(partition, 0) <= each.first <= each.until for partition, each in ranges.items())
-        return PassedOffsets(passed, 0 if is_whole else lost_offsets(ranges, starts, _first_read(decoded)))
+        if is_whole:
+            return PassedOffsets(passed, 0)
+        first = decoded.groupBy("log_partition").agg(F.min("log_offset").alias("first")).collect()
+        return PassedOffsets(passed, lost_offsets(ranges, starts, {row.log_partition: row["first"] for row in first}))
 
     def _starts(self, ranges: Mapping[int, OffsetRange]) -> dict[int, int]:
         try:
@@ -236,11 +239,6 @@ def _of_another_type(name: str, wanted: DataType, found: StructType) -> Iterator
     stored = found[name].dataType
     if not isinstance(stored, (type(wanted), *_READ_AS[type(wanted)])):
         yield f"{name} is {stored.simpleString()} and must be {wanted.simpleString()}"
-
-
-def _first_read(decoded: DataFrame) -> dict[int, int]:
-    first = decoded.groupBy("log_partition").agg(F.min("log_offset").alias("first")).collect()
-    return {row.log_partition: row["first"] for row in first}
 
 
 def ranges_of_batch(read: CheckpointReader, batch: int, topic: str) -> dict[int, OffsetRange]:

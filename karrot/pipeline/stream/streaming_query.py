@@ -41,7 +41,7 @@ def start_query(
 
 
 def checkpoint_id(spark: SparkSession) -> str:
-    """The id of the query that calls: it lives in its checkpoint, and a new checkpoint has another."""
+    """The id of the query that calls: it is kept in its checkpoint, and a new checkpoint has another id."""
     return uuid.UUID(spark.sparkContext.getLocalProperty("sql.streaming.queryId")).hex
 
 
@@ -62,7 +62,7 @@ def batch_prefix(checkpoint: str) -> str:
 
 @contextmanager
 def persisted(frame: DataFrame) -> Iterator[DataFrame]:
-    """A frame that is reckoned once, for all that is made of it.
+    """A frame that is computed once, for everything that is made of it.
 
     On the local disk: a block is as large as what one task reads, and would be held in memory whole. Structs stay as
     they are: a column for each of their fields costs more to build than is saved by reading a few of them.
