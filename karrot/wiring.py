@@ -1,4 +1,5 @@
 """Build and run the service from its settings; this is the one module that knows all parts."""
+# ruff: noqa: PLC0415 (many services have no Burrow to ask, no CloudWatch and no tables)
 
 import contextlib
 import socket
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from karrot import __version__, logs, render
-from karrot.burrow.client import Burrow
 from karrot.clock import Clock, SystemClock
 from karrot.delivery import Delivery
 from karrot.distribution import entry_point
@@ -27,10 +27,7 @@ from karrot.intake import Intake
 from karrot.known_problems import RESYNC, WATCH
 from karrot.render.metric_names import CloudWatchNames, MetricNameQuery, queries
 from karrot.reporters.base import GROUP, Context, PullReporter, Reporter
-from karrot.reporters.cloudwatch.costs import bill
-from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.prometheus import render as render_metrics
-from karrot.resync import Resync
 from karrot.server.gunicorn import Server
 from karrot.server.worker import Patience
 from karrot.settings.loading import Loaded, SettingsError, checked
@@ -92,6 +89,9 @@ def cloudwatch_bill(settings: Settings) -> tuple[str, ...]:
     """What a month of CloudWatch costs for the groups that are now in the log, in sentences; none while it is off."""
     if "cloudwatch" not in settings.reporters:
         return ()
+    from karrot.reporters.cloudwatch.costs import bill
+    from karrot.reporters.cloudwatch.options import Options
+
     options = Options.read(reporter_settings(settings, "cloudwatch"))
     groups = [] if settings.event_log == "memory" else datadir.known_groups(settings.data_dir)
     return bill(groups, options)
@@ -175,6 +175,9 @@ class Service:
 def _resync(settings: Settings, log: EventLog, intake: Intake, clock: Clock, stop: threading.Event) -> None:
     """Ask Burrow for every group now and then, if there is an address to ask at, until told to stop."""
     if settings.burrow_url:
+        from karrot.burrow.client import Burrow
+        from karrot.resync import Resync
+
         Resync(Burrow(settings.burrow_url), intake, log, clock, interval_s=settings.resync_interval).run(stop)
 
 
@@ -267,6 +270,8 @@ def _queries(settings: Settings, cluster: str, consumer: str) -> list[MetricName
     """What a group is called in Prometheus and, where it is sent there, in CloudWatch."""
     names = None
     if "cloudwatch" in settings.reporters:
+        from karrot.reporters.cloudwatch.options import Options
+
         options = Options.read(reporter_settings(settings, "cloudwatch"))
         names = CloudWatchNames(options.namespace, options.metrics, options.layouts)
     return queries(cluster, consumer, names)
@@ -278,7 +283,7 @@ def _past(settings: Settings, clock: Clock) -> AskPast:
 
     @cache
     def history() -> "History":
-        from karrot.history import History  # noqa: PLC0415 (many services have no tables)
+        from karrot.history import History
 
         return History(tables, threads=1, memory="256MB")
 
