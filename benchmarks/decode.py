@@ -4,7 +4,7 @@ Every way writes to ``noop``. The records: 94 % commits (values of version 0 to 
 2 % tombstones, 2 % group metadata and 2 % of KIP-848, of 24,000 keys. The CPU time is that of the JVM and of Python's
 workers. The first round also compiles, so the best of the others counts.
 
-PYTHONPATH=tests python benchmarks/offsets_decoding.py [--records 2000000] [--rounds 3] [--master local[2]]
+PYTHONPATH=tests python benchmarks/decode.py [--records 2000000] [--rounds 3] [--master local[2]]
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Measures events stored per second, against an empty Flask endpoint under the same gunicorn settings.
 
-PYTHONPATH=tests python benchmarks/webhook_throughput.py [--seconds 8] [--rounds 3]
+PYTHONPATH=tests python benchmarks/ingest.py [--seconds 8] [--rounds 3]
 
 Needs ``wrk`` (closed loop) and ``hey`` (herd) on the PATH: Debian has both. What needs an open loop is in
 `open_loop.py`.

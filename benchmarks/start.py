@@ -1,6 +1,6 @@
 """Measures the time from ``karrot serve`` to ready with many stored events, against importing Flask alone.
 
-PYTHONPATH=tests python benchmarks/startup.py [--events 100000] [--rounds 5]
+PYTHONPATH=tests python benchmarks/start.py [--events 100000] [--rounds 5]
 """
 
 import argparse

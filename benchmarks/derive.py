@@ -1,6 +1,6 @@
 """Measures how long derive takes for ``lag_minute``, against DuckDB on the same files, and after one late file.
 
-PYTHONPATH=tests python benchmarks/pipeline_derive.py [--rows 5000000] [--rounds 2] [--cores 2]
+PYTHONPATH=tests python benchmarks/derive.py [--rows 5000000] [--rounds 2] [--cores 2]
 
 Writes ``--rows`` events of 2,315 groups, one every 10 s each, and a tenth of them; the yardstick runs in the same
 process, in turns, on the same Parquet files. ``--rows 20000000`` is a day of them.
