@@ -92,7 +92,7 @@ def cloudwatch_bill(settings: Settings) -> tuple[str, ...]:
     from karrot.reporters.cloudwatch.costs import bill
     from karrot.reporters.cloudwatch.options import Options
 
-    options = Options.read(reporter_settings(settings, "cloudwatch"))
+    options = Options.of(settings)
     groups = [] if settings.event_log == "memory" else datadir.known_groups(settings.data_dir)
     return bill(groups, options)
 
@@ -272,7 +272,7 @@ def _queries(settings: Settings, cluster: str, consumer: str) -> list[MetricName
     if "cloudwatch" in settings.reporters:
         from karrot.reporters.cloudwatch.options import Options
 
-        options = Options.read(reporter_settings(settings, "cloudwatch"))
+        options = Options.of(settings)
         names = CloudWatchNames(options.namespace, options.metrics, options.layouts)
     return queries(cluster, consumer, names)
 

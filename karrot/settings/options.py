@@ -2,7 +2,7 @@
 # ruff: noqa: RUF009  (an option is declared where its attribute is: `option` and the kinds only describe it)
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -220,6 +220,21 @@ class Settings:
 
 OPTIONS = tuple(Option(each.name, *each.metadata["of"]) for each in fields(Settings) if "of" in each.metadata)
 """Every option, in the order of the reference."""
+
+
+def settings_of_reporter(reporter: str, texts: Mapping[str, str], *, shared: Collection[str] = ()) -> Settings:
+    """The settings that a reporter's own texts stand for; an empty text, or none, leaves the default.
+
+    Names are those of `Settings.reporter_settings`, and of settings that others share. Raises `ValueError` with a
+    sentence that names the setting.
+    """
+    values = {}
+    for each in OPTIONS:
+        name = each.attribute if each.attribute in shared else each.attribute.removeprefix(f"{reporter}_")
+        is_own = name != each.attribute or each.attribute in shared
+        if is_own and (text := texts.get(name, "").strip()):
+            values[each.attribute] = types.checked(each.kind, name, text)
+    return Settings(**values)
 
 
 def reporter_prefix(reporter: str) -> str:

@@ -130,7 +130,6 @@ def _options(config: Path | None) -> "Options":
     from karrot import logs
     from karrot.reporters.cloudwatch.options import Options
     from karrot.settings.loading import load
-    from karrot.wiring import reporter_settings
 
     # The service reads tables from a local folder alone, and refuses the URL that these jobs may be given.
     environ = {name: text for name, text in os.environ.items() if name != "KARROT_TABLES_DIR"}
@@ -139,7 +138,7 @@ def _options(config: Path | None) -> "Options":
         raise Refused(_TWICE)
     logs.configure(loaded.settings.log, sys.stderr)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # its errors are raised as well
-    return Options.read(reporter_settings(loaded.settings, "cloudwatch"))
+    return Options.of(loaded.settings)
 
 
 def _service_publishes(environ: Mapping[str, str], config: Path | None) -> bool:

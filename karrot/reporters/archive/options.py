@@ -3,18 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self
 
-from karrot.settings import types
-from karrot.settings.types import ValueKind
-
-T = TypeVar("T")
+from karrot.settings.options import settings_of_reporter
 
 _S3 = "s3://"
-_SEGMENT_SECONDS = types.duration(1, 3600)
-_SEGMENT_BYTES = types.size(2**12, 2**28)
-_RETENTION = types.duration(3600, 3650 * 86400)
-_MAX_BYTES = types.size(2**20, 2**50)
 
 
 class Bucket(NamedTuple):
@@ -38,23 +31,15 @@ class Options:
     max_bytes: int = 4 * 2**30
 
     @classmethod
-    def read(cls, settings: Mapping[str, str]) -> Self:
-        """The options that texts stand for; an empty text, or none, leaves the default.
-
-        Raises `ValueError` with a sentence that names the setting.
-        """
-
-        def value(name: str, kind: ValueKind[T], default: T) -> T:
-            text = settings.get(name, "").strip()
-            return types.checked(kind, name, text) if text else default
-
-        default = cls(Path())
+    def read(cls, texts: Mapping[str, str]) -> Self:
+        """The options that texts stand for. Raises `ValueError` with a sentence that names the setting."""
+        settings = settings_of_reporter("archive", texts)
         return cls(
-            place=_place(value("dir", types.place, "archive")),
-            segment_s=value("segment_seconds", _SEGMENT_SECONDS, default.segment_s),
-            segment_bytes=value("segment_bytes", _SEGMENT_BYTES, default.segment_bytes),
-            retention_s=value("retention", _RETENTION, default.retention_s),
-            max_bytes=value("max_bytes", _MAX_BYTES, default.max_bytes),
+            place=_place(settings.archive_dir or str(settings.data_dir / "archive")),
+            segment_s=settings.archive_segment_seconds,
+            segment_bytes=settings.archive_segment_bytes,
+            retention_s=settings.archive_retention,
+            max_bytes=settings.archive_max_bytes,
         )
 
 

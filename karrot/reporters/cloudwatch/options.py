@@ -4,15 +4,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from typing import Self
 
 from karrot.reporters.cloudwatch.datum import STANDARD_RESOLUTION
-from karrot.settings import types
-from karrot.settings.types import ValueKind
+from karrot.settings.options import Settings, settings_of_reporter
 
-T = TypeVar("T")
-D = TypeVar("D")
-E = TypeVar("E", bound=StrEnum)
+_TRIED = 512
+_FIRST_KARROT_REGION = "us-east-1"
 
 
 class GroupMetricName(StrEnum):
@@ -30,22 +28,6 @@ class Layout(StrEnum):
 
     DIMENSIONS = "dimensions"
     LEGACY = "legacy"
-
-
-def _some_of(words: type[E]) -> ValueKind[tuple[E, ...]]:
-    texts = types.some_of(*words)
-    return ValueKind(lambda text: tuple(map(words, texts.read(text))), texts.allowed)
-
-
-_METRICS = _some_of(GroupMetricName)
-_LAYOUTS = _some_of(Layout)
-_INTERVAL = types.duration(1, 3600)
-_TTL = types.duration(1, 14 * 86400)  # CloudWatch refuses what is older
-_MAX_GROUPS = types.whole(1, 1_000_000)
-_RESOLUTION = types.seconds_of("1", "60")
-_COMPAT = types.one_of("2019")
-_TRIED = 512
-_FIRST_KARROT_REGION = "us-east-1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,29 +52,30 @@ class Options:
     default_region: str | None = None
 
     @classmethod
-    def read(cls, settings: Mapping[str, str]) -> "Options":
-        """The options that texts stand for; an empty text, or none, leaves the default.
+    def of(cls, settings: Settings) -> Self:
+        """The options that the service's settings say.
 
         A value lives two intervals at least: else what is observed just after a flush might not live to the next.
-        Raises `ValueError` with a sentence that names the setting.
         """
-        texts = _Texts(settings)
-        default = cls()
-        interval_s = texts.value("interval", _INTERVAL, default.interval_s)
         return cls(
-            namespace=texts.value("namespace", types.namespace, default.namespace),
-            interval_s=interval_s,
-            metrics=texts.value("metrics", _METRICS, default.metrics),
-            layouts=texts.value("layout", _LAYOUTS, default.layouts),
-            max_groups=texts.value("max_groups", _MAX_GROUPS, default.max_groups),
-            include=texts.value("include", types.pattern, None),
-            exclude=texts.value("exclude", types.pattern, None),
-            ttl_s=max(2 * interval_s, texts.value("ttl", _TTL, default.ttl_s)),
-            min_complete=texts.value("min_complete", types.share, default.min_complete),
-            resolution=texts.value("resolution", _RESOLUTION, default.resolution),
-            iam_role=texts.value("iam_role", types.role, None),
-            default_region=_FIRST_KARROT_REGION if texts.value("compat", _COMPAT, None) else None,
+            namespace=settings.cloudwatch_namespace,
+            interval_s=settings.cloudwatch_interval,
+            metrics=tuple(map(GroupMetricName, settings.cloudwatch_metrics)),
+            layouts=tuple(map(Layout, settings.cloudwatch_layout)),
+            max_groups=settings.cloudwatch_max_groups,
+            include=settings.cloudwatch_include,
+            exclude=settings.cloudwatch_exclude,
+            ttl_s=max(2 * settings.cloudwatch_interval, settings.cloudwatch_ttl),
+            min_complete=settings.cloudwatch_min_complete,
+            resolution=settings.cloudwatch_resolution,
+            iam_role=settings.iam_role,
+            default_region=_FIRST_KARROT_REGION if settings.compat else None,
         )
+
+    @classmethod
+    def read(cls, texts: Mapping[str, str]) -> Self:
+        """The options that texts stand for. Raises `ValueError` with a sentence that names the setting."""
+        return cls.of(settings_of_reporter("cloudwatch", texts, shared=("iam_role", "compat")))
 
     def wants(self, consumer: str) -> bool:
         """Whether a group's name is one that is sent.
@@ -103,14 +86,3 @@ class Options:
         if self.include is not None and self.include.search(tried) is None:
             return False
         return self.exclude is None or self.exclude.search(tried) is None
-
-
-class _Texts:
-    """The settings that are not blank."""
-
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        self._texts = {name: text.strip() for name, text in settings.items() if text.strip()}
-
-    def value(self, name: str, kind: ValueKind[T], default: D) -> T | D:
-        text = self._texts.get(name)
-        return default if text is None else types.checked(kind, name, text)

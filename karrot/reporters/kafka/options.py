@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from karrot.kafka import client_properties
-from karrot.settings import types
-
-_TOPIC = "karrot.events"
+from karrot.settings.options import settings_of_reporter
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,25 +14,19 @@ class Options:
     """The reporter's settings; ``properties`` is a file of client properties."""
 
     bootstrap: tuple[str, ...]
-    topic: str = _TOPIC
+    topic: str = "karrot.events"
     properties: Path | None = None
 
     @classmethod
-    def read(cls, settings: Mapping[str, str]) -> Self:
-        """The options that texts stand for; an empty text, or none, leaves the default.
+    def read(cls, texts: Mapping[str, str]) -> Self:
+        """The options that texts stand for.
 
         Raises `ValueError` with a sentence, also for a file that cannot be used as it is now.
         """
-        given = {
-            name: text for name in ("bootstrap", "topic", "properties") if (text := settings.get(name, "").strip())
-        }
-        if "bootstrap" not in given:
+        settings = settings_of_reporter("kafka", texts)
+        if not settings.kafka_bootstrap:
             raise ValueError("bootstrap is not set: it must be HOST:PORT, several separated by commas")
-        options = cls(
-            types.checked(types.brokers, "bootstrap", given["bootstrap"]),
-            types.checked(types.topic, "topic", given.get("topic", _TOPIC)),
-            types.checked(types.path, "properties", given["properties"]) if "properties" in given else None,
-        )
+        options = cls(settings.kafka_bootstrap, settings.kafka_topic, settings.kafka_properties)
         options.client_properties()
         return options
 
