@@ -25,7 +25,7 @@ from karrot.watch.kafka_cluster import ClusterError, Description, Failure, Group
 
 _TIMEOUT_S = 10.0
 _AT_ONCE = 32
-"""Requests for committed offsets on their way at a time: one is about one group."""
+"""The most requests for committed offsets at a time; each is about one group."""
 
 _DESCRIBED_AT_ONCE = 500
 _PATIENCE_S = 5.0
@@ -36,7 +36,7 @@ _NO_LEADER = Failure("leader_not_available", "no broker leads the partition")
 _LATE = Failure("_timed_out", "it was not asked about: the groups before it took too long")
 
 _MOMENT = re.compile(r" \(after \d+ms in state .*\)$")
-"""What the client adds to every trouble, different each time."""
+"""What the client appends to every error text; it differs each time."""
 
 _STATES = {
     ConsumerGroupState.STABLE: "Stable",
@@ -50,7 +50,7 @@ V = TypeVar("V")
 
 
 class KafkaCluster:
-    """A `karrot.watch.kafka_cluster.Cluster` that is one. ``properties`` are librdkafka's.
+    """A `karrot.watch.kafka_cluster.Cluster` that asks Kafka itself. ``properties`` are librdkafka's.
 
     Raises ``KafkaException`` for properties that the client refuses.
     """
@@ -98,7 +98,7 @@ class KafkaCluster:
         return dict(self._committed(sorted(groups)))
 
     def log_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
-        """The high watermarks: also what belongs to a transaction that is not over, as Burrow counts."""
+        """The high watermarks, which count messages of open transactions too, as Burrow does."""
         return self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
     def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
@@ -106,7 +106,7 @@ class KafkaCluster:
         return self._offsets(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
-        """How many partitions each of the topics has that there are. Raises `ClusterError`."""
+        """How many partitions each of these topics has, if it exists. Raises `ClusterError`."""
         found = self._topics()
         return {topic: len(found[topic].partitions) for topic in topics if topic in found}
 
@@ -178,7 +178,7 @@ class KafkaCluster:
         return topics
 
     def _ask(self, question: Callable[..., V], *about: object) -> V | Failure:
-        """What the client hands out for a question, unless it refuses it at once."""
+        """The client's futures for a question, or why it refused the question at once."""
         try:
             return question(*about, request_timeout=self._timeout_s)
         except (KafkaException, ValueError, TypeError) as error:

@@ -32,11 +32,11 @@ class Poll(NamedTuple):
 
 
 def poll_cluster(cluster: Cluster, exclude: re.Pattern[str] | None = None, only: Collection[str] = ()) -> Poll:
-    """Ask for all groups but those whose name the expression matches anywhere, or ``only`` for some.
+    """Ask for all groups except those whose name ``exclude`` matches anywhere, or for ``only`` some.
 
     Raises `ClusterError`.
 
-    The log ends are asked for last: so no lag is below what it was when the offset was read.
+    The log ends are asked for last, so that no lag is below what it was when the offset was read.
     """
     listing = _chosen(cluster.groups(), exclude, only)
     described, no_description = _parted(cluster.describe(listing.groups))
@@ -120,7 +120,10 @@ class ClusterReader:
 
 
 def _lag(cluster: str, group: str, poll: Poll, now_ms: int) -> LagEvent:
-    """All that the group has committed, but for topics that are gone. A sum is known if each of its parts is."""
+    """The lag of all partitions that the group has committed, without topics that are gone.
+
+    The sum is known if each of its parts is.
+    """
     described, committed = poll.described[group], poll.committed[group]
     owners = {at: (member.host, member.client_id) for member in described.members or () for at in member.assigned}
     partitions = tuple(

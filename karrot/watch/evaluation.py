@@ -22,7 +22,7 @@ def verdict(
     *,
     without: Collection[TopicPartition] = (),
 ) -> LagEvent | None:
-    """What Burrow's rules say of a group, every partition listed; ``None`` where nothing may be said yet.
+    """The verdict of Burrow's rules on a group, with every partition; ``None`` where none may be given yet.
 
     A partition that may not be judged yet is OK while others of the group may. ``without`` are partitions whose topic
     is gone.
@@ -36,7 +36,7 @@ def verdict(
 
 
 def deleted(cluster: str, group: str, now_ms: int) -> LagEvent:
-    """That a group is gone, as it is written down (``docs/decisions/0008``)."""
+    """The event that says that a group was deleted (``docs/decisions/0008``)."""
     return LagEvent(cluster, group, Status.NOTFOUND.name, 0, now_ms, Source.KAFKA, complete=1.0, partition_count=0)
 
 
@@ -60,12 +60,12 @@ class Incidents:
         return event._replace(incident_id=incident.id, incident_start=start)
 
     def restore(self, incidents: Mapping[str, OpenIncident]) -> None:
-        """Go on with the incidents that were open."""
+        """Continue the incidents that were open."""
         self.open = dict(incidents)
 
 
 def _held_back(event: LagEvent, unjudged: Collection[TopicPartition]) -> LagEvent:
-    """The event with nothing said against partitions that may not be judged yet."""
+    """The event with the status OK for partitions that may not be judged yet."""
     if not unjudged:
         return event
 
@@ -79,7 +79,7 @@ def _held_back(event: LagEvent, unjudged: Collection[TopicPartition]) -> LagEven
 
 
 def _extras(described: Description) -> tuple[tuple[str, str], ...]:
-    """What Burrow does not know of a group, where Burrow has what its configuration adds to every event."""
+    """What Burrow does not know of a group; Burrow's own events have here what its configuration adds."""
     told = {
         "coordinator": described.coordinator,
         "members": None if described.members is None else len(described.members),

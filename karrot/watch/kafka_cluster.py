@@ -16,7 +16,7 @@ _WITHOUT_MEMBERS = frozenset({"Empty", "Dead"})
 
 
 class ClusterError(Exception):
-    """Kafka did not answer a question without whose answer nothing can be said; the message says why."""
+    """Kafka did not answer a question on which everything else depends; the message says why."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
@@ -53,12 +53,12 @@ class Description:
 
     @property
     def has_members(self) -> bool:
-        """Whether somebody may be reading: by the state where the members are not known."""
+        """Whether the group may have a consumer; its state says so where the members are not known."""
         return bool(self.members) or self.state not in _WITHOUT_MEMBERS
 
 
 class Listing(NamedTuple):
-    """The groups that there are, with their states. Not complete: some broker did not say which it coordinates."""
+    """The groups and their states; not complete if some broker did not say which groups it coordinates."""
 
     groups: Mapping[str, str]
     is_complete: bool
@@ -87,7 +87,7 @@ class Cluster(Protocol):
         """The offset of the oldest message that each partition still has."""
 
     def close(self) -> None:
-        """Ask nothing more."""
+        """Let go of the client."""
 
 
 class NotConnected(ValueError):  # noqa: N818 (names what is so, not a failure of ours)

@@ -25,7 +25,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Memory:
-    """All that the next poll builds on."""
+    """Everything that the next poll needs of the earlier ones."""
 
     rings: Rings = field(default_factory=Rings)
     incidents: Incidents = field(default_factory=Incidents)
@@ -39,7 +39,7 @@ class Memory:
 
 
 class Keeper(Protocol):
-    """Keeps bytes. Raises ``OSError`` or what the log raises."""
+    """Keeps bytes over a restart. Raises ``OSError`` or what the log raises."""
 
     def recall(self) -> bytes | None:
         """What was kept last."""

@@ -21,8 +21,8 @@ from karrot.watch.kafka_cluster import GroupMember
 class Ring:
     """The samples of one partition of one group.
 
-    ``silent`` counts the polls since the last sample. ``is_judged`` says that a verdict may fall: half a ring was
-    filled, or for a whole ring of polls there was nothing to take. Once it may, it may.
+    ``silent`` counts the polls since the last sample. ``is_judged`` says that a verdict may be given: half a ring was
+    filled, or a whole ring of polls brought no sample. It then stays so.
     """
 
     window: Window
@@ -30,7 +30,7 @@ class Ring:
     is_judged: bool = False
 
     def see(self, offset: int, end: LogEnd, order: int, now_ms: int, *, has_members: bool) -> None:
-        """Take a sample of the committed offset, or pass."""
+        """Take a sample of the committed offset, unless nothing changed in a group without members."""
         slots = self.window.slots
         newest = slots[-1]
         if newest is None or newest.offset != offset or has_members:
@@ -69,9 +69,9 @@ class Rings:
     def see_commits(
         self, group: str, committed: Mapping[TopicPartition, int], *, has_members: bool, now_ms: int
     ) -> None:
-        """Take the samples of a poll. What the group commits no more is forgotten: its topic or its offset is gone.
+        """Take the samples of a poll. Partitions without a committed offset are forgotten: it or the topic is gone.
 
-        Nothing is taken where no log end was known before: as in Burrow, which drops such a commit.
+        No sample is taken where no log end was known before: Burrow drops such a commit too.
         """
         self.order += 1
         before = self.groups.get(group, {})

@@ -56,13 +56,13 @@ class Sink(Protocol):
     """Takes what polls brought."""
 
     def send(self, outcome: "PollOutcome", age_ms: Callable[[], int]) -> None:
-        """Hand on what a poll brought; ``age_ms`` is how long ago it was.
+        """Send what a poll brought; ``age_ms`` returns how long ago the poll was.
 
-        What cannot be handed on is lost, and told: the next poll knows more.
+        What cannot be sent is logged and lost: the next poll has newer verdicts.
         """
 
     def close(self) -> None:
-        """Hand on nothing more."""
+        """Stop sending."""
 
 
 class PollOutcome(NamedTuple):
@@ -114,7 +114,7 @@ class Watcher:
         return max(0.0, self.interval - self._since(started))
 
     def close(self) -> None:
-        """Keep what is known and let go."""
+        """Save what is known, and close the sink and the cluster."""
         if self._memory is not None:
             self._save(self._memory)
         self.sink.close()
@@ -208,7 +208,7 @@ class Watcher:
         self._is_slow = seconds > self.interval
 
     def _tell(self, failures: Mapping[str, Failure]) -> None:
-        """Log what is new and what is over."""
+        """Log the failures that are new and those that are over."""
         for what, failure in failures.items():
             if (
                 what not in self._told or self._told[what].reason != failure.reason

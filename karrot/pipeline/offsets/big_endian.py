@@ -19,9 +19,11 @@ _BITS: Final = 32
 
 def uint32(data: Column, at: Column) -> Column:
     """Four bytes, ``at`` counted from 1, as a bigint. Of fewer bytes a number without meaning; ``data`` is not NULL."""
+    # Of such an array Spark sees that nothing is NULL, and does not ask at each step.
+    arrays = (F.expr(f"array({','.join(f'{number}L' for number in table)})") for table in tables())
     checksum = F.crc32(F.substr(data, at, F.lit(4)))
     first, second, third, fourth = (
-        table[F.shiftright(checksum, 8 * place).bitwiseAND(F.lit(_BYTE))] for place, table in enumerate(_tables())
+        table[F.shiftright(checksum, 8 * place).bitwiseAND(F.lit(_BYTE))] for place, table in enumerate(arrays)
     )
     return first.bitwiseXOR(second).bitwiseXOR(third).bitwiseXOR(fourth)
 
@@ -64,8 +66,3 @@ def _combined(checksum: int, basis: dict[int, tuple[int, int]]) -> int:
         part, of_part = basis[checksum.bit_length()]
         checksum, number = checksum ^ part, number ^ of_part
     return number
-
-
-def _tables() -> list[Column]:
-    # Of such an array Spark sees that nothing is NULL, and does not ask at each step.
-    return [F.expr(f"array({','.join(f'{number}L' for number in table)})") for table in tables()]

@@ -98,11 +98,10 @@ def commits(decoded: DataFrame) -> DataFrame:
 
 def _decoded(records: DataFrame, cluster: str) -> DataFrame:
     judged = records.transform(_with_key).transform(_with_value).transform(_with_verdict)
-    return (
-        _apart(judged.drop("_key", "_value"))
-        .transform(_with_numbers)
-        .select(*_told(cluster), "readable", "reason", "key", "value")
-    )
+    # The same rows in the same partitions: Spark compiles what is before and what is after into a method each. Together
+    # they are too large for HotSpot, which does not compile a method of more than 8,000 bytes.
+    apart = judged.drop("_key", "_value").coalesce(_ANY_PARTITIONS)
+    return apart.transform(_with_numbers).select(*_told(cluster), "readable", "reason", "key", "value")
 
 
 def _lacking(records: DataFrame, cluster: str) -> DataFrame:
@@ -186,7 +185,9 @@ def _with_verdict(records: DataFrame) -> DataFrame:
         .when(~F.col("_is_commit"), None)
         .otherwise(F.coalesce(_wrong_in_key(), _wrong_in_value()))
     )
-    return records.withColumn("reason", why).withColumn("readable", _fenced(F.col("reason").isNull()))
+    # No filter is pushed through the partition's id: Spark would write all of the above into the filter, many times.
+    readable = F.col("reason").isNull() & (F.spark_partition_id() >= F.lit(0))
+    return records.withColumn("reason", why).withColumn("readable", readable)
 
 
 def _wrong_in_key() -> Column:
@@ -308,16 +309,3 @@ def _int(number: Column) -> Column:
 def _text(data: Column, at: Column, length: Column) -> Column:
     """UTF-8, with U+FFFD for what is none: a cast alone keeps such bytes, and then no reader can open the file."""
     return F.make_valid_utf8(F.substr(data, at, length).cast("string"))
-
-
-def _apart(records: DataFrame) -> DataFrame:
-    """The same rows in the same partitions: Spark compiles what is before and what is after into a method each.
-
-    Together they are too large for HotSpot, which does not compile a method of more than 8,000 bytes.
-    """
-    return records.coalesce(_ANY_PARTITIONS)
-
-
-def _fenced(condition: Column) -> Column:
-    """The same, but no filter is pushed through it: Spark would write all of the above into the filter, many times."""
-    return condition & (F.spark_partition_id() >= F.lit(0))

@@ -34,7 +34,7 @@ _PATIENCE_S: Final = 20  # Kubernetes kills after 30
 def start_query(
     lines: DataFrame, take: Callable[[DataFrame, int], None], checkpoint: str, every: str | None
 ) -> StreamingQuery:
-    """A query that hands its batches to ``take``: of what is there or, with ``every``, of what comes too."""
+    """A query that passes its batches to ``take``: what is there now or, with ``every``, also what comes later."""
     trigger: dict[str, Any] = {"processingTime": every} if every else {"availableNow": True}
     writer = lines.writeStream.foreachBatch(take).trigger(**trigger)
     return writer.option("checkpointLocation", checkpoint).start()
