@@ -6,8 +6,8 @@ from functools import partial
 from typing import NamedTuple
 
 from karrot import telemetry
-from karrot.burrow.decoding import MalformedPayload
 from karrot.burrow.payload import parse_webhook, to_wire
+from karrot.burrow.wire import MalformedPayload
 from karrot.clock import Clock
 from karrot.event import Kind, LagEvent, Source
 from karrot.eventlog.base import Appended, EventLog, PendingAppend, Reject

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot import telemetry
-from karrot.burrow.decoding import Code
+from karrot.burrow.wire import Code
 from karrot.event import Source
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.telemetry import METRICS, Histogram, Metric

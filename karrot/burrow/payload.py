@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from karrot.burrow import wire
-from karrot.burrow.decoding import decode, wrong
+from karrot.burrow.wire import decode, wrong
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Source
 
 _WEBHOOK = msgspec.json.Decoder(wire.WebhookJson)

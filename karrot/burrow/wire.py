@@ -1,12 +1,14 @@
-"""Defines the JSON objects that Burrow v1.0.0 to v1.9.5 sends, field by field.
+"""Defines the JSON objects that Burrow v1.0.0 to v1.9.5 sends, field by field, and decodes bodies to them.
 
 Sources: ``core/protocol/evaluator.go``, ``core/protocol/storage.go``, ``core/internal/notifier/helpers.go`` and
 ``core/internal/httpserver/structs.go``. Field order is Burrow's order. Unknown keys are ignored. A field with a
 default may be missing, because older releases do not send it; ``None`` stands for ``null`` and for missing.
 """
 
-from typing import Annotated
+import re
+from typing import Annotated, Literal, TypeVar
 
+import msgspec
 from msgspec import Meta, Raw, Struct, field
 
 UINT64_MAX = 2**64 - 1
@@ -16,6 +18,29 @@ Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 UInt64 = Annotated[int, Meta(ge=0)]
 """Up to `UINT64_MAX`; whoever reads one checks that bound, which is beyond what msgspec can."""
+
+MAX_DEPTH = 32
+"""Burrow's deepest body has 6 levels."""
+
+Code = Literal["invalid_json", "not_an_object", "unsupported_template", "invalid_field", "invalid_text"]
+Body = TypeVar("Body")
+
+_ANY_JSON = msgspec.json.Decoder(msgspec.Raw)
+_ANY_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+_SHIPPED_TEMPLATES = (
+    ("default-http-post.tmpl", {"api_key", "events"}),
+    ("default-http-delete.tmpl", {"api_key", "ids"}),
+    ("Slack template", {"attachments"}),
+)
+
+_ONE_KIND = bytes.maketrans(b"{}", b"[]")
+_ALL_BUT_MARKS = bytes(set(range(256)) - set(b'[]{}"'))
+_LONE_SURROGATE = re.compile(
+    rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])"  # a high one without its low one
+    rb"|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]"  # a low one without its high one
+)
+_MISSING = re.compile(r"missing required field `(\w+)`")
 
 
 class CommitJson(Struct, gc=False):
@@ -107,3 +132,84 @@ class RestReply(Struct):
     error: bool = False
     message: str = ""
     status: Verdict | None = None
+
+
+class MalformedPayload(ValueError):  # noqa: N818 (names what the sender did, not a failure of ours)
+    """A body that is none of Burrow's.
+
+    ``code`` is stable: the answer to the client, the metric label and the word in the log. ``path`` is the JSON path of
+    the field that is wrong, if it is one. The text is a sentence for people and of bounded length.
+    """
+
+    def __init__(self, code: Code, sentence: str, path: str | None = None) -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.path = path
+
+
+def decode(body: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
+    """Decode a body, or raise `MalformedPayload` with the first thing that is wrong with it."""
+    if not body.isascii():
+        _require_utf8(body)
+    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _is_too_deep(body):
+        raise MalformedPayload("invalid_json", f"Over {MAX_DEPTH} levels of JSON, or brackets that do not match.")
+    try:
+        return decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise _explained(body, error) from error
+
+
+def _require_utf8(body: bytes) -> None:
+    # msgspec looks only at the texts it keeps.
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise MalformedPayload("invalid_text", f"The body is not UTF-8 (byte {error.start}).") from error
+
+
+def _is_too_deep(body: bytes) -> bool:
+    """Look at the brackets alone: each round takes the innermost pair of every branch, so one level."""
+    marks = body.replace(rb"\\", b"").replace(rb"\"", b"").translate(_ONE_KIND, _ALL_BUT_MARKS)
+    brackets = b"".join(marks.replace(b'""', b"").split(b'"')[::2])
+    for _ in range(MAX_DEPTH):
+        brackets = brackets.replace(b"[]", b"")
+    return bool(brackets)
+
+
+def _explained(body: bytes, error: msgspec.DecodeError) -> MalformedPayload:
+    """Why a body was not decoded. The decoder stops at the first fault; faulty JSON is said before a faulty field."""
+    try:
+        _ANY_JSON.decode(body)
+    except msgspec.DecodeError as syntax:
+        return _not_json(body, syntax)
+    try:
+        keys = _ANY_OBJECT.decode(body).keys()
+    except msgspec.ValidationError:
+        return MalformedPayload("not_an_object", "The body is JSON but not an object.")
+    for template, marks in _SHIPPED_TEMPLATES:
+        if marks <= keys and "Event" not in keys:
+            return MalformedPayload(
+                "unsupported_template",
+                f"This body is written by Burrow's {template}, which leaves out most of the verdict. In burrow.toml, "
+                "set template-open and template-close of this notifier to a file that contains "
+                '{"Event": {{ jsonencoder . }}} (`karrot burrow-config` prints the section and the file).',
+            )
+    return _wrong_by(error)
+
+
+def _not_json(body: bytes, syntax: msgspec.DecodeError) -> MalformedPayload:
+    if _LONE_SURROGATE.search(body.replace(rb"\\", b"__")):
+        return MalformedPayload("invalid_text", "A text of the body has half of a surrogate pair (\\ud800 to \\udfff).")
+    return MalformedPayload("invalid_json", f"The body is not JSON: {syntax}.")
+
+
+def _wrong_by(error: msgspec.DecodeError) -> MalformedPayload:
+    what, _, at = str(error).partition(" - at `")
+    path = at.removesuffix("`") or "$"
+    missing = _MISSING.search(what)
+    return wrong(f"{path}.{missing[1]}" if missing else path, what)
+
+
+def wrong(path: str, what: str) -> MalformedPayload:
+    """The refusal of one field, named by its JSON path."""
+    return MalformedPayload("invalid_field", f"The field {path} is wrong: {what}.", path)

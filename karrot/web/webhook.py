@@ -6,7 +6,7 @@ from typing import IO, Any, NoReturn
 import structlog
 from flask import Blueprint, request
 
-from karrot.burrow.decoding import MalformedPayload
+from karrot.burrow.wire import MalformedPayload
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, UnconfirmedError
 from karrot.server.inline_wsgi import DEFERS, PENDING
 from karrot.web import auth

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.burrow.decoding import MAX_DEPTH, MalformedPayload
 from karrot.burrow.payload import (
     Outline,
     parse_outline,
@@ -17,6 +16,7 @@ from karrot.burrow.payload import (
     parse_webhook,
     to_wire,
 )
+from karrot.burrow.wire import MAX_DEPTH, MalformedPayload
 from karrot.event import Kind, LagEvent, OffsetSample, PartitionLag, Source
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.burrow.recorded_bodies import expected_events, recorded_body, recorded_posts, recorded_rest_answer

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from msgspec import Struct, field
 
-from karrot.burrow.decoding import wrong
-from karrot.burrow.wire import UINT64_MAX, CommitJson, Int64, UInt64
+from karrot.burrow.wire import UINT64_MAX, CommitJson, Int64, UInt64, wrong
 from karrot.event import OffsetSample
 
 

@@ -23,8 +23,8 @@ from karrot.burrow.client.http import (
     shown,
     wall_ms,
 )
-from karrot.burrow.decoding import MalformedPayload, decode
 from karrot.burrow.payload import parse_rest
+from karrot.burrow.wire import MalformedPayload, decode
 from karrot.event import LagEvent, Status
 
 T = TypeVar("T")

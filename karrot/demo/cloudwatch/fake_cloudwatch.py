@@ -3,10 +3,17 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
-from karrot.demo.cloudwatch import metrics_page
 from karrot.demo.cloudwatch.http_server import LoopbackServer
 from karrot.demo.cloudwatch.injected_faults import Fault
-from karrot.demo.cloudwatch.metric_store import Call, MetricId, MetricStore, StoredDatum, StoredPoint, sorted_dimensions
+from karrot.demo.cloudwatch.metric_store import (
+    Call,
+    MetricId,
+    MetricStore,
+    StoredDatum,
+    StoredPoint,
+    all_points,
+    sorted_dimensions,
+)
 from karrot.demo.cloudwatch.request_handler import CallerKeys, Handler
 
 
@@ -88,7 +95,7 @@ class FakeCloudWatch:
 
     def as_json(self) -> dict[str, Any]:
         """What ``GET /points`` answers."""
-        return metrics_page.points(self._store)
+        return all_points(self._store)
 
     def forget(self) -> None:
         """Forget data and calls; faults stay."""

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from karrot.demo.cloudwatch.answers import AwsAnswer
 from karrot.demo.cloudwatch.injected_faults import Hang, Reset, SlowDrip
-from karrot.demo.cloudwatch.request_handler import HandlerReply, HandlerRequest
+from karrot.demo.cloudwatch.request_handler import AwsAnswer, HandlerReply, HandlerRequest
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 

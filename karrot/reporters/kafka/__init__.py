@@ -4,8 +4,7 @@
 from functools import partial
 
 from karrot.reporters.base import Context
-from karrot.reporters.kafka.options import Options
-from karrot.reporters.kafka.reporter import KafkaReporter
+from karrot.reporters.kafka.reporter import KafkaReporter, Options
 
 __all__ = ["build"]
 

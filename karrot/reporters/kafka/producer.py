@@ -11,7 +11,7 @@ from confluent_kafka import Message as Delivered
 
 from karrot.kafka.client_properties import PropertiesError, complete, without_values
 from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, Written
-from karrot.reporters.kafka.options import Options
+from karrot.reporters.kafka.reporter import Options
 
 _TIMEOUT_S: Final = 4.0
 """How long a message may be on its way: the end of the service does not wait for long."""

@@ -12,8 +12,15 @@ from karrot.event import is_burrow_itself
 from karrot.eventlog.base import EventLog, GroupState, LogUnavailableError, groups
 from karrot.reporters.prometheus import self_metrics
 from karrot.reporters.prometheus.families import Family, ListedFamily, client_metric, label_value, sample
-from karrot.reporters.prometheus.group_metrics import ExportedGroup, group_families, row_of, watched_families
-from karrot.reporters.prometheus.partition_metrics import listed_partitions, partition_families, topic_families
+from karrot.reporters.prometheus.group_metrics import (
+    ExportedGroup,
+    group_families,
+    listed_partitions,
+    partition_families,
+    row_of,
+    topic_families,
+    watched_families,
+)
 
 _ORDER = {metric.name: place for place, metric in enumerate(telemetry.METRICS)}
 

@@ -1,4 +1,9 @@
-"""Make the metrics of each consumer group: what Burrow judges of it, and what ``karrot watch`` sees of it in Kafka.
+"""Make the metrics of each consumer group, and those by its topics and partitions.
+
+Some say what Burrow judges of the group, others what ``karrot watch`` sees of it in Kafka. The metrics by topic and by
+partition are opt-in and come from the newest event of each group: each costs a read of an event per group and scrape.
+A webhook lists the partitions worse than OK and the one with the largest lag; Burrow's REST API and Kafka list all, so
+only they give the lag of a topic.
 
 With 10,000 groups they are nearly all of an exposition, so their lines are written straight from the log's values: the
 labels are escaped once per group, and nothing is made per sample but its line.
@@ -10,15 +15,16 @@ from typing import NamedTuple
 from prometheus_client.core import Sample
 
 from karrot import telemetry
-from karrot.event import Status
+from karrot.event import PartitionLag, Source, Status
 from karrot.eventlog import group_health
-from karrot.eventlog.base import EventSummary, GroupState, IncidentState, ReporterNotes
+from karrot.eventlog.base import Events, EventSummary, GroupState, IncidentState, ReporterNotes
 from karrot.eventlog.group_health import STATES, GroupHealth, WatchedCluster
 from karrot.reporters.prometheus.families import ListedFamily, escaped, label_value, sample
 from karrot.telemetry import Metric
 
 _ROWS_PER_PIECE = 1000
 _GROUP_STATUSES = {status.name: status for status in (Status.OK, Status.WARN, Status.ERR)}
+_PARTITION_STATUSES = (Status.OK, Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
 _BAD_STATUSES = (Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
 
 
@@ -194,3 +200,51 @@ def _polls(polls: Iterable[WatchedCluster]) -> Iterator[ListedFamily]:
     yield ListedFamily(last, (sample(last, (cluster,), poll.polled_at_ms / 1000) for cluster, poll in clusters))
     asked = ((cluster, poll) for cluster, poll in clusters if poll.polled_at_ms)
     yield ListedFamily(seconds, (sample(seconds, (cluster,), poll.poll_seconds) for cluster, poll in asked))
+
+
+Place = tuple[str, str, str, str]
+"""Cluster, consumer, topic and partition, as label values."""
+
+
+class Listed(NamedTuple):
+    """The partitions of every group by their labels, and whether the event that lists them lists all."""
+
+    partitions: Mapping[Place, PartitionLag]
+    complete: frozenset[tuple[str, str]]
+
+
+def listed_partitions(log: Events, rows: Sequence[ExportedGroup]) -> Listed:
+    """What the newest event of each group lists."""
+    partitions: dict[Place, PartitionLag] = {}
+    complete = set()
+    for row in rows:
+        stored = log.event(row.seq)
+        if stored is None:
+            continue
+        event = stored.event
+        for partition in (*((event.max_lag,) if event.max_lag else ()), *event.partitions):
+            place = (row.cluster, row.consumer, label_value(partition.topic), str(partition.partition))
+            partitions[place] = partition
+        if event.source is not Source.WEBHOOK:
+            complete.add((row.cluster, row.consumer))
+    return Listed(partitions, frozenset(complete))
+
+
+def topic_families(listed: Listed) -> Iterator[ListedFamily]:
+    """The lag by topic."""
+    lags: dict[tuple[str, str, str], int] = {}
+    for (cluster, consumer, topic, _), partition in listed.partitions.items():
+        if partition.current_lag is not None and (cluster, consumer) in listed.complete:
+            key = (cluster, consumer, topic)
+            lags[key] = lags.get(key, 0) + partition.current_lag
+    metric = telemetry.CONSUMER_TOPIC_LAG
+    yield ListedFamily(metric, (sample(metric, values, lag) for values, lag in lags.items()))
+
+
+def partition_families(listed: Listed) -> Iterator[ListedFamily]:
+    """Lag and status by partition."""
+    lag, code, partitions = telemetry.PARTITION_LAG, telemetry.PARTITION_STATUS_CODE, listed.partitions
+    lags = ((values, each.current_lag) for values, each in partitions.items())
+    yield ListedFamily(lag, (sample(lag, values, value) for values, value in lags if value is not None))
+    codes = ((values, each.status) for values, each in partitions.items() if each.status in _PARTITION_STATUSES)
+    yield ListedFamily(code, (sample(code, values, status.value) for values, status in codes))

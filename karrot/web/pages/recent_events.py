@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from karrot.burrow.decoding import MalformedPayload
 from karrot.burrow.payload import Outline, parse_outline
+from karrot.burrow.wire import MalformedPayload
 from karrot.event import GroupKey, Kind, Source
 from karrot.eventlog.base import Events, GroupState, StoredBody
 from karrot.signals import signals_of

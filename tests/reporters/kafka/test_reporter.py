@@ -14,8 +14,7 @@ from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import Bounded, PacedReporter, Sending, Trouble
 from karrot.reporters.kafka import build
 from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, TopicWriter, Written
-from karrot.reporters.kafka.options import Options
-from karrot.reporters.kafka.reporter import KafkaReporter
+from karrot.reporters.kafka.reporter import KafkaReporter, Options
 from karrot.reporters.send_report import Fact, Report, Sent, read
 from support.eventlog.appended_events import append_event, stored_events
 from support.manual_clock import ManualClock

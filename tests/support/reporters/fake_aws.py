@@ -12,9 +12,16 @@ from itertools import count
 from xml.sax.saxutils import escape
 
 from karrot.demo.cloudwatch import FakeCloudWatch, Hang, Reset, Script
-from karrot.demo.cloudwatch.answers import AwsAnswer, Protocol, error, json_page, xml_result
 from karrot.demo.cloudwatch.injected_faults import EXPIRED_TOKEN, Refuse
-from karrot.demo.cloudwatch.request_handler import HandlerReply, Signature
+from karrot.demo.cloudwatch.request_handler import (
+    AwsAnswer,
+    HandlerReply,
+    Protocol,
+    Signature,
+    error,
+    json_page,
+    xml_result,
+)
 
 STS_XML = "https://sts.amazonaws.com/doc/2011-06-15/"
 _ACCOUNT = "123456789012"
