@@ -1,7 +1,7 @@
 """Lists the commands, and says which module has each. A module is imported when its command is called.
 
-A group of commands (``karrot history``) is in the ``__init__`` of its folder. What a command needs is imported inside
-it, so that ``karrot --help`` answers at once.
+A group of commands (``karrot history``) is in the ``__init__`` of its folder. Each command imports what it needs when
+it runs, so that ``karrot --help`` answers at once.
 """
 
 import click

@@ -9,7 +9,7 @@ import click
 
 
 def credentials(user: str | None) -> dict[str, str]:
-    """Secrets come from the environment or the terminal: arguments are there for everybody to see."""
+    """The header of the credentials. No secret is an argument, as every user of the machine can read those."""
     if user is not None:
         return basic(user, secret("KARROT_BURROW_PASSWORD") or _typed_password())
     token = secret("KARROT_BURROW_TOKEN")
@@ -17,7 +17,7 @@ def credentials(user: str | None) -> dict[str, str]:
 
 
 def secret(name: str) -> str | None:
-    """A secret of the environment, or of the file that ``<name>_FILE`` there names."""
+    """A secret from the environment, or from the file that ``<name>_FILE`` names."""
     from karrot.settings import sources
 
     told = {each: os.environ[each] for each in (name, f"{name}_FILE") if each in os.environ}
@@ -31,14 +31,14 @@ def basic(user: str, password: str) -> dict[str, str]:
 
 
 def bearer(token: str) -> dict[str, str]:
-    """The header of Bearer authentication. Raises `ValueError` for a text that no header can hold."""
+    """The header of Bearer authentication. Raises `ValueError` for a text that a header cannot hold."""
     if not (token.isascii() and token.isprintable()):
         raise ValueError("a Bearer token must be printable ASCII")
     return {"Authorization": f"Bearer {token}"}
 
 
 def _typed_password() -> str:
-    """The password as somebody types it. Raises `ValueError` where it could not be typed unseen."""
+    """Ask for the password. Raises `ValueError` if the terminal would show it, or if there is no terminal."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", getpass.GetPassWarning)

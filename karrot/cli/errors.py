@@ -51,7 +51,7 @@ def stated(run: Callable[[], T]) -> T:
 
 
 def valid(run: Callable[[], T]) -> T:
-    """Call ``run``. What is wrong with arguments or secrets ends the command with a sentence."""
+    """Call ``run``. Errors of arguments and secrets end the command with a sentence."""
     from karrot.settings.sources import SourceError
 
     try:
@@ -61,7 +61,7 @@ def valid(run: Callable[[], T]) -> T:
 
 
 def end_on_signals(stop: threading.Event) -> None:
-    """Have Ctrl-C and SIGTERM set ``stop``, and do nothing else."""
+    """Let Ctrl-C and SIGTERM set ``stop``, and do nothing else."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        # In a thread: the handler interrupts the one that waits for the event and may hold its lock.
+        # In a thread of its own: the handler interrupts the thread that waits for the event and may hold its lock.
         signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())

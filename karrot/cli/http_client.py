@@ -17,12 +17,12 @@ class HttpAnswer(NamedTuple):
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str]) -> HttpAnswer:
-    """Post JSON as Burrow does, but without following a redirect: Burrow would lose the body on its way."""
+    """Post JSON as Burrow does, but do not follow a redirect: Burrow would lose the body."""
     return _ask("POST", url, body, {"Content-Type": "application/json", **headers})
 
 
 def fetch(url: str) -> HttpAnswer:
-    """Get an address of this machine: no proxy is asked, and a certificate may be of another name."""
+    """Get an address of this machine, without a proxy. Its certificate may have another name."""
     return _ask("GET", url, None, {}, verify=False)
 
 

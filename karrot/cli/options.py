@@ -1,4 +1,4 @@
-"""Defines the options that several commands have, and reads their texts."""
+"""Defines the options that several commands share, and reads their values."""
 
 import math
 import os
@@ -43,14 +43,14 @@ def put_on(command: Command, *options: Callable[[Command], Command]) -> Command:
 
 
 def value_of(kind: "ValueKind[T]", option: str, text: str) -> T:
-    """The value of the text of an option. Raises Refused with a sentence that names the option."""
+    """Read the text of an option. Raises Refused with a sentence that names the option."""
     from karrot.settings.types import checked
 
     return valid(partial(checked, kind, option, text))
 
 
 def asked_for(kind: "ValueKind[T]", name: str, asked: Mapping[str, Any]) -> T:
-    """The value of the option ``name`` among those that click gathered. Raises Refused."""
+    """Read the option ``name`` of those that click gathered. Raises Refused."""
     return value_of(kind, f"--{name.replace('_', '-')}", asked[name])
 
 

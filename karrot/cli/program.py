@@ -17,10 +17,7 @@ _STANDARD_ERROR = 2
 
 
 class CommandModules(UserDict[str, Any]):
-    """The commands by name, from the names of their modules. Imports a module when its command is asked for.
-
-    ``karrot serve`` then carries nothing of the other commands.
-    """
+    """The commands by name. Imports the module of a command on access: ``karrot serve`` loads no other command."""
 
     def __getitem__(self, name: str) -> click.Command:
         """The command, which has its own name in its module."""
@@ -45,14 +42,14 @@ class Program(click.Group):
         except ImportError as error:
             if (error.name or "").partition(".")[0] != "karrot":
                 raise
-            # The uninstallation of another distribution removes the files that both have.
+            # To uninstall another distribution removes the files that both have.
             name = distribution.NAME
             raise Refused(f"files of '{name}' are missing ({error}): pip install --force-reinstall {name}") from error
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program and exit. With ``standalone_mode=False`` return or raise, as click does."""
         is_program = kwargs.get("standalone_mode", True)
-        kwargs["standalone_mode"] = False  # what click does for a program fails where standard error does
+        kwargs["standalone_mode"] = False  # what click does for a program fails if standard error fails
         if not is_program:
             return super().main(*args, **kwargs)
         _open_closed_streams()
@@ -70,7 +67,7 @@ class Program(click.Group):
                 _show(NotDone("aborted"))
                 sys.exit(NotDone.exit_code)
             finally:
-                # The interpreter would flush it too late for a sentence: "Exception ignored", exit code 120.
+                # The interpreter would flush it later, and say "Exception ignored", with exit code 120.
                 sys.stdout.flush()
         except OSError as error:
             if error.errno not in {errno.ENOSPC, errno.EPIPE}:
@@ -102,5 +99,5 @@ def _show(error: click.ClickException) -> None:
 
 
 def _discard_what_is_left(stream: TextIO) -> None:
-    """Let go of what is in the buffer of ``stream``: the interpreter would fail to write it, with exit code 120."""
+    """Discard the buffer of ``stream``: the interpreter would fail to write it, and exit with code 120."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -61,7 +61,7 @@ def send_sample(url: str, user: str | None, count: int, status: str) -> None:
 
 
 def _event(group: str, status: str, now_ms: int) -> LagEvent:
-    """An event as of Burrow v1.9.5: ten commits, and two of six partitions are bad if the group is not OK."""
+    """An event as Burrow v1.9.5 sends it: ten commits; two of six partitions are bad if the group is not OK."""
     bad = () if status == "OK" else (_partition(0, status, now_ms), _partition(3, status, now_ms))
     largest = bad[0] if bad else _partition(0, status, now_ms)
     return LagEvent(

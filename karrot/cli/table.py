@@ -25,7 +25,7 @@ _CUT = "~"
 
 
 def cell(value: str | float | None) -> str:
-    """The cell of a name or a number, which may not be known."""
+    """The cell of a name or a number. ``None`` is what is not known."""
     if value is None:
         return UNKNOWN
     return safe(value) if isinstance(value, str) else plain_amount(value)
@@ -37,7 +37,7 @@ def safe(name: str) -> str:
 
 
 def shown(name: str, encoding: str = "utf-8") -> str:
-    """A name from a stranger: on one line, without characters that a terminal would obey or cannot write."""
+    """A name from outside on one line, without control characters and those that ``encoding`` cannot write."""
     plain = "".join(
         each if each.isprintable() else each.encode("unicode_escape", "surrogatepass").decode() for each in name
     )
@@ -69,7 +69,7 @@ class PrintedTable:
     rows: Sequence[Mapping[str, Any]]
 
     def lines(self, width: int | None = None) -> Iterator[str]:
-        """The lines of the text, head first, in at most ``width`` cells as far as that can be done.
+        """The lines of the text, headings first, in at most ``width`` cells if that is possible.
 
         Names are cut first, the widest first, to what can still be read; then columns are left out; then names are cut
         further.

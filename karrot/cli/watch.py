@@ -96,7 +96,7 @@ def watch(
 
 
 class Printer:
-    """Prints what each poll brought, until nobody reads it: then the watch ends, and ``trouble`` says why."""
+    """Prints the outcome of each poll. If its output is closed, the watch ends, and ``trouble`` says why."""
 
     def __init__(self, show: Callable[["PollOutcome"], list[str]], stop: threading.Event) -> None:
         self._show = show
@@ -141,7 +141,7 @@ def _verdict_fields(event: "LagEvent | None") -> dict[str, Any]:
 
 
 def _sum(outcome: "PollOutcome", groups: int) -> str:
-    """The moment, the sum, the verdicts, and how many groups have none: what a new watcher waits for."""
+    """The time, the sum, the verdicts, and how many groups have none yet."""
     judged = {event.consumer for event in outcome.events}
     waiting = sum(group.consumer not in judged for group in outcome.groups)
     lag = f"lag {sum(event.total_lag or 0 for event in outcome.events)}" if outcome.events else ""

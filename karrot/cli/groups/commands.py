@@ -151,7 +151,7 @@ def _once(look: Callable[[], GroupAnswers], show: Callable[[GroupAnswers], Itera
 def _keep_watching(
     look: Callable[[], GroupAnswers], show: Callable[[GroupAnswers], Iterator[str]], interval: float
 ) -> None:
-    """Until Ctrl-C. A Burrow that is away for a while is said and asked again."""
+    """Print the answer again and again until Ctrl-C. If Burrow does not answer, print that, and ask again."""
     with suppress(KeyboardInterrupt):
         while True:
             try:

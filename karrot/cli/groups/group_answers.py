@@ -26,8 +26,8 @@ _AT_ONCE = 8
 class GroupAnswers:
     """The verdicts in the order of names, and what went wrong by group.
 
-    ``teller`` is who was asked. ``healths`` are what Kafka says of groups, if it was asked; of Kafka alone come lags
-    without a verdict. Rebalances are counted between two looks at Kafka: not before the second.
+    ``teller`` names the source. ``healths`` is what Kafka says of the groups, if it was asked. Without Burrow there are
+    lags but no verdicts. Rebalances are counted between two requests to Kafka, so there are none after the first.
     """
 
     cluster: str
@@ -41,14 +41,14 @@ class GroupAnswers:
 
     @property
     def has_failed(self) -> bool:
-        """Whether something is missing that a second try, or another name, may bring."""
+        """Whether something is missing that you may get by a second try or another name."""
         from karrot.burrow.client import Unaddressable
 
         return any(self.named or not isinstance(error, Unaddressable) for error in self.failed.values())
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know besides the table, one sentence each."""
+        """What the table does not say, one sentence each."""
         said = [f"{group!a} is not shown: {error}" for group, error in self.failed.items()]
         if not self.verdicts and not self.failed:
             said.append(
@@ -59,7 +59,7 @@ class GroupAnswers:
 
 
 def cluster_of(burrow: "Burrow", wanted: str | None) -> str:
-    """The cluster that is meant: the only one, or the one by that name, which Burrow writes in lower case."""
+    """The only cluster, or the one with the wanted name, which Burrow writes in lower case."""
     clusters = burrow.clusters()
     if wanted is None and len(clusters) > 1:
         raise Refused(f"Burrow has {len(clusters)} clusters: say --cluster with one of {_listed(clusters)}")
@@ -76,9 +76,9 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def ask(burrow: "Burrow", cluster: str, groups: Sequence[str], *, with_all_partitions: bool) -> GroupAnswers:
-    """The verdicts on these groups, or on all that are listed; a few are asked for at a time.
+    """Ask for the verdicts on these groups, or on all that Burrow lists, a few at a time.
 
-    One that is gone before its turn is left out, unless it was asked for by name.
+    A group that disappears before its turn is left out, unless you asked for it by name.
     """
     from karrot.burrow.client import BurrowError, NotFound
 
@@ -111,11 +111,11 @@ def _is_ready(burrow: "Burrow") -> bool:
     try:
         return burrow.ready()
     except UnknownCall:
-        return True  # before v1.3.5 it does not say
+        return True  # Burrow does not say it before v1.3.5
 
 
 def cluster_reader(bootstrap: str, properties: Path | None, cluster: str | None) -> "ClusterReader":
-    """A reader of the Kafka cluster at these addresses. They are its name if it has no other."""
+    """A reader of the Kafka cluster at these addresses. Without ``cluster``, the addresses are its name."""
     from karrot.settings import types
     from karrot.watch.cluster_reader import ClusterReader
     from karrot.watch.kafka_cluster import connect

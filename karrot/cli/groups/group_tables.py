@@ -1,4 +1,4 @@
-"""Writes groups and their partitions as tables, and as a line of JSON."""
+"""Writes groups and their partitions as tables or as a line of JSON."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -101,7 +101,7 @@ def _sum(event: "LagEvent") -> str:
 
 
 def _stability(asked: GroupAnswers, event: "LagEvent") -> str:
-    """What Kafka says about the group, for the end of the line that sums it up."""
+    """What Kafka says about the group, for the end of its last line."""
     health = (asked.healths or {}).get(event.consumer)
     if health is None:
         return ""
@@ -125,7 +125,7 @@ def groups_json(asked: GroupAnswers) -> Iterator[str]:
 
 
 def _group_fields(asked: GroupAnswers, event: "LagEvent") -> dict[str, Any]:
-    """A group by its JSON fields; those that need Kafka only if Kafka was asked."""
+    """The JSON fields of a group. Those that need Kafka are there only if Kafka was asked."""
     worst = event.max_lag
     fields = {
         "group": event.consumer,
@@ -142,7 +142,7 @@ def _group_fields(asked: GroupAnswers, event: "LagEvent") -> dict[str, Any]:
 
 
 def health_fields(health: "GroupHealth | None", *, counts_rebalances: bool = True) -> dict[str, Any]:
-    """What Kafka says of a group, by its JSON fields. ``None`` if it says nothing."""
+    """The JSON fields of what Kafka says of a group. They are ``None`` if it says nothing."""
     return {
         "state": health and health.state,
         "members": health and health.members,

@@ -60,7 +60,7 @@ _COLUMNS = (*OFFSETS, Column("OWNER", text=_owner, may_be_cut=True, goes=1))
 
 
 def described_lines(group: "GroupDescription") -> Iterator[str]:
-    """A line for each partition, as Kafka's own tool prints them, the sum, and why there are no owners if so."""
+    """A line for each partition, as Kafka's own tool prints it, the sum, and the reason if no owner is known."""
     table = PrintedTable(_COLUMNS, [{"group": group.group} | asdict(each) for each in group.partitions])
     yield from table.lines(terminal_width())
     told = [f"lag {cell(group.lag)}", counted_plain(len(group.partitions), "partition")]
@@ -77,7 +77,7 @@ def described_lines(group: "GroupDescription") -> Iterator[str]:
 
 
 def _ages(partitions: Sequence["PartitionDescription"], at: datetime) -> Iterator[str]:
-    """How new the offsets and log ends are: if the job that writes them is behind, its lag is not the group's."""
+    """How new the offsets and log ends are: if the job that writes them is behind, the lag is too old."""
     committed = [each.committed_at for each in partitions if each.committed_at]
     looked = [each.looked_at for each in partitions if each.looked_at]
     if committed:

@@ -69,7 +69,7 @@ def incidents(group: str | None, order: str, **given: Any) -> None:
     request = RangeRequest.of(given)
     what = f"incidents of {named(request.cluster, group)}"
     with answered(request.tables) as history:
-        # In this order: what derive adds between the two is left out rather than taken for nothing.
+        # In this order: a day that derive adds between both queries counts as missing, not as one without incidents.
         days = history.held(request.passed, "incidents", cluster=request.cluster, group=group)
         found = history.incidents(request.span, cluster=request.cluster, group=group, order=IncidentOrder(order))
         if not (found or days.held):
@@ -85,7 +85,7 @@ def incidents(group: str | None, order: str, **given: Any) -> None:
     table.print_text()
     still_open = sum(each.ended_at is None for each in found)
     click.echo(of_all(found, "incident", request.limit) + (f", {still_open} open" if still_open else ""))
-    # An incident that began on a day before may reach into these.
+    # An incident that began on an earlier day may reach into the missing days.
     say_missing(days, what, "nothing more" if found else "nothing")
     if lacking:
         click.echo(f"karrot: {one_line(lacks_incidents(request, lacking))}", err=True)
@@ -94,7 +94,7 @@ def incidents(group: str | None, order: str, **given: Any) -> None:
 
 
 def _say_newest(request: RangeRequest, days: "Days", newest: datetime, what: str, nothing: str) -> None:
-    """Say when the newest verdict was, if hours of the days that are held follow it."""
+    """Print when the newest verdict was, if it is long before the end of the days that the tables hold."""
     after_held = datetime.combine(days.held[-1].last + timedelta(days=1), time(), UTC)
     if min(request.passed.end, after_held) - newest <= _LATE:
         return

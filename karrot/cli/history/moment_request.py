@@ -55,7 +55,7 @@ class MomentRequest:
 
 
 def nothing_known_at(request: MomentRequest, days: Sequence[date]) -> NotDone:
-    """The error that says why there is no answer, and for which days there is one."""
+    """The error that says why there is no answer, and which days the tables have."""
     from karrot.history import day_ranges
 
     return NotDone(
@@ -67,5 +67,5 @@ def nothing_known_at(request: MomentRequest, days: Sequence[date]) -> NotDone:
 
 
 def when(moment: datetime, at: datetime) -> str:
-    """A time; its date only if that is not the date of ``at``."""
+    """A time, with its date if that is not the date of ``at``."""
     return f"{moment:%H:%M:%S}" if moment.date() == at.date() else to_second(moment)

@@ -1,4 +1,4 @@
-"""Opens the pipeline's tables, with the options, errors and printing that all ``karrot history`` commands share."""
+"""Opens the pipeline's tables, and defines the options and errors that all ``karrot history`` commands share."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def local_tables(context: click.Context, option: click.Parameter, text: str | None) -> Path | None:
-    """A callback for the folder of the tables: as a path, a URL would become a folder of this machine."""
+    """A callback for the folder of the tables. It refuses a URL, which would become a folder of this machine."""
     from karrot.settings import types
 
     if text is None:
@@ -50,7 +50,7 @@ def places(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def span_of(since: str, until: str) -> "TimeRange":
-    """The time between two moments as they were typed; what is wrong with them ends the command with a sentence."""
+    """The time between two moments as you typed them. Wrong moments end the command with a sentence."""
     from karrot.event import TimeRange
     from karrot.history import moment
 
@@ -60,7 +60,7 @@ def span_of(since: str, until: str) -> "TimeRange":
 
 @contextmanager
 def answered(tables: Path, choose_by: str = "--cluster") -> Iterator["History"]:
-    """The history; why it has no answer becomes a sentence and an exit code."""
+    """Open the history. An error that it raises ends the command with a sentence and an exit code."""
     from karrot.history import History, HistoryError, UnclearGroup
 
     try:
@@ -73,12 +73,12 @@ def answered(tables: Path, choose_by: str = "--cluster") -> Iterator["History"]:
 
 
 def one_line(sentence: object) -> str:
-    """A sentence for standard error; names in it are somebody else's, and may hold what a terminal obeys."""
+    """A sentence for standard error, without the control characters that names in it may have."""
     return shown(str(sentence), getattr(sys.stderr, "encoding", None) or "utf-8")
 
 
 def named(cluster: str | None, group: str | None) -> str:
-    """The group and the cluster that were asked for, in words."""
+    """The group and the cluster of the request, in words."""
     whom = "any group" if group is None else f"group {group!r}"
     return whom if cluster is None else f"{whom} of cluster {cluster!r}"
 

@@ -1,4 +1,4 @@
-"""Reads the options of commands about a range of time, and says of which of its days nothing is known."""
+"""Reads the options of commands about a range of time, and names the days that the tables do not hold."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -41,14 +41,14 @@ class RangeRequest:
     tables: Path
     span: "TimeRange"
     passed: "TimeRange"
-    """The span as far as it has passed: no table holds days to come, and none is missing."""
+    """The part of the span that has passed: days to come are not missing."""
     cluster: str | None
     limit: int | None
     as_json: bool
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> Self:
-        """Take the common options out of those that were given."""
+        """Take the common options out of ``given``."""
         from karrot.event import TimeRange
 
         span, now = span_of(given.pop("since"), given.pop("until")), datetime.now(UTC)
@@ -57,7 +57,7 @@ class RangeRequest:
 
 
 def nothing_known(request: RangeRequest, history: "History", what: str, group: str | None, table: str) -> NotDone:
-    """The error that says why there is no answer, and for which days there is one."""
+    """The error that says why there is no answer, and which days the tables have."""
     from karrot.history import day_ranges
 
     whom = named(request.cluster, group)
@@ -79,7 +79,7 @@ def nothing_known(request: RangeRequest, history: "History", what: str, group: s
 
 
 def lacks_incidents(request: RangeRequest, lacking: Sequence[date]) -> str:
-    """Why days are missing that derive has finished, and what to do about it."""
+    """Why days that derive has finished have no incidents, and what to do about it."""
     from karrot.history import day_ranges
 
     days = in_words(list(day_ranges(lacking)))
@@ -90,14 +90,14 @@ def lacks_incidents(request: RangeRequest, lacking: Sequence[date]) -> str:
 
 
 def in_words(days: "Sequence[DayRange]") -> str:
-    """Days for a sentence: the first few ranges of them, and how many days follow."""
+    """Days in words: their first few ranges, and how many days follow."""
     shown, rest = days[:_RANGES_SHOWN], days[_RANGES_SHOWN:]
     words = ", ".join(f"{each.first}" if each.length == 1 else f"{each.first} to {each.last}" for each in shown)
     return f"{words} and {counted_plain(sum(each.length for each in rest), 'later day')}" if rest else words
 
 
 def say_missing(days: "Days", what: str, nothing: str = "nothing") -> None:
-    """Name the days that the answer is not about."""
+    """Print the days that the tables do not hold."""
     if not days.missing:
         return
     missing, held = (sum(each.length for each in part) for part in (days.missing, days.held))
@@ -106,7 +106,7 @@ def say_missing(days: "Days", what: str, nothing: str = "nothing") -> None:
 
 
 def days_json(days: "Days") -> dict[str, Any]:
-    """A year is a few ranges, each from its first to its last day."""
+    """The days that the tables hold and those that they do not, as ranges."""
     return {"held": day_ranges_json(days.held), "missing": day_ranges_json(days.missing)}
 
 

@@ -81,7 +81,7 @@ def _sum(found: "StaleGroups", least: timedelta) -> str:
 
 
 def _known_of(found: "StaleGroups", least: timedelta) -> Iterator[str]:
-    """How new the commits and log ends are: log ends from before the time asked for say nothing about it."""
+    """How new the commits and log ends are: log ends that are too old say nothing about ``found.at``."""
     if found.committed_at:
         yield f"last commit {when(found.committed_at, found.at)}"
     if found.looked_at is None:

@@ -20,7 +20,7 @@ def _steps(_context: click.Context, _option: click.Parameter, text: str) -> Any:
 
 
 def _metrics(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
-    """Several may come in one text, between commas; one that is named twice is one."""
+    """Read names that are separated by commas or given several times, each once."""
     named = [name.strip() for text in given for name in text.split(",") if name.strip()]
     return tuple(dict.fromkeys(named)) or ("lag",)
 

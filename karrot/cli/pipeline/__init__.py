@@ -15,7 +15,7 @@ _OF_SPARK = frozenset({"pyspark", "py4j"})
 
 
 class _Jobs(click.Group):
-    """Ends with a sentence where Spark fails, or a file: a damaged one, one that may not be read, a full disk."""
+    """Ends a command with a sentence if Spark fails, or if a file is damaged, unreadable or too large for the disk."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -23,7 +23,7 @@ class _Jobs(click.Group):
         except OSError as error:
             raise NotDone(str(error)) from error
         except Exception as error:
-            # By where the class is from: pyspark may not be installed, and takes a while to be imported.
+            # By the name of its module: pyspark may not be installed, and takes a while to import.
             if type(error).__module__.partition(".")[0] not in _OF_SPARK:
                 raise
             raise NotDone(why_it_failed(str(error) or type(error).__name__)) from error

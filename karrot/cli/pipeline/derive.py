@@ -10,7 +10,7 @@ from karrot.cli.pipeline.spark_options import spark_options, started, tables_in
 from karrot.text import counted_plain
 
 _span = read_span(10 * 365 * 86_400)
-_gap = read_span(86_400)  # a day is derived from those beside it
+_gap = read_span(86_400)  # a day is derived from itself and the days next to it
 
 
 @click.command()

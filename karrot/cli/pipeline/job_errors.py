@@ -10,7 +10,7 @@ from karrot.cli.pipeline.source_options import KAFKA
 
 _NAMED: Final = re.compile(r"^(?:: |Caused by: )?([A-Za-z_][\w.$]*(?:Error|Exception)): (.*\S)", re.MULTILINE)
 _CARRIERS: Final = frozenset({"Py4JJavaError", "Py4JException", "ForeachBatchUserFuncException"})
-"""They say that something failed, and not what."""
+"""These errors say that something failed, but not what."""
 
 _SAYS_WHERE: Final = re.compile(r"\[[A-Z_.]+\] ")
 _BEYOND: Final = re.compile(r"\s*(?:JVM stacktrace|=== Streaming Query ===)")
@@ -38,9 +38,9 @@ def errors_as_sentences(asked: Mapping[str, Any]) -> Iterator[None]:
 
 
 def why_it_failed(said: str) -> str:
-    """The last error that a text names and, before it, what Spark made of it if that has a code of Spark's.
+    """The last error that a text names. Before it comes Spark's own error, if that has one of Spark's codes.
 
-    The code is told with the file or the table, and the last error is the reason: each is of little help alone.
+    Spark's error names the file or the table, and the last error is the reason: each alone is of little help.
     """
     own = _BEYOND.split(said, maxsplit=1)[0].strip()
     errors = _errors(own) or _errors(said)
@@ -52,6 +52,6 @@ def why_it_failed(said: str) -> str:
 
 
 def _errors(said: str) -> list[str]:
-    """Each error with the name of its class, in the order of the text, which is that of the causes."""
+    """Each error with the name of its class, in the order of the text. The cause comes after its effect."""
     named = ((name.rpartition(".")[2], message) for name, message in _NAMED.findall(said))
     return [f"{name}: {message}" for name, message in named if name not in _CARRIERS]

@@ -81,7 +81,7 @@ def offsets(directory: str, master: str | None, conf: dict[str, str], **asked: A
 
 @dataclass(frozen=True)
 class _Work:
-    """What both sources are asked to do. ``every`` is ``None`` to read what is there and end."""
+    """The options of both sources. If ``every`` is ``None``, the command reads what is there and ends."""
 
     cluster: str
     every: str | None
@@ -89,16 +89,16 @@ class _Work:
     tell: Callable[[object], object]
 
     def checkpoint_in(self, tables: "Tables") -> str:
-        """A cluster has its own: the tables may hold several."""
+        """The checkpoint. Each cluster has its own, as the tables may hold several clusters."""
         return self.checkpoint or tables.checkpoint(f"offsets-{quote(self.cluster, safe='')}")
 
     def require_answer(self) -> None:
-        """Raises NotDone if those who will be asked do not answer: Spark would try for minutes."""
+        """Raises NotDone if the source does not answer: Spark would try for minutes."""
 
 
 @dataclass(frozen=True)
 class _Kafka(_Work):
-    """From Kafka itself, with looks at where its logs end."""
+    """Reads Kafka itself, and polls where its logs end."""
 
     reached: Reached
     ends_every: timedelta
@@ -114,7 +114,7 @@ class _Kafka(_Work):
         return cls(**_common(asked), reached=reached, ends_every=asked["ends_every"], json_topic=asked["json_topic"])
 
     def require_answer(self) -> None:
-        """Asks Kafka, for as long as its client waits: 10 s."""
+        """Ask Kafka, and wait as long as its client does: 10 s."""
         from karrot.watch.kafka_cluster import ClusterError
 
         try:
@@ -125,7 +125,7 @@ class _Kafka(_Work):
             raise NotDone(brokers.without_values(said)) from error
 
     def run(self, spark: "SparkSession", tables: "Tables", stop: threading.Event) -> "OffsetsSummary":
-        """Take the records, and look where the logs end: again and again, or once when all is taken."""
+        """Take the records, and poll where the logs end: again and again, or once after the last record."""
         from karrot.clock import SystemClock
         from karrot.pipeline.offsets.job import LandOffsets
         from karrot.pipeline.offsets.json_topic import JsonTopic
@@ -155,7 +155,7 @@ class _Kafka(_Work):
         return _with_looks(job.total, poll.total)
 
     def _known(self, topic: str) -> str:
-        """Spark's writer would wait a minute for a topic that is not there, and then say something else."""
+        """The topic, if it exists. Otherwise Spark would wait a minute for it, and then report another error."""
         if topic not in self.reached.kafka.partitions([topic]):
             raise Refused(f"--json-topic {topic}: there is no such topic; create it (kafka-topics --create)")
         return topic
@@ -163,7 +163,7 @@ class _Kafka(_Work):
 
 @dataclass(frozen=True)
 class _Files(_Work):
-    """From Parquet files, and perhaps others that say where logs ended."""
+    """Reads Parquet files of records, and of log ends if there are some."""
 
     directory: str
     ends: str | None

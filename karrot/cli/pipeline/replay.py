@@ -110,7 +110,7 @@ def replay(directory: str, master: str | None, conf: dict[str, str], **asked: An
 
 
 def _read(asked: dict[str, Any]) -> dict[str, Any]:
-    """The rules and the times as a request has them. Raises `ValueError` with a sentence."""
+    """Read the rules and times for a request. Raises `ValueError` with a sentence."""
     from karrot.history import moment
     from karrot.pipeline.replay.rule_sets import read_rule_sets
     from karrot.settings.types import checked, duration
@@ -124,7 +124,7 @@ def _read(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def replayed_lines(done: "Replayed") -> Iterator[str]:
-    """What was replayed, the sets of rules, the groups that they differ most about, and sentences."""
+    """What was replayed, the rule sets, the groups about which they differ most, and sentences."""
     from karrot.pipeline.replay.comparison import sentences
 
     outcomes = done.comparison.outcomes
@@ -138,7 +138,7 @@ def replayed_lines(done: "Replayed") -> Iterator[str]:
 
 
 def _groups_table(done: "Replayed") -> Iterator[str]:
-    """Incidents and minutes of each group under each set; first those about which the sets differ most."""
+    """Incidents and minutes of each group under each rule set, the groups with the largest difference first."""
     outcomes = done.comparison.outcomes
     groups = _groups(done)
     if not groups:
@@ -179,7 +179,7 @@ def _in_short(incidents: "Sequence[ReplayedIncident]") -> str:
 
 
 def replayed_json(done: "Replayed") -> dict[str, Any]:
-    """All of it: each incident of each set, each stand-still and when it was found, and the sentences."""
+    """Everything: each incident of each rule set, each stand-still and when it was found, and the sentences."""
     from karrot.pipeline.replay.comparison import sentences
 
     comparison = done.comparison

@@ -49,12 +49,12 @@ _SOURCE_OPTIONS = (
 
 
 def kafka_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options by which Kafka is reached: `kafka_of` reads them."""
+    """Add the options that say how to reach Kafka; `kafka_of` reads them."""
     return put_on(command, *_KAFKA_OPTIONS)
 
 
 class Reached(NamedTuple):
-    """A cluster as Spark and the driver's own client reach it, and where to begin."""
+    """How Spark and the driver's own client reach a cluster, and where to begin."""
 
     brokers: "KafkaConnection"
     kafka: "KafkaCluster"
@@ -62,7 +62,7 @@ class Reached(NamedTuple):
 
 
 def kafka_of(asked: Mapping[str, Any], client_id: str) -> Reached:
-    """Kafka as the options name it, without a connection yet. Raises Refused."""
+    """Kafka as the options name it, not yet connected. Raises Refused."""
     from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
     from karrot.settings import types
     from karrot.watch.kafka_cluster import connect

@@ -34,7 +34,7 @@ def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, 
 
 
 def _named(_context: click.Context, option: click.Parameter, directory: str) -> str:
-    """An empty text, of a variable that is not set, would be the root of all directories."""
+    """Refuse an empty name, from a variable that is not set: it would be the root directory."""
     if not directory:
         raise click.BadParameter("it is empty", param=option)
     return directory
@@ -66,10 +66,10 @@ def session_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def started(job: str, master: str | None, conf: Mapping[str, str]) -> "SparkSession":
-    """A session for a job; what keeps Spark from running becomes a sentence."""
+    """Start a session for a job. If Spark cannot run, the command ends with a sentence."""
     from karrot.pipeline.spark_session import SparkUnavailable, session
 
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # its errors are raised as well
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it also raises its errors
     before = _on_signals(_leave, _leave)
     try:
         spark = session(master, conf, name=f"karrot pipeline {job}")
@@ -81,24 +81,24 @@ def started(job: str, master: str | None, conf: Mapping[str, str]) -> "SparkSess
 
 
 def _on_signals(*handlers: Any) -> list[Any]:
-    """Have Ctrl-C and SIGTERM handled by these, where that is ours to say; return what handled them before."""
+    """Set the handlers of Ctrl-C and SIGTERM, in the main thread alone. Return the handlers before them."""
     if threading.current_thread() is not threading.main_thread():
         return [*handlers]
     return [signal.signal(number, handler) for number, handler in zip(_SIGNALS, handlers, strict=True)]
 
 
 def _leave(number: int, _frame: object) -> None:
-    """Ends the process while Spark is being started.
+    """End the process at once while Spark starts.
 
-    At once: pyspark, if an error unwound it, would remove the file by which a new JVM says that it is there; the JVM
-    would fail to write it and, rather than to end with us, stay for ever.
+    An error would make pyspark remove the file in which a new JVM writes its port. The JVM would fail to write it and
+    never end.
     """
     click.echo("karrot: interrupted", err=True)
     os._exit(128 + number)
 
 
 def tables_in(spark: "SparkSession", directory: str) -> "Tables":
-    """The tables, which somebody must have begun: that nothing changed is no answer to a misspelt name."""
+    """The tables. Raises Refused if there is no such directory: a misspelt name must not look like empty tables."""
     from karrot.pipeline.store.filesystem import exists
     from karrot.pipeline.store.tables import Tables
 
@@ -108,12 +108,11 @@ def tables_in(spark: "SparkSession", directory: str) -> "Tables":
 
 
 def _halt(spark: "SparkSession", number: int, _frame: object) -> None:
-    """Ends the process, since a job that is killed can be run again.
+    """Stop the job and end the process. A job that is killed can be run again.
 
-    An error in the midst of a call to the JVM, as Spark's own handler raises it, would leave no connection by which to
-    end in order.
+    Spark's own handler raises an error during a call to the JVM, which leaves no connection to stop the job by.
     """
-    # By a thread, which has a connection of its own.
+    # In a thread, which has a connection of its own.
     halting = threading.Thread(target=_stop, args=(spark,), daemon=True)
     halting.start()
     halting.join(_HALT_S)
@@ -122,7 +121,7 @@ def _halt(spark: "SparkSession", number: int, _frame: object) -> None:
 
 
 def _stop(spark: "SparkSession") -> None:
-    spark.sparkContext.setLogLevel("OFF")  # else it tells the stack of each job that ends here
+    spark.sparkContext.setLogLevel("OFF")  # otherwise it logs a stack trace for each job that ends here
     spark.sparkContext.cancelAllJobs()
     for query in spark.streams.active:
         query.stop()

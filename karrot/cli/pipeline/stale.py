@@ -84,7 +84,7 @@ def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any
 
 
 def say_if_empty(spark: "SparkSession", tables: "Tables", *, once: bool) -> None:
-    """Without commits nothing would be told, as if nobody stood still. They may still come, but not to one look."""
+    """Say that there are no commits yet: no alert would look as if every group moved. With ``once``, raise Refused."""
     if tables.days(spark, "commits"):
         return
     said = f"{tables.directory} has no commits: karrot pipeline offsets reads them"
@@ -100,7 +100,7 @@ def _delivery(webhook: str | None) -> Callable[[str], None]:
 
 
 def _tell(troubled: list["DeliverySummary"], told: "DeliverySummary") -> None:
-    """On standard error, what kept lines from their webhook; ``troubled`` holds the last batch if it had trouble."""
+    """Print why the webhook did not take lines. ``troubled`` gets the last batch if it had trouble."""
     troubled[:] = [told] if told.trouble else []
     if told.trouble:
         dropped = f", {told.dropped} of the oldest dropped" if told.dropped else ""

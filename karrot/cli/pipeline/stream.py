@@ -72,7 +72,7 @@ def stream(master: str | None, conf: dict[str, str], config: Path | None, **aske
 
     stop, lost = threading.Event(), list["Published"]()
     if every is not None:
-        # After the session is there, which has a handler of its own: that one would break into a call to the JVM.
+        # After the session has started: its own handler would interrupt a call to the JVM.
         end_on_signals(stop)
     jobs: list[Ingest | Fanout] = [_ingest(spark, source(), asked)] if _TABLES in destinations else []
     jobs += [_fanout(spark, source(), options, asked, stop=stop, lost=lost)] if options else []
@@ -101,7 +101,7 @@ def _fanout(
     stop: threading.Event,
     lost: list["Published"],
 ) -> "Fanout":
-    """The job; ``lost`` gets the batches of which values were lost."""
+    """The job. ``lost`` gets each batch that lost values."""
     from karrot.clock import SystemClock
     from karrot.pipeline.publish.cloudwatch import Publisher
     from karrot.pipeline.publish.job import Fanout, notes_beside
@@ -126,18 +126,18 @@ def _destinations(text: str) -> tuple[str, ...]:
 
 
 def _options(config: Path | None) -> "Options":
-    """The settings of the service's reporter, which must be off where they come from. Raises SettingsError."""
+    """The settings of the service's reporter. Raises Refused if the service has it on, and SettingsError."""
     from karrot import logs
     from karrot.reporters.cloudwatch.options import Options
     from karrot.settings.loading import load
 
-    # The service reads tables from a local folder alone, and refuses the URL that these jobs may be given.
+    # The service reads tables from a local folder only, and refuses a URL, which these jobs accept.
     environ = {name: text for name, text in os.environ.items() if name != "KARROT_TABLES_DIR"}
     loaded = load(environ, config=config, overrides={"reporters": "cloudwatch"})
     if _service_publishes(environ, config):
         raise Refused(_TWICE)
     logs.configure(loaded.settings.log, sys.stderr)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # its errors are raised as well
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it also raises its errors
     return Options.of(loaded.settings)
 
 

@@ -1,6 +1,6 @@
 """Writes the output of ``karrot simulate``: tables, warnings and a chart."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -9,8 +9,6 @@ from karrot.cli.table import Column, PrintedTable
 from karrot.text import count, to_minute
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from karrot.autoscaling import Consumers, Load, Run, RunSummary, Stack
     from karrot.render.scaling_recipe import Scaling
 
@@ -21,7 +19,7 @@ _CHANGES_SHOWN = 50
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A recipe, the stack it makes, and the load it is put in front of."""
+    """A recipe, the stack that it makes, and the load that the stack is run on."""
 
     asked: "Scaling"
     stack: "Stack"
@@ -39,19 +37,19 @@ class Case:
 
     @property
     def title(self) -> str:
-        """The recipe, and on whose lag."""
+        """The recipe, and the group whose lag it is run on."""
         return f"{self.asked.recipe} on {f'the lag of {self.group}' if self.group else 'a recorded lag'}"
 
 
 def report(case: Case, run: "Run", still: "Run") -> Iterator[str]:
-    """The lines of the answer; ``still`` is the same load with the tasks of then."""
+    """The lines of the answer. ``still`` is a run of the same load with the recorded number of tasks."""
     yield f"{case.title}, {case.stack.minimum} to {case.stack.maximum} {case.unit}"
     yield f"recording  {_span(case.load)}, {len(case.load.samples)} samples"
     yield f"assumed    {case.tasks_then} {case.unit} then, each taking {case.consumers.rate_per_task:g} messages/s"
     yield ""
-    yield from _columns(list(_figures(case, run, still)))
+    yield from _in_columns(_figures(case, run, still), numbers=range(1, 3))
     yield ""
-    yield from _columns(list(_changes(case, run))) if run.activities else ("Nothing was scaled.",)
+    yield from _in_columns(_changes(case, run), numbers=range(1, 3)) if run.activities else ("Nothing was scaled.",)
     if len(run.activities) > _CHANGES_SHOWN:
         yield f"and {len(run.activities) - _CHANGES_SHOWN} changes more"
 
@@ -77,7 +75,7 @@ def _changes(case: Case, run: "Run") -> Iterator[tuple[str, ...]]:
 
 
 class Compared(NamedTuple):
-    """A line of a comparison: how it is called, and the figures of its run."""
+    """A line of a comparison: its label and the figures of its run."""
 
     label: str
     tasks: str
@@ -90,17 +88,15 @@ class Compared(NamedTuple):
         return cls(label, str(least) if least == most else f"{least} to {most}", run.summary)
 
 
-def comparison(case: Case, compared: "Sequence[Compared]") -> Iterator[str]:
-    """The lines of several recipes side by side; the first is the recording with the tasks of then."""
+def comparison(case: Case, compared: Sequence[Compared]) -> Iterator[str]:
+    """The lines of several recipes side by side. The first is the recording as it was."""
     yield f"{len(compared) - 1} recipes on {f'the lag of {case.group}' if case.group else 'a recorded lag'}"
     yield f"recording  {_span(case.load)}, {len(case.load.samples)} samples, peak lag {count(case.load.peak.lag)}"
     yield f"assumed    {case.tasks_then} {case.unit} then, each taking {case.consumers.rate_per_task:g} messages/s"
     yield ""
-    numbers = (case.unit, "peak lag", "in seconds", f"{case.unit[:-1]}-hours", "flaps", "out, in", "at most (min)")
-    columns = [Column("recipe", "recipe", str), *(Column(name, name, str, is_number=True) for name in numbers)]
-    yield from PrintedTable(
-        columns, [dict(zip(("recipe", *numbers), _cells(one), strict=True)) for one in compared]
-    ).lines()
+    hours = f"{case.unit[:-1]}-hours"
+    head = ("recipe", case.unit, "peak lag", "in seconds", hours, "flaps", "out, in", "at most (min)")
+    yield from _in_columns([head, *map(_cells, compared)], numbers=range(1, len(head)))
 
 
 def _cells(one: Compared) -> tuple[str, ...]:
@@ -175,9 +171,8 @@ def _to_minute(at_s: float) -> str:
     return to_minute(datetime.fromtimestamp(at_s, UTC))
 
 
-def _columns(rows: list[tuple[str, ...]]) -> Iterator[str]:
-    """The first column to the left, numbers to the right, a last column of words to the left again."""
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    for row in rows:
-        cells = [cell.rjust(width) for cell, width in zip(row[1:3], widths[1:3], strict=True)]
-        yield "  ".join([row[0].ljust(widths[0]), *cells, *row[3:]]).rstrip()
+def _in_columns(rows: Iterable[Sequence[str]], numbers: range) -> Iterator[str]:
+    """The lines of a table, whose first row is its headings. Columns of ``numbers`` are on the right."""
+    head, *others = ({str(at): text for at, text in enumerate(row)} for row in rows)
+    columns = [Column(text, at, str, is_number=int(at) in numbers) for at, text in head.items()]
+    return PrintedTable(columns, others).lines()

@@ -10,7 +10,7 @@ import click
 from karrot.cli.errors import Refused, stated, valid
 from karrot.cli.history.open_tables import local_tables, span_of
 from karrot.cli.options import Number
-from karrot.cli.render.scaling_options import scaling, scaling_options
+from karrot.cli.render.aws import scaling, scaling_options
 from karrot.cli.simulate.output import Case, Compared, comparison, drawing, report, warnings_of_load, warnings_of_run
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Recipe(NamedTuple):
 
 
 def _recipe(text: str) -> Recipe:
-    """Read a text. What its options stand for, the command's own options know."""
+    """Read the text of a recipe. `_options_of` converts its options later."""
     name, _, rest = text.partition(":")
     if name not in _RECIPES:
         raise click.BadParameter(f"{name!r} is not one of {', '.join(map(repr, _RECIPES))}.")
@@ -141,7 +141,7 @@ def _show_one(case: Case, svg: Path | None) -> None:
 
 
 def _compare(cases: Sequence[Case]) -> None:
-    """One run after the other: of each nothing is kept but its figures."""
+    """Run one recipe after the other, and keep only its figures."""
     compared = [Compared.of(_run_still(cases[0]), "as recorded")]
     for case in cases:
         run = _run(case)
@@ -173,7 +173,7 @@ def _samples(given: dict[str, Any]) -> list["LagSample"]:
 
 
 def _cases(samples: list["LagSample"], recipes: tuple[Recipe, ...], given: dict[str, Any]) -> list[Case]:
-    """What is simulated. Raises `ValueError` with a sentence."""
+    """The cases to simulate. Raises `ValueError` with a sentence."""
     from karrot import autoscaling
     from karrot.render.scaling_stack import stack_of
 
@@ -205,7 +205,7 @@ def _options_of(recipe: Recipe, shared: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named(given: dict[str, Any]) -> dict[str, Any]:
-    """A recipe has names in it; those that were not given play no part here."""
+    """Fill in the names that a recipe needs and a simulation does not."""
     scaled = ("asg_name",) if given["target"] == "asg" else ("ecs_cluster", "service")
     unnamed = [name for name in (*scaled, "burrow_cluster", "group") if given[name] is None]
     return given | dict.fromkeys(unnamed, "recorded")
@@ -220,7 +220,7 @@ def _run(case: Case) -> "Run":
 
 
 def _run_still(case: Case) -> "Run":
-    """The recording itself: the tasks of then, and nobody who scales them."""
+    """Run the recording as it was: with its number of tasks, which does not change."""
     from karrot.autoscaling import Stack
     from karrot.autoscaling import simulate as simulated
 
