@@ -27,13 +27,13 @@ from e2e.stack.downloads import Downloads, default_cache
 from e2e.stack.kafka import Kafka
 from e2e.stack.stack import NEWEST_KAFKA, Parts, running
 from karrot.pipeline.offsets.job import LandOffsets, OffsetsSummary
-from karrot.pipeline.offsets.json_topic import JsonTopic
+from karrot.pipeline.offsets.json_publisher import JsonTopic
 from karrot.pipeline.spark_session import session
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
+from karrot.pipeline.stream.query_runner import run_queries
 from karrot.pipeline.stream.record_sources import RecordsFromKafka
-from karrot.pipeline.stream.streaming_query import run_queries
-from karrot.watch.admin import KafkaCluster
+from karrot.watch.kafka_admin import KafkaCluster
 from support.kafka.offset_records import commit_key, commit_value
 
 TOPIC, JSON_TOPIC, PARTITIONS = "copy", "as-json", 4

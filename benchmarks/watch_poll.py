@@ -14,7 +14,7 @@ from karrot.clock import SystemClock
 from karrot.event import TopicPartition
 from karrot.eventlog.sqlite import SqliteEventLog, datadir
 from karrot.intake import Intake
-from karrot.watch.kafka_cluster import Cluster, connect
+from karrot.watch.cluster_interface import Cluster, connect
 from karrot.watch.outputs import IntakeSink
 from karrot.watch.persistence import NoKeeper, NoteKeeper, dump, load
 from karrot.watch.watcher import PollOutcome, Watcher

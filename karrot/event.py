@@ -1,4 +1,4 @@
-"""Defines the vocabulary: partitions, commits, log ends, verdicts, incidents and ranges of time, each once.
+"""Defines the vocabulary once: the event with its partitions, commits, log ends, verdicts, incidents, time ranges.
 
 Frozen, no I/O, standard library only. Offsets, lags and counts are messages; times are epoch milliseconds.
 ``None`` always means "not told" and is never a number.

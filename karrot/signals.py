@@ -1,4 +1,4 @@
-"""Pure ``LagEvent -> Signals``: what one verdict says beyond its lag.
+"""Computes what one event says of its group besides the lag: `signals_of` gives `Signals`. Pure.
 
 An event carries three glimpses of the log end offset of its max-lag partition: with the oldest stored commit, with the
 newest, and at evaluation. Each is as old as Burrow's last look at the broker (``offset-refresh``, 10 s by default), so

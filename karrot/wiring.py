@@ -38,7 +38,7 @@ from karrot.watch.in_service import problems as unwatchable
 from karrot.watch.in_service import serve_watch
 from karrot.web import Credentials, WebContext, create_app
 from karrot.web.body_admission import count_refusal, worth_reading
-from karrot.web.pages.history import AskPast
+from karrot.web.pages.group_history_cache import AskPast
 
 if TYPE_CHECKING:
     from karrot.history import History

@@ -130,7 +130,7 @@ def test_a_command_imports_nothing_of_the_others() -> None:
     assert {name for name in loaded if name.startswith("karrot.cli.")} == {
         "karrot.cli.errors",
         "karrot.cli.options",
-        "karrot.cli.program",
+        "karrot.cli.run_and_exit",
         "karrot.cli.service",
     }
 

@@ -1,7 +1,7 @@
 """Models CloudWatch alarms and Auto Scaling policies as AWS documents them, for `karrot simulate` and for tests.
 
 No I/O, no clock, nothing of the rest of Karrot. `Stack.tick` runs policies and alarms; `loaded` and `simulate` run a
-stack on a recorded lag. `karrot.render.scaling_stack` makes the stack of a recipe.
+stack on a recorded lag. `karrot.render.policies_and_alarms` makes the stack of a recipe.
 """
 
 from karrot.autoscaling.alarms import Alarm, AlarmState, AlarmWatch, Comparison, Evaluation, Treatment, judge

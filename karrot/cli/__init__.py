@@ -7,7 +7,7 @@ it runs, so that ``karrot --help`` answers at once.
 import click
 
 from karrot import distribution
-from karrot.cli.program import CommandModules, Program
+from karrot.cli.run_and_exit import CommandModules, Program
 
 __all__ = ["main"]
 

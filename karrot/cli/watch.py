@@ -70,7 +70,7 @@ def watch(
     from karrot import logs
     from karrot.clock import SystemClock
     from karrot.settings import types
-    from karrot.watch.kafka_cluster import connect
+    from karrot.watch.cluster_interface import connect
     from karrot.watch.persistence import FileKeeper, NoKeeper
     from karrot.watch.watcher import Watcher, run
 

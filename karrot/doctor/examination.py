@@ -8,11 +8,13 @@ from karrot.doctor.checks import (
     Check,
     Finding,
     Level,
-    burrow,
     burrow_and_karrot,
     burrow_notifier,
     karrot,
     prometheus_scrape,
+)
+from karrot.doctor.checks import (
+    burrow_storage as burrow,
 )
 from karrot.doctor.read_burrow import read_burrow
 from karrot.doctor.read_karrot import read_karrot

@@ -4,9 +4,9 @@ import re
 from hashlib import sha256
 from typing import Any
 
-from karrot.render import formats
+from karrot.render import literals
+from karrot.render.policies_and_alarms import parts_of
 from karrot.render.scaling_recipe import FORMATS, Scaling
-from karrot.render.scaling_stack import parts_of
 from karrot.render.templates import environment
 from karrot.reporters.cloudwatch.naming import dimension_value
 
@@ -24,7 +24,7 @@ _DESCRIPTIONS = {
 def autoscaling(asked: Scaling, output: str) -> str:
     """The recipe as a CloudFormation template or as Terraform; ``output`` is one of `FORMATS`."""
     text = environment().get_template(_TEMPLATES[output]).render(_context(asked))
-    return formats.aligned(text) if output == "terraform" else text
+    return literals.aligned(text) if output == "terraform" else text
 
 
 def _context(asked: Scaling) -> dict[str, Any]:

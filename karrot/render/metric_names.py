@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from karrot import telemetry
 from karrot.reporters.cloudwatch.naming import dimension_value, metric_name
-from karrot.reporters.prometheus.families import escaped, label_value
+from karrot.reporters.prometheus.metric_family import escaped, label_value
 
 _SHOWN = (
     telemetry.CONSUMER_LAG,

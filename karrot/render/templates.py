@@ -5,7 +5,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from karrot.render import formats
+from karrot.render import literals
 
 
 def templates_dir() -> Path:
@@ -33,5 +33,5 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(toml=formats.toml, yaml=formats.yaml, hcl=formats.hcl, json=formats.yaml)
+    made.filters.update(toml=literals.toml, yaml=literals.yaml, hcl=literals.hcl, json=literals.yaml)
     return made

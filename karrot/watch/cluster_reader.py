@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Source, TopicPartition
-from karrot.eventlog.group_health import GroupHealth
-from karrot.watch.group_stability import Stability, group_health, retention
-from karrot.watch.kafka_cluster import Cluster, Description, Failure, Listing
+from karrot.eventlog.watch_observations import GroupHealth
+from karrot.watch.cluster_interface import Cluster, Description, Failure, Listing
+from karrot.watch.rebalances_and_losses import Stability, group_health, retention
 
 _GONE = "unknown_topic_or_part"
 _NOT_LISTED = Failure("group_id_not_found", "Kafka lists no such group")

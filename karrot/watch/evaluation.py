@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from karrot.burrow.rules import evaluate_group, group_status
 from karrot.event import Kind, LagEvent, OpenIncident, PartitionLag, Source, Status, TopicPartition
-from karrot.watch.kafka_cluster import Description
+from karrot.watch.cluster_interface import Description
 from karrot.watch.rings import Rings
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -31,7 +31,7 @@ def save_poll_state(log: ReporterNotes, clock: Clock, trouble: str | None) -> No
 def problems(settings: Settings) -> Iterator[str]:
     """Why no client can be made of the settings; nothing is asked of Kafka."""
     if settings.watch_bootstrap:
-        from karrot.watch.kafka_cluster import NotConnected, connect
+        from karrot.watch.cluster_interface import NotConnected, connect
 
         try:
             connect(settings.watch_bootstrap, settings.watch_properties)
@@ -43,7 +43,7 @@ def serve_watch(settings: Settings, log: EventLog, intake: Intake, clock: Clock,
     """Watch until told to stop; returns at once where there is nothing to watch. For the worker that leads."""
     if not settings.watch_bootstrap:
         return
-    from karrot.watch.kafka_cluster import connect
+    from karrot.watch.cluster_interface import connect
     from karrot.watch.outputs import IntakeSink
     from karrot.watch.persistence import NoteKeeper
     from karrot.watch.watcher import Watcher, run

@@ -10,9 +10,9 @@ import urllib3
 
 from karrot.burrow.payload import to_wire
 from karrot.event import LagEvent
-from karrot.eventlog import group_health
+from karrot.eventlog import watch_observations
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, ReporterNotes
-from karrot.eventlog.group_health import WatchedCluster
+from karrot.eventlog.watch_observations import WatchedCluster
 from karrot.intake import Intake
 from karrot.watch.watcher import PollOutcome
 
@@ -38,8 +38,8 @@ class IntakeSink:
     def begin(self) -> None:
         """Note that the cluster is to be asked and never was, unless it was: so a watch that never begins is seen."""
         with suppress(LogUnavailableError, OverloadedError):
-            if not any(poll.cluster == self._cluster for poll in group_health.read(self._notes)):
-                group_health.keep(self._notes, WatchedCluster(self._cluster, 0, 0.0, 0, 0, ()))
+            if not any(poll.cluster == self._cluster for poll in watch_observations.read(self._notes)):
+                watch_observations.keep(self._notes, WatchedCluster(self._cluster, 0, 0.0, 0, 0, ()))
 
     def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:
         """Store the events, as many as the log takes."""
@@ -57,7 +57,7 @@ class IntakeSink:
                 good_for_ms=self._good_for_ms,
                 groups=tuple(outcome.groups),
             )
-            group_health.keep(self._notes, watched)
+            watch_observations.keep(self._notes, watched)
         except (LogUnavailableError, OverloadedError) as error:
             _log.warning("a poll's verdicts are not all in the log", reason=str(error))
 

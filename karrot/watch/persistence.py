@@ -16,7 +16,7 @@ from karrot.event import OffsetSample, OpenIncident, TopicPartition
 from karrot.eventlog.base import ReporterNotes
 from karrot.known_problems import WATCH
 from karrot.watch.evaluation import Incidents
-from karrot.watch.group_stability import Stability
+from karrot.watch.rebalances_and_losses import Stability
 from karrot.watch.rings import Ring, Rings
 
 _VERSION = 1

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from karrot.burrow.rules import DEFAULT_INTERVALS, TrackedPartition, Window
 from karrot.event import LogEnd, OffsetSample, TopicPartition
-from karrot.watch.kafka_cluster import GroupMember
+from karrot.watch.cluster_interface import GroupMember
 
 
 @dataclass(slots=True)

@@ -13,12 +13,12 @@ from karrot import telemetry
 from karrot.clock import Clock
 from karrot.event import LagEvent, TopicPartition
 from karrot.eventlog.base import LogUnavailableError, OverloadedError
-from karrot.eventlog.group_health import GroupHealth
+from karrot.eventlog.watch_observations import GroupHealth
+from karrot.watch.cluster_interface import Cluster, ClusterError, Description, Failure, Listing
 from karrot.watch.cluster_reader import Poll, log_starts, poll_cluster
 from karrot.watch.evaluation import deleted, verdict
-from karrot.watch.group_stability import Stability, group_health, retention
-from karrot.watch.kafka_cluster import Cluster, ClusterError, Description, Failure, Listing
 from karrot.watch.persistence import Keeper, Memory, dump, load
+from karrot.watch.rebalances_and_losses import Stability, group_health, retention
 
 
 @dataclass(slots=True)

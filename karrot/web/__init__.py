@@ -3,11 +3,11 @@
 import jinja2
 from flask import Flask, Response
 
+from karrot.jinja_filters import FILTERS
 from karrot.known_problems import RUNBOOKS, runbook_of_failing
-from karrot.page_filters import FILTERS
 from karrot.web import health, legacy, metrics, problems, static, webhook
 from karrot.web.api import routes as api
-from karrot.web.api.schemas import instant
+from karrot.web.api.responses import instant
 from karrot.web.auth import Credentials
 from karrot.web.context import EXTENSION, WebContext
 from karrot.web.pages import page_caches, runbooks

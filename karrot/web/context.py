@@ -12,7 +12,7 @@ from karrot.clock import Clock
 from karrot.eventlog.base import EventLog
 from karrot.intake import Intake
 from karrot.web.auth import Credentials
-from karrot.web.pages.history import AskPast
+from karrot.web.pages.group_history_cache import AskPast
 
 EXTENSION = "karrot"
 """Where a `WebContext` sits among the extensions of its Flask application."""

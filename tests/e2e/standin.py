@@ -19,8 +19,8 @@ from karrot.clock import SystemClock
 from karrot.demo.burrow.fake_burrow import OutageState
 from karrot.demo.burrow.rest_api import BurrowServer, RestApi
 from karrot.event import LagEvent, TopicPartition
-from karrot.watch.admin import KafkaCluster
-from karrot.watch.kafka_cluster import ClusterError, Failure
+from karrot.watch.cluster_interface import ClusterError, Failure
+from karrot.watch.kafka_admin import KafkaCluster
 
 if TYPE_CHECKING:
     from karrot.demo.burrow.fake_burrow import FakeBurrow

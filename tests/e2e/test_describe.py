@@ -18,7 +18,7 @@ from karrot.pipeline.offsets.log_ends import EndsPoll
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
 from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, RecordsFromKafka
-from karrot.watch.admin import KafkaCluster
+from karrot.watch.kafka_admin import KafkaCluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 

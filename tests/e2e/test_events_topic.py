@@ -30,7 +30,7 @@ from karrot.pipeline.ingest.job import Ingest, IngestSummary
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
 from karrot.pipeline.stream.record_sources import RecordsFromKafka
-from karrot.watch.admin import KafkaCluster
+from karrot.watch.kafka_admin import KafkaCluster
 from support.burrow.lag_events import make_event
 from support.burrow.recorded_bodies import recorded_body
 from support.kafka.mock_brokers import read_topic

@@ -23,12 +23,12 @@ from e2e.stack.kafka import Kafka
 from e2e.waiting import wait_for
 from karrot.clock import SystemClock
 from karrot.pipeline.offsets.job import LandOffsets, OffsetsSummary
-from karrot.pipeline.offsets.json_topic import JsonTopic
+from karrot.pipeline.offsets.json_publisher import JsonTopic
 from karrot.pipeline.offsets.log_ends import EndsPoll
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
 from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, RecordsFromKafka
-from karrot.watch.admin import KafkaCluster
+from karrot.watch.kafka_admin import KafkaCluster
 from support.kafka.offset_records import commit_key, commit_value
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]

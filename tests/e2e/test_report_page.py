@@ -10,7 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, sync_playwright
 
-from karrot.pipeline.report.findings import Findings
+from karrot.pipeline.report.finding_types import Findings
 from karrot.pipeline.report.html_page import page as report_page
 from support.pipeline.report_findings import make_findings, quiet_week
 

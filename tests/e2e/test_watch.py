@@ -22,8 +22,8 @@ from e2e.stack.kafka import Kafka, Position
 from e2e.stack.stack import Stack
 from e2e.waiting import wait_for
 from karrot.event import TopicPartition
-from karrot.watch.admin import KafkaCluster
-from karrot.watch.kafka_cluster import Description, Failure
+from karrot.watch.cluster_interface import Description, Failure
+from karrot.watch.kafka_admin import KafkaCluster
 from support.service.karrot_service import Service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]

@@ -3,9 +3,9 @@
 import pytest
 
 from karrot.event import LagEvent, PartitionLag, TopicPartition
-from karrot.eventlog.group_health import GroupHealth
+from karrot.eventlog.watch_observations import GroupHealth
+from karrot.watch.cluster_interface import ClusterError, Failure
 from karrot.watch.cluster_reader import ClusterReader
-from karrot.watch.kafka_cluster import ClusterError, Failure
 from support.kafka.in_memory_kafka import InMemoryKafka, make_member
 
 A, B, C = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("gone", 0)

@@ -11,8 +11,8 @@ import pytest
 import structlog
 
 from karrot.event import Kind, LagEvent, Source, TopicPartition
-from karrot.eventlog.group_health import GroupHealth
-from karrot.watch.kafka_cluster import ClusterError, Failure
+from karrot.eventlog.watch_observations import GroupHealth
+from karrot.watch.cluster_interface import ClusterError, Failure
 from karrot.watch.persistence import FileKeeper, Keeper, NoKeeper
 from karrot.watch.watcher import PollOutcome, Watcher
 from support.kafka.in_memory_kafka import InMemoryKafka, make_member

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from karrot.event import DayRange, Incident, LagEvent, Source
 from karrot.eventlog.base import ReporterState
 from karrot.history import HistoryHour, HourlyHistory, UnreadableTable
+from karrot.jinja_filters import marked
 from karrot.known_problems import CODES
-from karrot.page_filters import marked
 from karrot.reporters.send_report import NOTE, Fact, RefusedDatum, Report
 from karrot.web import Credentials
 from karrot.web.pages.routes import PAGE_SIZE

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from karrot.cli.errors import NotDone, Refused
-from karrot.cli.groups.group_answers import GroupAnswers, ask, ask_kafka, beside_burrow, cluster_of, cluster_reader
+from karrot.cli.groups.burrow_or_kafka import GroupAnswers, ask, ask_kafka, beside_burrow, cluster_of, cluster_reader
 from karrot.cli.groups.group_tables import groups_json, groups_table, partition_tables
 from karrot.cli.options import put_on, value_of
 

@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from karrot.cli.groups.group_answers import GroupAnswers
+from karrot.cli.groups.burrow_or_kafka import GroupAnswers
 from karrot.cli.table import UNKNOWN, Column, PrintedTable, cell, json_line, safe, terminal_width
 from karrot.text import counted_plain
 
 if TYPE_CHECKING:
     from karrot.event import LagEvent, PartitionLag
-    from karrot.eventlog.group_health import GroupHealth
+    from karrot.eventlog.watch_observations import GroupHealth
 
 
 def _percent(share: float | None) -> str:

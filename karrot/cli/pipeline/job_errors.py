@@ -24,7 +24,7 @@ def errors_as_sentences(asked: Mapping[str, Any]) -> Iterator[None]:
     from karrot.kafka.client_properties import PropertiesError, without_values
     from karrot.pipeline.stream.kafka_connection import KafkaConnection
     from karrot.pipeline.stream.record_sources import ConnectorMissing, NoRecords
-    from karrot.watch.kafka_cluster import ClusterError
+    from karrot.watch.cluster_interface import ClusterError
 
     try:
         yield

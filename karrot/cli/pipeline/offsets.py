@@ -115,7 +115,7 @@ class _Kafka(_Work):
 
     def require_answer(self) -> None:
         """Ask Kafka, and wait as long as its client does: 10 s."""
-        from karrot.watch.kafka_cluster import ClusterError
+        from karrot.watch.cluster_interface import ClusterError
 
         try:
             self.reached.kafka.partitions([])
@@ -128,10 +128,10 @@ class _Kafka(_Work):
         """Take the records, and poll where the logs end: again and again, or once after the last record."""
         from karrot.clock import SystemClock
         from karrot.pipeline.offsets.job import LandOffsets
-        from karrot.pipeline.offsets.json_topic import JsonTopic
+        from karrot.pipeline.offsets.json_publisher import JsonTopic
         from karrot.pipeline.offsets.log_ends import EndsPoll, topics_of_late
+        from karrot.pipeline.stream.query_runner import run_queries
         from karrot.pipeline.stream.record_sources import RecordsFromKafka
-        from karrot.pipeline.stream.streaming_query import run_queries
 
         brokers, kafka, _ = self.reached
         poll = EndsPoll(spark, tables, self.cluster, kafka, SystemClock(), self.ends_every, self.tell)
@@ -181,8 +181,8 @@ class _Files(_Work):
         """Take the records and the ends of new files."""
         from karrot.pipeline.offsets.job import LandOffsets
         from karrot.pipeline.offsets.log_ends import LandEnds
+        from karrot.pipeline.stream.query_runner import run_queries
         from karrot.pipeline.stream.record_sources import RecordsFromParquet
-        from karrot.pipeline.stream.streaming_query import run_queries
 
         checkpoint = self.checkpoint_in(tables)
         job = LandOffsets(spark, RecordsFromParquet(self.directory), self.cluster, tables, checkpoint, tell=self.tell)

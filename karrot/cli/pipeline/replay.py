@@ -14,7 +14,7 @@ from karrot.text import count, counted, duration, iso_ms, to_minute
 
 if TYPE_CHECKING:
     from karrot.event import GroupKey
-    from karrot.pipeline.replay.comparison import ReplayedIncident, RuleSetOutcome, Stall
+    from karrot.pipeline.replay.incident_comparison import ReplayedIncident, RuleSetOutcome, Stall
     from karrot.pipeline.replay.job import Replayed
 
 
@@ -125,7 +125,7 @@ def _read(asked: dict[str, Any]) -> dict[str, Any]:
 
 def replayed_lines(done: "Replayed") -> Iterator[str]:
     """What was replayed, the rule sets, the groups about which they differ most, and sentences."""
-    from karrot.pipeline.replay.comparison import sentences
+    from karrot.pipeline.replay.incident_comparison import sentences
 
     outcomes = done.comparison.outcomes
     first, last = (to_minute(datetime.fromtimestamp(epoch_s, UTC)) for epoch_s in (done.span.first, done.span.last))
@@ -180,7 +180,7 @@ def _in_short(incidents: "Sequence[ReplayedIncident]") -> str:
 
 def replayed_json(done: "Replayed") -> dict[str, Any]:
     """Everything: each incident of each rule set, each stand-still and when it was found, and the sentences."""
-    from karrot.pipeline.replay.comparison import sentences
+    from karrot.pipeline.replay.incident_comparison import sentences
 
     comparison = done.comparison
     return {

@@ -13,7 +13,7 @@ from karrot.cli.options import asked_for, put_on
 if TYPE_CHECKING:
     from karrot.pipeline.ingest.event_sources import EventSource
     from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
-    from karrot.watch.admin import KafkaCluster
+    from karrot.watch.kafka_admin import KafkaCluster
 
 
 KAFKA = "kafka"
@@ -65,7 +65,7 @@ def kafka_of(asked: Mapping[str, Any], client_id: str) -> Reached:
     """Kafka as the options name it, not yet connected. Raises Refused."""
     from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
     from karrot.settings import types
-    from karrot.watch.kafka_cluster import connect
+    from karrot.watch.cluster_interface import connect
 
     if asked["bootstrap_servers"] is None:
         raise Refused("--source kafka needs --bootstrap-servers")

@@ -64,7 +64,7 @@ def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any
 
     from karrot.pipeline.stale.job import StaleAlerts
     from karrot.pipeline.store.tables import Tables
-    from karrot.pipeline.stream.streaming_query import run_queries
+    from karrot.pipeline.stream.query_runner import run_queries
 
     tables, stop, troubled = Tables(directory), threading.Event(), list["DeliverySummary"]()
     checkpoint = asked["checkpoint"] or tables.checkpoint("stale")

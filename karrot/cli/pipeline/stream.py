@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from karrot.pipeline.ingest.event_sources import EventSource
     from karrot.pipeline.ingest.job import Ingest
-    from karrot.pipeline.publish.cloudwatch import Published
+    from karrot.pipeline.publish.events_to_cloudwatch import Published
     from karrot.pipeline.publish.job import Fanout
     from karrot.reporters.cloudwatch.options import Options
 
@@ -68,7 +68,7 @@ def stream(master: str | None, conf: dict[str, str], config: Path | None, **aske
     asked["directory"] = asked["directory"] or _beside(asked["archive"])
     every = None if asked["once"] else asked["trigger"] or f"{options.interval_s if options else 30} seconds"
     spark = started("stream", master, conf)
-    from karrot.pipeline.stream.streaming_query import run_queries
+    from karrot.pipeline.stream.query_runner import run_queries
 
     stop, lost = threading.Event(), list["Published"]()
     if every is not None:
@@ -103,7 +103,7 @@ def _fanout(
 ) -> "Fanout":
     """The job. ``lost`` gets each batch that lost values."""
     from karrot.clock import SystemClock
-    from karrot.pipeline.publish.cloudwatch import Publisher
+    from karrot.pipeline.publish.events_to_cloudwatch import Publisher
     from karrot.pipeline.publish.job import Fanout, notes_beside
     from karrot.pipeline.store.tables import Tables
     from karrot.reporters.cloudwatch.boto_client import open_client

@@ -175,7 +175,7 @@ def _samples(given: dict[str, Any]) -> list["LagSample"]:
 def _cases(samples: list["LagSample"], recipes: tuple[Recipe, ...], given: dict[str, Any]) -> list[Case]:
     """The cases to simulate. Raises `ValueError` with a sentence."""
     from karrot import autoscaling
-    from karrot.render.scaling_stack import stack_of
+    from karrot.render.policies_and_alarms import stack_of
 
     tasks, rate, partitions = given.pop("tasks_then"), given.pop("rate_per_task"), given.pop("partitions")
     load = autoscaling.loaded(

@@ -22,7 +22,7 @@ import msgspec
 from karrot.burrow.payload import to_wire
 from karrot.burrow.rules import evaluate_group
 from karrot.burrow.storage import Storage
-from karrot.demo.burrow.notifier import Instance, Lock, NotifiedAt, NotifierSettings, SentNotification, notify
+from karrot.demo.burrow.notifier_rules import Instance, Lock, NotifiedAt, NotifierSettings, SentNotification, notify
 from karrot.demo.burrow.offsets_consumer import OffsetsConsumer, StorageSettings
 from karrot.demo.demo_groups import application_groups, burrows_own_group
 from karrot.demo.simulated_kafka import ConsumerGroup

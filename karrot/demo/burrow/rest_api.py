@@ -20,7 +20,7 @@ from karrot.burrow.rules import TrackedPartition, current_lag
 from karrot.burrow.storage import Storage
 from karrot.burrow.wire import CommitJson
 from karrot.clock import Clock
-from karrot.demo.burrow.burrow_config import EXAMPLE, BurrowConfig
+from karrot.demo.burrow.config_endpoint import EXAMPLE, BurrowConfig
 from karrot.demo.burrow.fake_burrow import FakeBurrow, OutageState, go_json
 from karrot.event import LagEvent, Source, Status
 

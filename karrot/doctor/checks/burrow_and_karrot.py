@@ -6,7 +6,7 @@ from itertools import pairwise
 from statistics import mean, median
 
 from karrot.doctor.checks import Said, check, fault, note, only_if, warn
-from karrot.doctor.checks.burrow import is_own_group
+from karrot.doctor.checks.burrow_storage import is_own_group
 from karrot.doctor.snapshot import BurrowSeen, KarrotSeen, ReadGroupEvent
 from karrot.event import GroupKey
 from karrot.text import counted_plain, some

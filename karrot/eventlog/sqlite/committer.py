@@ -9,11 +9,11 @@ from typing import Any
 import apsw
 
 from karrot.eventlog.base import LogUnavailableError
+from karrot.eventlog.pending_counters import WriteBuffer
 from karrot.eventlog.sqlite.connections import LogFile, MemoryFile
 from karrot.eventlog.sqlite.database import near_its_cap
-from karrot.eventlog.sqlite.transaction import Transaction
+from karrot.eventlog.sqlite.write_batch import Transaction
 from karrot.eventlog.sqlite.writer import Job
-from karrot.eventlog.write_buffer import WriteBuffer
 
 Take = Callable[[], Sequence[Job[Any]]]
 

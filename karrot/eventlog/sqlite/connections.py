@@ -11,7 +11,7 @@ import apsw
 
 from karrot.clock import Clock
 from karrot.eventlog.base import LogUnavailableError
-from karrot.eventlog.log_time import Anchor, LogTime
+from karrot.eventlog.log_clock import Anchor, LogTime
 from karrot.eventlog.sqlite import database, datadir
 
 _log = logging.getLogger(__name__)

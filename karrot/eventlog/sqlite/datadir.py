@@ -22,7 +22,7 @@ from karrot.clock import Clock
 from karrot.event import GroupKey
 from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.locks import FileLock
-from karrot.eventlog.log_time import Anchor, LogTime
+from karrot.eventlog.log_clock import Anchor, LogTime
 from karrot.eventlog.sqlite import database, rows
 
 _log = logging.getLogger(__name__)

@@ -31,14 +31,14 @@ from karrot.eventlog.base import (
 )
 from karrot.eventlog.group_state import arrival, changed, state_of
 from karrot.eventlog.locks import FileLock
+from karrot.eventlog.pending_counters import HighWater, WriteBuffer
 from karrot.eventlog.sqlite import rows
 from karrot.eventlog.sqlite.checkpoint import Checkpointer
 from karrot.eventlog.sqlite.committer import Committer
 from karrot.eventlog.sqlite.connections import LogFile, MemoryFile
 from karrot.eventlog.sqlite.database import used_bytes
-from karrot.eventlog.sqlite.transaction import Transaction
+from karrot.eventlog.sqlite.write_batch import Transaction
 from karrot.eventlog.sqlite.writer import InlineWriter, Job, Writer
-from karrot.eventlog.write_buffer import HighWater, WriteBuffer
 
 _READ_BYTES = 8 << 20
 _UNREAD_BYTES = 1 << 20

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from karrot.eventlog.base import TURN_SHARE, LogUnavailableError, OverloadedError, UnconfirmedError
-from karrot.eventlog.sqlite.transaction import Transaction
+from karrot.eventlog.sqlite.write_batch import Transaction
 
 T = TypeVar("T")
 _GROUP = 256

@@ -22,7 +22,7 @@ from karrot.pipeline.derive.partition_lag_minute import FORGOTTEN, carried, part
 from karrot.pipeline.derive.rebalances import owners, rebalances
 from karrot.pipeline.schemas import OFFSETS, UNIQUE_BY
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.streaming_query import persisted
+from karrot.pipeline.stream.query_runner import persisted
 
 _DAY = timedelta(days=1)
 _MADE = ("offsets_minute", "partition_lag_minute", "rebalances")

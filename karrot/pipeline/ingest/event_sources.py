@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from karrot.pipeline.store.filesystem import exists, literal, plain_url
+from karrot.pipeline.stream.query_runner import ANY_AGE, BATCH_BYTES, CheckpointReader
 from karrot.pipeline.stream.record_sources import RecordsFromKafka
-from karrot.pipeline.stream.streaming_query import ANY_AGE, BATCH_BYTES, CheckpointReader
 from karrot.reporters.archive.segment_store import lines_promised
 
 BATCH_EVENTS: Final = 200_000

@@ -33,7 +33,7 @@ from karrot.pipeline.store.filesystem import plain_url
 from karrot.pipeline.store.shared_columns import rows
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.quarantine import FIRST_LINES, bad_lines
-from karrot.pipeline.stream.streaming_query import (
+from karrot.pipeline.stream.query_runner import (
     batch_name,
     checkpoint_id,
     checkpoint_reader,

@@ -21,9 +21,9 @@ from karrot.event import TopicPartition
 from karrot.pipeline.schemas import ENDS, columns_of, with_day
 from karrot.pipeline.store.shared_columns import is_possible
 from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.stream.query_runner import batch_name, checkpoint_id, start_query
 from karrot.pipeline.stream.record_sources import TopicMetadata, new_files
-from karrot.pipeline.stream.streaming_query import batch_name, checkpoint_id, start_query
-from karrot.watch.kafka_cluster import ClusterError, Failure
+from karrot.watch.cluster_interface import ClusterError, Failure
 
 MOST_PARTITIONS: Final = 20_000
 """How many partitions a look asks about: what is beyond is left out, and said."""

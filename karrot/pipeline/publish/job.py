@@ -1,4 +1,4 @@
-"""Publishes events to CloudWatch while they are written: of each batch the newest line of each group.
+"""Streams events to CloudWatch: of each micro-batch, the newest event of each group.
 
 It is a query of its own, so that neither the tables nor CloudWatch wait for the other.
 """
@@ -17,11 +17,11 @@ from karrot.clock import Clock
 from karrot.event import Source
 from karrot.pipeline.ingest.event_sources import EventSource
 from karrot.pipeline.ingest.events import REQUIRED, parsed, why_unusable
-from karrot.pipeline.publish.cloudwatch import NoteStore, Published, Publisher
+from karrot.pipeline.publish.events_to_cloudwatch import NoteStore, Published, Publisher
 from karrot.pipeline.schemas import CORRUPT, LINE, columns_of
 from karrot.pipeline.store.filesystem import read_text, write_text
 from karrot.pipeline.store.shared_columns import GROUP
-from karrot.pipeline.stream.streaming_query import start_query
+from karrot.pipeline.stream.query_runner import start_query
 
 _PLACE: Final = StructType(
     [StructField("received_at_ms", LongType()), StructField("log_id", StringType()), StructField("seq", LongType())]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from karrot.event import GroupKey, Incident
-from karrot.pipeline.report.findings import Budget, Capacity, Findings, Skewed
+from karrot.pipeline.report.finding_types import Budget, Capacity, Findings, Skewed
 from karrot.pipeline.report.sentences import name, named, on_day, spent, when
 from karrot.text import counted_at_start, duration, percent, rate, visible
 

@@ -1,4 +1,4 @@
-"""Reduces the tables of a period to the rows of `karrot.pipeline.report.findings`.
+"""Reduces the tables of a period to the rows of `karrot.pipeline.report.finding_types`.
 
 Each function takes DataFrames and ends in the ``select`` of the fields of the row that it makes.
 """
@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from karrot.event import DayRange, Status
 from karrot.pipeline.derive.status_intervals import severity, status_named
-from karrot.pipeline.report.findings import (
+from karrot.pipeline.report.finding_types import (
     GROUPS_SHOWN,
     INCIDENTS_SHOWN,
     AnsweredTopics,

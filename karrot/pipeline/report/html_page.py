@@ -10,9 +10,9 @@ from markupsafe import Markup
 
 from karrot import __version__
 from karrot.event import Incident
-from karrot.page_filters import FILTERS, dash_if_unknown
+from karrot.jinja_filters import FILTERS, dash_if_unknown
 from karrot.pipeline.report import advice, sentences, svg_charts
-from karrot.pipeline.report.findings import GROUPS_SHOWN, INCIDENTS_SHOWN, Capacity, Findings
+from karrot.pipeline.report.finding_types import GROUPS_SHOWN, INCIDENTS_SHOWN, Capacity, Findings
 from karrot.render import templates_dir
 
 

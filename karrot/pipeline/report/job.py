@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from karrot.event import DayRange, Incident
 from karrot.pipeline.report import aggregates
-from karrot.pipeline.report.findings import (
+from karrot.pipeline.report.finding_types import (
     AnsweredTopics,
     Budget,
     Capacity,

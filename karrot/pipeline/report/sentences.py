@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from markupsafe import Markup
 
 from karrot.event import DayRange
-from karrot.pipeline.report.findings import AnsweredTopics, DayTotal, Findings
+from karrot.pipeline.report.finding_types import AnsweredTopics, DayTotal, Findings
 from karrot.text import counted_at_start, duration, percent, plural, visible
 
 _ALIKE = 0.1

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from karrot.event import DayRange, Incident
-from karrot.pipeline.report.findings import Budget, Capacity, Findings, Hours, LagPoint
+from karrot.pipeline.report.finding_types import Budget, Capacity, Findings, Hours, LagPoint
 
 _MOST_TICKS = 7
 _HOUR_S = 3600

@@ -22,7 +22,7 @@ from karrot.pipeline.stale.stale_rule import BatchCommits, GroupPartition, Recor
 from karrot.pipeline.store.filesystem import literal, make_directory, read_text, write_text
 from karrot.pipeline.store.shared_columns import LOG, PARTITION
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.streaming_query import ANY_AGE, persisted, start_query
+from karrot.pipeline.stream.query_runner import ANY_AGE, persisted, start_query
 
 MOST_UNSENT: Final = 10_000
 """Lines that wait for a webhook, at most: of more, the oldest are dropped."""

@@ -33,8 +33,8 @@ from karrot.event import TopicPartition
 from karrot.kafka.client_properties import PropertiesError
 from karrot.pipeline.store.filesystem import exists, literal
 from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
-from karrot.pipeline.stream.streaming_query import ANY_AGE, BATCH_BYTES, CheckpointReader
-from karrot.watch.kafka_cluster import ClusterError, Failure
+from karrot.pipeline.stream.query_runner import ANY_AGE, BATCH_BYTES, CheckpointReader
+from karrot.watch.cluster_interface import ClusterError, Failure
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
@@ -122,7 +122,7 @@ class RecordSource(Protocol):
 
 
 class TopicMetadata(Protocol):
-    """What is asked of Kafka; every method may raise `karrot.watch.kafka_cluster.ClusterError`."""
+    """What is asked of Kafka; every method may raise `karrot.watch.cluster_interface.ClusterError`."""
 
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
         """How many partitions each of the topics has that there are."""

@@ -8,8 +8,8 @@ import structlog
 from karrot import telemetry
 from karrot.event_line import encode
 from karrot.eventlog.base import StoredEvent
-from karrot.reporters.archive.contents import Amount, Contents, Retention
 from karrot.reporters.archive.options import Options
+from karrot.reporters.archive.retention import Amount, Contents, Retention
 from karrot.reporters.archive.segment_buffer import Sealed, SegmentBuffer
 from karrot.reporters.archive.segment_store import ArchiveHour, SegmentStore, StoredSegment, StoreError
 from karrot.reporters.base import Context, Sending, Trouble

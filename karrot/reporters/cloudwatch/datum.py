@@ -1,4 +1,4 @@
-"""Define a data point of ``PutMetricData``, check it against CloudWatch's limits, and fill requests with such data.
+"""Defines a datum of ``PutMetricData``, checks it against CloudWatch's limits and batches data into requests.
 
 CloudWatch refuses a whole request for one bad datum, so `why_refused` checks each before it is sent. Its rules are
 those of the documentation of ``PutMetricData`` and of its service model.

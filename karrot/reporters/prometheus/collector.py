@@ -11,7 +11,6 @@ from karrot import telemetry
 from karrot.event import is_burrow_itself
 from karrot.eventlog.base import EventLog, GroupState, LogUnavailableError, groups
 from karrot.reporters.prometheus import self_metrics
-from karrot.reporters.prometheus.families import Family, ListedFamily, client_metric, label_value, sample
 from karrot.reporters.prometheus.group_metrics import (
     ExportedGroup,
     group_families,
@@ -21,6 +20,7 @@ from karrot.reporters.prometheus.group_metrics import (
     topic_families,
     watched_families,
 )
+from karrot.reporters.prometheus.metric_family import Family, ListedFamily, client_metric, label_value, sample
 
 _ORDER = {metric.name: place for place, metric in enumerate(telemetry.METRICS)}
 

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from karrot import telemetry
 from karrot.reporters.prometheus.collector import LogCollector
-from karrot.reporters.prometheus.families import Family, header
+from karrot.reporters.prometheus.metric_family import Family, header
 
 _OPENMETRICS = "application/openmetrics-text"
 _EOF = b"# EOF\n"

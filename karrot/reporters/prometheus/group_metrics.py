@@ -16,10 +16,10 @@ from prometheus_client.core import Sample
 
 from karrot import telemetry
 from karrot.event import PartitionLag, Source, Status
-from karrot.eventlog import group_health
+from karrot.eventlog import watch_observations
 from karrot.eventlog.base import Events, EventSummary, GroupState, IncidentState, ReporterNotes
-from karrot.eventlog.group_health import STATES, GroupHealth, WatchedCluster
-from karrot.reporters.prometheus.families import ListedFamily, escaped, label_value, sample
+from karrot.eventlog.watch_observations import STATES, GroupHealth, WatchedCluster
+from karrot.reporters.prometheus.metric_family import ListedFamily, escaped, label_value, sample
 from karrot.telemetry import Metric
 
 _ROWS_PER_PIECE = 1000
@@ -166,7 +166,7 @@ Rows = Mapping[tuple[str, str], GroupHealth]
 
 def watched_families(log: ReporterNotes, excludes: Callable[[str], bool]) -> Iterator[ListedFamily]:
     """The groups of each poll that is not too long ago, and when each poll was."""
-    polls = list(group_health.read(log))
+    polls = list(watch_observations.read(log))
     now_ms = log.log_time_ms()
     rows = {
         (label_value(poll.cluster), consumer): group

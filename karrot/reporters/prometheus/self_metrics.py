@@ -7,7 +7,7 @@ from prometheus_client.core import Sample
 
 from karrot import __version__, telemetry
 from karrot.eventlog.base import Counter, Events, Groups, Log, ReporterState, backlog
-from karrot.reporters.prometheus.families import ListedFamily, label_value, sample
+from karrot.reporters.prometheus.metric_family import ListedFamily, label_value, sample
 from karrot.telemetry import Histogram, Metric
 
 Counts = Mapping[str, Mapping[tuple[tuple[str, str], ...], float]]

@@ -9,7 +9,7 @@ from karrot.telemetry import EVENTS_REJECTED
 from karrot.web.api.group_query import STATUSES
 from karrot.web.api.rejects import Rejects
 from karrot.web.api.reporter_status import Reporters
-from karrot.web.api.schemas import GroupDetail, GroupPage
+from karrot.web.api.responses import GroupDetail, GroupPage
 from karrot.web.health import Heartbeat, Readiness
 from karrot.web.problems import ProblemBody
 

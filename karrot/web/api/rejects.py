@@ -5,7 +5,7 @@ from datetime import datetime
 import msgspec
 
 from karrot.eventlog.base import Reject
-from karrot.web.api.schemas import instant
+from karrot.web.api.responses import instant
 
 
 class RejectedBody(msgspec.Struct):

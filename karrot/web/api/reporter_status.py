@@ -6,7 +6,7 @@ import msgspec
 
 from karrot.eventlog.base import Backlog, EventLog, LogSize, ReporterState, StoredEvent, backlog
 from karrot.reporters.send_report import NOTE, Fact, Report, read
-from karrot.web.api.schemas import instant
+from karrot.web.api.responses import instant
 from karrot.web.context import WebContext
 
 

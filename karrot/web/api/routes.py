@@ -11,7 +11,7 @@ from karrot.web.api.group_query import STATUSES, GroupFilter, PageCursor, page_b
 from karrot.web.api.openapi import document
 from karrot.web.api.rejects import Rejects, reject_shape
 from karrot.web.api.reporter_status import Reporters, progress
-from karrot.web.api.schemas import GroupPage, group_detail, group_shape
+from karrot.web.api.responses import GroupPage, group_detail, group_shape
 from karrot.web.context import web_context
 from karrot.web.guard import require_reader
 from karrot.web.problems import Problem

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from karrot.event import Kind, Status
 from karrot.history import HourlyHistory
 from karrot.text import LAST_SECOND, clock, short_count, short_duration
-from karrot.web.pages.recent_events import Mark
+from karrot.web.pages.lag_trend import Mark
 
 Point = tuple[float, float | None]
 """Epoch seconds and a value; ``None`` is not known, and a gap."""

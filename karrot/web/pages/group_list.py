@@ -15,9 +15,9 @@ from karrot.web.api.group_query import GroupFilter
 from karrot.web.context import WebContext
 from karrot.web.pages.causes import Cause, cause
 from karrot.web.pages.charts import Spark, spark
+from karrot.web.pages.lag_trend import Mark, Trend, trend
 from karrot.web.pages.live_groups import WELL, RankedGroups
 from karrot.web.pages.page_caches import caches
-from karrot.web.pages.recent_events import Mark, Trend, trend
 
 _VALUE = itemgetter(0)
 

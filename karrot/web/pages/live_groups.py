@@ -10,8 +10,8 @@ from typing import NamedTuple
 from karrot.clock import Clock
 from karrot.event import GroupKey, is_burrow_itself
 from karrot.eventlog.base import Changed, Groups, GroupState, groups
-from karrot.web.pages.cache import ThrottledCache
-from karrot.web.pages.time_slicing import gently
+from karrot.web.pages.gil_yielding import gently
+from karrot.web.pages.value_cache import ThrottledCache
 
 WELL = "OK"
 

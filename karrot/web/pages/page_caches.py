@@ -9,10 +9,10 @@ from markupsafe import Markup
 from karrot.event import GroupKey
 from karrot.web.context import WebContext
 from karrot.web.negotiation import CompressedPage
-from karrot.web.pages.cache import ThrottledCache, VersionedCache
-from karrot.web.pages.history import HistoryCache
+from karrot.web.pages.group_history_cache import HistoryCache
+from karrot.web.pages.lag_trend import Trails
 from karrot.web.pages.live_groups import LiveGroups
-from karrot.web.pages.recent_events import Trails
+from karrot.web.pages.value_cache import ThrottledCache, VersionedCache
 
 EXTENSION = "karrot-pages"
 

@@ -11,17 +11,17 @@ from karrot.history import HistoryError
 from karrot.known_problems import CODES, WATCH
 from karrot.web.api.group_query import STATUSES, GroupFilter
 from karrot.web.api.rejects import reject_shape
+from karrot.web.api.responses import instant
 from karrot.web.api.routes import asked_filter, asked_key
-from karrot.web.api.schemas import instant
 from karrot.web.context import WebContext, web_context
 from karrot.web.guard import require_reader
 from karrot.web.negotiation import CompressedPage, compress
 from karrot.web.pages.banners import service_health
 from karrot.web.pages.charts import charts_of_events, charts_of_history
+from karrot.web.pages.gil_yielding import gently
 from karrot.web.pages.group_list import Order, group_view, list_row, overview, seconds_since
+from karrot.web.pages.lag_trend import marks
 from karrot.web.pages.page_caches import caches
-from karrot.web.pages.recent_events import marks
-from karrot.web.pages.time_slicing import gently
 from karrot.web.problems import Problem
 
 PAGE_SIZE = 50

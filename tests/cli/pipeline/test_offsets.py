@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from karrot.cli import main
-from karrot.watch.admin import KafkaCluster
+from karrot.watch.kafka_admin import KafkaCluster
 
 _KAFKA = ["--source", "kafka", "--bootstrap-servers", "localhost:1"]
 _FILES = ["--source", "parquet", "--input", "there"]
@@ -42,7 +42,7 @@ def test_what_is_asked_wrongly_is_said_before_spark_is_started(arguments: list[s
 
 def test_brokers_that_do_not_answer_are_named_before_spark_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     hasty = partial(KafkaCluster, {"bootstrap.servers": "localhost:1"}, timeout_s=0.2)
-    monkeypatch.setattr("karrot.watch.kafka_cluster.connect", lambda *_, **__: hasty())
+    monkeypatch.setattr("karrot.watch.cluster_interface.connect", lambda *_, **__: hasty())
     done = CliRunner().invoke(main, ["pipeline", "offsets", "--cluster", "c", "--tables", "t", *_KAFKA])
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr.startswith("karrot: Kafka at localhost:1 does not answer: ")

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from karrot.demo.burrow import burrow_config
+from karrot.demo.burrow import config_endpoint
 from karrot.demo.simulated_kafka import Behaviour, Phase
 from support.burrow.fake_burrow_rig import FakeBurrowRig, fake_burrow, simulated_group
 from support.burrow.viper_config import EXAMPLE, configured
@@ -147,7 +147,7 @@ extras = { Zone = "eu", app = 1 }
 
 
 def test_the_demo_shows_what_burrow_says_of_the_example() -> None:
-    assert json.dumps(configured(EXAMPLE)) == json.dumps(burrow_config.EXAMPLE)
+    assert json.dumps(configured(EXAMPLE)) == json.dumps(config_endpoint.EXAMPLE)
 
 
 @pytest.mark.parametrize(("module", "keys"), MODULES.items())

@@ -9,7 +9,7 @@ import pytest
 
 from karrot.burrow.client import Unavailable
 from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow, Outage, OutageState, Post
-from karrot.demo.burrow.notifier import NotifierSettings
+from karrot.demo.burrow.notifier_rules import NotifierSettings
 from karrot.demo.simulated_kafka import Behaviour, Phase
 from karrot.event import LagEvent, Status
 from support.burrow.fake_burrow_rig import SETTINGS, fake_burrow, simulated_group

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from karrot.cli import main
 from karrot.event import DayRange, Incident
-from karrot.pipeline.report.findings import (
+from karrot.pipeline.report.finding_types import (
     AnsweredTopics,
     Budget,
     Capacity,

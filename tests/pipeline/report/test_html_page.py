@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from karrot.event import DayRange
 from karrot.pipeline.report import advice, svg_charts
 from karrot.pipeline.report import sentences as words
-from karrot.pipeline.report.findings import (
+from karrot.pipeline.report.finding_types import (
     AnsweredTopics,
     Budget,
     Capacity,

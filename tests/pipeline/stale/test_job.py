@@ -17,7 +17,7 @@ from karrot.cli.pipeline.stale import say_if_empty
 from karrot.pipeline.stale.alert_delivery import Undelivered
 from karrot.pipeline.stale.job import DeliverySummary, StaleAlerts
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.streaming_query import run_queries
+from karrot.pipeline.stream.query_runner import run_queries
 from support.pipeline.offset_rows import write_batch
 from support.pipeline.row_times import second_at
 from support.pipeline.stale_partition_cases import CASES, STALE_AFTER, Case, Commit, ObservedEnd, commit_rows, end_rows

@@ -26,7 +26,7 @@ from karrot.autoscaling import (
 from karrot.autoscaling.consumers import Fleet
 from karrot.delivery import PacedFeed
 from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow, Post
-from karrot.demo.burrow.notifier import NotifierSettings
+from karrot.demo.burrow.notifier_rules import NotifierSettings
 from karrot.demo.cloudwatch import FakeCloudWatch
 from karrot.event import Status
 from karrot.eventlog.memory import MemoryEventLog

@@ -1,6 +1,6 @@
 """Reads a rendered CloudFormation template into the model's stack, as CloudFormation and AWS would understand it.
 
-`karrot.render.scaling_stack` makes the same stack without a template; what the template says is tested through this.
+`karrot.render.policies_and_alarms` makes the same stack without a template; this tests what the template says.
 """
 
 from collections.abc import Iterator, Mapping

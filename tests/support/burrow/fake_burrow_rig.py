@@ -7,7 +7,7 @@ from random import Random
 
 from karrot.burrow.client import Asking, Burrow
 from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow
-from karrot.demo.burrow.notifier import NotifierSettings
+from karrot.demo.burrow.notifier_rules import NotifierSettings
 from karrot.demo.burrow.rest_api import BurrowServer, RestApi
 from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, SimulatedTopic
 from support.burrow.viper_config import EXAMPLE, configured

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from karrot.demo.simulated_kafka import ConsumerGroup, Deletion, Record, SimulatedCommit, SimulatedOwner
 from karrot.event import TopicPartition
-from karrot.watch.kafka_cluster import ClusterError, Description, Failure, GroupMember, Listing
+from karrot.watch.cluster_interface import ClusterError, Description, Failure, GroupMember, Listing
 
 DEAD = Description("Dead")
 

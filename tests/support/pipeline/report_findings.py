@@ -4,7 +4,7 @@ import datetime as dt
 from typing import Any
 
 from karrot.event import DayRange, Incident
-from karrot.pipeline.report.findings import (
+from karrot.pipeline.report.finding_types import (
     AnsweredTopics,
     Budget,
     Capacity,

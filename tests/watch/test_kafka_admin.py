@@ -9,8 +9,8 @@ from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
 from karrot.event import TopicPartition
-from karrot.watch.admin import KafkaCluster, _failure
-from karrot.watch.kafka_cluster import ClusterError, Failure, NotConnected, connect
+from karrot.watch.cluster_interface import ClusterError, Failure, NotConnected, connect
+from karrot.watch.kafka_admin import KafkaCluster, _failure
 
 pytestmark = pytest.mark.timeout(60)
 

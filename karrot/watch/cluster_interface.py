@@ -10,7 +10,7 @@ from karrot.event import TopicPartition
 from karrot.kafka.client_properties import PropertiesError, complete, read, without_values
 
 if TYPE_CHECKING:
-    from karrot.watch.admin import KafkaCluster
+    from karrot.watch.kafka_admin import KafkaCluster
 
 _WITHOUT_MEMBERS = frozenset({"Empty", "Dead"})
 
@@ -43,7 +43,7 @@ class GroupMember(NamedTuple):
 class Description:
     """A group as its coordinator describes it.
 
-    ``state`` is one of `karrot.eventlog.group_health.STATES`; ``coordinator`` is the id of the broker. ``members`` is
+    ``state`` is one of `karrot.eventlog.watch_observations.STATES`; ``coordinator`` is the broker. ``members`` is
     ``None`` where they are not known.
     """
 
@@ -101,7 +101,7 @@ def connect(
     try:
         from confluent_kafka import KafkaException
 
-        from karrot.watch.admin import KafkaCluster
+        from karrot.watch.kafka_admin import KafkaCluster
     except ImportError as error:
         raise NotConnected("watching Kafka needs confluent-kafka: pip install 'karrot-burrow[kafka]'") from error
     try:

@@ -1,6 +1,6 @@
 import pytest
 
-from karrot.web.pages.cache import ThrottledCache, TtlCache, VersionedCache
+from karrot.web.pages.value_cache import ThrottledCache, TtlCache, VersionedCache
 from support.manual_clock import ManualClock, SlowClock
 
 

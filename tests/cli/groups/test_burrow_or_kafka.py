@@ -7,11 +7,11 @@ from click.testing import CliRunner
 
 from karrot.cli import main
 from karrot.cli.errors import NotDone
-from karrot.cli.groups.group_answers import GroupAnswers, ask, ask_kafka, beside_burrow
+from karrot.cli.groups.burrow_or_kafka import GroupAnswers, ask, ask_kafka, beside_burrow
 from karrot.cli.groups.group_tables import groups_json, groups_table, partition_tables
 from karrot.event import TopicPartition
+from karrot.watch.cluster_interface import ClusterError
 from karrot.watch.cluster_reader import ClusterReader
-from karrot.watch.kafka_cluster import ClusterError
 from support.burrow.fake_burrow_rig import fake_burrow, simulated_group
 from support.kafka.in_memory_kafka import InMemoryKafka, make_member
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from karrot.clock import Clock
 from karrot.event import GroupKey
 from karrot.history import HistoryError, HourlyHistory
-from karrot.web.pages.cache import TtlCache
+from karrot.web.pages.value_cache import TtlCache
 
 AskPast = Callable[[str, str], HourlyHistory | None]
 """``(cluster, consumer)``; ``None`` where there are no tables. Raises `HistoryError`."""

@@ -1,4 +1,4 @@
-"""Defines the findings of a report: a few small rows about a period, in the units of the tables.
+"""Defines the types of a report's findings: a few small rows about a period, in the units of the tables.
 
 Every list is bounded (`GROUPS_SHOWN`, `INCIDENTS_SHOWN`, one row a day), however large the tables are. Moments are
 seconds since 1970. ``None`` is "not known".

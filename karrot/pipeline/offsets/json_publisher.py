@@ -1,4 +1,4 @@
-"""Publishes commits as JSON on a topic, with the fields of the Kafka Streams application of 2017.
+"""Publishes decoded commits as JSON to a Kafka topic, with the fields of the Kafka Streams application of 2017.
 
 A consumer of the topic commits offsets, and these are records of ``__consumer_offsets`` too. Each would become a record
 of the topic, and be committed again, without end. So commits on the topic itself are left out, and so are all commits

@@ -1,4 +1,4 @@
-"""Reads the newest events of a group, without their partitions, and says where its lag is going."""
+"""Reads a group's newest events, without their partitions, and tells whether its lag rises or falls."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -9,7 +9,7 @@ from karrot.burrow.wire import MalformedPayload
 from karrot.event import GroupKey, Kind, Source
 from karrot.eventlog.base import Events, GroupState, StoredBody
 from karrot.signals import signals_of
-from karrot.web.pages.cache import VersionedCache
+from karrot.web.pages.value_cache import VersionedCache
 
 _TREND_MARKS = 5
 _SLOW_MARKS = 15

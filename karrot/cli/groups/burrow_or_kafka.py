@@ -1,4 +1,4 @@
-"""Asks Burrow for its verdicts on groups, and Kafka for their states, members and offsets. Kafka has no verdicts."""
+"""Asks Burrow's REST API or Kafka's admin API about groups, behind one interface. Kafka gives no status."""
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,7 +15,7 @@ from karrot.cli.table import shown
 if TYPE_CHECKING:
     from karrot.burrow.client import Burrow, BurrowError
     from karrot.event import LagEvent
-    from karrot.eventlog.group_health import GroupHealth
+    from karrot.eventlog.watch_observations import GroupHealth
     from karrot.watch.cluster_reader import ClusterReader, ClusterSnapshot
 
 
@@ -117,8 +117,8 @@ def _is_ready(burrow: "Burrow") -> bool:
 def cluster_reader(bootstrap: str, properties: Path | None, cluster: str | None) -> "ClusterReader":
     """A reader of the Kafka cluster at these addresses. Without ``cluster``, the addresses are its name."""
     from karrot.settings import types
+    from karrot.watch.cluster_interface import connect
     from karrot.watch.cluster_reader import ClusterReader
-    from karrot.watch.kafka_cluster import connect
 
     brokers = value_of(types.brokers, "--bootstrap-servers", bootstrap)
     return ClusterReader(cluster or ",".join(brokers), valid(partial(connect, brokers, properties)))
@@ -126,7 +126,7 @@ def cluster_reader(bootstrap: str, properties: Path | None, cluster: str | None)
 
 def ask_kafka(kafka: "ClusterReader", groups: Collection[str]) -> GroupAnswers:
     """Ask Kafka about these groups, or about all."""
-    from karrot.watch.kafka_cluster import ClusterError
+    from karrot.watch.cluster_interface import ClusterError
 
     snapshot = _snapshot(kafka, groups)
     return GroupAnswers(
@@ -150,7 +150,7 @@ def beside_burrow(asked: GroupAnswers, kafka: "ClusterReader") -> GroupAnswers:
 
 
 def _snapshot(kafka: "ClusterReader", groups: Collection[str]) -> "ClusterSnapshot":
-    from karrot.watch.kafka_cluster import ClusterError
+    from karrot.watch.cluster_interface import ClusterError
 
     try:
         return kafka.read(int(time.time() * 1000), groups)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from karrot.demo.burrow.notifier import NotifiedGroup, NotifierSettings, notify
+from karrot.demo.burrow.notifier_rules import NotifiedGroup, NotifierSettings, notify
 from karrot.event import OpenIncident, Status
 
 CASES = json.loads((Path(__file__).parents[2] / "data/burrow/evaluation_cases.json").read_text())["notifier_cases"]

@@ -1,4 +1,4 @@
-"""Stores what `watch` saw of groups besides their verdicts (state, members, losses), for every worker to show."""
+"""Holds what `watch` saw of a group besides Burrow's verdict: its state, members, rebalances and lost messages."""
 
 from collections.abc import Iterator
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from karrot.event import TopicPartition
-from karrot.eventlog.group_health import GroupHealth
-from karrot.watch.kafka_cluster import Description
+from karrot.eventlog.watch_observations import GroupHealth
+from karrot.watch.cluster_interface import Description
 
 _REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance"})
 

@@ -20,8 +20,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # their own __
 )
 
 from karrot.event import TopicPartition
-from karrot.eventlog.group_health import UNKNOWN_STATE
-from karrot.watch.kafka_cluster import ClusterError, Description, Failure, GroupMember, Listing
+from karrot.eventlog.watch_observations import UNKNOWN_STATE
+from karrot.watch.cluster_interface import ClusterError, Description, Failure, GroupMember, Listing
 
 _TIMEOUT_S = 10.0
 _AT_ONCE = 32
@@ -50,7 +50,7 @@ V = TypeVar("V")
 
 
 class KafkaCluster:
-    """A `karrot.watch.kafka_cluster.Cluster` that asks Kafka itself. ``properties`` are librdkafka's.
+    """A `karrot.watch.cluster_interface.Cluster` that asks Kafka itself. ``properties`` are librdkafka's.
 
     Raises ``KafkaException`` for properties that the client refuses.
     """

@@ -11,7 +11,7 @@ from karrot.burrow.payload import to_wire
 from karrot.demo.cloudwatch import ACCESS_DENIED, UNAVAILABLE, FakeCloudWatch
 from karrot.event_line import encode
 from karrot.eventlog.base import StoredEvent
-from karrot.pipeline.publish.cloudwatch import NoteStore, Published, Publisher, SendInterrupted
+from karrot.pipeline.publish.events_to_cloudwatch import NoteStore, Published, Publisher, SendInterrupted
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.options import Options
 from support.burrow.lag_events import make_event

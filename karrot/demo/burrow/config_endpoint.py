@@ -1,4 +1,4 @@
-"""Holds what the fake Burrow says of its configuration: recorded answers to ``/v3/config``, keys in Go's order.
+"""Answers ``GET /v3/config`` as a real Burrow did when it was recorded.
 
 Source: v1.9.5, ``core/internal/httpserver/structs.go``.
 """

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from karrot.web.pages.time_slicing import gently
+from karrot.web.pages.gil_yielding import gently
 
 
 class Day:

@@ -1,4 +1,4 @@
-"""Writes a value in TOML, YAML or Terraform's language, so that no name can be more than a value.
+"""Quotes a value as a literal of TOML, YAML or HCL, so that no group name can inject syntax.
 
 Each function takes one value and returns the whole literal, quotes included. Templates write every value through one
 of them.

@@ -1,4 +1,4 @@
-"""Keeps the log's own time. If the wall clock is set, forwards or back, the ages of events do not change."""
+"""Keeps the log's own clock: the ages of events stay right when the system clock is set."""
 
 from typing import NamedTuple
 

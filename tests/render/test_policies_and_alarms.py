@@ -3,8 +3,8 @@
 import pytest
 
 from karrot.autoscaling import Gaps, ScaleIn
+from karrot.render.policies_and_alarms import stack_of
 from karrot.render.scaling_recipe import Scaling
-from karrot.render.scaling_stack import stack_of
 from support.autoscaling.scaling_recipes import RECIPES, make_scaling, render_cloudformation
 from support.autoscaling.template_to_stack import parse_stack
 

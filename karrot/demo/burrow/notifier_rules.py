@@ -1,4 +1,4 @@
-"""Decides as Burrow's notifiers do: which Burrow sends, and which notification it sends for each verdict on a group.
+"""Decides, by the rules of Burrow's notifiers, whether a verdict causes a notification, and which.
 
 Source: v1.9.5, ``core/internal/notifier/coordinator.go``. Of several Burrows only a holder of the ZooKeeper lock
 ``<root-path>/notifier`` evaluates and sends (``manageEvalLoop``). What a Burrow remembers while another holds the lock

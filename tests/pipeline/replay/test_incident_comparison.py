@@ -1,5 +1,12 @@
 from karrot.event import GroupKey
-from karrot.pipeline.replay.comparison import Detection, ReplayedIncident, RuleSetRun, Stall, compare, sentences
+from karrot.pipeline.replay.incident_comparison import (
+    Detection,
+    ReplayedIncident,
+    RuleSetRun,
+    Stall,
+    compare,
+    sentences,
+)
 from karrot.pipeline.replay.rule_sets import RuleSet
 
 ORDERS, CLICKS = GroupKey("c", "orders"), GroupKey("c", "clicks")

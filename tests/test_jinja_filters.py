@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 import jinja2
 import pytest
 
-from karrot.page_filters import FILTERS, marked
+from karrot.jinja_filters import FILTERS, marked
 
 
 @pytest.mark.parametrize("name", ["count", "duration", "rate", "percent", "moment"])

@@ -1,4 +1,4 @@
-"""Does long work in short bursts, so that events find a processor and Python's lock free."""
+"""Breaks long page rendering into short bursts that release the GIL, so that events are not delayed."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator

@@ -1,6 +1,6 @@
 from karrot.event import GroupKey
 from karrot.eventlog.base import GroupState
-from karrot.web.pages.recent_events import Mark, Trails, Trend, marks, trend
+from karrot.web.pages.lag_trend import Mark, Trails, Trend, marks, trend
 from support.burrow.lag_events import make_event
 from support.burrow.recorded_bodies import recorded_body
 from support.web.website import Website, make_website
