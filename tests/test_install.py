@@ -17,6 +17,9 @@ from karrot.distribution import intruder
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
+# Each test installs packages into an environment of its own, which may be Spark.
+pytestmark = pytest.mark.timeout(900)
+
 REMEDY = "pip uninstall karrot karrot-burrow, then pip install karrot-burrow"
 
 

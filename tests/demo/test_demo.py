@@ -119,6 +119,8 @@ def test_a_demo_whose_terminal_closes_leaves_nothing_behind(tmp_path: Path, said
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     command = [sys.executable, "-m", "karrot", "demo", "--port", "0"]
+    # `nohup make test` hands SIGHUP on as ignored, and a terminal's shell does not.
+    command = ["env", "--default-signal=HUP", *command]
     environment = {**os.environ, "TMPDIR": str(temporary)}
     with said.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, env=environment) as process:
         base = address(said)

@@ -145,10 +145,12 @@ def test_prometheus_is_read_as_far_as_it_tells() -> None:
 
 
 def test_a_target_is_karrot_s_by_its_address_or_name() -> None:
+    nobody = f"http://127.0.0.1:{free_port()}"
+    at_its_address = TARGET | {"scrapeUrl": f"{nobody}/metrics"}
     named = TARGET | {"labels": {"job": "karrot", "instance": "c"}}
     other = TARGET | {"scrapeUrl": "http://10.0.0.2:9100/metrics"}
-    with fake_prometheus(targets=[TARGET, named, other]) as url:
-        seen = look(None, f"http://10.0.0.1:{5000}", url, asking=Asking(timeout_s=0.1, retries=0)).prometheus
+    with fake_prometheus(targets=[at_its_address, named, other]) as url:
+        seen = look(None, nobody, url, asking=QUICK).prometheus
     assert isinstance(seen, PrometheusSeen)
     assert len(seen.targets) == 2
 
