@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from karrot.burrow.client import ZooKeeperConfig
-from karrot.doctor.checks import burrow as checks
+from karrot.doctor.checks import burrow_storage as checks
 from karrot.doctor.snapshot import BurrowSeen, Unread
 from support.doctor_snapshots import (
     PROFILE,
