@@ -51,7 +51,8 @@ def _sharing(found: Distribution, package: Path) -> Intruder | None:
     if not metadata or not re.search(rf'^"?(\.\./)?{package.name}/', files, re.MULTILINE):
         return None  # what an uninstallation or a build left behind: it owns no file, and pip cannot uninstall it
     version = re.search(r"^Version: *(.+)$", metadata, re.MULTILINE)
-    is_ours = _offers_reporters(found) or re.search(rf"\b{package.name}/reporters/", files) is not None
+    offers_reporters = any(point.group == _REPORTERS for point in found.entry_points)
+    is_ours = offers_reporters or re.search(rf"\b{package.name}/reporters/", files) is not None
     return Intruder(version[1].strip() if version else "of no version", directory, is_ours)
 
 
@@ -72,7 +73,3 @@ def entry_point(group: str, name: str) -> EntryPoint:
 
 def _owner(point: EntryPoint) -> str:
     return point.dist.name if point.dist is not None else "unknown"
-
-
-def _offers_reporters(found: Distribution) -> bool:
-    return any(point.group == _REPORTERS for point in found.entry_points)

@@ -200,11 +200,6 @@ def current_lag(slots: Slots, broker_offsets: Sequence[int]) -> int:
     return max(0, broker_offsets[-1] - newest.offset) if newest and broker_offsets else 0
 
 
-def completeness(slots: Slots) -> float:
-    """The filled share of a window as a 32-bit float: 0 without slots, never less than one slot of many."""
-    return _filled_share(len(_commits(slots)), len(slots))
-
-
 def evaluate_partition(
     tracked: TrackedPartition, now: int, *, allowed_lag: int = 0, minimum_complete: float = 0.0
 ) -> PartitionLag:

@@ -196,13 +196,13 @@ def _await_end(service: "subprocess.Popen[bytes]") -> None:
 
 def environment_of(environ: Mapping[str, str], directory: Path, cloudwatch: str) -> dict[str, str]:
     """Nothing of this machine's own accounts, and no proxy: the service speaks with nobody but the fake CloudWatch."""
-    kept = {name: value for name, value in environ.items() if name == _TABLES or not _is_set_here(name)}
+    kept = {
+        name: value
+        for name, value in environ.items()
+        if name == _TABLES or not (name.startswith((PREFIX, "AWS_")) or name.lower().endswith("_proxy"))
+    }
     own = {f"{PREFIX}DATA_DIR": str(directory), f"{PREFIX}LOG": "WARNING", "AWS_ENDPOINT_URL_CLOUDWATCH": cloudwatch}
     return kept | _CLOUDWATCH | own
-
-
-def _is_set_here(name: str) -> bool:
-    return name.startswith((PREFIX, "AWS_")) or name.lower().endswith("_proxy")
 
 
 def _await_ready(service: "subprocess.Popen[bytes]", port: int, stop: threading.Event) -> None:

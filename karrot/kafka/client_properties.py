@@ -118,7 +118,8 @@ def _nothing(_value: str, _given: Mapping[str, str]) -> Pairs:
 def _login(value: str, _given: Mapping[str, str]) -> Pairs:
     """``sasl.jaas.config``: the user and password of a login module."""
     module = value.split(maxsplit=1)[0].rpartition(".")[2] if value.split() else ""
-    options = dict(_jaas_options(value))
+    said = re.findall(r'([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))', value)
+    options = {name: re.sub(r"\\(.)", r"\1", quoted) if quoted else plain for name, quoted, plain in said}
     match module:
         case "PlainLoginModule" | "ScramLoginModule":
             yield from _options(options, {"username": "sasl.username", "password": "sasl.password"})
@@ -132,11 +133,6 @@ def _login(value: str, _given: Mapping[str, str]) -> Pairs:
                 "sasl.jaas.config names a login module that is not known here: known are PlainLoginModule, "
                 "ScramLoginModule, OAuthBearerLoginModule and IAMLoginModule"
             )
-
-
-def _jaas_options(value: str) -> Iterator[tuple[str, str]]:
-    for name, quoted, plain in re.findall(r'([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))', value):
-        yield name, re.sub(r"\\(.)", r"\1", quoted) if quoted else plain
 
 
 def _options(options: Mapping[str, str], names: Mapping[str, str]) -> Pairs:

@@ -300,13 +300,14 @@ class FakeBurrow:
 
     def _refresh_groups(self, at: float) -> None:
         """Forget deleted groups; evaluate new ones from a random moment within the interval on."""
+
+        def meet(_: GroupKey) -> NotifiedAt:
+            return NotifiedAt(at + self._random.uniform(0, self.settings.notifier.interval) - self._period)
+
         for instance in self._lock.instances.values():
-            for key, watched in instance.refresh(self._offsets.known_groups(), lambda _: self._met(at)):
+            for key, watched in instance.refresh(self._offsets.known_groups(), meet):
                 self._evaluate_from(at, instance, key, watched)
         self._do_at(at + self.settings.group_refresh, self._while_current(self._refresh_groups))
-
-    def _met(self, at: float) -> NotifiedAt:
-        return NotifiedAt(at + self._random.uniform(0, self.settings.notifier.interval) - self._period)
 
     def _hand_lock(self, instance: Instance) -> None:
         instance.tenure = object()

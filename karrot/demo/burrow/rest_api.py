@@ -101,7 +101,7 @@ class RestApi:
             ("/v3/kafka/:/consumer/:", self._detail),
             ("/v3/kafka/:/consumer/:/status", self._status),
             ("/v3/kafka/:/consumer/:/lag", lambda cluster, group: _verdict_said(self._verdict(cluster, group))),
-            ("/v3/config", self._main),
+            ("/v3/config", lambda: _said("main config returned", request=None, **self._configuration.main)),
             *((f"/v3/config/{each}", partial(self._modules, coordinator=each)) for each in configured),
             *((f"/v3/config/{each}/:", partial(self._module, coordinator=each)) for each in configured),
         )
@@ -169,9 +169,6 @@ class RestApi:
         return self._random.sample(listed, len(listed))
 
     # --- how it is configured ---
-
-    def _main(self) -> "_Said":
-        return _said("main config returned", request=None, **self._configuration.main)
 
     def _modules(self, *, coordinator: str) -> "_Said":
         modules = self._shuffled(self._configuration.modules[coordinator])

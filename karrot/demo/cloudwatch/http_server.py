@@ -4,6 +4,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -107,7 +108,8 @@ class LoopbackServer(ThreadingHTTPServer):
             self._thread.join()
         with self._lock:
             for connection in self._open:
-                _hang_up(connection)
+                with suppress(OSError):  # the other side was faster
+                    connection.shutdown(socket.SHUT_RDWR)
         self.server_close()
 
     def _accept(self) -> None:
@@ -140,10 +142,3 @@ class LoopbackServer(ThreadingHTTPServer):
             request.close()
         else:
             super().shutdown_request(request)
-
-
-def _hang_up(connection: socket.socket) -> None:
-    try:
-        connection.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        return  # the other side was faster

@@ -28,7 +28,6 @@ from karrot.demo.cloudwatch.put_metric_data import (
     Malformed,
     MetricDatum,
     PutMetricDataRequest,
-    StatisticSet,
     decode_json,
     decode_query,
     inflate,
@@ -314,16 +313,17 @@ def _accepted(sent: _Sent) -> AwsAnswer:
 def _kept_datum(namespace: str, datum: MetricDatum, now_ms: int) -> StoredDatum:
     dimensions = sorted_dimensions((entry.name or "", entry.value or "") for entry in datum.dimensions or ())
     values = tuple(float(value) for value in datum.values or ()) if datum.value is None else (float(datum.value),)
+    sent = datum.statistic_values
     return StoredDatum(
         id=MetricId(namespace, datum.metric_name or "", dimensions),
         timestamp_ms=now_ms if datum.timestamp is None else round(datum.timestamp * 1000),
         values=values,
         counts=tuple(float(value) for value in datum.counts or ()) or (1.0,) * len(values),
-        statistics=_statistics(datum.statistic_values) if datum.statistic_values else None,
+        statistics=Statistics(
+            *(float(value or 0) for value in (sent.sample_count, sent.sum, sent.minimum, sent.maximum))
+        )
+        if sent
+        else None,
         unit=datum.unit,
         resolution=datum.storage_resolution or 60,
     )
-
-
-def _statistics(sent: StatisticSet) -> Statistics:
-    return Statistics(*(float(value or 0) for value in (sent.sample_count, sent.sum, sent.minimum, sent.maximum)))

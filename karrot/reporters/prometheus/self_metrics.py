@@ -53,7 +53,8 @@ def counter_families(counters: Iterable[Counter], reporters: Sequence[str]) -> I
     """
     counts: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
     for name, labels, value in counters:
-        counts.setdefault(name, {})[tuple(sorted(labels))] = _plain(value)
+        # Logs may keep 1.0 or 1, and their series must be the same.
+        counts.setdefault(name, {})[tuple(sorted(labels))] = int(value) if value == int(value) else value
     for metric in telemetry.METRICS:
         if isinstance(metric, Histogram):
             yield ListedFamily(metric, _histogram(metric, counts))
@@ -85,11 +86,6 @@ def _known(metric: Metric, reporters: Sequence[str]) -> list[tuple[tuple[str, st
             return [(("reporter", name),) for name in reporters]
         case _:
             return [((metric.labels[0], value),) for value in metric.known]
-
-
-def _plain(value: float) -> float:
-    """A whole number without its ``.0``: logs may keep 1.0 or 1, and their series must be the same."""
-    return int(value) if value == int(value) else value
 
 
 def _histogram(metric: Histogram, counts: Counts) -> Iterator[Sample]:
