@@ -6,7 +6,7 @@ from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPSConne
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-TIMEOUT_SECONDS = 5
+_TIMEOUT_SECONDS = 5
 
 
 class HttpAnswer(NamedTuple):
@@ -41,9 +41,9 @@ def _ask(method: str, url: str, body: bytes | None, headers: Mapping[str, str], 
 def _connection(url: str, *, verify: bool) -> HTTPConnection:
     parts = urlsplit(url)
     if parts.scheme != "https":
-        return HTTPConnection(parts.hostname or "", parts.port, timeout=TIMEOUT_SECONDS)
+        return HTTPConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT_SECONDS)
     context = ssl.create_default_context() if verify else ssl._create_unverified_context()  # noqa: S323, SLF001 (own host)
-    return HTTPSConnection(parts.hostname or "", parts.port, timeout=TIMEOUT_SECONDS, context=context)
+    return HTTPSConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT_SECONDS, context=context)
 
 
 def _why(url: str, error: Exception) -> str:
@@ -52,7 +52,7 @@ def _why(url: str, error: Exception) -> str:
         case ConnectionRefusedError():
             return f"nothing listens at {where} (connection refused): is Karrot running, and is the port right?"
         case TimeoutError():
-            return f"no answer from {where} within {TIMEOUT_SECONDS} seconds, which is as long as Burrow waits"
+            return f"no answer from {where} within {_TIMEOUT_SECONDS} seconds, which is as long as Burrow waits"
         case ssl.SSLCertVerificationError():
             return f"the certificate of {where} is not trusted here: {error.verify_message}"
         case ssl.SSLError() if error.reason == "WRONG_VERSION_NUMBER":
