@@ -1,5 +1,9 @@
-"""Build and run the service from its settings; this is the one module that knows all parts."""
-# ruff: noqa: PLC0415 (many services have no Burrow to ask, no CloudWatch and no tables)
+"""Builds and runs the service from its settings: the one module that knows all parts.
+
+What the default settings leave off is imported where it is switched on, so that no worker carries it in vain:
+CloudWatch, the tables of the pipeline, asking Burrow, polling Kafka.
+"""
+# ruff: noqa: PLC0415 (see above)
 
 import contextlib
 import socket
@@ -22,26 +26,23 @@ from karrot.distribution import entry_point
 from karrot.eventlog.base import EventLog, LogUnavailableError
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.eventlog.sqlite import SqliteEventLog, datadir
-from karrot.history import HourlyHistory
 from karrot.intake import Intake
 from karrot.known_problems import RESYNC, WATCH
-from karrot.render.metric_names import CloudWatchNames, MetricNameQuery, queries
 from karrot.reporters.base import GROUP, Context, PullReporter, Reporter
 from karrot.reporters.prometheus import render as render_metrics
+from karrot.reporters.prometheus.group_metrics import MetricNameQuery, promql_queries
 from karrot.server.gunicorn import Server
 from karrot.server.worker import Patience
 from karrot.settings.loading import Loaded, SettingsError, checked
 from karrot.settings.options import Settings, effective, needs_restart
 from karrot.settings.sources import PREFIX
 from karrot.settings.types import Secret
-from karrot.watch.in_service import problems as unwatchable
-from karrot.watch.in_service import serve_watch
 from karrot.web import Credentials, WebContext, create_app
-from karrot.web.body_admission import count_refusal, worth_reading
-from karrot.web.pages.group_history_cache import AskPast
+from karrot.web.context import AskPast
+from karrot.web.webhook import count_refusal, worth_reading
 
 if TYPE_CHECKING:
-    from karrot.history import History
+    from karrot.history import History, HourlyHistory
 
 _THREAD_WAIT_S = 2.0
 _BOOT_FAILED = 3
@@ -69,7 +70,11 @@ def serve(load: Callable[[], Loaded]) -> int:
 
 def try_out(settings: Settings) -> None:
     """Find out before anything is stopped or started whether a worker could start. Raises `SettingsError`."""
-    problems = [*_wrong_certificate(settings), *unwatchable(settings)]
+    problems = [*_wrong_certificate(settings)]
+    if settings.watch_bootstrap:
+        from karrot.watch.in_service import problems as unwatchable
+
+        problems += unwatchable(settings)
     clock = SystemClock()
     log = MemoryEventLog(clock)
     for name in settings.reporters:
@@ -153,9 +158,10 @@ class Service:
         pull = {name: each for name, each in reporters.items() if isinstance(each, PullReporter)}
         fed = {name: each for name, each in reporters.items() if not isinstance(each, PullReporter)}
         self._web_context = _web_context(settings, self._log, clock, pull)
-        watching = partial(serve_watch, settings, self._log, self._web_context.intake, clock)
-        resyncing = partial(_resync, settings, self._log, self._web_context.intake, clock)
-        self._delivery = Delivery(self._log, fed, clock, alongside=[watching, resyncing])
+        duties = [
+            partial(duty, settings, self._log, self._web_context.intake, clock) for duty in _duties(settings).values()
+        ]
+        self._delivery = Delivery(self._log, fed, clock, alongside=duties)
         self.wsgi: Callable[..., Any] = create_app(self._web_context)
         self.patience = Patience(
             settings.header_timeout,
@@ -172,13 +178,25 @@ class Service:
         self._log.close()
 
 
-def _resync(settings: Settings, log: EventLog, intake: Intake, clock: Clock, stop: threading.Event) -> None:
-    """Ask Burrow for every group now and then, if there is an address to ask at, until told to stop."""
+def _duties(settings: Settings) -> Mapping[str, Callable[[Settings, EventLog, Intake, Clock, threading.Event], None]]:
+    """What the leading worker does next to delivery, by the name of its state in the log."""
+    duties = {}
     if settings.burrow_url:
-        from karrot.burrow.client import Burrow
-        from karrot.resync import Resync
+        duties[RESYNC] = _resync
+    if settings.watch_bootstrap:
+        from karrot.watch.in_service import serve_watch
 
-        Resync(Burrow(settings.burrow_url), intake, log, clock, interval_s=settings.resync_interval).run(stop)
+        duties[WATCH] = serve_watch
+    return duties
+
+
+def _resync(settings: Settings, log: EventLog, intake: Intake, clock: Clock, stop: threading.Event) -> None:
+    """Ask Burrow for every group now and then, until told to stop."""
+    from karrot.burrow.client import Burrow
+    from karrot.resync import Resync
+
+    burrow = Burrow(settings.burrow_url or "")
+    Resync(burrow, intake, log, clock, interval_s=settings.resync_interval).run(stop)
 
 
 def open_log(settings: Settings, clock: Clock) -> EventLog:
@@ -241,7 +259,7 @@ def _web_context(settings: Settings, log: EventLog, clock: Clock, pull: Mapping[
         render_metrics=partial(render_metrics, collectors, count=log.count),
         effective_settings=partial(effective, settings),
         reporters=settings.reporters,
-        duties=tuple(name for name, has in ((RESYNC, settings.burrow_url), (WATCH, settings.watch_bootstrap)) if has),
+        duties=tuple(_duties(settings)),
         burrow_config=render.burrow_config,
         templates=render.templates_dir(),
         runbooks=render.runbooks_dir(),
@@ -268,17 +286,19 @@ def _web_context(settings: Settings, log: EventLog, clock: Clock, pull: Mapping[
 
 def _queries(settings: Settings, cluster: str, consumer: str) -> list[MetricNameQuery]:
     """What a group is called in Prometheus and, where it is sent there, in CloudWatch."""
-    names = None
+    found = promql_queries(cluster, consumer)
     if "cloudwatch" in settings.reporters:
+        from karrot.render.metric_names import CloudWatchNames, cloudwatch_queries
         from karrot.reporters.cloudwatch.options import Options
 
         options = Options.of(settings)
         names = CloudWatchNames(options.namespace, options.metrics, options.layouts)
-    return queries(cluster, consumer, names)
+        found += cloudwatch_queries(cluster, consumer, names)
+    return found
 
 
 def _past(settings: Settings, clock: Clock) -> AskPast:
-    """Asks the pipeline's tables, where there are any."""
+    """A function that asks the pipeline's tables, where there are any."""
     tables = settings.tables_dir or settings.data_dir / "tables"
 
     @cache
@@ -287,10 +307,15 @@ def _past(settings: Settings, clock: Clock) -> AskPast:
 
         return History(tables, threads=1, memory="256MB")
 
-    def ask(cluster: str, consumer: str) -> HourlyHistory | None:
+    def ask(cluster: str, consumer: str) -> "HourlyHistory | str | None":
         if not tables.is_dir():
             return None
-        return history().hourly(cluster, consumer, until=datetime.fromtimestamp(clock.wall_ms() / 1000, UTC))
+        from karrot.history import HistoryError
+
+        try:
+            return history().hourly(cluster, consumer, until=datetime.fromtimestamp(clock.wall_ms() / 1000, UTC))
+        except HistoryError as error:
+            return str(error)
 
     return ask
 

@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -9,8 +10,14 @@ from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import Context
 from karrot.settings.loading import Loaded, SettingsError, load
 from karrot.settings.options import Settings
+from support.burrow.recorded_bodies import recorded_body
 from support.eventlog.appended_events import append_event
 from support.manual_clock import ManualClock
+from support.service.karrot_service import Service
+from support.waiting import wait_for
+
+MOST_IMPORTED = 115
+"""Modules and packages of Karrot, of which a service with the default settings may import no more."""
 
 
 class Closing:
@@ -47,7 +54,7 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def settings(**environ: str) -> Settings:
     told = {f"KARROT_{name.upper()}": value for name, value in environ.items()}
-    return load(told, available=("prometheus", "stdout", "closing", "needy")).settings
+    return load(told, available=("prometheus", "stdout", "cloudwatch", "closing", "needy")).settings
 
 
 @pytest.mark.usefixtures("offered")
@@ -99,3 +106,36 @@ def test_prometheus_shares_the_settings_of_the_service() -> None:
     options = opened["prometheus"].options  # type: ignore[union-attr]
     assert (options.partition_metrics, options.expected_clusters) == (True, ("a", "b"))
     assert options.excludes("test-1")
+
+
+def test_a_group_is_named_as_in_cloudwatch_only_where_it_is_sent_there() -> None:
+    assert {each.where for each in wiring._queries(settings(), "prod-eu", "orders-svc")} == {"PromQL"}
+    found = wiring._queries(settings(reporters="prometheus,cloudwatch"), "prod-eu", "orders-svc")
+    assert tuple(found[-1]) == ("CloudWatch", '["Karrot", "Lag", "Cluster", "prod-eu", "ConsumerGroup", "orders-svc"]')
+
+
+def test_the_worker_that_leads_does_what_is_switched_on(tmp_path: Path) -> None:
+    def states() -> dict[str, str]:
+        return {name: each["state"] for name, each in service.get("/readyz").json["components"].items()}
+
+    with Service(tmp_path / "data", burrow_url="http://127.0.0.1:1") as service:
+        wait_for(lambda: states() == {"log": "ok", "reporter prometheus": "idle", "resync": "failing"}, 30)
+
+
+def test_a_service_imports_only_what_its_settings_switch_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts all names of modules and packages, ``karrot`` too, that the parent or any of its workers imports.
+
+    That is from the start until the service has taken an event, shown its pages and answered a scrape.
+    """
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")  # Python writes a line for each import
+    with Service(tmp_path / "data") as service:
+        assert service.post(recorded_body("karrot_v1.9.5_warn.json")).status == 202
+        for path in ("/", "/api/v1/groups", "/reporters", "/metrics"):
+            assert service.get(path).status == 200
+        [group] = service.get("/api/v1/groups").json["groups"]
+        assert service.get(f"/group?cluster={group['cluster']}&consumer={group['consumer']}").status == 200
+    imported = set(re.findall(r"^import time: .*\| +(karrot(?:\.\w+)*)$", service.said.read_text(), re.MULTILINE))
+    assert {"karrot", "karrot.wiring", "karrot.web.webhook"} <= imported
+    assert len(imported) <= MOST_IMPORTED, sorted(imported)
+    off = ("karrot.burrow.client", "karrot.reporters.cloudwatch", "karrot.resync", "karrot.watch", "karrot.history")
+    assert [name for name in sorted(imported) if name.startswith(off)] == []

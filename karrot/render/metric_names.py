@@ -1,19 +1,11 @@
-"""Names the metrics of a consumer group, and of what reads it, exactly as Prometheus and CloudWatch have them."""
+"""Names the metrics of a consumer group, and of what reads it, exactly as CloudWatch has them."""
 
 import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from karrot import telemetry
 from karrot.reporters.cloudwatch.naming import dimension_value, metric_name
-from karrot.reporters.prometheus.metric_family import escaped, label_value
-
-_SHOWN = (
-    telemetry.CONSUMER_LAG,
-    telemetry.CONSUMER_LAG_SECONDS,
-    telemetry.CONSUMER_SCALABLE_LAG,
-    telemetry.CONSUMER_STATUS_CODE,
-)
+from karrot.reporters.prometheus.group_metrics import MetricNameQuery
 
 
 class CloudWatchMetric(NamedTuple):
@@ -22,13 +14,6 @@ class CloudWatchMetric(NamedTuple):
     namespace: str
     name: str
     dimensions: tuple[tuple[str, str], ...]
-
-
-class MetricNameQuery(NamedTuple):
-    """A text to copy, and where it is understood."""
-
-    where: str
-    text: str
 
 
 class CloudWatchNames(NamedTuple):
@@ -62,24 +47,15 @@ def utilization_of(ecs_cluster: str | None, service: str | None) -> CloudWatchMe
     return CloudWatchMetric("AWS/ECS", "CPUUtilization", _service(ecs_cluster, service))
 
 
-def queries(cluster: str, consumer: str, cloudwatch: CloudWatchNames | None) -> list[MetricNameQuery]:
-    """PromQL of the series one asks for first; the metrics of CloudWatch, as the source of its graphs has them."""
-    labels = f'cluster="{_quoted(cluster)}",consumer="{_quoted(consumer)}"'
-    found = [MetricNameQuery("PromQL", f"{metric.name}{{{labels}}}") for metric in _SHOWN]
-    if cloudwatch is None:
-        return found
+def cloudwatch_queries(cluster: str, consumer: str, cloudwatch: CloudWatchNames) -> list[MetricNameQuery]:
+    """The metrics of a consumer group in CloudWatch, as the source of its graphs has them."""
+    found: list[MetricNameQuery] = []
     if "dimensions" in cloudwatch.layouts:
         named = (lag_of(cloudwatch.namespace, cluster, consumer, name) for name in cloudwatch.metrics)
         found += [_source(each.namespace, each.name, *sum(each.dimensions, ())) for each in named]
     if "legacy" in cloudwatch.layouts:
         found.append(_source(cloudwatch.namespace, metric_name(consumer).text))
     return found
-
-
-def _quoted(name: str) -> str:
-    """As PromQL has it between quotes; what cannot be seen is written as an escape, which it reads alike."""
-    text = escaped(label_value(name))
-    return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in text)
 
 
 def _source(*names: str) -> MetricNameQuery:

@@ -1,5 +1,4 @@
 """Runs `watch` inside the service: reads its settings and writes to its event log."""
-# ruff: noqa: PLC0415 (a service that watches nothing imports nothing of it)
 
 import threading
 from collections.abc import Iterator
@@ -12,6 +11,10 @@ from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError,
 from karrot.intake import Intake
 from karrot.known_problems import WATCH
 from karrot.settings.options import Settings
+from karrot.watch.cluster_interface import NotConnected, connect
+from karrot.watch.outputs import IntakeSink
+from karrot.watch.persistence import NoteKeeper
+from karrot.watch.watcher import Watcher, run
 
 _LONGEST_ERROR = 500
 
@@ -31,8 +34,6 @@ def save_poll_state(log: ReporterNotes, clock: Clock, trouble: str | None) -> No
 def problems(settings: Settings) -> Iterator[str]:
     """Why no client can be made of the settings; nothing is asked of Kafka."""
     if settings.watch_bootstrap:
-        from karrot.watch.cluster_interface import NotConnected, connect
-
         try:
             connect(settings.watch_bootstrap, settings.watch_properties)
         except NotConnected as error:
@@ -40,14 +41,7 @@ def problems(settings: Settings) -> Iterator[str]:
 
 
 def serve_watch(settings: Settings, log: EventLog, intake: Intake, clock: Clock, stop: threading.Event) -> None:
-    """Watch until told to stop; returns at once where there is nothing to watch. For the worker that leads."""
-    if not settings.watch_bootstrap:
-        return
-    from karrot.watch.cluster_interface import connect
-    from karrot.watch.outputs import IntakeSink
-    from karrot.watch.persistence import NoteKeeper
-    from karrot.watch.watcher import Watcher, run
-
+    """Watch until told to stop. For the worker that leads."""
     name = settings.watch_cluster or ""
     sink = IntakeSink(name, intake, log, good_for_ms=settings.stale_after * 1000)
     sink.begin()

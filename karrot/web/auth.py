@@ -3,35 +3,17 @@
 import binascii
 import hmac
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from flask import request
+
+from karrot.web.context import Credentials, web_context
+from karrot.web.problems import Problem
 
 _LONGEST = 8192
 """No header of ours is longer; what is longer is not decoded."""
 
 _BASIC = 'Basic realm="karrot", charset="UTF-8"'
 _BEARER = 'Bearer realm="karrot"'
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Credentials:
-    """What Burrow may show at ``/burrow``; the previous secret is valid too, so that one can be rotated."""
-
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-    password_previous: str | None = field(default=None, repr=False)
-    token: str | None = field(default=None, repr=False)
-    token_previous: str | None = field(default=None, repr=False)
-
-    @property
-    def basic(self) -> tuple[bytes, ...]:
-        """Every valid ``user:password``."""
-        passwords = (self.password, self.password_previous)
-        return tuple(f"{self.username or ''}:{password}".encode() for password in passwords if password)
-
-    @property
-    def bearer(self) -> tuple[bytes, ...]:
-        """Every valid token."""
-        return tuple(token.encode() for token in (self.token, self.token_previous) if token)
 
 
 def may_post(credentials: Credentials, authorization: str) -> bool:
@@ -57,9 +39,11 @@ def burrow_challenges(credentials: Credentials) -> tuple[str, ...]:
     return ((_BASIC,) if credentials.basic else ()) + ((_BEARER,) if credentials.bearer else ())
 
 
-def reader_challenges() -> tuple[str, ...]:
-    """The WWW-Authenticate values of everything that is read."""
-    return _BASIC, _BEARER
+def require_reader() -> None:
+    """End the current request with 401 unless it shows the API token, where one is set."""
+    if not may_read(web_context().api_token, request.headers.get("Authorization", "")):
+        challenges = [("WWW-Authenticate", value) for value in (_BASIC, _BEARER)]
+        raise Problem("unauthorized", "The API token is missing or wrong.", headers=challenges)
 
 
 def _shown(header: str) -> tuple[str, bytes]:

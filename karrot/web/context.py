@@ -4,21 +4,48 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from flask import current_app
 
 from karrot.clock import Clock
 from karrot.eventlog.base import EventLog
 from karrot.intake import Intake
-from karrot.web.auth import Credentials
-from karrot.web.pages.group_history_cache import AskPast
+
+if TYPE_CHECKING:
+    from karrot.history import HourlyHistory
 
 EXTENSION = "karrot"
 """Where a `WebContext` sits among the extensions of its Flask application."""
 
 RenderMetrics = Callable[[str, Sequence[str]], tuple[str, Iterable[bytes] | bytes]]
 """``(Accept header, name[] values) -> (content type, exposition)``."""
+
+
+AskPast: TypeAlias = "Callable[[str, str], HourlyHistory | str | None]"
+"""``(cluster, consumer) -> last weeks``; a sentence where the tables cannot be read, ``None`` where there are none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """What Burrow may show at ``/burrow``; the previous secret is valid too, so that one can be rotated."""
+
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    password_previous: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    token_previous: str | None = field(default=None, repr=False)
+
+    @property
+    def basic(self) -> tuple[bytes, ...]:
+        """Every valid ``user:password``."""
+        passwords = (self.password, self.password_previous)
+        return tuple(f"{self.username or ''}:{password}".encode() for password in passwords if password)
+
+    @property
+    def bearer(self) -> tuple[bytes, ...]:
+        """Every valid token."""
+        return tuple(token.encode() for token in (self.token, self.token_previous) if token)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

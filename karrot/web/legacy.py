@@ -9,8 +9,8 @@ from werkzeug.http import http_date
 
 from karrot.eventlog.base import StoredEvent
 from karrot.web.api.reporter_status import last_event, progress
+from karrot.web.auth import require_reader
 from karrot.web.context import web_context
-from karrot.web.guard import require_reader
 from karrot.web.negotiation import html_asked
 from karrot.web.problems import Problem
 

@@ -6,8 +6,8 @@ from itertools import chain
 
 from flask import Blueprint, Response, request
 
+from karrot.web.auth import require_reader
 from karrot.web.context import web_context
-from karrot.web.guard import require_reader
 from karrot.web.negotiation import gzip_accepted
 
 _FASTEST = 1

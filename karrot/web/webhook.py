@@ -1,4 +1,7 @@
-"""Takes the events that Burrow posts to ``/burrow``: first the limits, then the work. 202 means stored."""
+"""Takes the events that Burrow posts to ``/burrow``: first the limits, then the work. 202 means stored.
+
+By a request's headers alone `worth_reading` says whether the server has to wait for its body.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import IO, Any, NoReturn
@@ -9,6 +12,7 @@ from flask import Blueprint, request
 from karrot.burrow.wire import MalformedPayload
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, UnconfirmedError
 from karrot.server.inline_wsgi import DEFERS, PENDING
+from karrot.server.request_head import RequestHead
 from karrot.web import auth
 from karrot.web.context import WebContext, web_context
 from karrot.web.problems import Problem
@@ -35,6 +39,22 @@ Application = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
 _log = structlog.get_logger(__name__)
 
 routes = Blueprint("webhook", __name__)
+
+
+def worth_reading(context: WebContext, head: RequestHead) -> bool:
+    """Whether the application will read the announced body; what it refuses by the headers it answers without."""
+    return (
+        head.path == _PATH
+        and head.length is not None
+        and head.length <= context.max_body
+        and auth.may_post(context.credentials, head.authorization)
+    )
+
+
+def count_refusal(context: WebContext, head: RequestHead, code: str, detail: str) -> None:
+    """Count an event that was refused before the application had it. Other requests are not counted."""
+    if head.path == _PATH:
+        context.intake.refuse(code, detail)
 
 
 class IntakeMiddleware:
@@ -84,7 +104,9 @@ def _refuse(problem: Problem) -> NoReturn:
 
 
 def _take(context: WebContext, environ: dict[str, Any]) -> None:
-    _check_sender(context.credentials, environ)
+    if not auth.may_post(context.credentials, environ.get("HTTP_AUTHORIZATION", "")):
+        challenges = [("WWW-Authenticate", value) for value in auth.burrow_challenges(context.credentials)]
+        raise Problem("unauthorized", "The credentials are missing or wrong.", headers=[*challenges, _CLOSE])
     length = _admitted_length(context.max_body, environ)
     body = environ[_BODY] = _read(context, environ["wsgi.input"], length)
     if length <= LARGE_BODY:
@@ -114,27 +136,19 @@ def _store(context: WebContext, environ: dict[str, Any], body: bytes) -> None:
         raise Problem("overloaded", str(error)) from error
 
 
-def _check_sender(credentials: auth.Credentials, environ: Mapping[str, Any]) -> None:
-    if not auth.may_post(credentials, environ.get("HTTP_AUTHORIZATION", "")):
-        challenges = [("WWW-Authenticate", value) for value in auth.burrow_challenges(credentials)]
-        raise Problem("unauthorized", "The credentials are missing or wrong.", headers=[*challenges, _CLOSE])
-
-
 def _admitted_length(max_body: int, environ: Mapping[str, Any]) -> int:
     encoding = environ.get("HTTP_CONTENT_ENCODING", "identity").strip().lower()
     if encoding not in ("identity", ""):
         raise Problem("unsupported_media_type", "The body has a Content-Encoding.", headers=[_CLOSE])
-    length = _whole_number(environ.get("CONTENT_LENGTH", ""))
-    if length is None or "HTTP_TRANSFER_ENCODING" in environ:
+    digits = environ.get("CONTENT_LENGTH", "")
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _LONGEST_NUMBER
+    if not is_number or "HTTP_TRANSFER_ENCODING" in environ:
         raise Problem("length_required", "The request has no Content-Length.", headers=[_CLOSE])
+    length = int(digits)
     if length > max_body:
         detail = f"The body has {length} bytes, allowed are {max_body}."
         raise Problem("too_large", detail, headers=[_CLOSE])
     return length
-
-
-def _whole_number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER else None
 
 
 def _read(context: WebContext, stream: IO[bytes], length: int) -> bytes:

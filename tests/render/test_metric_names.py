@@ -2,11 +2,13 @@ import json
 
 from promql_parser import parse
 
-from karrot.render.metric_names import CloudWatchNames, queries
+from karrot.render.metric_names import CloudWatchNames, cloudwatch_queries
+from karrot.reporters.prometheus.group_metrics import promql_queries
 
 
 def test_a_group_is_named_as_prometheus_and_cloudwatch_have_it() -> None:
-    found = queries("prod-eu", "orders-svc", CloudWatchNames("Karrot", ("Lag",), ("dimensions", "legacy")))
+    names = CloudWatchNames("Karrot", ("Lag",), ("dimensions", "legacy"))
+    found = [*promql_queries("prod-eu", "orders-svc"), *cloudwatch_queries("prod-eu", "orders-svc", names)]
     assert [tuple(each) for each in found] == [
         ("PromQL", 'karrot_consumer_lag{cluster="prod-eu",consumer="orders-svc"}'),
         ("PromQL", 'karrot_consumer_lag_seconds{cluster="prod-eu",consumer="orders-svc"}'),
@@ -17,12 +19,9 @@ def test_a_group_is_named_as_prometheus_and_cloudwatch_have_it() -> None:
     ]
 
 
-def test_without_the_reporter_nothing_is_said_of_cloudwatch() -> None:
-    assert {each.where for each in queries("a", "b", None)} == {"PromQL"}
-
-
 def test_an_odd_name_stays_a_query_in_which_everything_can_be_seen() -> None:
     name = 'a"b\\c\nd\u202e\0 ünï'
-    for each in queries(name, name, CloudWatchNames("Karrot", ("Lag",), ("dimensions",))):
+    names = CloudWatchNames("Karrot", ("Lag",), ("dimensions",))
+    for each in [*promql_queries(name, name), *cloudwatch_queries(name, name, names)]:
         assert each.text.isprintable()
         assert parse(each.text) if each.where == "PromQL" else json.loads(each.text)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from karrot.event import DayRange, Incident, LagEvent, Source
 from karrot.eventlog.base import ReporterState
-from karrot.history import HistoryHour, HourlyHistory, UnreadableTable
+from karrot.history import HistoryHour, HourlyHistory
 from karrot.jinja_filters import marked
 from karrot.known_problems import CODES
 from karrot.reporters.send_report import NOTE, Fact, RefusedDatum, Report
@@ -475,10 +475,7 @@ def test_the_page_of_a_group_names_the_days_whose_incidents_are_not_known() -> N
 
 
 def test_tables_that_cannot_be_read_are_said_so() -> None:
-    def past(_cluster: str, _consumer: str) -> HourlyHistory:
-        raise UnreadableTable("lag_minute is <damaged>")
-
-    website = take(make_website(past=past), make_event())
+    website = take(make_website(past=lambda _cluster, _consumer: "lag_minute is <damaged>"), make_event())
     text = read(website, "/group", cluster="prod-eu", consumer="orders-svc")
     assert "The tables could not be read: lag_minute is &lt;damaged&gt;" in text
 

@@ -1,31 +1,25 @@
 """The ``cloudwatch`` reporter: publish lag as metrics of Amazon CloudWatch, for autoscaling."""
-# ruff: noqa: PLC0415 (the pages name its metrics in every service; only those that publish need the rest)
 
 import os
 import time
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
 
 from karrot import telemetry
 from karrot.reporters.base import Context
-
-if TYPE_CHECKING:
-    from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
+from karrot.reporters.cloudwatch.boto_client import open_client
+from karrot.reporters.cloudwatch.options import Options
+from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
+from karrot.reporters.cloudwatch.sender import Sender
 
 __all__ = ["build"]
 
 
-def build(context: Context) -> "CloudWatchReporter":
+def build(context: Context) -> CloudWatchReporter:
     """The reporter. The client is opened with the first send, in the process that leads.
 
     Raises `ValueError` with a sentence for a setting that cannot be used.
     """
-    from karrot.reporters.cloudwatch.boto_client import open_client
-    from karrot.reporters.cloudwatch.options import Options
-    from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
-    from karrot.reporters.cloudwatch.sender import Sender
-
     options = Options.read(context.settings)
     sender = Sender(
         partial(open_client, options, os.environ),

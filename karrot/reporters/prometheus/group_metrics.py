@@ -25,6 +25,12 @@ from karrot.telemetry import Metric
 _ROWS_PER_PIECE = 1000
 _GROUP_STATUSES = {status.name: status for status in (Status.OK, Status.WARN, Status.ERR)}
 _PARTITION_STATUSES = (Status.OK, Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
+_ASKED_FIRST = (
+    telemetry.CONSUMER_LAG,
+    telemetry.CONSUMER_LAG_SECONDS,
+    telemetry.CONSUMER_SCALABLE_LAG,
+    telemetry.CONSUMER_STATUS_CODE,
+)
 _BAD_STATUSES = (Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
 
 
@@ -41,6 +47,13 @@ class ExportedGroup(NamedTuple):
     seq: int
     summary: EventSummary
     incident: IncidentState
+
+
+class MetricNameQuery(NamedTuple):
+    """A text to copy that asks for a metric, and where it is understood."""
+
+    where: str
+    text: str
 
 
 Value = Callable[[ExportedGroup], float | None]
@@ -101,6 +114,18 @@ def group_families(rows: Sequence[ExportedGroup]) -> Iterator[GroupFamily]:
     """Every family of the groups, in the order of the register."""
     for metric, columns in _FAMILIES:
         yield GroupFamily(metric, columns, rows)
+
+
+def promql_queries(cluster: str, consumer: str) -> list[MetricNameQuery]:
+    """PromQL of the series of a group that one asks for first."""
+    labels = f'cluster="{_quoted(cluster)}",consumer="{_quoted(consumer)}"'
+    return [MetricNameQuery("PromQL", f"{metric.name}{{{labels}}}") for metric in _ASKED_FIRST]
+
+
+def _quoted(name: str) -> str:
+    """As PromQL has it between quotes; what cannot be seen is written as an escape, which it reads alike."""
+    text = escaped(label_value(name))
+    return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in text)
 
 
 def _is_status(status: Status) -> Value:

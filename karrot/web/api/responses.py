@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from karrot.event import OffsetSample, PartitionLag, Source
-from karrot.eventlog.base import GroupState, StoredEvent
+from karrot.eventlog.base import GroupState, Reject, StoredEvent
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -126,6 +126,22 @@ class GroupDetail(Group):
     events: list[GroupEvent]
 
 
+class RejectedBody(msgspec.Struct):
+    """A refused body. ``detail`` is the sentence its sender got, ``body`` its first 4 KiB as far as they are text."""
+
+    received_at: datetime | None
+    code: str
+    detail: str
+    source: str
+    body: str
+
+
+class Rejects(msgspec.Struct):
+    """The newest refused bodies, newest first. What is refused by its headers has none and is counted alone."""
+
+    rejects: list[RejectedBody]
+
+
 def instant(epoch_ms: int | None) -> datetime | None:
     """Epoch milliseconds as a time in UTC; ``None`` where no calendar reaches (Burrow misreads some commits)."""
     if epoch_ms is None:
@@ -167,6 +183,17 @@ def event_shape(stored: StoredEvent) -> GroupEvent:
         max_lag=event.max_lag.current_lag if event.max_lag else None,
         bad_partitions=sum(partition.status_text != "OK" for partition in event.partitions),
         incident_id=event.incident_id,
+    )
+
+
+def reject_shape(reject: Reject) -> RejectedBody:
+    """One refusal."""
+    return RejectedBody(
+        received_at=instant(reject.received_at_ms),
+        code=reject.code,
+        detail=reject.detail,
+        source=reject.source.value,
+        body=reject.body.decode(errors="replace"),
     )
 
 

@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from math import ceil, floor, inf, log10
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from karrot.event import Kind, Status
-from karrot.history import HourlyHistory
 from karrot.text import LAST_SECOND, clock, short_count, short_duration
 from karrot.web.pages.lag_trend import Mark
+
+if TYPE_CHECKING:
+    from karrot.history import HourlyHistory
 
 Point = tuple[float, float | None]
 """Epoch seconds and a value; ``None`` is not known, and a gap."""
@@ -180,7 +182,7 @@ def charts_of_events(trail: Sequence[Mark], now: float) -> GroupCharts | None:
     )
 
 
-def charts_of_history(past: HourlyHistory) -> GroupCharts:
+def charts_of_history(past: "HourlyHistory") -> GroupCharts:
     """The weeks before, by the hour."""
     within = frame(past.start.timestamp(), past.end.timestamp())
     lags = [(hour.at.timestamp(), hour.lag_max) for hour in past.hours]

@@ -1,7 +1,7 @@
 """Holds what the page requests of one worker share: the ranked groups and the caches."""
 
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from flask import current_app
 from markupsafe import Markup
@@ -9,12 +9,17 @@ from markupsafe import Markup
 from karrot.event import GroupKey
 from karrot.web.context import WebContext
 from karrot.web.negotiation import CompressedPage
-from karrot.web.pages.group_history_cache import HistoryCache
 from karrot.web.pages.lag_trend import Trails
 from karrot.web.pages.live_groups import LiveGroups
-from karrot.web.pages.value_cache import ThrottledCache, VersionedCache
+from karrot.web.pages.value_cache import ThrottledCache, TtlCache, VersionedCache
+
+if TYPE_CHECKING:
+    from karrot.history import HourlyHistory
 
 EXTENSION = "karrot-pages"
+
+_HISTORY_MS = 60_000
+_HISTORIES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +27,14 @@ class PageCaches:
     """One of each for an application.
 
     ``rows`` are the cells of the list that change with a group's newest event, by the log's id and the group.
-    ``pages`` are pages of the list of groups, by what was asked for.
+    ``histories`` are the last weeks of groups, or why they cannot be read: a page that refreshes every few seconds
+    must not query the pipeline's tables each time. ``pages`` are pages of the list of groups, by what was asked for.
     """
 
     groups: LiveGroups
     trails: Trails
     rows: VersionedCache[tuple[str, GroupKey], Markup]
-    histories: HistoryCache
+    histories: TtlCache[GroupKey, "HourlyHistory | str | None"]
     pages: ThrottledCache[str, CompressedPage]
 
     @classmethod
@@ -38,7 +44,7 @@ class PageCaches:
             groups=LiveGroups(context.log, context.clock, stale_after_ms=context.stale_after_ms),
             trails=Trails(),
             rows=VersionedCache(),
-            histories=HistoryCache(context.past, context.clock),
+            histories=TtlCache(context.clock, size=_HISTORIES, ttl_ms=lambda _took: _HISTORY_MS),
             pages=ThrottledCache(context.clock),
         )
 

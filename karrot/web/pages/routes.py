@@ -7,14 +7,12 @@ from flask import Blueprint, Response, render_template, request, stream_template
 
 from karrot.event import GroupKey, PartitionLag, Source, Status
 from karrot.eventlog.base import StoredEvent
-from karrot.history import HistoryError
 from karrot.known_problems import CODES, WATCH
 from karrot.web.api.group_query import STATUSES, GroupFilter
-from karrot.web.api.rejects import reject_shape
-from karrot.web.api.responses import instant
+from karrot.web.api.responses import instant, reject_shape
 from karrot.web.api.routes import asked_filter, asked_key
+from karrot.web.auth import require_reader
 from karrot.web.context import WebContext, web_context
-from karrot.web.guard import require_reader
 from karrot.web.negotiation import CompressedPage, compress
 from karrot.web.pages.banners import service_health
 from karrot.web.pages.charts import charts_of_events, charts_of_history
@@ -101,7 +99,7 @@ def show_group() -> str:
         queries=context.queries(*key),
         marks=trail[: -_EVENTS_SHOWN - 1 : -1],
         instant=instant,
-        **_past(key),
+        **_past(context, key),
     )
 
 
@@ -127,14 +125,11 @@ def _asked_order() -> Order:
     return order
 
 
-def _past(key: GroupKey) -> dict[str, Any]:
-    """The weeks before, or why there are none."""
-    try:
-        past = caches().histories.of(key)
-    except HistoryError as error:
-        return {"past": None, "past_unknown": str(error)}
-    if past is None:
-        return {"past": None, "past_unknown": None}
+def _past(context: WebContext, key: GroupKey) -> dict[str, Any]:
+    """The weeks before, or why they cannot be read."""
+    past = caches().histories.get(key, lambda: context.past(*key))
+    if past is None or isinstance(past, str):
+        return {"past": None, "past_unknown": past}
     return {
         "past": charts_of_history(past),
         "past_unknown": None,

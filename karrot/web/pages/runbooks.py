@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
 from karrot.distribution import DOCS_URL
-from karrot.web.guard import require_reader
+from karrot.web.auth import require_reader
 from karrot.web.negotiation import compress
 from karrot.web.problems import Problem
 

@@ -11,9 +11,10 @@ from karrot.demo.burrow.fake_burrow import simulate
 from karrot.demo.demo import CLUSTERS
 from karrot.event import LagEvent, Source
 from karrot.eventlog.base import Cursor, Reject, ReporterState
-from karrot.render.metric_names import CloudWatchNames, queries
+from karrot.render.metric_names import CloudWatchNames, cloudwatch_queries
 from karrot.reporters.cloudwatch.costs import monthly_estimate
 from karrot.reporters.cloudwatch.options import GroupMetricName, Layout
+from karrot.reporters.prometheus.group_metrics import promql_queries
 from karrot.reporters.send_report import NOTE, Fact, RefusedDatum, Report, Sent
 from support.burrow.lag_events import make_event
 from support.servers.background_server import serve_in_thread
@@ -46,7 +47,10 @@ def _site(**overrides: object) -> Website:
     names = CloudWatchNames("Karrot", ("Lag", "LagSeconds"), ("dimensions",))
     website = make_website(
         reporters=("prometheus", "cloudwatch"),
-        queries=lambda cluster, consumer: queries(cluster, consumer, names),
+        queries=lambda cluster, consumer: [
+            *promql_queries(cluster, consumer),
+            *cloudwatch_queries(cluster, consumer, names),
+        ],
         **overrides,
     )
     website.clock.wall = 1_795_316_400_000  # 22 November 2026, three in the morning
