@@ -12,6 +12,10 @@ def test_nothing_told_is_the_defaults() -> None:
     assert Options.read({}) == Options.read({"include": "", "iam_role": " "}) == Options()
 
 
+def test_names_of_the_services_other_settings_have_no_effect() -> None:
+    assert Options.read({"log": "nonsense", "retention": "nonsense", "cloudwatch_ttl": "nonsense"}) == Options()
+
+
 def test_the_defaults_are_those_of_the_settings() -> None:
     texts = {
         option.attribute.removeprefix("cloudwatch_"): option.default
