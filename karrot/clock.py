@@ -1,4 +1,4 @@
-"""Time as an argument: the wall clock, and a clock that no one can set."""
+"""Gives the time: by the wall clock, and by a clock that cannot be set. A `Clock` is passed as an argument."""
 
 import time
 import uuid

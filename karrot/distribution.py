@@ -1,4 +1,4 @@
-"""The distribution that Karrot is installed as, and another one that may have written over its files.
+"""Finds the distribution that Karrot is installed as, and another one that may have written over its files.
 
 On the package index, `karrot` is another project. Karrot's own distribution had that name before version 2.0; now it is
 `karrot-burrow`. Both have a package `karrot`, so pip lets one overwrite and remove files of the other.

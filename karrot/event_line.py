@@ -1,4 +1,4 @@
-"""One event as one line of JSON: what the archive keeps and the pipeline reads.
+"""Writes one event as one line of JSON, which the archive keeps and the pipeline reads.
 
 ```
 {"v":1,"event_id":"9f…-1","log_id":"9f…","seq":1,"received_at_ms":1795272998676, … ,"body":"…"}

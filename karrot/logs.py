@@ -1,4 +1,4 @@
-"""Logging: one line of JSON per event on a stream, readable lines on a terminal; the standard library's records too."""
+"""Configures logging: one line of JSON per record on a stream, readable lines on a terminal; libraries' records too."""
 
 import logging
 from typing import TextIO
@@ -39,7 +39,7 @@ def configure(level: str, stream: TextIO, *, console: bool | None = None) -> Non
 
 
 def _shared() -> list[Processor]:
-    """What happens to every record, whoever made it."""
+    """What happens to every record, of Karrot and of libraries."""
     return [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,

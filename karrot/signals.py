@@ -71,7 +71,7 @@ def _scalable_lag(event: LagEvent) -> int | None:
 
 
 def _heads(partition: PartitionLag, now_ms: int) -> list[_Head]:
-    """The glimpses of the log end, oldest first; none if they contradict each other (a topic made anew)."""
+    """The glimpses of the log end, oldest first; none if they contradict each other (the topic was created again)."""
     heads = [head for commit in (partition.start, partition.end) if commit and (head := _head_at(commit))]
     present = _present_head(partition, now_ms)
     # A receiver's clock may be a little behind Burrow's: then the two commits have to do.

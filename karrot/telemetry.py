@@ -1,4 +1,4 @@
-"""Karrot's metrics, each declared once.
+"""Declares each of Karrot's metrics once.
 
 Counters live in the event log (``log.count(METRIC.name, by, **labels)``), so that every worker shows the same; gauges
 are read from it when somebody scrapes. What is not declared here is not exported.

@@ -213,7 +213,7 @@ def open_log(settings: Settings, clock: Clock) -> EventLog:
 
 
 def open_reporters(settings: Settings, log: EventLog, clock: Clock) -> Mapping[str, Reporter]:
-    """The reporters that are on, by name, each built by whoever registered it."""
+    """The reporters that are on, by name, each built by the package that registered it."""
     return {name: _open_reporter(settings, name, clock, log) for name in settings.reporters}
 
 

@@ -38,7 +38,7 @@ def parse_webhook(body: bytes, *, observed_at_ms: int) -> LagEvent:
 
 
 def parse_stored(body: bytes, *, observed_at_ms: int, source: Source) -> LagEvent:
-    """Read a webhook body back from where it was kept, whoever it came from. Raises `MalformedPayload`."""
+    """Read a stored webhook body back, from any source. Raises `MalformedPayload`."""
     said = decode(body, _WEBHOOK).event
     return _event(
         said.result,

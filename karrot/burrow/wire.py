@@ -17,7 +17,7 @@ Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 UInt64 = Annotated[int, Meta(ge=0)]
-"""Up to `UINT64_MAX`; whoever reads one checks that bound, which is beyond what msgspec can."""
+"""Up to `UINT64_MAX`. A reader checks that bound itself, because msgspec cannot."""
 
 MAX_DEPTH = 32
 """Burrow's deepest body has 6 levels."""

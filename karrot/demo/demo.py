@@ -160,7 +160,7 @@ def _free_port(first: int, tried: int) -> int:
 
 def _set_on_signals(event: threading.Event, *numbers: signal.Signals) -> None:
     def on_signal(_number: int, _frame: FrameType | None) -> None:
-        # By a thread: this interrupts whoever waits for the event, perhaps while he holds its lock.
+        # By a thread: this interrupts the code that waits for the event, perhaps while that holds its lock.
         threading.Thread(target=event.set).start()
 
     for number in numbers:

@@ -1,4 +1,4 @@
-"""Ask Burrow over HTTP, with limits of time and size and a second try where one helps; define what can go wrong.
+"""Asks Burrow over HTTP, with limits of time and size and retries where they help; defines what can go wrong.
 
 The text of every error names the URL and what was said there.
 """

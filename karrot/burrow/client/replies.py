@@ -219,7 +219,7 @@ class EvaluatorModule(Struct, frozen=True, rename="kebab"):
 class NotifierModule(Struct, frozen=True, rename="kebab"):
     """One ``[notifier.X]`` of any class; times in seconds.
 
-    ``url_*``, ``method_*`` and ``timeout`` are told of class ``http``. Slack's and email's own fields are left out
+    Burrow says ``url_*``, ``method_*`` and ``timeout`` of class ``http``. Slack's and email's own fields are left out
     but for ``timeout``. The list is called whitelist before v1.3.5.
     """
 

@@ -136,7 +136,7 @@ class PostTally:
         self._say(f"{type(error).__name__}: {error}")
 
     def skip(self) -> None:
-        """Count a post that comes too late to be sent; the first one is told of, since it may be that none is sent."""
+        """Count a post that comes too late to be sent. The first one is logged, because it may be that none is sent."""
         self.skipped += 1
         if self.skipped == 1:
             _log.warning(

@@ -75,7 +75,7 @@ class FakeCloudWatch:
         return self._store.calls()
 
     def metrics(self) -> list[MetricId]:
-        """Every metric of which something is kept, sorted."""
+        """Every metric that has stored data, sorted."""
         return self._store.metrics()
 
     def points(

@@ -23,8 +23,8 @@ from karrot.demo.cloudwatch.put_metric_data import (
 REQUEST_BYTES = 1_000_000
 """Of the JSON before compression.
 
-The reference says "1 MB" and neither which megabyte nor whether gzip counts: the smaller reading of both, which
-whoever keeps to it cannot be wrong with (Amazon's own agent stops at 999,000).
+The reference says "1 MB" and neither which megabyte nor whether gzip counts. This is the smaller reading of both, so a
+sender that keeps to it is right in any case (Amazon's own agent stops at 999,000).
 """
 DATA = 1000
 DIMENSIONS = 30

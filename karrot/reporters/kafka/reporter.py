@@ -82,7 +82,7 @@ class KafkaReporter:
         return bool(self._owed)
 
     def take(self, events: Sequence[StoredEvent]) -> None:
-        """Make messages of the events; one of which none can be made is counted, and in the next note."""
+        """Make a message of each event. An event that cannot be written is counted, and shown in the next note."""
         for stored in events:
             try:
                 self._owed.append(_Owed(stored, message_of(stored)))
