@@ -55,7 +55,10 @@ def _shown(header: str) -> tuple[str, bytes]:
         case "bearer":
             return "bearer", _bytes(rest.strip())
         case "basic":
-            return "basic", _decoded(rest.strip())
+            try:
+                return "basic", binascii.a2b_base64(_bytes(rest.strip()), strict_mode=True)
+            except ValueError:
+                return "basic", b""
         case _:
             return "", b""
 
@@ -63,13 +66,6 @@ def _shown(header: str) -> tuple[str, bytes]:
 def _bytes(text: str) -> bytes:
     # WSGI hands headers over as Latin-1, whatever their bytes mean.
     return text.encode("latin-1", "replace")
-
-
-def _decoded(text: str) -> bytes:
-    try:
-        return binascii.a2b_base64(_bytes(text), strict_mode=True)
-    except ValueError:
-        return b""
 
 
 def _any_equal(shown: bytes, candidates: Iterable[bytes]) -> bool:

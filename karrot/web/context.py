@@ -35,17 +35,17 @@ class Credentials:
     password_previous: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
     token_previous: str | None = field(default=None, repr=False)
+    basic: tuple[bytes, ...] = field(init=False, repr=False)
+    """Every valid ``user:password``."""
 
-    @property
-    def basic(self) -> tuple[bytes, ...]:
-        """Every valid ``user:password``."""
-        passwords = (self.password, self.password_previous)
-        return tuple(f"{self.username or ''}:{password}".encode() for password in passwords if password)
+    bearer: tuple[bytes, ...] = field(init=False, repr=False)
+    """Every valid token."""
 
-    @property
-    def bearer(self) -> tuple[bytes, ...]:
-        """Every valid token."""
-        return tuple(token.encode() for token in (self.token, self.token_previous) if token)
+    def __post_init__(self) -> None:
+        passwords, tokens = (self.password, self.password_previous), (self.token, self.token_previous)
+        basic = tuple(f"{self.username or ''}:{password}".encode() for password in passwords if password)
+        object.__setattr__(self, "basic", basic)
+        object.__setattr__(self, "bearer", tuple(token.encode() for token in tokens if token))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

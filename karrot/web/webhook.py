@@ -159,20 +159,15 @@ def _read(context: WebContext, stream: IO[bytes], length: int) -> bytes:
     while missing:
         if context.clock.boot_ms() > deadline:
             raise _incomplete(f"only {length - missing} of {length} bytes came within {context.body_timeout:g} s")
-        chunk = _next_chunk(stream, min(_CHUNK, missing))
+        try:  # the server's own stream, not werkzeug's wrapper: that one raises where this one says b""
+            chunk = stream.read(min(_CHUNK, missing))
+        except OSError as error:  # reset, or the socket's own timeout
+            raise _incomplete(f"the connection failed: {type(error).__name__}") from error
         if not chunk:
             raise _incomplete(f"the connection ended after {length - missing} of {length} bytes")
         pieces.append(chunk)
         missing -= len(chunk)
     return b"".join(pieces)
-
-
-def _next_chunk(stream: IO[bytes], size: int) -> bytes:
-    # The server's own stream, not werkzeug's wrapper: that one raises where this one says b"".
-    try:
-        return stream.read(size)
-    except OSError as error:  # reset, or the socket's own timeout
-        raise _incomplete(f"the connection failed: {type(error).__name__}") from error
 
 
 def _incomplete(why: str) -> Problem:

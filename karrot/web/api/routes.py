@@ -28,7 +28,8 @@ routes.before_request(require_reader)
 def list_groups() -> Response:
     """A page of groups."""
     page = page_by_key(web_context().log, asked_filter(), after=_asked_after(), limit=_asked_limit())
-    after = None if page.following is None else _opaque(page.following)
+    place = page.following
+    after = None if place is None else urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
     return _json(GroupPage([group_shape(state) for state in page.groups], after))
 
 
@@ -83,10 +84,6 @@ def _asked_limit(default: int = DEFAULT_LIMIT) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(MAX_LIMIT)) and 1 <= int(text) <= MAX_LIMIT):
         raise Problem("invalid_field", f"limit is a whole number from 1 to {MAX_LIMIT}.", path="limit")
     return int(text)
-
-
-def _opaque(place: PageCursor) -> str:
-    return urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
 
 
 def _asked_after() -> PageCursor | None:

@@ -53,9 +53,19 @@ def _of_partitions(summary: EventSummary, seconds_since_commit: float | None) ->
     if stop:
         return _stopped(summary, stop, seconds_since_commit)
     if stall:
-        return _stalled(summary, stall)
+        return Cause(
+            f"{_of(summary, stall)} stalled",
+            f"{_partitions(summary, stall)} stalled: commits come, but always of the same offset, while messages wait.",
+            "It fails at the same message again and again, or waits for something that does not answer.",
+            RUNBOOKS["partition stalled"],
+        )
     if rewind:
-        return _rewound(summary, rewind)
+        return Cause(
+            f"{_of(summary, rewind)} went back",
+            f"{_partitions(summary, rewind)} went back: a commit was below the one before.",
+            "Somebody reset the offsets, or two consumers commit for the same partition.",
+            RUNBOOKS["partition went back"],
+        )
     return _UNLISTED if summary.status is Status.ERR else _slow(summary, warn)
 
 
@@ -66,24 +76,6 @@ def _stopped(summary: EventSummary, number: int, seconds: float | None) -> Cause
         f"{_partitions(summary, number)} stopped: messages wait, and nothing was committed{since}.",
         "Is the consumer of these partitions running? It is down, hangs, or was never assigned.",
         RUNBOOKS["partition stopped"],
-    )
-
-
-def _stalled(summary: EventSummary, number: int) -> Cause:
-    return Cause(
-        f"{_of(summary, number)} stalled",
-        f"{_partitions(summary, number)} stalled: commits come, but always of the same offset, while messages wait.",
-        "It fails at the same message again and again, or waits for something that does not answer.",
-        RUNBOOKS["partition stalled"],
-    )
-
-
-def _rewound(summary: EventSummary, number: int) -> Cause:
-    return Cause(
-        f"{_of(summary, number)} went back",
-        f"{_partitions(summary, number)} went back: a commit was below the one before.",
-        "Somebody reset the offsets, or two consumers commit for the same partition.",
-        RUNBOOKS["partition went back"],
     )
 
 

@@ -140,7 +140,8 @@ def chart(points: Sequence[Point], within: Frame, *, in_time: bool) -> Chart | N
     top = max((value for _, value in points if value is not None), default=None)
     if top is None:
         return None
-    step = _round_time(top / _Y_TICKS) if in_time else _round_count(top / _Y_TICKS)
+    least = top / _Y_TICKS
+    step = float(next((each for each in _STEPS if each >= least), least)) if in_time else _round_count(least)
     highest = step * max(1, -(-top // step))
     lines = [
         " ".join(f"{within.x(at) * _WIDE / 100:g},{_HIGH * (1 - value / highest):.4g}" for at, value in piece)
@@ -172,12 +173,14 @@ def charts_of_events(trail: Sequence[Mark], now: float) -> GroupCharts | None:
         return None
     end = max(now, marks[-1].at_ms / 1000)
     within = frame(marks[0].at_ms / 1000, end)
+    lasting = list(_lasting(marks, end))
     return GroupCharts(
         within,
         chart([(mark.at_ms / 1000, mark.lag) for mark in marks], within, in_time=False),
         chart([(mark.at_ms / 1000, mark.lag_seconds) for mark in marks], within, in_time=True),
-        bands(_incidents(marks, end), within),
-        bands((Band(since, until, mark.status_text) for mark, since, until in _lasting(marks, end)), within),
+        # An incident lasts from an event of it to the next event, whatever that says.
+        bands((Band(since, until, "incident") for mark, since, until in lasting if mark.kind is Kind.INCIDENT), within),
+        bands((Band(since, until, mark.status_text) for mark, since, until in lasting), within),
         list(_points(marks, within)),
     )
 
@@ -250,21 +253,10 @@ def _round_count(least: float) -> float:
     return next(each * size for each in (1, 2, 5, 10) if each * size >= least)
 
 
-def _round_time(least: float) -> float:
-    return float(next((each for each in _STEPS if each >= least), least))
-
-
 def _moment_text(at: float, step: float) -> str:
     form = next(form for below, form in _FORMS if step < below)
     text = datetime.fromtimestamp(min(at, LAST_SECOND), UTC).strftime(form)
     return text.lstrip("0") if form.startswith("%d") else text
-
-
-def _incidents(marks: Sequence[Mark], end: float) -> Iterator[Band]:
-    """From an event of an incident to the next event, whatever it says."""
-    for mark, since, until in _lasting(marks, end):
-        if mark.kind is Kind.INCIDENT:
-            yield Band(since, until, "incident")
 
 
 def _lasting(marks: Sequence[Mark], end: float) -> Iterator[tuple[Mark, float, float]]:

@@ -1,6 +1,6 @@
 """Reads a group's newest events, without their partitions, and tells whether its lag rises or falls."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -76,7 +76,13 @@ class Trails:
 
 def marks(log: Events, key: GroupKey, limit: int, after: int = 0) -> list[Mark]:
     """The newest marks of a group behind number ``after``, oldest first."""
-    found = [*_marks(log.bodies(key, limit, after))]
+    found = []
+    for stored in log.bodies(key, limit, after):
+        try:
+            outline = parse_outline(stored.body, observed_at_ms=stored.observed_at_ms, source=stored.source)
+        except MalformedPayload:  # of a newer Karrot: a gap in a picture
+            continue
+        found.append(_mark(stored, outline))
     return found[::-1]
 
 
@@ -114,15 +120,6 @@ def _line(trail: Sequence[Mark]) -> _Line | None:
     slope = sum((at - mean_at) * (lag - mean_lag) for at, lag in known) / at_spread
     explained = slope**2 * at_spread / lag_spread if lag_spread else 0.0
     return _Line(slope, slope * (known[-1][0] - known[0][0]), explained)
-
-
-def _marks(bodies: Sequence[StoredBody]) -> Iterator[Mark]:
-    for stored in bodies:
-        try:
-            outline = parse_outline(stored.body, observed_at_ms=stored.observed_at_ms, source=stored.source)
-        except MalformedPayload:  # of a newer Karrot: a gap in a picture
-            continue
-        yield _mark(stored, outline)
 
 
 def _mark(stored: StoredBody, outline: Outline) -> Mark:

@@ -140,17 +140,18 @@ class LiveGroups:
         return self._cache.get(None, self._read)
 
     def _read(self) -> RankedGroups:
-        self._catch_up()
-        return self._ranking.ranked()
-
-    def _catch_up(self) -> None:
         if self._log_id != self._log.log_id:  # the first time, or a new log in place of a damaged one
             self._log_id, self._seen_seq = self._log.log_id, self._log.size().last_seq
             self._ranking = Ranking()
             self._take({state.key: state for state in groups(self._log)})
         for page in gently(self._changed()):
             self._take({one.key: one.state for one in page})
-        self._forget(self._log.log_time_ms() - self._stale_after_ms)
+        before_ms = self._log.log_time_ms() - self._stale_after_ms
+        if self._oldest_ms < before_ms:  # some groups fell silent; none has while the oldest of all is young enough
+            heard = {state.key: state.log_time_ms for state in self._ranking.states()}
+            self._ranking.update({key: None for key, at_ms in heard.items() if at_ms < before_ms})
+            self._oldest_ms = min((at_ms for at_ms in heard.values() if at_ms >= before_ms), default=sys.maxsize)
+        return self._ranking.ranked()
 
     def _changed(self) -> Iterator[Sequence[Changed]]:
         """What changed since, in pages, until a page is not full: there is no end while more comes than is read."""
@@ -164,10 +165,3 @@ class LiveGroups:
     def _take(self, changes: Mapping[GroupKey, GroupState | None]) -> None:
         self._ranking.update(changes)
         self._oldest_ms = min([self._oldest_ms, *(state.log_time_ms for state in changes.values() if state)])
-
-    def _forget(self, before_ms: int) -> None:
-        """Leave out the groups that fell silent. None has while the oldest of all is young enough."""
-        if self._oldest_ms < before_ms:
-            heard = {state.key: state.log_time_ms for state in self._ranking.states()}
-            self._ranking.update({key: None for key, at_ms in heard.items() if at_ms < before_ms})
-            self._oldest_ms = min((at_ms for at_ms in heard.values() if at_ms >= before_ms), default=sys.maxsize)
