@@ -10,17 +10,17 @@ from karrot.demo.cloudwatch import (
     EXPIRED_TOKEN,
     SIGNATURE_DOES_NOT_MATCH,
     UNRECOGNIZED_CLIENT,
-    FakeCloudWatch,
     Refuse,
 )
 from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, point_aws_at
+from support.reporters.fake_aws import FakeAws
 
 
 @pytest.fixture
 def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[CloudWatchRig]:
     clock = ManualClock()
-    with FakeCloudWatch(clock_ms=clock.wall_ms) as fake:
+    with FakeAws(clock_ms=clock.wall_ms) as fake:
         point_aws_at(fake, monkeypatch)
         yield CloudWatchRig(fake, clock)
 
