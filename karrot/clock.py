@@ -1,9 +1,9 @@
-"""Gives the time: by the wall clock, and by a clock that cannot be set. A `Clock` is passed as an argument."""
+"""Gives the time: by the wall clock, by a clock that cannot be set, and by the event log's, made of both."""
 
 import time
 import uuid
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -45,3 +45,39 @@ class SystemClock:
     def boot_ms(self) -> int:
         """Milliseconds of the boot clock."""
         return time.clock_gettime_ns(self._boot_clock) // 1_000_000
+
+
+class Anchor(NamedTuple):
+    """One moment on all three clocks. It is stored with each commit and read at the next start."""
+
+    boot_id: str
+    boot_ms: int
+    wall_ms: int
+    log_ms: int
+
+
+class LogTime:
+    """The event log's own clock: the ages of events stay right when the system clock is set.
+
+    It advances with the boot clock within one boot, and by max(0, wall-clock difference) from one boot to the next.
+    """
+
+    def __init__(self, clock: Clock, anchor: Anchor | None) -> None:
+        self._clock = clock
+        self._base = self._log_ms_now(anchor) - clock.boot_ms()
+
+    def now(self) -> int:
+        """Milliseconds; close to the epoch's, as long as the wall clock was right."""
+        return self._base + self._clock.boot_ms()
+
+    def anchor(self) -> Anchor:
+        """This moment on all three clocks, to be stored."""
+        boot_ms = self._clock.boot_ms()
+        return Anchor(self._clock.boot_id, boot_ms, self._clock.wall_ms(), self._base + boot_ms)
+
+    def _log_ms_now(self, anchor: Anchor | None) -> int:
+        if anchor is None:
+            return self._clock.wall_ms()
+        if anchor.boot_id == self._clock.boot_id:
+            return anchor.log_ms + max(0, self._clock.boot_ms() - anchor.boot_ms)
+        return anchor.log_ms + max(0, self._clock.wall_ms() - anchor.wall_ms)

@@ -17,7 +17,7 @@ import msgspec
 from karrot.burrow.payload import parse_stored
 from karrot.event import Kind, PartitionLag, Source
 from karrot.eventlog.base import StoredEvent
-from karrot.eventlog.event_summary import summarize
+from karrot.eventlog.group_state import summarize
 from karrot.signals import Signals
 
 VERSION: Literal[1] = 1

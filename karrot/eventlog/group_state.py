@@ -1,12 +1,25 @@
-"""Computes the state of a group after one more event. Pure, and the same for every store."""
+"""Computes the state of a group after one more event: its newest event in short, and its incident. Pure.
+
+Burrow gives an incident one id from the first verdict worse than OK to the first OK. It never repeats a lost close,
+forgets ids in a failover and reports some incidents only by their end. So the log has its own rule: the first event
+with a new id opens an incident; its close, another id, an observation or a deletion ends it.
+"""
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from karrot.event import GroupKey, Kind, LagEvent, Source
-from karrot.eventlog import incidents
+from karrot.event import GroupKey, Kind, LagEvent, Source, Status
 from karrot.eventlog.base import Changed, EventSummary, GroupState, IncidentState
-from karrot.eventlog.event_summary import summarize
+from karrot.signals import signals_of
+
+BAD_STATUSES = (Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
+"""The order of ``EventSummary.bad``."""
+
+_FUTURE_MS = 86_400_000
+"""A commit further ahead than this was misread (Burrow v1.9.5 reads some of Kafka 4.1's near 8e18)."""
+
+REMEMBERED = 8
+"""How many ids of a group are remembered, so that late events neither reopen an incident nor count it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +86,7 @@ def after(row: GroupRow | None, seq: int, arrived: Arrival) -> GroupRow:
         last_seq=seq,
         log_time_ms=arrived.observed_log_ms,
         expired=False,
-        incident=incidents.after(before, arrived.event),
+        incident=incident_after(before, arrived.event),
         summary=arrived.summary,
     )
 
@@ -86,3 +99,68 @@ def state_of(key: GroupKey, row: GroupRow) -> GroupState:
 def changed(key: GroupKey, row: GroupRow) -> Changed:
     """The group as readers see it who ask for changes."""
     return Changed(row.last_seq, key, None if row.gone else state_of(key, row))
+
+
+def summarize(event: LagEvent, received_at_ms: int) -> EventSummary:
+    """The summary of an event: all that an exporter needs of it."""
+    known = event.status is not Status.NOTFOUND
+    largest = event.max_lag if known else None
+    statuses = [partition.status for partition in event.partitions]
+    warn, stop, stall, rewind = map(statuses.count, BAD_STATUSES) if statuses else (0, 0, 0, 0)
+    return EventSummary(
+        status_text=event.status_text,
+        kind=event.kind,
+        source=event.source,
+        observed_at_ms=event.observed_at_ms,
+        received_at_ms=received_at_ms,
+        total_lag=event.total_lag if known else None,
+        max_lag=largest.current_lag if largest else None,
+        max_lag_topic=largest.topic if largest else None,
+        partition_count=event.partition_count,
+        complete=event.complete,
+        bad=(warn, stop, stall, rewind),
+        last_commit_ms=_last_commit_ms(event),
+        signals=signals_of(event),
+    )
+
+
+def _last_commit_ms(event: LagEvent) -> int | None:
+    if event.max_lag is None or event.max_lag.end is None:
+        return None
+    timestamp_ms = event.max_lag.end.timestamp_ms
+    return timestamp_ms if 0 < timestamp_ms < event.observed_at_ms + _FUTURE_MS else None
+
+
+def incident_after(incident: IncidentState, event: LagEvent) -> IncidentState:
+    """The group's incident once ``event`` is its newest.
+
+    A verdict without an id (Burrow's REST API, Kafka) attaches to the open incident. An incident that fell silent
+    resumes with its id: it is the same one, and it was counted.
+    """
+    match event.kind:
+        case Kind.OBSERVATION | Kind.DELETED:
+            return _ended(incident)
+        case Kind.CLOSE:
+            # The group is well now, whatever the id. A new id is counted: of an incident below the notifier's threshold
+            # Burrow sends only the close.
+            return _ended(_opened(incident, event, str(event.incident_id)))
+        case Kind.INCIDENT if event.incident_id is not None:
+            return _opened(incident, event, event.incident_id)
+        case _:
+            return incident
+
+
+def _ended(incident: IncidentState) -> IncidentState:
+    return incident._replace(open_id=None, since_ms=None)
+
+
+def _opened(incident: IncidentState, event: LagEvent, new_id: str) -> IncidentState:
+    if new_id in incident.remembered:
+        return incident
+    start = event.incident_start
+    return IncidentState(
+        open_id=new_id,
+        since_ms=event.observed_at_ms if start is None else int(start.timestamp() * 1000),
+        total=incident.total + 1,
+        remembered=(*incident.remembered, new_id)[-REMEMBERED:],
+    )

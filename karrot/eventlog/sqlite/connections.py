@@ -9,9 +9,8 @@ from pathlib import Path
 
 import apsw
 
-from karrot.clock import Clock
+from karrot.clock import Anchor, Clock, LogTime
 from karrot.eventlog.base import LogUnavailableError
-from karrot.eventlog.log_clock import Anchor, LogTime
 from karrot.eventlog.sqlite import database, datadir
 
 _log = logging.getLogger(__name__)

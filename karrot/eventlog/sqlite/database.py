@@ -6,8 +6,8 @@ from pathlib import Path
 
 import apsw
 
+from karrot.clock import Anchor
 from karrot.eventlog.base import LogUnavailableError
-from karrot.eventlog.log_clock import Anchor
 
 APPLICATION_ID = 0x4B415252
 """``KARR``, in the file's header: it tells our file from one of another program."""

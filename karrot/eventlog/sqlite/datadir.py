@@ -18,11 +18,10 @@ from typing import NamedTuple
 import apsw
 
 from karrot import telemetry
-from karrot.clock import Clock
+from karrot.clock import Anchor, Clock, LogTime
 from karrot.event import GroupKey
 from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.locks import FileLock
-from karrot.eventlog.log_clock import Anchor, LogTime
 from karrot.eventlog.sqlite import database, rows
 
 _log = logging.getLogger(__name__)

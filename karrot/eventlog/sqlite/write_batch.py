@@ -5,10 +5,10 @@ from collections import Counter
 import apsw
 
 from karrot import telemetry
+from karrot.clock import Anchor
 from karrot.event import GroupKey
 from karrot.eventlog.base import Appended, ReporterState
 from karrot.eventlog.group_state import Arrival, GroupRow, after
-from karrot.eventlog.log_clock import Anchor
 from karrot.eventlog.pending_counters import KEPT_REJECTS, CounterKey, PendingWrites
 from karrot.eventlog.sqlite import rows
 

@@ -1,4 +1,4 @@
-"""Derives the table ``incidents``, by the rules of `karrot.eventlog.incidents` written for whole columns.
+"""Derives the table ``incidents``, by the rules of `karrot.eventlog.group_state` written for whole columns.
 
 The first event with a new id opens an incident. Its close, another new id, deletion, recovery without a close, or
 silence ends it. Verdicts without an id (from Burrow's REST API or from Kafka) belong to the incident that is open. If

@@ -5,9 +5,9 @@ from pathlib import Path
 import apsw
 import pytest
 
+from karrot.clock import Anchor
 from karrot.event import GroupKey
 from karrot.eventlog.base import Counter, LogUnavailableError
-from karrot.eventlog.log_clock import Anchor
 from karrot.eventlog.sqlite import database, datadir, write_batch
 from support.eventlog.appended_events import append_event, group_names
 from support.eventlog.sqlite_log import MAX_BYTES, append_and_kill_self, open_sqlite

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from karrot.event import GroupKey
 from karrot.eventlog.base import GroupState, IncidentState
-from karrot.eventlog.event_summary import summarize
+from karrot.eventlog.group_state import summarize
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import Intake
 from karrot.web.pages.live_groups import LiveGroups, RankedGroups, Ranking

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.eventlog.log_clock import Anchor, LogTime
+from karrot.clock import Anchor, LogTime
 from support.manual_clock import ManualClock
 
 
