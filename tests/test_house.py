@@ -20,7 +20,7 @@ ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 ONE_OF_A_KIND = {
     "base": "the contract of a folder's kind: of a reporter, of the event log",
     "errors": "what can go wrong in a package, for those who use it",
-    "incidents": "a table, a command, a query and the log's rule for the same thing",
+    "incidents": "a table, a command and a query for the same thing",
     "job": "a Spark job next to the transforms that it runs",
     "options": "the options of each reporter, of the service, of the commands",
     "reporter": "each destination's reporter",

@@ -1,9 +1,10 @@
-"""Holds a process's connections to the SQLite file, and opens them again if the file is replaced or damaged."""
+"""Holds a process's connections to the SQLite file, opens them again if it is damaged, and checkpoints it."""
 
 import contextlib
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,11 +12,14 @@ import apsw
 
 from karrot.clock import Anchor, Clock, LogTime
 from karrot.eventlog.base import LogUnavailableError
+from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sqlite import database, datadir
 
 _log = logging.getLogger(__name__)
 
 _IDLE_READERS = 4
+_FRAMES = 1000
+_TELL_EVERY_S = 60.0
 _Identity = tuple[int, int]
 _Identities = tuple[_Identity, _Identity]
 
@@ -86,7 +90,10 @@ class LogFile:
             raise LogUnavailableError(f"the event log is damaged: {error}") from error
         except (apsw.Error, OSError) as error:
             raise LogUnavailableError(f"the event log cannot be read: {error}") from error
-        self._put_back(identity, connection)
+        try:
+            self._idle.put_nowait((identity, connection))
+        except queue.Full:
+            connection.close()
 
     def wal_bytes(self) -> int:
         """The size of the write-ahead log on disk."""
@@ -132,11 +139,50 @@ class LogFile:
                 connection.close()
         return current, database.connect_reader(self.path)
 
-    def _put_back(self, identity: _Identities, connection: apsw.Connection) -> None:
+
+class Checkpointer:
+    """Copies the write-ahead log into the database file (a checkpoint), under ``commit.lock``.
+
+    It does so after clients have their answers: by default SQLite does it within a commit, so that everyone who waits
+    for the commit waits for two more flushes. Warns if the write-ahead log grows nevertheless.
+
+    Used by the writer thread alone. ``seconds`` is a clock that only goes forward.
+    """
+
+    def __init__(self, file: LogFile, lock: FileLock, *, seconds: Callable[[], float] = time.monotonic) -> None:
+        self._file = file
+        self._lock = lock
+        self._seconds = seconds
+        self._quiet_until = seconds()
+
+    def run(self) -> None:
+        """Checkpoint if the write-ahead log is long enough. If that fails nothing is lost: the next one catches up."""
+        if self._file.wal_frames < _FRAMES:
+            return
+        with self._lock:
+            left = self._checkpoint()
+        if left is not None and self._file.wal_bytes() > database.WAL_LIMIT:
+            self._tell(left)
+
+    def _checkpoint(self) -> str | None:
+        """Checkpoint; return why part of the write-ahead log is left, if any is."""
         try:
-            self._idle.put_nowait((identity, connection))
-        except queue.Full:
-            connection.close()
+            self._file.follow()
+            frames, done = self._file.connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except (apsw.Error, OSError) as error:
+            return f"a checkpoint failed: {type(error).__name__}: {error}"
+        return "a program holds a read transaction on it open" if done < frames else None
+
+    def _tell(self, why: str) -> None:
+        if self._seconds() < self._quiet_until:
+            return
+        self._quiet_until = self._seconds() + _TELL_EVERY_S
+        _log.warning(
+            "the write-ahead log has %d MiB and cannot be emptied: %s (`fuser -v %s` names who has the file open)",
+            self._file.wal_bytes() >> 20,
+            why,
+            self._file.path,
+        )
 
 
 class MemoryFile:

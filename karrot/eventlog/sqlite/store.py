@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import apsw
+
 from karrot.clock import Clock
 from karrot.event import GroupKey, LagEvent
 from karrot.eventlog.base import (
@@ -33,12 +35,10 @@ from karrot.eventlog.group_state import arrival, changed, state_of
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.pending_counters import HighWater, WriteBuffer
 from karrot.eventlog.sqlite import rows
-from karrot.eventlog.sqlite.checkpoint import Checkpointer
-from karrot.eventlog.sqlite.committer import Committer
-from karrot.eventlog.sqlite.connections import LogFile, MemoryFile
+from karrot.eventlog.sqlite.connections import Checkpointer, LogFile, MemoryFile
 from karrot.eventlog.sqlite.database import used_bytes
 from karrot.eventlog.sqlite.write_batch import Transaction
-from karrot.eventlog.sqlite.writer import InlineWriter, Job, Writer
+from karrot.eventlog.sqlite.writer import Committer, InlineWriter, Job, Writer
 
 _READ_BYTES = 8 << 20
 _UNREAD_BYTES = 1 << 20
@@ -231,8 +231,14 @@ class SqlEventLog:
     def prune(self) -> int:
         """Delete what is beyond age or size, a few hundred events in a transaction."""
         before_ms = self.log_time_ms() - self._retention_ms
-        return self._prune(lambda transaction: transaction.prune_older(before_ms), self._any_older(before_ms)) + (
-            self._prune(Transaction.prune_oldest, self._nearly_full)
+        most_bytes = self._max_bytes * _NEARLY_FULL
+
+        def has_older(connection: apsw.Connection) -> bool:
+            oldest = connection.execute("SELECT log_time_ms FROM events ORDER BY seq LIMIT 1").fetchone()
+            return oldest is not None and oldest[0] < before_ms
+
+        return self._prune(lambda transaction: transaction.prune_older(before_ms), has_older) + (
+            self._prune(Transaction.prune_oldest, lambda connection: used_bytes(connection) > most_bytes)
         )
 
     def size(self) -> LogSize:
@@ -264,26 +270,15 @@ class SqlEventLog:
         events = (rows.stored_event(self.log_id, row) for row in found)
         return [event for event in events if isinstance(event, StoredEvent)]
 
-    def _any_older(self, before_ms: int) -> Callable[[], bool]:
-        def any_older() -> bool:
-            with self._file.reading() as connection:
-                oldest = connection.execute("SELECT log_time_ms FROM events ORDER BY seq LIMIT 1").fetchone()
-            return oldest is not None and oldest[0] < before_ms
-
-        return any_older
-
-    def _nearly_full(self) -> bool:
-        with self._file.reading() as connection:
-            return used_bytes(connection) > self._max_bytes * _NEARLY_FULL
-
-    def _prune(self, work: Callable[[Transaction], int], wanted: Callable[[], bool]) -> int:
+    def _prune(self, work: Callable[[Transaction], int], wanted: Callable[[apsw.Connection], bool]) -> int:
         deleted = 0
-        while wanted():
-            some = self._writer.submit(work)
+        while True:
+            with self._file.reading() as connection:
+                is_wanted = wanted(connection)
+            some = self._writer.submit(work) if is_wanted else 0
             if some == 0:
-                break
+                return deleted
             deleted += some
-        return deleted
 
 
 class SqliteEventLog(SqlEventLog):

@@ -1,19 +1,26 @@
-"""Runs the thread of a process that commits waiting writes in groups, under the log's ``commit.lock``.
+"""Commits waiting writes in groups, in a thread under ``commit.lock``, and recovers where SQLite refuses them.
 
 SQLite's own busy handler starves under several writers (5 s measured), and two connections that commit and checkpoint
 at the same time can corrupt a database before 3.51.3. One lock around commit and checkpoint prevents both. Everything
 that arrived during one commit shares the flush of the next.
 """
 
+import contextlib
 import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+import apsw
+
 from karrot.eventlog.base import TURN_SHARE, LogUnavailableError, OverloadedError, UnconfirmedError
+from karrot.eventlog.pending_counters import WriteBuffer
+from karrot.eventlog.sqlite.connections import LogFile, MemoryFile
+from karrot.eventlog.sqlite.database import near_its_cap
 from karrot.eventlog.sqlite.write_batch import Transaction
 
 T = TypeVar("T")
@@ -21,6 +28,9 @@ _GROUP = 256
 _TICK_S = 1.0
 _GATHER_S = 0.001
 """How long a commit waits for more jobs if the one before had several: under load most of the cost is per commit."""
+
+_ATTEMPTS = 50
+"""How often the oldest events are dropped before the newest are refused."""
 
 _log = logging.getLogger(__name__)
 
@@ -95,6 +105,93 @@ class Job(Generic[T]):
             call()
 
 
+Take = Callable[[], Sequence[Job[Any]]]
+
+
+class Committer:
+    """Commits groups of jobs under a lock. Used by the writer alone.
+
+    ``trouble`` says why the last commit failed, ``None`` if it did not.
+    """
+
+    def __init__(
+        self,
+        file: LogFile | MemoryFile,
+        lock: AbstractContextManager[object],
+        buffer: WriteBuffer,
+        *,
+        max_consumers: int,
+    ) -> None:
+        self._file = file
+        self._lock = lock
+        self._buffer = buffer
+        self._max_consumers = max_consumers
+        self.trouble: str | None = None
+
+    def commit(self, take: Take) -> None:
+        """Run the jobs that ``take`` gives in one durable transaction. Raises `LogUnavailableError` if that fails.
+
+        ``take`` is called as late as possible: a job that was taken can no longer be answered "nothing was stored".
+        """
+        with self._lock:
+            try:
+                self._file.follow()
+                self._attempt(take)
+            except (apsw.Error, OSError) as error:
+                self._file.distrust()
+                self.trouble = f"{type(error).__name__}: {error}"
+                _log.warning("the event log refused a commit: %s", self.trouble)
+                raise LogUnavailableError(self.trouble) from error
+            self.trouble = None
+
+    def _attempt(self, take: Take) -> None:
+        try:
+            self._transact(take)
+        except apsw.FullError:
+            # Dropping events makes room below the log's own cap; on a full volume it would only lose them.
+            if not near_its_cap(self._file.connection):
+                raise
+            self._transact_with_room(take)
+        except (apsw.CorruptError, apsw.NotADBError) as error:
+            self._file.replace(str(error))
+            self._transact(take)
+        except (TypeError, ValueError, OverflowError):
+            # One job holds a value that cannot be written; the others can be.
+            for job in take():
+                try:
+                    self._transact(partial(list, [job]))
+                except (TypeError, ValueError, OverflowError) as error:
+                    _log.exception("a write was refused for what it holds")
+                    job.error = LogUnavailableError(f"cannot be written: {error}")
+
+    def _transact(self, take: Take) -> None:
+        connection = self._file.connection
+        pending = self._buffer.take()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            transaction = Transaction(connection, max_consumers=self._max_consumers)
+            jobs = take()
+            for job in jobs:
+                job.result = job.work(transaction)
+            transaction.settle(pending, self._file.time.anchor())
+            connection.execute("COMMIT")
+        except BaseException:
+            self._buffer.back(pending)
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        for job in jobs:
+            job.stored = True
+
+    def _transact_with_room(self, take: Take) -> None:
+        """Drop the oldest events until the newest fit; raise what SQLite says if they never do."""
+        for _ in range(_ATTEMPTS):
+            self._transact(lambda: [Job(Transaction.prune_oldest)])
+            with contextlib.suppress(apsw.FullError):
+                return self._transact(take)
+        return self._transact(take)
+
+
 class Writer:
     """Runs jobs in groups through ``commit(take)``.
 
@@ -106,7 +203,7 @@ class Writer:
 
     def __init__(
         self,
-        commit: Callable[[Callable[[], Sequence[Job[Any]]]], None],
+        commit: Callable[[Take], None],
         *,
         afterwards: Callable[[], None],
         idle_work: Callable[[], bool],
@@ -194,7 +291,7 @@ class Writer:
 class InlineWriter:
     """Commits each piece of work at once, in the thread of its caller: in memory there is no disk to wait for."""
 
-    def __init__(self, commit: Callable[[Callable[[], Sequence[Job[Any]]]], None]) -> None:
+    def __init__(self, commit: Callable[[Take], None]) -> None:
         self._commit = commit
 
     def begin(self, work: Callable[[Transaction], T]) -> Job[T]:

@@ -15,11 +15,9 @@ from karrot.eventlog.group_state import arrival
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.pending_counters import WriteBuffer
 from karrot.eventlog.sqlite import datadir
-from karrot.eventlog.sqlite.checkpoint import Checkpointer
-from karrot.eventlog.sqlite.committer import Committer
-from karrot.eventlog.sqlite.connections import LogFile
+from karrot.eventlog.sqlite.connections import Checkpointer, LogFile
 from karrot.eventlog.sqlite.write_batch import Transaction
-from karrot.eventlog.sqlite.writer import Job, Writer
+from karrot.eventlog.sqlite.writer import Committer, Job, Writer
 from support.burrow.lag_events import make_event
 from support.eventlog.sqlite_log import MAX_BYTES, open_sqlite
 from support.manual_clock import ManualClock
