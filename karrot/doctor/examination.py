@@ -4,18 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from karrot.burrow.client import Asking
-from karrot.doctor.checks import (
-    Check,
-    Finding,
-    Level,
-    burrow_and_karrot,
-    burrow_notifier,
-    karrot,
-    prometheus_scrape,
-)
-from karrot.doctor.checks import (
-    burrow_storage as burrow,
-)
+from karrot.doctor.checks import Check, Finding, Level, burrow_and_karrot, burrow_notifier, karrot, prometheus_scrape
+from karrot.doctor.checks import burrow_storage as burrow
 from karrot.doctor.read_burrow import read_burrow
 from karrot.doctor.read_karrot import read_karrot
 from karrot.doctor.read_prometheus import read_prometheus

@@ -8,14 +8,7 @@ group as of that moment.
 from karrot.event import ClusterPartition, GroupKey, OffsetCommit
 from karrot.history.duckdb_reader import Duck, Row, named
 from karrot.history.moments import moment_of
-from karrot.history.offsets_at_moment import (
-    LogGrowth,
-    LookBack,
-    Owners,
-    commits,
-    ends,
-    owners,
-)
+from karrot.history.offsets_at_moment import LogGrowth, LookBack, Owners, commits, ends, owners
 from karrot.history.results import GroupDescription, PartitionDescription, UnclearGroup
 
 

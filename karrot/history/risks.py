@@ -18,15 +18,7 @@ from typing import NamedTuple
 from karrot.event import OffsetCommit
 from karrot.history.duckdb_reader import Duck
 from karrot.history.moments import epoch_ms, moment_of
-from karrot.history.offsets_at_moment import (
-    LogGrowth,
-    LookBack,
-    OffsetHistory,
-    Owners,
-    ends,
-    owners,
-    pasts,
-)
+from karrot.history.offsets_at_moment import LogGrowth, LookBack, OffsetHistory, Owners, ends, owners, pasts
 from karrot.history.results import Risk, RiskKind, Risks
 
 _WINDOW = timedelta(days=1)

@@ -9,13 +9,7 @@ from datetime import datetime, timedelta
 from karrot.event import ClusterPartition, OffsetCommit
 from karrot.history.duckdb_reader import Duck, named
 from karrot.history.moments import moment_of
-from karrot.history.offsets_at_moment import (
-    KEY,
-    LogGrowth,
-    LookBack,
-    commits,
-    ends,
-)
+from karrot.history.offsets_at_moment import KEY, LogGrowth, LookBack, commits, ends
 from karrot.history.results import StaleGroups, StalePartition
 
 _MS = timedelta(milliseconds=1)

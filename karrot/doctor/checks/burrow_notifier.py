@@ -225,17 +225,5 @@ def _section(name: str) -> str:
     return f"[notifier.{name}]"
 
 
-CHECKS = (
-    notifier,
-    threshold,
-    send_close,
-    method,
-    url,
-    webhook,
-    template,
-    timeout,
-    noverify,
-    allowlist,
-    unseen,
-)
+CHECKS = (notifier, threshold, send_close, method, url, webhook, template, timeout, noverify, allowlist, unseen)
 """Each takes a `BurrowSeen`."""

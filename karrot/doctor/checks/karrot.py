@@ -112,8 +112,7 @@ def silence(seen: KarrotSeen) -> Iterator[Said]:
         if age > seen.stale_after:
             said = "was never heard" if age == float("inf") else f"was heard {age:.0f} s ago for the last time"
             yield fault(
-                f"the Burrow of {cluster} {said}",
-                "Burrow's log; from its host: karrot send-sample --url " + seen.url,
+                f"the Burrow of {cluster} {said}", "Burrow's log; from its host: karrot send-sample --url " + seen.url
             )
     if not seen.heard and WATCH not in seen.components:  # watch needs no Burrow
         yield fault("no Burrow was ever heard", f"karrot burrow-config --url {seen.url}")

@@ -149,16 +149,7 @@ def _why_down(target: Target) -> str:
     return f"what it says; curl {target.scrape_url}"
 
 
-ALONE = (
-    target,
-    scrape_fails,
-    honor_labels,
-    scrape_interval,
-    late_scrape,
-    slow_scrape,
-    doubled,
-    silence_alert,
-)
+ALONE = (target, scrape_fails, honor_labels, scrape_interval, late_scrape, slow_scrape, doubled, silence_alert)
 """Each takes a `PrometheusSeen`."""
 
 WITH_KARROT = (series, clocks)
