@@ -15,9 +15,9 @@ from karrot.event import TopicPartition
 from karrot.eventlog.sqlite import SqliteEventLog, datadir
 from karrot.intake import Intake
 from karrot.watch.cluster_interface import Cluster, connect
-from karrot.watch.outputs import IntakeSink
+from karrot.watch.outputs import IntakeSink, PollOutcome
 from karrot.watch.persistence import NoKeeper, NoteKeeper, dump, load
-from karrot.watch.watcher import PollOutcome, Watcher
+from karrot.watch.watcher import Watcher
 from support.kafka.in_memory_kafka import InMemoryKafka, make_member
 
 POLLS = 15

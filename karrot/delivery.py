@@ -258,7 +258,16 @@ class Delivery:
         for thread in threads:
             thread.start()
         while not self._stop.is_set():
-            self._keep_house()
+            try:  # count groups that fell silent, delete events that are too old
+                if expired := self._log.expire():
+                    self._log.count(telemetry.CONSUMERS_EXPIRED.name, expired)
+                self._log.prune()
+            except (LogUnavailableError, OverloadedError) as error:
+                _log.warning("housekeeping has to wait", reason=str(error))
+                self._count_failure("overloaded" if isinstance(error, OverloadedError) else "log_unavailable")
+            except Exception:  # noqa: BLE001 - the outermost loop of the leader
+                _log.exception("housekeeping failed in a way nobody expected")
+                self._count_failure("unexpected")
             self._stop.wait(_HOUSEKEEPING_S)
         for thread in threads:
             thread.join(_JOIN_S)
@@ -269,19 +278,6 @@ class Delivery:
         while not self._stop.wait(wait_s):
             wait_s = feed.step()
         feed.close()
-
-    def _keep_house(self) -> None:
-        """Count groups that fell silent, delete events that are too old."""
-        try:
-            if expired := self._log.expire():
-                self._log.count(telemetry.CONSUMERS_EXPIRED.name, expired)
-            self._log.prune()
-        except (LogUnavailableError, OverloadedError) as error:
-            _log.warning("housekeeping has to wait", reason=str(error))
-            self._count_failure("overloaded" if isinstance(error, OverloadedError) else "log_unavailable")
-        except Exception:  # noqa: BLE001 - the outermost loop of the leader
-            _log.exception("housekeeping failed in a way nobody expected")
-            self._count_failure("unexpected")
 
     def _count_failure(self, reason: str) -> None:
         self._log.count(telemetry.LOG_HOUSEKEEPING_FAILURES.name, reason=reason)

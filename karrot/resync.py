@@ -1,10 +1,10 @@
 """Read every group from Burrow's REST API now and then, for what a webhook lost and for which groups are deleted."""
 
 import threading
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from itertools import takewhile
 from typing import NamedTuple
 
 import structlog
@@ -76,7 +76,10 @@ class Resync:
     def _pass(self, stop: threading.Event) -> str | None:
         """Every group of every cluster; the last thing that went wrong, if any."""
         self._unanswered = 0
-        ready = self._is_ready()
+        try:
+            ready = self._burrow.ready()
+        except UnknownCall:  # one before v1.3.5 cannot say that it has started: no group is deleted on its word
+            ready = False
         failed: str | None = None
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-resync") as pool:
             for cluster in self._burrow.clusters():
@@ -95,13 +98,6 @@ class Resync:
         if ready and listed and not stop.is_set():
             self._tell_deleted(cluster, set(listed))
         return failed
-
-    def _is_ready(self) -> bool:
-        """Whether Burrow says that it has started; one before v1.3.5 cannot, and nobody is deleted on its word."""
-        try:
-            return self._burrow.ready()
-        except UnknownCall:
-            return False
 
     def _ask(self, stop: threading.Event, cluster: str, consumer: str) -> str | None:
         """One group, unless told to stop, or nobody answered for the last ones.
@@ -128,7 +124,8 @@ class Resync:
     def _tell_deleted(self, cluster: str, listed: set[str]) -> None:
         """Log the end of the groups that two lists did not hold, a while apart, and that nobody heard of since."""
         now_ms = self._clock.boot_ms()
-        here = {key: heard for key, heard in self._known(cluster) if key.consumer not in listed}
+        live = takewhile(lambda each: each.key.cluster == cluster, groups(self._log, after=GroupKey(cluster, "")))
+        here = {state.key: state.log_time_ms for state in live if state.key.consumer not in listed}
         self._missing = {
             key: missing for key, missing in self._missing.items() if key.cluster != cluster or key in here
         }
@@ -141,13 +138,6 @@ class Resync:
                 self._intake.accept(LagEvent(*key, gone, total_lag=None, observed_at_ms=wall_ms, source=Source.REST))
                 self._counted("deleted")
                 del self._missing[key]
-
-    def _known(self, cluster: str) -> Iterable[tuple[GroupKey, int]]:
-        """The live groups of a cluster, and the log time of the newest event of each."""
-        for state in groups(self._log, after=GroupKey(cluster, "")):
-            if state.key.cluster != cluster:
-                return
-            yield state.key, state.log_time_ms
 
     def _counted(self, outcome: str) -> None:
         self._log.count(telemetry.RESYNC_GROUPS.name, outcome=outcome)

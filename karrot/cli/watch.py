@@ -18,7 +18,7 @@ from karrot.text import clock, counted_plain
 
 if TYPE_CHECKING:
     from karrot.event import LagEvent
-    from karrot.watch.watcher import PollOutcome, Sink
+    from karrot.watch.outputs import PollOutcome, Sink
 
 
 _COLUMNS = (

@@ -9,7 +9,7 @@ from karrot.doctor.checks import burrow_storage as burrow
 from karrot.doctor.read_burrow import read_burrow
 from karrot.doctor.read_karrot import read_karrot
 from karrot.doctor.read_prometheus import read_prometheus
-from karrot.doctor.snapshot import Away, BurrowSeen, KarrotSeen, PrometheusSeen, Snapshot, Unread
+from karrot.doctor.snapshot import Away, Snapshot, Unread
 
 _CHECKS: dict[tuple[str, ...], Sequence[Check[Any]]] = {
     ("Burrow",): (*burrow_notifier.CHECKS, *burrow.CHECKS),
@@ -54,22 +54,21 @@ def all_checks() -> Iterator[tuple[str, Check[Any]]]:
 def examine(seen: Snapshot) -> list[Finding]:
     """All findings, faults first."""
     sides = {"Burrow": seen.burrow, "Karrot": seen.karrot, "Prometheus": seen.prometheus}
-    found = [finding for name, side in sides.items() for finding in _of_side(name, side)]
+    found: list[Finding] = []
+    for name, side in sides.items():
+        match side:
+            case None:
+                found.append(_finding(Level.NOTE, "side", f"{name} was not looked at", _REMEDIES[name]))
+            case Away(_, url, said):
+                told = f"{name} cannot be read at {url}: {said}"
+                found.append(_finding(Level.FAULT, "side", told, _REMEDIES[name]))
+            case _:
+                found += [_part(name, each) for each in side.unread]
     read = {name: side for name, side in sides.items() if side is not None and not isinstance(side, Away)}
     for needed in sorted(_CHECKS, key=len):
         if read.keys() >= set(needed):
             found += [finding for check in _CHECKS[needed] for finding in check(*(read[name] for name in needed))]
     return sorted(found, key=lambda finding: _ORDER.index(finding.level))
-
-
-def _of_side(name: str, side: BurrowSeen | KarrotSeen | PrometheusSeen | Away | None) -> Iterator[Finding]:
-    match side:
-        case None:
-            yield _finding(Level.NOTE, "side", f"{name} was not looked at", _REMEDIES[name])
-        case Away(_, url, said):
-            yield _finding(Level.FAULT, "side", f"{name} cannot be read at {url}: {said}", _REMEDIES[name])
-        case _:
-            yield from (_part(name, each) for each in side.unread)
 
 
 def _part(side: str, part: Unread) -> Finding:

@@ -1,6 +1,7 @@
 """Reads Burrow: its configuration, its lists, the verdicts on some groups, and where its notifiers post to."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -80,16 +81,12 @@ def _verdicts(burrow: Burrow, groups: Mapping[str, Sequence[str]]) -> tuple[LagE
         cluster: sorted(names, key=lambda name: not name.startswith("burrow-"))[:GROUPS_ASKED]
         for cluster, names in groups.items()
     }
-    asked = ((cluster, group) for cluster, names in some.items() for group in names)
-    answers = (_verdict(burrow, *key) for key in asked)
-    return tuple(answer for answer in answers if answer is not None)
-
-
-def _verdict(burrow: Burrow, cluster: str, group: str) -> LagEvent | None:
-    try:
-        return burrow.lag(cluster, group)
-    except (NotFound, Unaddressable):
-        return None
+    found: list[LagEvent] = []
+    for cluster, names in some.items():
+        for group in names:
+            with suppress(NotFound, Unaddressable):
+                found.append(burrow.lag(cluster, group))
+    return tuple(found)
 
 
 def _webhooks(

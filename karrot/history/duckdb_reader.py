@@ -10,6 +10,7 @@ import glob
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -50,7 +51,12 @@ class Table(NamedTuple):
 
         Data is a file with bytes: a directory alone is no day, and a power failure can leave a file without any.
         """
-        return {day: path for day, path in self._directories().items() if wanted(day) and _has_data(path)}
+        found: dict[date, Path] = {}
+        for day, path in self._directories().items():
+            with suppress(FileNotFoundError, NotADirectoryError):
+                if wanted(day) and any(file.size for file in _files(path)):
+                    found[day] = path
+        return found
 
     def _directories(self) -> dict[date, Path]:
         try:
@@ -111,13 +117,6 @@ def _files(directory: Path) -> Iterator[StoredFile]:
                 path = Path(parent, name)
                 found = path.stat()
                 yield StoredFile(str(path), found.st_ino, found.st_size, found.st_mtime_ns)
-
-
-def _has_data(directory: Path) -> bool:
-    try:
-        return any(file.size for file in _files(directory))
-    except (FileNotFoundError, NotADirectoryError):
-        return False
 
 
 def _raised(error: OSError) -> None:

@@ -114,8 +114,19 @@ class PendingAnswers:
         """Answer those whose outcome is known."""
         while self._done:
             conn = self._done.popleft()
-            if (event := self._events.pop(conn, None)) is not None:  # else it was given up
-                self._settle(conn, event)
+            event = self._events.pop(conn, None)
+            if event is None:  # it was given up
+                continue
+            try:
+                event.pending.wait()
+            except UnconfirmedError as error:
+                self._refused(conn, event.head, UNCONFIRMED, str(error))
+            except LogUnavailableError as error:
+                self._refused(conn, event.head, LOG_UNAVAILABLE, str(error))
+            except OverloadedError as error:
+                self._refused(conn, event.head, OVERLOADED, str(error))
+            else:
+                self._stored(conn, event.answer)
 
     def expire(self, now: float) -> None:
         """Give up those that have had their time."""
@@ -129,18 +140,6 @@ class PendingAnswers:
         """The writer is done with an event: in its thread, or in this one if it was quicker."""
         self._done.append(conn)
         self._wake()
-
-    def _settle(self, conn: Connection, event: _Event) -> None:
-        try:
-            event.pending.wait()
-        except UnconfirmedError as error:
-            self._refused(conn, event.head, UNCONFIRMED, str(error))
-        except LogUnavailableError as error:
-            self._refused(conn, event.head, LOG_UNAVAILABLE, str(error))
-        except OverloadedError as error:
-            self._refused(conn, event.head, OVERLOADED, str(error))
-        else:
-            self._stored(conn, event.answer)
 
     def _give_up(self, conn: Connection, event: _Event, refusal: Refusal) -> None:
         del self._events[conn]

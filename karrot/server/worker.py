@@ -104,7 +104,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self.queued: dict[Connection, tuple[float, RequestHead]] = {}
         self.served: deque[tuple[Connection, WsgiAnswer]] = deque()
         self.storing = PendingAnswers(self._deliver, self._answer, self._wake, patience_s=self.patience.thread_s)
-        self.turns = AdmissionQueue(self._serve_here, self._refuse, patience_s=self.patience.thread_s * _SHARE)
+        refuse = partial(self._answer, refusal=OVERLOADED)
+        self.turns = AdmissionQueue(self._serve_here, refuse, patience_s=self.patience.thread_s * _SHARE)
         self.at_once = _FEW
         self.turn = self.since = time.monotonic()
         self.woken = False
@@ -170,7 +171,13 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         events = self.poller.select(0 if self.turns else timeout)
         self._begin_turn(asked, time.monotonic())
         for key, _ in events:
-            self._dispatch_event(key)
+            try:
+                key.data(key.fileobj)
+            except Exception:
+                # The outermost loop: what goes wrong with one connection must not end the worker with all the others.
+                self.log.exception("an event on a connection could not be handled")
+                if isinstance(key.fileobj, socket.socket) and key.fileobj not in self.sockets:
+                    self._drop(key.fileobj)
             self.storing.settle()  # a turn can be long: who waits for the disk need not wait for the end of it
         self.turns.give()
         self._keep_deadlines(time.monotonic())
@@ -194,15 +201,6 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         except Exception as error:  # noqa: BLE001 - the outermost loop of a thread: gunicorn logs and answers it
             self.handle_error(req, conn.sock, conn.client, error)
         return False
-
-    def _dispatch_event(self, key: selectors.SelectorKey) -> None:
-        try:
-            key.data(key.fileobj)
-        except Exception:
-            # The outermost loop: what goes wrong with one connection must not end the worker with all the others.
-            self.log.exception("an event on a connection could not be handled")
-            if isinstance(key.fileobj, socket.socket) and key.fileobj not in self.sockets:
-                self._drop(key.fileobj)
 
     def _drop(self, sock: socket.socket) -> None:
         with contextlib.suppress(OSError, KeyError, ValueError):
@@ -289,9 +287,6 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
                 self._answer(conn, head, OVERLOADED)
         self.storing.expire(now)
         self.lingering.expire(now)
-
-    def _refuse(self, conn: Connection, head: RequestHead) -> None:
-        self._answer(conn, head, OVERLOADED)
 
     def _answer(self, conn: Connection, head: RequestHead | None, refusal: Refusal, detail: str = "") -> None:
         """Refuse a request without a thread."""

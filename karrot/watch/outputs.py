@@ -1,9 +1,10 @@
 """Sends the outcome of a poll into this Karrot's event log, or to a URL as Burrow would post it."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import NamedTuple, Protocol
 
 import structlog
 import urllib3
@@ -12,9 +13,8 @@ from karrot.burrow.payload import to_wire
 from karrot.event import LagEvent
 from karrot.eventlog import watch_observations
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, ReporterNotes
-from karrot.eventlog.watch_observations import WatchedCluster
+from karrot.eventlog.watch_observations import GroupHealth, WatchedCluster
 from karrot.intake import Intake
-from karrot.watch.watcher import PollOutcome
 
 _AT_ONCE = 8
 """Events on their way at a time: the log commits what waits as one, and another Karrot has more to do."""
@@ -23,6 +23,28 @@ _TIMEOUT_S = 5.0
 _ACCEPTED = range(200, 300)
 
 _log = structlog.get_logger(__name__)
+
+
+class PollOutcome(NamedTuple):
+    """What one poll brought: verdicts, deletions and the health of every group."""
+
+    polled_at_ms: int
+    seconds: float
+    events: Sequence[LagEvent]
+    groups: Sequence[GroupHealth]
+
+
+class Sink(Protocol):
+    """Takes what polls brought."""
+
+    def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:
+        """Send what a poll brought; ``age_ms`` returns how long ago the poll was.
+
+        What cannot be sent is logged and lost: the next poll has newer verdicts.
+        """
+
+    def close(self) -> None:
+        """Stop sending."""
 
 
 class IntakeSink:

@@ -1,23 +1,31 @@
-"""Polls a cluster again and again, and each time judges its groups, saves what is known and sends the events."""
+"""Polls a cluster again and again, and each time judges its groups, saves what is known and sends the events.
+
+The service does this by its settings, and sends to its own event log.
+"""
 
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import structlog
 
 from karrot import telemetry
 from karrot.clock import Clock
 from karrot.event import LagEvent, TopicPartition
-from karrot.eventlog.base import LogUnavailableError, OverloadedError
+from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, ReporterNotes, ReporterState
 from karrot.eventlog.watch_observations import GroupHealth
-from karrot.watch.cluster_interface import Cluster, ClusterError, Description, Failure, Listing
+from karrot.intake import Intake
+from karrot.known_problems import WATCH
+from karrot.settings.options import Settings
+from karrot.watch.cluster_interface import Cluster, ClusterError, Description, Failure, Listing, NotConnected, connect
 from karrot.watch.cluster_reader import Poll, log_starts, poll_cluster
 from karrot.watch.evaluation import deleted, verdict
-from karrot.watch.persistence import Keeper, Memory, dump, load
+from karrot.watch.outputs import IntakeSink, PollOutcome, Sink
+from karrot.watch.persistence import Keeper, Memory, NoteKeeper, dump, load
 from karrot.watch.rebalances_and_losses import Stability, group_health, retention
 
 
@@ -46,32 +54,11 @@ class Deletions:
 
 _MISSING_MS = 60_000
 _SAVE_MS = 60_000
+_LONGEST_ERROR = 500
 _LOG_STARTS_MS = 60_000
 _NOT_KEPT = (LogUnavailableError, OverloadedError, OSError)
 
 _log = structlog.get_logger(__name__)
-
-
-class Sink(Protocol):
-    """Takes what polls brought."""
-
-    def send(self, outcome: "PollOutcome", age_ms: Callable[[], int]) -> None:
-        """Send what a poll brought; ``age_ms`` returns how long ago the poll was.
-
-        What cannot be sent is logged and lost: the next poll has newer verdicts.
-        """
-
-    def close(self) -> None:
-        """Stop sending."""
-
-
-class PollOutcome(NamedTuple):
-    """What one poll brought: verdicts, deletions and the health of every group."""
-
-    polled_at_ms: int
-    seconds: float
-    events: Sequence[LagEvent]
-    groups: Sequence[GroupHealth]
 
 
 @dataclass(slots=True)
@@ -230,3 +217,43 @@ def run(watcher: Watcher, stop: threading.Event) -> None:
             watcher.count(telemetry.WATCH_FAILURES.name, reason="unexpected")
             wait_s = watcher.interval
     watcher.close()
+
+
+def save_poll_state(log: ReporterNotes, clock: Clock, trouble: str | None) -> None:
+    """Save in the log, if it takes it, how the last poll went, for those who ask whether all is well."""
+    with suppress(LogUnavailableError, OverloadedError):
+        kept = {state.name: state for state in log.reporters()}.get(WATCH, ReporterState(WATCH, None))
+        now_ms = clock.wall_ms()
+        log.save_reporter(
+            replace(kept, state="ok", last_success_ms=now_ms)
+            if trouble is None
+            else replace(kept, state="failing", last_error=trouble[:_LONGEST_ERROR], last_error_ms=now_ms)
+        )
+
+
+def problems(settings: Settings) -> Iterator[str]:
+    """Why no client can be made of the settings; nothing is asked of Kafka."""
+    if settings.watch_bootstrap:
+        try:
+            connect(settings.watch_bootstrap, settings.watch_properties)
+        except NotConnected as error:
+            yield f"KARROT_WATCH_BOOTSTRAP: {error}"
+
+
+def serve_watch(settings: Settings, log: EventLog, intake: Intake, clock: Clock, stop: threading.Event) -> None:
+    """Watch until told to stop. For the worker that leads."""
+    name = settings.watch_cluster or ""
+    sink = IntakeSink(name, intake, log, good_for_ms=settings.stale_after * 1000)
+    sink.begin()
+    watcher = Watcher(
+        name=name,
+        cluster=connect(settings.watch_bootstrap, settings.watch_properties),
+        clock=clock,
+        sink=sink,
+        keeper=NoteKeeper(log, name),
+        interval=settings.watch_interval,
+        exclude=settings.watch_exclude,
+        count=log.count,
+        report=partial(save_poll_state, log, clock),
+    )
+    run(watcher, stop)

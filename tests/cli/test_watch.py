@@ -15,7 +15,7 @@ from karrot.cli import main
 from karrot.cli.watch import Printer, _as_json, _as_table
 from karrot.event import LagEvent, PartitionLag, Source
 from karrot.eventlog.watch_observations import GroupHealth
-from karrot.watch.watcher import PollOutcome
+from karrot.watch.outputs import PollOutcome
 from support.waiting import wait_for
 
 

@@ -14,8 +14,9 @@ from karrot.burrow.rules import evaluate_group
 from karrot.burrow.storage import Storage
 from karrot.demo.demo_groups import BEHAVIOURS
 from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Deletion, Phase, SimulatedCommit, SimulatedTopic
+from karrot.watch.outputs import PollOutcome
 from karrot.watch.persistence import NoKeeper
-from karrot.watch.watcher import PollOutcome, Watcher
+from karrot.watch.watcher import Watcher
 from support.kafka.in_memory_kafka import SimulatedWorld
 from support.manual_clock import ManualClock
 

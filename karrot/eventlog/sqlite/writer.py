@@ -136,33 +136,30 @@ class Committer:
         with self._lock:
             try:
                 self._file.follow()
-                self._attempt(take)
+                try:
+                    self._transact(take)
+                except apsw.FullError:
+                    # Dropping events makes room below the log's own cap; on a full volume it would only lose them.
+                    if not near_its_cap(self._file.connection):
+                        raise
+                    self._transact_with_room(take)
+                except (apsw.CorruptError, apsw.NotADBError) as error:
+                    self._file.replace(str(error))
+                    self._transact(take)
+                except (TypeError, ValueError, OverflowError):
+                    # One job holds a value that cannot be written; the others can be.
+                    for job in take():
+                        try:
+                            self._transact(partial(list, [job]))
+                        except (TypeError, ValueError, OverflowError) as error:
+                            _log.exception("a write was refused for what it holds")
+                            job.error = LogUnavailableError(f"cannot be written: {error}")
             except (apsw.Error, OSError) as error:
                 self._file.distrust()
                 self.trouble = f"{type(error).__name__}: {error}"
                 _log.warning("the event log refused a commit: %s", self.trouble)
                 raise LogUnavailableError(self.trouble) from error
             self.trouble = None
-
-    def _attempt(self, take: Take) -> None:
-        try:
-            self._transact(take)
-        except apsw.FullError:
-            # Dropping events makes room below the log's own cap; on a full volume it would only lose them.
-            if not near_its_cap(self._file.connection):
-                raise
-            self._transact_with_room(take)
-        except (apsw.CorruptError, apsw.NotADBError) as error:
-            self._file.replace(str(error))
-            self._transact(take)
-        except (TypeError, ValueError, OverflowError):
-            # One job holds a value that cannot be written; the others can be.
-            for job in take():
-                try:
-                    self._transact(partial(list, [job]))
-                except (TypeError, ValueError, OverflowError) as error:
-                    _log.exception("a write was refused for what it holds")
-                    job.error = LogUnavailableError(f"cannot be written: {error}")
 
     def _transact(self, take: Take) -> None:
         connection = self._file.connection
@@ -250,7 +247,13 @@ class Writer:
 
     def _run(self) -> None:
         company = False
-        while self._await_work():
+        while True:
+            with self._wake:
+                counts = False
+                while not self._waiting and not self._stopping and not counts:
+                    counts = not self._wake.wait(_TICK_S) and not self._waiting and self._idle_work()
+                if not self._waiting and not counts:
+                    return
             if company:
                 time.sleep(_GATHER_S)
             taken: list[Job[Any]] = []
@@ -265,15 +268,6 @@ class Writer:
                 self._finish(self._take(taken), LogUnavailableError(f"unexpected: {error}"))
                 time.sleep(_TICK_S)  # whatever it was, it will not be better at once
             company = len(taken) > 1
-
-    def _await_work(self) -> bool:
-        with self._wake:
-            while not self._waiting:
-                if self._stopping:
-                    return False
-                if not self._wake.wait(_TICK_S) and not self._waiting and self._idle_work():
-                    return True
-            return True
 
     def _take(self, taken: list[Job[Any]]) -> list[Job[Any]]:
         """The jobs that wait, the same ones on every call. A job that was taken can no longer be withdrawn."""
