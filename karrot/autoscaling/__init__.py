@@ -6,14 +6,13 @@ stack on a recorded lag. `karrot.render.policies_and_alarms` makes the stack of 
 
 from karrot.autoscaling.alarms import Alarm, AlarmState, AlarmWatch, Comparison, Evaluation, Treatment, judge
 from karrot.autoscaling.arrival_rate import LagSample, Load, loaded
-from karrot.autoscaling.consumers import Consumers
 from karrot.autoscaling.metric_math import Expression, Gaps, MathQuery, UnsupportedExpressionError
 from karrot.autoscaling.metric_series import MetricIdentity, MetricPoint, MetricQuery, MetricReader, RecordedMetrics
 from karrot.autoscaling.policies import Adjustment, ScaleIn, StepAdjustment, StepPolicy, TrackingPolicy
 from karrot.autoscaling.run_chart import RunChart, chart_of
 from karrot.autoscaling.run_summary import Moment, RunSummary
 from karrot.autoscaling.scalable_target import Activity, NotScaled, Stack
-from karrot.autoscaling.simulation import Publishing, Run, Signal, signal_of, simulate
+from karrot.autoscaling.simulation import Consumers, Publishing, Run, Signal, signal_of, simulate
 
 __all__ = [
     "Activity",

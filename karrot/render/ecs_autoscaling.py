@@ -4,10 +4,9 @@ import re
 from hashlib import sha256
 from typing import Any
 
-from karrot.render import literals
+from karrot.render import templates
 from karrot.render.policies_and_alarms import parts_of
 from karrot.render.scaling_recipe import FORMATS, Scaling
-from karrot.render.templates import environment
 from karrot.reporters.cloudwatch.naming import dimension_value
 
 _TEMPLATES = dict(zip(FORMATS, ("ecs/autoscaling.yaml.j2", "ecs/autoscaling.tf.j2"), strict=True))
@@ -23,8 +22,8 @@ _DESCRIPTIONS = {
 
 def autoscaling(asked: Scaling, output: str) -> str:
     """The recipe as a CloudFormation template or as Terraform; ``output`` is one of `FORMATS`."""
-    text = environment().get_template(_TEMPLATES[output]).render(_context(asked))
-    return literals.aligned(text) if output == "terraform" else text
+    text = templates.environment().get_template(_TEMPLATES[output]).render(_context(asked))
+    return templates.aligned(text) if output == "terraform" else text
 
 
 def _context(asked: Scaling) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from karrot.autoscaling import (
     TrackingPolicy,
     Treatment,
 )
-from karrot.render import literals
+from karrot.render import templates
 from karrot.render.metric_names import CloudWatchMetric, heartbeat_of, lag_of, running_of, utilization_of
 from karrot.render.scaling_recipe import Scaling
 
@@ -148,7 +148,7 @@ def _tracked_from_zero(asked: Scaling, gaps: Gaps) -> MathQuery:
     A lag only says then that nobody reads: counted as soon as one runs, it would start as many as are allowed. And
     with no value at all AlarmLow would go on to stand on the points of before, and stop what has just been started.
     """
-    measured, target = _measured(asked), literals.number(_threshold(asked))
+    measured, target = _measured(asked), templates.number(_threshold(asked))
     by_age = asked.measure == "max_lag_seconds"
     running = _utilization(asked) if by_age and asked.on_ecs else _query(_running(asked), "Average")
     asleep = f"{_RUNNING_ON_ECS if asked.on_ecs else _REPEATED} < 1"

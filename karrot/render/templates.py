@@ -1,11 +1,22 @@
-"""Finds the templates, and makes the Jinja environment that fills them in."""
+"""Finds the templates, and makes the Jinja environment that fills them in.
 
+Templates write every value through `toml`, `yaml` or `hcl`: each takes one value and returns the whole literal, quotes
+included, so that no group name can inject syntax.
+"""
+
+import json
+import re
 from importlib.resources import files
+from itertools import chain, groupby
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from karrot.render import literals
+_NOT_PRINTABLE_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+_ESCAPED = re.compile(r"\\.")
+# HCL knows fewer letters than JSON.
+_NOT_IN_HCL = {r"\b": r"\u0008", r"\f": r"\u000c"}
+_ATTRIBUTE = re.compile(r"( *)([\w-]+) = (.*[^{\[])")
 
 
 def templates_dir() -> Path:
@@ -33,5 +44,47 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(toml=literals.toml, yaml=literals.yaml, hcl=literals.hcl, json=literals.yaml)
+    made.filters.update(toml=toml, yaml=yaml, hcl=hcl, json=yaml)
     return made
+
+
+def toml(text: str) -> str:
+    """A TOML basic string. JSON's escapes are TOML's too; only DEL is allowed raw in JSON alone."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def yaml(value: str | float) -> str:
+    """A YAML double-quoted scalar, or a number. JSON's escapes are YAML's too; more has to be escaped in YAML."""
+    if not isinstance(value, str):
+        return number(value)
+    return _NOT_PRINTABLE_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
+
+
+def hcl(value: str | float) -> str:
+    """A quoted string of Terraform's language, or a number. ``${`` and ``%{`` would begin a template: never raw."""
+    if not isinstance(value, str):
+        return number(value)
+    quoted = _ESCAPED.sub(lambda found: _NOT_IN_HCL.get(found[0], found[0]), yaml(value))
+    return re.sub(r"[$%](?=\{)", lambda found: f"\\u{ord(found[0]):04x}", quoted)
+
+
+def aligned(text: str) -> str:
+    """Terraform's text with the signs of neighbouring attributes below each other, as ``terraform fmt`` has them."""
+    return "\n".join(chain.from_iterable(_columns(list(lines)) for _, lines in groupby(text.split("\n"), _margin)))
+
+
+def _margin(line: str) -> str | None:
+    """The spaces before an attribute that ends on its line; what has none separates."""
+    found = _ATTRIBUTE.fullmatch(line)
+    return found and found[1]
+
+
+def _columns(lines: list[str]) -> list[str]:
+    attributes = [found.groups() for line in lines if (found := _ATTRIBUTE.fullmatch(line))]
+    width = max((len(name) for _, name, _ in attributes), default=0)
+    return [f"{margin}{name.ljust(width)} = {value}" for margin, name, value in attributes] or lines
+
+
+def number(value: float) -> str:
+    """Digits as each format, and metric math, has them."""
+    return f"{value:.15g}"

@@ -23,7 +23,7 @@ from karrot.autoscaling import (
     signal_of,
     simulate,
 )
-from karrot.autoscaling.consumers import Fleet, MessageBacklog
+from karrot.autoscaling.simulation import Fleet, MessageBacklog
 from support.autoscaling.lag_stack import LAG_METRIC, make_alarm, make_stack, step_policy, tracking_policy
 
 RATE = 100

@@ -2,7 +2,7 @@
 
 import json
 
-from karrot.render.grafana_dashboards import dashboard
+from karrot.render.dashboards import grafana_dashboard
 from support.kubernetes.helm_charts import render_chart
 from support.prometheus.grafana_dashboards import DASHBOARDS
 
@@ -28,5 +28,5 @@ def test_they_link_to_karrot_s_own_pages_where_its_address_is_known() -> None:
     values = {"dashboards": {"enabled": True}, "config": {"external_url": "https://karrot.example.com/"}}
     made = [each for each in render_chart("karrot", values) if "dashboard" in each.template]
     files = {name: json.loads(text) for each in made for name, text in each.body["data"].items()}
-    printed = {name: json.loads(dashboard(name, "https://karrot.example.com/")) for name in DASHBOARDS}
+    printed = {name: json.loads(grafana_dashboard(name, "https://karrot.example.com/")) for name in DASHBOARDS}
     assert files == {f"karrot-{name}.json": board for name, board in printed.items()}

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.render.cloudwatch_dashboard import Dashboard, dashboard
+from karrot.render.dashboards import Dashboard, cloudwatch_dashboard
 from karrot.reporters.cloudwatch.naming import dimension_value
 
 
 def widgets(**changes: Any) -> list[dict[str, Any]]:
     where = {} if "asg_name" in changes else {"ecs_cluster": "prod", "service": "worker"}
     told = {"region": "eu-west-1", "burrow_cluster": "prod-eu", "group": "orders", **where, **changes}
-    read = json.loads(dashboard(Dashboard(**told)))
+    read = json.loads(cloudwatch_dashboard(Dashboard(**told)))
     return [each["properties"] for each in read["widgets"]]
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import promql_parser
 import pytest
 
-from karrot.render.grafana_dashboards import BOARDS as RENDERED
-from karrot.render.grafana_dashboards import dashboard
+from karrot.render.dashboards import BOARDS as RENDERED
+from karrot.render.dashboards import grafana_dashboard
 from support.prometheus.exported_metrics import EXPORTED_METRICS
 from support.prometheus.grafana_dashboards import DASHBOARDS, Json, annotations, panels, substitute_variables, variables
 from support.prometheus.promtool import selected_metrics
@@ -166,15 +166,15 @@ def test_a_table_names_and_places_every_column_that_its_queries_give() -> None:
 
 @pytest.mark.parametrize("name", DASHBOARDS)
 def test_a_board_is_printed_as_it_is_or_with_a_link_to_karrot_s_own_page(name: str) -> None:
-    linked: dict[str, Any] = json.loads(dashboard(name, "https://karrot.example.org/karrot/"))
-    assert json.loads(dashboard(name)) == DASHBOARDS[name]
+    linked: dict[str, Any] = json.loads(grafana_dashboard(name, "https://karrot.example.org/karrot/"))
+    assert json.loads(grafana_dashboard(name)) == DASHBOARDS[name]
     assert linked["links"][-1]["url"].startswith("https://karrot.example.org/karrot/")
     assert linked | {"links": linked["links"][:-1]} == DASHBOARDS[name]
 
 
 def test_what_is_no_address_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^--external-url is 'wiki': it must be an http:// or "):
-        dashboard("group", "wiki")
+        grafana_dashboard("group", "wiki")
 
 
 @boards

@@ -94,7 +94,7 @@ def say_if_empty(spark: "SparkSession", tables: "Tables", *, once: bool) -> None
 
 
 def _delivery(webhook: str | None) -> Callable[[str], None]:
-    from karrot.pipeline.stale.alert_delivery import to_stream, to_webhook
+    from karrot.pipeline.stale.job import to_stream, to_webhook
 
     return to_stream(sys.stdout) if webhook is None else to_webhook(webhook)
 

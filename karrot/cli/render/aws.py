@@ -112,6 +112,6 @@ def ecs_service(**given: Any) -> None:
 @click.option("--namespace", default="Karrot", show_default=True, help="KARROT_CLOUDWATCH_NAMESPACE.")
 def cloudwatch_dashboard(**given: Any) -> None:
     """Print a dashboard that shows a group's lag against the tasks that run, for aws cloudwatch put-dashboard."""
-    from karrot.render.cloudwatch_dashboard import Dashboard, dashboard
+    from karrot.render import dashboards
 
-    click.echo(dashboard(valid(partial(Dashboard, **given))), nl=False)
+    click.echo(dashboards.cloudwatch_dashboard(valid(partial(dashboards.Dashboard, **given))), nl=False)

@@ -67,6 +67,6 @@ def bridging_rules(tool: str, *, as_karrot: bool) -> None:
 )
 def dashboard(board: str, external_url: str | None) -> None:
     """Print a Grafana dashboard: of all groups, of one group, or of Karrot itself."""
-    from karrot.render.grafana_dashboards import dashboard
+    from karrot.render.dashboards import grafana_dashboard
 
-    click.echo(valid(partial(dashboard, board, external_url)), nl=False)
+    click.echo(valid(partial(grafana_dashboard, board, external_url)), nl=False)

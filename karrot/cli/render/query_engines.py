@@ -14,7 +14,7 @@ from karrot.cli.errors import valid
 @click.option("--days", type=int, default=400, show_default=True, help="How far back a query looks that names no day.")
 def athena(**given: Any) -> None:
     """Print the DDL of the pipeline's tables for Amazon Athena, with their days projected."""
-    from karrot.render.athena import Athena, athena
+    from karrot.render.athena_and_druid import Athena, athena
 
     click.echo(athena(valid(partial(Athena, **given))), nl=False)
 
@@ -41,10 +41,10 @@ def druid(part: str, **given: Any) -> None:
     Two JSON documents, one after the other; --print chooses one. karrot history timeseries --metric offset answers
     the same without a Druid.
     """
-    from karrot.render import druid as rendered
+    from karrot.render.athena_and_druid import Druid, druid_ingestion, druid_query
 
-    asked = valid(partial(rendered.Druid, **given))
-    texts = {"ingestion": rendered.ingestion, "query": rendered.query}
+    asked = valid(partial(Druid, **given))
+    texts = {"ingestion": druid_ingestion, "query": druid_query}
     for name, text in texts.items():
         if part in (name, "all"):
             click.echo(text(asked), nl=False)

@@ -47,7 +47,7 @@ def filled(lags: DataFrame, seen: DataFrame, longest: timedelta) -> DataFrame:
 
     What was known of a partition holds until its next row, for ``longest`` at most, and not beyond midnight. Adds
     ``partitions``: how many of the topic hold messages or were committed that day. ``seen`` are
-    `karrot.pipeline.derive.log_end_samples.log_end_samples`.
+    `karrot.pipeline.derive.lag_seconds.log_end_samples`.
     """
     next_minute = F.lead("minute").over(Window.partitionBy(*PARTITION, "day").orderBy("minute"))
     taken_back = F.col("committed_offset").isNull()

@@ -3,22 +3,81 @@
 A verdict knows the log end of the last minutes. For a group that is further behind it extrapolates: it says how long
 the lag would take to come in at the rate of those minutes. That is hours too much once the producer of a nightly batch
 is done. The history knows from other verdicts, and from polls, when the log ended at that offset.
+
+Between two samples of a log end that are not too far apart it is interpolated: the log is taken to grow evenly. Before
+the first sample and after the last it is not known.
 """
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.pipeline.derive.log_end_samples import log_end_samples, sample_spans
 from karrot.pipeline.store.shared_columns import LOG, rounded
+
+_BEHIND_MS: Final = 60_000
+"""How old a view of the log end may be: Burrow's is up to one refresh old (10 s unless set otherwise)."""
 
 _LOG_OF_DAY: Final = (*LOG, "day")
 """A log on a day alone, so that no day has to be derived again for what another one saw."""
 
 _LAST: Final = 2**63 - 1
 _LOOK: Final = ("life", "at_ms", "end_offset", "next_ms", "next_offset")
+
+
+def log_end_samples(ends: DataFrame, partitions: DataFrame, *, within: Sequence[str] = LOG) -> DataFrame:
+    """``LOG``, ``day``, ``at_ms``, ``start_offset`` and ``end_offset`` of rows of ``ends`` and of ``partitions``.
+
+    A partition that was polled on a day is not taken from events of that day. What a verdict tells may be a refresh
+    old: an end below one that was told within the minute before is such an old view, and left out.
+    """
+    polled = ends.select(*LOG, "day", F.col("observed_at_ms").alias("at_ms"), "start_offset", "end_offset")
+    told = partitions.select(
+        *LOG,
+        "day",
+        F.unix_millis("observed_at").alias("at_ms"),
+        F.lit(None).cast("bigint").alias("start_offset"),
+        F.try_add("end_offset", "current_lag").alias("end_offset"),
+    )
+    both = polled.withColumn("polled", F.lit(True)).unionByName(told.withColumn("polled", F.lit(False)))
+    of_day = Window.partitionBy(*LOG, "day")
+    just_before = Window.partitionBy(*within).orderBy("at_ms").rangeBetween(-_BEHIND_MS, -1)
+    return (
+        both.where(F.col("end_offset").isNotNull() & F.col("at_ms").isNotNull())
+        .withColumn("is_polled", F.bool_or("polled").over(of_day))
+        .where(F.col("polled") | ~F.col("is_polled"))
+        .groupBy(*LOG, "day", "at_ms")
+        .agg(*(F.max(name).alias(name) for name in ("polled", "start_offset", "end_offset")))
+        .withColumn("told", F.max("end_offset").over(just_before))
+        .where(F.col("polled") | F.col("told").isNull() | (F.col("told") <= F.col("end_offset")))
+        .drop("polled", "told")
+    )
+
+
+def sample_spans(seen: DataFrame, longest: timedelta, *, within: Sequence[str] = LOG) -> DataFrame:
+    """Each look with the next one: ``within``, ``life``, ``at_ms``, ``end_offset``, ``next_ms`` and ``next_offset``.
+
+    The next one is NULL if it came more than ``longest`` later, or if the log ended lower then: the topic was created
+    again, which begins another ``life``.
+    """
+    in_time = Window.partitionBy(*within).orderBy("at_ms")
+    fell = F.col("end_offset") < F.lag("end_offset").over(in_time)
+    numbered = seen.withColumn("fell", F.coalesce(fell, F.lit(False))).withColumn(
+        "life", F.count_if("fell").over(in_time)
+    )
+    in_life = Window.partitionBy(*within, "life").orderBy("at_ms")
+    next_ms, next_offset = F.lead("at_ms").over(in_life), F.lead("end_offset").over(in_life)
+    near = next_ms - F.col("at_ms") <= longest // timedelta(milliseconds=1)
+    return numbered.select(
+        *within,
+        "life",
+        "at_ms",
+        "end_offset",
+        F.when(near, next_ms).alias("next_ms"),
+        F.when(near, next_offset).alias("next_offset"),
+    )
 
 
 class AsOf(NamedTuple):
@@ -33,7 +92,7 @@ class AsOf(NamedTuple):
 def with_log_end(rows: DataFrame, ends: DataFrame, by: AsOf) -> DataFrame:
     """Add to each row the last of the looks at its log whose place is not beyond the row's; of equal ones the latest.
 
-    ``ends`` are the spans of `karrot.pipeline.derive.log_end_samples`. An as-of join: the union, and in it the last
+    ``ends`` are `sample_spans`. An as-of join: the union, and in it the last
     look that is not NULL.
     """
     look, row = F.struct(*_LOOK), F.struct(*rows.columns)

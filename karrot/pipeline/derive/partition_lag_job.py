@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from karrot.pipeline.derive.group_lag_from_commits import as_listings, filled, unheard
-from karrot.pipeline.derive.log_end_samples import log_end_samples, sample_spans
+from karrot.pipeline.derive.lag_seconds import log_end_samples, sample_spans
 from karrot.pipeline.derive.offsets_minute import offsets_minute
 from karrot.pipeline.derive.partition_lag_minute import FORGOTTEN, carried, partition_lag_minute
 from karrot.pipeline.derive.rebalances import owners, rebalances

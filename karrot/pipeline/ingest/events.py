@@ -1,4 +1,6 @@
-"""Reads lines of events, leaves out events that are stored already, and makes the tables ``events`` and ``partitions``.
+"""Makes the tables ``events`` and ``partitions`` of lines, without events that are stored already.
+
+Lines that cannot be read become rows of ``quarantine``.
 
 Both the archive and a second run of ingest are at least once. Mostly nothing repeats, and then that shows at little
 cost: a segment holds the numbers of its log one after the other, and no other segment has the same. Only where that is
@@ -11,9 +13,19 @@ from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import LongType, StringType, StructType
 
-from karrot.pipeline.schemas import CORRUPT, EVENTS, LINE, PARTITION_LINE, PARTITIONS, RAW_BYTES, columns_of, with_day
+from karrot.pipeline.schemas import (
+    CORRUPT,
+    EVENTS,
+    LINE,
+    PARTITION_LINE,
+    PARTITIONS,
+    QUARANTINE,
+    RAW_BYTES,
+    columns_of,
+    with_day,
+)
 from karrot.pipeline.schemas.table_schemas import struct
 from karrot.pipeline.store.shared_columns import moment, whole
 
@@ -41,6 +53,8 @@ _OF_WORST: Final = ("topic", "partition", "owner", "start_offset", "start_lag", 
 _WORST: Final = StructType([PARTITION_LINE[name] for name in _OF_WORST])
 _FIELDS: Final = {field.name: field.dataType for field in LINE if field.name != "body"}
 _READ: Final = struct(**_FIELDS | {"max_partition": _WORST, CORRUPT: StringType()})
+FIRST_LINES: Final = StructType().add("source", StringType()).add("path", StringType()).add("first", LongType())
+"""A segment, how Spark spells its path, and the number of its first line."""
 
 
 def read_lines(lines: DataFrame) -> DataFrame:
@@ -182,3 +196,18 @@ def repeated_lines(lines: DataFrame, known: DataFrame) -> DataFrame:
 def without_lines(lines: DataFrame, numbers: DataFrame) -> DataFrame:
     """The lines but for those with these numbers."""
     return lines.join(numbers, on="number", how="left_anti")
+
+
+def bad_lines(lines: DataFrame, segments: DataFrame) -> DataFrame:
+    """The lines that have a reason. ``segments`` are of the schema `FIRST_LINES`."""
+    return (
+        lines.where(F.col("reason").isNotNull())
+        .join(F.broadcast(segments), on="path", how="inner")
+        .withColumns(
+            {
+                "position": F.coalesce("offset", F.col("number") - F.col("first") + F.lit(1)),
+                "missing": F.lit(None).cast("bigint"),
+            }
+        )
+        .select(*columns_of(with_day(QUARANTINE)))
+    )

@@ -18,7 +18,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from karrot.pipeline.ingest.event_sources import EventSource, Segment
 from karrot.pipeline.ingest.events import (
+    FIRST_LINES,
     SequenceRange,
+    bad_lines,
     events,
     in_order,
     overlap,
@@ -32,7 +34,6 @@ from karrot.pipeline.schemas import QUARANTINE, with_day
 from karrot.pipeline.store.filesystem import plain_url
 from karrot.pipeline.store.shared_columns import rows
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.quarantine import FIRST_LINES, bad_lines
 from karrot.pipeline.stream.query_runner import (
     batch_name,
     checkpoint_id,

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from karrot.pipeline.offsets.big_endian import int64, uint16, uint32
-from karrot.pipeline.schemas import COMMITS, columns_of, with_day
+from karrot.pipeline.schemas import COMMITS, QUARANTINE, RAW_BYTES, columns_of, with_day
 from karrot.pipeline.store.shared_columns import is_possible, moment
 
 KEY_TYPES: Final[Mapping[int, str]] = MappingProxyType(
@@ -309,3 +309,28 @@ def _int(number: Column) -> Column:
 def _text(data: Column, at: Column, length: Column) -> Column:
     """UTF-8, with U+FFFD for what is none: a cast alone keeps such bytes, and then no reader can open the file."""
     return F.make_valid_utf8(F.substr(data, at, length).cast("string"))
+
+
+def bad_records(decoded: DataFrame) -> DataFrame:
+    """The records that `decode_offsets` or `decode_members` could not read.
+
+    ``source`` is ``<cluster>/__consumer_offsets-<partition>``, without what follows the name where the record has no
+    partition, and ``position`` the offset there. ``raw`` is a JSON object of ``key`` and ``value`` in base64, the first
+    64 KiB of each, ``null`` where there was none.
+    """
+    raw = F.struct(*(F.base64(F.substring(name, 1, RAW_BYTES)).alias(name) for name in ("key", "value")))
+    return (
+        decoded.where(~F.col("readable"))
+        .withColumns(
+            {
+                "source": F.concat_ws(
+                    "-", F.concat("cluster", F.lit("/__consumer_offsets")), F.col("log_partition").cast("string")
+                ),
+                "raw": F.to_json(raw, {"ignoreNullFields": "false"}),
+                "position": F.col("log_offset"),
+                "missing": F.lit(None).cast("bigint"),
+                "day": F.to_date("log_ts"),
+            }
+        )
+        .select(*columns_of(with_day(QUARANTINE)))
+    )

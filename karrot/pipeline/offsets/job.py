@@ -14,14 +14,13 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from karrot.pipeline.offsets.commits import KEY_TYPES, commits, decode_offsets
+from karrot.pipeline.offsets.commits import KEY_TYPES, bad_records, commits, decode_offsets
 from karrot.pipeline.offsets.json_publisher import JsonTopic
 from karrot.pipeline.offsets.log_ends import PollSummary
 from karrot.pipeline.offsets.members import decode_members, members
 from karrot.pipeline.schemas import STREAMED
 from karrot.pipeline.store.filesystem import listing, literal
 from karrot.pipeline.store.tables import Tables
-from karrot.pipeline.stream.quarantine import bad_records
 from karrot.pipeline.stream.query_runner import (
     batch_name,
     batch_prefix,

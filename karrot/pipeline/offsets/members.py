@@ -1,27 +1,31 @@
-"""Decodes records of classic groups' metadata into the table ``members``.
+"""Parses the metadata of classic groups in ``__consumer_offsets`` byte by byte, and makes the table ``members`` of it.
 
 These records are few and hold arrays of arrays, so they are read record by record in Python. Only they go there:
 commits, a hundred times as many, never leave the JVM.
+
+The layout is that of Kafka's ``GroupMetadataValue.json``: big-endian, in version 0 to 3 with int16 and int32 lengths,
+from version 4 on with unsigned varints and tagged fields. What the leader assigned to a member is in it as bytes of the
+clients' own protocol (``ConsumerProtocolAssignment.json``), which has no varints.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, BooleanType, LongType, StringType, StructType
 
-from karrot.pipeline.offsets.group_metadata import (
-    AssignedMember,
-    GroupMetadata,
-    UnreadableMetadata,
-    parse_key,
-    parse_value,
-)
 from karrot.pipeline.schemas import MEMBERS, columns_of, with_day
 
-_GROUP_METADATA: Final = b"\x00\x02"
+_INT16, _INT32, _INT64 = Struct(">h"), Struct(">i"), Struct(">q")
+_GROUP_METADATA: Final = 2
+_NEWEST: Final = 4
+_COMPACT: Final = 4
+_CONSUMER: Final = "consumer"
+_KEY_TYPE: Final = b"\x00\x02"
 _PARSED: Final = (
     StructType([field for field in MEMBERS.fields if field.name not in {"cluster", "log_ts", "log_ts_ms"}])
     .add("log_us", LongType())
@@ -41,6 +45,151 @@ _ROWS: Final = pa.schema([(field.name, _ARROW[field.dataType.simpleString()]) fo
 _ROWS_AT_ONCE: Final = 10_000
 
 
+class UnreadableMetadata(ValueError):  # noqa: N818 (says what the record is)
+    """The record is cut, or none that Kafka writes; the text is a stable code."""
+
+
+class AssignedMember(NamedTuple):
+    """``assigned`` are topics and partitions in the order of the leader; none for other protocols than consumers'."""
+
+    member_id: str | None
+    instance_id: str | None
+    client_id: str | None
+    client_host: str | None
+    assigned: tuple[tuple[str, int], ...] = ()
+
+
+class GroupMetadata(NamedTuple):
+    """A group as of one record. ``protocol`` is the assignor that was agreed on, say ``range``."""
+
+    version: int
+    protocol_type: str | None
+    generation: int
+    protocol: str | None
+    leader: str | None
+    members: tuple[AssignedMember, ...]
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Takes from ``data``, from ``at`` on. Raises `UnreadableMetadata` with the name of a field that is not there."""
+
+    data: bytes
+    is_compact: bool = False
+    at: int = field(default=0)
+
+    def number(self, kind: Struct, name: str) -> int:
+        return int(kind.unpack(self._take(kind.size, name))[0])
+
+    def varint(self, name: str) -> int:
+        """Unsigned, of up to five bytes."""
+        told = 0
+        for shift in range(0, 35, 7):
+            byte = self._take(1, name)[0]
+            told |= (byte & 0x7F) << shift
+            if byte < 0x80:  # noqa: PLR2004 (the highest bit: more follow)
+                return told
+        raise UnreadableMetadata("long_varint")
+
+    def text(self, name: str) -> str | None:
+        raw = self._sized(self._length(_INT16, name), name)
+        return None if raw is None else raw.decode("utf-8", "replace")
+
+    def blob(self, name: str) -> bytes | None:
+        return self._sized(self._length(_INT32, name), name)
+
+    def count(self, name: str) -> int:
+        """Of an array; null has none."""
+        count = self._length(_INT32, name)
+        if count < -1:
+            raise UnreadableMetadata("negative_length")
+        return max(count, 0)
+
+    def skip_tags(self) -> None:
+        """A version with compact lengths lets later brokers add fields: each has a tag, a size and its bytes."""
+        if self.is_compact:
+            for _ in range(self.varint("tags")):
+                self.varint("tags")
+                self._take(self.varint("tags"), "tags")
+
+    def _length(self, kind: Struct, name: str) -> int:
+        return self.varint(name) - 1 if self.is_compact else self.number(kind, name)
+
+    def _sized(self, length: int, name: str) -> bytes | None:
+        if length < -1:
+            raise UnreadableMetadata("negative_length")
+        return None if length < 0 else self._take(length, name)
+
+    def _take(self, size: int, name: str) -> bytes:
+        end = self.at + size
+        if end > len(self.data):
+            raise UnreadableMetadata(f"truncated_{name}")
+        taken = self.data[self.at : end]
+        self.at = end
+        return taken
+
+
+def parse_key(key: bytes) -> str:
+    """The group of a key of type 2. Raises `UnreadableMetadata`."""
+    reader = _Reader(key)
+    if reader.number(_INT16, "version") != _GROUP_METADATA:
+        raise UnreadableMetadata("unknown_version")
+    group = reader.text("group")
+    if group is None:
+        raise UnreadableMetadata("null_group")
+    return group
+
+
+def parse_value(value: bytes) -> GroupMetadata:
+    """Bytes after what is known are those of a newer broker, and left alone. Raises `UnreadableMetadata`."""
+    reader = _Reader(value)
+    version = reader.number(_INT16, "version")
+    if not 0 <= version <= _NEWEST:
+        raise UnreadableMetadata("unknown_version")
+    reader.is_compact = version >= _COMPACT
+    protocol_type = reader.text("protocol_type")
+    generation = reader.number(_INT32, "generation")
+    protocol, leader = reader.text("protocol"), reader.text("leader")
+    if version >= 2:  # noqa: PLR2004 (when the group came into its state: not used)
+        reader.number(_INT64, "state_ts")
+    is_consumer = protocol_type == _CONSUMER
+    members = tuple(_member(reader, version, is_consumer=is_consumer) for _ in range(reader.count("members")))
+    reader.skip_tags()
+    return GroupMetadata(version, protocol_type, generation, protocol, leader, members)
+
+
+def _member(reader: _Reader, version: int, *, is_consumer: bool) -> AssignedMember:
+    member_id = reader.text("member_id")
+    instance_id = reader.text("instance_id") if version >= 3 else None  # noqa: PLR2004 (static members, KIP-345)
+    client_id, client_host = reader.text("client_id"), reader.text("client_host")
+    if version >= 1:
+        reader.number(_INT32, "rebalance_timeout")
+    reader.number(_INT32, "session_timeout")
+    reader.blob("subscription")
+    assignment = reader.blob("assignment")
+    reader.skip_tags()
+    # Connect's workers, say, put something else there.
+    assigned = _assigned(assignment or b"") if is_consumer else ()
+    return AssignedMember(member_id, instance_id, client_id, client_host, assigned)
+
+
+def _assigned(assignment: bytes) -> tuple[tuple[str, int], ...]:
+    """No bytes: the leader has not assigned yet. A newer version only adds, so every one is read alike."""
+    if not assignment:
+        return ()
+    reader = _Reader(assignment)
+    if reader.number(_INT16, "assignment") < 0:
+        raise UnreadableMetadata("negative_version")
+    told: list[tuple[str, int]] = []
+    for _ in range(reader.count("assignment")):
+        topic = reader.text("assignment")
+        if topic is None:
+            raise UnreadableMetadata("null_topic")
+        told += [(topic, reader.number(_INT32, "assignment")) for _ in range(reader.count("assignment"))]
+    reader.blob("assignment")
+    return tuple(told)
+
+
 def decode_members(records: DataFrame, cluster: str) -> DataFrame:
     """One row per member and assigned partition of each record of group metadata; all other records are left out.
 
@@ -49,7 +198,7 @@ def decode_members(records: DataFrame, cluster: str) -> DataFrame:
     """
     log_ts = F.timestamp_micros("log_us")
     return (
-        records.where(F.substring("key", 1, 2) == F.lit(_GROUP_METADATA))
+        records.where(F.substring("key", 1, 2) == F.lit(_KEY_TYPE))
         .select("key", "value", "partition", "offset", F.unix_micros("timestamp").alias("log_us"))
         .mapInArrow(_parse, _PARSED)
         .withColumns({"cluster": F.lit(cluster), "log_ts": log_ts, "log_ts_ms": F.unix_millis(log_ts)})
@@ -81,19 +230,19 @@ def _rows(record: dict[str, Any]) -> list[dict[str, Any]]:
         metadata = None if value is None else parse_value(value)
     except UnreadableMetadata as why:
         return [{**place, "readable": False, "reason": str(why), "key": key, "value": value}]
-    return [{**place, **group, **said} for said in _said(metadata)]
+    return [{**place, **group, **said} for said in _rows_of_group(metadata)]
 
 
-def _said(metadata: GroupMetadata | None) -> list[dict[str, Any]]:
+def _rows_of_group(metadata: GroupMetadata | None) -> list[dict[str, Any]]:
     """A group that is gone says nothing, one without members has no member, a member at rest no partition."""
     if metadata is None:
         return [{}]
     group = {name: getattr(metadata, name) for name in ("version", "protocol_type", "generation", "protocol", "leader")}
     if not metadata.members:
         return [group]
-    return [{**group, **one} for member in metadata.members for one in _assigned(member)]
+    return [{**group, **one} for member in metadata.members for one in _rows_of_member(member)]
 
 
-def _assigned(member: AssignedMember) -> list[dict[str, Any]]:
+def _rows_of_member(member: AssignedMember) -> list[dict[str, Any]]:
     names = {name: getattr(member, name) for name in ("member_id", "instance_id", "client_id", "client_host")}
     return [{**names, "topic": topic, "partition": partition} for topic, partition in member.assigned] or [names]

@@ -3,15 +3,21 @@
 The rules are those of `karrot.burrow.rules`, the storage is that of `karrot.burrow.storage`. A verdict depends on the
 window of commits, which changes only with a commit, and on the log end and the time. So each window is examined once,
 however many sets of rules share it.
+
+Commits that arrive in the order of their place in the log, as those read from one log always do, are only ever
+appended. Then a window is a stretch of slots, and a slot is one commit, or several that were merged. For all others the
+reference model itself is asked.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from karrot.event import Status
+from karrot.burrow import rules
+from karrot.event import OffsetSample, Status
 from karrot.pipeline.replay.commit_arrays import (
     Bools,
     CommitArrays,
@@ -22,11 +28,183 @@ from karrot.pipeline.replay.commit_arrays import (
     newest,
     recent_least,
 )
-from karrot.pipeline.replay.commit_windows import Windows, windows
 from karrot.pipeline.replay.rule_sets import RuleSet
 
+_AT_ONCE = 65_536  # so few stay in the processor's cache
+_SPAN = 2**40  # 34 years in milliseconds: wider than the timestamps of a partition that is well
+_UNKNOWN = np.iinfo(np.int64).max
 Codes = npt.NDArray[np.int8]
 """Burrow's numbers of statuses."""
+
+
+class Windows(NamedTuple):
+    """Windows, each right after the newest commit that it holds; the rules' answers that no setting changes.
+
+    ``least_lag`` is that of the known lags, and beyond all lags where none is known.
+    """
+
+    offset: Ints
+    first_ms: Ints
+    last_ms: Ints
+    filled: Ints
+    least_lag: Ints
+    rewound: Bools
+    stalled: Bools
+    not_decreasing: Bools
+
+
+class _Slots(NamedTuple):
+    """``of`` is each commit's slot; ``last`` a slot's newest commit, ``timestamp_ms`` that of its oldest."""
+
+    of: Ints
+    first_of_segment: Ints
+    last: Ints
+    timestamp_ms: Ints
+
+
+def windows(commits: CommitArrays, at: Ints, *, intervals: int, min_distance: int) -> Windows:
+    """The windows after the commits with the indices ``at``, ascending; ``min_distance`` is seconds."""
+    slots = _slots(commits, min_distance * 1000)
+    blocks = [_facts(commits, slots, block, intervals) for block in np.array_split(at, len(at) // _AT_ONCE + 1)]
+    found = Windows(*(np.concatenate(column) for column in zip(*blocks, strict=True)))
+    odd = _odd(commits)
+    if odd.any():
+        _ask_the_model(found, commits, at, odd, partial(rules.Window, intervals, min_distance))
+    return found
+
+
+def _odd(commits: CommitArrays) -> Bools:
+    """By segment, whether a commit came out of order, or timestamps lie so far apart that one must be wrong."""
+    starts = np.flatnonzero(begins(commits.segment))
+    out_of_order = np.zeros(len(commits.order), np.bool_)
+    out_of_order[1:] = (commits.order[1:] <= commits.order[:-1]) & (commits.segment[1:] == commits.segment[:-1])
+    odd = np.zeros(int(commits.segment[-1]) + 1, np.bool_)
+    lowest, highest = (each.reduceat(commits.timestamp_ms, starts) for each in (np.minimum, np.maximum))
+    # A difference of 64-bit numbers may wrap around; halves do not.
+    too_wide = highest // 2 - lowest // 2 >= _SPAN // 4
+    odd[commits.segment[starts]] = np.logical_or.reduceat(out_of_order, starts) | too_wide
+    return odd
+
+
+# --- Slots ---
+
+
+def _slots(commits: CommitArrays, min_distance_ms: int) -> _Slots:
+    """A commit nearer than the distance to the slot before it, or before its time, is merged into it."""
+    is_first = begins(commits.segment)
+    of_segment = np.cumsum(is_first) - 1
+    start = np.flatnonzero(is_first)
+    # Only the odd segments need bounds, and nothing of theirs is used.
+    since_start = np.clip(commits.timestamp_ms - commits.timestamp_ms[start][of_segment], -_SPAN // 2, _SPAN // 2)
+    own = of_segment * _SPAN + since_start
+    highest = np.maximum.accumulate(np.where(since_start < 0, of_segment * _SPAN, own))
+    is_new = is_first.copy()
+    is_new[1:] |= own[1:] - highest[:-1] >= min_distance_ms
+    if min_distance_ms:
+        is_new = _far_apart(is_first, is_new, highest, min_distance_ms)
+    first = np.flatnonzero(is_new)
+    of = np.cumsum(is_new) - 1
+    return _Slots(of, of[start][of_segment], np.append(first[1:], len(of)) - 1, commits.timestamp_ms[first])
+
+
+def _far_apart(is_first: Bools, is_new: Bools, highest: Ints, min_distance_ms: int) -> Bools:
+    """The commits that begin a slot: from each the next one is the first that is far enough after it.
+
+    Who steps from slot to slot needs as many steps as there are slots; who doubles his step needs few.
+    """
+    if is_new.all():
+        return is_new
+    following = np.append(np.searchsorted(highest, highest + min_distance_ms), len(highest))
+    next_segment = np.append(np.flatnonzero(is_first)[1:], len(highest))
+    following[:-1] = np.minimum(following[:-1], next_segment[np.cumsum(is_first) - 1])
+    reached = np.append(is_first, True)
+    while True:
+        ahead = following[np.flatnonzero(reached)]
+        if reached[ahead].all():
+            return reached[:-1]
+        reached[ahead] = True
+        following = following[following]
+
+
+# --- What the rules look at ---
+
+
+def _facts(commits: CommitArrays, slots: _Slots, at: Ints, intervals: int) -> Windows:
+    newest, first = slots.of[at][:, None], slots.first_of_segment[at][:, None]
+    # A window that is not full has its oldest slot over and over, which changes no answer.
+    slot = np.maximum(newest - np.arange(intervals - 1, -1, -1), first)
+    commit = np.where(slot == newest, at[:, None], slots.last[slot])
+    offset, end = commits.offset[commit], commits.end[commit]
+    lag = np.maximum(0, end - offset)
+    return Windows(
+        offset=offset[:, -1],
+        first_ms=slots.timestamp_ms[slot[:, 0]],
+        last_ms=slots.timestamp_ms[slot[:, -1]],
+        filled=np.minimum(intervals, (newest - first)[:, 0] + 1),
+        least_lag=lag.min(axis=1),
+        rewound=_rewound(offset),
+        stalled=(offset == offset[:, :1]).all(axis=1),
+        not_decreasing=(lag[:, 1:] >= lag[:, :-1]).all(axis=1),
+    )
+
+
+def _rewound(offset: Ints) -> Bools:
+    """Whether the offset fell and what it was before its first fall was not reached again."""
+    falls = offset[:, 1:] < offset[:, :-1]
+    rewound: Bools = np.logical_or.reduce(falls, axis=1)
+    fallen = np.flatnonzero(rewound)
+    if not len(fallen):
+        return rewound
+    before = falls[fallen].argmax(axis=1)
+    lost = offset[fallen, before]
+    after = np.arange(offset.shape[1]) > before[:, None]
+    rewound[fallen] = ~((offset[fallen] >= lost[:, None]) & after).any(axis=1)
+    return rewound
+
+
+# --- What is not in order ---
+
+
+def _ask_the_model(
+    found: Windows, commits: CommitArrays, at: Ints, odd: Bools, new_window: Callable[[], rules.Window]
+) -> None:
+    """Put the reference model's answers in place of those of the odd segments."""
+    rows = np.flatnonzero(odd[commits.segment[at]])
+    for segment in np.unique(commits.segment[at[rows]]):
+        wanted = rows[commits.segment[at[rows]] == segment]
+        told = _by_the_model(commits, int(segment), at[wanted], new_window())
+        for row, facts in zip(wanted, told, strict=True):
+            for name, value in facts.items():
+                getattr(found, name)[row] = value
+
+
+def _by_the_model(commits: CommitArrays, segment: int, at: Ints, window: rules.Window) -> Iterator[dict[str, int]]:
+    seen = int(np.searchsorted(commits.segment, segment))
+    for until in at:
+        for each in range(seen, int(until) + 1):
+            window.add(
+                int(commits.offset[each]),
+                order=int(commits.order[each]),
+                timestamp_ms=int(commits.timestamp_ms[each]),
+                broker_offset=int(commits.end[each]),
+            )
+        seen = int(until) + 1
+        yield facts_of([slot for slot in window.slots if slot])
+
+
+def facts_of(kept: Sequence[OffsetSample]) -> dict[str, int]:
+    """What `Windows` holds of one window with these commits, by the reference model."""
+    rewind = rules.rewind_index(kept)
+    return {
+        "offset": kept[-1].offset,
+        "first_ms": kept[0].timestamp_ms,
+        "last_ms": kept[-1].timestamp_ms,
+        "filled": len(kept),
+        "least_lag": min((sample.lag for sample in kept if sample.lag is not None), default=_UNKNOWN),
+        "rewound": rewind is not None and not rules.has_recovered(kept, rewind),
+        "stalled": rules.is_stalled(kept),
+        "not_decreasing": rules.is_lag_not_decreasing(kept),
+    }
 
 
 class VerdictTimes(NamedTuple):

@@ -8,24 +8,62 @@ the first. So a restart loses no line, and repeats one only if the driver died b
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from typing import Final
+from typing import Final, TextIO
+from urllib.parse import urlsplit
 
 import msgspec
+import urllib3
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from karrot.event import ClusterPartition, LogEnd
 from karrot.pipeline.schemas import STREAMED, with_day
-from karrot.pipeline.stale.alert_delivery import Undelivered
 from karrot.pipeline.stale.stale_rule import BatchCommits, GroupPartition, RecordPosition, StaleState, StaleWatch
 from karrot.pipeline.store.filesystem import literal, make_directory, read_text, write_text
 from karrot.pipeline.store.shared_columns import LOG, PARTITION
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.query_runner import ANY_AGE, persisted, start_query
 
+_TIMEOUT_S = 5.0
+_ACCEPTED = range(200, 300)
 MOST_UNSENT: Final = 10_000
 """Lines that wait for a webhook, at most: of more, the oldest are dropped."""
+
+
+class Undelivered(Exception):  # noqa: N818 (names what happened)
+    """A line that could not be delivered; it is kept for another time. The text is a reason without the address."""
+
+
+def to_stream(stream: TextIO) -> Callable[[str], None]:
+    """Deliver lines to a stream, each at once."""
+
+    def deliver(line: str) -> None:
+        stream.write(f"{line}\n")
+        stream.flush()
+
+    return deliver
+
+
+def to_webhook(url: str) -> Callable[[str], None]:
+    """Deliver lines by POST, each as a body of JSON; the address may be a secret. Raises `ValueError` for none.
+
+    What delivers raises `Undelivered` unless the answer is 2xx; redirects are not followed.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("--webhook is no http:// or https:// address")
+    http = urllib3.PoolManager(timeout=_TIMEOUT_S, headers={"Content-Type": "application/json"})
+
+    def deliver(line: str) -> None:
+        try:
+            answer = http.request("POST", url, body=line.encode(), retries=False, redirect=False)
+        except urllib3.exceptions.HTTPError as error:
+            raise Undelivered(type(error).__name__) from error
+        if answer.status not in _ACCEPTED:
+            raise Undelivered(f"HTTP {answer.status}")
+
+    return deliver
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Locates and reads the tables in their directory, and replaces a batch or a day of one.
+"""Locates and reads the tables in their directory, replaces a batch or a day of one, and finds days that changed.
 
 ```
 <tables>/events/day=2026-11-20/batch_id=3f0c9a1e-000004/part-….zstd.parquet      streamed: a batch overwrites its own
@@ -6,26 +6,46 @@
 ```
 
 Names that begin with ``.`` or ``_`` are not data: Spark, DuckDB, Athena and Trino ignore them.
+
+Spark gives its files new names with every write, so the names of a day's files tell whether anything was added, written
+again or removed. The note ``_derived.json`` holds a digest of them, and the rules that the day was derived by: other
+rules, other rows.
 """
 
+import hashlib
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
+from karrot.history.held_days import NOTE, Note, note_of
 from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, columns_of, with_day
-from karrot.pipeline.store.filesystem import delete, exists, listing, literal, plain_url, rename_over
+from karrot.pipeline.store.filesystem import (
+    delete,
+    exists,
+    listing,
+    literal,
+    plain_url,
+    read_text,
+    rename_over,
+    write_text,
+)
 from karrot.pipeline.store.shared_columns import rows
 
 _NO_MARKER = ("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
-_OF_EVENTS: Final = ("events", "partitions")
+SOURCES: Final = ("events", "partitions")
+"""The tables that events make."""
+
+WATCHED: Final = (*SOURCES, "commits", "members", "ends")
+"""The tables that others are derived from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +92,7 @@ class Tables:
         """
         columns = columns_of(with_day(STREAMED[name]))
         writer = df.select(*columns, F.lit(batch_id).alias("batch_id")).write.mode("overwrite").option(*_NO_MARKER)
-        plain = _without_dictionaries(STREAMED[name]) if name in _OF_EVENTS else {}
+        plain = _without_dictionaries(STREAMED[name]) if name in SOURCES else {}
         writer.options(partitionOverwriteMode="dynamic", **plain).partitionBy("day", "batch_id").parquet(
             self.path(name), compression="zstd"
         )
@@ -146,3 +166,43 @@ def _without_dictionaries(schema: StructType) -> dict[str, str]:
     """Options for Parquet: dictionaries are for names. Those of numbers and moments take longer, and more bytes."""
     plain = [field.name for field in schema if field.name == "event_id" or not isinstance(field.dataType, StringType)]
     return {f"parquet.enable.dictionary#{name}": "false" for name in plain}
+
+
+def read_note(spark: SparkSession, tables: Tables) -> Note:
+    """The note; an empty one, with which everything is derived, if there is none or it is damaged."""
+    try:
+        text = read_text(spark, tables.path(NOTE))
+    except UnicodeDecodeError:
+        return Note()
+    return Note() if text is None else note_of(text.encode())
+
+
+def write_note(spark: SparkSession, tables: Tables, note: Note) -> None:
+    """Replace the note."""
+    ordered = Note(note.rules, *(dict(sorted(days.items())) for days in (note.days, note.unfinished)))
+    write_text(spark, tables.path(NOTE), msgspec.json.encode(ordered).decode())
+
+
+def days_present(spark: SparkSession, tables: Tables) -> dict[date, str]:
+    """The days that any of the `WATCHED` tables has, each with the `digest` of its files. Raises as `sound` does."""
+    files: dict[date, list[str]] = {}
+    for name in WATCHED:
+        for path in sound(tables.read(spark, name)).inputFiles():
+            below = path.rpartition(f"/{name}/day=")[2]
+            if (day := day_of(f"day={below.partition('/')[0]}")) is not None:
+                files.setdefault(day, []).append(f"{name}/{below}")
+    return {day: digest(names) for day, names in files.items()}
+
+
+def digest(names: Iterable[str]) -> str:
+    """A short name for a set of files, each ``table/YYYY-MM-DD/…``."""
+    return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:16]
+
+
+def changed_days(note: Note, found: Mapping[date, str], rules: str) -> list[date]:
+    """The days to derive, in order; a day whose files are gone is one of them, and one that was not finished."""
+    if note.rules != rules:
+        return sorted({*found, *note.days, *note.unfinished})
+    known = {day: derived.files for day, derived in note.days.items()}
+    differing = {day for day in {*found, *known} if found.get(day) != known.get(day)}
+    return sorted(differing | note.unfinished.keys())

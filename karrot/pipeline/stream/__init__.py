@@ -1,1 +1,1 @@
-"""What every streaming query needs: sources of records, checkpoints, checks of each batch, and the quarantine."""
+"""What every streaming query needs: sources of records, checkpoints, and checks of each batch."""

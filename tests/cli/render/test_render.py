@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from karrot.cli import main
-from karrot.render.grafana_dashboards import BOARDS
+from karrot.render.dashboards import BOARDS
 from karrot.render.prometheus_rules import BRIDGED_TOOLS
 from karrot.render.scaling_recipe import FORMATS, RECIPES, TARGETS
 from support.autoscaling.terraform_to_cloudformation import parse_terraform

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.pipeline.offsets.group_metadata import (
+from karrot.pipeline.offsets.members import (
     AssignedMember,
     GroupMetadata,
     UnreadableMetadata,

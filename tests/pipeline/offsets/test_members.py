@@ -3,9 +3,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.testing import assertSchemaEqual
 
+from karrot.pipeline.offsets.commits import bad_records
 from karrot.pipeline.offsets.members import decode_members, members
 from karrot.pipeline.schemas import MEMBERS, columns_of, with_day
-from karrot.pipeline.stream.quarantine import bad_records
 from support.kafka.offset_records import Member, assignment, commit_key, commit_value, group_key, group_value, other_key
 from support.pipeline.kafka_source_rows import LOG_TS_MS, Record, records_frame
 

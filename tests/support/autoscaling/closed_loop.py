@@ -23,7 +23,7 @@ from karrot.autoscaling import (
     Signal,
     signal_of,
 )
-from karrot.autoscaling.consumers import Fleet
+from karrot.autoscaling.simulation import Fleet
 from karrot.delivery import PacedFeed
 from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow, Post
 from karrot.demo.burrow.notifier_rules import NotifierSettings

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
 
-from karrot.autoscaling.consumers import Fleet
+from karrot.autoscaling.simulation import Fleet
 from karrot.burrow.rules import evaluate_group
 from karrot.burrow.storage import Storage
 from karrot.demo.burrow.fake_burrow import Post

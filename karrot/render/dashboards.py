@@ -1,11 +1,52 @@
-"""Renders ``karrot render cloudwatch-dashboard``: the lag of one consumer group and the tasks that consume it."""
+"""Renders ``karrot render dashboard`` (Grafana, from the chart's files) and ``cloudwatch-dashboard`` (one group)."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from karrot.render import validation
 from karrot.render.metric_names import heartbeat_of, lag_of, running_of
-from karrot.render.templates import environment
+from karrot.render.templates import environment, templates_dir
+from karrot.settings import types
+
+_PAGES = {
+    "overview": "/",
+    "group": "/group?cluster=${cluster:percentencode}&consumer=${consumer:percentencode}",
+    "itself": "/reporters",
+}
+"""Karrot's own page on what a board shows."""
+
+BOARDS = tuple(_PAGES)
+
+
+def grafana_dashboard(board: str, external_url: str | None = None) -> str:
+    """A dashboard as JSON for Grafana's import or its provisioning, in which every Grafana finds its own Prometheus.
+
+    With Karrot's address for people the board links to Karrot's own page. Raises `ValueError` for what is no address.
+    """
+    text = (templates_dir() / "grafana" / f"karrot-{board}.json").read_text(encoding="utf-8")
+    if not external_url:
+        return text
+    types.checked(types.url, "--external-url", external_url)
+    read: dict[str, Any] = json.loads(text)
+    read["links"].append(_link(external_url.rstrip("/") + _PAGES[board]))
+    return json.dumps(read, indent=2, ensure_ascii=False) + "\n"
+
+
+def _link(url: str) -> dict[str, Any]:
+    return {
+        "title": "Karrot's page",
+        "type": "link",
+        "icon": "external link",
+        "tooltip": "",
+        "url": url,
+        "tags": [],
+        "asDropdown": False,
+        "includeVars": False,
+        "keepTime": False,
+        "targetBlank": True,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +67,7 @@ class Dashboard:
         validation.refuse(_problems(self))
 
 
-def dashboard(asked: Dashboard) -> str:
+def cloudwatch_dashboard(asked: Dashboard) -> str:
     """The JSON that ``aws cloudwatch put-dashboard --dashboard-body`` takes."""
     return (
         environment()

@@ -1,0 +1,117 @@
+"""Renders what query engines need: the pipeline's tables for Amazon Athena, the JSON topic of offsets for Druid."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from karrot.render import validation
+from karrot.render.templates import environment, templates_dir
+from karrot.settings import types
+
+_MOST_DAYS = 36_500
+_MOMENT = r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?Z?)?"
+_INTERVAL = rf"{_MOMENT}/({_MOMENT}|P\w+)|P\w+/{_MOMENT}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Athena:
+    """Where the tables are and what their database is called. Raises `ValueError` with a sentence per line.
+
+    ``days`` is how far back a query looks that names no day: what ``karrot pipeline compact`` keeps.
+    """
+
+    location: str
+    database: str = "karrot"
+    days: int = 400
+
+    def __post_init__(self) -> None:
+        validation.refuse(_athena_problems(self))
+
+
+def athena(asked: Athena) -> str:
+    """The statements that create the database and every table in it.
+
+    Columns are those of the pipeline's schemas, which ``make docs`` writes down so that this needs no PySpark.
+    """
+    return (
+        environment()
+        .get_template("athena/tables.sql.j2")
+        .render(tables=_tables(), location=asked.location.rstrip("/"), database=asked.database, days=asked.days)
+    )
+
+
+def _tables() -> Mapping[str, Any]:
+    read: Mapping[str, Any] = yaml.safe_load((templates_dir() / "athena" / "columns.yaml").read_text(encoding="utf-8"))
+    return read
+
+
+def _athena_problems(asked: Athena) -> Iterator[str]:
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,127}", asked.database, re.ASCII):
+        yield f"--database is {types.quoted(asked.database)}: it must be lower-case letters, digits and underscores"
+    if not _is_in_s3(asked.location):
+        yield f"--location is {types.quoted(asked.location)}: it must be s3://bucket/prefix, where the tables are"
+    yield from validation.whole("--days", asked.days, 1, _MOST_DAYS)
+
+
+def _is_in_s3(location: str) -> bool:
+    """Whether it is a place in S3 that a quoted word of SQL can hold."""
+    try:
+        types.checked(types.place, "--location", location)
+    except ValueError:
+        return False
+    return location.startswith("s3://") and "'" not in location
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Druid:
+    """What Druid reads, what it calls it, and which group it is asked about.
+
+    Raises `ValueError` with a sentence per line.
+    """
+
+    bootstrap: str
+    group: str
+    topic: str = "consumer_offsets_json"
+    datasource: str = "consumer_offsets"
+    interval: str = "2017-01-01/2100-01-01"
+
+    def __post_init__(self) -> None:
+        validation.refuse(_druid_problems(self))
+
+
+def druid_ingestion(asked: Druid) -> str:
+    """The spec of a supervisor: a row per group, topic, partition and minute, as in the table ``offsets_minute``.
+
+    A tombstone has neither an offset nor a time: it passes the timestamp by a substitute and is then filtered out.
+    """
+    return (
+        environment()
+        .get_template("druid/ingestion.json.j2")
+        .render(topic=asked.topic, datasource=asked.datasource, bootstrap=asked.bootstrap)
+    )
+
+
+def druid_query(asked: Druid) -> str:
+    """The native query of 2017: the sum of a group's offsets by minute, newest first."""
+    return (
+        environment()
+        .get_template("druid/query.json.j2")
+        .render(datasource=asked.datasource, group=asked.group, interval=asked.interval)
+    )
+
+
+def _druid_problems(asked: Druid) -> Iterator[str]:
+    try:
+        types.checked(types.brokers, "--bootstrap-servers", asked.bootstrap)
+    except ValueError as error:
+        yield str(error)
+    if re.search("[\ud800-\udfff]", asked.group):
+        yield f"--group is {types.quoted(asked.group)}: it must be a text in UTF-8"
+    yield from validation.matching("--topic", asked.topic, r"[a-zA-Z0-9._-]{1,249}", "the name of a topic")
+    yield from validation.matching("--datasource", asked.datasource, r"[^/\s]+", "a name without slashes and spaces")
+    yield from validation.matching(
+        "--interval", asked.interval, _INTERVAL, "as 2026-11-20/2026-11-21 or P1D/2026-11-21"
+    )
