@@ -48,7 +48,13 @@ class Expression:
             tree = ast.parse(words, mode="eval").body
         except SyntaxError as error:
             raise UnsupportedExpressionError(f"not metric math: {text}") from error
-        _check(tree, text)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and type(node.value) not in (int, float):
+                raise UnsupportedExpressionError(f"texts have no place in {text}")
+            if isinstance(node, ast.Call) and _function_of(node) not in _FUNCTIONS:
+                raise UnsupportedExpressionError(f"{ast.unparse(node.func)} is not modelled: {text}")
+            if not isinstance(node, _KNOWN):
+                raise UnsupportedExpressionError(f"{type(node).__name__} is not modelled: {text}")
         expression = cls(text, tree)
         expression.values({name: [1.0] for name in expression.names}, 1, Gaps.ZERO)  # an argument too many shows now
         return expression
@@ -87,16 +93,6 @@ class MathQuery:
             return part.values({each: of(each) for each in part.names}, count, self.gaps)
 
         return of(self.returned)
-
-
-def _check(tree: ast.expr, text: str) -> None:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and type(node.value) not in (int, float):
-            raise UnsupportedExpressionError(f"texts have no place in {text}")
-        if isinstance(node, ast.Call) and _function_of(node) not in _FUNCTIONS:
-            raise UnsupportedExpressionError(f"{ast.unparse(node.func)} is not modelled: {text}")
-        if not isinstance(node, _KNOWN):
-            raise UnsupportedExpressionError(f"{type(node).__name__} is not modelled: {text}")
 
 
 def _function_of(call: ast.Call) -> str:

@@ -161,10 +161,7 @@ def adjusted(capacity: int, adjustment: Adjustment, by: int, minimum_magnitude: 
         case Adjustment.CHANGE:
             return capacity + by
         case Adjustment.PERCENT:
-            change = _rounded(capacity * by / 100)
+            exact = capacity * by / 100
+            # Towards zero, but never to zero: 12.7 is 12, 0.67 is 1, -0.58 is -1, -6.67 is -6.
+            change = math.trunc(exact) or int(math.copysign(1, exact)) if exact else 0
             return capacity + (int(math.copysign(max(abs(change), minimum_magnitude), change)) if change else 0)
-
-
-def _rounded(change: float) -> int:
-    """Towards zero, but never to zero: 12.7 is 12, 0.67 is 1, -0.58 is -1, -6.67 is -6."""
-    return math.trunc(change) or int(math.copysign(1, change)) if change else 0

@@ -1,7 +1,7 @@
 """Sums up a run in numbers while it goes on, in memory that does not grow with its length."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -84,7 +84,10 @@ class Account:
             task_hours=self._task_s / _HOUR,
             scale_outs=outs,
             scale_ins=len(changes) - outs,
-            flaps=sum(_flaps(changes)),
+            flaps=sum(
+                sooner.after < sooner.before and later.after > later.before and later.at_s - sooner.at_s <= FLAP_S
+                for sooner, later in pairwise(changes)
+            ),
         )
 
     def _sum_up(self, step: Moment) -> None:
@@ -108,9 +111,3 @@ class Account:
         self._stretch = None if is_whole else stretch
         if is_whole:
             self._moments.append(stretch)
-
-
-def _flaps(activities: Iterable[Activity]) -> Iterator[bool]:
-    for sooner, later in pairwise(activities):
-        taken, given = sooner.after < sooner.before, later.after > later.before
-        yield taken and given and later.at_s - sooner.at_s <= FLAP_S

@@ -162,10 +162,6 @@ def _keystore(value: str, given: Mapping[str, str]) -> Pairs:
             )
 
 
-def _hostname_check(value: str, _given: Mapping[str, str]) -> Pairs:
-    yield "ssl.endpoint.identification.algorithm", value or "none"
-
-
 def _renamed(name: str) -> Callable[[str, Mapping[str, str]], Pairs]:
     return lambda value, _given: ((name, value),)
 
@@ -188,7 +184,9 @@ _TRANSLATIONS: Mapping[str, Callable[[str, Mapping[str, str]], Pairs]] = {
     "ssl.keystore.type": _nothing,
     "ssl.keystore.certificate.chain": _renamed("ssl.certificate.pem"),
     "ssl.keystore.key": _renamed("ssl.key.pem"),
-    "ssl.endpoint.identification.algorithm": _hostname_check,
+    "ssl.endpoint.identification.algorithm": lambda value, _given: (
+        ("ssl.endpoint.identification.algorithm", value or "none"),
+    ),
     "security.providers": _nothing,
 }
 

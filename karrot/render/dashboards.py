@@ -30,23 +30,20 @@ def grafana_dashboard(board: str, external_url: str | None = None) -> str:
         return text
     types.checked(types.url, "--external-url", external_url)
     read: dict[str, Any] = json.loads(text)
-    read["links"].append(_link(external_url.rstrip("/") + _PAGES[board]))
-    return json.dumps(read, indent=2, ensure_ascii=False) + "\n"
-
-
-def _link(url: str) -> dict[str, Any]:
-    return {
+    link = {
         "title": "Karrot's page",
         "type": "link",
         "icon": "external link",
         "tooltip": "",
-        "url": url,
+        "url": external_url.rstrip("/") + _PAGES[board],
         "tags": [],
         "asDropdown": False,
         "includeVars": False,
         "keepTime": False,
         "targetBlank": True,
     }
+    read["links"].append(link)
+    return json.dumps(read, indent=2, ensure_ascii=False) + "\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

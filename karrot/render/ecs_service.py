@@ -37,30 +37,20 @@ class EcsService:
 def service(asked: EcsService) -> str:
     """A CloudFormation template."""
     url = f"http://karrot.{asked.dns_namespace}:5000"
-    return (
-        environment()
-        .get_template("ecs/service.yaml.j2")
-        .render(
-            asked=asked,
-            url=url,
-            data_dir=_DATA_DIR,
-            burrow_dir=_BURROW_DIR,
-            burrow_toml=_burrow_toml(asked, url),
-            burrow_template=burrow_template(),
-        )
+    jinja = environment()
+    burrow_toml = jinja.get_template("ecs/burrow.toml.j2").render(
+        cluster=asked.burrow_cluster,
+        kafka=(asked.kafka or "").split(","),
+        zookeeper=(asked.zookeeper or "").split(","),
+        notifier=burrow_config(url, template_path=f"{_BURROW_DIR}/karrot.tmpl"),
     )
-
-
-def _burrow_toml(asked: EcsService, url: str) -> str:
-    return (
-        environment()
-        .get_template("ecs/burrow.toml.j2")
-        .render(
-            cluster=asked.burrow_cluster,
-            kafka=(asked.kafka or "").split(","),
-            zookeeper=(asked.zookeeper or "").split(","),
-            notifier=burrow_config(url, template_path=f"{_BURROW_DIR}/karrot.tmpl"),
-        )
+    return jinja.get_template("ecs/service.yaml.j2").render(
+        asked=asked,
+        url=url,
+        data_dir=_DATA_DIR,
+        burrow_dir=_BURROW_DIR,
+        burrow_toml=burrow_toml,
+        burrow_template=burrow_template(),
     )
 
 

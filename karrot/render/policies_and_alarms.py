@@ -66,7 +66,10 @@ def parts_of(asked: Scaling, *, gaps: Gaps = Gaps.ZERO, scale_in: ScaleIn = Scal
         policies.append(_step_policy(asked, "WakeUpPolicy", StepAdjustment(0, None, 1), adjustment=Adjustment.EXACT))
         alarms.append(_wake_up(asked, gaps))
     if asked.recipe == "step":
-        policies.append(_step_policy(asked, "LagHighPolicy", *_steps_out(_threshold(asked))))
+        lag = _threshold(asked)
+        # One more below twice the threshold, two below four times, else four.
+        out = StepAdjustment(0, lag, 1), StepAdjustment(lag, 3 * lag, 2), StepAdjustment(3 * lag, None, 4)
+        policies.append(_step_policy(asked, "LagHighPolicy", *out))
         policies.append(_step_policy(asked, "LagLowPolicy", StepAdjustment(None, 0, -1)))
         alarms += [_lag_high(asked), _lag_low(asked)]
     else:
@@ -228,15 +231,6 @@ def _lag_low(asked: Scaling) -> Alarm:
         datapoints_to_alarm=15,
         treatment=Treatment.NOT_BREACHING,
         actions=_calls("LagLowPolicy"),
-    )
-
-
-def _steps_out(threshold: float) -> tuple[StepAdjustment, ...]:
-    """One more below twice the threshold, two below four times, else four."""
-    return (
-        StepAdjustment(0, threshold, 1),
-        StepAdjustment(threshold, 3 * threshold, 2),
-        StepAdjustment(3 * threshold, None, 4),
     )
 
 

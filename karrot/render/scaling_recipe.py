@@ -78,13 +78,6 @@ def _problems(asked: Scaling) -> Iterator[str]:
     if asked.recipe not in RECIPES:
         yield f"--recipe is {types.quoted(asked.recipe)}: it must be one of {', '.join(RECIPES)}"
         return
-    yield from _problems_of_target(asked)
-    yield from _problems_of_measure(asked)
-    yield from _problems_of_counts(asked)
-    yield from _problems_of_texts(asked)
-
-
-def _problems_of_target(asked: Scaling) -> Iterator[str]:
     if asked.target not in TARGETS:
         yield f"--target is {types.quoted(asked.target)}: it must be one of {', '.join(TARGETS)}"
     elif asked.on_ecs:
@@ -98,6 +91,9 @@ def _problems_of_target(asked: Scaling) -> Iterator[str]:
             yield "--ecs-cluster and --service go with --target ecs"
         if asked.scale_in_cooldown is not None:
             yield "--scale-in-cooldown goes with --target ecs: an Auto Scaling group has the warm-up of its instances"
+    yield from _problems_of_measure(asked)
+    yield from _problems_of_counts(asked)
+    yield from _problems_of_texts(asked)
 
 
 def _problems_of_measure(asked: Scaling) -> Iterator[str]:

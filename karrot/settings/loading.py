@@ -85,7 +85,7 @@ def load(
         *_missing_reporters(settings, available),
         *_lost_scaling_metrics(given, settings),
     ]
-    ignored = [*_unknown(given, settings, available), *_unused(given, settings)]
+    ignored = list(_ignored(given, settings, available))
     if problems or (problems := list(_contradictions(settings))):
         raise SettingsError([*problems, *ignored])  # a wrong name is often why a value is missing
     return Loaded(replace(settings, extras=extras), (*ignored, *_doubts(settings, file, config)))
@@ -197,16 +197,12 @@ def _contradictions_about_the_archive(settings: Settings) -> Iterator[str]:
         yield f"KARROT_ARCHIVE_DIR names {settings.archive_dir!r}, which is a file: it must be a folder"
 
 
-def _unknown(given: Mapping[str, Given], settings: Settings, available: Collection[str]) -> Iterator[str]:
-    """Names that have no effect. Their values are not shown: nobody knows whether they are secret."""
+def _ignored(given: Mapping[str, Given], settings: Settings, available: Collection[str]) -> Iterator[str]:
+    """Names without effect (their values may be secret, so are not shown), and settings of reporters that are off."""
     own = tuple(prefix for prefix in map(reporter_prefix, settings.reporters) if not _is_described(prefix))
     for name in sorted(given.keys() - _BY_NAME.keys()):
         if not name.startswith(own):
             yield f"{given[name].label} {_why_ignored(name, available)}"
-
-
-def _unused(given: Mapping[str, Given], settings: Settings) -> Iterator[str]:
-    """Settings of the archive or the kafka reporter while it is off."""
     for reporter, names, loss in (("archive", ARCHIVE, "archived"), ("kafka", KAFKA, "sent to Kafka")):
         asked = sorted(given[name].label for name in given if name in _BY_NAME and name.startswith(names))
         if asked and reporter not in settings.reporters:

@@ -50,7 +50,13 @@ def from_file(path: Path) -> File:
 
     Raises `SourceError` if it cannot be read, is not TOML, or holds something that is no setting.
     """
-    document, mode = _toml(path)
+    try:
+        with path.open("rb") as file:
+            document, mode = tomllib.load(file), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+    except OSError as error:
+        raise SourceError(f"the configuration file {path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SourceError(f"the configuration file {path} is not TOML: {error}") from error
     table = _table(document, path).items()
     given = {_name(key, path): Given(f"{key} in {path}", _text(value, key, path)) for key, value in table}
     return File(given, f"{mode:04o}" if mode & stat.S_IROTH else None)
@@ -91,17 +97,6 @@ def _with_files(layer: Mapping[str, Given], plain: Container[str]) -> dict[str, 
             raise SourceError(f"{layer[target].label} and {given.label} are both set: keep one")
         result[target if by_file else name] = given._replace(file=by_file)
     return result
-
-
-def _toml(path: Path) -> tuple[dict[str, Any], int]:
-    """What the file says, and its mode."""
-    try:
-        with path.open("rb") as file:
-            return tomllib.load(file), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-    except OSError as error:
-        raise SourceError(f"the configuration file {path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SourceError(f"the configuration file {path} is not TOML: {error}") from error
 
 
 def _table(document: dict[str, Any], path: Path) -> dict[str, Any]:

@@ -140,7 +140,17 @@ def by_hindsight(events: DataFrame, partitions: DataFrame, ends: DataFrame, *, l
         }
     )
     logs = asking.select(*_LOG_OF_DAY).distinct()
-    told = partitions.unionByName(_worst(events), allowMissingColumns=True)
+    # The max-lag partitions, which an event need not list, as rows of ``partitions``.
+    worst = events.select(
+        "cluster",
+        F.col("max_lag_topic").alias("topic"),
+        F.col("max_lag_partition").alias("partition"),
+        "day",
+        "observed_at",
+        F.col("max_lag_committed").alias("end_offset"),
+        F.col("max_lag").alias("current_lag"),
+    )
+    told = partitions.unionByName(worst, allowMissingColumns=True)
     seen = log_end_samples(_of(logs, ends), _of(logs, told), within=_LOG_OF_DAY)
     in_time = sample_spans(seen, longest, within=_LOG_OF_DAY)
     placed = with_log_end(asking, in_time, _NEAREST).withColumn("life", F.col("look.life"))
@@ -154,19 +164,6 @@ def _is_extrapolated() -> Column:
     """As `karrot.signals` does it: what is committed lies below the first log end that the verdict knows."""
     below = (F.col("max_lag_committed") < F.col("max_lag_first_end")) & (F.col("max_lag") > 0)
     return F.coalesce(below, F.lit(False))
-
-
-def _worst(events: DataFrame) -> DataFrame:
-    """The max-lag partitions, which an event need not list, as rows of ``partitions``."""
-    return events.select(
-        "cluster",
-        F.col("max_lag_topic").alias("topic"),
-        F.col("max_lag_partition").alias("partition"),
-        "day",
-        "observed_at",
-        F.col("max_lag_committed").alias("end_offset"),
-        F.col("max_lag").alias("current_lag"),
-    )
 
 
 def _of(logs: DataFrame, rows: DataFrame) -> DataFrame:

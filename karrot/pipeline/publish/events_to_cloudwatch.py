@@ -113,7 +113,7 @@ class NewerDataSender(Sender):
         namespace: str,
         *,
         count: Callable[..., None],
-        pause: Callable[[float], None],
+        pause: Callable[[float], object],
         monotonic: Callable[[], float],
     ) -> None:
         super().__init__(open_client, namespace, count=count, pause=pause, monotonic=monotonic)
@@ -156,7 +156,7 @@ class Publisher:
             self.open_client,
             self.options.namespace,
             count=lambda **_: self._counts.update(calls=1),
-            pause=self._pause,
+            pause=self.wait,
             monotonic=lambda: self.clock.boot_ms() / 1000,
         )
         context = Context(
@@ -211,9 +211,6 @@ class Publisher:
                 self._left_out[_UNREADABLE] += 1
                 continue
             yield replace(stored, log_id=_LOG_ID, log_time_ms=min(stored.received_at_ms, now_ms))
-
-    def _pause(self, seconds: float) -> None:
-        self.wait(seconds)
 
     def _count(self, name: str, by: float, **labels: str) -> None:
         """Keep the reporter's counts that a summary shows."""

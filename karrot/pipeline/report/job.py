@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import NamedTuple, TypeVar
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from karrot.event import DayRange, Incident
@@ -78,7 +78,21 @@ def find(spark: SparkSession, tables: Tables, period: DayRange) -> Findings:
                 lag._replace(points=_inner(LagPoint, lag.points))
                 for lag in _rows(GroupLag, aggregates.group_lags(lag_minute, period))
             ],
-            incidents=[_incident(row) for row in aggregates.longest(incidents, heard_until_s).collect()],
+            incidents=[
+                Incident(
+                    row.incident_id,
+                    row.cluster,
+                    row.consumer,
+                    _moment(row.started_s),
+                    None if row.ended_s is None else _moment(row.ended_s),
+                    row.ended_by,
+                    row.worst_status,
+                    row.peak_lag,
+                    row.events,
+                    tuple(row.topics or ()),
+                )
+                for row in aggregates.longest(incidents, heard_until_s).collect()
+            ],
             incident_count=incidents.count(),
             hours=_rows(Hours, aggregates.hours(read("status_intervals"))),
             skewed=_rows(Skewed, aggregates.skewed(read("skew_minute"), bad_minutes)),
@@ -109,21 +123,6 @@ def _rows(kind: Callable[..., T], frame: DataFrame) -> list[T]:
 
 def _inner(kind: Callable[..., T], rows: Sequence[Sequence[object]]) -> list[T]:
     return [kind(*row) for row in rows]
-
-
-def _incident(row: Row) -> Incident:
-    return Incident(
-        row.incident_id,
-        row.cluster,
-        row.consumer,
-        _moment(row.started_s),
-        None if row.ended_s is None else _moment(row.ended_s),
-        row.ended_by,
-        row.worst_status,
-        row.peak_lag,
-        row.events,
-        tuple(row.topics or ()),
-    )
 
 
 def _moment(epoch_s: int) -> datetime:

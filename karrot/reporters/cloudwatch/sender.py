@@ -126,7 +126,7 @@ class Flush:
 class _Pace:
     """A bucket of calls: so many at once, and so many a second. boto3's own second attempt is not in it."""
 
-    def __init__(self, pause: Callable[[float], None], monotonic: Callable[[], float]) -> None:
+    def __init__(self, pause: Callable[[float], object], monotonic: Callable[[], float]) -> None:
         self._pause = pause
         self._monotonic = monotonic
         self._calls = _BURST
@@ -159,7 +159,7 @@ class Sender:
         namespace: str,
         *,
         count: Callable[..., None],
-        pause: Callable[[float], None],
+        pause: Callable[[float], object],
         monotonic: Callable[[], float],
     ) -> None:
         self._open_client = open_client
