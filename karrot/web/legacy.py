@@ -1,6 +1,5 @@
 """Serves the first Karrot's routes, with its JSON: ``/config``, ``/reporters`` and ``/reporters/<name>``."""
 
-from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -36,18 +35,13 @@ def list_reporters() -> Response:
 def show_reporter(name: str) -> Response:
     """One reporter with the last event it had; as JSON, an unknown one is an empty list, as ever."""
     context = web_context()
-    known = name in context.reporters
     if html_asked():
-        if not known:
+        reporter = next((each for each in progress(context) if each.name == name), None)
+        if reporter is None:
             raise Problem("not_found", "No reporter of this name is switched on.")
-        return _vary(Response(_reporter_page(name), HTTPStatus.OK))
-    answer = {"reporters": [{name: _as_ever(last_event(context, name))}] if known else []}
+        return _vary(Response(render_template("reporter.html", reporter=reporter, last=last_event(context, name))))
+    answer = {"reporters": [{name: _as_ever(last_event(context, name))}] if name in context.reporters else []}
     return _vary(Response(msgspec.json.encode(answer), content_type="application/json"))
-
-
-def _reporter_page(name: str) -> str:
-    reporter = next(reporter for reporter in progress(web_context()) if reporter.name == name)
-    return render_template("reporter.html", reporter=reporter, last=last_event(web_context(), name))
 
 
 class _Envelope(msgspec.Struct):

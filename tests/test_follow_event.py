@@ -1,0 +1,79 @@
+"""The architecture names every file that an event passes through, from the socket to ``/metrics``."""
+
+import os
+import re
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from support.burrow.recorded_bodies import recorded_body
+from support.service.karrot_service import Service
+
+ROOT = Path(__file__).resolve().parents[1]
+IN, OUT = 26, 12
+"""How many files an event is walked through at most until it is answered, and how many more until it is scraped."""
+
+_AFTERWARDS_S = 0.3
+"""Time for what is done after an answer: a connection is closed, the write-ahead log is looked at."""
+
+PROFILE = """
+import os, sys, threading
+from importlib.util import find_spec
+
+flag, out = os.environ["WALK_FLAG"], os.environ["WALK_OUT"]
+root = os.path.dirname(find_spec("karrot").origin) + os.sep
+seen = set()
+
+def profile(frame, event, _argument):
+    code = frame.f_code
+    if event != "call" or code.co_name == "<module>" or not code.co_filename.startswith(root):
+        return
+    # What the delivery does now and then belongs to no request.
+    if (thread := threading.current_thread().name) == "karrot-delivery":
+        return
+    with open(flag) as file:
+        phase = file.read()
+    if phase and (phase, code.co_filename) not in seen:
+        seen.add((phase, code.co_filename))
+        with open(out, "a") as file:
+            file.write(f"{phase} karrot/{code.co_filename.removeprefix(root)}\\n")
+
+threading.setprofile(profile)
+sys.setprofile(profile)
+"""
+
+
+def test_an_event_passes_through_the_files_that_the_architecture_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flag, out = tmp_path / "flag", tmp_path / "out"
+    flag.touch()
+    out.touch()
+    (tmp_path / "sitecustomize.py").write_text(PROFILE)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")])))
+    monkeypatch.setenv("WALK_FLAG", str(flag))
+    monkeypatch.setenv("WALK_OUT", str(out))
+    body = recorded_body("karrot_v1.9.5_err_stop.json")
+    with Service(tmp_path / "data", workers="1") as service:
+        for _ in range(3):  # what a service does for its first requests alone is no part of the way
+            assert service.post(body).status == 202
+            assert service.get("/metrics").status == 200
+        time.sleep(_AFTERWARDS_S)
+        flag.write_text("in")
+        assert service.post(body).status == 202
+        time.sleep(_AFTERWARDS_S)
+        flag.write_text("out")
+        assert service.get("/metrics").status == 200
+        time.sleep(_AFTERWARDS_S)
+        flag.write_text("")
+    passed = defaultdict(set)
+    for line in out.read_text().splitlines():
+        phase, _, path = line.partition(" ")
+        passed[phase].add(path)
+    further = passed["out"] - passed["in"]
+    section = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("\n## Follow one ")[1]
+    assert set(re.findall(r"`(karrot/[\w/]+\.py)`", section)) == passed["in"] | further
+    assert len(passed["in"]) <= IN
+    assert len(further) <= OUT
