@@ -64,7 +64,13 @@ class LogTime:
 
     def __init__(self, clock: Clock, anchor: Anchor | None) -> None:
         self._clock = clock
-        self._base = self._log_ms_now(anchor) - clock.boot_ms()
+        if anchor is None:
+            log_ms = clock.wall_ms()
+        elif anchor.boot_id == clock.boot_id:
+            log_ms = anchor.log_ms + max(0, clock.boot_ms() - anchor.boot_ms)
+        else:
+            log_ms = anchor.log_ms + max(0, clock.wall_ms() - anchor.wall_ms)
+        self._base = log_ms - clock.boot_ms()
 
     def now(self) -> int:
         """Milliseconds; close to the epoch's, as long as the wall clock was right."""
@@ -74,10 +80,3 @@ class LogTime:
         """This moment on all three clocks, to be stored."""
         boot_ms = self._clock.boot_ms()
         return Anchor(self._clock.boot_id, boot_ms, self._clock.wall_ms(), self._base + boot_ms)
-
-    def _log_ms_now(self, anchor: Anchor | None) -> int:
-        if anchor is None:
-            return self._clock.wall_ms()
-        if anchor.boot_id == self._clock.boot_id:
-            return anchor.log_ms + max(0, self._clock.boot_ms() - anchor.boot_ms)
-        return anchor.log_ms + max(0, self._clock.wall_ms() - anchor.wall_ms)

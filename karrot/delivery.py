@@ -182,9 +182,15 @@ class PacedFeed(Feed):
         if sending.trouble is not None:
             state = self._troubled(state, sending.trouble)
         elif sending.calls:
-            state = self._recovered(state)
+            if self.logged_trouble is not None:
+                _log.info("a reporter can send again", reporter=self.name)
+            self.failures, self.logged_trouble = 0, None
+            state = self._well(state)
         # Without a call nothing new is known.
-        self.state = replace(state, cursor=self._cursor())
+        cursor = self.position
+        if cursor is not None and (owed := self.reporter.owed(cursor.log_id)) is not None:
+            cursor = Cursor(cursor.log_id, min(cursor.seq, owed - 1))
+        self.state = replace(state, cursor=cursor)
         self.log.save_reporter(self.state)
 
     def _troubled(self, state: ReporterState, trouble: Trouble) -> ReporterState:
@@ -194,18 +200,6 @@ class PacedFeed(Feed):
         self.failures += 1
         self.log.count(telemetry.REPORTER_FAILURES.name, reporter=self.name, reason=trouble.reason)
         return self._failing(state, trouble.text)
-
-    def _recovered(self, state: ReporterState) -> ReporterState:
-        if self.logged_trouble is not None:
-            _log.info("a reporter can send again", reporter=self.name)
-        self.failures, self.logged_trouble = 0, None
-        return self._well(state)
-
-    def _cursor(self) -> Cursor | None:
-        if self.position is None:
-            return None
-        owed = self.reporter.owed(self.position.log_id)
-        return self.position if owed is None else Cursor(self.position.log_id, min(self.position.seq, owed - 1))
 
 
 _LEAD_S = 0.5
@@ -232,7 +226,12 @@ class Delivery:
         self._log = log
         self._alongside = alongside
         jitter = random or Random()  # noqa: S311 - it only spreads attempts
-        self._feeds = [_feed_of(name, each, log, clock, jitter) for name, each in reporters.items()]
+        self._feeds: list[Feed] = [
+            PacedFeed(name, log, clock, jitter, each)
+            if isinstance(each, PacedReporter)
+            else PushFeed(name, log, clock, jitter, each)
+            for name, each in reporters.items()
+        ]
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="karrot-delivery", daemon=True)
 
@@ -281,9 +280,3 @@ class Delivery:
 
     def _count_failure(self, reason: str) -> None:
         self._log.count(telemetry.LOG_HOUSEKEEPING_FAILURES.name, reason=reason)
-
-
-def _feed_of(name: str, reporter: PushReporter | PacedReporter, log: EventLog, clock: Clock, random: Random) -> Feed:
-    if isinstance(reporter, PacedReporter):
-        return PacedFeed(name, log, clock, random, reporter)
-    return PushFeed(name, log, clock, random, reporter)

@@ -84,13 +84,10 @@ def _short(value: object) -> object:
 
 def _printable(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """No control characters for a terminal: a group's name may hold an escape sequence."""
-    return {name: _escaped(value) for name, value in event.items()}
-
-
-def _escaped(value: object) -> object:
-    if isinstance(value, str) and not value.isprintable():
-        return value.encode("unicode_escape").decode()
-    return value
+    return {
+        name: value.encode("unicode_escape").decode() if isinstance(value, str) and not value.isprintable() else value
+        for name, value in event.items()
+    }
 
 
 def _ordered(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -1,11 +1,11 @@
 """Reads Karrot over its public routes: health, settings, groups, rejects and metrics."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 from functools import partial
-from itertools import islice
+from itertools import chain
 
 from msgspec import Struct
 from prometheus_client.parser import text_string_to_metric_families
@@ -136,7 +136,10 @@ def _samples(web: Web) -> Sequence[ReadSample]:
 def _histories(web: Web, parts: Parts, groups: Sequence[ReadGroup]) -> Mapping[GroupKey, Sequence[ReadGroupEvent]]:
     """The newest events of the first groups of each cluster that Burrow posted."""
     read: dict[GroupKey, Sequence[ReadGroupEvent]] = {}
-    for each in _few_of_each_cluster(groups):
+    by_cluster: dict[str, list[ReadGroup]] = defaultdict(list)
+    for each in groups:
+        by_cluster[each.cluster].append(each)
+    for each in chain.from_iterable(of_cluster[:_HISTORIES] for of_cluster in by_cluster.values()):
         query = {"cluster": each.cluster, "consumer": each.consumer, "limit": str(_EVENTS)}
         history = parts.read("events of groups (/api/v1/group)", partial(_history, web, query), _History(events=()))
         read[GroupKey(each.cluster, each.consumer)] = history.events
@@ -150,11 +153,3 @@ def _history(web: Web, query: Mapping[str, str]) -> _History:
         if error.status == 404:  # noqa: PLR2004 (it is gone since the list was read)
             return _History(events=())
         raise
-
-
-def _few_of_each_cluster(groups: Sequence[ReadGroup]) -> Iterator[ReadGroup]:
-    by_cluster: dict[str, list[ReadGroup]] = defaultdict(list)
-    for each in groups:
-        by_cluster[each.cluster].append(each)
-    for members in by_cluster.values():
-        yield from islice(members, _HISTORIES)

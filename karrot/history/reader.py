@@ -152,7 +152,10 @@ class History:
             listed = list(of_table)
             rows = self._rows(table, whole, question(listed, words), asked)
             told.append(TableSeries(tuple(each.name for each in listed), rows))
-        where = _only_cluster({row[0] for each in told for row in each.rows}, group) or cluster
+        clusters = {row[0] for each in told for row in each.rows}
+        if len(clusters) > 1:
+            raise UnclearGroup(f"{group!r} is in {', '.join(sorted(clusters))}")
+        where = next(iter(clusters), None) or cluster
         found = points(told, metrics, newest_first=newest_first, limit=limit)
         return TimeSeries(where, group, tuple(metrics), granularity, found)
 
@@ -304,9 +307,3 @@ def _metric(name: str, parts: Mapping[str, object]) -> SeriesMetric:
     if unknown := [part for part in parts if part not in metric.parts]:
         raise ValueError(f"{name} is of the whole group and not of a {unknown[0]}")
     return metric
-
-
-def _only_cluster(clusters: set[str], group: str) -> str | None:
-    if len(clusters) > 1:
-        raise UnclearGroup(f"{group!r} is in {', '.join(sorted(clusters))}")
-    return next(iter(clusters), None)

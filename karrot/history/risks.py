@@ -63,9 +63,15 @@ def risks(
     found: list[Risk] = []
     for each in known:
         if each.commit.offset is None:
-            found += _deleted(each)
-        else:
-            found += [*_expires(each, bounds), *_log_start(each, bounds.within)]
+            # A topic that was deleted too has no newer looks; one that does not grow has nothing to read.
+            looked = each.looked
+            if looked is not None and looked.end > looked.end_then and each.at - moment_of(looked.seen_ms) <= _WINDOW:
+                found.append(_risk(RiskKind.DELETED, moment_of(each.commit.at_ms), each, "topic grows"))
+            continue
+        ends_at, because = _expiry(each, bounds.retention)
+        if ends_at is not None and ends_at - each.at <= bounds.within:
+            found.append(_risk(RiskKind.EXPIRES, ends_at, each, because))
+        found += _log_start(each, bounds.within)
     ordered = sorted(found, key=lambda risk: (risk.at, risk.cluster, risk.group, risk.topic, risk.partition))
     unknown = {
         "log ends": not seen,
@@ -73,12 +79,6 @@ def risks(
         "members": not has_members,
     }
     return Risks(tuple(ordered), tuple(what for what, is_unknown in unknown.items() if is_unknown))
-
-
-def _expires(known: _Known, bounds: Bounds) -> Iterator[Risk]:
-    ends_at, because = _expiry(known, bounds.retention)
-    if ends_at is not None and ends_at - known.at <= bounds.within:
-        yield _risk(RiskKind.EXPIRES, ends_at, known, because)
 
 
 def _expiry(known: _Known, retention: timedelta) -> tuple[datetime | None, str]:
@@ -97,13 +97,6 @@ def _expiry(known: _Known, retention: timedelta) -> tuple[datetime | None, str]:
     if topics and commit.place.topic not in topics:
         return committed + retention, "not subscribed"
     return None, ""
-
-
-def _deleted(known: _Known) -> Iterator[Risk]:
-    """A topic that was deleted too has no newer looks; one that does not grow has nothing to read."""
-    looked = known.looked
-    if looked is not None and looked.end > looked.end_then and known.at - moment_of(looked.seen_ms) <= _WINDOW:
-        yield _risk(RiskKind.DELETED, moment_of(known.commit.at_ms), known, "topic grows")
 
 
 def _log_start(known: _Known, within: timedelta) -> Iterator[Risk]:

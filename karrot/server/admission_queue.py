@@ -61,9 +61,6 @@ class AdmissionQueue:
                 self._serve(conn, head, since)
                 served += 1
             now = self._clock()
-        self._learn(now - started, served)
-
-    def _learn(self, took_s: float, served: int) -> None:
         fade = 0.5 if self._turns > _REMEMBERED else 1.0
-        self._took_s = self._took_s * fade + took_s
+        self._took_s = self._took_s * fade + (now - started)
         self._turns = self._turns * fade + served

@@ -169,7 +169,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         if timed:
             timeout = min(timeout, _TICK_S)
         events = self.poller.select(0 if self.turns else timeout)
-        self._begin_turn(asked, time.monotonic())
+        now = time.monotonic()
+        # What comes while the loop sleeps wakes it. What came while it worked did so after it had looked last.
+        self.since = now if now - asked > _ASLEEP_S else self.turn
+        self.turn = now
         for key, _ in events:
             try:
                 key.data(key.fileobj)
@@ -229,11 +232,6 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
             self._finish(conn, answer)
         else:
             self.storing.hold(conn, head, answer, answer.pending, since=since)
-
-    def _begin_turn(self, asked: float, now: float) -> None:
-        # What comes while the loop sleeps wakes it. What came while it worked did so after it had looked last.
-        self.since = now if now - asked > _ASLEEP_S else self.turn
-        self.turn = now
 
     def _finish(self, conn: Connection, answer: WsgiAnswer) -> None:
         """An answer is final: from a thread, or from the loop, which gets to it in its next turn."""

@@ -38,7 +38,13 @@ def poll_cluster(cluster: Cluster, exclude: re.Pattern[str] | None = None, only:
 
     The log ends are asked for last, so that no lag is below what it was when the offset was read.
     """
-    listing = _chosen(cluster.groups(), exclude, only)
+    listing = cluster.groups()
+    chosen = {
+        name: state
+        for name, state in listing.groups.items()
+        if (not only or name in only) and not (exclude and exclude.search(name))
+    }
+    listing = listing._replace(groups=chosen)
     described, no_description = _parted(cluster.describe(listing.groups))
     committed, no_offsets = _parted(cluster.committed(listing.groups))
     ends, no_ends = _parted(cluster.log_ends(_places(committed)))
@@ -59,13 +65,6 @@ def poll_cluster(cluster: Cluster, exclude: re.Pattern[str] | None = None, only:
 def log_starts(cluster: Cluster, poll: Poll) -> dict[TopicPartition, int]:
     """The log starts of all that was committed; what cannot be read is left out. Raises `ClusterError`."""
     return _parted(cluster.log_starts(_places(poll.committed) - poll.gone))[0]
-
-
-def _chosen(listing: Listing, exclude: re.Pattern[str] | None, only: Collection[str]) -> Listing:
-    def is_chosen(name: str) -> bool:
-        return (not only or name in only) and not (exclude and exclude.search(name))
-
-    return listing._replace(groups={name: state for name, state in listing.groups.items() if is_chosen(name)})
 
 
 def _places(committed: Mapping[str, Collection[TopicPartition]]) -> set[TopicPartition]:

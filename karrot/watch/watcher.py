@@ -97,7 +97,10 @@ class Watcher:
             self._failed("the memory", Failure("memory", str(error)))
         else:
             self.report(None)
-            self._tell_pace(self._since(started))
+            seconds = self._since(started)
+            if seconds > self.interval and not self._is_slow:  # logged when that begins
+                _log.warning("a poll took longer than the interval", seconds=seconds, interval=self.interval)
+            self._is_slow = seconds > self.interval
         return max(0.0, self.interval - self._since(started))
 
     def close(self) -> None:
@@ -187,12 +190,6 @@ class Watcher:
     def _since(self, started: int) -> float:
         """Seconds."""
         return (self.clock.boot_ms() - started) / 1000
-
-    def _tell_pace(self, seconds: float) -> None:
-        """Log that polls take longer than the interval when that begins."""
-        if seconds > self.interval and not self._is_slow:
-            _log.warning("a poll took longer than the interval", seconds=seconds, interval=self.interval)
-        self._is_slow = seconds > self.interval
 
     def _tell(self, failures: Mapping[str, Failure]) -> None:
         """Log the failures that are new and those that are over."""

@@ -110,9 +110,11 @@ def lag(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
         if group is None or karrot.age(group.last_event_at) > 2 * burrow.interval:
             continue
         compared += 1
-        if _differ(event.total_lag, group.lag):
-            age = karrot.age(group.last_event_at)
-            apart.append(f"{event.consumer} {event.total_lag} now, {group.lag} {age:.0f} s ago")
+        now, before = event.total_lag, group.lag
+        if now is None or before is None:
+            continue
+        if abs(now - before) > max(_LEAST_DIFFERENCE, _SHARE * max(now, before)):
+            apart.append(f"{event.consumer} {now} now, {before} {karrot.age(group.last_event_at):.0f} s ago")
     only_if(compared)
     if apart:
         say = warn if len(apart) * 2 > compared else note
@@ -191,12 +193,6 @@ def _is_let(burrow: BurrowSeen, group: str) -> bool:
         return any(re.search(pattern, group) for pattern in patterns)
     except re.error:
         return True
-
-
-def _differ(one: int | None, other: int | None) -> bool:
-    if one is None or other is None:
-        return False
-    return abs(one - other) > max(_LEAST_DIFFERENCE, _SHARE * max(one, other))
 
 
 def _lately(burrow: BurrowSeen, karrot: KarrotSeen) -> dict[GroupKey, list[ReadGroupEvent]]:

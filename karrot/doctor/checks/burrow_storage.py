@@ -1,9 +1,8 @@
 """Checks what Burrow reads and stores: whether its verdicts can be right."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from karrot.burrow.client import ConsumerModule
 from karrot.doctor.checks import Said, check, fault, note, only_if, warn
 from karrot.doctor.snapshot import BurrowSeen
 from karrot.event import LagEvent, Status
@@ -82,7 +81,18 @@ def cluster_names(seen: BurrowSeen) -> Iterator[Said]:
     """A consumer section that names its cluster in upper case, or a name with a space: nothing is stored."""
     only_if(seen.clusters and seen.has_read("cluster", "consumer"))
     for name, each in seen.consumers.items():
-        yield from _named(name, each, seen.clusters)
+        if each.cluster in seen.clusters:
+            continue
+        if (lower := each.cluster.lower()) in seen.clusters:
+            yield fault(
+                f"[consumer.{name}] names {each.cluster}, which Burrow calls {lower}: nothing is stored",
+                f'[consumer.{name}] cluster = "{lower}"',
+            )
+        else:
+            yield fault(
+                f"[consumer.{name}] names {each.cluster!r}, which is no cluster",
+                f"[consumer.{name}] cluster = one of {', '.join(seen.clusters) or 'the [cluster.NAME] sections'}",
+            )
     for cluster in seen.clusters:
         if " " in cluster:
             yield fault(f"the cluster {cluster!r} has a space in its name: it is never evaluated", "rename it")
@@ -208,21 +218,6 @@ def odd_names(seen: BurrowSeen) -> Iterator[Said]:
         yield note(
             f"{counted_plain(len(odd), 'name')} cannot be asked for over REST: {some([repr(group) for group in odd])}",
             "webhooks bring them all the same",
-        )
-
-
-def _named(name: str, each: ConsumerModule, clusters: Mapping[str, object]) -> Iterator[Said]:
-    if each.cluster in clusters:
-        return
-    if each.cluster.lower() in clusters:
-        yield fault(
-            f"[consumer.{name}] names {each.cluster}, which Burrow calls {each.cluster.lower()}: nothing is stored",
-            f'[consumer.{name}] cluster = "{each.cluster.lower()}"',
-        )
-    else:
-        yield fault(
-            f"[consumer.{name}] names {each.cluster!r}, which is no cluster",
-            f"[consumer.{name}] cluster = one of {', '.join(clusters) or 'the [cluster.NAME] sections'}",
         )
 
 

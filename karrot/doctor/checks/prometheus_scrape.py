@@ -129,14 +129,10 @@ def clocks(karrot: KarrotSeen, prometheus: PrometheusSeen) -> Iterator[Said]:
 
 
 def _clashes(seen: PrometheusSeen, target: Target) -> list[str]:
-    job = _job(seen, target)
+    """The labels of a target that take the place of Karrot's, if the scrape config that it comes from was read."""
+    jobs = [job for job in seen.config.get("scrape_configs") or [] if isinstance(job, dict)]
+    job: dict[str, Any] = next((job for job in jobs if job.get("job_name") == target.scrape_pool), {})
     return [] if job.get("honor_labels", not job) else [label for label in _OURS if label in target.labels]
-
-
-def _job(seen: PrometheusSeen, target: Target) -> dict[str, Any]:
-    """The scrape config that a target comes from; empty if the configuration was not read."""
-    jobs = seen.config.get("scrape_configs") or []
-    return next((job for job in jobs if isinstance(job, dict) and job.get("job_name") == target.scrape_pool), {})
 
 
 def _why_down(target: Target) -> str:

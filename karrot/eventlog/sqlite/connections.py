@@ -162,7 +162,15 @@ class Checkpointer:
         with self._lock:
             left = self._checkpoint()
         if left is not None and self._file.wal_bytes() > database.WAL_LIMIT:
-            self._tell(left)
+            if self._seconds() < self._quiet_until:
+                return
+            self._quiet_until = self._seconds() + _TELL_EVERY_S
+            _log.warning(
+                "the write-ahead log has %d MiB and cannot be emptied: %s (`fuser -v %s` names who has the file open)",
+                self._file.wal_bytes() >> 20,
+                left,
+                self._file.path,
+            )
 
     def _checkpoint(self) -> str | None:
         """Checkpoint; return why part of the write-ahead log is left, if any is."""
@@ -172,17 +180,6 @@ class Checkpointer:
         except (apsw.Error, OSError) as error:
             return f"a checkpoint failed: {type(error).__name__}: {error}"
         return "a program holds a read transaction on it open" if done < frames else None
-
-    def _tell(self, why: str) -> None:
-        if self._seconds() < self._quiet_until:
-            return
-        self._quiet_until = self._seconds() + _TELL_EVERY_S
-        _log.warning(
-            "the write-ahead log has %d MiB and cannot be emptied: %s (`fuser -v %s` names who has the file open)",
-            self._file.wal_bytes() >> 20,
-            why,
-            self._file.path,
-        )
 
 
 class MemoryFile:

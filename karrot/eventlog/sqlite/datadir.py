@@ -73,7 +73,9 @@ def prepare(directory: Path, clock: Clock, *, max_bytes: int, mounts: Path = Pat
         aside = set_aside(directory, clock)
         return _open_and_close(directory, clock, max_bytes)._replace(replaced=aside, reason=str(error))
     except apsw.Error as error:
-        raise LogUnavailableError(f"cannot open the event log in {directory}: {error}{_why(directory)}") from error
+        free = shutil.disk_usage(directory).free
+        full = f" (the volume is full: {free} bytes are free)" if free < _FULL_BYTES else ""  # to SQLite an I/O error
+        raise LogUnavailableError(f"cannot open the event log in {directory}: {error}{full}") from error
 
 
 def set_aside(directory: Path, clock: Clock) -> Path:
@@ -121,12 +123,6 @@ def known_groups(directory: Path) -> list[GroupKey]:
     except apsw.Error:
         return []
     return [GroupKey(str(cluster), str(consumer)) for cluster, consumer in found]
-
-
-def _why(directory: Path) -> str:
-    """Says that the volume is full, if it is: SQLite reports that as an I/O error."""
-    free = shutil.disk_usage(directory).free
-    return f" (the volume is full: {free} bytes are free)" if free < _FULL_BYTES else ""
 
 
 def _open_and_close(directory: Path, clock: Clock, max_bytes: int) -> Prepared:

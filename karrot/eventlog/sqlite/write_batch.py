@@ -87,7 +87,13 @@ class Transaction:
         for (name, labels), by in (*pending.counts.items(), *self._counts.items()):
             self._connection.execute(_ADD_COUNTER, (name, rows.labels_text(labels), by))
         if pending.rejects:
-            self._keep_rejects(pending)
+            for reject in pending.rejects:
+                self._connection.execute(
+                    "INSERT INTO rejects VALUES (NULL, ?, ?, ?, ?, ?)",
+                    (reject.received_at_ms, reject.code, reject.detail, reject.source.value, reject.body),
+                )
+            newest = self._connection.last_insert_rowid()
+            self._connection.execute("DELETE FROM rejects WHERE id <= ?", (newest - KEPT_REJECTS,))
         for cluster, at_ms in self._heard.items():
             self._hear(cluster, at_ms)
         self._connection.execute(
@@ -136,15 +142,6 @@ class Transaction:
             "DELETE FROM heard WHERE cluster IN (SELECT cluster FROM heard ORDER BY at_ms DESC LIMIT -1 OFFSET ?)",
             (_MOST_CLUSTERS,),
         )
-
-    def _keep_rejects(self, pending: PendingWrites) -> None:
-        for reject in pending.rejects:
-            self._connection.execute(
-                "INSERT INTO rejects VALUES (NULL, ?, ?, ?, ?, ?)",
-                (reject.received_at_ms, reject.code, reject.detail, reject.source.value, reject.body),
-            )
-        newest = self._connection.last_insert_rowid()
-        self._connection.execute("DELETE FROM rejects WHERE id <= ?", (newest - KEPT_REJECTS,))
 
     def _delete_up_to(self, seq: int) -> int:
         self._connection.execute("DELETE FROM events WHERE seq <= ?", (seq,))
