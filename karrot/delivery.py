@@ -23,12 +23,12 @@ from karrot.eventlog.base import (
     OverloadedError,
     ReporterState,
     StoredEvent,
+    reporter_state,
 )
 from karrot.reporters.base import Bounded, PacedReporter, PushReporter, Trouble
 from karrot.reporters.retry_delay import Backoff
 
 _POLL_S = 0.2
-_LONGEST_ERROR = 500
 _log = structlog.get_logger(__name__)
 
 
@@ -66,8 +66,7 @@ class Feed(ABC):
     def _resume(self) -> ReporterState:
         """The state as kept; without a place where the log was replaced meanwhile."""
         if self.state is None:
-            kept = {each.name: each for each in self.log.reporters()}
-            self.state = kept.get(self.name, ReporterState(self.name, None))
+            self.state = reporter_state(self.log, self.name)
             self.log.save_reporter(self.state)  # a reporter that has had nothing yet is shown as behind
         if self.state.cursor is not None and self.state.cursor.log_id != self.log.log_id:
             self.state = replace(self.state, cursor=None)
@@ -91,16 +90,10 @@ class Feed(ABC):
         self.failures += 1
         self.log.count(telemetry.REPORTER_FAILURES.name, reporter=self.name, reason=reason)
         if self.state is not None:
-            self.state = self._failing(self.state, f"{type(error).__name__}: {error}")
+            self.state = self.state.failing(f"{type(error).__name__}: {error}", self.clock.wall_ms())
             with suppress(LogUnavailableError, OverloadedError):
                 self.log.save_reporter(self.state)
         return Backoff().spread_seconds(self.failures, self.random)
-
-    def _failing(self, state: ReporterState, text: str) -> ReporterState:
-        return replace(state, state="failing", last_error=text[:_LONGEST_ERROR], last_error_ms=self.clock.wall_ms())
-
-    def _well(self, state: ReporterState) -> ReporterState:
-        return replace(state, state="ok", last_success_ms=self.clock.wall_ms())
 
 
 @dataclass(slots=True)
@@ -126,7 +119,7 @@ class PushFeed(Feed):
             return self._failed(type(error).__name__, error)
         self.failures = 0
         self.log.count(telemetry.REPORTER_EVENTS.name, len(events), reporter=self.name)
-        self.state = replace(self._well(state), cursor=Cursor(cursor.log_id, found[-1].seq))
+        self.state = replace(state.well(self.clock.wall_ms()), cursor=Cursor(cursor.log_id, found[-1].seq))
         self.log.save_reporter(self.state)
         return 0.0
 
@@ -185,7 +178,7 @@ class PacedFeed(Feed):
             if self.logged_trouble is not None:
                 _log.info("a reporter can send again", reporter=self.name)
             self.failures, self.logged_trouble = 0, None
-            state = self._well(state)
+            state = state.well(self.clock.wall_ms())
         # Without a call nothing new is known.
         cursor = self.position
         if cursor is not None and (owed := self.reporter.owed(cursor.log_id)) is not None:
@@ -199,7 +192,7 @@ class PacedFeed(Feed):
             self.logged_trouble = trouble.reason
         self.failures += 1
         self.log.count(telemetry.REPORTER_FAILURES.name, reporter=self.name, reason=trouble.reason)
-        return self._failing(state, trouble.text)
+        return state.failing(trouble.text, self.clock.wall_ms())
 
 
 _LEAD_S = 0.5

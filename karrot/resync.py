@@ -13,7 +13,7 @@ from karrot import telemetry
 from karrot.burrow.client import Burrow, BurrowError, NotFound, Unaddressable, Unavailable, UnknownCall
 from karrot.clock import Clock
 from karrot.event import GroupKey, LagEvent, Source, Status
-from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, ReporterState, groups
+from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, groups, reporter_state
 from karrot.intake import Intake
 from karrot.known_problems import RESYNC
 
@@ -23,7 +23,6 @@ _GIVES_UP_AFTER = 20
 """Groups in a row without an answer: ten thousand of them would take hours, and a Burrow that hangs no good."""
 
 _MISSING_MS = 60_000
-_LONGEST_ERROR = 500
 
 _log = structlog.get_logger(__name__)
 
@@ -71,7 +70,10 @@ class Resync:
             return
         self._log.count(telemetry.RESYNC_RUNS.name, outcome="failed" if failed else "ok")
         with suppress(LogUnavailableError, OverloadedError):
-            self._log.save_reporter(self._state(failed))
+            kept, now_ms = reporter_state(self._log, RESYNC), self._clock.wall_ms()
+            if failed is not None:
+                _log.warning("Burrow's REST API could not be read whole", reason=failed)
+            self._log.save_reporter(kept.well(now_ms) if failed is None else kept.failing(failed, now_ms))
 
     def _pass(self, stop: threading.Event) -> str | None:
         """Every group of every cluster; the last thing that went wrong, if any."""
@@ -141,11 +143,3 @@ class Resync:
 
     def _counted(self, outcome: str) -> None:
         self._log.count(telemetry.RESYNC_GROUPS.name, outcome=outcome)
-
-    def _state(self, failed: str | None) -> ReporterState:
-        kept = {state.name: state for state in self._log.reporters()}.get(RESYNC, ReporterState(RESYNC, None))
-        now_ms = self._clock.wall_ms()
-        if failed is None:
-            return ReporterState(RESYNC, None, "ok", kept.last_error, kept.last_error_ms, now_ms)
-        _log.warning("Burrow's REST API could not be read whole", reason=failed)
-        return ReporterState(RESYNC, None, "failing", failed[:_LONGEST_ERROR], now_ms, kept.last_success_ms)

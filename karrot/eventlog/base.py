@@ -5,7 +5,7 @@ nowhere else.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -20,6 +20,7 @@ TURN_SHARE = 0.75
 """The share of its patience that an append waits for its turn; the rest is for the disk. So an append whose turn came
 is answered in time, unless the disk is slow."""
 
+_LONGEST_ERROR = 500
 _PASSED_OVER = 50
 """How many damaged events are skipped in search of a whole one."""
 
@@ -184,6 +185,14 @@ class ReporterState:
     last_error_ms: int | None = None
     last_success_ms: int | None = None
 
+    def well(self, now_ms: int) -> "ReporterState":
+        """The state after a success; the last error stays."""
+        return replace(self, state="ok", last_success_ms=now_ms)
+
+    def failing(self, error: str, now_ms: int) -> "ReporterState":
+        """The state after a failure, with the beginning of the error."""
+        return replace(self, state="failing", last_error=error[:_LONGEST_ERROR], last_error_ms=now_ms)
+
 
 @dataclass(frozen=True, slots=True)
 class LogSize:
@@ -342,6 +351,11 @@ def backlog(log: Events, state: ReporterState, size: LogSize) -> Backlog:
     readable = (stored for stored in log.read(done, _PASSED_OVER) if isinstance(stored, StoredEvent))
     oldest = next(readable, None)
     return Backlog(waiting, None if oldest is None else max(0, log.log_time_ms() - oldest.log_time_ms) / 1000)
+
+
+def reporter_state(log: ReporterNotes, name: str) -> ReporterState:
+    """The saved state of a reporter; a first one if none was saved."""
+    return next((state for state in log.reporters() if state.name == name), ReporterState(name, None))
 
 
 def groups(log: Groups, after: GroupKey | None = None) -> Iterator[GroupState]:

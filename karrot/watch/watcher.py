@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
@@ -16,7 +16,7 @@ import structlog
 from karrot import telemetry
 from karrot.clock import Clock
 from karrot.event import LagEvent, TopicPartition
-from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, ReporterNotes, ReporterState
+from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, ReporterNotes, reporter_state
 from karrot.eventlog.watch_observations import GroupHealth
 from karrot.intake import Intake
 from karrot.known_problems import WATCH
@@ -54,7 +54,6 @@ class Deletions:
 
 _MISSING_MS = 60_000
 _SAVE_MS = 60_000
-_LONGEST_ERROR = 500
 _LOG_STARTS_MS = 60_000
 _NOT_KEPT = (LogUnavailableError, OverloadedError, OSError)
 
@@ -219,13 +218,8 @@ def run(watcher: Watcher, stop: threading.Event) -> None:
 def save_poll_state(log: ReporterNotes, clock: Clock, trouble: str | None) -> None:
     """Save in the log, if it takes it, how the last poll went, for those who ask whether all is well."""
     with suppress(LogUnavailableError, OverloadedError):
-        kept = {state.name: state for state in log.reporters()}.get(WATCH, ReporterState(WATCH, None))
-        now_ms = clock.wall_ms()
-        log.save_reporter(
-            replace(kept, state="ok", last_success_ms=now_ms)
-            if trouble is None
-            else replace(kept, state="failing", last_error=trouble[:_LONGEST_ERROR], last_error_ms=now_ms)
-        )
+        kept, now_ms = reporter_state(log, WATCH), clock.wall_ms()
+        log.save_reporter(kept.well(now_ms) if trouble is None else kept.failing(trouble, now_ms))
 
 
 def problems(settings: Settings) -> Iterator[str]:

@@ -45,8 +45,10 @@ class Transaction:
         if arrived.from_webhook:
             self._heard[arrived.key.cluster] = arrived.received_at_ms
         self._add(telemetry.EVENTS_ACCEPTED, 1, source=arrived.event.source.value)
-        if not tracked and not self._admit():
-            return Appended(seq, tracked=False)
+        if not tracked:
+            if self._groups >= self._max_consumers and not self._evict():
+                return Appended(seq, tracked=False)
+            self._groups += 1
         self._connection.execute(
             "INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             rows.group_row(arrived.key, after(row, seq, arrived)),
@@ -112,12 +114,6 @@ class Transaction:
         if whole is None:
             self._add(telemetry.LOG_DAMAGED, 1)
         return True, None if whole is None else whole[1]
-
-    def _admit(self) -> bool:
-        if self._groups >= self._max_consumers and not self._evict():
-            return False
-        self._groups += 1
-        return True
 
     def _evict(self) -> bool:
         # Once in a transaction at most: under a flood of new names this must not become a scan per event.
