@@ -1,7 +1,7 @@
 """Makes verdicts of the rings by Burrow's rules, and gives each incident an id as Burrow's notifier does."""
 
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -58,10 +58,6 @@ class Incidents:
             return event
         start = _EPOCH + timedelta(milliseconds=incident.start_ms)
         return event._replace(incident_id=incident.id, incident_start=start)
-
-    def restore(self, incidents: Mapping[str, OpenIncident]) -> None:
-        """Continue the incidents that were open."""
-        self.open = dict(incidents)
 
 
 def _held_back(event: LagEvent, unjudged: Collection[TopicPartition]) -> LagEvent:

@@ -114,14 +114,14 @@ class KafkaCluster:
         for group in groups:
             if len(waiting) >= _AT_ONCE:
                 yield self._committed_of(*waiting.popleft())
-            waiting.append((group, self._ask_committed(group) if self._seconds() < too_late else _LATE))
+            future: Any = _LATE
+            if self._seconds() < too_late:
+                asked = [ConsumerGroupTopicPartitions(group)]
+                futures = self._ask(self._admin.list_consumer_group_offsets, asked)
+                future = futures if isinstance(futures, Failure) else futures[group]
+            waiting.append((group, future))
         while waiting:
             yield self._committed_of(*waiting.popleft())
-
-    def _ask_committed(self, group: str) -> Any:
-        asked = [ConsumerGroupTopicPartitions(group)]
-        futures = self._ask(self._admin.list_consumer_group_offsets, asked)
-        return futures if isinstance(futures, Failure) else futures[group]
 
     def _committed_of(self, group: str, future: Any) -> tuple[str, Mapping[TopicPartition, int] | Failure]:
         found = self._result(future)
