@@ -18,10 +18,19 @@ class PropertiesError(ValueError):
     """A file of properties cannot be used; the message is a sentence without values."""
 
 
-def read(path: Path) -> dict[str, str]:
-    """The properties of a file, under librdkafka's names. Raises `PropertiesError`."""
+def translated(given: Mapping[str, str]) -> dict[str, str]:
+    """The properties with Java's names replaced, without what only Java needs. Raises `PropertiesError`."""
+    result = {name: value for name, value in given.items() if not _is_java(name)}
+    for name, value in given.items():
+        if _is_java(name):
+            result |= dict(_TRANSLATIONS.get(name, _nothing)(value, given))
+    return result
+
+
+def read(path: Path, understood: Callable[[Mapping[str, str]], dict[str, str]] = translated) -> dict[str, str]:
+    """The properties of a file, ``understood`` as librdkafka's unless told. Raises `PropertiesError`."""
     try:
-        return translated(parse(path.read_text(encoding="utf-8-sig")))  # Windows' editors begin with a mark
+        return understood(parse(path.read_text(encoding="utf-8-sig")))  # Windows' editors begin with a mark
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise PropertiesError(f"{path} cannot be read: {reason}") from error
@@ -45,15 +54,6 @@ def without_values(text: str, properties: Mapping[str, str]) -> str:
         if len(value) >= _SHORTEST_SECRET:
             text = text.replace(value, "***")
     return text
-
-
-def translated(given: Mapping[str, str]) -> dict[str, str]:
-    """The properties with Java's names replaced, without what only Java needs. Raises `PropertiesError`."""
-    result = {name: value for name, value in given.items() if not _is_java(name)}
-    for name, value in given.items():
-        if _is_java(name):
-            result |= dict(_TRANSLATIONS.get(name, _nothing)(value, given))
-    return result
 
 
 def _logical_lines(text: str) -> Iterator[str]:

@@ -6,23 +6,11 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from karrot.autoscaling import (
-    Adjustment,
-    Alarm,
-    AlarmState,
-    Comparison,
-    Expression,
-    Gaps,
-    MathQuery,
-    MetricIdentity,
-    MetricQuery,
-    ScaleIn,
-    Stack,
-    StepAdjustment,
-    StepPolicy,
-    TrackingPolicy,
-    Treatment,
-)
+from karrot.autoscaling.alarms import Alarm, AlarmState, Comparison, Treatment
+from karrot.autoscaling.metric_math import Expression, Gaps, MathQuery
+from karrot.autoscaling.metric_series import MetricIdentity, MetricQuery
+from karrot.autoscaling.policies import Adjustment, ScaleIn, StepAdjustment, StepPolicy, TrackingPolicy
+from karrot.autoscaling.scalable_target import Stack
 from karrot.render import templates
 from karrot.render.metric_names import CloudWatchMetric, heartbeat_of, lag_of, running_of, utilization_of
 from karrot.render.scaling_recipe import Scaling

@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.autoscaling import Consumers, LagSample, Load, Stack, loaded, simulate
+from karrot.autoscaling.arrival_rate import LagSample, Load, loaded
+from karrot.autoscaling.scalable_target import Stack
+from karrot.autoscaling.simulation import Consumers, simulate
 
 
 def load_of(*samples: tuple[float, ...], tasks: int = 2, rate: float = 100, kept_up: float | None = None) -> Load:

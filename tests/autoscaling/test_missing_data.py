@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.autoscaling import AlarmState, Treatment, judge
-from karrot.autoscaling.alarms import Mark
+from karrot.autoscaling.alarms import AlarmState, Mark, Treatment, judge
 
 OK, ALARM, INSUFFICIENT = AlarmState.OK, AlarmState.ALARM, AlarmState.INSUFFICIENT_DATA
 KEPT = None

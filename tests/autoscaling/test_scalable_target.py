@@ -7,18 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.autoscaling import (
-    Activity,
-    Adjustment,
-    AlarmState,
-    Comparison,
-    NotScaled,
-    RecordedMetrics,
-    ScaleIn,
-    Stack,
-    StepAdjustment,
-    Treatment,
-)
+from karrot.autoscaling.alarms import AlarmState, Comparison, Treatment
+from karrot.autoscaling.metric_series import RecordedMetrics
+from karrot.autoscaling.policies import Adjustment, ScaleIn, StepAdjustment
+from karrot.autoscaling.scalable_target import Activity, NotScaled, Stack
 from support.autoscaling.lag_stack import LAG_METRIC, make_alarm, make_stack, step_policy, tracking_policy
 
 ADD_ONE = StepAdjustment(0, None, 1)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.autoscaling import Expression, Gaps
+from karrot.autoscaling.metric_math import Expression, Gaps
 from karrot.render.ecs_autoscaling import autoscaling
 from karrot.render.scaling_recipe import Scaling
 from karrot.reporters.cloudwatch.naming import decoded, dimension_value

@@ -2,7 +2,8 @@
 
 import pytest
 
-from karrot.autoscaling import Gaps, ScaleIn
+from karrot.autoscaling.metric_math import Gaps
+from karrot.autoscaling.policies import ScaleIn
 from karrot.render.policies_and_alarms import stack_of
 from karrot.render.scaling_recipe import Scaling
 from support.autoscaling.scaling_recipes import RECIPES, make_scaling, render_cloudformation

@@ -1,13 +1,18 @@
 """Each recipe, as it is rendered, in front of a monitor that falls silent. The alarms are a model's, not AWS's."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from karrot.autoscaling import AlarmState, Gaps, RecordedMetrics, Stack
+from karrot.autoscaling.alarms import AlarmState
+from karrot.autoscaling.metric_math import Gaps
+from karrot.autoscaling.metric_series import RecordedMetrics
 from karrot.render.scaling_recipe import Scaling
 from support.autoscaling.scaling_recipes import RECIPES, make_scaling, render_cloudformation
 from support.autoscaling.template_to_stack import parse_stack
+
+if TYPE_CHECKING:
+    from karrot.autoscaling.scalable_target import Stack
 
 MINUTE = 60
 RANGE = 18 * MINUTE

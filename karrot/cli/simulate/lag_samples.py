@@ -13,7 +13,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
-from karrot.autoscaling import LagSample
+from karrot.autoscaling.arrival_rate import LagSample
 from karrot.cli.credentials import bearer, secret
 from karrot.settings import types
 from karrot.text import to_minute

@@ -9,7 +9,10 @@ from karrot.cli.table import Column, PrintedTable
 from karrot.text import count, to_minute
 
 if TYPE_CHECKING:
-    from karrot.autoscaling import Consumers, Load, Run, RunSummary, Stack
+    from karrot.autoscaling.arrival_rate import Load
+    from karrot.autoscaling.run_summary import RunSummary
+    from karrot.autoscaling.scalable_target import Stack
+    from karrot.autoscaling.simulation import Consumers, Run
     from karrot.render.scaling_recipe import Scaling
 
 
@@ -127,7 +130,7 @@ def warnings_of_load(case: Case) -> Iterator[str]:
 
 def warnings_of_run(case: Case, run: "Run") -> Iterator[str]:
     """Why the answer of one recipe is less exact, a sentence each."""
-    from karrot.autoscaling import NotScaled
+    from karrot.autoscaling.scalable_target import NotScaled
 
     stack = case.stack
     if not stack.minimum <= case.tasks_then <= stack.maximum:
@@ -140,7 +143,7 @@ def warnings_of_run(case: Case, run: "Run") -> Iterator[str]:
 
 def drawing(case: Case, run: "Run") -> str:
     """The chart as SVG."""
-    from karrot.autoscaling import chart_of
+    from karrot.autoscaling.run_chart import chart_of
     from karrot.render.templates import environment
 
     return (

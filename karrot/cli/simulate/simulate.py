@@ -14,7 +14,8 @@ from karrot.cli.render.aws import scaling, scaling_options
 from karrot.cli.simulate.output import Case, Compared, comparison, drawing, report, warnings_of_load, warnings_of_run
 
 if TYPE_CHECKING:
-    from karrot.autoscaling import LagSample, Run
+    from karrot.autoscaling.arrival_rate import LagSample
+    from karrot.autoscaling.simulation import Run
 
 
 _RECIPES = ("target-tracking", "step", "from-zero")
@@ -174,17 +175,20 @@ def _samples(given: dict[str, Any]) -> list["LagSample"]:
 
 def _cases(samples: list["LagSample"], recipes: tuple[Recipe, ...], given: dict[str, Any]) -> list[Case]:
     """The cases to simulate. Raises `ValueError` with a sentence."""
-    from karrot import autoscaling
+    from karrot.autoscaling.arrival_rate import loaded
+    from karrot.autoscaling.metric_math import Gaps
+    from karrot.autoscaling.policies import ScaleIn
+    from karrot.autoscaling.simulation import Consumers
     from karrot.render.policies_and_alarms import stack_of
 
     tasks, rate, partitions = given.pop("tasks_then"), given.pop("rate_per_task"), given.pop("partitions")
-    load = autoscaling.loaded(
+    load = loaded(
         samples, tasks=min(tasks, partitions or tasks), rate_per_task=rate, kept_up_rate=given.pop("kept_up_rate")
     )
-    consumers = autoscaling.Consumers(rate, given.pop("start_seconds"), given.pop("rebalance_seconds"), partitions)
+    consumers = Consumers(rate, given.pop("start_seconds"), given.pop("rebalance_seconds"), partitions)
     readings: dict[str, Any] = {
-        "gaps": autoscaling.Gaps(given.pop("gaps")),
-        "scale_in": autoscaling.ScaleIn(given.pop("scale_in")),
+        "gaps": Gaps(given.pop("gaps")),
+        "scale_in": ScaleIn(given.pop("scale_in")),
     }
     cases = []
     for recipe in recipes:
@@ -212,8 +216,8 @@ def _named(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run(case: Case) -> "Run":
-    from karrot.autoscaling import Publishing
-    from karrot.autoscaling import simulate as simulated
+    from karrot.autoscaling.simulation import Publishing
+    from karrot.autoscaling.simulation import simulate as simulated
 
     publishing = Publishing(every_s=10, delay_s=10, resolution_s=1) if case.asked.high_resolution else Publishing()
     return simulated(case.stack, case.load, case.consumers, tasks=case.tasks_then, publishing=publishing)
@@ -221,8 +225,8 @@ def _run(case: Case) -> "Run":
 
 def _run_still(case: Case) -> "Run":
     """Run the recording as it was: with its number of tasks, which does not change."""
-    from karrot.autoscaling import Stack
-    from karrot.autoscaling import simulate as simulated
+    from karrot.autoscaling.scalable_target import Stack
+    from karrot.autoscaling.simulation import simulate as simulated
 
     nobody = Stack((), (), minimum=case.tasks_then, maximum=case.tasks_then)
     return simulated(nobody, case.load, case.consumers, tasks=case.tasks_then)

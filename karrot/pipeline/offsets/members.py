@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, BooleanType, LongType, StringType, StructType
 
 from karrot.pipeline.schemas import MEMBERS, columns_of, with_day
@@ -34,14 +35,7 @@ _PARSED: Final = (
     .add("key", BinaryType())
     .add("value", BinaryType())
 )
-_ARROW: Final = {
-    "string": pa.string(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "boolean": pa.bool_(),
-    "binary": pa.binary(),
-}
-_ROWS: Final = pa.schema([(field.name, _ARROW[field.dataType.simpleString()]) for field in _PARSED])
+_ROWS: Final = to_arrow_schema(_PARSED)
 _ROWS_AT_ONCE: Final = 10_000
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Self
 
-from karrot.kafka.client_properties import PropertiesError, parse, without_values
+from karrot.kafka.client_properties import PropertiesError, read, without_values
 
 _OURS: Final = frozenset(
     {
@@ -54,7 +54,7 @@ class KafkaConnection:
     @classmethod
     def of(cls, addresses: Sequence[str], properties: Path | None = None) -> Self:
         """With the properties of a file, if there is one. Raises `PropertiesError`."""
-        return cls(tuple(addresses), {} if properties is None else _read(properties))
+        return cls(tuple(addresses), {} if properties is None else read(properties, _javas))
 
     @property
     def options(self) -> dict[str, str]:
@@ -87,17 +87,11 @@ class StartingOffsets:
         }
 
 
-def _read(path: Path) -> dict[str, str]:
-    try:
-        given = parse(path.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise PropertiesError(f"{path} cannot be read: {reason}") from error
-    except PropertiesError as error:
-        raise PropertiesError(f"{path}: {error}") from error
+def _javas(given: Mapping[str, str]) -> dict[str, str]:
+    """The properties without what is ours to decide. Raises `PropertiesError` for a name of librdkafka's."""
     for name in given.keys() & _LIBRDKAFKAS.keys():
         raise PropertiesError(
-            f"{path}: {name} is librdkafka's name, and Spark's connector takes Java's: {_LIBRDKAFKAS[name]} "
+            f"{name} is librdkafka's name, and Spark's connector takes Java's: {_LIBRDKAFKAS[name]} "
             "(which karrot watch takes as well)"
         )
     return {name: value for name, value in given.items() if name not in _OURS}

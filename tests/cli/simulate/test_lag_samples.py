@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.autoscaling import LagSample
+from karrot.autoscaling.arrival_rate import LagSample
 from karrot.cli.simulate.lag_samples import samples_of_csv
 
 

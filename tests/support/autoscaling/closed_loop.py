@@ -14,16 +14,10 @@ from typing import Any, NamedTuple, Protocol, Self
 import pytest
 
 from karrot import telemetry
-from karrot.autoscaling import (
-    AlarmState,
-    Consumers,
-    Gaps,
-    MetricIdentity,
-    RecordedMetrics,
-    Signal,
-    signal_of,
-)
-from karrot.autoscaling.simulation import Fleet
+from karrot.autoscaling.alarms import AlarmState
+from karrot.autoscaling.metric_math import Gaps
+from karrot.autoscaling.metric_series import MetricIdentity, RecordedMetrics
+from karrot.autoscaling.simulation import Consumers, Fleet, Signal, signal_of
 from karrot.delivery import PacedFeed
 from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow, Post
 from karrot.demo.burrow.notifier_rules import NotifierSettings

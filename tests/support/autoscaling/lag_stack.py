@@ -2,18 +2,10 @@
 
 from typing import Any
 
-from karrot.autoscaling import (
-    Adjustment,
-    Alarm,
-    AlarmState,
-    Comparison,
-    MetricIdentity,
-    MetricQuery,
-    Stack,
-    StepAdjustment,
-    StepPolicy,
-    TrackingPolicy,
-)
+from karrot.autoscaling.alarms import Alarm, AlarmState, Comparison
+from karrot.autoscaling.metric_series import MetricIdentity, MetricQuery
+from karrot.autoscaling.policies import Adjustment, StepAdjustment, StepPolicy, TrackingPolicy
+from karrot.autoscaling.scalable_target import Stack
 
 __all__ = ["LAG_METRIC", "make_alarm", "make_stack", "step_policy", "tracking_policy"]
 

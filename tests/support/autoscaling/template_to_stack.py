@@ -7,23 +7,11 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from karrot.autoscaling import (
-    Adjustment,
-    Alarm,
-    AlarmState,
-    Comparison,
-    Expression,
-    Gaps,
-    MathQuery,
-    MetricIdentity,
-    MetricQuery,
-    ScaleIn,
-    Stack,
-    StepAdjustment,
-    StepPolicy,
-    TrackingPolicy,
-    Treatment,
-)
+from karrot.autoscaling.alarms import Alarm, AlarmState, Comparison, Treatment
+from karrot.autoscaling.metric_math import Expression, Gaps, MathQuery
+from karrot.autoscaling.metric_series import MetricIdentity, MetricQuery
+from karrot.autoscaling.policies import Adjustment, ScaleIn, StepAdjustment, StepPolicy, TrackingPolicy
+from karrot.autoscaling.scalable_target import Stack
 
 __all__ = ["parse_stack"]
 
