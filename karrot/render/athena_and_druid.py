@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from karrot.render import validation
-from karrot.render.templates import environment, templates_dir
+from karrot.render.templates import rendered, templates_dir
 from karrot.settings import types
 
 _MOST_DAYS = 36_500
@@ -36,10 +36,12 @@ def athena(asked: Athena) -> str:
 
     Columns are those of the pipeline's schemas, which ``make docs`` writes down so that this needs no PySpark.
     """
-    return (
-        environment()
-        .get_template("athena/tables.sql.j2")
-        .render(tables=_tables(), location=asked.location.rstrip("/"), database=asked.database, days=asked.days)
+    return rendered(
+        "athena/tables.sql.j2",
+        tables=_tables(),
+        location=asked.location.rstrip("/"),
+        database=asked.database,
+        days=asked.days,
     )
 
 
@@ -87,27 +89,18 @@ def druid_ingestion(asked: Druid) -> str:
 
     A tombstone has neither an offset nor a time: it passes the timestamp by a substitute and is then filtered out.
     """
-    return (
-        environment()
-        .get_template("druid/ingestion.json.j2")
-        .render(topic=asked.topic, datasource=asked.datasource, bootstrap=asked.bootstrap)
+    return rendered(
+        "druid/ingestion.json.j2", topic=asked.topic, datasource=asked.datasource, bootstrap=asked.bootstrap
     )
 
 
 def druid_query(asked: Druid) -> str:
     """The native query of 2017: the sum of a group's offsets by minute, newest first."""
-    return (
-        environment()
-        .get_template("druid/query.json.j2")
-        .render(datasource=asked.datasource, group=asked.group, interval=asked.interval)
-    )
+    return rendered("druid/query.json.j2", datasource=asked.datasource, group=asked.group, interval=asked.interval)
 
 
 def _druid_problems(asked: Druid) -> Iterator[str]:
-    try:
-        types.checked(types.brokers, "--bootstrap-servers", asked.bootstrap)
-    except ValueError as error:
-        yield str(error)
+    yield from validation.of_kind(types.brokers, "--bootstrap-servers", asked.bootstrap)
     if re.search("[\ud800-\udfff]", asked.group):
         yield f"--group is {types.quoted(asked.group)}: it must be a text in UTF-8"
     yield from validation.matching("--topic", asked.topic, r"[a-zA-Z0-9._-]{1,249}", "the name of a topic")

@@ -1,6 +1,6 @@
 """Renders ``karrot burrow-config``: the notifier section of burrow.toml, and the template that it names."""
 
-from karrot.render.templates import environment, templates_dir
+from karrot.render.templates import rendered, templates_dir
 from karrot.settings import types
 
 _TEMPLATE_PATH = "/etc/burrow/karrot.tmpl"
@@ -12,15 +12,12 @@ def burrow_config(url: str, user: str | None = None, *, template_path: str = _TE
     ``url`` is Karrot's address as Burrow sees it, with or without ``/burrow``. Raises `ValueError` with a sentence if
     it is no plain address, or if ``user`` cannot be the user of Basic authentication.
     """
-    return (
-        environment()
-        .get_template("burrow/notifier.toml.j2")
-        .render(
-            address=webhook(url),
-            user=None if user is None else types.checked(types.user, "the user", user),
-            event_template=burrow_template().strip(),
-            template_path=template_path,
-        )
+    return rendered(
+        "burrow/notifier.toml.j2",
+        address=webhook(url),
+        user=None if user is None else types.checked(types.user, "the user", user),
+        event_template=burrow_template().strip(),
+        template_path=template_path,
     )
 
 

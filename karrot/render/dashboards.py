@@ -7,7 +7,7 @@ from typing import Any
 
 from karrot.render import validation
 from karrot.render.metric_names import heartbeat_of, lag_of, running_of
-from karrot.render.templates import environment, templates_dir
+from karrot.render.templates import rendered, templates_dir
 from karrot.settings import types
 
 _PAGES = {
@@ -66,17 +66,14 @@ class Dashboard:
 
 def cloudwatch_dashboard(asked: Dashboard) -> str:
     """The JSON that ``aws cloudwatch put-dashboard --dashboard-body`` takes."""
-    return (
-        environment()
-        .get_template("cloudwatch/dashboard.json.j2")
-        .render(
-            asked=asked,
-            lag=lag_of(asked.namespace, asked.burrow_cluster, asked.group, "Lag"),
-            lag_seconds=lag_of(asked.namespace, asked.burrow_cluster, asked.group, "LagSeconds"),
-            heartbeat=heartbeat_of(asked.namespace, asked.burrow_cluster),
-            running=running_of(asked.ecs_cluster, asked.service, asked.asg_name),
-            unit="tasks" if asked.asg_name is None else "instances",
-        )
+    return rendered(
+        "cloudwatch/dashboard.json.j2",
+        asked=asked,
+        lag=lag_of(asked.namespace, asked.burrow_cluster, asked.group, "Lag"),
+        lag_seconds=lag_of(asked.namespace, asked.burrow_cluster, asked.group, "LagSeconds"),
+        heartbeat=heartbeat_of(asked.namespace, asked.burrow_cluster),
+        running=running_of(asked.ecs_cluster, asked.service, asked.asg_name),
+        unit="tasks" if asked.asg_name is None else "instances",
     )
 
 
@@ -96,4 +93,4 @@ def _problems(asked: Dashboard) -> Iterator[str]:
     if asked.max_lag_seconds is not None:
         yield from validation.number("--max-lag-seconds", asked.max_lag_seconds)
     yield from validation.whole("--max-tasks", asked.max_tasks, 1, 10_000)
-    yield from validation.namespace(asked.namespace)
+    yield from validation.of_kind(types.namespace, "--namespace", asked.namespace)

@@ -22,7 +22,7 @@ _DESCRIPTIONS = {
 
 def autoscaling(asked: Scaling, output: str) -> str:
     """The recipe as a CloudFormation template or as Terraform; ``output`` is one of `FORMATS`."""
-    text = templates.environment().get_template(_TEMPLATES[output]).render(_context(asked))
+    text = templates.rendered(_TEMPLATES[output], **_context(asked))
     return templates.aligned(text) if output == "terraform" else text
 
 

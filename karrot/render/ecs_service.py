@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from karrot.render import validation
 from karrot.render.burrow_toml import burrow_config, burrow_template
-from karrot.render.templates import environment
+from karrot.render.templates import rendered
 from karrot.settings import types
 from karrot.settings.options import OPTIONS
 
@@ -37,14 +37,15 @@ class EcsService:
 def service(asked: EcsService) -> str:
     """A CloudFormation template."""
     url = f"http://karrot.{asked.dns_namespace}:5000"
-    jinja = environment()
-    burrow_toml = jinja.get_template("ecs/burrow.toml.j2").render(
+    burrow_toml = rendered(
+        "ecs/burrow.toml.j2",
         cluster=asked.burrow_cluster,
         kafka=(asked.kafka or "").split(","),
         zookeeper=(asked.zookeeper or "").split(","),
         notifier=burrow_config(url, template_path=f"{_BURROW_DIR}/karrot.tmpl"),
     )
-    return jinja.get_template("ecs/service.yaml.j2").render(
+    return rendered(
+        "ecs/service.yaml.j2",
         asked=asked,
         url=url,
         data_dir=_DATA_DIR,
@@ -59,12 +60,9 @@ def _problems(asked: EcsService) -> Iterator[str]:
     yield from validation.matching("--image", asked.image, _IMAGE, "the image of a container")
     allowed = "as Burrow reports it: lower-case letters, digits, hyphens and underscores"
     yield from validation.matching("--burrow-cluster", asked.burrow_cluster, r"[a-z0-9_-]{1,255}", allowed)
-    yield from validation.namespace(asked.namespace)
+    yield from validation.of_kind(types.namespace, "--namespace", asked.namespace)
     yield from validation.matching("--dns-namespace", asked.dns_namespace, r"[a-z0-9-]+(\.[a-z0-9-]+)*", "a domain")
-    try:
-        types.checked(_METRICS, "--metrics", asked.metrics)
-    except ValueError as error:
-        yield str(error)
+    yield from validation.of_kind(_METRICS, "--metrics", asked.metrics)
     if asked.burrow_image is not None:
         servers = "one or more of HOST:PORT, separated by commas"
         yield from validation.matching("--burrow-image", asked.burrow_image, _IMAGE, "the image of a container")

@@ -102,7 +102,4 @@ def _problems(asked: RuleValues) -> Iterator[str]:
             yield from validation.matching(f"--set {name}", text, pattern, allowed)
     for option, address in (("--external-url", asked.external_url), ("--runbook-url", asked.runbook_url)):
         if address:
-            try:
-                types.checked(types.url, option, address)
-            except ValueError as error:
-                yield str(error)
+            yield from validation.of_kind(types.url, option, address)

@@ -1,4 +1,4 @@
-"""Finds the templates, and makes the Jinja environment that fills them in.
+"""Finds the templates, and fills them in with Jinja.
 
 Templates write every value through `toml`, `yaml` or `hcl`: each takes one value and returns the whole literal, quotes
 included, so that no group name can inject syntax.
@@ -9,6 +9,7 @@ import re
 from importlib.resources import files
 from itertools import chain, groupby
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -34,9 +35,9 @@ def _shipped(in_package: str, in_checkout: str) -> Path:
     return installed if installed.is_dir() else Path(__file__).resolve().parents[2] / in_checkout
 
 
-def environment() -> Environment:
-    """Jinja as every rendered file needs it: a name that is missing is an error, and each format has its filter."""
-    made = Environment(
+def rendered(template: str, **given: Any) -> str:
+    """A template, filled in: a name that is missing is an error, and each format has its filter."""
+    jinja = Environment(
         loader=FileSystemLoader(templates_dir()),
         undefined=StrictUndefined,
         autoescape=False,  # noqa: S701 (these are configuration files, and each value passes its format's own filter)
@@ -44,8 +45,8 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(toml=toml, yaml=yaml, hcl=hcl, json=yaml)
-    return made
+    jinja.filters.update(toml=toml, yaml=yaml, hcl=hcl, json=yaml)
+    return jinja.get_template(template).render(given)
 
 
 def toml(text: str) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from karrot.settings import types
 
@@ -50,10 +51,10 @@ def free_text(option: str, text: str) -> Iterator[str]:
         yield f"{option} is {types.quoted(text)}: CloudFormation would look up what {{{{resolve: names instead"
 
 
-def namespace(text: str) -> Iterator[str]:
-    """A namespace that PutMetricData takes."""
+def of_kind(kind: types.ValueKind[Any], option: str, text: str) -> Iterator[str]:
+    """A text that a setting of this kind could have."""
     try:
-        types.checked(types.namespace, "--namespace", text)
+        types.checked(kind, option, text)
     except ValueError as error:
         yield str(error)
 

@@ -144,17 +144,14 @@ def warnings_of_run(case: Case, run: "Run") -> Iterator[str]:
 def drawing(case: Case, run: "Run") -> str:
     """The chart as SVG."""
     from karrot.autoscaling.run_chart import chart_of
-    from karrot.render.templates import environment
+    from karrot.render.templates import rendered
 
-    return (
-        environment()
-        .get_template("simulate/run.svg.j2")
-        .render(
-            chart=chart_of(run, case.load, case.stack.maximum),
-            title=case.title,
-            description=_described(case, run),
-            unit=case.unit.capitalize(),
-        )
+    return rendered(
+        "simulate/run.svg.j2",
+        chart=chart_of(run, case.load, case.stack.maximum),
+        title=case.title,
+        description=_described(case, run),
+        unit=case.unit.capitalize(),
     )
 
 

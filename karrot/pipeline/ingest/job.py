@@ -35,11 +35,11 @@ from karrot.pipeline.store.filesystem import plain_url
 from karrot.pipeline.store.shared_columns import rows
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.query_runner import (
+    UnevenError,
     batch_name,
     checkpoint_id,
     checkpoint_reader,
     persisted,
-    require_even,
     run_queries,
     start_query,
 )
@@ -122,7 +122,9 @@ class Ingest:
         batch_id = batch_name(checkpoint_id(lines.sparkSession), batch)
         with persisted(read_lines(lines)) as read:
             lost = self.source.lost(notes, batch, read)
-            summary = require_even(batch_id, _Batch(lines.sparkSession, self.tables, batch_id, read, taken).write())
+            summary = _Batch(lines.sparkSession, self.tables, batch_id, read, taken).write()
+            if not summary.is_even:
+                raise UnevenError(f"batch {batch_id}: {summary}")
         summary += IngestSummary(lost=lost)
         self.total += summary
         self.tell(summary)

@@ -22,12 +22,12 @@ from karrot.pipeline.schemas import STREAMED
 from karrot.pipeline.store.filesystem import listing, literal
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.query_runner import (
+    UnevenError,
     batch_name,
     batch_prefix,
     checkpoint_id,
     checkpoint_reader,
     persisted,
-    require_even,
     start_query,
 )
 from karrot.pipeline.stream.record_sources import RecordSource
@@ -123,7 +123,9 @@ class LandOffsets:
         with persisted(_lean(decode_offsets(records, self.cluster))) as decoded:
             passed = self.source.passed(checkpoint_reader(self.spark, self.checkpoint), batch, decoded)
             landing = _Batch.of(self, decoded, checkpoint, batch)
-            summary = require_even(landing.batch_id, landing.write())
+            summary = landing.write()
+            if not summary.is_even:
+                raise UnevenError(f"batch {landing.batch_id}: {summary}")
         if passed is not None:
             summary += OffsetsSummary(offsets=passed.offsets, lost=passed.lost)
         self.seen(landing.topics)

@@ -75,7 +75,7 @@ def find(spark: SparkSession, tables: Tables, period: DayRange) -> Findings:
             days_before=_rows(DayTotal, aggregates.day_totals(_read(spark, tables, "slo_daily", period.before))),
             groups=slo_daily.select("cluster", "consumer").distinct().count(),
             lags=[
-                lag._replace(points=_inner(LagPoint, lag.points))
+                lag._replace(points=_rows(LagPoint, lag.points))
                 for lag in _rows(GroupLag, aggregates.group_lags(lag_minute, period))
             ],
             incidents=[
@@ -98,12 +98,11 @@ def find(spark: SparkSession, tables: Tables, period: DayRange) -> Findings:
             skewed=_rows(Skewed, aggregates.skewed(read("skew_minute"), bad_minutes)),
             skew_watched=_rows(AnsweredTopics, aggregates.skew_watched(read("skew_minute")))[0],
             capacities=[
-                one._replace(days=_inner(DayPeak, one.days))
-                for one in _rows(Capacity, aggregates.capacities(pressures))
+                one._replace(days=_rows(DayPeak, one.days)) for one in _rows(Capacity, aggregates.capacities(pressures))
             ],
             rates_watched=_rows(AnsweredTopics, aggregates.rates_watched(pressures))[0],
             budgets=[
-                one._replace(days=_inner(DayBurn, one.days)) for one in _rows(Budget, aggregates.budgets(slo_daily))
+                one._replace(days=_rows(DayBurn, one.days)) for one in _rows(Budget, aggregates.budgets(slo_daily))
             ],
             quarantined=_rows(Quarantined, aggregates.quarantined(read("quarantine")))[0],
         )
@@ -117,12 +116,8 @@ def _read(spark: SparkSession, tables: Tables, name: str, period: DayRange) -> D
     return sound(tables.read(spark, name, days=[day for day in there if period.first <= day <= period.last]))
 
 
-def _rows(kind: Callable[..., T], frame: DataFrame) -> list[T]:
-    return [kind(*row) for row in frame.collect()]
-
-
-def _inner(kind: Callable[..., T], rows: Sequence[Sequence[object]]) -> list[T]:
-    return [kind(*row) for row in rows]
+def _rows(kind: Callable[..., T], rows: DataFrame | Sequence[Sequence[object]]) -> list[T]:
+    return [kind(*row) for row in (rows.collect() if isinstance(rows, DataFrame) else rows)]
 
 
 def _moment(epoch_s: int) -> datetime:

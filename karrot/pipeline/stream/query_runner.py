@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
@@ -106,21 +106,3 @@ def _end(query: StreamingQuery) -> None:
 
 class UnevenError(RuntimeError):
     """Rows in are not rows out: the tables do not hold what was read. Another run repeats the batch."""
-
-
-class BatchSummary(Protocol):
-    """The summary of a batch."""
-
-    @property
-    def is_even(self) -> bool:
-        """Whether all that was read is accounted for."""
-
-
-T = TypeVar("T", bound=BatchSummary)
-
-
-def require_even(batch_id: str, summary: T) -> T:
-    """The summary of a batch. Raises `UnevenError`."""
-    if not summary.is_even:
-        raise UnevenError(f"batch {batch_id}: {summary}")
-    return summary
