@@ -133,9 +133,7 @@ CODES: dict[str, Code] = {
         411, "Content-Length is missing", "Send the body with its length; Burrow always does, so look for a proxy."
     ),
     "too_large": Code(
-        413,
-        "The body is larger than allowed",
-        "Raise KARROT_MAX_BODY; a bad partition takes about 400 bytes.",
+        413, "The body is larger than allowed", "Raise KARROT_MAX_BODY; a bad partition takes about 400 bytes."
     ),
     "unsupported_media_type": Code(
         415, "Encoded bodies are not taken", "Send the body as it is, without Content-Encoding."

@@ -304,10 +304,7 @@ REPORTER_ARCHIVE_SEGMENTS = Metric(
     ("reporter", "outcome"),
 )
 REPORTER_ARCHIVE_BYTES = Metric(
-    "karrot_reporter_archive_bytes_total",
-    "counter",
-    "Bytes of those segments, compressed.",
-    ("reporter", "outcome"),
+    "karrot_reporter_archive_bytes_total", "counter", "Bytes of those segments, compressed.", ("reporter", "outcome")
 )
 REPORTER_BACKLOG_EVENTS = Metric(
     "karrot_reporter_backlog_events", "gauge", "Events in the log that a reporter has not had yet.", ("reporter",)

@@ -29,8 +29,24 @@ ONE_OF_A_KIND = {
 """Names that several modules may have, and why."""
 
 MOST_MODULES = 14
+MOST_LINES = 400
 LARGER_FOLDERS: dict[str, str] = {}
 """Folders that hold more, and why: ``folder: "number: reason"``."""
+
+KEPT_FRAGMENTS = {
+    "demo/burrow/rest_api.py:_stored": "one partition of a reply, by the words of Burrow",
+    "demo/cloudwatch/metric_store.py:_metric": "one metric of the JSON",
+    "render/policies_and_alarms.py:_heartbeat": "an alarm, by its name in the template",
+    "render/policies_and_alarms.py:_lag_high": "an alarm, by its name in the template",
+    "render/policies_and_alarms.py:_lag_low": "an alarm, by its name in the template",
+    "render/policies_and_alarms.py:_max_capacity": "an alarm, by its name in the template",
+    "render/policies_and_alarms.py:_tracking_policy": "a policy, by its kind",
+    "reporters/archive/segment_files.py:_is_unfinished": "a rule with a name",
+    "reporters/prometheus/group_metrics.py:_bad_partitions": "each lambda of the loop needs an index of its own",
+    "reporters/prometheus/group_metrics.py:_is_status": "each lambda of the loop needs a status of its own",
+    "web/api/openapi.py:_security_schemes": "a part of the document, by its name there",
+}
+"""Private functions of one statement and one caller, and why they are kept."""
 
 SEVERAL_CLASSES = {
     "Options": "the options of each reporter",
@@ -82,6 +98,42 @@ def test_a_folder_can_be_taken_in_at_a_glance() -> None:
         count[str(path.parent.relative_to(PACKAGE))] += 1
     larger = {folder: number for folder, number in count.items() if number > MOST_MODULES}
     assert larger == {folder: int(why.partition(":")[0]) for folder, why in LARGER_FOLDERS.items()}
+
+
+def test_only_a_package_says_what_it_exports() -> None:
+    assert [str(path) for path in modules() if "\n__all__" in path.read_text(encoding="utf-8")] == []
+
+
+def test_a_module_can_be_read_in_one_go() -> None:
+    lengths = {str(path.relative_to(PACKAGE)): len(path.read_text("utf-8").splitlines()) for path in modules()}
+    assert {path: length for path, length in lengths.items() if length > MOST_LINES} == {}
+
+
+def test_a_function_of_one_statement_and_one_caller_is_written_where_it_is_called() -> None:
+    found = {f"{path.relative_to(PACKAGE)}:{name}" for path in modules() for name in _fragments(path)}
+    assert found == KEPT_FRAGMENTS.keys()
+
+
+def _fragments(path: Path) -> Iterator[str]:
+    """The private functions of a module that are one simple statement, called in one place and not passed on.
+
+    A loop, a match or a try that returns from within is a thought of its own: written where it is called, it would
+    need a flag.
+    """
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    uses = Counter(_name_of(node) for node in ast.walk(tree))
+    calls = Counter(_name_of(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call))
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    for node in [*tree.body, *(member for each in classes for member in each.body)]:
+        if isinstance(node, ast.FunctionDef) and re.match("_[^_]", node.name) and not node.decorator_list:
+            statements = node.body[1:] if ast.get_docstring(node) else node.body
+            simple = len(statements) == 1 and isinstance(statements[0], ast.Return | ast.Expr | ast.Assign | ast.Raise)
+            if simple and uses[node.name] == calls[node.name] == 1:
+                yield node.name
+
+
+def _name_of(node: ast.AST) -> str | None:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else None
 
 
 def test_each_derived_table_is_made_in_the_module_of_its_name() -> None:

@@ -31,11 +31,7 @@ class Storage:
     """The windows and broker histories of one cluster. Not safe to use from several threads."""
 
     def __init__(
-        self,
-        *,
-        intervals: int = DEFAULT_INTERVALS,
-        min_distance: float = 0,
-        expire_group: int = DEFAULT_EXPIRE_GROUP,
+        self, *, intervals: int = DEFAULT_INTERVALS, min_distance: float = 0, expire_group: int = DEFAULT_EXPIRE_GROUP
     ) -> None:
         self._intervals = intervals
         self._min_distance = min_distance
@@ -82,11 +78,7 @@ class Storage:
             return False
         known = self._group(group)
         is_newest = self._track(known, topic, partition).window.add(
-            offset,
-            order=order,
-            timestamp_ms=timestamp_ms,
-            broker_offset=ends[-1],
-            observed_at_ms=now * 1000,
+            offset, order=order, timestamp_ms=timestamp_ms, broker_offset=ends[-1], observed_at_ms=now * 1000
         )
         if is_newest:
             known.last_commit_ms = timestamp_ms  # the raw one, even where the window keeps its predecessor's

@@ -34,9 +34,7 @@ _COMMANDS = CommandModules(
 
 
 @click.group(
-    cls=Program,
-    commands=_COMMANDS,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    cls=Program, commands=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.version_option(package_name=distribution.NAME, message="karrot %(version)s")
 def main() -> None:

@@ -163,7 +163,9 @@ class ConsumerGroup:
         self._behaviour = behaviour
         self._random = random
         self._commit_every = commit_every
-        self._hosts = [_host(random) for _ in range(members)]
+        self._hosts = [
+            f"/10.{random.randint(0, 63)}.{random.randint(0, 255)}.{random.randint(1, 254)}" for _ in range(members)
+        ]
         self._assigned = [
             _Assigned(topic.name, partition, (topic.name, partition) in afflicted, topic.mean_rate(partition))
             for topic in topics
@@ -228,7 +230,3 @@ class ConsumerGroup:
     def _ends(self, at: float) -> list[float]:
         """In the order of what is assigned."""
         return [end for topic in self.topics for end in topic.ends(at)]
-
-
-def _host(random: Random) -> str:
-    return f"/10.{random.randint(0, 63)}.{random.randint(0, 255)}.{random.randint(1, 254)}"

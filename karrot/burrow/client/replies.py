@@ -86,12 +86,11 @@ def stored(reply: ConsumerReply) -> dict[str, tuple[StoredPartition, ...]]:
 
 
 def _stored(said: _Partition) -> StoredPartition:
-    offsets = tuple(None if commit is None else _sample(commit) for commit in said.offsets or ())
+    offsets = tuple(
+        commit and OffsetSample(commit.offset, commit.timestamp, _uint64(commit.lag, "lag"), commit.observed_at)
+        for commit in said.offsets or ()
+    )
     return StoredPartition(offsets, said.owner or "", said.client_id or "", _uint64(said.current_lag, "current-lag"))
-
-
-def _sample(said: CommitJson) -> OffsetSample:
-    return OffsetSample(said.offset, said.timestamp, _uint64(said.lag, "lag"), said.observed_at)
 
 
 def _uint64(value: int | None, name: str) -> int | None:

@@ -44,11 +44,7 @@ _PARQUET = "parquet"
 @click.option("--ends-input", metavar="DIR", help="With --source parquet: files that say where the logs ended.")
 @click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
 @click.option(
-    "--trigger",
-    default="10 seconds",
-    show_default=True,
-    callback=read_trigger,
-    help="How often to take what came.",
+    "--trigger", default="10 seconds", show_default=True, callback=read_trigger, help="How often to take what came."
 )
 @click.option("--checkpoint", help="What was taken so far; below the tables if not given.")
 @click.option("--json", "as_json", is_flag=True, help="The sum as one line of JSON.")

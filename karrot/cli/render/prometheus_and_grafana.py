@@ -42,8 +42,7 @@ def recording_rules() -> None:
 
 @click.command("bridging-rules")
 @click.argument(
-    "tool",
-    type=click.Choice(["burrow", "burrow-exporter", "kafka-exporter", "kafka-lag-exporter", "klag", "kminion"]),
+    "tool", type=click.Choice(["burrow", "burrow-exporter", "kafka-exporter", "kafka-lag-exporter", "klag", "kminion"])
 )
 @click.option("--as-karrot", is_flag=True, help="The other way round: the tool's series under Karrot's names.")
 def bridging_rules(tool: str, *, as_karrot: bool) -> None:

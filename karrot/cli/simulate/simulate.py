@@ -92,11 +92,7 @@ def _recipe(text: str) -> Recipe:
     help="How metric math reads a missing value.",
 )
 @click.option("--svg", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Draw a chart there.")
-def simulate(
-    recipe: tuple[Recipe, ...],
-    svg: Path | None,
-    **given: Any,
-) -> None:
+def simulate(recipe: tuple[Recipe, ...], svg: Path | None, **given: Any) -> None:
     """Run a scaling recipe, or several, on a lag that was recorded.
 
     Takes the options of `karrot render ecs-autoscaling` and runs the alarms and policies that it prints, in a

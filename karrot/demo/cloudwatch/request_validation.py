@@ -109,8 +109,7 @@ def _not_in_set(path: str, allowed: Iterable[object]) -> RequestProblem:
 
 def _both(first: str, second: str) -> RequestProblem:
     return RequestProblem(
-        Wrong.COMBINATION,
-        f"The parameters {first} and {second} are mutually exclusive and you have specified both.",
+        Wrong.COMBINATION, f"The parameters {first} and {second} are mutually exclusive and you have specified both."
     )
 
 

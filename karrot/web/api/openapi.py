@@ -81,12 +81,10 @@ def _metrics() -> Node:
 def _health() -> Node:
     readiness = _ref("Readiness")
     return {
-        "/healthz": {
-            "get": _open("alive", "The process answers", _object({"status": {"const": "alive"}}, "status")),
-        },
+        "/healthz": {"get": _open("alive", "The process answers", _object({"status": {"const": "alive"}}, "status"))},
         "/readyz": {
             "get": _open("ready", "Whether events can be stored, component by component", readiness)
-            | {"responses": {"200": _answer("Ready", readiness), "503": _answer("The log is not writable", readiness)}},
+            | {"responses": {"200": _answer("Ready", readiness), "503": _answer("The log is not writable", readiness)}}
         },
         "/heartbeat": {"get": _open("heartbeat", "Kept from the first Karrot", _ref("Heartbeat"))},
     }
