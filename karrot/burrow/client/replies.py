@@ -87,7 +87,9 @@ def stored(reply: ConsumerReply) -> dict[str, tuple[StoredPartition, ...]]:
 
 def _stored(said: _Partition) -> StoredPartition:
     offsets = tuple(
-        commit and OffsetSample(commit.offset, commit.timestamp, _uint64(commit.lag, "lag"), commit.observed_at)
+        None
+        if commit is None
+        else OffsetSample(commit.offset, commit.timestamp, _uint64(commit.lag, "lag"), commit.observed_at)
         for commit in said.offsets or ()
     )
     return StoredPartition(offsets, said.owner or "", said.client_id or "", _uint64(said.current_lag, "current-lag"))
