@@ -18,6 +18,9 @@ from support.service.free_ports import free_port
 
 _MISSING = "needs Alertmanager: install Debian's prometheus-alertmanager, or set ALERTMANAGER_BIN"
 
+_DEBIAN_TEMPLATES = Path("/usr/share/prometheus/alertmanager/default.tmpl")
+"""Where Debian's server looks for its templates, wherever it is itself."""
+
 
 def amtool(*arguments: str | Path) -> str:
     """What the command prints. A failure is a failed assertion; where amtool cannot be had, the test is skipped."""
@@ -54,6 +57,8 @@ class Alertmanager:
 def alertmanager(config: Path, directory: Path) -> Iterator[Alertmanager]:
     """The server with a configuration, ready; where it cannot be had, the test is skipped."""
     running, port = _server(), free_port()
+    if running.is_relative_to(default_cache()) and not _DEBIAN_TEMPLATES.exists():
+        pytest.skip(_MISSING)
     with Servers(directory) as servers:
         command: list[str | Path] = [running, f"--config.file={config}", f"--storage.path={directory / 'data'}"]
         command += [f"--web.listen-address=127.0.0.1:{port}", "--cluster.listen-address="]
