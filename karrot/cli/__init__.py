@@ -6,7 +6,7 @@ it runs, so that ``karrot --help`` answers at once.
 
 import click
 
-from karrot import distribution
+from karrot import installed_distribution
 from karrot.cli.run_and_exit import CommandModules, Program
 
 __all__ = ["main"]
@@ -36,6 +36,6 @@ _COMMANDS = CommandModules(
 @click.group(
     cls=Program, commands=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
-@click.version_option(package_name=distribution.NAME, message="karrot %(version)s")
+@click.version_option(package_name=installed_distribution.NAME, message="karrot %(version)s")
 def main() -> None:
     """Take Burrow's verdicts on Kafka consumer groups, keep them and hand them on."""

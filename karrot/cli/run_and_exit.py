@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import click
 
-from karrot import distribution
+from karrot import installed_distribution
 from karrot.cli.errors import Interrupted, NotDone, Refused
 
 _STANDARD_ERROR = 2
@@ -43,7 +43,7 @@ class Program(click.Group):
             if (error.name or "").partition(".")[0] != "karrot":
                 raise
             # To uninstall another distribution removes the files that both have.
-            name = distribution.NAME
+            name = installed_distribution.NAME
             raise Refused(f"files of '{name}' are missing ({error}): pip install --force-reinstall {name}") from error
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
@@ -55,7 +55,7 @@ class Program(click.Group):
         _open_closed_streams()
         try:
             try:
-                if (intruder := distribution.intruder()) is not None:
+                if (intruder := installed_distribution.intruder()) is not None:
                     if not intruder.is_ours:
                         raise Refused(str(intruder))
                     Refused(str(intruder)).show()

@@ -7,7 +7,7 @@ from typing import Any
 from karrot.render import templates
 from karrot.render.policies_and_alarms import parts_of
 from karrot.render.scaling_recipe import FORMATS, Scaling
-from karrot.reporters.cloudwatch.naming import dimension_value
+from karrot.reporters.cloudwatch.name_encoding import dimension_value
 
 _TEMPLATES = dict(zip(FORMATS, ("ecs/autoscaling.yaml.j2", "ecs/autoscaling.tf.j2"), strict=True))
 _LONGEST_NAME = 255

@@ -1,4 +1,4 @@
-"""Queues events until it is their turn, oldest first, and refuses those that waited too long."""
+"""Queues requests that carry events, oldest first, and refuses those that waited too long for their turn."""
 
 import time
 from collections import deque

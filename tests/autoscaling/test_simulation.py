@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.autoscaling.arrival_rate import LagSample, Load, loaded
-from karrot.autoscaling.metric_math import Expression, MathQuery
+from karrot.autoscaling.metric_math_evaluator import Expression, MathQuery
 from karrot.autoscaling.metric_series import MetricIdentity, MetricQuery
 from karrot.autoscaling.policies import ScaleIn, StepAdjustment
 from karrot.autoscaling.run_chart import chart_of

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot.render.dashboards import Dashboard, cloudwatch_dashboard
-from karrot.reporters.cloudwatch.naming import dimension_value
+from karrot.reporters.cloudwatch.name_encoding import dimension_value
 
 
 def widgets(**changes: Any) -> list[dict[str, Any]]:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.autoscaling.metric_math import Expression, Gaps
+from karrot.autoscaling.metric_math_evaluator import Expression, Gaps
 from karrot.render.ecs_autoscaling import autoscaling
 from karrot.render.scaling_recipe import Scaling
-from karrot.reporters.cloudwatch.naming import decoded, dimension_value
+from karrot.reporters.cloudwatch.name_encoding import decoded, dimension_value
 from support.autoscaling.scaling_recipes import RECIPES, TOPIC, make_scaling, render_cloudformation
 from support.autoscaling.terraform_to_cloudformation import cloudformation_resources
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from karrot.autoscaling.metric_math import Gaps
+from karrot.autoscaling.metric_math_evaluator import Gaps
 from karrot.autoscaling.policies import ScaleIn
 from karrot.render.policies_and_alarms import stack_of
 from karrot.render.scaling_recipe import Scaling

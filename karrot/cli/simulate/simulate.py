@@ -172,7 +172,7 @@ def _samples(given: dict[str, Any]) -> list["LagSample"]:
 def _cases(samples: list["LagSample"], recipes: tuple[Recipe, ...], given: dict[str, Any]) -> list[Case]:
     """The cases to simulate. Raises `ValueError` with a sentence."""
     from karrot.autoscaling.arrival_rate import loaded
-    from karrot.autoscaling.metric_math import Gaps
+    from karrot.autoscaling.metric_math_evaluator import Gaps
     from karrot.autoscaling.policies import ScaleIn
     from karrot.autoscaling.simulation import Consumers
     from karrot.render.policies_and_alarms import stack_of

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from karrot.reporters.cloudwatch.naming import MAX_DIMENSION_VALUE, MAX_METRIC_NAME
+from karrot.reporters.cloudwatch.name_encoding import MAX_DIMENSION_VALUE, MAX_METRIC_NAME
 
 if TYPE_CHECKING:
     from types_boto3_cloudwatch.literals import StandardUnitType

@@ -21,7 +21,7 @@ from karrot.reporters.cloudwatch.datum import (
     envelope,
     why_refused,
 )
-from karrot.reporters.cloudwatch.naming import MAX_DIMENSION_VALUE, MAX_METRIC_NAME
+from karrot.reporters.cloudwatch.name_encoding import MAX_DIMENSION_VALUE, MAX_METRIC_NAME
 from support.reporters.cloudwatch_datum import NOW_MS, datum_strategy, make_datum, request_body, service_model
 
 DAY_MS, HOUR_MS = 86_400_000, 3_600_000

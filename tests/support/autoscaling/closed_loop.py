@@ -15,7 +15,7 @@ import pytest
 
 from karrot import telemetry
 from karrot.autoscaling.alarms import AlarmState
-from karrot.autoscaling.metric_math import Gaps
+from karrot.autoscaling.metric_math_evaluator import Gaps
 from karrot.autoscaling.metric_series import MetricIdentity, RecordedMetrics
 from karrot.autoscaling.simulation import Consumers, Fleet, Signal, signal_of
 from karrot.delivery import PacedFeed

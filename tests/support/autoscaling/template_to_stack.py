@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from karrot.autoscaling.alarms import Alarm, AlarmState, Comparison, Treatment
-from karrot.autoscaling.metric_math import Expression, Gaps, MathQuery
+from karrot.autoscaling.metric_math_evaluator import Expression, Gaps, MathQuery
 from karrot.autoscaling.metric_series import MetricIdentity, MetricQuery
 from karrot.autoscaling.policies import Adjustment, ScaleIn, StepAdjustment, StepPolicy, TrackingPolicy
 from karrot.autoscaling.scalable_target import Stack

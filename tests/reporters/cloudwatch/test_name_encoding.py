@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.reporters.cloudwatch.datum import why_refused
-from karrot.reporters.cloudwatch.naming import Encoded, decoded, decoded_metric, dimension_value, metric_name
+from karrot.reporters.cloudwatch.name_encoding import Encoded, decoded, decoded_metric, dimension_value, metric_name
 from support.reporters.cloudwatch_datum import NOW_MS, make_datum
 
 ANY_NAME = st.text(st.characters(codec="utf-8"), max_size=40)

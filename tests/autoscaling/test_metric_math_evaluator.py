@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.autoscaling.metric_math import Expression, Gaps, UnsupportedExpressionError
+from karrot.autoscaling.metric_math_evaluator import Expression, Gaps, UnsupportedExpressionError
 from karrot.autoscaling.metric_series import Values
 
 LAG = [None, 100.0, 200.0, None, 400.0]

@@ -1,4 +1,4 @@
-"""Finds when the status of a group's partitions changes, by Burrow's rules and by hindsight, from commits and log ends.
+"""Replays Burrow's rules, and hindsight, over commits and log ends: when the status of each partition changes.
 
 Rows of one partition of a topic stay together: its log ends and the commits of all its groups. So a group of a thousand
 partitions is spread over as many tasks, and no task needs the log ends of another. The status of a whole group follows
