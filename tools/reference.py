@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from karrot import cli, telemetry
-from karrot.doctor.examination import all_checks
+from karrot.doctor.read_and_check import all_checks
 from karrot.known_problems import CODES, RUNBOOKS
 from karrot.settings import options
 

@@ -4,7 +4,7 @@
 """
 
 from karrot.doctor.checks import Finding, Level
-from karrot.doctor.examination import examine, look
-from karrot.doctor.snapshot import Snapshot
+from karrot.doctor.read_and_check import examine, look
+from karrot.doctor.snapshot_types import Snapshot
 
 __all__ = ["Finding", "Level", "Snapshot", "examine", "look"]

@@ -8,7 +8,7 @@ import msgspec
 
 from karrot.burrow.client import Asking, BurrowError
 from karrot.burrow.client.http import Answer, shown, wall_ms
-from karrot.doctor.snapshot import Unread
+from karrot.doctor.snapshot_types import Unread
 
 T = TypeVar("T")
 D = TypeVar("D")

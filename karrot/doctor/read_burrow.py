@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from karrot.burrow.client import Asking, Burrow, BurrowError, NotFound, NotifierModule, Unaddressable, UnknownCall
 from karrot.doctor.http_get import NotTold, Parts, Web
-from karrot.doctor.snapshot import Away, BurrowSeen, ReadWebhook, is_for_karrot
+from karrot.doctor.snapshot_types import Away, BurrowSeen, ReadWebhook, is_for_karrot
 from karrot.event import LagEvent
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from karrot.burrow.client import Asking
 from karrot.doctor.http_get import NotTold, Parts, Web, understood
-from karrot.doctor.snapshot import (
+from karrot.doctor.snapshot_types import (
     Away,
     KarrotSeen,
     ReadComponent,

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from karrot.burrow.client import Asking
 from karrot.doctor.http_get import NotTold, Parts, Web
-from karrot.doctor.snapshot import Away, PrometheusSeen, Target, netloc
+from karrot.doctor.snapshot_types import Away, PrometheusSeen, Target, netloc
 
 T = TypeVar("T")
 

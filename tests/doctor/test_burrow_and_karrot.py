@@ -6,7 +6,7 @@ import pytest
 
 from karrot.burrow.client import EvaluatorModule
 from karrot.doctor.checks import burrow_and_karrot as checks
-from karrot.doctor.snapshot import BurrowSeen, KarrotSeen
+from karrot.doctor.snapshot_types import BurrowSeen, KarrotSeen
 from karrot.event import GroupKey
 from support.doctor_snapshots import (
     KARROT,

@@ -6,7 +6,7 @@ import pytest
 
 from karrot.burrow.client import ZooKeeperConfig
 from karrot.doctor.checks import burrow_storage as checks
-from karrot.doctor.snapshot import BurrowSeen, Unread
+from karrot.doctor.snapshot_types import BurrowSeen, Unread
 from support.doctor_snapshots import (
     PROFILE,
     burrow_module,

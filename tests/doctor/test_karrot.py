@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from karrot.doctor.checks import karrot as checks
-from karrot.doctor.snapshot import KarrotSeen, ReadComponent, ReadReject, Reporter
+from karrot.doctor.snapshot_types import KarrotSeen, ReadComponent, ReadReject, Reporter
 from karrot.known_problems import CODES
 from support.doctor_snapshots import (
     KARROT,

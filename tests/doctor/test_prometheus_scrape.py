@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from karrot.doctor.checks import prometheus_scrape as checks
-from karrot.doctor.snapshot import KarrotSeen, PrometheusSeen, Unread, seconds
+from karrot.doctor.snapshot_types import KarrotSeen, PrometheusSeen, Unread, seconds
 from support.doctor_snapshots import (
     KARROT,
     NOW,

@@ -14,7 +14,7 @@ from karrot.burrow.client import (
     ZooKeeperConfig,
 )
 from karrot.doctor.checks import Check, Finding, Level
-from karrot.doctor.snapshot import (
+from karrot.doctor.snapshot_types import (
     BurrowSeen,
     KarrotSeen,
     PrometheusSeen,

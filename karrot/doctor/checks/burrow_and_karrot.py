@@ -7,7 +7,7 @@ from statistics import mean, median
 
 from karrot.doctor.checks import Said, check, fault, note, only_if, warn
 from karrot.doctor.checks.burrow_storage import is_own_group
-from karrot.doctor.snapshot import BurrowSeen, KarrotSeen, ReadGroupEvent
+from karrot.doctor.snapshot_types import BurrowSeen, KarrotSeen, ReadGroupEvent
 from karrot.event import GroupKey
 from karrot.text import counted_plain, some
 

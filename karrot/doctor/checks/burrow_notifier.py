@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from karrot.burrow.client import NotifierModule
 from karrot.doctor.checks import Said, check, fault, note, only_if, warn
-from karrot.doctor.snapshot import WEBHOOK_PATH, BurrowSeen, ReadWebhook
+from karrot.doctor.snapshot_types import WEBHOOK_PATH, BurrowSeen, ReadWebhook
 from karrot.text import counted_plain, some
 
 _LINES = "burrow.md#why-each-line"

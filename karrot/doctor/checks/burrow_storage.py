@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from karrot.doctor.checks import Said, check, fault, note, only_if, warn
-from karrot.doctor.snapshot import BurrowSeen
+from karrot.doctor.snapshot_types import BurrowSeen
 from karrot.event import LagEvent, Status
 from karrot.text import counted_plain, some
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from karrot.doctor.checks import Said, check, fault, note, only_if, warn
-from karrot.doctor.snapshot import KarrotSeen
+from karrot.doctor.snapshot_types import KarrotSeen
 from karrot.known_problems import CODES, REFUSED_LATELY_S, WATCH, runbook_of_failing
 from karrot.text import counted_plain
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from karrot.doctor.checks import Said, check, fault, note, only_if, warn
-from karrot.doctor.snapshot import KarrotSeen, PrometheusSeen, Target, seconds
+from karrot.doctor.snapshot_types import KarrotSeen, PrometheusSeen, Target, seconds
 from karrot.text import counted_plain
 
 _WRONG = "burrow.md#when-something-is-wrong"

@@ -9,9 +9,9 @@ import pytest
 
 from karrot.burrow.client import Asking
 from karrot.doctor import Level, Snapshot, examine, look
-from karrot.doctor.examination import all_checks
+from karrot.doctor.read_and_check import all_checks
 from karrot.doctor.read_burrow import GROUPS_ASKED
-from karrot.doctor.snapshot import Away, BurrowSeen, KarrotSeen, PrometheusSeen, Unread
+from karrot.doctor.snapshot_types import Away, BurrowSeen, KarrotSeen, PrometheusSeen, Unread
 from support.burrow.fake_burrow_rig import fake_burrow, simulated_group
 from support.burrow.viper_config import EXAMPLE
 from support.doctor_snapshots import burrow_snapshot, karrot_snapshot, notifier_module, prometheus_snapshot

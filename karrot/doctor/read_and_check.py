@@ -9,7 +9,7 @@ from karrot.doctor.checks import burrow_storage as burrow
 from karrot.doctor.read_burrow import read_burrow
 from karrot.doctor.read_karrot import read_karrot
 from karrot.doctor.read_prometheus import read_prometheus
-from karrot.doctor.snapshot import Away, Snapshot, Unread
+from karrot.doctor.snapshot_types import Away, Snapshot, Unread
 
 _CHECKS: dict[tuple[str, ...], Sequence[Check[Any]]] = {
     ("Burrow",): (*burrow_notifier.CHECKS, *burrow.CHECKS),
