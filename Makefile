@@ -30,7 +30,7 @@ test-checkout: $(STAMPS)/dev
 
 # What a wheel can lack is a file, a template or an entry point: the tests that render, and those that start the demo, see it.
 WHEEL_TESTS := tests/test_cli.py tests/demo/test_demo.py tests/test_readme.py tests/test_wiring.py tests/cli/simulate/test_simulate.py \
-	tests/cli/test_credentials.py tests/cli/test_http_client.py tests/cli/test_send_sample.py tests/cli/test_service.py \
+	tests/cli/test_auth_headers.py tests/cli/test_http_client.py tests/cli/test_send_sample.py tests/cli/test_service.py \
 	tests/cli/render/test_render.py tests/render tests/test_jinja_filters.py tests/test_text.py tests/web/test_pages.py \
 	tests/web/pages/test_runbooks.py
 

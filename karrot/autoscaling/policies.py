@@ -11,7 +11,7 @@ from enum import StrEnum
 from statistics import fmean
 from typing import NamedTuple, Protocol
 
-from karrot.autoscaling.alarms import Alarm, AlarmState, Comparison, Evaluation
+from karrot.autoscaling.alarm_model import Alarm, AlarmState, Comparison, Evaluation
 from karrot.autoscaling.metric_series import WatchedQuery
 
 _DEFAULT_COOLDOWN_S = 300

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from karrot.autoscaling.alarms import Alarm, AlarmState, AlarmWatch
+from karrot.autoscaling.alarm_model import Alarm, AlarmState, AlarmWatch
 from karrot.autoscaling.metric_series import MetricIdentity, MetricReader
 from karrot.autoscaling.policies import Policy, TrackingPolicy
 

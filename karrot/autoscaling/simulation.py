@@ -13,8 +13,8 @@ from enum import StrEnum
 
 from karrot.autoscaling.arrival_rate import Load
 from karrot.autoscaling.metric_series import MetricIdentity, RecordedMetrics
-from karrot.autoscaling.run_summary import Account, Moment, RunSummary
 from karrot.autoscaling.scalable_target import Activity, NotScaled, Stack
+from karrot.autoscaling.simulation_totals import Account, Moment, RunSummary
 
 STEP_S = 10
 _HOUR = 3600

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from karrot.cli.credentials import secret
+from karrot.cli.auth_headers import secret
 from karrot.cli.errors import Refused, valid
 from karrot.cli.options import value_of
 from karrot.cli.table import safe

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from karrot.cli.credentials import credentials
+from karrot.cli.auth_headers import credentials
 from karrot.cli.errors import NotDone, valid
 from karrot.cli.options import url_option
 from karrot.event import LagEvent, OffsetSample, PartitionLag

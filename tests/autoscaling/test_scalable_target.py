@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.autoscaling.alarms import AlarmState, Comparison, Treatment
+from karrot.autoscaling.alarm_model import AlarmState, Comparison, Treatment
 from karrot.autoscaling.metric_series import RecordedMetrics
 from karrot.autoscaling.policies import Adjustment, ScaleIn, StepAdjustment
 from karrot.autoscaling.scalable_target import Activity, NotScaled, Stack

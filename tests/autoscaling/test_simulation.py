@@ -8,9 +8,9 @@ from karrot.autoscaling.arrival_rate import LagSample, Load, loaded
 from karrot.autoscaling.metric_math_evaluator import Expression, MathQuery
 from karrot.autoscaling.metric_series import MetricIdentity, MetricQuery
 from karrot.autoscaling.policies import ScaleIn, StepAdjustment
-from karrot.autoscaling.run_chart import chart_of
 from karrot.autoscaling.scalable_target import Stack
 from karrot.autoscaling.simulation import Consumers, Fleet, MessageBacklog, Publishing, Run, Signal, signal_of, simulate
+from karrot.autoscaling.simulation_chart import chart_of
 from support.autoscaling.lag_stack import LAG_METRIC, make_alarm, make_stack, step_policy, tracking_policy
 
 RATE = 100

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from karrot.autoscaling.alarms import AlarmState
+from karrot.autoscaling.alarm_model import AlarmState
 from karrot.autoscaling.metric_math_evaluator import Gaps
 from support.autoscaling.closed_loop import ClosedLoop, LoopCloudWatch
 from support.autoscaling.closed_loop_recipes import ASG, ECS, Recipe

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from karrot.autoscaling.alarms import AlarmState
+from karrot.autoscaling.alarm_model import AlarmState
 from karrot.autoscaling.metric_math_evaluator import Gaps
 from karrot.autoscaling.metric_series import RecordedMetrics
 from karrot.render.scaling_recipe import Scaling

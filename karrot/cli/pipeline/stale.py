@@ -17,7 +17,7 @@ from karrot.cli.pipeline.spark_options import read_trigger, spark_options, start
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from karrot.pipeline.stale.job import DeliverySummary
+    from karrot.pipeline.stale.alert_job import DeliverySummary
     from karrot.pipeline.store.tables import Tables
 
 
@@ -62,7 +62,7 @@ def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any
     spark = started("stale", master, conf)
     from pyspark.errors import StreamingQueryException
 
-    from karrot.pipeline.stale.job import StaleAlerts
+    from karrot.pipeline.stale.alert_job import StaleAlerts
     from karrot.pipeline.store.tables import Tables
     from karrot.pipeline.stream.query_runner import run_queries
 
@@ -94,7 +94,7 @@ def say_if_empty(spark: "SparkSession", tables: "Tables", *, once: bool) -> None
 
 
 def _delivery(webhook: str | None) -> Callable[[str], None]:
-    from karrot.pipeline.stale.job import to_stream, to_webhook
+    from karrot.pipeline.stale.alert_job import to_stream, to_webhook
 
     return to_stream(sys.stdout) if webhook is None else to_webhook(webhook)
 

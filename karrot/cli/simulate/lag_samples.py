@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
 from karrot.autoscaling.arrival_rate import LagSample
-from karrot.cli.credentials import bearer, secret
+from karrot.cli.auth_headers import bearer, secret
 from karrot.settings import types
 from karrot.text import to_minute
 

@@ -10,9 +10,9 @@ from karrot.text import count, to_minute
 
 if TYPE_CHECKING:
     from karrot.autoscaling.arrival_rate import Load
-    from karrot.autoscaling.run_summary import RunSummary
     from karrot.autoscaling.scalable_target import Stack
     from karrot.autoscaling.simulation import Consumers, Run
+    from karrot.autoscaling.simulation_totals import RunSummary
     from karrot.render.scaling_recipe import Scaling
 
 
@@ -143,7 +143,7 @@ def warnings_of_run(case: Case, run: "Run") -> Iterator[str]:
 
 def drawing(case: Case, run: "Run") -> str:
     """The chart as SVG."""
-    from karrot.autoscaling.run_chart import chart_of
+    from karrot.autoscaling.simulation_chart import chart_of
     from karrot.render.templates import rendered
 
     return rendered(

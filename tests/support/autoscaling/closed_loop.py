@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import pytest
 
 from karrot import telemetry
-from karrot.autoscaling.alarms import AlarmState
+from karrot.autoscaling.alarm_model import AlarmState
 from karrot.autoscaling.metric_math_evaluator import Gaps
 from karrot.autoscaling.metric_series import MetricIdentity, RecordedMetrics
 from karrot.autoscaling.simulation import Consumers, Fleet, Signal, signal_of

@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.autoscaling.run_summary import Account, Moment
 from karrot.autoscaling.scalable_target import Activity
+from karrot.autoscaling.simulation_totals import Account, Moment
 
 
 @st.composite

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from karrot.cli.errors import Refused
 from karrot.cli.pipeline.stale import say_if_empty
-from karrot.pipeline.stale.job import DeliverySummary, StaleAlerts, Undelivered
+from karrot.pipeline.stale.alert_job import DeliverySummary, StaleAlerts, Undelivered
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.query_runner import run_queries
 from support.pipeline.offset_rows import write_batch
