@@ -34,10 +34,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Feed(ABC):
-    """Hands one reporter the next events and saves how far it has come.
-
-    A thread calls ``step``, one attempt, again and again, then ``close`` once.
-    """
+    """Hands a reporter the next events and saves its place. A thread calls ``step`` again and again, then ``close``."""
 
     name: str
     log: EventLog

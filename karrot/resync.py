@@ -102,10 +102,7 @@ class Resync:
         return failed
 
     def _ask(self, stop: threading.Event, cluster: str, consumer: str) -> str | None:
-        """One group, unless told to stop, or nobody answered for the last ones.
-
-        Returns what went wrong, if it is anything that may go better another time.
-        """
+        """Ask for a group unless told to stop or nobody answered lately; return what may go better another time."""
         if self._unanswered >= _GIVES_UP_AFTER or stop.wait(_AT_ONCE / _PER_SECOND):
             return None
         asked_ms = self._clock.boot_ms()

@@ -40,10 +40,7 @@ class RunSummary(NamedTuple):
 
 
 class Account:
-    """Takes the ``count`` steps of a run, oldest first.
-
-    ``moments`` are one for each six steps, or for longer stretches of a long run; no peak is lost in them.
-    """
+    """Takes the ``count`` steps of a run, oldest first, into ``moments`` of six steps or more that lose no peak."""
 
     def __init__(self, maximum: int, count: int) -> None:
         self._maximum = maximum

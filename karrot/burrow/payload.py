@@ -30,10 +30,7 @@ class Outline(NamedTuple):
 
 
 def parse_webhook(body: bytes, *, observed_at_ms: int) -> LagEvent:
-    """Read what Burrow's notifier posts with the template ``{"Event": {{ jsonencoder . }}}``.
-
-    Raises `MalformedPayload`, and nothing else, for any other bytes.
-    """
+    """Read a post of the template ``{"Event": {{ jsonencoder . }}}``. Raises `MalformedPayload` alone, for all else."""
     return parse_stored(body, observed_at_ms=observed_at_ms, source=Source.WEBHOOK)
 
 
@@ -93,10 +90,7 @@ def parse_rest(body: bytes, *, observed_at_ms: int) -> LagEvent:
 
 
 def to_wire(event: LagEvent) -> bytes:
-    """The body Burrow v1.9.5 would post for this event; `parse_stored` gives the same event back.
-
-    An incident start in the year 1 is none, as in Burrow.
-    """
+    """The body Burrow v1.9.5 would post; `parse_stored` reads it back. As in Burrow, a start in the year 1 is none."""
     return msgspec.json.encode(
         wire.WebhookJson(
             wire.NotificationJson(

@@ -126,10 +126,7 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class IncidentState(NamedTuple):
-    """What the log knows of a group's incidents.
-
-    ``open_id`` is ``None`` outside one, ``remembered`` holds the newest ids, oldest first.
-    """
+    """What the log knows of a group's incidents: ``open_id``, if one is open, and the newest ids, oldest first."""
 
     open_id: str | None = None
     since_ms: int | None = None
@@ -196,10 +193,7 @@ class ReporterState:
 
 @dataclass(frozen=True, slots=True)
 class LogSize:
-    """How much the log holds. ``first_seq`` and ``last_seq`` are 0 in an empty log.
-
-    ``bytes`` includes the ``wal_bytes`` of a write-ahead log, where there is one.
-    """
+    """How much the log holds, its write-ahead log included. An empty log has 0 as ``first_seq`` and ``last_seq``."""
 
     events: int
     bytes: int

@@ -81,10 +81,7 @@ class Table(NamedTuple):
 
 
 def require_tables(directory: Path, first: str = "lag_minute") -> None:
-    """Raises `NoTables` with a sentence where nothing can be read.
-
-    ``first`` is the table that is there if any of those that are asked for is.
-    """
+    """Raises `NoTables` with a sentence where none can be read. ``first`` is there if any table asked for is."""
     table, maker = directory / first, _MAKERS[first]
     if not directory.is_dir():
         source = "offsets" if first == "commits" else "ingest"

@@ -37,10 +37,7 @@ WHERE {IN_SPAN} AND worst_status IS NOT NULL{{named}}
 
 
 def group_of(row: Row, incidents: int, *, counts_all: bool) -> GroupHistory:
-    """A group of a row of `GROUPS`, and of the number of its incidents.
-
-    Unless it ``counts_all`` of them, the number is the least there were, and none is not a number.
-    """
+    """The group of a row of `GROUPS`; unless it ``counts_all``, ``incidents`` is the least there were, or ``None``."""
     cluster, group, first, last, status, worst, lag, lag_max, lag_seconds, minutes, not_ok = row
     return GroupHistory(
         cluster,

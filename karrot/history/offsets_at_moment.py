@@ -57,10 +57,7 @@ class PartitionOwner(NamedTuple):
 
 
 class Owners(NamedTuple):
-    """What the newest record of a group's metadata said, and when it was written.
-
-    ``is_gone`` is whether it took the group back.
-    """
+    """What the newest record of a group's metadata said and when; ``is_gone`` is whether it took the group back."""
 
     is_gone: bool
     members: int

@@ -1,7 +1,4 @@
-"""Defines what the history answers with, and the errors that say why there is no answer.
-
-Moments are in UTC, lags are messages; ``None`` is what was not known.
-"""
+"""Defines the history's answers and errors. Moments are in UTC, lags are messages; ``None`` is what was not known."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -1,7 +1,4 @@
-"""Makes time series of a group: the metrics that there are, the query for each table, and the points.
-
-Each metric is one line of `METRICS`.
-"""
+"""Makes time series of a group: the metrics (a line of `METRICS` each), the query for each table, and the points."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter

@@ -69,10 +69,7 @@ def _is_in_s3(location: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Druid:
-    """What Druid reads, what it calls it, and which group it is asked about.
-
-    Raises `ValueError` with a sentence per line.
-    """
+    """What Druid reads, what it calls it, and the group asked about. Raises `ValueError` with a sentence per line."""
 
     bootstrap: str
     group: str

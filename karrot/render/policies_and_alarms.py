@@ -1,7 +1,4 @@
-"""Makes the policies and alarms of a scaling recipe, for its templates and for `karrot simulate`.
-
-``docs/autoscaling.md`` says why each number is what it is.
-"""
+"""Makes a recipe's policies and alarms for its templates and `karrot simulate`; docs/autoscaling.md has the reasons."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -76,10 +76,7 @@ def merged(layers: Iterable[Mapping[str, Given]], *, plain: Container[str], secr
 
 
 def secret_text(given: Given) -> str:
-    """The text of a value that may be in a file, less one line end.
-
-    Raises `SourceError` if the file cannot be read or the text is empty.
-    """
+    """A text that may be in a file, less one line end. Raises `SourceError` if it cannot be read or is empty."""
     text = _read(given) if given.file else given.text
     if not text and given.file:
         raise SourceError(f"{given.label} names {given.text!r}, which is empty")

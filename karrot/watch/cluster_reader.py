@@ -1,7 +1,4 @@
-"""Reads a cluster's groups, committed offsets and log ends once, and makes lags and retention margins of them.
-
-It gives no verdict: a verdict needs a history.
-"""
+"""Reads a cluster's groups, committed offsets and log ends once, for lags and margins; a verdict needs a history."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -119,10 +116,7 @@ class ClusterReader:
 
 
 def _lag(cluster: str, group: str, poll: Poll, now_ms: int) -> LagEvent:
-    """The lag of all partitions that the group has committed, without topics that are gone.
-
-    The sum is known if each of its parts is.
-    """
+    """The group's lag, without topics that are gone; the total is known if the lag of each committed partition is."""
     described, committed = poll.described[group], poll.committed[group]
     owners = {at: (member.host, member.client_id) for member in described.members or () for at in member.assigned}
     partitions = tuple(

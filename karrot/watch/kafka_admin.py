@@ -45,10 +45,7 @@ V = TypeVar("V")
 
 
 class KafkaCluster:
-    """A `karrot.watch.cluster_interface.Cluster` that asks Kafka itself. ``properties`` are librdkafka's.
-
-    Raises ``KafkaException`` for properties that the client refuses.
-    """
+    """The `Cluster` that asks Kafka. Raises ``KafkaException`` for ``properties`` that librdkafka refuses."""
 
     def __init__(
         self,

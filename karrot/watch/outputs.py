@@ -38,10 +38,7 @@ class Sink(Protocol):
     """Takes what polls brought."""
 
     def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:
-        """Send what a poll brought; ``age_ms`` returns how long ago the poll was.
-
-        What cannot be sent is logged and lost: the next poll has newer verdicts.
-        """
+        """Send a poll of ``age_ms()`` ago. What cannot be sent is logged and lost: the next poll has newer verdicts."""
 
     def close(self) -> None:
         """Stop sending."""

@@ -108,10 +108,7 @@ class Rings:
     def tracked(
         self, group: str, members: Collection[GroupMember], without: Collection[TopicPartition]
     ) -> Iterator[TrackedPartition]:
-        """The partitions of a group for the evaluator, by name.
-
-        Without those whose topic is gone, and those without a commit since the start.
-        """
+        """The group's partitions for the evaluator that committed since the start, without topics that are gone."""
         owners = {place: member for member in members for place in member.assigned}
         for place, ring in sorted(self.groups.get(group, {}).items()):
             if place not in without and place in self._before:

@@ -282,10 +282,7 @@ class SqlEventLog:
 
 
 class SqliteEventLog(SqlEventLog):
-    """The event log over a directory that `datadir.prepare` has prepared.
-
-    A write waits at most ``patience_s``: `TURN_SHARE` of it for its turn, the rest for the disk.
-    """
+    """The event log in a prepared directory. A write waits ``patience_s`` at most: `TURN_SHARE` of it for its turn."""
 
     _writer: Writer
 

@@ -109,10 +109,7 @@ Take = Callable[[], Sequence[Job[Any]]]
 
 
 class Committer:
-    """Commits groups of jobs under a lock. Used by the writer alone.
-
-    ``trouble`` says why the last commit failed, ``None`` if it did not.
-    """
+    """Commits groups of jobs under a lock, for the writer. ``trouble`` says why the last commit failed, if it did."""
 
     def __init__(
         self,

@@ -27,10 +27,7 @@ def unheard(lags: DataFrame, listings: DataFrame) -> DataFrame:
 
 
 def as_listings(lags: DataFrame) -> DataFrame:
-    """Rows of ``partition_lag_minute`` as `karrot.pipeline.derive.rates_minute.rates_minute` takes looks.
-
-    A commit beyond the log end says nothing of how the log grows.
-    """
+    """``partition_lag_minute`` as looks for `rates_minute`; a commit beyond the log end says nothing of its growth."""
     known = lags.where(F.col("lag").isNotNull() & (F.col("negative") == 0))
     return known.select(
         *PARTITION,

@@ -83,11 +83,7 @@ class EventSource(Protocol):
     """Where lines come from."""
 
     def lines(self, spark: SparkSession) -> DataFrame:
-        """The stream.
-
-        ``value`` is a line, ``path`` what it is of, ``offset`` its place there where that is known at once; and when it
-        was ``written_at``.
-        """
+        """The stream: ``value``, a line; ``path``, what it is of; its ``offset`` there, if known; ``written_at``."""
 
     def checkpoint(self, job: str) -> str:
         """The name of a job's checkpoint: it belongs to one source and cannot continue with another."""

@@ -47,11 +47,7 @@ from karrot.pipeline.stream.query_runner import (
 
 @dataclass(frozen=True, slots=True)
 class IngestSummary:
-    """What went in and what came out.
-
-    ``lines`` were read; ``missing`` were promised by the names of short segments, ``lost`` deleted from the topic
-    before they were read.
-    """
+    """What went in and out. Short segments' names promise the ``missing`` lines; a topic deleted the ``lost`` ones."""
 
     batches: int = 0
     segments: int = 0
@@ -88,10 +84,7 @@ class IngestSummary:
 
 @dataclass(slots=True)
 class Ingest:
-    """The job. ``tell`` gets the summary of each batch once it is written.
-
-    Two ingests must not write into the same tables at a time: neither would see the other's events.
-    """
+    """The job; ``tell`` gets what each batch wrote. Two must not share tables: neither would see the other's events."""
 
     spark: SparkSession
     source: EventSource

@@ -65,10 +65,7 @@ def notes_beside(spark: SparkSession, checkpoint: str) -> NoteStore:
 
 @dataclass(frozen=True, slots=True)
 class Fanout:
-    """The job that publishes. ``tell`` gets what became of each batch.
-
-    Two of it must not publish the same events, nor one of it what the service publishes.
-    """
+    """Publishes; ``tell`` gets what became of each batch. Nothing else, as the service, may publish the same events."""
 
     spark: SparkSession
     source: EventSource
@@ -78,10 +75,7 @@ class Fanout:
     tell: Callable[[Published], object] = lambda _published: None
 
     def start(self, every: str | None = None) -> StreamingQuery:
-        """Begin, and return at once. Raises what the source's ``lines`` raises.
-
-        Segments and records that can only hold what is too old by now are passed over unread.
-        """
+        """Begin and return at once; pass over what can only be too old. Raises what the source's ``lines`` raises."""
         oldest_ms = self._oldest_ms(self.clock.wall_ms()) - _CLOCKS_APART_MS
         lines = self.source.lines(self.spark)
         recent = lines.where(F.col("written_at") >= F.lit(datetime.fromtimestamp(oldest_ms / 1000, UTC)))

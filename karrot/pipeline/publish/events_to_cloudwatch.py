@@ -134,10 +134,7 @@ class NewerDataSender(Sender):
 
 @dataclass(slots=True)
 class Publisher:
-    """Publishes batch after batch. For one thread at a time.
-
-    ``open_client`` opens CloudWatch's client. ``wait`` waits for so many seconds and says whether to stop.
-    """
+    """Publishes batch after batch, in one thread at a time. ``wait`` takes seconds and says whether to stop."""
 
     options: Options
     notes: NoteStore
@@ -171,10 +168,7 @@ class Publisher:
         self._reporter = CloudWatchReporter(self.options, sender, context, self.random)
 
     def publish(self, lines: Iterable[str]) -> Published:
-        """Send what the lines say, in order; try again until each value was sent, refused or is too old to help.
-
-        Raises `SendInterrupted` if told to stop before that.
-        """
+        """Send the lines in order until each is sent, refused or too old. Raises `SendInterrupted` if told to stop."""
         self._counts.clear()
         self._left_out.clear()
         events = self._events(lines)

@@ -235,10 +235,7 @@ class _Looks(NamedTuple):
 def evaluate(
     commits: CommitArrays, ends: LogEndArrays, segments: Segments, rule_sets: Sequence[RuleSet], span: VerdictTimes
 ) -> Verdicts:
-    """The verdicts on each segment of commits that are `stored`, from the first one until the group is gone.
-
-    What was seen up to a moment is known then.
-    """
+    """The verdicts on each segment of `stored` commits until the group is gone, by what was seen up to each moment."""
     looks = _looks(commits, ends, segments, span)
     if not len(looks.at):
         return Verdicts(looks.segment, looks.at, [np.zeros(0, np.int8) for _ in rule_sets])

@@ -51,8 +51,5 @@ def rounded(number: Column, digits: int) -> Column:
 
 
 def rows(told: Sequence[Mapping[str, Any]], schema: StructType) -> Column:
-    """A few rows as an expression that generates them: ``createDataFrame`` would start Python workers for them.
-
-    Dates are given as texts.
-    """
+    """A few rows, dates as texts, as an expression: ``createDataFrame`` would start Python workers for them."""
     return F.inline(F.from_json(F.lit(json.dumps(told)), ArrayType(schema)))

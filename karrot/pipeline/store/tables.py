@@ -65,10 +65,7 @@ class Tables:
     def read(
         self, spark: SparkSession, name: str, *, days: Iterable[date] | None = None, batches: bool = False
     ) -> DataFrame:
-        """A table with its ``day`` and, with ``batches``, the ``batch_id``; no rows of what is not there yet.
-
-        With ``days`` no other day is even listed.
-        """
+        """A table with ``day`` and, with ``batches``, ``batch_id``; empty if absent. ``days`` are all that is read."""
         schema = with_day(TABLES[name])
         if batches:
             schema = schema.add("batch_id", "string")
@@ -139,10 +136,7 @@ class Tables:
 
 
 def sound(table: DataFrame) -> DataFrame:
-    """The same table. Raises OSError for a file without a byte, which Spark takes for one without rows.
-
-    A power failure can leave such a file on a local disk.
-    """
+    """The same table. Raises OSError for an empty file, as a power failure leaves: Spark would see no rows."""
     for url in table.inputFiles():
         path = Path(plain_url(url).removeprefix("file:"))
         with suppress(FileNotFoundError):  # of a URL; or compact has merged it meanwhile
