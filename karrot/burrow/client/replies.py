@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from msgspec import Struct, field
 
-from karrot.burrow.wire import UINT64_MAX, CommitJson, Int64, UInt64, wrong
+from karrot.burrow.wire import UINT64_MAX, CommitJson, UInt64, wrong
 from karrot.event import OffsetSample
 
 
@@ -50,14 +50,8 @@ class TopicsReply(Struct):
     topics: list[str] | None
 
 
-class OffsetsReply(Struct):
-    """``/v3/kafka/C/topic/T``."""
-
-    offsets: list[Int64] | None
-
-
 class ConsumersReply(Struct):
-    """``/v3/kafka/C/consumer`` and, since v1.1.0, ``/v3/kafka/C/topic/T/consumers``."""
+    """``/v3/kafka/C/consumer``."""
 
     consumers: list[str] | None
 

@@ -1,4 +1,4 @@
-"""Calls REST v3, one method for each call."""
+"""Calls REST v3, one method for each call that Karrot makes."""
 
 import re
 from collections.abc import Callable
@@ -36,7 +36,6 @@ _REDIRECTS, _SERVER_FAULTS = range(300, 400), range(500, 600)
 _REPLY = msgspec.json.Decoder(replies.Reply)
 _CLUSTERS = msgspec.json.Decoder(replies.ClustersReply)
 _TOPICS = msgspec.json.Decoder(replies.TopicsReply)
-_OFFSETS = msgspec.json.Decoder(replies.OffsetsReply)
 _CONSUMERS = msgspec.json.Decoder(replies.ConsumersReply)
 _CONSUMER = msgspec.json.Decoder(replies.ConsumerReply)
 _MAIN = msgspec.json.Decoder(replies.MainConfig)
@@ -95,17 +94,6 @@ class Burrow:
     def topics(self, cluster: str) -> tuple[str, ...]:
         """The topics of a cluster; none for seconds after Burrow's start."""
         return _sorted(self._read(_TOPICS, "kafka", cluster, "topic").topics)
-
-    def topic_offsets(self, cluster: str, topic: str) -> tuple[int, ...]:
-        """The log end offsets that Burrow knows, by partition.
-
-        A partition whose offset is not known is left out: then the index of those after it is not their number.
-        """
-        return tuple(self._read(_OFFSETS, "kafka", cluster, "topic", topic).offsets or ())
-
-    def topic_consumers(self, cluster: str, topic: str) -> tuple[str, ...]:
-        """The groups that read a topic; none for a topic that is unknown. Since v1.1.0."""
-        return _sorted(self._read(_CONSUMERS, "kafka", cluster, "topic", topic, "consumers").consumers)
 
     # --- consumer groups ---
 
@@ -175,21 +163,14 @@ class Burrow:
 
     # --- health ---
 
-    def admin(self) -> bool:
-        """Whether Burrow's HTTP server is alive; all it ever says is yes."""
-        return self._said("admin") == b"GOOD"
-
     def ready(self) -> bool:
         """Whether Burrow has started all its parts. Its lists may still be empty. Since v1.3.5."""
-        return self._said("admin", "ready") == b"READY"
-
-    # --- one question ---
-
-    def _said(self, *path: str) -> bytes:
-        answer = self._ask("burrow", *path)
+        answer = self._ask("burrow", "admin", "ready")
         if answer.body not in (b"GOOD", b"READY", b"STARTING"):
             raise _refusal(answer)
-        return answer.body
+        return answer.body == b"READY"
+
+    # --- one question ---
 
     def _modules(self, coordinator: str) -> tuple[str, ...]:
         return _sorted(self._read(_MODULES, "config", coordinator).modules)

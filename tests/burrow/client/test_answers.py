@@ -84,14 +84,6 @@ def test_a_number_beyond_64_bits_is_refused() -> None:
         burrow.consumer("c", "g")
 
 
-def test_log_ends_with_holes_are_given_as_they_come() -> None:
-    with (
-        scripted_server(http_response(b'{"error":false,"message":"","offsets":[5,7]}')) as (url, _),
-        Burrow(url) as burrow,
-    ):
-        assert burrow.topic_offsets("c", "t") == (5, 7)
-
-
 def test_a_verdict_of_not_found_is_no_event_though_its_error_is_false() -> None:
     with (
         scripted_server(http_response(NOT_FOUND, "404 Not Found")) as (url, _),
@@ -111,7 +103,7 @@ def test_partitions_in_random_order_come_in_order() -> None:
 def test_an_old_burrow_without_the_call_says_nothing_of_the_group() -> None:
     body = b'{"error":true,"message":"invalid request type","result":{}}\n'
     with scripted_server(*[http_response(body, "404 Not Found")] * 2) as (url, _), Burrow(url) as burrow:
-        for question in (burrow.ready, lambda: burrow.topic_consumers("c", "t")):
+        for question in (burrow.ready, lambda: burrow.consumers("c")):
             with pytest.raises(UnknownCall):
                 question()
 
@@ -266,7 +258,6 @@ def test_any_answer_is_understood_or_one_of_our_errors(body: bytes, status: int)
         for question in (
             burrow.clusters,
             lambda: burrow.topics("c"),
-            lambda: burrow.topic_offsets("c", "t"),
             lambda: burrow.consumer("c", "g"),
             lambda: burrow.lag("c", "g"),
             lambda: burrow.cluster("c"),
