@@ -28,7 +28,8 @@ from soak import process
 from karrot import logs
 from karrot.burrow.payload import to_wire
 from karrot.clock import SystemClock
-from karrot.demo.cloudwatch import HANG, INTERNAL_ERROR, THROTTLING, FakeCloudWatch, Fault
+from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
+from karrot.demo.cloudwatch.injected_faults import HANG, INTERNAL_ERROR, THROTTLING, Fault
 from karrot.eventlog.base import StoredEvent
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.cloudwatch import build

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from karrot.clock import SystemClock
-from karrot.demo.cloudwatch import HANG, HANG_AFTER_KEEPING, UNRECOGNIZED_CLIENT, FakeCloudWatch
+from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
+from karrot.demo.cloudwatch.injected_faults import HANG, HANG_AFTER_KEEPING, UNRECOGNIZED_CLIENT
 from support.burrow.recorded_bodies import warn_body
 from support.reporters.cloudwatch_reporter_rig import point_aws_at
 from support.service.karrot_service import Service

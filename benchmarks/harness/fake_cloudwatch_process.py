@@ -6,11 +6,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from karrot.clock import SystemClock
-from karrot.demo.cloudwatch import Call, FakeCloudWatch, Fault
+from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
+from karrot.demo.cloudwatch.injected_faults import Fault
+from karrot.demo.cloudwatch.metric_store import Call
 
 
 class FakeCloudWatchProcess:
-    """What `karrot.demo.cloudwatch.FakeCloudWatch` is here, there. At most ``keep`` data are remembered."""
+    """What `FakeCloudWatch` is here, there. At most ``keep`` data are remembered."""
 
     def __init__(self, keep: int = 200_000) -> None:
         context = get_context("spawn")

@@ -26,7 +26,7 @@ from karrot.clock import Clock, SystemClock
 from karrot.demo.burrow.fake_burrow import DEMO, FakeBurrow, simulate
 from karrot.demo.burrow.posting import HttpSender, run
 from karrot.demo.burrow.rest_api import BurrowServer, RestApi
-from karrot.demo.cloudwatch import FakeCloudWatch
+from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
 from karrot.eventlog.base import LogUnavailableError
 from karrot.settings.sources import PREFIX
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from karrot.demo.cloudwatch import (
+from karrot.demo.cloudwatch.injected_faults import (
     ACCESS_DENIED,
     EXPIRED_TOKEN,
     SIGNATURE_DOES_NOT_MATCH,

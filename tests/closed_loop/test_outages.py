@@ -8,7 +8,7 @@ import pytest
 
 from karrot.autoscaling.alarm_model import AlarmState
 from karrot.autoscaling.metric_math_evaluator import Gaps
-from karrot.demo.cloudwatch import UNAVAILABLE
+from karrot.demo.cloudwatch.injected_faults import UNAVAILABLE
 from support.autoscaling.closed_loop import ClosedLoop, LoopCloudWatch
 from support.autoscaling.closed_loop_recipes import ASG, CLUSTER, ECS, GROUP, TOPIC_ARN, Recipe
 from support.autoscaling.scaled_consumer_group import RestartedBurrow

@@ -24,7 +24,7 @@ from e2e.stack.processes import Server, Servers
 from e2e.waiting import wait_for
 from karrot.burrow.payload import to_wire
 from karrot.clock import SystemClock
-from karrot.demo.cloudwatch import FakeCloudWatch
+from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
 from karrot.pipeline.ingest.event_sources import EventsFromArchive, EventsFromTopic, EventSource
 from karrot.pipeline.ingest.job import Ingest, IngestSummary
 from karrot.pipeline.store.tables import Tables

@@ -8,8 +8,8 @@ from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.demo.cloudwatch import FakeCloudWatch
 from karrot.demo.cloudwatch import request_validation as limits
+from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
 from support.reporters.fake_cloudwatch_client import NOW_MS, boto3_client, put_json, utc_time
 
 if TYPE_CHECKING:

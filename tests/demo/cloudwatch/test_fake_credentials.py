@@ -11,7 +11,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
 
-from karrot.demo.cloudwatch import ACCESS_DENIED, RESET, UNAVAILABLE
+from karrot.demo.cloudwatch.injected_faults import ACCESS_DENIED, RESET, UNAVAILABLE
 from support.reporters.fake_aws import Assumed, FakeAws
 from support.reporters.fake_cloudwatch_client import NOW_MS, client_error, put_metric_data, send_http
 

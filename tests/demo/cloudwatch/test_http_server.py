@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from karrot.demo.cloudwatch import FakeCloudWatch
+from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
 from support.reporters.fake_cloudwatch_client import NOW_MS, SIGNED, boto3_client, datum_dict, put_metric_data
 
 HEADERS = {

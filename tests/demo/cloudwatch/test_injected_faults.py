@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError, ReadTimeoutError
 
-from karrot.demo import cloudwatch as aws
-from karrot.demo.cloudwatch import FakeCloudWatch, Fault
+from karrot.demo.cloudwatch import injected_faults as aws
+from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
+from karrot.demo.cloudwatch.injected_faults import Fault
 from support.reporters.fake_cloudwatch_client import boto3_client, client_error, datum_dict, put_json, put_metric_data
 from support.waiting import wait_for
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from karrot.demo.cloudwatch import FakeCloudWatch
 from karrot.demo.cloudwatch import request_validation as limits
+from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
 from support.reporters.fake_cloudwatch_client import (
     NOW_MS,
     client_error,

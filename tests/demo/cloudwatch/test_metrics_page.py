@@ -1,6 +1,7 @@
 from html.parser import HTMLParser
 
-from karrot.demo.cloudwatch import THROTTLING, FakeCloudWatch
+from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
+from karrot.demo.cloudwatch.injected_faults import THROTTLING
 from support.reporters.fake_cloudwatch_client import (
     NOW_MS,
     Response,

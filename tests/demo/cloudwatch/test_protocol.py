@@ -7,7 +7,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from karrot.demo.cloudwatch import Call, FakeCloudWatch, MetricId, StoredPoint
+from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
+from karrot.demo.cloudwatch.metric_store import Call, MetricId, StoredPoint
 from support.reporters.fake_cloudwatch_client import (
     NOW_MS,
     Response,

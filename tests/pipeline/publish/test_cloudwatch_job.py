@@ -15,7 +15,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from karrot.demo.cloudwatch import UNAVAILABLE, FakeCloudWatch
+from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
+from karrot.demo.cloudwatch.injected_faults import UNAVAILABLE
 from karrot.event import Source
 from karrot.event_line import encode
 from karrot.pipeline.ingest.event_sources import EventsFromArchive

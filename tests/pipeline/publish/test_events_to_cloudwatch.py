@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from karrot.burrow.payload import to_wire
-from karrot.demo.cloudwatch import ACCESS_DENIED, UNAVAILABLE, FakeCloudWatch
+from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
+from karrot.demo.cloudwatch.injected_faults import ACCESS_DENIED, UNAVAILABLE
 from karrot.event_line import encode
 from karrot.eventlog.base import StoredEvent
 from karrot.pipeline.publish.events_to_cloudwatch import NoteStore, Published, Publisher, SendInterrupted

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, NoCredentialsError
 
-from karrot.demo import cloudwatch as aws
+from karrot.demo.cloudwatch import injected_faults as aws
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.faults import Fault, FaultKind, classify
 from karrot.reporters.cloudwatch.options import Options

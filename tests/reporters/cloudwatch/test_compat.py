@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from karrot.burrow.payload import parse_webhook
-from karrot.demo.cloudwatch import FakeCloudWatch
+from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
 from karrot.eventlog.base import EventLog
 from karrot.settings.loading import load
 from karrot.wiring import reporter_settings

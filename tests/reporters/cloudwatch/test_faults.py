@@ -13,8 +13,9 @@ import pytest
 from botocore import exceptions as boto
 from botocore.config import Config
 
-from karrot.demo import cloudwatch as aws
-from karrot.demo.cloudwatch import FakeCloudWatch, Refuse
+from karrot.demo.cloudwatch import injected_faults as aws
+from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
+from karrot.demo.cloudwatch.injected_faults import Refuse
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.faults import (
     Fault,

@@ -4,7 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from karrot.demo.cloudwatch import ACCESS_DENIED, INTERNAL_ERROR, THROTTLING, UNAVAILABLE, FakeCloudWatch, Refuse
+from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
+from karrot.demo.cloudwatch.injected_faults import ACCESS_DENIED, INTERNAL_ERROR, THROTTLING, UNAVAILABLE, Refuse
 from karrot.event import Source
 from karrot.eventlog.base import Cursor, StoredEvent
 from karrot.eventlog.memory import MemoryEventLog

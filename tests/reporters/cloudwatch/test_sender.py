@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import pytest
 
-from karrot.demo import cloudwatch as aws
+from karrot.demo.cloudwatch import injected_faults as aws
 from karrot.reporters.cloudwatch.datum import Datum
 from karrot.reporters.cloudwatch.faults import Fault, FaultKind
 from karrot.reporters.cloudwatch.options import Options

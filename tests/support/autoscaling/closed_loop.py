@@ -21,7 +21,7 @@ from karrot.autoscaling.simulation import Consumers, Fleet, Signal, signal_of
 from karrot.delivery import PacedFeed
 from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow, Post
 from karrot.demo.burrow.notifier_rules import NotifierSettings
-from karrot.demo.cloudwatch import FakeCloudWatch
+from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
 from karrot.event import Status
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import Intake

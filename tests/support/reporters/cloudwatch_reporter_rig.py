@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from karrot.delivery import PacedFeed
-from karrot.demo.cloudwatch import FakeCloudWatch
+from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import PacedReporter
 from karrot.reporters.cloudwatch import build

@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from xml.sax.saxutils import escape
 
-from karrot.demo.cloudwatch import FakeCloudWatch, Hang, Reset, Script
-from karrot.demo.cloudwatch.injected_faults import EXPIRED_TOKEN, Refuse
+from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
+from karrot.demo.cloudwatch.injected_faults import EXPIRED_TOKEN, Hang, Refuse, Reset, Script
 from karrot.demo.cloudwatch.request_handler import (
     AwsAnswer,
     HandlerReply,

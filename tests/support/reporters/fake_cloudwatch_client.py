@@ -15,7 +15,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from karrot.demo.cloudwatch import FakeCloudWatch
+from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
 
 if TYPE_CHECKING:
     from types_boto3_cloudwatch.client import CloudWatchClient
