@@ -96,10 +96,7 @@ def _api() -> Node:
         _query("status", {"type": "string", "enum": [*STATUSES, ""]}, "Only this status"),
         _query("q", _TEXT, "Only names of groups or clusters that contain this, whatever the case"),
     ]
-    pages = [
-        _query("limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}, "Groups per page"),
-        _query("after", _TEXT, "The `next` of the page before"),
-    ]
+    pages = [_limit(100, "Groups per page"), _query("after", _TEXT, "The `next` of the page before")]
     return {
         "/api/v1/groups": {
             "get": _read("list_groups", "Groups in the order of cluster and name", _ref("GroupPage"), "invalid_field")
@@ -110,21 +107,12 @@ def _api() -> Node:
                 "show_group", "One group with its partitions and recent events", _ref("GroupDetail"),
                 "invalid_field", "not_found",
             )
-            | {
-                "parameters": [
-                    *_KEY,
-                    _query("limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 50}, "Recent events"),
-                ]
-            }
+            | {"parameters": [*_KEY, _limit(50, "Recent events")]}
         },
         "/api/v1/reporters": {"get": _read("list_reporters", "How far each reporter has come", _ref("Reporters"))},
         "/api/v1/rejects": {
             "get": _read("list_rejects", "The newest bodies that /burrow refused", _ref("Rejects"), "invalid_field")
-            | {
-                "parameters": [
-                    _query("limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 50}, "How many"),
-                ]
-            }
+            | {"parameters": [_limit(50, "How many")]}
         },
         "/openapi.json": {"get": _read("openapi", "This document", {"type": "object"})},
     }  # fmt: skip
@@ -135,74 +123,37 @@ def _legacy() -> Node:
     one = _object({"reporters": {"type": "array", "items": {"type": "object"}, "maxItems": 1}}, "reporters")
     settings = {"type": "object", "additionalProperties": {"type": "string"}}
     config = _object({"status": {"const": "success"}, "config": settings}, "status", "config")
-    name = {"name": "name", "in": "path", "required": True, "schema": _TEXT}
     return {
         "/config": {"get": _read("config", "The settings in effect, secrets redacted", config)},
         "/reporters": {"get": _or_page(_read("reporter_names", "The reporters that are switched on", names))},
         "/reporters/{name}": {
             "get": _or_page(_read("reporter", "One reporter and the last event it had; none if unknown", one))
-            | {"parameters": [name]}
+            | {"parameters": [_NAME]}
         },
     }
 
 
 def _pages() -> Node:
-    page = {"text/html": {"schema": {"type": "string"}}}
-    named = {"name": "name", "in": "path", "required": True, "schema": _TEXT}
-    shown = {"200": {"description": "A page", "content": page}}
-    found = {"200": {"description": "A file, to be kept for ever", "content": {"*/*": {}}}}
+    asset = {
+        "operationId": "asset",
+        "summary": "Style, script and icon of the pages",
+        "security": [],
+        "parameters": [_NAME],
+        "responses": {"200": {"description": "A file, to be kept for ever", "content": {"*/*": {}}}}
+        | _problems("not_found"),
+    }
     return {
-        "/": {
-            "get": {
-                "operationId": "index",
-                "summary": "Every group, the worst first",
-                "security": _READER,
-                "responses": shown | _problems("unauthorized", "invalid_field"),
-            }
-        },
-        "/group": {
-            "get": {
-                "operationId": "group_page",
-                "summary": "One group",
-                "security": _READER,
-                "parameters": _KEY,
-                "responses": shown | _problems("unauthorized", "invalid_field", "not_found"),
-            }
-        },
-        "/rejects": {
-            "get": {
-                "operationId": "rejects_page",
-                "summary": "What /burrow refused, the newest first",
-                "security": _READER,
-                "responses": shown | _problems("unauthorized", "log_unavailable"),
-            }
-        },
-        "/runbooks": {
-            "get": {
-                "operationId": "runbooks_page",
-                "summary": "Every alert with its runbook",
-                "security": _READER,
-                "responses": shown | _problems("unauthorized"),
-            }
-        },
-        "/runbooks/{name}": {
-            "get": {
-                "operationId": "runbook_page",
-                "summary": "The runbook of one alert; .md at the end of its name changes nothing",
-                "security": _READER,
-                "parameters": [named],
-                "responses": shown | _problems("unauthorized", "not_found"),
-            }
-        },
-        "/static/{name}": {
-            "get": {
-                "operationId": "asset",
-                "summary": "Style, script and icon of the pages",
-                "security": [],
-                "parameters": [named],
-                "responses": found | _problems("not_found"),
-            }
-        },
+        "/": _page("index", "Every group, the worst first", "invalid_field"),
+        "/group": _page("group_page", "One group", "invalid_field", "not_found", parameters=_KEY),
+        "/rejects": _page("rejects_page", "What /burrow refused, the newest first", "log_unavailable"),
+        "/runbooks": _page("runbooks_page", "Every alert with its runbook"),
+        "/runbooks/{name}": _page(
+            "runbook_page",
+            "The runbook of one alert; .md at the end of its name changes nothing",
+            "not_found",
+            parameters=[_NAME],
+        ),
+        "/static/{name}": {"get": asset},
     }
 
 
@@ -231,6 +182,12 @@ def _open(operation: str, summary: str, schema: Node) -> Node:
 def _read(operation: str, summary: str, schema: Node, *codes: str) -> Node:
     answers = {"200": _answer("The answer", schema), **_problems("unauthorized", "log_unavailable", *codes)}
     return {"operationId": operation, "summary": summary, "security": _READER, "responses": answers}
+
+
+def _page(operation: str, summary: str, *codes: str, **parameters: list[Node]) -> Node:
+    shown = {"200": {"description": "A page", "content": {"text/html": {"schema": _TEXT}}}}
+    about = {"operationId": operation, "summary": summary, "security": _READER}
+    return {"get": about | parameters | {"responses": shown | _problems("unauthorized", *codes)}}
 
 
 def _or_page(operation: Node) -> Node:
@@ -264,11 +221,16 @@ def _query(name: str, schema: Node, description: str, *, required: bool = False)
     return {"name": name, "in": "query", "required": required, "schema": schema, "description": description}
 
 
+def _limit(default: int, description: str) -> Node:
+    return _query("limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": default}, description)
+
+
 def _ref(name: str) -> Node:
     return {"$ref": _REF.format(name=name)}
 
 
 _TEXT: Node = {"type": "string"}
+_NAME: Node = {"name": "name", "in": "path", "required": True, "schema": _TEXT}
 _KEY = [
     _query("cluster", _TEXT, "The cluster's name", required=True),
     _query("consumer", _TEXT, "The group's name", required=True),
