@@ -35,11 +35,15 @@ def loader(bind: str | None, config: Path | None) -> Callable[[], "Loaded"]:
     return partial(load, os.environ, config=config, overrides=overrides)
 
 
-def put_on(command: Command, *options: Callable[[Command], Command]) -> Command:
-    """The command with these options, in the order in which ``--help`` lists them."""
-    for option in reversed(options):
-        command = option(command)
-    return command
+def option_set(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """A decorator that gives a command these options, in the order in which ``--help`` lists them."""
+
+    def put_on(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return put_on
 
 
 def value_of(kind: "ValueKind[T]", option: str, text: str) -> T:

@@ -12,14 +12,14 @@ import click
 from karrot.cli.errors import NotDone, Refused
 from karrot.cli.groups.burrow_or_kafka import GroupAnswers, ask, ask_kafka, beside_burrow, cluster_of, cluster_reader
 from karrot.cli.groups.group_tables import groups_json, groups_table, partition_tables
-from karrot.cli.options import put_on, value_of
+from karrot.cli.options import option_set, value_of
 
 if TYPE_CHECKING:
     from karrot.burrow.client import Burrow
     from karrot.watch.cluster_reader import ClusterReader
 
 
-_OPTIONS = (
+_group_options = option_set(
     click.option(
         "--burrow",
         "url",
@@ -45,10 +45,6 @@ _OPTIONS = (
     ),
     click.option("--json", "as_json", is_flag=True, help="One line of JSON instead of tables."),
 )
-
-
-def _group_options(command: Callable[..., None]) -> Callable[..., None]:
-    return put_on(command, *_OPTIONS)
 
 
 @click.command()

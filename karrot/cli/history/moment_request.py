@@ -11,10 +11,10 @@ import click
 from karrot.cli.errors import NotDone, valid
 from karrot.cli.history.open_tables import named, one_line
 from karrot.cli.history.range_request import in_words
-from karrot.cli.options import put_on, read_span
+from karrot.cli.options import option_set, read_span
 from karrot.text import to_minute, to_second
 
-_OPTIONS = (
+moment_options = option_set(
     click.option("--at", default="now", show_default=True, help="As of then: ISO 8601 (UTC), or so long ago: 90m, 7d."),
     click.option("--json", "as_json", is_flag=True, help="One line of JSON instead of a table."),
 )
@@ -28,11 +28,6 @@ LOOK_BACK_HELP = "How far before --at to look for the newest offset of a partiti
 def look_back_option(default: str | None, text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The option ``--look-back``, with this help."""
     return click.option("--look-back", default=default, show_default=bool(default), callback=read_duration, help=text)
-
-
-def moment_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options ``--at`` and ``--json``."""
-    return put_on(command, *_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)

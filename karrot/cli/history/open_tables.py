@@ -1,7 +1,7 @@
 """Opens the pipeline's tables, and defines the options and errors that all ``karrot history`` commands share."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from karrot.cli.errors import Refused, valid
-from karrot.cli.options import put_on, value_of
+from karrot.cli.options import option_set, value_of
 from karrot.cli.table import shown
 from karrot.text import counted_plain
 
@@ -30,7 +30,7 @@ def local_tables(context: click.Context, option: click.Parameter, text: str | No
     return value_of(types.tables, str(option.envvar) if is_variable else option.opts[0], text)
 
 
-_PLACES = (
+places = option_set(
     click.option(
         "--tables",
         envvar="KARROT_TABLES_DIR",
@@ -42,11 +42,6 @@ _PLACES = (
     ),
     click.option("--cluster", help="Of this cluster alone."),
 )
-
-
-def places(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that say where to look: ``--tables`` and ``--cluster``."""
-    return put_on(command, *_PLACES)
 
 
 def span_of(since: str, until: str) -> "TimeRange":

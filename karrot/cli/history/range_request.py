@@ -1,6 +1,6 @@
 """Reads the options of commands about a range of time, and names the days that the tables do not hold."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -10,7 +10,7 @@ import click
 
 from karrot.cli.errors import NotDone
 from karrot.cli.history.open_tables import named, one_line, span_of
-from karrot.cli.options import put_on
+from karrot.cli.options import option_set
 from karrot.text import counted_plain, to_minute
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 _RANGES_SHOWN = 5
-_OPTIONS = (
+range_options = option_set(
     click.option(
         "--from", "since", default="24h", show_default=True, help="ISO 8601 (UTC), or so long ago: 90m, 24h, 7d."
     ),
@@ -27,11 +27,6 @@ _OPTIONS = (
     click.option("--limit", type=click.IntRange(1), help="So many at the most."),
     click.option("--json", "as_json", is_flag=True, help="One line of JSON instead of a table."),
 )
-
-
-def range_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options ``--from``, ``--to``, ``--limit`` and ``--json``."""
-    return put_on(command, *_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from karrot.cli.errors import Refused, valid
-from karrot.cli.options import asked_for, put_on
+from karrot.cli.options import asked_for, option_set
 
 if TYPE_CHECKING:
     from karrot.pipeline.ingest.event_sources import EventSource
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 KAFKA = "kafka"
 """The ``--source`` that is read through Kafka."""
 
-_KAFKA_OPTIONS = (
+kafka_options = option_set(
     click.option("--bootstrap-servers", metavar="HOST:PORT,...", help="With --source kafka: its brokers."),
     click.option(
         "--command-config",
@@ -34,8 +34,11 @@ _KAFKA_OPTIONS = (
         help="Where to begin the first time; a time in ISO 8601, UTC unless it says otherwise.",
     ),
 )
+"""How to reach Kafka; `kafka_of` reads them."""
+
 _ARCHIVE = "archive"
-_SOURCE_OPTIONS = (
+
+event_source_options = option_set(
     click.option(
         "--source",
         type=click.Choice([_ARCHIVE, KAFKA]),
@@ -45,12 +48,9 @@ _SOURCE_OPTIONS = (
     ),
     click.option("--archive", help="Where the archive reporter writes: a directory or a URL (s3a://…)."),
     click.option("--topic", default="karrot.events", show_default=True, help="The topic of the kafka reporter."),
+    kafka_options,
 )
-
-
-def kafka_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say how to reach Kafka; `kafka_of` reads them."""
-    return put_on(command, *_KAFKA_OPTIONS)
+"""The options that name a source of events; `event_source_of` reads them."""
 
 
 class Reached(NamedTuple):
@@ -75,11 +75,6 @@ def kafka_of(asked: Mapping[str, Any], client_id: str) -> Reached:
         valid(partial(connect, addresses, properties, client_id=client_id)),
         valid(partial(StartingOffsets, asked["starting"])),
     )
-
-
-def event_source_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that name a source of events; `event_source_of` reads them."""
-    return put_on(command, *_SOURCE_OPTIONS, kafka_options)
 
 
 def event_source_of(asked: Mapping[str, Any]) -> "Callable[[], EventSource]":

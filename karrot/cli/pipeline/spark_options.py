@@ -5,14 +5,14 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from karrot.cli.errors import Refused
-from karrot.cli.options import put_on, value_of
+from karrot.cli.options import option_set, value_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,29 +40,25 @@ def _named(_context: click.Context, option: click.Parameter, directory: str) -> 
     return directory
 
 
-_TABLES = click.option(
-    "--tables",
-    "directory",
-    required=True,
-    callback=_named,
-    envvar="KARROT_TABLES_DIR",
-    show_envvar=True,
-    help="Where the tables are: a directory or a URL (s3a://…).",
-)
-_SESSION_OPTIONS = (
+session_options = option_set(
     click.option("--master", help="Spark's master; local[*], or that of spark-submit."),
     click.option("--conf", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="Of Spark; can be given again."),
 )
 
 
-def spark_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that every job has: ``directory``, ``master`` and ``conf``."""
-    return _TABLES(session_options(command))
-
-
-def session_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that a session is made of: ``master`` and ``conf``."""
-    return put_on(command, *_SESSION_OPTIONS)
+spark_options = option_set(
+    click.option(
+        "--tables",
+        "directory",
+        required=True,
+        callback=_named,
+        envvar="KARROT_TABLES_DIR",
+        show_envvar=True,
+        help="Where the tables are: a directory or a URL (s3a://…).",
+    ),
+    session_options,
+)
+"""The options that every job has."""
 
 
 def started(job: str, master: str | None, conf: Mapping[str, str]) -> "SparkSession":

@@ -1,19 +1,18 @@
 """``karrot render``: scaling policies, an ECS service and a dashboard for Amazon Web Services."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from karrot.cli.errors import valid
-from karrot.cli.options import put_on
+from karrot.cli.options import option_set
 
 if TYPE_CHECKING:
     from karrot.render.scaling_recipe import Scaling
 
 
-_SCALING_OPTIONS = (
+scaling_options = option_set(
     click.option("--recipe", type=click.Choice(["target-tracking", "step", "from-zero"]), required=True),
     click.option(
         "--target", type=click.Choice(["ecs", "asg"]), default="ecs", show_default=True, help="What is scaled."
@@ -40,11 +39,7 @@ _SCALING_OPTIONS = (
         help="With the heartbeat alarm and the IAM policy: one each is enough for all groups of a Kafka cluster.",
     ),
 )
-
-
-def scaling_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of a recipe; `scaling` reads them. ``karrot simulate`` has them too."""
-    return put_on(command, *_SCALING_OPTIONS)
+"""The options of a recipe; `scaling` reads them. ``karrot simulate`` has them too."""
 
 
 def scaling(**given: Any) -> "Scaling":
