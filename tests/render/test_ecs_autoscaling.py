@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from karrot.autoscaling.metric_math_evaluator import Expression, Gaps
 from karrot.render.ecs_autoscaling import autoscaling
 from karrot.render.scaling_recipe import Scaling
-from karrot.reporters.cloudwatch.name_encoding import decoded, dimension_value
+from karrot.reporters.cloudwatch.name_encoding import dimension_value
 from support.autoscaling.scaling_recipes import RECIPES, TOPIC, make_scaling, render_cloudformation
 from support.autoscaling.terraform_to_cloudformation import cloudformation_resources
+from support.reporters.cloudwatch_datum import decoded
 
 LAG = [{"Name": "Cluster", "Value": "prod-eu"}, {"Name": "ConsumerGroup", "Value": "orders"}]
 TASKS = [{"Name": "ClusterName", "Value": "prod"}, {"Name": "ServiceName", "Value": "orders-worker"}]

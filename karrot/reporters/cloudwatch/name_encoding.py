@@ -43,16 +43,6 @@ def metric_name(name: str) -> Encoded:
     return Encoded(name, cut=False) if _could_always_be_sent(name) else _within(name, MAX_METRIC_NAME)
 
 
-def decoded(text: str) -> str:
-    """The name that was encoded, unless it was cut."""
-    return "" if text == EMPTY else unquote(text, errors="surrogatepass")
-
-
-def decoded_metric(text: str) -> str:
-    """The name that was made the name of a metric, unless it was cut."""
-    return text if _could_always_be_sent(text) else decoded(text)
-
-
 def _within(name: str, limit: int) -> Encoded:
     text = _encoded(name)
     if len(text) <= limit and not _looks_cut(text, limit):

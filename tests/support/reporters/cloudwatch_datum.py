@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
+from urllib.parse import unquote
 
 import botocore.session
 from hypothesis import strategies as st
 
 from karrot.reporters.cloudwatch.datum import UNITS, Datum
+from karrot.reporters.cloudwatch.name_encoding import EMPTY
 
 NOW_MS = 1_746_950_405_123
 
@@ -58,6 +60,11 @@ def service_model() -> dict[str, Any]:
     loader = botocore.session.get_session().get_component("data_loader")
     shapes: dict[str, Any] = loader.load_service_model("cloudwatch", "service-2")["shapes"]
     return shapes
+
+
+def decoded(text: str) -> str:
+    """The name that was encoded for CloudWatch, unless it was cut."""
+    return "" if text == EMPTY else unquote(text, errors="surrogatepass")
 
 
 @cache
