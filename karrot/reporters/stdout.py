@@ -7,27 +7,12 @@
 
 import sys
 from collections.abc import Sequence
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.base import Context
-
-
-class EventRecord(msgspec.Struct):
-    """What is written of an event."""
-
-    event_id: str
-    received_at_ms: int
-    source: str
-    cluster: str
-    consumer: str
-    status: str
-    kind: str
-    total_lag: int | None
-    partition_count: int | None
-    incident_id: str | None
 
 
 class StdoutReporter:
@@ -38,7 +23,7 @@ class StdoutReporter:
 
     def report(self, events: Sequence[StoredEvent]) -> None:
         """Write the events and flush them."""
-        self._stream.write(b"".join(msgspec.json.encode(_line(event)) + b"\n" for event in events))
+        self._stream.write(b"".join(msgspec.json.encode(_record(event)) + b"\n" for event in events))
         self._stream.flush()
 
     def close(self) -> None:
@@ -50,17 +35,17 @@ def build(_context: Context) -> StdoutReporter:
     return StdoutReporter(sys.stdout.buffer)
 
 
-def _line(stored: StoredEvent) -> EventRecord:
+def _record(stored: StoredEvent) -> dict[str, Any]:
     event = stored.event
-    return EventRecord(
-        event_id=stored.event_id,
-        received_at_ms=stored.received_at_ms,
-        source=event.source.value,
-        cluster=event.cluster,
-        consumer=event.consumer,
-        status=event.status_text,
-        kind=event.kind.value,
-        total_lag=event.total_lag,
-        partition_count=event.partition_count,
-        incident_id=event.incident_id,
-    )
+    return {
+        "event_id": stored.event_id,
+        "received_at_ms": stored.received_at_ms,
+        "source": event.source.value,
+        "cluster": event.cluster,
+        "consumer": event.consumer,
+        "status": event.status_text,
+        "kind": event.kind.value,
+        "total_lag": event.total_lag,
+        "partition_count": event.partition_count,
+        "incident_id": event.incident_id,
+    }
