@@ -11,7 +11,7 @@ import click
 from karrot.cli.auth_headers import secret
 from karrot.cli.errors import Refused, valid
 from karrot.cli.options import value_of
-from karrot.cli.table import safe
+from karrot.cli.table import print_lines, safe
 from karrot.text import counted_plain
 
 if TYPE_CHECKING:
@@ -56,8 +56,7 @@ def doctor(burrow: str | None, karrot: str | None, prometheus: str | None, *, wi
         token=valid(partial(secret, "KARROT_API_TOKEN")),
     )
     findings = examine(seen)
-    for line in [_json_line(findings)] if as_json else _lines(findings, with_ok=with_ok):
-        click.echo(line)
+    print_lines([_json_line(findings)] if as_json else _lines(findings, with_ok=with_ok))
     if any(finding.level.is_wrong for finding in findings):
         sys.exit(1)
 

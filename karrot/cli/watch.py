@@ -13,7 +13,7 @@ from karrot.cli.auth_headers import credentials
 from karrot.cli.errors import end_on_signals, valid
 from karrot.cli.groups.group_tables import KAFKA, health_fields, tally
 from karrot.cli.options import value_of
-from karrot.cli.table import Column, PrintedTable, terminal_width
+from karrot.cli.table import Column, PrintedTable, print_lines, terminal_width
 from karrot.text import clock, counted_plain
 
 if TYPE_CHECKING:
@@ -106,8 +106,7 @@ class Printer:
     def send(self, outcome: "PollOutcome", age_ms: Callable[[], int]) -> None:  # noqa: ARG002 (it is printed at once)
         """Print it."""
         try:
-            for line in self._show(outcome):
-                click.echo(line)
+            print_lines(self._show(outcome))
         except OSError as error:
             self.trouble = error
             self._stop.set()

@@ -13,6 +13,7 @@ from karrot.cli.errors import NotDone, Refused
 from karrot.cli.groups.burrow_or_kafka import GroupAnswers, ask, ask_kafka, beside_burrow, cluster_of, cluster_reader
 from karrot.cli.groups.group_tables import groups_json, groups_table, partition_tables
 from karrot.cli.options import option_set, value_of
+from karrot.cli.table import print_lines
 
 if TYPE_CHECKING:
     from karrot.burrow.client import Burrow
@@ -136,8 +137,7 @@ def _ask_burrow(
 
 def _once(look: Callable[[], GroupAnswers], show: Callable[[GroupAnswers], Iterator[str]]) -> None:
     asked = look()
-    for line in show(asked):
-        click.echo(line)
+    print_lines(show(asked))
     if asked.has_failed:
         raise NotDone("\n".join(asked.notes))
     for note in asked.notes:
@@ -156,8 +156,7 @@ def _keep_watching(
             except NotDone as error:
                 lines, notes = [], [error.message]
             click.clear()
-            for line in lines:
-                click.echo(line)
+            print_lines(lines)
             for note in notes:
                 click.echo(f"karrot: {note}", err=True)
             time.sleep(interval)

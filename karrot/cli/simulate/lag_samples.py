@@ -98,7 +98,9 @@ def _cluster_of(address: str, group: str) -> str:
 
 def _get(address: str, path: str, asked: Mapping[str, object]) -> Any:
     """The JSON that Karrot answers. A KARROT_API_TOKEN (or _FILE) in the environment goes along."""
-    request = Request(f"{address}{path}?{urlencode(asked)}", headers=_credentials())  # noqa: S310 (checked: http or https)
+    token = secret("KARROT_API_TOKEN")
+    headers = {} if token is None else bearer(token)
+    request = Request(f"{address}{path}?{urlencode(asked)}", headers=headers)  # noqa: S310 (checked: http or https)
     try:
         with urlopen(request, timeout=_TIMEOUT_SECONDS) as response:  # noqa: S310 (as above)
             return json.load(response)
@@ -114,11 +116,6 @@ def _said(error: HTTPError) -> str:
         return str(json.loads(error.read()).get("detail", error.reason))
     except (ValueError, AttributeError):
         return str(error.reason)
-
-
-def _credentials() -> dict[str, str]:
-    token = secret("KARROT_API_TOKEN")
-    return {} if token is None else bearer(token)
 
 
 def _is_heading(number: int, cells: Sequence[str]) -> bool:

@@ -12,6 +12,7 @@ from karrot.cli.history.open_tables import local_tables, span_of
 from karrot.cli.options import Number
 from karrot.cli.render.aws import scaling, scaling_options
 from karrot.cli.simulate.output import Case, Compared, comparison, drawing, report, warnings_of_load, warnings_of_run
+from karrot.cli.table import print_lines
 
 if TYPE_CHECKING:
     from karrot.autoscaling.arrival_rate import LagSample
@@ -129,8 +130,7 @@ for _at, _parameter in enumerate(simulate.params):
 
 def _show_one(case: Case, svg: Path | None) -> None:
     run = _run(case)
-    for line in report(case, run, _run_still(case)):
-        click.echo(line)
+    print_lines(report(case, run, _run_still(case)))
     for line in warnings_of_run(case, run):
         click.echo(f"warning: {line}", err=True)
     if svg is not None:
@@ -145,8 +145,7 @@ def _compare(cases: Sequence[Case]) -> None:
         compared.append(Compared.of(run, case.text))
         for line in warnings_of_run(case, run):
             click.echo(f"warning: {case.text}: {line}", err=True)
-    for line in comparison(cases[0], compared):
-        click.echo(line)
+    print_lines(comparison(cases[0], compared))
 
 
 def _samples(given: dict[str, Any]) -> list["LagSample"]:

@@ -42,16 +42,10 @@ class _Handler(BaseHTTPRequestHandler):
         except ConnectionError:  # the caller has gone, as callers of a slow server do
             self.close_connection = True
 
-    def do_GET(self) -> None:
-        self._serve()
-
-    def do_POST(self) -> None:
-        self._serve()
-
     def log_message(self, *_: Any) -> None:
         """Calls are recorded, not logged."""
 
-    def _serve(self) -> None:
+    def do_GET(self) -> None:
         length = self.headers.get("Content-Length", "0")
         if "Transfer-Encoding" in self.headers or not length.isdigit():
             self.send_error(411)
@@ -59,6 +53,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(length))
         headers = {name.lower(): value for name, value in self.headers.items()}
         self._send(self.server.answer(HandlerRequest(self.command, self.path, headers, body)))
+
+    do_POST = do_GET  # noqa: N815 (the name that http.server calls)
 
     def _send(self, reply: HandlerReply) -> None:
         match reply.fault:

@@ -92,11 +92,6 @@ def json_page(content: object) -> AwsAnswer:
     return AwsAnswer(200, json.dumps(content).encode(), {"Content-Type": "application/json"})
 
 
-def html(page: str) -> AwsAnswer:
-    """A page."""
-    return AwsAnswer(200, page.encode(), {"Content-Type": "text/html; charset=utf-8"})
-
-
 def _typed(protocol: Protocol) -> dict[str, str]:
     return {"Content-Type": protocol.value, "x-amzn-RequestId": _REQUEST_ID}
 
@@ -215,7 +210,8 @@ class Handler:
     def _page(self, path: str) -> AwsAnswer:
         match path.rstrip("/").split("/"):
             case [""]:
-                return html(metrics_page(self._store))
+                page = metrics_page(self._store).encode()
+                return AwsAnswer(200, page, {"Content-Type": "text/html; charset=utf-8"})
             case ["", "points"]:
                 return json_page(all_points(self._store))
             case _:
