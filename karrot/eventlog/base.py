@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from karrot.event import GroupKey, Kind, LagEvent, Source, Status
+from karrot.event import GroupKey, Kind, LagEvent, Source, Status, is_burrow_itself
 from karrot.signals import Signals
 
 READ_LIMIT = 500
@@ -142,6 +142,11 @@ class GroupState(msgspec.Struct, frozen=True, gc=False):
     log_time_ms: int
     summary: EventSummary
     incident: IncidentState
+
+    @property
+    def is_of_burrow(self) -> bool:
+        """Whether it is Burrow's own group: see `karrot.event.is_burrow_itself`."""
+        return is_burrow_itself(self.key.consumer, self.summary.max_lag_topic)
 
 
 class Changed(NamedTuple):

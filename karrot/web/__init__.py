@@ -34,8 +34,6 @@ _FIRST_TEMPLATES = ("base.html", "parts.html", "groups.html")
 
 _compiled: dict[tuple[str, str], CodeType | None] = {}
 
-Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
-
 
 class PrefixMiddleware:
     """WSGI middleware for an external URL with a path: links include it, requests with or without it work.
@@ -44,7 +42,7 @@ class PrefixMiddleware:
     would let one reader put links of his own into the pages of others.
     """
 
-    def __init__(self, external_url: str, application: Application) -> None:
+    def __init__(self, external_url: str, application: webhook.Application) -> None:
         self._prefix = urlsplit(external_url).path.rstrip("/")
         self._application = application
 

@@ -8,7 +8,6 @@ import structlog
 from prometheus_client.core import Metric as ClientMetric
 
 from karrot import telemetry
-from karrot.event import is_burrow_itself
 from karrot.eventlog.base import EventLog, GroupState, LogUnavailableError, groups
 from karrot.reporters.prometheus import self_metrics
 from karrot.reporters.prometheus.group_metrics import (
@@ -73,12 +72,12 @@ class LogCollector:
 
     def _read(self) -> Iterator[Family]:
         live = list(groups(self._log))
-        rows = self._rows([state for state in live if not _is_burrow_itself(state)])
+        rows = self._rows([state for state in live if not state.is_of_burrow])
         yield from group_families(rows)
         yield from self._by_partition(rows)
         if self._options.watch:
             yield from watched_families(self._log, self._options.excludes)
-        yield _burrow_self_lag(state for state in live if _is_burrow_itself(state))
+        yield _burrow_self_lag(state for state in live if state.is_of_burrow)
         yield self_metrics.one(telemetry.CONSUMERS, len(live))
         yield self_metrics.heard_family(self._log, self._options.expected_clusters)
         yield from self_metrics.log_families(self._log)
@@ -108,10 +107,6 @@ class LogCollector:
             yield from topic_families(listed)
         if self._options.partition_metrics:
             yield from partition_families(listed)
-
-
-def _is_burrow_itself(state: GroupState) -> bool:
-    return is_burrow_itself(state.key.consumer, state.summary.max_lag_topic)
 
 
 def _burrow_self_lag(states: Iterator[GroupState]) -> Family:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from karrot.event import Status, is_burrow_itself
+from karrot.event import Status
 from karrot.eventlog.base import EventSummary, GroupState
 from karrot.known_problems import RUNBOOKS
 from karrot.text import amount, count, duration, percent, plural, visible
@@ -42,7 +42,7 @@ def cause(state: GroupState, seconds_since_commit: float | None) -> Cause | None
         return None
     if summary.status is None:
         return Cause("", f"Burrow is not known to say {visible(summary.status_text)}.")
-    if is_burrow_itself(state.key.consumer, summary.max_lag_topic):
+    if state.is_of_burrow:
         sentence = "Burrow reads commits too late: every other number here is old."
         return Cause("Burrow itself is behind", sentence, runbook=RUNBOOKS["Burrow behind"])
     return _of_partitions(summary, seconds_since_commit)

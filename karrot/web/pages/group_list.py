@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from flask import get_template_attribute
 from markupsafe import Markup
 
-from karrot.event import is_burrow_itself
 from karrot.eventlog.base import GroupState
 from karrot.web.api.group_query import GroupFilter
 from karrot.web.context import WebContext
@@ -145,7 +144,7 @@ def group_view(context: WebContext, state: GroupState, trail: Sequence[Mark] | N
         cause=cause(state, times.since_commit),
         spark=spark([mark.lag for mark in trail if mark.lag is not None]),
         trend=trend(trail),
-        of_burrow=_is_of_burrow(state),
+        of_burrow=state.is_of_burrow,
     )
 
 
@@ -183,9 +182,5 @@ def _seconds(until_ms: int, epoch_ms: int | None) -> float | None:
 
 
 def _counted(states: Sequence[GroupState]) -> tuple[Counter[str], Counter[str]]:
-    of_burrow = Counter(state.summary.status_text for state in states if _is_of_burrow(state))
+    of_burrow = Counter(state.summary.status_text for state in states if state.is_of_burrow)
     return Counter(state.summary.status_text for state in states) - of_burrow, of_burrow
-
-
-def _is_of_burrow(state: GroupState) -> bool:
-    return is_burrow_itself(state.key.consumer, state.summary.max_lag_topic)

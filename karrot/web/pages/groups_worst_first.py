@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from karrot.clock import Clock
-from karrot.event import GroupKey, is_burrow_itself
+from karrot.event import GroupKey
 from karrot.eventlog.base import Changed, Groups, GroupState, groups
 from karrot.web.pages.gil_yielding import gently
 from karrot.web.pages.value_cache import ThrottledCache
@@ -108,7 +108,7 @@ class Ranking:
         self._ranks[rank.key] = rank
         self._counts[rank.state.summary.status_text] += 1
         self._clusters[rank.key.cluster] += 1
-        if is_burrow_itself(rank.key.consumer, rank.state.summary.max_lag_topic):
+        if rank.state.is_of_burrow:
             self._of_burrow[rank.key] = rank
         return rank
 
