@@ -91,12 +91,6 @@ class Storage:
             tracked = self._track(known, topic, partition)
             tracked.owner, tracked.client_id = owner, client_id
 
-    def clear_owners(self, group: str) -> None:
-        """Forget who reads the group's partitions: it has no members."""
-        for partitions in self._groups.get(group, _Group()).topics.values():
-            for tracked in filter(None, partitions):
-                tracked.owner = tracked.client_id = ""
-
     def delete_topic(self, topic: str) -> None:
         """Forget a topic. Its groups stay, perhaps without a partition."""
         self._broker.pop(topic, None)

@@ -153,15 +153,12 @@ def test_owners_alone_are_purged_by_the_first_fetch() -> None:
     assert storage.groups() == ()
 
 
-def test_owners_are_told_until_they_are_cleared() -> None:
+def test_owners_of_known_partitions_are_told() -> None:
     storage = storage_with()
     commit(storage, 5)
     storage.put_owner("g", "t", 0, "/10.0.0.1", "client")
     storage.put_owner("g", "unknown", 0, "/10.0.0.1", "client")
     assert [(p.topic, p.owner, p.client_id) for p in storage.fetch("g", NOW) or ()] == [("t", "/10.0.0.1", "client")]
-    storage.clear_owners("g")
-    storage.clear_owners("nobody")
-    assert [(p.topic, p.owner, p.client_id) for p in storage.fetch("g", NOW) or ()] == [("t", "", "")]
 
 
 def test_a_group_outlives_its_topic_and_not_its_deletion() -> None:
