@@ -244,36 +244,13 @@ def _read_share(text: str) -> float:
     return _within(float(text), 0, 1)
 
 
-def _read_namespace(text: str) -> str:
-    """As PutMetricData takes it, and not one of AWS's own."""
-    if not re.fullmatch(r"[0-9A-Za-z._/#-][0-9A-Za-z._/#:-]{0,254}", text, re.ASCII) or text.startswith("AWS/"):
-        raise ValueError(text)
-    return text
+def _text_if(is_allowed: Callable[[str], object]) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if not is_allowed(text):
+            raise ValueError(text)
+        return text
 
-
-def _read_topic(text: str) -> str:
-    """As a broker takes it."""
-    if not re.fullmatch(r"[0-9A-Za-z._-]{1,249}", text, re.ASCII) or text in {".", ".."}:
-        raise ValueError(text)
-    return text
-
-
-def _read_role(text: str) -> str:
-    if not re.fullmatch(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[\w+=,.@/-]{1,600}", text, re.ASCII):
-        raise ValueError(text)
-    return text
-
-
-def _read_user(text: str) -> str:
-    if ":" in text or not text.isprintable():
-        raise ValueError(text)
-    return text
-
-
-def _read_text(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError(text)
-    return text
+    return read
 
 
 def _read_secret(text: str) -> Secret:
@@ -290,7 +267,7 @@ names = ValueKind(
     partial(_read_list, item=re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")), "names separated by commas", _show_list
 )
 texts = ValueKind(partial(_read_list, item=re.compile(r".+", re.DOTALL)), "texts separated by commas", _show_list)
-text = ValueKind(_read_text, "a text")
+text = ValueKind(_text_if(str.isprintable), "a text")
 brokers = ValueKind(
     _read_brokers,
     "HOST:PORT, several separated by commas, with ports from 1 to 65535",
@@ -307,10 +284,21 @@ tables = ValueKind(
 place = ValueKind(_read_place, "a path, or s3://bucket/prefix")
 pattern: ValueKind[re.Pattern[str]] = ValueKind(_read_pattern, "a regular expression", lambda value: value.pattern)
 share: ValueKind[float] = ValueKind(_read_share, "a number from 0 to 1", "{:.12g}".format)
-namespace = ValueKind(_read_namespace, "1 to 255 letters, digits or . - _ / # : and not begin with a colon or AWS/")
-topic = ValueKind(_read_topic, "the name of a topic: 1 to 249 letters, digits or . - _")
-role = ValueKind(_read_role, "the ARN of a role, such as arn:aws:iam::123456789012:role/karrot")
-user = ValueKind(_read_user, "a name without a colon", may_be_told=False)
+namespace = ValueKind(  # as PutMetricData takes it, and not one of AWS's own
+    _text_if(re.compile(r"(?!AWS/)[0-9A-Za-z._/#-][0-9A-Za-z._/#:-]{0,254}").fullmatch),
+    "1 to 255 letters, digits or . - _ / # : and not begin with a colon or AWS/",
+)
+topic = ValueKind(
+    _text_if(re.compile(r"(?!\.\.?\Z)[0-9A-Za-z._-]{1,249}").fullmatch),
+    "the name of a topic: 1 to 249 letters, digits or . - _",
+)
+role = ValueKind(
+    _text_if(re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[\w+=,.@/-]{1,600}", re.ASCII).fullmatch),
+    "the ARN of a role, such as arn:aws:iam::123456789012:role/karrot",
+)
+user = ValueKind(
+    _text_if(lambda text: ":" not in text and text.isprintable()), "a name without a colon", may_be_told=False
+)
 secret = ValueKind(_read_secret, "a text in UTF-8, or use the name with _FILE for a file that holds it")
 
 
