@@ -93,10 +93,7 @@ class Incident(NamedTuple):
 
 
 class OffsetCommit(NamedTuple):
-    """One record of what a group committed on a partition; ``offset`` is ``None`` where it took the offset back.
-
-    ``at_ms`` is the time of the record in ``__consumer_offsets``.
-    """
+    """One record of ``__consumer_offsets`` at its time; ``offset`` is ``None`` where the group took the offset back."""
 
     place: ClusterPartition
     group: str

@@ -57,10 +57,7 @@ def _sharing(found: Distribution, package: Path) -> Intruder | None:
 
 
 def entry_point(group: str, name: str) -> EntryPoint:
-    """The entry point by that name; Karrot's own before those of an older Karrot.
-
-    Raises `LookupError`, with a sentence, if there is none or if several distributions offer different ones.
-    """
+    """The entry point by that name, Karrot's own before an older Karrot's. Raises `LookupError` for none or several."""
     found = entry_points(group=group, name=name)
     points = {point.value: point for point in found if _owner(point) != _FORMER} or {each.value: each for each in found}
     if len(points) == 1:

@@ -23,11 +23,7 @@ class PendingWrites(NamedTuple):
 
 
 class HighWater:
-    """Makes sure that no counter of a log is shown lower than before.
-
-    During a commit its counts have left the buffer and are not in the log yet. Prometheus takes a counter that falls
-    for one that was reset.
-    """
+    """Lets no shown counter fall: during a commit counts are in neither buffer nor log, and a fall reads as a reset."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -32,10 +32,7 @@ class GroupHealth(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WatchedCluster(msgspec.Struct, frozen=True, array_like=True):
-    """One cluster at the last poll, which was at ``log_time_ms`` by the log's time and is shown for ``good_for_ms``.
-
-    ``polled_at_ms`` is 0 for a cluster that has never answered.
-    """
+    """A cluster's last poll, at ``log_time_ms``, shown for ``good_for_ms``; ``polled_at_ms`` is 0 without answers."""
 
     cluster: str
     polled_at_ms: int

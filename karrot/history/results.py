@@ -97,10 +97,7 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class StalePartition:
-    """A partition whose committed offset stood still while there was something to read.
-
-    ``since`` is when the offset was first committed, ``looked_at`` when the log end was last seen.
-    """
+    """A partition whose offset stood still ``since`` its first commit, with more to read when last ``looked_at``."""
 
     cluster: str
     group: str
@@ -142,10 +139,7 @@ class HistoryHour(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HourlyHistory:
-    """A group between two moments hour by hour, and its incidents, the newest first.
-
-    ``missing`` are the days on which incidents of the group are not known, as `History.held` says.
-    """
+    """A group hour by hour, its incidents, newest first, and ``missing``, the days whose incidents are not known."""
 
     start: datetime
     end: datetime

@@ -1,7 +1,4 @@
-"""Finds partitions whose committed offset did not move while there was something to read.
-
-The rule is the one by which ``karrot pipeline stale`` alerts; docs/pipeline.md has it.
-"""
+"""Finds partitions that stood still with more to read, by the rule of ``karrot pipeline stale`` (docs/pipeline.md)."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta

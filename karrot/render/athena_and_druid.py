@@ -32,10 +32,7 @@ class Athena:
 
 
 def athena(asked: Athena) -> str:
-    """The statements that create the database and every table in it.
-
-    Columns are those of the pipeline's schemas, which ``make docs`` writes down so that this needs no PySpark.
-    """
+    """The SQL that creates the database and its tables, with columns that ``make docs`` wrote: no PySpark is needed."""
     return rendered(
         "athena/tables.sql.j2",
         tables=_tables(),

@@ -26,10 +26,7 @@ class StackParts(NamedTuple):
 
 
 def stack_of(asked: Scaling, *, gaps: Gaps = Gaps.ZERO, scale_in: ScaleIn = ScaleIn.ONE) -> Stack:
-    """The model of what the rendered template deploys, with the alarms that AWS makes for target tracking.
-
-    ``gaps`` and ``scale_in`` choose between readings that AWS leaves open.
-    """
+    """A model of the rendered stack with AWS's own alarms; ``gaps`` and ``scale_in`` choose what AWS leaves open."""
     policies, alarms = parts_of(asked, gaps=gaps, scale_in=scale_in)
     made_by_aws = [
         alarm for policy in policies.values() if isinstance(policy, TrackingPolicy) for alarm in policy.alarms()

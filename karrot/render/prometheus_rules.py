@@ -1,7 +1,4 @@
-"""Renders rules for Prometheus: ``karrot render alert-rules``, ``recording-rules`` and ``bridging-rules``.
-
-Alerts and recording rules come from the files that the chart has.
-"""
+"""Renders ``karrot render alert-rules`` and ``recording-rules``, from the chart's files, and ``bridging-rules``."""
 
 import re
 from collections.abc import Iterator, Mapping

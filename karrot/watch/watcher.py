@@ -1,7 +1,4 @@
-"""Polls a cluster again and again, and each time judges its groups, saves what is known and sends the events.
-
-The service does this by its settings, and sends to its own event log.
-"""
+"""Polls a cluster again and again, and each time judges its groups, saves what is known and sends the events."""
 
 import re
 import threading
@@ -31,10 +28,7 @@ from karrot.watch.rebalances_and_losses import Stability, group_health, retentio
 
 @dataclass(slots=True)
 class Deletions:
-    """Finds groups that may have been deleted: Kafka has not listed them for a minute, by the boot clock.
-
-    One list is not enough: a broker that just took over lists nothing.
-    """
+    """Finds groups that may be deleted, unlisted for a minute (boot clock): a broker that took over lists nothing."""
 
     missing_since_ms: dict[str, int] = field(default_factory=dict)
 

@@ -1,7 +1,4 @@
-"""Asks Burrow over HTTP, with limits of time and size and retries where they help; defines what can go wrong.
-
-The text of every error names the URL and what was said there.
-"""
+"""Asks Burrow over HTTP, with limits of time and size and retries where they help; defines what can go wrong."""
 
 import time
 from collections.abc import Callable

@@ -115,7 +115,7 @@ def connect_reader(path: Path) -> apsw.Connection:
 def create_or_migrate(
     connection: apsw.Connection, anchor: Anchor, migrations: Sequence[str] = MIGRATIONS
 ) -> tuple[int, int]:
-    """Migrate; return the version before and after. Raises `LogUnavailableError` for a file of a newer Karrot."""
+    """Migrate the schema; return both versions. Raises `LogUnavailableError` for a file of a newer Karrot."""
     before = connection.pragma("user_version")
     if before > len(migrations):
         raise LogUnavailableError(

@@ -45,10 +45,7 @@ class DayHandover(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionLagJob:
-    """Derives days of ``offsets_minute``, ``partition_lag_minute`` and ``rebalances``, one after another.
-
-    ``longest`` is how far apart two looks may be to tell what was between them.
-    """
+    """Derives days of ``offsets_minute``, ``partition_lag_minute`` and ``rebalances``, one after another."""
 
     spark: SparkSession
     tables: Tables

@@ -1,7 +1,4 @@
-"""Makes ``rebalances`` of the records of a group's metadata: when its generation changed, and how much work moved.
-
-The same records say who had which partition, from when to when.
-"""
+"""Makes ``rebalances``, and who had which partition from when to when, from the records of a group's metadata."""
 
 from typing import Final
 

@@ -1,7 +1,4 @@
-"""Streams events to CloudWatch: of each micro-batch, the newest event of each group.
-
-It is a query of its own, so that neither the tables nor CloudWatch wait for the other.
-"""
+"""Streams the newest event of each group to CloudWatch, by a query of its own: the tables need not wait for it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -65,7 +62,7 @@ def notes_beside(spark: SparkSession, checkpoint: str) -> NoteStore:
 
 @dataclass(frozen=True, slots=True)
 class Fanout:
-    """Publishes; ``tell`` gets what became of each batch. Nothing else, as the service, may publish the same events."""
+    """Publishes; ``tell`` gets what became of each batch. Neither a second one nor the service may publish the same."""
 
     spark: SparkSession
     source: EventSource

@@ -1,7 +1,4 @@
-"""Reduces the tables of a period to the rows of `karrot.pipeline.report.finding_types`.
-
-Each function takes DataFrames and ends in the ``select`` of the fields of the row that it makes.
-"""
+"""Reduces the tables of a period to the rows of `karrot.pipeline.report.finding_types`."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F

@@ -65,7 +65,7 @@ class Tables:
     def read(
         self, spark: SparkSession, name: str, *, days: Iterable[date] | None = None, batches: bool = False
     ) -> DataFrame:
-        """A table with ``day`` and, with ``batches``, ``batch_id``; empty if absent. ``days`` are all that is read."""
+        """A table with ``day`` and, with ``batches``, ``batch_id``; empty if absent; of ``days`` alone, if given."""
         schema = with_day(TABLES[name])
         if batches:
             schema = schema.add("batch_id", "string")
