@@ -228,6 +228,24 @@ def test_a_deleted_group_is_told_once_when_no_list_had_it_for_a_minute_and_its_c
     assert "g" not in rig.health()
 
 
+def test_a_group_deleted_between_its_listing_and_the_reading_of_its_offsets_is_told_as_deleted(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 900}, make_member(A))
+    rig.poll(6)
+    rig.kafka.put("g", {}, state="Dead")
+    rig.poll()
+    rig.kafka.delete("g")
+    rig.poll(20)
+    assert [event.kind for event in rig.all_events()][-2:] == [Kind.INCIDENT, Kind.DELETED]
+
+
+def test_a_group_without_a_verdict_is_not_told_as_deleted(rig: Rig) -> None:
+    rig.kafka.put("g", {}, make_member(A))
+    rig.poll(6)
+    rig.kafka.delete("g")
+    rig.poll(20)
+    assert rig.all_events() == []
+
+
 def test_a_group_that_a_list_forgot_is_not_gone(rig: Rig) -> None:
     rig.kafka.put("g", {A: 900}, make_member(A))
     rig.poll(6)
