@@ -73,7 +73,10 @@ def _told(found: Mapping[str, T | None]) -> dict[str, T]:
 
 
 def _verdicts(burrow: Burrow, groups: Mapping[str, Sequence[str]]) -> tuple[LagEvent, ...]:
-    """All partitions of Burrow's own and the first other groups, asked one by one; none where Burrow has no answer."""
+    """All partitions of Burrow's own groups and of the first others, one question at a time.
+
+    A group is left out that is gone, or whose name cannot be asked for.
+    """
     some = {
         cluster: sorted(names, key=lambda name: not name.startswith("burrow-"))[:GROUPS_ASKED]
         for cluster, names in groups.items()
