@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from karrot.pipeline.replay.group_statuses import statuses
 from karrot.pipeline.replay.partition_statuses import ReplayOptions, changes, together
-from karrot.pipeline.replay.rule_sets import RuleSet
+from karrot.pipeline.replay.rule_set_parser import RuleSet
 from karrot.pipeline.replay.verdicts import VerdictTimes
 from karrot.pipeline.spark_session import session
 

@@ -17,7 +17,7 @@ from karrot.intake import Intake
 from karrot.watch.cluster_interface import Cluster, connect
 from karrot.watch.outputs import IntakeSink, PollOutcome
 from karrot.watch.persistence import NoKeeper, NoteKeeper, dump, load
-from karrot.watch.watcher import Watcher
+from karrot.watch.poll_and_judge import Watcher
 from support.kafka.in_memory_kafka import InMemoryKafka, make_member
 
 POLLS = 15

@@ -72,7 +72,7 @@ def try_out(settings: Settings) -> None:
     """Find out before anything is stopped or started whether a worker could start. Raises `SettingsError`."""
     problems = [*_wrong_certificate(settings)]
     if settings.watch_bootstrap:
-        from karrot.watch.watcher import problems as unwatchable
+        from karrot.watch.poll_and_judge import problems as unwatchable
 
         problems += unwatchable(settings)
     clock = SystemClock()
@@ -184,7 +184,7 @@ def _duties(settings: Settings) -> Mapping[str, Callable[[Settings, EventLog, In
     if settings.burrow_url:
         duties[RESYNC] = _resync
     if settings.watch_bootstrap:
-        from karrot.watch.watcher import serve_watch
+        from karrot.watch.poll_and_judge import serve_watch
 
         duties[WATCH] = serve_watch
     return duties

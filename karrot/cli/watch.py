@@ -72,7 +72,7 @@ def watch(
     from karrot.settings import types
     from karrot.watch.cluster_interface import connect
     from karrot.watch.persistence import FileKeeper, NoKeeper
-    from karrot.watch.watcher import Watcher, run
+    from karrot.watch.poll_and_judge import Watcher, run
 
     brokers = value_of(types.brokers, "--bootstrap-servers", bootstrap_servers)
     excluded = None if exclude is None else value_of(types.pattern, "--exclude", exclude)

@@ -8,7 +8,7 @@ from karrot.doctor.checks import Check, Finding, Level, burrow_and_karrot, burro
 from karrot.doctor.checks import burrow_storage as burrow
 from karrot.doctor.read_burrow import read_burrow
 from karrot.doctor.read_karrot import read_karrot
-from karrot.doctor.read_prometheus import read_prometheus
+from karrot.doctor.read_prometheus_server import read_prometheus
 from karrot.doctor.snapshot_types import Away, Snapshot, Unread
 
 _CHECKS: dict[tuple[str, ...], Sequence[Check[Any]]] = {

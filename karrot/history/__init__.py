@@ -6,7 +6,7 @@ Only this package imports duckdb (``pip install 'karrot-burrow[history]'``), and
 from karrot.event import DayRange, Incident, TimeRange
 from karrot.history.groups import GroupOrder
 from karrot.history.held_days import Days, day_ranges
-from karrot.history.incidents import IncidentOrder
+from karrot.history.incident_queries import IncidentOrder
 from karrot.history.moments import granularity, moment
 from karrot.history.reader import History
 from karrot.history.results import (

@@ -11,7 +11,7 @@ from karrot.history.duckdb_reader import Duck, Row, Table, named, require_tables
 from karrot.history.group_at_moment import describe
 from karrot.history.groups import GROUPS, JUDGED, GroupOrder, group_of, groups_in_order
 from karrot.history.held_days import Days, asked_days, finished
-from karrot.history.incidents import (
+from karrot.history.incident_queries import (
     COUNTS,
     INCIDENTS,
     IncidentOrder,

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from karrot.render import validation
-from karrot.render.templates import rendered, templates_dir
+from karrot.render.jinja_templates import rendered, templates_dir
 from karrot.settings import types
 
 _MOST_DAYS = 36_500

@@ -1,6 +1,6 @@
 """Renders ``karrot burrow-config``: the notifier section of burrow.toml, and the template that it names."""
 
-from karrot.render.templates import rendered, templates_dir
+from karrot.render.jinja_templates import rendered, templates_dir
 from karrot.settings import types
 
 _TEMPLATE_PATH = "/etc/burrow/karrot.tmpl"

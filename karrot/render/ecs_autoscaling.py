@@ -4,7 +4,7 @@ import re
 from hashlib import sha256
 from typing import Any
 
-from karrot.render import templates
+from karrot.render import jinja_templates
 from karrot.render.policies_and_alarms import parts_of
 from karrot.render.scaling_recipe import FORMATS, Scaling
 from karrot.reporters.cloudwatch.name_encoding import dimension_value
@@ -22,8 +22,8 @@ _DESCRIPTIONS = {
 
 def autoscaling(asked: Scaling, output: str) -> str:
     """The recipe as a CloudFormation template or as Terraform; ``output`` is one of `FORMATS`."""
-    text = templates.rendered(_TEMPLATES[output], **_context(asked))
-    return templates.aligned(text) if output == "terraform" else text
+    text = jinja_templates.rendered(_TEMPLATES[output], **_context(asked))
+    return jinja_templates.aligned(text) if output == "terraform" else text
 
 
 def _context(asked: Scaling) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from karrot.render import validation
 from karrot.render.burrow_toml import burrow_config, burrow_template
-from karrot.render.templates import rendered
+from karrot.render.jinja_templates import rendered
 from karrot.settings import types
 from karrot.settings.options import OPTIONS
 

@@ -8,7 +8,7 @@ from karrot.autoscaling.metric_math_evaluator import Expression, Gaps, MathQuery
 from karrot.autoscaling.metric_series import MetricIdentity, MetricQuery
 from karrot.autoscaling.policies import Adjustment, ScaleIn, StepAdjustment, StepPolicy, TrackingPolicy
 from karrot.autoscaling.scalable_target import Stack
-from karrot.render import templates
+from karrot.render import jinja_templates
 from karrot.render.metric_names import CloudWatchMetric, heartbeat_of, lag_of, running_of, utilization_of
 from karrot.render.scaling_recipe import Scaling
 
@@ -133,7 +133,7 @@ def _tracked_from_zero(asked: Scaling, gaps: Gaps) -> MathQuery:
     A lag only says then that nobody reads: counted as soon as one runs, it would start as many as are allowed. And
     with no value at all AlarmLow would go on to stand on the points of before, and stop what has just been started.
     """
-    measured, target = _measured(asked), templates.number(_threshold(asked))
+    measured, target = _measured(asked), jinja_templates.number(_threshold(asked))
     by_age = asked.measure == "max_lag_seconds"
     running = _utilization(asked) if by_age and asked.on_ecs else _query(_running(asked), "Average")
     asleep = f"{_RUNNING_ON_ECS if asked.on_ecs else _REPEATED} < 1"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import yaml
 
 from karrot.render import validation
-from karrot.render.templates import templates_dir
+from karrot.render.jinja_templates import templates_dir
 from karrot.settings import types
 
 BRIDGED_TOOLS = ("burrow", "burrow-exporter", "kafka-exporter", "kafka-lag-exporter", "klag", "kminion")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from karrot.render.jinja_templates import templates_dir
 from karrot.render.prometheus_rules import BRIDGED_TOOLS, bridging_rules
-from karrot.render.templates import templates_dir
 from support.prometheus.exported_metrics import EXPORTED_METRICS
 from support.prometheus.promtool import parse_rules, promtool, selected_metrics
 

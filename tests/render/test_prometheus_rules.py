@@ -7,8 +7,8 @@ import promql_parser
 import pytest
 import yaml
 
+from karrot.render.jinja_templates import runbooks_dir, templates_dir
 from karrot.render.prometheus_rules import RuleValues, alert_rules, recording_rules, thresholds
-from karrot.render.templates import runbooks_dir, templates_dir
 from support.prometheus.exported_metrics import EXPORTED_METRICS
 from support.prometheus.promtool import parse_rules, promtool, selected_metrics
 

@@ -16,7 +16,7 @@ from karrot.demo.demo_groups import BEHAVIOURS
 from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Deletion, Phase, SimulatedCommit, SimulatedTopic
 from karrot.watch.outputs import PollOutcome
 from karrot.watch.persistence import NoKeeper
-from karrot.watch.watcher import Watcher
+from karrot.watch.poll_and_judge import Watcher
 from support.kafka.in_memory_kafka import SimulatedWorld
 from support.manual_clock import ManualClock
 

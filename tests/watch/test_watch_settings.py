@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from karrot.settings.loading import SettingsError, load
-from karrot.watch.watcher import problems
+from karrot.watch.poll_and_judge import problems
 
 WATCHED = {
     "KARROT_BIND": "127.0.0.1:5000",

@@ -112,7 +112,7 @@ def replay(directory: str, master: str | None, conf: dict[str, str], **asked: An
 def _read(asked: dict[str, Any]) -> dict[str, Any]:
     """Read the rules and times for a request. Raises `ValueError` with a sentence."""
     from karrot.history import moment
-    from karrot.pipeline.replay.rule_sets import read_rule_sets
+    from karrot.pipeline.replay.rule_set_parser import read_rule_sets
     from karrot.settings.types import checked, duration
 
     now = datetime.now(UTC)

@@ -144,7 +144,7 @@ def warnings_of_run(case: Case, run: "Run") -> Iterator[str]:
 def drawing(case: Case, run: "Run") -> str:
     """The chart as SVG."""
     from karrot.autoscaling.simulation_chart import chart_of
-    from karrot.render.templates import rendered
+    from karrot.render.jinja_templates import rendered
 
     return rendered(
         "simulate/run.svg.j2",

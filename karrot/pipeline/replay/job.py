@@ -12,7 +12,7 @@ from karrot.event import GroupKey, Status
 from karrot.pipeline.replay.group_statuses import by_group, deletions, silences, statuses
 from karrot.pipeline.replay.incident_comparison import RuleSetComparison, RuleSetRun, Stall, compare
 from karrot.pipeline.replay.partition_statuses import STOOD_STILL, ReplayOptions, changes, together
-from karrot.pipeline.replay.rule_sets import RuleSet
+from karrot.pipeline.replay.rule_set_parser import RuleSet
 from karrot.pipeline.replay.verdicts import VerdictTimes
 from karrot.pipeline.store.tables import Tables
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 from karrot.event import Status
 from karrot.pipeline.replay.commit_arrays import Bools, CommitArrays, Ints, LogEndArrays, Segments, begins, stored
 from karrot.pipeline.replay.group_statuses import group_key
-from karrot.pipeline.replay.rule_sets import RuleSet
+from karrot.pipeline.replay.rule_set_parser import RuleSet
 from karrot.pipeline.replay.verdicts import Codes, Verdicts, VerdictTimes, evaluate
 
 STOOD_STILL = -1

@@ -28,7 +28,7 @@ from karrot.pipeline.replay.commit_arrays import (
     newest,
     recent_least,
 )
-from karrot.pipeline.replay.rule_sets import RuleSet
+from karrot.pipeline.replay.rule_set_parser import RuleSet
 
 _AT_ONCE = 65_536  # so few stay in the processor's cache
 _SPAN = 2**40  # 34 years in milliseconds: wider than the timestamps of a partition that is well

@@ -20,7 +20,7 @@ from karrot.burrow.storage import Storage
 from karrot.cli import main
 from karrot.cli.pipeline.replay import replayed_json, replayed_lines
 from karrot.pipeline.replay.job import NothingToReplayError, ReplayRequest, replay
-from karrot.pipeline.replay.rule_sets import RuleSet
+from karrot.pipeline.replay.rule_set_parser import RuleSet
 from karrot.pipeline.store.tables import Tables
 
 BEGIN_MS = int(dt.datetime(2026, 11, 20, 23, 30, tzinfo=dt.UTC).timestamp()) * 1000

@@ -9,7 +9,7 @@ import pytest
 from karrot.pipeline.replay import partition_statuses
 from karrot.pipeline.replay.commit_arrays import CommitArrays, Ints, LogEndArrays, Segments, stored
 from karrot.pipeline.replay.partition_statuses import STOOD_STILL, ReplayOptions, stalls
-from karrot.pipeline.replay.rule_sets import RuleSet
+from karrot.pipeline.replay.rule_set_parser import RuleSet
 from karrot.pipeline.replay.verdicts import VerdictTimes
 
 MINUTE_MS = 60_000

@@ -15,7 +15,7 @@ from karrot.burrow.rules import evaluate_partition
 from karrot.burrow.storage import Storage
 from karrot.event import LogEnd, OffsetSample, Status
 from karrot.pipeline.replay.commit_arrays import CommitArrays, LogEndArrays, Segments, stored
-from karrot.pipeline.replay.rule_sets import RuleSet
+from karrot.pipeline.replay.rule_set_parser import RuleSet
 from karrot.pipeline.replay.verdicts import VerdictTimes, Windows, evaluate, facts_of, judged, windows
 
 NEVER_MS = 2**60

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from karrot.render.templates import templates_dir
+from karrot.render.jinja_templates import templates_dir
 from support.pipeline.row_times import minute_at
 
 _TYPES = {

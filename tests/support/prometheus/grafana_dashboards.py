@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from karrot.render.templates import templates_dir
+from karrot.render.jinja_templates import templates_dir
 
 Json = dict[str, Any]
 

@@ -1,6 +1,6 @@
 import pytest
 
-from karrot.pipeline.replay.rule_sets import RuleSet, read_rule_sets
+from karrot.pipeline.replay.rule_set_parser import RuleSet, read_rule_sets
 
 
 def test_rules_are_read_as_they_are_typed() -> None:

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.render import templates
+from karrot.render import jinja_templates
 from support.autoscaling.terraform_to_cloudformation import parse_literal
 
 HOSTILE = [
@@ -33,18 +33,18 @@ HOSTILE = [
 
 @given(st.text())
 def test_any_text_comes_back_from_yaml(text: str) -> None:
-    assert yaml.safe_load(f"a: {templates.yaml(text)}") == {"a": text}
+    assert yaml.safe_load(f"a: {jinja_templates.yaml(text)}") == {"a": text}
 
 
 @given(st.text())
 def test_any_text_comes_back_from_toml(text: str) -> None:
-    assert tomllib.loads(f"a = {templates.toml(text)}") == {"a": text}
+    assert tomllib.loads(f"a = {jinja_templates.toml(text)}") == {"a": text}
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.text())
 def test_any_text_comes_back_from_terraform_and_holds_no_template(text: str) -> None:
-    written = templates.hcl(text)
+    written = jinja_templates.hcl(text)
     assert parse_literal(written) == text
     assert "${" not in written
     assert "%{" not in written
@@ -52,18 +52,18 @@ def test_any_text_comes_back_from_terraform_and_holds_no_template(text: str) -> 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_what_means_something_in_a_format_means_nothing_in_a_value(text: str) -> None:
-    assert yaml.safe_load(templates.yaml(text)) == text
-    assert parse_literal(templates.hcl(text)) == text
-    assert tomllib.loads(f"a = {templates.toml(text)}") == {"a": text}
+    assert yaml.safe_load(jinja_templates.yaml(text)) == text
+    assert parse_literal(jinja_templates.hcl(text)) == text
+    assert tomllib.loads(f"a = {jinja_templates.toml(text)}") == {"a": text}
 
 
 @given(st.one_of(st.integers(-(10**15) + 1, 10**15 - 1), st.sampled_from([0.5, 1e12, 6000.25, 1e-6])))
 def test_a_number_is_written_as_it_is(number: float) -> None:
-    assert json.loads(templates.yaml(number)) == number
-    assert templates.hcl(number) == templates.yaml(number)
+    assert json.loads(jinja_templates.yaml(number)) == number
+    assert jinja_templates.hcl(number) == jinja_templates.yaml(number)
 
 
 def test_neighbouring_attributes_are_aligned_and_blocks_keep_apart() -> None:
-    assert templates.aligned("a = 1\nlong = 2\nb = {\n  c = 3\n  dd = 4\n}\ne = 5\n\nff = 6\n") == (
+    assert jinja_templates.aligned("a = 1\nlong = 2\nb = {\n  c = 3\n  dd = 4\n}\ne = 5\n\nff = 6\n") == (
         "a    = 1\nlong = 2\nb = {\n  c  = 3\n  dd = 4\n}\ne = 5\n\nff = 6\n"
     )

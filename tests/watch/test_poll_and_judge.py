@@ -15,7 +15,7 @@ from karrot.eventlog.watch_observations import GroupHealth
 from karrot.watch.cluster_interface import ClusterError, Failure
 from karrot.watch.outputs import PollOutcome
 from karrot.watch.persistence import FileKeeper, Keeper, NoKeeper
-from karrot.watch.watcher import Watcher
+from karrot.watch.poll_and_judge import Watcher
 from support.kafka.in_memory_kafka import InMemoryKafka, make_member
 from support.manual_clock import ManualClock
 
