@@ -109,6 +109,10 @@ class Watcher:
         memory = self._remembered(now_ms)
         poll = poll_cluster(self.cluster, self.exclude)
         self._see(poll, memory, now_ms)
+        # All that Kafka is asked comes before the verdicts: a close or a deletion is made once, and an error would
+        # lose it.
+        groups = self._health(poll, memory, started)
+        dead = self._dead(poll, memory, started)
         before = dict(memory.incidents.open)
         events: list[LagEvent] = []
         for group in poll.committed:  # and no other: an old lag would look like a new one
@@ -116,11 +120,10 @@ class Watcher:
             if event is not None:
                 self._judged.add(group)
                 events.append(memory.incidents.name(event))
-        events += self._gone(poll, memory, started, now_ms)
+        events += self._deleted(dead, memory, now_ms)
         # Kept first: should this process die now, the incident goes on under its id.
         if memory.incidents.open != before or started - self._saved_at_ms >= _SAVE_MS:
             self._save(memory)
-        groups = self._health(poll, memory, started)
         self.sink.send(
             PollOutcome(now_ms, self._since(started), events, groups), lambda: self.clock.boot_ms() - started
         )
@@ -144,17 +147,20 @@ class Watcher:
         for group, described in poll.described.items():
             memory.stability.setdefault(group, Stability()).see(described)
 
-    def _gone(self, poll: Poll, memory: Memory, started: int, now_ms: int) -> Iterator[LagEvent]:
+    def _dead(self, poll: Poll, memory: Memory, started: int) -> list[str]:
         """The groups that were deleted: missing from the lists, and their coordinator says so."""
         missing = self._deletions.see(poll.listing, memory.stability, started)
         described = self.cluster.describe(missing) if missing else {}
-        for group, said in described.items():
-            if isinstance(said, Description) and said.state == "Dead":
-                # A group that was deleted after it was listed had no offsets to read, so its rings are empty.
-                if group in self._judged:
-                    yield deleted(self.name, group, now_ms)
-                self._judged.discard(group)
-                memory.forget(group)
+        return [group for group, said in described.items() if isinstance(said, Description) and said.state == "Dead"]
+
+    def _deleted(self, dead: Iterable[str], memory: Memory, now_ms: int) -> Iterator[LagEvent]:
+        """Forget the groups that were deleted; an event for each that had a verdict."""
+        for group in dead:
+            # A group that was deleted after it was listed had no offsets to read, so its rings are empty.
+            if group in self._judged:
+                yield deleted(self.name, group, now_ms)
+            self._judged.discard(group)
+            memory.forget(group)
 
     def _health(self, poll: Poll, memory: Memory, started: int) -> list[GroupHealth]:
         if self._starts_at_ms is None or started - self._starts_at_ms >= _LOG_STARTS_MS:

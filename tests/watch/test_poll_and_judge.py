@@ -2,17 +2,17 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import structlog
 
 from karrot.event import Kind, LagEvent, Source, TopicPartition
 from karrot.eventlog.watch_observations import GroupHealth
-from karrot.watch.cluster_interface import ClusterError, Failure
+from karrot.watch.cluster_interface import ClusterError, Description, Failure
 from karrot.watch.outputs import PollOutcome
 from karrot.watch.persistence import FileKeeper, Keeper, NoKeeper
 from karrot.watch.poll_and_judge import Watcher
@@ -21,6 +21,10 @@ from support.manual_clock import ManualClock
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 DENIED = Failure("group_authorization_failed", "Broker: Group authorization failed")
+
+
+def cannot_answer(_about: object) -> NoReturn:
+    raise ClusterError("_timed_out", "Local: Timed out")
 
 
 class Collected:
@@ -236,6 +240,44 @@ def test_a_group_deleted_between_its_listing_and_the_reading_of_its_offsets_is_t
     rig.kafka.delete("g")
     rig.poll(20)
     assert [event.kind for event in rig.all_events()][-2:] == [Kind.INCIDENT, Kind.DELETED]
+
+
+def test_a_deletion_is_not_lost_if_the_log_starts_cannot_be_read_in_its_poll(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.kafka.put("g", {A: 900}, make_member(A))
+    rig.kafka.put("other", {A: 1000}, make_member(A))
+    rig.poll(6)
+    rig.kafka.delete("g")
+    rig.poll(6)
+    with monkeypatch.context() as patched:
+        patched.setattr(rig.kafka, "log_starts", cannot_answer)
+        assert rig.poll() == []
+        assert rig.counted == {"_timed_out": 1}
+    rig.poll(20)
+    assert [event.kind for event in rig.all_events()].count(Kind.DELETED) == 1
+
+
+def test_a_close_is_not_lost_if_the_coordinator_of_another_group_does_not_answer_in_its_poll(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.kafka.put("g", {A: 900}, make_member(A))
+    rig.kafka.put("old", {A: 900}, make_member(A))
+    rig.poll(6)
+    rig.kafka.delete("old")
+    rig.poll(6)
+    rig.kafka.ends[A] = 900
+    describe = rig.kafka.describe
+
+    def describe_all_but_the_old_one(groups: Collection[str]) -> Mapping[str, Description | Failure]:
+        return cannot_answer(groups) if "old" in groups else describe(groups)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rig.kafka, "describe", describe_all_but_the_old_one)
+        assert rig.poll() == []
+        assert rig.counted == {"_timed_out": 1}
+    [event] = rig.poll()
+    assert (event.consumer, event.kind) == ("g", Kind.CLOSE)
 
 
 def test_a_group_without_a_verdict_is_not_told_as_deleted(rig: Rig) -> None:
