@@ -280,7 +280,7 @@ def _web_context(settings: Settings, log: EventLog, clock: Clock, pull: Mapping[
         expected_clusters=settings.expected_clusters,
         max_consumers=settings.max_consumers,
         queries=partial(_queries, settings),
-        past=_past(settings, clock),
+        past=open_past(settings, clock),
     )
 
 
@@ -297,9 +297,10 @@ def _queries(settings: Settings, cluster: str, consumer: str) -> list[MetricName
     return found
 
 
-def _past(settings: Settings, clock: Clock) -> AskPast:
-    """A function that asks the pipeline's tables, where there are any."""
+def open_past(settings: Settings, clock: Clock) -> AskPast:
+    """A function that asks the pipeline's tables, where there are any. Any thread may call it."""
     tables = settings.tables_dir or settings.data_dir / "tables"
+    lock = threading.Lock()
 
     @cache
     def history() -> "History":
@@ -313,7 +314,9 @@ def _past(settings: Settings, clock: Clock) -> AskPast:
         from karrot.history import HistoryError
 
         try:
-            return history().hourly(cluster, consumer, until=datetime.fromtimestamp(clock.wall_ms() / 1000, UTC))
+            with lock:  # a cache does not lock: two threads would each build a DuckDB
+                reader = history()
+            return reader.hourly(cluster, consumer, until=datetime.fromtimestamp(clock.wall_ms() / 1000, UTC))
         except HistoryError as error:
             return str(error)
 

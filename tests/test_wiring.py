@@ -1,11 +1,14 @@
 import re
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
-from karrot import wiring
+from karrot import history, wiring
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import Context
 from karrot.settings.loading import Loaded, SettingsError, load
@@ -120,6 +123,25 @@ def test_the_worker_that_leads_does_what_is_switched_on(tmp_path: Path) -> None:
 
     with Service(tmp_path / "data", burrow_url="http://127.0.0.1:1") as service:
         wait_for(lambda: states() == {"log": "ok", "reporter prometheus": "idle", "resync": "failing"}, 30)
+
+
+def test_two_threads_that_ask_for_the_past_share_one_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[object] = []
+
+    class SlowHistory:
+        def __init__(self, *_tables: object, **_limits: object) -> None:
+            built.append(self)
+            time.sleep(0.2)
+
+        def hourly(self, *_key: str, until: datetime) -> None:
+            """Nothing is known."""
+
+    monkeypatch.setattr(history, "History", SlowHistory)
+    past = wiring.open_past(settings(tables_dir=str(tmp_path)), ManualClock())
+    with ThreadPoolExecutor(2) as pool:
+        answers = [pool.submit(past, "prod", consumer) for consumer in ("a", "b")]
+    assert [answer.result() for answer in answers] == [None, None]
+    assert len(built) == 1
 
 
 def test_a_service_imports_only_what_its_settings_switch_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
