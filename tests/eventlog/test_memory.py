@@ -1,9 +1,12 @@
 from concurrent.futures import ThreadPoolExecutor
+from typing import NoReturn
 
+import apsw
 import pytest
 
 from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.write_batch import Transaction
 from support.eventlog.appended_events import append_event, group_names
 from support.eventlog.event_log_contract import MAX_GROUPS, RETENTION_MS, STALE_MS, EventLogContract, OpenLog
 from support.manual_clock import ManualClock
@@ -39,6 +42,20 @@ def test_several_threads_append_and_read_at_once() -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(append_some, range(4)))
     assert (log.size().events, len(group_names(log))) == (200, 200)
+
+
+def test_a_damaged_log_says_why_it_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise apsw.CorruptError("database disk image is malformed")
+
+    log = MemoryEventLog(ManualClock())
+    with monkeypatch.context() as patched:
+        patched.setattr(Transaction, "append", fail)
+        with pytest.raises(LogUnavailableError, match="malformed"):
+            append_event(log)
+    assert log.writable() == "database disk image is malformed"
+    append_event(log)
+    assert log.writable() is None
 
 
 def test_a_closed_log_says_that_it_cannot_be_used() -> None:

@@ -152,11 +152,16 @@ class Committer:
                             _log.exception("a write was refused for what it holds")
                             job.error = LogUnavailableError(f"cannot be written: {error}")
             except (apsw.Error, OSError) as error:
-                self._file.distrust()
-                self.trouble = f"{type(error).__name__}: {error}"
-                _log.warning("the event log refused a commit: %s", self.trouble)
-                raise LogUnavailableError(self.trouble) from error
+                raise self._refused(f"{type(error).__name__}: {error}") from error
+            except LogUnavailableError as error:  # the file cannot be opened again, or there is none to replace
+                raise self._refused(str(error)) from error
             self.trouble = None
+
+    def _refused(self, trouble: str) -> LogUnavailableError:
+        self._file.distrust()
+        self.trouble = trouble
+        _log.warning("the event log refused a commit: %s", trouble)
+        return LogUnavailableError(trouble)
 
     def _transact(self, take: Take) -> None:
         connection = self._file.connection

@@ -1,6 +1,7 @@
 """The writer and what it commits through, over a real file."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -68,6 +69,16 @@ def test_what_was_stored_before_the_disk_failed_is_not_called_refused(parts: Par
     outcomes = [None if job.error is None else str(job.error) for job in jobs]
     assert outcomes == [None, "cannot be written: impossible", None, "IOError: gone", "IOError: gone"]
     assert stored(parts.file) == ["a", "b"]
+
+
+def test_a_file_that_cannot_be_opened_again_is_a_trouble(parts: Parts) -> None:
+    with closing(apsw.Connection(str(parts.file.path))) as other:
+        other.execute("PRAGMA user_version=99")
+    parts.file.distrust()
+    for _ in range(2):
+        with pytest.raises(LogUnavailableError, match="schema version 99"):
+            parts.committer.commit(lambda: [storing("a")])
+        assert "schema version 99" in str(parts.committer.trouble)
 
 
 def test_who_a_commit_has_taken_is_told_that_nobody_knows(parts: Parts) -> None:
