@@ -32,16 +32,11 @@ class Intake:
         self._pull_reporters = pull_reporters
         self._stopwatch = stopwatch
 
-    def receive(self, body: bytes) -> Appended:
-        """Take one webhook body; return when it is durable.
-
-        Raises `MalformedPayload` for a body that is refused (already counted and kept), `LogUnavailableError` and
-        `OverloadedError` if it could not be stored.
-        """
-        return self.begin(body).wait()
-
     def begin(self, body: bytes) -> PendingAppend:
-        """Take one webhook body without waiting for the disk: nothing is acknowledged before `PendingAppend.wait`."""
+        """Take one webhook body without waiting for the disk: nothing is acknowledged before `PendingAppend.wait`.
+
+        Raises `MalformedPayload` for a body that is refused (already counted and kept), and what `Events.begin` raises.
+        """
         started = self._stopwatch()
         try:
             event = parse_webhook(body, observed_at_ms=self._clock.wall_ms())
