@@ -335,9 +335,9 @@ def _held_directory(settings: Settings, clock: Clock) -> Iterator[None]:
         return
     lock = datadir.hold(settings.data_dir)
     try:
-        prepared = datadir.prepare(settings.data_dir, clock, max_bytes=settings.max_log_bytes)
-        if prepared.replaced is not None:
-            _tell_replaced(prepared.replaced, prepared.reason or "")
+        replaced = datadir.prepare(settings.data_dir, clock, max_bytes=settings.max_log_bytes)
+        if replaced is not None:
+            _tell_replaced(*replaced)
         yield
     finally:
         lock.close()

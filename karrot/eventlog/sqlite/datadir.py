@@ -35,12 +35,11 @@ _NETWORK = ("nfs", "cifs", "smb", "fuse.", "9p", "afs", "ceph", "lustre", "glust
 _LOCAL = ("fuse.fuse-overlayfs",)
 
 
-class Prepared(NamedTuple):
-    """What `prepare` found. ``replaced`` is where a damaged file is now, ``reason`` what was wrong with it."""
+class Replaced(NamedTuple):
+    """A damaged file that `prepare` set aside: where it is now, and what was wrong with it."""
 
-    log_id: str
-    replaced: Path | None = None
-    reason: str | None = None
+    path: Path
+    reason: str
 
 
 def hold(directory: Path, wait_s: float = _ORPHANS_WAIT_S) -> FileLock:
@@ -59,7 +58,9 @@ def hold(directory: Path, wait_s: float = _ORPHANS_WAIT_S) -> FileLock:
     return lock
 
 
-def prepare(directory: Path, clock: Clock, *, max_bytes: int, mounts: Path = Path("/proc/self/mounts")) -> Prepared:
+def prepare(
+    directory: Path, clock: Clock, *, max_bytes: int, mounts: Path = Path("/proc/self/mounts")
+) -> Replaced | None:
     """Recover, check and migrate the log, and close it again: nothing of SQLite may be open across a fork.
 
     A damaged file is set aside and a new log begun. Raises `LogUnavailableError` on a network file system, for an
@@ -68,14 +69,16 @@ def prepare(directory: Path, clock: Clock, *, max_bytes: int, mounts: Path = Pat
     _refuse_old_sqlite(tuple(int(part) for part in apsw.sqlite_lib_version().split(".")))
     _refuse_network_filesystem(directory, mounts)
     try:
-        return _open_and_close(directory, clock, max_bytes)
+        _open_and_close(directory, clock, max_bytes)
     except (database.DamagedDatabaseError, apsw.CorruptError, apsw.NotADBError) as error:
         aside = set_aside(directory, clock)
-        return _open_and_close(directory, clock, max_bytes)._replace(replaced=aside, reason=str(error))
+        _open_and_close(directory, clock, max_bytes)
+        return Replaced(aside, str(error))
     except apsw.Error as error:
         free = shutil.disk_usage(directory).free
         full = f" (the volume is full: {free} bytes are free)" if free < _FULL_BYTES else ""  # to SQLite an I/O error
         raise LogUnavailableError(f"cannot open the event log in {directory}: {error}{full}") from error
+    return None
 
 
 def set_aside(directory: Path, clock: Clock) -> Path:
@@ -125,7 +128,7 @@ def known_groups(directory: Path) -> list[GroupKey]:
     return [GroupKey(str(cluster), str(consumer)) for cluster, consumer in found]
 
 
-def _open_and_close(directory: Path, clock: Clock, max_bytes: int) -> Prepared:
+def _open_and_close(directory: Path, clock: Clock, max_bytes: int) -> None:
     path = directory / DATABASE
     if path.exists():
         connection = database.connect(path, max_bytes=max_bytes)
@@ -135,11 +138,7 @@ def _open_and_close(directory: Path, clock: Clock, max_bytes: int) -> Prepared:
                 raise database.DamagedDatabaseError("it is empty, but a log was here")
         finally:
             connection.close()
-    connection = create(directory, LogTime(clock, None).anchor(), max_bytes=max_bytes)
-    try:
-        return Prepared(connection.execute("SELECT log_id FROM log").get)
-    finally:
-        connection.close()
+    create(directory, LogTime(clock, None).anchor(), max_bytes=max_bytes).close()
 
 
 def _refuse_old_sqlite(version: tuple[int, ...]) -> None:

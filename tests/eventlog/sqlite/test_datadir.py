@@ -29,14 +29,20 @@ def filled(directory: Path, clock: ManualClock) -> str:
     return log.log_id
 
 
-def prepare(directory: Path, clock: ManualClock) -> datadir.Prepared:
+def prepare(directory: Path, clock: ManualClock) -> datadir.Replaced | None:
     return datadir.prepare(directory, clock, max_bytes=MAX_BYTES)
+
+
+def log_id_in(directory: Path, clock: ManualClock) -> str:
+    with closing(open_sqlite(directory, clock, prepare=False)) as log:
+        return log.log_id
 
 
 def test_a_whole_log_is_left_alone(tmp_path: Path, clock: ManualClock) -> None:
     log_id = filled(tmp_path, clock)
-    assert prepare(tmp_path, clock) == datadir.Prepared(log_id)
-    assert prepare(tmp_path, clock) == datadir.Prepared(log_id)
+    assert prepare(tmp_path, clock) is None
+    assert prepare(tmp_path, clock) is None
+    assert log_id_in(tmp_path, clock) == log_id
 
 
 @pytest.mark.parametrize(
@@ -55,12 +61,13 @@ def test_a_damaged_log_is_set_aside_and_a_new_one_begun(
 ) -> None:
     old = filled(tmp_path, clock)
     damage(tmp_path / "events.db")  # type: ignore[operator]
-    found = prepare(tmp_path, clock)
-    assert found.log_id != old
-    assert found.replaced == tmp_path / "events.db.corrupt-20270115T080000Z"
-    assert found.replaced.exists()
-    assert reason in (found.reason or "")
+    replaced = prepare(tmp_path, clock)
+    assert replaced is not None
+    assert replaced.path == tmp_path / "events.db.corrupt-20270115T080000Z"
+    assert replaced.path.exists()
+    assert reason in replaced.reason
     log = open_sqlite(tmp_path, clock, prepare=False)
+    assert log.log_id != old
     assert append_event(log).seq == 1
     assert Counter("karrot_log_replaced_total", (), 1) in log.counters()
     log.close()
@@ -69,14 +76,17 @@ def test_a_damaged_log_is_set_aside_and_a_new_one_begun(
 def test_a_database_of_another_program_is_set_aside(tmp_path: Path, clock: ManualClock) -> None:
     with apsw.Connection(str(tmp_path / "events.db")) as other:
         other.execute("CREATE TABLE recipes (name)")
-    assert prepare(tmp_path, clock).reason == "it is a database of another program"
+    replaced = prepare(tmp_path, clock)
+    assert replaced is not None
+    assert replaced.reason == "it is a database of another program"
 
 
 def test_a_log_without_its_write_ahead_log_still_opens(tmp_path: Path, clock: ManualClock) -> None:
     log_id = filled(tmp_path, clock)
     for tail in ("-wal", "-shm"):
         (tmp_path / f"events.db{tail}").unlink(missing_ok=True)
-    assert prepare(tmp_path, clock) == datadir.Prepared(log_id)
+    assert prepare(tmp_path, clock) is None
+    assert log_id_in(tmp_path, clock) == log_id
 
 
 def test_what_a_killed_process_left_in_the_write_ahead_log_is_recovered(tmp_path: Path, clock: ManualClock) -> None:
