@@ -112,11 +112,12 @@ def connect_reader(path: Path) -> apsw.Connection:
     return connection
 
 
-def create_or_migrate(
-    connection: apsw.Connection, anchor: Anchor, migrations: Sequence[str] = MIGRATIONS
-) -> tuple[int, int]:
-    """Migrate the schema; return both versions. Raises `LogUnavailableError` for a file of a newer Karrot."""
-    before = connection.pragma("user_version")
+def create_or_migrate(connection: apsw.Connection, anchor: Anchor, migrations: Sequence[str] = MIGRATIONS) -> int:
+    """Migrate the schema; return the version before, which is 0 for a new file.
+
+    Raises `LogUnavailableError` for a file of a newer Karrot.
+    """
+    before: int = connection.pragma("user_version")
     if before > len(migrations):
         raise LogUnavailableError(
             f"the event log has schema version {before}, this Karrot knows up to {len(migrations)}: "
@@ -129,7 +130,7 @@ def create_or_migrate(
             connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
             connection.execute("INSERT INTO log VALUES (1, ?, ?, ?, ?, ?, 0, 0)", (uuid.uuid4().hex, *anchor))
         connection.execute(f"PRAGMA user_version={len(migrations)}")
-    return before, len(migrations)
+    return before
 
 
 def check(connection: apsw.Connection) -> None:

@@ -99,7 +99,7 @@ def create(directory: Path, anchor: Anchor, *, max_bytes: int) -> apsw.Connectio
     A new log starts its counter of replaced logs with the number of files set aside, plus one if a log vanished.
     """
     connection = database.connect(directory / DATABASE, max_bytes=max_bytes, create=True)
-    before, _ = database.create_or_migrate(connection, anchor)
+    before = database.create_or_migrate(connection, anchor)
     marker = directory / _MARKER
     replaced = len(list(directory.glob(f"{DATABASE}.corrupt-*Z"))) + marker.exists()
     if before == 0 and replaced:

@@ -111,10 +111,10 @@ def test_migrations_run_once_each_in_their_order(tmp_path: Path) -> None:
     file = database.connect(tmp_path / "events.db", max_bytes=MAX_BYTES, create=True)
     older = database.MIGRATIONS
     newer = (*older, "CREATE TABLE more (x); INSERT INTO more VALUES (1)")
-    assert database.create_or_migrate(file, ANCHOR, older) == (0, len(older))
+    assert database.create_or_migrate(file, ANCHOR, older) == 0
     log_id = file.execute("SELECT log_id FROM log").get
-    assert database.create_or_migrate(file, ANCHOR, newer) == (len(older), len(newer))
-    assert database.create_or_migrate(file, ANCHOR, newer) == (len(newer), len(newer))
+    assert database.create_or_migrate(file, ANCHOR, newer) == len(older)
+    assert database.create_or_migrate(file, ANCHOR, newer) == len(newer)
     assert file.execute("SELECT x FROM more").fetchall() == [(1,)]
     assert file.execute("SELECT log_id FROM log").get == log_id
     file.close()
