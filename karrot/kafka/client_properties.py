@@ -43,11 +43,6 @@ def parse(text: str) -> dict[str, str]:
     return dict(_pair(line) for line in _logical_lines(text) if line)
 
 
-def is_iam(properties: Mapping[str, str]) -> bool:
-    """Whether Amazon MSK's IAM is asked for, which librdkafka does not know."""
-    return properties.get("sasl.mechanisms") == _IAM
-
-
 def without_values(text: str, properties: Mapping[str, str]) -> str:
     """What a client says of its properties, without what they are: any of them may be a secret."""
     for value in sorted(properties.values(), key=len, reverse=True):
@@ -197,7 +192,7 @@ def complete(given: Mapping[str, str], bootstrap: Sequence[str]) -> dict[str, An
     Raises `ValueError` where there are no AWS credentials for that, or no region is known.
     """
     properties: dict[str, Any] = {**given, "bootstrap.servers": ",".join(bootstrap)}
-    if is_iam(given):
+    if given.get("sasl.mechanisms") == _IAM:  # librdkafka does not know it
         from karrot.kafka.msk_iam_token import token_source  # noqa: PLC0415 - loads botocore: only sites with IAM need it
 
         properties["sasl.mechanisms"] = "OAUTHBEARER"

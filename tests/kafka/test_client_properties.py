@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.kafka.client_properties import PropertiesError, is_iam, parse, read, translated, without_values
+from karrot.kafka.client_properties import PropertiesError, parse, read, translated, without_values
 
 SCRAM = """\
 # for kafka-consumer-groups.sh --command-config
@@ -50,7 +50,6 @@ def test_librdkafkas_own_names_pass() -> None:
 def test_msk_iam_is_asked_for_under_javas_names() -> None:
     found = translated(parse(MSK_IAM))
     assert found == {"security.protocol": "SASL_SSL", "sasl.mechanisms": "AWS_MSK_IAM"}
-    assert is_iam(found)
 
 
 @pytest.mark.parametrize(

@@ -50,10 +50,6 @@ class LogFile:
             clock, Anchor(*self.connection.execute("SELECT boot_id, boot_ms, wall_ms, log_ms FROM log").get)
         )
 
-    def suspect(self, reason: str) -> None:
-        """Have the whole file checked before the next commit."""
-        self._suspect = reason
-
     def distrust(self) -> None:
         """Open the file again before the next commit: after an I/O error the connection's view may be wrong."""
         self._broken = True
@@ -86,7 +82,7 @@ class LogFile:
             identity, connection = self._reader()
             yield connection
         except (apsw.CorruptError, apsw.NotADBError) as error:
-            self.suspect(str(error))
+            self._suspect = str(error)  # the whole file is checked before the next commit
             raise LogUnavailableError(f"the event log is damaged: {error}") from error
         except (apsw.Error, OSError) as error:
             raise LogUnavailableError(f"the event log cannot be read: {error}") from error
