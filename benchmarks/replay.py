@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from karrot.pipeline.replay.group_statuses import statuses
 from karrot.pipeline.replay.partition_statuses import ReplayOptions, changes, together
 from karrot.pipeline.replay.rule_set_parser import RuleSet
-from karrot.pipeline.replay.verdicts import VerdictTimes
+from karrot.pipeline.replay.verdicts_by_rules import VerdictTimes
 from karrot.pipeline.spark_session import session
 
 PARTITIONS, PER_GROUP, GROUPS_PER_TOPIC = 24_000, 10, 3

@@ -8,7 +8,6 @@ from karrot.history.groups import GroupOrder
 from karrot.history.held_days import Days, day_ranges
 from karrot.history.incident_queries import IncidentOrder
 from karrot.history.moments import granularity, moment
-from karrot.history.reader import History
 from karrot.history.results import (
     GroupDescription,
     GroupHistory,
@@ -28,6 +27,7 @@ from karrot.history.results import (
     UnclearGroup,
     UnreadableTable,
 )
+from karrot.history.table_queries import History
 from karrot.history.time_series import METRICS, SeriesMetric, reads_newest_first
 
 __all__ = [

@@ -43,7 +43,7 @@ class GroupMember(NamedTuple):
 class Description:
     """A group as its coordinator describes it.
 
-    ``state`` is one of `karrot.eventlog.watch_observations.STATES`; ``coordinator`` is the broker. ``members`` is
+    ``state`` is one of `karrot.eventlog.watched_groups.STATES`; ``coordinator`` is the broker. ``members`` is
     ``None`` where they are not known.
     """
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Source, TopicPartition
-from karrot.eventlog.watch_observations import GroupHealth
+from karrot.eventlog.watched_groups import GroupHealth
 from karrot.watch.cluster_interface import Cluster, Description, Failure, Listing
 from karrot.watch.rebalances_and_losses import Stability, group_health, retention
 

@@ -15,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # their own __
 )
 
 from karrot.event import TopicPartition
-from karrot.eventlog.watch_observations import UNKNOWN_STATE
+from karrot.eventlog.watched_groups import UNKNOWN_STATE
 from karrot.watch.cluster_interface import ClusterError, Description, Failure, GroupMember, Listing
 
 _TIMEOUT_S = 10.0

@@ -11,9 +11,9 @@ import urllib3
 
 from karrot.burrow.payload import to_wire
 from karrot.event import LagEvent
-from karrot.eventlog import watch_observations
+from karrot.eventlog import watched_groups
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, ReporterNotes
-from karrot.eventlog.watch_observations import GroupHealth, WatchedCluster
+from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
 from karrot.intake import Intake
 
 _AT_ONCE = 8
@@ -57,8 +57,8 @@ class IntakeSink:
     def begin(self) -> None:
         """Note that the cluster is to be asked and never was, unless it was: so a watch that never begins is seen."""
         with suppress(LogUnavailableError, OverloadedError):
-            if not any(poll.cluster == self._cluster for poll in watch_observations.read(self._notes)):
-                watch_observations.keep(self._notes, WatchedCluster(self._cluster, 0, 0.0, 0, 0, ()))
+            if not any(poll.cluster == self._cluster for poll in watched_groups.read(self._notes)):
+                watched_groups.keep(self._notes, WatchedCluster(self._cluster, 0, 0.0, 0, 0, ()))
 
     def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:
         """Store the events, as many as the log takes."""
@@ -76,7 +76,7 @@ class IntakeSink:
                 good_for_ms=self._good_for_ms,
                 groups=tuple(outcome.groups),
             )
-            watch_observations.keep(self._notes, watched)
+            watched_groups.keep(self._notes, watched)
         except (LogUnavailableError, OverloadedError) as error:
             _log.warning("a poll's verdicts are not all in the log", reason=str(error))
 

@@ -14,7 +14,7 @@ from karrot import telemetry
 from karrot.clock import Clock
 from karrot.event import LagEvent, TopicPartition
 from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, ReporterNotes, reporter_state
-from karrot.eventlog.watch_observations import GroupHealth
+from karrot.eventlog.watched_groups import GroupHealth
 from karrot.intake import Intake
 from karrot.known_problems import WATCH
 from karrot.settings.options import Settings

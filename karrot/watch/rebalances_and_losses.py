@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from karrot.event import TopicPartition
-from karrot.eventlog.watch_observations import GroupHealth
+from karrot.eventlog.watched_groups import GroupHealth
 from karrot.watch.cluster_interface import Description
 
 _REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance"})

@@ -13,7 +13,7 @@ from karrot.jinja_filters import FILTERS
 from karrot.known_problems import RUNBOOKS, runbook_of_failing
 from karrot.web import health, legacy, metrics, problems, static, webhook
 from karrot.web.api import routes as api
-from karrot.web.api.responses import instant
+from karrot.web.api.json_bodies import instant
 from karrot.web.context import EXTENSION, Credentials, WebContext
 from karrot.web.pages import page_caches, runbooks
 from karrot.web.pages import routes as pages

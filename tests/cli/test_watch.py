@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from karrot.cli import main
 from karrot.cli.watch import Printer, _as_json, _as_table
 from karrot.event import LagEvent, PartitionLag, Source
-from karrot.eventlog.watch_observations import GroupHealth
+from karrot.eventlog.watched_groups import GroupHealth
 from karrot.watch.outputs import PollOutcome
 from support.waiting import wait_for
 

@@ -10,7 +10,7 @@ from karrot.burrow.payload import parse_stored
 from karrot.event import GroupKey, Kind, LagEvent, Source
 from karrot.eventlog.base import Appended, LogUnavailableError
 from karrot.eventlog.memory import MemoryEventLog
-from karrot.eventlog.watch_observations import GroupHealth
+from karrot.eventlog.watched_groups import GroupHealth
 from karrot.intake import Intake
 from karrot.reporters.prometheus import build, render
 from karrot.watch.evaluation import deleted

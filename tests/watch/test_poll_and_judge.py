@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from karrot.event import Kind, LagEvent, Source, TopicPartition
-from karrot.eventlog.watch_observations import GroupHealth
+from karrot.eventlog.watched_groups import GroupHealth
 from karrot.watch.cluster_interface import ClusterError, Description, Failure
 from karrot.watch.outputs import PollOutcome
 from karrot.watch.persistence import FileKeeper, Keeper, NoKeeper

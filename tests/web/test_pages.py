@@ -14,7 +14,7 @@ from karrot.eventlog.base import ReporterState
 from karrot.history import HistoryHour, HourlyHistory
 from karrot.jinja_filters import marked
 from karrot.known_problems import CODES
-from karrot.reporters.send_report import NOTE, Fact, RefusedDatum, Report
+from karrot.reporters.last_send import NOTE, Fact, RefusedDatum, Report
 from karrot.web import Credentials
 from karrot.web.pages.routes import PAGE_SIZE
 from support.burrow.lag_events import make_event, make_partition

@@ -15,7 +15,7 @@ from karrot.cli.table import shown
 if TYPE_CHECKING:
     from karrot.burrow.client import Burrow, BurrowError
     from karrot.event import LagEvent
-    from karrot.eventlog.watch_observations import GroupHealth
+    from karrot.eventlog.watched_groups import GroupHealth
     from karrot.watch.cluster_reader import ClusterReader, ClusterSnapshot
 
 

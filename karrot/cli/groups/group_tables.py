@@ -10,7 +10,7 @@ from karrot.text import counted_plain
 
 if TYPE_CHECKING:
     from karrot.event import LagEvent, PartitionLag
-    from karrot.eventlog.watch_observations import GroupHealth
+    from karrot.eventlog.watched_groups import GroupHealth
 
 
 def _percent(share: float | None) -> str:

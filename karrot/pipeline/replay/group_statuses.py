@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from karrot.event import Status
-from karrot.pipeline.replay.verdicts import VerdictTimes
+from karrot.pipeline.replay.verdicts_by_rules import VerdictTimes
 from karrot.pipeline.store.shared_columns import GROUP
 
 _GROUP = ("rules", "group_key")

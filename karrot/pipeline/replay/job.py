@@ -13,7 +13,7 @@ from karrot.pipeline.replay.group_statuses import by_group, deletions, silences,
 from karrot.pipeline.replay.incident_comparison import RuleSetComparison, RuleSetRun, Stall, compare
 from karrot.pipeline.replay.partition_statuses import STOOD_STILL, ReplayOptions, changes, together
 from karrot.pipeline.replay.rule_set_parser import RuleSet
-from karrot.pipeline.replay.verdicts import VerdictTimes
+from karrot.pipeline.replay.verdicts_by_rules import VerdictTimes
 from karrot.pipeline.store.tables import Tables
 
 _DAY = timedelta(days=1)

@@ -18,7 +18,7 @@ from karrot.event import Status
 from karrot.pipeline.replay.commit_arrays import Bools, CommitArrays, Ints, LogEndArrays, Segments, begins, stored
 from karrot.pipeline.replay.group_statuses import group_key
 from karrot.pipeline.replay.rule_set_parser import RuleSet
-from karrot.pipeline.replay.verdicts import Codes, Verdicts, VerdictTimes, evaluate
+from karrot.pipeline.replay.verdicts_by_rules import Codes, Verdicts, VerdictTimes, evaluate
 
 STOOD_STILL = -1
 """In place of a set of rules: the partitions that truly stood still count as bad."""

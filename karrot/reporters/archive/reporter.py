@@ -13,8 +13,8 @@ from karrot.reporters.archive.retention import Amount, Contents, Retention
 from karrot.reporters.archive.segment_buffer import Sealed, SegmentBuffer
 from karrot.reporters.archive.segment_store import ArchiveHour, SegmentStore, StoredSegment, StoreError
 from karrot.reporters.base import Context, Sending, Trouble
+from karrot.reporters.last_send import NOTE, Fact, Report, Sent
 from karrot.reporters.retry_delay import Retry
-from karrot.reporters.send_report import NOTE, Fact, Report, Sent
 from karrot.settings import types
 
 _MOST_SEALED = 4

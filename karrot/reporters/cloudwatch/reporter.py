@@ -18,8 +18,8 @@ from karrot.reporters.cloudwatch.faults import Fault, FaultKind
 from karrot.reporters.cloudwatch.group_cap import OUTSIDE_BOUND, LegacyNames, Membership
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.sender import BatchRefusal, Sender, SendOutcome
+from karrot.reporters.last_send import NOTE, Fact, RefusedDatum, Report, Sent
 from karrot.reporters.retry_delay import Backoff
-from karrot.reporters.send_report import NOTE, Fact, RefusedDatum, Report, Sent
 from karrot.text import counted
 
 _SHOWN = 50

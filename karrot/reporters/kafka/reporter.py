@@ -13,8 +13,8 @@ from karrot.eventlog.base import StoredEvent
 from karrot.kafka import client_properties
 from karrot.reporters.base import Context, Sending, Trouble
 from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, TopicWriter, Written, message_of
+from karrot.reporters.last_send import NOTE, Fact, RefusedDatum, Report, Sent, read
 from karrot.reporters.retry_delay import Retry
-from karrot.reporters.send_report import NOTE, Fact, RefusedDatum, Report, Sent, read
 from karrot.settings.options import settings_of_reporter
 
 

@@ -16,9 +16,9 @@ from prometheus_client.core import Sample
 
 from karrot import telemetry
 from karrot.event import PartitionLag, Source, Status
-from karrot.eventlog import watch_observations
+from karrot.eventlog import watched_groups
 from karrot.eventlog.base import Events, EventSummary, GroupState, IncidentState, ReporterNotes
-from karrot.eventlog.watch_observations import STATES, GroupHealth, WatchedCluster
+from karrot.eventlog.watched_groups import STATES, GroupHealth, WatchedCluster
 from karrot.reporters.prometheus.metric_family import ListedFamily, escaped, label_value, sample
 from karrot.telemetry import Metric
 
@@ -191,7 +191,7 @@ Rows = Mapping[tuple[str, str], GroupHealth]
 
 def watched_families(log: ReporterNotes, excludes: Callable[[str], bool]) -> Iterator[ListedFamily]:
     """The groups of each poll that is not too long ago, and when each poll was."""
-    polls = list(watch_observations.read(log))
+    polls = list(watched_groups.read(log))
     now_ms = log.log_time_ms()
     rows = {
         (label_value(poll.cluster), consumer): group

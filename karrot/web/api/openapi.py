@@ -7,8 +7,8 @@ import msgspec
 from karrot.known_problems import CODES
 from karrot.telemetry import EVENTS_REJECTED
 from karrot.web.api.group_query import STATUSES
+from karrot.web.api.json_bodies import GroupDetail, GroupPage, Rejects
 from karrot.web.api.reporter_status import Reporters
-from karrot.web.api.responses import GroupDetail, GroupPage, Rejects
 from karrot.web.health import Heartbeat, Readiness
 from karrot.web.problems import ProblemBody
 

@@ -5,8 +5,8 @@ from datetime import datetime
 import msgspec
 
 from karrot.eventlog.base import Backlog, EventLog, LogSize, ReporterState, StoredEvent, backlog
-from karrot.reporters.send_report import NOTE, Fact, Report, read
-from karrot.web.api.responses import instant
+from karrot.reporters.last_send import NOTE, Fact, Report, read
+from karrot.web.api.json_bodies import instant
 from karrot.web.context import WebContext
 
 

@@ -8,9 +8,9 @@ from flask import Blueprint, Response, request
 
 from karrot.event import GroupKey
 from karrot.web.api.group_query import STATUSES, GroupFilter, PageCursor, page_by_key
+from karrot.web.api.json_bodies import GroupPage, Rejects, group_detail, group_shape, reject_shape
 from karrot.web.api.openapi import document
 from karrot.web.api.reporter_status import Reporters, progress
-from karrot.web.api.responses import GroupPage, Rejects, group_detail, group_shape, reject_shape
 from karrot.web.auth import require_reader
 from karrot.web.context import web_context
 from karrot.web.problems import Problem

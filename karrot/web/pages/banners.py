@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from karrot import telemetry
 from karrot.eventlog.base import ReporterState
 from karrot.known_problems import CODES, REFUSED_LATELY_S, RUNBOOKS, runbook_of_failing
-from karrot.reporters.send_report import NOTE, read
+from karrot.reporters.last_send import NOTE, read
 from karrot.text import count, counted, duration, some, visible
 from karrot.web.context import WebContext
 from karrot.web.pages.page_caches import caches

@@ -9,7 +9,7 @@ from karrot.event import GroupKey, PartitionLag, Source, Status
 from karrot.eventlog.base import StoredEvent
 from karrot.known_problems import CODES, WATCH
 from karrot.web.api.group_query import STATUSES, GroupFilter
-from karrot.web.api.responses import instant, reject_shape
+from karrot.web.api.json_bodies import instant, reject_shape
 from karrot.web.api.routes import asked_filter, asked_key
 from karrot.web.auth import require_reader
 from karrot.web.context import WebContext, web_context

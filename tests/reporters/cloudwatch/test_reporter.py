@@ -11,7 +11,7 @@ from karrot.eventlog.base import Cursor, StoredEvent
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.cloudwatch.event_to_data import Mapped, data_of
 from karrot.reporters.cloudwatch.options import Options
-from karrot.reporters.send_report import RefusedDatum, Sent
+from karrot.reporters.last_send import RefusedDatum, Sent
 from support.eventlog.appended_events import stored_events
 from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, point_aws_at

@@ -15,7 +15,7 @@ from karrot.reporters.base import Bounded, PacedReporter, Sending, Trouble
 from karrot.reporters.kafka import build
 from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, TopicWriter, Written
 from karrot.reporters.kafka.reporter import KafkaReporter, Options
-from karrot.reporters.send_report import Fact, Report, Sent, read
+from karrot.reporters.last_send import Fact, Report, Sent, read
 from support.eventlog.appended_events import append_event, stored_events
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context

@@ -11,7 +11,7 @@ from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import PacedReporter
 from karrot.reporters.cloudwatch import build
-from karrot.reporters.send_report import NOTE, Report, read
+from karrot.reporters.last_send import NOTE, Report, read
 from support.eventlog.appended_events import append_event
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context

@@ -14,8 +14,8 @@ from karrot.eventlog.base import Cursor, Reject, ReporterState
 from karrot.render.metric_names import CloudWatchNames, cloudwatch_queries
 from karrot.reporters.cloudwatch.costs import monthly_estimate
 from karrot.reporters.cloudwatch.options import GroupMetricName, Layout
+from karrot.reporters.last_send import NOTE, Fact, RefusedDatum, Report, Sent
 from karrot.reporters.prometheus.group_metrics import promql_queries
-from karrot.reporters.send_report import NOTE, Fact, RefusedDatum, Report, Sent
 from support.burrow.lag_events import make_event
 from support.servers.background_server import serve_in_thread
 from support.web.website import Website, make_website

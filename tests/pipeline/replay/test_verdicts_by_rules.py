@@ -16,7 +16,7 @@ from karrot.burrow.storage import Storage
 from karrot.event import LogEnd, OffsetSample, Status
 from karrot.pipeline.replay.commit_arrays import CommitArrays, LogEndArrays, Segments, stored
 from karrot.pipeline.replay.rule_set_parser import RuleSet
-from karrot.pipeline.replay.verdicts import VerdictTimes, Windows, evaluate, facts_of, judged, windows
+from karrot.pipeline.replay.verdicts_by_rules import VerdictTimes, Windows, evaluate, facts_of, judged, windows
 
 NEVER_MS = 2**60
 EXPIRE = 1_000

@@ -1,4 +1,4 @@
-"""Define the report of a reporter's last send, which it keeps in the log for the API and the pages."""
+"""Defines the report of a reporter's last send, which the log keeps for the API and the pages."""
 
 import msgspec
 
