@@ -56,9 +56,9 @@ def _sharing(found: Distribution, package: Path) -> Intruder | None:
     return Intruder(version[1].strip() if version else "of no version", directory, is_ours)
 
 
-def entry_point(group: str, name: str) -> EntryPoint:
-    """The entry point by that name, Karrot's own before an older Karrot's. Raises `LookupError` for none or several."""
-    found = entry_points(group=group, name=name)
+def reporter_entry_point(name: str) -> EntryPoint:
+    """A reporter's entry point, Karrot's own before an older Karrot's. Raises `LookupError` for none or several."""
+    found = entry_points(group=_REPORTERS, name=name)
     points = {point.value: point for point in found if _owner(point) != _FORMER} or {each.value: each for each in found}
     if len(points) == 1:
         return next(iter(points.values()))

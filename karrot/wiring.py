@@ -25,10 +25,10 @@ from karrot.delivery import Delivery
 from karrot.eventlog.base import EventLog, LogUnavailableError
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.eventlog.sqlite import SqliteEventLog, datadir
-from karrot.installed_distribution import entry_point
+from karrot.installed_distribution import reporter_entry_point
 from karrot.intake import Intake
 from karrot.known_problems import RESYNC, WATCH
-from karrot.reporters.base import GROUP, Context, PullReporter, Reporter
+from karrot.reporters.base import Context, PullReporter, Reporter
 from karrot.reporters.prometheus import render as render_metrics
 from karrot.reporters.prometheus.group_metrics import MetricNameQuery, promql_queries
 from karrot.server.gunicorn import Server
@@ -227,7 +227,7 @@ def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -
         recall=partial(log.recall, name),
         remember=partial(log.remember, name),
     )
-    reporter: Reporter = entry_point(GROUP, name).load()(context)
+    reporter: Reporter = reporter_entry_point(name).load()(context)
     return reporter
 
 

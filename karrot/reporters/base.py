@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
     from karrot.eventlog.base import EventLog, StoredEvent
 
-GROUP = "karrot.reporters"
-"""The entry-point group."""
-
 
 @dataclass(frozen=True, slots=True)
 class Context:
