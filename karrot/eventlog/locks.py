@@ -7,6 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+_POLL_S = 0.05
+
 
 class FileLock:
     """One lock file, which the constructor opens.
@@ -29,7 +31,7 @@ class FileLock:
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         self._held = True
 
-    def try_acquire(self, wait_s: float = 0.0, poll_s: float = 0.05) -> bool:
+    def try_acquire(self, wait_s: float = 0.0) -> bool:
         """Take the lock if it is free, or becomes free within ``wait_s``."""
         deadline = time.monotonic() + wait_s
         while not self._held:
@@ -39,7 +41,7 @@ class FileLock:
             except BlockingIOError:
                 if time.monotonic() >= deadline:
                     break
-                time.sleep(poll_s)
+                time.sleep(_POLL_S)
         return self._held
 
     def release(self) -> None:
