@@ -18,6 +18,7 @@ from karrot import telemetry
 from karrot.event import PartitionLag, Source, Status
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import Events, EventSummary, GroupState, IncidentState, ReporterNotes
+from karrot.eventlog.group_state import BAD_STATUSES
 from karrot.eventlog.watched_groups import STATES, GroupHealth, WatchedCluster
 from karrot.reporters.prometheus.metric_family import ListedFamily, escaped, label_value, sample
 from karrot.telemetry import Metric
@@ -31,7 +32,6 @@ _ASKED_FIRST = (
     telemetry.CONSUMER_SCALABLE_LAG,
     telemetry.CONSUMER_STATUS_CODE,
 )
-_BAD_STATUSES = (Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
 
 
 class ExportedGroup(NamedTuple):
@@ -165,7 +165,7 @@ _FAMILIES: tuple[tuple[Metric, tuple[GroupMetric, ...]], ...] = (
     (telemetry.CONSUMER_PARTITIONS, _one(lambda row: row.summary.partition_count)),
     (
         telemetry.CONSUMER_BAD_PARTITIONS,
-        tuple(GroupMetric(status, _bad_partitions(index)) for index, status in enumerate(_BAD_STATUSES)),
+        tuple(GroupMetric(status, _bad_partitions(index)) for index, status in enumerate(BAD_STATUSES)),
     ),
     (telemetry.CONSUMER_COMPLETE_RATIO, _one(_complete_ratio)),
     (telemetry.CONSUMER_LAST_EVENT, _one(lambda row: _seconds(row.summary.observed_at_ms))),
