@@ -8,7 +8,7 @@ every rate is an average and every time has a floor of about one refresh; ``docs
 from itertools import pairwise
 from typing import NamedTuple
 
-from karrot.event import LagEvent, OffsetSample, PartitionLag, Status
+from karrot.event import LagEvent, LogEnd, OffsetSample, PartitionLag, Status
 
 _REFRESH_SECONDS = 10.0
 _MAX_SECONDS = 10 * 365 * 86_400.0
@@ -30,13 +30,6 @@ class Signals(NamedTuple):
     lag_seconds: float | None = None
     lag_seconds_extrapolated: bool = False
     catch_up_seconds: float | None = None
-
-
-class _Head(NamedTuple):
-    """The log end offset of a partition, as Burrow knew it at a moment."""
-
-    at_ms: int
-    offset: int
 
 
 def signals_of(event: LagEvent) -> Signals:
@@ -70,7 +63,7 @@ def _scalable_lag(event: LagEvent) -> int | None:
     return max(0, event.total_lag - sum(stuck))
 
 
-def _heads(partition: PartitionLag, now_ms: int) -> list[_Head]:
+def _heads(partition: PartitionLag, now_ms: int) -> list[LogEnd]:
     """The glimpses of the log end, oldest first; none if they contradict each other (the topic was created again)."""
     heads = [head for commit in (partition.start, partition.end) if commit and (head := _head_at(commit))]
     present = _present_head(partition, now_ms)
@@ -83,23 +76,23 @@ def _heads(partition: PartitionLag, now_ms: int) -> list[_Head]:
     return heads
 
 
-def _head_at(commit: OffsetSample) -> _Head | None:
+def _head_at(commit: OffsetSample) -> LogEnd | None:
     """Where the log ended when Burrow read the commit: its lag is of that moment, not of the commit's timestamp."""
     at_ms = commit.timestamp_ms if commit.observed_at_ms is None else commit.observed_at_ms
     lag = commit.lag
     if lag is None or lag < 0 or not _is_time(at_ms):
         return None
-    return _Head(at_ms, commit.offset + lag)
+    return LogEnd(at_ms, commit.offset + lag)
 
 
-def _present_head(partition: PartitionLag, now_ms: int) -> _Head | None:
+def _present_head(partition: PartitionLag, now_ms: int) -> LogEnd | None:
     end, lag = partition.end, partition.current_lag
     if end is None or lag is None or lag < 0 or not _is_time(now_ms):
         return None
-    return _Head(now_ms, end.offset + lag)
+    return LogEnd(now_ms, end.offset + lag)
 
 
-def _produce_rate(heads: list[_Head]) -> float | None:
+def _produce_rate(heads: list[LogEnd]) -> float | None:
     """The growth of the log from the first glimpse to the last."""
     if not heads or heads[0].at_ms == heads[-1].at_ms:
         return None
@@ -124,7 +117,7 @@ def _consume_rate(partition: PartitionLag, now_ms: int) -> float | None:
 
 
 def _lag_seconds(
-    partition: PartitionLag, heads: list[_Head], produce_rate: float | None, now_ms: int
+    partition: PartitionLag, heads: list[LogEnd], produce_rate: float | None, now_ms: int
 ) -> tuple[float | None, bool]:
     """How long ago the log ended at the newest commit, and whether that lies before the first glimpse."""
     if partition.current_lag == 0:
@@ -140,7 +133,7 @@ def _lag_seconds(
     return age, age is not None
 
 
-def _time_of(offset: int, heads: list[_Head]) -> float:
+def _time_of(offset: int, heads: list[LogEnd]) -> float:
     """When the log grew beyond an offset that is not below the first glimpse: the last moment it ended there."""
     for older, newer in pairwise(heads):
         if older.offset <= offset < newer.offset:
