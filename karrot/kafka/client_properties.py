@@ -11,6 +11,7 @@ from typing import Any
 
 _IAM = "AWS_MSK_IAM"
 _SHORTEST_SECRET = 3
+_MOMENT = re.compile(r" \(after \d+ms in state .*\)$")
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -41,6 +42,11 @@ def read(path: Path, understood: Callable[[Mapping[str, str]], dict[str, str]] =
 def parse(text: str) -> dict[str, str]:
     """``name=value`` lines as Java's ``Properties`` reads them: comments, continued lines, escapes."""
     return dict(_pair(line) for line in _logical_lines(text) if line)
+
+
+def without_moment(text: str) -> str:
+    """An error text of the client without how long it had tried, which differs each time."""
+    return _MOMENT.sub("", text)
 
 
 def without_values(text: str, properties: Mapping[str, str]) -> str:

@@ -1,6 +1,5 @@
 """Asks a Kafka cluster through the Admin API of confluent-kafka."""
 
-import re
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -16,6 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # their own __
 
 from karrot.event import TopicPartition
 from karrot.eventlog.watched_groups import UNKNOWN_STATE
+from karrot.kafka.client_properties import without_moment
 from karrot.watch.cluster_interface import ClusterError, Description, Failure, GroupMember, Listing
 
 _TIMEOUT_S = 10.0
@@ -29,9 +29,6 @@ _PATIENCE_S = 5.0
 _NO_PARTITION = Failure("unknown_topic_or_part", "there is no such partition")
 _NO_LEADER = Failure("leader_not_available", "no broker leads the partition")
 _LATE = Failure("_timed_out", "it was not asked about: the groups before it took too long")
-
-_MOMENT = re.compile(r" \(after \d+ms in state .*\)$")
-"""What the client appends to every error text; it differs each time."""
 
 _STATES = {
     ConsumerGroupState.STABLE: "Stable",
@@ -188,7 +185,7 @@ class KafkaCluster:
 
     def _note_trouble(self, error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 (how the library names its own errors)
-            said = _MOMENT.sub("", error.str())
+            said = without_moment(error.str())
             self._trouble = f"(the last trouble with a broker: {said})"
 
 

@@ -1,6 +1,5 @@
 """Write records to a topic with librdkafka's idempotent producer."""
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -9,7 +8,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Delivered
 
-from karrot.kafka.client_properties import PropertiesError, complete, without_values
+from karrot.kafka.client_properties import PropertiesError, complete, without_moment, without_values
 from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, Written
 from karrot.reporters.kafka.reporter import Options
 
@@ -43,7 +42,6 @@ _OTHER_NAMES: Final = frozenset({"delivery.timeout.ms", "request.required.acks"}
 _TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 _TIMED_OUT: Final = KafkaError._MSG_TIMED_OUT  # noqa: SLF001 (how the library names its own errors)
 _ALL_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 (the same)
-_MOMENT: Final = re.compile(r" \(after \d+ms in state .*\)$")
 _LATE: Final = Failed("_timed_out", "the client did not come back")
 
 
@@ -102,7 +100,7 @@ class KafkaTopic:
     def _failure(self, error: KafkaError) -> Failed:
         """A timeout says nothing: what the client said of the brokers meanwhile does."""
         failure = self._trouble if error.code() == _TIMED_OUT and self._trouble else error
-        text = without_values(_MOMENT.sub("", failure.str()), self._given)
+        text = without_values(without_moment(failure.str()), self._given)
         return Failed(failure.name().lower(), text, is_final=error.code() in _TOO_LARGE)
 
     def _note_trouble(self, error: KafkaError) -> None:
