@@ -1,4 +1,7 @@
-"""Holds a process's connections to the SQLite file, opens them again if it is damaged, and checkpoints it."""
+"""Holds a process's connections to the log: to the SQLite file, or to a database in memory.
+
+Those to the file are opened again if it is damaged or replaced. A checkpoint copies its write-ahead log into it.
+"""
 
 import contextlib
 import logging

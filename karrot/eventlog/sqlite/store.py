@@ -78,7 +78,7 @@ class SqlEventLog:
 
     @property
     def log_id(self) -> str:
-        """The name of the file this process writes to now."""
+        """The random id of the log that this process writes to now; another one after a damaged file was replaced."""
         return self._file.log_id
 
     def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Appended:

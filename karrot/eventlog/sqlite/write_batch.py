@@ -1,4 +1,4 @@
-"""Writes events, groups, counters and notes in one transaction. Used by the writer thread alone."""
+"""Writes events, groups, counters and notes in one transaction. One thread at a time uses it, under a lock."""
 
 from collections import Counter
 
