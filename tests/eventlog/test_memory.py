@@ -6,7 +6,7 @@ import pytest
 
 from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.memory import MemoryEventLog
-from karrot.eventlog.sqlite.write_batch import Transaction
+from karrot.eventlog.sqlite.transaction import Transaction
 from support.eventlog.appended_events import append_event, group_names
 from support.eventlog.event_log_contract import MAX_GROUPS, RETENTION_MS, STALE_MS, EventLogContract, OpenLog
 from support.manual_clock import ManualClock

@@ -37,7 +37,7 @@ from karrot.eventlog.pending_counters import HighWater, WriteBuffer
 from karrot.eventlog.sqlite import rows
 from karrot.eventlog.sqlite.connections import Checkpointer, LogFile, MemoryFile
 from karrot.eventlog.sqlite.database import used_bytes
-from karrot.eventlog.sqlite.write_batch import Transaction
+from karrot.eventlog.sqlite.transaction import Transaction
 from karrot.eventlog.sqlite.writer import Committer, InlineWriter, Job, Writer
 
 _READ_BYTES = 8 << 20

@@ -21,7 +21,7 @@ from karrot.eventlog.base import TURN_SHARE, LogUnavailableError, OverloadedErro
 from karrot.eventlog.pending_counters import WriteBuffer
 from karrot.eventlog.sqlite.connections import LogFile, MemoryFile
 from karrot.eventlog.sqlite.database import near_its_cap
-from karrot.eventlog.sqlite.write_batch import Transaction
+from karrot.eventlog.sqlite.transaction import Transaction
 
 T = TypeVar("T")
 _GROUP = 256

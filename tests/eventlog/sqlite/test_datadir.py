@@ -8,7 +8,7 @@ import pytest
 from karrot.clock import Anchor
 from karrot.event import GroupKey
 from karrot.eventlog.base import Counter, LogUnavailableError
-from karrot.eventlog.sqlite import database, datadir, write_batch
+from karrot.eventlog.sqlite import database, datadir, transaction
 from support.eventlog.appended_events import append_event, group_names
 from support.eventlog.sqlite_log import MAX_BYTES, append_and_kill_self, open_sqlite
 from support.manual_clock import ManualClock
@@ -185,7 +185,7 @@ def test_an_sqlite_that_can_corrupt_the_log_is_refused(version: tuple[int, ...],
 def test_groups_to_forget_are_found_without_looking_at_all_the_others(tmp_path: Path) -> None:
     file = database.connect(tmp_path / "events.db", max_bytes=MAX_BYTES, create=True)
     database.create_or_migrate(file, ANCHOR)
-    steps = {detail for *_, detail in file.execute(f"EXPLAIN QUERY PLAN {write_batch.FORGET}")}
+    steps = {detail for *_, detail in file.execute(f"EXPLAIN QUERY PLAN {transaction.FORGET}")}
     assert "SCAN groups USING INDEX forgettable" in steps  # which has those that can be forgotten, and no other
     assert "SCAN groups" not in steps
     assert "USE TEMP B-TREE FOR ORDER BY" not in steps

@@ -17,7 +17,7 @@ from karrot.eventlog.locks import FileLock
 from karrot.eventlog.pending_counters import WriteBuffer
 from karrot.eventlog.sqlite import datadir
 from karrot.eventlog.sqlite.connections import Checkpointer, LogFile
-from karrot.eventlog.sqlite.write_batch import Transaction
+from karrot.eventlog.sqlite.transaction import Transaction
 from karrot.eventlog.sqlite.writer import Committer, Job, Writer
 from support.burrow.lag_events import make_event
 from support.eventlog.sqlite_log import MAX_BYTES, open_sqlite
