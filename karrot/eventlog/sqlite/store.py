@@ -33,12 +33,12 @@ from karrot.eventlog.base import (
 )
 from karrot.eventlog.group_state import arrival, changed, state_of
 from karrot.eventlog.locks import FileLock
-from karrot.eventlog.pending_counters import HighWater, WriteBuffer
 from karrot.eventlog.sqlite import rows
 from karrot.eventlog.sqlite.connections import Checkpointer, LogFile, MemoryFile
 from karrot.eventlog.sqlite.database import used_bytes
 from karrot.eventlog.sqlite.transaction import Transaction
 from karrot.eventlog.sqlite.writer import Committer, InlineWriter, Job, Writer
+from karrot.eventlog.write_buffer import HighWater, WriteBuffer
 
 _READ_BYTES = 8 << 20
 _UNREAD_BYTES = 1 << 20

@@ -9,8 +9,8 @@ from karrot.clock import Anchor
 from karrot.event import GroupKey
 from karrot.eventlog.base import Appended, ReporterState
 from karrot.eventlog.group_state import Arrival, GroupRow, after
-from karrot.eventlog.pending_counters import KEPT_REJECTS, CounterKey, PendingWrites
 from karrot.eventlog.sqlite import rows
+from karrot.eventlog.write_buffer import KEPT_REJECTS, CounterKey, PendingWrites
 
 _MOST_CLUSTERS = 1000
 _EVICTED_AT_ONCE = 100

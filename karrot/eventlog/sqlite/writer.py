@@ -18,10 +18,10 @@ from typing import Any, Generic, TypeVar
 import apsw
 
 from karrot.eventlog.base import TURN_SHARE, LogUnavailableError, OverloadedError, UnconfirmedError
-from karrot.eventlog.pending_counters import WriteBuffer
 from karrot.eventlog.sqlite.connections import LogFile, MemoryFile
 from karrot.eventlog.sqlite.database import near_its_cap
 from karrot.eventlog.sqlite.transaction import Transaction
+from karrot.eventlog.write_buffer import WriteBuffer
 
 T = TypeVar("T")
 _GROUP = 256

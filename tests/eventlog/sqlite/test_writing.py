@@ -14,11 +14,11 @@ from karrot.event import GroupKey
 from karrot.eventlog.base import Appended, LogUnavailableError, UnconfirmedError, groups
 from karrot.eventlog.group_state import arrival
 from karrot.eventlog.locks import FileLock
-from karrot.eventlog.pending_counters import WriteBuffer
 from karrot.eventlog.sqlite import datadir
 from karrot.eventlog.sqlite.connections import Checkpointer, LogFile
 from karrot.eventlog.sqlite.transaction import Transaction
 from karrot.eventlog.sqlite.writer import Committer, Job, Writer
+from karrot.eventlog.write_buffer import WriteBuffer
 from support.burrow.lag_events import make_event
 from support.eventlog.sqlite_log import MAX_BYTES, open_sqlite
 from support.manual_clock import ManualClock
