@@ -32,7 +32,7 @@ from karrot.reporters.base import Context, PullReporter, Reporter
 from karrot.reporters.prometheus import render as render_metrics
 from karrot.reporters.prometheus.group_metrics import MetricNameQuery, promql_queries
 from karrot.server.gunicorn import Server
-from karrot.server.worker import Patience
+from karrot.server.gunicorn_worker import Patience
 from karrot.settings.loading import Loaded, SettingsError, checked
 from karrot.settings.options import Settings, effective, needs_restart
 from karrot.settings.sources import PREFIX

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 
-from karrot.server.worker import Patience, Worker
+from karrot.server.gunicorn_worker import Patience, Worker
 
 _KEEP_ALIVE_S = 75
 _GRACE_S = 8

@@ -103,11 +103,11 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self.readers: ThreadPool[Connection] = ThreadPool(max(2, self.cfg.threads // 4), self._serve, "reader")
         self.queued: dict[Connection, tuple[float, RequestHead]] = {}
         self.served: deque[tuple[Connection, WsgiAnswer]] = deque()
-        self.storing = PendingAnswers(self._deliver, self._answer, self._wake, patience_s=self.patience.thread_s)
+        self.pending = PendingAnswers(self._deliver, self._answer, self._wake, patience_s=self.patience.thread_s)
         refuse = partial(self._answer, refusal=OVERLOADED)
-        self.turns = AdmissionQueue(self._serve_here, refuse, patience_s=self.patience.thread_s * _SHARE)
+        self.admission = AdmissionQueue(self._serve_here, refuse, patience_s=self.patience.thread_s * _SHARE)
         self.at_once = _FEW
-        self.turn = self.since = time.monotonic()
+        self.turn_began = self.since = time.monotonic()
         self.woken = False
         super().init_process()
 
@@ -115,7 +115,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         """The loop; the poller and the application are there by now."""
         _put_events_first()
         self.lingering = LingeringClose(self.poller, self._close)
-        self.collecting = RequestReading(
+        self.reading = RequestReading(
             self.poller,
             self.patience.admits,
             ReadingCallbacks(self._dispatch, self._answer, self._close),
@@ -150,29 +150,29 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
             client_sock.close()
             return
         self.nr_conns += 1
-        self.collecting.begin(conn)
+        self.reading.begin(conn)
 
     def enqueue_req(self, conn: Connection) -> None:
         """Begin with the next request of a connection, some of which may be here already."""
-        self.collecting.begin(conn, conn.parser.unreader.take_buffered())
+        self.reading.begin(conn, conn.parser.unreader.take_buffered())
 
     def on_client_socket_readable(self, conn: Connection, client: Any) -> None:
         """A kept-alive connection speaks again."""
         self.poller.unregister(client)
         self.keepalived_conns.remove(conn)
-        self.collecting.begin(conn)
+        self.reading.begin(conn)
 
     def wait_for_and_dispatch_events(self, timeout: float) -> None:
         """Wait for events, and keep the deadlines that gunicorn does not know."""
-        timed = self.collecting or self.queued or self.lingering or self.storing
+        timed = self.reading or self.queued or self.lingering or self.pending
         asked = time.monotonic()
         if timed:
             timeout = min(timeout, _TICK_S)
-        events = self.poller.select(0 if self.turns else timeout)
+        events = self.poller.select(0 if self.admission else timeout)
         now = time.monotonic()
         # What comes while the loop sleeps wakes it. What came while it worked did so after it had looked last.
-        self.since = now if now - asked > _ASLEEP_S else self.turn
-        self.turn = now
+        self.since = now if now - asked > _ASLEEP_S else self.turn_began
+        self.turn_began = now
         for key, _ in events:
             try:
                 key.data(key.fileobj)
@@ -181,8 +181,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
                 self.log.exception("an event on a connection could not be handled")
                 if isinstance(key.fileobj, socket.socket) and key.fileobj not in self.sockets:
                     self._drop(key.fileobj)
-            self.storing.settle()  # a turn can be long: who waits for the disk need not wait for the end of it
-        self.turns.give()
+            self.pending.settle()  # a turn can be long: who waits for the disk need not wait for the end of it
+        self.admission.give()
         self._keep_deadlines(time.monotonic())
 
     def is_parent_alive(self) -> bool:
@@ -209,7 +209,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         with contextlib.suppress(OSError, KeyError, ValueError):
             self.poller.unregister(sock)
         self.lingering.drop(sock)
-        self.collecting.drop(sock)
+        self.reading.drop(sock)
         sock.close()
 
     def _serve(self, conn: Connection) -> None:
@@ -220,7 +220,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
 
     def _serve_here(self, conn: Connection, head: RequestHead, since: float) -> None:
         """Serve an event in the loop; its answer waits for the writer."""
-        self.storing.settle()
+        self.pending.settle()
         kept = inline_wsgi.HeldAnswer(conn.sock)
         try:
             conn.hand_over(self.patience.body_s)
@@ -231,7 +231,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         if answer.pending is None:
             self._finish(conn, answer)
         else:
-            self.storing.hold(conn, head, answer, answer.pending, since=since)
+            self.pending.hold(conn, head, answer, answer.pending, since=since)
 
     def _finish(self, conn: Connection, answer: WsgiAnswer) -> None:
         """An answer is final: from a thread, or from the loop, which gets to it in its next turn."""
@@ -246,12 +246,12 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     def _finish_served(self) -> None:
         # The flag falls before the queues are emptied: what is appended from now on wakes the loop again.
         self.woken = False
-        self.storing.settle()
+        self.pending.settle()
         while self.served:
             self._deliver(*self.served.popleft())
 
     def _deliver(self, conn: Connection, answer: WsgiAnswer) -> None:
-        self.collecting.answered(conn)
+        self.reading.answered(conn)
         if not (conn.send(answer.data) and answer.reusable):
             self.lingering.part(conn)
         elif conn.parser.unreader.buf.getvalue():
@@ -271,7 +271,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     def _dispatch(self, conn: Connection, head: RequestHead) -> None:
         """A request is whole: it waits for its turn, or for a thread."""
         if head.path == _WEBHOOK and not conn.large_bytes:
-            self.turns.join(conn, head, self.since)
+            self.admission.join(conn, head, self.since)
             return
         conn.hand_over(self.patience.body_s)
         pool = self.tpool if head.path in _QUICK_PATHS else self.readers
@@ -279,11 +279,11 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         pool.submit(conn)
 
     def _keep_deadlines(self, now: float) -> None:
-        self.collecting.expire(now)
+        self.reading.expire(now)
         for conn, (deadline, head) in list(self.queued.items()):
             if deadline <= now and self.queued.pop(conn, None) is not None:
                 self._answer(conn, head, OVERLOADED)
-        self.storing.expire(now)
+        self.pending.expire(now)
         self.lingering.expire(now)
 
     def _answer(self, conn: Connection, head: RequestHead | None, refusal: Refusal, detail: str = "") -> None:
@@ -294,7 +294,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self.lingering.part(conn)
 
     def _close(self, conn: Connection) -> None:
-        self.collecting.answered(conn)
+        self.reading.answered(conn)
         self.nr_conns -= 1
         conn.close()
 
