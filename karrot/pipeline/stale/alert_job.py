@@ -19,7 +19,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from karrot.event import ClusterPartition, LogEnd
 from karrot.pipeline.schemas import STREAMED, with_day
-from karrot.pipeline.stale.stale_rule import BatchCommits, GroupPartition, RecordPosition, StaleState, StaleWatch
+from karrot.pipeline.stale.stale_partition_rule import (
+    BatchCommits,
+    GroupPartition,
+    RecordPosition,
+    StaleState,
+    StaleWatch,
+)
 from karrot.pipeline.store.filesystem import literal, make_directory, read_text, write_text
 from karrot.pipeline.store.shared_columns import LOG, PARTITION
 from karrot.pipeline.store.tables import Tables

@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.event import ClusterPartition, LogEnd
-from karrot.pipeline.stale.stale_rule import BatchCommits, GroupPartition, RecordPosition, StaleState, StaleWatch
+from karrot.pipeline.stale.stale_partition_rule import (
+    BatchCommits,
+    GroupPartition,
+    RecordPosition,
+    StaleState,
+    StaleWatch,
+)
 from support.pipeline.stale_partition_cases import (
     CASES,
     EVALUATED_AT,
