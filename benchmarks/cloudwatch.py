@@ -28,8 +28,6 @@ from soak import process
 from karrot import logs
 from karrot.burrow.payload import to_wire
 from karrot.clock import SystemClock
-from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
-from karrot.demo.cloudwatch.injected_faults import HANG, INTERNAL_ERROR, THROTTLING, Fault
 from karrot.eventlog.base import StoredEvent
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.cloudwatch import build
@@ -41,7 +39,9 @@ from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
 from support.burrow.lag_events import make_event
 from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, aws_environment
+from support.reporters.injected_faults import HANG, INTERNAL_ERROR, THROTTLING, Fault
 from support.reporters.reporter_context import make_context
+from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 from support.service.karrot_service import Service
 from support.service.open_loop import OpenLoopResult, percentile, send_open_loop
 
@@ -149,7 +149,7 @@ def plainly(events: Sequence[StoredEvent]) -> float:
 def calls_in_a_minute() -> int:
     """Of the reporter as it is by default, in simulated time; each group is told of twice."""
     clock = ManualClock(wall=SystemClock().wall_ms())
-    with FakeCloudWatch(clock_ms=clock.wall_ms) as fake:
+    with ScriptedCloudWatch(clock_ms=clock.wall_ms) as fake:
         before = dict(os.environ)
         os.environ.update(aws_environment(fake.url))
         rig = CloudWatchRig(fake, clock)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from karrot.clock import SystemClock
-from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
-from karrot.demo.cloudwatch.injected_faults import HANG, HANG_AFTER_KEEPING, UNRECOGNIZED_CLIENT
 from support.burrow.recorded_bodies import warn_body
 from support.reporters.cloudwatch_reporter_rig import point_aws_at
+from support.reporters.injected_faults import HANG, HANG_AFTER_KEEPING, UNRECOGNIZED_CLIENT
+from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 from support.service.karrot_service import Service
 from support.waiting import wait_for
 
@@ -20,8 +20,8 @@ _END_WITHIN_S = 15  # 10 are promised; on a busy machine the processes take thei
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCloudWatch]:
-    with FakeCloudWatch(clock_ms=SystemClock().wall_ms) as serving:
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedCloudWatch]:
+    with ScriptedCloudWatch(clock_ms=SystemClock().wall_ms) as serving:
         point_aws_at(serving, monkeypatch)
         yield serving
 
@@ -31,7 +31,7 @@ def publishing(directory: Path, **settings: str) -> Service:
     return Service(directory / "data", arguments=(), reporters="prometheus,cloudwatch", **told)
 
 
-def points(fake: FakeCloudWatch, consumer: str) -> list[Any]:
+def points(fake: ScriptedCloudWatch, consumer: str) -> list[Any]:
     return fake.points("Karrot", "Lag", {"Cluster": "prod-eu", "ConsumerGroup": consumer})
 
 
@@ -52,7 +52,7 @@ def leader(service: Service) -> int:
     return pid
 
 
-def test_what_burrow_posts_is_in_cloudwatch_a_second_later(fake: FakeCloudWatch, tmp_path: Path) -> None:
+def test_what_burrow_posts_is_in_cloudwatch_a_second_later(fake: ScriptedCloudWatch, tmp_path: Path) -> None:
     with publishing(tmp_path) as service:
         before_ms = SystemClock().wall_ms()
         for number in range(20):
@@ -71,7 +71,7 @@ def test_what_burrow_posts_is_in_cloudwatch_a_second_later(fake: FakeCloudWatch,
 
 
 def test_a_leader_killed_between_the_call_and_its_cursor_may_send_a_datum_twice_and_never_not_at_all(
-    fake: FakeCloudWatch, tmp_path: Path
+    fake: ScriptedCloudWatch, tmp_path: Path
 ) -> None:
     with publishing(tmp_path) as service:
         post(service, "a")
@@ -86,7 +86,7 @@ def test_a_leader_killed_between_the_call_and_its_cursor_may_send_a_datum_twice_
     assert len(set(points(fake, "kept"))) == 1
 
 
-def test_sigterm_sends_what_is_owed(fake: FakeCloudWatch, tmp_path: Path) -> None:
+def test_sigterm_sends_what_is_owed(fake: ScriptedCloudWatch, tmp_path: Path) -> None:
     with publishing(tmp_path, cloudwatch_interval="120") as service:
         post(service, "first")
         wait_for(lambda: bool(points(fake, "first")))
@@ -96,7 +96,7 @@ def test_sigterm_sends_what_is_owed(fake: FakeCloudWatch, tmp_path: Path) -> Non
 
 
 def test_sigterm_ends_within_ten_seconds_while_cloudwatch_hangs_and_the_next_start_sends(
-    fake: FakeCloudWatch, tmp_path: Path
+    fake: ScriptedCloudWatch, tmp_path: Path
 ) -> None:
     fake.stand(HANG)
     with publishing(tmp_path) as service:
@@ -108,7 +108,7 @@ def test_sigterm_ends_within_ten_seconds_while_cloudwatch_hangs_and_the_next_sta
         wait_for(lambda: bool(points(fake, "a")))
 
 
-def test_refused_credentials_are_told_and_turn_nobody_away(fake: FakeCloudWatch, tmp_path: Path) -> None:
+def test_refused_credentials_are_told_and_turn_nobody_away(fake: ScriptedCloudWatch, tmp_path: Path) -> None:
     fake.stand(UNRECOGNIZED_CLIENT)
     with publishing(tmp_path) as service:
         post(service, "a")

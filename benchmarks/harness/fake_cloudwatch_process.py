@@ -6,13 +6,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from karrot.clock import SystemClock
-from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
-from karrot.demo.cloudwatch.injected_faults import Fault
 from karrot.demo.cloudwatch.metric_store import Call
+from support.reporters.injected_faults import Fault
+from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 
 
 class FakeCloudWatchProcess:
-    """What `FakeCloudWatch` is here, there. At most ``keep`` data are remembered."""
+    """What `ScriptedCloudWatch` is here, there. At most ``keep`` data are remembered."""
 
     def __init__(self, keep: int = 200_000) -> None:
         context = get_context("spawn")
@@ -53,7 +53,7 @@ class FakeCloudWatchProcess:
 
 
 def _serve(here: Connection, keep: int) -> None:
-    with FakeCloudWatch(clock_ms=SystemClock().wall_ms, keep=keep) as fake:
+    with ScriptedCloudWatch(clock_ms=SystemClock().wall_ms, keep=keep) as fake:
         here.send(fake.url)
         while True:
             try:

@@ -27,6 +27,8 @@ from karrot.demo.burrow.fake_burrow import DEMO, FakeBurrow, simulate
 from karrot.demo.burrow.posting import HttpSender, run
 from karrot.demo.burrow.rest_api import BurrowServer, RestApi
 from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
+from karrot.demo.cloudwatch.metric_store import MetricStore
+from karrot.demo.cloudwatch.request_handler import Handler
 from karrot.eventlog.base import LogUnavailableError
 from karrot.settings.sources import PREFIX
 
@@ -78,7 +80,7 @@ def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
     clock = SystemClock()
     with (
         tempfile.TemporaryDirectory(prefix="karrot-demo-") as directory,
-        FakeCloudWatch(clock_ms=clock.wall_ms, keep=_MOST_KEPT) as cloudwatch,
+        FakeCloudWatch(Handler(MetricStore(_MOST_KEPT), clock.wall_ms)) as cloudwatch,
         _service(chosen, Path(directory), cloudwatch.url) as service,
     ):
         _await_ready(service, chosen, stop)

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from karrot.demo.cloudwatch.injected_faults import (
+from karrot.demo.cloudwatch.request_handler import Refuse
+from support.manual_clock import ManualClock
+from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, point_aws_at
+from support.reporters.fake_aws import FakeAws
+from support.reporters.injected_faults import (
     ACCESS_DENIED,
     EXPIRED_TOKEN,
     SIGNATURE_DOES_NOT_MATCH,
     UNRECOGNIZED_CLIENT,
-    Refuse,
 )
-from support.manual_clock import ManualClock
-from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, point_aws_at
-from support.reporters.fake_aws import FakeAws
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import pytest
 
 from karrot.autoscaling.alarm_model import AlarmState
 from karrot.autoscaling.metric_math_evaluator import Gaps
-from karrot.demo.cloudwatch.injected_faults import UNAVAILABLE
 from support.autoscaling.closed_loop import ClosedLoop, LoopCloudWatch
 from support.autoscaling.closed_loop_recipes import ASG, CLUSTER, ECS, GROUP, TOPIC_ARN, Recipe
 from support.autoscaling.scaled_consumer_group import RestartedBurrow
+from support.reporters.injected_faults import UNAVAILABLE
 
 _OF_ECS = [each for name, each in ECS.items() if name != "step-seconds"]  # but for the unit it is step-messages
 _ALL = [*_OF_ECS, *(ASG[name] for name in ("tracking-seconds", "tracking-backlog", "step-messages"))]

@@ -24,7 +24,6 @@ from e2e.stack.processes import Server, Servers
 from e2e.waiting import wait_for
 from karrot.burrow.payload import to_wire
 from karrot.clock import SystemClock
-from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
 from karrot.pipeline.ingest.event_sources import EventsFromArchive, EventsFromTopic, EventSource
 from karrot.pipeline.ingest.job import Ingest, IngestSummary
 from karrot.pipeline.store.tables import Tables
@@ -35,6 +34,7 @@ from support.burrow.lag_events import make_event
 from support.burrow.recorded_bodies import recorded_body
 from support.kafka.mock_brokers import read_topic
 from support.reporters.cloudwatch_reporter_rig import point_aws_at
+from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 from support.service.karrot_service import Service
 from support.service.posting_threads import PostingThreads
 
@@ -166,7 +166,7 @@ def publishing(kafka: Kafka, topic: str, tables: Path, servers: Servers, name: s
     return servers.start(name, [*command, *SPARK])
 
 
-def lags(cloudwatch: FakeCloudWatch) -> list[float]:
+def lags(cloudwatch: ScriptedCloudWatch) -> list[float]:
     return [point.value for point in cloudwatch.points("Karrot", "Lag", _GROUP)]
 
 
@@ -177,7 +177,7 @@ def test_spark_publishes_the_topic_once_and_after_a_restart_nothing_older(
     kafka.create_topic(topic, 1)
     monkeypatch.setenv("KARROT_CLOUDWATCH_TTL", "1h")  # Spark starts slowly on a busy machine
     with (
-        FakeCloudWatch(clock_ms=SystemClock().wall_ms) as cloudwatch,
+        ScriptedCloudWatch(clock_ms=SystemClock().wall_ms) as cloudwatch,
         Servers(tmp_path / "logs") as servers,
         service(kafka, tmp_path / "data", topic) as running,
     ):

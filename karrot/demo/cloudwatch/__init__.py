@@ -1,5 +1,5 @@
-"""Fakes a strict CloudWatch for tests, benchmarks and the demo.
+"""Fakes a strict CloudWatch for the demo and for tests.
 
-PutMetricData over HTTP in AWS JSON 1.0 (gzip too) and in the older query protocol, with every documented limit, the
-real error codes and as far as they are known the real messages; all or nothing. Faults can be scripted.
+PutMetricData over HTTP in AWS JSON 1.0, plain or in gzip, with every documented limit, the real error codes and as far
+as they are known the real messages. A request is kept whole or not at all.
 """

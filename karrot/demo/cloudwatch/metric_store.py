@@ -44,7 +44,7 @@ sends nothing on. The same as <a href="/points">JSON</a>.</p>
 <th class="number">On the wire</thead>
 {% for call in calls %}
 <tr><td class="time">{{ call.at_ms | moment }}
-<td class="number{% if call.code %} refused{% endif %}">{{ call.status or "none" }}
+<td class="number{% if call.code %} refused{% endif %}">{{ call.status }}
 <td>{{ call.code or "kept" }}<td class="number">{{ call.data }}<td class="number">{{ call.bytes }}
 <td class="number">{{ call.wire_bytes }}{{ " gzip" if call.gzip }}
 {% endfor %}
@@ -115,13 +115,12 @@ class StoredDatum:
 class Call:
     """One HTTP request to PutMetricData.
 
-    ``status`` is None where no answer was sent and ``code`` is then the fault's name, "" for an accepted request,
-    else the query code. ``kept`` tells whether its ``data`` were stored. ``bytes`` are uncompressed, ``wire_bytes``
-    as received. ``access_key`` and ``region`` are what the signature names.
+    ``code`` is "" for an accepted request. ``kept`` says whether its ``data`` were stored. ``bytes`` counts the body
+    uncompressed, ``wire_bytes`` as received. ``access_key`` and ``region`` are what the signature names.
     """
 
     at_ms: int
-    status: int | None
+    status: int
     code: str
     data: int
     kept: bool
@@ -167,18 +166,6 @@ class MetricStore:
         """One more call."""
         with self._lock:
             self._calls.append(call)
-
-    def forget(self) -> None:
-        """Empty, as after the start."""
-        with self._lock:
-            self._data.clear()
-            self._by_metric.clear()
-            self._calls.clear()
-
-    def data(self) -> list[StoredDatum]:
-        """Everything, in the order in which it was taken."""
-        with self._lock:
-            return list(self._data)
 
     def data_of(self, metric: MetricId) -> list[StoredDatum]:
         """The data of one metric, in the order in which they were taken."""

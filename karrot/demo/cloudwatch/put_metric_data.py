@@ -1,9 +1,7 @@
-"""Decodes PutMetricData requests into typed values: AWS JSON 1.0, gzip and the older query protocol."""
+"""Decodes PutMetricData requests into typed values: AWS JSON 1.0, plain or in gzip."""
 
 import zlib
-from collections.abc import Mapping
-from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -100,40 +98,3 @@ def decode_json(body: bytes) -> PutMetricDataRequest:
         return _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Malformed(str(error)) from error
-
-
-def decode_query(parameters: Mapping[str, str]) -> PutMetricDataRequest:
-    """From ``MetricData.member.1.Dimensions.member.1.Name=...``, the form that boto3 spoke until 2025."""
-    try:
-        return msgspec.convert(_nested(parameters), PutMetricDataRequest, strict=False)
-    except (msgspec.ValidationError, ValueError) as error:
-        raise Malformed(str(error)) from error
-
-
-def _nested(parameters: Mapping[str, str]) -> dict[str, Any]:
-    root: dict[str, Any] = {}
-    for path, text in parameters.items():
-        *folders, leaf = path.split(".")
-        node = root
-        for folder in folders:
-            node = node.setdefault(folder, {})
-            if not isinstance(node, dict):
-                raise Malformed(f"{path} is below a value")
-        node[leaf] = _epoch_seconds(text) if leaf == "Timestamp" else text
-    listed: dict[str, Any] = _with_lists(root)
-    return listed
-
-
-def _with_lists(node: Any) -> Any:
-    """``{"member": {"1": x, "2": y}}`` is a list."""
-    if not isinstance(node, dict):
-        return node
-    if set(node) == {"member"}:
-        members = node["member"]
-        return [_with_lists(members[number]) for number in sorted(members, key=int)]
-    return {name: _with_lists(child) for name, child in node.items()}
-
-
-def _epoch_seconds(text: str) -> float:
-    moment = datetime.fromisoformat(text)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot.demo.cloudwatch import request_validation as limits
-from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
 from support.reporters.fake_cloudwatch_client import NOW_MS, boto3_client, put_json, utc_time
+from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 
 if TYPE_CHECKING:
     from types_boto3_cloudwatch.client import CloudWatchClient
@@ -27,13 +27,13 @@ MISTAKES: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def kept() -> Iterator[FakeCloudWatch]:
-    with FakeCloudWatch(clock_ms=lambda: NOW_MS) as serving:
+def kept() -> Iterator[ScriptedCloudWatch]:
+    with ScriptedCloudWatch(clock_ms=lambda: NOW_MS) as serving:
         yield serving
 
 
 @pytest.fixture(scope="module")
-def cloudwatch(kept: FakeCloudWatch) -> Iterator["CloudWatchClient"]:
+def cloudwatch(kept: ScriptedCloudWatch) -> Iterator["CloudWatchClient"]:
     with boto3_client(kept) as opened:
         yield opened
 
@@ -85,7 +85,7 @@ def as_sent(datum: dict[str, Any]) -> tuple[Any, ...]:
 @settings(deadline=None)
 @given(batches)
 def test_a_valid_batch_is_kept_exactly_once_with_its_values(
-    kept: FakeCloudWatch, cloudwatch: "CloudWatchClient", batch: list[Any]
+    kept: ScriptedCloudWatch, cloudwatch: "CloudWatchClient", batch: list[Any]
 ) -> None:
     kept.forget()
     cloudwatch.put_metric_data(Namespace="Karrot", MetricData=batch)
@@ -99,7 +99,7 @@ def test_a_valid_batch_is_kept_exactly_once_with_its_values(
 @settings(deadline=None)
 @given(batches, st.sampled_from(sorted(MISTAKES)), st.data())
 def test_one_mistake_refuses_the_whole_batch_and_is_named(
-    kept: FakeCloudWatch, cloudwatch: "CloudWatchClient", batch: list[Any], mistake: str, choice: st.DataObject
+    kept: ScriptedCloudWatch, cloudwatch: "CloudWatchClient", batch: list[Any], mistake: str, choice: st.DataObject
 ) -> None:
     kept.forget()
     index = choice.draw(st.integers(0, len(batch) - 1))
@@ -131,7 +131,7 @@ near_requests = st.recursive(
 
 @settings(deadline=None)
 @given(near_requests)
-def test_whatever_json_is_sent_is_answered_and_refused_whole_or_kept_whole(kept: FakeCloudWatch, sent: Any) -> None:
+def test_whatever_json_is_sent_is_answered_and_refused_whole_or_kept_whole(kept: ScriptedCloudWatch, sent: Any) -> None:
     kept.forget()
     answer = put_json(kept, sent)
     assert answer.status in (200, 400)

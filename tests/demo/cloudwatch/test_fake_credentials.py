@@ -11,9 +11,9 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
 
-from karrot.demo.cloudwatch.injected_faults import ACCESS_DENIED, RESET, UNAVAILABLE
 from support.reporters.fake_aws import Assumed, FakeAws
 from support.reporters.fake_cloudwatch_client import NOW_MS, client_error, put_metric_data, send_http
+from support.reporters.injected_faults import ACCESS_DENIED, RESET, UNAVAILABLE
 
 ROLE = "arn:aws:iam::210987654321:role/monitoring/karrot"
 
@@ -112,8 +112,9 @@ def test_sts_refuses_the_unsigned(fake: FakeAws) -> None:
 
 
 def test_sts_serves_no_other_action(fake: FakeAws) -> None:
-    answer = send_http(fake, b"Action=GetFederationToken", content_type="application/x-www-form-urlencoded")
-    assert (answer.status, b"<Code>InvalidAction</Code>" in answer.body) == (400, True)
+    form = {"content_type": "application/x-www-form-urlencoded", "x_amz_target": None}
+    answer = send_http(fake, b"Action=GetFederationToken", **form)
+    assert (answer.status, answer.code) == (400, "InvalidAction;Sender")
 
 
 def test_a_web_identity_assumes_its_role(fake: FakeAws, bare: pytest.MonkeyPatch, tmp_path: Path) -> None:

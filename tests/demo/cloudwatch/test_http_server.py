@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
 from support.reporters.fake_cloudwatch_client import NOW_MS, SIGNED, boto3_client, datum_dict, put_metric_data
+from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 
 HEADERS = {
     "Authorization": SIGNED,
@@ -38,7 +38,7 @@ def full_request() -> bytes:
     return json.dumps({"Namespace": "Karrot", "MetricData": data}).encode()
 
 
-def test_twenty_full_requests_take_well_under_two_seconds_of_work(fake: FakeCloudWatch) -> None:
+def test_twenty_full_requests_take_well_under_two_seconds_of_work(fake: ScriptedCloudWatch) -> None:
     body = full_request()
     assert 240_000 < len(body) < 270_000
     compressed, started = gzip.compress(body), time.process_time()
@@ -51,7 +51,7 @@ def test_twenty_full_requests_take_well_under_two_seconds_of_work(fake: FakeClou
     assert len(fake.metrics()) == 1000
 
 
-def test_many_callers_at_once_lose_and_double_nothing(fake: FakeCloudWatch) -> None:
+def test_many_callers_at_once_lose_and_double_nothing(fake: ScriptedCloudWatch) -> None:
     def call(caller: int) -> None:
         with boto3_client(fake) as cloudwatch:
             for number in range(5):
@@ -69,7 +69,7 @@ def test_many_callers_at_once_lose_and_double_nothing(fake: FakeCloudWatch) -> N
 
 def test_no_thread_outlives_the_fake_though_callers_keep_their_connections() -> None:
     before = threading.active_count()
-    with FakeCloudWatch(clock_ms=lambda: NOW_MS) as fake, boto3_client(fake) as cloudwatch:
+    with ScriptedCloudWatch(clock_ms=lambda: NOW_MS) as fake, boto3_client(fake) as cloudwatch:
         cloudwatch.put_metric_data(Namespace="Karrot", MetricData=[{"MetricName": "Lag", "Value": 1.0}])
         idle = socket.create_connection(("127.0.0.1", urlsplit(fake.url).port or 0))
         fake.close()
@@ -78,27 +78,27 @@ def test_no_thread_outlives_the_fake_though_callers_keep_their_connections() -> 
 
 
 def test_what_was_kept_can_be_read_after_the_end() -> None:
-    with FakeCloudWatch(clock_ms=lambda: NOW_MS) as fake:
+    with ScriptedCloudWatch(clock_ms=lambda: NOW_MS) as fake:
         put_metric_data(fake, datum_dict())
     assert len(fake.accepted) == 1
 
 
 def test_one_that_never_served_can_be_closed() -> None:
-    FakeCloudWatch(clock_ms=lambda: NOW_MS).close()
+    ScriptedCloudWatch(clock_ms=lambda: NOW_MS).close()
 
 
 def test_a_port_can_be_chosen_and_taken_again_at_once() -> None:
-    with FakeCloudWatch(clock_ms=lambda: NOW_MS) as fake:
+    with ScriptedCloudWatch(clock_ms=lambda: NOW_MS) as fake:
         put_metric_data(fake, datum_dict())
         port = urlsplit(fake.url).port or 0
         with pytest.raises(OSError, match="in use"):
-            FakeCloudWatch(port=port, clock_ms=lambda: NOW_MS)
-    with FakeCloudWatch(port=port, clock_ms=lambda: NOW_MS) as again:
+            ScriptedCloudWatch(port=port, clock_ms=lambda: NOW_MS)
+    with ScriptedCloudWatch(port=port, clock_ms=lambda: NOW_MS) as again:
         assert again.url == fake.url
         put_metric_data(again, datum_dict())
 
 
-def test_a_caller_that_leaves_in_the_middle_harms_nobody(fake: FakeCloudWatch) -> None:
+def test_a_caller_that_leaves_in_the_middle_harms_nobody(fake: ScriptedCloudWatch) -> None:
     with socket.create_connection(("127.0.0.1", urlsplit(fake.url).port or 0)) as caller:
         caller.sendall(b"POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\nhalf")
     put_metric_data(fake, datum_dict())

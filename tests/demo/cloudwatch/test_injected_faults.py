@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError, ReadTimeoutError
 
-from karrot.demo.cloudwatch import injected_faults as aws
-from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
-from karrot.demo.cloudwatch.injected_faults import Fault
+from karrot.demo.cloudwatch.request_handler import Refuse
+from support.reporters import injected_faults as aws
 from support.reporters.fake_cloudwatch_client import boto3_client, client_error, datum_dict, put_json, put_metric_data
+from support.reporters.injected_faults import Fault
+from support.reporters.scripted_cloudwatch import NO_ANSWER, ScriptedCloudWatch
 from support.waiting import wait_for
 
 ERRORS: dict[str, tuple[Fault, int, str, str]] = {
@@ -32,7 +33,7 @@ ERRORS: dict[str, tuple[Fault, int, str, str]] = {
 
 @pytest.mark.parametrize(("fault", "status", "code", "recorded"), ERRORS.values(), ids=ERRORS.keys())
 def test_an_error_is_answered_once_and_nothing_is_kept(
-    fake: FakeCloudWatch, fault: Fault, status: int, code: str, recorded: str
+    fake: ScriptedCloudWatch, fault: Fault, status: int, code: str, recorded: str
 ) -> None:
     fake.script(fault)
     with pytest.raises(ClientError) as caught:
@@ -56,18 +57,18 @@ def test_an_error_is_answered_once_and_nothing_is_kept(
         (aws.SIGNATURE_DOES_NOT_MATCH, "InvalidSignatureException"),
     ],
 )
-def test_without_the_header_the_shape_is_the_code(fake: FakeCloudWatch, fault: aws.Refuse, shape: str) -> None:
+def test_without_the_header_the_shape_is_the_code(fake: ScriptedCloudWatch, fault: Refuse, shape: str) -> None:
     fake.script(aws.without_query_error(fault))
     assert client_error(fake, datum_dict()) == (shape, fault.text)
 
 
-def test_503_has_no_body(fake: FakeCloudWatch) -> None:
+def test_503_has_no_body(fake: ScriptedCloudWatch) -> None:
     fake.script(aws.UNAVAILABLE)
     answer = put_json(fake, {})
     assert (answer.status, answer.body, answer.code) == (503, b"", "")
 
 
-def test_the_script_is_played_in_order_and_lets_pass_what_it_says(fake: FakeCloudWatch) -> None:
+def test_the_script_is_played_in_order_and_lets_pass_what_it_says(fake: ScriptedCloudWatch) -> None:
     fake.script(aws.THROTTLING, None, aws.INTERNAL_ERROR)
     for _ in range(4):
         with suppress(ClientError):
@@ -75,7 +76,7 @@ def test_the_script_is_played_in_order_and_lets_pass_what_it_says(fake: FakeClou
     assert [call.status for call in fake.calls] == [400, 200, 500, 200]
 
 
-def test_a_fault_stands_until_it_is_cleared(fake: FakeCloudWatch) -> None:
+def test_a_fault_stands_until_it_is_cleared(fake: ScriptedCloudWatch) -> None:
     fake.stand(aws.UNAVAILABLE)
     fake.script(aws.THROTTLING)
     for _ in range(3):
@@ -86,7 +87,7 @@ def test_a_fault_stands_until_it_is_cleared(fake: FakeCloudWatch) -> None:
     assert [call.status for call in fake.calls] == [400, 503, 503, 200]
 
 
-def test_the_real_client_retries_what_it_may(fake: FakeCloudWatch) -> None:
+def test_the_real_client_retries_what_it_may(fake: ScriptedCloudWatch) -> None:
     fake.script(aws.INTERNAL_ERROR)
     with boto3_client(fake, attempts=2) as cloudwatch:
         cloudwatch.put_metric_data(Namespace="Karrot", MetricData=[{"MetricName": "Lag", "Value": 1.0}])
@@ -103,23 +104,23 @@ SILENT: dict[str, tuple[Fault, type[Exception], str, bool]] = {
 
 @pytest.mark.parametrize(("fault", "error", "code", "kept"), SILENT.values(), ids=SILENT.keys())
 def test_a_request_without_an_answer_was_kept_or_not(
-    fake: FakeCloudWatch, fault: Fault, error: type[Exception], code: str, *, kept: bool
+    fake: ScriptedCloudWatch, fault: Fault, error: type[Exception], code: str, *, kept: bool
 ) -> None:
     fake.script(fault)
     with boto3_client(fake, read_timeout=0.2) as cloudwatch, pytest.raises(error):
         cloudwatch.put_metric_data(Namespace="Karrot", MetricData=[{"MetricName": "Lag", "Value": 1.0}])
-    assert [(call.status, call.code, call.kept) for call in fake.calls] == [(None, code, kept)]
+    assert [(call.status, call.code, call.kept) for call in fake.calls] == [(NO_ANSWER, code, kept)]
     assert len(fake.accepted) == int(kept)
 
 
-def test_what_is_invalid_is_not_kept_by_a_fault_that_keeps(fake: FakeCloudWatch) -> None:
+def test_what_is_invalid_is_not_kept_by_a_fault_that_keeps(fake: ScriptedCloudWatch) -> None:
     fake.script(aws.RESET_AFTER_KEEPING)
     with pytest.raises(ConnectionClosedError):
         put_metric_data(fake, datum_dict(Unit="none"))
     assert (fake.accepted, [call.kept for call in fake.calls]) == ([], [False])
 
 
-def test_a_slow_answer_arrives_byte_for_byte(fake: FakeCloudWatch) -> None:
+def test_a_slow_answer_arrives_byte_for_byte(fake: ScriptedCloudWatch) -> None:
     fake.script(aws.SlowDrip(0.05))
     started = time.monotonic()
     assert put_metric_data(fake, datum_dict())["HTTPStatusCode"] == 200
@@ -127,7 +128,7 @@ def test_a_slow_answer_arrives_byte_for_byte(fake: FakeCloudWatch) -> None:
     assert len(fake.accepted) == 1
 
 
-def test_a_slow_drip_tells_of_a_refusal_too(fake: FakeCloudWatch) -> None:
+def test_a_slow_drip_tells_of_a_refusal_too(fake: ScriptedCloudWatch) -> None:
     fake.script(aws.SlowDrip(0.0))
     assert client_error(fake, datum_dict(Unit="none"))[0] == "InvalidParameterValue"
 
@@ -145,7 +146,7 @@ def test_closing_ends_requests_that_are_under_way(fault: Callable[[], Fault]) ->
         except Exception as error:  # noqa: BLE001 (whatever it is, the test looks at it)
             errors.append(error)
 
-    with FakeCloudWatch(clock_ms=lambda: 0) as fake:
+    with ScriptedCloudWatch(clock_ms=lambda: 0) as fake:
         fake.stand(fault())
         caller = threading.Thread(target=call)
         caller.start()

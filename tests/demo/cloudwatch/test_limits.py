@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from karrot.demo.cloudwatch import request_validation as limits
-from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
 from support.reporters.fake_cloudwatch_client import (
     NOW_MS,
     client_error,
@@ -16,6 +15,7 @@ from support.reporters.fake_cloudwatch_client import (
     put_metric_data,
     utc_time,
 )
+from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 
 MEMBER = "MetricData.member.1"
 DIMENSION = f"{MEMBER}.Dimensions.member.1"
@@ -72,7 +72,7 @@ EDGES = {
 
 
 @pytest.mark.parametrize("sent", EDGES.values(), ids=EDGES.keys())
-def test_the_edge_of_a_limit_passes(fake: FakeCloudWatch, sent: dict[str, Any]) -> None:
+def test_the_edge_of_a_limit_passes(fake: ScriptedCloudWatch, sent: dict[str, Any]) -> None:
     assert put_metric_data(fake, sent)["HTTPStatusCode"] == 200
     assert len(fake.accepted) == 1
 
@@ -189,7 +189,7 @@ BEYOND = {
 
 
 @pytest.mark.parametrize(("sent", "message"), BEYOND.values(), ids=BEYOND.keys())
-def test_one_beyond_a_limit_is_refused(fake: FakeCloudWatch, sent: dict[str, Any], message: str) -> None:
+def test_one_beyond_a_limit_is_refused(fake: ScriptedCloudWatch, sent: dict[str, Any], message: str) -> None:
     assert client_error(fake, sent) == (VALUE, message)
     assert fake.accepted == []
 
@@ -217,7 +217,7 @@ COMBINATIONS = {
 
 
 @pytest.mark.parametrize(("sent", "message"), COMBINATIONS.values(), ids=COMBINATIONS.keys())
-def test_a_datum_has_one_kind_of_value(fake: FakeCloudWatch, sent: dict[str, Any], message: str) -> None:
+def test_a_datum_has_one_kind_of_value(fake: ScriptedCloudWatch, sent: dict[str, Any], message: str) -> None:
     assert client_error(fake, sent) == (COMBINATION, message)
     assert fake.accepted == []
 
@@ -234,23 +234,23 @@ NAMESPACES = {
 
 
 @pytest.mark.parametrize(("namespace", "message"), NAMESPACES.items())
-def test_a_namespace_keeps_to_its_rules(fake: FakeCloudWatch, namespace: str, message: str) -> None:
+def test_a_namespace_keeps_to_its_rules(fake: ScriptedCloudWatch, namespace: str, message: str) -> None:
     assert client_error(fake, datum_dict(), namespace=namespace) == (VALUE, message)
     assert fake.accepted == []
 
 
 @pytest.mark.parametrize("namespace", ["n" * 255, "GumGum/Kafka/Burrow/ConsumerLag", "aA0.-_/#: z", "AWSx", "aws/x"])
-def test_other_namespaces_pass(fake: FakeCloudWatch, namespace: str) -> None:
+def test_other_namespaces_pass(fake: ScriptedCloudWatch, namespace: str) -> None:
     put_metric_data(fake, datum_dict(), namespace=namespace)
     assert [kept.id.namespace for kept in fake.accepted] == [namespace]
 
 
-def test_a_thousand_data_pass(fake: FakeCloudWatch) -> None:
+def test_a_thousand_data_pass(fake: ScriptedCloudWatch) -> None:
     put_metric_data(fake, *[datum_dict()] * 1000)
     assert len(fake.accepted) == 1000
 
 
-def test_one_datum_more_is_refused_and_no_member_is_looked_at(fake: FakeCloudWatch) -> None:
+def test_one_datum_more_is_refused_and_no_member_is_looked_at(fake: ScriptedCloudWatch) -> None:
     message = "The collection MetricData must not have a size greater than 1000."
     assert client_error(fake, *[datum_dict(Unit="no such unit")] * 1001) == (VALUE, message)
     assert fake.accepted == []
@@ -287,7 +287,7 @@ MISSING = {
 
 
 @pytest.mark.parametrize(("request_body", "missing"), MISSING.values(), ids=MISSING.keys())
-def test_what_is_required_must_be_there(fake: FakeCloudWatch, request_body: Any, missing: str) -> None:
+def test_what_is_required_must_be_there(fake: ScriptedCloudWatch, request_body: Any, missing: str) -> None:
     answer = put_json(fake, request_body)
     assert (answer.status, answer.code) == (400, "MissingParameter;Sender")
     assert answer.json["message"] == f"The parameter {missing} is required."
@@ -295,7 +295,7 @@ def test_what_is_required_must_be_there(fake: FakeCloudWatch, request_body: Any,
 
 
 @pytest.mark.parametrize("compress", [False, True], ids=["plain", "gzip"])
-def test_a_request_is_at_most_a_megabyte_before_compression(fake: FakeCloudWatch, *, compress: bool) -> None:
+def test_a_request_is_at_most_a_megabyte_before_compression(fake: ScriptedCloudWatch, *, compress: bool) -> None:
     request = {"Namespace": "N", "MetricData": [{"MetricName": "m", "Value": 1}], "Padding": ""}
     padding = "x" * (limits.REQUEST_BYTES - len(json.dumps(request)))
     assert put_json(fake, request | {"Padding": padding}, compress=compress).status == 200
@@ -312,22 +312,22 @@ def with_entities(*members: int) -> dict[str, Any]:
     return {"EntityMetricData": [{"Entity": ENTITY, "MetricData": [datum_dict()] * number} for number in members]}
 
 
-def test_two_entities_and_a_thousand_data_in_all_pass(fake: FakeCloudWatch) -> None:
+def test_two_entities_and_a_thousand_data_in_all_pass(fake: ScriptedCloudWatch) -> None:
     put_metric_data(fake, *[datum_dict()] * 997, StrictEntityValidation=True, **with_entities(1, 2))
     assert len(fake.accepted) == 1000
 
 
-def test_more_than_a_thousand_data_in_all_are_refused(fake: FakeCloudWatch) -> None:
+def test_more_than_a_thousand_data_in_all_are_refused(fake: ScriptedCloudWatch) -> None:
     message = "The collection MetricData must not have a size greater than 1000."
     assert client_error(fake, *[datum_dict()] * 998, **with_entities(1, 2)) == (VALUE, message)
 
 
-def test_three_entities_are_refused(fake: FakeCloudWatch) -> None:
+def test_three_entities_are_refused(fake: ScriptedCloudWatch) -> None:
     message = "The collection EntityMetricData must not have a size greater than 2."
     assert client_error(fake, datum_dict(), **with_entities(1, 1, 1)) == (VALUE, message)
 
 
-def test_a_datum_of_an_entity_keeps_to_the_same_limits(fake: FakeCloudWatch) -> None:
+def test_a_datum_of_an_entity_keeps_to_the_same_limits(fake: ScriptedCloudWatch) -> None:
     entity = {"Entity": ENTITY, "MetricData": [datum_dict(Value=math.nan)]}
     message = "The value ? for parameter EntityMetricData.member.1.MetricData.member.1.Value is invalid."
     assert client_error(fake, datum_dict(), EntityMetricData=[entity]) == (VALUE, message)
@@ -339,12 +339,12 @@ BAD_ENTITY: dict[str, Any] = {
 ENTITY_MESSAGE = "The collection EntityMetricData.member.1.Entity.KeyAttributes must have a size between 2 and 4."
 
 
-def test_a_bad_entity_is_refused_under_strict_validation(fake: FakeCloudWatch) -> None:
+def test_a_bad_entity_is_refused_under_strict_validation(fake: ScriptedCloudWatch) -> None:
     assert client_error(fake, datum_dict(), StrictEntityValidation=True, **BAD_ENTITY) == (VALUE, ENTITY_MESSAGE)
     assert fake.accepted == []
 
 
-def test_a_bad_entity_is_told_of_in_a_header_without_it(fake: FakeCloudWatch) -> None:
+def test_a_bad_entity_is_told_of_in_a_header_without_it(fake: ScriptedCloudWatch) -> None:
     answer = put_metric_data(fake, datum_dict(), **BAD_ENTITY)
     assert answer["HTTPHeaders"]["x-amzn-failure-message"] == ENTITY_MESSAGE
     assert len(fake.accepted) == 2

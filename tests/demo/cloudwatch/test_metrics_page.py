@@ -1,7 +1,5 @@
 from html.parser import HTMLParser
 
-from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
-from karrot.demo.cloudwatch.injected_faults import THROTTLING
 from support.reporters.fake_cloudwatch_client import (
     NOW_MS,
     Response,
@@ -10,6 +8,8 @@ from support.reporters.fake_cloudwatch_client import (
     put_metric_data,
     send_http,
 )
+from support.reporters.injected_faults import THROTTLING
+from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 
 CLUSTER = {"Name": "Cluster", "Value": "<prod>"}
 
@@ -34,11 +34,11 @@ class Texts(HTMLParser):
             self.cells[-1] += data.strip()
 
 
-def get(fake: FakeCloudWatch, path: str) -> Response:
+def get(fake: ScriptedCloudWatch, path: str) -> Response:
     return send_http(fake, get=path)
 
 
-def test_the_page_shows_what_was_kept_and_how_calls_were_answered(fake: FakeCloudWatch) -> None:
+def test_the_page_shows_what_was_kept_and_how_calls_were_answered(fake: ScriptedCloudWatch) -> None:
     put_metric_data(
         fake,
         datum_dict(Value=1.0),
@@ -63,11 +63,11 @@ def test_the_page_shows_what_was_kept_and_how_calls_were_answered(fake: FakeClou
     ]
 
 
-def test_the_page_says_that_nothing_was_kept(fake: FakeCloudWatch) -> None:
+def test_the_page_says_that_nothing_was_kept(fake: ScriptedCloudWatch) -> None:
     assert b"Nothing was kept yet." in get(fake, "/").body
 
 
-def test_the_points_are_there_as_json(fake: FakeCloudWatch) -> None:
+def test_the_points_are_there_as_json(fake: ScriptedCloudWatch) -> None:
     put_metric_data(fake, datum_dict(Value=1.0, Dimensions=[CLUSTER], Unit="Count"), datum_dict(Values=[2.0, 3.0]))
     client_error(fake, datum_dict(Unit="none"))
     answer = get(fake, "/points?pretty")
@@ -94,5 +94,5 @@ def test_the_points_are_there_as_json(fake: FakeCloudWatch) -> None:
     }
 
 
-def test_another_page_is_not_found(fake: FakeCloudWatch) -> None:
+def test_another_page_is_not_found(fake: ScriptedCloudWatch) -> None:
     assert get(fake, "/metrics").status == 404

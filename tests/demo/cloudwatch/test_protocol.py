@@ -1,17 +1,13 @@
 import gzip
 import json
 import math
-import xml.etree.ElementTree as ET
 from typing import Any
-from urllib.parse import urlencode
 
 import pytest
 
-from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
 from karrot.demo.cloudwatch.metric_store import Call, MetricId, StoredPoint
 from support.reporters.fake_cloudwatch_client import (
     NOW_MS,
-    Response,
     boto3_client,
     client_error,
     datum_dict,
@@ -20,12 +16,12 @@ from support.reporters.fake_cloudwatch_client import (
     send_http,
     utc_time,
 )
+from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 
 GOOD = {"Namespace": "Karrot", "MetricData": [{"MetricName": "Lag", "Value": 1.5, "Timestamp": NOW_MS / 1000}]}
-XML = {"": "http://monitoring.amazonaws.com/doc/2010-08-01/"}
 
 
-def test_the_real_client_speaks_json_and_is_understood(fake: FakeCloudWatch) -> None:
+def test_the_real_client_speaks_json_and_is_understood(fake: ScriptedCloudWatch) -> None:
     put_metric_data(fake, datum_dict(Value=7.0, Unit="Count", Dimensions=[{"Name": "Cluster", "Value": "prod"}]))
     assert fake.points("Karrot", "Lag", {"Cluster": "prod"}) == [StoredPoint(NOW_MS, 7.0)]
     (call,) = fake.calls
@@ -43,7 +39,7 @@ def test_the_real_client_speaks_json_and_is_understood(fake: FakeCloudWatch) -> 
     )
 
 
-def test_the_real_client_compresses_what_is_large_and_is_understood(fake: FakeCloudWatch) -> None:
+def test_the_real_client_compresses_what_is_large_and_is_understood(fake: ScriptedCloudWatch) -> None:
     put_metric_data(fake, *[datum_dict(Value=float(number)) for number in range(1000)])
     (call,) = fake.calls
     assert call.gzip
@@ -52,12 +48,12 @@ def test_the_real_client_compresses_what_is_large_and_is_understood(fake: FakeCl
     assert [point.value for point in fake.points("Karrot", "Lag")] == [float(number) for number in range(1000)]
 
 
-def test_a_batch_is_all_or_nothing(fake: FakeCloudWatch) -> None:
+def test_a_batch_is_all_or_nothing(fake: ScriptedCloudWatch) -> None:
     client_error(fake, datum_dict(), datum_dict(Value=math.nan), datum_dict())
     assert (fake.accepted, fake.metrics()) == ([], [])
 
 
-def test_several_mistakes_are_joined_by_newlines(fake: FakeCloudWatch) -> None:
+def test_several_mistakes_are_joined_by_newlines(fake: ScriptedCloudWatch) -> None:
     bad = {"Name": "group", "Value": "ä" * 1025}
     code, message = client_error(fake, datum_dict(Dimensions=[bad]), datum_dict(), datum_dict(Timestamp=utc_time(0)))
     assert code == "InvalidParameterValue"
@@ -68,7 +64,7 @@ def test_several_mistakes_are_joined_by_newlines(fake: FakeCloudWatch) -> None:
     ]
 
 
-def test_mistakes_of_one_kind_are_answered_before_those_of_the_next(fake: FakeCloudWatch) -> None:
+def test_mistakes_of_one_kind_are_answered_before_those_of_the_next(fake: ScriptedCloudWatch) -> None:
     data: list[Any] = [{"MetricName": "m"}, {"MetricName": "m", "Value": "NaN"}, {"Value": 1}]
     codes = []
     while data:
@@ -78,7 +74,7 @@ def test_mistakes_of_one_kind_are_answered_before_those_of_the_next(fake: FakeCl
     assert codes == ["MissingParameter;Sender", "InvalidParameterValue;Sender", "InvalidParameterCombination;Sender"]
 
 
-def test_the_error_has_the_shape_of_the_model_and_the_code_of_the_query_protocol(fake: FakeCloudWatch) -> None:
+def test_the_error_has_the_shape_of_the_model_and_the_code_of_the_query_protocol(fake: ScriptedCloudWatch) -> None:
     with (
         boto3_client(fake) as cloudwatch,
         pytest.raises(cloudwatch.exceptions.InvalidParameterValueException) as caught,
@@ -88,12 +84,12 @@ def test_the_error_has_the_shape_of_the_model_and_the_code_of_the_query_protocol
 
 
 def test_messages_can_leave_the_member_unnamed() -> None:
-    with FakeCloudWatch(clock_ms=lambda: NOW_MS, names_members=False) as fake:
+    with ScriptedCloudWatch(clock_ms=lambda: NOW_MS, names_members=False) as fake:
         code, message = client_error(fake, datum_dict(), datum_dict(Value=math.nan))
     assert (code, message) == ("InvalidParameterValue", "The value ? for parameter Value is invalid.")
 
 
-def test_a_poisonous_name_is_refused_for_no_documented_reason(fake: FakeCloudWatch) -> None:
+def test_a_poisonous_name_is_refused_for_no_documented_reason(fake: ScriptedCloudWatch) -> None:
     fake.poison("hemlock")
     poisonous = datum_dict(Dimensions=[{"Name": "ConsumerGroup", "Value": "hemlock"}])
     message = "The value for parameter MetricData.member.2.Value is not supported."
@@ -103,7 +99,7 @@ def test_a_poisonous_name_is_refused_for_no_documented_reason(fake: FakeCloudWat
     put_metric_data(fake, datum_dict(), poisonous)
 
 
-def test_a_poisonous_name_is_found_in_an_entitys_data_too(fake: FakeCloudWatch) -> None:
+def test_a_poisonous_name_is_found_in_an_entitys_data_too(fake: ScriptedCloudWatch) -> None:
     fake.poison("hemlock")
     entity = {"Entity": {"KeyAttributes": {"a": "b", "c": "d"}}, "MetricData": [datum_dict(MetricName="hemlock")]}
     assert client_error(fake, datum_dict(), EntityMetricData=[entity]) == (
@@ -114,7 +110,7 @@ def test_a_poisonous_name_is_found_in_an_entitys_data_too(fake: FakeCloudWatch) 
 
 def test_timestamps_are_judged_by_the_given_clock() -> None:
     now = NOW_MS
-    with FakeCloudWatch(clock_ms=lambda: now) as fake:
+    with ScriptedCloudWatch(clock_ms=lambda: now) as fake:
         put_metric_data(fake, datum_dict())
         now += 15 * 24 * 3600 * 1000
         assert client_error(fake, datum_dict())[0] == "InvalidParameterValue"
@@ -123,7 +119,7 @@ def test_timestamps_are_judged_by_the_given_clock() -> None:
         assert [call.at_ms for call in fake.calls] == [NOW_MS, now, now]
 
 
-def test_the_order_of_dimensions_makes_no_other_metric(fake: FakeCloudWatch) -> None:
+def test_the_order_of_dimensions_makes_no_other_metric(fake: ScriptedCloudWatch) -> None:
     pairs = [{"Name": "ConsumerGroup", "Value": "billing"}, {"Name": "Cluster", "Value": "prod"}]
     put_metric_data(fake, datum_dict(Value=1.0, Dimensions=pairs), datum_dict(Value=2.0, Dimensions=pairs[::-1]))
     dimensions = (("Cluster", "prod"), ("ConsumerGroup", "billing"))
@@ -131,7 +127,7 @@ def test_the_order_of_dimensions_makes_no_other_metric(fake: FakeCloudWatch) -> 
     assert [point.value for point in fake.points("Karrot", "Lag", dimensions[::-1])] == [1.0, 2.0]
 
 
-def test_points_can_be_asked_for_since_a_moment(fake: FakeCloudWatch) -> None:
+def test_points_can_be_asked_for_since_a_moment(fake: ScriptedCloudWatch) -> None:
     put_metric_data(
         fake,
         datum_dict(Timestamp=utc_time(NOW_MS - 2)),
@@ -157,13 +153,13 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED.keys())
-def test_a_body_of_the_wrong_shape_is_refused(fake: FakeCloudWatch, body: bytes) -> None:
+def test_a_body_of_the_wrong_shape_is_refused(fake: ScriptedCloudWatch, body: bytes) -> None:
     answer = send_http(fake, body)
     assert (answer.status, answer.json["__type"].partition("#")[2]) == (400, "SerializationException")
     assert fake.accepted == []
 
 
-def test_unknown_members_and_nulls_are_ignored(fake: FakeCloudWatch) -> None:
+def test_unknown_members_and_nulls_are_ignored(fake: ScriptedCloudWatch) -> None:
     request = {**GOOD, "New": 1, "EntityMetricData": None}
     request["MetricData"] = [{"MetricName": "Lag", "Value": 1.5, "Unit": None, "Timestamp": None, "Extra": []}]
     assert put_json(fake, request).status == 200
@@ -171,89 +167,51 @@ def test_unknown_members_and_nulls_are_ignored(fake: FakeCloudWatch) -> None:
 
 
 @pytest.mark.parametrize("body", [b"no gzip", gzip.compress(b"{}")[:-9], b""], ids=["plain", "cut", "empty"])
-def test_a_broken_gzip_body_is_refused(fake: FakeCloudWatch, body: bytes) -> None:
+def test_a_broken_gzip_body_is_refused(fake: ScriptedCloudWatch, body: bytes) -> None:
     answer = send_http(fake, body, content_encoding="gzip")
     assert (answer.status, answer.json["__type"].partition("#")[2]) == (400, "SerializationException")
 
 
-def test_another_encoding_is_refused(fake: FakeCloudWatch) -> None:
+def test_another_encoding_is_refused(fake: ScriptedCloudWatch) -> None:
     assert send_http(fake, b"{}", content_encoding="br").status == 400
 
 
-def test_another_operation_is_refused(fake: FakeCloudWatch) -> None:
+def test_another_operation_is_refused(fake: ScriptedCloudWatch) -> None:
     answer = send_http(fake, b"{}", x_amz_target="GraniteServiceVersion20100801.ListMetrics")
     assert (answer.status, answer.code) == (400, "InvalidAction;Sender")
 
 
-def test_an_unsigned_request_is_refused(fake: FakeCloudWatch) -> None:
+def test_the_query_protocol_is_refused(fake: ScriptedCloudWatch) -> None:
+    form = {"content_type": "application/x-www-form-urlencoded", "x_amz_target": None}
+    answer = send_http(fake, b"Action=PutMetricData&Namespace=Karrot", **form)
+    assert (answer.status, answer.code) == (400, "InvalidAction;Sender")
+
+
+def test_an_unsigned_request_is_refused(fake: ScriptedCloudWatch) -> None:
     answer = put_json(fake, GOOD, authorization=None)
     assert (answer.status, answer.code) == (403, "MissingAuthenticationToken;Sender")
     assert fake.accepted == []
 
 
-def test_a_length_is_required(fake: FakeCloudWatch) -> None:
+def test_a_length_is_required(fake: ScriptedCloudWatch) -> None:
     assert send_http(fake, b"", transfer_encoding="chunked").status == 411
 
 
-def query(fake: FakeCloudWatch, **parameters: str) -> Response:
-    sent = {"Action": "PutMetricData", "Version": "2010-08-01", **parameters}
-    return send_http(fake, urlencode(sent).encode(), content_type="application/x-www-form-urlencoded; charset=utf-8")
-
-
-def test_the_query_protocol_is_understood(fake: FakeCloudWatch) -> None:
-    answer = query(
-        fake,
-        **{
-            "Namespace": "Karrot",
-            "MetricData.member.1.MetricName": "Lag",
-            "MetricData.member.1.Value": "12",
-            "MetricData.member.1.Timestamp": "2027-01-15T08:00:00Z",
-            "MetricData.member.1.Dimensions.member.1.Name": "Cluster",
-            "MetricData.member.1.Dimensions.member.1.Value": "prod",
-            "MetricData.member.2.MetricName": "Lag",
-            "MetricData.member.2.Values.member.1": "3.5",
-            "MetricData.member.2.StorageResolution": "1",
-        },
-    )
-    assert (answer.status, answer.headers["content-type"]) == (200, "text/xml")
-    assert ET.fromstring(answer.body).tag == "{http://monitoring.amazonaws.com/doc/2010-08-01/}PutMetricDataResponse"
-    assert fake.points("Karrot", "Lag", {"Cluster": "prod"}) == [StoredPoint(NOW_MS, 12.0)]
-    assert [(kept.values, kept.resolution) for kept in fake.accepted] == [((12.0,), 60), ((3.5,), 1)]
-
-
-def test_the_query_protocol_is_refused_in_xml(fake: FakeCloudWatch) -> None:
-    member = {"MetricData.member.1.MetricName": "Lag<", "MetricData.member.1.Value": "NaN"}
-    answer = query(fake, Namespace="Karrot", **member)
-    root = ET.fromstring(answer.body)
-    assert answer.status == 400
-    assert root.findtext("Error/Type", namespaces=XML) == "Sender"
-    assert root.findtext("Error/Code", namespaces=XML) == "InvalidParameterValue"
-    message = "The value ? for parameter MetricData.member.1.Value is invalid."
-    assert root.findtext("Error/Message", namespaces=XML) == message
-
-
-@pytest.mark.parametrize("path", ["MetricData.member.x.Value", "MetricData.member.1.Timestamp", "Namespace.member.1"])
-def test_a_query_of_the_wrong_shape_is_refused(fake: FakeCloudWatch, path: str) -> None:
-    answer = query(fake, **{"Namespace": "N", path: "words"})
-    assert answer.status == 400
-    assert fake.accepted == []
-
-
 def test_what_was_kept_is_bounded_and_the_oldest_goes() -> None:
-    with FakeCloudWatch(clock_ms=lambda: NOW_MS, keep=3) as fake:
+    with ScriptedCloudWatch(clock_ms=lambda: NOW_MS, keep=3) as fake:
         put_metric_data(fake, datum_dict(MetricName="old"), *[datum_dict(Value=float(number)) for number in range(4)])
     assert [kept.values for kept in fake.accepted] == [(1.0,), (2.0,), (3.0,)]
     assert fake.metrics() == [MetricId("Karrot", "Lag", ())]
     assert [point.value for point in fake.points("Karrot", "Lag")] == [1.0, 2.0, 3.0]
 
 
-def test_what_was_kept_can_be_forgotten(fake: FakeCloudWatch) -> None:
+def test_what_was_kept_can_be_forgotten(fake: ScriptedCloudWatch) -> None:
     put_metric_data(fake, datum_dict())
     fake.forget()
     assert (fake.accepted, fake.calls, fake.metrics(), fake.points("Karrot", "Lag")) == ([], [], [], [])
 
 
-def test_counts_and_statistics_are_kept(fake: FakeCloudWatch) -> None:
+def test_counts_and_statistics_are_kept(fake: ScriptedCloudWatch) -> None:
     statistics = {"SampleCount": 3.0, "Sum": 6.0, "Minimum": 1.0, "Maximum": 4.0}
     put_metric_data(fake, datum_dict(Values=[1.0, 2.0], Counts=[5.0, 6.0]), datum_dict(StatisticValues=statistics))
     values, summary = fake.accepted
@@ -262,7 +220,7 @@ def test_counts_and_statistics_are_kept(fake: FakeCloudWatch) -> None:
     assert [point.value for point in summary.points()] == [1.0, 4.0]
 
 
-def test_bodies_larger_than_any_limit_do_not_fill_the_memory(fake: FakeCloudWatch) -> None:
+def test_bodies_larger_than_any_limit_do_not_fill_the_memory(fake: ScriptedCloudWatch) -> None:
     answer = send_http(fake, gzip.compress(bytes(80_000_000), 1), content_encoding="gzip")
     assert answer.status == 413
     assert json.loads(answer.body)["message"] == f"Request size {64 * 1024 * 1024} exceeded 1000000 bytes"

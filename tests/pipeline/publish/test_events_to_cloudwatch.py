@@ -8,8 +8,6 @@ import msgspec
 import pytest
 
 from karrot.burrow.payload import to_wire
-from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
-from karrot.demo.cloudwatch.injected_faults import ACCESS_DENIED, UNAVAILABLE
 from karrot.event_line import encode
 from karrot.eventlog.base import StoredEvent
 from karrot.pipeline.publish.events_to_cloudwatch import NoteStore, Published, Publisher, SendInterrupted
@@ -18,13 +16,15 @@ from karrot.reporters.cloudwatch.options import Options
 from support.burrow.lag_events import make_event
 from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import aws_environment, point_aws_at
+from support.reporters.injected_faults import ACCESS_DENIED, UNAVAILABLE
+from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 
 
 @dataclass
 class Rig:
     """A publisher, whose notes outlive it; its waits are recorded and pass at once."""
 
-    fake: FakeCloudWatch
+    fake: ScriptedCloudWatch
     clock: ManualClock
     options: Options = field(default_factory=Options)
     notes: dict[str, bytes] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Rig:
 @pytest.fixture
 def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     clock = ManualClock()
-    with FakeCloudWatch(clock_ms=clock.wall_ms) as fake:
+    with ScriptedCloudWatch(clock_ms=clock.wall_ms) as fake:
         point_aws_at(fake, monkeypatch)
         yield Rig(fake, clock)
 

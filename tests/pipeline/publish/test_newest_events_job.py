@@ -15,8 +15,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
-from karrot.demo.cloudwatch.injected_faults import UNAVAILABLE
 from karrot.event import Source
 from karrot.event_line import encode
 from karrot.pipeline.ingest.event_sources import EventsFromArchive
@@ -32,6 +30,8 @@ from support.eventlog.appended_events import stored_events
 from support.manual_clock import ManualClock
 from support.pipeline.archive_segments import HOUR_MS, segment_line, write_segment
 from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, aws_environment, point_aws_at
+from support.reporters.injected_faults import UNAVAILABLE
+from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 
 pytestmark = pytest.mark.timeout(300)  # the first query of a JVM on a busy machine
 
@@ -50,10 +50,10 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def fakes(clock: ManualClock) -> Iterator[tuple[FakeCloudWatch, FakeCloudWatch]]:
+def fakes(clock: ManualClock) -> Iterator[tuple[ScriptedCloudWatch, ScriptedCloudWatch]]:
     """The service's, and the one that Spark publishes to."""
     with ExitStack() as stack:
-        service, spark = (stack.enter_context(FakeCloudWatch(clock_ms=clock.wall_ms)) for _ in range(2))
+        service, spark = (stack.enter_context(ScriptedCloudWatch(clock_ms=clock.wall_ms)) for _ in range(2))
         yield service, spark
 
 
@@ -64,7 +64,7 @@ class StreamRig:
     spark: SparkSession
     place: Path
     clock: ManualClock
-    fake: FakeCloudWatch
+    fake: ScriptedCloudWatch
     settings: dict[str, str] = field(default_factory=dict)
     waited: list[float] = field(default_factory=list)
 
@@ -127,7 +127,7 @@ def _tell(rig: CloudWatchRig, rng: Random, ages_ms: list[int]) -> None:
         )
 
 
-def _accepted(fake: FakeCloudWatch) -> list[Any]:
+def _accepted(fake: ScriptedCloudWatch) -> list[Any]:
     return sorted((each.id, each.timestamp_ms, each.values, str(each.unit), each.resolution) for each in fake.accepted)
 
 
@@ -135,7 +135,7 @@ def test_for_the_same_events_cloudwatch_is_sent_the_same_by_spark_as_by_the_serv
     spark: SparkSession,
     tmp_path: Path,
     clock: ManualClock,
-    fakes: tuple[FakeCloudWatch, FakeCloudWatch],
+    fakes: tuple[ScriptedCloudWatch, ScriptedCloudWatch],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     service = CloudWatchRig(fakes[0], clock, _SETTINGS)
@@ -158,7 +158,7 @@ def test_cloudwatch_waits_for_nobody_and_nobody_for_cloudwatch(
     spark: SparkSession,
     tmp_path: Path,
     clock: ManualClock,
-    fakes: tuple[FakeCloudWatch, FakeCloudWatch],
+    fakes: tuple[ScriptedCloudWatch, ScriptedCloudWatch],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """CloudWatch is away until the tables are written; then a driver dies between a send and its commit."""

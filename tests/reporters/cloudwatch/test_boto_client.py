@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, NoCredentialsError
 
-from karrot.demo.cloudwatch import injected_faults as aws
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.faults import Fault, FaultKind, classify
 from karrot.reporters.cloudwatch.options import Options
+from support.reporters import injected_faults as aws
 from support.reporters.cloudwatch_datum import NOW_MS, make_datum
 from support.reporters.fake_aws import FakeAws
 

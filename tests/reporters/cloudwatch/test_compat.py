@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import pytest
 
 from karrot.burrow.payload import parse_webhook
-from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
 from karrot.eventlog.base import EventLog
 from karrot.settings.loading import load
 from karrot.wiring import reporter_settings
 from support.burrow.recorded_bodies import recorded_body, recorded_posts
 from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, point_aws_at
+from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 
 NAMESPACE = "GumGum/Kafka/Burrow/ConsumerLag"
 REGION = "us-east-1"
@@ -24,15 +24,15 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def fake(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCloudWatch]:
-    with FakeCloudWatch(clock_ms=clock.wall_ms) as serving:
+def fake(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedCloudWatch]:
+    with ScriptedCloudWatch(clock_ms=clock.wall_ms) as serving:
         point_aws_at(serving, monkeypatch)
         monkeypatch.delenv("AWS_REGION")
         yield serving
 
 
 @pytest.fixture
-def rig(fake: FakeCloudWatch, clock: ManualClock) -> CloudWatchRig:
+def rig(fake: ScriptedCloudWatch, clock: ManualClock) -> CloudWatchRig:
     settings = load({"KARROT_COMPAT": "2019"}).settings
     assert settings.reporters == ("prometheus", "cloudwatch")
     return CloudWatchRig(fake, clock, dict(reporter_settings(settings, "cloudwatch")))

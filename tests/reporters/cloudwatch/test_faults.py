@@ -13,9 +13,7 @@ import pytest
 from botocore import exceptions as boto
 from botocore.config import Config
 
-from karrot.demo.cloudwatch import injected_faults as aws
-from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
-from karrot.demo.cloudwatch.injected_faults import Refuse
+from karrot.demo.cloudwatch.request_handler import Refuse
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.faults import (
     Fault,
@@ -27,7 +25,10 @@ from karrot.reporters.cloudwatch.faults import (
     without_secrets,
 )
 from karrot.reporters.cloudwatch.options import Options
+from support.reporters import injected_faults as aws
 from support.reporters.cloudwatch_datum import NOW_MS, make_datum
+from support.reporters.injected_faults import RefuseByShape
+from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 
 K = FaultKind
 ROLE = "arn:aws:iam::123456789012:role/karrot"
@@ -61,7 +62,7 @@ def put_once(url: str, *, seconds: float = 5, **members: Any) -> None:
 
 
 def refuse(status: int, shape: str, text: str = "", code: str | None = None) -> Refuse:
-    return Refuse(status, code or shape, shape, text, query_error=code is not None)
+    return RefuseByShape(status, shape, shape, text) if code is None else Refuse(status, code, shape, text)
 
 
 # --- answers ---
@@ -96,7 +97,7 @@ FAULTS: dict[str, tuple[Refuse, FaultKind]] = {
 
 @pytest.mark.parametrize(("refusal", "kind"), FAULTS.values(), ids=FAULTS.keys())
 def test_an_answer_that_is_not_about_the_data_is_a_fault(
-    fake: FakeCloudWatch, refusal: Refuse, kind: FaultKind
+    fake: ScriptedCloudWatch, refusal: Refuse, kind: FaultKind
 ) -> None:
     fake.stand(refusal)
     error = raised_by(lambda: put_once(fake.url))
@@ -131,7 +132,7 @@ REJECTIONS: dict[str, tuple[Refuse, tuple[int, ...]]] = {
 
 @pytest.mark.parametrize(("refusal", "members"), REJECTIONS.values(), ids=REJECTIONS.keys())
 def test_an_answer_about_the_data_says_which_from_zero(
-    fake: FakeCloudWatch, refusal: Refuse, members: tuple[int, ...]
+    fake: ScriptedCloudWatch, refusal: Refuse, members: tuple[int, ...]
 ) -> None:
     fake.stand(refusal)
     verdict = classify(raised_by(lambda: put_once(fake.url)))
@@ -141,7 +142,7 @@ def test_an_answer_about_the_data_says_which_from_zero(
 
 @pytest.mark.parametrize("code", ["SomethingNewException", "NotAuthorized", "MalformedHttpRequestException"])
 def test_a_400_that_is_not_known_to_be_about_the_data_is_a_fault_and_costs_none(
-    fake: FakeCloudWatch, code: str
+    fake: ScriptedCloudWatch, code: str
 ) -> None:
     fake.stand(refuse(400, code, "bad"))
     verdict = classify(raised_by(lambda: put_once(fake.url)))
@@ -150,7 +151,7 @@ def test_a_400_that_is_not_known_to_be_about_the_data_is_a_fault_and_costs_none(
 
 
 @pytest.mark.parametrize("refusal", [aws.TOO_LARGE, Refuse(413, "", "", "")], ids=["named", "without a body"])
-def test_413_is_about_the_size(fake: FakeCloudWatch, refusal: Refuse) -> None:
+def test_413_is_about_the_size(fake: ScriptedCloudWatch, refusal: Refuse) -> None:
     fake.stand(refusal)
     assert isinstance(classify(raised_by(lambda: put_once(fake.url))), TooLarge)
 
@@ -196,13 +197,13 @@ def is_unavailable(error: Exception, expected: type[Exception]) -> bool:
 
 
 @pytest.mark.usefixtures("environ")
-def test_no_answer_in_time_is_unavailability(fake: FakeCloudWatch) -> None:
+def test_no_answer_in_time_is_unavailability(fake: ScriptedCloudWatch) -> None:
     fake.stand(aws.HANG)
     assert is_unavailable(raised_by(lambda: put_once(fake.url, seconds=0.2)), boto.ReadTimeoutError)
 
 
 @pytest.mark.usefixtures("environ")
-def test_a_connection_that_is_reset_is_unavailability(fake: FakeCloudWatch) -> None:
+def test_a_connection_that_is_reset_is_unavailability(fake: ScriptedCloudWatch) -> None:
     fake.stand(aws.RESET)
     assert is_unavailable(raised_by(lambda: put_once(fake.url, seconds=0.2)), boto.ConnectionClosedError)
 
@@ -214,7 +215,7 @@ def test_a_connection_that_is_not_accepted_is_unavailability() -> None:
 
 
 @pytest.mark.usefixtures("environ")
-def test_a_server_without_tls_is_unavailability(fake: FakeCloudWatch) -> None:
+def test_a_server_without_tls_is_unavailability(fake: ScriptedCloudWatch) -> None:
     url = fake.url.replace("http:", "https:")
     assert is_unavailable(raised_by(lambda: put_once(url)), boto.SSLError)
 
@@ -308,7 +309,7 @@ CONFIGURED: dict[str, Row] = {
 @pytest.mark.parametrize("row", CONFIGURED.values(), ids=CONFIGURED.keys())
 @pytest.mark.usefixtures("bare_environ")
 def test_what_is_configured_wrongly_is_a_fault_of_its_kind(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fake: FakeCloudWatch, row: Row
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fake: ScriptedCloudWatch, row: Row
 ) -> None:
     names, files, expected, kind = row
     for name, text in names.items():
@@ -357,7 +358,7 @@ def test_texts_are_shown_without_secrets(text: str, shown: str) -> None:
     assert without_secrets(text) == shown
 
 
-def test_the_data_of_these_tests_are_good(environ: Mapping[str, str], fake: FakeCloudWatch) -> None:
+def test_the_data_of_these_tests_are_good(environ: Mapping[str, str], fake: ScriptedCloudWatch) -> None:
     assert environ["AWS_ENDPOINT_URL"] == fake.url
     put()
     assert [datum.timestamp_ms for datum in fake.accepted] == [NOW_MS]

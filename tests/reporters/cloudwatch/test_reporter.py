@@ -4,8 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
-from karrot.demo.cloudwatch.injected_faults import ACCESS_DENIED, INTERNAL_ERROR, THROTTLING, UNAVAILABLE, Refuse
+from karrot.demo.cloudwatch.request_handler import Refuse
 from karrot.event import Source
 from karrot.eventlog.base import Cursor, StoredEvent
 from karrot.eventlog.memory import MemoryEventLog
@@ -15,6 +14,8 @@ from karrot.reporters.last_send import RefusedDatum, Sent
 from support.eventlog.appended_events import stored_events
 from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, point_aws_at
+from support.reporters.injected_faults import ACCESS_DENIED, INTERNAL_ERROR, THROTTLING, UNAVAILABLE
+from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 
 
 @pytest.fixture
@@ -23,14 +24,14 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def fake(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCloudWatch]:
-    with FakeCloudWatch(clock_ms=clock.wall_ms) as serving:
+def fake(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedCloudWatch]:
+    with ScriptedCloudWatch(clock_ms=clock.wall_ms) as serving:
         point_aws_at(serving, monkeypatch)
         yield serving
 
 
 @pytest.fixture
-def rig(fake: FakeCloudWatch, clock: ManualClock) -> CloudWatchRig:
+def rig(fake: ScriptedCloudWatch, clock: ManualClock) -> CloudWatchRig:
     return CloudWatchRig(fake, clock)
 
 
@@ -205,7 +206,7 @@ def test_a_400_that_is_about_the_caller_costs_no_value(rig: CloudWatchRig) -> No
     assert all(len(rig.points(consumer=f"g{number}")) == 1 for number in range(30))
 
 
-def test_a_group_called_heartbeat_is_a_group_like_any_other(fake: FakeCloudWatch, clock: ManualClock) -> None:
+def test_a_group_called_heartbeat_is_a_group_like_any_other(fake: ScriptedCloudWatch, clock: ManualClock) -> None:
     rig = CloudWatchRig(fake, clock, {"layout": "legacy"})
     rig.tell(consumer="Heartbeat", total_lag=9)
     rig.run(5)
@@ -213,7 +214,7 @@ def test_a_group_called_heartbeat_is_a_group_like_any_other(fake: FakeCloudWatch
     assert rig.log.reporters()[0].state == "ok"
 
 
-def test_a_log_that_replaced_another_keeps_who_is_inside_the_cap(fake: FakeCloudWatch, clock: ManualClock) -> None:
+def test_a_log_that_replaced_another_keeps_who_is_inside_the_cap(fake: ScriptedCloudWatch, clock: ManualClock) -> None:
     rig = CloudWatchRig(fake, clock, {"max_groups": "1"})
     rig.tell(consumer="a")
     rig.run(5)
@@ -236,7 +237,7 @@ def test_forged_clusters_do_not_run_up_a_bill(rig: CloudWatchRig) -> None:
     assert rig.dropped() == {"over_cap": 50}
 
 
-def test_the_groups_inside_the_cap_stay_inside_across_a_restart(fake: FakeCloudWatch, clock: ManualClock) -> None:
+def test_the_groups_inside_the_cap_stay_inside_across_a_restart(fake: ScriptedCloudWatch, clock: ManualClock) -> None:
     rig = CloudWatchRig(fake, clock, {"max_groups": "2"})
     for consumer in ("a", "b", "c"):
         rig.tell(consumer=consumer)
@@ -251,7 +252,7 @@ def test_the_groups_inside_the_cap_stay_inside_across_a_restart(fake: FakeCloudW
     assert (facts["groups with metrics"], facts["groups left out"]) == ("2 of at most 2", "2")
 
 
-def test_a_deleted_group_leaves_its_place(fake: FakeCloudWatch, clock: ManualClock) -> None:
+def test_a_deleted_group_leaves_its_place(fake: ScriptedCloudWatch, clock: ManualClock) -> None:
     rig = CloudWatchRig(fake, clock, {"max_groups": "1"})
     rig.tell(consumer="a")
     rig.tell(consumer="a", status_text="NOTFOUND", total_lag=None, incident_id=None)
@@ -324,7 +325,7 @@ def test_the_report_says_what_was_sent_and_what_it_costs(rig: CloudWatchRig) -> 
 
 
 def test_groups_of_one_name_in_two_clusters_are_counted_in_the_legacy_layout(
-    fake: FakeCloudWatch, clock: ManualClock
+    fake: ScriptedCloudWatch, clock: ManualClock
 ) -> None:
     rig = CloudWatchRig(fake, clock, {"layout": "legacy"})
     rig.tell(cluster="a")
@@ -335,7 +336,7 @@ def test_groups_of_one_name_in_two_clusters_are_counted_in_the_legacy_layout(
     assert [metric.metric for metric in fake.metrics()] == ["orders-svc"]
 
 
-def test_both_layouts_can_be_sent_at_once(fake: FakeCloudWatch, clock: ManualClock) -> None:
+def test_both_layouts_can_be_sent_at_once(fake: ScriptedCloudWatch, clock: ManualClock) -> None:
     rig = CloudWatchRig(fake, clock, {"layout": "legacy,dimensions"})
     rig.tell(total_lag=4)
     rig.run(5)
@@ -352,7 +353,7 @@ def test_closing_sends_what_is_due_and_hangs_up(rig: CloudWatchRig) -> None:
 
 
 def test_a_missing_region_fails_this_reporter_and_says_so(
-    fake: FakeCloudWatch, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    fake: ScriptedCloudWatch, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_REGION")
     rig = CloudWatchRig(fake, clock)

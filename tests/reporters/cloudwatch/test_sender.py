@@ -7,11 +7,11 @@ from typing import NoReturn
 
 import pytest
 
-from karrot.demo.cloudwatch import injected_faults as aws
 from karrot.reporters.cloudwatch.datum import Datum
 from karrot.reporters.cloudwatch.faults import Fault, FaultKind
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.sender import Sender, SendOutcome
+from support.reporters import injected_faults as aws
 from support.reporters.cloudwatch_datum import NOW_MS, make_datum
 from support.reporters.cloudwatch_sender_rig import SenderRig, lag_data
 from support.reporters.fake_aws import FakeAws

@@ -21,7 +21,6 @@ from karrot.autoscaling.simulation import Consumers, Fleet, Signal, signal_of
 from karrot.delivery import PacedFeed
 from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow, Post
 from karrot.demo.burrow.notifier_rules import NotifierSettings
-from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
 from karrot.event import Status
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import Intake
@@ -35,6 +34,7 @@ from support.autoscaling.template_to_stack import parse_stack
 from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import point_aws_at
 from support.reporters.reporter_context import make_context
+from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 
 NAME = "cloudwatch"
 _CONSUMERS = Consumers(RATE_PER_TASK, start_s=60, partitions=PARTITIONS)
@@ -51,7 +51,7 @@ class LoopCloudWatch:
 
     def __init__(self) -> None:
         self._clock = ManualClock()
-        self.fake = FakeCloudWatch(clock_ms=self._now_ms)
+        self.fake = ScriptedCloudWatch(clock_ms=self._now_ms)
 
     def __enter__(self) -> Self:
         self.fake.start()

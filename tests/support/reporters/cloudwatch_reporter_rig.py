@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from karrot.delivery import PacedFeed
-from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import PacedReporter
 from karrot.reporters.cloudwatch import build
@@ -15,6 +14,7 @@ from karrot.reporters.last_send import NOTE, Report, read
 from support.eventlog.appended_events import append_event
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
+from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 
 NAME = "cloudwatch"
 
@@ -33,7 +33,7 @@ def aws_environment(url: str) -> dict[str, str]:
     }
 
 
-def point_aws_at(fake: FakeCloudWatch, monkeypatch: pytest.MonkeyPatch) -> None:
+def point_aws_at(fake: ScriptedCloudWatch, monkeypatch: pytest.MonkeyPatch) -> None:
     """For this process."""
     for name, value in aws_environment(fake.url).items():
         monkeypatch.setenv(name, value)
@@ -43,7 +43,7 @@ def point_aws_at(fake: FakeCloudWatch, monkeypatch: pytest.MonkeyPatch) -> None:
 class CloudWatchRig:
     """``tell`` events, let time pass with ``run``; then look at ``fake``."""
 
-    fake: FakeCloudWatch
+    fake: ScriptedCloudWatch
     clock: ManualClock
     settings: dict[str, str] = field(default_factory=dict)
     log: MemoryEventLog = field(init=False)

@@ -8,22 +8,27 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
+from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
-from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
-from karrot.demo.cloudwatch.injected_faults import EXPIRED_TOKEN, Hang, Refuse, Reset, Script
+from karrot.demo.cloudwatch.metric_store import MetricStore
 from karrot.demo.cloudwatch.request_handler import (
     AwsAnswer,
-    HandlerReply,
-    Protocol,
+    HandlerRequest,
+    ReadRequest,
+    Refuse,
     Signature,
-    error,
     json_page,
-    xml_result,
+    signature,
 )
+from support.reporters.injected_faults import EXPIRED_TOKEN, Hang, Reset, Script
+from support.reporters.scripted_cloudwatch import NO_ANSWER, FaultyAnswer, ScriptedCloudWatch, ScriptedHandler
 
-STS_XML = "https://sts.amazonaws.com/doc/2011-06-15/"
+_STS_XML = "https://sts.amazonaws.com/doc/2011-06-15/"
+_REQUEST_ID = "00000000-0000-4000-8000-000000000000"
+_FORM = "application/x-www-form-urlencoded"
 _ACCOUNT = "123456789012"
 _ROLE = re.compile(r"arn:aws[\w-]*:iam::(\d{12}):role/(?:.*/)?([^/]+)")
 
@@ -116,16 +121,17 @@ class Identity:
             }
         )
 
-    def sts(self, parameters: Mapping[str, str], caller: Signature | None) -> HandlerReply:
+    def sts(self, parameters: Mapping[str, str], caller: Signature | None) -> AwsAnswer:
         """AssumeRole and AssumeRoleWithWebIdentity."""
         fault = self.faults.take()
         if caller and self.is_expired(caller.access_key):
             fault = EXPIRED_TOKEN
         if isinstance(fault, Refuse):
-            return HandlerReply(error(Protocol.QUERY, fault, namespace=STS_XML))
+            return _xml_error(fault)
         if isinstance(fault, Hang | Reset) and not fault.after_keeping:
-            return HandlerReply(AwsAnswer(200), fault)  # never sent: nobody assumed the role
-        return HandlerReply(self._assume(parameters, caller), fault)
+            return FaultyAnswer(NO_ANSWER, fault=fault)  # the role is not assumed
+        answer = self._assume(parameters, caller)
+        return answer if fault is None else FaultyAnswer(answer.status, answer.body, answer.headers, fault)
 
     def _assume(self, parameters: Mapping[str, str], caller: Signature | None) -> AwsAnswer:
         action = parameters["Action"]
@@ -133,7 +139,7 @@ class Identity:
         session = parameters.get("RoleSessionName", "")
         refuse = _why_refused(action, caller, parameters, is_role=role is not None)
         if refuse or role is None:
-            return error(Protocol.QUERY, refuse or _NO_ROLE, namespace=STS_XML)
+            return _xml_error(refuse or _NO_ROLE)
         key = self._issue()
         by = caller.access_key if caller else ""
         with self._lock:
@@ -145,7 +151,7 @@ class Identity:
             f"<AssumedRoleUser><AssumedRoleId>AROA{key[4:]}:{escape(session)}</AssumedRoleId><Arn>{arn}</Arn>"
             "</AssumedRoleUser>"
         )
-        return xml_result(action, result, STS_XML)
+        return _xml_result(action, result)
 
     def _issue(self) -> str:
         with self._lock:
@@ -184,7 +190,57 @@ def _token(key: str) -> str:
     return f"token-of-{key}"
 
 
-class FakeAws(FakeCloudWatch):
+def _xml_result(action: str, result: str) -> AwsAnswer:
+    """The query protocol's 200; ``result`` is XML."""
+    return _xml(
+        200,
+        f'<{action}Response xmlns="{_STS_XML}"><{action}Result>{result}</{action}Result>'
+        f"<ResponseMetadata><RequestId>{_REQUEST_ID}</RequestId></ResponseMetadata></{action}Response>",
+    )
+
+
+def _xml_error(refuse: Refuse) -> AwsAnswer:
+    """The query protocol's error; it has no body if the error has no shape."""
+    if not refuse.shape:
+        return AwsAnswer(refuse.status)
+    blame = "Sender" if refuse.status < 500 else "Receiver"
+    return _xml(
+        refuse.status,
+        f'<ErrorResponse xmlns="{_STS_XML}"><Error><Type>{blame}</Type><Code>{refuse.code}</Code>'
+        f"<Message>{escape(refuse.text)}</Message></Error><RequestId>{_REQUEST_ID}</RequestId></ErrorResponse>",
+    )
+
+
+def _xml(status: int, text: str) -> AwsAnswer:
+    return AwsAnswer(status, text.encode(), {"Content-Type": "text/xml", "x-amzn-RequestId": _REQUEST_ID})
+
+
+class _AwsHandler(ScriptedHandler):
+    """Serves the identity's pages and STS too, and refuses expired keys."""
+
+    def __init__(
+        self, identity: Identity, store: MetricStore, clock_ms: Callable[[], int], *, names_members: bool
+    ) -> None:
+        super().__init__(store, clock_ms, names_members=names_members)
+        self._identity = identity
+
+    def page(self, path: str) -> AwsAnswer:
+        return self._identity.page(path) or super().page(path)
+
+    def put(self, request: HandlerRequest) -> AwsAnswer:
+        if request.headers.get("content-type", "").startswith(_FORM):
+            parameters = dict(parse_qsl(request.body.decode("utf-8", "replace")))
+            if parameters.get("Action", "").startswith("AssumeRole"):
+                return self._identity.sts(parameters, signature(request.headers))
+        return super().put(request)
+
+    def why_refused(self, sent: ReadRequest, now_ms: int) -> Refuse | None:
+        if sent.caller and self._identity.is_expired(sent.caller.access_key):
+            return EXPIRED_TOKEN
+        return super().why_refused(sent, now_ms)
+
+
+class FakeAws(ScriptedCloudWatch):
     """A fake CloudWatch that serves the credentials too.
 
     ``region`` is that of the ECS task whose metadata it serves. Credentials it gives out hold for
@@ -201,7 +257,9 @@ class FakeAws(FakeCloudWatch):
         credential_seconds: float = 3600,
     ) -> None:
         self._identity = Identity(credential_seconds, region)
-        super().__init__(port=port, clock_ms=clock_ms, names_members=names_members, credentials=self._identity)
+        super().__init__(
+            port=port, clock_ms=clock_ms, names_members=names_members, handler=partial(_AwsHandler, self._identity)
+        )
 
     @property
     def credentials_url(self) -> str:

@@ -15,7 +15,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
+from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 
 if TYPE_CHECKING:
     from types_boto3_cloudwatch.client import CloudWatchClient
@@ -32,7 +32,7 @@ def _session() -> boto3.Session:
 
 
 @contextmanager
-def boto3_client(fake: FakeCloudWatch, *, attempts: int = 1, **config: Any) -> Iterator["CloudWatchClient"]:
+def boto3_client(fake: ScriptedCloudWatch, *, attempts: int = 1, **config: Any) -> Iterator["CloudWatchClient"]:
     """boto3's own, with so many attempts in all."""
     settings = Config(retries={"mode": "standard", "total_max_attempts": attempts}, **config)
     with closing(_session().client("cloudwatch", endpoint_url=fake.url, config=settings)) as opened:
@@ -50,7 +50,7 @@ def datum_dict(**members: Any) -> dict[str, Any]:
 
 
 def put_metric_data(
-    fake: FakeCloudWatch, *data: dict[str, Any], namespace: str = "Karrot", **more: Any
+    fake: ScriptedCloudWatch, *data: dict[str, Any], namespace: str = "Karrot", **more: Any
 ) -> dict[str, Any]:
     """Through the real client; raises its ClientError."""
     request: Any = {"Namespace": namespace, "MetricData": list(data), **more}
@@ -58,7 +58,7 @@ def put_metric_data(
         return dict(cloudwatch.put_metric_data(**request)["ResponseMetadata"])
 
 
-def client_error(fake: FakeCloudWatch, *data: dict[str, Any], **more: Any) -> tuple[str, str]:
+def client_error(fake: ScriptedCloudWatch, *data: dict[str, Any], **more: Any) -> tuple[str, str]:
     """Code and message with which the real client is refused; fails where it is not."""
     try:
         put_metric_data(fake, *data, **more)
@@ -82,7 +82,7 @@ class Response:
         return json.loads(self.body)
 
 
-def send_http(fake: FakeCloudWatch, body: bytes = b"", *, get: str | None = None, **headers: Any) -> Response:
+def send_http(fake: ScriptedCloudWatch, body: bytes = b"", *, get: str | None = None, **headers: Any) -> Response:
     """Bare HTTP; underscores in a header's name are dashes, None leaves one out. ``get``: a path to get."""
     usual = {
         "authorization": SIGNED,
@@ -99,7 +99,7 @@ def send_http(fake: FakeCloudWatch, body: bytes = b"", *, get: str | None = None
         return Response(answer.status, found, answer.read())
 
 
-def put_json(fake: FakeCloudWatch, request: Any, *, compress: bool = False, **headers: Any) -> Response:
+def put_json(fake: ScriptedCloudWatch, request: Any, *, compress: bool = False, **headers: Any) -> Response:
     """JSON as it stands, for what the real client does not let through."""
     body = json.dumps(request).encode()
     if compress:

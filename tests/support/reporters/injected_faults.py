@@ -1,28 +1,15 @@
-"""Defines the faults that the fake CloudWatch can inject into its answers, and queues them."""
+"""Defines the faults that the tests' fake CloudWatch injects into its answers, and queues them."""
 
 import threading
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from karrot.demo.cloudwatch.request_handler import AwsAnswer, Refuse, error
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
-    """Answer with an error and keep nothing.
-
-    ``code`` is the name in the query protocol, ``shape`` the one of the service model: with ``query_error`` the
-    answer to AWS JSON carries both, without it the shape alone. No shape: no body.
-    """
-
-    status: int
-    code: str
-    shape: str
-    text: str
-    query_error: bool = True
-
-    @property
-    def sender(self) -> bool:
-        """Whether the caller is to blame."""
-        return self.status < 500  # noqa: PLR2004
+class RefuseByShape(Refuse):
+    """An error whose answer has no header with the query protocol's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +67,19 @@ SIGNATURE_DOES_NOT_MATCH = Refuse(
 
 
 def without_query_error(refuse: Refuse) -> Refuse:
-    """The same, told by its shape alone."""
-    return replace(refuse, query_error=False)
+    """The same error, named by its shape alone."""
+    return RefuseByShape(refuse.status, refuse.code, refuse.shape, refuse.text)
+
+
+def answer_of(refuse: Refuse) -> AwsAnswer:
+    """The answer that reports an error; it has no body if the error has no shape."""
+    if not refuse.shape:
+        return AwsAnswer(refuse.status)
+    answer = error(refuse)
+    if isinstance(refuse, RefuseByShape):
+        headers = {name: value for name, value in answer.headers.items() if name != "x-amzn-query-error"}
+        return AwsAnswer(answer.status, answer.body, headers)
+    return answer
 
 
 THROTTLING_WITHOUT_QUERY_ERROR = without_query_error(THROTTLING)
