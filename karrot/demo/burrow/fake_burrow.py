@@ -15,9 +15,7 @@ from enum import Enum
 from functools import partial
 from itertools import count
 from random import Random
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import NamedTuple
 
 from karrot.burrow.payload import to_wire
 from karrot.burrow.rules import evaluate_group
@@ -27,6 +25,19 @@ from karrot.demo.burrow.offsets_consumer import OffsetsConsumer, StorageSettings
 from karrot.demo.demo_groups import application_groups, burrows_own_group
 from karrot.demo.simulated_kafka import ConsumerGroup
 from karrot.event import GroupKey, LagEvent, Status
+
+HISTORY_SECONDS = 40.0
+"""The simulated seconds before its start at which groups begin to commit: their windows are full by then."""
+_OK = Status.OK.name
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_HEAD, _TAIL = b'{"Event":', b"}"
+_ESCAPED = (
+    (b"<", rb"\u003c"),
+    (b">", rb"\u003e"),
+    (b"&", rb"\u0026"),
+    ("\u2028".encode(), rb"\u2028"),
+    ("\u2029".encode(), rb"\u2029"),
+)
 
 
 class OutageState(Enum):
@@ -74,29 +85,6 @@ class RestartTimes(NamedTuple):
 
 ALWAYS = RestartTimes(-math.inf, -math.inf, -math.inf)
 """Up since long ago."""
-
-
-_ESCAPED = ((b"<", rb"\u003c"), (b">", rb"\u003e"), (b"&", rb"\u0026"))
-_SEPARATORS = (("\u2028".encode(), rb"\u2028"), ("\u2029".encode(), rb"\u2029"))
-
-
-def go_json(value: Any) -> bytes:
-    """JSON as Go's ``encoding/json`` writes it: compact, in the order of the fields."""
-    return as_go_writes(msgspec.json.encode(value))
-
-
-def as_go_writes(body: bytes) -> bytes:
-    """JSON with the characters escaped that Go does not let into a web page; they are found in texts alone."""
-    for character, escaped in _ESCAPED + _SEPARATORS:
-        body = body.replace(character, escaped)
-    return body
-
-
-HISTORY_SECONDS = 40.0
-"""So many simulated seconds before its start the groups begin to commit: their windows are full by then."""
-_OK = Status.OK.name
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_HEAD, _TAIL = b'{"Event":', b"}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,3 +355,10 @@ def posted(verdict: LagEvent, sent: SentNotification) -> Post:
 def incident_id(random: Random) -> uuid.UUID:
     """As Burrow makes them."""
     return uuid.UUID(int=random.getrandbits(128), version=4)
+
+
+def as_go_writes(body: bytes) -> bytes:
+    """JSON with the characters escaped that Go does not let into a web page; they are found in texts alone."""
+    for character, escaped in _ESCAPED:
+        body = body.replace(character, escaped)
+    return body

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from msgspec import Raw
+from msgspec import Raw, json
 
 from karrot.burrow.payload import result_to_wire
 from karrot.burrow.rules import TrackedPartition, current_lag
@@ -21,7 +21,7 @@ from karrot.burrow.storage import Storage
 from karrot.burrow.wire import CommitJson
 from karrot.clock import Clock
 from karrot.demo.burrow.config_endpoint import EXAMPLE, BurrowConfig
-from karrot.demo.burrow.fake_burrow import FakeBurrow, OutageState, go_json
+from karrot.demo.burrow.fake_burrow import FakeBurrow, OutageState, as_go_writes
 from karrot.event import LagEvent, Source, Status
 
 T = TypeVar("T")
@@ -191,9 +191,14 @@ def _called(call: _Call, path: str, names: Sequence[str]) -> RestAnswer:
     try:
         status, said = call(*names)
     except _Unknown as unknown:
-        return RestAnswer(404, _JSON, go_json({"error": True, "message": str(unknown), "request": request}))
+        return RestAnswer(404, _JSON, _go_json({"error": True, "message": str(unknown), "request": request}))
     # The request comes last, but in two answers of the configuration, which say where.
-    return RestAnswer(status, _JSON, go_json({"error": False, **said, "request": request}))
+    return RestAnswer(status, _JSON, _go_json({"error": False, **said, "request": request}))
+
+
+def _go_json(value: Any) -> bytes:
+    """JSON as Go's ``encoding/json`` writes it: compact, in the order of the fields."""
+    return as_go_writes(json.encode(value))
 
 
 def _matched(pattern: str, path: str) -> list[str] | None:
