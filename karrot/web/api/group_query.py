@@ -11,6 +11,11 @@ from karrot.eventlog.base import Groups, GroupState, groups
 STATUSES = ("ERR", "WARN", "OK")
 """What a group's status may be, the worst first."""
 
+GROUPS_LIMIT, EVENTS_LIMIT, REJECTS_LIMIT = 100, 50, 50
+"""How many groups, recent events and refused bodies an answer has if the request has no limit."""
+
+MOST_LIMIT = 1000
+
 _LONGEST_NAME = 256
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 from karrot.known_problems import CODES
 from karrot.telemetry import EVENTS_REJECTED
-from karrot.web.api.group_query import STATUSES
+from karrot.web.api.group_query import EVENTS_LIMIT, GROUPS_LIMIT, MOST_LIMIT, REJECTS_LIMIT, STATUSES
 from karrot.web.api.json_bodies import GroupDetail, GroupPage, Rejects
 from karrot.web.api.reporter_status import Reporters
 from karrot.web.health import Heartbeat, Readiness
@@ -96,7 +96,7 @@ def _api() -> Node:
         _query("status", {"type": "string", "enum": [*STATUSES, ""]}, "Only this status"),
         _query("q", _TEXT, "Only names of groups or clusters that contain this, whatever the case"),
     ]
-    pages = [_limit(100, "Groups per page"), _query("after", _TEXT, "The `next` of the page before")]
+    pages = [_limit(GROUPS_LIMIT, "Groups per page"), _query("after", _TEXT, "The `next` of the page before")]
     return {
         "/api/v1/groups": {
             "get": _read("list_groups", "Groups in the order of cluster and name", _ref("GroupPage"), "invalid_field")
@@ -107,12 +107,12 @@ def _api() -> Node:
                 "show_group", "One group with its partitions and recent events", _ref("GroupDetail"),
                 "invalid_field", "not_found",
             )
-            | {"parameters": [*_KEY, _limit(50, "Recent events")]}
+            | {"parameters": [*_KEY, _limit(EVENTS_LIMIT, "Recent events")]}
         },
         "/api/v1/reporters": {"get": _read("list_reporters", "How far each reporter has come", _ref("Reporters"))},
         "/api/v1/rejects": {
             "get": _read("list_rejects", "The newest bodies that /burrow refused", _ref("Rejects"), "invalid_field")
-            | {"parameters": [_limit(50, "How many")]}
+            | {"parameters": [_limit(REJECTS_LIMIT, "How many")]}
         },
         "/openapi.json": {"get": _read("openapi", "This document", {"type": "object"})},
     }  # fmt: skip
@@ -222,7 +222,8 @@ def _query(name: str, schema: Node, description: str, *, required: bool = False)
 
 
 def _limit(default: int, description: str) -> Node:
-    return _query("limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": default}, description)
+    schema = {"type": "integer", "minimum": 1, "maximum": MOST_LIMIT, "default": default}
+    return _query("limit", schema, description)
 
 
 def _ref(name: str) -> Node:

@@ -7,18 +7,22 @@ import msgspec
 from flask import Blueprint, Response, request
 
 from karrot.event import GroupKey
-from karrot.web.api.group_query import STATUSES, GroupFilter, PageCursor, page_by_key
+from karrot.web.api.group_query import (
+    EVENTS_LIMIT,
+    GROUPS_LIMIT,
+    MOST_LIMIT,
+    REJECTS_LIMIT,
+    STATUSES,
+    GroupFilter,
+    PageCursor,
+    page_by_key,
+)
 from karrot.web.api.json_bodies import GroupPage, Rejects, group_detail, group_shape, reject_shape
 from karrot.web.api.openapi import document
 from karrot.web.api.reporter_status import Reporters, progress
 from karrot.web.auth import require_reader
 from karrot.web.context import web_context
 from karrot.web.problems import Problem
-
-DEFAULT_LIMIT = 100
-EVENTS_LIMIT = 50
-MAX_LIMIT = 1000
-REJECTS_LIMIT = 50
 
 routes = Blueprint("api", __name__)
 routes.before_request(require_reader)
@@ -78,11 +82,11 @@ def asked_key() -> GroupKey:
     return GroupKey(request.args["cluster"], request.args["consumer"])
 
 
-def _asked_limit(default: int = DEFAULT_LIMIT) -> int:
+def _asked_limit(default: int = GROUPS_LIMIT) -> int:
     text = request.args.get("limit") or str(default)
     # Not int(text) alone: it takes "+5", "1_000" and digits of any script, and raises on 5,000 digits.
-    if not (text.isascii() and text.isdigit() and len(text) <= len(str(MAX_LIMIT)) and 1 <= int(text) <= MAX_LIMIT):
-        raise Problem("invalid_field", f"limit is a whole number from 1 to {MAX_LIMIT}.", path="limit")
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(MOST_LIMIT)) and 1 <= int(text) <= MOST_LIMIT):
+        raise Problem("invalid_field", f"limit is a whole number from 1 to {MOST_LIMIT}.", path="limit")
     return int(text)
 
 

@@ -11,6 +11,9 @@ from karrot.eventlog.base import Events, GroupState, StoredBody
 from karrot.signals import signals_of
 from karrot.web.pages.value_cache import VersionedCache
 
+TRAIL_LENGTH = 30
+"""The newest marks of a group that its trend and the sparkline of its row are made of."""
+
 _TREND_MARKS = 5
 _SLOW_MARKS = 15
 _ALONG_A_LINE = 0.9
@@ -61,7 +64,7 @@ class Trails:
     A group without new events costs nothing; of others only the new events are read. Any thread may ask.
     """
 
-    def __init__(self, length: int = 30, groups: int = 1000) -> None:
+    def __init__(self, length: int = TRAIL_LENGTH, groups: int = 1000) -> None:
         self._length = length
         self._trails: VersionedCache[tuple[str, GroupKey], Sequence[Mark]] = VersionedCache(groups)
 

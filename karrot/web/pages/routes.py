@@ -18,7 +18,7 @@ from karrot.web.pages.banners import service_health
 from karrot.web.pages.charts import charts_of_events, charts_of_history
 from karrot.web.pages.gil_yielding import gently
 from karrot.web.pages.group_list import Order, group_view, list_row, overview, seconds_since
-from karrot.web.pages.lag_trend import marks
+from karrot.web.pages.lag_trend import TRAIL_LENGTH, marks
 from karrot.web.pages.page_caches import caches
 from karrot.web.problems import Problem
 
@@ -87,7 +87,7 @@ def show_group() -> str:
     trail = marks(context.log, key, _MARKS_SHOWN)
     return render_template(
         "group.html",
-        row=group_view(context, state, trail[-30:]),
+        row=group_view(context, state, trail[-TRAIL_LENGTH:]),
         state=state,
         event=newest.event if newest else None,
         partitions=listed[:_PARTITIONS_SHOWN],
