@@ -38,13 +38,6 @@ class RankedGroups:
     clusters: list[str]
     burrow_behind: list[str]
 
-    @classmethod
-    def of(cls, states: Iterable[GroupState]) -> "RankedGroups":
-        """Sorted and counted."""
-        ranking = Ranking()
-        ranking.update({state.key: state for state in states})
-        return ranking.ranked()
-
 
 class _Rank(NamedTuple):
     """By status, then by how long it is behind; a group whose delay is not known comes after those that have one.

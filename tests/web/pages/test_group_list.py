@@ -4,6 +4,7 @@ from karrot.web.api.group_query import GroupFilter
 from karrot.web.pages.group_list import Order, overview
 from karrot.web.pages.groups_worst_first import RankedGroups
 from support.burrow.lag_events import make_event
+from support.web.ranked_groups import rank
 from support.web.website import make_website
 
 
@@ -14,7 +15,7 @@ def ranked() -> RankedGroups:
         incident = None if status == "OK" else name
         event = make_event(consumer=name, total_lag=lag, status_text=status, incident_id=incident)
         website.context.intake.accept(event)
-    return RankedGroups.of(website.log.latest())
+    return rank(website.log.latest())
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ from karrot.eventlog.base import GroupState, IncidentState
 from karrot.eventlog.group_state import summarize
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import Intake
-from karrot.web.pages.groups_worst_first import LiveGroups, RankedGroups, Ranking
+from karrot.web.pages.groups_worst_first import LiveGroups, Ranking
 from support.burrow.lag_events import make_event, make_partition
 from support.manual_clock import ManualClock, SlowClock
+from support.web.ranked_groups import rank
 from support.web.website import make_website
 
 
@@ -34,14 +35,14 @@ def test_what_changed_a_little_at_a_time_stands_as_if_it_was_sorted_at_once(
         states = {GroupKey(name[-1:], name): facts and state(name, *facts) for name, facts in changes.items()}
         ranking.update(states)
         known = {key: each for key, each in (known | states).items() if each}
-        assert ranking.ranked() == RankedGroups.of(known.values())
+        assert ranking.ranked() == rank(known.values())
     assert {each.key: each for each in ranking.states()} == known
 
 
 def test_burrow_s_own_groups_are_counted_apart_and_those_behind_named_the_worst_first() -> None:
     topic = make_partition(topic="__consumer_offsets")
     own = [state(f"burrow-{name}", status, 1, max_lag=topic) for name, status in (("a", "WARN"), ("b", "ERR"))]
-    ranked = RankedGroups.of([*own, state("burrow-c", "OK", 0, max_lag=topic), state("burrow-s rival", "WARN", 1)])
+    ranked = rank([*own, state("burrow-c", "OK", 0, max_lag=topic), state("burrow-s rival", "WARN", 1)])
     assert ranked.counts == {"WARN": 1}
     assert ranked.of_burrow == {"ERR": 1, "WARN": 1, "OK": 1}
     assert ranked.burrow_behind == ["b", "a"]
