@@ -260,6 +260,11 @@ _BURROW_GROUPS = "burrow-"
 _BURROW_TOPIC = "__consumer_offsets"
 
 
+def has_burrow_name(consumer: str) -> bool:
+    """Whether a group has a name of Burrow's own groups: ``burrow-<consumer section>`` (since v1.3.0)."""
+    return consumer.startswith(_BURROW_GROUPS)
+
+
 def is_burrow_itself(consumer: str, max_lag_topic: str | None) -> bool:
     """Whether a group is Burrow's own, which reads everybody's offsets and says nothing of anybody's service."""
-    return consumer.startswith(_BURROW_GROUPS) and max_lag_topic == _BURROW_TOPIC
+    return has_burrow_name(consumer) and max_lag_topic == _BURROW_TOPIC

@@ -8,7 +8,7 @@ from typing import TypeVar
 from karrot.burrow.client import Asking, Burrow, BurrowError, NotFound, NotifierModule, Unaddressable, UnknownCall
 from karrot.doctor.http_get import NotTold, Parts, Web
 from karrot.doctor.snapshot_types import Away, BurrowSeen, ReadWebhook, is_for_karrot
-from karrot.event import LagEvent
+from karrot.event import LagEvent, has_burrow_name
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ def _verdicts(burrow: Burrow, groups: Mapping[str, Sequence[str]]) -> tuple[LagE
     A group is left out that is gone, or whose name cannot be asked for.
     """
     some = {
-        cluster: sorted(names, key=lambda name: not name.startswith("burrow-"))[:GROUPS_ASKED]
+        cluster: sorted(names, key=lambda name: not has_burrow_name(name))[:GROUPS_ASKED]
         for cluster, names in groups.items()
     }
     found: list[LagEvent] = []

@@ -6,9 +6,8 @@ from itertools import pairwise
 from statistics import mean, median
 
 from karrot.doctor.checks import Said, check, fault, note, only_if, warn
-from karrot.doctor.checks.burrow_storage import is_own_group
 from karrot.doctor.snapshot_types import BurrowSeen, KarrotSeen, ReadGroupEvent
-from karrot.event import GroupKey
+from karrot.event import GroupKey, has_burrow_name
 from karrot.text import counted_plain, some
 
 _LINES = "burrow.md#why-each-line"
@@ -67,9 +66,9 @@ def silent_notifier(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
 def only_bad(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
     """Karrot hears of a cluster WARN and ERR alone, while Burrow has groups that are OK."""
     healthy = {
-        event.cluster for event in burrow.verdicts if event.status_text == "OK" and not is_own_group(event.consumer)
+        event.cluster for event in burrow.verdicts if event.status_text == "OK" and not has_burrow_name(event.consumer)
     }
-    posted = [each for each in karrot.groups or () if each.source == "webhook" and not is_own_group(each.consumer)]
+    posted = [each for each in karrot.groups or () if each.source == "webhook" and not has_burrow_name(each.consumer)]
     told_of = {cluster: [each for each in posted if each.cluster == cluster] for cluster in sorted(healthy)}
     only_if(any(told_of.values()))
     for cluster, told in told_of.items():
@@ -89,7 +88,7 @@ def missing_groups(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
         missing = [
             each
             for each in groups
-            if GroupKey(cluster, each) not in known and not is_own_group(each) and _is_let(burrow, each)
+            if GroupKey(cluster, each) not in known and not has_burrow_name(each) and _is_let(burrow, each)
         ]
         if missing and cluster in karrot.heard:
             many = counted_plain(len(missing), "group")

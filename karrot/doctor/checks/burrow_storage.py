@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from karrot.doctor.checks import Said, check, fault, note, only_if, warn
 from karrot.doctor.snapshot_types import BurrowSeen
-from karrot.event import LagEvent, Status
+from karrot.event import LagEvent, Status, has_burrow_name
 from karrot.text import counted_plain, some
 
 _WRONG = "burrow.md#when-something-is-wrong"
@@ -16,11 +16,6 @@ _SLOW_REFRESH_S, _SLOW_TOPICS_S = 60, 300
 _SHORTEST_MEMORY_S = 3600
 _FEWEST_INTERVALS = 5
 _BEHIND = 10_000
-
-
-def is_own_group(group: str) -> bool:
-    """Whether it is Burrow's own consumer group, ``burrow-<consumer section>`` (since v1.3.0)."""
-    return group.startswith("burrow-")
 
 
 @check(well="Burrow has started all its parts", where=_WRONG)
@@ -199,7 +194,7 @@ def expire_group(seen: BurrowSeen) -> Iterator[Said]:
 @check("Burrow behind", well="Burrow keeps up with the commits", where=_WRONG)
 def self_lag(seen: BurrowSeen) -> Iterator[Said]:
     """Burrow itself lags on __consumer_offsets: every other number is old."""
-    own = [event for event in seen.verdicts if is_own_group(event.consumer)]
+    own = [event for event in seen.verdicts if has_burrow_name(event.consumer)]
     only_if(own)
     for event in own:
         if event.status is not Status.OK or (event.total_lag or 0) > _BEHIND:
