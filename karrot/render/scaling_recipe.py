@@ -16,6 +16,7 @@ MEASURES = {
 }
 """Of each recipe, by what its lag can be measured; exactly one has to be given."""
 
+ALL_MEASURES = ("max_lag_seconds", "max_lag", "target_lag_per_task")
 RECIPES = tuple(MEASURES)
 
 _MOST_TASKS = 10_000
@@ -63,15 +64,12 @@ class Scaling:
     @property
     def measure(self) -> str:
         """Which of the lags was given."""
-        return next(name for name in _MEASURES if getattr(self, name) is not None)
+        return next(name for name in ALL_MEASURES if getattr(self, name) is not None)
 
     @property
     def on_ecs(self) -> bool:
         """Whether tasks of an ECS service are scaled; else instances of an Auto Scaling group."""
         return self.target == "ecs"
-
-
-_MEASURES = ("max_lag_seconds", "max_lag", "target_lag_per_task")
 
 
 def _problems(asked: Scaling) -> Iterator[str]:
@@ -97,7 +95,7 @@ def _problems(asked: Scaling) -> Iterator[str]:
 
 
 def _problems_of_measure(asked: Scaling) -> Iterator[str]:
-    given = [name for name in _MEASURES if getattr(asked, name) is not None]
+    given = [name for name in ALL_MEASURES if getattr(asked, name) is not None]
     allowed = MEASURES[asked.recipe]
     if len(given) != 1 or given[0] not in allowed:
         yield f"--recipe {asked.recipe} takes either {' or '.join(map(_option, allowed))}"

@@ -19,10 +19,7 @@ if TYPE_CHECKING:
     from karrot.autoscaling.simulation import Run
 
 
-_RECIPES = ("target-tracking", "step", "from-zero")
-_MEASURES = ("max_lag_seconds", "target_lag_per_task", "max_lag")
 _OWN_OPTIONS = (
-    *_MEASURES,
     "wake_up_lag",
     "min_tasks",
     "max_tasks",
@@ -42,14 +39,16 @@ class Recipe(NamedTuple):
 
 def _recipe(text: str) -> Recipe:
     """Read the text of a recipe. `_options_of` converts its options later."""
+    from karrot.render.scaling_recipe import ALL_MEASURES, RECIPES
+
     name, _, rest = text.partition(":")
-    if name not in _RECIPES:
-        raise click.BadParameter(f"{name!r} is not one of {', '.join(map(repr, _RECIPES))}.")
-    own = {}
+    if name not in RECIPES:
+        raise click.BadParameter(f"{name!r} is not one of {', '.join(map(repr, RECIPES))}.")
+    own, options = {}, (*ALL_MEASURES, *_OWN_OPTIONS)
     for each in filter(None, rest.split(",")):
         option, _, value = each.partition("=")
-        if (attribute := option.strip().replace("-", "_")) not in _OWN_OPTIONS:
-            known = ", ".join(other.replace("_", "-") for other in _OWN_OPTIONS)
+        if (attribute := option.strip().replace("-", "_")) not in options:
+            known = ", ".join(other.replace("_", "-") for other in options)
             raise click.BadParameter(f"{option!r} is no option of a recipe: {known}.")
         own[attribute] = value or "true"
     return Recipe(text, name, own)
@@ -194,10 +193,12 @@ def _cases(samples: list["LagSample"], recipes: tuple[Recipe, ...], given: dict[
 
 def _options_of(recipe: Recipe, shared: Mapping[str, Any]) -> dict[str, Any]:
     """A recipe's own options before those that all recipes share. One with a measure of its own has no other."""
+    from karrot.render.scaling_recipe import ALL_MEASURES
+
     parameters = {each.name: each for each in simulate.params}
     options = dict(shared) | {"recipe": recipe.name}
-    if any(measure in recipe.own for measure in _MEASURES):
-        options |= dict.fromkeys(_MEASURES)
+    if any(measure in recipe.own for measure in ALL_MEASURES):
+        options |= dict.fromkeys(ALL_MEASURES)
     for name, text in recipe.own.items():
         options[name] = parameters[name].type.convert(text, parameters[name], None)
     return options
