@@ -128,10 +128,10 @@ def _tracked(asked: Scaling, gaps: Gaps) -> MetricQuery | MathQuery:
 
 
 def _tracked_from_zero(asked: Scaling, gaps: Gaps) -> MathQuery:
-    """The same, but while nothing runs the measure stands at its target.
+    """Return the query of `_tracked`, held at the target while nothing runs.
 
-    A lag only says then that nobody reads: counted as soon as one runs, it would start as many as are allowed. And
-    with no value at all AlarmLow would go on to stand on the points of before, and stop what has just been started.
+    Then a lag only says that nothing reads. If it counted as soon as one task runs, it would start as many as are
+    allowed. With no value at all, AlarmLow would go on with older points and stop what has just been started.
     """
     measured, target = _measured(asked), jinja_templates.number(_threshold(asked))
     by_age = asked.measure == "max_lag_seconds"

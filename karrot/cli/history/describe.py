@@ -43,11 +43,14 @@ def describe(look_back: timedelta, **given: Any) -> None:
     read from Kafka it is what resync or watch last said.
     """
     request = MomentRequest.of(given)
-    with answered(request.tables) as opened:
-        found = opened.describe(request.group or "", request.at, cluster=request.cluster, look_back=look_back)
+    with answered(request.tables) as history:
+        found = history.describe(request.group or "", request.at, cluster=request.cluster, look_back=look_back)
         if found is None:
-            raise nothing_known_at(request, opened.days("commits") or opened.days("partitions"))
-    print_lines([json_line(asdict(found))] if request.as_json else described_lines(found))
+            raise nothing_known_at(request, history.days("commits") or history.days("partitions"))
+    if request.as_json:
+        click.echo(json_line(asdict(found)))
+    else:
+        print_lines(described_lines(found))
 
 
 def _owner(row: Mapping[str, Any]) -> str:

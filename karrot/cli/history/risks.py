@@ -58,8 +58,8 @@ def risks(
     without the members of groups, expires is what Kafka itself wrote into an offset.
     """
     request = MomentRequest.of(given)
-    with answered(request.tables) as opened:
-        found = opened.risks(
+    with answered(request.tables) as history:
+        found = history.risks(
             request.at,
             within=within,
             retention=retention,
@@ -67,14 +67,14 @@ def risks(
             group=request.group,
             look_back=look_back,
         )
-        last = opened.last_commit(
+        last = history.last_commit(
             request.at,
             cluster=request.cluster,
             group=request.group,
             look_back=look_back or retention + timedelta(days=1),
         )
         if not (found.risks or last):
-            raise nothing_known_at(request, opened.days("commits"))
+            raise nothing_known_at(request, history.days("commits"))
     table = PrintedTable(_COLUMNS, [asdict(each) for each in found.risks[:limit]])
     if request.as_json:
         unknown = {"unknown": found.unknown} if found.unknown else {}

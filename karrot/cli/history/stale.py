@@ -58,13 +58,13 @@ def stale(length: timedelta, look_back: timedelta, limit: int | None, **given: A
     group without any commit in --look-back nothing is known: exit code 1.
     """
     request = MomentRequest.of(given)
-    with answered(request.tables) as opened:
-        found = opened.stale(request.at, length, cluster=request.cluster, group=request.group, look_back=look_back)
+    with answered(request.tables) as history:
+        found = history.stale(request.at, length, cluster=request.cluster, group=request.group, look_back=look_back)
         if not (
             found.partitions
-            or opened.last_commit(request.at, cluster=request.cluster, group=request.group, look_back=look_back)
+            or history.last_commit(request.at, cluster=request.cluster, group=request.group, look_back=look_back)
         ):
-            raise nothing_known_at(request, opened.days("commits"))
+            raise nothing_known_at(request, history.days("commits"))
     table = PrintedTable(_COLUMNS, [asdict(each) | {"lag": each.lag} for each in found.partitions[:limit]])
     if request.as_json:
         click.echo(json_line(asdict(found) | {"partitions": table}))

@@ -128,11 +128,11 @@ def read_trigger(_context: click.Context, _option: click.Parameter, text: str | 
     """The interval as Spark reads it. Raises Refused."""
     from karrot.settings.types import ValueKind
 
-    kind = ValueKind(_read_span, "a span of time like 10 seconds, 1 minute, 30s or 500ms")
+    kind = ValueKind(_spark_interval, "a span of time like 10 seconds, 1 minute, 30s or 500ms")
     return None if text is None else value_of(kind, "--trigger", text)
 
 
-def _read_span(text: str) -> str:
+def _spark_interval(text: str) -> str:
     if short := re.fullmatch(r"([0-9]{1,9}) ?(ms|s|m|h|d)", text.strip()):
         return f"{short[1]} {_UNITS[short[2]]}"
     if not re.fullmatch(r"(?: *[0-9]{1,9} +(?:millisecond|second|minute|hour|day)s?)+", text.strip(), re.IGNORECASE):
