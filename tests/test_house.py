@@ -170,6 +170,7 @@ def test_each_file_that_the_architecture_names_is_there() -> None:
         ("karrot/", "Arrows point down"),
         ("karrot/pipeline/", "The pipeline's arrows point down"),
         ("karrot/eventlog/", "The event log's arrows point down"),
+        ("karrot/demo/", "The demo's arrows point down"),
     ],
 )
 def test_the_layers_of_the_architecture_are_those_of_the_contracts(folder: str, contract: str) -> None:
