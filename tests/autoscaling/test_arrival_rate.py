@@ -1,4 +1,4 @@
-"""What arrived, worked out from a recorded lag."""
+"""The arrival rate that is computed from a recorded lag."""
 
 import pytest
 from hypothesis import given
@@ -13,15 +13,15 @@ def load_of(*samples: tuple[float, ...], tasks: int = 2, rate: float = 100, kept
     return loaded([LagSample(*each) for each in samples], tasks=tasks, rate_per_task=rate, kept_up_rate=kept_up)
 
 
-def test_what_arrived_is_what_was_consumed_and_what_the_lag_grew_by() -> None:
+def test_arrivals_are_the_consumed_messages_plus_the_growth_of_the_lag() -> None:
     assert load_of((0, 0), (10, 1000), (20, 1000), (30, 0)).rates == (300, 200, 100)
 
 
-def test_a_group_that_kept_up_is_given_its_own_rate() -> None:
+def test_a_group_that_kept_up_has_arrivals_equal_to_its_own_rate() -> None:
     assert load_of((0, 0), (10, 50), (20, 90_000), (30, 40), kept_up=70).rates == (70, 9195, 0)
 
 
-def test_arrivals_that_are_told_are_believed() -> None:
+def test_given_arrivals_are_used_unchanged() -> None:
     assert load_of((0, 0, 40), (10, 0, 50), (20, 700)).rates == (40, 50)
 
 
@@ -30,14 +30,14 @@ def test_a_lag_that_fell_too_fast_contradicts_the_rate() -> None:
     assert (load.rates, load.contradictions) == ((0, 200), 1)
 
 
-def test_samples_come_in_any_order_and_the_last_word_counts() -> None:
+def test_samples_may_come_in_any_order_and_the_last_one_of_a_moment_counts() -> None:
     load = load_of((20, 5), (0, 1), (10, 7), (10, 3))
     assert load.samples == (LagSample(0, 1), LagSample(10, 3), LagSample(20, 5))
     assert (load.longest_gap_s, load.peak) == (10, LagSample(20, 5))
 
 
 @pytest.mark.parametrize("samples", [[], [LagSample(0, 1)], [LagSample(0, 1), LagSample(0, 2)]])
-def test_one_moment_is_no_recording(samples: list[LagSample]) -> None:
+def test_samples_of_one_moment_are_refused(samples: list[LagSample]) -> None:
     with pytest.raises(ValueError, match="at least two samples at different times"):
         loaded(samples, tasks=1, rate_per_task=1)
 
@@ -46,7 +46,7 @@ rises = st.lists(st.integers(-1900, 20_000), min_size=1, max_size=30)
 
 
 @given(rises=rises, first=st.integers(0, 10_000), apart=st.sampled_from([10, 30, 60]))
-def test_the_tasks_of_then_make_the_recorded_lag_again(rises: list[int], first: int, apart: int) -> None:
+def test_the_recorded_number_of_tasks_reproduces_the_recorded_lag(rises: list[int], first: int, apart: int) -> None:
     lags = [first]
     for rise in rises:
         lags.append(max(0, lags[-1] + rise))

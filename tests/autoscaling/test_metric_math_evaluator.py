@@ -1,4 +1,4 @@
-"""Metric math, above all what becomes of missing values."""
+"""Metric math, above all its results for missing values."""
 
 import pytest
 from hypothesis import given
@@ -54,12 +54,12 @@ def test_a_missing_value_counts_as_zero_or_drops_the_point(text: str, as_zero: V
         ("(lag - 100) != 0", [None, 0, 1, None, 1]),
     ],
 )
-def test_what_both_readings_have_in_common(text: str, expected: Values, gaps: Gaps) -> None:
+def test_both_readings_of_missing_values_agree_elsewhere(text: str, expected: Values, gaps: Gaps) -> None:
     assert values(text, gaps) == expected
 
 
 @pytest.mark.parametrize("gaps", Gaps)
-def test_a_lag_whose_points_are_counted_below_the_line_is_never_invented(gaps: Gaps) -> None:
+def test_an_expression_that_counts_the_points_of_a_lag_never_invents_a_lag(gaps: Gaps) -> None:
     points = [None, 2.0, 2.0, None, 2.0]
     assert values("lag / (tasks * points / points)", gaps, points=points) == [None, 50, None, None, None]
 
@@ -72,7 +72,7 @@ def test_a_lag_whose_points_are_counted_below_the_line_is_never_invented(gaps: G
         ("IF(metric1, metric2, 5)", [30, 0, 5, 5, None]),
     ],
 )
-def test_if_gives_what_the_tables_of_the_user_guide_show(text: str, expected: Values) -> None:
+def test_if_gives_the_results_in_the_tables_of_the_user_guide(text: str, expected: Values) -> None:
     """Its section "Using IF expressions"."""
     metric1: Values = [1, 1, 0, 0, None]
     metric2: Values = [30, None, 0, 0, 30]
@@ -89,13 +89,13 @@ def test_the_names_are_those_of_metrics_and_other_expressions() -> None:
     ["", "lag /", "METRICS()", "RATE(lag)", "lag ^ 2", "'text'", "MAX(lag)", "MAX([])", "FILL(lag)", "lag.real",
      "1 < lag < 2", "__import__('os')", "[lag]", "lag if tasks else 0", "True"],
 )  # fmt: skip
-def test_what_is_not_modelled_is_refused_when_it_is_read(text: str) -> None:
+def test_an_expression_that_is_not_modelled_is_refused_when_it_is_parsed(text: str) -> None:
     with pytest.raises(UnsupportedExpressionError):
         Expression.parse(text)
 
 
 @given(lag=st.lists(st.none() | st.floats(0, 1e9), min_size=5, max_size=5), gaps=st.sampled_from(Gaps))
-def test_no_value_comes_from_nothing(lag: Values, gaps: Gaps) -> None:
+def test_missing_values_never_produce_a_value(lag: Values, gaps: Gaps) -> None:
     for text in ("lag / 2", "lag + 1", "MAX([lag, 1])", "IF(lag > 1, lag, 0)", "lag * lag"):
         told = values(text, gaps, lag=lag)
         assert [value is None for value in told] == [value is None for value in lag]

@@ -1,4 +1,4 @@
-"""AWS's own tables of how an alarm treats missing data.
+"""An alarm treats missing data as AWS's own tables say.
 
 Source: CloudWatch User Guide, "Configuring how CloudWatch alarms treat missing data". 0 is within the threshold, X
 breaches it, - is missing; the newest point is on the right. The evaluation range is 5 points.
@@ -44,7 +44,7 @@ def marks(row: str) -> list[Mark]:
 
 @pytest.mark.parametrize("current", AlarmState)
 @pytest.mark.parametrize(("needed", "row", "answers"), TABLE, ids=[f"{m} of 3: {row}" for m, row, _ in TABLE])
-def test_every_row_of_both_tables(
+def test_an_alarm_has_the_state_in_every_row_of_both_tables(
     needed: int, row: str, answers: tuple[AlarmState | None, ...], current: AlarmState
 ) -> None:
     told = [judge(marks(row), needed=needed, of=3, treatment=each, current=current) for each in TREATMENTS]
@@ -52,7 +52,7 @@ def test_every_row_of_both_tables(
 
 
 @pytest.mark.parametrize("row", ["- - - - X", "- - - X -"])
-def test_a_young_lone_breach_is_no_alarm_yet(row: str) -> None:
+def test_a_single_recent_breach_is_not_yet_an_alarm(row: str) -> None:
     assert judge(marks(row), needed=3, of=3, treatment=Treatment.MISSING, current=OK) is INSUFFICIENT
     assert judge(marks(row), needed=3, of=3, treatment=Treatment.IGNORE, current=OK) is OK
 
@@ -64,7 +64,7 @@ def test_the_point_within_the_threshold_leaves_the_range_and_breaching_takes_ove
 
 
 @given(marks=marks_of, shape=shapes, treatment=treatments, current=states)
-def test_a_range_without_data_changes_nothing_but_by_the_treatment(
+def test_a_range_without_data_changes_the_state_only_by_the_treatment_of_missing_data(
     marks: list[Mark], shape: tuple[int, int], treatment: Treatment, current: AlarmState
 ) -> None:
     needed, of = shape
@@ -82,7 +82,7 @@ def test_a_range_without_data_changes_nothing_but_by_the_treatment(
 def test_no_alarm_without_enough_breaching_points(
     marks: list[Mark], shape: tuple[int, int], treatment: Treatment
 ) -> None:
-    """But with missing counted as breaching, and but for a breach that nothing real has contradicted since."""
+    """Two exceptions: missing data counts as breaching, or no real point has contradicted a breach since."""
     needed, of = shape
     told = judge(marks, needed=needed, of=of, treatment=treatment, current=OK)
     if treatment is Treatment.BREACHING or told is not ALARM:
@@ -93,7 +93,7 @@ def test_no_alarm_without_enough_breaching_points(
 
 
 @given(marks=st.lists(st.booleans(), min_size=15, max_size=20), shape=shapes, treatment=treatments, current=states)
-def test_where_nothing_is_missing_the_treatment_does_not_matter(
+def test_the_treatment_of_missing_data_does_not_matter_when_no_data_is_missing(
     marks: list[bool], shape: tuple[int, int], treatment: Treatment, current: AlarmState
 ) -> None:
     needed, of = shape

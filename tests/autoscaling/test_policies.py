@@ -1,4 +1,4 @@
-"""Step adjustments on AWS's worked example.
+"""Step adjustments give the results of AWS's worked example.
 
 Source: Application Auto Scaling User Guide, "How step scaling for Application Auto Scaling works": threshold 50,
 PercentChangeInCapacity, capacity 10.
@@ -32,7 +32,7 @@ def test_the_worked_example_from_ten_tasks_and_back() -> None:
 
 
 @pytest.mark.parametrize("metric", [40.001, 50, 59.999])
-def test_near_the_threshold_nothing_changes(metric: float) -> None:
+def test_a_value_near_the_threshold_changes_nothing(metric: float) -> None:
     assert after(10, metric) == 10
 
 
@@ -63,7 +63,7 @@ def test_a_value_that_no_step_covers_scales_nothing() -> None:
     ("capacity", "percent", "change"),
     [(127, 10, 12), (67, 1, 1), (58, -1, -1), (667, -1, -6), (10, 0, 0), (10, 10, 1), (0, 50, 0)],
 )
-def test_percentages_round_towards_zero_but_never_to_it(capacity: int, percent: int, change: int) -> None:
+def test_percentages_round_towards_zero_but_never_to_zero(capacity: int, percent: int, change: int) -> None:
     assert adjusted(capacity, Adjustment.PERCENT, percent) == capacity + change
 
 

@@ -1,4 +1,4 @@
-"""Policies, cooldowns and limits as time goes by. The policies are given by what an alarm on lag leads to."""
+"""Policies, cooldowns and limits over time. An alarm on lag calls each policy."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -20,14 +20,14 @@ AT_ONCE = {"evaluation_periods": 1, "datapoints_to_alarm": 1}
 
 
 class Service:
-    """A stack and the service it scales. Every minute its lag is published, then the alarms look."""
+    """A stack and the service it scales. Every minute its lag is published, then the alarms are evaluated."""
 
     def __init__(self, stack: Stack, tasks: int) -> None:
         self.stack, self.tasks, self.now_s = stack, tasks, 0
         self.metrics = RecordedMetrics()
 
     def live(self, *lags: float | None) -> list[int]:
-        """The desired tasks after each minute with such a lag; ``None`` is a minute without data."""
+        """Return the desired tasks after each minute, one minute per lag; ``None`` is a minute without data."""
         return [self._minute(lag) for lag in lags]
 
     def _minute(self, lag: float | None) -> int:
@@ -67,7 +67,7 @@ def test_the_same_step_within_the_cooldown_changes_nothing() -> None:
 
 
 def test_a_larger_step_within_the_cooldown_adds_the_difference() -> None:
-    """AWS's example: 2 were added, now 3 are asked for, so 1 is added."""
+    """AWS's example: the first step added 2, the second step asks for 3, so 1 more is added."""
     service = stepping(steps=[StepAdjustment(0, 1000, 2), StepAdjustment(1000, None, 3)], cooldown_s=300)
     assert service.live(1500, 2500, 2500) == [4, 5, 5]
     assert [each.after - each.before for each in service.stack.activities] == [2, 1]
@@ -91,7 +91,7 @@ def test_an_activity_says_which_alarm_called_which_policy() -> None:
     assert service.stack.activities == [Activity(60, "Out", "High", 2, 4)]
 
 
-def test_an_average_below_the_threshold_finds_no_step_though_two_of_three_breach() -> None:
+def test_an_average_below_the_threshold_matches_no_step_though_two_of_three_points_breach() -> None:
     service = Service(make_stack(step_policy("Out", ADD_TWO, aggregation="Average"), make_alarm("High", "Out")), 2)
     assert service.live(0, 1100, 1100) == [2, 2, 2]
     assert service.stack.states["High"] is AlarmState.ALARM
@@ -99,13 +99,13 @@ def test_an_average_below_the_threshold_finds_no_step_though_two_of_three_breach
     assert service.live(1100) == [4]
 
 
-def test_an_alarm_without_a_policy_is_kept_for_its_state() -> None:
+def test_an_alarm_without_a_policy_keeps_its_state() -> None:
     stack = make_stack(make_alarm("Silence", treatment=Treatment.BREACHING))
     stack.tick(60, RecordedMetrics(), 1)
     assert stack.states == {"Silence": AlarmState.ALARM}
 
 
-def test_an_auto_scaling_group_takes_nothing_away_while_instances_warm_up() -> None:
+def test_an_auto_scaling_group_removes_nothing_while_instances_warm_up() -> None:
     stack = make_stack(
         step_policy("Out", ADD_ONE, cooldown_s=120),
         step_policy("In", TAKE_ONE, cooldown_s=0),
@@ -116,7 +116,7 @@ def test_an_auto_scaling_group_takes_nothing_away_while_instances_warm_up() -> N
     assert Service(stack, 3).live(5000, 5000, 5000, 0, 0, 0, 0) == [4, 4, 5, 5, 4, 3, 2]
 
 
-def test_exactly_one_task_from_zero() -> None:
+def test_scaling_from_zero_adds_exactly_one_task() -> None:
     wake = step_policy("Wake", ADD_ONE, adjustment=Adjustment.EXACT)
     stack = make_stack(wake, make_alarm("High", "Wake", threshold=1, **AT_ONCE), minimum=0)
     assert Service(stack, 0).live(0, 0, 7, 7) == [0, 0, 1, 1]
@@ -126,12 +126,12 @@ def test_target_tracking_takes_three_minutes_and_scales_in_proportion() -> None:
     service = tracking(tasks=2)
     assert service.live(250, 250) == [2, 2]
     assert service.live(250) == [5]
-    assert service.live(250) == [5]  # what was added counts while the cooldown lasts
+    assert service.live(250) == [5]  # the added tasks count while the cooldown lasts
     assert service.live(400) == [8]  # in proportion to the two before it
     assert service.live(5000) == [10]
 
 
-def test_target_tracking_brings_its_own_two_alarms() -> None:
+def test_target_tracking_creates_its_own_two_alarms() -> None:
     alarms = make_stack(tracking_policy(target=60)).alarms.values()
     assert {each.name: (each.threshold, each.datapoints_to_alarm, each.evaluation_periods) for each in alarms} == {
         "Track-AlarmHigh": (60, 3, 3),
@@ -150,14 +150,14 @@ def test_target_tracking_scales_in_after_fifteen_minutes_below_nine_tenths() -> 
     assert tracking(tasks=5, scale_in=ScaleIn.PROPORTIONAL).live(*[40] * 15)[-1] == 2
 
 
-def test_target_tracking_with_scale_in_disabled_never_takes_away() -> None:
+def test_target_tracking_with_scale_in_disabled_never_removes_a_task() -> None:
     service = tracking(tasks=5, scales_in=False)
     assert service.live(*[0] * 60) == [5] * 60
     assert set(service.stack.alarms) == {"Track-AlarmHigh"}
 
 
 def test_silence_scales_nothing_once_the_range_has_passed() -> None:
-    """A dead monitor: the alarms forget what they saw, and then they know nothing."""
+    """The monitor is dead: the alarms lose their last points and then have no data."""
     for service in (stepping(tasks=4), tracking(tasks=4), tracking(tasks=4, target=100_000)):
         service.live(*[2000] * 20)
         service.live(*[None] * 20)
@@ -167,7 +167,7 @@ def test_silence_scales_nothing_once_the_range_has_passed() -> None:
         assert set(service.stack.states.values()) == {AlarmState.INSUFFICIENT_DATA}
 
 
-def test_two_tracking_policies_grow_with_either_and_shrink_only_together() -> None:
+def test_two_tracking_policies_scale_out_with_either_and_scale_in_only_together() -> None:
     service = Service(make_stack(tracking_policy("Few", 100), tracking_policy("Many", 1000)), 2)
     assert service.live(150, 150, 150) == [2, 2, 3]
     service = Service(make_stack(tracking_policy("Few", 100), tracking_policy("Many", 1000)), 5)
@@ -176,7 +176,7 @@ def test_two_tracking_policies_grow_with_either_and_shrink_only_together() -> No
     assert service.live(*[50] * 15)[-1] == 4
 
 
-def test_a_high_resolution_alarm_looks_every_ten_seconds() -> None:
+def test_a_high_resolution_alarm_is_evaluated_every_ten_seconds() -> None:
     stack = make_stack(step_policy("Out", ADD_TWO), make_alarm("High", "Out", period_s=10, datapoints_to_alarm=3))
     metrics = RecordedMetrics()
     seen = []
@@ -211,7 +211,7 @@ def test_the_capacity_stays_within_its_limits(
 
 
 @given(lags=lags, tasks=st.integers(1, 10), make=st.sampled_from(services))
-def test_no_scale_in_within_the_cooldown_of_one_but_after_a_scale_out(
+def test_a_scale_in_cooldown_blocks_scale_in_unless_a_scale_out_followed(
     lags: Sequence[float | None], tasks: int, make: Callable[[int], Service]
 ) -> None:
     service = make(tasks)
@@ -224,7 +224,7 @@ def test_no_scale_in_within_the_cooldown_of_one_but_after_a_scale_out(
 
 
 @given(lags=lags, tasks=st.integers(1, 10))
-def test_no_second_equal_step_within_the_cooldown(lags: Sequence[float | None], tasks: int) -> None:
+def test_an_equal_step_does_not_repeat_within_the_cooldown(lags: Sequence[float | None], tasks: int) -> None:
     service = stepping(tasks, cooldown_s=180)
     service.live(*lags)
     outs = [each for each in service.stack.activities if each.after > each.before]
@@ -232,6 +232,6 @@ def test_no_second_equal_step_within_the_cooldown(lags: Sequence[float | None], 
 
 
 @given(lags=lags)
-def test_without_data_nothing_is_ever_done(lags: Sequence[float | None]) -> None:
+def test_no_activity_happens_without_data(lags: Sequence[float | None]) -> None:
     for service in (stepping(tasks=3), tracking(tasks=3)):
         assert service.live(*[None for _ in lags]) == [3 for _ in lags]

@@ -1,4 +1,4 @@
-"""A stack in front of a load."""
+"""The simulation of a stack under a load."""
 
 import pytest
 from hypothesis import given
@@ -18,7 +18,7 @@ ADD_TWO = StepAdjustment(0, None, 2)
 
 
 def load_of(*minutes: float) -> Load:
-    """So many messages a second in each minute."""
+    """Return a load with these messages per second, one value per minute."""
     return loaded([LagSample(at * 60, 0, rate) for at, rate in enumerate([*minutes, 0.0])], tasks=1, rate_per_task=RATE)
 
 
@@ -33,7 +33,7 @@ def run_of(stack: Stack, load: Load, **consumers: float) -> Run:
 BURST = load_of(*[80] * 10, *[600] * 20, *[80] * 120)
 
 
-def test_a_burst_brings_tasks_and_its_end_takes_them_away() -> None:
+def test_a_burst_adds_tasks_and_its_end_removes_them() -> None:
     summary = run_of(tracking(), BURST).summary
     assert summary.most_tasks == 10
     assert summary.last_lag == 0
@@ -44,7 +44,7 @@ def test_a_burst_brings_tasks_and_its_end_takes_them_away() -> None:
     assert summary.peak_lag_seconds < still.peak_lag_seconds / 3
 
 
-def test_task_hours_are_those_that_are_paid_for() -> None:
+def test_task_hours_count_every_task_that_aws_bills() -> None:
     run = run_of(tracking(), BURST)
     paid = sum(
         each.desired * (later.at_s - each.at_s) for each, later in zip(run.moments, run.moments[1:], strict=False)
@@ -53,8 +53,8 @@ def test_task_hours_are_those_that_are_paid_for() -> None:
     assert run.summary.at_maximum_s > 0
 
 
-def test_a_recipe_without_its_least_goes_up_and_down() -> None:
-    """A lag of zero says nothing of how busy the tasks are: what was taken away is missing soon."""
+def test_a_recipe_without_a_minimum_scales_up_and_down_repeatedly() -> None:
+    """A lag of zero does not show how busy the tasks are, so removed tasks are soon needed again."""
     summary = run_of(tracking(), load_of(*[150] * 180)).summary
     assert summary.flaps > 1
     summary = run_of(tracking(scale_in=ScaleIn.PROPORTIONAL), load_of(*[150] * 180)).summary
@@ -93,7 +93,7 @@ def test_running_tasks_are_counted_by_the_points_of_their_cpu() -> None:
     assert activities(3) > 0
 
 
-def test_what_each_metric_tells() -> None:
+def test_each_metric_has_its_value() -> None:
     assert signal_of(LAG_METRIC) is Signal.LAG
     assert signal_of(MetricIdentity("Karrot", "LagSeconds")) is Signal.LAG_SECONDS
     assert signal_of(MetricIdentity("Karrot", "Heartbeat")) is Signal.HEARTBEAT
@@ -109,7 +109,7 @@ def test_high_resolution_reacts_sooner() -> None:
     assert run_of(minute, BURST).activities[0].at_s - quick.at_s >= 90
 
 
-def test_the_age_of_a_backlog_is_that_of_its_oldest_message() -> None:
+def test_the_age_of_a_backlog_is_the_age_of_its_oldest_message() -> None:
     backlog = MessageBacklog()
     assert backlog.age(100) == 0
     backlog.add(0, 100, 1000)
@@ -128,7 +128,7 @@ def test_a_task_starts_late_and_leaves_at_once() -> None:
     fleet.scale(3, 10)
     assert (fleet.desired, fleet.running) == (3, 1)
     assert fleet.consumable(60, 70) == 100
-    assert fleet.consumable(70, 80) == 150  # three from now on, which stand still for half of it
+    assert fleet.consumable(70, 80) == 150  # three tasks from now on; they pause for half of the minute
     assert fleet.consumable(80, 90) == 300
     fleet.scale(5, 90)
     fleet.scale(2, 100)

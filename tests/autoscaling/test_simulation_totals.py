@@ -13,7 +13,7 @@ def runs(draw: st.DrawFn) -> list[Moment]:
 
 
 @given(steps=runs())
-def test_the_figures_are_those_of_all_the_steps(steps: list[Moment]) -> None:
+def test_the_totals_are_computed_from_all_steps(steps: list[Moment]) -> None:
     account = Account(maximum=4, count=len(steps) - 1)
     account.take(steps)
     told = account.summary([])
@@ -30,7 +30,7 @@ def test_the_figures_are_those_of_all_the_steps(steps: list[Moment]) -> None:
     assert len(moments) == 1 + -(-(len(steps) - 1) // 6)
 
 
-def test_what_is_kept_does_not_grow_with_the_run() -> None:
+def test_the_memory_of_the_totals_does_not_grow_with_the_run() -> None:
     account = Account(maximum=4, count=100_000)
     account.take(Moment(at * 10.0, at == 77_777, 0, 1, 1) for at in range(100_001))
     assert len(account.moments()) == 1430

@@ -45,7 +45,7 @@ def refusal(body: bytes) -> tuple[str, str | None]:
 
 
 def changed(path: str, value: str) -> bytes:
-    """The recorded WARN with the value at a path replaced by a JSON text."""
+    """Return the recorded WARN with the value at a path replaced by a JSON text."""
     body = json.loads(WARN)
     *parents, last = [int(step) if step.isdigit() else step for step in re.findall(r"\w+", path)]
     holder = body
@@ -56,7 +56,7 @@ def changed(path: str, value: str) -> bytes:
 
 
 def without(path: str) -> bytes:
-    """The recorded WARN with the key at a path left out."""
+    """Return the recorded WARN without the key at a path."""
     body = json.loads(changed(path, '"@"'))
 
     def pruned(node: Any) -> Any:
@@ -68,16 +68,16 @@ def without(path: str) -> bytes:
 
 
 def with_other(text: str) -> bytes:
-    """The recorded WARN with a key that Burrow does not know."""
+    """Return the recorded WARN with one more key, which Burrow does not know."""
     return WARN.replace(b'"Extras"', f'"Other":"{text}","Extras"'.encode())
 
 
-def test_all_recorded_bodies_have_a_reading() -> None:
+def test_the_index_lists_all_recorded_bodies() -> None:
     assert (len(ACCEPTED), len(REFUSED)) == (18, 7)
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_a_recorded_body_gives_what_its_index_says(name: str) -> None:
+def test_a_recorded_body_gives_the_event_in_its_index(name: str) -> None:
     event, reading = parse(recorded_body(name)), expected_events()[name]
     start = event.incident_start
     assert {
@@ -105,7 +105,7 @@ def test_a_recorded_body_gives_what_its_index_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_burrows_own_templates_are_refused_with_the_way_out(name: str) -> None:
+def test_burrows_own_templates_are_refused_with_the_fix(name: str) -> None:
     with pytest.raises(MalformedPayload) as caught:
         parse(recorded_body(name))
     template = "Slack template" if "slack" in name else "default-http-post.tmpl"
@@ -117,7 +117,7 @@ def test_burrows_own_templates_are_refused_with_the_way_out(name: str) -> None:
     )
 
 
-def test_the_default_close_template_is_known_though_no_release_can_send_it() -> None:
+def test_the_default_close_template_is_recognized_though_no_release_can_send_it() -> None:
     with pytest.raises(MalformedPayload, match=r"default-http-delete\.tmpl") as caught:
         parse(b'{"api_key":"k","app":"burrow","block":false,"ids":["8d5c"]}')
     assert caught.value.code == "unsupported_template"
@@ -142,7 +142,7 @@ def test_every_field_of_a_body_arrives() -> None:
     )
 
 
-def test_older_releases_tell_less_of_a_partition() -> None:
+def test_older_releases_give_fewer_fields_of_a_partition() -> None:
     assert parse(recorded_body("karrot_v1.0.0_err_stop.json")).max_lag == PartitionLag(
         topic="orders.v1",
         partition=3,
@@ -155,7 +155,7 @@ def test_older_releases_tell_less_of_a_partition() -> None:
     )
 
 
-def test_the_recorded_conversation_tells_one_incident() -> None:
+def test_the_recorded_conversation_gives_one_incident() -> None:
     events = [parse_webhook(body, observed_at_ms=int(at * 1000)) for at, body in recorded_posts()]
     skewed = [event for event in events if event.consumer == "skewed-consumer-group"]
     incident = "2acd55a9-9c07-4d5e-8f8a-49b84866da0d"
@@ -192,7 +192,7 @@ def test_both_rest_answers_of_one_moment_and_a_webhook_with_the_same_result_agre
     assert status.partitions == bad
 
 
-def test_burrow_not_knowing_a_group_is_its_deletion() -> None:
+def test_a_group_that_burrow_does_not_know_is_deleted() -> None:
     body = (
         b'{"error":false,"message":"consumer status returned","status":{"cluster":"c","group":"g","status":"NOTFOUND",'
         b'"complete":1,"partitions":[],"partition_count":0,"maxlag":null,"totallag":0},"request":{"url":"/v3","host":"h"}}'
@@ -226,18 +226,18 @@ def test_a_rest_body_without_a_verdict_is_malformed(body: bytes, code: str, path
 
 @settings(deadline=None)
 @given(event_strategy())
-def test_to_wire_and_back_is_the_same_event(event: LagEvent) -> None:
+def test_an_event_is_equal_after_a_round_trip_through_the_wire_format(event: LagEvent) -> None:
     assert parse_stored(to_wire(event), observed_at_ms=event.observed_at_ms, source=event.source) == event
 
 
 @pytest.mark.parametrize("name", [name for name in ACCEPTED if "v1.9.5" in name])
-def test_to_wire_writes_what_burrow_writes(name: str) -> None:
+def test_to_wire_writes_the_same_bytes_as_burrow(name: str) -> None:
     body = recorded_body(name)
     as_sent = body.replace(b'{\n  "Event": ', b'{"Event":').replace(b'{"Event": ', b'{"Event":').replace(b"\n}\n", b"}")
     assert to_wire(parse(body)) == as_sent.replace(b".304981944Z", b".304981Z")
 
 
-def test_an_event_that_tells_nothing_has_burrows_empty_values_on_the_wire() -> None:
+def test_missing_fields_are_written_as_burrows_empty_values() -> None:
     event = LagEvent(cluster="c", consumer="g", status_text="OK", total_lag=None, observed_at_ms=NOW)
     assert to_wire(event) == (
         b'{"Event":{"Cluster":"c","Group":"g","ID":"","Start":"0001-01-01T00:00:00Z","Extras":{},"Result":'
@@ -294,7 +294,7 @@ def test_an_incident_start_is_utc_cut_to_microseconds(start: str, utc: str) -> N
         "{}",
     ],
 )
-def test_any_other_start_is_no_start(start: str) -> None:
+def test_any_other_start_is_read_as_none(start: str) -> None:
     assert parse(changed("$.Event.Start", start)).incident_start is None
 
 
@@ -302,12 +302,12 @@ def test_any_other_start_is_no_start(start: str) -> None:
     "path",
     ["$.Event", "$.Event.Cluster", "$.Event.Group", "$.Event.Result", f"{RESULT}.status", f"{RESULT}.totallag"],
 )
-def test_what_makes_a_verdict_must_be_there(path: str) -> None:
+def test_the_required_fields_of_a_verdict_must_be_there(path: str) -> None:
     assert refusal(without(path)) == ("invalid_field", path)
 
 
 @pytest.mark.parametrize("path", ["$.Event", "$.Event.Cluster", "$.Event.Group", "$.Event.Result", f"{RESULT}.status"])
-def test_what_makes_a_verdict_must_not_be_null(path: str) -> None:
+def test_the_required_fields_of_a_verdict_must_not_be_null(path: str) -> None:
     assert refusal(changed(path, "null")) == ("invalid_field", path)
 
 
@@ -339,16 +339,16 @@ def test_what_makes_a_verdict_must_not_be_null(path: str) -> None:
         ),
     ],
 )
-def test_null_and_missing_are_the_same_not_told(path: str) -> None:
+def test_a_null_field_is_read_as_a_missing_one(path: str) -> None:
     assert parse(without(path)) == parse(changed(path, "null")) != parse(WARN)
 
 
 @pytest.mark.parametrize("path", [f"{RESULT}.cluster", f"{RESULT}.group"])
-def test_a_webhook_names_its_group_outside_the_result(path: str) -> None:
+def test_a_webhook_takes_its_group_from_outside_the_result(path: str) -> None:
     assert parse(without(path)) == parse(changed(path, "null")) == parse(changed(path, '"other"')) == parse(WARN)
 
 
-def test_null_total_lag_is_not_told() -> None:
+def test_a_null_total_lag_is_read_as_none() -> None:
     assert parse(changed(f"{RESULT}.totallag", "null")).total_lag is None
 
 
@@ -363,7 +363,7 @@ INT64S = [
 
 
 @pytest.mark.parametrize("field", LAGS)
-def test_a_lag_is_any_uint64_and_exact(field: str) -> None:
+def test_a_lag_is_any_uint64_without_rounding(field: str) -> None:
     path = f"{RESULT}.{field}"
     exact = 2**64 - 1
     assert f":{exact}".encode() in to_wire(parse(changed(path, str(exact))))
@@ -372,7 +372,7 @@ def test_a_lag_is_any_uint64_and_exact(field: str) -> None:
 
 
 @pytest.mark.parametrize("field", INT64S)
-def test_offsets_and_timestamps_are_any_int64_and_exact(field: str) -> None:
+def test_offsets_and_timestamps_are_any_int64_without_rounding(field: str) -> None:
     path = f"{RESULT}.{field}"
     for exact in (-(2**63), 7_850_000_000_000_000_001, 2**63 - 1):
         assert f":{exact}".encode() in to_wire(parse(changed(path, str(exact))))
@@ -404,7 +404,7 @@ def test_complete_is_a_finite_number(wrong: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["NaN", "Infinity", "-Infinity", "nan", "01", "+1", ".5", "1."])
-def test_what_is_no_json_number_is_no_json(wrong: str) -> None:
+def test_a_number_that_json_does_not_allow_is_invalid_json(wrong: str) -> None:
     assert refusal(changed(f"{RESULT}.complete", wrong)) == ("invalid_json", None)
 
 
@@ -444,17 +444,17 @@ def test_a_wrong_type_is_named_by_its_path(path: str, value: str, at: str) -> No
     ],
     ids=lambda body: repr(body[-20:]),
 )
-def test_what_is_not_json_is_invalid_json(body: bytes) -> None:
+def test_a_body_that_is_not_json_is_invalid_json(body: bytes) -> None:
     assert refusal(body) == ("invalid_json", None)
 
 
 @pytest.mark.parametrize("body", [b"[]", b"null", b"1", b'"Event"', b" true ", b'[{"Event":{}}]', b"1e400"])
-def test_json_that_is_no_object_is_not_an_object(body: bytes) -> None:
+def test_json_other_than_an_object_is_refused_as_not_an_object(body: bytes) -> None:
     assert refusal(body) == ("not_an_object", None)
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"event":{}}', b'{"api_key":"k"}', b'{"events":[]}', b'{"a":1}'])
-def test_an_object_without_an_event_misses_it(body: bytes) -> None:
+def test_an_object_without_an_event_is_refused(body: bytes) -> None:
     assert refusal(body) == ("invalid_field", "$.Event")
 
 
@@ -502,7 +502,7 @@ def test_any_other_text_is_kept_as_it_is(text: str, kept: str) -> None:
 
 
 def nested(levels: int, opening: str = "[", closing: str = "]") -> bytes:
-    """The recorded WARN with an unknown key two levels down, so that the whole has this many levels."""
+    """Return the recorded WARN with an unknown key two levels down, nested so that the body has this many levels."""
     inside = levels - 2
     return with_other("@").replace(b'"@"', (opening * inside + "1" + closing * inside).encode())
 
@@ -516,7 +516,7 @@ def test_json_may_be_32_levels_deep_and_no_more(opening: str, closing: str) -> N
 
 
 @pytest.mark.parametrize("text", ["[" * 500, "{" * 500, r"\"[" * 500, r"\\\"[" * 500, "]}" * 500, r"\\"])
-def test_brackets_in_a_text_are_no_levels(text: str) -> None:
+def test_brackets_in_a_text_do_not_count_as_levels(text: str) -> None:
     assert parse(with_other(text)) == parse(WARN)
     assert parse(nested(MAX_DEPTH).replace(b'"Extras"', f'"Text":"{text}","Extras"'.encode())) == parse(WARN)
     assert (
@@ -524,20 +524,20 @@ def test_brackets_in_a_text_are_no_levels(text: str) -> None:
     )
 
 
-def test_closing_brackets_in_texts_hide_no_level() -> None:
+def test_closing_brackets_in_texts_do_not_hide_levels() -> None:
     assert refusal(nested(MAX_DEPTH + 1, '["]",', "]")) == ("invalid_json", None)
     assert refusal(nested(MAX_DEPTH + 1, r'["\\","]",', "]")) == ("invalid_json", None)
 
 
-def test_many_partitions_are_not_many_levels() -> None:
+def test_many_partitions_do_not_count_as_many_levels() -> None:
     assert len(parse(recorded_body("karrot_v1.9.5_partitions_2000.json")).partitions) == 2000
 
 
-def test_of_duplicate_keys_the_last_wins() -> None:
+def test_the_last_of_duplicate_keys_wins() -> None:
     assert parse(WARN.replace(b'"Extras"', b'"Group":"later","Extras"')).consumer == "later"
 
 
-def test_an_empty_incident_id_is_none() -> None:
+def test_an_empty_incident_id_is_read_as_none() -> None:
     assert parse(changed("$.Event.ID", '""')).incident_id is None
 
 
@@ -652,7 +652,7 @@ def test_any_value_in_any_place_is_read_or_refused(body: Any, value: Any, data: 
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_an_outline_is_the_event_without_the_partitions_it_lists(name: str) -> None:
+def test_an_outline_is_the_event_without_its_listed_partitions(name: str) -> None:
     event = parse_stored(recorded_body(name), observed_at_ms=NOW, source=Source.REST)
     bad = sum(partition.status_text != "OK" for partition in event.partitions)
     whole = event._replace(partitions=(), incident_start=None, complete=None, partition_count=None, extras=())

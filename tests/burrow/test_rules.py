@@ -38,7 +38,7 @@ def window_of(*offsets: int, every_ms: int = 1000, lag: int | None = 5) -> list[
 
 
 @pytest.mark.parametrize("case", named(CASES["rule_cases"]))
-def test_each_rule_alone_says_what_burrow_says(case: dict[str, Any]) -> None:
+def test_each_single_rule_gives_burrows_result(case: dict[str, Any]) -> None:
     commits, allowed_lag = commits_of(case), case["allowedLag"]
     rewind = rules.rewind_index(commits)
     said = {
@@ -66,7 +66,7 @@ def test_a_partition_gets_burrows_verdict(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", named(CASES["storage_cases"]))
-def test_a_window_keeps_what_burrows_keeps(case: dict[str, Any]) -> None:
+def test_a_window_keeps_the_same_commits_as_burrow(case: dict[str, Any]) -> None:
     window = Window(case["intervals"], case["min_distance_seconds"])
     for row in case["commits"]:
         window.add(row["offset"], order=row["order"], timestamp_ms=row["timestamp"], broker_offset=case["brokerOffset"])
@@ -87,7 +87,7 @@ def filled(intervals: int, *orders: int, min_distance: float = 0) -> Window:
     return window
 
 
-def test_empty_slots_lead() -> None:
+def test_empty_slots_come_first() -> None:
     assert filled(3, 7).slots == (None, None, OffsetSample(70, 7000, 930))
 
 
@@ -99,7 +99,7 @@ def test_a_stored_order_is_dropped() -> None:
     assert window.slots == before
 
 
-def test_a_full_window_drops_what_is_older_than_all() -> None:
+def test_a_full_window_drops_a_commit_that_is_older_than_all() -> None:
     window = filled(3, 2, 4, 6)
     assert not window.add(10, order=1, timestamp_ms=1000, broker_offset=1000)
     assert window.orders == (2, 4, 6)
@@ -149,7 +149,7 @@ def test_a_window_is_never_longer_than_its_intervals_and_always_in_order(
 
 
 @given(st.integers(1, 8), st.sets(st.integers(0, 1000), max_size=30))
-def test_commits_in_order_leave_their_tail(intervals: int, arrivals: set[int]) -> None:
+def test_commits_in_order_leave_only_the_newest(intervals: int, arrivals: set[int]) -> None:
     tail = sorted(arrivals)[-intervals:]
     window = filled(intervals, *sorted(arrivals))
     assert [slot for slot in window.slots if slot] == [
@@ -283,7 +283,7 @@ def test_a_group_without_partitions_is_ok() -> None:
     )
 
 
-def test_a_partition_nobody_committed_has_no_start_and_no_end() -> None:
+def test_a_partition_without_commits_has_no_start_and_no_end() -> None:
     owner_only = TrackedPartition("t", 1, [None] * 10, [5], "/10.0.0.1", "client-1")
     assert evaluate_partition(owner_only, 100) == PartitionLag(
         "t", 1, "OK", 0, owner="/10.0.0.1", client_id="client-1", complete=0.1
@@ -295,7 +295,7 @@ def test_a_partition_whose_topic_is_gone_has_no_current_lag() -> None:
     assert evaluate_partition(TrackedPartition("t", 0, window_of(5, 6)), 100).current_lag == 0
 
 
-def test_a_group_lists_what_is_worse_than_ok_and_counts_all() -> None:
+def test_a_group_lists_partitions_worse_than_ok_and_counts_all() -> None:
     well = TrackedPartition("orders", 0, window_of(7, 9, lag=0), [9, 10])
     stalled = TrackedPartition("orders", 1, [None, *window_of(9, 9)], [20])
     as_bad = TrackedPartition("orders", 2, window_of(9, 9, 9), [20])

@@ -153,7 +153,7 @@ def test_owners_alone_are_purged_by_the_first_fetch() -> None:
     assert storage.groups() == ()
 
 
-def test_owners_of_known_partitions_are_told() -> None:
+def test_owners_of_known_partitions_are_returned() -> None:
     storage = storage_with()
     commit(storage, 5)
     storage.put_owner("g", "t", 0, "/10.0.0.1", "client")
@@ -161,7 +161,7 @@ def test_owners_of_known_partitions_are_told() -> None:
     assert [(p.topic, p.owner, p.client_id) for p in storage.fetch("g", NOW) or ()] == [("t", "/10.0.0.1", "client")]
 
 
-def test_a_group_outlives_its_topic_and_not_its_deletion() -> None:
+def test_a_group_stays_after_its_topic_is_deleted_but_not_after_its_own_deletion() -> None:
     storage = storage_with()
     commit(storage, 5)
     storage.delete_topic("t")

@@ -1,4 +1,4 @@
-"""Answers as they are sent: recorded, odd, and broken, by a server of bytes."""
+"""The client reads recorded, unusual and broken answers from a server that sends given bytes."""
 
 import json
 from collections.abc import Callable
@@ -49,14 +49,14 @@ def test_recorded_answers_are_understood(name: str, status: Status, total: int) 
     assert asked[0].startswith(b"GET /v3/kafka/stack/consumer/skewed-consumer-group/lag HTTP/1.1\r\n")
 
 
-# As some releases, or some groups, have them
+# Answers of some releases, or about some groups
 
 
-def test_json_that_is_called_plain_text_is_read() -> None:
+def test_json_with_a_plain_text_content_type_is_read() -> None:
     assert clusters(http_response(CLUSTERS, headers=b"Content-Type: text/plain; charset=utf-8\r\n")) == ("a", "b")
 
 
-def test_a_list_that_is_null_is_empty() -> None:
+def test_a_null_list_is_read_as_empty() -> None:
     assert clusters(http_response(b'{"error":false,"message":"","clusters":null}')) == ()
 
 
@@ -84,7 +84,7 @@ def test_a_number_beyond_64_bits_is_refused() -> None:
         burrow.consumer("c", "g")
 
 
-def test_a_verdict_of_not_found_is_no_event_though_its_error_is_false() -> None:
+def test_a_not_found_verdict_is_not_an_event_though_its_error_is_false() -> None:
     with (
         scripted_server(http_response(NOT_FOUND, "404 Not Found")) as (url, _),
         Burrow(url) as burrow,
@@ -93,14 +93,14 @@ def test_a_verdict_of_not_found_is_no_event_though_its_error_is_false() -> None:
         burrow.lag("c", "g")
 
 
-def test_partitions_in_random_order_come_in_order() -> None:
+def test_partitions_in_random_order_are_sorted() -> None:
     recorded = json.loads((REAL / "rest-lag-warn.json").read_bytes())
     recorded["status"]["partitions"].reverse()
     with scripted_server(http_response(json.dumps(recorded).encode())) as (url, _), Burrow(url) as burrow:
         assert [one.partition for one in burrow.lag("stack", "skewed-consumer-group").partitions] == [0, 1, 2]
 
 
-def test_an_old_burrow_without_the_call_says_nothing_of_the_group() -> None:
+def test_a_missing_call_of_an_old_burrow_does_not_mean_a_missing_group() -> None:
     body = b'{"error":true,"message":"invalid request type","result":{}}\n'
     with scripted_server(*[http_response(body, "404 Not Found")] * 2) as (url, _), Burrow(url) as burrow:
         for question in (burrow.ready, lambda: burrow.consumers("c")):
@@ -108,14 +108,14 @@ def test_an_old_burrow_without_the_call_says_nothing_of_the_group() -> None:
                 question()
 
 
-def test_the_whitelist_of_old_releases_is_told_by_its_name() -> None:
+def test_the_whitelist_of_old_releases_keeps_its_name() -> None:
     body = b'{"error":false,"message":"","module":{"class-name":"http","group-whitelist":"^a","threshold":2}}'
     with scripted_server(http_response(body)) as (url, _), Burrow(url) as burrow:
         notifier = burrow.config_notifier("n")
     assert (notifier.group_whitelist, notifier.group_allowlist, notifier.threshold) == ("^a", None, 2)
 
 
-def test_an_evaluation_that_burrow_cannot_write_is_a_fault_of_burrow() -> None:
+def test_an_evaluation_that_burrow_cannot_encode_is_reported_as_an_error_of_burrow() -> None:
     body = b'{"error":true,"message":"could not encode JSON","result":{}}'
     with (
         scripted_server(http_response(body, "500 Internal Server Error")) as (url, _),
@@ -136,7 +136,7 @@ def test_an_evaluation_that_burrow_cannot_write_is_a_fault_of_burrow() -> None:
     ],
     ids=["no length", "chunks"],
 )
-def test_however_the_end_is_told_the_answer_is_whole(script: Script) -> None:
+def test_an_answer_is_read_whole_for_every_way_to_mark_its_end(script: Script) -> None:
     assert clusters(script) == ("a", "b")
 
 
@@ -150,13 +150,13 @@ def test_however_the_end_is_told_the_answer_is_whole(script: Script) -> None:
     ],
     ids=["nothing", "cut", "cut chunk", "not HTTP"],
 )
-def test_an_answer_that_breaks_off_is_asked_for_again_and_then_given_up(script: Script, said: str) -> None:
+def test_a_truncated_answer_is_requested_again_and_then_fails(script: Script, said: str) -> None:
     assert clusters(script, script, http_response(CLUSTERS)) == ("a", "b")
     with pytest.raises(Unavailable, match=f"/v3/kafka: the connection broke: .*{said}"):
         clusters(script, script, script)
 
 
-def test_a_server_that_says_nothing_is_asked_once() -> None:
+def test_a_silent_server_is_asked_once() -> None:
     with (
         scripted_server([b""], http_response(CLUSTERS)) as (url, asked),
         Burrow(url, timeout_s=0.1) as burrow,
@@ -166,19 +166,19 @@ def test_a_server_that_says_nothing_is_asked_once() -> None:
     assert len(asked) == 1
 
 
-def test_an_answer_that_drips_has_an_end() -> None:
+def test_a_slow_answer_ends_at_the_total_timeout() -> None:
     at = iter(range(100))
     drip = [HEAD + b"Content-Length: 9999\r\n\r\n", *[b"x"] * 3, b""]
     with pytest.raises(Unavailable, match=r"not complete after 0\.5 s"):
         clusters(drip, asking=Asking(timeout_s=0.5, monotonic=lambda: float(next(at))))
 
 
-def test_an_answer_has_a_largest_size() -> None:
+def test_an_answer_over_the_largest_size_is_refused() -> None:
     with pytest.raises(Unreadable, match="larger than 50 bytes"):
         clusters(http_response(CLUSTERS), asking=Asking(max_bytes=50))
 
 
-def test_nobody_listening_is_said() -> None:
+def test_a_refused_connection_is_reported() -> None:
     with scripted_server() as (url, _):
         pass
     pauses: list[float] = []
@@ -202,7 +202,7 @@ def test_nobody_listening_is_said() -> None:
         (http_response(b"\x1b[2J\xff", "404 Not Found"), r"Burrow's: '\\x1b\[2J\\ufffd'"),
     ],
 )
-def test_whoever_is_not_burrow_is_told_apart(script: Script, said: str) -> None:
+def test_an_answer_of_another_server_is_refused_with_its_reason(script: Script, said: str) -> None:
     with pytest.raises(Unreadable, match=said):
         clusters(script)
 
@@ -219,7 +219,7 @@ def test_a_gateway_without_burrow_is_unavailable(status: str) -> None:
         burrow.ready()
 
 
-def test_an_answer_about_somebody_else_is_refused() -> None:
+def test_an_answer_about_another_group_is_refused() -> None:
     other = (
         b'{"status":{"cluster":"prod","group":"oth\\u001ber","status":"OK","complete":1,"partitions":[],"totallag":0}}'
     )
@@ -252,7 +252,7 @@ JSON = st.recursive(
 
 @settings(max_examples=150)
 @given(st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()), st.sampled_from([200, 404, 500]))
-def test_any_answer_is_understood_or_one_of_our_errors(body: bytes, status: int) -> None:
+def test_any_answer_is_either_read_or_raises_one_of_our_errors(body: bytes, status: int) -> None:
     script = http_response(body, f"{status} Whatever")
     with scripted_server(*[script] * 9) as (url, _), Burrow(url) as burrow:
         for question in (

@@ -1,4 +1,4 @@
-"""The client against the fake Burrow, over HTTP."""
+"""The client calls the fake Burrow over HTTP."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ def asked() -> Iterator[FakeBurrowRig]:
         yield told
 
 
-def test_lists_come_sorted_whatever_order_burrow_has_them_in(asked: FakeBurrowRig) -> None:
+def test_lists_are_sorted_whatever_their_order_in_burrow(asked: FakeBurrowRig) -> None:
     for _ in range(5):
         assert asked.burrow.clusters() == ("empty", "prod")
         assert asked.burrow.consumers("prod") == ("audit", "billing")
@@ -32,7 +32,7 @@ def test_a_cluster_without_groups_has_empty_lists(asked: FakeBurrowRig) -> None:
     assert asked.burrow.topics("empty") == ()
 
 
-def test_lag_lists_all_partitions_and_status_those_that_are_bad(asked: FakeBurrowRig) -> None:
+def test_lag_lists_all_partitions_and_status_only_the_bad_ones(asked: FakeBurrowRig) -> None:
     lag, status = asked.burrow.lag("prod", "billing"), asked.burrow.status("prod", "billing")
     assert (lag.cluster, lag.consumer, lag.status, lag.source, lag.kind) == (
         "prod",
@@ -66,7 +66,7 @@ def test_a_detail_has_the_window_of_every_partition(asked: FakeBurrowRig) -> Non
         )
 
 
-def test_empty_slots_are_told_as_none() -> None:
+def test_empty_slots_are_read_as_none() -> None:
     with fake_burrow(
         simulated_group("new", Behaviour((Phase(5, exists=False), Phase(10_000)), starts=(0, 0)))
     ) as asked:
@@ -76,7 +76,7 @@ def test_empty_slots_are_told_as_none() -> None:
         assert offsets[-1] is not None
 
 
-def test_what_burrow_does_not_know_is_not_found(asked: FakeBurrowRig) -> None:
+def test_a_name_that_burrow_does_not_know_is_not_found(asked: FakeBurrowRig) -> None:
     for question in (
         lambda: asked.burrow.lag("prod", "nobody"),
         lambda: asked.burrow.status("nowhere", "billing"),
@@ -90,7 +90,7 @@ def test_what_burrow_does_not_know_is_not_found(asked: FakeBurrowRig) -> None:
             question()
 
 
-def test_an_error_names_the_url_and_what_burrow_said(asked: FakeBurrowRig) -> None:
+def test_an_error_names_the_url_and_burrows_message(asked: FakeBurrowRig) -> None:
     with pytest.raises(NotFound) as caught:
         asked.burrow.consumers("no where")
     assert (
@@ -99,20 +99,20 @@ def test_an_error_names_the_url_and_what_burrow_said(asked: FakeBurrowRig) -> No
     )
 
 
-def test_a_name_with_a_slash_is_refused_before_anybody_is_asked(asked: FakeBurrowRig) -> None:
+def test_a_name_with_a_slash_is_refused_before_a_request_is_sent(asked: FakeBurrowRig) -> None:
     with pytest.raises(Unaddressable, match='name with "/" in it'):
         asked.burrow.lag("prod", "team/billing")
     assert asked.server.asked == []
 
 
-def test_a_name_that_is_empty_can_be_asked_for_its_lag_alone(asked: FakeBurrowRig) -> None:
+def test_an_empty_name_works_only_in_the_lag_call(asked: FakeBurrowRig) -> None:
     with pytest.raises(NotFound):
         asked.burrow.lag("prod", "")
     with pytest.raises(Unaddressable, match="empty"):
         asked.burrow.consumer("prod", "")
 
 
-def test_a_url_that_is_not_burrows_root_is_an_unknown_call_and_no_deletion(asked: FakeBurrowRig) -> None:
+def test_a_url_that_is_not_burrows_root_means_an_unknown_call_and_not_a_deletion(asked: FakeBurrowRig) -> None:
     with Burrow(f"{asked.server.url}/burrow") as elsewhere, pytest.raises(UnknownCall, match="not its root"):
         elsewhere.lag("prod", "billing")
 
@@ -128,7 +128,7 @@ def test_every_other_name_reaches_burrow_as_it_is(around: str, name: str) -> Non
         assert list(asked.burrow.consumer("prod", asked_for)) == ["orders"]
 
 
-def test_the_configuration_is_told_with_its_defaults(asked: FakeBurrowRig) -> None:
+def test_the_configuration_includes_its_defaults(asked: FakeBurrowRig) -> None:
     burrow = asked.burrow
     main = burrow.config_main()
     assert (main.zookeeper.servers, main.zookeeper.root_path, main.zookeeper.timeout) == (
@@ -166,7 +166,7 @@ def test_a_burrow_that_starts_is_not_ready(asked: FakeBurrowRig) -> None:
     assert not asked.burrow.ready()
 
 
-def test_a_connection_is_kept() -> None:
+def test_a_connection_is_reused() -> None:
     with fake_burrow(simulated_group("billing")) as asked:
         for _ in range(20):
             asked.burrow.lag("prod", "billing")
