@@ -1,4 +1,4 @@
-"""The values of the charts of 2019: installed as they are, or refused with what to write."""
+"""The values of the charts of 2019 install unchanged, or are refused with the value to write instead."""
 
 import tomllib
 from copy import deepcopy
@@ -22,7 +22,7 @@ def values(name: str) -> Object:
 
 @pytest.fixture(scope="module")
 def article() -> list[Manifest]:
-    """With the two keys that the article gives on the command line."""
+    """Return the article's values, with the two keys that it gives on the command line."""
     keys = {"AWS_ACCESS_KEY_ID": "AKIAEXAMPLE", "AWS_SECRET_ACCESS_KEY": "example"}
     return render_chart("karrot", {**values("article"), "karrot": {"env": keys}})
 
@@ -73,7 +73,7 @@ def test_the_article_installs_burrow_that_posts_to_the_service_karrot(article: l
     assert not [each for each in article if each.kind == "StatefulSet"]
 
 
-def test_the_articles_keys_get_into_the_environment_by_a_secret(article: list[Manifest], tmp_path: Path) -> None:
+def test_the_articles_keys_reach_the_environment_through_a_secret(article: list[Manifest], tmp_path: Path) -> None:
     environment = write_pod_files(pod(article, "karrot"), article, {}, tmp_path).environment
     assert environment["AWS_ACCESS_KEY_ID"] == "AKIAEXAMPLE"
     assert environment["AWS_SECRET_ACCESS_KEY"] == "example"
@@ -81,7 +81,7 @@ def test_the_articles_keys_get_into_the_environment_by_a_secret(article: list[Ma
     assert "AKIAEXAMPLE" not in str([each for each in article if each.kind != "Secret"])
 
 
-def test_what_every_key_of_2019_became(full: list[Manifest]) -> None:
+def test_every_key_of_2019_has_its_place_in_the_new_values(full: list[Manifest]) -> None:
     toml = burrow_toml(full)
     assert toml["general"] == {"pidfile": "/tmp/burrow.pid"}
     assert toml["logging"] == {"level": "warn"}
@@ -113,7 +113,7 @@ def test_what_every_key_of_2019_became(full: list[Manifest]) -> None:
     assert not {"group-whitelist", "group-blacklist", "clustername"} & {*consumer, *notifier, *toml["cluster"]["prod"]}
 
 
-def test_labels_annotations_and_secrets_of_2019_are_where_they_were(full: list[Manifest], tmp_path: Path) -> None:
+def test_labels_annotations_and_secrets_of_2019_keep_their_places(full: list[Manifest], tmp_path: Path) -> None:
     deployment = only_object(full, "Deployment", "karrot-burrow")
     assert deployment["metadata"]["labels"]["tier"] == "monitoring"
     assert deployment["metadata"]["annotations"] == {"example.com/a": "deployment"}
@@ -146,7 +146,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("path", "value", "sentence"), REFUSED.values(), ids=REFUSED)
-def test_what_has_no_meaning_any_more_is_refused_by_name(path: tuple[str, ...], value: object, sentence: str) -> None:
+def test_a_key_without_a_meaning_today_is_refused_by_name(path: tuple[str, ...], value: object, sentence: str) -> None:
     asked = deepcopy(values("full"))
     place = asked["burrow"]["burrow"]
     for name in path[:-1]:

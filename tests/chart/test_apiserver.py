@@ -1,7 +1,7 @@
-"""Every shape of both charts on a real API server: installed, upgraded, rolled back, uninstalled.
+"""A real API server takes every shape of both charts: install, upgrade, rollback, uninstall.
 
-It sees what schemas do not: selectors against labels, ranges, quantities, fields that exclude each other, the rules of
-the custom resources. There is no controller and no node behind it, so no pod runs.
+The API server checks more than schemas do: selectors against labels, ranges, quantities, fields that exclude each
+other, the rules of the custom resources. It has no controller and no node, so no pod runs.
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 
 
 def annotations(api: ApiServer, shape: Path) -> dict[str, str]:
-    """Those of the pods that the chart's own Deployment is to make."""
+    """Return the annotations of the pod template in the chart's own Deployment."""
     own = [each for each in render_values_file(shape) if "/charts/" not in each.template]
     name, namespace = (only_object(own, "Deployment")["metadata"][key] for key in ("name", "namespace"))
     found = api.ask(f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}")
@@ -74,8 +74,8 @@ def test_a_shape_is_installed_upgraded_and_rolled_back(shape: Path, api: ApiServ
     ],
     ids=str,
 )
-def test_what_no_schema_sees_is_refused(broken: dict[str, Any], said: str, api: ApiServer) -> None:
-    """The server is one that looks: what it took above is right."""
+def test_an_error_that_no_schema_sees_is_refused(broken: dict[str, Any], said: str, api: ApiServer) -> None:
+    """The server does check, so the manifests that it accepted above are valid."""
     cluster = helm.Config(kubeconfig_path=api.kubeconfig, namespace="monitoring")
     try:
         with pytest.raises(helm.HelmError, match=said):

@@ -1,4 +1,4 @@
-"""The burrow.toml that the chart renders: key by key what Burrow knows, and what `karrot burrow-config` prints."""
+"""The chart renders a burrow.toml with keys that Burrow knows, equal to the output of `karrot burrow-config`."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def burrow_toml(values: Object) -> Object:
 
 
 def keys_of(toml: Object) -> list[tuple[str, str, Any]]:
-    """Every key with its section's kind and its value."""
+    """Yield every key with its section's kind and its value."""
     found = []
     for kind, section in toml.items():
         for module in [section] if kind in GLOBAL else section.values():
@@ -56,7 +56,7 @@ def kebab(name: str) -> str:
 
 
 @each_shape
-def test_burrow_knows_every_key_and_reads_it_as_what_is_written(shape: Path) -> None:
+def test_burrow_knows_every_key_and_reads_the_written_value(shape: Path) -> None:
     for kind, key, value in keys_of(tomllib.loads(text_of(render_values_file(shape)))):
         assert key in KNOWN[kind], f"[{kind}] {key}"
         assert isinstance(value, KINDS[KNOWN[kind][key]]), f"[{kind}] {key} = {value}"
@@ -64,21 +64,21 @@ def test_burrow_knows_every_key_and_reads_it_as_what_is_written(shape: Path) -> 
 
 
 @each_shape
-def test_a_shape_renders_the_burrow_toml_that_was_looked_at(shape: Path) -> None:
-    """After a change that is meant: GOLDEN=write pytest tests/chart/test_burrow_config.py, and look at git diff."""
+def test_a_shape_renders_its_reviewed_burrow_toml(shape: Path) -> None:
+    """After an intended change: run GOLDEN=write pytest tests/chart/test_burrow_config.py and review git diff."""
     golden = CHART / "golden" / f"{shape.stem}.toml"
     if os.environ.get("GOLDEN") == "write":
         golden.write_text(text_of(render_values_file(shape)))
     assert text_of(render_values_file(shape)) == golden.read_text()
 
 
-def test_values_have_a_name_for_every_key_of_burrow_and_for_no_other() -> None:
+def test_values_have_a_name_for_every_key_of_burrow_and_no_other_names() -> None:
     named = {kebab(kind): set(names.values()) for kind, names in NAMES.items()}
     elsewhere = {"general": {"env-var-prefix"}, "sasl": {"password"}, "notifier": {"password"}}
     assert named == {kind: set(keys) - elsewhere.get(kind, set()) for kind, keys in KNOWN.items()}
 
 
-def test_the_schema_takes_the_names_of_keys_and_what_the_chart_makes_of_them() -> None:
+def test_the_schema_accepts_the_names_of_values_and_the_burrow_keys_made_of_them() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     own = {"sasl": {"password", "passwordFrom"}, "notifier": {"password", "passwordFrom"}, "tls": {"existingSecret"}}
     fixed = {"general": {"pidfile"}, "storage": {"className"}, "evaluator": {"className"}}
@@ -89,20 +89,20 @@ def test_the_schema_takes_the_names_of_keys_and_what_the_chart_makes_of_them() -
 
 
 def refused(described: Object, schema: Object) -> bool:
-    """Whether all that is taken is a sentence."""
+    """Return whether the schema accepts nothing but a sentence here."""
     reference = described.get("$ref", "").removeprefix("#/definitions/")
     constant = (schema["definitions"][reference] if reference else described).get("const", "")
     return " " in str(constant)
 
 
-def test_the_chart_and_burrow_config_say_the_same() -> None:
+def test_the_chart_and_burrow_config_give_the_same_section() -> None:
     command = tomllib.loads(printed.burrow_config("http://karrot", template_path="/etc/burrow/templates/karrot.tmpl"))
     chart = burrow_toml({**KAFKA, "karrot": {"enabled": True, "url": "http://karrot/"}})
     assert chart["notifier"] == command["notifier"]
     assert (CHART / "files" / "karrot.tmpl").read_text() == printed.burrow_template()
 
 
-def test_burrow_finds_what_a_section_names() -> None:
+def test_burrow_finds_every_section_that_another_section_names() -> None:
     [shape] = [each for each in values_files("burrow") if each.stem == "sasl-tls"]
     viper = Viper(text_of(render_values_file(shape)))
     consumer = module_config(viper, "consumer", "prod")
@@ -122,7 +122,7 @@ def test_burrow_finds_what_a_section_names() -> None:
     }
 
 
-def test_a_cluster_without_a_reader_gets_one_and_names_are_in_lower_case() -> None:
+def test_a_cluster_without_a_consumer_section_gets_one_and_names_are_in_lower_case() -> None:
     toml = burrow_toml({"config": {"cluster": {"Prod": {"servers": ["kafka:9092"]}}}})
     assert list(toml["cluster"]) == ["prod"]
     assert toml["consumer"] == {
@@ -136,7 +136,7 @@ def test_a_cluster_without_a_reader_gets_one_and_names_are_in_lower_case() -> No
     }
 
 
-def test_single_keys_of_the_wired_notifier_can_be_changed_also_to_nothing() -> None:
+def test_single_keys_of_the_built_in_notifier_can_be_changed_or_removed() -> None:
     changed = {"interval": 12, "sendClose": False, "threshold": 2, "groupDenylist": "", "headers": {"X-Scope": "a"}}
     values = {"config": {**KAFKA["config"], "notifier": {"karrot": changed}}, "karrot": {"enabled": True, "url": "k"}}
     notifier = burrow_toml(values)["notifier"]["karrot"]
@@ -147,19 +147,19 @@ def test_single_keys_of_the_wired_notifier_can_be_changed_also_to_nothing() -> N
     assert notifier["headers"] == {"Idempotency-Key": "1", "X-Scope": "a"}
 
 
-def test_what_nobody_is_told_of_needs_no_zookeeper() -> None:
+def test_a_burrow_without_notifiers_needs_no_zookeeper() -> None:
     toml = burrow_toml(KAFKA)
     assert "notifier" not in toml
     assert "zookeeper" not in toml
 
 
-# YAML has no NUL, and lone surrogates are no text; DEL and the separators of lines are what TOML and JSON differ in.
+# YAML has no NUL, and lone surrogates are not text. TOML and JSON differ in DEL and the line separators.
 texts = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=12)
 
 
 @given(st.dictionaries(texts.filter(bool), texts, max_size=12), texts, st.integers(-(2**53), 2**53))
 @settings(max_examples=12)
-def test_any_text_comes_out_of_toml_as_it_went_in(extras: dict[str, str], name: str, number: int) -> None:
+def test_any_text_is_unchanged_after_a_round_trip_through_toml(extras: dict[str, str], name: str, number: int) -> None:
     name = "".join(f"{name}\"\\.'\x7f\u2028".split()).lower()
     values = {
         "config": {
@@ -173,6 +173,6 @@ def test_any_text_comes_out_of_toml_as_it_went_in(extras: dict[str, str], name: 
     assert list(toml["cluster"]) == [name]
 
 
-def test_every_shape_names_a_karrot_or_says_that_there_is_none() -> None:
+def test_every_shape_names_a_karrot_or_says_that_it_has_none() -> None:
     wired = {shape.stem for shape in values_files("burrow") if read_values(shape).get("karrot", {}).get("enabled")}
     assert {shape.stem for shape in values_files("burrow")} - wired == {"rest-only"}

@@ -1,4 +1,4 @@
-"""What Burrow's pods are given: secrets by environment, a ZooKeeper where there is none, a new start after a change."""
+"""Burrow's pods get secrets by environment, a ZooKeeper if none is named, and a restart after a change."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ def started(shape: str, secrets: dict[str, Object], directory: Path) -> PodComma
     return write_pod_files(burrows_pod(manifests), manifests, secrets, directory)
 
 
-def test_burrow_starts_with_its_configuration_its_templates_and_its_authority(tmp_path: Path) -> None:
+def test_burrow_starts_with_its_configuration_its_templates_and_its_ca_certificate(tmp_path: Path) -> None:
     secrets = {
         "prod-cluster-ca-cert": {"ca.crt": "authority"},
         "burrow": {"password": "p4$$"},
@@ -48,7 +48,7 @@ def test_burrow_starts_with_its_configuration_its_templates_and_its_authority(tm
     assert f'cafile = "{tmp_path}/etc/burrow/tls/kafka/ca.crt"' in (tmp_path / "etc/burrow/burrow.toml").read_text()
 
 
-def test_a_password_in_the_values_gets_into_the_environment_and_nowhere_else(tmp_path: Path) -> None:
+def test_a_password_in_the_values_reaches_only_the_environment(tmp_path: Path) -> None:
     secrets = {
         "burrow-environment": {"BURROW_SASL_OTHER_PASSWORD": "x"},
         "karrot-webhook": {"user": "burrow", "password": "hook"},
@@ -88,7 +88,7 @@ def test_a_change_of_the_configuration_rolls_the_pod(change: Object) -> None:
     ],
     ids=["a notifier and no address", "no notifier", "an address"],
 )
-def test_zookeeper_comes_along_where_it_is_needed_and_not_named(values: Object, *, brought: bool) -> None:
+def test_zookeeper_is_installed_if_it_is_needed_and_not_named(values: Object, *, brought: bool) -> None:
     manifests = render_chart("burrow", values)
     made = {each.kind for each in manifests if each.name == "burrow-zookeeper"}
     assert made == ({"ConfigMap", "Service", "StatefulSet"} if brought else set())
@@ -96,13 +96,13 @@ def test_zookeeper_comes_along_where_it_is_needed_and_not_named(values: Object, 
     assert ('servers = ["burrow-zookeeper.monitoring:2181"]' in toml) is brought
 
 
-def test_the_probes_ask_what_burrow_answers_when_it_is_alive_and_when_it_is_ready() -> None:
+def test_the_probes_ask_burrows_routes_for_alive_and_ready() -> None:
     [container] = burrows_pod(render_values_file(SHAPES["minimal"]))["spec"]["containers"]
     asked = {name: container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
     assert asked == {"startup": "/burrow/admin", "liveness": "/burrow/admin", "readiness": "/burrow/admin/ready"}
 
 
-def test_a_network_policy_lets_out_to_the_addresses_of_the_configuration() -> None:
+def test_a_network_policy_allows_egress_to_the_configured_addresses() -> None:
     policies = {each.name: each for each in render_values_file(SHAPES["everything"]) if each.kind == "NetworkPolicy"}
     ports = {port["port"] for port in open_to_all(policies["burrow-judge"])}
     assert ports == {53, 80, 9092, 9094}

@@ -1,4 +1,4 @@
-"""What Burrow would stop at, or silently ignore, is refused with what to write."""
+"""The chart refuses values that Burrow would fail on or silently ignore, and says which value to write."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Burrow beside Karrot in one release: Kafka's address is enough, and what cannot be known is asked for."""
+"""Burrow and Karrot in one release: Kafka's address is enough, and the chart asks for values it cannot know."""
 
 import tomllib
 from typing import Any
@@ -23,7 +23,7 @@ def notifier(manifests: list[Manifest], name: str) -> Object:
 
 
 @pytest.mark.parametrize(("release", "karrot"), [("karrot", "karrot"), ("lag", "lag-karrot")])
-def test_kafkas_address_is_all_that_has_to_be_written(release: str, karrot: str) -> None:
+def test_kafkas_address_is_the_only_required_value(release: str, karrot: str) -> None:
     manifests = render_chart("karrot", together(), release=release)
     assert notifier(manifests, f"{release}-burrow")["url-open"] == f"http://{karrot}.monitoring/burrow"
     [port] = only_object(manifests, "Service", karrot)["spec"]["ports"]
@@ -34,7 +34,7 @@ def test_kafkas_address_is_all_that_has_to_be_written(release: str, karrot: str)
     assert asked == f"http://{release}-burrow.monitoring:{burrow}"
 
 
-def test_a_password_of_karrots_values_gets_to_burrow_by_the_same_secret(tmp_path: Any) -> None:
+def test_a_password_in_karrots_values_reaches_burrow_through_the_same_secret(tmp_path: Any) -> None:
     manifests = render_chart("karrot", together({"auth": {"username": "burrow", "password": "shared"}}))
     pod = only_object(manifests, "Deployment", "karrot-burrow")["spec"]["template"]
     assert write_pod_files(pod, manifests, {}, tmp_path).environment == {
@@ -62,11 +62,11 @@ ASKED = {
 
 
 @pytest.mark.parametrize(("values", "sentence"), ASKED.values(), ids=ASKED)
-def test_what_a_chart_cannot_see_of_its_parent_is_asked_for(values: Object, sentence: str) -> None:
+def test_the_chart_asks_for_values_that_it_cannot_see_in_its_parent(values: Object, sentence: str) -> None:
     assert sentence in render_error("karrot", values)
 
 
-def test_what_was_asked_for_is_taken(tmp_path: Any) -> None:
+def test_the_values_that_the_chart_asks_for_are_accepted(tmp_path: Any) -> None:
     said = {"url": "https://lag.monitoring:443", "auth": {"type": "basic", "existingSecret": "hook"}}
     parent = {"fullnameOverride": "lag", "tls": {"existingSecret": "t"}, "auth": {"existingSecret": "hook"}}
     manifests = render_chart("karrot", together(parent, karrot=said))

@@ -7,7 +7,7 @@ from support.kubernetes.helm_charts import render_chart
 from support.prometheus.grafana_dashboards import DASHBOARDS
 
 
-def test_there_is_none_unless_asked_for() -> None:
+def test_no_dashboard_is_rendered_by_default() -> None:
     assert [each.name for each in render_chart("karrot") if "dashboard" in each.template] == []
 
 
@@ -20,11 +20,11 @@ def test_each_dashboard_is_a_config_map_that_the_sidecar_finds() -> None:
         assert each.body["metadata"]["labels"]["grafana_dashboard"] == "1"
         assert each.body["metadata"]["annotations"] == {"grafana_folder": "Kafka"}
     files = {name: json.loads(text) for each in made for name, text in each.body["data"].items()}
-    # The sidecar writes all charts' files into one directory, so their names say whose they are.
+    # The sidecar writes the files of all charts into one directory, so each file name begins with its chart.
     assert files == {f"karrot-{name}.json": board for name, board in DASHBOARDS.items()}
 
 
-def test_they_link_to_karrot_s_own_pages_where_its_address_is_known() -> None:
+def test_dashboards_link_to_karrot_s_own_pages_if_its_address_is_known() -> None:
     values = {"dashboards": {"enabled": True}, "config": {"external_url": "https://karrot.example.com/"}}
     made = [each for each in render_chart("karrot", values) if "dashboard" in each.template]
     files = {name: json.loads(text) for each in made for name, text in each.body["data"].items()}

@@ -1,4 +1,4 @@
-"""The README's tables and the schemas are those of the values; the golden manifests those that were looked at."""
+"""README tables and schemas match the values, and rendered manifests match the reviewed golden files."""
 
 import importlib.util
 import os
@@ -29,11 +29,11 @@ def chart_docs() -> ModuleType:
 
 def test_no_table_and_no_schema_is_stale(chart_docs: ModuleType) -> None:
     stale = chart_docs.stale([CHARTS / name for name in NAMES])
-    assert list(stale) == [], "python tools/chart_docs.py writes them anew"
+    assert list(stale) == [], "run python tools/chart_docs.py to write them again"
 
 
 def lax(schema: Any, path: str = "") -> Iterator[str]:
-    """The objects that list names and take others too."""
+    """Yield the objects of a schema that list names and accept others too."""
     if not isinstance(schema, dict):
         return
     if isinstance(schema.get("properties"), dict):
@@ -54,12 +54,12 @@ def test_a_schema_is_draft_7_and_strict_but_for_the_dependency(name: str, open_t
     assert list(lax(schema)) == open_to_others
 
 
-def test_a_wrong_value_without_a_sentence_is_named(chart_docs: ModuleType) -> None:
+def test_a_rule_without_a_sentence_for_wrong_values_is_named(chart_docs: ModuleType) -> None:
     with pytest.raises(chart_docs.UndocumentedError, match=r"no sentence \(# --\) above service\.port"):
         chart_docs.values("service:\n  # -- Its type.\n  type: ClusterIP\n  port: 80\n")
 
 
-def test_a_comment_becomes_a_row_and_a_schema(chart_docs: ModuleType) -> None:
+def test_a_comment_becomes_a_table_row_and_a_schema(chart_docs: ModuleType) -> None:
     text = """
 # -- Pods,
 # at most one.
@@ -85,13 +85,13 @@ labels: {}
     }
 
 
-def test_the_chart_installs_the_version_beside_it() -> None:
+def test_the_chart_installs_the_version_in_the_same_checkout() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     metadata = load_chart("karrot").metadata
     assert (metadata["appVersion"], metadata["kubeVersion"]) == (project["version"], ">=1.29.0-0")
 
 
-def test_the_values_that_the_page_shows_are_taken() -> None:
+def test_the_values_that_the_page_shows_are_accepted() -> None:
     page = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
     blocks = [yaml.safe_load(each) for each in re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)]
     shown = [each for each in blocks if "scrape_configs" not in each]
@@ -102,8 +102,8 @@ def test_the_values_that_the_page_shows_are_taken() -> None:
 
 
 @pytest.mark.parametrize("shape", ["minimal", "existing-secrets", "everything"])
-def test_a_shape_renders_the_manifests_that_were_looked_at(shape: str) -> None:
-    """After a change that is meant: GOLDEN=write pytest tests/chart/test_documents.py, and look at the difference."""
+def test_a_shape_renders_its_reviewed_manifests(shape: str) -> None:
+    """After an intended change: run GOLDEN=write pytest tests/chart/test_documents.py and review the difference."""
     golden = CHARTS / "karrot" / "golden" / f"{shape}.yaml"
     bodies = [
         each.body

@@ -1,4 +1,4 @@
-"""Who reaches Karrot, and whom Karrot reaches."""
+"""Services, ingresses, monitors and network policies: the traffic to and from Karrot."""
 
 import tomllib
 from typing import Any
@@ -14,7 +14,7 @@ KAFKA = {"reporters": ["prometheus", "kafka"], "kafka_bootstrap": "d:9096"}
 WATCH = {"enabled": True, "bootstrapServers": "a:9092,b:9092, c:9094", "cluster": "prod"}
 
 
-def test_nothing_is_opened_unless_asked_for() -> None:
+def test_nothing_is_exposed_by_default() -> None:
     manifests = render_chart("karrot")
     assert {each.kind for each in manifests} == {"ConfigMap", "Deployment", "Pod", "Service", "ServiceAccount"}
     assert only_object(manifests, "Service")["spec"] == {
@@ -45,7 +45,7 @@ def test_an_ingress_routes_hosts_with_and_without_paths() -> None:
     assert rules == [{"host": host, "http": {"paths": [path]}} for host in ("karrot.example.com", "lag.example.com")]
 
 
-def test_an_httproute_leads_to_the_service() -> None:
+def test_an_httproute_routes_to_the_service() -> None:
     manifests = render_values_file(CHARTS / "karrot" / "ci" / "everything.yaml")
     [rule] = only_object(manifests, "HTTPRoute")["spec"]["rules"]
     service = only_object(manifests, "Service")
@@ -69,7 +69,7 @@ def test_prometheus_keeps_the_names_of_clusters_and_finds_its_target(kind: str) 
     assert spec["namespaceSelector"] == {"matchNames": [target["namespace"]]}
 
 
-def test_prometheus_is_given_the_token_where_metrics_ask_for_it() -> None:
+def test_prometheus_gets_the_token_if_metrics_require_it() -> None:
     monitor = only_object(render_values_file(CHARTS / "karrot" / "ci" / "existing-secrets.yaml"), "ServiceMonitor")
     [endpoint] = monitor["spec"]["endpoints"]
     assert endpoint["authorization"] == {"credentials": {"name": "karrot-credentials", "key": "api-token"}}
@@ -85,7 +85,7 @@ def test_the_monitors_selector_does_not_find_burrow() -> None:
 
 
 def outgoing(values: dict[str, Any]) -> set[int]:
-    """The ports that the policy lets out to."""
+    """Return the ports to which the policy allows egress."""
     policy = only_object(render_chart("karrot", POLICY | values), "NetworkPolicy")["spec"]
     return {port["port"] for rule in policy["egress"] for port in rule["ports"]}
 
@@ -108,18 +108,18 @@ def outgoing(values: dict[str, Any]) -> set[int]:
         ({"config": {"reporters": "archive"}}, {53}),
     ],
 )
-def test_only_what_is_on_is_let_out(values: dict[str, Any], ports: set[int]) -> None:
+def test_egress_is_allowed_only_for_features_that_are_on(values: dict[str, Any], ports: set[int]) -> None:
     assert outgoing(values) == ports
 
 
-def test_a_burrow_that_is_there_already_can_be_asked() -> None:
+def test_egress_to_an_existing_burrow_is_allowed() -> None:
     policy = only_object(
         render_chart("karrot", POLICY | {"config": {"burrow_url": "http://burrow:8000"}}), "NetworkPolicy"
     )
     assert {"to": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "burrow"}}}]} in policy["spec"]["egress"]
 
 
-def test_a_burrow_beside_it_is_let_in_and_asked_whatever_its_name() -> None:
+def test_traffic_to_and_from_a_burrow_in_the_release_is_allowed_whatever_its_name() -> None:
     burrow = {"enabled": True, "nameOverride": "judge", "config": {"cluster": {"prod": {"servers": ["kafka:9092"]}}}}
     policy = only_object(render_chart("karrot", POLICY | {"burrow": burrow}), "NetworkPolicy", "karrot")["spec"]
     peer = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "judge"}}}
@@ -134,7 +134,7 @@ def test_every_word_for_true_gives_prometheus_the_token(flag: object) -> None:
     assert endpoint["authorization"] == {"credentials": {"name": "karrot-auth", "key": "apiToken"}}
 
 
-def test_burrow_prometheus_and_helm_test_are_let_in() -> None:
+def test_ingress_from_burrow_prometheus_and_helm_test_is_allowed() -> None:
     [rule] = only_object(render_chart("karrot", POLICY), "NetworkPolicy")["spec"]["ingress"]
     assert [each["podSelector"]["matchLabels"]["app.kubernetes.io/name"] for each in rule["from"]] == [
         "burrow",

@@ -3,7 +3,7 @@
 from support.kubernetes.helm_charts import CHARTS, only_object, render_chart, render_error, render_values_file
 
 
-def test_a_run_ingests_and_then_derives_and_never_meets_another() -> None:
+def test_a_run_ingests_then_derives_and_never_overlaps_another() -> None:
     job = only_object(render_values_file(CHARTS / "karrot" / "ci" / "pipeline.yaml"), "CronJob")
     assert job["spec"]["concurrencyPolicy"] == "Forbid"
     pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
@@ -18,7 +18,7 @@ def test_a_run_ingests_and_then_derives_and_never_meets_another() -> None:
     ]
 
 
-def test_there_is_none_unless_it_is_asked_for() -> None:
+def test_no_cron_job_is_rendered_by_default() -> None:
     assert [each for each in render_chart("karrot") if each.kind == "CronJob"] == []
 
 

@@ -1,4 +1,4 @@
-"""Karrot's pod: one, let in anywhere, rolled when what it runs with changes."""
+"""Karrot's pod: there is one, it is restricted, and it restarts when its configuration changes."""
 
 from typing import Any, ClassVar
 
@@ -22,7 +22,7 @@ def test_there_is_one_pod_and_the_old_one_ends_before_the_new_one_begins() -> No
     assert spec["template"]["spec"]["volumes"][0] == {"name": "data", "emptyDir": {}}
 
 
-def test_no_variable_of_another_service_and_no_token_come_in() -> None:
+def test_variables_of_other_services_and_tokens_do_not_reach_the_pod() -> None:
     spec = pod()["spec"]
     assert (spec["enableServiceLinks"], spec["automountServiceAccountToken"]) == (False, False)
 
@@ -36,11 +36,11 @@ def test_no_variable_of_another_service_and_no_token_come_in() -> None:
         {"watch": {"enabled": True, "bootstrapServers": "kafka:9092", "cluster": "prod"}},
     ],
 )
-def test_what_it_runs_with_rolls_the_pod(changed: dict[str, Any]) -> None:
+def test_a_change_of_the_pods_configuration_rolls_the_pod(changed: dict[str, Any]) -> None:
     assert pod(BASE)["metadata"]["annotations"] != pod(BASE | changed)["metadata"]["annotations"]
 
 
-def test_what_it_does_not_run_with_does_not_roll_the_pod() -> None:
+def test_a_change_outside_the_pods_configuration_does_not_roll_the_pod() -> None:
     changed = {"prometheusRule": {"enabled": True}, "serviceMonitor": {"enabled": True}, "service": {"port": 8080}}
     assert pod(BASE) == pod(BASE | changed)
 
@@ -49,7 +49,7 @@ def test_a_new_version_of_the_chart_alone_does_not_roll_the_pod() -> None:
     assert [name for name in pod()["metadata"]["labels"] if "chart" in name or "version" in name] == []
 
 
-def test_what_the_probes_ask_for_is_there() -> None:
+def test_the_routes_of_the_probes_exist() -> None:
     client = make_website().client
     [container] = pod()["spec"]["containers"]
     paths = {container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
@@ -77,13 +77,13 @@ def test_an_image_is_named_by_tag_or_digest() -> None:
 
 
 class TestSecrets:
-    """Credentials come as files, which a reload reads anew; none of them is readable anywhere but in a Secret."""
+    """Credentials are files, which a reload reads again; each credential is only in a Secret."""
 
     OWN: ClassVar[dict[str, Any]] = {
         "auth": {"username": "burrow", "password": "pass-1", "token": "token-1", "apiToken": "api-1"}
     }
 
-    def test_nothing_secret_is_outside_of_secrets(self) -> None:
+    def test_no_secret_is_written_outside_of_secrets(self) -> None:
         values = self.OWN | {"env": {"AWS_SECRET_ACCESS_KEY": "key-1"}, "karrot": {"env": {"X": "old-1"}}}
         others = [each for each in render_chart("karrot", values) if each.kind != "Secret"]
         assert [
@@ -104,7 +104,7 @@ class TestSecrets:
         }
 
     def test_a_key_that_is_missing_keeps_the_pod_from_starting(self) -> None:
-        """An optional one would leave the webhook open to everybody."""
+        """An optional key would leave the webhook open to everybody."""
         spec = pod({"auth": {"existingSecret": "mine", "keys": {"passwordPrevious": "old"}}})["spec"]
         [volume] = [each for each in spec["volumes"] if each["name"] == "auth"]
         assert volume["secret"] == {
@@ -115,7 +115,7 @@ class TestSecrets:
         [user] = [each for each in spec["containers"][0]["env"] if each["name"] == "KARROT_BURROW_USERNAME"]
         assert user["valueFrom"] == {"secretKeyRef": {"name": "mine", "key": "username"}}
 
-    def test_each_setting_that_is_secret_has_its_place(self) -> None:
+    def test_each_secret_setting_has_a_file_in_the_pod(self) -> None:
         keys = dict.fromkeys(("username", "password", "passwordPrevious", "token", "tokenPrevious", "apiToken"), "k")
         told = pod({"auth": {"existingSecret": "mine", "keys": keys}})["spec"]["containers"][0]["env"]
         files = {each["name"].removesuffix("_FILE") for each in told if each["name"].endswith("_FILE")}
@@ -133,7 +133,7 @@ class TestTheEventLog:
             "resources": {"requests": {"storage": "4Gi"}},
         }
 
-    def test_a_claim_that_is_there_is_used(self) -> None:
+    def test_an_existing_claim_is_used(self) -> None:
         manifests = render_chart("karrot", {"persistence": {"enabled": True, "existingClaim": "mine"}})
         assert [each for each in manifests if each.kind == "PersistentVolumeClaim"] == []
         [data] = [
@@ -155,7 +155,7 @@ def namespaces(manifests: list[Manifest]) -> dict[str, str]:
     return {each.kind: each.body["metadata"]["namespace"] for each in manifests}
 
 
-def test_objects_for_others_go_where_they_look() -> None:
+def test_objects_for_other_programs_are_in_the_namespaces_that_they_watch() -> None:
     values = {
         "namespaceOverride": "kafka",
         "serviceMonitor": {"enabled": True, "namespace": "prometheus", "labels": {"release": "kps"}},

@@ -1,4 +1,4 @@
-"""A value that is wrong is refused by a sentence that says what to write."""
+"""The chart refuses a wrong value with a sentence that says what to write."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ def test_a_wrong_value_is_refused(values: dict[str, Any], sentence: str) -> None
     assert sentence in render_error("karrot", values)
 
 
-def test_two_pods_are_refused_where_the_schema_is_skipped(tmp_path: Any) -> None:
+def test_two_pods_are_refused_even_if_the_schema_is_skipped(tmp_path: Any) -> None:
     copy = load_chart("karrot").save_dir(tmp_path)
     (tmp_path / "karrot" / "values.schema.json").unlink()
     with pytest.raises(helm.HelmRenderError, match="two pods would each have half of the events"):
@@ -75,7 +75,7 @@ def test_two_pods_are_refused_where_the_schema_is_skipped(tmp_path: Any) -> None
 
 
 def test_a_chart_without_burrow_says_so(tmp_path: Any) -> None:
-    """Helm itself leaves a dependency out in silence."""
+    """Helm itself leaves out a missing dependency without a message."""
     load_chart("karrot").save_dir(tmp_path)
     for path in sorted((tmp_path / "karrot" / "charts").rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
@@ -83,12 +83,12 @@ def test_a_chart_without_burrow_says_so(tmp_path: Any) -> None:
         helm.Chart.load(tmp_path / "karrot").render({"burrow": {"enabled": True}})
 
 
-def test_a_section_of_comments_alone_is_an_empty_one() -> None:
-    """YAML reads ``config:`` without anything below it as null, and Helm takes such a value away."""
+def test_a_section_that_holds_only_comments_is_empty() -> None:
+    """YAML reads ``config:`` with nothing below it as null, and Helm removes null values."""
     names = ("config", "env", "commonLabels", "commonAnnotations", "podLabels", "podAnnotations")
     assert render_chart("karrot", dict.fromkeys(names)) == render_chart("karrot")
 
 
-def test_global_values_are_let_through() -> None:
+def test_global_values_are_accepted() -> None:
     load_chart("karrot").render({"global": {"anything": 1}})
     assert (CHARTS / "karrot").is_dir()

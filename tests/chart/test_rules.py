@@ -1,4 +1,4 @@
-"""The PrometheusRule has the very rules that ``karrot render`` prints."""
+"""The PrometheusRule has exactly the rules that ``karrot render`` prints."""
 
 import shutil
 import subprocess
@@ -20,7 +20,7 @@ def groups(values: dict[str, Any] | None = None) -> list[dict[str, Any]]:
 
 
 def printed(asked: RuleValues) -> list[dict[str, Any]]:
-    """Alerts and recording rules, as they are without a chart."""
+    """Return the alerts and recording rules that ``karrot render`` prints, without a chart."""
     return [group for text in (alert_rules(asked), recording_rules()) for group in yaml.safe_load(text)["groups"]]
 
 
@@ -28,7 +28,7 @@ def test_the_chart_and_the_command_have_the_same_rules() -> None:
     assert groups() == printed(RuleValues())
 
 
-def test_thresholds_and_addresses_arrive_as_with_the_command() -> None:
+def test_thresholds_and_addresses_have_the_same_effect_as_in_the_command() -> None:
     values = {
         "prometheusRule": {
             "enabled": True,
@@ -45,7 +45,7 @@ def test_thresholds_and_addresses_arrive_as_with_the_command() -> None:
     assert only_object(render_chart("karrot", values), "PrometheusRule")["spec"]["groups"] == printed(asked)
 
 
-def test_the_runbooks_are_those_that_karrot_serves_unless_another_address_is_given() -> None:
+def test_runbook_links_point_to_karrot_unless_another_address_is_given() -> None:
     values = {"prometheusRule": {"enabled": True}, "config": {"external_url": "https://karrot.example/"}}
     found = only_object(render_chart("karrot", values), "PrometheusRule")["spec"]["groups"]
     assert found == printed(RuleValues(external_url="https://karrot.example/"))
@@ -53,7 +53,7 @@ def test_the_runbooks_are_those_that_karrot_serves_unless_another_address_is_giv
     assert first == "https://karrot.example/runbooks/KarrotConsumerError.md"
 
 
-def test_the_thresholds_and_their_sentences_are_those_of_the_rules() -> None:
+def test_the_schema_has_the_thresholds_and_sentences_of_the_rules() -> None:
     values = load_chart("karrot").values
     assert values["prometheusRule"]["thresholds"] == thresholds()
     source = (templates_dir() / "prometheus" / "thresholds.yaml").read_text(encoding="utf-8").partition("\n\n")[2]
@@ -62,7 +62,7 @@ def test_the_thresholds_and_their_sentences_are_those_of_the_rules() -> None:
     assert {line.removeprefix("# ") for line in source.splitlines() if line.startswith("# ")} <= told
 
 
-def test_an_alert_can_be_left_out_and_all_can_be_labelled() -> None:
+def test_an_alert_can_be_left_out_and_all_alerts_can_get_labels() -> None:
     changed = groups({"disabled": ["KarrotAbsent"], "alertLabels": {"team": "data"}, "recordings": False})
     alerts = {rule["alert"]: rule for group in changed for rule in group["rules"]}
     assert set(alerts) == {
@@ -72,7 +72,7 @@ def test_an_alert_can_be_left_out_and_all_can_be_labelled() -> None:
     assert {rule["labels"]["severity"] for rule in alerts.values()} == {"critical", "warning"}
 
 
-def test_prometheus_takes_them(tmp_path: Path) -> None:
+def test_prometheus_accepts_the_rules(tmp_path: Path) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("needs promtool (Debian: apt-get install prometheus)")

@@ -1,4 +1,4 @@
-"""What the chart puts into the environment is what Karrot takes."""
+"""The chart renders an environment that Karrot accepts."""
 
 import os
 import subprocess
@@ -38,16 +38,16 @@ SECRETS = {
 
 
 def environment(manifests: Sequence[Manifest], root: Path) -> dict[str, str]:
-    """What Karrot's container finds, with ``root`` in the place of its own."""
+    """Return the environment of Karrot's container, with its file system below ``root``."""
     own = [each for each in manifests if "/charts/" not in each.template]
     return write_pod_files(only_object(own, "Deployment")["spec"]["template"], own, SECRETS, root).environment
 
 
 @pytest.mark.parametrize("shape", values_files("karrot"), ids=lambda path: path.stem)
-def test_every_shape_is_taken_without_a_doubt(shape: Path, tmp_path: Path) -> None:
+def test_every_shape_is_accepted_without_an_unexpected_warning(shape: Path, tmp_path: Path) -> None:
     told = environment(render_values_file(shape), tmp_path)
     settings, warnings = load(told)
-    # A pod listens on every address, and not every shape sets passwords: Karrot warns of that, and of nothing else.
+    # A pod listens on every address, and not every shape sets passwords. Karrot may warn about that and nothing else.
     assert [each for each in warnings if not each.startswith("KARROT_BIND is 0.0.0.0:")] == []
     assert settings.data_dir == tmp_path / "data"
 
@@ -56,7 +56,7 @@ def settings_of(values: dict[str, Any], root: Path) -> Settings:
     return load(environment(render_chart("karrot", values), root)).settings
 
 
-def test_values_arrive_whole(tmp_path: Path) -> None:
+def test_values_reach_karrot_unchanged(tmp_path: Path) -> None:
     config = {
         "retention": "7d",
         "max_consumers": 10_000_000,
@@ -73,7 +73,7 @@ def test_values_arrive_whole(tmp_path: Path) -> None:
 
 
 def test_every_setting_has_one_place_in_the_values() -> None:
-    """In ``config``, or where the chart has values of its own for it."""
+    """The place is ``config`` or one of the chart's own values."""
     schema = load_chart("karrot").schema
     assert schema is not None
     listed = set(schema["properties"]["config"]["properties"])
@@ -83,7 +83,7 @@ def test_every_setting_has_one_place_in_the_values() -> None:
     assert not listed & own
 
 
-def test_watching_is_two_values(tmp_path: Path) -> None:
+def test_watching_needs_two_values(tmp_path: Path) -> None:
     settings = settings_of(
         {"watch": {"enabled": True, "bootstrapServers": ["a:1", "b:2"], "cluster": "prod"}}, tmp_path
     )
@@ -97,12 +97,12 @@ def test_the_kafka_reporter_finds_its_properties_in_a_secret(tmp_path: Path) -> 
     assert settings.kafka_properties.read_text() == "security.protocol=SSL\n"
 
 
-def test_burrow_beside_it_is_asked_too(tmp_path: Path) -> None:
+def test_karrot_resyncs_from_the_burrow_in_the_same_release(tmp_path: Path) -> None:
     told = environment(render_values_file(CHARTS / "karrot" / "ci" / "with-burrow.yaml"), tmp_path)
     assert told["KARROT_BURROW_URL"] == "http://karrot-burrow.monitoring:8000"
 
 
-def test_the_environment_of_2019_brings_the_defaults_of_2019(tmp_path: Path) -> None:
+def test_the_environment_variables_of_2019_have_the_defaults_of_2019(tmp_path: Path) -> None:
     old = {"karrot": {"env": {"AWS_ACCESS_KEY_ID": "k", "KARROT_LOG": "DEBUG"}}}
     settings = settings_of(old, tmp_path)
     assert (settings.compat, settings.log, "cloudwatch" in settings.reporters) == ("2019", "DEBUG", True)
@@ -111,7 +111,7 @@ def test_the_environment_of_2019_brings_the_defaults_of_2019(tmp_path: Path) -> 
 
 
 def test_helm_test_posts_a_sample_and_reads_it_back(tmp_path: Path) -> None:
-    """The very commands of the test's pod, against a service that runs with the rendered environment."""
+    """Run the commands of the test's pod against a service that runs with the rendered environment."""
     values = {
         "auth": {"username": "burrow", "password": 'not: a "good" one', "apiToken": "for-the-pages"},
         "config": {"workers": 1, "threads": 4, "expected_clusters": ["prod"]},

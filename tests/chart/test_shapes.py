@@ -1,4 +1,4 @@
-"""Every supported shape is taken by Helm, by the schemas of Kubernetes and its operators, by a restricted namespace."""
+"""Helm, the schemas of Kubernetes and its operators, and a restricted namespace accept every supported shape."""
 
 from pathlib import Path
 
@@ -22,13 +22,13 @@ SHAPES = [shape for name in ("burrow", "karrot") for shape in values_files(name)
 each_shape = pytest.mark.parametrize("shape", SHAPES, ids=lambda path: f"{path.parents[1].name}-{path.stem}")
 
 
-def test_the_shapes_that_are_promised_are_there() -> None:
+def test_the_promised_shapes_exist() -> None:
     promised = {"minimal", "with-burrow", "without-burrow", "existing-secrets", "restricted-namespace", "irsa"}
     assert promised | {"persistent", "everything", "minikube"} <= {shape.stem for shape in values_files("karrot")}
 
 
 @each_shape
-def test_a_shape_is_linted_without_a_warning(shape: Path) -> None:
+def test_a_shape_passes_helm_lint_without_a_warning(shape: Path) -> None:
     report = helm.lint(shape.parents[1], read_values(shape), strict=True)
     assert [each for each in report["messages"] if each["severity"] > 1] == []
     assert report["errors"] == []
@@ -41,7 +41,7 @@ def test_kubernetes_and_the_operators_know_every_field(shape: Path) -> None:
 
 
 @each_shape
-def test_every_pod_is_let_into_a_restricted_namespace(shape: Path) -> None:
+def test_every_pod_is_allowed_in_a_restricted_namespace(shape: Path) -> None:
     wrong = {name: restricted_violations(pod) for name, pod in pod_templates(render_values_file(shape))}
     assert {name: found for name, found in wrong.items() if found} == {}
 
@@ -53,21 +53,23 @@ def test_no_two_objects_have_one_name(shape: Path) -> None:
 
 
 @each_shape
-def test_what_selects_pods_selects_its_own_and_no_others(shape: Path) -> None:
+def test_each_selector_matches_its_own_pods_and_no_others(shape: Path) -> None:
     manifests = render_values_file(shape)
     labels = {name: set(pod["metadata"].get("labels", {}).items()) for name, pod in pod_templates(manifests)}
     for each in manifests:
         if each.kind in {"Deployment", "StatefulSet"}:
             chosen = set(each.body["spec"]["selector"]["matchLabels"].items())
             assert [name for name, worn in labels.items() if chosen <= worn] == [each.name]
-            assert all("helm.sh/chart" not in name for name, _ in chosen), "it changes, a selector must not"
+            assert all("helm.sh/chart" not in name for name, _ in chosen), (
+                "the label changes with each version, but a selector must not change"
+            )
         if each.kind == "Service":
             chosen = set(each.body["spec"]["selector"].items())
             assert len([name for name, worn in labels.items() if chosen <= worn]) == 1, each.name
 
 
 @each_shape
-def test_ports_are_called_by_names_that_there_are(shape: Path) -> None:
+def test_port_names_in_references_exist(shape: Path) -> None:
     manifests = render_values_file(shape)
     offered = {
         port["name"] for _, pod in pod_templates(manifests) for one in containers(pod) for port in one.get("ports", [])
@@ -104,7 +106,7 @@ def _asked_of_services(manifests: tuple[Manifest, ...]) -> set[str]:
 
 
 @each_shape
-def test_what_a_pod_mounts_is_there(shape: Path) -> None:
+def test_every_volume_that_a_pod_mounts_exists(shape: Path) -> None:
     claims = {
         each.name: [claim["metadata"]["name"] for claim in each.body["spec"].get("volumeClaimTemplates", [])]
         for each in render_values_file(shape)
@@ -118,8 +120,8 @@ def test_what_a_pod_mounts_is_there(shape: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["burrow", "karrot"])
-def test_a_package_renders_as_its_directory_does(name: str, tmp_path: Path) -> None:
-    """Links into other directories are followed, and what only developers need is left out."""
+def test_a_package_renders_the_same_manifests_as_its_directory(name: str, tmp_path: Path) -> None:
+    """Links into other directories are followed, and files that only developers need are left out."""
     package = helm.Chart.load(helm.package(CHARTS / name, destination=tmp_path))
     shape = read_values(CHARTS / name / "ci" / "everything.yaml")
     assert package.render(shape, name=name) == load_chart(name).render(shape, name=name)
