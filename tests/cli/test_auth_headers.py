@@ -6,7 +6,7 @@ from support.karrot_command import run_karrot
 from support.servers.recording_server import RecordingServer
 
 
-def test_a_sample_carries_credentials_that_are_not_arguments(server: RecordingServer, tmp_path: Path) -> None:
+def test_a_sample_is_sent_with_credentials_that_are_not_arguments(server: RecordingServer, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("hunter2\n")
     file = str(tmp_path / "secret")
     run_karrot("send-sample", "--url", server.url, "--user", "burrow", env={"KARROT_BURROW_PASSWORD": "hunter2"})
@@ -22,7 +22,7 @@ def test_a_sample_carries_credentials_that_are_not_arguments(server: RecordingSe
     ]
 
 
-def test_a_secret_s_file_that_is_not_there_is_a_sentence(server: RecordingServer) -> None:
+def test_a_missing_secret_file_gives_one_sentence(server: RecordingServer) -> None:
     result = run_karrot("send-sample", "--url", server.url, env={"KARROT_BURROW_TOKEN_FILE": "/none"})
     assert (result.exit_code, server.seen) == (2, [])
     assert result.stderr == (

@@ -1,4 +1,4 @@
-"""`karrot doctor` against the fake Burrow, the real service and a Prometheus, all over HTTP."""
+"""`karrot doctor` examines the fake Burrow, the real service and a Prometheus over HTTP."""
 
 import json
 import sys
@@ -31,7 +31,7 @@ TEMPLATES_OWN = b'{"api_key":"","app":"a","block":false,"events":[{"id":"1","eve
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     directory = tmp_path_factory.mktemp("doctor") / "data"
-    # One worker: another shows with its next commit what this one has counted.
+    # One worker, because a second worker shows the first one's counts only after its own next commit.
     with Service(directory, expected_clusters="prod", api_token="s3cret", workers="1") as running:
         yield running
 
@@ -51,7 +51,7 @@ def configured(service: Service) -> str:
 
 
 def deliver(asked: FakeBurrowRig, service: Service) -> None:
-    """The newest event of each group, as Burrow would have posted it."""
+    """Post the newest event of each group, as Burrow would post it."""
     asked.after(70)
     for post in {each.event.consumer: each for each in asked.fake.due(asked.clock.wall_ms())}.values():
         assert service.post(post.body).status == 202
@@ -71,12 +71,12 @@ def target(service: Service, **fields: Any) -> dict[str, Any]:
 
 
 def findings(result: Result) -> dict[str, tuple[str, str]]:
-    """Level and sentence by check; of several the first, which is the worst."""
+    """Return level and sentence by check; of several findings the first, which is the worst."""
     told = json.loads(result.stdout)["findings"]
     return {each["check"]: (each["level"], each["what"]) for each in reversed(told)}
 
 
-def test_where_all_is_well_nothing_is_to_be_done(service: Service) -> None:
+def test_a_healthy_setup_gives_no_fault_and_no_warning(service: Service) -> None:
     config = "scrape_configs:\n- job_name: karrot\n  honor_labels: true\n"
     results = {"count(karrot_consumer_lag)": 1.0}
     alert = {"query": "time() - karrot_last_event_timestamp_seconds > 300"}
@@ -97,7 +97,7 @@ def test_where_all_is_well_nothing_is_to_be_done(service: Service) -> None:
     assert total == f"0 faults, 0 warnings, 2 notes, {len(told) - 2} checks are well (--all shows them)"
 
 
-def test_each_side_s_traps_are_found_at_once(service: Service) -> None:
+def test_the_faults_of_all_sides_are_found_in_one_run(service: Service) -> None:
     trapped = (
         configured(service)
         .replace("threshold = 1", "threshold = 2")
@@ -150,14 +150,14 @@ def test_credentials_that_burrow_lacks_are_found(tmp_path: Path) -> None:
     assert told["silent-notifier"] == ("fault", "Burrow lists 1 group of prod, and Karrot never heard of it")
 
 
-def test_without_the_token_what_is_closed_is_said(service: Service) -> None:
+def test_without_the_token_the_closed_routes_are_named(service: Service) -> None:
     result = karrot("--karrot", url_of(service), KARROT_API_TOKEN="")
     assert result.exit_code == 1
     assert "Karrot: settings (/config) could not be read: HTTP 401 from /config" in result.stdout
     assert "KARROT_API_TOKEN (or _FILE) in the environment of karrot doctor" in result.stdout
 
 
-def test_sides_that_are_away_are_faults_and_no_tracebacks() -> None:
+def test_unreachable_sides_are_faults_and_not_tracebacks() -> None:
     urls = [f"http://127.0.0.1:{free_port()}" for _ in range(3)]
     result = karrot("--burrow", urls[0], "--karrot", urls[1], "--prometheus", urls[2])
     assert result.exit_code == 1
@@ -167,7 +167,7 @@ def test_sides_that_are_away_are_faults_and_no_tracebacks() -> None:
         assert line.startswith(f"✖ fault  {side} cannot be read at {url}: no connection: Connection refused → --")
 
 
-def test_a_burrow_that_is_starting_is_said_to_be(service: Service) -> None:
+def test_a_starting_burrow_is_reported_as_starting(service: Service) -> None:
     with fake_burrow(simulated_group("billing"), configuration=configured(service)) as asked:
         asked.after(60)
         asked.fake.restart(Outage(down=1, starting=20, loading=5))
@@ -179,19 +179,19 @@ def test_a_burrow_that_is_starting_is_said_to_be(service: Service) -> None:
     assert loading["lists"] == ("fault", "Burrow lists no group of prod")
 
 
-def test_what_is_asked_has_to_be_clear() -> None:
+def test_unclear_options_are_refused() -> None:
     nothing, nonsense = karrot(), karrot("--karrot", "karrot:5000")
     assert (nothing.exit_code, nonsense.exit_code) == (2, 2)
     assert nothing.stderr == "karrot: say at least one of --burrow, --karrot and --prometheus\n"
     assert nonsense.stderr.startswith("karrot: --karrot is 'karrot:5000': it must be an http://")
 
 
-def test_the_environment_names_burrow() -> None:
+def test_burrows_address_may_come_from_the_environment() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     assert f"Burrow cannot be read at {url}" in karrot(KARROT_BURROW_URL=url).stdout
 
 
-def test_a_terminal_that_is_not_utf_8_gets_plain_marks_and_names_cannot_move_its_cursor(
+def test_a_terminal_without_utf_8_gets_ascii_marks_and_names_cannot_move_its_cursor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Ascii:
@@ -205,7 +205,7 @@ def test_a_terminal_that_is_not_utf_8_gets_plain_marks_and_names_cannot_move_its
 
 
 @pytest.mark.skipif(prometheus_binary() is None, reason="needs a prometheus, on PATH or named by PROMETHEUS_BIN")
-def test_a_real_prometheus_is_read_as_it_is(service: Service, tmp_path: Path) -> None:
+def test_a_real_prometheus_is_read_correctly(service: Service, tmp_path: Path) -> None:
     server = Prometheus(prometheus_binary() or "", tmp_path / "prometheus", service.port)
     labelled = server._config.replace("]}]", '], labels: {cluster: "k8s-1"}}]')
     with fake_burrow(simulated_group("billing"), configuration=configured(service)) as asked:

@@ -4,7 +4,7 @@ from support.karrot_command import run_karrot
 from support.servers.recording_server import RecordingServer
 
 
-def test_an_address_with_the_wrong_scheme_is_told_the_other(server: RecordingServer) -> None:
+def test_an_address_with_the_wrong_scheme_gets_the_right_one_in_the_message(server: RecordingServer) -> None:
     secure = server.url.replace("http:", "https:")
     assert f"does not speak TLS: is its address {server.url}?" in run_karrot("send-sample", "--url", secure).stderr
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -12,8 +12,8 @@ def test_an_address_with_the_wrong_scheme_is_told_the_other(server: RecordingSer
     assert f"if it speaks TLS, its address is {secure}" in run_karrot("send-sample", "--url", server.url).stderr
 
 
-def test_a_karrot_that_is_not_there_is_named_in_one_line(server: RecordingServer) -> None:
-    server.shutdown()  # while its thread still polls, a closed socket takes connections
+def test_an_unreachable_karrot_is_reported_in_one_line(server: RecordingServer) -> None:
+    server.shutdown()  # a closed socket accepts connections as long as its thread polls
     server.server_close()
     for command in ("send-sample", "healthcheck"):
         result = run_karrot(command, "--url", server.url)

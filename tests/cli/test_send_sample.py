@@ -11,7 +11,7 @@ NOW_MS = 1_763_740_800_000
 @pytest.mark.parametrize(
     ("status", "kind"), [("OK", Kind.OBSERVATION), ("WARN", Kind.INCIDENT), ("ERR", Kind.INCIDENT)]
 )
-def test_a_sample_is_an_event_as_burrow_posts_it(server: RecordingServer, status: str, kind: Kind) -> None:
+def test_a_sample_has_the_form_of_an_event_from_burrow(server: RecordingServer, status: str, kind: Kind) -> None:
     result = run_karrot("send-sample", "--url", server.url, "--status", status, "--count", "2")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
@@ -36,9 +36,7 @@ def test_a_sample_is_an_event_as_burrow_posts_it(server: RecordingServer, status
         (200, '200 {"status":"told"}'),
     ],
 )
-def test_a_sample_that_is_not_accepted_ends_with_what_to_do(
-    server: RecordingServer, status: int, sentence: str
-) -> None:
+def test_a_refused_sample_ends_with_advice(server: RecordingServer, status: int, sentence: str) -> None:
     server.status = status
     result = run_karrot("send-sample", "--url", server.url, "--count", "5")
     assert (result.exit_code, result.stdout) == (1, "")

@@ -1,4 +1,4 @@
-"""`karrot serve`, `demo`, `check-config`, `healthcheck` and `burrow-config` as somebody types them."""
+"""`karrot serve`, `demo`, `check-config`, `healthcheck` and `burrow-config` on the command line."""
 
 import tomllib
 from collections.abc import Callable
@@ -12,7 +12,9 @@ from support.karrot_command import run_karrot
 from support.servers.recording_server import RecordingServer
 
 
-def test_serve_hands_over_what_reads_the_settings_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_serve_passes_on_the_function_that_reloads_the_settings(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     file = tmp_path / "karrot.toml"
     levels: list[str] = []
 
@@ -39,7 +41,7 @@ def test_serve_hands_over_what_reads_the_settings_again(monkeypatch: pytest.Monk
         (OSError(98, "Address already in use"), "karrot: [Errno 98] Address already in use\n"),
     ],
 )
-def test_what_keeps_the_service_from_starting_is_a_sentence(
+def test_a_failed_start_of_the_service_is_reported_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch, error: Exception, line: str
 ) -> None:
     def refuse(*_arguments: object) -> int:
@@ -52,7 +54,7 @@ def test_what_keeps_the_service_from_starting_is_a_sentence(
         assert (result.exit_code, result.stderr) == (2, line)
 
 
-def test_the_demo_starts_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_starts_with_the_given_options(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[object, ...]] = []
 
     def demo(*arguments: object) -> int:
@@ -80,7 +82,7 @@ def test_check_config_prints_every_setting_and_the_warnings(tmp_path: Path) -> N
     )
 
 
-def test_check_config_refuses_wrong_settings_with_a_line_each() -> None:
+def test_check_config_refuses_wrong_settings_with_one_line_each() -> None:
     result = run_karrot("check-config", env={"KARROT_WORKERS": "0", "KARROT_LOG": "LOUD"})
     assert result.exit_code == 2
     assert result.stdout == ""
@@ -90,7 +92,7 @@ def test_check_config_refuses_wrong_settings_with_a_line_each() -> None:
     )
 
 
-def test_health_is_asked_of_this_machine_where_karrot_listens(server: RecordingServer) -> None:
+def test_healthcheck_asks_this_machine_at_karrots_port(server: RecordingServer) -> None:
     server.status = 200
     result = run_karrot(
         "healthcheck", env={"KARROT_BIND": f"0.0.0.0:{server.server_port}", "http_proxy": "http://127.0.0.1:1"}
@@ -99,7 +101,7 @@ def test_health_is_asked_of_this_machine_where_karrot_listens(server: RecordingS
     assert [(each.method, each.path) for each in server.seen] == [("GET", "/healthz")]
 
 
-def test_a_karrot_that_is_not_well_is_not_healthy(server: RecordingServer) -> None:
+def test_healthcheck_fails_if_karrot_reports_a_problem(server: RecordingServer) -> None:
     server.status = 500
     result = run_karrot("healthcheck", "--url", server.url)
     assert (result.exit_code, result.stderr) == (1, 'karrot: 500: {"status":"told"}\n')
@@ -111,6 +113,6 @@ def test_burrow_config_prints_toml() -> None:
     assert tomllib.loads(result.stdout)["notifier"]["karrot"]["username"] == "burrow"
 
 
-def test_burrow_config_prints_the_template_alone() -> None:
+def test_burrow_config_can_print_only_the_template() -> None:
     result = run_karrot("burrow-config", "--url", "http://karrot:5000", "--template")
     assert result.stdout == '{"Event": {{ jsonencoder . }}}\n'

@@ -8,7 +8,7 @@ from karrot.cli.table import Column, PrintedTable, json_line, shown, width_of
 
 
 @given(st.text(max_size=30))
-def test_whatever_a_name_is_it_is_shown_in_printable_cells(name: str) -> None:
+def test_any_name_is_shown_in_printable_cells(name: str) -> None:
     assert shown(name).isprintable()
     assert shown(name, "ascii").isascii()
     assert shown(name).strip() == shown(name) != ""
@@ -36,7 +36,7 @@ def test_a_table_lines_up_and_fits(rows: list[tuple[str, str, str]], width: int 
         assert all(width_of(line) <= width for line in lines)
 
 
-def test_one_table_is_a_text_and_json() -> None:
+def test_one_table_can_be_printed_as_text_or_json() -> None:
     table = PrintedTable(
         [
             Column("GROUP", "group"),

@@ -1,4 +1,4 @@
-"""`karrot watch` as somebody types it."""
+"""`karrot watch` on the command line."""
 
 import os
 import signal
@@ -43,12 +43,12 @@ def run(*arguments: str) -> Result:
         ),
     ],
 )
-def test_what_is_wrong_is_one_sentence(arguments: list[str], said: str) -> None:
+def test_a_wrong_option_gives_one_sentence(arguments: list[str], said: str) -> None:
     result = run(*arguments)
     assert (result.exit_code, result.stderr) == (2, said)
 
 
-def test_without_the_client_library_the_way_to_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_client_library_is_reported_with_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     result = run("--bootstrap-servers", "kafka:9092", "--cluster", "c")
     assert result.stderr == "karrot: watching Kafka needs confluent-kafka: pip install 'karrot-burrow[kafka]'\n"
@@ -65,7 +65,7 @@ def outcome() -> PollOutcome:
     return PollOutcome(0, 0.1, [event], groups)
 
 
-def test_a_poll_is_a_table() -> None:
+def test_a_poll_is_printed_as_a_table() -> None:
     assert "\n".join(_as_table(outcome())) == (
         "GROUP              STATUS  LAG  MAX-LAG  STATE    MEMBERS  COORDINATOR  REBALANCES  LOST  MARGIN\n"
         "bill\\x1b[2J\\u202e  -         -        -  Unknown        -            -           0     -       -\n"
@@ -74,12 +74,12 @@ def test_a_poll_is_a_table() -> None:
     )
 
 
-def test_or_what_burrow_would_post() -> None:
+def test_a_poll_can_be_printed_as_the_bodies_that_burrow_would_post() -> None:
     [line] = _as_json(outcome())
     assert line.startswith('{"Event":{"Cluster":"c","Group":"orders"')
 
 
-def test_it_ends_in_order_when_told_to(tmp_path: Path) -> None:
+def test_watch_ends_cleanly_on_a_signal(tmp_path: Path) -> None:
     said = tmp_path / "said"
     command = ["watch", "--bootstrap-servers", "127.0.0.1:1", "--cluster", "c", "--interval", "0.5"]
     with said.open("w") as file, subprocess.Popen([sys.executable, "-m", "karrot", *command], stderr=file) as process:
@@ -88,7 +88,7 @@ def test_it_ends_in_order_when_told_to(tmp_path: Path) -> None:
         assert process.wait(30) == 0
 
 
-def test_it_ends_when_nobody_reads_what_it_prints() -> None:
+def test_watch_ends_when_its_output_is_closed() -> None:
     stop = threading.Event()
     printer = Printer(_as_table, stop)
     reader, writer = os.pipe()

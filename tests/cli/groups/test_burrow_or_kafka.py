@@ -1,4 +1,4 @@
-"""`karrot groups`, `status` and `lag` where Kafka is asked too, or alone."""
+"""`karrot groups`, `status` and `lag` with Kafka and Burrow, or with Kafka alone."""
 
 import json
 
@@ -31,7 +31,7 @@ def kafka() -> InMemoryKafka:
     return simulated
 
 
-def test_kafka_alone_is_a_table_without_verdicts(kafka: InMemoryKafka) -> None:
+def test_kafka_alone_gives_a_table_without_verdicts(kafka: InMemoryKafka) -> None:
     asked = ask_kafka(ClusterReader("prod", kafka), ())
     assert "\n".join(groups_table(asked)) == GROUPS
     assert list(partition_tables(asked)) == [
@@ -46,7 +46,7 @@ def test_kafka_alone_is_a_table_without_verdicts(kafka: InMemoryKafka) -> None:
     ]
 
 
-def test_from_the_second_look_on_rebalances_are_counted(kafka: InMemoryKafka) -> None:
+def test_rebalances_are_counted_from_the_second_poll_on(kafka: InMemoryKafka) -> None:
     cluster_reader = ClusterReader("prod", kafka)
     ask_kafka(cluster_reader, ())
     kafka.put("billing", {A: 60, B: 20}, make_member(A, B))
@@ -61,7 +61,7 @@ def test_from_the_second_look_on_rebalances_are_counted(kafka: InMemoryKafka) ->
     }
 
 
-def test_beside_burrows_verdicts_stands_what_kafka_says_of_the_same_groups(kafka: InMemoryKafka) -> None:
+def test_the_table_shows_burrows_verdicts_next_to_kafkas_figures_of_the_same_groups(kafka: InMemoryKafka) -> None:
     with fake_burrow(simulated_group("billing"), simulated_group("unheard")) as told:
         told.after(60)
         burrows = ask(told.burrow, "prod", (), with_all_partitions=False)
@@ -90,7 +90,7 @@ def test_a_group_that_kafka_does_not_list_is_named(kafka: InMemoryKafka) -> None
     assert ask_kafka(ClusterReader("prod", InMemoryKafka()), ()).notes == ["Kafka lists no group in prod"]
 
 
-def test_a_kafka_that_is_away_is_a_sentence() -> None:
+def test_an_unreachable_kafka_is_reported_in_one_sentence() -> None:
     down = InMemoryKafka(down=ClusterError("_transport", "no broker answers"))
     with pytest.raises(NotDone, match=r"^Kafka: no broker answers$"):
         ask_kafka(ClusterReader("prod", down), ())
@@ -113,6 +113,6 @@ def test_a_kafka_that_is_away_is_a_sentence() -> None:
         ),
     ],
 )
-def test_what_is_unclear_is_one_sentence_and_exit_code_2(arguments: list[str], said: str) -> None:
+def test_an_unclear_command_line_gives_one_sentence_and_exit_code_2(arguments: list[str], said: str) -> None:
     result = CliRunner().invoke(main, arguments, env={"KARROT_BURROW_URL": None})
     assert (result.exit_code, result.stderr) == (2, f"karrot: {said}\n")

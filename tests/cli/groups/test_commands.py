@@ -1,4 +1,4 @@
-"""`karrot groups`, `status` and `lag` against the fake Burrow, over HTTP."""
+"""`karrot groups`, `status` and `lag` ask the fake Burrow over HTTP."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def run(asked: FakeBurrowRig, *arguments: str, **environ: str) -> Result:
 # The tables
 
 
-def test_the_recorded_answer_as_a_table() -> None:
+def test_the_recorded_answer_is_printed_as_a_table() -> None:
     with scripted_server(http_response(CLUSTERS), http_response(RECORDED)) as (url, _):
         result = karrot("lag", "--group", "skewed-consumer-group", "--burrow", url)
     assert (result.exit_code, result.stderr) == (0, "")
@@ -58,7 +58,7 @@ def test_the_recorded_answer_as_a_table() -> None:
     assert f"```text\n{result.stdout}```" in (ROOT / "docs" / "burrow.md").read_text(encoding="utf-8")
 
 
-def test_a_narrow_terminal_gets_what_matters() -> None:
+def test_a_narrow_terminal_gets_the_most_important_columns() -> None:
     with scripted_server(http_response(CLUSTERS), http_response(RECORDED)) as (url, _):
         result = karrot("lag", "--group", "skewed-consumer-group", "--burrow", url, COLUMNS="60")
     assert result.stdout.splitlines()[:2] == [
@@ -67,7 +67,7 @@ def test_a_narrow_terminal_gets_what_matters() -> None:
     ]
 
 
-def test_groups_are_a_line_each_with_the_sum(asked: FakeBurrowRig) -> None:
+def test_each_group_has_one_line_and_the_sum_follows(asked: FakeBurrowRig) -> None:
     result = run(asked, "groups")
     head, audit, billing, total = result.stdout.splitlines()
     assert head.split() == ["GROUP", "STATUS", "LAG", "SHARE", "WORST", "PARTITIONS", "COMPLETE"]
@@ -76,7 +76,7 @@ def test_groups_are_a_line_each_with_the_sum(asked: FakeBurrowRig) -> None:
     assert total == f"prod: 2 groups, lag {sum(lags)}; 1 ERR, 1 OK"
 
 
-def test_status_lists_bad_partitions_alone(asked: FakeBurrowRig) -> None:
+def test_status_lists_only_bad_partitions(asked: FakeBurrowRig) -> None:
     lines = run(asked, "status").stdout.splitlines()
     assert [line.split()[:3] for line in lines[1:3]] == [["audit", "audit.log", "0"], ["audit", "audit.log", "1"]]
     assert lines[3].startswith("audit: ERR, lag ")
@@ -111,10 +111,10 @@ def test_the_address_may_come_from_the_environment(asked: FakeBurrowRig) -> None
     assert karrot("groups", KARROT_BURROW_URL=asked.server.url).exit_code == 0
 
 
-# Odd names
+# Unusual names
 
 
-def test_odd_names_are_shown_on_one_line_and_obeyed_by_no_terminal() -> None:
+def test_unusual_names_take_one_line_and_cannot_control_the_terminal() -> None:
     names = ["\x1b[2Jred", "two words", " padded", "漢字", "line\nbreak", "right\u202eleft", "a/b"]
     with fake_burrow(*[simulated_group(name) for name in names]) as asked:
         result = run(asked, "groups")
@@ -135,11 +135,11 @@ def test_odd_names_are_shown_on_one_line_and_obeyed_by_no_terminal() -> None:
     )
 
 
-# When Burrow says no
+# Errors from Burrow
 
 
 @pytest.mark.parametrize("command", ["groups", "status", "lag"])
-def test_a_group_that_is_not_there_is_a_sentence_and_exit_code_1(command: str, asked: FakeBurrowRig) -> None:
+def test_an_unknown_group_gives_one_sentence_and_exit_code_1(command: str, asked: FakeBurrowRig) -> None:
     result = run(asked, command, "--group", "billing", "--group", "nobody")
     assert result.exit_code == 1
     assert "billing" in result.stdout
@@ -148,7 +148,7 @@ def test_a_group_that_is_not_there_is_a_sentence_and_exit_code_1(command: str, a
     assert result.stderr == f"karrot: 'nobody' is not shown: {url}: Burrow does not know the group\n"
 
 
-def test_a_name_with_a_slash_that_is_asked_for_is_a_failure(asked: FakeBurrowRig) -> None:
+def test_asking_for_a_name_with_a_slash_is_an_error(asked: FakeBurrowRig) -> None:
     result = run(asked, "lag", "--group", "team/billing")
     assert (result.exit_code, 'a name with "/" in it' in result.stderr) == (1, True)
 
@@ -170,14 +170,14 @@ def test_one_of_several_clusters_must_be_named() -> None:
         )
 
 
-def test_a_burrow_that_starts_is_said_to(asked: FakeBurrowRig) -> None:
+def test_a_starting_burrow_is_reported_as_starting(asked: FakeBurrowRig) -> None:
     asked.fake.restart()
     asked.after(1)
     result = run(asked, "groups")
     assert (result.exit_code, result.stderr) == (0, "karrot: Burrow lists no group in prod: it is still starting\n")
 
 
-def test_a_burrow_that_is_away_is_a_sentence_and_exit_code_1() -> None:
+def test_an_unreachable_burrow_gives_one_sentence_and_exit_code_1() -> None:
     with scripted_server() as (url, _):
         pass
     result = karrot("lag", "--burrow", url)
@@ -185,12 +185,12 @@ def test_a_burrow_that_is_away_is_a_sentence_and_exit_code_1() -> None:
 
 
 @pytest.mark.parametrize("url", ["burrow:8000", "ftp://burrow", "http://"])
-def test_an_address_that_is_none_is_refused(url: str) -> None:
+def test_an_invalid_address_is_refused(url: str) -> None:
     result = karrot("lag", "--burrow", url)
     assert (result.exit_code, result.stderr.startswith(f"karrot: --burrow is '{url}'")) == (2, True)
 
 
-def test_a_group_that_goes_between_the_list_and_its_turn_is_left_out() -> None:
+def test_a_group_that_is_deleted_after_the_list_was_read_is_left_out() -> None:
     consumers = b'{"error":false,"message":"","consumers":["gone"]}'
     not_found = (
         b'{"error":false,"message":"","status":{"cluster":"stack","group":"gone","status":"NOTFOUND","totallag":0}}'

@@ -17,7 +17,7 @@ HOST = "/10.1.2.3"
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The cases of what is stale; group ``super-streamer`` with an owner; and its minutes."""
+    """Write the cases of stale partitions, the group ``super-streamer`` with an owner, and its minutes."""
     directory = tmp_path_factory.mktemp("tables")
     written = minute_at(4)
     record: dict[str, Any] = {
@@ -60,7 +60,7 @@ def rows(result: Result) -> list[list[str]]:
     return [re.split(r"  +", line.strip()) for line in result.stdout.splitlines()]
 
 
-def test_a_group_is_described_as_kafkas_tool_does_and_the_sum_comes_last(tables: Path) -> None:
+def test_a_group_is_described_as_in_kafkas_tool_with_the_sum_last(tables: Path) -> None:
     asked, whose = ["--group", "super-streamer", *AT], "super-streamer of prod-eu, 2026-11-20 00:10:00"
     ages = "last commit 00:04:00, log ends of 00:09:00"
     assert rows(run(tables, "describe", *asked)) == [
@@ -94,14 +94,14 @@ def test_a_group_is_described_as_kafkas_tool_does_and_the_sum_comes_last(tables:
     }
 
 
-def test_a_group_whose_owners_are_not_known_is_told_why(tables: Path) -> None:
+def test_a_group_with_unknown_owners_is_shown_with_the_reason(tables: Path) -> None:
     [*_, [total], [why]] = rows(run(tables, "describe", "--group", "stands while the log moves", *AT))
     assert total.startswith("stands while the log moves of prod-eu, ")
     assert why.startswith("no owners are known: ")
     assert "KIP-848" in why
 
 
-def test_stale_partitions_are_a_line_each_and_none_is_an_answer(tables: Path) -> None:
+def test_each_stale_partition_has_one_line_and_no_stale_partition_is_an_answer(tables: Path) -> None:
     one = "stands while the log moves"
     assert rows(run(tables, "stale", "--group", one, *AT)) == [
         ["SINCE", "STALE-FOR", "CLUSTER", "GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"],
@@ -123,7 +123,7 @@ def test_stale_partitions_are_a_line_each_and_none_is_an_answer(tables: Path) ->
     assert (told["at"], [each["lag"] for each in told["partitions"]]) == ("2026-11-20T00:10:00Z", [1])
 
 
-def test_risks_are_a_line_each_the_next_one_first(tables: Path) -> None:
+def test_each_risk_has_one_line_with_the_next_one_first(tables: Path) -> None:
     group = "super-streamer"
     asked = ["--group", group, "--at", "2026-11-20T01:00", "--retention", "2h"]
     assert rows(run(tables, "risks", *asked)) == [
@@ -154,7 +154,7 @@ def test_risks_are_a_line_each_the_next_one_first(tables: Path) -> None:
     ]
 
 
-def test_what_no_table_knows_of_risks_is_said(tmp_path: Path) -> None:
+def test_the_answer_says_which_inputs_of_risks_no_table_has(tmp_path: Path) -> None:
     write_rows(tmp_path, "commits", stale_partition_cases.commit_rows())
     asked = ["--group", "reads on", "--at", "2026-11-26T12:00"]
     assert run(tmp_path, "risks", *asked).stdout == (
@@ -164,7 +164,7 @@ def test_what_no_table_knows_of_risks_is_said(tmp_path: Path) -> None:
     assert (told["unknown"], told["risks"]) == (["log ends", "members"], [])
 
 
-def test_the_sum_of_offsets_by_minute_comes_newest_first(tables: Path) -> None:
+def test_the_sum_of_offsets_by_minute_is_listed_newest_first(tables: Path) -> None:
     day = ["--group", "super-streamer", "--from", "2026-11-20", "--to", "2026-11-21"]
     assert rows(run(tables, "timeseries", *day, "--metric", "offset")) == [
         ["TIME", "OFFSET"],
@@ -194,13 +194,15 @@ def test_the_sum_of_offsets_by_minute_comes_newest_first(tables: Path) -> None:
         (["timeseries", "--group", "g"], 2, "has no table lag_minute: karrot pipeline derive makes it"),
     ],
 )
-def test_what_cannot_be_answered_is_a_sentence(tables: Path, arguments: list[str], code: int, sentence: str) -> None:
+def test_a_question_without_an_answer_gives_one_sentence(
+    tables: Path, arguments: list[str], code: int, sentence: str
+) -> None:
     result = run(tables, *arguments)
     [line] = result.stderr.splitlines()
     assert (result.exit_code, line[:8], sentence in line) == (code, "karrot: ", True), line
 
 
-def test_of_whom_nothing_is_known_none_is_stale_is_no_answer(tables: Path) -> None:
+def test_no_stale_partition_is_not_the_answer_for_an_unknown_group(tables: Path) -> None:
     for command in ("stale", "risks"):
         for named in (["--group", "mistyped"], ["--cluster", "mistyped"]):
             result = run(tables, command, *named, *AT)
@@ -209,6 +211,6 @@ def test_of_whom_nothing_is_known_none_is_stale_is_no_answer(tables: Path) -> No
         assert "nothing is known of any group" in run(tables, command, "--at", "2027-11-20").stderr
 
 
-def test_a_day_that_is_not_that_of_the_question_is_told(tables: Path) -> None:
+def test_a_day_other_than_the_requested_one_is_shown(tables: Path) -> None:
     [*_, [told]] = rows(run(tables, "describe", "--group", "super-streamer", "--at", "2026-11-22"))
     assert told.endswith("last commit 2026-11-20 00:04:00, log ends of 2026-11-20 00:09:00")

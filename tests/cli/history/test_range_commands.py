@@ -43,7 +43,7 @@ def run(tables: Path, *arguments: str, **environment: str) -> Result:
     return CliRunner().invoke(main, asked, env=environment or None, catch_exceptions=False)
 
 
-def test_groups_are_a_line_each(tables: Path) -> None:
+def test_each_group_has_one_line(tables: Path) -> None:
     rows = [re.split(r"  +", line) for line in run(tables, "groups", *DAY).stdout.splitlines()]
     assert rows == [
         [
@@ -72,7 +72,7 @@ def test_groups_are_a_line_each(tables: Path) -> None:
     ]
 
 
-def test_a_group_that_nobody_judged_has_a_lag_and_neither_a_status_nor_a_number_of_incidents(tmp_path: Path) -> None:
+def test_a_group_without_a_verdict_has_a_lag_but_no_status_and_no_number_of_incidents(tmp_path: Path) -> None:
     write_rows(tmp_path, "lag_minute", [lag_minute_row(1, 7, worst_status=None, not_ok=0)])
     heads, row, tally = run(tmp_path, "groups", *DAY).stdout.splitlines()
     told = dict(zip(heads.split(), row.split(), strict=False))
@@ -82,7 +82,7 @@ def test_a_group_that_nobody_judged_has_a_lag_and_neither_a_status_nor_a_number_
     assert [each["incidents"] for each in listed] == [None]
 
 
-def test_one_long_name_does_not_widen_the_lines_of_the_others_and_seconds_are_whole(tmp_path: Path) -> None:
+def test_one_long_name_does_not_widen_other_lines_and_seconds_are_whole(tmp_path: Path) -> None:
     names = {"g" * 32_767: 311.6, "short": 41.0}
     write_rows(
         tmp_path, "lag_minute", [lag_minute_row(1, 7, consumer=name, lag_seconds_max=of) for name, of in names.items()]
@@ -92,7 +92,7 @@ def test_one_long_name_does_not_widen_the_lines_of_the_others_and_seconds_are_wh
     assert len(short) < 110
 
 
-def test_a_time_series_is_a_line_for_each_step(tables: Path) -> None:
+def test_a_time_series_has_one_line_for_each_step(tables: Path) -> None:
     asked = ["timeseries", "--group", "orders/eu svc", "--cluster", "prod", *DAY, "--granularity", "2m"]
     result = run(
         tables, *asked, "--metric", "lag,lag_avg", "--metric", "lag_seconds", "--order", "desc", "--limit", "2"
@@ -111,7 +111,7 @@ def test_a_time_series_is_a_line_for_each_step(tables: Path) -> None:
     }
 
 
-def test_incidents_are_a_line_each(tables: Path) -> None:
+def test_each_incident_has_one_line(tables: Path) -> None:
     assert run(tables, "incidents", *DAY).stdout.splitlines() == [
         "STARTED           LASTED  CLUSTER  GROUP          WORST  PEAK-LAG  ENDED-BY  EVENTS  TOPICS  INCIDENT",
         "2026-11-20 00:04       -  prod     orders/eu svc  ERR          40  open           2  t       018f-open",
@@ -138,9 +138,9 @@ def test_incidents_are_a_line_each(tables: Path) -> None:
 
 @pytest.fixture
 def gaps(tmp_path: Path) -> Path:
-    """Group g on the 10th, 11th, 13th and 14th, group h on the 13th, other days of cluster d; one incident on the 11th.
+    """Group g has the 10th, 11th, 13th and 14th, group h the 13th, cluster d other days; one incident is on the 11th.
 
-    Derive has not finished the 14th.
+    ``derive`` has not finished the 14th.
     """
     moments = {"g": (10, 11, 13, 14), "h": (13,)}
     runs = [verdict_run_row(*judged_on(day), consumer=group) for group, days in moments.items() for day in days]
@@ -154,29 +154,29 @@ def gaps(tmp_path: Path) -> Path:
 
 
 def at_day(day: int) -> int:
-    """The noon of a day of November 2025, in minutes from the moment that rows count from."""
+    """Return noon of a day of November 2025, in minutes since the start time of the test rows."""
     return (day - 20 - 365) * 1440 + 720
 
 
 def judged_on(day: int) -> tuple[int, int]:
-    """From noon until the last verdict before midnight."""
+    """Return rows that judge a group from noon until the last verdict before midnight."""
     return at_day(day), at_day(day) + 718
 
 
 def asked(tables: Path, first: int, last: int, *arguments: str, command: str = "incidents") -> tuple[int, str, str]:
-    """The exit code, the last line of the answer, and what was said on standard error, about days of that month."""
+    """Ask about days of that month; return the exit code, the answer's last line and the standard error."""
     result = run(tables, command, "--from", f"2025-11-{first:02}", "--to", f"2025-11-{last + 1:02}", *arguments)
     said = result.stderr.replace(str(tables), "<tables>").removeprefix("karrot: ").removesuffix("\n")
     return result.exit_code, (result.stdout.splitlines() or [""])[-1], said
 
 
-def test_no_incident_is_an_answer_where_all_days_are_held(gaps: Path) -> None:
+def test_no_incident_is_an_answer_if_all_days_are_held(gaps: Path) -> None:
     assert asked(gaps, 10, 10) == (0, "0 incidents", "")
     assert asked(gaps, 13, 13, "--group", "h") == (0, "0 incidents", "")
     assert asked(gaps, 13, 13, "--cluster", "d") == (0, "0 incidents", "")
 
 
-def test_days_that_are_not_held_are_no_answer(gaps: Path) -> None:
+def test_days_that_are_not_held_give_no_answer(gaps: Path) -> None:
     held = "<tables> has 2025-11-10 to 2025-11-11, 2025-11-13"
     assert asked(gaps, 20, 21) == (
         1,
@@ -195,7 +195,7 @@ def test_days_that_are_not_held_are_no_answer(gaps: Path) -> None:
     )
 
 
-def test_days_that_are_held_in_part_are_an_answer_that_names_the_others(gaps: Path) -> None:
+def test_partly_held_days_give_an_answer_that_names_the_missing_days(gaps: Path) -> None:
     assert asked(gaps, 9, 12) == (
         0,
         "1 incident",
@@ -212,7 +212,7 @@ def test_days_that_are_held_in_part_are_an_answer_that_names_the_others(gaps: Pa
     )
 
 
-def test_an_incident_of_an_earlier_day_is_an_answer_on_a_day_that_is_not_held(gaps: Path) -> None:
+def test_an_incident_of_an_earlier_day_answers_for_a_day_that_is_not_held(gaps: Path) -> None:
     assert asked(gaps, 12, 12) == (
         0,
         "1 incident",
@@ -253,7 +253,7 @@ def test_groups_name_the_days_whose_incidents_they_do_not_count(gaps: Path) -> N
 
 
 @pytest.mark.parametrize("command", ["incidents", "groups", "timeseries"])
-def test_json_has_the_days_as_stretches_and_says_nothing_beside(gaps: Path, command: str) -> None:
+def test_json_has_the_days_as_ranges_and_standard_error_stays_empty(gaps: Path, command: str) -> None:
     group = ["--group", "g"] if command == "timeseries" else []
     code, line, said = asked(gaps, 8, 13, *group, "--json", command=command)
     assert (code, json.loads(line)["days"], said) == (
@@ -273,7 +273,7 @@ def test_json_of_incidents_has_the_newest_verdict(gaps: Path) -> None:
     assert json.loads(line)["newest_verdict"] is None
 
 
-def test_many_stretches_of_days_are_summed_up(tmp_path: Path) -> None:
+def test_many_ranges_of_days_are_summarized(tmp_path: Path) -> None:
     days = range(1, 28, 2)
     write_rows(tmp_path, "lag_minute", [lag_minute_row(at_day(day), 1, worst_status=None) for day in days])
     assert asked(tmp_path, 10, 28, command="groups")[2] == (
@@ -282,7 +282,7 @@ def test_many_stretches_of_days_are_summed_up(tmp_path: Path) -> None:
     )
 
 
-def test_hours_after_the_newest_verdict_of_a_day_are_not_missing_and_days_to_come_neither(tmp_path: Path) -> None:
+def test_hours_after_the_newest_verdict_and_future_days_do_not_count_as_missing(tmp_path: Path) -> None:
     now = datetime.now(UTC)
     minutes = (now - minute_at(0)) // timedelta(minutes=1)
     runs = [verdict_run_row(minutes - 1440 * day, day=(now - timedelta(days=day)).date()) for day in (0, 1)]
@@ -295,7 +295,7 @@ def test_hours_after_the_newest_verdict_of_a_day_are_not_missing_and_days_to_com
         assert (result.exit_code, result.stdout, result.stderr) == (0, "0 incidents\n", "")
 
 
-def test_a_time_after_the_newest_verdict_of_its_day_is_said_so(tmp_path: Path) -> None:
+def test_a_time_after_the_newest_verdict_of_its_day_is_reported(tmp_path: Path) -> None:
     write_rows(
         tmp_path,
         "verdict_runs",
@@ -318,7 +318,7 @@ def test_a_time_after_the_newest_verdict_of_its_day_is_said_so(tmp_path: Path) -
     assert said("10T11:00", "10T12:05") == (0, "0 incidents\n", "")
 
 
-def test_incidents_that_the_table_lacks_are_no_answer_and_the_table_is_named(tmp_path: Path) -> None:
+def test_incidents_that_the_table_lacks_give_no_answer_and_the_table_is_named(tmp_path: Path) -> None:
     write_rows(
         tmp_path,
         "verdict_runs",
@@ -338,7 +338,7 @@ def test_incidents_that_the_table_lacks_are_no_answer_and_the_table_is_named(tmp
     assert asked(tmp_path, 10, 11) == (0, "1 incident, 1 open", "")
 
 
-def test_without_a_day_that_derive_finished_nothing_is_known_of_incidents(gaps: Path) -> None:
+def test_incidents_are_unknown_if_derive_finished_no_day(gaps: Path) -> None:
     (gaps / "_derived.json").unlink()
     for whose in ([], ["--group", "g"]):
         code, _, said = asked(gaps, 10, 10, *whose)
@@ -347,7 +347,7 @@ def test_without_a_day_that_derive_finished_nothing_is_known_of_incidents(gaps: 
 
 
 @pytest.mark.parametrize("url", ["s3a://lag/tables", "s3://lag", "hdfs://nn:8020/t", "file:///var/lib/tables"])
-def test_tables_at_a_url_are_refused_by_the_name_under_which_they_were_given(url: str) -> None:
+def test_tables_at_a_url_are_refused_with_the_option_or_setting_that_named_them(url: str) -> None:
     wrong = f"is {url!r}: it must be a local folder, as the pages and karrot history read no URL: copy or mount"
     for command in ("groups", "incidents", "stale"):
         named = CliRunner().invoke(main, ["history", command, "--tables", url])
@@ -357,7 +357,7 @@ def test_tables_at_a_url_are_refused_by_the_name_under_which_they_were_given(url
         assert from_environment.stderr.startswith(f"karrot: KARROT_TABLES_DIR {wrong}")
 
 
-def test_a_time_may_be_relative_and_the_tables_named_by_the_environment(tables: Path) -> None:
+def test_a_time_may_be_relative_and_the_environment_may_name_the_tables(tables: Path) -> None:
     ago = f"{(datetime.now(UTC) - minute_at(0)).days + 2}d"
     result = CliRunner().invoke(main, ["history", "groups", "--from", ago], env={"KARROT_TABLES_DIR": str(tables)})
     assert len(result.stdout.splitlines()) == 5
@@ -389,13 +389,15 @@ def test_a_time_may_be_relative_and_the_tables_named_by_the_environment(tables: 
         (["groups", *DAY, "--group", "\udcff"], 2, "surrogates not allowed"),
     ],
 )
-def test_what_cannot_be_answered_is_a_sentence(tables: Path, arguments: list[str], code: int, sentence: str) -> None:
+def test_a_question_without_an_answer_gives_one_sentence(
+    tables: Path, arguments: list[str], code: int, sentence: str
+) -> None:
     result = run(tables, *arguments)
     [line] = result.stderr.splitlines()
     assert (result.exit_code, line[:8], sentence in line) == (code, "karrot: ", True), line
 
 
-def test_no_name_in_a_sentence_is_obeyed_by_the_terminal(tmp_path: Path) -> None:
+def test_a_name_in_a_sentence_cannot_control_the_terminal(tmp_path: Path) -> None:
     directory = tmp_path / "\x1b[2Jtables"
     clusters = ["a", "\x1b]0;pwned\x07\x1b[2Jb", "c\nd"]
     write_rows(directory, "lag_minute", [lag_minute_row(1, 5, cluster=cluster) for cluster in clusters])
@@ -408,7 +410,7 @@ def test_no_name_in_a_sentence_is_obeyed_by_the_terminal(tmp_path: Path) -> None
         assert line.isprintable()
 
 
-def test_tables_that_are_not_there_are_a_sentence(tmp_path: Path) -> None:
+def test_missing_tables_give_one_sentence(tmp_path: Path) -> None:
     result = run(tmp_path / "nowhere", "incidents")
     assert result.exit_code == 2
     assert "no such directory; karrot pipeline ingest and derive make the tables" in result.stderr

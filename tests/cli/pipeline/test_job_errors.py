@@ -32,7 +32,7 @@ Caused by: org.apache.kafka.common.errors.TimeoutException: Timed out waiting fo
 """
 
 
-def test_of_a_stack_the_last_error_is_told_after_what_spark_has_a_code_for() -> None:
+def test_a_stack_trace_is_shown_as_sparks_coded_error_and_the_last_error() -> None:
     assert why_it_failed(_TYPES) == (
         "SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file f. SQLSTATE: KD001 "
         "(SchemaColumnConvertNotSupportedException: column: [partition], physicalType: INT64)"
@@ -41,6 +41,6 @@ def test_of_a_stack_the_last_error_is_told_after_what_spark_has_a_code_for() -> 
     assert why_it_failed(_JVMS) == "TimeoutException: Timed out waiting for a node assignment."
 
 
-def test_a_text_without_an_error_is_told_by_its_first_line() -> None:
+def test_a_text_without_an_error_is_shown_by_its_first_line() -> None:
     assert why_it_failed("it  failed\nand more") == "it failed"
     assert why_it_failed("") == "the batch failed"

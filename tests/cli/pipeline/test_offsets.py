@@ -29,7 +29,7 @@ _FILES = ["--source", "parquet", "--input", "there"]
         ([*_KAFKA, "--command-config", "{directory}/none"], "cannot be read"),
     ],
 )
-def test_what_is_asked_wrongly_is_said_before_spark_is_started(arguments: list[str], said: str, tmp_path: Path) -> None:
+def test_wrong_options_are_reported_before_spark_starts(arguments: list[str], said: str, tmp_path: Path) -> None:
     (tmp_path / "librdkafkas").write_text("sasl.password=hunter2")
     (tmp_path / "kerberos").write_text('sasl.jaas.config=Krb5LoginModule required password="hunter2";')
     given = [each.format(directory=tmp_path) for each in arguments]
@@ -40,7 +40,7 @@ def test_what_is_asked_wrongly_is_said_before_spark_is_started(arguments: list[s
     assert "hunter2" not in done.output
 
 
-def test_brokers_that_do_not_answer_are_named_before_spark_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brokers_that_do_not_answer_are_named_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     hasty = partial(KafkaCluster, {"bootstrap.servers": "localhost:1"}, timeout_s=0.2)
     monkeypatch.setattr("karrot.watch.cluster_interface.connect", lambda *_, **__: hasty())
     done = CliRunner().invoke(main, ["pipeline", "offsets", "--cluster", "c", "--tables", "t", *_KAFKA])

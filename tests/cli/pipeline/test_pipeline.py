@@ -18,7 +18,7 @@ def _ingest(*arguments: str, env: dict[str, str | None]) -> tuple[int, str]:
     return ended.exit_code, ended.stderr
 
 
-def test_a_machine_without_java_is_told_what_to_install(tmp_path: Path) -> None:
+def test_a_machine_without_java_gets_the_package_to_install(tmp_path: Path) -> None:
     assert _ingest(env={"JAVA_HOME": None, "PATH": str(tmp_path), "PYSPARK_GATEWAY_PORT": None}) == (
         2,
         (
@@ -42,13 +42,13 @@ def test_an_old_java_is_refused(tmp_path: Path, told: str, said: str) -> None:
     )
 
 
-def test_a_setting_of_spark_is_a_pair() -> None:
+def test_a_spark_setting_must_be_a_pair() -> None:
     code, said = _ingest("--conf", "spark.x", env={})
     assert code == 2
     assert "'spark.x' is not KEY=VALUE" in said
 
 
-def test_a_machine_without_pyspark_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_pyspark_gets_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     assert _ingest(env={"PYSPARK_GATEWAY_PORT": None}) == (
         2,
@@ -65,14 +65,14 @@ def test_a_machine_without_pyspark_is_told_what_to_install(monkeypatch: pytest.M
         ("500ms", "500 milliseconds"),
     ],
 )
-def test_how_often_is_typed_as_spark_says_it_or_in_short(typed: str, spark: str) -> None:
+def test_a_trigger_is_a_spark_interval_or_its_short_form(typed: str, spark: str) -> None:
     assert read_trigger(click.Context(pipeline), click.Option(["--trigger"]), typed) == spark
 
 
 @pytest.mark.parametrize(
     "command", ["ingest --archive a --tables t", "stream --archive a --to tables", "stale --tables t"]
 )
-def test_a_span_that_spark_cannot_read_is_refused_before_it_is_started(command: str) -> None:
+def test_an_interval_that_spark_cannot_read_is_refused_before_spark_starts(command: str) -> None:
     done = CliRunner().invoke(main, ["pipeline", *command.split(), "--trigger", "often"])
     assert (done.exit_code, done.stderr) == (
         2,
@@ -80,7 +80,7 @@ def test_a_span_that_spark_cannot_read_is_refused_before_it_is_started(command: 
     )
 
 
-def test_ctrl_c_is_a_line_and_the_exit_code_that_shells_know(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_gives_one_line_and_the_usual_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(**_asked: object) -> None:
         raise KeyboardInterrupt
 
@@ -100,7 +100,7 @@ def test_ctrl_c_is_a_line_and_the_exit_code_that_shells_know(monkeypatch: pytest
         ),
     ],
 )
-def test_a_road_that_is_asked_for_wrongly_is_refused_before_spark_is_started(asked: list[str], said: str) -> None:
+def test_wrong_source_options_are_refused_before_spark_starts(asked: list[str], said: str) -> None:
     ended = CliRunner().invoke(main, ["pipeline", "ingest", "--tables", "t", *asked])
     assert (ended.exit_code, ended.stderr.startswith(f"karrot: {said}")) == (2, True), ended.stderr
 
@@ -118,7 +118,7 @@ def test_a_road_that_is_asked_for_wrongly_is_refused_before_spark_is_started(ask
         ("compact --tables=", "it is empty"),
     ],
 )
-def test_what_no_day_can_be_reckoned_by_is_refused_before_spark_is_started(command: str, said: str) -> None:
+def test_wrong_numbers_and_days_are_refused_before_spark_starts(command: str, said: str) -> None:
     name, *asked = command.split()
     ended = CliRunner().invoke(main, ["pipeline", name, "--tables", "t", *asked])
     assert (ended.exit_code, said in ended.stderr) == (2, True), ended.stderr
@@ -138,7 +138,7 @@ def test_what_no_day_can_be_reckoned_by_is_refused_before_spark_is_started(comma
         (AnalysisException(""), "AnalysisException"),
     ],
 )
-def test_a_file_or_a_table_that_cannot_be_used_is_a_sentence(
+def test_an_unusable_file_or_table_is_reported_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch, failed: Exception, said: str
 ) -> None:
     def fails(**_asked: object) -> None:
@@ -149,12 +149,12 @@ def test_a_file_or_a_table_that_cannot_be_used_is_a_sentence(
     assert (ended.exit_code, ended.stderr) == (1, f"karrot: {said}\n")
 
 
-def test_every_command_knows_the_tables_by_the_setting_that_the_pages_and_the_history_read() -> None:
+def test_every_command_reads_the_setting_for_the_tables_that_pages_and_history_read() -> None:
     tables = [each for command in pipeline.commands.values() for each in command.params if each.opts == ["--tables"]]
     assert [each.envvar for each in tables] == ["KARROT_TABLES_DIR"] * len(pipeline.commands)
 
 
-def test_tables_are_not_laid_beside_a_bucket() -> None:
+def test_tables_need_their_own_option_if_the_archive_is_in_a_bucket() -> None:
     ended = CliRunner().invoke(main, ["pipeline", "stream", "--archive", "s3a://lag/", "--to", "tables"])
     assert (ended.exit_code, ended.stderr) == (
         2,
@@ -183,7 +183,7 @@ main()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_spark_starts_ends_the_process_and_leaves_no_java_behind(number: signal.Signals) -> None:
+def test_a_signal_while_spark_starts_ends_the_process_and_its_java(number: signal.Signals) -> None:
     command = [sys.executable, "-c", _INTERRUPTED_AT_THE_START, "pipeline", "derive", "--tables", "t", str(int(number))]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (128 + number, "", "karrot: interrupted\n")

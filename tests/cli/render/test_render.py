@@ -1,4 +1,4 @@
-"""``karrot render`` as somebody types it."""
+"""``karrot render`` on the command line."""
 
 import json
 import re
@@ -41,7 +41,7 @@ def test_every_kind_has_help(name: str) -> None:
     assert render(name, "--help").stdout.startswith(f"Usage: main render {name} ")
 
 
-def test_the_choices_are_those_that_can_be_rendered() -> None:
+def test_every_listed_recipe_can_be_rendered() -> None:
     command = main.commands["render"]
     assert isinstance(command, click.Group)
     choices = {
@@ -52,7 +52,7 @@ def test_the_choices_are_those_that_can_be_rendered() -> None:
     assert choices == {"--recipe": RECIPES, "--target": TARGETS, "--format": FORMATS}
 
 
-def test_a_recipe_is_printed_as_cloudformation_unless_told() -> None:
+def test_a_recipe_is_printed_as_cloudformation_by_default() -> None:
     options = ("--recipe", "step", "--max-lag", "1000", "--max-tasks", "12", "--no-shared", *SERVICE, *GROUP)
     printed = render("ecs-autoscaling", *options)
     assert (printed.exit_code, printed.stderr) == (0, "")
@@ -63,13 +63,13 @@ def test_a_recipe_is_printed_as_cloudformation_unless_told() -> None:
     assert len(parse_terraform(printed.stdout)["resource"]) == 6
 
 
-def test_a_recipe_for_instances_needs_their_group_alone() -> None:
+def test_a_recipe_for_instances_needs_only_their_auto_scaling_group() -> None:
     options = ("--recipe", "from-zero", "--target-lag-per-task", "6000", "--max-tasks", "12", *GROUP)
     printed = render("ecs-autoscaling", *options, "--target", "asg", "--asg-name", "workers")
     assert list(yaml.safe_load(printed.stdout)["Resources"])[:3] == ["WakeUpPolicy", "WakeUpAlarm", "LagTracking"]
 
 
-def test_what_no_recipe_can_be_made_of_is_refused_with_a_line_each() -> None:
+def test_wrong_recipe_options_are_refused_with_one_line_each() -> None:
     refused = render("ecs-autoscaling", "--recipe", "step", "--max-tasks", "12", "--service", "a b", *GROUP)
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert [line.split(" is ")[0] for line in refused.stderr.splitlines()] == [
@@ -84,7 +84,7 @@ def test_services_are_printed_as_cloudformation() -> None:
     assert "KarrotService" in yaml.safe_load(printed.stdout)["Resources"]
 
 
-def test_alerts_have_the_thresholds_and_addresses_that_were_asked_for() -> None:
+def test_alerts_have_the_given_thresholds_and_addresses() -> None:
     asked = ("--set", "lagSeconds=60", "--set", "errorFor=10m", "--external-url", "https://karrot.example.org")
     printed = render("alert-rules", *asked)
     assert (printed.exit_code, printed.stderr) == (0, "")
@@ -95,7 +95,7 @@ def test_alerts_have_the_thresholds_and_addresses_that_were_asked_for() -> None:
     assert "karrot_consumer_lag_seconds) > 60\n" in second["expr"]
 
 
-def test_alerts_take_karrot_s_address_from_where_karrot_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_alerts_take_karrot_s_address_from_karrot_s_own_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     printed = render("alert-rules").stdout
     assert "karrot_url" not in printed
     assert "/docs/runbooks/KarrotConsumerError.md" in printed
@@ -103,7 +103,7 @@ def test_alerts_take_karrot_s_address_from_where_karrot_has_it(monkeypatch: pyte
     assert "karrot_url: https://karrot.example.org/group?" in render("alert-rules").stdout
 
 
-def test_thresholds_that_are_none_are_refused_with_a_line_each() -> None:
+def test_invalid_thresholds_are_refused_with_one_line_each() -> None:
     refused = render("alert-rules", "--set", "lagSeconds=soon", "--set", "errorFor", "--runbook-url", "wiki")
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert [line.split(" is ")[0] for line in refused.stderr.splitlines()] == [
@@ -125,7 +125,7 @@ def test_the_command_of_the_documentation_works() -> None:
     assert "LagTracking" in yaml.safe_load(printed.stdout)["Resources"]
 
 
-def test_bridges_are_printed_in_either_direction() -> None:
+def test_bridging_rules_are_printed_in_either_direction() -> None:
     theirs, ours = (
         yaml.safe_load(render("bridging-rules", "klag", *options).stdout) for options in ((), ("--as-karrot",))
     )
@@ -133,7 +133,7 @@ def test_bridges_are_printed_in_either_direction() -> None:
     assert ours["groups"][0]["name"] == "klag-as-karrot"
 
 
-def test_the_choices_of_tools_and_boards_are_those_that_can_be_rendered() -> None:
+def test_every_listed_tool_and_dashboard_can_be_rendered() -> None:
     command = main.commands["render"]
     assert isinstance(command, click.Group)
     chosen = {name: command.commands[name].params[0].type for name in ("bridging-rules", "dashboard")}
@@ -143,7 +143,7 @@ def test_the_choices_of_tools_and_boards_are_those_that_can_be_rendered() -> Non
     ]
 
 
-def test_a_grafana_dashboard_is_printed_and_links_to_where_karrot_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_grafana_dashboard_is_printed_and_links_to_karrot_s_address(monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(render("dashboard", "itself").stdout)["uid"] == "karrot-itself"
     monkeypatch.setenv("KARROT_EXTERNAL_URL", "https://karrot.example.org")
     links = json.loads(render("dashboard", "group").stdout)["links"]

@@ -1,4 +1,4 @@
-"""Samples of a recorded lag from CSV."""
+"""Samples of a recorded lag are read from CSV."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ def test_csv_times_are_iso_or_epoch() -> None:
     ]
 
 
-def test_csv_needs_no_heading_and_knows_nothing_where_no_lag_is() -> None:
+def test_csv_needs_no_heading_and_an_empty_lag_is_unknown() -> None:
     assert samples_of_csv("0,5\n60,\n120,7\n") == [LagSample(0, 5), LagSample(120, 7)]
 
 
@@ -49,6 +49,6 @@ def read(text: str) -> list[LagSample] | str:
 
 
 @given(text=st.text(st.sampled_from("0123456789,.-:TZ e\n\"'tlag"), max_size=80))
-def test_any_text_is_samples_or_one_sentence(text: str) -> None:
+def test_any_text_gives_samples_or_one_sentence(text: str) -> None:
     told = read(text)
     assert told.startswith("line ") if isinstance(told, str) else all(sample.lag >= 0 for sample in told)

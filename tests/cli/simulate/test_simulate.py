@@ -1,4 +1,4 @@
-"""`karrot simulate` as somebody types it."""
+"""`karrot simulate` on the command line."""
 
 import json
 import re
@@ -40,12 +40,12 @@ def run(*arguments: str, env: dict[str, str] | None = None) -> Result:
 
 
 def figures(result: Result) -> dict[str, str]:
-    """The last column of the table, by the words before it."""
+    """Return the last column of the table, by the words before it."""
     lines = result.stdout.split("\n\n")[1].splitlines()[1:]
     return {line[:19].strip(): line.split("  ")[-1].strip() for line in lines}
 
 
-def test_the_example_of_the_document_is_what_the_command_says(tmp_path: Path) -> None:
+def test_the_command_prints_the_example_in_the_documentation(tmp_path: Path) -> None:
     page = DOCUMENT.read_text(encoding="utf-8")
     [example] = re.findall(r"```console\n\$ karrot simulate (.*?)\n(target.*?)\n\.\.\.\n```", page, re.DOTALL)
     drawn = tmp_path / "tuesday.svg"
@@ -60,7 +60,7 @@ def test_the_example_of_the_document_is_what_the_command_says(tmp_path: Path) ->
 
 @pytest.mark.parametrize("target", [[], ["--target", "asg"]], ids=["ecs", "asg"])
 @pytest.mark.parametrize("recipe", RECIPES, ids=[" ".join(each[1:4:2] + each[2:3]) for each in RECIPES])
-def test_every_recipe_is_run_as_it_is_rendered(recipe: list[str], target: list[str]) -> None:
+def test_every_recipe_is_simulated_as_it_is_rendered(recipe: list[str], target: list[str]) -> None:
     result = run(*recipe, *target, "--series", str(TUESDAY), *THEN)
     assert result.exit_code == 0
     assert result.stderr == ""
@@ -81,7 +81,7 @@ def test_the_chart_is_a_drawing_with_all_its_lines(tmp_path: Path) -> None:
     assert "prefers-color-scheme: dark" in str(drawing.findtext(f"{space}style"))
 
 
-def test_a_recording_that_contradicts_its_rate_is_warned_about(tmp_path: Path) -> None:
+def test_a_recording_that_contradicts_its_rate_gives_a_warning(tmp_path: Path) -> None:
     file = tmp_path / "steep.csv"
     file.write_text("0,90000\n60,0\n1200,0\n")
     result = run(*TRACKING, "--min-tasks", "3", "--series", str(file), *THEN)
@@ -104,7 +104,7 @@ def test_a_recording_that_contradicts_its_rate_is_warned_about(tmp_path: Path) -
         ),
     ],
 )
-def test_what_cannot_be_simulated_is_said_in_a_sentence(arguments: list[str], sentence: str) -> None:
+def test_wrong_options_are_refused_with_one_sentence(arguments: list[str], sentence: str) -> None:
     result = run(*arguments)
     assert (result.exit_code, result.stderr.splitlines()) == (2, [sentence])
 
@@ -118,7 +118,7 @@ def test_a_series_that_cannot_be_read_is_named_with_its_line(tmp_path: Path) -> 
 
 
 class Served(WSGIServer):
-    """A Karrot on a port."""
+    """A Karrot that serves on a port."""
 
     @property
     def url(self) -> str:
@@ -127,7 +127,7 @@ class Served(WSGIServer):
 
 class Quiet(WSGIRequestHandler):
     def log_message(self, *_arguments: object) -> None:
-        """Not on standard error."""
+        """Keep requests off standard error."""
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ TOKEN = {"KARROT_API_TOKEN": "let-me-in"}
 
 
 def record(website: Website, *, clusters: tuple[str, ...] = ("prod-eu",), events: int = 120) -> None:
-    """A lag that grows for an hour."""
+    """Store a lag that grows for an hour."""
     for _ in range(events):
         website.clock.advance(30_000)
         for cluster in clusters:
@@ -156,7 +156,7 @@ def record(website: Website, *, clusters: tuple[str, ...] = ("prod-eu",), events
             )
 
 
-def test_a_running_karrot_tells_the_lag_of_its_events(website: Website, karrot: Served) -> None:
+def test_the_lag_can_be_read_from_a_running_karrot(website: Website, karrot: Served) -> None:
     record(website)
     result = run(*TRACKING, *THEN, "--url", karrot.url, "--group", "orders/eu svc", env=TOKEN)
     assert result.exit_code == 0, result.stderr
@@ -164,7 +164,7 @@ def test_a_running_karrot_tells_the_lag_of_its_events(website: Website, karrot: 
     assert "120 samples" in result.stdout
 
 
-def test_a_group_in_two_clusters_has_to_be_chosen(website: Website, karrot: Served) -> None:
+def test_a_group_in_two_clusters_needs_its_cluster(website: Website, karrot: Served) -> None:
     record(website, clusters=("prod-eu", "prod-us"), events=3)
     asked = [*TRACKING, *THEN, "--url", karrot.url, "--group", "orders/eu svc"]
     unclear = run(*asked, env=TOKEN)
@@ -172,7 +172,7 @@ def test_a_group_in_two_clusters_has_to_be_chosen(website: Website, karrot: Serv
     assert run(*asked, "--burrow-cluster", "prod-us", env=TOKEN).exit_code == 0
 
 
-def test_what_karrot_refuses_is_told(website: Website, karrot: Served) -> None:
+def test_an_error_of_karrot_is_shown(website: Website, karrot: Served) -> None:
     record(website, events=3)
     asked = [*TRACKING, *THEN, "--url", karrot.url, "--group"]
     assert "401" in run(*asked, "orders/eu svc").stderr
@@ -181,7 +181,7 @@ def test_what_karrot_refuses_is_told(website: Website, karrot: Served) -> None:
     assert run(*TRACKING, *THEN, "--url", "http://127.0.0.1:1", "--group", "g").exit_code == 2
 
 
-def test_the_api_gives_as_many_events_as_asked_for(website: Website) -> None:
+def test_the_api_gives_the_requested_number_of_events(website: Website) -> None:
     record(website, events=60)
     query = {"cluster": "prod-eu", "consumer": "orders/eu svc"}
     header = {"Authorization": "Bearer let-me-in"}
@@ -195,12 +195,12 @@ SHARED = ["--max-lag-seconds", "120", "--max-tasks", "12", *THEN, "--series", st
 
 
 def compared(result: Result) -> dict[str, list[str]]:
-    """The columns of a comparison, by its recipes."""
+    """Return the columns of a comparison, by recipe."""
     lines = result.stdout.split("\n\n")[1].splitlines()
     return {re.split(r"  +", line)[0]: re.split(r"  +", line)[1:] for line in lines}
 
 
-def test_recipes_side_by_side_have_the_figures_that_each_has_alone() -> None:
+def test_recipes_in_a_comparison_have_the_same_figures_as_alone() -> None:
     own = "step:max-lag=100000,min-tasks=0,high-resolution"
     result = run("--recipe", "target-tracking", "--recipe", own, *SHARED)
     assert result.stdout.startswith("2 recipes on a recorded lag\n")
@@ -237,7 +237,7 @@ def test_recipes_side_by_side_have_the_figures_that_each_has_alone() -> None:
         (["--recipe", "step", "--from", "24h"], "--from and --to go with --tables"),
     ],
 )
-def test_a_recipe_that_cannot_be_is_a_sentence(arguments: list[str], sentence: str) -> None:
+def test_an_impossible_recipe_gives_one_sentence(arguments: list[str], sentence: str) -> None:
     result = run(*arguments, *SHARED)
     assert result.exit_code == 2
     assert sentence in result.stderr
@@ -245,7 +245,7 @@ def test_a_recipe_that_cannot_be_is_a_sentence(arguments: list[str], sentence: s
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Tuesday's lag by the minute, in the pipeline's tables; the same group is in another cluster too."""
+    """Write Tuesday's lag by minute into the pipeline's tables; another cluster has a group of the same name."""
     directory = tmp_path_factory.mktemp("tables")
     lags = [(each.at_s, each.lag) for each in samples_from_file(TUESDAY)]
     by_minute = {int(at_s // 60): int(lag) for at_s, lag in lags}
@@ -258,7 +258,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def test_the_pipelines_tables_tell_the_lag_of_every_minute(tables: Path) -> None:
+def test_the_lag_of_every_minute_is_read_from_the_pipelines_tables(tables: Path) -> None:
     asked = ["--tables", str(tables), "--group", "orders", "--from", "2026-11-17", "--to", "2026-11-21"]
     result = run(*TRACKING, *THEN, *asked, "--burrow-cluster", "prod")
     assert (result.exit_code, result.stderr) == (0, "")
