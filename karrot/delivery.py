@@ -29,6 +29,11 @@ from karrot.reporters.base import Bounded, PacedReporter, PushReporter, Trouble
 from karrot.reporters.retry_delay import Backoff
 
 _POLL_S = 0.2
+_LEAD_S = 0.5
+_HOUSEKEEPING_S = 5.0
+_JOIN_S = 6.0
+"""How long the end waits for reports under way; the whole service has ten seconds."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -190,12 +195,6 @@ class PacedFeed(Feed):
         self.failures += 1
         self.log.count(telemetry.REPORTER_FAILURES.name, reporter=self.name, reason=trouble.reason)
         return state.failing(trouble.text, self.clock.wall_ms())
-
-
-_LEAD_S = 0.5
-_HOUSEKEEPING_S = 5.0
-_JOIN_S = 6.0
-"""How long the end waits for reports under way; the whole service has ten seconds."""
 
 
 class Delivery:

@@ -25,6 +25,13 @@ from karrot.watch.outputs import IntakeSink, PollOutcome, Sink
 from karrot.watch.persistence import Keeper, Memory, NoteKeeper, dump, load
 from karrot.watch.rebalances_and_losses import Stability, group_health, retention
 
+_MISSING_MS = 60_000
+_SAVE_MS = 60_000
+_LOG_STARTS_MS = 60_000
+_NOT_KEPT = (LogUnavailableError, OverloadedError, OSError)
+
+_log = structlog.get_logger(__name__)
+
 
 @dataclass(slots=True)
 class Deletions:
@@ -44,14 +51,6 @@ class Deletions:
         due = [group for group, first in since.items() if at_ms - first >= _MISSING_MS and listing.is_complete]
         self.missing_since_ms = since | dict.fromkeys(due, at_ms)
         return due
-
-
-_MISSING_MS = 60_000
-_SAVE_MS = 60_000
-_LOG_STARTS_MS = 60_000
-_NOT_KEPT = (LogUnavailableError, OverloadedError, OSError)
-
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)

@@ -17,6 +17,12 @@ from karrot.reporters.last_send import NOTE, Fact, RefusedDatum, Report, Sent, r
 from karrot.reporters.retry_delay import Retry
 from karrot.settings.options import settings_of_reporter
 
+_IDLE_S = 1.0
+_SHOWN = 20
+_TOO_LARGE, _UNEXPECTED = "too_large", "unexpected"
+
+_log = structlog.get_logger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -42,13 +48,6 @@ class Options:
     def client_properties(self) -> dict[str, str]:
         """What the file says now, under librdkafka's names. Raises `karrot.kafka.client_properties.PropertiesError`."""
         return {} if self.properties is None else client_properties.read(self.properties)
-
-
-_IDLE_S = 1.0
-_SHOWN = 20
-_TOO_LARGE, _UNEXPECTED = "too_large", "unexpected"
-
-_log = structlog.get_logger(__name__)
 
 
 class _Owed(NamedTuple):
