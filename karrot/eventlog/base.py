@@ -273,25 +273,6 @@ class Groups(Log, Protocol):
         """Mark the groups that fell silent since the last call; return how many."""
 
 
-class Counters(Protocol):
-    """The counters that all workers share, and the bodies that were refused."""
-
-    def count(self, name: str, by: float = 1, **labels: str) -> None:
-        """Add to a shared counter. Never blocks and never raises: the increment is in memory until the next commit."""
-
-    def counters(self) -> Sequence[Counter]:
-        """Every shared counter, including what this process has not committed yet."""
-
-    def reject(self, reject: Reject) -> None:
-        """Keep a refused body. Never blocks and never raises; above the limit the oldest are dropped."""
-
-    def rejects(self, limit: int = 50) -> Sequence[Reject]:
-        """The newest refused bodies, newest first."""
-
-    def flush(self) -> None:
-        """Commit the counters and rejects that wait in memory."""
-
-
 class ReporterNotes(Log, Protocol):
     """What each reporter saves for the next worker that leads: its cursor, its state and its notes."""
 
@@ -311,23 +292,36 @@ class ReporterNotes(Log, Protocol):
         """Save a reporter's value under a name, in place of the one before."""
 
 
-class Leadership(Protocol):
-    """The lead, which one process has at a time."""
+class EventLog(Events, Groups, ReporterNotes, Protocol):
+    """A store with all three roles, the counters of all workers, the refused bodies, and the lead.
+
+    A reader that needs one role asks for that role alone. One process leads at a time.
+
+    Safe to use from several threads and, where it is a file, from several processes. Every method that writes raises
+    `LogUnavailableError` if the storage refuses, `UnconfirmedError` if it does not answer, and `OverloadedError` if its
+    turn did not come in time.
+    """
+
+    def count(self, name: str, by: float = 1, **labels: str) -> None:
+        """Add to a shared counter. Never blocks and never raises: the increment is in memory until the next commit."""
+
+    def counters(self) -> Sequence[Counter]:
+        """Every shared counter, including what this process has not committed yet."""
+
+    def reject(self, reject: Reject) -> None:
+        """Keep a refused body. Never blocks and never raises; above the limit the oldest are dropped."""
+
+    def rejects(self, limit: int = 50) -> Sequence[Reject]:
+        """The newest refused bodies, newest first."""
+
+    def flush(self) -> None:
+        """Commit the counters and rejects that wait in memory."""
 
     def lead(self) -> bool:
         """Whether the caller's process leads. Takes the lead if no process has it."""
 
     def resign(self) -> None:
         """Give up the lead, if held."""
-
-
-class EventLog(Events, Groups, Counters, ReporterNotes, Leadership, Protocol):
-    """A store with all five roles. A reader that needs one role asks for that role alone.
-
-    Safe to use from several threads and, where it is a file, from several processes. Every method that writes raises
-    `LogUnavailableError` if the storage refuses, `UnconfirmedError` if it does not answer, and `OverloadedError` if its
-    turn did not come in time.
-    """
 
     def close(self) -> None:
         """Stop writing and release every file."""
