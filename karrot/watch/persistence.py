@@ -25,17 +25,22 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Memory:
-    """Everything that the next poll needs of the earlier ones."""
+    """Everything that the next poll needs of the earlier ones.
+
+    ``judged`` are the groups with a verdict that a deletion has to end, whether or not they have offsets now.
+    """
 
     rings: Rings = field(default_factory=Rings)
     incidents: Incidents = field(default_factory=Incidents)
     stability: dict[str, Stability] = field(default_factory=dict)
+    judged: set[str] = field(default_factory=set)
 
     def forget(self, group: str) -> None:
         """Forget a group."""
         self.rings.forget(group)
         self.incidents.open.pop(group, None)
         self.stability.pop(group, None)
+        self.judged.discard(group)
 
 
 class Keeper(Protocol):
@@ -191,4 +196,6 @@ def _memory(kept: _Kept) -> Memory:
         memory.stability[group.name] = Stability(group.rebalances, group.assignment, group.is_rebalancing)
         if group.incident is not None:
             memory.incidents.open[group.name] = group.incident
+        if group.rings:
+            memory.judged.add(group.name)
     return memory

@@ -75,8 +75,6 @@ class Watcher:
     _starts_at_ms: int | None = None
     _saved_at_ms: int = 0
     _deletions: Deletions = field(default_factory=Deletions)
-    _judged: set[str] = field(default_factory=set)
-    """The groups with a verdict that a deletion has to end, whether or not they have offsets now."""
     _told: Mapping[str, Failure] = field(default_factory=dict)
     _is_slow: bool = False
 
@@ -117,7 +115,7 @@ class Watcher:
         for group in poll.committed:  # and no other: an old lag would look like a new one
             event = verdict(self.name, group, memory.rings, poll.described[group], now_ms, without=poll.gone)
             if event is not None:
-                self._judged.add(group)
+                memory.judged.add(group)
                 events.append(memory.incidents.name(event))
         events += self._deleted(dead, memory, now_ms)
         # Kept first: should this process die now, the incident goes on under its id.
@@ -134,7 +132,6 @@ class Watcher:
             self._memory = load(self.keeper.recall(), self.name, now_ms)
             for group in [each for each in self._memory.stability if self.exclude and self.exclude.search(each)]:
                 self._memory.forget(group)
-            self._judged = {group for group, rings in self._memory.rings.groups.items() if rings}
         return self._memory
 
     def _see(self, poll: Poll, memory: Memory, now_ms: int) -> None:
@@ -156,9 +153,8 @@ class Watcher:
         """Forget the groups that were deleted; an event for each that had a verdict."""
         for group in dead:
             # A group that was deleted after it was listed had no offsets to read, so its rings are empty.
-            if group in self._judged:
+            if group in memory.judged:
                 yield deleted(self.name, group, now_ms)
-            self._judged.discard(group)
             memory.forget(group)
 
     def _health(self, poll: Poll, memory: Memory, started: int) -> list[GroupHealth]:
