@@ -1,7 +1,5 @@
 """Holds what `watch` saw of a group besides Burrow's verdict: its state, members, rebalances and lost messages."""
 
-from collections.abc import Iterator
-
 import msgspec
 
 from karrot.eventlog.base import ReporterNotes
@@ -50,11 +48,12 @@ def keep(log: ReporterNotes, watched: WatchedCluster) -> None:
     log.remember(WATCH, NOTE, msgspec.msgpack.encode(watched))
 
 
-def read(log: ReporterNotes) -> Iterator[WatchedCluster]:
+def read(log: ReporterNotes) -> WatchedCluster | None:
     """The last poll, if there is one that this version can read. Raises `LogUnavailableError`."""
     kept = log.recall(WATCH, NOTE)
-    if kept is not None:
-        try:
-            yield _DECODER.decode(kept)
-        except msgspec.DecodeError:  # of another version: the next poll replaces it
-            return
+    if kept is None:
+        return None
+    try:
+        return _DECODER.decode(kept)
+    except msgspec.DecodeError:  # of another version: the next poll replaces it
+        return None

@@ -57,7 +57,8 @@ class IntakeSink:
     def begin(self) -> None:
         """Note that the cluster is to be asked and never was, unless it was: so a watch that never begins is seen."""
         with suppress(LogUnavailableError, OverloadedError):
-            if not any(poll.cluster == self._cluster for poll in watched_groups.read(self._notes)):
+            poll = watched_groups.read(self._notes)
+            if poll is None or poll.cluster != self._cluster:
                 watched_groups.keep(self._notes, WatchedCluster(self._cluster, 0, 0.0, 0, 0, ()))
 
     def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:

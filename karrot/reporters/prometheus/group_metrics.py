@@ -9,7 +9,7 @@ With 10,000 groups they are nearly all of an exposition, so their lines are writ
 labels are escaped once per group, and nothing is made per sample but its line.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from prometheus_client.core import Sample
@@ -190,21 +190,18 @@ Rows = Mapping[tuple[str, str], GroupHealth]
 
 
 def watched_families(log: ReporterNotes, excludes: Callable[[str], bool]) -> Iterator[ListedFamily]:
-    """The groups of each poll that is not too long ago, and when each poll was."""
-    polls = list(watched_groups.read(log))
-    now_ms = log.log_time_ms()
-    rows = {
-        (label_value(poll.cluster), consumer): group
-        for poll in polls
-        if now_ms - poll.log_time_ms <= poll.good_for_ms
-        for group in poll.groups
-        if not excludes(consumer := label_value(group.consumer))
-    }
+    """The groups of the last poll if that is not too long ago, and when it was."""
+    poll = watched_groups.read(log)
+    rows: Rows = {}
+    if poll is not None and log.log_time_ms() - poll.log_time_ms <= poll.good_for_ms:
+        cluster = label_value(poll.cluster)
+        named = ((label_value(group.consumer), group) for group in poll.groups)
+        rows = {(cluster, consumer): group for consumer, group in named if not excludes(consumer)}
     yield _states(rows)
     for metric, value_of in _VALUES:
         values = ((labels, value_of(group)) for labels, group in rows.items())
         yield ListedFamily(metric, (sample(metric, labels, value) for labels, value in values if value is not None))
-    yield from _polls(polls)
+    yield from _last_poll(poll)
 
 
 def _states(rows: Rows) -> ListedFamily:
@@ -219,12 +216,12 @@ def _states(rows: Rows) -> ListedFamily:
     )
 
 
-def _polls(polls: Iterable[WatchedCluster]) -> Iterator[ListedFamily]:
+def _last_poll(poll: WatchedCluster | None) -> Iterator[ListedFamily]:
+    """When it was and how long it took, which is not known before the first answers. Empty families without a poll."""
     last, seconds = telemetry.WATCH_LAST_POLL, telemetry.WATCH_POLL_SECONDS
-    clusters = [(label_value(poll.cluster), poll) for poll in polls]
-    yield ListedFamily(last, (sample(last, (cluster,), poll.polled_at_ms / 1000) for cluster, poll in clusters))
-    asked = ((cluster, poll) for cluster, poll in clusters if poll.polled_at_ms)
-    yield ListedFamily(seconds, (sample(seconds, (cluster,), poll.poll_seconds) for cluster, poll in asked))
+    labels = () if poll is None else (label_value(poll.cluster),)
+    yield ListedFamily(last, [sample(last, labels, poll.polled_at_ms / 1000)] if poll else ())
+    yield ListedFamily(seconds, [sample(seconds, labels, poll.poll_seconds)] if poll and poll.polled_at_ms else ())
 
 
 Place = tuple[str, str, str, str]
