@@ -72,9 +72,12 @@ def try_out(settings: Settings) -> None:
     """Find out before anything is stopped or started whether a worker could start. Raises `SettingsError`."""
     problems = [*_wrong_certificate(settings)]
     if settings.watch_bootstrap:
-        from karrot.watch.poll_and_judge import problems as unwatchable
+        from karrot.watch.cluster_interface import NotConnected, connect
 
-        problems += unwatchable(settings)
+        try:
+            connect(settings.watch_bootstrap, settings.watch_properties)  # nothing is asked of Kafka yet
+        except NotConnected as error:
+            problems.append(f"KARROT_WATCH_BOOTSTRAP: {error}")
     clock = SystemClock()
     log = MemoryEventLog(clock)
     for name in settings.reporters:

@@ -18,7 +18,7 @@ from karrot.eventlog.watched_groups import GroupHealth
 from karrot.intake import Intake
 from karrot.known_problems import WATCH
 from karrot.settings.options import Settings
-from karrot.watch.cluster_interface import Cluster, ClusterError, Description, Failure, Listing, NotConnected, connect
+from karrot.watch.cluster_interface import Cluster, ClusterError, Description, Failure, Listing, connect
 from karrot.watch.cluster_reader import Poll, log_starts, poll_cluster
 from karrot.watch.evaluation import deleted, verdict
 from karrot.watch.outputs import IntakeSink, PollOutcome, Sink
@@ -221,15 +221,6 @@ def save_poll_state(log: ReporterNotes, clock: Clock, trouble: str | None) -> No
     with suppress(LogUnavailableError, OverloadedError):
         kept, now_ms = reporter_state(log, WATCH), clock.wall_ms()
         log.save_reporter(kept.well(now_ms) if trouble is None else kept.failing(trouble, now_ms))
-
-
-def problems(settings: Settings) -> Iterator[str]:
-    """Why no client can be made of the settings; nothing is asked of Kafka."""
-    if settings.watch_bootstrap:
-        try:
-            connect(settings.watch_bootstrap, settings.watch_properties)
-        except NotConnected as error:
-            yield f"KARROT_WATCH_BOOTSTRAP: {error}"
 
 
 def serve_watch(settings: Settings, log: EventLog, intake: Intake, clock: Clock, stop: threading.Event) -> None:

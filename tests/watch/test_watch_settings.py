@@ -6,13 +6,23 @@ from pathlib import Path
 import pytest
 
 from karrot.settings.loading import SettingsError, load
-from karrot.watch.poll_and_judge import problems
+from karrot.settings.options import Settings
+from karrot.wiring import try_out
 
 WATCHED = {
     "KARROT_BIND": "127.0.0.1:5000",
     "KARROT_WATCH_BOOTSTRAP": "kafka-1:9092, kafka-2:9092",
     "KARROT_WATCH_CLUSTER": "prod",
 }
+
+
+def problems(settings: Settings) -> tuple[str, ...]:
+    """What keeps a service with these settings from starting."""
+    try:
+        try_out(settings)
+    except SettingsError as error:
+        return tuple(error.problems)
+    return ()
 
 
 def refused(**more: str) -> str:
@@ -25,7 +35,7 @@ def test_two_settings_are_enough() -> None:
     settings, warnings = load(WATCHED, available=("prometheus",))
     assert settings.watch_bootstrap == ("kafka-1:9092", "kafka-2:9092")
     assert (settings.watch_cluster, settings.watch_interval, warnings) == ("prod", 10, ())
-    assert list(problems(settings)) == []
+    assert problems(settings) == ()
 
 
 def test_one_without_the_other_is_refused() -> None:
@@ -48,9 +58,7 @@ def test_properties_that_are_not_there_or_wrong_are_told_before_the_start(tmp_pa
     file = tmp_path / "client.properties"
     file.write_text("sasl.nosuch=hunter2")
     settings = load(WATCHED | {"KARROT_WATCH_PROPERTIES": str(file)}, available=("prometheus",)).settings
-    assert list(problems(settings)) == [
-        f'KARROT_WATCH_BOOTSTRAP: {file}: No such configuration property: "sasl.nosuch"'
-    ]
+    assert problems(settings) == (f'KARROT_WATCH_BOOTSTRAP: {file}: No such configuration property: "sasl.nosuch"',)
 
 
 def test_a_service_without_the_client_library_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,4 +69,4 @@ def test_a_service_without_the_client_library_says_how_to_get_it(monkeypatch: py
 
 def test_who_watches_nothing_needs_no_client_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
-    assert list(problems(load({}, available=("prometheus",)).settings)) == []
+    assert problems(load({}, available=("prometheus",)).settings) == ()
