@@ -1,4 +1,4 @@
-"""Finds partitions that stood still with more to read, by the rule of ``karrot pipeline stale`` (docs/pipeline.md)."""
+"""Finds stale partitions at a moment, by the rule of ``karrot pipeline stale`` (docs/offsets-jobs.md)."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta

@@ -2,7 +2,7 @@
 
 A partition of a group is stale for a duration ``D`` if its newest commit has said the same offset for ``D``, up to the
 newest look at the log end, and that look, as well as the newest one at least ``D`` before it, saw the end beyond the
-offset. The looks tell the time: a partition without looks does not grow stale. docs/pipeline.md says why.
+offset. The looks tell the time: a partition without looks does not grow stale. docs/offsets-jobs.md says why.
 """
 
 import hashlib
