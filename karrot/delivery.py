@@ -149,6 +149,7 @@ class PacedFeed(Feed):
             _log.warning("the last values were not sent", reporter=self.name, reason=str(error))
         except Exception:  # noqa: BLE001 - the end of the service must not depend on one reporter
             _log.exception("the last values were not sent", reporter=self.name)
+            self.log.count(telemetry.REPORTER_FAILURES.name, reporter=self.name, reason="unexpected")
         finally:
             self.reporter.close()
 

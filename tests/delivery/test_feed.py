@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import NoReturn
 
 import pytest
 
 from karrot.delivery import PacedFeed
-from karrot.eventlog.base import Cursor, LogUnavailableError, StoredEvent
+from karrot.eventlog.base import Counter, Cursor, LogUnavailableError, StoredEvent
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import PacedReporter, Sending, Trouble
 from support.eventlog.appended_events import append_event
@@ -139,6 +140,20 @@ def test_a_reporter_is_closed_even_if_the_log_cannot_be_read_at_the_end(
     monkeypatch.setattr(log, "read", unreadable)
     step.close()
     assert reporter.closed == 1
+
+
+def test_a_failure_that_nobody_expected_at_the_end_is_counted(
+    log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> NoReturn:
+        raise ZeroDivisionError
+
+    reporter = Batching()
+    monkeypatch.setattr(reporter, "send", fail)
+    feed(log, clock, reporter).close()
+    assert reporter.closed == 1
+    labels = (("reason", "unexpected"), ("reporter", "batching"))
+    assert Counter("karrot_reporter_failures_total", labels, 1) in log.counters()
 
 
 def test_a_reporter_that_is_full_is_handed_nothing_and_loses_no_place(log: MemoryEventLog, clock: ManualClock) -> None:
