@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import NamedTuple
 
 import apsw
 
@@ -46,12 +47,23 @@ _NEARLY_FULL = 0.9
 _FIRST = GroupKey("", "")
 
 
+class Limits(NamedTuple):
+    """What bounds a log.
+
+    ``stale_after_ms`` is the silence after which a group is no longer shown, ``retention_ms`` the age at which an event
+    is deleted, ``max_bytes`` bounds the database (the oldest events are dropped first), ``max_consumers`` the groups.
+    """
+
+    stale_after_ms: int = 300_000
+    retention_ms: int = 86_400_000
+    max_bytes: int = 1 << 30
+    max_consumers: int = 50_000
+
+
 class SqlEventLog:
     """The `EventLog` protocol over a database, except for leadership. Subclasses set the writer.
 
-    ``lock`` is held around each commit. ``stale_after_ms`` is the silence after which a group is no longer shown,
-    ``retention_ms`` the age at which an event is deleted, ``max_bytes`` bounds the database (the oldest events are
-    dropped first), ``max_consumers`` the groups.
+    ``lock`` is held around each commit.
     """
 
     _writer: Writer | InlineWriter
@@ -61,20 +73,14 @@ class SqlEventLog:
         clock: Clock,
         file: LogFile | MemoryFile,
         lock: AbstractContextManager[object],
-        *,
-        stale_after_ms: int,
-        retention_ms: int,
-        max_bytes: int,
-        max_consumers: int,
+        limits: Limits,
     ) -> None:
         self._clock = clock
         self._file = file
-        self._stale_after_ms = stale_after_ms
-        self._retention_ms = retention_ms
-        self._max_bytes = max_bytes
+        self._limits = limits
         self._buffer = WriteBuffer()
         self._high_water = HighWater()
-        self._committer = Committer(file, lock, self._buffer, max_consumers=max_consumers)
+        self._committer = Committer(file, lock, self._buffer, max_consumers=limits.max_consumers)
 
     @property
     def log_id(self) -> str:
@@ -230,8 +236,8 @@ class SqlEventLog:
 
     def prune(self) -> int:
         """Delete what is beyond age or size, a few hundred events in a transaction."""
-        before_ms = self.log_time_ms() - self._retention_ms
-        most_bytes = self._max_bytes * _NEARLY_FULL
+        before_ms = self.log_time_ms() - self._limits.retention_ms
+        most_bytes = self._limits.max_bytes * _NEARLY_FULL
 
         def has_older(connection: apsw.Connection) -> bool:
             oldest = connection.execute("SELECT log_time_ms FROM events ORDER BY seq LIMIT 1").fetchone()
@@ -264,7 +270,7 @@ class SqlEventLog:
         self._writer.submit(lambda _transaction: None)
 
     def _oldest_live(self) -> int:
-        return self.log_time_ms() - self._stale_after_ms
+        return self.log_time_ms() - self._limits.stale_after_ms
 
     def _whole(self, found: Sequence[rows.Row]) -> list[StoredEvent]:
         events = (rows.stored_event(self.log_id, row) for row in found)
@@ -282,7 +288,10 @@ class SqlEventLog:
 
 
 class SqliteEventLog(SqlEventLog):
-    """The event log in a prepared directory. A write waits ``patience_s`` at most: `TURN_SHARE` of it for its turn."""
+    """The event log in a prepared directory. ``bounds`` are those of `Limits`.
+
+    A write waits ``patience_s`` at most: `TURN_SHARE` of it for its turn.
+    """
 
     _writer: Writer
 
@@ -291,26 +300,16 @@ class SqliteEventLog(SqlEventLog):
         directory: Path,
         clock: Clock,
         *,
-        stale_after_ms: int = 300_000,
-        retention_ms: int = 86_400_000,
-        max_bytes: int = 1 << 30,
-        max_consumers: int = 50_000,
         patience_s: float = 2.0,
         on_replaced: Callable[[Path, str], None] = lambda _path, _reason: None,
+        **bounds: int,
     ) -> None:
+        limits = Limits(**bounds)
         self._commit_lock = FileLock(directory / "commit.lock")
         self._leader_lock = FileLock(directory / "leader.lock")
         with self._commit_lock:
-            file = LogFile(directory, clock, max_bytes=max_bytes, on_replaced=on_replaced)
-        super().__init__(
-            clock,
-            file,
-            self._commit_lock,
-            stale_after_ms=stale_after_ms,
-            retention_ms=retention_ms,
-            max_bytes=max_bytes,
-            max_consumers=max_consumers,
-        )
+            file = LogFile(directory, clock, max_bytes=limits.max_bytes, on_replaced=on_replaced)
+        super().__init__(clock, file, self._commit_lock, limits)
         self._writer = Writer(
             self._committer.commit,
             afterwards=Checkpointer(file, self._commit_lock).run,
