@@ -38,7 +38,11 @@ class Sink(Protocol):
     """Takes what polls brought."""
 
     def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:
-        """Send a poll of ``age_ms()`` ago. What cannot be sent is logged and lost: the next poll has newer verdicts."""
+        """Send a poll of ``age_ms()`` ago.
+
+        What cannot be sent is logged and lost: the next poll has newer verdicts. A group whose deletion is lost shows
+        its last lag until it expires.
+        """
 
     def close(self) -> None:
         """Stop sending."""
