@@ -242,6 +242,17 @@ def test_a_group_deleted_between_its_listing_and_the_reading_of_its_offsets_is_t
     assert [event.kind for event in rig.all_events()][-2:] == [Kind.INCIDENT, Kind.DELETED]
 
 
+def test_a_group_that_is_deleted_while_the_watch_is_stopped_is_reported_as_deleted(tmp_path: Path) -> None:
+    rig = Rig(FileKeeper(tmp_path / "state"))
+    rig.kafka.put("g", {A: 900}, make_member(A))
+    rig.poll(6)
+    rig.watcher.close()
+    rig.kafka.delete("g")
+    rig.restart()
+    rig.poll(20)
+    assert [event.kind for event in rig.all_events()] == [Kind.DELETED]
+
+
 def test_a_deletion_is_not_lost_if_the_log_starts_cannot_be_read_in_its_poll(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
