@@ -18,7 +18,7 @@ def stale(duck: Duck, look_back: LookBack, length: timedelta, *, cluster: str | 
     seen = ends(duck, look_back, {each.place for each in newest}, before=length)
     behind = [each for each in newest if each.place in seen and _waits(each, seen[each.place], length)]
     since = _since(duck, look_back, behind, cluster, group)
-    told = (_stale(each, seen[each.place], first) for each, first in zip(behind, since, strict=True))
+    told = (_stale(each, seen[each.place], since[number]) for number, each in enumerate(behind) if number in since)
     found = (each for each in told if each.looked_at - each.since >= length)
     return StaleGroups(
         look_back.at,
@@ -52,16 +52,20 @@ told AS (
 ),
 moved AS (SELECT number, max(key) FILTER (differs) AS key FROM told GROUP BY ALL)
 SELECT number, min(log_ts_ms) FROM told JOIN moved USING (number)
-WHERE moved.key IS NULL OR told.key > moved.key GROUP BY ALL ORDER BY number
+WHERE moved.key IS NULL OR told.key > moved.key GROUP BY ALL
 """  # noqa: S608 (constants; every value is bound)
 
 
 def _since(
     duck: Duck, look_back: LookBack, behind: Sequence[OffsetCommit], cluster: str | None, group: str | None
-) -> list[int]:
-    """When each of these offsets was first committed, of the commits in a row that say it."""
+) -> dict[int, int]:
+    """When each of these offsets, by its number, was first committed, of the commits in a row that say it.
+
+    An offset is left out if a batch landed since `commits` read the table and its newest commit is another one: that
+    partition has moved.
+    """
     if not behind:
-        return []
+        return {}
     words, asked = named(cluster, group)
     asked |= look_back.bounds | {
         "clusters": [each.place.cluster for each in behind],
@@ -70,7 +74,7 @@ def _since(
         "partitions": [each.place.partition for each in behind],
         "offsets": [each.offset for each in behind],
     }
-    return [since for _, since in duck.rows("commits", look_back.has, _SINCE.replace("{named}", words), asked)]
+    return dict(duck.rows("commits", look_back.has, _SINCE.replace("{named}", words), asked))
 
 
 def _stale(commit: OffsetCommit, looked: LogGrowth, since: int) -> StalePartition:

@@ -17,6 +17,7 @@ from karrot.history import (
     StalePartition,
     UnclearGroup,
 )
+from karrot.history.duckdb_reader import Duck, Row
 from support.pipeline import stale_partition_cases
 from support.pipeline.row_times import minute_at, second_at
 from support.pipeline.table_files import write_rows
@@ -233,6 +234,24 @@ def test_what_is_stale_is_what_the_stream_alerts_on(tmp_path: Path, history: His
     assert history.stale(at, length, group=name).partitions == ()
     [one] = history.stale(at, length, group=expected[0].group, cluster=stale_partition_cases.CLUSTER).partitions
     assert one == expected[0]
+
+
+def test_a_partition_that_moves_between_two_reads_of_the_commits_is_not_stale(
+    tmp_path: Path, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stream may land a batch at any moment; here it does before the log ends are read."""
+    read = Duck.rows
+    write_rows(tmp_path, "commits", [record(at, 5, partition) for at in (1, 2) for partition in (0, 1)], batch="b-1")
+    write_rows(tmp_path, "ends", [look(at, 9, partition) for at in (3, 60) for partition in (0, 1)])
+
+    def rows(duck: Duck, table: str, *asked: Any) -> list[Row]:
+        if table == "ends":
+            write_rows(tmp_path, "commits", [record(59, 9, 0)], batch="b-2")
+        return read(duck, table, *asked)
+
+    monkeypatch.setattr(Duck, "rows", rows)
+    found = history.stale(minute_at(60), timedelta(minutes=30))
+    assert [(each.partition, each.since) for each in found.partitions] == [(1, minute_at(1))]
 
 
 # Risks
