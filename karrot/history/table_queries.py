@@ -112,9 +112,10 @@ class History:
         """The groups of which something was said in the span."""
         words, asked = named(cluster, group)
         found = self._rows("lag_minute", span, GROUPS.replace("{named}", words), asked | bounds(span))
+        # Asked first: the incidents of a day that derive finishes in between are then not known, rather than 0.
+        uncounted = set().union(*self._uncounted(span, cluster, group).values())
         counted = self._rows("incidents", span, COUNTS.replace("{named}", words), asked | bounds(span))
         incidents = {GroupKey(row[0], row[1]): row[2] for row in counted}
-        uncounted = set().union(*self._uncounted(span, cluster, group).values())
         keyed = ((GroupKey(row[0], row[1]), row) for row in found)
         groups = (group_of(row, incidents.get(key, 0), counts_all=key not in uncounted) for key, row in keyed)
         return tuple(groups_in_order(groups, order)[:limit])

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -26,7 +27,7 @@ from karrot.history import (
     UnclearGroup,
     UnreadableTable,
 )
-from karrot.history.duckdb_reader import Duck
+from karrot.history.duckdb_reader import Duck, Row
 from support.pipeline.row_times import DAY, minute_at
 from support.pipeline.table_files import (
     incident_row,
@@ -123,6 +124,26 @@ def test_a_number_of_incidents_is_known_if_those_of_all_days_of_the_group_are(ta
     assert history.uncounted(WHOLE, group="g") == ()
     write_derived_days(tables, days)
     assert told() == ({"g": 0, "h": 0, "i": 1, "late": 0}, ())
+
+
+def test_incidents_that_derive_adds_after_they_were_counted_are_not_known(
+    tables: Path, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Derive finishes the day as soon as the table of incidents has been read."""
+    read = Duck.rows
+    write_rows(tables, "lag_minute", [lag_minute_row(0, 5, "ERR")])
+
+    def rows(duck: Duck, table: str, *asked: Any) -> list[Row]:
+        found = read(duck, table, *asked)
+        if table == "incidents":
+            write_rows(tables, "verdict_runs", [verdict_run_row(0)])
+            write_rows(tables, "incidents", [incident_row(0, 1)])
+            write_derived_days(tables, [DAY])
+        return found
+
+    monkeypatch.setattr(Duck, "rows", rows)
+    assert [each.incidents for each in history.groups(WHOLE)] == [None]
+    assert [each.incidents for each in history.groups(WHOLE)] == [1]
 
 
 def test_groups_come_in_the_order_that_was_asked_for_and_unknown_lags_last(tables: Path, history: History) -> None:
