@@ -107,8 +107,9 @@ def _log_start(known: _Known, within: timedelta) -> Iterator[Risk]:
         yield _risk(RiskKind.LOG_START, known.at, known, "messages lost")
         return
     nearer = _per_ms(known)
-    if nearer > 0 and (left := margin / nearer) * _MS <= within:
-        yield _risk(RiskKind.LOG_START, known.at + left * _MS, known, "log start comes nearer")
+    # Numbers are compared, because a time this far away may be longer than a timedelta holds.
+    if nearer > 0 and margin <= nearer * (within / _MS):
+        yield _risk(RiskKind.LOG_START, known.at + margin / nearer * _MS, known, "log start comes nearer")
 
 
 def _per_ms(known: _Known) -> float:

@@ -366,3 +366,10 @@ def test_the_margin_to_the_log_start_is_a_risk_where_something_is_unread(tmp_pat
     assert risks_of(history, within=timedelta(minutes=3560))[2:] == [
         (lost, 3560, "g", 2, 3560, "log start comes nearer")
     ]
+
+
+def test_a_log_start_that_hardly_moves_is_no_risk(tmp_path: Path, history: History) -> None:
+    """At a message a day it needs more years than a timedelta holds."""
+    write_rows(tmp_path, "commits", [record(0, 10**13)])
+    write_rows(tmp_path, "ends", [look(-1440, 2 * 10**13, start=0), look(0, 2 * 10**13, start=1)])
+    assert risks_of(history) == []
