@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from statistics import linear_regression, median
+from statistics import linear_regression
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -16,7 +16,6 @@ _OF_A_RULE = 3
 _TIGHT = 0.9
 _SOON_DAYS = 30
 _TREND_DAYS = 3
-_FLAPS, _SHORT_S = 10, 900
 _HALF = 0.5
 _GRAVEST_FIRST = ("err", "warn", "other")
 
@@ -49,18 +48,17 @@ def incidents_by_group(incidents: Iterable[Incident]) -> dict[GroupKey, list[Inc
 
 
 def _open_incidents(findings: Findings) -> Iterator[Advice]:
-    for incident in findings.incidents:
-        if incident.ended_at is None:
-            lasted = duration(findings.heard_until_s - incident.started_at.timestamp())
-            group = f"--cluster {_quoted(incident.cluster)} --group {_quoted(incident.group)}"
-            asked = f"karrot lag --burrow URL {group}"
-            yield Advice(
-                "err" if incident.worst_status == "ERR" else "warn",
-                Markup("Look at {} now").format(named(incident.key)),
-                Markup("Its incident of {} UTC is still open, after {}. <code>{}</code> shows its partitions.").format(
-                    when(incident.started_at.timestamp()), lasted, asked
-                ),
-            )
+    for incident in findings.open_incidents:
+        lasted = duration(findings.heard_until_s - incident.started_at.timestamp())
+        group = f"--cluster {_quoted(incident.cluster)} --group {_quoted(incident.group)}"
+        asked = f"karrot lag --burrow URL {group}"
+        yield Advice(
+            "err" if incident.worst_status == "ERR" else "warn",
+            Markup("Look at {} now").format(named(incident.key)),
+            Markup("Its incident of {} UTC is still open, after {}. <code>{}</code> shows its partitions.").format(
+                when(incident.started_at.timestamp()), lasted, asked
+            ),
+        )
 
 
 def _short_of_capacity(findings: Findings) -> Iterator[Advice]:
@@ -149,21 +147,19 @@ def _mostly(one: Budget) -> Markup:
 
 
 def _flapping(findings: Findings) -> Iterator[Advice]:
-    for incidents in incidents_by_group(findings.incidents).values():
-        lasted = [(one.ended_at - one.started_at).total_seconds() for one in incidents if one.ended_at is not None]
-        if len(lasted) >= _FLAPS and median(lasted) <= _SHORT_S:
-            yield Advice(
-                "other",
-                Markup("Quieten {}").format(named(incidents[0].key)),
-                Markup(
-                    "It had {} incidents, half of them shorter than {}. A larger <code>intervals</code> in Burrow's "
-                    "storage looks at a longer time; <code>threshold = 3</code> in its notifier tells of ERR alone."
-                ).format(len(lasted), duration(median(lasted))),
-            )
+    for one in findings.flapping:
+        yield Advice(
+            "other",
+            Markup("Quieten {}").format(named(one)),
+            Markup(
+                "It had {} incidents, half of them shorter than {}. A larger <code>intervals</code> in Burrow's "
+                "storage looks at a longer time; <code>threshold = 3</code> in its notifier tells of ERR alone."
+            ).format(one.ended, duration(one.median_s)),
+        )
 
 
 def _never_closed(findings: Findings) -> Iterator[Advice]:
-    silent = sum(one.ended_by == "silence" for one in findings.incidents)
+    silent = findings.incident_totals.silent
     if silent:
         yield Advice(
             "other",

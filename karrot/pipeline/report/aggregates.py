@@ -12,8 +12,10 @@ from karrot.pipeline.report.finding_types import (
     Budget,
     Capacity,
     DayTotal,
+    Flapping,
     GroupLag,
     Hours,
+    IncidentTotals,
     Quarantined,
     Skewed,
 )
@@ -28,6 +30,7 @@ _WINDOW_S = 300
 _SUSTAINED = 0.8
 _PRESSED = 0.05
 _TRICKLE = 1.0
+_FLAPS, _SHORT_S = 10, 900
 _UNEVEN_GINI, _UNEVEN_SHARE = 0.5, 0.3
 
 
@@ -100,6 +103,28 @@ def longest(incidents: DataFrame, now_s: int) -> DataFrame:
     """The longest of `incidents_within`; an open one lasts until ``now_s``."""
     lasted = F.coalesce("ended_s", F.lit(now_s)) - F.col("started_s")
     return incidents.orderBy(F.desc(lasted), "started_s", *GROUP).limit(INCIDENTS_SHOWN)
+
+
+def incident_totals(incidents: DataFrame) -> DataFrame:
+    """`IncidentTotals` of `incidents_within`, one row."""
+    return incidents.agg(
+        F.count(F.lit(1)).alias("incidents"),
+        F.count_if(F.col("ended_s").isNull()).alias("open"),
+        F.count_if(F.col("ended_by") == "silence").alias("silent"),
+    ).select(*IncidentTotals._fields)
+
+
+def flapping(incidents: DataFrame) -> DataFrame:
+    """`Flapping` of the groups of which at least ten incidents ended, half of them within a quarter of an hour."""
+    return (
+        incidents.where(F.col("ended_s").isNotNull())
+        .groupBy(*GROUP)
+        .agg(F.count(F.lit(1)).alias("ended"), F.median(F.col("ended_s") - F.col("started_s")).alias("median_s"))
+        .where((F.col("ended") >= _FLAPS) & (F.col("median_s") <= _SHORT_S))
+        .orderBy(F.desc("ended"), *GROUP)
+        .limit(INCIDENTS_SHOWN)
+        .select(*Flapping._fields)
+    )
 
 
 def hours(status_intervals: DataFrame) -> DataFrame:

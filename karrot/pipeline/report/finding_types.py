@@ -115,6 +115,23 @@ class AnsweredTopics(NamedTuple):
     answered: int
 
 
+class IncidentTotals(NamedTuple):
+    """How many incidents there were, how many of them are open, and how many ended by silence."""
+
+    incidents: int
+    open: int
+    silent: int
+
+
+class Flapping(NamedTuple):
+    """A group with many short incidents: how many of them ended, and the median of how long these lasted."""
+
+    cluster: str
+    consumer: str
+    ended: int
+    median_s: float
+
+
 class Quarantined(NamedTuple):
     """Lines that could not be read, and lines that segments lacked."""
 
@@ -123,7 +140,10 @@ class Quarantined(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """Everything that a report tells."""
+    """Everything that a report tells.
+
+    ``incidents`` are the longest, and ``open_incidents`` the longest that are open; ``incident_totals`` counts all.
+    """
 
     period: DayRange
     target_seconds: float | None
@@ -135,7 +155,9 @@ class Findings(NamedTuple):
     groups: int
     lags: Sequence[GroupLag]
     incidents: Sequence[Incident]
-    incident_count: int
+    open_incidents: Sequence[Incident]
+    incident_totals: IncidentTotals
+    flapping: Sequence[Flapping]
     hours: Sequence[Hours]
     skewed: Sequence[Skewed]
     skew_watched: AnsweredTopics

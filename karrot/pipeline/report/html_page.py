@@ -68,7 +68,7 @@ def _context(findings: Findings, headline: Markup, made_at: datetime) -> dict[st
         "heard_s": findings.heard_until_s - findings.heard_from_s,
         "beyond": sentences.share_beyond(findings.days),
         "not_ok": sentences.share_not_ok(findings.days),
-        "open": sum(one.ended_at is None for one in findings.incidents),
+        "totals": findings.incident_totals,
         "steps": advice.next_steps(findings),
         "lines": lines[:GROUPS_SHOWN],
         "more_lines": max(0, len(lines) - GROUPS_SHOWN),

@@ -17,8 +17,10 @@ from karrot.pipeline.report.finding_types import (
     DayPeak,
     DayTotal,
     Findings,
+    Flapping,
     GroupLag,
     Hours,
+    IncidentTotals,
     LagPoint,
     Quarantined,
     Skewed,
@@ -78,22 +80,10 @@ def find(spark: SparkSession, tables: Tables, period: DayRange) -> Findings:
                 lag._replace(points=_rows(LagPoint, lag.points))
                 for lag in _rows(GroupLag, aggregates.group_lags(lag_minute, period))
             ],
-            incidents=[
-                Incident(
-                    row.incident_id,
-                    row.cluster,
-                    row.consumer,
-                    _moment(row.started_s),
-                    None if row.ended_s is None else _moment(row.ended_s),
-                    row.ended_by,
-                    row.worst_status,
-                    row.peak_lag,
-                    row.events,
-                    tuple(row.topics or ()),
-                )
-                for row in aggregates.longest(incidents, heard_until_s).collect()
-            ],
-            incident_count=incidents.count(),
+            incidents=_incidents(aggregates.longest(incidents, heard_until_s)),
+            open_incidents=_incidents(aggregates.longest(incidents.where("ended_s IS NULL"), heard_until_s)),
+            incident_totals=_rows(IncidentTotals, aggregates.incident_totals(incidents))[0],
+            flapping=_rows(Flapping, aggregates.flapping(incidents)),
             hours=_rows(Hours, aggregates.hours(read("status_intervals"))),
             skewed=_rows(Skewed, aggregates.skewed(read("skew_minute"), bad_minutes)),
             skew_watched=_rows(AnsweredTopics, aggregates.skew_watched(read("skew_minute")))[0],
@@ -118,6 +108,24 @@ def _read(spark: SparkSession, tables: Tables, name: str, period: DayRange) -> D
 
 def _rows(kind: Callable[..., T], rows: DataFrame | Sequence[Sequence[object]]) -> list[T]:
     return [kind(*row) for row in (rows.collect() if isinstance(rows, DataFrame) else rows)]
+
+
+def _incidents(rows: DataFrame) -> list[Incident]:
+    return [
+        Incident(
+            row.incident_id,
+            row.cluster,
+            row.consumer,
+            _moment(row.started_s),
+            None if row.ended_s is None else _moment(row.ended_s),
+            row.ended_by,
+            row.worst_status,
+            row.peak_lag,
+            row.events,
+            tuple(row.topics or ()),
+        )
+        for row in rows.collect()
+    ]
 
 
 def _moment(epoch_s: int) -> datetime:

@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from karrot.cli import main
 from karrot.event import DayRange, Incident
+from karrot.pipeline.report import aggregates
 from karrot.pipeline.report.finding_types import (
     AnsweredTopics,
     Budget,
@@ -17,6 +18,7 @@ from karrot.pipeline.report.finding_types import (
     Findings,
     GroupLag,
     Hours,
+    IncidentTotals,
     LagPoint,
     Quarantined,
     Skewed,
@@ -240,7 +242,22 @@ def test_incidents_are_those_of_any_moment_of_the_days_the_longest_first(found: 
         told("open", hour_at(1, 20), None, None),
         told("within", hour_at(0, 12), hour_at(0, 12.5), "close"),
     ]
-    assert found.incident_count == 3
+    assert found.open_incidents == found.incidents[1:2]
+    assert (found.incident_totals, found.flapping) == (IncidentTotals(3, open=1, silent=0), [])
+
+
+def test_incidents_too_short_to_be_shown_are_counted(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aggregates, "INCIDENTS_SHOWN", 2)
+    flaps = [_incident(f"flap {n}", hour_at(0, n), hour_at(0, n + 0.1), "silence") for n in range(10)]
+    told = [*flaps, _incident("long", hour_at(0), hour_at(1)), _incident("open", hour_at(1, 23), None, None)]
+    told += [flap | {"consumer": "nine"} for flap in flaps[:9]]
+    incidents = aggregates.incidents_within(spark.range(1).select(rows(told, TABLES["incidents"])), WEEK)
+    now_s = hour_at(1, 23.01)
+    assert [row.incident_id for row in aggregates.longest(incidents, now_s).collect()] == ["long", "flap 0"]
+    assert aggregates.incident_totals(incidents).collect() == [(21, 1, 19)]
+    assert aggregates.flapping(incidents).collect() == [("prod", "orders", 11, 360.0)]
+    is_open = incidents.where("ended_s IS NULL")
+    assert [row.incident_id for row in aggregates.longest(is_open, now_s).collect()] == ["open"]
 
 
 def test_hours_are_told_of_groups_that_were_not_ok(found: Findings) -> None:

@@ -18,7 +18,9 @@ from karrot.pipeline.report.finding_types import (
     DayPeak,
     DayTotal,
     Findings,
+    Flapping,
     Hours,
+    IncidentTotals,
     LagPoint,
     Quarantined,
     Skewed,
@@ -112,6 +114,11 @@ def test_what_the_week_was_like_can_be_read() -> None:
         assert said in text
 
 
+def test_open_incidents_are_counted_that_are_not_among_the_longest() -> None:
+    findings = make_findings(incidents=make_findings().incidents[:1], incident_totals=IncidentTotals(600, 7, 0))
+    assert "600 incidents, 7 still open" in _text(findings)
+
+
 def test_sections_without_rows_say_why() -> None:
     text = _text(quiet_week())
     for said in (
@@ -150,6 +157,7 @@ def _assert_harmless(text: str) -> None:
     hostile = told._replace(
         lags=[one._replace(consumer=text, cluster=text) for one in told.lags],
         incidents=[one._replace(group=text, cluster=text, topics=(text,)) for one in told.incidents],
+        open_incidents=[one._replace(group=text, cluster=text) for one in told.open_incidents],
         hours=[one._replace(consumer=text) for one in told.hours],
         skewed=[one._replace(consumer=text, topic=text, owner=text, cause="slow_owner") for one in told.skewed],
         capacities=[one._replace(consumer=text, topic=text) for one in told.capacities],
@@ -222,7 +230,7 @@ def test_a_quiet_week_asks_for_nothing() -> None:
 
 
 def test_an_open_incident_is_looked_at_first() -> None:
-    assert _steps(incidents=[make_incident(hour_at(6, 20), None, group="it's")]) == [
+    assert _steps(open_incidents=[make_incident(hour_at(6, 20), None, group="it's")]) == [
         (
             "err: Look at it's of prod now. Its incident of Sun 22 Nov 20:00 UTC is still open, after 4 h. "
             "karrot lag --burrow URL --cluster prod --group 'it'\"'\"'s' shows its partitions."
@@ -231,7 +239,7 @@ def test_an_open_incident_is_looked_at_first() -> None:
 
 
 def test_of_each_rule_three_are_told_and_the_others_counted() -> None:
-    told = _steps(incidents=[make_incident(hour_at(6, hour), None) for hour in range(5)])
+    told = _steps(open_incidents=[make_incident(hour_at(6, hour), None) for hour in range(5)])
     assert len(told) == 3
     assert told[-1].endswith("So it is with 2 more, below.")
 
@@ -287,16 +295,13 @@ def test_a_budget_that_is_gone_is_said_in_minutes() -> None:
 
 
 def test_short_incidents_that_keep_coming_are_a_matter_of_settings() -> None:
-    flaps = [make_incident(hour_at(1, hour), hour_at(1, hour + 0.1)) for hour in range(12)]
-    (step,) = _steps(incidents=flaps)
+    (step,) = _steps(flapping=[Flapping("prod", "orders", 12, 360.0)])
     assert step.startswith("other: Quieten orders of prod. It had 12 incidents, half of them shorter than 6 min.")
 
 
 def test_what_is_missing_is_said() -> None:
     days = [DayTotal(day, 1, 100, 100, 10, 10) for day in WEEK.dates if day.day != 18]
-    told = _steps(
-        days=days, quarantined=Quarantined(2, 40), incidents=[make_incident(hour_at(1), hour_at(2), ended_by="silence")]
-    )
+    told = _steps(days=days, quarantined=Quarantined(2, 40), incident_totals=IncidentTotals(1, 0, 1))
     assert [step.partition(". ")[2] for step in told] == [
         (
             "One incident ended because nobody spoke of the group any more. send-close = true in the notifier says "
