@@ -78,7 +78,9 @@ def derive(
     lags = PartitionLagJob(spark, tables, rules.longest)
     handed = lags.derive(days, None if only else {day: derived.mark for day, derived in before.items()})
     days = sorted({*days, *handed})
-    sources = _look_over(spark, tables, _with_neighbours(days) & found.keys(), rules.longest)
+    # A changed midnight changes the rates of the day next to it, which are derived from that day's neighbours too.
+    read = _with_neighbours(_with_neighbours(days)) & found.keys()
+    sources = _look_over(spark, tables, read, rules.longest)
     for chunk in _chunks(days):
         on_progress(f"deriving {chunk[0]} to {chunk[-1]}")
         _derive_days(sources, lags, rules, chunk)
@@ -238,7 +240,7 @@ def _newest(runs: DataFrame) -> datetime:
     return datetime.fromtimestamp(0, UTC) if newest is None else newest.astimezone(UTC)
 
 
-def _with_neighbours(days: Sequence[date]) -> set[date]:
+def _with_neighbours(days: Collection[date]) -> set[date]:
     return {day + offset for day in days for offset in (-_DAY, timedelta(0), _DAY)}
 
 

@@ -196,6 +196,22 @@ def test_a_day_that_a_run_did_not_finish_is_not_held_until_the_next_run_has(
     assert derive(spark, tables, DeriveRules()) == []
 
 
+def test_rates_beside_a_changed_midnight_stay_where_the_next_day_has_events_twice(
+    spark: SparkSession, tables: Tables
+) -> None:
+    """The first day changes near its midnight, so the rates of the second are derived, also from the third."""
+    rows = _every_five_minutes(2 * _A_DAY - 1_500, 2 * _A_DAY + 1_500, "ok")
+    _land(spark, tables, "b-0", rows)
+    _land(spark, tables, "b-1", [row for row in rows if row["day"] == DAYS[2]])
+    derive(spark, tables, DeriveRules())
+    before = _rows(tables, "rates_minute")
+    assert [row[-1] for row in before] == [DAYS[1]] * 25 + [DAYS[2]] * 20
+
+    _land(spark, tables, "b-2", _every_five_minutes(_A_DAY - 300, _A_DAY, "ok"))
+    assert derive(spark, tables, DeriveRules()) == [DAY]
+    assert _rows(tables, "rates_minute") == before
+
+
 class DiesAtTheSecond(Tables):
     """The second table that is written ends the run after its rows are staged."""
 
