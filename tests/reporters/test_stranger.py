@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from karrot import installed_distribution
 from karrot.burrow.payload import parse_webhook
 from support.burrow.recorded_bodies import recorded_body
 from support.service.karrot_service import Service
@@ -54,6 +56,12 @@ def with_broken(installed: Path, tmp_path: Path) -> str:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: karrot-broken\nVersion: 1\n")
     (info / "entry_points.txt").write_text("[karrot.reporters]\nbroken = karrot_broken:build\n")
     return os.pathsep.join(map(str, (installed, site)))
+
+
+def test_the_example_depends_on_karrot_by_the_name_of_its_distribution() -> None:
+    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    [dependency] = project["dependencies"]
+    assert dependency.partition(">=")[0] == installed_distribution.NAME
 
 
 def lines_expected() -> list[list[str]]:
