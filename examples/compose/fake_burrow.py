@@ -1,4 +1,4 @@
-"""Posts the verdicts of made-up consumer groups to Karrot as Burrow's notifier does, until SIGTERM or Ctrl-C.
+"""Simulates a Burrow: posts verdicts on made-up consumer groups to Karrot until SIGTERM or Ctrl-C.
 
 ``python fake_burrow.py http://karrot:5000/burrow [--groups 24] [--seed 7] [--speed 1]``; needs Karrot installed.
 """
@@ -17,16 +17,16 @@ from karrot.demo.demo import CLUSTERS
 
 
 def main() -> None:
-    """Post what is due; nothing is kept and nothing is sent again."""
-    told = _arguments()
+    """Post each verdict once, when it is due. Nothing is stored and no post is repeated."""
+    given = _arguments()
     logs.configure("INFO", sys.stdout)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        # By a thread: the handler interrupts whoever waits for the event, perhaps while he holds its lock.
+        # In a thread: the handler interrupts the main thread, which may hold the lock of the event.
         signal.signal(number, lambda _number, _frame: threading.Thread(target=stop.set).start())
     clock = SystemClock()
-    burrow = simulate(told.groups, seed=told.seed, speed=told.speed, clusters=CLUSTERS, now_ms=clock.wall_ms())
-    with closing(HttpSender(told.url, idempotency_key="1")) as send:
+    burrow = simulate(given.groups, seed=given.seed, speed=given.speed, clusters=CLUSTERS, now_ms=clock.wall_ms())
+    with closing(HttpSender(given.url, idempotency_key="1")) as send:
         run(burrow, send, stop, clock=clock)
 
 

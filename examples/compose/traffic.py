@@ -1,4 +1,4 @@
-"""A producer, or a consumer that is too slow for it: at 50 messages a second against 30 the lag grows by 20 a second.
+"""Runs a producer, or a consumer that is slower: with 50 and 30 messages a second the lag grows by 20 a second.
 
 ``python traffic.py produce --rate 50`` and ``python traffic.py consume --rate 30``, both with ``--group`` and
 ``--topic``; ``BOOTSTRAP`` in the environment names a broker. Needs confluent-kafka, which Karrot's image has.
@@ -15,21 +15,21 @@ _TICK_S = 1.0
 
 
 def main() -> None:
-    """Work until SIGTERM or Ctrl-C, then leave in good order."""
-    told = _arguments()
+    """Produce or consume until SIGTERM or Ctrl-C, then flush or leave the group."""
+    given = _arguments()
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _number, _frame: threading.Thread(target=stop.set).start())
     bootstrap = os.environ.get("BOOTSTRAP", "localhost:9092")
-    if told.role == "produce":
-        produce(Producer({"bootstrap.servers": bootstrap}), told.topic, told.rate, stop)
+    if given.role == "produce":
+        produce(Producer({"bootstrap.servers": bootstrap}), given.topic, given.rate, stop)
     else:
-        settings = {"bootstrap.servers": bootstrap, "group.id": told.group, "auto.offset.reset": "earliest"}
-        consume(Consumer({**settings, "enable.auto.commit": False}), told.topic, told.rate, stop)
+        settings = {"bootstrap.servers": bootstrap, "group.id": given.group, "auto.offset.reset": "earliest"}
+        consume(Consumer({**settings, "enable.auto.commit": False}), given.topic, given.rate, stop)
 
 
 def produce(producer: Producer, topic: str, rate: int, stop: threading.Event) -> None:
-    """Write so many messages a second."""
+    """Write ``rate`` messages a second."""
     while not stop.wait(_TICK_S):
         for _ in range(rate):
             producer.produce(topic, b"an order")
@@ -38,7 +38,7 @@ def produce(producer: Producer, topic: str, rate: int, stop: threading.Event) ->
 
 
 def consume(consumer: Consumer, topic: str, rate: int, stop: threading.Event) -> None:
-    """Read at most so many messages a second, and commit what was read."""
+    """Read at most ``rate`` messages a second, and commit their offsets."""
     consumer.subscribe([topic])
     while not stop.wait(_TICK_S):
         if any(message.error() is None for message in consumer.consume(rate, timeout=_TICK_S)):

@@ -1,4 +1,4 @@
-"""The ``textfile`` reporter: one line per event, appended to the file that ``KARROT_TEXTFILE_PATH`` names.
+"""Makes the ``textfile`` reporter, which appends one line per event to the file that ``KARROT_TEXTFILE_PATH`` names.
 
 ```
 9f3c…-17 prod-eu orders-svc ERR 4388
@@ -16,13 +16,13 @@ __all__ = ["TextfileReporter", "build"]
 
 
 class TextfileReporter:
-    """A push reporter: see `karrot.reporters.base.PushReporter`."""
+    """Appends one line per event to a file, as a `karrot.reporters.base.PushReporter`."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", encoding="utf-8")
 
     def report(self, events: Sequence[StoredEvent]) -> None:
-        """Append the events. When this returns they are on disk, and the cursor moves."""
+        """Append the events. When this returns, they are on disk and Karrot moves the cursor."""
         self._file.writelines(map(_line, events))
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -33,10 +33,10 @@ class TextfileReporter:
 
 
 def build(context: Context) -> TextfileReporter:
-    """The reporter. Raises `ValueError` where its only setting is missing."""
+    """Make the reporter. Raises `ValueError` if its only setting is missing."""
     path = context.settings.get("path")
     if not path:
-        raise ValueError("KARROT_TEXTFILE_PATH is not set: it names the file to which lines are appended")
+        raise ValueError("KARROT_TEXTFILE_PATH is not set: set it to the file to which the reporter appends lines")
     return TextfileReporter(Path(path))
 
 

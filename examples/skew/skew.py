@@ -1,7 +1,8 @@
-"""The skew experiment as one program: one group, one topic, and most of the lag in one of its three partitions.
+"""Makes a consumer group with most of its lag on one of three partitions, and checks what Burrow or Karrot reports.
 
-It creates the topic, writes 1,000 messages of which every second goes to partition 1, reads as a consumer group until
-it has seen each partition once, says what the lag must be, asks who else knows, and deletes topic and group.
+It creates the topic and writes 1,000 messages, every second one to partition 1. It reads as a consumer group until it
+has seen each partition once. It prints the expected lag, asks Burrow or Karrot for the lag, and deletes the topic and
+the group.
 """
 
 import argparse
@@ -29,24 +30,24 @@ Lags = dict[int, int]
 
 
 def main() -> None:
-    """Do the experiment, and print what everybody says of it."""
-    asked = arguments()
-    client = {"bootstrap.servers": asked.bootstrap_servers, "log_level": 3}
-    with topic(client, is_kept=asked.keep):
-        if asked.burrow:  # it drops the commits of a topic that it has not measured
-            until(lambda: len(log_ends(asked.burrow, asked.cluster)) == PARTITIONS, "Burrow knows the topic")
+    """Run the experiment, and print the expected and the reported lag."""
+    given = arguments()
+    client = {"bootstrap.servers": given.bootstrap_servers, "log_level": 3}
+    with topic(client, is_kept=given.keep):
+        if given.burrow:  # Burrow drops commits on a topic until it has read its log end offsets
+            until(lambda: len(log_ends(given.burrow, given.cluster)) == PARTITIONS, "Burrow knows the topic")
         produce(client)
         lags = {partition: end - position for partition, (position, end) in consume(client).items()}
         print(f"lag {sum(lags.values())}: " + ", ".join(f"{lag} in partition {number}" for number, lag in lags.items()))
-        if asked.burrow:
-            ask_burrow(asked.burrow, asked.cluster, lags)
+        if given.burrow:
+            ask_burrow(given.burrow, given.cluster, lags)
         else:
-            ask_kafka(asked.bootstrap_servers, asked.cluster, lags)
+            ask_kafka(given.bootstrap_servers, given.cluster, lags)
 
 
 @contextmanager
 def topic(client: Properties, *, is_kept: bool) -> Iterator[None]:
-    """The topic, for as long as it is needed; the group that read it goes with it."""
+    """Create the topic; at the end, delete the topic and the group that read it."""
     admin = AdminClient(dict(client))
     replicas = min(3, len(admin.list_topics(timeout=10).brokers))
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, replicas)])[TOPIC].result(30)
@@ -63,13 +64,16 @@ def topic(client: Properties, *, is_kept: bool) -> Iterator[None]:
 
 
 def has_leaders(admin: AdminClient) -> bool:
-    """Whether every partition can be written to."""
+    """Whether every partition of the topic has a leader."""
     partitions = admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions
     return len(partitions) == PARTITIONS and all(each.leader >= 0 for each in partitions.values())
 
 
 def produce(client: Properties) -> None:
-    """Every second message to one partition, the others in turn. Small batches, so that a reader sees them in turn."""
+    """Write every second message to one partition, and the rest to the others in turn.
+
+    The batches are small, so that a reader sees all partitions in turn.
+    """
     producer = Producer({**client, "batch.num.messages": 10})
     others = [number for number in range(PARTITIONS) if number != CROWDED]
     for number in range(MESSAGES):
@@ -81,10 +85,10 @@ def produce(client: Properties) -> None:
 
 
 def consume(client: Properties) -> dict[int, tuple[int, int]]:
-    """Read as the group until each partition was seen once, and commit: position and log end of each partition."""
-    told = {"group.id": GROUP, "auto.offset.reset": "earliest", "enable.auto.commit": False}
-    # A few messages of a partition at a time, or one may be read to its end before another is looked at.
-    consumer = Consumer({**client, **told, "fetch.message.max.bytes": 1024, "queued.min.messages": 1})
+    """Read as the group until each partition was seen once, and commit. Return each partition's offset and log end."""
+    options = {"group.id": GROUP, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    # Fetch a few messages at a time. Otherwise the consumer may read one partition to its end before the next.
+    consumer = Consumer({**client, **options, "fetch.message.max.bytes": 1024, "queued.min.messages": 1})
     places = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
     ends = {at.partition: consumer.get_watermark_offsets(at, timeout=10)[1] for at in places}
     consumer.subscribe([TOPIC])
@@ -99,23 +103,23 @@ def consume(client: Properties) -> dict[int, tuple[int, int]]:
 
 
 def partition_of(message: Message | None) -> int:
-    """Where a message was; there has to be one."""
+    """The partition of a message. Exits if there is no message."""
     if message is None or message.error() or message.partition() is None:
         sys.exit(f"no message came: {message and message.error()}")
     return int(message.partition() or 0)
 
 
 def ask_burrow(url: str, cluster: str, lags: Lags) -> None:
-    """Burrow's three answers: which groups are there, how is this one, and what lag has each partition."""
+    """Print Burrow's answers to `karrot groups`, `karrot status` and `karrot lag`."""
     until(lambda: burrows_lag(url, cluster) == sum(lags.values()), "Burrow has read the commits")
     for question in ("groups", "status", "lag"):
-        print(f"\n$ karrot {question}", flush=True)  # before what the command itself prints
+        print(f"\n$ karrot {question}", flush=True)  # so that it comes before the output of the command
         named = () if question == "groups" else ("--group", GROUP)
         subprocess.run([*KARROT, question, "--burrow", url, "--cluster", cluster, *named], check=True)  # noqa: S603
 
 
 def ask_kafka(bootstrap_servers: str, cluster: str, lags: Lags) -> None:
-    """What `karrot watch` makes of Kafka's own answers."""
+    """Print the first verdict of `karrot watch` on the group. Exits if its lag is not the expected one."""
     command = [*KARROT, "watch", "--bootstrap-servers", bootstrap_servers, "--cluster", cluster]
     command += ["--interval", "0.5", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watch:  # noqa: S603
@@ -123,28 +127,28 @@ def ask_kafka(bootstrap_servers: str, cluster: str, lags: Lags) -> None:
         found = next((each["Result"] for each in verdicts if each["Group"] == GROUP), None)
         watch.terminate()
     if found is None:
-        sys.exit("karrot watch said nothing")
+        sys.exit(f"karrot watch ended without a verdict on {GROUP}")
     print(f"\n$ karrot watch\n{GROUP}: {found['status']}, lag {found['totallag']}")
     for each in found["partitions"]:
         print(f"{each['topic']}-{each['partition']}: {each['status']}, lag {each['current_lag']}")
     if {each["partition"]: each["current_lag"] for each in found["partitions"]} != lags:
-        sys.exit("that is not the lag there is")
+        sys.exit(f"karrot watch reports another lag than the expected one: {lags}")
 
 
 def burrows_lag(url: str, cluster: str) -> int | None:
-    """The sum; none while Burrow has not read a commit of each partition."""
+    """The total lag in Burrow; ``None`` until Burrow has read a commit on each partition."""
     result = answered(f"{url}/v3/kafka/{cluster}/consumer/{GROUP}/lag").get("status", {})
     has_read = [each["end"] is not None for each in result.get("partitions", ())]
     return int(result["totallag"]) if len(has_read) == PARTITIONS and all(has_read) else None
 
 
 def log_ends(url: str, cluster: str) -> list[int]:
-    """The partitions of the topic that Burrow has measured."""
+    """The log end offsets of the topic that Burrow knows."""
     return list(answered(f"{url}/v3/kafka/{cluster}/topic/{TOPIC}").get("offsets", ()))
 
 
 def answered(url: str) -> dict[str, Any]:
-    """Burrow's JSON; with a 404 too."""
+    """Burrow's JSON, also from a 404."""
     try:
         with urlopen(url, timeout=5) as answer:  # noqa: S310 (the caller's Burrow)
             return dict(json.load(answer))
@@ -154,21 +158,23 @@ def answered(url: str) -> dict[str, Any]:
 
 
 def until(true: Callable[[], bool], what: str) -> None:
-    """Ask until it is so."""
+    """Wait until ``true()`` holds. Exits after ``PATIENCE_S`` seconds."""
     deadline = time.monotonic() + PATIENCE_S
     while not true():
         if time.monotonic() > deadline:
-            sys.exit(f"{what}: not so after {PATIENCE_S} s")
+            sys.exit(f"gave up after {PATIENCE_S} s, waiting until {what}")
         time.sleep(0.2)
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bootstrap-servers", default="localhost:9092", metavar="HOST:PORT,...")
-    parser.add_argument("--cluster", default="local", metavar="NAME", help="its name, in Burrow if there is one")
-    parser.add_argument("--burrow", metavar="URL", help="a Burrow to ask; without one karrot watch is asked")
-    parser.add_argument("--keep", action="store_true", help="leave topic and group as they are then")
+    parser.add_argument(
+        "--cluster", default="local", metavar="NAME", help="name of the cluster; with --burrow, as Burrow calls it"
+    )
+    parser.add_argument("--burrow", metavar="URL", help="Burrow's address; without it, use karrot watch")
+    parser.add_argument("--keep", action="store_true", help="do not delete the topic and the group")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""``spark-submit karrot_pipeline.py ingest …`` is ``karrot pipeline ingest …``."""
+"""Runs ``karrot pipeline`` under ``spark-submit``: ``spark-submit karrot_pipeline.py ingest …``."""
 
 from karrot.cli.pipeline import pipeline
 
