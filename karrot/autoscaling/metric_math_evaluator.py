@@ -1,7 +1,6 @@
-"""Evaluates CloudWatch's metric math, as far as scaling on lag needs it.
+"""Evaluates CloudWatch's metric math, as far as Karrot's recipes use it: ``*``, ``/``, ``<``, FILL and IF.
 
-Operators ``+ - * /``, comparisons, ``AND`` and ``OR``, and the functions MAX, MIN, SUM and AVG of an array, FILL, IF,
-ABS, CEIL and FLOOR (CloudWatch User Guide, "Using math expressions with CloudWatch metrics").
+CloudWatch User Guide, "Using math expressions with CloudWatch metrics". Everything else is refused.
 
 That page says that arithmetic reads a missing value as 0 and drops a point that would divide by zero. Whether a live
 alarm sees it so is not documented, so both readings can be run: ``Gaps.ZERO`` and ``Gaps.DROPPED``. Where no metric of
@@ -9,9 +8,7 @@ an operation has a value there is no result in either.
 """
 
 import ast
-import math
 import operator
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -43,11 +40,10 @@ class Expression:
     @classmethod
     def parse(cls, text: str) -> "Expression":
         """Raises `UnsupportedExpressionError` for what cannot be evaluated."""
-        words = re.sub(r"&&|\bAND\b", " and ", re.sub(r"\|\||\bOR\b", " or ", text)).strip()
         try:
-            tree = ast.parse(words, mode="eval").body
+            tree = ast.parse(text.strip(), mode="eval").body
         except SyntaxError as error:
-            raise UnsupportedExpressionError(f"not metric math: {text}") from error
+            raise UnsupportedExpressionError(f"not metric math that is modelled: {text}") from error
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and type(node.value) not in (int, float):
                 raise UnsupportedExpressionError(f"texts have no place in {text}")
@@ -111,13 +107,8 @@ class _Evaluation:
                 return float(cast("float", value))
             case ast.Name(id=name):
                 return self.series[name]
-            case ast.UnaryOp(operand=operand):
-                return self.combine(operator.neg, [operand])
             case ast.BinOp(left=left, op=sign, right=right) | ast.Compare(left=left, ops=[sign], comparators=[right]):
-                return self.combine(_BETWEEN_TWO[type(sign)], [left, right])
-            case ast.BoolOp(op=sign, values=operands):
-                both = isinstance(sign, ast.And)
-                return self.combine(lambda *each: float(all(each) if both else any(each)), operands)
+                return self.combine(_BETWEEN_TWO[type(sign)], self.of(left), self.of(right))
             case ast.Call(args=arguments):
                 return self.call(_function_of(node), arguments)
             case _:
@@ -130,32 +121,20 @@ class _Evaluation:
             case "IF", [condition, yes, no]:
                 chosen = zip(*(self.broadcast(self.of(each)) for each in (condition, yes, no)), strict=True)
                 return [None if met is None else self.chosen(here) if met else other for met, here, other in chosen]
-            case (("ABS" | "CEIL" | "FLOOR"), [operand]):
-                return self.combine(_OF_ONE[name], [operand])
-            case (("MAX" | "MIN" | "SUM" | "AVG"), [ast.List(elts=elements)]) if elements:
-                return self.combine(_OF_MANY[name], elements)
             case _:
-                raise UnsupportedExpressionError(
-                    f"{name} is modelled for arrays like [m1, 1] or its usual arguments only"
-                )
+                raise UnsupportedExpressionError(f"{name} takes other arguments")
 
-    def combine(self, function: Callable[..., float], nodes: Sequence[ast.expr]) -> _Operand:
+    def combine(self, function: Callable[[float, float], float], left: _Operand, right: _Operand) -> _Operand:
         """The function of each period's values. Numbers alone stay one: they do not say which periods exist."""
-        operands = [self.of(node) for node in nodes]
-        series = [each for each in operands if isinstance(each, list)]
-        if not series:
-            return self._constant(function, operands)
-        columns = [self.broadcast(each) for each in operands]
+        if not isinstance(left, list) and not isinstance(right, list):
+            value = _or_nothing(function, left, right)
+            return [None] * self.count if value is None else value
+        series = [each for each in (left, right) if isinstance(each, list)]
+        pairs = zip(self.broadcast(left), self.broadcast(right), strict=True)
         return [
-            None
-            if self._is_gap([each[at] for each in series])
-            else _or_nothing(function, [c[at] or 0.0 for c in columns])
-            for at in range(self.count)
+            None if self._is_gap([each[at] for each in series]) else _or_nothing(function, one or 0.0, other or 0.0)
+            for at, (one, other) in enumerate(pairs)
         ]
-
-    def _constant(self, function: Callable[..., float], operands: Sequence[_Operand]) -> _Operand:
-        value = _or_nothing(function, cast("Sequence[float]", operands))
-        return [None] * self.count if value is None else value
 
     def _is_gap(self, values: Values) -> bool:
         missing = [value is None for value in values]
@@ -183,35 +162,18 @@ def _repeated(values: Values) -> Values:
     return filled
 
 
-def _or_nothing(function: Callable[..., float], values: Sequence[float]) -> float | None:
+def _or_nothing(function: Callable[[float, float], float], left: float, right: float) -> float | None:
     try:
-        return float(function(*values))
+        return float(function(left, right))
     except ZeroDivisionError:
         return None
 
 
-_WORDS = frozenset({"FILL", "IF", "ABS", "CEIL", "FLOOR", "MAX", "MIN", "SUM", "AVG", "REPEAT"})
-_FUNCTIONS = _WORDS - {"REPEAT"}
-_KNOWN = (
-    ast.Constant, ast.Name, ast.Load, ast.UnaryOp, ast.USub, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div,
-    ast.Compare, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq, ast.BoolOp, ast.And, ast.Or, ast.Call, ast.List,
-)  # fmt: skip
-_BETWEEN_TWO: dict[type[ast.operator | ast.cmpop], Callable[..., float]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
+_FUNCTIONS = frozenset({"FILL", "IF"})
+_WORDS = _FUNCTIONS | {"REPEAT"}
+_KNOWN = (ast.Constant, ast.Name, ast.Load, ast.BinOp, ast.Mult, ast.Div, ast.Compare, ast.Lt, ast.Call)
+_BETWEEN_TWO: dict[type[ast.operator | ast.cmpop], Callable[[float, float], float]] = {
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
     ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-}
-_OF_ONE: dict[str, Callable[..., float]] = {"ABS": abs, "CEIL": math.ceil, "FLOOR": math.floor}
-_OF_MANY: dict[str, Callable[..., float]] = {
-    "MAX": lambda *each: max(each),
-    "MIN": lambda *each: min(each),
-    "SUM": lambda *each: sum(each),
-    "AVG": lambda *each: sum(each) / len(each),
 }

@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import NamedTuple, Protocol
 
 _STANDARD_RESOLUTION = 60
+_STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {"Maximum": max, "Average": fmean, "SampleCount": len}
 
 Values = list[float | None]
 """One value per period, oldest first; ``None`` where the metric has no point."""
@@ -100,14 +101,5 @@ class MetricQuery:
         for point in reader.points(self.metric, start_s, end_s):
             if period_s >= _STANDARD_RESOLUTION or point.resolution_s < _STANDARD_RESOLUTION:
                 buckets[int((point.at_s - start_s) // period_s)].append(point.value)
-        summarise = STATISTICS[self.statistic]
+        summarise = _STATISTICS[self.statistic]
         return [summarise(bucket) if bucket else None for bucket in buckets]
-
-
-STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
-    "Maximum": max,
-    "Minimum": min,
-    "Average": fmean,
-    "Sum": sum,
-    "SampleCount": len,
-}

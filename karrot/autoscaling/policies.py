@@ -1,14 +1,13 @@
 """Computes the capacity that a scaling policy asks for, before cooldowns and limits.
 
 Rules and worked examples: Application Auto Scaling User Guide, "How step scaling for Application Auto Scaling works"
-(step adjustments, scaling adjustment types); the EC2 Auto Scaling guide says the same of instances.
+(step adjustments); the EC2 Auto Scaling guide says the same of instances.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import fmean
 from typing import NamedTuple, Protocol
 
 from karrot.autoscaling.alarm_model import Alarm, AlarmState, Comparison, Evaluation
@@ -19,15 +18,12 @@ _HIGH_PERIODS = 3
 _LOW_PERIODS = 15
 _LOW_SHARE = 0.9
 
-_AGGREGATIONS: dict[str, Callable[[Sequence[float]], float]] = {"Average": fmean, "Minimum": min, "Maximum": max}
-
 
 class Adjustment(StrEnum):
     """``AdjustmentType`` of a step scaling policy."""
 
     CHANGE = "ChangeInCapacity"
     EXACT = "ExactCapacity"
-    PERCENT = "PercentChangeInCapacity"
 
 
 class StepAdjustment(NamedTuple):
@@ -59,10 +55,9 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StepPolicy:
-    """A step scaling policy.
+    """A step scaling policy on the maximum of the alarm's recent values.
 
-    The breach is that of the alarm's recent values, aggregated (API reference, StepScalingPolicyConfiguration). With
-    M of N and ``Average`` that can be on the harmless side of the threshold, where no step is: then nothing happens.
+    API reference, StepScalingPolicyConfiguration (``MetricAggregationType``). If no step covers it, nothing happens.
     """
 
     name: str
@@ -70,16 +65,15 @@ class StepPolicy:
     steps: tuple[StepAdjustment, ...]
     out_cooldown_s: int = _DEFAULT_COOLDOWN_S
     in_cooldown_s: int = _DEFAULT_COOLDOWN_S
-    aggregation: str = "Average"
-    minimum_magnitude: int = 0
 
     def asks(self, capacity: int, alarm: Alarm, evaluation: Evaluation) -> int | None:
         """The capacity after the step that the breach falls into."""
         if not evaluation.values:
             return None
-        distance = _AGGREGATIONS[self.aggregation](evaluation.values) - alarm.threshold
-        step = pick(self.steps, distance, upwards=alarm.comparison.upwards)
-        return None if step is None else adjusted(capacity, self.adjustment, step.adjustment, self.minimum_magnitude)
+        step = pick(self.steps, max(evaluation.values) - alarm.threshold, upwards=alarm.comparison.upwards)
+        if step is None:
+            return None
+        return step.adjustment if self.adjustment is Adjustment.EXACT else capacity + step.adjustment
 
 
 class ScaleIn(StrEnum):
@@ -107,7 +101,6 @@ class TrackingPolicy:
     target: float
     out_cooldown_s: int = _DEFAULT_COOLDOWN_S
     in_cooldown_s: int = _DEFAULT_COOLDOWN_S
-    scales_in: bool = True
     scale_in: ScaleIn = ScaleIn.ONE
 
     def asks(self, capacity: int, alarm: Alarm, evaluation: Evaluation) -> int | None:
@@ -121,10 +114,10 @@ class TrackingPolicy:
         return max(0, min(capacity, max(least, proportional)))
 
     def alarms(self) -> tuple[Alarm, ...]:
-        """AlarmHigh and, unless scale-in is disabled, AlarmLow."""
+        """AlarmHigh and AlarmLow."""
         high = self._alarm("AlarmHigh", Comparison.ABOVE, self.target, _HIGH_PERIODS)
         low = self._alarm("AlarmLow", Comparison.BELOW, self.target * _LOW_SHARE, _LOW_PERIODS)
-        return (high, low) if self.scales_in else (high,)
+        return high, low
 
     def _alarm(self, kind: str, comparison: Comparison, threshold: float, periods: int) -> Alarm:
         return Alarm(
@@ -151,17 +144,3 @@ def pick(steps: Sequence[StepAdjustment], distance: float, *, upwards: bool) -> 
         if (lower <= distance < upper) if above else (lower < distance <= upper):
             return step
     return None
-
-
-def adjusted(capacity: int, adjustment: Adjustment, by: int, minimum_magnitude: int = 0) -> int:
-    """The capacity asked for; may lie outside the limits of the target, which come later."""
-    match adjustment:
-        case Adjustment.EXACT:
-            return by
-        case Adjustment.CHANGE:
-            return capacity + by
-        case Adjustment.PERCENT:
-            exact = capacity * by / 100
-            # Towards zero, but never to zero: 12.7 is 12, 0.67 is 1, -0.58 is -1, -6.67 is -6.
-            change = math.trunc(exact) or int(math.copysign(1, exact)) if exact else 0
-            return capacity + (int(math.copysign(max(abs(change), minimum_magnitude), change)) if change else 0)

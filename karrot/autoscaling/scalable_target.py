@@ -111,7 +111,6 @@ class Stack:
         scale_out_blocks_scale_in: bool = False,
     ) -> None:
         self.minimum, self.maximum = minimum, maximum
-        self.scale_out_blocks_scale_in = scale_out_blocks_scale_in
         self.policies: Mapping[str, Policy] = {policy.name: policy for policy in policies}
         self._watches = {alarm.name: AlarmWatch(alarm) for alarm in alarms}
         self._cooldowns = _Cooldowns(scale_out_blocks_scale_in=scale_out_blocks_scale_in)
@@ -122,11 +121,6 @@ class Stack:
     def alarms(self) -> Mapping[str, Alarm]:
         """Every alarm by name, those that scale nothing too."""
         return {name: watch.alarm for name, watch in self._watches.items()}
-
-    @property
-    def states(self) -> Mapping[str, AlarmState]:
-        """The state of every alarm by name."""
-        return {name: watch.state for name, watch in self._watches.items()}
 
     @property
     def metrics(self) -> frozenset[MetricIdentity]:
@@ -191,8 +185,8 @@ class Stack:
         return tasks
 
     def _is_held(self, policy: Policy) -> bool:
-        """Target tracking scales in only when every such policy with scale-in enabled would."""
-        tracking = [each for each in self.policies.values() if isinstance(each, TrackingPolicy) and each.scales_in]
+        """Target tracking scales in only when every such policy would."""
+        tracking = [each for each in self.policies.values() if isinstance(each, TrackingPolicy)]
         return policy in tracking and any(
             self._watches[alarm.name].state is not AlarmState.ALARM
             for each in tracking

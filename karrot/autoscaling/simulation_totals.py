@@ -27,7 +27,6 @@ class RunSummary(NamedTuple):
     """A run in numbers. A flap is a scale-out within half an hour after a scale-in."""
 
     peak_lag: float
-    peak_lag_at_s: float
     peak_lag_seconds: float
     last_lag: float
     least_tasks: int
@@ -48,9 +47,8 @@ class Account:
         self._moments: list[Moment] = []
         self._stretch: Moment | None = None
         self._taken = 0
-        self._peak: Moment | None = None
         self._last: Moment | None = None
-        self._peak_seconds = self._task_s = self._at_maximum_s = 0.0
+        self._peak_lag = self._peak_seconds = self._task_s = self._at_maximum_s = 0.0
         self._least = self._most = 0
 
     def take(self, steps: Iterable[Moment]) -> None:
@@ -66,13 +64,12 @@ class Account:
 
     def summary(self, activities: Iterable[Activity]) -> RunSummary:
         """The whole in numbers. Raises `ValueError` if nothing was taken."""
-        if self._peak is None or self._last is None:
+        if self._last is None:
             raise ValueError("a run has at least one step")
         changes = list(activities)
         outs = sum(each.after > each.before for each in changes)
         return RunSummary(
-            peak_lag=self._peak.lag,
-            peak_lag_at_s=self._peak.at_s,
+            peak_lag=self._peak_lag,
             peak_lag_seconds=self._peak_seconds,
             last_lag=self._last.lag,
             least_tasks=self._least,
@@ -88,13 +85,13 @@ class Account:
         )
 
     def _sum_up(self, step: Moment) -> None:
-        if self._last is None or self._peak is None:
-            self._peak, self._least, self._most = step, step.desired, step.desired
+        if self._last is None:
+            self._least = self._most = step.desired
         else:
             seconds = step.at_s - self._last.at_s
             self._task_s += self._last.desired * seconds
             self._at_maximum_s += seconds if self._last.desired >= self._maximum else 0
-            self._peak = step if step.lag > self._peak.lag else self._peak
+        self._peak_lag = max(self._peak_lag, step.lag)
         self._peak_seconds = max(self._peak_seconds, step.lag_seconds)
         self._least, self._most = min(self._least, step.desired), max(self._most, step.desired)
 

@@ -72,7 +72,6 @@ def _step_policy(
         steps,
         out_cooldown_s=cooldown_s,
         in_cooldown_s=cooldown_s if asked.on_ecs else 0,
-        aggregation="Maximum",
     )
 
 

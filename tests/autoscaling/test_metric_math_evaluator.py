@@ -20,14 +20,8 @@ def values(text: str, gaps: Gaps = Gaps.ZERO, **series: Values) -> Values:
     ("text", "as_zero", "dropped"),
     [
         ("lag / tasks", [None, 50, None, 0, None], [None, 50, None, None, None]),
-        ("lag + tasks", [None, 102, 200, 4, 400], [None, 102, None, None, 400]),
-        ("lag / MAX([tasks, 1])", [None, 50, None, 0, 400], [None, 50, None, None, 400]),
+        ("lag < tasks", [None, 0, 0, 1, 0], [None, 0, None, None, 0]),
         ("lag * 2", [None, 200, 400, None, 800], [None, 200, 400, None, 800]),
-        ("SUM([lag, tasks])", [None, 102, 200, 4, 400], [None, 102, None, None, 400]),
-        ("MIN([lag, 150])", [None, 100, 150, None, 150], [None, 100, 150, None, 150]),
-        ("AVG([lag, 0])", [None, 50, 100, None, 200], [None, 50, 100, None, 200]),
-        ("lag > 150 AND tasks < 1", [None, 0, 0, 0, 1], [None, 0, None, None, 1]),
-        ("lag > 150 || tasks < 1", [None, 0, 1, 0, 1], [None, 0, None, None, 1]),
         ("IF(FILL(tasks, 0) < 1, lag, 0)", [0, 0, 200, 0, 400], [None, 0, 200, 0, 400]),
     ],
 )
@@ -44,14 +38,10 @@ def test_a_missing_value_counts_as_zero_or_drops_the_point(text: str, as_zero: V
         ("FILL(lag, 0)", [0, 100, 200, 0, 400]),
         ("FILL(FILL(lag, REPEAT), 7)", [7, 100, 200, 200, 400]),
         ("FILL(lag, tasks)", [None, 100, 200, 4, 400]),
-        ("IF(FILL(tasks, 0) > 1, 7, lag)", [None, 7, 200, 7, 400]),
-        ("IF(lag > 150, 1, 0)", [None, 0, 1, None, 1]),
-        ("-lag", [None, -100, -200, None, -400]),
-        ("CEIL(lag / 3)", [None, 34, 67, None, 134]),
-        ("FLOOR(lag / 3) + ABS(-1)", [None, 34, 67, None, 134]),
-        ("1 + 2 * 3", [7, 7, 7, 7, 7]),
+        ("IF(1 < FILL(tasks, 0), 7, lag)", [None, 7, 200, 7, 400]),
+        ("IF(lag < 150, 1, 0)", [None, 1, 0, None, 0]),
+        ("2 * 3 / 4", [1.5, 1.5, 1.5, 1.5, 1.5]),
         ("1 / 0", [None, None, None, None, None]),
-        ("(lag - 100) != 0", [None, 0, 1, None, 1]),
     ],
 )
 def test_both_readings_of_missing_values_agree_elsewhere(text: str, expected: Values, gaps: Gaps) -> None:
@@ -81,12 +71,13 @@ def test_if_gives_the_results_in_the_tables_of_the_user_guide(text: str, expecte
 
 
 def test_the_names_are_those_of_metrics_and_other_expressions() -> None:
-    assert Expression.parse("IF(FILL(m1, REPEAT) > 0, e2, MAX([m3, 1]))").names == {"m1", "e2", "m3"}
+    assert Expression.parse("IF(FILL(m1, REPEAT) < 1, e2, m3 / 2)").names == {"m1", "e2", "m3"}
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "lag /", "METRICS()", "RATE(lag)", "lag ^ 2", "'text'", "MAX(lag)", "MAX([])", "FILL(lag)", "lag.real",
+    ["", "lag /", "METRICS()", "RATE(lag)", "MAX([lag, 1])", "lag + 1", "lag > 1", "lag ^ 2", "'text'", "FILL(lag)",
+     "-lag", "lag < 1 AND tasks < 1", "lag < 1 and tasks < 1", "lag.real",
      "1 < lag < 2", "__import__('os')", "[lag]", "lag if tasks else 0", "True"],
 )  # fmt: skip
 def test_an_expression_that_is_not_modelled_is_refused_when_it_is_parsed(text: str) -> None:
@@ -96,6 +87,6 @@ def test_an_expression_that_is_not_modelled_is_refused_when_it_is_parsed(text: s
 
 @given(lag=st.lists(st.none() | st.floats(0, 1e9), min_size=5, max_size=5), gaps=st.sampled_from(Gaps))
 def test_missing_values_never_produce_a_value(lag: Values, gaps: Gaps) -> None:
-    for text in ("lag / 2", "lag + 1", "MAX([lag, 1])", "IF(lag > 1, lag, 0)", "lag * lag"):
+    for text in ("lag / 2", "lag < 1", "IF(lag < 1, 0, lag)", "lag * lag"):
         told = values(text, gaps, lag=lag)
         assert [value is None for value in told] == [value is None for value in lag]

@@ -81,7 +81,7 @@ def test_a_metric_that_is_not_simulated_is_named() -> None:
 
 def test_running_tasks_are_counted_by_the_points_of_their_cpu() -> None:
     cpu = MetricQuery(MetricIdentity("AWS/ECS", "CPUUtilization"), "SampleCount")
-    query = MathQuery({"many": Expression.parse("IF(cpu >= 3, 1, 0)"), "cpu": cpu}, "many")
+    query = MathQuery({"many": Expression.parse("IF(cpu < 3, 0, 1)"), "cpu": cpu}, "many")
     many = make_alarm("High", "Out", query=query, threshold=1, evaluation_periods=1, datapoints_to_alarm=1)
     idle = load_of(*[0] * 10)
 

@@ -315,7 +315,7 @@ def test_the_lag_stands_where_if_drops_a_missing_value_and_not_where_it_has_0_fo
     silent: dict[str, float | None] = {"running": 3.0, "lag": None}
     text, _ = tracked("ecs-zero-seconds")
     assert evaluated(text, Gaps.ZERO, **silent) is None
-    assert evaluated("IF(FILL(FILL(running, REPEAT), 0) >= 1, lag, 60)", Gaps.ZERO, **silent) == 0
+    assert evaluated("IF(0 < FILL(FILL(running, REPEAT), 0), lag, 60)", Gaps.ZERO, **silent) == 0
 
 
 def unread(name: str) -> tuple[str, dict[str, tuple[str, str, str]]]:

@@ -29,6 +29,7 @@ from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
 from karrot.reporters.cloudwatch.sender import Sender
 from support.autoscaling.closed_loop_recipes import CLUSTER, GROUP, Recipe
+from support.autoscaling.lag_stack import alarm_states
 from support.autoscaling.scaled_consumer_group import PARTITIONS, RATE_PER_TASK, ScaledGroup, VariableRateTopic
 from support.autoscaling.template_to_stack import parse_stack
 from support.manual_clock import ManualClock
@@ -249,7 +250,7 @@ class ClosedLoop:
         ]
 
     def state(self, alarm: str) -> AlarmState:
-        return self.stack.states[alarm]
+        return alarm_states(self.stack)[alarm]
 
     def _tick(self) -> None:
         for post in self.burrow.due(self.clock.wall) if self.burrow else ():

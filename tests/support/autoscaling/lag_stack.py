@@ -7,7 +7,7 @@ from karrot.autoscaling.metric_series import MetricIdentity, MetricQuery
 from karrot.autoscaling.policies import Adjustment, StepAdjustment, StepPolicy, TrackingPolicy
 from karrot.autoscaling.scalable_target import Stack
 
-__all__ = ["LAG_METRIC", "make_alarm", "make_stack", "step_policy", "tracking_policy"]
+__all__ = ["LAG_METRIC", "alarm_states", "make_alarm", "make_stack", "step_policy", "tracking_policy"]
 
 LAG_METRIC = MetricIdentity.of("Karrot", "Lag", {"Cluster": "main", "ConsumerGroup": "orders"})
 _MAXIMUM = MetricQuery(LAG_METRIC, "Maximum")
@@ -23,9 +23,14 @@ def make_stack(*parts: StepPolicy | TrackingPolicy | Alarm, minimum: int = 1, **
 
 
 def step_policy(name: str, *steps: StepAdjustment, cooldown_s: int = 60, **settings: Any) -> StepPolicy:
-    """A step policy that judges by the maximum and changes the capacity."""
-    chosen: dict[str, Any] = {"adjustment": Adjustment.CHANGE, "aggregation": "Maximum", **settings}
+    """A step policy that changes the capacity."""
+    chosen: dict[str, Any] = {"adjustment": Adjustment.CHANGE, **settings}
     return StepPolicy(name, steps=steps, out_cooldown_s=cooldown_s, in_cooldown_s=cooldown_s, **chosen)
+
+
+def alarm_states(stack: Stack) -> dict[str, AlarmState]:
+    """The state of every alarm by name."""
+    return {name: watch.state for name, watch in stack._watches.items()}
 
 
 def tracking_policy(name: str = "Track", target: float = 60, **settings: Any) -> TrackingPolicy:

@@ -95,13 +95,8 @@ def _step_policy(name: str, settings: Node, cooldowns: tuple[int, int]) -> StepP
     # PutScalingPolicy refuses steps that overlap or leave a gap, and the outermost one needs a side without a bound.
     assert all(before.upper == after.lower is not None for before, after in pairwise(steps))
     assert (steps[0].lower, steps[-1].upper) in [(0, None), (None, 0)]
-    return StepPolicy(
-        name,
-        Adjustment(settings["AdjustmentType"]),
-        steps,
-        *cooldowns,
-        aggregation=settings["MetricAggregationType"],
-    )
+    assert settings["MetricAggregationType"] == "Maximum"  # as the model has it
+    return StepPolicy(name, Adjustment(settings["AdjustmentType"]), steps, *cooldowns)
 
 
 def _alarm(name: str, node: Node, policies: set[str], gaps: Gaps) -> Alarm:
