@@ -141,23 +141,24 @@ CODES: dict[str, Code] = {
     "internal_error": Code(
         500,
         "Karrot failed",
-        "The log of Karrot holds the traceback; please report it with the request. The body of an event is kept at "
+        "Look for the traceback in Karrot's log and report it with the request. The body of an event is kept at "
         "/api/v1/rejects.",
     ),
     "overloaded": Code(
         503,
         "The request waited too long for its turn",
-        "Nothing was stored. If it lasts: a faster disk, more KARROT_WORKERS, or a longer interval in burrow.toml.",
+        "If it lasts, use a faster disk, raise KARROT_WORKERS, or set a longer interval in burrow.toml. Nothing was "
+        "stored.",
     ),
     "log_unavailable": Code(
         503,
         "The event log cannot be used",
-        "Nothing was stored. `detail` and /readyz say why; most often the disk is full.",
+        "Look at /readyz: it says why. Most often the disk is full. Nothing was stored.",
     ),
     "unconfirmed": Code(
         503,
         "The disk did not answer in time",
-        "The event is stored or lost, nobody can know before the disk answers. Look at the disk; post the event again "
-        "if in doubt, as one that is stored twice does no harm.",
+        "Look at the disk. Until it answers, it is not known whether the event is stored. If in doubt, post it again: "
+        "an event that is stored twice does no harm.",
     ),
 }

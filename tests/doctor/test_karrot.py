@@ -30,10 +30,14 @@ def test_a_log_that_cannot_be_written_is_a_fault_with_its_reason() -> None:
     assert only_finding(checks.log_writable, full)[:2] == ("fault", "Karrot cannot store events: the disk is full")
 
 
-def test_a_duty_that_fails_is_a_fault() -> None:
+def test_a_duty_that_fails_is_a_fault_and_names_its_runbook() -> None:
     assert passes(checks.components, karrot_snapshot())
     failing = karrot_snapshot(components={"resync": ReadComponent("failing", "Burrow is away")})
-    assert only_finding(checks.components, failing)[:2] == ("fault", "resync is failing: Burrow is away")
+    assert only_finding(checks.components, failing) == (
+        "fault",
+        "resync is failing: Burrow is away",
+        f"the settings of resync: {KARROT}/config; {KARROT}/runbooks/KarrotBurrowSilent",
+    )
 
 
 def test_a_reporter_that_fails_says_why() -> None:
@@ -97,7 +101,7 @@ def test_a_template_s_refusal_names_the_right_one() -> None:
 @pytest.mark.parametrize("code", ["unsupported_template", "overloaded", "log_unavailable", "internal_error"])
 def test_a_refusal_has_the_remedy_that_the_pages_and_the_api_have_for_its_code(code: str) -> None:
     check = checks.templates_refused if code == "unsupported_template" else checks.not_stored
-    assert only_finding(check, rejected(code, 5))[2].startswith(CODES[code].remedy)
+    assert only_finding(check, rejected(code, 5))[2].startswith(CODES[code].remedy.replace("`", ""))
 
 
 def test_a_silent_cluster_is_a_fault() -> None:

@@ -34,10 +34,9 @@ def components(seen: KarrotSeen) -> Iterator[Said]:
     only_if(seen.components)
     for name, each in seen.components.items():
         if each.state == "failing" and name != "log" and not name.startswith("reporter "):
-            runbook = f"; {seen.url}/runbooks/{runbook_of_failing(name)}" if name == WATCH else ""
             yield fault(
                 f"{name} is failing: {each.detail or 'Karrot logs why, and its home page says so'}",
-                f"the settings of {name}: {seen.url}/config{runbook}",
+                f"the settings of {name}: {seen.url}/config; {seen.url}/runbooks/{runbook_of_failing(name)}",
             )
 
 
@@ -165,7 +164,8 @@ def published_twice(seen: KarrotSeen) -> Iterator[Said]:
 def _refused(seen: KarrotSeen, remedies: Mapping[str, str]) -> Iterator[Said]:
     """A fault while it goes on, as far as that can be told; a note once it is over."""
     only_if(seen.samples)
-    for code, remedy in remedies.items():
+    for code, text in remedies.items():
+        remedy = text.replace("`", "")  # a terminal shows no Markdown
         if not (times := seen.total("karrot_events_rejected_total", code=code)):
             continue
         newest = next((each for each in seen.rejects or () if each.code == code), None)
