@@ -1,4 +1,4 @@
-"""Helpers under ``support`` get pytest's readable assertions too; the run says which Karrot it tests."""
+"""Settings of every test run: assertion rewriting for ``support``, Hypothesis, the report of the tested Karrot."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ import karrot
 
 pytest.register_assert_rewrite("support")
 
-# A machine that is busy with something else says nothing about what is tested.
+# A busy machine makes examples slow without a fault in the tested code.
 settings.register_profile("karrot", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("karrot")
 
@@ -21,12 +21,13 @@ def pytest_report_header() -> str:
 
 
 def pytest_configure() -> None:
-    """Check what is tested, and give the programs that tests start a Ctrl-C that they can be sent and no terminal.
+    """Check which package is tested, and clean the environment of programs that tests start.
 
-    ``make test-wheel`` asks that the installed package is tested, not a checkout that happens to be importable. A shell
-    starts what it runs in the background with SIGINT ignored, and that is inherited; pytest-xdist tells its processes
-    the width of a terminal, which tables would fit. A machine may set what hides a fault from its own developers: an
-    unbuffered standard output never fails when a program ends.
+    ``make test-wheel`` requires that the installed package is tested, not a checkout that happens to be importable.
+    A shell starts background commands with SIGINT ignored, and child processes inherit that; so SIGINT is restored.
+    pytest-xdist sets the width of a terminal for its processes, and tables would fit themselves to it; so it is
+    removed. A machine may have settings that hide a fault: an unbuffered standard output never fails when a program
+    ends; so they are removed too.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in ("COLUMNS", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"):

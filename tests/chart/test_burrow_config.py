@@ -43,7 +43,7 @@ def burrow_toml(values: Object) -> Object:
 
 
 def keys_of(toml: Object) -> list[tuple[str, str, Any]]:
-    """Yield every key with its section's kind and its value."""
+    """Return every key with its section's kind and its value."""
     found = []
     for kind, section in toml.items():
         for module in [section] if kind in GLOBAL else section.values():

@@ -1,4 +1,4 @@
-"""AWS that does not let Karrot in: what is told, and how soon it goes on afterwards."""
+"""AWS refuses Karrot's credentials: Karrot reports the error and recovers soon after its end."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +26,7 @@ def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[CloudWatchRig]:
 
 
 def run(rig: CloudWatchRig) -> None:
-    """For two minutes, with a verdict every half."""
+    """Run for two minutes, with a verdict every 30 seconds."""
     for number in range(4):
         rig.tell(total_lag=number)
         rig.run(30)
@@ -40,7 +40,7 @@ def assert_it_fails(rig: CloudWatchRig, because: str, word: str) -> None:
 
 
 def assert_it_recovers(rig: CloudWatchRig) -> None:
-    """Within a minute, by the newest value alone."""
+    """Assert that only the newest value is sent, within a minute."""
     rig.tell(total_lag=99)
     rig.run(60)
     assert rig.log.reporters()[0].state == "ok"
@@ -57,7 +57,7 @@ def assert_it_recovers(rig: CloudWatchRig) -> None:
     ],
     ids=lambda value: value.code if isinstance(value, Refuse) else "",
 )
-def test_what_aws_says_is_told_and_its_end_is_noticed_within_a_minute(
+def test_an_aws_error_is_reported_and_its_end_is_noticed_within_a_minute(
     rig: CloudWatchRig, refusal: Refuse, because: str
 ) -> None:
     rig.fake.stand(refusal)
@@ -67,7 +67,7 @@ def test_what_aws_says_is_told_and_its_end_is_noticed_within_a_minute(
     assert_it_recovers(rig)
 
 
-def test_missing_credentials_are_told_and_found_within_a_minute_of_their_return(
+def test_missing_credentials_are_reported_and_found_within_a_minute_of_their_return(
     rig: CloudWatchRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
@@ -78,7 +78,7 @@ def test_missing_credentials_are_told_and_found_within_a_minute_of_their_return(
     assert {call.access_key for call in rig.fake.calls} == {"AKIDBACK"}
 
 
-def test_a_token_file_that_is_not_there_yet_is_told_and_read_once_it_is(
+def test_a_missing_token_file_is_reported_and_read_once_it_exists(
     rig: CloudWatchRig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     token = tmp_path / "token"

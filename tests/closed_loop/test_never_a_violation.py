@@ -1,6 +1,6 @@
-"""Whatever Burrow may say, CloudWatch is sent nothing that it would refuse.
+"""Karrot never sends a datum that CloudWatch would refuse, for any events from Burrow.
 
-``TESTS_STREAMS=10000`` runs so many streams of events instead of 80.
+``TESTS_STREAMS=10000`` runs 10,000 streams of events instead of 80.
 """
 
 import os
@@ -27,7 +27,7 @@ def _named(event: LagEvent, cluster: str | None, consumer: str | None) -> LagEve
 
 
 def _events() -> st.SearchStrategy[LagEvent]:
-    """Any event, most of them of a time at which CloudWatch takes it."""
+    """Draw any events, most of them with a time that CloudWatch accepts."""
     events = st.builds(_named, event_strategy(), st.none() | _NAMES, st.none() | _NAMES)
     near = st.integers(_NOW_MS - 3 * _WEEK_MS, _NOW_MS + _WEEK_MS) | st.integers(_NOW_MS - 60_000, _NOW_MS)
     return st.builds(lambda event, at_ms: event._replace(observed_at_ms=at_ms), events, near) | events

@@ -1,4 +1,4 @@
-"""Each recipe in the closed loop, while something between the lag and the alarms is dead."""
+"""Each recipe in the closed loop while a service between the lag and the alarms is down."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -13,7 +13,9 @@ from support.autoscaling.closed_loop_recipes import ASG, CLUSTER, ECS, GROUP, TO
 from support.autoscaling.scaled_consumer_group import RestartedBurrow
 from support.reporters.injected_faults import UNAVAILABLE
 
-_OF_ECS = [each for name, each in ECS.items() if name != "step-seconds"]  # but for the unit it is step-messages
+_OF_ECS = [
+    each for name, each in ECS.items() if name != "step-seconds"
+]  # the same as step-messages except for the unit
 _ALL = [*_OF_ECS, *(ASG[name] for name in ("tracking-seconds", "tracking-backlog", "step-messages"))]
 _SOME = [ECS["tracking-seconds"], ECS["step-messages"], ECS["from-zero-backlog"], ASG["tracking-backlog"]]
 _FLOOD = 5000.0
@@ -32,7 +34,7 @@ Kill = Callable[[ClosedLoop], None]
 
 
 def range_s(loop: ClosedLoop, *, upwards: bool) -> int:
-    """The longest evaluation range of the alarms that add tasks, or of those that take some away."""
+    """Return the longest evaluation range of the alarms that add tasks, or of the alarms that remove tasks."""
     acting = [alarm for alarm in loop.stack.alarms.values() if any(alarm.actions.values())]
     return max(alarm.range_s for alarm in acting if alarm.comparison.upwards is upwards)
 
@@ -45,9 +47,7 @@ def assert_no_policy_is_called_any_more(loop: ClosedLoop) -> None:
 
 @_KILLS
 @pytest.mark.parametrize("recipe", _ALL, ids=str)
-def test_nothing_more_happens_when_the_monitor_dies_in_the_middle_of_high_lag(
-    recipe: Recipe, aws: LoopCloudWatch, kill: Kill
-) -> None:
+def test_scaling_stops_when_the_monitor_dies_during_high_lag(recipe: Recipe, aws: LoopCloudWatch, kill: Kill) -> None:
     loop = ClosedLoop(recipe, aws, tasks=2, rate=40)
     loop.feed(_FLOOD)
     loop.run_until(lambda: loop.tasks > 2, within_minutes=10)
@@ -59,7 +59,7 @@ def test_nothing_more_happens_when_the_monitor_dies_in_the_middle_of_high_lag(
 
 
 @pytest.mark.parametrize("recipe", _SOME, ids=str)
-def test_when_the_monitor_dies_after_a_burst_tasks_go_for_no_longer_than_the_alarm_looks_back(
+def test_tasks_are_removed_for_at_most_the_evaluation_range_after_the_monitor_dies(
     recipe: Recipe, aws: LoopCloudWatch
 ) -> None:
     loop = ClosedLoop(recipe.up_to(30), aws, tasks=30, rate=40)
@@ -73,7 +73,7 @@ def test_when_the_monitor_dies_after_a_burst_tasks_go_for_no_longer_than_the_ala
 
 @_KILLS
 @pytest.mark.parametrize("recipe", [ECS["step-messages"], ASG["tracking-seconds"]], ids=str)
-def test_the_heartbeat_alarm_goes_off_when_the_monitor_dies_and_only_tells(
+def test_the_heartbeat_alarm_fires_when_the_monitor_dies_and_scales_nothing(
     recipe: Recipe, aws: LoopCloudWatch, kill: Kill
 ) -> None:
     loop = ClosedLoop(recipe, aws, rate=40).run(10)
@@ -87,7 +87,7 @@ def test_the_heartbeat_alarm_goes_off_when_the_monitor_dies_and_only_tells(
 
 
 @pytest.mark.parametrize("recipe", _SOME, ids=str)
-def test_scaling_goes_on_when_karrot_is_back(recipe: Recipe, aws: LoopCloudWatch) -> None:
+def test_scaling_continues_when_karrot_is_back(recipe: Recipe, aws: LoopCloudWatch) -> None:
     loop = ClosedLoop(recipe, aws, tasks=2, rate=40).run(2)
     loop.karrot.kill()
     loop.feed(700)
@@ -99,7 +99,7 @@ def test_scaling_goes_on_when_karrot_is_back(recipe: Recipe, aws: LoopCloudWatch
 
 
 @pytest.mark.parametrize("recipe", _OF_ECS, ids=str)
-def test_a_cloudwatch_outage_of_five_minutes_in_a_burst_delays_scaling_and_no_more(
+def test_a_cloudwatch_outage_of_five_minutes_in_a_burst_only_delays_scaling(
     recipe: Recipe, aws: LoopCloudWatch
 ) -> None:
     loop = ClosedLoop(recipe, aws, tasks=2, rate=40).run(2)
@@ -122,7 +122,7 @@ def test_a_cloudwatch_outage_of_five_minutes_in_a_burst_delays_scaling_and_no_mo
 
 
 def naive(template: dict[str, Any]) -> dict[str, Any]:
-    """The same with the expression as everybody writes it at first."""
+    """Return the same recipe with the expression that people usually write first."""
     changed = deepcopy(template)
     policy = changed["Resources"]["LagTracking"]["Properties"]["TargetTrackingScalingPolicyConfiguration"]
     (expression,) = [each for each in policy["CustomizedMetricSpecification"]["Metrics"] if "Expression" in each]
@@ -132,7 +132,7 @@ def naive(template: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("gaps", Gaps)
 @_KILLS
-def test_backlog_per_task_takes_no_task_away_while_the_monitor_is_dead_however_missing_values_are_read(
+def test_backlog_per_task_removes_no_task_while_the_monitor_is_dead_for_either_reading_of_missing_values(
     gaps: Gaps, aws: LoopCloudWatch, kill: Kill
 ) -> None:
     loop = ClosedLoop(ECS["tracking-backlog"], aws, tasks=6, rate=40, gaps=gaps)
@@ -144,7 +144,7 @@ def test_backlog_per_task_takes_no_task_away_while_the_monitor_is_dead_however_m
 
 
 @pytest.mark.parametrize(("gaps", "left"), [(Gaps.ZERO, 1), (Gaps.DROPPED, 8)])
-def test_lag_by_running_tasks_alone_is_a_trap_where_missing_values_are_read_as_zero(
+def test_lag_divided_by_running_tasks_alone_fails_if_missing_values_are_read_as_zero(
     gaps: Gaps, left: int, aws: LoopCloudWatch
 ) -> None:
     recipe = ECS["tracking-backlog"]
@@ -156,25 +156,23 @@ def test_lag_by_running_tasks_alone_is_a_trap_where_missing_values_are_read_as_z
     assert loop.tasks == left
 
 
-def start_burrow_anew(loop: ClosedLoop, recipe: Recipe) -> None:
-    """It reports on what it has read so far."""
+def restart_burrow(loop: ClosedLoop, recipe: Recipe) -> None:
+    """Start a new Burrow, which reports on the commits that it has read so far."""
     loop.burrow = RestartedBurrow(CLUSTER, GROUP, loop.topic, start_ms=loop.clock.wall, every_s=recipe.reports_every_s)
 
 
 @pytest.mark.parametrize("recipe", _OF_ECS, ids=str)
-def test_what_a_burrow_that_has_just_started_says_scales_nothing_with_min_complete(
-    recipe: Recipe, aws: LoopCloudWatch
-) -> None:
+def test_verdicts_of_a_just_started_burrow_scale_nothing_with_min_complete(recipe: Recipe, aws: LoopCloudWatch) -> None:
     loop = ClosedLoop(recipe, aws, tasks=2, rate=40, settings={"min_complete": "0.5"}).run(2)
-    start_burrow_anew(loop, recipe)
+    restart_burrow(loop, recipe)
     loop.run(6)
     assert loop.changes() == []
     assert loop.karrot.dropped()["incomplete"] >= 12
 
 
 @pytest.mark.parametrize("recipe", _OF_ECS, ids=str)
-def test_without_min_complete_it_scales_out(recipe: Recipe, aws: LoopCloudWatch) -> None:
+def test_verdicts_of_a_just_started_burrow_scale_out_without_min_complete(recipe: Recipe, aws: LoopCloudWatch) -> None:
     loop = ClosedLoop(recipe, aws, tasks=2, rate=40).run(2)
-    start_burrow_anew(loop, recipe)
+    restart_burrow(loop, recipe)
     loop.run(6)
     assert loop.tasks == recipe.most

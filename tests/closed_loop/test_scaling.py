@@ -1,4 +1,4 @@
-"""Each recipe in the closed loop, while everything works."""
+"""Each recipe in the closed loop while all services work."""
 
 from copy import deepcopy
 from itertools import pairwise
@@ -18,12 +18,12 @@ _USUAL = 40.0
 
 
 def usual(recipe: Recipe) -> float:
-    """Messages a second that leave the fewest tasks of a recipe idle more than not."""
+    """Return a rate, in messages per second, at which a recipe's minimum of tasks is idle most of the time."""
     return _USUAL if recipe.least else 0.0
 
 
 @pytest.mark.parametrize("recipe", _ALL, ids=str)
-def test_it_scales_out_under_a_burst_and_back_in_after_it(recipe: Recipe, aws: LoopCloudWatch) -> None:
+def test_a_recipe_scales_out_under_a_burst_and_back_in_after_it(recipe: Recipe, aws: LoopCloudWatch) -> None:
     loop = ClosedLoop(recipe, aws, rate=usual(recipe)).run(3)
     assert loop.changes() == []
     loop.feed(700)
@@ -40,7 +40,7 @@ def test_it_scales_out_under_a_burst_and_back_in_after_it(recipe: Recipe, aws: L
 
 
 @pytest.mark.parametrize("recipe", [ECS["tracking-seconds"], ASG["step-messages"]], ids=str)
-def test_a_burst_that_is_more_than_all_can_take_ends_at_the_maximum(recipe: Recipe, aws: LoopCloudWatch) -> None:
+def test_a_burst_beyond_the_capacity_of_all_tasks_ends_at_the_maximum(recipe: Recipe, aws: LoopCloudWatch) -> None:
     loop = ClosedLoop(recipe, aws, rate=usual(recipe))
     loop.feed(5000)
     loop.run_until(lambda: loop.tasks == recipe.most, within_minutes=25)
@@ -50,7 +50,7 @@ def test_a_burst_that_is_more_than_all_can_take_ends_at_the_maximum(recipe: Reci
 
 
 @pytest.mark.parametrize("recipe", [each for name, each in ECS.items() if name != "step-seconds"], ids=str)
-def test_two_hours_of_quiet_cause_no_action(recipe: Recipe, aws: LoopCloudWatch) -> None:
+def test_two_quiet_hours_cause_no_action(recipe: Recipe, aws: LoopCloudWatch) -> None:
     interval = "20s" if recipe.fast else "60s"
     loop = ClosedLoop(recipe, aws, rate=usual(recipe), settings={"interval": interval}).run(120)
     assert loop.changes() == []
@@ -58,9 +58,7 @@ def test_two_hours_of_quiet_cause_no_action(recipe: Recipe, aws: LoopCloudWatch)
 
 
 @pytest.mark.parametrize("tells_zero", [True, False])
-def test_from_zero_wakes_up_whether_or_not_aws_counts_the_tasks_where_there_are_none(
-    aws: LoopCloudWatch, *, tells_zero: bool
-) -> None:
+def test_from_zero_wakes_up_whether_or_not_aws_counts_zero_tasks(aws: LoopCloudWatch, *, tells_zero: bool) -> None:
     loop = ClosedLoop(ECS["from-zero-backlog"], aws, tells_zero=tells_zero).run(10)
     loop.feed(1)
     loop.run(10)
@@ -69,7 +67,7 @@ def test_from_zero_wakes_up_whether_or_not_aws_counts_the_tasks_where_there_are_
 
 
 def stays_s(loop: ClosedLoop) -> list[float]:
-    """How long each task that was woken up stayed, in seconds; the loop had no more than one."""
+    """Return the lifetime of each started task in seconds; the loop never had more than one task."""
     changes = loop.stack.activities
     assert set(loop.changes()) == {(0, 1), (1, 0)}
     return [stopped.at_s - woken.at_s for woken, stopped in pairwise(changes) if woken.after]
@@ -77,10 +75,10 @@ def stays_s(loop: ClosedLoop) -> list[float]:
 
 @pytest.mark.parametrize(("rate", "gaps"), [(5.0, Gaps.ZERO), (0.05, Gaps.DROPPED)])
 @pytest.mark.parametrize("recipe", _FROM_ZERO, ids=str)
-def test_a_trickle_from_zero_wakes_one_task_that_stays_a_quarter_of_an_hour(
+def test_a_few_messages_from_zero_wake_one_task_that_stays_a_quarter_of_an_hour(
     recipe: Recipe, rate: float, gaps: Gaps, aws: LoopCloudWatch
 ) -> None:
-    """The age and the number of what came while nothing ran are no lack of tasks."""
+    """The age and number of messages that arrived while no task ran do not mean that tasks are missing."""
     loop = ClosedLoop(recipe, aws, rate=rate, gaps=gaps).run(75)
     stays = stays_s(loop)
     assert len(stays) == 3
@@ -88,9 +86,7 @@ def test_a_trickle_from_zero_wakes_one_task_that_stays_a_quarter_of_an_hour(
 
 
 @pytest.mark.parametrize("gaps", Gaps)
-def test_where_aws_does_not_count_to_zero_a_trickle_stops_a_task_before_its_time(
-    gaps: Gaps, aws: LoopCloudWatch
-) -> None:
+def test_a_few_messages_stop_a_task_early_if_aws_does_not_count_zero_tasks(gaps: Gaps, aws: LoopCloudWatch) -> None:
     loop = ClosedLoop(ECS["from-zero-backlog"], aws, rate=5.0, gaps=gaps, tells_zero=False).run(75)
     usual, *others = stays_s(loop)
     assert usual >= 15 * 60
@@ -108,13 +104,13 @@ def not_held(template: dict[str, Any]) -> dict[str, Any]:
     return changed
 
 
-def test_an_age_that_is_not_held_while_nothing_runs_is_taken_for_a_lack_of_tasks(aws: LoopCloudWatch) -> None:
+def test_an_age_that_is_not_held_while_no_task_runs_counts_as_missing_tasks(aws: LoopCloudWatch) -> None:
     recipe = ECS["from-zero-seconds"]
     loop = ClosedLoop(recipe, aws, rate=5.0, template=not_held(recipe.template)).run(10)
     assert loop.changes() == [(0, 1), (1, 4), (4, 8)]
 
 
-def test_a_backlog_that_is_not_held_while_nothing_runs_stops_a_task_a_minute_after_it_was_woken_up(
+def test_a_backlog_that_is_not_held_while_no_task_runs_stops_a_task_a_minute_after_its_start(
     aws: LoopCloudWatch,
 ) -> None:
     recipe = ECS["from-zero-backlog"]

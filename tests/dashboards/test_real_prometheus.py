@@ -1,4 +1,4 @@
-"""Every query of the Grafana dashboards, sent to a real Prometheus that scrapes the demo."""
+"""Every query of the Grafana dashboards gives data from a real Prometheus that scrapes the demo."""
 
 import re
 import subprocess
@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.skipif(not BINARY, reason="needs a prometheus, on PATH or named by PROMETHEUS_BIN"),
 ]
 
-# What only a Kafka makes Karrot say, and a reporter that fails: told here as the register has it.
+# Metrics that need a Kafka or a failing reporter: their samples are made here from the register of metrics.
 CANNED = [
     each
     for each in telemetry.METRICS
@@ -43,7 +43,7 @@ JOB = """\
 
 
 def canned() -> str:
-    """A sample of each of `CANNED`."""
+    """Return a sample of each metric in `CANNED`."""
     lines = []
     for metric in CANNED:
         labels = ",".join(f'{label}="canned"' for label in metric.labels)
@@ -53,7 +53,7 @@ def canned() -> str:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """What it says: the addresses of Karrot and of the simulated Burrow."""
+    """Start the demo; return the addresses of Karrot and of the simulated Burrow."""
     said = tmp_path_factory.mktemp("demo") / "said.txt"
     with said.open("wb") as out:
         command = [sys.executable, "-m", "karrot", "demo", "--speed", "20", "--port", "0"]
@@ -68,7 +68,10 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def prometheus(demo: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    """It scrapes the demo, and a second Karrot that has on what the demo has off, fed by the demo's Burrow."""
+    """Start a Prometheus that scrapes the demo and a second Karrot.
+
+    The second Karrot gets its events from the demo's Burrow and has the features on that the demo has off.
+    """
     directory = tmp_path_factory.mktemp("boards")
     [port] = re.findall(r"page +http://127\.0\.0\.1:(\d+)/", demo)
     [burrow] = re.findall(r"--burrow (\S+)", demo)
@@ -97,7 +100,7 @@ def prometheus(demo: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def choices(board: str, prometheus: Prometheus) -> list[dict[str, str]]:
-    """What may be chosen on a board; on that of one group, each group in turn, those in incidents first."""
+    """Return the choices on a dashboard; on the dashboard of one group, each group, those with incidents first."""
     if board != "group":
         return [{"cluster": ".*", "consumer": ".*", "job": ".+", "instance": ".+"}]
     found = prometheus.query(
@@ -115,7 +118,7 @@ def has_data(query: PanelQuery, prometheus: Prometheus) -> bool:
 
 
 def without_data(queries: Iterable[PanelQuery], prometheus: Prometheus) -> list[PanelQuery]:
-    """Those that give nothing for a minute and a half."""
+    """Return the queries that give no data for a minute and a half."""
     left = list(queries)
 
     def is_none_left() -> bool:
@@ -127,7 +130,7 @@ def without_data(queries: Iterable[PanelQuery], prometheus: Prometheus) -> list[
     return left
 
 
-def test_every_panel_that_is_open_shows_something_of_the_demo_alone(prometheus: Prometheus) -> None:
+def test_every_open_panel_shows_data_of_the_demo_alone(prometheus: Prometheus) -> None:
     goes_wrong = re.compile(r"failures_total|events_rejected_total.*\nand", re.DOTALL)
     open_at_once = [each for each in panel_queries() if not each.folded and not goes_wrong.search(each.expr)]
     assert len(open_at_once) > 60
@@ -135,11 +138,11 @@ def test_every_panel_that_is_open_shows_something_of_the_demo_alone(prometheus: 
     assert without_data(of_the_demo, prometheus) == []
 
 
-def test_every_panel_shows_something_where_everything_is_on(prometheus: Prometheus) -> None:
+def test_every_panel_shows_data_if_all_features_are_on(prometheus: Prometheus) -> None:
     assert without_data(panel_queries(), prometheus) == []
 
 
-def test_an_incident_is_marked_at_the_time_it_began(prometheus: Prometheus) -> None:
+def test_an_incident_is_marked_at_its_start_time(prometheus: Prometheus) -> None:
     board = DASHBOARDS["overview"]
     [incidents] = annotations(board)
     assert incidents["useValueForTime"] is True

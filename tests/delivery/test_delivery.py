@@ -22,7 +22,7 @@ from support.waiting import wait_for
 
 
 class Recorder:
-    """A destination that remembers, and fails as often as it is told."""
+    """A destination that keeps its events and fails a given number of times."""
 
     def __init__(self, failures: int = 0) -> None:
         self.seen: list[int] = []
@@ -42,7 +42,7 @@ class Recorder:
 
 
 class Stuck(Recorder):
-    """A destination that does not come back until it is released."""
+    """A destination whose report does not return until it is released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ def counted(log: EventLog, metric: telemetry.Metric, **labels: str) -> float:
     )
 
 
-def test_events_are_handed_on_in_order_and_the_cursor_follows(log: MemoryEventLog, clock: ManualClock) -> None:
+def test_events_are_delivered_in_order_and_the_cursor_follows(log: MemoryEventLog, clock: ManualClock) -> None:
     recorder = Recorder()
     for _ in range(3):
         append_event(log)
@@ -106,7 +106,7 @@ def test_a_failed_report_is_repeated_with_the_same_events(log: MemoryEventLog, c
     assert log.reporters()[0].state == "ok"
 
 
-def test_a_new_process_goes_on_at_the_cursor(log: MemoryEventLog, clock: ManualClock) -> None:
+def test_a_new_process_continues_at_the_cursor(log: MemoryEventLog, clock: ManualClock) -> None:
     append_event(log)
     feed(log, Recorder(), clock).step()
     append_event(log)
@@ -130,7 +130,7 @@ def test_events_pruned_before_their_report_are_counted(log: MemoryEventLog, cloc
     assert counted(log, telemetry.REPORTER_DROPPED, reporter="recorder", reason="retention") == 2
 
 
-def test_a_reporter_that_is_new_to_an_old_log_lost_nothing(log: MemoryEventLog, clock: ManualClock) -> None:
+def test_a_new_reporter_on_an_old_log_counts_no_lost_events(log: MemoryEventLog, clock: ManualClock) -> None:
     append_event(log)
     clock.advance(60_001)
     log.prune()
@@ -141,7 +141,7 @@ def test_a_reporter_that_is_new_to_an_old_log_lost_nothing(log: MemoryEventLog, 
     assert counted(log, telemetry.REPORTER_DROPPED) == 0
 
 
-def test_a_damaged_event_is_passed_over_and_counted(
+def test_a_damaged_event_is_skipped_and_counted(
     log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = Recorder()
@@ -154,7 +154,7 @@ def test_a_damaged_event_is_passed_over_and_counted(
     assert counted(log, telemetry.REPORTER_DROPPED, reporter="recorder", reason="damaged") == 1
 
 
-def test_a_log_that_cannot_be_read_is_tried_again(
+def test_an_unreadable_log_is_read_again_later(
     log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = Recorder()
@@ -187,7 +187,7 @@ def test_a_replaced_log_is_read_from_its_start(clock: ManualClock) -> None:
     assert recorder.seen == [1, 2, 3, 4, 5, 1]
 
 
-def test_one_stuck_reporter_keeps_no_other_waiting(log: MemoryEventLog, clock: ManualClock) -> None:
+def test_one_stuck_reporter_does_not_delay_the_others(log: MemoryEventLog, clock: ManualClock) -> None:
     stuck, recorder = Stuck(), Recorder()
     delivery = Delivery(log, {"stuck": stuck, "recorder": recorder}, clock)
     delivery.start()
@@ -201,7 +201,7 @@ def test_one_stuck_reporter_keeps_no_other_waiting(log: MemoryEventLog, clock: M
     assert stuck.closed
 
 
-def test_only_who_leads_delivers(log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_leader_delivers(log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = Recorder()
     asked = threading.Event()
 
@@ -218,7 +218,7 @@ def test_only_who_leads_delivers(log: MemoryEventLog, clock: ManualClock, monkey
     assert recorder.calls == 0
 
 
-def test_the_leader_counts_who_fell_silent(log: MemoryEventLog, clock: ManualClock) -> None:
+def test_the_leader_counts_silent_groups(log: MemoryEventLog, clock: ManualClock) -> None:
     append_event(log)
     clock.advance(300_001)
     delivery = Delivery(log, {}, clock)
@@ -235,7 +235,7 @@ def test_the_leader_counts_who_fell_silent(log: MemoryEventLog, clock: ManualClo
         (RuntimeError("no idea"), "unexpected"),
     ],
 )
-def test_housekeeping_that_fails_is_counted_and_delivery_goes_on(
+def test_failed_housekeeping_is_counted_and_delivery_continues(
     log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
 ) -> None:
     monkeypatch.setattr(log, "prune", raising(error))

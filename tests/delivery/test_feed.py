@@ -1,4 +1,4 @@
-"""A feed that has its reporter send when it is due; the one that hands on is tested with delivery."""
+"""A feed of a batching reporter, which sends when a batch is due. The other feed is tested in test_delivery.py."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from support.manual_clock import ManualClock
 
 @dataclass
 class Batching:
-    """Owes every event it took until a send goes well; is due when told."""
+    """A reporter that owes every event it took until a send succeeds; the test sets when it is due."""
 
     due: float = 60.0
     trouble: Trouble | None = None
@@ -60,7 +60,7 @@ def feed(log: MemoryEventLog, clock: ManualClock, reporter: Batching) -> PacedFe
     return PacedFeed("batching", log, clock, Random(1), reporter)
 
 
-def test_events_are_taken_at_once_and_sent_when_that_is_due(log: MemoryEventLog, clock: ManualClock) -> None:
+def test_events_are_taken_at_once_and_sent_when_a_send_is_due(log: MemoryEventLog, clock: ManualClock) -> None:
     reporter = Batching()
     step = feed(log, clock, reporter)
     append_event(log)
@@ -78,7 +78,9 @@ def test_a_wait_is_never_longer_than_the_time_until_a_send_is_due(log: MemoryEve
     assert feed(log, clock, Batching(due=0.05)).step() == 0.05
 
 
-def test_what_is_owed_holds_the_cursor_and_trouble_is_said_and_counted(log: MemoryEventLog, clock: ManualClock) -> None:
+def test_owed_events_hold_the_cursor_and_a_failure_is_reported_and_counted(
+    log: MemoryEventLog, clock: ManualClock
+) -> None:
     reporter = Batching(due=0, trouble=Trouble("throttled", "slower, please"))
     step = feed(log, clock, reporter)
     append_event(log)
@@ -94,7 +96,7 @@ def test_what_is_owed_holds_the_cursor_and_trouble_is_said_and_counted(log: Memo
     assert (state.state, state.cursor) == ("ok", Cursor(log.log_id, 2))
 
 
-def test_whoever_takes_over_is_handed_what_was_owed_again(log: MemoryEventLog, clock: ManualClock) -> None:
+def test_a_new_leader_gets_the_owed_events_again(log: MemoryEventLog, clock: ManualClock) -> None:
     append_event(log)
     feed(log, clock, Batching(due=0)).step()
     append_event(log)
@@ -118,7 +120,7 @@ def test_a_log_that_was_replaced_is_read_from_its_beginning(log: MemoryEventLog,
     assert replaced.cursor("batching") == Cursor(replaced.log_id, 1)
 
 
-def test_the_end_takes_what_is_new_sends_it_and_closes(log: MemoryEventLog, clock: ManualClock) -> None:
+def test_the_end_takes_new_events_sends_them_and_closes(log: MemoryEventLog, clock: ManualClock) -> None:
     reporter = Batching()
     step = feed(log, clock, reporter)
     step.step()
@@ -142,7 +144,7 @@ def test_a_reporter_is_closed_even_if_the_log_cannot_be_read_at_the_end(
     assert reporter.closed == 1
 
 
-def test_a_failure_that_nobody_expected_at_the_end_is_counted(
+def test_an_unexpected_failure_at_the_end_is_counted(
     log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> NoReturn:
@@ -156,7 +158,7 @@ def test_a_failure_that_nobody_expected_at_the_end_is_counted(
     assert Counter("karrot_reporter_failures_total", labels, 1) in log.counters()
 
 
-def test_a_reporter_that_is_full_is_handed_nothing_and_loses_no_place(log: MemoryEventLog, clock: ManualClock) -> None:
+def test_a_full_reporter_gets_no_events_and_keeps_its_cursor(log: MemoryEventLog, clock: ManualClock) -> None:
     class Full(Batching):
         full_now = True
 
@@ -173,19 +175,21 @@ def test_a_reporter_that_is_full_is_handed_nothing_and_loses_no_place(log: Memor
     assert (reporter.sent, log.cursor("batching")) == ([1], Cursor(log.log_id, 1))
 
 
-def test_a_surprise_in_a_reporter_is_said_and_does_not_end_the_feed(log: MemoryEventLog, clock: ManualClock) -> None:
+def test_an_unexpected_error_in_a_reporter_is_reported_and_does_not_end_the_feed(
+    log: MemoryEventLog, clock: ManualClock
+) -> None:
     class Surprising(Batching):
         def send(self) -> Sending:
-            raise RuntimeError("nobody expected this")
+            raise RuntimeError("an unexpected error")
 
     step = feed(log, clock, Surprising(due=0))
     append_event(log)
     assert step.step() > 0
     (state,) = log.reporters()
-    assert (state.state, state.last_error) == ("failing", "RuntimeError: nobody expected this")
+    assert (state.state, state.last_error) == ("failing", "RuntimeError: an unexpected error")
 
 
-def test_a_send_that_asked_nobody_changes_nothing_that_was_known(log: MemoryEventLog, clock: ManualClock) -> None:
+def test_a_send_without_a_request_keeps_the_last_known_failure(log: MemoryEventLog, clock: ManualClock) -> None:
     reporter = Batching(due=0)
     step = feed(log, clock, reporter)
     step.step()
