@@ -27,7 +27,7 @@ def said(tmp_path: Path) -> Path:
 @pytest.fixture
 def demo(said: Path) -> Iterator["subprocess.Popen[bytes]"]:
     command = [sys.executable, "-m", "karrot", "demo", "--groups", "12", "--speed", "5", "--port", "0"]
-    environment = {**os.environ, "TMPDIR": str(said.parent)}  # one that is killed leaves its directory behind
+    environment = {**os.environ, "TMPDIR": str(said.parent)}  # a demo that is killed leaves its directory behind
     with said.open("wb") as out:
         process = subprocess.Popen(command, env=environment, stdout=out, stderr=out)
     yield process
@@ -51,7 +51,9 @@ def lags(base: str) -> dict[str, float]:
         }
 
 
-def test_the_demo_shows_lag_that_moves_and_stops_without_a_trace(demo: "subprocess.Popen[bytes]", said: Path) -> None:
+def test_the_demo_shows_changing_lag_and_leaves_nothing_behind_when_it_stops(
+    demo: "subprocess.Popen[bytes]", said: Path
+) -> None:
     base = address(said)
     wait_for(lambda: len(lags(base)) == 12, 30)
     first = lags(base)
@@ -72,7 +74,7 @@ def test_the_demo_shows_lag_that_moves_and_stops_without_a_trace(demo: "subproce
 
 
 def sent(fake: str) -> dict[tuple[str, ...], Any]:
-    """The points that the fake CloudWatch has, by metric and dimensions."""
+    """Return the points that the fake CloudWatch has, by metric and dimensions."""
     with urlopen(f"{fake}/points") as answer:
         told = json.load(answer)
     assert set(told["calls"]) <= {"200"}
@@ -86,7 +88,7 @@ def read(request: Request) -> str:
         return str(answer.read().decode())
 
 
-def test_the_demo_sends_to_a_fake_cloudwatch_and_shows_what(demo: "subprocess.Popen[bytes]", said: Path) -> None:
+def test_the_demo_sends_to_a_fake_cloudwatch_and_shows_the_data(demo: "subprocess.Popen[bytes]", said: Path) -> None:
     base = address(said)
     fake = re.findall(r"(http://\S+)/ is the stand-in", said.read_text())[0]
     wait_for(lambda: {metric for _, metric, *_ in sent(fake)} == {"Heartbeat", "Lag", "LagSeconds"}, 30)
@@ -109,7 +111,7 @@ def refused(url: str) -> bool:
     return False
 
 
-def test_a_demo_that_is_killed_takes_the_service_with_it(demo: "subprocess.Popen[bytes]", said: Path) -> None:
+def test_killing_the_demo_ends_the_service(demo: "subprocess.Popen[bytes]", said: Path) -> None:
     base = address(said)
     demo.kill()
     wait_for(lambda: refused(f"{base}/healthz"), 30)
@@ -119,7 +121,7 @@ def test_a_demo_whose_terminal_closes_leaves_nothing_behind(tmp_path: Path, said
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     command = [sys.executable, "-m", "karrot", "demo", "--port", "0"]
-    # `nohup make test` hands SIGHUP on as ignored, and a terminal's shell does not.
+    # `nohup make test` starts programs with SIGHUP ignored; the shell of a terminal does not.
     command = ["env", "--default-signal=HUP", *command]
     environment = {**os.environ, "TMPDIR": str(temporary)}
     with said.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, env=environment) as process:
@@ -132,7 +134,7 @@ def test_a_demo_whose_terminal_closes_leaves_nothing_behind(tmp_path: Path, said
 
 
 @pytest.mark.parametrize(("output", "code"), [(">/dev/full", 1), (">&-", 0)])
-def test_a_demo_that_cannot_say_anything_ends_as_other_commands_do(tmp_path: Path, output: str, code: int) -> None:
+def test_a_demo_that_cannot_print_ends_as_other_commands_do(tmp_path: Path, output: str, code: int) -> None:
     port = free_port()
     command = shlex.join([sys.executable, "-m", "karrot", "demo", "--port", str(port)])
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
@@ -147,7 +149,7 @@ def test_a_demo_that_cannot_say_anything_ends_as_other_commands_do(tmp_path: Pat
     assert error.decode() == ("karrot: [Errno 28] No space left on device\n" if code else "")
 
 
-def test_a_demo_of_many_groups_says_what_it_prepares_and_ends_meanwhile_if_told(said: Path) -> None:
+def test_a_demo_of_many_groups_prints_its_preparation_and_can_be_stopped_during_it(said: Path) -> None:
     command = [sys.executable, "-m", "karrot", "demo", "--groups", "10000", "--port", "0"]
     with said.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
         wait_for(lambda: "Simulating the past of 10000 groups" in said.read_text(), 30)
@@ -156,11 +158,11 @@ def test_a_demo_of_many_groups_says_what_it_prepares_and_ends_meanwhile_if_told(
     assert "Traceback" not in said.read_text()
 
 
-def test_many_groups_are_simulated_as_slowly_as_a_machine_keeps_up_with() -> None:
+def test_many_groups_are_simulated_at_a_speed_that_a_machine_can_handle() -> None:
     assert (kept_up_speed(24, 1), kept_up_speed(24, 5), kept_up_speed(10_000, 1)) == (1, 5, 0.1)
 
 
-def test_nothing_of_the_machine_s_own_accounts_reaches_the_demo(tmp_path: Path) -> None:
+def test_the_machine_s_own_credentials_do_not_reach_the_demo(tmp_path: Path) -> None:
     machine = {
         "PATH": "/bin",
         "AWS_PROFILE": "production",

@@ -51,7 +51,7 @@ def test_a_log_end_never_goes_back(moments: list[float], height: float, phase: f
     assert all(earlier <= later for earlier, later in pairwise(ends))
 
 
-def test_a_spike_comes_on_top_of_the_usual_rate() -> None:
+def test_a_spike_is_added_to_the_usual_rate() -> None:
     calm, spiky = (
         SimulatedTopic("t", [10.0], [0]),
         SimulatedTopic("t", [10.0], [0], spikes=Spikes(every=60, lasts=12, height=4)),
@@ -83,13 +83,13 @@ def test_a_slow_group_falls_behind_and_catches_up() -> None:
     assert min(lag[60:]) < 10
 
 
-def test_a_group_that_takes_nothing_commits_the_same_offset() -> None:
+def test_a_group_that_reads_nothing_commits_the_same_offset() -> None:
     committed = offsets(life(group(Phase(5), Phase(1000, pace=0)), 30))
     assert len(committed) == 30
     assert len(set(committed[-10:])) == 1
 
 
-def test_a_group_that_does_not_commit_is_silent_but_its_other_partitions_are_not() -> None:
+def test_a_partition_without_commits_is_silent_and_the_other_partitions_are_not() -> None:
     steps = life(group(Phase(1000, commits=False), afflicted=1), 10)
     assert offsets(steps, 0) == []
     assert len(offsets(steps, 1)) == 10
@@ -102,7 +102,7 @@ def test_a_rewind_goes_back_by_seconds_of_messages() -> None:
     assert drops[0] == pytest.approx(40 * 10, rel=0.1)
 
 
-def test_a_deleted_group_says_so_once_and_joins_anew() -> None:
+def test_a_deleted_group_is_reported_once_and_joins_again() -> None:
     steps = life(group(Phase(10), Phase(10, exists=False)), 25)
     quiet = [at for at, step in enumerate(steps) if not step]
     deleted = [at for at, step in enumerate(steps) if Deletion() in step]
@@ -113,7 +113,7 @@ def test_a_deleted_group_says_so_once_and_joins_anew() -> None:
     assert joined[0] == 0
 
 
-def test_members_share_the_partitions_out_in_ranges() -> None:
+def test_members_get_the_partitions_in_ranges() -> None:
     topic = SimulatedTopic("orders", [1.0] * 5, [10] * 5)
     owners = [
         record for record in group(Phase(60), topic=topic, members=2).step(0.0) if isinstance(record, SimulatedOwner)

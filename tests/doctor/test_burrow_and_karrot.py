@@ -1,4 +1,4 @@
-"""The traps that show when Burrow and Karrot are looked at together."""
+"""The checks that compare Burrow with Karrot."""
 
 from typing import Any
 
@@ -30,14 +30,14 @@ BILLING = GroupKey("prod", "billing")
 @pytest.mark.parametrize(
     ("interval", "level"), [(0, "fault"), (30, "ok"), (120, "ok"), (121, "warn"), (149, "warn"), (150, "fault")]
 )
-def test_an_interval_fits_karrot_stale_after(interval: int, level: str) -> None:
+def test_an_interval_must_fit_karrot_stale_after(interval: int, level: str) -> None:
     assert (
         only_finding(checks.stale_after, burrow_snapshot(notifier_module(interval=interval)), karrot_snapshot())[0]
         == level
     )
 
 
-def test_the_smallest_interval_of_all_notifiers_holds() -> None:
+def test_the_smallest_interval_of_all_notifiers_counts() -> None:
     both = burrow_snapshot(notifier_module(interval=600), notifier_module(class_name="slack", interval=60))
     assert both.interval == 60
     assert passes(checks.stale_after, both, karrot_snapshot())
@@ -66,7 +66,7 @@ def test_a_notifier_that_fell_silent_is_a_fault_while_burrow_lists_groups() -> N
     assert "never heard of it" in only_finding(checks.silent_notifier, burrow_snapshot(), other)[1]
 
 
-def test_hearing_only_of_groups_in_trouble_is_a_fault() -> None:
+def test_events_about_only_unhealthy_groups_are_a_fault() -> None:
     assert passes(checks.only_bad, burrow_snapshot(), karrot_snapshot())
     bad = karrot_snapshot(groups=(read_group("stock", status="ERR"), read_group("burrow-prod")))
     assert only_finding(checks.only_bad, burrow_snapshot(), bad)[:2] == (
@@ -84,19 +84,19 @@ def test_groups_that_karrot_does_not_know_are_named() -> None:
     assert (level, what) == ("warn", "Burrow lists 1 group of prod that Karrot does not know: stock")
 
 
-def test_a_group_that_the_allowlist_keeps_back_is_not_missed_twice() -> None:
+def test_a_group_that_the_allowlist_excludes_is_reported_once() -> None:
     let = burrow_snapshot(
         notifier_module(group_allowlist="audit|billing"), groups={"prod": ("audit", "billing", "stock")}
     )
     assert passes(checks.missing_groups, let, karrot_snapshot())
 
 
-def test_groups_are_not_missed_where_not_all_were_read() -> None:
+def test_groups_are_not_reported_as_missing_if_not_all_were_read() -> None:
     assert finds_nothing(checks.missing_groups, burrow_snapshot(), karrot_snapshot(has_all_groups=False))
     assert finds_nothing(checks.missing_groups, burrow_snapshot(), karrot_snapshot(groups=None))
 
 
-def test_lags_that_are_far_apart_are_told_with_their_age() -> None:
+def test_very_different_lags_are_reported_with_their_age() -> None:
     assert passes(checks.lag, burrow_snapshot(), karrot_snapshot())
     far = burrow_snapshot(verdicts=(make_verdict("billing", lag=90_000),))
     assert only_finding(checks.lag, far, karrot_snapshot())[:2] == (
@@ -108,12 +108,12 @@ def test_lags_that_are_far_apart_are_told_with_their_age() -> None:
     assert finds_nothing(checks.lag, burrow_snapshot(verdicts=()), karrot_snapshot())
 
 
-def test_a_lag_that_moved_a_little_is_the_same() -> None:
+def test_a_small_difference_in_lag_is_not_reported() -> None:
     assert passes(checks.lag, burrow_snapshot(verdicts=(make_verdict("billing", lag=900),)), karrot_snapshot())
     assert passes(checks.lag, burrow_snapshot(), karrot_snapshot(groups=(read_group("billing", lag=None),)))
 
 
-def test_events_more_seldom_than_evaluations_give_the_send_interval_away() -> None:
+def test_fewer_events_than_evaluations_reveal_the_send_interval() -> None:
     assert passes(checks.send_interval, burrow_snapshot(), karrot_snapshot())
     seldom = karrot_snapshot(histories={BILLING: group_history(30, 60, 30, 60, 60, 30)})
     assert only_finding(checks.send_interval, burrow_snapshot(), seldom) == (
@@ -124,12 +124,12 @@ def test_events_more_seldom_than_evaluations_give_the_send_interval_away() -> No
     assert finds_nothing(checks.send_interval, burrow_snapshot(notifier_module(threshold=2)), seldom)
 
 
-def test_one_restart_makes_no_send_interval_wrong() -> None:
+def test_one_restart_does_not_count_as_a_wrong_send_interval() -> None:
     once = karrot_snapshot(histories={BILLING: group_history(30, 30, 30, 250, 30, 30)})
     assert passes(checks.send_interval, burrow_snapshot(), once)
 
 
-def test_events_that_come_twice_in_an_interval_are_of_two_burrows() -> None:
+def test_two_events_in_one_interval_mean_two_burrows() -> None:
     assert passes(checks.two_burrows, burrow_snapshot(), karrot_snapshot())
     often = karrot_snapshot(histories={BILLING: group_history(10, 20, 10, 20, 10, 20)})
     level, what, _ = only_finding(checks.two_burrows, burrow_snapshot(), often)
@@ -137,14 +137,14 @@ def test_events_that_come_twice_in_an_interval_are_of_two_burrows() -> None:
     assert passes(checks.two_burrows, burrow_snapshot(notifier_module(), notifier_module()), often)
 
 
-def test_incidents_that_take_turns_are_of_two_burrows() -> None:
+def test_alternating_incidents_mean_two_burrows() -> None:
     turns = karrot_snapshot(histories={BILLING: group_history(30, 30, 30, 30, 30, 30, ids="abababa")})
     assert "take turns" in only_finding(checks.two_burrows, burrow_snapshot(), turns)[1]
     in_order = karrot_snapshot(histories={BILLING: group_history(30, 30, 30, 30, 30, 30, ids="aaabbbb")})
     assert passes(checks.two_burrows, burrow_snapshot(), in_order)
 
 
-def test_what_came_long_ago_or_from_another_burrow_s_cluster_is_not_judged() -> None:
+def test_old_events_and_events_of_another_burrow_s_cluster_are_not_judged() -> None:
     old = group_history(10, 10, 10, 10, 10, 10)
     later = KarrotSeen(url=KARROT, now=seconds_ago(-3600), histories={BILLING: old})
     assert finds_nothing(checks.two_burrows, burrow_snapshot(), later)
@@ -153,7 +153,7 @@ def test_what_came_long_ago_or_from_another_burrow_s_cluster_is_not_judged() -> 
     )
 
 
-def test_expected_clusters_are_written_as_burrow_writes_them() -> None:
+def test_expected_clusters_must_be_spelled_as_in_burrow() -> None:
     assert passes(checks.expected_clusters, burrow_snapshot(), karrot_snapshot())
     upper = karrot_snapshot(settings={"KARROT_EXPECTED_CLUSTERS": "Prod,test"})
     assert only_finding(checks.expected_clusters, burrow_snapshot(), upper)[::2] == (
@@ -177,5 +177,5 @@ def test_a_karrot_that_does_not_read_burrow_is_noted() -> None:
 
 
 @pytest.mark.parametrize("check", checks.CHECKS, ids=lambda check: check.name)
-def test_what_was_not_told_is_not_judged(check: Any) -> None:
+def test_missing_values_are_not_judged(check: Any) -> None:
     assert finds_nothing(check, BurrowSeen(url="http://burrow:8000"), KarrotSeen(url=KARROT, now=NOW))

@@ -1,4 +1,4 @@
-"""The traps of `[notifier.X]`."""
+"""The checks of Burrow's section `[notifier.X]`."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from support.doctor_snapshots import (
 ALL_BUT_THE_FIRST = checks.CHECKS[1:]
 
 
-def test_a_burrow_that_posts_to_somebody_else_is_at_fault() -> None:
+def test_a_burrow_that_posts_only_to_other_urls_is_a_fault() -> None:
     assert passes(checks.notifier, burrow_snapshot())
     elsewhere = notifier_module(url_open="http://pager.example:1467/v1/event", url_close="")
     level, what, remedy = only_finding(checks.notifier, burrow_snapshot(elsewhere))
@@ -32,7 +32,7 @@ def test_a_burrow_that_posts_to_somebody_else_is_at_fault() -> None:
 
 
 @pytest.mark.parametrize("check", ALL_BUT_THE_FIRST, ids=lambda check: check.name)
-def test_what_is_not_there_is_not_judged(check: Any) -> None:
+def test_a_missing_notifier_is_not_judged(check: Any) -> None:
     assert finds_nothing(check, burrow_snapshot(notifiers={}, webhooks={}))
 
 
@@ -46,7 +46,7 @@ def test_what_is_not_there_is_not_judged(check: Any) -> None:
         ({"url_open": WEBHOOK, "class_name": "slack"}, False),
     ],
 )
-def test_a_notifier_is_karrot_s_by_its_url(fields: dict[str, Any], *, is_meant: bool) -> None:
+def test_the_url_shows_which_notifier_is_karrot_s(fields: dict[str, Any], *, is_meant: bool) -> None:
     assert bool(burrow_snapshot(notifier_module(**fields)).to_karrot) is is_meant
 
 
@@ -71,7 +71,7 @@ def test_a_threshold_of_1_or_less_sends_every_group(threshold: int) -> None:
     assert passes(checks.threshold, burrow_snapshot(notifier_module(threshold=threshold)))
 
 
-def test_without_send_close_nobody_says_that_it_is_over() -> None:
+def test_a_notifier_without_send_close_does_not_report_the_end_of_incidents() -> None:
     assert passes(checks.send_close, burrow_snapshot())
     assert only_finding(checks.send_close, burrow_snapshot(notifier_module(send_close=False))) == (
         "warn",
@@ -95,7 +95,7 @@ def test_send_close_needs_an_address_and_a_template_of_its_own() -> None:
     )
 
 
-def test_closes_go_where_opens_go() -> None:
+def test_closes_must_go_to_the_same_url_as_opens() -> None:
     level, what, _ = only_finding(checks.send_close, burrow_snapshot(notifier_module(url_close="http://other/burrow")))
     assert (level, what) == ("warn", f"[notifier.a] sends opens to {WEBHOOK} and closes to http://other/burrow")
 
@@ -111,7 +111,7 @@ def test_the_method_of_a_close_that_is_never_sent_does_not_matter() -> None:
     assert passes(checks.method, burrow_snapshot(notifier_module(method_close="DELETE", send_close=False)))
 
 
-def test_an_address_without_burrow_at_its_end_is_at_fault() -> None:
+def test_a_url_without_burrow_at_its_end_is_a_fault() -> None:
     assert passes(checks.url, burrow_snapshot(notifier_module(url_open=f"{WEBHOOK}/")))
     assert passes(checks.url, burrow_snapshot(notifier_module(url_open="https://proxy/monitoring/burrow")))
     wrong = burrow_snapshot(notifier_module(url_open=f"{KARROT}/", url_close=WEBHOOK))
@@ -122,7 +122,7 @@ def test_an_address_without_burrow_at_its_end_is_at_fault() -> None:
     )
 
 
-def test_a_template_in_an_address_breaks_on_odd_names() -> None:
+def test_a_template_in_a_url_breaks_on_unusual_names() -> None:
     level, what, _ = only_finding(
         checks.url, burrow_snapshot(notifier_module(url_open=KARROT + "/burrow?group={{.Group}}"))
     )
@@ -140,7 +140,7 @@ def test_a_template_in_an_address_breaks_on_odd_names() -> None:
         (ReadWebhook(405, "", is_karrot=False), "fault", "is not Karrot's /burrow"),
     ],
 )
-def test_whoever_is_at_the_notifier_s_address_should_be_karrot(found: ReadWebhook, level: str, said: str) -> None:
+def test_the_server_at_the_notifier_s_url_should_be_karrot(found: ReadWebhook, level: str, said: str) -> None:
     told = only_finding(checks.webhook, burrow_snapshot(webhooks={WEBHOOK: found}))
     assert told[0] == level
     assert said in told[1]
@@ -155,7 +155,7 @@ def test_burrow_s_own_templates_are_known_by_their_names(name: str) -> None:
     assert (level, what) == ("fault", f"[notifier.a] has template-open conf/{name}: Karrot refuses what it makes")
 
 
-def test_two_templates_are_to_be_looked_at() -> None:
+def test_both_templates_are_checked() -> None:
     level, _, remedy = only_finding(
         checks.template, burrow_snapshot(notifier_module(template_close="/etc/burrow/close.tmpl"))
     )
@@ -169,19 +169,19 @@ def test_a_timeout_is_a_whole_number_shorter_than_the_interval(timeout: int, lev
     assert only_finding(checks.timeout, burrow_snapshot(notifier_module(timeout=timeout)))[0] == level
 
 
-def test_a_long_timeout_holds_burrow_s_locks() -> None:
+def test_a_timeout_that_holds_burrow_s_locks_too_long_is_reported() -> None:
     assert (
         "holds its locks" in only_finding(checks.timeout, burrow_snapshot(notifier_module(interval=120, timeout=60)))[1]
     )
 
 
-def test_a_notifier_that_takes_any_certificate_is_noted() -> None:
+def test_a_notifier_that_accepts_any_certificate_is_noted() -> None:
     assert passes(checks.noverify, burrow_snapshot(notifier_module(noverify="true")))
     secure = notifier_module(noverify="true", url_open="https://karrot/burrow")
     assert only_finding(checks.noverify, burrow_snapshot(secure))[:2] == ("note", "[notifier.a] takes any certificate")
 
 
-def test_an_allowlist_that_keeps_groups_back_is_noted_and_one_that_keeps_all_is_at_fault() -> None:
+def test_an_allowlist_that_excludes_some_groups_is_noted_and_one_that_excludes_all_is_a_fault() -> None:
     assert passes(checks.allowlist, burrow_snapshot(notifier_module(group_allowlist=".*")))
     assert only_finding(checks.allowlist, burrow_snapshot(notifier_module(group_allowlist="^bill"))) == (
         "note",
@@ -200,7 +200,7 @@ def test_an_allowlist_that_keeps_groups_back_is_noted_and_one_that_keeps_all_is_
     )
 
 
-def test_what_burrow_does_not_tell_is_said() -> None:
+def test_settings_that_burrow_does_not_report_are_named() -> None:
     level, what, remedy = only_finding(checks.unseen, burrow_snapshot())
     assert level == "note"
     for key in ("send-interval", "send-once", "group-denylist", "headers", "user"):

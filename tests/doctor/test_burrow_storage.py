@@ -1,4 +1,4 @@
-"""The traps of what Burrow reads and stores."""
+"""The checks of the commits and offsets that Burrow reads and stores."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from support.doctor_snapshots import (
 )
 
 
-def test_a_burrow_that_is_starting_is_waited_for() -> None:
+def test_a_starting_burrow_is_reported_as_starting() -> None:
     assert passes(checks.ready, burrow_snapshot())
     assert only_finding(checks.ready, burrow_snapshot(ready=False))[0] == "warn"
     assert finds_nothing(checks.ready, burrow_snapshot(ready=None))
@@ -60,7 +60,7 @@ def test_a_burrow_that_is_starting_lists_nothing_yet() -> None:
     assert finds_nothing(checks.lists, burrow_snapshot(ready=False, topics={"prod": 0}))
 
 
-def test_a_list_that_was_not_told_is_not_an_empty_one() -> None:
+def test_a_list_that_could_not_be_read_does_not_count_as_empty() -> None:
     assert passes(checks.lists, burrow_snapshot(groups={}, topics={}))
 
 
@@ -88,7 +88,7 @@ def test_a_cluster_without_a_consumer_section_and_one_with_a_space_are_faults() 
     ]
 
 
-def test_a_section_that_was_not_told_condemns_no_other() -> None:
+def test_an_unreadable_section_is_no_fault_of_another_section() -> None:
     unread = (Unread("[cluster.prod]", "no answer"),)
     assert finds_nothing(checks.cluster_names, burrow_snapshot(clusters={}, unread=unread))
     assert finds_nothing(
@@ -107,7 +107,7 @@ def test_an_old_kafka_version_finds_no_groups(version: str, level: str) -> None:
     )
 
 
-def test_lists_of_consumers_and_storage_are_noted() -> None:
+def test_allowlists_of_consumers_and_storage_are_noted() -> None:
     assert passes(checks.watched_groups, burrow_snapshot(**burrow_module("storages", group_allowlist=".*")))
     for kind, name in (("consumers", "consumer.prod"), ("storages", "storage.default")):
         level, what, _ = only_finding(
@@ -123,7 +123,7 @@ def test_a_start_at_the_latest_commit_is_noted() -> None:
     )
 
 
-def test_log_ends_and_topics_are_to_be_read_often() -> None:
+def test_log_ends_and_topics_must_be_read_often() -> None:
     assert passes(checks.refresh, burrow_snapshot())
     assert only_finding(checks.refresh, burrow_snapshot(**burrow_module("clusters", offset_refresh=45)))[::2] == (
         "warn",
@@ -135,7 +135,7 @@ def test_log_ends_and_topics_are_to_be_read_often() -> None:
     )
 
 
-def test_a_window_of_commits_is_large_enough_to_judge_by() -> None:
+def test_a_window_of_commits_must_be_long_enough_for_verdicts() -> None:
     assert passes(checks.window, burrow_snapshot())
     assert only_finding(checks.window, burrow_snapshot(**burrow_module("storages", intervals=2)))[::2] == (
         "warn",
@@ -151,11 +151,11 @@ def test_a_window_of_commits_is_large_enough_to_judge_by() -> None:
     assert only_finding(checks.window, one)[0] == "note"
 
 
-def test_a_misread_timestamp_makes_no_window_short() -> None:
+def test_a_misread_timestamp_does_not_count_as_a_short_window() -> None:
     assert passes(checks.window, burrow_snapshot(verdicts=(make_verdict(span_s=-9e12),)))
 
 
-def test_a_group_is_to_be_remembered() -> None:
+def test_a_short_expiry_of_groups_is_reported() -> None:
     assert passes(checks.expire_group, burrow_snapshot())
     assert only_finding(checks.expire_group, burrow_snapshot(**burrow_module("storages", expire_group=600)))[::2] == (
         "warn",
@@ -164,7 +164,7 @@ def test_a_group_is_to_be_remembered() -> None:
 
 
 @pytest.mark.parametrize(("status", "lag", "level"), [("OK", 12, "ok"), ("WARN", 12, "fault"), ("OK", 20_000, "fault")])
-def test_a_burrow_that_lags_itself_makes_every_number_old(status: str, lag: int, level: str) -> None:
+def test_a_burrow_that_lags_itself_is_reported(status: str, lag: int, level: str) -> None:
     own = make_verdict("burrow-prod", status=status, lag=lag)
     assert (
         only_finding(checks.self_lag, burrow_snapshot(verdicts=(own, make_verdict(status="ERR", lag=10**9))))[0]
@@ -176,7 +176,7 @@ def test_a_burrow_that_does_not_watch_itself_is_not_judged() -> None:
     assert finds_nothing(checks.self_lag, burrow_snapshot(verdicts=(make_verdict(),)))
 
 
-def test_names_that_rest_cannot_hold_are_noted() -> None:
+def test_names_that_rest_cannot_ask_for_are_noted() -> None:
     assert passes(checks.odd_names, burrow_snapshot())
     level, what, _ = only_finding(checks.odd_names, burrow_snapshot(groups={"prod": ("a/b", "", "c")}))
     assert (level, what) == ("note", "2 names cannot be asked for over REST: 'a/b', ''")
@@ -187,5 +187,5 @@ JUDGED_ALWAYS = ("lists", "ready", "release", "odd-names")
 
 
 @pytest.mark.parametrize("check", checks.CHECKS, ids=lambda check: check.name)
-def test_what_was_not_told_is_not_judged(check: Any) -> None:
+def test_missing_values_are_not_judged(check: Any) -> None:
     assert finds_nothing(check, NOTHING) is (check.name not in JUDGED_ALWAYS)

@@ -1,4 +1,4 @@
-"""The traps of Karrot itself."""
+"""The checks of Karrot itself."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def test_a_duty_that_fails_is_a_fault_and_names_its_runbook() -> None:
     )
 
 
-def test_a_reporter_that_fails_says_why() -> None:
+def test_a_failing_reporter_is_a_fault_with_its_reason() -> None:
     assert passes(checks.reporters, karrot_snapshot())
     failing = Reporter("cloudwatch", "failing", last_error="AccessDenied: cloudwatch:PutMetricData")
     assert only_finding(checks.reporters, karrot_snapshot(reporters=(failing,))) == (
@@ -50,7 +50,7 @@ def test_a_reporter_that_fails_says_why() -> None:
     )
 
 
-def test_a_reporter_that_is_far_behind_is_warned_of() -> None:
+def test_a_reporter_that_is_far_behind_is_a_warning() -> None:
     behind = Reporter("cloudwatch", "ok", backlog_events=400, backlog_age_seconds=301.0)
     assert only_finding(checks.reporters, karrot_snapshot(reporters=(behind,)))[:2] == (
         "warn",
@@ -58,12 +58,12 @@ def test_a_reporter_that_is_far_behind_is_warned_of() -> None:
     )
 
 
-def test_without_the_api_a_failing_reporter_is_seen_all_the_same() -> None:
+def test_a_failing_reporter_is_found_without_the_api_too() -> None:
     failing = karrot_snapshot(reporters=None, components={"reporter cloudwatch": ReadComponent("failing")})
     assert only_finding(checks.reporters, failing)[:2] == ("fault", "the reporter cloudwatch is failing")
 
 
-def test_what_a_reporter_left_out_is_noted() -> None:
+def test_data_that_a_reporter_left_out_are_noted() -> None:
     assert passes(checks.dropped, karrot_snapshot())
     left = metric_sample("karrot_reporter_dropped_total", 3, reporter="cloudwatch", reason="over_cap")
     assert only_finding(checks.dropped, karrot_snapshot(left))[:2] == (
@@ -81,7 +81,7 @@ def test_what_a_reporter_left_out_is_noted() -> None:
         (checks.not_stored, "log_unavailable"),
     ],
 )
-def test_refusals_are_a_fault_while_they_go_on(check: Any, code: str) -> None:
+def test_refused_requests_are_a_fault_while_they_continue(check: Any, code: str) -> None:
     assert passes(check, karrot_snapshot())
     assert only_finding(check, rejected(code, 20, 5000))[:2] == (
         "fault",
@@ -94,12 +94,12 @@ def test_refusals_are_a_fault_while_they_go_on(check: Any, code: str) -> None:
     )
 
 
-def test_a_template_s_refusal_names_the_right_one() -> None:
+def test_a_refused_template_is_reported_with_the_right_one() -> None:
     assert "{{ jsonencoder . }}" in only_finding(checks.templates_refused, rejected("unsupported_template", 5))[2]
 
 
 @pytest.mark.parametrize("code", ["unsupported_template", "overloaded", "log_unavailable", "internal_error"])
-def test_a_refusal_has_the_remedy_that_the_pages_and_the_api_have_for_its_code(code: str) -> None:
+def test_a_refusal_has_the_same_remedy_as_on_the_pages_and_in_the_api(code: str) -> None:
     check = checks.templates_refused if code == "unsupported_template" else checks.not_stored
     assert only_finding(check, rejected(code, 5))[2].startswith(CODES[code].remedy.replace("`", ""))
 
@@ -117,7 +117,7 @@ def test_a_silent_cluster_is_a_fault() -> None:
     assert only_finding(checks.silence, karrot_snapshot(samples=(other,)))[:2] == ("fault", "no Burrow was ever heard")
 
 
-def test_a_karrot_that_polls_kafka_itself_needs_no_burrow_and_names_the_runbook_if_it_fails() -> None:
+def test_a_karrot_that_polls_kafka_needs_no_burrow_and_names_the_runbook_on_failure() -> None:
     other = metric_sample("karrot_events_rejected_total", 0, code="unauthorized")
     assert passes(checks.silence, karrot_snapshot(samples=(other,), components={"watch": ReadComponent("ok")}))
     assert only_finding(checks.components, karrot_snapshot(components={"watch": ReadComponent("failing")})) == (
@@ -127,7 +127,7 @@ def test_a_karrot_that_polls_kafka_itself_needs_no_burrow_and_names_the_runbook_
     )
 
 
-def test_groups_without_series_are_warned_of() -> None:
+def test_groups_without_series_are_a_warning() -> None:
     assert passes(checks.series_dropped, karrot_snapshot())
     assert (
         only_finding(checks.series_dropped, karrot_snapshot(metric_sample("karrot_series_dropped_total", 9)))[0]
@@ -136,22 +136,22 @@ def test_groups_without_series_are_warned_of() -> None:
 
 
 @pytest.mark.parametrize("metric", ["karrot_log_replaced_total", "karrot_log_damaged_total"])
-def test_a_log_that_was_damaged_is_warned_of(metric: str) -> None:
+def test_a_damaged_log_is_a_warning(metric: str) -> None:
     assert passes(checks.damage, karrot_snapshot())
     assert only_finding(checks.damage, karrot_snapshot(metric_sample(metric, 1)))[0] == "warn"
 
 
-def test_karrot_without_its_exporter_is_noted() -> None:
+def test_a_karrot_without_its_prometheus_reporter_is_noted() -> None:
     assert passes(checks.exporter, karrot_snapshot())
     assert only_finding(checks.exporter, karrot_snapshot(settings={"KARROT_REPORTERS": "cloudwatch"}))[0] == "note"
 
 
 @pytest.mark.parametrize("check", checks.CHECKS, ids=lambda check: check.name)
-def test_what_was_not_told_is_not_judged(check: Any) -> None:
+def test_missing_values_are_not_judged(check: Any) -> None:
     assert finds_nothing(check, KarrotSeen(url=KARROT, now=NOW))
 
 
-def test_an_archive_that_spark_might_publish_again_is_noted() -> None:
+def test_an_archive_that_spark_might_publish_a_second_time_is_noted() -> None:
     assert passes(checks.published_twice, karrot_snapshot(settings={"KARROT_REPORTERS": "prometheus,archive"}))
     assert (
         only_finding(checks.published_twice, karrot_snapshot(settings={"KARROT_REPORTERS": "cloudwatch,archive"}))[0]

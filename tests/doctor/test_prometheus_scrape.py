@@ -1,4 +1,4 @@
-"""The traps of the scrape."""
+"""The checks of Prometheus' scrape of Karrot."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from support.doctor_snapshots import (
 CLASHING = {"job": "karrot", "instance": "karrot:5000", "cluster": "k8s-1"}
 
 
-def test_a_prometheus_without_karrot_is_at_fault() -> None:
+def test_a_prometheus_without_karrot_is_a_fault() -> None:
     assert passes(checks.target, prometheus_snapshot())
     assert only_finding(checks.target, prometheus_snapshot(targets=()))[:2] == (
         "fault",
@@ -39,47 +39,47 @@ def test_a_prometheus_without_karrot_is_at_fault() -> None:
         ("EOF", "what it says; curl http://karrot:5000/metrics"),
     ],
 )
-def test_a_target_that_is_down_says_why(error: str, remedy: str) -> None:
+def test_a_target_that_is_down_is_a_fault_with_its_reason(error: str, remedy: str) -> None:
     assert passes(checks.scrape_fails, prometheus_snapshot())
     told = only_finding(checks.scrape_fails, prometheus_snapshot(scrape_target(health="down", last_error=error)))
     assert told[:2] == ("fault", f"http://karrot:5000/metrics is down: {error}")
     assert told[2].startswith(remedy)
 
 
-def test_another_path_is_warned_of() -> None:
+def test_another_path_is_a_warning() -> None:
     other = prometheus_snapshot(scrape_target(scrape_url=f"{KARROT}/api/v1/groups"))
     assert only_finding(checks.scrape_fails, other)[::2] == ("warn", "metrics_path: /metrics")
 
 
-def test_a_target_s_own_cluster_label_moves_karrot_s_aside() -> None:
+def test_a_target_s_own_cluster_label_renames_karrot_s() -> None:
     assert passes(checks.honor_labels, prometheus_snapshot())
     level, what, remedy = only_finding(checks.honor_labels, prometheus_snapshot(scrape_target(labels=CLASHING)))
     assert (level, what) == ("fault", "Prometheus moves Karrot's labels aside: exported_cluster")
     assert "honor_labels: true" in remedy
 
 
-def test_honor_labels_keeps_karrot_s() -> None:
+def test_honor_labels_keeps_karrot_s_labels() -> None:
     honest = {"scrape_configs": [{"job_name": "karrot", "honor_labels": True}]}
     assert passes(checks.honor_labels, prometheus_snapshot(scrape_target(labels=CLASHING), config=honest))
 
 
-def test_labels_that_were_moved_aside_are_seen_whatever_the_configuration_says() -> None:
+def test_renamed_labels_are_found_whatever_the_configuration_says() -> None:
     level, what, _ = only_finding(checks.honor_labels, prometheus_snapshot(config={}, exported=["exported_cluster"]))
     assert (level, what) == ("fault", "Prometheus moves Karrot's labels aside: exported_cluster")
 
 
 @pytest.mark.parametrize(("interval", "level"), [("15s", "ok"), ("1m", "ok"), ("2m", "warn"), ("5m0s", "fault")])
-def test_a_long_scrape_interval_shows_verdicts_late(interval: str, level: str) -> None:
+def test_a_long_scrape_interval_is_reported(interval: str, level: str) -> None:
     assert (
         only_finding(checks.scrape_interval, prometheus_snapshot(scrape_target(scrape_interval=interval)))[0] == level
     )
 
 
-def test_an_interval_that_prometheus_does_not_tell_is_not_judged() -> None:
+def test_an_interval_that_prometheus_does_not_report_is_not_judged() -> None:
     assert finds_nothing(checks.scrape_interval, prometheus_snapshot(scrape_target(scrape_interval="")))
 
 
-def test_a_target_that_is_not_scraped_any_more_is_warned_of() -> None:
+def test_a_target_that_is_no_longer_scraped_is_a_warning() -> None:
     assert passes(checks.late_scrape, prometheus_snapshot())
     assert (
         only_finding(checks.late_scrape, prometheus_snapshot(scrape_target(last_scrape=seconds_ago(46))))[0] == "warn"
@@ -87,7 +87,7 @@ def test_a_target_that_is_not_scraped_any_more_is_warned_of() -> None:
     assert only_finding(checks.late_scrape, prometheus_snapshot(scrape_target(health="unknown")))[0] == "note"
 
 
-def test_a_scrape_that_takes_long_is_warned_of() -> None:
+def test_a_slow_scrape_is_a_warning() -> None:
     assert passes(checks.slow_scrape, prometheus_snapshot())
     assert only_finding(checks.slow_scrape, prometheus_snapshot(scrape_target(last_scrape_duration=6.0)))[:2] == (
         "warn",
@@ -95,12 +95,12 @@ def test_a_scrape_that_takes_long_is_warned_of() -> None:
     )
 
 
-def test_groups_that_are_scraped_twice_count_twice() -> None:
+def test_groups_that_are_scraped_twice_are_reported() -> None:
     assert passes(checks.doubled, prometheus_snapshot())
     assert only_finding(checks.doubled, prometheus_snapshot(doubled=2))[0] == "warn"
 
 
-def test_a_prometheus_that_does_not_watch_for_silence_is_noted() -> None:
+def test_a_prometheus_without_an_alert_on_silence_is_noted() -> None:
     assert passes(checks.silence_alert, prometheus_snapshot())
     assert only_finding(checks.silence_alert, prometheus_snapshot(rules="{'groups': []}"))[0] == "note"
 
@@ -111,7 +111,7 @@ def test_groups_that_relabelling_drops_are_a_fault() -> None:
     assert finds_nothing(checks.series, karrot_snapshot(groups=()), prometheus_snapshot(series=0))
 
 
-def test_clocks_that_are_apart_are_warned_of() -> None:
+def test_different_clocks_are_a_warning() -> None:
     assert passes(checks.clocks, karrot_snapshot(), prometheus_snapshot())
     assert only_finding(checks.clocks, karrot_snapshot(now=seconds_ago(-40)), prometheus_snapshot())[:2] == (
         "warn",
@@ -120,15 +120,15 @@ def test_clocks_that_are_apart_are_warned_of() -> None:
 
 
 @pytest.mark.parametrize("check", checks.ALONE[1:], ids=lambda check: check.name)
-def test_what_was_not_told_is_not_judged(check: Any) -> None:
+def test_missing_values_are_not_judged(check: Any) -> None:
     assert finds_nothing(check, PrometheusSeen(url="http://prometheus:9090", now=NOW))
 
 
-def test_groups_are_not_looked_for_where_nothing_was_told() -> None:
+def test_groups_are_not_checked_if_prometheus_gave_no_series() -> None:
     nothing = PrometheusSeen(url="http://prometheus:9090", now=NOW)
     assert finds_nothing(checks.series, KarrotSeen(url=KARROT, now=NOW), nothing)
 
 
 @pytest.mark.parametrize(("text", "value"), [("15s", 15), ("1m30s", 90), ("500ms", 0.5), ("2d", 172_800), ("", 0)])
-def test_spans_of_time_are_understood(text: str, value: float) -> None:
+def test_prometheus_durations_are_parsed(text: str, value: float) -> None:
     assert seconds(text) == value

@@ -1,4 +1,4 @@
-"""Reading the sides over HTTP, and what is said of all of them together."""
+"""The doctor reads Burrow, Karrot and Prometheus over HTTP and reports the findings about all of them."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def burrow_at(url: str, *, karrot: str | None = None) -> BurrowSeen:
     return seen
 
 
-def test_all_that_burrow_tells_is_read_and_nothing_is_deleted() -> None:
+def test_all_answers_of_burrow_are_read_and_nothing_is_deleted() -> None:
     with fake_burrow(simulated_group("billing"), simulated_group("burrow-prod"), simulated_group("a/b")) as asked:
         asked.after(60)
         seen = burrow_at(asked.server.url)
@@ -56,7 +56,7 @@ def test_all_that_burrow_tells_is_read_and_nothing_is_deleted() -> None:
     assert (seen.interval, seen.notifiers["karrot"].threshold) == (30, 1)
 
 
-def test_of_many_groups_some_are_asked_for_and_burrow_s_own_is_among_them() -> None:
+def test_some_of_many_groups_are_read_and_burrow_s_own_group_is_among_them() -> None:
     names = [f"group-{number:03}" for number in range(GROUPS_ASKED + 20)]
     with fake_burrow(*(simulated_group(name) for name in names), simulated_group("burrow-prod")) as asked:
         asked.after(5)
@@ -65,7 +65,7 @@ def test_of_many_groups_some_are_asked_for_and_burrow_s_own_is_among_them() -> N
     assert [event.consumer for event in seen.verdicts] == ["burrow-prod", *names[: GROUPS_ASKED - 1]]
 
 
-def test_only_the_addresses_of_karrot_s_notifiers_are_asked() -> None:
+def test_only_the_urls_of_karrot_s_notifiers_are_requested() -> None:
     with scripted_server(
         http_response(b"moved", "301 Moved Permanently", b"Location: https://elsewhere/burrow\r\n")
     ) as (url, asked):
@@ -78,7 +78,7 @@ def test_only_the_addresses_of_karrot_s_notifiers_are_asked() -> None:
     assert [each.split(b"\r\n")[0] for each in asked] == [b"GET /burrow HTTP/1.1"]
 
 
-def test_a_module_that_is_not_told_is_noted_and_the_rest_is_read() -> None:
+def test_an_unreadable_module_is_noted_and_the_rest_is_read() -> None:
     clusters = b'{"error":false,"message":"","clusters":[]}'
     with scripted_server(http_response(clusters), *[http_response(b"no such thing", "404 Not Found")] * 20) as (url, _):
         seen = burrow_at(url)
@@ -90,7 +90,7 @@ def test_a_module_that_is_not_told_is_noted_and_the_rest_is_read() -> None:
     }
 
 
-def test_nobody_there_is_said_of_each_side() -> None:
+def test_each_unreachable_side_is_reported() -> None:
     urls = [f"http://127.0.0.1:{free_port()}" for _ in range(3)]
     seen = look(*urls, asking=QUICK)
     assert seen == Snapshot(
@@ -103,7 +103,7 @@ def test_nobody_there_is_said_of_each_side() -> None:
 @pytest.mark.parametrize(
     "body", [b"<html>", b"{}", b"[]", b"\xff", b'{"time": 5}', b'{"data": {"result": []}}', b'{"a":' * 99_999]
 )
-def test_somebody_else_is_no_karrot_and_no_prometheus(body: bytes) -> None:
+def test_another_server_is_not_taken_for_karrot_or_prometheus(body: bytes) -> None:
     with scripted_server(*[http_response(body)] * 2) as (url, _):
         seen = look(None, url, url, asking=QUICK)
     assert isinstance(seen.karrot, Away)
@@ -111,7 +111,7 @@ def test_somebody_else_is_no_karrot_and_no_prometheus(body: bytes) -> None:
     assert "is not understood" in seen.karrot.said
 
 
-def test_whatever_a_karrot_answers_no_part_of_it_is_a_traceback() -> None:
+def test_no_answer_of_a_karrot_causes_a_traceback() -> None:
     beat = http_response(json.dumps({"time": "2027-01-15T08:00:00Z"}).encode())
     endless = [b"HTTP/1.1 200 OK\r\n\r\nx 1 1 1 1"]
     for odd in (
@@ -127,7 +127,7 @@ def test_whatever_a_karrot_answers_no_part_of_it_is_a_traceback() -> None:
         assert len(seen.unread) >= 5
 
 
-def test_prometheus_is_read_as_far_as_it_tells() -> None:
+def test_prometheus_is_read_as_far_as_it_answers() -> None:
     config = "scrape_configs:\n- job_name: lag\n  honor_labels: true\n"
     results = {
         "karrot_build_info": 1,
@@ -144,7 +144,7 @@ def test_prometheus_is_read_as_far_as_it_tells() -> None:
     assert (seen.series, seen.doubled, seen.exported, seen.unread) == (12, 3, ["exported_cluster"], ())
 
 
-def test_a_target_is_karrot_s_by_its_address_or_name() -> None:
+def test_the_address_or_name_shows_which_target_is_karrot_s() -> None:
     nobody = f"http://127.0.0.1:{free_port()}"
     at_its_address = TARGET | {"scrapeUrl": f"{nobody}/metrics"}
     named = TARGET | {"labels": {"job": "karrot", "instance": "c"}}
@@ -155,7 +155,7 @@ def test_a_target_is_karrot_s_by_its_address_or_name() -> None:
     assert len(seen.targets) == 2
 
 
-def test_a_prometheus_that_keeps_its_configuration_to_itself_is_read_without() -> None:
+def test_a_prometheus_that_hides_its_configuration_is_read_without_it() -> None:
     closed = frozenset({"/api/v1/status/config", "/api/v1/rules"})
     with fake_prometheus(targets=[TARGET], config="a: [", closed=closed) as url:
         seen = look(prometheus=url, asking=QUICK).prometheus
@@ -168,14 +168,14 @@ def test_a_prometheus_that_keeps_its_configuration_to_itself_is_read_without() -
     assert broken.config == {}
 
 
-def test_the_token_is_shown_to_karrot_alone() -> None:
+def test_the_token_is_sent_only_to_karrot() -> None:
     with scripted_server(*[http_response(b"{}")] * 2) as (url, asked):
         look(None, url, None, token="s3cret", asking=QUICK)
         look(None, None, url, token="s3cret", asking=QUICK)
     assert [b"Authorization: Bearer s3cret" in each for each in asked] == [True, False]
 
 
-def test_where_nothing_is_wrong_every_check_says_so() -> None:
+def test_every_check_reports_success_if_nothing_is_wrong() -> None:
     found = examine(Snapshot(burrow=burrow_snapshot(), karrot=karrot_snapshot(), prometheus=prometheus_snapshot()))
     assert [each.check for each in found if each.level is not Level.OK] == ["unseen"]
     assert {each.check for each in found} == {each.name for each in CHECKS}
@@ -188,7 +188,7 @@ def test_faults_come_first() -> None:
     assert [each.level for each in found] == sorted((each.level for each in found), key=list(Level).index)
 
 
-def test_a_side_that_does_not_answer_is_a_fault_and_the_others_are_examined() -> None:
+def test_a_side_that_does_not_answer_is_a_fault_and_the_others_are_checked() -> None:
     found = examine(
         Snapshot(burrow=Away("Burrow", "http://b:8000", "no connection: refused"), karrot=karrot_snapshot())
     )
@@ -199,20 +199,20 @@ def test_a_side_that_does_not_answer_is_a_fault_and_the_others_are_examined() ->
     assert "lag" not in {each.check for each in found}
 
 
-def test_a_part_that_could_not_be_read_is_a_warning_with_what_was_said() -> None:
+def test_an_unreadable_part_is_a_warning_with_the_error() -> None:
     closed = karrot_snapshot(settings=None, unread=(Unread("settings (/config)", "HTTP 401 from /config"),))
     (warned,) = [each for each in examine(Snapshot(karrot=closed)) if each.level is Level.WARN]
     assert warned.what == "Karrot: settings (/config) could not be read: HTTP 401 from /config"
     assert warned.remedy == "KARROT_API_TOKEN (or _FILE) in the environment of karrot doctor"
 
 
-def test_names_of_checks_are_their_own() -> None:
+def test_names_of_checks_are_unique() -> None:
     names = [each.name for each in CHECKS]
     assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-def test_a_check_says_what_it_looks_for_and_where_to_read_on(check: Any) -> None:
+def test_a_check_names_its_subject_and_its_documentation(check: Any) -> None:
     assert check.trap.endswith(".")
     assert check.well or check.name == "unseen"
     page, _, anchor = check.where.partition("#")
@@ -223,7 +223,7 @@ def test_a_check_says_what_it_looks_for_and_where_to_read_on(check: Any) -> None
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-def test_each_check_has_a_sick_case_beside_the_healthy_one(check: Any) -> None:
+def test_each_check_has_a_failing_case_and_a_healthy_one(check: Any) -> None:
     function = check.name.replace("-", "_")
     tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
     assert re.search(rf"only_finding\(\s*checks\.{function}\b|\(checks\.{function}, \"", tests)

@@ -51,7 +51,7 @@ def of(behaviour: Behaviour, *, partitions: int = 2, **more: Any) -> FakeBurrow:
     return FakeBurrow({"prod": [group]}, Random(4), start_ms=START_MS, **more)
 
 
-# The same again
+# Repeatability
 
 
 def test_the_same_seed_and_times_give_the_same_bodies() -> None:
@@ -62,7 +62,7 @@ def test_the_same_seed_and_times_give_the_same_bodies() -> None:
 
 @settings(max_examples=10, deadline=None)
 @given(st.lists(st.integers(0, 30_000), max_size=6))
-def test_how_often_one_asks_changes_nothing(moments: list[int]) -> None:
+def test_the_number_of_calls_does_not_change_the_bodies(moments: list[int]) -> None:
     asked_often, asked_once = demo(6), demo(6)
     pieces = [asked_often.due(START_MS + moment) for moment in [*sorted(moments), 30_000]]
     assert [post for piece in pieces for post in piece] == asked_once.due(START_MS + 30_000)
@@ -72,7 +72,7 @@ def test_another_seed_gives_other_bodies() -> None:
     assert demo(seed=1).due(seconds(20)) != demo(seed=2).due(seconds(20))
 
 
-def test_a_clock_that_goes_back_brings_nothing() -> None:
+def test_a_clock_that_goes_back_gives_no_bodies() -> None:
     burrow = demo()
     assert burrow.due(seconds(20))
     assert burrow.due(seconds(10)) == []
@@ -81,7 +81,7 @@ def test_a_clock_that_goes_back_brings_nothing() -> None:
 # The bodies
 
 
-def test_a_body_is_read_as_the_event_that_was_posted() -> None:
+def test_a_body_is_read_as_the_posted_event() -> None:
     for post in ten_minutes()[:500]:
         assert parse_webhook(post.body, observed_at_ms=post.event.observed_at_ms) == post.event
 
@@ -93,12 +93,12 @@ def test_a_body_has_the_form_of_a_recorded_one() -> None:
 
 
 def form(body: bytes) -> tuple[bytes, bytes]:
-    """What the template wraps around the event."""
+    """Return the part of a body that the template writes around the event."""
     head, tail = b'{\n  "Event": {"Cluster":"', b"}}\n}\n"
     return body[: len(head)], body[-len(tail) :]
 
 
-# What is seen in ten minutes
+# Ten minutes of the demo
 
 
 def test_ten_minutes_show_every_status_and_incidents_that_open_and_close() -> None:
@@ -131,14 +131,14 @@ def test_groups_recover() -> None:
     assert set(best_last) == {Status.OK}
 
 
-def test_a_deleted_group_falls_silent() -> None:
+def test_a_deleted_group_sends_no_more_events() -> None:
     events = by_group(ten_minutes())
     silent = {group for group, told in events.items() if told[-1].observed_at_ms < seconds(180)}
     assert len(silent) == 2
     assert all(len(told) > 5 for told in (events[group] for group in silent))
 
 
-def test_a_group_that_just_joined_is_not_complete() -> None:
+def test_a_new_group_is_not_complete() -> None:
     told = by_group(ten_minutes())
     assert sum(events[0].complete != 1 for events in told.values()) == 2
     assert all(events[-1].complete == 1 for events in told.values())
@@ -161,11 +161,11 @@ def test_burrow_reports_itself_in_each_cluster() -> None:
         assert {event.partition_count for event in own} == {50}
 
 
-def test_groups_are_dealt_out_to_the_clusters() -> None:
+def test_groups_are_distributed_over_the_clusters() -> None:
     assert Counter(events[0].cluster for events in by_group(ten_minutes()).values()) == {"prod-eu": 13, "prod-us": 13}
 
 
-def test_every_behaviour_is_played_by_a_dozen_groups() -> None:
+def test_a_dozen_groups_have_every_behaviour() -> None:
     assert set(BEHAVIOURS) == {
         "slowly falling behind",
         "healthy",
@@ -203,7 +203,7 @@ def test_a_behaviour_gets_its_verdict_and_recovers(phase: Phase, status: Status)
 # Burrow's timing
 
 
-def test_a_group_is_evaluated_once_in_an_interval_from_a_random_moment_on() -> None:
+def test_a_group_is_evaluated_once_per_interval_from_a_random_moment_on() -> None:
     events = by_group(ten_minutes())
     assert all(seconds(0) <= told[0].observed_at_ms <= seconds(5) for told in events.values())
     assert len({told[0].observed_at_ms for told in events.values()}) == 26
@@ -251,7 +251,7 @@ def test_after_a_failover_all_groups_are_due_at_once_with_new_incidents() -> Non
     assert len({post.event.observed_at_ms for post in burrow.due(seconds(25.1))}) == 1
 
 
-def test_speed_shortens_intervals_and_raises_rates_and_leaves_timestamps() -> None:
+def test_speed_shortens_intervals_and_raises_rates_but_keeps_timestamps_real() -> None:
     usual, fast = demo().due(seconds(60)), demo(speed=10).due(seconds(6))
     assert len(fast) == pytest.approx(len(usual), rel=0.02)
     usual_ms, usual_messages = window_of_billing(usual)
@@ -261,7 +261,7 @@ def test_speed_shortens_intervals_and_raises_rates_and_leaves_timestamps() -> No
 
 
 def window_of_billing(posts: Sequence[Post]) -> tuple[float, float]:
-    """How wide the windows of a healthy group are on average: milliseconds and messages."""
+    """Return the mean width of the windows of a healthy group, in milliseconds and in messages."""
     lags = [event.max_lag for event in by_group(posts)["billing"]]
     widths = [
         (lag.end.timestamp_ms - lag.start.timestamp_ms, lag.end.offset - lag.start.offset)
@@ -272,7 +272,7 @@ def window_of_billing(posts: Sequence[Post]) -> tuple[float, float]:
     return fmean(milliseconds), fmean(messages)
 
 
-def test_timestamps_are_those_of_the_wall_clock() -> None:
+def test_timestamps_follow_the_wall_clock() -> None:
     for post in ten_minutes()[:1000]:
         for lag in (post.event.max_lag, *post.event.partitions):
             assert lag is not None

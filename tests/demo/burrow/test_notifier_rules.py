@@ -20,7 +20,7 @@ def new_ids(seed: int = 1) -> Any:
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["name"]) for case in CASES])
-def test_a_verdict_is_sent_as_burrow_sends_it(case: dict[str, Any]) -> None:
+def test_a_verdict_is_sent_by_burrows_rules(case: dict[str, Any]) -> None:
     settings = NotifierSettings(
         threshold=case["threshold"],
         send_interval=0,
@@ -32,7 +32,7 @@ def test_a_verdict_is_sent_as_burrow_sends_it(case: dict[str, Any]) -> None:
         last_open_ms=1_000 if case["already_notified"] else None,
     )
     sent = notify(group, Status[case["status"]], 2_000, settings, new_ids())
-    # Row 8's "not set after" is asserted by none of Burrow's tests, and its code leaves the last send as it was.
+    # No test of Burrow asserts "not set after" of row 8, and Burrow's code leaves the last send unchanged.
     last_open_is_set = case["expected"]["last_notify_set_after"] or case["name"] == ROW_8
     assert {
         "notify_called": sent is not None,
@@ -43,7 +43,7 @@ def test_a_verdict_is_sent_as_burrow_sends_it(case: dict[str, Any]) -> None:
 
 
 def requests(settings: NotifierSettings, statuses: str, every_ms: int = 1_000) -> list[str]:
-    """What is sent for verdicts that follow each other: status or close, and the number of the incident."""
+    """Return the requests for a sequence of verdicts: status or close, and the number of the incident."""
     group, numbers, sent = NotifiedGroup(), dict[str, int](), list[str]()
     ids = new_ids()
     for count, status in enumerate(statuses.split()):

@@ -22,7 +22,7 @@ START_MS = 1_763_741_000_000
 
 @dataclass
 class Sink:
-    """A server that keeps what it is sent and answers as told."""
+    """A server that keeps the requests it gets and gives the answers it was set up with."""
 
     status: int = 202
     requests: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
@@ -63,7 +63,7 @@ def sender(url: str, **settings: Any) -> contextlib.closing[HttpSender]:
 # One request
 
 
-def test_a_request_looks_like_burrows(sink: Sink) -> None:
+def test_a_request_has_the_form_of_burrows_requests(sink: Sink) -> None:
     with sender(sink.url) as send:
         assert send(b'{"Event":{}}') == 202
     assert sink.requests == [
@@ -92,20 +92,20 @@ def test_credentials_idempotency_key_and_headers_are_sent(sink: Sink) -> None:
     assert sent["X-Team"] == "core"
 
 
-def test_a_refusal_is_an_answer(sink: Sink) -> None:
+def test_a_refusal_counts_as_an_answer(sink: Sink) -> None:
     sink.status = 503
     with sender(sink.url) as send:
         assert send(b"{}") == 503
 
 
-def test_a_connection_is_kept_for_the_next_request(sink: Sink) -> None:
+def test_a_connection_is_reused_for_the_next_request(sink: Sink) -> None:
     with sender(sink.url) as send:
         send(b"1")
         send(b"2")
     assert len(set(sink.clients)) == 1
 
 
-def test_two_idle_connections_are_kept_at_most(sink: Sink) -> None:
+def test_at_most_two_idle_connections_are_kept(sink: Sink) -> None:
     with sender(sink.url) as send:
         busy = [send._connect() for _ in range(3)]
         for connection in busy:
@@ -119,7 +119,7 @@ def test_two_idle_connections_are_kept_at_most(sink: Sink) -> None:
 
 @dataclass
 class Rude:
-    """A server that answers the first request of its first connection, and then does as told."""
+    """A server that answers the first request of its first connection, and then runs a given function."""
 
     port: int
     answered: int = 0
@@ -151,7 +151,7 @@ def rude_server(after_the_first: Callable[[socket.socket], None]) -> Iterator[Ru
 
 
 def read_request(connection: socket.socket) -> None:
-    """Headers and a body of one byte, which may arrive apart."""
+    """Read headers and a body of one byte, which may arrive separately."""
     received = b""
     while received[-5:-1] != b"\r\n\r\n":
         part = connection.recv(65_536)
@@ -181,7 +181,7 @@ def test_a_kept_connection_that_breaks_is_replaced_with_an_idempotency_key() -> 
     assert rude.answered == 2
 
 
-def test_a_connection_the_server_closed_meanwhile_is_not_used() -> None:
+def test_a_connection_that_the_server_closed_is_not_reused() -> None:
     closed = threading.Event()
 
     def close_at_once(connection: socket.socket) -> None:
@@ -241,7 +241,7 @@ class Loop:
             thread.join()
 
     def advance(self, to_seconds: int) -> None:
-        """A second at a time, as no wall clock jumps."""
+        """Advance the clock in steps of one second, because a real wall clock does not jump."""
         while self.clock.now_ms < START_MS + to_seconds * 1000:
             self.clock.now_ms += 1000
             expected = len(due_until(self.clock.now_ms))
@@ -270,7 +270,7 @@ def until(condition: Callable[[], bool]) -> None:
         if condition():
             return
         time.sleep(0.001)
-    pytest.fail("it did not come about within ten seconds")
+    pytest.fail("the condition did not become true within ten seconds")
 
 
 def test_everything_due_is_posted_over_http(sink: Sink) -> None:
@@ -298,7 +298,7 @@ def test_refusals_and_silence_are_counted_and_not_repeated() -> None:
     assert loop.tally.last_problem in {"HTTP 503", "ConnectionRefusedError: nobody there"}
 
 
-def test_a_failover_is_a_herd() -> None:
+def test_a_failover_posts_all_groups_at_once() -> None:
     loop = Loop()
     with loop.running(accept):
         loop.advance(6)
@@ -308,7 +308,7 @@ def test_a_failover_is_a_herd() -> None:
     assert not loop.failover.is_set()
 
 
-def test_what_was_due_while_the_machine_slept_is_skipped_and_said_once() -> None:
+def test_posts_that_were_due_while_the_machine_slept_are_skipped_and_logged_once() -> None:
     loop = Loop()
     with capture_logs() as told, loop.running(accept):
         loop.clock.now_ms += 60_000
@@ -318,7 +318,7 @@ def test_what_was_due_while_the_machine_slept_is_skipped_and_said_once() -> None
     assert 0 < loop.tally.accepted < 75
 
 
-def test_no_more_posts_are_under_way_than_there_are_threads() -> None:
+def test_concurrent_posts_are_limited_to_the_number_of_threads() -> None:
     loop, gate, under_way = Loop(), threading.Event(), list[bytes]()
 
     def send(body: bytes) -> int:
@@ -334,7 +334,7 @@ def test_no_more_posts_are_under_way_than_there_are_threads() -> None:
     assert len(under_way) <= 4
 
 
-def test_a_long_time_to_catch_up_with_is_left_when_it_stops() -> None:
+def test_a_stop_interrupts_a_long_catch_up() -> None:
     loop, burrow = Loop(), demo()
     asked: list[int] = []
 

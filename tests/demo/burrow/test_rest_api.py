@@ -1,4 +1,4 @@
-"""The fake Burrow's REST API against recorded answers and against Burrow's own structs."""
+"""The fake Burrow's REST API matches recorded answers and Burrow's own structs."""
 
 import json
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def told(asked: FakeBurrowRig, path: str) -> Any:
 
 
 def form(value: Any) -> Any:
-    """The keys in their order and the types of what they hold; of a list the forms of its items."""
+    """Return the keys in their order with the types of their values; for a list, the forms of its items."""
     if isinstance(value, dict):
         return [(key, form(inner)) for key, inner in value.items()]
     if isinstance(value, list):
@@ -54,7 +54,7 @@ def form(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("call", ["lag", "status"])
-def test_a_verdict_has_the_form_of_the_recorded_one_field_by_field(call: str, asked: FakeBurrowRig) -> None:
+def test_each_field_of_a_verdict_has_the_form_of_the_recorded_one(call: str, asked: FakeBurrowRig) -> None:
     recorded = json.loads((REAL / f"rest-{call}-warn.json").read_bytes())
     faked = told(asked, f"/v3/kafka/prod/consumer/billing/{call}")
     assert faked["status"]["status"] == recorded["status"]["status"] == "WARN"
@@ -146,17 +146,17 @@ extras = { Zone = "eu", app = 1 }
 """
 
 
-def test_the_demo_shows_what_burrow_says_of_the_example() -> None:
+def test_the_fake_gives_burrows_answer_for_the_example() -> None:
     assert json.dumps(configured(EXAMPLE)) == json.dumps(config_endpoint.EXAMPLE)
 
 
 @pytest.mark.parametrize(("module", "keys"), MODULES.items())
-def test_a_module_tells_the_keys_of_burrows_struct(module: str, keys: str) -> None:
+def test_a_module_has_the_keys_of_burrows_struct(module: str, keys: str) -> None:
     with fake_burrow(configuration=EXAMPLE + MORE) as asked:
         assert " ".join(told(asked, f"/v3/config/{module}")["module"]) == keys
 
 
-def test_values_are_made_what_burrow_asks_for() -> None:
+def test_values_are_converted_to_the_types_that_burrow_uses() -> None:
     with fake_burrow(configuration=EXAMPLE + MORE) as asked:
         profile = {
             "name": "secure",
@@ -174,7 +174,7 @@ def test_values_are_made_what_burrow_asks_for() -> None:
         assert b"hidden" not in get(asked, "/v3/kafka/secure")[2]
 
 
-def test_what_is_not_known_is_404_as_burrow_words_it(asked: FakeBurrowRig) -> None:
+def test_an_unknown_name_gives_404_with_burrows_message(asked: FakeBurrowRig) -> None:
     for path, message in {
         "/v3/kafka/nowhere": "cluster module not found",
         "/v3/kafka/nowhere/topic": "cluster not found",
@@ -189,7 +189,7 @@ def test_what_is_not_known_is_404_as_burrow_words_it(asked: FakeBurrowRig) -> No
         assert (status, json.loads(body)) == (404, {"error": True, "message": message, "request": request})
 
 
-def test_an_unknown_group_is_404_without_an_error(asked: FakeBurrowRig) -> None:
+def test_an_unknown_group_gives_404_without_an_error(asked: FakeBurrowRig) -> None:
     status, _, body = get(asked, "/v3/kafka/prod/consumer/none/status")
     answer = json.loads(body)
     assert (status, answer["error"], " ".join(answer["status"])) == (404, False, VERDICT)
@@ -197,22 +197,22 @@ def test_an_unknown_group_is_404_without_an_error(asked: FakeBurrowRig) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/v2/kafka", "/v3/kafka/prod/consumer/team/billing/lag", "/v3/config/bogus"])
-def test_an_unknown_path_is_404_as_plain_text(path: str, asked: FakeBurrowRig) -> None:
+def test_an_unknown_path_gives_404_as_plain_text(path: str, asked: FakeBurrowRig) -> None:
     status, headers, body = get(asked, path)
     assert (status, headers["Content-Type"]) == (404, "text/plain; charset=utf-8")
     assert body == b'{"error":true,"message":"invalid request type","result":{}}\n'
 
 
-def test_a_slash_in_a_name_is_one_however_it_is_written(asked: FakeBurrowRig) -> None:
+def test_an_encoded_slash_in_a_name_separates_like_a_plain_one(asked: FakeBurrowRig) -> None:
     assert get(asked, "/v3/kafka/prod/consumer/team%2Fbilling/lag")[0] == 404
 
 
-def test_a_slash_at_the_end_is_a_redirect(asked: FakeBurrowRig) -> None:
+def test_a_slash_at_the_end_gives_a_redirect(asked: FakeBurrowRig) -> None:
     status, headers, _ = get(asked, "/v3/kafka/prod/consumer/")
     assert (status, headers["Location"]) == (301, "/v3/kafka/prod/consumer")
 
 
-def test_names_are_written_as_go_writes_them(asked: FakeBurrowRig) -> None:
+def test_names_are_escaped_as_in_go(asked: FakeBurrowRig) -> None:
     _, _, body = get(asked, "/v3/kafka/prod/consumer")
     assert rb'"a\u0026b \u003cc\u003e"' in body
 
@@ -225,14 +225,14 @@ def test_lists_and_topics_come_in_random_order() -> None:
     assert {tuple(sorted(order)) for order in orders} == {tuple(f"group-{number}" for number in range(6))}
 
 
-def test_a_short_answer_tells_its_length_and_a_long_one_comes_in_chunks(asked: FakeBurrowRig) -> None:
+def test_a_short_answer_has_a_length_and_a_long_one_is_chunked(asked: FakeBurrowRig) -> None:
     assert "Content-Length" in get(asked, "/v3/kafka")[1]
     _, headers, body = get(asked, "/v3/kafka/prod/consumer/billing")
     assert len(body) > 2048
     assert (headers.get("Transfer-Encoding"), "Content-Length" in headers) == ("chunked", False)
 
 
-def test_a_group_is_deleted_and_always_200(asked: FakeBurrowRig) -> None:
+def test_deleting_a_group_always_gives_200(asked: FakeBurrowRig) -> None:
     for name in ("a&b%20%3Cc%3E", "none"):
         assert get(asked, f"/v3/kafka/prod/consumer/{name}", "DELETE")[0] == 200
     assert asked.burrow.consumers("prod") == ("billing",)

@@ -1,4 +1,4 @@
-"""Several Burrows and one lock, and what a restart forgets."""
+"""Several fake Burrows share one ZooKeeper lock, and a restart loses its state."""
 
 from collections import Counter
 from dataclasses import replace
@@ -28,14 +28,14 @@ def at(seconds: float) -> int:
 
 
 def incidents(posts: list[Post]) -> set[str | None]:
-    """The ids, without that of a group without an incident."""
+    """Return the ids of the incidents, without groups that have no incident."""
     return {post.event.incident_id for post in posts} - {None}
 
 
 # The lock
 
 
-def test_a_burrow_that_gets_the_lock_back_goes_on_with_its_own_incidents() -> None:
+def test_a_burrow_that_gets_the_lock_back_continues_its_own_incidents() -> None:
     fake = burrow(STALLED, STALLED)
     before = incidents(fake.due(at(30)))
     fake.failover("other")
@@ -59,7 +59,7 @@ def test_an_incident_that_ended_under_another_burrow_is_closed_by_the_first_when
     assert closed[0].event.incident_id != first
 
 
-def test_a_lock_that_is_back_within_the_interval_brings_no_evaluation_early() -> None:
+def test_a_lock_that_returns_within_the_interval_causes_no_early_evaluation() -> None:
     fake = burrow(STALLED)
     last = fake.due(at(40))[-1].event.observed_at_ms
     fake.lose_lock()
@@ -67,7 +67,7 @@ def test_a_lock_that_is_back_within_the_interval_brings_no_evaluation_early() ->
     assert fake.due(at(60))[0].event.observed_at_ms - last == pytest.approx(10_000, abs=2)
 
 
-def test_without_zookeeper_nobody_sends_and_rest_goes_on() -> None:
+def test_without_zookeeper_no_burrow_sends_and_rest_continues() -> None:
     with fake_burrow(simulated_group("billing", STALLED)) as asked:
         asked.after(30)
         assert asked.fake.due(asked.clock.wall_ms())
@@ -86,7 +86,7 @@ def test_in_a_split_network_every_group_is_sent_twice_with_two_ids() -> None:
     assert incidents(fake.due(at(90))) == {one}
 
 
-def test_after_a_failover_the_herd_stays_in_phase() -> None:
+def test_after_a_failover_all_groups_stay_due_at_the_same_time() -> None:
     fake = burrow(*[STALLED] * 20)
     fake.due(at(30))
     fake.failover()
@@ -98,7 +98,7 @@ def test_after_a_failover_the_herd_stays_in_phase() -> None:
 # Restart
 
 
-def test_a_restart_is_nobody_then_starting_then_ready_with_empty_lists() -> None:
+def test_a_restarting_burrow_is_down_then_starting_then_ready_with_empty_lists() -> None:
     with fake_burrow(simulated_group("billing")) as asked:
         asked.fake.restart(Outage(down=2, starting=3, loading=4))
         with pytest.raises(Unavailable):
@@ -127,7 +127,7 @@ def test_a_restarted_burrow_sends_nothing_for_a_minute_and_then_new_incidents() 
     assert not before & incidents(after)
 
 
-def test_a_group_that_stopped_before_the_restart_is_read_from_the_backlog_with_one_old_commit() -> None:
+def test_a_group_that_stopped_before_the_restart_is_read_from_the_topic_with_one_old_commit() -> None:
     fake = burrow(Behaviour((Phase(30), Phase(100_000, commits=False)), starts=(0, 0)))
     fake.due(at(60))
     fake.restart()
@@ -141,7 +141,7 @@ def test_a_group_that_stopped_before_the_restart_is_read_from_the_backlog_with_o
         assert lag.owner
 
 
-def test_from_the_latest_on_a_restart_finds_only_who_commits_and_no_owners() -> None:
+def test_a_restart_from_the_latest_offset_finds_only_committing_groups_and_no_owners() -> None:
     fake = burrow(Behaviour((Phase(30), Phase(100_000, commits=False)), starts=(0, 0)), Behaviour())
     fake.due(at(60))
     fake.restart(Outage(start_latest=True))
@@ -170,13 +170,13 @@ def test_a_restart_during_a_restart_counts_from_the_second() -> None:
 # Lists, cache, expiry
 
 
-def test_a_group_that_the_lists_keep_out_is_not_sent() -> None:
+def test_a_group_that_the_allowlist_or_denylist_excludes_is_not_sent() -> None:
     notifier = replace(SETTINGS.notifier, group_allowlist="^group-", group_denylist="-1$")
     posts = burrow(STALLED, STALLED, STALLED, settings=replace(SETTINGS, notifier=notifier)).due(at(60))
     assert {post.event.consumer for post in posts} == {"group-0", "group-2"}
 
 
-def test_two_events_may_carry_one_evaluation_out_of_the_cache() -> None:
+def test_two_events_may_have_the_same_evaluation_from_the_cache() -> None:
     notifier = NotifierSettings(threshold=1, interval=4, send_interval=1)
     fake = burrow(Behaviour(), settings=BurrowSettings(notifier, expire_cache=10))
     results = [content(post.event) for post in fake.due(at(60))]
@@ -188,7 +188,7 @@ def content(event: LagEvent) -> LagEvent:
     return event._replace(observed_at_ms=0)
 
 
-def test_an_expired_group_is_listed_until_it_is_asked_for() -> None:
+def test_an_expired_group_is_listed_until_a_request_asks_for_it() -> None:
     storage = replace(SETTINGS.storage, expire_group=60)
     gone = Behaviour((Phase(10), Phase(100_000, commits=False)), starts=(0, 0))
     fake = burrow(gone, settings=replace(SETTINGS, storage=storage))

@@ -1,4 +1,4 @@
-"""Whatever valid batch is sent is kept exactly once; an invalid one leaves nothing."""
+"""The fake CloudWatch keeps every valid batch exactly once and nothing of an invalid batch."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -131,7 +131,7 @@ near_requests = st.recursive(
 
 @settings(deadline=None)
 @given(near_requests)
-def test_whatever_json_is_sent_is_answered_and_refused_whole_or_kept_whole(kept: ScriptedCloudWatch, sent: Any) -> None:
+def test_any_json_is_answered_and_either_refused_or_kept_as_a_whole(kept: ScriptedCloudWatch, sent: Any) -> None:
     kept.forget()
     answer = put_json(kept, sent)
     assert answer.status in (200, 400)

@@ -1,4 +1,4 @@
-"""The real client's own ways to credentials and to a Region, against the fake."""
+"""The real client gets credentials and a Region from the fake in all of its own ways."""
 
 import json
 from contextlib import closing
@@ -20,7 +20,7 @@ ROLE = "arn:aws:iam::210987654321:role/monitoring/karrot"
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch, fake: FakeAws) -> pytest.MonkeyPatch:
-    """An environment in which AWS knows nobody, and both services are the fake."""
+    """Set up an environment without AWS credentials in which the fake is both services."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
@@ -54,7 +54,7 @@ def test_a_role_is_assumed(fake: FakeAws) -> None:
     assert timedelta(minutes=59) < credentials["Expiration"] - before < timedelta(minutes=61)
 
 
-def test_credentials_hold_as_long_as_told() -> None:
+def test_credentials_are_valid_for_the_requested_time() -> None:
     with FakeAws(clock_ms=lambda: NOW_MS, credential_seconds=60) as fake:
         left = assume(fake)["Credentials"]["Expiration"] - datetime.now(UTC)
     assert timedelta(seconds=50) < left <= timedelta(seconds=60)
@@ -76,7 +76,7 @@ def test_the_client_that_assumed_a_role_signs_with_its_key(fake: FakeAws, bare: 
         ({"RoleSessionName": "a b"}, "ValidationError"),
     ],
 )
-def test_sts_refuses_what_is_no_role_or_no_session(fake: FakeAws, wrong: dict[str, str], code: str) -> None:
+def test_sts_refuses_an_invalid_role_or_session_name(fake: FakeAws, wrong: dict[str, str], code: str) -> None:
     with pytest.raises(ClientError) as caught:
         assume(fake, **wrong)
     assert caught.value.response["Error"]["Code"] == code
@@ -91,7 +91,7 @@ def test_sts_has_faults_of_its_own(fake: FakeAws) -> None:
     assert assume(fake)["Credentials"]["AccessKeyId"] == fake.issued[0]
 
 
-def test_nobody_assumes_a_role_whose_answer_never_came(fake: FakeAws, bare: pytest.MonkeyPatch) -> None:
+def test_a_role_whose_answer_was_lost_is_not_assumed(fake: FakeAws, bare: pytest.MonkeyPatch) -> None:
     bare.setenv("AWS_MAX_ATTEMPTS", "1")
     fake.sts_faults.stand(RESET)
     with pytest.raises(ConnectionClosedError):
@@ -105,7 +105,7 @@ def test_clear_ends_the_faults_of_sts_too(fake: FakeAws) -> None:
     assume(fake)
 
 
-def test_sts_refuses_the_unsigned(fake: FakeAws) -> None:
+def test_sts_refuses_an_unsigned_request(fake: FakeAws) -> None:
     body = f"Action=AssumeRole&RoleArn={ROLE}&RoleSessionName=karrot".encode()
     answer = send_http(fake, body, authorization=None, content_type="application/x-www-form-urlencoded")
     assert (answer.status, b"MissingAuthenticationToken" in answer.body) == (403, True)
@@ -157,7 +157,7 @@ def test_an_expired_key_assumes_no_role(fake: FakeAws) -> None:
     assert client_error(fake, {"MetricName": "Lag", "Value": 1.0})[0] == "ExpiredToken"
 
 
-def test_a_tasks_metadata_tell_the_region() -> None:
+def test_the_metadata_of_a_task_give_the_region() -> None:
     with FakeAws(clock_ms=lambda: NOW_MS, region="ap-southeast-2") as fake:
         with urlopen(f"{fake.task_metadata_url}/task") as answer:
             task = json.load(answer)

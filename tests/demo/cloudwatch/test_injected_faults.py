@@ -1,4 +1,4 @@
-"""Each scripted fault, as the real client sees it."""
+"""The real client sees each scripted fault of the fake CloudWatch."""
 
 import threading
 import time
@@ -68,7 +68,7 @@ def test_503_has_no_body(fake: ScriptedCloudWatch) -> None:
     assert (answer.status, answer.body, answer.code) == (503, b"", "")
 
 
-def test_the_script_is_played_in_order_and_lets_pass_what_it_says(fake: ScriptedCloudWatch) -> None:
+def test_the_script_runs_in_order_and_lets_the_given_requests_pass(fake: ScriptedCloudWatch) -> None:
     fake.script(aws.THROTTLING, None, aws.INTERNAL_ERROR)
     for _ in range(4):
         with suppress(ClientError):
@@ -76,7 +76,7 @@ def test_the_script_is_played_in_order_and_lets_pass_what_it_says(fake: Scripted
     assert [call.status for call in fake.calls] == [400, 200, 500, 200]
 
 
-def test_a_fault_stands_until_it_is_cleared(fake: ScriptedCloudWatch) -> None:
+def test_a_fault_stays_until_it_is_cleared(fake: ScriptedCloudWatch) -> None:
     fake.stand(aws.UNAVAILABLE)
     fake.script(aws.THROTTLING)
     for _ in range(3):
@@ -87,7 +87,7 @@ def test_a_fault_stands_until_it_is_cleared(fake: ScriptedCloudWatch) -> None:
     assert [call.status for call in fake.calls] == [400, 503, 503, 200]
 
 
-def test_the_real_client_retries_what_it_may(fake: ScriptedCloudWatch) -> None:
+def test_the_real_client_retries_retryable_faults(fake: ScriptedCloudWatch) -> None:
     fake.script(aws.INTERNAL_ERROR)
     with boto3_client(fake, attempts=2) as cloudwatch:
         cloudwatch.put_metric_data(Namespace="Karrot", MetricData=[{"MetricName": "Lag", "Value": 1.0}])
@@ -113,7 +113,7 @@ def test_a_request_without_an_answer_was_kept_or_not(
     assert len(fake.accepted) == int(kept)
 
 
-def test_what_is_invalid_is_not_kept_by_a_fault_that_keeps(fake: ScriptedCloudWatch) -> None:
+def test_an_invalid_request_is_not_kept_by_a_fault_that_keeps(fake: ScriptedCloudWatch) -> None:
     fake.script(aws.RESET_AFTER_KEEPING)
     with pytest.raises(ConnectionClosedError):
         put_metric_data(fake, datum_dict(Unit="none"))
@@ -128,7 +128,7 @@ def test_a_slow_answer_arrives_byte_for_byte(fake: ScriptedCloudWatch) -> None:
     assert len(fake.accepted) == 1
 
 
-def test_a_slow_drip_tells_of_a_refusal_too(fake: ScriptedCloudWatch) -> None:
+def test_a_refusal_can_arrive_slowly_byte_by_byte_too(fake: ScriptedCloudWatch) -> None:
     fake.script(aws.SlowDrip(0.0))
     assert client_error(fake, datum_dict(Unit="none"))[0] == "InvalidParameterValue"
 
@@ -137,13 +137,13 @@ ENDLESS: list[Callable[[], Fault]] = [aws.Hang, lambda: aws.SlowDrip(3600)]
 
 
 @pytest.mark.parametrize("fault", ENDLESS, ids=["hang", "drip"])
-def test_closing_ends_requests_that_are_under_way(fault: Callable[[], Fault]) -> None:
+def test_closing_ends_open_requests(fault: Callable[[], Fault]) -> None:
     errors: list[Any] = []
 
     def call() -> None:
         try:
             put_metric_data(fake, datum_dict())
-        except Exception as error:  # noqa: BLE001 (whatever it is, the test looks at it)
+        except Exception as error:  # noqa: BLE001 (the test checks every error)
             errors.append(error)
 
     with ScriptedCloudWatch(clock_ms=lambda: 0) as fake:

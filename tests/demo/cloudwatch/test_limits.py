@@ -1,4 +1,7 @@
-"""Each limit: its edge passes, one beyond is refused with the server's code and words, and nothing is kept."""
+"""The fake CloudWatch accepts a value at each limit.
+
+It refuses one beyond the limit with AWS's code and message, and keeps nothing.
+"""
 
 import json
 import math
@@ -72,7 +75,7 @@ EDGES = {
 
 
 @pytest.mark.parametrize("sent", EDGES.values(), ids=EDGES.keys())
-def test_the_edge_of_a_limit_passes(fake: ScriptedCloudWatch, sent: dict[str, Any]) -> None:
+def test_a_value_at_a_limit_is_accepted(fake: ScriptedCloudWatch, sent: dict[str, Any]) -> None:
     assert put_metric_data(fake, sent)["HTTPStatusCode"] == 200
     assert len(fake.accepted) == 1
 
@@ -189,7 +192,7 @@ BEYOND = {
 
 
 @pytest.mark.parametrize(("sent", "message"), BEYOND.values(), ids=BEYOND.keys())
-def test_one_beyond_a_limit_is_refused(fake: ScriptedCloudWatch, sent: dict[str, Any], message: str) -> None:
+def test_a_value_one_beyond_a_limit_is_refused(fake: ScriptedCloudWatch, sent: dict[str, Any], message: str) -> None:
     assert client_error(fake, sent) == (VALUE, message)
     assert fake.accepted == []
 
@@ -234,23 +237,23 @@ NAMESPACES = {
 
 
 @pytest.mark.parametrize(("namespace", "message"), NAMESPACES.items())
-def test_a_namespace_keeps_to_its_rules(fake: ScriptedCloudWatch, namespace: str, message: str) -> None:
+def test_a_namespace_against_the_rules_is_refused(fake: ScriptedCloudWatch, namespace: str, message: str) -> None:
     assert client_error(fake, datum_dict(), namespace=namespace) == (VALUE, message)
     assert fake.accepted == []
 
 
 @pytest.mark.parametrize("namespace", ["n" * 255, "GumGum/Kafka/Burrow/ConsumerLag", "aA0.-_/#: z", "AWSx", "aws/x"])
-def test_other_namespaces_pass(fake: ScriptedCloudWatch, namespace: str) -> None:
+def test_other_namespaces_are_accepted(fake: ScriptedCloudWatch, namespace: str) -> None:
     put_metric_data(fake, datum_dict(), namespace=namespace)
     assert [kept.id.namespace for kept in fake.accepted] == [namespace]
 
 
-def test_a_thousand_data_pass(fake: ScriptedCloudWatch) -> None:
+def test_a_thousand_data_are_accepted(fake: ScriptedCloudWatch) -> None:
     put_metric_data(fake, *[datum_dict()] * 1000)
     assert len(fake.accepted) == 1000
 
 
-def test_one_datum_more_is_refused_and_no_member_is_looked_at(fake: ScriptedCloudWatch) -> None:
+def test_one_datum_more_is_refused_before_members_are_checked(fake: ScriptedCloudWatch) -> None:
     message = "The collection MetricData must not have a size greater than 1000."
     assert client_error(fake, *[datum_dict(Unit="no such unit")] * 1001) == (VALUE, message)
     assert fake.accepted == []
@@ -287,7 +290,7 @@ MISSING = {
 
 
 @pytest.mark.parametrize(("request_body", "missing"), MISSING.values(), ids=MISSING.keys())
-def test_what_is_required_must_be_there(fake: ScriptedCloudWatch, request_body: Any, missing: str) -> None:
+def test_a_missing_required_field_is_refused(fake: ScriptedCloudWatch, request_body: Any, missing: str) -> None:
     answer = put_json(fake, request_body)
     assert (answer.status, answer.code) == (400, "MissingParameter;Sender")
     assert answer.json["message"] == f"The parameter {missing} is required."
@@ -312,12 +315,12 @@ def with_entities(*members: int) -> dict[str, Any]:
     return {"EntityMetricData": [{"Entity": ENTITY, "MetricData": [datum_dict()] * number} for number in members]}
 
 
-def test_two_entities_and_a_thousand_data_in_all_pass(fake: ScriptedCloudWatch) -> None:
+def test_two_entities_with_a_thousand_data_in_total_are_accepted(fake: ScriptedCloudWatch) -> None:
     put_metric_data(fake, *[datum_dict()] * 997, StrictEntityValidation=True, **with_entities(1, 2))
     assert len(fake.accepted) == 1000
 
 
-def test_more_than_a_thousand_data_in_all_are_refused(fake: ScriptedCloudWatch) -> None:
+def test_more_than_a_thousand_data_in_total_are_refused(fake: ScriptedCloudWatch) -> None:
     message = "The collection MetricData must not have a size greater than 1000."
     assert client_error(fake, *[datum_dict()] * 998, **with_entities(1, 2)) == (VALUE, message)
 
@@ -327,7 +330,7 @@ def test_three_entities_are_refused(fake: ScriptedCloudWatch) -> None:
     assert client_error(fake, datum_dict(), **with_entities(1, 1, 1)) == (VALUE, message)
 
 
-def test_a_datum_of_an_entity_keeps_to_the_same_limits(fake: ScriptedCloudWatch) -> None:
+def test_a_datum_of_an_entity_has_the_same_limits(fake: ScriptedCloudWatch) -> None:
     entity = {"Entity": ENTITY, "MetricData": [datum_dict(Value=math.nan)]}
     message = "The value ? for parameter EntityMetricData.member.1.MetricData.member.1.Value is invalid."
     assert client_error(fake, datum_dict(), EntityMetricData=[entity]) == (VALUE, message)
@@ -344,7 +347,7 @@ def test_a_bad_entity_is_refused_under_strict_validation(fake: ScriptedCloudWatc
     assert fake.accepted == []
 
 
-def test_a_bad_entity_is_told_of_in_a_header_without_it(fake: ScriptedCloudWatch) -> None:
+def test_a_bad_entity_is_reported_in_a_header_without_strict_validation(fake: ScriptedCloudWatch) -> None:
     answer = put_metric_data(fake, datum_dict(), **BAD_ENTITY)
     assert answer["HTTPHeaders"]["x-amzn-failure-message"] == ENTITY_MESSAGE
     assert len(fake.accepted) == 2

@@ -15,7 +15,7 @@ CLUSTER = {"Name": "Cluster", "Value": "<prod>"}
 
 
 class Texts(HTMLParser):
-    """The cells of the tables."""
+    """A parser that collects the cells of the tables."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ def get(fake: ScriptedCloudWatch, path: str) -> Response:
     return send_http(fake, get=path)
 
 
-def test_the_page_shows_what_was_kept_and_how_calls_were_answered(fake: ScriptedCloudWatch) -> None:
+def test_the_page_shows_kept_points_and_the_answers_to_calls(fake: ScriptedCloudWatch) -> None:
     put_metric_data(
         fake,
         datum_dict(Value=1.0),
@@ -67,7 +67,7 @@ def test_the_page_says_that_nothing_was_kept(fake: ScriptedCloudWatch) -> None:
     assert b"Nothing was kept yet." in get(fake, "/").body
 
 
-def test_the_points_are_there_as_json(fake: ScriptedCloudWatch) -> None:
+def test_the_points_are_available_as_json(fake: ScriptedCloudWatch) -> None:
     put_metric_data(fake, datum_dict(Value=1.0, Dimensions=[CLUSTER], Unit="Count"), datum_dict(Values=[2.0, 3.0]))
     client_error(fake, datum_dict(Unit="none"))
     answer = get(fake, "/points?pretty")

@@ -21,7 +21,7 @@ from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 GOOD = {"Namespace": "Karrot", "MetricData": [{"MetricName": "Lag", "Value": 1.5, "Timestamp": NOW_MS / 1000}]}
 
 
-def test_the_real_client_speaks_json_and_is_understood(fake: ScriptedCloudWatch) -> None:
+def test_json_of_the_real_client_is_understood(fake: ScriptedCloudWatch) -> None:
     put_metric_data(fake, datum_dict(Value=7.0, Unit="Count", Dimensions=[{"Name": "Cluster", "Value": "prod"}]))
     assert fake.points("Karrot", "Lag", {"Cluster": "prod"}) == [StoredPoint(NOW_MS, 7.0)]
     (call,) = fake.calls
@@ -39,7 +39,7 @@ def test_the_real_client_speaks_json_and_is_understood(fake: ScriptedCloudWatch)
     )
 
 
-def test_the_real_client_compresses_what_is_large_and_is_understood(fake: ScriptedCloudWatch) -> None:
+def test_compressed_bodies_of_the_real_client_are_understood(fake: ScriptedCloudWatch) -> None:
     put_metric_data(fake, *[datum_dict(Value=float(number)) for number in range(1000)])
     (call,) = fake.calls
     assert call.gzip
@@ -48,7 +48,7 @@ def test_the_real_client_compresses_what_is_large_and_is_understood(fake: Script
     assert [point.value for point in fake.points("Karrot", "Lag")] == [float(number) for number in range(1000)]
 
 
-def test_a_batch_is_all_or_nothing(fake: ScriptedCloudWatch) -> None:
+def test_a_batch_is_kept_as_a_whole_or_not_at_all(fake: ScriptedCloudWatch) -> None:
     client_error(fake, datum_dict(), datum_dict(Value=math.nan), datum_dict())
     assert (fake.accepted, fake.metrics()) == ([], [])
 
@@ -64,7 +64,7 @@ def test_several_mistakes_are_joined_by_newlines(fake: ScriptedCloudWatch) -> No
     ]
 
 
-def test_mistakes_of_one_kind_are_answered_before_those_of_the_next(fake: ScriptedCloudWatch) -> None:
+def test_mistakes_of_one_kind_are_reported_before_the_next_kind(fake: ScriptedCloudWatch) -> None:
     data: list[Any] = [{"MetricName": "m"}, {"MetricName": "m", "Value": "NaN"}, {"Value": 1}]
     codes = []
     while data:
@@ -83,7 +83,7 @@ def test_the_error_has_the_shape_of_the_model_and_the_code_of_the_query_protocol
     assert caught.value.response["Error"]["Code"] == "InvalidParameterValue"
 
 
-def test_messages_can_leave_the_member_unnamed() -> None:
+def test_messages_can_leave_out_the_name_of_the_member() -> None:
     with ScriptedCloudWatch(clock_ms=lambda: NOW_MS, names_members=False) as fake:
         code, message = client_error(fake, datum_dict(), datum_dict(Value=math.nan))
     assert (code, message) == ("InvalidParameterValue", "The value ? for parameter Value is invalid.")
@@ -119,7 +119,7 @@ def test_timestamps_are_judged_by_the_given_clock() -> None:
         assert [call.at_ms for call in fake.calls] == [NOW_MS, now, now]
 
 
-def test_the_order_of_dimensions_makes_no_other_metric(fake: ScriptedCloudWatch) -> None:
+def test_the_order_of_dimensions_does_not_change_the_metric(fake: ScriptedCloudWatch) -> None:
     pairs = [{"Name": "ConsumerGroup", "Value": "billing"}, {"Name": "Cluster", "Value": "prod"}]
     put_metric_data(fake, datum_dict(Value=1.0, Dimensions=pairs), datum_dict(Value=2.0, Dimensions=pairs[::-1]))
     dimensions = (("Cluster", "prod"), ("ConsumerGroup", "billing"))
@@ -127,7 +127,7 @@ def test_the_order_of_dimensions_makes_no_other_metric(fake: ScriptedCloudWatch)
     assert [point.value for point in fake.points("Karrot", "Lag", dimensions[::-1])] == [1.0, 2.0]
 
 
-def test_points_can_be_asked_for_since_a_moment(fake: ScriptedCloudWatch) -> None:
+def test_points_since_a_moment_can_be_requested(fake: ScriptedCloudWatch) -> None:
     put_metric_data(
         fake,
         datum_dict(Timestamp=utc_time(NOW_MS - 2)),
@@ -197,7 +197,7 @@ def test_a_length_is_required(fake: ScriptedCloudWatch) -> None:
     assert send_http(fake, b"", transfer_encoding="chunked").status == 411
 
 
-def test_what_was_kept_is_bounded_and_the_oldest_goes() -> None:
+def test_the_kept_points_are_bounded_and_the_oldest_are_dropped() -> None:
     with ScriptedCloudWatch(clock_ms=lambda: NOW_MS, keep=3) as fake:
         put_metric_data(fake, datum_dict(MetricName="old"), *[datum_dict(Value=float(number)) for number in range(4)])
     assert [kept.values for kept in fake.accepted] == [(1.0,), (2.0,), (3.0,)]
@@ -205,7 +205,7 @@ def test_what_was_kept_is_bounded_and_the_oldest_goes() -> None:
     assert [point.value for point in fake.points("Karrot", "Lag")] == [1.0, 2.0, 3.0]
 
 
-def test_what_was_kept_can_be_forgotten(fake: ScriptedCloudWatch) -> None:
+def test_the_kept_points_can_be_cleared(fake: ScriptedCloudWatch) -> None:
     put_metric_data(fake, datum_dict())
     fake.forget()
     assert (fake.accepted, fake.calls, fake.metrics(), fake.points("Karrot", "Lag")) == ([], [], [], [])
