@@ -1,8 +1,8 @@
-"""The chain of 2017 on a real broker, link by link: ``make chain``, and a test that goes the same way.
+"""The chain of 2017 on a real broker, step by step: ``make chain`` runs it, and so does a test.
 
-In 2017 an engineer had ``__consumer_offsets`` read by a Kafka Streams application, written as JSON to a topic, taken by
-Druid, and asked for one group's offsets by minute, newest first; nothing moved for two minutes: an alert. Here each
-link is a command that anybody may type.
+In 2017 an engineer built this chain: a Kafka Streams application read ``__consumer_offsets`` and wrote JSON to a
+topic, Druid ingested the topic, and a query listed one group's offsets by minute, newest first. If the offsets did not
+change for two minutes, that was an alert. Here each step of the chain is a command that you can type.
 """
 
 import json
@@ -41,7 +41,7 @@ Json = dict[str, Any]
 
 
 class Seen(NamedTuple):
-    """What came out of the links: objects of JSON, and what Kafka's own command says at the end."""
+    """The results of the steps: JSON objects, and the final output of Kafka's own command."""
 
     on_topic: Json
     fired: Json
@@ -52,7 +52,7 @@ class Seen(NamedTuple):
 
 
 class Chain:
-    """Goes along it, once; ``tell`` gets what each link does and what was seen of it."""
+    """Runs the chain once; ``tell`` is called with a description and the result of each step."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Chain:
         self._stale_for_s = stale_for_s
 
     def go(self) -> Seen:
-        """Takes a minute and a half, and longer on a busy machine."""
+        """Run all steps. This takes a minute and a half, and longer on a busy machine."""
         for topic in (TOPIC, _JSON_TOPIC):
             self._kafka.create_topic(topic, 1)
         self._tell(f"1. {GROUP} reads {TOPIC}, which is written to, and commits: records of __consumer_offsets.")
@@ -91,7 +91,7 @@ class Chain:
         return Seen(on_topic, fired, cleared, *self._history(), position)
 
     def _land(self, servers: Servers) -> Server:
-        """``karrot pipeline offsets``: into tables, and onto a topic as JSON."""
+        """Run ``karrot pipeline offsets``, which writes tables and a JSON topic."""
         self._tell("2. Spark takes them into tables, and onto a topic as JSON.")
         source = ("--source=kafka", f"--bootstrap-servers={self._kafka.bootstrap}", f"--cluster={CLUSTER}")
         follow = ("--follow", "--trigger=1 second", "--ends-every=1s", f"--json-topic={_JSON_TOPIC}")
@@ -103,7 +103,7 @@ class Chain:
         return offsets
 
     def _stop_and_go_on(self, servers: Servers, traffic: Traffic) -> tuple[Json, Json]:
-        """``karrot pipeline stale``: fires when the consumer stops and clears when it goes on."""
+        """Run ``karrot pipeline stale``; its alert fires when the consumer stops and clears when it continues."""
         stale = self._start(servers, "stale", f"--for={self._stale_for_s}s", "--trigger=1 second")
         judged = self._directory / "tables/_checkpoints/stale/commits/0"
         wait_for(lambda: stale.exit_code is None and judged.exists(), _PATIENCE_S)
@@ -115,7 +115,7 @@ class Chain:
         return fired, self._alert(stale, "cleared")
 
     def _caught_up(self, offsets: Server) -> tuple[Json, Position]:
-        """The last commit is on the topic, and where the log ends was looked up since."""
+        """Return whether the last commit is on the topic and the log ends were read after it."""
         [position] = self._kafka.positions(GROUP)
         wait_for(lambda: (self._newest() or {}).get("offset") == position.committed, _PATIENCE_S)
         looks = len(_lines(offsets, "log ends of"))
@@ -123,7 +123,7 @@ class Chain:
         return self._newest() or {}, position
 
     def _history(self) -> tuple[Json, Json]:
-        """``karrot pipeline derive``, and what is asked of the tables then."""
+        """Run ``karrot pipeline derive`` and query the tables."""
         self._karrot("pipeline", "derive", self._tables, *SPARK)
         asked = (self._tables, f"--group={GROUP}")
         self._tell("6. Offsets by minute, newest first:")
@@ -141,7 +141,7 @@ class Chain:
         return found()[-1]
 
     def _newest(self) -> Json | None:
-        """The newest record of the JSON topic on the group's partition."""
+        """Return the newest record of the JSON topic about the group's partition."""
         consumer = Consumer(self._kafka.client | {"group.id": "chain-looks", "enable.auto.commit": False})
         _, end = consumer.get_watermark_offsets(TopicPartition(_JSON_TOPIC, 0), 10)
         consumer.assign([TopicPartition(_JSON_TOPIC, 0, max(0, end - 20))])
@@ -156,7 +156,7 @@ class Chain:
         return servers.start(job, [sys.executable, "-m", "karrot", *command, *SPARK])
 
     def _asked(self, *arguments: str) -> Json:
-        """The table is shown; the same as JSON is the answer."""
+        """Show the table; return the same data as JSON."""
         self._show(f"$ karrot {shlex.join(arguments)}", *self._karrot(*arguments).splitlines())
         found: Json = json.loads(self._karrot(*arguments, "--json"))
         return found
@@ -174,13 +174,13 @@ class Chain:
 
 
 def _goes_on(server: Server) -> bool:
-    """Whether it has looked where logs end; fails if it has ended."""
+    """Return whether the job has read the log ends; fail if the job has ended."""
     assert server.exit_code is None, server.tail()
     return bool(_lines(server, "log ends of")) and bool(_lines(server, "records = "))
 
 
 def _lines(server: Server, having: str) -> list[str]:
-    """The whole lines that it said."""
+    """Return the complete lines of its output."""
     lines = server.log.read_text(errors="replace").splitlines(keepends=True)
     return [line.rstrip() for line in lines if having in line and line.endswith("\n")]
 
@@ -190,7 +190,7 @@ def _now() -> str:
 
 
 def main() -> None:
-    """Start a broker of the newest Kafka, go along the chain and say what is seen."""
+    """Start a broker of the newest Kafka, run the chain and print the results."""
     downloads = Downloads(default_cache())
     with (
         tempfile.TemporaryDirectory(prefix="karrot-chain-") as directory,

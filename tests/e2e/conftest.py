@@ -1,4 +1,4 @@
-"""The real servers, each set of them started by the first test that asks for it and ended with the session."""
+"""Fixtures of the real servers. The first test that needs a set of servers starts it; it ends with the session."""
 
 from collections.abc import Callable, Generator, Iterator
 
@@ -15,43 +15,43 @@ from karrot.pipeline.spark_session import session
 
 @pytest.fixture
 def figures(record_property: Callable[[str, object], None]) -> Figures:
-    """For what a test measures by the way."""
+    """Return the place for figures that a test measures in passing."""
     return Figures(record_property)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Show the figures of the tests that passed, also of those that ran in another process."""
+    """Show the figures of the tests that passed, in this process or in another."""
     for line in (line for report in terminalreporter.stats.get("passed", ()) for line in told(report.user_properties)):
         terminalreporter.line(line)
 
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Three brokers of Kafka 4.1.2, ZooKeeper, Prometheus."""
+    """Start three brokers of Kafka 4.1.2, ZooKeeper and Prometheus."""
     yield from started(Parts(brokers=3), tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def one_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """The same with one broker."""
+    """Start one broker of Kafka 4.1.2, ZooKeeper and Prometheus."""
     yield from started(Parts(), tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def newest_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """One broker of the newest Kafka."""
+    """Start one broker of the newest Kafka."""
     yield from started(Parts(kafka_version=NEWEST_KAFKA), tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def kafka(newest_kafka: Stack) -> Kafka:
-    """Its broker."""
+    """Return the broker of the newest Kafka."""
     return newest_kafka.kafka
 
 
 @pytest.fixture(scope="session")
 def kafka_spark() -> Iterator[SparkSession]:
-    """Spark with its Kafka connector."""
+    """Start Spark with its Kafka connector."""
     jars = ",".join(map(str, Downloads(default_cache()).spark_kafka()))
     quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "spark.driver.memory": "1g"}
     spark = session("local[2]", {"spark.jars": jars, **quick})
@@ -61,7 +61,7 @@ def kafka_spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def burrow_bin() -> str:
-    """The real Burrow; where there is none the test is skipped."""
+    """Return the path of the real Burrow, or skip the test if there is none."""
     return burrow_binary() or pytest.skip(NO_BURROW)
 
 
@@ -74,7 +74,7 @@ def started(parts: Parts, directories: pytest.TempPathFactory) -> Iterator[Stack
 def pytest_runtest_makereport(
     item: pytest.Function,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failed test shows the ends of the logs of the servers it used."""
+    """Add the last lines of the server logs to the report of a failed test."""
     report = yield
     if report.failed:
         stacks = [each for each in item.funcargs.values() if isinstance(each, Stack)]

@@ -1,4 +1,4 @@
-"""What tests measure by the way; pytest shows it at its end."""
+"""Figures that tests measure in passing; pytest shows them at the end of a run."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -14,7 +14,7 @@ class Figures:
 
 
 def told(properties: Iterable[tuple[str, object]]) -> Iterator[str]:
-    """A line for each figure among a report's properties."""
+    """Yield a line for each figure among a report's properties."""
     for what, value in properties:
         if isinstance(value, float):
             yield f"{what}: {value:.3f} s"

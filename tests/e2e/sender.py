@@ -1,6 +1,6 @@
-"""A sender that can be killed: each name that was acknowledged is on disk before the next one is sent.
+"""A sender that a test can kill: it writes each acknowledged name to disk before it sends the next one.
 
-Run as ``python -m e2e.sender PORT FILE``. As Burrow it repeats nothing.
+Run it as ``python -m e2e.sender PORT FILE``. Like Burrow it never repeats a request.
 """
 
 import os
@@ -22,7 +22,7 @@ _WARN = recorded_body("karrot_v1.9.5_warn.json")
 
 @contextmanager
 def sending(port: int, file: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """A sender as a process, which is killed in the end."""
+    """Start a sender process, and kill it at the end."""
     command = [sys.executable, "-m", "e2e.sender", str(port), str(file)]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
     file.touch()
@@ -35,7 +35,7 @@ def sending(port: int, file: Path) -> Iterator["subprocess.Popen[bytes]"]:
 
 
 def acknowledged(file: Path) -> set[str]:
-    """The names; the last line may be half of one."""
+    """Return the acknowledged names; the last line of the file may be incomplete."""
     return {line.removesuffix("\n") for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")}
 
 

@@ -1,4 +1,4 @@
-"""Services as the tests against real servers want them."""
+"""Karrot services for the tests against real servers."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ CLUSTER = "e2e"
 
 
 def watching(kafka: Kafka, directory: Path, *, only: str = "", **settings: str) -> Service:
-    """One that looks at Kafka each second, at groups whose name begins with ``only``. Enter it to start it."""
+    """Return a service that polls Kafka each second for groups with the prefix ``only``. Enter it to start it."""
     told = {"watch_bootstrap": kafka.bootstrap, "watch_cluster": CLUSTER, "watch_interval": "1s"}
     told["watch_exclude"] = f"^(?!{only})"
     return Service(directory, arguments=(), **told, **settings)

@@ -1,4 +1,4 @@
-"""The program in ``examples/skew``, and what `karrot lag` says after it."""
+"""Runs the program in ``examples/skew``, and reads its lags with `karrot lag`."""
 
 import json
 import os
@@ -15,7 +15,7 @@ Lags = dict[int, int]
 
 
 def experiment(kafka: Kafka, *arguments: str) -> str:
-    """Run it; what it prints. It fails if whom it asks has other lags than it caused."""
+    """Run the program and return its output. The program fails if a source reports lags that it did not cause."""
     command = [sys.executable, str(_PROGRAM), "--bootstrap-servers", kafka.bootstrap, "--cluster", CLUSTER, *arguments]
     wide = os.environ | {"COLUMNS": "200"}
     done = subprocess.run(command, env=wide, capture_output=True, text=True, timeout=300, check=False)
@@ -24,7 +24,7 @@ def experiment(kafka: Kafka, *arguments: str) -> str:
 
 
 def karrots_lags(burrow: str) -> Lags:
-    """What `karrot lag` has from a Burrow, by partition."""
+    """Return the lags by partition that `karrot lag` gets from a Burrow."""
     command = [sys.executable, "-m", "karrot", "lag", "--burrow", burrow, "--cluster", CLUSTER, "--group", GROUP]
     said = json.loads(subprocess.run([*command, "--json"], capture_output=True, check=True).stdout)
     [group] = said["groups"]
@@ -33,7 +33,7 @@ def karrots_lags(burrow: str) -> Lags:
 
 
 def remove(kafka: Kafka) -> None:
-    """Delete what ``--keep`` left."""
+    """Delete the topic and group that ``--keep`` left."""
     admin = kafka.admin()
     admin.delete_consumer_groups([GROUP])[GROUP].result(30)
     admin.delete_topics([TOPIC])[TOPIC].result(30)

@@ -1,6 +1,6 @@
-"""A stand-in for Burrow over a real Kafka, where there is no real one: the reference model and the fake's REST API.
+"""A replacement for Burrow over a real Kafka, if there is no real Burrow: the reference model with the fake's REST API.
 
-What it stores it asks Kafka for, once a tick: log ends, and committed offsets with the time at which they were seen.
+Once per tick it reads log ends and committed offsets from Kafka, and stores each commit with the time of that read.
 """
 
 import threading
@@ -30,7 +30,7 @@ _TICK_S = 0.5
 
 @contextmanager
 def standing_in(kafka: Kafka, cluster: str) -> Iterator[str]:
-    """The address of its REST API."""
+    """Start it, and yield the address of its REST API."""
     burrow, clock = _Burrow(kafka, cluster), SystemClock()
     api = RestApi(cast("FakeBurrow", burrow), clock, Random(1))
     with burrow.following(), BurrowServer(api) as server:
@@ -38,7 +38,7 @@ def standing_in(kafka: Kafka, cluster: str) -> Iterator[str]:
 
 
 class _Burrow:
-    """What `RestApi` asks of a fake Burrow."""
+    """The part of a fake Burrow that `RestApi` uses."""
 
     def __init__(self, kafka: Kafka, cluster: str) -> None:
         self._kafka = KafkaCluster(kafka.client)
@@ -75,7 +75,7 @@ class _Burrow:
 
     def _follow(self, stop: threading.Event) -> None:
         while not stop.wait(_TICK_S):
-            with suppress(ClusterError, KafkaException):  # Kafka did not answer: what is known stays, as in Burrow
+            with suppress(ClusterError, KafkaException):  # Kafka did not answer: keep the stored values, as Burrow does
                 self._tick()
 
     def _tick(self) -> None:

@@ -1,7 +1,7 @@
-"""What the charts render, run: the real Burrow with its files and environment posts to a Karrot with its own.
+"""The real Burrow, with the files and environment from its chart, posts to a Karrot with the same from its chart.
 
-Both are started as their pods would be, twice: with a user and a password, and with a token. Every shape of Burrow's
-chart is a configuration that Burrow takes. Skipped where there is no Burrow.
+Both start as their pods would, twice: with a user and a password, and with a token. Burrow also accepts the
+configuration of every shape of its chart. The tests are skipped if there is no Burrow.
 """
 
 import re
@@ -26,7 +26,7 @@ from support.waiting import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
-CLUSTER = "E2E.charted"  # Burrow reads it in lower case; the dot has to be quoted
+CLUSTER = "E2E.charted"  # Burrow reads the name in lower case; the dot needs quotes
 GROUP = "charted-group"
 FIRST_WORD_S = 150  # Burrow sends nothing in its first 60 seconds, and groups begin at a random moment
 NEW_SESSION_S = 120  # ZooKeeper's session ends, the lock is taken again, the group is due
@@ -35,7 +35,7 @@ Object = dict[str, Any]
 
 
 class Installed(NamedTuple):
-    """A release of the chart karrot with Burrow, its pods as processes; ``zookeeper`` is the one that comes along."""
+    """A release of the chart karrot with Burrow, its pods as processes; ``zookeeper`` is the chart's own."""
 
     karrot: Service
     burrow: Server
@@ -43,7 +43,7 @@ class Installed(NamedTuple):
 
 
 class OwnZooKeeper:
-    """The chart's ZooKeeper, with a directory of its own for each start: as a pod without a volume."""
+    """The chart's ZooKeeper, with a new directory for each start, like a pod without a volume."""
 
     def __init__(self, stack: Stack, manifests: list[Manifest], directory: Path, port: int) -> None:
         self._stack = stack
@@ -54,13 +54,15 @@ class OwnZooKeeper:
         self.server: Server
 
     def start(self) -> None:
-        """Begin anew, and return when it answers, as the init container of Burrow's pod does."""
+        """Start with empty data, and return when it answers, as the init container of Burrow's pod does."""
         self._starts += 1
         data = self._directory / f"zookeeper-{self._starts}"
         data.mkdir(parents=True)
         told = self._config.replace("/data", str(data)).replace("clientPort=2181", f"clientPort={self._port}")
         config = self._directory / "zoo.cfg"
-        config.write_text(told.replace("admin.enableServer=true", "admin.enableServer=false"))  # Jetty is not at hand
+        config.write_text(
+            told.replace("admin.enableServer=true", "admin.enableServer=false")
+        )  # Jetty's jars are not available
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         command = java(self._stack.zookeeper._jars, 64, main, config)
         self.server = self._stack.servers.start(f"{self._directory.name}-zookeeper", command)
@@ -78,7 +80,7 @@ class Ports(NamedTuple):
 
 
 def values(kafka: list[str], auth: Object, ports: Ports) -> Object:
-    """What a user writes, with the addresses and short times of this machine."""
+    """Return the values that a user writes, with local addresses and short times."""
     way = "bearer" if "token" in auth else "auto"
     return {
         "auth": auth,
@@ -97,7 +99,7 @@ def values(kafka: list[str], auth: Object, ports: Ports) -> Object:
 
 
 def installed(stack: Stack, binary: str, auth: Object, directory: Path) -> Installed:
-    """All three of them started but Karrot, which ends with the ``with`` that starts it."""
+    """Start ZooKeeper and Burrow; a ``with`` block of the test starts and ends Karrot."""
     ports = Ports(*free_ports(3))
     manifests = render_chart("karrot", values(stack.kafka.addresses, auth, ports))
     zookeeper = OwnZooKeeper(stack, manifests, directory, ports.zookeeper)
@@ -123,7 +125,7 @@ def pod(manifests: list[Manifest], deployment: str, directory: Path) -> PodComma
 
 
 def service(started: PodCommand, port: int) -> Service:
-    """``karrot serve`` with the pod's environment, but on a port of this machine."""
+    """Return ``karrot serve`` with the pod's environment, on a local port."""
     told: Object = {name.removeprefix("KARROT_").lower(): text for name, text in started.environment.items()}
     del told["bind"]
     found = Service(Path(told.pop("data_dir")), **told)
@@ -152,7 +154,7 @@ def releases(
 
 
 def heard(release: Installed) -> Callable[[], float]:
-    """When a webhook of Burrow's was taken last, as a Unix time; 0 if none was."""
+    """Return the time of the last accepted webhook of Burrow as a Unix time, or 0."""
     cluster = CLUSTER.lower()
     return lambda: release.karrot.metric("karrot_last_event_timestamp_seconds", cluster=cluster) or 0.0
 
@@ -168,7 +170,7 @@ def test_the_events_of_the_rendered_burrow_arrive_in_the_rendered_karrot(
     assert release.karrot.post(b"{}").status == 401
 
 
-def test_burrow_takes_its_lock_again_when_its_zookeeper_begins_anew(releases: dict[str, Installed]) -> None:
+def test_burrow_takes_its_lock_again_when_its_zookeeper_starts_empty(releases: dict[str, Installed]) -> None:
     release = releases["password"]
     wait_for(lambda: heard(release)() > 0, FIRST_WORD_S)
     release.zookeeper.server.kill()
@@ -181,7 +183,7 @@ def test_burrow_takes_its_lock_again_when_its_zookeeper_begins_anew(releases: di
 
 @pytest.fixture(scope="module")
 def outside(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Object], list[Manifest]]:
-    """The Secrets and ConfigMaps that the shapes name, and that are not theirs."""
+    """Return the Secrets and ConfigMaps that the shapes name but do not create."""
     directory = tmp_path_factory.mktemp("certificate")
     asked = [
         "openssl",
@@ -211,10 +213,10 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Object]
 
 
 @pytest.mark.parametrize("shape", values_files("burrow"), ids=lambda path: path.stem)
-def test_burrow_takes_the_configuration_of_every_shape(
+def test_burrow_accepts_the_configuration_of_every_shape(
     burrow_bin: str, outside: tuple[dict[str, Object], list[Manifest]], shape: Path, tmp_path: Path
 ) -> None:
-    """It starts nothing before all of it is looked at, and ends at the first server that does not answer."""
+    """Burrow checks the whole configuration before it starts, and ends at the first server that does not answer."""
     secrets, configs = outside
     manifests = render_values_file(shape)
     template = only_object(manifests, "Deployment")["spec"]["template"]

@@ -1,4 +1,4 @@
-"""The producer and the slow consumer of examples/compose, against a real broker."""
+"""The producer and the slow consumer of examples/compose work with a real broker."""
 
 import os
 import signal

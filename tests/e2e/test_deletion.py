@@ -1,4 +1,4 @@
-"""Groups and topics that are deleted: what is gone is not shown for longer than it takes to be sure."""
+"""Deleted groups and topics leave Karrot as soon as the deletion is certain."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,12 +30,12 @@ SURE_S = 120
 
 
 class Scene(NamedTuple):
-    """Services that all knew the groups above when one of them and one of the topics were deleted."""
+    """Services that all knew the groups above when one of these groups and one topic were deleted."""
 
     resync: Service
     watch: Service
     forgetful: Service
-    """Watches too, but shows nothing for longer than 15 s after the last word on it."""
+    """This one watches too, but shows a group for only 15 s after its last verdict."""
 
 
 def lag(service: Service, group: str) -> float | None:
@@ -85,18 +85,18 @@ def scene(one_broker: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield found
 
 
-def test_a_deleted_topic_leaves_its_groups_with_the_next_look(scene: Scene) -> None:
+def test_a_deleted_topic_leaves_its_groups_with_the_next_poll(scene: Scene) -> None:
     for service in scene:
         wait_for(lambda service=service: topic_lag(service, "gone-half", DELETED) is None)  # type: ignore[misc]
         assert (lag(service, "gone-half"), topic_lag(service, "gone-half", KEPT)) == (80, 80)
 
 
-def test_a_group_without_topics_has_no_lag_where_burrow_says_so(scene: Scene) -> None:
+def test_a_group_without_topics_has_no_lag_if_burrow_reports_that(scene: Scene) -> None:
     wait_for(lambda: lag(scene.resync, "gone-whole") == 0)
     assert topic_lag(scene.resync, "gone-whole", DELETED) is None
 
 
-def test_what_nobody_speaks_of_any_more_ends_after_its_time(scene: Scene) -> None:
+def test_a_group_without_new_verdicts_ends_after_the_stale_time(scene: Scene) -> None:
     for group in ("gone-group", "gone-whole"):
         wait_for(lambda group=group: lag(scene.forgetful, group) is None)  # type: ignore[misc]
     assert lag(scene.forgetful, "gone-not") == 40
@@ -104,7 +104,9 @@ def test_what_nobody_speaks_of_any_more_ends_after_its_time(scene: Scene) -> Non
 
 
 @pytest.mark.parametrize("which", ["resync", "watch"])
-def test_a_deleted_group_ends_when_its_deletion_is_certain_and_long_before_its_time(scene: Scene, which: str) -> None:
+def test_a_deleted_group_ends_when_its_deletion_is_certain_and_long_before_the_stale_time(
+    scene: Scene, which: str
+) -> None:
     service: Service = getattr(scene, which)
     wait_for(lambda: lag(service, "gone-group") is None, SURE_S)
     assert lag(service, "gone-not") == 40
@@ -113,16 +115,16 @@ def test_a_deleted_group_ends_when_its_deletion_is_certain_and_long_before_its_t
     assert service.get(f"/api/v1/group?cluster={CLUSTER}&consumer=gone-group").status == 404
 
 
-def test_without_a_second_road_a_silent_group_ends_after_its_time(tmp_path: Path) -> None:
+def test_without_a_second_source_a_silent_group_ends_after_the_stale_time(tmp_path: Path) -> None:
     body = recorded_body("karrot_v1.9.5_warn.json")
     with Service(tmp_path / "data", stale_after="5s") as service:
         assert service.post(body.replace(b"orders-svc", b"silent-svc")).status == 202
 
-        def told_of_the_other_alone() -> bool:
+        def only_the_other_has_new_verdicts() -> bool:
             assert service.post(body).status == 202
             return lag(service, "silent-svc") is None
 
         assert lag(service, "silent-svc") == 11020
-        wait_for(told_of_the_other_alone)
+        wait_for(only_the_other_has_new_verdicts)
         assert lag(service, "orders-svc") == 11020
         wait_for(lambda: service.metric("karrot_consumers_expired_total") == 1)

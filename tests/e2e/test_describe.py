@@ -1,4 +1,4 @@
-"""``karrot history describe`` on what a real broker wrote, against what Kafka's own command says of it."""
+"""``karrot history describe`` agrees with Kafka's own command about the records of a real broker."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -29,7 +29,7 @@ LONG = "note " * 60
 
 @pytest.fixture(scope="module")
 def topic(kafka: Kafka) -> str:
-    """Of three partitions, with twenty messages in each."""
+    """Create a topic of three partitions with twenty messages in each."""
     kafka.create_topic(TOPIC, 3)
     producer = Producer(kafka.client)
     for number in range(60):
@@ -40,7 +40,7 @@ def topic(kafka: Kafka) -> str:
 
 @contextmanager
 def consuming(kafka: Kafka, topic: str, group: str, **told: str) -> Iterator[Consumer]:
-    """A consumer that has all three partitions."""
+    """Start a consumer that has all three partitions."""
     with closing(Consumer(kafka.client | {"group.id": group, "enable.auto.commit": False, **told})) as consumer:
         consumer.subscribe([topic])
         while len(consumer.assignment()) < 3:
@@ -49,7 +49,7 @@ def consuming(kafka: Kafka, topic: str, group: str, **told: str) -> Iterator[Con
 
 
 def land(spark: SparkSession, kafka: Kafka, directory: Path) -> None:
-    """What is in ``__consumer_offsets``, and where the topics' logs end."""
+    """Land the records of ``__consumer_offsets`` and the log ends of the topics."""
     tables, cluster = Tables(str(directory)), KafkaCluster(kafka.client)
     source = RecordsFromKafka(
         KafkaConnection(tuple(kafka.addresses)), cluster, StartingOffsets("earliest"), OFFSETS_TOPIC, 1_000_000
@@ -67,7 +67,7 @@ def positions(described: GroupDescription) -> list[Position]:
     ]
 
 
-def test_a_group_is_described_as_kafkas_own_command_describes_it(
+def test_a_group_is_described_as_in_kafkas_own_command(
     kafka: Kafka, topic: str, kafka_spark: SparkSession, tmp_path: Path
 ) -> None:
     alone = ConsumerGroupTopicPartitions(LONE, [TopicPartition(topic, 1, 3)])
@@ -93,7 +93,7 @@ def test_a_group_is_described_as_kafkas_own_command_describes_it(
     assert (described.lag, described.unknown_lags, described.members, lone.members) == (13, 1, 1, None)
 
 
-def test_of_a_group_of_the_protocol_of_kip_848_lags_are_known_and_owners_are_not(
+def test_a_group_with_the_kip_848_protocol_has_known_lags_and_unknown_owners(
     kafka: Kafka, topic: str, kafka_spark: SparkSession, tmp_path: Path
 ) -> None:
     with consuming(kafka, topic, NEW, **{"group.protocol": "consumer"}) as member:

@@ -1,4 +1,4 @@
-"""The ``kafka`` reporter on a real broker, and its topic read by Spark: both roads lead to the same tables."""
+"""The ``kafka`` reporter writes to a real broker. Spark makes the same tables from its topic as from the archive."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def is_done(service: Service, reporter: str) -> bool:
 
 
 def shown(service: Service) -> dict[str, Any]:
-    """What the API says of the reporter."""
+    """Return the API's entry of the reporter."""
     told: list[dict[str, Any]] = json.loads(service.get("/api/v1/reporters").body)["reporters"]
     return next(each for each in told if each["name"] == "kafka")
 
@@ -81,14 +81,16 @@ def table(spark: SparkSession, directory: Path, name: str) -> DataFrame:
 
 
 def limit(kafka: Kafka, topic: str, most: int) -> None:
-    """The largest batch that the topic takes, in bytes."""
+    """Set the size of the largest batch that the topic accepts, in bytes."""
     entry = ConfigEntry("max.message.bytes", str(most), incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient(kafka.client)  # held: without a reference to it the answer does not come
+    admin = AdminClient(kafka.client)  # keep a reference to it: without one the answer never comes
     admin.incremental_alter_configs([resource])[resource].result(30)
 
 
-def test_both_roads_lead_to_the_same_tables(kafka: Kafka, kafka_spark: SparkSession, tmp_path: Path) -> None:
+def test_the_topic_and_the_archive_give_the_same_tables(
+    kafka: Kafka, kafka_spark: SparkSession, tmp_path: Path
+) -> None:
     kafka.create_topic(TOPIC, 3)
     with service(kafka, tmp_path / "data", TOPIC) as running:
         for name in BODIES:
@@ -103,7 +105,7 @@ def test_both_roads_lead_to_the_same_tables(kafka: Kafka, kafka_spark: SparkSess
     for name in ("events", "partitions"):
         assert rows(kafka_spark, tmp_path / "by-topic", name) == rows(kafka_spark, tmp_path / "by-archive", name)
 
-    # What is on the topic and is no event is a row of quarantine with its place; what is there already stays once.
+    # A record that is not an event becomes a row of quarantine with its offset; existing rows stay single.
     producer = Producer(kafka.client)
     producer.produce(TOPIC, "no event", partition=1)
     producer.produce(TOPIC, None, key="tombstone", partition=1)
@@ -120,7 +122,7 @@ def test_both_roads_lead_to_the_same_tables(kafka: Kafka, kafka_spark: SparkSess
     again = ingested(kafka_spark, from_topic(kafka, TOPIC), tmp_path / "by-archive")
     assert (again.events, again.duplicates, again.quarantined) == (0, by_archive.events, 2)
 
-    # What the broker deletes before it is read is counted.
+    # Records that the broker deletes before they are read are counted.
     for _ in range(3):
         producer.produce(TOPIC, "no event", partition=1)
     producer.flush(20)
@@ -132,7 +134,7 @@ def test_both_roads_lead_to_the_same_tables(kafka: Kafka, kafka_spark: SparkSess
     assert str(deleted).endswith("; 2 were deleted from the topic before they were read")
 
 
-def test_what_is_too_large_is_named_and_all_else_arrives_in_spite_of_an_outage(kafka: Kafka, tmp_path: Path) -> None:
+def test_a_too_large_event_is_named_and_all_others_arrive_despite_an_outage(kafka: Kafka, tmp_path: Path) -> None:
     topic = "small.events"
     kafka.create_topic(topic, 1)
     limit(kafka, topic, 20_000)
@@ -158,7 +160,7 @@ def test_what_is_too_large_is_named_and_all_else_arrives_in_spite_of_an_outage(k
 
 
 def publishing(kafka: Kafka, topic: str, tables: Path, servers: Servers, name: str) -> Server:
-    """``karrot pipeline stream`` from a topic to CloudWatch."""
+    """Run ``karrot pipeline stream`` from a topic to CloudWatch."""
     jars = ",".join(map(str, Downloads(default_cache()).spark_kafka()))
     source = ("--source=kafka", f"--bootstrap-servers={kafka.bootstrap}", f"--topic={topic}")
     sink = ("--to=cloudwatch", f"--tables={tables}", "--trigger=1 second")
@@ -170,7 +172,7 @@ def lags(cloudwatch: ScriptedCloudWatch) -> list[float]:
     return [point.value for point in cloudwatch.points("Karrot", "Lag", _GROUP)]
 
 
-def test_spark_publishes_the_topic_once_and_after_a_restart_nothing_older(
+def test_spark_publishes_the_topic_once_and_nothing_older_after_a_restart(
     kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = "published.events"
@@ -186,7 +188,7 @@ def test_spark_publishes_the_topic_once_and_after_a_restart_nothing_older(
             running.post(to_wire(make_event(total_lag=lag)))
         wait_for(lambda: is_done(running, "kafka"))
         first = publishing(kafka, topic, tmp_path / "tables", servers, "first")
-        wait_for(lambda: lags(cloudwatch) == [9], 240)  # of a batch the newest
+        wait_for(lambda: lags(cloudwatch) == [9], 240)  # the newest of the batch
         running.post(to_wire(make_event(total_lag=12)))
         wait_for(lambda: lags(cloudwatch) == [9, 12])
         first.kill()

@@ -1,4 +1,4 @@
-"""After a failover between two Burrows all groups are due at once, each incident under a new id."""
+"""Karrot handles a failover between two Burrows: all groups are posted at once, each incident under a new id."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -16,11 +16,11 @@ from support.service.open_loop import send_open_loop
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 GROUPS = 500
-TAKEOVERS_MS = (20_000, 30_000)  # by Burrow's clock: later some groups are deleted, whatever the time is here
+TAKEOVERS_MS = (20_000, 30_000)  # by the fake Burrow's clock; at later times some groups are deleted
 
 
-class Told(NamedTuple):
-    """What is known of one group."""
+class Known(NamedTuple):
+    """The status and incident of one group."""
 
     status: str
     lag: int | None
@@ -29,7 +29,7 @@ class Told(NamedTuple):
 
 @pytest.fixture
 def herds() -> tuple[list[Post], list[Post]]:
-    """What two Burrows send that take over one after the other."""
+    """Return the posts of two Burrows that take over one after the other."""
     started_ms = int(time.time() * 1000) - TAKEOVERS_MS[-1]
     burrow = simulate(GROUPS, seed=7, speed=1, clusters=("prod",), now_ms=started_ms)
     first, second = (herd(burrow, started_ms + at_ms) for at_ms in TAKEOVERS_MS)
@@ -37,7 +37,7 @@ def herds() -> tuple[list[Post], list[Post]]:
 
 
 def herd(burrow: FakeBurrow, now_ms: int) -> list[Post]:
-    """Another Burrow takes over: everything that it then sends at once. Burrow's report on itself is among it."""
+    """Let another Burrow take over; return all posts that it sends at once, including the one about itself."""
     burrow.due(now_ms)
     burrow.failover()
     posts = burrow.due(now_ms)
@@ -46,9 +46,9 @@ def herd(burrow: FakeBurrow, now_ms: int) -> list[Post]:
 
 
 def send(service: Service, posts: Sequence[Post]) -> float:
-    """All at once on connections of their own; what was refused goes again, as with the next evaluation.
+    """Send all posts at once, each on its own connection; send refused posts again, as after the next evaluation.
 
-    The seconds until the last answer of the first round.
+    Return the seconds until the last answer of the first round.
     """
     first = 0.0
     while posts:
@@ -71,10 +71,10 @@ def request(post: Post) -> bytes:
     return "\r\n".join([*head, "", ""]).encode() + post.body
 
 
-def sent(posts: Sequence[Post]) -> dict[str, Told]:
-    """What Karrot has to know then. A close leaves no incident open."""
+def sent(posts: Sequence[Post]) -> dict[str, Known]:
+    """Return the state that Karrot must have afterwards. A close leaves no incident open."""
     return {
-        post.event.consumer: Told(
+        post.event.consumer: Known(
             post.event.status_text,
             post.event.total_lag,
             post.event.incident_id if post.event.status is not Status.OK else None,
@@ -83,9 +83,9 @@ def sent(posts: Sequence[Post]) -> dict[str, Told]:
     }
 
 
-def known(service: Service) -> dict[str, Told]:
+def known(service: Service) -> dict[str, Known]:
     return {
-        each["consumer"]: Told(each["status"], each["lag"], each["incident"] and each["incident"]["id"])
+        each["consumer"]: Known(each["status"], each["lag"], each["incident"] and each["incident"]["id"])
         for each in groups(service)
     }
 
@@ -102,7 +102,7 @@ def groups(service: Service) -> Iterator[dict[str, Any]]:
         after = page["next"]
 
 
-def test_each_group_is_as_burrow_says_though_all_come_at_once_twice_and_under_new_ids(
+def test_each_group_has_burrows_state_though_all_are_posted_at_once_twice_with_new_ids(
     herds: tuple[list[Post], list[Post]], tmp_path: Path, figures: Figures
 ) -> None:
     first, second = herds
@@ -114,7 +114,7 @@ def test_each_group_is_as_burrow_says_though_all_come_at_once_twice_and_under_ne
         assert len(open_then) > 10
         assert incidents(service) == len(open_then)
 
-        send(service, first)  # as Go does when a connection breaks
+        send(service, first)  # Go does the same when a connection breaks
         assert known(service) == sent(first)
         assert incidents(service) == len(open_then)
 

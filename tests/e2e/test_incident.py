@@ -1,4 +1,4 @@
-"""A consumer that keeps up, falls behind, stops and catches up, seen through the whole chain."""
+"""The whole chain shows a consumer that keeps up, falls behind, stops and catches up."""
 
 import time
 from itertools import groupby
@@ -22,7 +22,7 @@ STATUS, BEGAN = f"karrot_consumer_status_code{OF_GROUP}", f"karrot_consumer_inci
 
 
 def settled(samples: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """When each value was first seen after another one."""
+    """Return the time at which each value was first seen after a different one."""
     return [each for number, each in enumerate(samples) if number == 0 or each[1] != samples[number - 1][1]]
 
 
@@ -66,11 +66,11 @@ def test_one_incident_with_the_right_times_and_states(one_broker: Stack, tmp_pat
 
     (_, first), (first_warn, second), (first_err, third), *_, (first_ok, last) = states
     assert (first, second, third, last) == (OK, WARN, ERR, OK)
-    # A slow machine needs more than one look to catch up, and then there is lag without a stop.
+    # On a slow machine the consumer needs more than one poll to catch up; in between there is lag without a stop.
     assert {status for _, status in states[3:-1]} <= {WARN}
     [began_at] = began
     assert slow_at < began_at < first_warn < warned_at + 1
-    assert first_warn - began_at < 15  # a poll may take a while, a scrape comes each second
+    assert first_warn - began_at < 15  # a poll may take some time; a scrape happens every second
     assert stopped_at < first_err < caught_up_at < first_ok
     told = [(each["kind"], each["status"], each["incident_id"]) for each in reversed(events)]
     ids = {incident_id for _, _, incident_id in told if incident_id}

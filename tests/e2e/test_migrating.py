@@ -1,4 +1,4 @@
-"""The rules between Karrot's series and other tools', in a real Prometheus that scrapes both."""
+"""The bridging rules translate between Karrot's series and other tools' series in a real Prometheus."""
 
 import json
 import re
@@ -23,15 +23,15 @@ DATA = Path(__file__).resolve().parents[1] / "data" / "bridges"
 WARN = recorded_body("karrot_v1.9.5_warn.json")
 ODD = 'gruppe "eins"\nzwei/\\ü'
 
-# Labels that Karrot's series have not, and those of a scrape.
+# Labels that Karrot's series do not have, and the labels of a scrape.
 WITHOUT = {"member_host", "consumer_id", "client_id", "coordinator_id", "protocol", "protocol_type"}
 OF_THE_SCRAPE = {"job", "instance", "bridge", "__name__"}
-# By topic there, by group here.
+# The tool has it by topic, Karrot by group.
 BY_GROUP = {
     *("klag_consumer_lag_max", "klag_consumer_lag_ms"),
     *("klag_consumer_lag_time_to_close_seconds", "klag_consumer_lag_velocity"),
 }
-# They know of no cluster: their scrape gives one.
+# These tools have no cluster label; the scrape adds one.
 NAMELESS = {"kminion", "kafka-exporter"}
 
 pytestmark = [
@@ -41,7 +41,7 @@ pytestmark = [
 
 
 def job(name: str, port: int) -> str:
-    """The scrape of one tool; ``honor_labels``, as everybody who scrapes Karrot has it."""
+    """Return the scrape job of one tool, with ``honor_labels`` as in every scrape of Karrot."""
     labels = ", labels: {cluster: prod-eu}" if name in NAMELESS else ""
     return f"""\
 - job_name: {name}
@@ -53,13 +53,13 @@ def job(name: str, port: int) -> str:
 
 
 def canned(tool: str, lag_seconds: float) -> str:
-    """What a tool says; the lag in time is what the recorded body, of 2025, makes of it now."""
+    """Return the exposition of a tool; the lag in time is computed now from the recorded body of 2025."""
     text = (DATA / f"{tool}.prom").read_text(encoding="utf-8")
     return text.replace(" 1000000\n", f" {lag_seconds * 1000}\n").replace(" 1000\n", f" {lag_seconds}\n")
 
 
 class Scraped(NamedTuple):
-    """A Prometheus that scrapes Karrot and every other tool, with all rules of both directions; and what they say."""
+    """A Prometheus that scrapes Karrot and every other tool, with all rules of both directions; and the expositions."""
 
     prometheus: Prometheus
     said: Mapping[str, str]
@@ -92,7 +92,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
 
 
 def bridged(tool: str, text: str) -> Iterator[Sample]:
-    """What the tool says of the group and Karrot can say too: no offsets, of partitions those that a verdict lists."""
+    """Yield the tool's samples of the group that Karrot has too: no offsets, and only the partitions of a verdict."""
     names = {rule["record"] for rule in parse_rules(bridging_rules(tool))}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -107,7 +107,7 @@ def selector(name: str, labels: Mapping[str, str]) -> str:
 
 
 @pytest.mark.parametrize("tool", BRIDGED_TOOLS)
-def test_karrot_s_series_are_found_by_the_queries_that_were_written_for_the_tool(tool: str, scraped: Scraped) -> None:
+def test_queries_for_the_tool_find_karrot_s_series(tool: str, scraped: Scraped) -> None:
     samples = list(bridged(tool, scraped.said[tool]))
     assert {sample.name for sample in samples} == {rule["record"] for rule in parse_rules(bridging_rules(tool))}
     for sample in samples:
@@ -120,26 +120,28 @@ def test_karrot_s_series_are_found_by_the_queries_that_were_written_for_the_tool
 
 
 @pytest.mark.parametrize("tool", BRIDGED_TOOLS)
-def test_the_tool_s_series_say_under_karrot_s_names_what_karrot_says(tool: str, scraped: Scraped) -> None:
+def test_the_tool_s_series_have_karrot_s_values_under_karrot_s_names(tool: str, scraped: Scraped) -> None:
     for rule in parse_rules(bridging_rules(tool, as_karrot=True)):
         name = rule["record"]
-        [theirs] = scraped.prometheus.query(f"{name}{{bridge={promql_string(tool)}}}")  # and none of what is no lag
+        [theirs] = scraped.prometheus.query(
+            f"{name}{{bridge={promql_string(tool)}}}"
+        )  # and no series that is not about lag
         [ours] = scraped.prometheus.query(f'{name}{{bridge="", cluster="prod-eu", consumer="orders-svc"}}')
         assert theirs["metric"].keys() == {"__name__", "bridge", "cluster", "consumer"}
         assert float(theirs["value"][1]) == pytest.approx(float(ours["value"][1]))
 
 
-def test_a_name_of_any_kind_crosses_a_bridge(scraped: Scraped) -> None:
+def test_bridging_rules_keep_names_of_any_kind(scraped: Scraped) -> None:
     lag = f'burrow_kafka_consumer_lag_total{{bridge="karrot", consumer_group={promql_string(ODD)}}}'
     assert scraped.prometheus.number(lag) == 11_020
 
 
-def test_a_group_that_is_not_stable_is_0_to_kminion(scraped: Scraped) -> None:
+def test_a_group_that_is_not_stable_is_0_for_kminion(scraped: Scraped) -> None:
     found = scraped.prometheus.query('kminion_kafka_consumer_group_info{bridge="karrot", group_id="emptied"}')
     assert [(each["metric"]["state"], each["value"][1]) for each in found] == [("Empty", "0")]
 
 
-def test_every_rule_is_evaluated_and_none_reads_what_a_bridge_made(scraped: Scraped) -> None:
+def test_every_rule_is_evaluated_and_none_reads_a_bridged_series(scraped: Scraped) -> None:
     made = scraped.prometheus.query('count by (bridge) ({bridge!=""})')
     assert {each["metric"]["bridge"] for each in made} == {"karrot", *BRIDGED_TOOLS}
     assert {rule["health"] for rule in scraped.prometheus.rules()} == {"ok"}

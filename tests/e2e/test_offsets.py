@@ -1,4 +1,4 @@
-"""`LandOffsets` on a real broker: what Spark does to an internal topic, and what befalls a topic while it is read."""
+"""`LandOffsets` reads an internal topic of a real broker, also while the topic is compacted and restarted."""
 
 import json
 from collections import Counter
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
 def commit(kafka: Kafka, group: str, topic: str, offsets: Iterable[int]) -> None:
-    """The group commits in each partition of the topic, without members."""
+    """Commit offsets for the group in each partition of the topic, without members."""
     places = [TopicPartition(topic, partition, offset) for partition, offset in enumerate(offsets)]
     admin = AdminClient(kafka.client)
     admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)])[group].result(30)
@@ -61,18 +61,18 @@ def run(job: LandOffsets) -> OffsetsSummary:
 
 
 def committed(spark: SparkSession, directory: Path, group: str) -> list[tuple[int, int | None]]:
-    """Partition and offset of all that a group committed, in the order of the log."""
+    """Return partition and offset of all commits of a group, in the order of the log."""
     rows = Tables(str(directory)).read(spark, "commits").where(f"consumer = '{group}'").orderBy("log_offset").collect()
     return [(row.partition, row.offset) for row in rows]
 
 
 def repeated(spark: SparkSession, directory: Path) -> list[tuple[int, int]]:
-    """Records that are there more than once."""
+    """Return the records that the table has more than once."""
     rows = Tables(str(directory)).read(spark, "commits").select("log_partition", "log_offset").collect()
     return [place for place, times in Counter(map(tuple, rows)).items() if times > 1]
 
 
-def test_of_an_internal_topic_spark_reads_nothing_unless_its_older_way_to_find_offsets_is_asked_for(
+def test_spark_reads_an_internal_topic_only_with_its_older_way_to_find_offsets(
     kafka: Kafka, kafka_spark: SparkSession
 ) -> None:
     kafka.create_topic("read-or-not", 1)
@@ -85,7 +85,7 @@ def test_of_an_internal_topic_spark_reads_nothing_unless_its_older_way_to_find_o
     assert found == {"false": False, "true": True}
 
 
-def test_what_a_transaction_commits_is_there_once_it_is_over_and_never_if_it_was_aborted(
+def test_offsets_of_a_transaction_appear_when_it_commits_and_never_if_it_aborts(
     kafka: Kafka, kafka_spark: SparkSession, tmp_path: Path
 ) -> None:
     kafka.create_topic("in-transactions", 1)
@@ -108,7 +108,7 @@ def test_what_a_transaction_commits_is_there_once_it_is_over_and_never_if_it_was
     assert total.lost == 0
 
 
-def test_a_stream_that_dies_in_mid_flight_has_each_record_once_when_it_is_started_again(
+def test_a_stream_that_dies_in_a_batch_has_each_record_once_after_a_restart(
     kafka: Kafka, kafka_spark: SparkSession, tmp_path: Path
 ) -> None:
     class DiesInTheThird(Tables):
@@ -137,7 +137,7 @@ def test_a_stream_that_dies_in_mid_flight_has_each_record_once_when_it_is_starte
     assert (total.is_even, total.lost, total.duplicates) == (True, 0, 0)
     assert {each.committed for each in kafka.positions("restarted")} == {40, 140}
 
-    # Another checkpoint begins at the beginning: it finds all that is still there, and knows it.
+    # A new checkpoint starts at the beginning: it reads all remaining records again and recognizes them.
     again = job(kafka_spark, source(kafka), tmp_path)
     again.checkpoint = again.tables.checkpoint("another")
     whole = run(again)
@@ -151,7 +151,7 @@ def test_a_stream_that_dies_in_mid_flight_has_each_record_once_when_it_is_starte
     )
 
 
-def test_who_reads_the_json_topic_makes_no_loop_of_it(kafka: Kafka, kafka_spark: SparkSession, tmp_path: Path) -> None:
+def test_a_consumer_of_the_json_topic_causes_no_loop(kafka: Kafka, kafka_spark: SparkSession, tmp_path: Path) -> None:
     kafka.create_topic("other", 1)
     kafka.create_topic("looped", 1)
     commit(kafka, "somebody", "other", [7])
@@ -165,10 +165,10 @@ def test_who_reads_the_json_topic_makes_no_loop_of_it(kafka: Kafka, kafka_spark:
     assert topic.readers == {"reads-json"}
 
 
-def test_compacted_under_the_stream_a_topic_gives_what_is_left_and_what_was_deleted_is_counted(
+def test_a_topic_that_is_compacted_during_the_read_gives_its_rest_and_a_count_of_deleted_records(
     kafka: Kafka, kafka_spark: SparkSession, tmp_path: Path
 ) -> None:
-    """A copy of the topic, since the broker lets nobody delete from the topic itself."""
+    """The test uses a copy of the topic, because the broker allows no deletion from the topic itself."""
     small = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "100"}
     admin = AdminClient(kafka.client)
     admin.create_topics([NewTopic("copy", 1, 1, config=small)])["copy"].result(30)
@@ -194,7 +194,7 @@ def test_compacted_under_the_stream_a_topic_gives_what_is_left_and_what_was_dele
     assert (third.commits, third.offsets, third.lost, third.absent) == (30, 50, 20, 0)
 
 
-def test_where_logs_end_is_looked_up_for_the_topics_that_somebody_commits_on(
+def test_log_ends_are_read_for_the_topics_that_have_commits(
     kafka: Kafka, kafka_spark: SparkSession, tmp_path: Path
 ) -> None:
     kafka.create_topic("two-logs", 2)
@@ -219,7 +219,7 @@ def test_where_logs_end_is_looked_up_for_the_topics_that_somebody_commits_on(
 
 
 def produce(kafka: Kafka, topic: str, offsets: Sequence[int], partition: int = 0) -> None:
-    """Records as of a commit of each of these offsets, all with the same key."""
+    """Produce a record like a commit for each of these offsets, all with the same key."""
     producer = Producer(kafka.client)
     key = commit_key("copied", "a-topic", 0)
     for offset in offsets:
@@ -228,13 +228,13 @@ def produce(kafka: Kafka, topic: str, offsets: Sequence[int], partition: int = 0
 
 
 def left_after_another(kafka: Kafka, topic: str) -> int:
-    """How many records are left; one more, because what is being written to is not compacted."""
+    """Return the number of remaining records after one more is written; the active segment is not compacted."""
     produce(kafka, topic, [500])
     return len(read_all(kafka, topic))
 
 
 def read_all(kafka: Kafka, topic: str) -> list[bytes]:
-    """The values of what partition 0 holds now."""
+    """Return the values that partition 0 holds now."""
     consumer = Consumer(
         kafka.client | {"group.id": "nobody", "enable.auto.commit": False, "enable.partition.eof": True}
     )

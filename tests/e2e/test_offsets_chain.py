@@ -1,4 +1,4 @@
-"""The chain of 2017, as ``make chain`` goes along it."""
+"""The chain of 2017 that ``make chain`` runs."""
 
 from pathlib import Path
 
@@ -11,7 +11,9 @@ from e2e.stack.stack import Stack
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
-def test_from_a_commit_to_the_minutes_and_an_alert_that_fires_and_clears(newest_kafka: Stack, tmp_path: Path) -> None:
+def test_the_chain_leads_from_a_commit_to_minutes_and_to_an_alert_that_fires_and_clears(
+    newest_kafka: Stack, tmp_path: Path
+) -> None:
     told: list[str] = []
     seen = Chain(newest_kafka.kafka, tmp_path, Downloads(default_cache()).spark_kafka(), told.append).go()
     committed, end = seen.position.committed, seen.position.log_end

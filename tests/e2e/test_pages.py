@@ -45,7 +45,7 @@ def browser() -> Iterator[Browser]:
 
 @dataclass
 class Visit:
-    """A page that was opened, and what the browser complained of meanwhile."""
+    """An open page, and the errors that the browser reported on it."""
 
     page: Page
     base: str
@@ -71,15 +71,15 @@ Serve = Callable[[Website], str]
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Serves websites and gives their addresses, for as long as pages of them are open."""
+    """Yield a function that serves a website and gives its address, until its pages are closed."""
     with ExitStack() as stack:
         yield lambda website: stack.enter_context(serve_website(website))
 
 
 @pytest.fixture
 def visit(browser: Browser, serve: Serve) -> Iterator[Open]:
-    """Opens a page of an address; at the end nothing may have been complained of."""
-    del serve  # it ends after the pages are closed
+    """Yield a function that opens a page; at the end the browser must have reported no error."""
+    del serve  # the server ends after the pages are closed
     contexts: list[BrowserContext] = []
     visits: list[Visit] = []
 
@@ -99,7 +99,7 @@ def visit(browser: Browser, serve: Serve) -> Iterator[Open]:
 
 @pytest.fixture(scope="module")
 def moments() -> Callable[[str], Website]:
-    """Moments that no test changes, each staged once."""
+    """Return the website states that no test changes; each is set up once."""
     kept: dict[str, Website] = {}
 
     def moment(name: str) -> Website:
@@ -122,7 +122,7 @@ def moments() -> Callable[[str], Website]:
         ("markup", ["/?sort=-lag"]),
     ],
 )
-def test_axe_has_nothing_to_report_in_either_theme(
+def test_axe_reports_nothing_in_either_theme(
     moments: Callable[[str], Website], serve: Serve, visit: Open, moment: str, paths: list[str]
 ) -> None:
     axe = Axe()
@@ -137,7 +137,7 @@ def test_axe_has_nothing_to_report_in_either_theme(
 
 
 @pytest.mark.parametrize("width", [320, 390, 1024, 1440])
-def test_nothing_is_wider_than_the_window(
+def test_no_element_is_wider_than_the_window(
     moments: Callable[[str], Website], serve: Serve, visit: Open, width: int
 ) -> None:
     base = serve(moments("failing"))
@@ -148,7 +148,7 @@ def test_nothing_is_wider_than_the_window(
             assert page.locator("#list").evaluate("list => list.scrollWidth <= list.clientWidth")
 
 
-def test_a_lag_of_nineteen_digits_stays_in_one_piece_on_a_phone(serve: Serve, visit: Open) -> None:
+def test_a_lag_of_nineteen_digits_is_not_broken_on_a_phone(serve: Serve, visit: Open) -> None:
     website = make_website()
     for lag in (1 << 20, 1 << 59, 1 << 60):
         website.clock.advance(5000)
@@ -162,7 +162,7 @@ def test_a_lag_of_nineteen_digits_stays_in_one_piece_on_a_phone(serve: Serve, vi
         assert set(pieces) == {1}, path
 
 
-def test_a_column_sorts_the_table_and_the_address_keeps_it(
+def test_a_column_head_sorts_the_table_and_the_url_keeps_the_order(
     moments: Callable[[str], Website], serve: Serve, visit: Open
 ) -> None:
     base = serve(moments("incident"))
@@ -178,7 +178,9 @@ def test_a_column_sorts_the_table_and_the_address_keeps_it(
     assert visited.names() == sorted(by_status, reverse=True)
 
 
-def test_filters_survive_a_reload_and_each_other(moments: Callable[[str], Website], serve: Serve, visit: Open) -> None:
+def test_filters_stay_after_a_reload_and_after_another_filter(
+    moments: Callable[[str], Website], serve: Serve, visit: Open
+) -> None:
     base = serve(moments("incident"))
     visited = visit(base)
     page = visited.page
@@ -197,7 +199,7 @@ def test_filters_survive_a_reload_and_each_other(moments: Callable[[str], Websit
     assert len(visited.names()) == 26
 
 
-def test_where_columns_have_no_heads_a_reader_sorts_by_the_form(
+def test_the_form_sorts_the_table_if_columns_have_no_heads(
     moments: Callable[[str], Website], serve: Serve, visit: Open
 ) -> None:
     visited = visit(serve(moments("incident")), viewport={"width": 700, "height": 900})
@@ -211,9 +213,7 @@ def test_where_columns_have_no_heads_a_reader_sorts_by_the_form(
     assert not visited.page.get_by_label("Sort by").is_visible()
 
 
-def test_a_group_that_gets_into_trouble_comes_up_by_itself_and_nobody_loses_their_place(
-    serve: Serve, visit: Open
-) -> None:
+def test_a_group_that_becomes_unhealthy_appears_without_a_reload_and_the_focus_stays(serve: Serve, visit: Open) -> None:
     website = website_in_state("healthy")
     base = serve(website)
     visited = visit(base, viewport={"width": 1000, "height": 400})
@@ -237,7 +237,7 @@ def test_a_group_that_gets_into_trouble_comes_up_by_itself_and_nobody_loses_thei
     assert link.evaluate(_IN_SIGHT)
 
 
-def test_the_first_group_makes_a_list_of_the_welcome(serve: Serve, visit: Open) -> None:
+def test_the_first_group_replaces_the_welcome_by_a_list(serve: Serve, visit: Open) -> None:
     website = website_in_state("empty")
     base = serve(website)
     page = visit(base).page
@@ -246,7 +246,7 @@ def test_the_first_group_makes_a_list_of_the_welcome(serve: Serve, visit: Open) 
     expect(page.locator(_ROWS)).to_have_count(1, timeout=_REFRESHED_MS)
 
 
-def test_somebody_gets_from_the_worst_group_to_its_runbook_and_on_to_another(
+def test_links_lead_from_the_worst_group_to_its_runbook_and_on_to_another(
     moments: Callable[[str], Website], serve: Serve, visit: Open
 ) -> None:
     visited = visit(serve(moments("failing")))
@@ -272,7 +272,7 @@ def test_a_name_made_of_markup_stays_text(moments: Callable[[str], Website], ser
     )
 
 
-def test_without_scripts_the_page_is_whole(moments: Callable[[str], Website], serve: Serve, visit: Open) -> None:
+def test_the_page_is_complete_without_scripts(moments: Callable[[str], Website], serve: Serve, visit: Open) -> None:
     base = serve(moments("incident"))
     visited = visit(base, java_script_enabled=False)
     assert len(visited.names()) == 26
@@ -282,7 +282,7 @@ def test_without_scripts_the_page_is_whole(moments: Callable[[str], Website], se
     assert visited.page.locator("svg.field polyline").count() >= 2
 
 
-def test_the_keyboard_reaches_the_worst_group_and_print_leaves_the_tools_out(
+def test_the_keyboard_reaches_the_worst_group_and_print_leaves_the_controls_out(
     moments: Callable[[str], Website], serve: Serve, visit: Open
 ) -> None:
     base = serve(moments("incident"))
@@ -303,7 +303,7 @@ def test_the_keyboard_reaches_the_worst_group_and_print_leaves_the_tools_out(
     assert not page.locator(".top nav").is_visible()
 
 
-def test_a_karrot_that_is_gone_is_said_and_its_return_noticed(serve: Serve, visit: Open) -> None:
+def test_the_page_shows_that_karrot_is_gone_and_that_it_is_back(serve: Serve, visit: Open) -> None:
     website = website_in_state("healthy")
     base = serve(website)
     visited = visit(base)
@@ -312,11 +312,11 @@ def test_a_karrot_that_is_gone_is_said_and_its_return_noticed(serve: Serve, visi
     expect(visited.page.locator("#live")).to_contain_text("Not updated since", timeout=_REFRESHED_MS)
     visited.page.context.set_offline(offline=False)
     expect(visited.page.locator("#live")).to_have_text("Live", timeout=_REFRESHED_MS)
-    # The browser itself tells of the requests that found nobody.
+    # The browser itself reports the failed requests.
     visited.complaints[:] = [each for each in visited.complaints if "ERR_INTERNET_DISCONNECTED" not in each]
 
 
-def test_the_demo_moves_before_ones_eyes(visit: Open) -> None:
+def test_the_page_of_the_demo_updates_while_it_is_open(visit: Open) -> None:
     with _demo() as base:
         visited = visit(base)
         page = visited.page
@@ -327,7 +327,7 @@ def test_the_demo_moves_before_ones_eyes(visit: Open) -> None:
         expect(page.locator("svg.field polyline").first).to_be_attached(timeout=_REFRESHED_MS)
         page.goto(f"{base}/reporters/cloudwatch")
         expect(page.get_by_text("USD a month")).to_be_visible(timeout=30_000)
-        page.close()  # before there is nobody to answer it
+        page.close()  # before its server ends
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Servers end with whoever started them. No real one is needed for that."""
+"""Servers end with the process that started them. The tests need no real server."""
 
 import signal
 import subprocess
@@ -28,13 +28,13 @@ def test_a_server_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen(command, env=paths, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as starter:
         assert starter.stdout is not None
         pid = int(starter.stdout.readline())
-        # Only from its first word on is it sure that the kernel was told.
+        # Only its first output proves that the kernel knows to kill it.
         wait_for(lambda: "awake" in (tmp_path / "sleep.log").read_text())
         starter.send_signal(signal.SIGKILL)
     wait_for(lambda: not runs(pid))
 
 
-def test_leaving_ends_every_server_with_its_children_and_keeps_what_it_said(tmp_path: Path) -> None:
+def test_leaving_the_block_ends_every_server_with_its_children_and_keeps_its_log(tmp_path: Path) -> None:
     with Servers(tmp_path) as servers:
         pids = [servers.start(name, ["sh", "-c", f"echo here is {name}; sleep 600"]).pid for name in ("one", "two")]
         wait_for(lambda: all("here is" in each.tail() for each in servers))
@@ -60,7 +60,7 @@ def test_a_server_that_ended_by_itself_leaves_no_child_either(tmp_path: Path) ->
         wait_for(lambda: not group(server.pid))
 
 
-def test_one_that_ignores_the_request_to_stop_is_killed(tmp_path: Path) -> None:
+def test_a_server_that_ignores_the_request_to_stop_is_killed(tmp_path: Path) -> None:
     with Servers(tmp_path) as servers:
         server = servers.start("deaf", ["sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 0.1; done"])
         wait_for(lambda: "deaf" in server.log.read_text())
@@ -68,14 +68,14 @@ def test_one_that_ignores_the_request_to_stop_is_killed(tmp_path: Path) -> None:
         assert server.exit_code == -signal.SIGKILL
 
 
-def test_waiting_for_a_server_that_ended_fails_at_once_and_shows_what_it_said(tmp_path: Path) -> None:
+def test_waiting_for_a_server_that_ended_fails_at_once_and_shows_its_log(tmp_path: Path) -> None:
     with pytest.raises(NotStarted, match="short ended with 3 before it answers") as failure:
         wait_in_vain_for(["sh", "-c", "echo no such thing; exit 3"], tmp_path)
     [note] = failure.value.__notes__
     assert note == f"--- short (ended with 3), the end of {tmp_path / 'short.log'}:\nno such thing"
 
 
-def test_waiting_has_an_end(tmp_path: Path) -> None:
+def test_waiting_ends_with_an_error_after_the_timeout(tmp_path: Path) -> None:
     with pytest.raises(NotStarted, match=r"it answers: not so after 0\.1 s"):
         wait_in_vain_for(["sleep", "600"], tmp_path, within_s=0.1)
 
@@ -85,20 +85,20 @@ def wait_in_vain_for(command: list[str], directory: Path, within_s: float = 60) 
         wait_until(lambda: False, [servers.start("short", command)], what="it answers", within_s=within_s)
 
 
-def test_free_ports_are_as_many_as_asked_for() -> None:
+def test_the_requested_number_of_free_ports_is_returned() -> None:
     assert len(set(free_ports(20))) == 20
 
 
 def runs(pid: int) -> bool:
-    """Whether the process runs. A process that has ended does not, even if its parent has not waited for it."""
+    """Return whether the process runs. An ended process does not run, even if its parent has not waited for it."""
     return pid in group(pid)
 
 
 def group(leader: int) -> list[int]:
-    """The processes of a process group that run."""
+    """Return the running processes of a process group."""
     running = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # the process has just ended
             state, _parent, group = stat.read_text().rsplit(")", 1)[1].split()[:3]
             if int(group) == leader and state != "Z":
                 running.append(int(stat.parent.name))

@@ -1,4 +1,4 @@
-"""The real Burrow, two of them, configured as `karrot burrow-config` says. Skipped where there is none."""
+"""Two real Burrows, configured by `karrot burrow-config`, post to Karrot. Skipped if there is no Burrow."""
 
 import subprocess
 import sys
@@ -32,7 +32,7 @@ AGREEING = {
     "burrow_kafka_consumer_status": "karrot_consumer_status_code",
 }
 BURROW_ITSELF = f"burrow-{CLUSTER}"
-OTHERS_TURN_S = 240  # ZooKeeper's session ends, and all groups are due
+OTHERS_TURN_S = 240  # the time until ZooKeeper's session ends and all groups are due
 TOPIC, MESSAGES = "agreed", 20
 WELL, BEHIND = "agreed-well", "agreed-behind"
 HERD = [f"herd-{number:03}" for number in range(500)]
@@ -41,27 +41,27 @@ READ = {WELL: MESSAGES, BEHIND: 5, **dict.fromkeys(HERD, MESSAGES - 1)}
 
 
 class Scene(NamedTuple):
-    """Two Burrows that share a lock, and the Karrot they post to, after the skew experiment and 502 commits."""
+    """Two Burrows that share a lock, and the Karrot that they post to, after the skew experiment and 502 commits."""
 
     burrows: tuple[Burrow, Burrow]
     prometheus: Prometheus
-    """It scrapes Karrot."""
+    """This Prometheus scrapes Karrot."""
     lags: dict[int, int]
 
     def told(self, metric: str, label: str = "consumer") -> dict[str, float]:
-        """A metric of every group."""
+        """Return a metric of every group."""
         found = self.prometheus.query(f'{metric}{{cluster="{CLUSTER}"}}')
         return {each["metric"][label]: float(each["value"][1]) for each in found}
 
     def has_heard_of_all(self, since: float = 0) -> bool:
-        """By what was scraped, of the groups of this module."""
+        """Return whether the scraped metrics have all groups of this module."""
         ours = f'cluster="{CLUSTER}",consumer=~"{GROUP}|{WELL}|{BEHIND}|herd-.*"'
         heard = self.prometheus.number(f"count(karrot_consumer_last_event_timestamp_seconds{{{ours}}} > {since})")
         return heard == 1 + len(READ)
 
 
 def notifier(url: str, directory: Path) -> str:
-    """What the command prints, with shorter times and a template that lies elsewhere."""
+    """Return the command's output, with shorter times and another path of the template."""
     command = [sys.executable, "-m", "karrot", "burrow-config", "--url", url]
     template = directory / "karrot.tmpl"
     template.write_bytes(subprocess.run([*command, "--template"], capture_output=True, check=True).stdout)
@@ -79,7 +79,7 @@ def write(kafka: Kafka) -> None:
 
 
 def commit(kafka: Kafka, offsets: Offsets, burrows: Iterable[Burrow]) -> None:
-    """Until each Burrow knows each group: one drops the commits of a topic that it has not measured yet."""
+    """Commit until each Burrow knows each group. Burrow drops commits of a topic whose log ends it has not read yet."""
     admin = kafka.admin()
 
     def are_known() -> bool:
@@ -119,7 +119,7 @@ def scene(burrow_bin: str, stack: Stack, tmp_path_factory: pytest.TempPathFactor
         remove(stack.kafka)
 
 
-def test_webhook_and_rest_have_the_lags_that_kafka_has(scene: Scene) -> None:
+def test_webhook_and_rest_have_kafkas_lags(scene: Scene) -> None:
     wait_for(scene.has_heard_of_all, FIRST_WORD_S)
     assert scene.told("karrot_consumer_lag")[GROUP] == sum(scene.lags.values())
     assert karrots_lags(scene.burrows[0].url) == scene.lags
@@ -127,7 +127,7 @@ def test_webhook_and_rest_have_the_lags_that_kafka_has(scene: Scene) -> None:
 
 def test_burrows_own_metrics_and_karrots_agree_on_every_group(scene: Scene, figures: Figures) -> None:
     def agree(theirs: str, ours: str) -> bool:
-        """Its own group left out, which Karrot keeps apart."""
+        """Compare without Burrow's own group, which has its own metrics in Karrot."""
         burrows = scene.told(theirs, "consumer_group")
         burrows.pop(BURROW_ITSELF, None)
         return burrows == scene.told(ours)
@@ -148,14 +148,14 @@ def test_burrows_own_metrics_and_karrots_agree_on_every_group(scene: Scene, figu
     wait_for(lambda: bool(scene.prometheus.query(f'karrot_burrow_self_lag{{cluster="{CLUSTER}"}}')), FIRST_WORD_S)
 
 
-def test_another_burrow_goes_on_with_all_groups_at_once_when_the_one_that_posts_is_killed(
+def test_the_other_burrow_continues_with_all_groups_at_once_when_the_posting_one_is_killed(
     scene: Scene, figures: Figures
 ) -> None:
-    """On a machine that is too busy some are refused: Burrow posts them again with its next evaluation."""
+    """A very busy machine refuses some posts; Burrow posts those groups again after its next evaluation."""
     wait_for(scene.has_heard_of_all, FIRST_WORD_S)
-    scene.burrows[0].server.kill()  # it was ready before the other one started, so the lock is its own
+    scene.burrows[0].server.kill()  # it was ready before the other one started, so it has the lock
     killed_at = time.time()
     wait_for(lambda: scene.has_heard_of_all(since=killed_at + 1), OTHERS_TURN_S)
     figures.add("from a Burrow's end to the other one's word on each of 503 groups", time.time() - killed_at)
     assert scene.told("karrot_consumer_lag")[GROUP] == sum(scene.lags.values())
-    assert scene.told("karrot_consumer_incidents_total")[GROUP] == 2  # the other one's has an id of its own
+    assert scene.told("karrot_consumer_incidents_total")[GROUP] == 2  # the incident has a different id at the other one

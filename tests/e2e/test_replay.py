@@ -1,8 +1,8 @@
-"""What a real Burrow sent, sent again as it was: the same connection, headers and bytes, and its own timing.
+"""Replays the recorded requests of a real Burrow with the same connection, headers and bytes, and scaled pauses.
 
-Its pauses are a twentieth of what they were, but for two: the first WARN is there for as long as it was, for a scrape
-that is late, and between ERR and the close the connection idles as long as Burrow left it idle. Nothing in the bodies
-hangs on that: a webhook is dated by its receipt.
+Pauses are a twentieth of the recorded ones, with two exceptions. The pause after the first WARN has its recorded
+length, so that a late scrape still sees it. Between ERR and the close the connection is idle as long as Burrow left it
+idle. The bodies do not depend on the pauses, because a webhook gets the time of its receipt.
 """
 
 import time
@@ -30,7 +30,7 @@ WARN, ERR, OK = 2, 3, 1
 
 
 class Seen(NamedTuple):
-    """What `/metrics` said right after an answer."""
+    """The values on `/metrics` right after an answer."""
 
     status: float | None
     lag: float | None
@@ -38,10 +38,10 @@ class Seen(NamedTuple):
 
 
 def replayed(service: Service) -> Iterator[tuple[LagEvent, int, Seen]]:
-    """Send the conversation over one connection; what was sent, its answer, and what was visible then."""
+    """Send the conversation over one connection; return each request, its answer and the metrics after it."""
     connection = HTTPConnection("127.0.0.1", service.port, timeout=20)
     connection.connect()
-    connection.auto_open = 0  # a connection that Karrot closes is an error
+    connection.auto_open = 0  # it is an error if Karrot closes the connection
     before: float | None = None
     for number, request in enumerate(recorded_requests()):
         pause = 0 if before is None else request["at"] - before
@@ -71,7 +71,7 @@ def seen(service: Service) -> Seen:
     return Seen(*(service.metric(f"karrot_consumer_{name}", consumer=GROUP) for name in names))
 
 
-def test_the_states_and_the_incident_are_those_of_the_real_burrow(one_broker: Stack, tmp_path: Path) -> None:
+def test_the_states_and_the_incident_match_the_real_burrow(one_broker: Stack, tmp_path: Path) -> None:
     prometheus = one_broker.prometheus
     with Service(tmp_path / "data") as service, prometheus.scraping("replay", service.port):
         started = time.time()
@@ -100,13 +100,13 @@ def test_the_states_and_the_incident_are_those_of_the_real_burrow(one_broker: St
         ("close", "OK"),
         ("observation", "OK"),
     ]
-    assert len({each["incident_id"] for each in events}) == 2  # the incident's, and none
+    assert len({each["incident_id"] for each in events}) == 2  # the id of the incident, and None
     dated = [datetime.fromisoformat(each["observed_at"]).timestamp() for each in events]
     assert started < min(dated) <= max(dated) < time.time()
 
 
 @pytest.mark.parametrize(("moment", "number"), [("warn", 1), ("2", 9)])
-def test_the_webhook_says_what_burrows_rest_api_said_in_that_state(moment: str, number: int) -> None:
+def test_the_webhook_gives_the_same_values_as_burrows_rest_api_in_that_state(moment: str, number: int) -> None:
     body = recorded_requests()[number]["body"].encode()
     webhook = parse_webhook(body, observed_at_ms=0)
     rest = parse_rest(recorded_rest_answer(f"status-{moment}"), observed_at_ms=0)
@@ -114,6 +114,6 @@ def test_the_webhook_says_what_burrows_rest_api_said_in_that_state(moment: str, 
 
 
 def summary(event: LagEvent) -> tuple[Any, ...]:
-    """What does not hang on the moment."""
+    """Return the values that do not depend on the time."""
     partitions = sorted((each.topic, each.partition, each.status_text) for each in event.partitions)
     return event.cluster, event.consumer, event.status_text, event.complete, event.partition_count, partitions

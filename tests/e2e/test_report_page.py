@@ -33,7 +33,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("findings", [make_findings(), quiet_week()], ids=["a bad week", "a quiet week"])
-def test_axe_has_nothing_to_report_and_nothing_is_wider_than_the_window(
+def test_axe_reports_nothing_and_no_element_is_wider_than_the_window(
     browser: Browser, tmp_path: Path, findings: Findings, scheme: str
 ) -> None:
     written = tmp_path / "report.html"

@@ -1,4 +1,4 @@
-"""One topic, one group, most of the lag in one partition: everybody who can be asked says the same of it."""
+"""With most of a group's lag in one partition, all sources report the same lags."""
 
 import json
 import re
@@ -25,7 +25,7 @@ LAG = f'karrot_consumer_lag{{consumer="{GROUP}"}}'
 
 @pytest.fixture
 def lags(stack: Stack) -> Iterator[Lags]:
-    """The experiment is over; the lag of each partition, as Kafka's own command has it."""
+    """Run the experiment; return the lag of each partition from Kafka's own command."""
     experiment(stack.kafka, "--keep")
     try:
         yield {each.partition: each.lag or 0 for each in stack.kafka.positions(GROUP)}
@@ -58,7 +58,7 @@ def test_the_example_leaves_nothing_behind(one_broker: Stack) -> None:
     assert GROUP not in {each.group_id for each in admin.list_consumer_groups().result(30).valid or ()}
 
 
-def test_where_there_is_a_burrow_the_example_shows_its_three_answers(one_broker: Stack) -> None:
+def test_the_example_shows_the_three_answers_of_a_real_burrow(one_broker: Stack) -> None:
     with standing_in(one_broker.kafka, CLUSTER) as burrow:
         said = experiment(one_broker.kafka, "--burrow", burrow, "--keep")
         try:
@@ -74,7 +74,7 @@ def test_where_there_is_a_burrow_the_example_shows_its_three_answers(one_broker:
 
 
 def watched(kafka: Kafka) -> Lags:
-    """What `karrot watch` prints of the group, once a verdict may fall."""
+    """Return the output of `karrot watch` about the group, once verdicts are possible."""
     with verdicts(kafka) as said:
         found = next(each for each in said if each["group"] == GROUP)
     assert found["totallag"] == sum(each["current_lag"] for each in found["partitions"])

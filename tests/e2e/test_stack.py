@@ -43,7 +43,7 @@ def downloads() -> Downloads:
 
 
 def produce(kafka: Kafka, topic: str, counts: list[int]) -> None:
-    """So many messages into each partition."""
+    """Write this number of messages into each partition."""
     producer = Producer(kafka.client)
     for partition, count in enumerate(counts):
         for number in range(count):
@@ -52,7 +52,7 @@ def produce(kafka: Kafka, topic: str, counts: list[int]) -> None:
 
 
 def read_and_commit(kafka: Kafka, group: str, topic: str, counts: list[int]) -> None:
-    """The first so many messages of each partition."""
+    """Read and commit this number of messages of each partition, from the first on."""
     told = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
     consumer = Consumer(kafka.client | told)
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(len(counts))])
@@ -72,12 +72,12 @@ def read_and_commit(kafka: Kafka, group: str, topic: str, counts: list[int]) -> 
 
 
 def processes_below(directory: Path) -> list[str]:
-    """The command lines that name something in the directory."""
+    """Return the command lines that name a path below the directory."""
     found = [path.read_bytes().replace(b"\0", b" ").decode() for path in Path("/proc").glob("[0-9]*/cmdline")]
     return [each for each in found if str(directory) in each]
 
 
-def test_what_is_produced_and_committed_is_what_kafka_says(any_stack: Stack) -> None:
+def test_kafkas_own_command_shows_the_produced_and_committed_offsets(any_stack: Stack) -> None:
     kafka = any_stack.kafka
     kafka.create_topic("orders", 3)
     produce(kafka, "orders", [50, 25, 5])
@@ -94,7 +94,7 @@ def test_what_is_produced_and_committed_is_what_kafka_says(any_stack: Stack) -> 
     ]
 
 
-def test_a_broker_that_was_killed_comes_back_with_what_it_had(stack: Stack) -> None:
+def test_a_killed_broker_comes_back_with_its_data(stack: Stack) -> None:
     kafka = stack.kafka
     kafka.create_topic("kept", 3)
     produce(kafka, "kept", [7, 7, 7])
@@ -125,7 +125,7 @@ def test_the_real_burrow_sees_a_group_and_its_lag(stack: Stack, burrow_bin: str)
     burrow = stack.burrow(burrow_bin)
 
     def lag_after_a_commit() -> int:
-        """Burrow drops the commits of a topic that it has not measured yet."""
+        """Commit again and return the lag. Burrow drops commits of a topic whose log ends it has not read yet."""
         read_and_commit(kafka, "seen-svc", "seen", [10, 10])
         return int(answered(f"{burrow.url}/v3/kafka/e2e/consumer/seen-svc/lag")["status"]["totallag"])
 
@@ -185,7 +185,7 @@ def test_nothing_outlives_a_killed_keeper(commands: Callable[..., str], cache: P
 
 @pytest.fixture
 def cache(tmp_path: Path, downloads: Downloads) -> Path:
-    """A cache of its own, for what is kept in it; the jars in it are those of the other."""
+    """Return a new cache for a kept stack, with the jars of the usual cache."""
     for place in downloads.jars("4.1.2"):
         (tmp_path / place.name).symlink_to(place)
     return tmp_path
@@ -193,7 +193,7 @@ def cache(tmp_path: Path, downloads: Downloads) -> Path:
 
 @pytest.fixture
 def commands(cache: Path, downloads: Downloads) -> Iterator[Callable[..., str]]:
-    """``python -m e2e.stack`` over that cache; what a failed test left up is ended."""
+    """Yield a function that runs ``python -m e2e.stack`` on that cache; end a stack that a failed test left up."""
     told = {"KARROT_E2E_CACHE": str(cache), "PROMETHEUS_BIN": str(downloads.prometheus()), "PYTHONPATH": "tests"}
 
     def run(*arguments: str, fails: bool = False) -> str:
@@ -208,12 +208,12 @@ def commands(cache: Path, downloads: Downloads) -> Iterator[Callable[..., str]]:
 
 
 def with_first(taken: socket.socket) -> Callable[[int], list[int]]:
-    """Ports of which somebody listens on the first."""
+    """Return a function that gives ports; the first one is taken."""
     return lambda count: [taken.getsockname()[1], *free_ports(count - 1)]
 
 
 def answered(url: str) -> Any:
-    """Burrow's JSON, also with a 404."""
+    """Return Burrow's JSON answer, also of a 404."""
     try:
         with urlopen(url, timeout=5) as answer:
             return json.load(answer)

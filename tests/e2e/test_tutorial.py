@@ -1,4 +1,4 @@
-"""What the tutorial tells a newcomer to type is typed, and prints what it shows."""
+"""The commands of the tutorial run, and print the output that it shows."""
 
 import os
 import re
@@ -30,7 +30,7 @@ MARK = "--- the next block"
 
 
 class Step(NamedTuple):
-    """A block of commands and what the page shows of its output; ``None`` where it shows nothing."""
+    """A block of commands and the output that the page shows, or ``None`` if it shows none."""
 
     commands: str
     shown: str | None
@@ -48,7 +48,7 @@ def steps() -> list[Step]:
 
 
 def script(places: dict[str, str]) -> str:
-    """All blocks for one shell, with what differs here from a home put in; it stops at the first error."""
+    """Return all blocks as one shell script with local paths and ports; it stops at the first error."""
     text = f"echo '{MARK}'\n".join(step.commands for step in steps())
     for home, here in places.items():
         assert home in text
@@ -57,7 +57,7 @@ def script(places: dict[str, str]) -> str:
 
 
 def kafkas_commands(kafka: Kafka, directory: Path) -> Path:
-    """Kafka's ``bin``, of which the stack has the jars alone."""
+    """Write the commands of Kafka's ``bin`` directory, because the stack has only the jars."""
     directory.mkdir()
     for name, main in KAFKAS_COMMANDS.items():
         command = java(kafka.jars, 128, main, log_level="error")
@@ -68,7 +68,7 @@ def kafkas_commands(kafka: Kafka, directory: Path) -> Path:
 
 
 def run(text: str, environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
-    """Nothing of it is left running."""
+    """Run the script; no process of it keeps running."""
     command = ["bash", "-c", text]
     with subprocess.Popen(
         command,
@@ -87,7 +87,7 @@ def run(text: str, environment: dict[str, str]) -> "subprocess.CompletedProcess[
     return subprocess.CompletedProcess(command, shell.returncode, said, complained)
 
 
-def test_it_works_word_for_word(one_broker: Stack, tmp_path: Path) -> None:
+def test_the_tutorial_works_word_for_word(one_broker: Stack, tmp_path: Path) -> None:
     port = free_port()
     places = {"localhost:9092": one_broker.kafka.bootstrap, "localhost:5000": f"127.0.0.1:{port}"}
     bin_directory = kafkas_commands(one_broker.kafka, tmp_path / "bin")

@@ -1,4 +1,4 @@
-"""`watch` against real brokers, compared with what Kafka's own command says of the same groups."""
+"""`watch` on real brokers agrees with Kafka's own command about the same groups."""
 
 import json
 import signal
@@ -53,17 +53,17 @@ def produce(kafka: Kafka, topic: str, counts: list[int]) -> None:
 
 
 def commit(kafka: Kafka, group: str, topic: str, offsets: list[int]) -> None:
-    """The group commits without members."""
+    """Commit offsets for the group, which has no members."""
     partitions = [ClientTopicPartition(topic, number, offset) for number, offset in enumerate(offsets)]
     asked = [ConsumerGroupTopicPartitions(group, partitions)]
-    admin = AdminClient(kafka.client)  # kept: without it its answers never come
+    admin = AdminClient(kafka.client)  # keep a reference to it: without one its answers never come
     found = admin.alter_consumer_group_offsets(asked)[group].result(30)
     assert [each.error for each in found.topic_partitions] == [None] * len(offsets)
 
 
 @contextmanager
 def reading(kafka: Kafka, group: str, topic: str) -> Iterator[Consumer]:
-    """A member that has its assignment and goes on being one; it commits nothing of itself."""
+    """Start a member that has its assignment and stays in the group; it does not commit by itself."""
     consumer = Consumer(
         kafka.client | {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
     )
@@ -87,7 +87,7 @@ def reading(kafka: Kafka, group: str, topic: str) -> Iterator[Consumer]:
 
 @contextmanager
 def watching(kafka: Kafka, directory: Path, *arguments: str) -> Iterator[Path]:
-    """`karrot watch` as a process; yields the file that it prints to."""
+    """Start `karrot watch` as a process; yield the file of its output."""
     said = directory / "said"
     command = ["watch", "--bootstrap-servers", kafka.bootstrap, "--cluster", "e2e", "--interval", str(INTERVAL_S)]
     with said.open("w") as file:
@@ -100,13 +100,13 @@ def watching(kafka: Kafka, directory: Path, *arguments: str) -> Iterator[Path]:
 
 
 def results(said: Path, group: str) -> list[dict[str, Any]]:
-    """The verdicts on a group that were printed as Burrow's JSON."""
+    """Return the verdicts on a group that were printed as Burrow's JSON."""
     lines = said.read_text().splitlines(keepends=True)
     events = [json.loads(line)["Event"] for line in lines if line.endswith("\n")]
     return [event | event["Result"] for event in events if event["Group"] == group]
 
 
-def test_lag_by_partition_is_what_kafkas_own_command_says(kafka: Kafka, topic: str, tmp_path: Path) -> None:
+def test_lag_by_partition_equals_that_of_kafkas_own_command(kafka: Kafka, topic: str, tmp_path: Path) -> None:
     produce(kafka, topic, [500, 251, 249])
     commit(kafka, f"skewed-{topic}", topic, [20, 40, 249])
     with watching(kafka, tmp_path, "--json") as said:
@@ -124,7 +124,7 @@ def test_lag_by_partition_is_what_kafkas_own_command_says(kafka: Kafka, topic: s
     assert event["Extras"] == {"coordinator": "1", "members": "0", "state": "Empty"}
 
 
-def test_a_stopped_consumer_is_an_incident_with_one_id_that_a_close_ends(
+def test_a_stopped_consumer_causes_one_incident_with_one_id_until_a_close(
     kafka: Kafka, topic: str, tmp_path: Path
 ) -> None:
     group = f"stops-{topic}"
@@ -142,8 +142,8 @@ def test_a_stopped_consumer_is_an_incident_with_one_id_that_a_close_ends(
     assert bad[-1]["partitions"][0]["owner"] == "/127.0.0.1"
 
 
-def test_kafka_is_asked_as_it_answers(kafka: Kafka, topic: str) -> None:
-    """Every question of the protocol, with groups that are empty, read, unknown and of odd names."""
+def test_watch_reads_groups_of_every_kind_from_kafka(kafka: Kafka, topic: str) -> None:
+    """Use every request of the protocol, with groups that are empty, active, unknown or have unusual names."""
     group, odd = f"live-{topic}", f"früh/{topic} 🥕"
     produce(kafka, topic, [5, 5, 5])
     commit(kafka, odd, topic, [1, 2, 3])
@@ -240,7 +240,7 @@ def test_inside_the_service_verdicts_state_and_retention_are_on_the_metrics_page
     assert ready["components"]["watch"]["state"] == "ok"
 
 
-def test_posted_to_another_karrot_the_verdicts_are_burrows_in_shape(kafka: Kafka, topic: str, tmp_path: Path) -> None:
+def test_verdicts_posted_to_another_karrot_have_burrows_form(kafka: Kafka, topic: str, tmp_path: Path) -> None:
     group = f"posted-{topic}"
     produce(kafka, topic, [9, 0, 0])
     commit(kafka, group, topic, [2, 0, 0])
@@ -252,7 +252,7 @@ def test_posted_to_another_karrot_the_verdicts_are_burrows_in_shape(kafka: Kafka
     assert found["incident"]
 
 
-def test_a_thousand_groups_of_ten_partitions_are_asked_about_within_an_interval(one_broker: Stack) -> None:
+def test_a_thousand_groups_of_ten_partitions_are_polled_within_an_interval(one_broker: Stack) -> None:
     kafka = one_broker.kafka
     kafka.create_topic("many", 10)
     produce(kafka, "many", [100] * 10)
@@ -266,7 +266,7 @@ def test_a_thousand_groups_of_ten_partitions_are_asked_about_within_an_interval(
         for future in each.values():
             future.result(60)
     cluster = KafkaCluster(kafka.client)
-    started = time.process_time()  # of one core, whatever else the machine does
+    started = time.process_time()  # seconds of one core, independent of other load on the machine
     groups = [each for each in cluster.groups().groups if each.startswith("many-")]
     cluster.describe(groups)
     committed = cluster.committed(groups)
@@ -275,7 +275,7 @@ def test_a_thousand_groups_of_ten_partitions_are_asked_about_within_an_interval(
     assert time.process_time() - started < 5
 
 
-def test_a_broker_that_is_down_takes_only_its_own_partitions_along(stack: Stack) -> None:
+def test_a_broker_that_is_down_affects_only_its_own_partitions(stack: Stack) -> None:
     kafka = stack.kafka
     admin = AdminClient(kafka.client)
     one_each = {number: [node] for number, node in enumerate(kafka.brokers)}
@@ -289,7 +289,7 @@ def test_a_broker_that_is_down_takes_only_its_own_partitions_along(stack: Stack)
     wait_for(lambda: leader(admin, "one-copy", 2) < 0)
     started = time.monotonic()
     ends = cluster.log_ends(places)
-    assert time.monotonic() - started < 8  # and not the client's whole time
+    assert time.monotonic() - started < 8  # and not the full timeout of the client
     assert ends == {
         places[0]: 0,
         places[1]: 0,

@@ -1,4 +1,4 @@
-"""A topic that is written to at a steady pace, and one group whose only member reads it as fast as it is told."""
+"""Writes to a topic at a steady rate, with one group whose only member reads it at a given rate."""
 
 import threading
 from contextlib import suppress
@@ -14,11 +14,11 @@ _PARTITION = 0
 
 
 class Traffic:
-    """Runs inside ``with``, in a thread of its own.
+    """Traffic that runs inside ``with``, in its own thread.
 
-    Each tick of a tenth of a second ``writes`` messages are written; the member then reads and commits at most
-    ``reads``. ``None``: the member leaves the group, and comes back with the next number. A tick that was late is
-    not made up for. ``acknowledged`` counts the messages that every broker in sync has.
+    On each tick, a tenth of a second, it writes ``writes`` messages; then the member reads and commits at most
+    ``reads`` messages. If ``reads`` is ``None``, the member leaves the group, and returns with the next number. A late
+    tick is not made up for. ``acknowledged`` counts the messages that every in-sync broker has.
     """
 
     def __init__(self, kafka: Kafka, topic: str, group: str, *, writes: int, reads: int | None) -> None:
@@ -48,11 +48,11 @@ class Traffic:
 
     @property
     def is_member(self) -> bool:
-        """Whether the member has neither left nor been told to."""
+        """Return whether the member is in the group and shall stay in it."""
         return self._member is not None
 
     def end(self) -> None:
-        """Write and read no more; everything written is acknowledged then, and the member has left."""
+        """Stop writing and reading; afterwards all written messages are acknowledged and the member has left."""
         self._stop.set()
         self._thread.join()
 
@@ -79,5 +79,5 @@ class Traffic:
             self._member.subscribe([self._topic])
         messages = [each for each in self._member.consume(most, _TICK_S) if each.error() is None]
         if messages:
-            with suppress(KafkaException):  # its coordinator is away: the next commit is of all that was read
+            with suppress(KafkaException):  # its coordinator is away: the next commit covers all messages read so far
                 self._member.commit(asynchronous=False)

@@ -1,4 +1,4 @@
-"""Waits for a condition on a machine that is busy with servers: patiently, and without keeping it busy."""
+"""Waits for a condition on a machine that is busy with servers: with a long timeout and rare checks."""
 
 from collections.abc import Callable
 
@@ -6,5 +6,5 @@ from support import waiting
 
 
 def wait_for(condition: Callable[[], bool], timeout_s: float = 90.0) -> None:
-    """Return as soon as the condition holds; fail if it does not in time."""
+    """Return as soon as the condition holds; fail if it does not hold before the timeout."""
     waiting.wait_for(condition, timeout_s, every_s=0.2)

@@ -1,4 +1,4 @@
-"""``PYTHONPATH=tests python -m e2e.stack``: what is behind ``make stack-up``, ``make stack-down`` and ``make e2e``."""
+"""The commands of ``python -m e2e.stack``, which ``make stack-up``, ``make stack-down`` and ``make e2e`` run."""
 
 import sys
 import time
@@ -15,11 +15,17 @@ _DEFAULT = Parts()
 
 
 def _parts(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that say what to start."""
+    """Add the options that choose the parts to start."""
     for option in (
         click.option("--brokers", type=click.Choice([1, 3]), default=_DEFAULT.brokers, show_default=True),
         click.option("--kafka", "kafka_version", default=_DEFAULT.kafka_version, show_default=True),
-        click.option("--karrot-port", type=int, default=5000, show_default=True, help="Where a Karrot will be."),
+        click.option(
+            "--karrot-port",
+            type=int,
+            default=5000,
+            show_default=True,
+            help="Port of the Karrot that Prometheus and Burrow shall use.",
+        ),
     ):
         command = option(command)
     return command
@@ -27,12 +33,12 @@ def _parts(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def main() -> None:
-    """A real Kafka, ZooKeeper, Prometheus and, where there is one, Burrow."""
+    """A real Kafka, ZooKeeper, Prometheus and, if it is installed, Burrow."""
 
 
 @main.command()
 def fetch() -> None:
-    """Download what is not in the cache yet; prints Prometheus' path."""
+    """Download the parts that are not in the cache yet, and print Prometheus' path."""
     downloads = Downloads(default_cache())
     start = time.monotonic()
     for version in (_DEFAULT.kafka_version, NEWEST_KAFKA):
@@ -46,7 +52,7 @@ def fetch() -> None:
 @main.command()
 @_parts
 def up(brokers: int, kafka_version: str, karrot_port: int) -> None:
-    """Start a stack that stays, and print its addresses."""
+    """Start a stack that stays up, and print its addresses."""
     start = time.monotonic()
     if not Kept(Downloads(default_cache())).up(Parts(brokers, kafka_version), karrot_port):
         sys.exit(1)
@@ -55,14 +61,14 @@ def up(brokers: int, kafka_version: str, karrot_port: int) -> None:
 
 @main.command()
 def down() -> None:
-    """End it."""
+    """End the stack."""
     click.echo("the stack is down" if Kept(Downloads(default_cache())).down() else "no stack was up")
 
 
 @main.command(hidden=True)
 @_parts
 def keep(brokers: int, kafka_version: str, karrot_port: int) -> None:
-    """Hold a stack until SIGTERM."""
+    """Keep a stack up until SIGTERM."""
     Kept(Downloads(default_cache())).keep(Parts(brokers, kafka_version), karrot_port)
 
 

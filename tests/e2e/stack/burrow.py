@@ -1,4 +1,4 @@
-"""The real Burrow, where there is one: it is in no package registry, so it is not downloaded."""
+"""The real Burrow, if it is installed. No package registry has it, so it is not downloaded."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ NO_BURROW = (
     "needs the real Burrow, on the PATH or named by BURROW_BIN: "
     "`go install github.com/linkedin/Burrow@v1.9.5` puts one into ~/go/bin"
 )
-# The short times matter: with Burrow's own a test waits a minute for a new topic.
+# The times are short on purpose: with Burrow's defaults a test waits a minute for a new topic.
 _CONFIG = """\
 [general]
 pidfile = "{directory}/burrow.pid"
@@ -71,12 +71,15 @@ _TEMPLATE = '{\n  "Event": {{ jsonencoder . }}\n}\n'
 
 
 def burrow_binary() -> str | None:
-    """``BURROW_BIN``, or whatever is on the ``PATH``."""
+    """Return ``BURROW_BIN``, or the Burrow on the ``PATH``."""
     return os.environ.get("BURROW_BIN") or shutil.which("Burrow") or shutil.which("burrow")
 
 
 def karrot_notifier(url: str, directory: Path) -> str:
-    """A section that posts every group's verdict to the URL each 10 seconds; its template goes into the directory."""
+    """Return a section that posts every group's verdict to the URL every 10 seconds.
+
+    Its template is written into the directory.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     template = directory / "karrot.tmpl"
     template.write_text(_TEMPLATE)
@@ -84,9 +87,9 @@ def karrot_notifier(url: str, directory: Path) -> str:
 
 
 class Burrow:
-    """One Burrow, which knows the Kafka cluster as ``cluster``; ``url`` is that of its REST API and metrics.
+    """One Burrow, which names the Kafka cluster ``cluster``; ``url`` is the address of its REST API and metrics.
 
-    With notifiers it posts nothing in its first 60 seconds, and of several with one ZooKeeper one alone posts.
+    With notifiers it posts nothing in its first 60 seconds. If several Burrows share one ZooKeeper, only one posts.
     """
 
     def __init__(
@@ -116,7 +119,7 @@ class Burrow:
         self.server: Server
 
     def start(self) -> None:
-        """Start it, and return when it says that it is ready."""
+        """Start Burrow, and return when it reports that it is ready."""
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / "burrow.toml").write_text(self._config)
         self.server = self._servers.start(self.name, [self._binary, "-config-dir", self.directory])

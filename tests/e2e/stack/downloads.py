@@ -1,4 +1,4 @@
-"""What the stack is made of, fetched once with the ordinary clients and kept outside the tree."""
+"""Downloads the parts of the stack once, with the ordinary clients, into a cache outside the tree."""
 
 import fcntl
 import os
@@ -19,25 +19,25 @@ _SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def default_cache() -> Path:
-    """``KARROT_E2E_CACHE``, or a directory in the user's own cache."""
+    """Return ``KARROT_E2E_CACHE``, or a directory in the user's own cache."""
     return Path(os.environ.get("KARROT_E2E_CACHE") or "~/.cache/karrot-e2e").expanduser()
 
 
 class Jars(NamedTuple):
-    """Two directories: the servers' logging libraries do not go together."""
+    """Two directories of jars, because the logging libraries of Kafka and ZooKeeper conflict."""
 
     kafka: Path
     zookeeper: Path
 
 
 class Downloads:
-    """A directory in which each thing has a name with its version; what is there is whole."""
+    """A cache directory. Each entry is named with its version, and an existing entry is complete."""
 
     def __init__(self, cache: Path) -> None:
         self.cache = cache
 
     def jars(self, kafka_version: str) -> Jars:
-        """Of the brokers, with Kafka's own commands, and of ZooKeeper."""
+        """Return the jars of the brokers, with Kafka's own commands, and of ZooKeeper."""
         wanted = Jars(self._place("kafka", f"-{kafka_version}"), self._place("zookeeper"))
         with self._alone():
             missing = {name: place for name, place in wanted._asdict().items() if not place.exists()}
@@ -46,7 +46,7 @@ class Downloads:
         return wanted
 
     def spark_kafka(self) -> list[Path]:
-        """The jars that Spark's Kafka connector adds to pyspark's own, as ``spark.jars`` takes them."""
+        """Return the jars that Spark's Kafka connector needs besides pyspark's own, in the form of ``spark.jars``."""
         place = self._place("spark-kafka")
         with self._alone():
             if not place.exists():
@@ -54,18 +54,24 @@ class Downloads:
         return sorted(place.glob("*.jar"))
 
     def prometheus(self) -> Path:
-        """The server; promtool is beside it. ``PROMETHEUS_BIN``, the ``PATH``, or Debian's package, not installed."""
+        """Return the server, with promtool in its directory.
+
+        It comes from ``PROMETHEUS_BIN``, the ``PATH``, or Debian's package, which is unpacked but not installed.
+        """
         at_hand = os.environ.get("PROMETHEUS_BIN") or shutil.which("prometheus")
         return Path(at_hand) if at_hand else self._debian("prometheus") / "prometheus"
 
     def alertmanager(self) -> Path:
-        """The server; amtool is next to it. ``ALERTMANAGER_BIN``, the ``PATH``, or Debian's package, not installed."""
+        """Return the server, with amtool in its directory.
+
+        It comes from ``ALERTMANAGER_BIN``, the ``PATH``, or Debian's package, which is unpacked but not installed.
+        """
         on_path = shutil.which("alertmanager") or shutil.which("prometheus-alertmanager")
         at_hand = os.environ.get("ALERTMANAGER_BIN") or on_path
         return Path(at_hand) if at_hand else self._debian("prometheus-alertmanager") / "prometheus-alertmanager"
 
     def _place(self, module: str, version: str = "") -> Path:
-        """A changed pom is another directory."""
+        """Return the directory for a pom; a changed pom has another directory."""
         pom = zlib.crc32((_POMS / module / "pom.xml").read_bytes())
         return self.cache / f"{module}{version}-{pom:08x}"
 
@@ -93,7 +99,7 @@ class Downloads:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Two runs at the same time do not fetch the same thing twice."""
+        """Hold a lock, so that two concurrent runs do not download the same entry twice."""
         self.cache.mkdir(parents=True, exist_ok=True)
         with (self.cache / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -101,7 +107,10 @@ class Downloads:
 
     @contextmanager
     def _scratch(self) -> Iterator[Path]:
-        """Empty, on the file system of the cache, and gone afterwards: what is renamed away is whole."""
+        """Make an empty directory on the file system of the cache, and remove it afterwards.
+
+        A complete download is renamed out of it, so an entry of the cache is never partial.
+        """
         scratch = self.cache / "unfinished"
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
@@ -113,7 +122,7 @@ def _unpack_debian(name: str, directory: Path) -> None:
     download = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", name]
     try:
         _run(download, directory)
-    except NotStarted:  # a fresh machine has no lists of packages yet
+    except NotStarted:  # a new machine has no package lists yet
         _run(["apt-get", "-qq", "update"], directory)
         _run(download, directory)
     [package] = directory.glob(f"{name}_*.deb")

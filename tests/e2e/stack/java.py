@@ -1,10 +1,10 @@
-"""How a JVM that lives for minutes is started."""
+"""The command line of a JVM that runs for only a few minutes."""
 
 from pathlib import Path
 
 
 def java(jars: Path, heap_mb: int, main: str, *arguments: str | Path, log_level: str = "info") -> list[str | Path]:
-    """The command that runs a class; quick to start rather than fast."""
+    """Return the command that runs a class, tuned for a quick start instead of top speed."""
     return [
         "java",
         f"-Xmx{heap_mb}m",

@@ -1,4 +1,4 @@
-"""Kafka without ZooKeeper: every broker is a controller too."""
+"""A Kafka cluster without ZooKeeper; every broker is a controller too."""
 
 import base64
 import logging
@@ -47,7 +47,7 @@ log.cleaner.backoff.ms=1000
 
 
 class Position(NamedTuple):
-    """Where a group is in one partition, as Kafka's own command says. None where it says ``-``."""
+    """The position of a group in one partition from Kafka's own command. None if the command prints ``-``."""
 
     topic: str
     partition: int
@@ -57,10 +57,10 @@ class Position(NamedTuple):
 
 
 class Kafka:
-    """Brokers numbered from 1 and their clients' view of them.
+    """Brokers numbered from 1, and the clients for them.
 
-    ``bootstrap`` is what clients are told; ``ports`` are two a broker, for clients and for the other controllers.
-    ``jars`` is the directory of its classes.
+    ``bootstrap`` is the address for clients. ``ports`` has two ports per broker, for clients and for the other
+    controllers. ``jars`` is the directory of Kafka's classes.
     """
 
     def __init__(self, servers: Servers, jars: Path, version: str, ports: Sequence[int]) -> None:
@@ -72,7 +72,7 @@ class Kafka:
 
     @property
     def brokers(self) -> list[int]:
-        """Their node ids."""
+        """Return the node ids of the brokers."""
         return list(self._ports)
 
     @property
@@ -85,11 +85,11 @@ class Kafka:
 
     @property
     def client(self) -> dict[str, str | int | float | bool]:
-        """Properties for any client of librdkafka; one that is told of a broker that is down says so only if asked."""
+        """Return properties for a librdkafka client, which logs a broker that is down only if you ask for it."""
         return {"bootstrap.servers": self.bootstrap, "log_level": 2}
 
     def start(self) -> None:
-        """Format the brokers' directories and start the brokers; `wait` says when they answer."""
+        """Format the brokers' directories and start the brokers; call `wait` to wait until they answer."""
         self._format()
         for node in self.brokers:
             self.start_broker(node)
@@ -100,11 +100,11 @@ class Kafka:
         )
 
     def broker(self, node: int) -> Server:
-        """The process: to be stopped in order, killed, or stopped for a while."""
+        """Return the broker's process, which a test can stop cleanly, kill or pause."""
         return self._running[node]
 
     def wait(self, within_s: float = 120) -> None:
-        """Until every broker is in the cluster and every partition of ``__consumer_offsets`` is on all of them."""
+        """Wait until every broker is in the cluster and has every partition of ``__consumer_offsets``."""
         admin = self.admin()
         servers = list(self._running.values())
         wait_until(lambda: self._registered(admin), servers, what="every broker answers", within_s=within_s)
@@ -115,7 +115,7 @@ class Kafka:
         return AdminClient(self.client, logger=logging.getLogger("librdkafka"))
 
     def create_topic(self, name: str, partitions: int) -> None:
-        """On every broker; it can be written to when this returns."""
+        """Create a topic on every broker; you can write to it when this returns."""
         admin = self.admin()
         replicas = len(self._running)
         admin.create_topics([NewTopic(name, partitions, replicas)])[name].result(30)
@@ -126,7 +126,7 @@ class Kafka:
         )
 
     def positions(self, group: str) -> list[Position]:
-        """What ``kafka-consumer-groups --describe`` says of a group, in order of topic and partition. Takes seconds."""
+        """Return the rows of ``kafka-consumer-groups --describe`` in order of topic and partition. Takes seconds."""
         main = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
         arguments = ("--bootstrap-server", self.bootstrap, "--describe", "--group", group)
         command = java(self.jars, 128, main, *arguments, log_level="error")
@@ -136,7 +136,10 @@ class Kafka:
         return sorted(Position(row[1], int(row[2]), *map(_number, row[3:6])) for row in rows)
 
     def _format(self) -> None:
-        """The first directory by Kafka's own command; the others are copies with ids of their own: no JVM for each."""
+        """Format the first directory with Kafka's own command and copy it for the others, with their own ids.
+
+        So only one JVM starts.
+        """
         first, *others = self.brokers
         arguments = ("format", "-t", _CLUSTER_ID, "-c", self._config(first))
         main = "kafka.tools.StorageTool"
@@ -173,7 +176,7 @@ class Kafka:
             return False
 
     def _has_offsets_topic(self, admin: AdminClient) -> bool:
-        """A question about a group makes the brokers create the topic, and leaves no group behind."""
+        """Ask about a group: that makes the brokers create the topic, and leaves no group behind."""
         found = _metadata(admin, _OFFSETS_TOPIC)
         if found is None:
             admin.describe_consumer_groups(["nobody"], request_timeout=5)["nobody"].exception(10)

@@ -1,4 +1,4 @@
-"""A stack that stays up between two commands: a process in the background, the keeper, holds it."""
+"""A stack that stays up between two commands; a background process, the keeper, holds it."""
 
 import fcntl
 import os
@@ -20,11 +20,11 @@ _STOP_S = 30
 
 
 class StackIsUp(Exception):  # noqa: N818 - the name is the message
-    """One is kept already."""
+    """Another stack is up already."""
 
 
 class Kept:
-    """The one stack of a cache. The keeper holds the lock; while the stack answers, its addresses are in a file."""
+    """The stack of a cache. The keeper holds a lock; a file has the stack's addresses while the stack answers."""
 
     def __init__(self, downloads: Downloads) -> None:
         self._downloads = downloads
@@ -34,7 +34,7 @@ class Kept:
         self._addresses = self._directory / "addresses"
 
     def up(self, parts: Parts, karrot_port: int) -> bool:
-        """Start the keeper and pass on what it says until it has said all; is there a stack then?"""
+        """Start the keeper, pass on its output until the output ends, and return whether there is a stack."""
         command = [sys.executable, "-m", "e2e.stack", "keep", "--brokers", str(parts.brokers)]
         command += ["--kafka", parts.kafka_version, "--karrot-port", str(karrot_port)]
         keeper = subprocess.Popen(
@@ -51,10 +51,12 @@ class Kept:
         return self._addresses.exists() and self._pid.read_text() == str(keeper.pid)
 
     def keep(self, parts: Parts, karrot_port: int) -> None:
-        """Be the keeper, until SIGTERM. Whatever ends it ends the servers."""
+        """Be the keeper until SIGTERM. The servers end with this process, whatever the cause."""
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         with self._locked():
-            shutil.rmtree(self._directory, ignore_errors=True)  # not when it ends: its logs may be wanted
+            shutil.rmtree(
+                self._directory, ignore_errors=True
+            )  # not at the end, because somebody may want to read the logs
             self._directory.mkdir()
             self._pid.write_text(str(os.getpid()))
             with running(parts, self._directory, self._downloads) as stack:
@@ -62,7 +64,7 @@ class Kept:
                 signal.pause()
 
     def down(self) -> bool:
-        """End the stack and wait for that; False if there was none."""
+        """End the stack and wait until it has ended; return False if there was none."""
         try:
             with self._locked():
                 return False
@@ -72,9 +74,9 @@ class Kept:
         return True
 
     def _tell(self, addresses: str) -> None:
-        """To whoever started this process, who may go away then."""
+        """Print a line for the process that started this one; that process may end afterwards."""
         self._addresses.write_text(addresses)
-        print(addresses, end="", flush=True)  # noqa: T201 - the keeper's one way to tell
+        print(addresses, end="", flush=True)  # noqa: T201 - the keeper's only way to report
         with Path(os.devnull).open("w") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
             os.dup2(nowhere.fileno(), sys.stderr.fileno())
@@ -96,7 +98,7 @@ class Kept:
 
 
 def _addresses(stack: Stack, directory: Path, karrot_port: int) -> str:
-    """Lines for a shell. A Karrot on that port is scraped, and told by Burrow if there is one."""
+    """Return lines for a shell. Prometheus scrapes a Karrot on that port, and Burrow posts to it if there is one."""
     stack.prometheus.scrape("karrot", karrot_port)
     found = {
         "KAFKA_BOOTSTRAP": stack.kafka.bootstrap,

@@ -1,4 +1,4 @@
-"""Servers as processes of their own, which do not outlive the one that started them."""
+"""Servers as child processes that end with the process that started them."""
 
 import os
 import signal
@@ -15,15 +15,15 @@ _LINES_OF_A_LOG = 25
 
 
 class NotStarted(Exception):  # noqa: N818 - the name is the message
-    """Something did not come up; its notes are the tails of the logs."""
+    """A server did not start; the notes of the error are the ends of the logs."""
 
 
 class Server:
-    """One program and the processes it starts, as one process group. What they print goes to ``log``.
+    """One program and the processes it starts, as one process group. Their output goes to ``log``.
 
-    The group has a session of its own, so Ctrl-C reaches it only through us. The kernel kills the program when the
-    thread that started it ends: start servers from the main thread. The kernel does that to the program alone, not to
-    the processes that the program started.
+    The group has its own session, so Ctrl-C reaches it only through us. The kernel kills the program when the thread
+    that started it ends, so start servers from the main thread. The kernel kills only the program, not the processes
+    that the program started.
     """
 
     def __init__(self, name: str, command: Sequence[str | Path], log: Path) -> None:
@@ -44,40 +44,40 @@ class Server:
 
     @property
     def exit_code(self) -> int | None:
-        """None as long as it runs."""
+        """Return the exit code, or None while the program runs."""
         return self._process.poll()
 
     def wait(self, timeout_s: float) -> int:
         return self._process.wait(timeout_s)
 
     def stop(self, grace_s: float = 10) -> None:
-        """Ask the program to end. Kill what is left of the group after that, or after ``grace_s``."""
+        """Ask the program to end. Kill the rest of the group when the program has ended, or after ``grace_s``."""
         self._process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(grace_s)
         self.kill()
 
     def kill(self) -> None:
-        """``kill -9`` for the whole group: a shell that is killed alone leaves the command that it waits for."""
-        with suppress(ProcessLookupError):  # the program has ended, and it left nothing
+        """Kill the whole group with ``kill -9``. Killing only a shell would leave the command that it waits for."""
+        with suppress(ProcessLookupError):  # the program and all its processes have ended
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
 
     def signal(self, number: signal.Signals) -> None:
-        """SIGSTOP and SIGCONT make a server that hangs."""
+        """Send a signal to the group: SIGSTOP makes the server hang, SIGCONT ends that."""
         self._process.send_signal(number)
 
     def tail(self) -> str:
-        """The end of what it said."""
+        """Return the end of the server's log."""
         lines = self.log.read_text(errors="replace").splitlines()
         state = "still runs" if self.exit_code is None else f"ended with {self.exit_code}"
         return "\n".join([f"--- {self.name} ({state}), the end of {self.log}:", *lines[-_LINES_OF_A_LOG:]])
 
 
 class Servers:
-    """All that was started, by name. On leaving, for any reason, no process of any server is left running.
+    """All started servers, by name. When the ``with`` block ends, for any reason, no process of a server still runs.
 
-    Their logs are in ``directory`` and stay there. An error that passes through gets their tails as a note.
+    The logs are in ``directory`` and stay there. An error that leaves the block gets the ends of the logs as a note.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -98,13 +98,16 @@ class Servers:
         return iter(self._servers.values())
 
     def start(self, name: str, command: Sequence[str | Path]) -> Server:
-        """A server of that name, in the place of one that had it before."""
+        """Start a server under a name; it replaces an earlier server of that name."""
         self.directory.mkdir(parents=True, exist_ok=True)
         server = self._servers[name] = Server(name, command, self.directory / f"{name}.log")
         return server
 
     def kill(self) -> None:
-        """By force, the newest first: what they stored is thrown away, and brokers wait for each other in vain."""
+        """Kill all servers, the newest first.
+
+        A clean stop has no use: their data are thrown away, and brokers would wait for each other without result.
+        """
         for server in reversed(self._servers.values()):
             server.kill()
 
@@ -113,7 +116,10 @@ class Servers:
 
 
 def wait_until(true: Callable[[], bool], servers: Iterable[Server], *, what: str, within_s: float = 120) -> None:
-    """Ask until it is true; `NotStarted` if it is not in time, or if one of the servers it depends on has ended."""
+    """Check a condition until it is true.
+
+    Raises `NotStarted` if that takes too long, or if one of the servers that it depends on has ended.
+    """
     deadline = time.monotonic() + within_s
     while not true():
         for server in servers:

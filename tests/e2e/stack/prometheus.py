@@ -1,4 +1,4 @@
-"""Prometheus, which is told at any time what else to scrape."""
+"""A Prometheus server to which tests add scrape targets while it runs."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ scrape_configs:
 
 
 class Prometheus(PrometheusApi):
-    """The server on ``url``, which scrapes each second; ``promtool`` is beside it."""
+    """The server at ``url``, which scrapes every second; ``promtool`` is in the same directory."""
 
     def __init__(self, servers: Servers, binary: Path, port: int) -> None:
         super().__init__(f"127.0.0.1:{port}")
@@ -50,7 +50,7 @@ class Prometheus(PrometheusApi):
 
     @contextmanager
     def scraping(self, job: str, port: int) -> Iterator[None]:
-        """Scrape ``/metrics`` on a port of this machine from now on, under that job's name; the first was good."""
+        """Scrape ``/metrics`` on a local port from now on, under that job's name; the first scrape must succeed."""
         self.scrape(job, port)
         try:
             up = f'up{{job="{job}",instance="127.0.0.1:{port}"}}'
@@ -60,7 +60,7 @@ class Prometheus(PrometheusApi):
             self._file(job, port).unlink()
 
     def scrape(self, job: str, port: int) -> None:
-        """As `scraping`, until the end and whether something answers there or not."""
+        """Scrape like `scraping`, but to the end of the run and whether or not a server answers there."""
         half = self._file(job, port).with_suffix(".half")
         half.write_text(json.dumps([{"targets": [f"127.0.0.1:{port}"], "labels": {"job": job}}]))
         half.rename(self._file(job, port))

@@ -1,4 +1,4 @@
-"""All of it together, on ports of its own."""
+"""The whole stack of servers, on free ports."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,14 +14,14 @@ from e2e.stack.prometheus import Prometheus
 from e2e.stack.zookeeper import ZooKeeper
 from support.service.free_ports import free_ports
 
-NEWEST_KAFKA = "4.3.1"  # of those whose jars are all to be had
+NEWEST_KAFKA = "4.3.1"  # a version whose jars can all be downloaded
 _ATTEMPTS = 3
 _PORT_TAKEN = "address already in use"
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What to start."""
+    """The parts of a stack to start."""
 
     brokers: int = 1
     kafka_version: str = "4.1.2"
@@ -29,7 +29,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Stack:
-    """What runs; a server that a test adds with ``servers`` ends with the rest."""
+    """A running stack; a server that a test adds with ``servers`` ends with the others."""
 
     kafka: Kafka
     zookeeper: ZooKeeper
@@ -37,7 +37,7 @@ class Stack:
     servers: Servers
 
     def burrow(self, binary: str, *, name: str = "burrow", cluster: str = "e2e", notifiers: str = "") -> Burrow:
-        """A real Burrow for this Kafka, ready to answer; each of several needs a name."""
+        """Start a real Burrow for this Kafka, and wait until it answers; each of several Burrows needs a name."""
         burrow = Burrow(
             self.servers, binary, self.kafka, self.zookeeper, name=name, cluster=cluster, notifiers=notifiers
         )
@@ -49,9 +49,9 @@ class Stack:
 def running(
     parts: Parts, directory: Path, downloads: Downloads, choose_ports: Callable[[int], list[int]] = free_ports
 ) -> Iterator[Stack]:
-    """A stack that answers; nothing of it runs afterwards. Its logs are below the directory and stay there.
+    """Start a stack and wait until it answers; stop all of it afterwards. Its logs stay below the directory.
 
-    Start it from the main thread (see `Server`). Raises `NotStarted`, with the ends of all logs as a note.
+    Call this from the main thread (see `Server`). Raises `NotStarted` with the ends of all logs as a note.
     """
     with ExitStack() as servers:
         yield _started(servers, parts, directory, downloads, choose_ports)
@@ -60,7 +60,7 @@ def running(
 def _started(
     servers: ExitStack, parts: Parts, directory: Path, downloads: Downloads, choose_ports: Callable[[int], list[int]]
 ) -> Stack:
-    """A port that somebody took between the question and the start is a reason to try others, but not for ever."""
+    """Start the stack, a limited number of times with other ports if another process has taken one of the ports."""
     for attempt in count(1):
         place = directory / str(attempt)
         try:

@@ -1,4 +1,4 @@
-"""ZooKeeper, without which Burrow notifies nobody."""
+"""A ZooKeeper server; Burrow sends no notifications without one."""
 
 import socket
 from pathlib import Path
@@ -17,7 +17,7 @@ admin.enableServer=false
 
 
 class ZooKeeper:
-    """One server; ``address`` is what its clients are told."""
+    """One server; ``address`` is its address for clients."""
 
     def __init__(self, servers: Servers, jars: Path, port: int) -> None:
         self._servers = servers
@@ -37,7 +37,10 @@ class ZooKeeper:
         wait_until(lambda: self.ask("ruok") == "imok", [self.server], what="ZooKeeper says that it is well")
 
     def ask(self, word: str) -> str:
-        """The answer to a four-letter word: ``ruok``, ``srvr``, or ``dump`` for who holds what; ``""`` if none."""
+        """Return the answer to a four-letter command, or ``""`` if there is none.
+
+        Commands are ``ruok``, ``srvr``, or ``dump`` for the sessions and their nodes.
+        """
         try:
             with socket.create_connection(("127.0.0.1", self._port), timeout=5) as connection:
                 connection.sendall(word.encode())
