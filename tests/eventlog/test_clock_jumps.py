@@ -1,4 +1,4 @@
-"""Setting the wall clock while events arrive changes nothing in the log, in memory or in a file."""
+"""A change of the wall clock while events arrive changes nothing in the log, in memory or in a file."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 Y1970_MS = 0
 Y2038_MS = 2**31 * 1000
-"""The second after the last that 32 bits hold."""
+"""The first second that does not fit into 32 bits."""
 
 Set = Callable[[ManualClock], None]
 
@@ -72,13 +72,13 @@ def test_the_newest_event_stays_the_newest(log: EventLog, clock: ManualClock, se
     append_event(log, total_lag=2)
     assert lag(log) == 2
     clock.advance(1_000)
-    append_event(log, total_lag=99, age_ms=5_000)  # observed before the other two, told later
+    append_event(log, total_lag=99, age_ms=5_000)  # observed before the other two, received later
     assert lag(log) == 2
     assert [event.event.total_lag for event in stored_events(log)] == [1, 2, 99]
     assert [event.event.total_lag for event in log.recent(KEY)] == [99, 2, 1]
 
 
-def test_nothing_expires_early(log: EventLog, clock: ManualClock, set_clock: Set) -> None:
+def test_no_group_expires_early(log: EventLog, clock: ManualClock, set_clock: Set) -> None:
     append_event(log)
     clock.advance(STALE_MS // 2)
     set_clock(clock)
@@ -87,7 +87,7 @@ def test_nothing_expires_early(log: EventLog, clock: ManualClock, set_clock: Set
     assert log.expire() == 0
 
 
-def test_nothing_lives_on(log: EventLog, clock: ManualClock, set_clock: Set) -> None:
+def test_no_group_expires_late(log: EventLog, clock: ManualClock, set_clock: Set) -> None:
     append_event(log)
     clock.advance(STALE_MS // 2)
     set_clock(clock)
@@ -109,7 +109,7 @@ def test_events_are_kept_for_their_time_and_no_longer(log: EventLog, clock: Manu
     assert log.prune() == 1
 
 
-def test_what_the_wall_clock_said_is_kept_as_it_was_said(log: EventLog, clock: ManualClock, set_clock: Set) -> None:
+def test_wall_clock_times_are_stored_unchanged(log: EventLog, clock: ManualClock, set_clock: Set) -> None:
     set_clock(clock)
     append_event(log)
     assert stored_events(log)[0].received_at_ms == clock.wall
@@ -134,7 +134,7 @@ def test_a_restart_after_the_jump_changes_nothing(tmp_path: Path, clock: ManualC
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(st.tuples(st.sampled_from(sorted(JUMPS)), st.integers(0, 2 * STALE_MS)), max_size=12))
-def test_no_series_of_jumps_changes_who_is_alive(
+def test_no_sequence_of_jumps_changes_which_groups_are_alive(
     log: EventLog, clock: ManualClock, steps: list[tuple[str, int]]
 ) -> None:
     append_event(log, total_lag=0)

@@ -1,4 +1,4 @@
-"""The exposition of every recorded body, as a real Prometheus reads it and gives it back."""
+"""A real Prometheus returns every sample that Karrot exposes for the recorded bodies."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from support.service.karrot_service import Service
 from support.waiting import wait_for
 
 BINARY = prometheus_binary() or ""
-# Their values go on while the test looks.
+# Their values change during the test.
 OF_KARROT_ITSELF = re.compile(r"karrot_(?!consumer_|partition_)")
 
 pytestmark = [
@@ -35,7 +35,7 @@ class Scraped(NamedTuple):
 
 @pytest.fixture(scope="module")
 def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
-    """A Karrot that got every body that was ever recorded, and a Prometheus that has seen the outcome."""
+    """Start a Karrot, post every recorded body to it, and scrape it with a Prometheus."""
     directory = tmp_path_factory.mktemp("exposition")
     with Service(directory / "data", partition_metrics="true", topic_metrics="true", stale_after="1h") as service:
         for body in (*map(recorded_body, expected_events()), *(body for _, body in recorded_posts())):
@@ -47,7 +47,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
 
 
 def exposed(service: Service) -> Samples:
-    """What stands on /metrics about groups; an empty label is no label to Prometheus."""
+    """Return the samples of groups on /metrics, without empty labels, which Prometheus drops."""
     text = service.get("/metrics", {"Accept": "text/plain"}).body.decode()
     return {
         (sample.name, frozenset(label for label in sample.labels.items() if label[1])): sample.value
@@ -67,9 +67,11 @@ def test_every_sample_of_a_group_comes_back_with_its_labels_and_its_value(scrape
     assert stored == asked
 
 
-def test_every_group_is_found_by_its_very_name(scraped: Scraped) -> None:
+def test_every_group_is_found_by_its_exact_name(scraped: Scraped) -> None:
     told = scraped.service.get("/api/v1/groups?limit=1000").json["groups"]
-    groups = [each for each in told if not each["consumer"].startswith("burrow-")]  # its own lag is a metric apart
+    groups = [
+        each for each in told if not each["consumer"].startswith("burrow-")
+    ]  # Burrow's own lag is a separate metric
     odd = {each["consumer"] for each in groups if not re.fullmatch(r"[\w.-]+", each["consumer"], re.ASCII)}
     assert len(odd) >= 2
     for each in groups:
@@ -78,12 +80,12 @@ def test_every_group_is_found_by_its_very_name(scraped: Scraped) -> None:
         assert [sample["metric"]["consumer"] for sample in found] == [each["consumer"]]
 
 
-def test_promtool_finds_no_fault_in_what_is_scraped(scraped: Scraped) -> None:
+def test_promtool_finds_no_fault_in_the_exposition(scraped: Scraped) -> None:
     text = scraped.service.get("/metrics", {"Accept": "text/plain"}).body
     promtool("check", "metrics", text=text)
 
 
-def test_a_dashboard_finds_every_group_whose_name_grafana_can_write_into_a_query(scraped: Scraped) -> None:
+def test_a_dashboard_finds_every_group_with_a_name_that_grafana_can_write_into_a_query(scraped: Scraped) -> None:
     """Grafana does not escape quotes and control characters of a chosen value, so such names are left out."""
     [body] = [recorded_body(name) for name in expected_events() if name == "karrot_v1.9.5_warn.json"]
     writable = [
@@ -101,7 +103,7 @@ def test_a_dashboard_finds_every_group_whose_name_grafana_can_write_into_a_query
             panels = [panel for panel in DASHBOARDS[board]["panels"] if panel["title"] in {"Lag", "Lag of all groups"}]
             chosen = {"cluster": "prod-eu", "consumer": escape(name)}
             query = substitute_variables(panels[0]["targets"][0]["expr"], DASHBOARDS[board], chosen)
-            # A series has a name a moment before it has its first sample.
+            # A series appears shortly before its first sample.
             wait_for(partial(_has_value, scraped, query))
 
 
@@ -116,10 +118,10 @@ def _as_json(name: str) -> bytes:
 
 
 def _exact(value: str) -> str:
-    """Grafana 12's ``prometheusRegularEscape``: of a variable with one value."""
+    """Escape like Grafana 12's ``prometheusRegularEscape``, for a variable with one value."""
     return value.replace("\\", "\\\\")
 
 
 def _as_regex(value: str) -> str:
-    """Grafana 12's ``prometheusSpecialRegexEscape``: of a variable with several values."""
+    """Escape like Grafana 12's ``prometheusSpecialRegexEscape``, for a variable with several values."""
     return re.sub(r"[$^*{}\[\]+?.()|]", lambda found: "\\\\" + found[0], value.replace("\\", "\\\\\\\\"))

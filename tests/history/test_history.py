@@ -46,7 +46,7 @@ ODD = ["it's", "a/b", 'say "hi"', "漢字 ", "$consumer", "'; DROP TABLE t; --",
 
 @pytest.fixture
 def tables(tmp_path: Path) -> Path:
-    """In a directory whose name would be a pattern to DuckDB."""
+    """Return tables in a directory whose name DuckDB could read as a pattern."""
     directory = tmp_path / "a [table] *? it's"
     directory.mkdir()
     return directory
@@ -67,9 +67,7 @@ def values(
 # Groups
 
 
-def test_a_group_is_told_with_its_last_known_lag_its_bad_minutes_and_its_incidents(
-    tables: Path, history: History
-) -> None:
+def test_a_group_has_its_last_known_lag_its_bad_minutes_and_its_incidents(tables: Path, history: History) -> None:
     write_rows(
         tables,
         "lag_minute",
@@ -96,7 +94,7 @@ def test_a_group_is_told_with_its_last_known_lag_its_bad_minutes_and_its_inciden
     )
 
 
-def test_a_number_of_incidents_is_known_if_those_of_all_days_of_the_group_are(tables: Path, history: History) -> None:
+def test_the_number_of_incidents_is_known_if_all_days_of_the_group_have_theirs(tables: Path, history: History) -> None:
     days = [DAY + timedelta(days=number) for number in range(3)]
     minutes = [lag_minute_row(1440 * number, 5, consumer=name) for name in ("h", "i") for number in (0, 1)]
     minutes += [
@@ -146,7 +144,7 @@ def test_incidents_that_derive_adds_after_they_were_counted_are_not_known(
     assert [each.incidents for each in history.groups(WHOLE)] == [1]
 
 
-def test_groups_come_in_the_order_that_was_asked_for_and_unknown_lags_last(tables: Path, history: History) -> None:
+def test_groups_are_sorted_as_requested_with_unknown_lags_last(tables: Path, history: History) -> None:
     rows = [lag_minute_row(1, lag, consumer=name) for name, lag in (("a", 1), ("b", None), ("c", 9), ("d", 9))]
     write_rows(tables, "lag_minute", rows)
     largest = history.groups(WHOLE, order=GroupOrder.LAG)
@@ -157,7 +155,7 @@ def test_groups_come_in_the_order_that_was_asked_for_and_unknown_lags_last(table
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_any_name_is_found_and_none_is_a_word_of_the_query(name: str, tables: Path, history: History) -> None:
+def test_any_name_is_found_and_no_name_changes_the_query(name: str, tables: Path, history: History) -> None:
     write_rows(tables, "lag_minute", [lag_minute_row(1, 5, consumer=name, cluster=name), lag_minute_row(1, 6)])
     write_rows(tables, "incidents", [incident_row(1, None, name, consumer=name, cluster=name)])
     [group] = history.groups(WHOLE, cluster=name, group=name)
@@ -169,7 +167,7 @@ def test_any_name_is_found_and_none_is_a_word_of_the_query(name: str, tables: Pa
 # Time series
 
 
-def test_a_step_has_the_last_known_lag_and_a_step_without_a_word_is_left_out(tables: Path, history: History) -> None:
+def test_a_step_has_the_last_known_lag_and_a_step_without_data_is_left_out(tables: Path, history: History) -> None:
     write_rows(
         tables,
         "lag_minute",
@@ -179,7 +177,7 @@ def test_a_step_has_the_last_known_lag_and_a_step_without_a_word_is_left_out(tab
     assert told == [(minute_at(0), 8, 5, 8, 1, 2 + 1, 0), (minute_at(180), None, None, None, 2, 1, 1)]
 
 
-def test_the_first_step_is_whole_and_the_end_does_not_belong_to_it(tables: Path, history: History) -> None:
+def test_the_first_step_is_complete_and_the_end_is_excluded(tables: Path, history: History) -> None:
     write_rows(tables, "lag_minute", [lag_minute_row(at, at) for at in range(-30, 130)])
     found = values(history, "lag_min", "lag_max", span=TimeRange(minute_at(45), minute_at(120)))
     assert found == [(minute_at(0), 0, 59), (minute_at(60), 60, 119)]
@@ -187,7 +185,7 @@ def test_the_first_step_is_whole_and_the_end_does_not_belong_to_it(tables: Path,
     assert daily == [(minute_at(0), 0)]
 
 
-def test_steps_come_newest_first_if_asked_for_and_so_many(tables: Path, history: History) -> None:
+def test_steps_can_be_limited_and_listed_newest_first(tables: Path, history: History) -> None:
     write_rows(tables, "lag_minute", [lag_minute_row(at, at) for at in range(1435, 1445)])
     series = history.timeseries("g", WHOLE, newest_first=True, limit=2)
     assert (series.cluster, series.metrics) == ("c", ("lag",))
@@ -229,7 +227,7 @@ def test_a_sum_over_partitions_takes_the_newest_of_each_and_is_not_known_if_one_
     ]
 
 
-def test_a_metric_must_be_known_and_be_of_the_part_that_is_asked_for(tables: Path, history: History) -> None:
+def test_a_metric_must_exist_for_the_requested_part_of_a_group(tables: Path, history: History) -> None:
     write_rows(tables, "lag_minute", [lag_minute_row(0, 5)])
     with pytest.raises(ValueError, match="there is no metric 'lags': lag, lag_min, "):
         history.timeseries("g", WHOLE, metrics=["lags"])
@@ -237,7 +235,7 @@ def test_a_metric_must_be_known_and_be_of_the_part_that_is_asked_for(tables: Pat
         history.timeseries("g", WHOLE, parts={"topic": "t"})
 
 
-def test_a_group_of_two_clusters_must_be_chosen(tables: Path, history: History) -> None:
+def test_a_group_in_two_clusters_needs_its_cluster(tables: Path, history: History) -> None:
     write_rows(tables, "lag_minute", [lag_minute_row(0, 5), lag_minute_row(0, 6, cluster="other")])
     with pytest.raises(UnclearGroup, match="'g' is in c, other"):
         history.timeseries("g", WHOLE)
@@ -254,7 +252,7 @@ def long_history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(step=st.integers(1, 3000), start=st.integers(0, 2879), length=st.integers(1, 2880))
-def test_every_minute_of_a_span_is_in_one_step(long_history: History, step: int, start: int, length: int) -> None:
+def test_every_minute_of_a_time_range_is_in_one_step(long_history: History, step: int, start: int, length: int) -> None:
     granularity = timedelta(minutes=step)
     span = TimeRange(minute_at(start), minute_at(start + length))
     points = history_points(long_history, span, granularity)
@@ -271,7 +269,7 @@ def history_points(history: History, span: TimeRange, granularity: timedelta) ->
 # Incidents
 
 
-def test_incidents_are_those_that_lasted_in_the_span_whenever_they_began(tables: Path, history: History) -> None:
+def test_incidents_are_listed_if_they_overlap_the_time_range(tables: Path, history: History) -> None:
     write_rows(tables, "lag_minute", [lag_minute_row(0, 5)])
     rows = [
         incident_row(-3000, None, "open since long", peak_lag=99),
@@ -332,7 +330,7 @@ def test_a_day_is_held_for_incidents_if_it_has_verdicts_and_derive_has_finished_
         pytest.param('{"else": ' + "[" * 200_000, id="deep below"),
     ],
 )
-def test_by_a_damaged_note_derive_has_finished_nothing(tables: Path, history: History, note: str) -> None:
+def test_a_damaged_note_of_derived_days_counts_as_none_finished(tables: Path, history: History, note: str) -> None:
     write_rows(tables, "verdict_runs", [verdict_run_row(0)])
     (tables / "_derived.json").write_text(note)
     assert history.days("incidents") == ()
@@ -371,7 +369,7 @@ def test_a_day_without_a_byte_of_data_is_not_held(tables: Path, history: History
     ],
     ids=["missing", "empty", "file", "dangling", "without days", "unfinished file", "of another group"],
 )
-def test_a_day_is_not_held_if_the_table_of_incidents_lacks_one_that_its_verdicts_tell_of(
+def test_a_day_is_not_held_if_the_table_lacks_an_incident_of_its_verdicts(
     tables: Path, history: History, leave: Callable[[Path], object]
 ) -> None:
     write_rows(
@@ -402,7 +400,7 @@ def test_verdicts_belong_to_the_incident_of_their_id_or_to_one_within_a_day(tabl
     assert history.days("incidents") == (days[0], days[1], days[4], days[5])
 
 
-def test_a_note_that_cannot_be_read_is_a_sentence(tables: Path, history: History) -> None:
+def test_an_unreadable_note_gives_one_sentence(tables: Path, history: History) -> None:
     (tables / "_derived.json").mkdir()
     with pytest.raises(
         UnreadableTable, match=r"_derived\.json cannot be read \(Is a directory\): let this user read it"
@@ -410,7 +408,7 @@ def test_a_note_that_cannot_be_read_is_a_sentence(tables: Path, history: History
         history.days("incidents")
 
 
-def test_the_page_of_a_group_gets_its_hours_its_incidents_and_the_days_that_say_nothing_of_them(
+def test_the_page_of_a_group_gets_hours_incidents_and_days_without_known_incidents(
     tables: Path, history: History
 ) -> None:
     write_rows(tables, "lag_minute", [lag_minute_row(-1440, 5), lag_minute_row(30, 7, "WARN")])
@@ -423,10 +421,10 @@ def test_the_page_of_a_group_gets_its_hours_its_incidents_and_the_days_that_say_
     assert told.missing == (DayRange(DAY - timedelta(days=2), DAY - timedelta(days=1)),)
 
 
-# What is not there
+# Missing tables, columns and files
 
 
-def test_tables_that_are_not_there_are_named(tables: Path, history: History) -> None:
+def test_missing_tables_are_named(tables: Path, history: History) -> None:
     told = []
     for prepare in (
         tables.rmdir,
@@ -448,7 +446,7 @@ def test_tables_that_are_not_there_are_named(tables: Path, history: History) -> 
     ]
 
 
-def test_days_without_rows_are_an_answer(tables: Path, history: History) -> None:
+def test_days_without_rows_give_an_empty_answer(tables: Path, history: History) -> None:
     write_rows(tables, "lag_minute", [lag_minute_row(0, 5)])
     write_day(tables, "lag_minute", DAY + timedelta(days=1), [])
     later = TimeRange(minute_at(1440), minute_at(9000))
@@ -456,7 +454,7 @@ def test_days_without_rows_are_an_answer(tables: Path, history: History) -> None
     assert history.days() == (DAY, DAY + timedelta(days=1))
 
 
-def test_a_table_that_lacks_a_column_is_a_sentence_and_a_day_that_does_has_null_there(
+def test_a_table_without_a_column_gives_one_sentence_and_a_day_without_it_gives_null(
     tables: Path, history: History
 ) -> None:
     write_day(tables, "lag_minute", DAY, [lag_minute_row(0, 5)], without=["lag_seconds_max"])
@@ -466,7 +464,7 @@ def test_a_table_that_lacks_a_column_is_a_sentence_and_a_day_that_does_has_null_
     assert values(history, "lag", "lag_seconds") == [(minute_at(0), 5, None), (minute_at(1440), 6, 1.5)]
 
 
-def test_a_damaged_file_is_named_and_what_is_not_data_is_passed_by(tables: Path, history: History) -> None:
+def test_a_damaged_file_is_named_and_other_files_are_ignored(tables: Path, history: History) -> None:
     write_rows(tables, "lag_minute", [lag_minute_row(0, 5)])
     day = tables / "lag_minute" / f"day={DAY}"
     for name in (".lag_minute.parquet.crc", ".part.parquet", "_SUCCESS"):
@@ -531,7 +529,7 @@ def ask_often(history: History, times: int) -> list[tuple[object, ...]]:
     return [point.values for each in series for point in each.points]
 
 
-def test_ctrl_c_during_a_query_ends_it_as_ctrl_c_ends_anything(tables: Path) -> None:
+def test_ctrl_c_during_a_query_raises_keyboard_interrupt(tables: Path) -> None:
     write_rows(tables, "lag_minute", [lag_minute_row(0, 5)])
     duck = Duck(tables, threads=1, memory="256MB")
     pressed = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
@@ -542,7 +540,7 @@ def test_ctrl_c_during_a_query_ends_it_as_ctrl_c_ends_anything(tables: Path) -> 
     duck.close()
 
 
-def test_a_table_that_never_holds_still_is_a_sentence(tables: Path) -> None:
+def test_a_table_that_keeps_changing_gives_one_sentence(tables: Path) -> None:
     file = write_day(tables, "lag_minute", DAY, [lag_minute_row(0, 5)])
 
     def restless(_day: date) -> bool:
@@ -555,7 +553,7 @@ def test_a_table_that_never_holds_still_is_a_sentence(tables: Path) -> None:
     duck.close()
 
 
-def test_what_a_stream_adds_while_it_is_read_is_not_waited_for(tables: Path) -> None:
+def test_a_query_does_not_wait_for_rows_that_a_stream_adds(tables: Path) -> None:
     batches = iter(range(100))
 
     def growing(_day: date) -> bool:

@@ -23,7 +23,7 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
         ("2026-11-19 09:30+02:00", NOW.replace(day=19, hour=7, minute=30)),
     ],
 )
-def test_a_moment_is_iso_or_so_long_ago(text: str, meant: datetime) -> None:
+def test_a_moment_is_an_iso_time_or_a_duration_before_now(text: str, meant: datetime) -> None:
     read = moment(text, NOW)
     assert (read, read.utcoffset()) == (meant, timedelta(0))
 
@@ -31,25 +31,25 @@ def test_a_moment_is_iso_or_so_long_ago(text: str, meant: datetime) -> None:
 @pytest.mark.parametrize(
     "text", ["", "5", "-", "tomorrow", "2026-13-01", "now+1h", "1w", "99999999d", "24h ago", "٣d", "0001-01-01"]
 )
-def test_anything_else_is_a_sentence(text: str) -> None:
+def test_anything_else_gives_one_sentence(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no time|must be") as raised:
         moment(text, NOW)
     assert len(str(raised.value).splitlines()) == 1
 
 
 @given(st.text())
-def test_any_text_is_a_moment_or_a_sentence(text: str) -> None:
+def test_any_text_gives_a_moment_or_one_sentence(text: str) -> None:
     with suppress(ValueError):
         assert moment(text, NOW).utcoffset() == timedelta(0)
 
 
 @given(st.integers(-(10**9), 10**9), st.sampled_from([UTC, timezone(timedelta(hours=-5))]))
-def test_iso_is_read_as_it_is_written(seconds: int, zone: timezone) -> None:
+def test_an_iso_time_is_equal_after_a_round_trip(seconds: int, zone: timezone) -> None:
     written = (NOW + timedelta(seconds=seconds)).astimezone(zone)
     assert moment(written.isoformat(), NOW) == written
 
 
-def test_a_span_ends_after_it_begins_and_has_the_days_of_utc() -> None:
+def test_a_time_range_ends_after_its_start_and_has_days_in_utc() -> None:
     midnight = datetime(2026, 11, 20, tzinfo=UTC)
     span = TimeRange(midnight, midnight + timedelta(days=1))
     assert span.days == DayRange(midnight.date(), midnight.date())
@@ -57,7 +57,7 @@ def test_a_span_ends_after_it_begins_and_has_the_days_of_utc() -> None:
         TimeRange(NOW, NOW)
 
 
-def test_a_step_is_whole_minutes() -> None:
+def test_a_step_is_a_whole_number_of_minutes() -> None:
     assert [granularity(text) for text in ("1m", "60", "1h", "1d")] == [
         timedelta(minutes=1),
         timedelta(minutes=1),

@@ -1,4 +1,4 @@
-"""Where groups stand, by the records of ``__consumer_offsets`` and looks at the logs."""
+"""The offsets of groups at a moment, from the records of ``__consumer_offsets`` and samples of log ends."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -33,7 +33,7 @@ def history(tmp_path: Path) -> Iterator[History]:
 
 
 def record(at: float, offset: int | None, partition: int = 0, **columns: Any) -> dict[str, Any]:
-    """A row of ``commits``: group ``g`` on topic ``t``, that many minutes after midnight; a tombstone has no offset."""
+    """Return a row of ``commits`` of group ``g``, topic ``t``, minutes after midnight; a tombstone has no offset."""
     written = minute_at(at)
     row = {
         "cluster": "c",
@@ -52,14 +52,14 @@ def record(at: float, offset: int | None, partition: int = 0, **columns: Any) ->
 
 
 def look(at: float, end: int, partition: int = 0, start: int = 0, **columns: Any) -> dict[str, Any]:
-    """A row of ``ends``."""
+    """Return a row of ``ends``."""
     seen = minute_at(at)
     row = {"cluster": "c", "topic": "t", "partition": partition, "start_offset": start, "end_offset": end}
     return row | {"observed_at": seen, "observed_at_ms": round(seen.timestamp() * 1_000)} | columns
 
 
 def members(at: float, *assigned: tuple[str, str | None, int | None], **columns: Any) -> list[dict[str, Any]]:
-    """Rows of ``members`` of one record: a member's name, and the topic and partition it has."""
+    """Return the rows of ``members`` of one record: a member's name, its topic and its partition."""
     written = minute_at(at)
     shared = {
         "cluster": "c",
@@ -80,7 +80,7 @@ def members(at: float, *assigned: tuple[str, str | None, int | None], **columns:
 # Describe
 
 
-def test_a_group_is_described_as_of_a_moment_with_what_was_known_then(tmp_path: Path, history: History) -> None:
+def test_a_group_is_described_at_a_moment_with_the_data_known_then(tmp_path: Path, history: History) -> None:
     twice = record(600, 40)
     write_rows(
         tmp_path,
@@ -141,7 +141,7 @@ def test_a_group_is_described_as_of_a_moment_with_what_was_known_then(tmp_path: 
     assert history.describe("nobody", minute_at(610)) is None
 
 
-def test_a_group_of_two_clusters_must_be_chosen_and_one_without_members_has_no_owners(
+def test_a_group_in_two_clusters_needs_its_cluster_and_a_group_without_members_has_no_owners(
     tmp_path: Path, history: History
 ) -> None:
     write_rows(tmp_path, "commits", [record(1, 5), record(1, 6, cluster="d")])
@@ -152,10 +152,8 @@ def test_a_group_of_two_clusters_must_be_chosen_and_one_without_members_has_no_o
     assert (chosen.members, [each.current_offset for each in chosen.partitions]) == (None, [6])
 
 
-def test_of_a_group_that_goes_on_by_another_protocol_the_members_are_not_known(
-    tmp_path: Path, history: History
-) -> None:
-    """Its classic metadata is taken back when it moves to the protocol of KIP-848."""
+def test_the_members_of_a_group_with_another_protocol_are_unknown(tmp_path: Path, history: History) -> None:
+    """A group that moves to the KIP-848 protocol gets a tombstone for its classic metadata."""
     write_rows(tmp_path, "members", [*members(1, ("a", "t", 0)), *members(2, version=None)])
     write_rows(tmp_path, "commits", [record(1, 5), record(3, 6)])
     before, after = (history.describe("g", minute_at(at)) for at in (1, 4))
@@ -164,7 +162,7 @@ def test_of_a_group_that_goes_on_by_another_protocol_the_members_are_not_known(
     assert [(each.members, each.partitions[0].client_id) for each in (before, after)] == [(1, "a"), (None, None)]
 
 
-def test_without_kafkas_records_a_group_is_described_by_the_events_that_list_all_partitions(
+def test_without_kafkas_records_a_group_is_described_from_events_that_list_all_partitions(
     tmp_path: Path, history: History
 ) -> None:
     def told(at: float, offset: int, lag: int | None, number: int = 0, source: str = "rest", **columns: Any) -> Any:
@@ -187,7 +185,7 @@ def test_without_kafkas_records_a_group_is_described_by_the_events_that_list_all
     assert (partition.current_offset, partition.log_end_offset, partition.lag) == (97, 100, 3)
 
 
-def test_what_burrow_misread_is_described_as_it_was_said(tmp_path: Path, history: History) -> None:
+def test_values_that_burrow_misread_are_shown_unchanged(tmp_path: Path, history: History) -> None:
     place = {"cluster": "c", "consumer": "g", "topic": "t", "partition": 0, "source": "rest"}
     misread = {"end_offset": 2**63 - 1, "current_lag": 2, "end_ts_ms": 7_850_000_000_000_000_000}
     write_rows(tmp_path, "partitions", [{"event_id": "e", "observed_at": minute_at(9)} | place | misread])
@@ -206,7 +204,7 @@ def test_without_commits_the_job_that_lands_them_is_named(history: History) -> N
 # Stale
 
 
-def test_what_is_stale_is_what_the_stream_alerts_on(tmp_path: Path, history: History) -> None:
+def test_stale_partitions_are_those_that_the_stream_alerts_on(tmp_path: Path, history: History) -> None:
     write_rows(tmp_path, "commits", stale_partition_cases.commit_rows())
     write_rows(tmp_path, "ends", stale_partition_cases.end_rows())
     at, length = (
@@ -313,9 +311,7 @@ def test_offsets_expire_when_kafka_would_delete_them(tmp_path: Path, history: Hi
     assert topic == "was"
 
 
-def test_what_no_table_knows_is_named_and_without_members_no_offset_expires_by_them(
-    tmp_path: Path, history: History
-) -> None:
+def test_missing_tables_are_named_and_unknown_members_make_no_offset_expire(tmp_path: Path, history: History) -> None:
     week = 7 * DAY
     expires = {"expire_ts_ms": round(minute_at(HOUR).timestamp() * 1_000)}
     write_rows(tmp_path, "commits", [record(-week + HOUR, 1), record(-HOUR, 1, consumer="expiry written", **expires)])
@@ -347,11 +343,11 @@ def test_a_deleted_offset_is_a_risk_while_its_topic_grows(tmp_path: Path, histor
     assert risk.at == minute_at(-400)
 
 
-def test_the_margin_to_the_log_start_is_a_risk_where_something_is_unread(tmp_path: Path, history: History) -> None:
+def test_a_small_margin_to_the_log_start_is_a_risk_if_messages_are_unread(tmp_path: Path, history: History) -> None:
     reads = [record(at, 2 * (at + 2000), 3) for at in range(-1440, 1, 120)]
     stands = [record(0, offset, partition) for partition, offset in ((0, 100), (1, 500), (2, 5000), (4, 10_000))]
     write_rows(tmp_path, "commits", [*reads, *stands])
-    # The start moves by a message a minute: from 0 a day ago to 1,440.
+    # The log start moves by one message per minute: from 0 a day ago to 1,440.
     starts = [
         look(at, 10_000, partition, start=at + 1440 if partition else 300)
         for at in range(-1440, 1, 120)

@@ -1,4 +1,4 @@
-"""A healthy group against the fake Burrow that evaluates it by its storage and rules."""
+"""The shortcut for a healthy group gives the same results as the fake Burrow with storage and rules."""
 
 from random import Random
 
@@ -15,7 +15,7 @@ SETTINGS = BurrowSettings(NotifierSettings(threshold=Status.OK, interval=1, send
 AT_EACH_MINUTE = 1 / 60
 
 Said = tuple[list[Post], list[LagEvent | None]]
-"""What was posted, and what was answered."""
+"""The posted events and the answers of REST."""
 
 
 def group(pace: float, *, seed: int) -> ConsumerGroup:
@@ -26,7 +26,7 @@ def group(pace: float, *, seed: int) -> ConsumerGroup:
 
 
 def by_the_rules(pace: float, seed: int, speed: float) -> Said:
-    """What is posted within 400 seconds, with a failover, and what is answered each 20 seconds."""
+    """Return the posts of 400 seconds with a failover, and the REST answers every 20 seconds."""
     fake = FakeBurrow(
         {"prod": [group(pace, seed=seed)]}, Random(seed), start_ms=START_MS, speed=speed, settings=SETTINGS
     )
@@ -57,14 +57,14 @@ def in_short(pace: float, seed: int, speed: float) -> Said:
 
 @pytest.mark.parametrize("speed", [1, AT_EACH_MINUTE])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_same_is_said_of_a_group_that_keeps_up_as_by_the_rules(seed: int, speed: float) -> None:
+def test_a_group_that_keeps_up_has_the_same_events_as_by_the_rules(seed: int, speed: float) -> None:
     said = in_short(3.0, seed, speed)
     assert said == by_the_rules(3.0, seed, speed)
     assert {post.event.kind for post in said[0]} == {Kind.OBSERVATION}
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_same_is_said_even_while_a_group_is_too_slow(seed: int) -> None:
+def test_a_group_that_is_too_slow_has_the_same_events_as_by_the_rules(seed: int) -> None:
     said = in_short(0.8, seed, 1)
     assert said == by_the_rules(0.8, seed, 1)
     assert {post.event.kind for post in said[0]} == {Kind.OBSERVATION, Kind.INCIDENT, Kind.CLOSE}

@@ -1,4 +1,4 @@
-"""Property files as people have them, for Java and for librdkafka."""
+"""Kafka client properties are read from usual property files, with Java's names or librdkafka's names."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -27,7 +27,7 @@ sasl.client.callback.handler.class=software.amazon.msk.auth.iam.IAMClientCallbac
 """
 
 
-def test_a_file_of_kafkas_own_tools_is_understood() -> None:
+def test_a_file_for_kafkas_own_tools_is_understood() -> None:
     assert translated(parse(SCRAM)) == {
         "security.protocol": "SASL_SSL",
         "sasl.mechanisms": "SCRAM-SHA-512",
@@ -37,7 +37,7 @@ def test_a_file_of_kafkas_own_tools_is_understood() -> None:
     }
 
 
-def test_librdkafkas_own_names_pass() -> None:
+def test_librdkafkas_own_names_are_accepted() -> None:
     given = {
         "security.protocol": "sasl_ssl",
         "sasl.mechanisms": "PLAIN",
@@ -47,7 +47,7 @@ def test_librdkafkas_own_names_pass() -> None:
     assert translated(given) == given
 
 
-def test_msk_iam_is_asked_for_under_javas_names() -> None:
+def test_msk_iam_can_be_configured_with_javas_names() -> None:
     found = translated(parse(MSK_IAM))
     assert found == {"security.protocol": "SASL_SSL", "sasl.mechanisms": "AWS_MSK_IAM"}
 
@@ -96,7 +96,7 @@ def test_javas_names_become_librdkafkas(given: dict[str, str], expected: dict[st
         ({"sasl.jaas.config": 'com.sun.Krb5LoginModule required password="hunter2";'}, "login module"),
     ],
 )
-def test_what_librdkafka_cannot_do_is_said_without_a_secret(given: dict[str, str], word: str) -> None:
+def test_an_unsupported_property_is_reported_without_a_secret(given: dict[str, str], word: str) -> None:
     with pytest.raises(PropertiesError, match=word) as raised:
         translated(given)
     assert "hunter2" not in str(raised.value)
@@ -120,7 +120,7 @@ def test_what_librdkafka_cannot_do_is_said_without_a_secret(given: dict[str, str
         ("a=b\\\\\r\nc=d\re=f\u2028g", {"a": "b\\", "c": "d", "e": "f\u2028g"}),
     ],
 )
-def test_lines_are_read_as_java_reads_them(text: str, expected: dict[str, str]) -> None:
+def test_lines_are_read_as_in_java(text: str, expected: dict[str, str]) -> None:
     assert parse(text) == expected
 
 
@@ -130,7 +130,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         translated(parse(text))
 
 
-def test_the_mark_that_windows_editors_begin_with_is_no_part_of_a_name(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_not_part_of_a_name(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("security.protocol=SSL\r\n", encoding="utf-8-sig")
     assert read(file) == {"security.protocol": "SSL"}
@@ -144,6 +144,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         read(tmp_path / "binary")
 
 
-def test_what_the_client_says_is_told_without_values() -> None:
+def test_an_error_of_the_client_is_shown_without_values() -> None:
     said = 'Invalid value "hunter2" for configuration property "security.protocol"'
     assert without_values(said, {"security.protocol": "hunter2", "a": "x"}) == said.replace("hunter2", "***")

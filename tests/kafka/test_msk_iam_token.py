@@ -1,4 +1,4 @@
-"""The token for Amazon MSK, as its brokers check it: a presigned address in base64."""
+"""The token for Amazon MSK is a presigned URL in base64, as MSK's brokers check it."""
 
 import base64
 from urllib.parse import parse_qs, urlsplit
@@ -11,7 +11,7 @@ from karrot.kafka.msk_iam_token import region_of, token, token_source
 KEYS = ReadOnlyCredentials("AKIDEXAMPLE", "wJalrXUtnFEMI", "a session")
 
 
-def test_a_token_is_a_presigned_address_without_the_secret() -> None:
+def test_a_token_is_a_presigned_url_without_the_secret() -> None:
     made = token(KEYS, "eu-west-1")
     assert "=" not in made
     url = base64.urlsafe_b64decode(made + "=" * (-len(made) % 4)).decode()
@@ -36,7 +36,7 @@ def test_a_token_is_a_presigned_address_without_the_secret() -> None:
         ("kafka:9092", None),
     ],
 )
-def test_the_region_is_in_the_name_of_a_broker(address: str, region: str | None) -> None:
+def test_the_region_is_read_from_the_name_of_a_broker(address: str, region: str | None) -> None:
     assert region_of([address]) == region
 
 
@@ -50,7 +50,7 @@ def test_a_source_finds_the_credentials_of_the_environment(monkeypatch: pytest.M
     assert "eu-central-1" in base64.urlsafe_b64decode(made + "=" * (-len(made) % 4)).decode()
 
 
-def test_without_credentials_or_region_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_or_region_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")

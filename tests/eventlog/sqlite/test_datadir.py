@@ -38,7 +38,7 @@ def log_id_in(directory: Path, clock: ManualClock) -> str:
         return log.log_id
 
 
-def test_a_whole_log_is_left_alone(tmp_path: Path, clock: ManualClock) -> None:
+def test_an_intact_log_is_not_changed(tmp_path: Path, clock: ManualClock) -> None:
     log_id = filled(tmp_path, clock)
     assert prepare(tmp_path, clock) is None
     assert prepare(tmp_path, clock) is None
@@ -56,7 +56,7 @@ def test_a_whole_log_is_left_alone(tmp_path: Path, clock: ManualClock) -> None:
     ],
     ids=["emptied", "no header", "truncated", "pages overwritten", "a text file"],
 )
-def test_a_damaged_log_is_set_aside_and_a_new_one_begun(
+def test_a_damaged_log_is_set_aside_and_a_new_one_is_started(
     tmp_path: Path, clock: ManualClock, damage: "object", reason: str
 ) -> None:
     old = filled(tmp_path, clock)
@@ -89,7 +89,7 @@ def test_a_log_without_its_write_ahead_log_still_opens(tmp_path: Path, clock: Ma
     assert log_id_in(tmp_path, clock) == log_id
 
 
-def test_what_a_killed_process_left_in_the_write_ahead_log_is_recovered(tmp_path: Path, clock: ManualClock) -> None:
+def test_the_write_ahead_log_of_a_killed_process_is_recovered(tmp_path: Path, clock: ManualClock) -> None:
     process = multiprocessing.get_context("spawn").Process(target=append_and_kill_self, args=(tmp_path,))
     process.start()
     process.join()
@@ -107,7 +107,7 @@ def test_a_file_of_a_newer_karrot_is_refused(tmp_path: Path, clock: ManualClock)
         prepare(tmp_path, clock)
 
 
-def test_migrations_run_once_each_in_their_order(tmp_path: Path) -> None:
+def test_each_migration_runs_once_and_in_order(tmp_path: Path) -> None:
     file = database.connect(tmp_path / "events.db", max_bytes=MAX_BYTES, create=True)
     older = database.MIGRATIONS
     newer = (*older, "CREATE TABLE more (x); INSERT INTO more VALUES (1)")
@@ -182,17 +182,17 @@ def test_an_sqlite_that_can_corrupt_the_log_is_refused(version: tuple[int, ...],
         datadir._refuse_old_sqlite(version)
 
 
-def test_groups_to_forget_are_found_without_looking_at_all_the_others(tmp_path: Path) -> None:
+def test_the_query_for_expired_groups_does_not_scan_all_groups(tmp_path: Path) -> None:
     file = database.connect(tmp_path / "events.db", max_bytes=MAX_BYTES, create=True)
     database.create_or_migrate(file, ANCHOR)
     steps = {detail for *_, detail in file.execute(f"EXPLAIN QUERY PLAN {transaction.FORGET}")}
-    assert "SCAN groups USING INDEX forgettable" in steps  # which has those that can be forgotten, and no other
+    assert "SCAN groups USING INDEX forgettable" in steps  # this index has only the groups that can expire
     assert "SCAN groups" not in steps
     assert "USE TEMP B-TREE FOR ORDER BY" not in steps
     file.close()
 
 
-def test_the_groups_of_a_log_that_is_in_use_are_seen_without_those_that_were_deleted(tmp_path: Path) -> None:
+def test_the_groups_of_a_log_in_use_are_listed_without_deleted_ones(tmp_path: Path) -> None:
     with closing(open_sqlite(tmp_path, ManualClock())) as log:
         append_event(log, consumer="a")
         append_event(log, consumer="b")
@@ -200,7 +200,7 @@ def test_the_groups_of_a_log_that_is_in_use_are_seen_without_those_that_were_del
         assert datadir.known_groups(tmp_path) == [GroupKey("prod-eu", "a")]
 
 
-def test_where_there_is_no_log_there_are_no_groups_and_none_is_made(tmp_path: Path) -> None:
+def test_a_missing_log_has_no_groups_and_is_not_created(tmp_path: Path) -> None:
     assert datadir.known_groups(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "events.db").write_bytes(b"not a database at all, but long enough to look at" * 10)

@@ -64,7 +64,7 @@ def seqs(log: EventLog) -> list[int]:
     return [event.seq for event in log.read(0)]
 
 
-def test_everything_is_there_after_a_restart(tmp_path: Path, clock: ManualClock) -> None:
+def test_all_data_are_there_after_a_restart(tmp_path: Path, clock: ManualClock) -> None:
     before = open_sqlite(tmp_path, clock)
     append_event(before)
     before.count("karrot_x_total", 3)
@@ -91,7 +91,7 @@ def test_a_group_ages_while_the_service_is_down(tmp_path: Path, clock: ManualClo
     second.close()
 
 
-def test_a_clock_set_back_between_boots_makes_nothing_younger(tmp_path: Path, clock: ManualClock) -> None:
+def test_a_clock_set_back_between_boots_makes_no_event_younger(tmp_path: Path, clock: ManualClock) -> None:
     first = open_sqlite(tmp_path, clock, stale_after_ms=STALE_MS)
     append_event(first)
     told = first.log_time_ms()
@@ -142,7 +142,7 @@ def test_concurrent_appends_are_committed_together_and_none_is_lost(open_here: O
         assert found.event.consumer == f"g{number}"
 
 
-def test_who_waits_too_long_is_refused_and_never_stored(open_here: OpenHere, tmp_path: Path) -> None:
+def test_an_event_that_waits_too_long_is_refused_and_never_stored(open_here: OpenHere, tmp_path: Path) -> None:
     log = open_here(patience_s=0.2)
     other = FileLock(tmp_path / "commit.lock")
     with other, pytest.raises(OverloadedError, match=r"waited 0\.15 s for a commit"):
@@ -153,7 +153,7 @@ def test_who_waits_too_long_is_refused_and_never_stored(open_here: OpenHere, tmp
     other.close()
 
 
-def test_a_write_that_cannot_be_stored_does_not_harm_its_neighbours(open_here: OpenHere, tmp_path: Path) -> None:
+def test_a_write_that_fails_does_not_affect_other_writes_in_the_commit(open_here: OpenHere, tmp_path: Path) -> None:
     log = open_here(patience_s=30)
     outcomes: dict[str, object] = {}
 
@@ -189,9 +189,7 @@ def test_a_changed_byte_in_a_stored_event_is_noticed(open_here: OpenHere, tmp_pa
     assert [event.seq for event in log.recent(GroupKey("prod-eu", "orders-svc"))] == [2]
 
 
-def test_a_group_whose_state_is_damaged_is_passed_over_until_its_next_event(
-    open_here: OpenHere, tmp_path: Path
-) -> None:
+def test_a_group_with_a_damaged_state_is_skipped_until_its_next_event(open_here: OpenHere, tmp_path: Path) -> None:
     log = open_here()
     append_event(log, consumer="a")
     append_event(log, consumer="b", total_lag=5)
@@ -205,7 +203,7 @@ def test_a_group_whose_state_is_damaged_is_passed_over_until_its_next_event(
 
 
 @pytest.mark.parametrize("column", ["log_time_ms", "seq", "last_seq"])
-def test_no_changed_number_of_a_group_is_shown(open_here: OpenHere, tmp_path: Path, column: str) -> None:
+def test_a_changed_number_in_a_group_is_never_shown(open_here: OpenHere, tmp_path: Path, column: str) -> None:
     log = open_here()
     append_event(log)
     with apsw.Connection(str(tmp_path / "events.db")) as file:
@@ -213,7 +211,7 @@ def test_no_changed_number_of_a_group_is_shown(open_here: OpenHere, tmp_path: Pa
     assert group_names(log) == []
 
 
-def test_a_text_that_is_no_longer_utf8_is_damage_not_a_crash(open_here: OpenHere, tmp_path: Path) -> None:
+def test_a_text_that_is_no_longer_utf8_counts_as_damage(open_here: OpenHere, tmp_path: Path) -> None:
     log = open_here()
     append_event(log)
     append_event(log, consumer="whole")
@@ -225,7 +223,7 @@ def test_a_text_that_is_no_longer_utf8_is_damage_not_a_crash(open_here: OpenHere
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_flipped_bits_are_survived(tmp_path: Path, clock: ManualClock, seed: int) -> None:
+def test_the_log_still_works_after_flipped_bits(tmp_path: Path, clock: ManualClock, seed: int) -> None:
     first = open_sqlite(tmp_path, clock)
     for n in range(30):
         append_event(first, consumer=f"g{n}", total_lag=n)
@@ -267,7 +265,7 @@ def test_removing_the_write_ahead_log_under_a_running_service_loses_nothing(
     survivor.close()
 
 
-def test_at_its_size_the_log_drops_the_oldest_events_and_goes_on(open_here: OpenHere) -> None:
+def test_a_log_at_its_size_limit_drops_the_oldest_events_and_continues(open_here: OpenHere) -> None:
     log = open_here(max_bytes=2 << 20)
     filler = (("filler", "x" * 20_000),)
     last = max(append_event(log, extras=filler, total_lag=n).seq for n in range(200))
@@ -327,7 +325,7 @@ def test_a_file_damaged_under_a_running_service_is_set_aside(open_here: OpenHere
     assert group_names(two) == group_names(one) == ["after", "other worker"]
 
 
-def test_a_deleted_file_is_begun_anew(open_here: OpenHere, tmp_path: Path) -> None:
+def test_a_deleted_file_is_created_again(open_here: OpenHere, tmp_path: Path) -> None:
     log = open_here()
     append_event(log)
     old = log.log_id
@@ -338,14 +336,14 @@ def test_a_deleted_file_is_begun_anew(open_here: OpenHere, tmp_path: Path) -> No
     assert group_names(log) == ["after"]
 
 
-def test_a_cursor_of_a_replaced_log_is_no_place_in_the_new_one(open_here: OpenHere) -> None:
+def test_a_cursor_of_a_replaced_log_is_not_used_in_the_new_one(open_here: OpenHere) -> None:
     log = open_here()
     append_event(log)
     log.save_reporter(ReporterState("stdout", Cursor("another log", 1), "ok"))
     assert log.cursor("stdout") is None
 
 
-def test_an_unreadable_log_says_so(open_here: OpenHere, tmp_path: Path) -> None:
+def test_an_unreadable_log_reports_an_error(open_here: OpenHere, tmp_path: Path) -> None:
     log = open_here()
     append_event(log)
     for part in tmp_path.glob("events.db*"):
@@ -362,7 +360,7 @@ def test_a_closed_log_refuses_writes(tmp_path: Path, clock: ManualClock) -> None
         log.append(event, to_wire(event))
 
 
-def test_a_flood_of_new_names_costs_no_scan_per_event(open_here: OpenHere) -> None:
+def test_many_new_names_cause_no_scan_per_event(open_here: OpenHere) -> None:
     log = open_here(max_consumers=10)
     with ThreadPoolExecutor(8) as pool:
         tracked = list(pool.map(lambda n: append_event(log, consumer=f"forged-{n}").tracked, range(200)))
@@ -370,7 +368,7 @@ def test_a_flood_of_new_names_costs_no_scan_per_event(open_here: OpenHere) -> No
     assert log.size().groups == 10
 
 
-def test_a_counter_never_falls_while_its_counts_are_on_their_way_into_the_log(tmp_path: Path) -> None:
+def test_a_counter_never_decreases_while_its_counts_are_being_committed(tmp_path: Path) -> None:
     with closing(open_sqlite(tmp_path, ManualClock())) as log:
         done = threading.Event()
 

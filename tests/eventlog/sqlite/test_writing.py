@@ -1,4 +1,4 @@
-"""The writer and what it commits through, over a real file."""
+"""The writer and the committer, on a real file."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -60,7 +60,7 @@ def stored(file: LogFile) -> list[str]:
         return [consumer for (consumer,) in connection.execute("SELECT consumer FROM groups ORDER BY consumer")]
 
 
-def test_what_was_stored_before_the_disk_failed_is_not_called_refused(parts: Parts) -> None:
+def test_an_event_that_was_stored_before_the_disk_failed_is_not_reported_as_refused(parts: Parts) -> None:
     jobs = [storing("a"), failing(ValueError("impossible")), storing("b"), failing(apsw.IOError("gone")), storing("c")]
     with pytest.raises(LogUnavailableError) as caught:
         parts.committer.commit(lambda: jobs)
@@ -71,7 +71,7 @@ def test_what_was_stored_before_the_disk_failed_is_not_called_refused(parts: Par
     assert stored(parts.file) == ["a", "b"]
 
 
-def test_a_file_that_cannot_be_opened_again_is_a_trouble(parts: Parts) -> None:
+def test_a_file_that_cannot_be_opened_again_is_reported(parts: Parts) -> None:
     with closing(apsw.Connection(str(parts.file.path))) as other:
         other.execute("PRAGMA user_version=99")
     parts.file.distrust()
@@ -81,7 +81,7 @@ def test_a_file_that_cannot_be_opened_again_is_a_trouble(parts: Parts) -> None:
         assert "schema version 99" in str(parts.committer.trouble)
 
 
-def test_who_a_commit_has_taken_is_told_that_nobody_knows(parts: Parts) -> None:
+def test_an_event_in_a_slow_commit_gets_the_answer_that_its_storage_is_unknown(parts: Parts) -> None:
     answered = FileLock(parts.file.path.with_name("other.lock"))
     disk = FileLock(parts.file.path.with_name("other.lock"))
 
@@ -104,7 +104,7 @@ def test_who_a_commit_has_taken_is_told_that_nobody_knows(parts: Parts) -> None:
     disk.close()
 
 
-def test_whoever_waits_is_answered_before_the_checkpoint(parts: Parts) -> None:
+def test_waiting_events_are_answered_before_the_checkpoint(parts: Parts) -> None:
     gate = FileLock(parts.file.path.with_name("gate.lock"))
     held = FileLock(parts.file.path.with_name("gate.lock"))
 
@@ -122,7 +122,7 @@ def test_whoever_waits_is_answered_before_the_checkpoint(parts: Parts) -> None:
     held.close()
 
 
-def test_a_write_ahead_log_that_cannot_be_emptied_is_told_once_a_minute(
+def test_a_write_ahead_log_that_cannot_be_emptied_is_logged_once_a_minute(
     parts: Parts, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = [0.0]
@@ -145,7 +145,7 @@ def test_a_write_ahead_log_that_cannot_be_emptied_is_told_once_a_minute(
     assert parts.file.wal_bytes() <= 64 << 20
 
 
-def test_no_read_of_ours_keeps_a_checkpoint_from_ending(tmp_path: Path) -> None:
+def test_reads_of_karrot_never_block_a_checkpoint(tmp_path: Path) -> None:
     log = open_sqlite(tmp_path, ManualClock(), retention_ms=1)
     for number in range(1200):
         event = make_event(consumer=f"g{number}", extras=(("filler", "x" * 20_000),))
@@ -168,7 +168,7 @@ def test_no_read_of_ours_keeps_a_checkpoint_from_ending(tmp_path: Path) -> None:
         log.expire,
         log.size,
     ]
-    assert len(log.read(0)) < 500  # it ends early, at eight megabytes
+    assert len(log.read(0)) < 500  # the loop ends early at eight megabytes
     outside = apsw.Connection(str(tmp_path / "events.db"))
     for read in reads:
         kept = read()
