@@ -1,4 +1,4 @@
-"""The file of the log is damaged under a running service: the next events are taken, and what happened is told."""
+"""A running service whose log file is damaged takes the next events and reports the damage."""
 
 import sqlite3
 import time
@@ -11,7 +11,7 @@ import pytest
 from support.burrow.recorded_bodies import padded_warn_body, warn_body
 from support.service.karrot_service import Service
 
-SOON_S = 15.0  # 5 are promised; a busy machine has other work to do
+SOON_S = 15.0  # the promise is 5 seconds; a busy machine needs longer
 
 
 def overwrite_pages(file: Path) -> None:
@@ -46,13 +46,13 @@ def put_a_foreign_one_there(file: Path) -> None:
 
 
 def merge(file: Path) -> None:
-    """Have everything in the file itself, where the damage is done."""
+    """Move all data from the write-ahead log into the file, which is then damaged."""
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 @pytest.mark.parametrize("damage", [overwrite_pages, zero_the_header, truncate, remove, put_a_foreign_one_there])
-def test_a_service_whose_log_is_damaged_goes_on_soon(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+def test_a_service_with_a_damaged_log_continues_soon(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     file = tmp_path / "data" / "events.db"
     with Service(tmp_path / "data") as service:
         for number in range(40):

@@ -1,4 +1,4 @@
-"""A volume that is full: events are refused in plain words, everything else goes on, and space ends it."""
+"""On a full volume events are refused with the reason, all else works, and events are taken again after a cleanup."""
 
 import json
 import time
@@ -15,7 +15,7 @@ from support.waiting import wait_for
 
 VOLUME_BYTES = 20 << 20
 SPARE_BYTES = 6 << 20
-SOON_S = 15.0  # 5 are promised; a busy machine has other work to do
+SOON_S = 15.0  # the promise is 5 seconds; a busy machine needs longer
 REFUSED = {"code": "log_unavailable", "status": 503}
 
 
@@ -35,7 +35,7 @@ def fill_what_is_left(volume: Path) -> None:
 
 
 def post_until_refused(service: Service) -> tuple[list[str], int]:
-    """Post large events until they are refused for good: who was acknowledged, and how many were not."""
+    """Post large events until every event is refused; return the acknowledged groups and the number of refusals."""
     acknowledged: list[str] = []
     refused = in_a_row = 0
     for number in count():
@@ -56,10 +56,10 @@ def writable(service: Service) -> float | None:
     return service.metric("karrot_log_writable")
 
 
-def test_a_full_volume_refuses_events_and_nothing_else_until_there_is_space(volume: Path) -> None:
+def test_a_full_volume_refuses_only_events_until_there_is_space(volume: Path) -> None:
     spare = volume / "spare"
     spare.write_bytes(b"\0" * SPARE_BYTES)
-    # One worker: karrot_log_writable is each worker's own word, and one that had nothing to commit has nothing to say.
+    # One worker: each worker sets karrot_log_writable from its own commits, and a worker without commits cannot set it.
     with Service(volume, max_log_bytes="1GiB", workers="1") as service:
         acknowledged, refused = post_until_refused(service)
         assert len(acknowledged) > 20
@@ -84,7 +84,7 @@ def test_a_full_volume_refuses_events_and_nothing_else_until_there_is_space(volu
     assert set(service.stored_consumers()) >= {*acknowledged, "after"}
 
 
-def test_a_log_capped_below_the_volume_drops_the_oldest_and_takes_everything(volume: Path) -> None:
+def test_a_log_with_a_limit_below_the_volume_drops_the_oldest_events_and_takes_all_new_ones(volume: Path) -> None:
     with Service(volume, max_log_bytes="6MiB") as service:
         assert {service.post(padded_warn_body(f"g{number}", 100_000)).status for number in range(300)} == {202}
         assert writable(service) == 1
@@ -94,7 +94,7 @@ def test_a_log_capped_below_the_volume_drops_the_oldest_and_takes_everything(vol
     assert list(stored) == [f"g{number}" for number in range(300 - len(stored), 300)]
 
 
-def test_a_service_that_starts_on_a_full_volume_says_so(volume: Path) -> None:
+def test_a_service_that_starts_on_a_full_volume_reports_that(volume: Path) -> None:
     fill_what_is_left(volume)
     service = Service(volume)
     service.start(wait=False)

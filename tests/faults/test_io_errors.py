@@ -1,4 +1,4 @@
-"""A disk that fails: what could not be flushed is not acknowledged, and what was acknowledged stays."""
+"""On a failing disk an event that was not flushed is not acknowledged, and acknowledged events stay."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ from support.waiting import wait_for
 
 
 def skip_without_strace() -> None:
-    """Skip where no strace is, or where it may not attach to a process."""
+    """Skip the test if strace is missing or may not attach to a process."""
     if shutil.which("strace") is None:
         pytest.skip("needs strace (Debian: apt-get install strace)")
     child = subprocess.Popen(["sleep", "60"])
@@ -36,9 +36,9 @@ def skip_without_strace() -> None:
 
 @contextmanager
 def inject_fault(pids: Sequence[int], calls: str, fault: str) -> Iterator[None]:
-    """Let ``calls`` of these processes fail or take time, as strace's ``inject`` says it.
+    """Make system calls of these processes fail or take time, in the syntax of strace's ``inject``.
 
-    ``error=EIO:when=3+5`` fails each thread's third call and then each fifth; ``delay_enter=`` is in microseconds.
+    ``error=EIO:when=3+5`` fails each thread's third call and then every fifth; ``delay_enter=`` is in microseconds.
     """
     targets = [word for pid in pids for word in ("-p", str(pid))]
     rule = ["-e", f"trace={calls}", "-e", f"inject={calls}:{fault}"]
@@ -47,12 +47,12 @@ def inject_fault(pids: Sequence[int], calls: str, fault: str) -> Iterator[None]:
         wait_for(lambda: all(_tracers(pid) == {strace.pid} for pid in pids))
         yield
     finally:
-        strace.send_signal(signal.SIGTERM)  # it detaches and leaves the processes as they are
+        strace.send_signal(signal.SIGTERM)  # strace detaches and leaves the processes running
         strace.wait(20)
 
 
 def _tracers(pid: int) -> set[int]:
-    """Who traces the threads of a process."""
+    """Return the ids of the processes that trace the threads of a process."""
     found = set()
     for task in Path(f"/proc/{pid}/task").iterdir():
         status = (task / "status").read_text()
@@ -62,8 +62,8 @@ def _tracers(pid: int) -> set[int]:
 
 FLUSH = "fsync,fdatasync"
 STALL_S = 7
-IN_TIME_S = 5.0  # before the stall ends. An answer takes 2; a busy machine has other work to do
-"""An event waits two seconds in all; a busy machine may take another to say so."""
+IN_TIME_S = 5.0  # before the stall ends. An answer takes 2 s, and longer on a busy machine
+"""An event waits two seconds in total; a busy machine may need one more second to answer."""
 
 FAULTS = [
     (FLUSH, "error=EIO:when=3+5"),
@@ -79,15 +79,13 @@ def _strace() -> None:
 
 
 def both_workers(service: Service) -> list[int]:
-    """The first may answer before there is a second."""
+    """Wait for both workers, because the first may answer before the second has started."""
     wait_for(lambda: len(service.workers()) == 2)
     return service.workers()
 
 
 @pytest.mark.parametrize(("calls", "fault"), FAULTS)
-def test_no_acknowledged_event_is_lost_to_a_disk_that_fails_now_and_then(
-    tmp_path: Path, calls: str, fault: str
-) -> None:
+def test_a_disk_that_fails_sometimes_loses_no_acknowledged_event(tmp_path: Path, calls: str, fault: str) -> None:
     with Service(tmp_path / "data") as service:
         with PostingThreads(service) as load:
             load.reach(50)
@@ -105,8 +103,8 @@ def test_no_acknowledged_event_is_lost_to_a_disk_that_fails_now_and_then(
 
 
 @pytest.mark.parametrize("calls", [FLUSH, "pwrite64"])
-def test_a_disk_that_always_fails_is_told_and_forgiven_without_a_restart(tmp_path: Path, calls: str) -> None:
-    # One worker: each says of its own commits alone whether the log is writable.
+def test_a_disk_that_always_fails_is_reported_and_its_recovery_needs_no_restart(tmp_path: Path, calls: str) -> None:
+    # One worker: each worker reports only from its own commits whether the log is writable.
     with Service(tmp_path / "data", workers="1") as service:
         for number in range(20):
             assert service.post(warn_body(f"g{number}")).status == 202
@@ -129,7 +127,7 @@ def timed_post(service: Service, consumer: str) -> tuple[str, tuple[str, float]]
     return consumer, (answer.json["code"], time.monotonic() - started)
 
 
-def test_a_disk_that_stalls_keeps_nobody_waiting_for_long(tmp_path: Path) -> None:
+def test_a_stalled_disk_delays_no_answer_for_long(tmp_path: Path) -> None:
     with Service(tmp_path / "data") as service, ThreadPoolExecutor(12) as pool:
         assert service.post(warn_body("before")).status == 202
         with inject_fault(both_workers(service), FLUSH, f"delay_enter={STALL_S}000000:when=1+1"):
@@ -139,7 +137,7 @@ def test_a_disk_that_stalls_keeps_nobody_waiting_for_long(tmp_path: Path) -> Non
                 assert service.metric("karrot_consumer_lag", consumer="before") == 11_020
                 assert time.monotonic() - started < IN_TIME_S
             answers = dict(post.result() for post in posts)
-            # A commit of nothing but counters may be the one that stalls: then none of the events was taken yet.
+            # The stalled commit may contain only counters; then no event is in a commit yet.
             assert {code for code, _ in answers.values()} <= {"overloaded", "unconfirmed"}
             assert max(seconds for _, seconds in answers.values()) < IN_TIME_S
         wait_for(lambda: service.post(warn_body("after")).status == 202)
@@ -147,5 +145,5 @@ def test_a_disk_that_stalls_keeps_nobody_waiting_for_long(tmp_path: Path) -> Non
         unconfirmed = {name for name, (code, _) in answers.items() if code == "unconfirmed"}
         wait_for(lambda: service.metric("karrot_events_rejected_total", code="unconfirmed") == len(unconfirmed))
         assert service.stop() == 0
-    # Who was told that nothing was stored finds nothing stored; of the others nobody knew.
+    # An event that was answered as not stored is not stored; the state of the other events was unknown.
     assert set(service.stored_consumers()) - unconfirmed == {"before", "after"}

@@ -1,4 +1,4 @@
-"""Somebody outside holds a read transaction: the log goes on, its growth is seen, and it ends with the reader."""
+"""The log continues while another program holds a read transaction; its growth is reported and ends with the reader."""
 
 import subprocess
 import sys
@@ -32,7 +32,7 @@ def stuck_reader(database: Path) -> Iterator[None]:
         yield
 
 
-def test_a_stuck_reader_is_seen_and_what_it_cost_comes_back(tmp_path: Path) -> None:
+def test_a_stuck_reader_is_reported_and_its_disk_space_is_freed_afterwards(tmp_path: Path) -> None:
     with Service(tmp_path / "data") as service:
         wal = tmp_path / "data" / "events.db-wal"
         assert service.post(warn_body("before")).status == 202

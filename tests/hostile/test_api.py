@@ -1,4 +1,4 @@
-"""The API under whatever its own description allows, and what it forbids: no 5xx, and every answer as described."""
+"""The API gives no 5xx and only answers of its own description, for requests that it allows and forbids."""
 
 from typing import Any
 
@@ -35,5 +35,5 @@ schema = schemathesis.openapi.from_wsgi("/openapi.json", _website.client.applica
 @settings(
     max_examples=EXAMPLES, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
-def test_every_answer_is_as_described(case: schemathesis.Case[Any]) -> None:
+def test_every_answer_matches_the_description(case: schemathesis.Case[Any]) -> None:
     case.call_and_validate(checks=CHECKS)

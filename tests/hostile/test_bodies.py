@@ -1,4 +1,4 @@
-"""Whatever is posted: a plain answer, no traceback, and an exposition that every parser reads."""
+"""Any posted body gives a plain answer, no traceback, and an exposition that every parser reads."""
 
 import json
 import re
@@ -30,7 +30,7 @@ JSON = st.recursive(
 
 @st.composite
 def mutated(draw: st.DrawFn) -> bytes:
-    """A body that Burrow sent, with pieces put in, put over or taken out."""
+    """Draw a recorded body with bytes inserted, overwritten or removed."""
     body = bytearray(draw(st.sampled_from(RECORDED_BODIES)))
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(body)))
@@ -40,7 +40,7 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def replaced(draw: st.DrawFn) -> bytes:
-    """A body that Burrow sent, with one value that JSON allows and nobody expects."""
+    """Draw a recorded body with one unexpected value that JSON allows."""
     body = draw(st.sampled_from(RECORDED_BODIES))
     value = json.dumps(draw(JSON)).encode() if draw(st.booleans()) else draw(st.sampled_from(FRAGMENTS))
     starts = [place.end() for place in re.finditer(rb'":', body)]
@@ -74,7 +74,7 @@ def post(service: Service) -> Iterator[Callable[[bytes], int]]:
     connection.close()
 
 
-def test_no_body_harms_the_service_or_its_metrics(service: Service, post: Callable[[bytes], int]) -> None:
+def test_no_changed_body_harms_the_service_or_its_metrics(service: Service, post: Callable[[bytes], int]) -> None:
     sent = count(1)
     answers = Counter[int]()
 

@@ -1,4 +1,4 @@
-"""Any bytes are read or refused, with nothing in between."""
+"""The parser either reads or refuses any bytes, without another error."""
 
 from itertools import islice
 from random import Random
@@ -12,7 +12,7 @@ BODIES = 3_000
 
 
 @pytest.mark.parametrize("body", fuzzer_corpus())
-def test_what_a_fuzzer_bred_is_read_or_refused(body: bytes) -> None:
+def test_bodies_that_a_fuzzer_found_are_read_or_refused(body: bytes) -> None:
     assert_parsed_or_rejected(body)
 
 

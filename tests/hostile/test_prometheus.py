@@ -1,4 +1,4 @@
-"""Names of every kind, through a real Prometheus: scraped whole, and found again by the very name."""
+"""A real Prometheus scrapes names of every kind completely and finds each by its exact name."""
 
 import json
 import subprocess
@@ -30,7 +30,9 @@ def verdict(name: str, lag: int) -> bytes:
 def test_a_real_prometheus_reads_every_name_and_finds_it_again(tmp_path: Path) -> None:
     assert BINARY is not None
     lags = {name: 100_000 + number for number, name in enumerate(dict.fromkeys(unusual_group_names()))}
-    exported = {label_value(name): lag for name, lag in lags.items()}  # where two names meet, the newest wins
+    exported = {
+        label_value(name): lag for name, lag in lags.items()
+    }  # if two names are the same in Prometheus, the newest wins
     assert len(exported) > 200
     with Service(tmp_path / "data", partition_metrics="true", topic_metrics="true") as service:
         for name, lag in lags.items():
@@ -39,7 +41,7 @@ def test_a_real_prometheus_reads_every_name_and_finds_it_again(tmp_path: Path) -
             wait_for(lambda: prometheus.number("count(karrot_consumer_lag)") == len(exported))
             stored = prometheus.query("karrot_consumer_lag")
             assert {each["metric"].get("consumer", ""): int(each["value"][1]) for each in stored} == exported
-            assert prometheus.label_values("consumer") == exported.keys() - {""}  # an empty label is no label there
+            assert prometheus.label_values("consumer") == exported.keys() - {""}  # Prometheus drops an empty label
             for name, lag in exported.items():
                 assert prometheus.number(f"karrot_consumer_lag{{consumer={promql_string(name)}}}") == lag
             lines = service.get("/metrics").body.removesuffix(b"\n").split(b"\n")

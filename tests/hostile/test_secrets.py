@@ -1,4 +1,4 @@
-"""Every secret is a canary; then all that can go wrong goes wrong, and none has sung anywhere."""
+"""No secret appears in any output, even if everything fails. Every secret here is a marked value, a canary."""
 
 import base64
 import os
@@ -32,7 +32,7 @@ def basic(user: str, password: str) -> dict[str, str]:
 
 
 def answers(service: Service) -> bytes:
-    """All that the service says to those who may ask, to those who may not, and to those who ask for nonsense."""
+    """Return the service's answers to authorized, unauthorized and invalid requests."""
     said = b""
     for credentials in (bearer(CANARIES["api_token"]), bearer(TRIED), basic("any", TRIED), {}):
         for path in PATHS:
@@ -83,7 +83,7 @@ def test_no_secret_is_ever_shown(tmp_path: Path, by_file: bool) -> None:  # noqa
 
 
 @pytest.mark.parametrize("name", sorted(CANARIES))
-def test_a_start_that_is_refused_does_not_show_a_secret(tmp_path: Path, name: str) -> None:
+def test_a_failed_start_does_not_show_a_secret(tmp_path: Path, name: str) -> None:
     service = Service(tmp_path / "data")
     service.settings |= {name: CANARIES[name], "workers": "many"}
     service.start(wait=False)

@@ -1,4 +1,4 @@
-"""The image, built once from what git knows of the tree and from files that must not get into it."""
+"""Fixtures of the container image, built once from the files in git plus files that must not get into the image."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ _HIDDEN = (
     "templates/web/tls.pem",
     "id_rsa",
 )
-"""Where people's secrets lie about."""
+"""Paths at which people often leave secrets."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,7 +41,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def buildah(tmp_path_factory: pytest.TempPathFactory) -> Buildah:
-    """With the base ready, on a machine that can run a container."""
+    """Return buildah with the base image, on a machine that can run a container."""
     _end_if(missing_requirements())
     buildah = Buildah(default_cache())
     buildah.ensure_base()
@@ -50,7 +50,7 @@ def buildah(tmp_path_factory: pytest.TempPathFactory) -> Buildah:
 
 
 def _end_if(lacking: str | None) -> None:
-    """Without what is needed the tests fail, or are left out where `IMAGE_MAY_BE_LEFT_OUT` is set."""
+    """Fail the tests if a requirement is missing, or skip them if `IMAGE_MAY_BE_LEFT_OUT` is set."""
     if lacking is None:
         return
     sentence = f"make image cannot do its work here: {lacking}"
@@ -60,7 +60,7 @@ def _end_if(lacking: str | None) -> None:
 
 
 def _refusal(buildah: Buildah, directory: Path) -> str | None:
-    """Why this machine runs no container, if it runs none: one in a sandbox may not be allowed to."""
+    """Return why this machine cannot run a container, if so; a machine in a sandbox may not be allowed to."""
     nothing = {"User": f"{USER}:{USER}", "Entrypoint": ["/bin/true"], "Cmd": [], "Env": [], "WorkingDir": "/"}
     with (
         buildah.mounted(BASE) as root,
@@ -71,7 +71,7 @@ def _refusal(buildah: Buildah, directory: Path) -> str | None:
 
 @pytest.fixture(scope="session")
 def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the tree, with a canary wherever a secret may lie about."""
+    """Return a copy of the tree with a canary at each path that may hold a secret."""
     copy = tmp_path_factory.mktemp("context")
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -87,7 +87,7 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def lent_certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The certificates that this machine trusts, with a canary: they are lent to the build and must not stay."""
+    """Return the certificates that this machine trusts, with a canary; the build uses them and must not keep them."""
     trusted = ssl.get_default_verify_paths().cafile
     bundle = tmp_path_factory.mktemp("ca") / "ca.pem"
     bundle.write_text(f"{Path(trusted).read_text() if trusted else ''}\n# {CANARY}\n")
@@ -96,7 +96,7 @@ def lent_certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def service(buildah: Buildah, context: Path, lent_certificates: Path) -> Iterator[Image]:
-    """The target that runs beside Burrow."""
+    """Build the target for the service."""
     yield from _built("service", buildah, context, lent_certificates)
 
 
@@ -104,7 +104,7 @@ def service(buildah: Buildah, context: Path, lent_certificates: Path) -> Iterato
 def pipeline(
     request: pytest.FixtureRequest, buildah: Buildah, context: Path, lent_certificates: Path
 ) -> Iterator[Image]:
-    """The target with Java and Spark: 700 MB to fetch, so only on request."""
+    """Build the target with Java and Spark; it downloads 700 MB, so only on request."""
     if not request.config.getoption("--with-pipeline"):
         pytest.skip('the pipeline\'s image is left out: make image ARGS="--with-pipeline" builds it too')
     yield from _built("pipeline", buildah, context, lent_certificates)

@@ -1,4 +1,4 @@
-"""The target with Spark."""
+"""The image target with Spark runs the pipeline."""
 
 import os
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _JOB = (
 )
 
 
-def test_it_writes_a_table_that_duckdb_reads(
+def test_the_image_writes_a_table_that_duckdb_reads(
     pipeline: Image, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     data = tmp_path / "data"
@@ -32,7 +32,7 @@ def test_it_writes_a_table_that_duckdb_reads(
     record_property("figures", f"the pipeline's image was built in {pipeline.build_seconds:.0f} s")
 
 
-def test_it_starts_with_the_list_of_jobs(pipeline: Image) -> None:
+def test_the_image_prints_the_list_of_jobs_by_default(pipeline: Image) -> None:
     assert (pipeline.config["Entrypoint"], pipeline.config["Cmd"]) == (["karrot"], ["pipeline", "--help"])
     assert pipeline.config["User"] == f"{USER}:{USER}"
-    assert "Healthcheck" not in pipeline.config, "a job is over when it is over"
+    assert "Healthcheck" not in pipeline.config, "the image of the jobs must have no health check"

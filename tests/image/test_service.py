@@ -1,4 +1,4 @@
-"""What a registry would be sent, started as a cluster that trusts nobody starts it."""
+"""The image of the service runs as in a restricted cluster."""
 
 import json
 import os
@@ -31,7 +31,7 @@ _BUDGET = 120 * _MEGABYTE
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A volume that belongs to the image's user, as Docker and ``fsGroup`` make one."""
+    """Return a volume that belongs to the image's user, as Docker and ``fsGroup`` make one."""
     volume = tmp_path / "data"
     volume.mkdir(mode=0o750)
     os.chown(volume, USER, USER)
@@ -40,7 +40,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start(service: Image, data: Path, tmp_path: Path) -> Iterator[Callable[[str], "Running"]]:
-    """Starts a container over the same volume, under the given name."""
+    """Yield a function that starts a container with the same volume, under a given name."""
     port = free_port()
     started: list[Running] = []
 
@@ -57,7 +57,7 @@ def start(service: Image, data: Path, tmp_path: Path) -> Iterator[Callable[[str]
 
 
 class Running:
-    """A container that answers on a port of this machine."""
+    """A container that answers on a local port."""
 
     def __init__(self, container: Container, port: int) -> None:
         self.container = container
@@ -83,7 +83,7 @@ class Running:
             return int(answer.status)
 
 
-def test_it_says_how_it_runs(service: Image) -> None:
+def test_the_image_declares_its_user_port_and_command(service: Image) -> None:
     config = service.config
     assert config["User"] == f"{USER}:{USER}"
     assert config["Entrypoint"] == ["karrot"]
@@ -103,7 +103,7 @@ def test_it_says_how_it_runs(service: Image) -> None:
     assert set(labels) >= {"description", "source", "url"}
 
 
-def test_it_adds_little_to_its_base_and_no_secret(
+def test_the_image_adds_few_megabytes_to_its_base_and_no_secret(
     service: Image, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     layers = service.buildah.layers(service.tag, tmp_path / "service")
@@ -115,12 +115,12 @@ def test_it_adds_little_to_its_base_and_no_secret(
     assert 10 * _MEGABYTE < added < _BUDGET
 
 
-def test_the_canary_would_have_been_found(context: Path, lent_certificates: Path) -> None:
+def test_the_search_finds_a_canary_in_the_context(context: Path, lent_certificates: Path) -> None:
     assert CANARY in lent_certificates.read_text()
     assert sum(CANARY.encode() in path.read_bytes() for path in context.rglob("*") if path.is_file()) > 5
 
 
-def test_nothing_in_it_installs_or_compiles(service: Image) -> None:
+def test_the_image_has_no_installer_and_no_compiler(service: Image) -> None:
     programs = {path.name for path in _files(service.root) if os.access(path, os.X_OK)}
     assert programs & (_INSTALLERS | _COMPILERS) == set()
     packages = {path.name.split("-")[0] for path in service.root.rglob("*.dist-info")}
@@ -129,15 +129,15 @@ def test_nothing_in_it_installs_or_compiles(service: Image) -> None:
     assert not list(service.root.rglob("ensurepip"))
 
 
-def test_its_user_owns_the_data_directory_alone(service: Image) -> None:
+def test_the_images_user_owns_only_the_data_directory(service: Image) -> None:
     owned = [path for path in service.root.rglob("*") if path.lstat().st_uid == USER]
     assert [str(path.relative_to(service.root)) for path in owned] == ["data"]
     ours = service.root / "opt" / "karrot"
     assert not [path for path in _files(ours) if path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH)]
-    assert list(ours.rglob("__pycache__/wiring.*.pyc")), "a start would compile what it cannot keep"
+    assert list(ours.rglob("__pycache__/wiring.*.pyc")), "each start would compile modules that it cannot store"
 
 
-def test_it_works_on_a_read_only_root_and_ends_well(start: Callable[[str], Running], data: Path) -> None:
+def test_the_image_works_on_a_read_only_root_and_ends_cleanly(start: Callable[[str], Running], data: Path) -> None:
     first = start("first")
     inside = first.container.execute
     assert inside("id", "-u").stdout == f"{USER}\n"
@@ -156,14 +156,14 @@ def test_it_works_on_a_read_only_root_and_ends_well(start: Callable[[str], Runni
     assert {path.stat().st_uid for path in data.iterdir()} == {USER}
 
     second = start("second")
-    assert lag[0] in second.get("/metrics"), "what was acknowledged is there after a restart"
+    assert lag[0] in second.get("/metrics"), "acknowledged events must be there after a restart"
     second.container.signal(signal.SIGTERM)
     assert second.container.wait(30) == 0
 
 
-def test_its_bill_of_materials_names_what_is_in_it(service: Image, tmp_path: Path) -> None:
+def test_the_bill_of_materials_names_the_installed_packages(service: Image, tmp_path: Path) -> None:
     [site] = service.root.glob("opt/karrot/lib/python3*/site-packages")
-    python = tmp_path / "python"  # the image's own cannot run here; all that is asked of it is where it looks
+    python = tmp_path / "python"  # the image's own Python cannot run here; it is needed only for its search path
     python.write_text(f"#!/bin/sh\necho '{json.dumps([str(site)])}'\n")
     python.chmod(0o755)
     bill = ROOT / "dist" / "karrot-image.cdx.json"
