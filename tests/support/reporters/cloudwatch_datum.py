@@ -9,7 +9,7 @@ import botocore.session
 from hypothesis import strategies as st
 
 from karrot.reporters.cloudwatch.datum import UNITS, Datum
-from karrot.reporters.cloudwatch.name_encoding import EMPTY
+from karrot.reporters.cloudwatch.name_encoding import EMPTY, Encoded, metric_name
 
 NOW_MS = 1_746_950_405_123
 
@@ -65,6 +65,12 @@ def service_model() -> dict[str, Any]:
 def decoded(text: str) -> str:
     """The name that was encoded for CloudWatch, unless it was cut."""
     return "" if text == EMPTY else unquote(text, errors="surrogatepass")
+
+
+def decoded_metric(text: str) -> str:
+    """The name that was made a metric's name, unless it was cut; a name that stays as it is needs no decoding."""
+    is_plain = metric_name(text) == Encoded(text, cut=False)
+    return text if is_plain else decoded(text)
 
 
 @cache
