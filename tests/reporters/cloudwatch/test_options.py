@@ -87,10 +87,17 @@ def test_a_namespace_that_cloudwatch_takes_is_taken(namespace: str) -> None:
     assert re.fullmatch(service_model()["Namespace"]["pattern"], namespace)
 
 
-@pytest.mark.parametrize("namespace", ["", ":a", "AWS/ECS", "a b", "é", "x" * 256, "a\n"])
+@pytest.mark.parametrize("namespace", [":a", "AWS/ECS", "a b", "é", "x" * 256])
 def test_a_namespace_that_cloudwatch_refuses_is_refused_with_a_sentence(namespace: str) -> None:
-    with pytest.raises(ValueError, match=r"^The namespace is "):
-        types.checked(types.namespace, "The namespace", namespace)
+    with pytest.raises(ValueError, match=r"^namespace is "):
+        Options.read({"namespace": namespace})
+
+
+@pytest.mark.parametrize("namespace", ["", "a\n"])
+def test_a_namespace_is_not_empty_and_has_no_line_break(namespace: str) -> None:
+    """An empty option is one that is not set, and an option is stripped: neither comes from the environment."""
+    with pytest.raises(ValueError, match=f"^{namespace}$"):
+        types.namespace.read(namespace)
 
 
 @pytest.mark.parametrize(
