@@ -24,6 +24,27 @@ _ACTIONS = {
     AlarmState.INSUFFICIENT_DATA: "InsufficientDataActions",
 }
 
+_POLICY_KEYS = {"PolicyName", "PolicyType", "ScalingTargetId"}
+_STEP_KEYS = {"AdjustmentType", "Cooldown", "MetricAggregationType", "StepAdjustments"}
+_TRACKING_KEYS = {"CustomizedMetricSpecification", "ScaleInCooldown", "ScaleOutCooldown", "TargetValue"}
+_GROUP_KEYS = {"AutoScalingGroupName", "EstimatedInstanceWarmup", "PolicyType"}
+_ALARM_KEYS = {
+    *_ACTIONS.values(),
+    "AlarmDescription",
+    "AlarmName",
+    "ComparisonOperator",
+    "DatapointsToAlarm",
+    "Dimensions",
+    "EvaluationPeriods",
+    "MetricName",
+    "Metrics",
+    "Namespace",
+    "Period",
+    "Statistic",
+    "Threshold",
+    "TreatMissingData",
+}
+
 Node = Mapping[str, Any]
 Policy = StepPolicy | TrackingPolicy
 
@@ -40,6 +61,7 @@ def parse_stack(
         *(_ecs_policy(name, node, gaps, scale_in) for name, node in _of_type(template, _ECS_POLICY)),
         *(_group_policy(name, node, gaps, scale_in) for name, node in _of_type(template, _GROUP_POLICY)),
     ]
+    assert policies
     names = {policy.name for policy in policies}
     alarms = [_alarm(name, node, names, gaps) for name, node in _of_type(template, "AWS::CloudWatch::Alarm")]
     for policy in policies:
@@ -55,6 +77,11 @@ def _of_type(template: Node, kind: str) -> Iterator[tuple[str, Node]]:
             yield name, resource["Properties"]
 
 
+def _assert_known(node: Node, *known: set[str]) -> None:
+    """A property that is not read here, such as ``ActionsEnabled``, would make the stack another one."""
+    assert node.keys() <= set().union(*known)
+
+
 def _limits(template: Node) -> tuple[int, int]:
     [(_, target)] = _of_type(template, "AWS::ApplicationAutoScaling::ScalableTarget")
     return target["MinCapacity"], target["MaxCapacity"]
@@ -63,9 +90,11 @@ def _limits(template: Node) -> tuple[int, int]:
 def _ecs_policy(name: str, node: Node, gaps: Gaps, scale_in: ScaleIn) -> Policy:
     assert node["ScalingTargetId"] == {"Ref": "ScalableTarget"}
     if node["PolicyType"] == "TargetTrackingScaling":
+        _assert_known(node, _POLICY_KEYS, {"TargetTrackingScalingPolicyConfiguration"})
         settings = node["TargetTrackingScalingPolicyConfiguration"]
         cooldowns = settings["ScaleOutCooldown"], settings["ScaleInCooldown"]
         return _tracking_policy(name, settings, cooldowns, gaps, scale_in)
+    _assert_known(node, _POLICY_KEYS, {"StepScalingPolicyConfiguration"})
     settings = node["StepScalingPolicyConfiguration"]
     return _step_policy(name, settings, (settings["Cooldown"], settings["Cooldown"]))
 
@@ -74,18 +103,22 @@ def _group_policy(name: str, node: Node, gaps: Gaps, scale_in: ScaleIn) -> Polic
     """An EC2 policy: its warm-up does what a cooldown of scale-outs does elsewhere; scale-ins have none."""
     cooldowns = node.get("EstimatedInstanceWarmup", _DEFAULT_COOLDOWN_S), 0
     if node["PolicyType"] == "TargetTrackingScaling":
+        _assert_known(node, _GROUP_KEYS, {"TargetTrackingConfiguration"})
         return _tracking_policy(name, node["TargetTrackingConfiguration"], cooldowns, gaps, scale_in)
-    return _step_policy(name, node, cooldowns)
+    settings = {key: value for key, value in node.items() if key not in _GROUP_KEYS}
+    return _step_policy(name, settings, cooldowns)
 
 
 def _tracking_policy(
     name: str, settings: Node, cooldowns: tuple[int, int], gaps: Gaps, scale_in: ScaleIn
 ) -> TrackingPolicy:
+    _assert_known(settings, _TRACKING_KEYS)
     query = _query(settings["CustomizedMetricSpecification"], gaps)
     return TrackingPolicy(name, query, settings["TargetValue"], *cooldowns, scale_in=scale_in)
 
 
 def _step_policy(name: str, settings: Node, cooldowns: tuple[int, int]) -> StepPolicy:
+    _assert_known(settings, _STEP_KEYS)
     steps = tuple(
         StepAdjustment(
             step.get("MetricIntervalLowerBound"), step.get("MetricIntervalUpperBound"), step["ScalingAdjustment"]
@@ -100,6 +133,7 @@ def _step_policy(name: str, settings: Node, cooldowns: tuple[int, int]) -> StepP
 
 
 def _alarm(name: str, node: Node, policies: set[str], gaps: Gaps) -> Alarm:
+    _assert_known(node, _ALARM_KEYS)
     called = {
         state: tuple(action["Ref"] for action in node.get(key, ()) if isinstance(action, Mapping))
         for state, key in _ACTIONS.items()
