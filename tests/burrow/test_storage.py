@@ -122,6 +122,14 @@ def test_the_newest_log_ends_are_kept() -> None:
     assert [tracked.broker_offsets for tracked in storage.fetch("g", NOW) or ()] == [(2, 3, 4)]
 
 
+def test_the_log_ends_of_a_topic_leave_out_partitions_without_one() -> None:
+    storage = Storage()
+    for partition, end in ((0, 5), (2, 7), (2, 9)):
+        storage.put_log_end("t", partition, end, partition_count=4)
+    assert storage.log_ends("t") == (5, 9)
+    assert storage.log_ends("unknown") is None
+
+
 def test_a_group_is_purged_when_its_last_commit_is_too_old() -> None:
     storage = storage_with(expire_group=60)
     commit(storage, 5)

@@ -90,6 +90,13 @@ def test_the_keys_come_in_the_order_of_burrows_structs(path: str, keys: str, ask
     assert answer["request"] == {"url": path, "host": "fake-burrow"}
 
 
+def test_a_topic_has_its_log_ends_and_its_readers(asked: FakeBurrowRig) -> None:
+    lag = told(asked, "/v3/kafka/prod/consumer/billing/lag")["status"]["partitions"]
+    ends = [partition["end"]["offset"] + partition["current_lag"] for partition in lag]
+    assert told(asked, "/v3/kafka/prod/topic/orders")["offsets"] == ends
+    assert told(asked, "/v3/kafka/prod/topic/orders/consumers")["consumers"] == ["billing"]
+
+
 HTTP_KEYS = (
     "class-name group-allowlist interval threshold timeout keepalive url-open url-close method-open method-close "
     "template-open template-close extra send-close extra-ca noverify"
