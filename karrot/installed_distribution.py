@@ -1,7 +1,7 @@
-"""Finds the distribution that Karrot is installed as, and another one that may have written over its files.
+"""Finds the distribution that Karrot is installed as, and another distribution that may have overwritten its files.
 
 On the package index, `karrot` is another project. Karrot's own distribution had that name before version 2.0; now it is
-`karrot-burrow`. Both have a package `karrot`, so pip lets one overwrite and remove files of the other.
+`karrot-burrow`. Both contain a package `karrot`, so pip lets one overwrite and remove files of the other.
 """
 
 import re
@@ -11,32 +11,32 @@ from typing import Final, NamedTuple
 
 NAME: Final = "karrot-burrow"
 DOCS_URL: Final = "https://github.com/Lowess/karrot/blob/main/docs"
-"""Where the documentation is, for links that leave this installation."""
+"""The address of the documentation, for links that lead out of this installation."""
 
 _FORMER: Final = "karrot"
 _REPORTERS: Final = "karrot.reporters"
 _PACKAGE: Final = Path(__file__).parent
-"""Not by way of the file: an installer may have made each file a link into its cache."""
+"""The directory is not resolved from the file: an installer may have made each file a link into its cache."""
 
 
 class Intruder(NamedTuple):
-    """A distribution `karrot` in the same directory as this one."""
+    """A distribution `karrot` that is installed in the same directory as Karrot."""
 
     version: str
     directory: Path
     is_ours: bool
-    """It is an older Karrot, not the other project: all files are this project's, if not all of one version."""
+    """It is an older Karrot, not the other project. All files are then Karrot's, though of two versions."""
 
     def __str__(self) -> str:
         what = "an older Karrot" if self.is_ours else "another project"
         return (
             f"{what} is installed as '{_FORMER}' {self.version} in {self.directory} and shares files with '{NAME}': "
-            f"pip uninstall {_FORMER} {NAME}, then pip install {NAME}"
+            f"run pip uninstall {_FORMER} {NAME}, then pip install {NAME}"
         )
 
 
 def intruder(package: Path = _PACKAGE) -> Intruder | None:
-    """The distribution that shares the directory ``package`` with this one, if there is one."""
+    """Find a distribution that shares the directory ``package`` with Karrot. Return ``None`` if there is none."""
     found = [each for known in distributions(name=_FORMER) if (each := _sharing(known, package)) is not None]
     return min(found, key=lambda each: each.is_ours, default=None)
 
@@ -44,12 +44,13 @@ def intruder(package: Path = _PACKAGE) -> Intruder | None:
 def _sharing(found: Distribution, package: Path) -> Intruder | None:
     directory = Path(str(found.locate_file(""))).resolve()
     if (directory / package.name).resolve() != package.resolve():
-        return None  # an editable one, or one in another directory: it owns none of the files that run
+        return None  # an editable install, or another directory: it owns none of the files that run
     metadata = found.read_text("METADATA") or found.read_text("PKG-INFO")
-    # `installed-files.txt` is what pip wrote before it built a wheel of everything. Its paths start in the metadata.
+    # Old versions of pip, which did not always build a wheel, wrote `installed-files.txt`, with paths relative to the
+    # metadata.
     files = found.read_text("RECORD") or found.read_text("installed-files.txt") or ""
     if not metadata or not re.search(rf'^"?(\.\./)?{package.name}/', files, re.MULTILINE):
-        return None  # what an uninstallation or a build left behind: it owns no file, and pip cannot uninstall it
+        return None  # an uninstallation or a build left it behind: it owns no file, and pip cannot uninstall it
     version = re.search(r"^Version: *(.+)$", metadata, re.MULTILINE)
     offers_reporters = any(point.group == _REPORTERS for point in found.entry_points)
     is_ours = offers_reporters or re.search(rf"\b{package.name}/reporters/", files) is not None
@@ -57,7 +58,10 @@ def _sharing(found: Distribution, package: Path) -> Intruder | None:
 
 
 def reporter_entry_point(name: str) -> EntryPoint:
-    """A reporter's entry point, Karrot's own before an older Karrot's. Raises `LookupError` for none or several."""
+    """Find a reporter's entry point. Karrot's own wins over that of an older Karrot.
+
+    Raises `LookupError` if there is none, or more than one.
+    """
     found = entry_points(group=_REPORTERS, name=name)
     points = {point.value: point for point in found if _owner(point) != _FORMER} or {each.value: each for each in found}
     if len(points) == 1:

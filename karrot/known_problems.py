@@ -1,16 +1,16 @@
-"""Lists the problems that Karrot knows: the runbook of each, and what to do about each code of a refused request.
+"""Lists the problems that Karrot knows: the runbook of each problem, and the remedy for each problem code.
 
-The pages, the API and `karrot doctor` take both from here. A runbook has the name of its alert.
+The pages, the API and `karrot doctor` use both. A runbook has the name of its alert.
 """
 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 RESYNC, WATCH = "resync", "watch"
-"""What the leading worker does besides delivery, by the names that the log, ``/readyz`` and the pages use."""
+"""The names of the leading worker's other duties, next to delivery, in the log, ``/readyz`` and the pages."""
 
 REFUSED_LATELY_S = 900
-"""Requests that were refused no longer ago than this are a problem of now."""
+"""Seconds for which refused requests count as a current problem."""
 
 KnownProblem = Literal[
     "partition stopped",
@@ -40,7 +40,7 @@ KnownProblem = Literal[
 RUNBOOKS: Mapping[KnownProblem, str] = {
     "partition stopped": "KarrotPartitionStopped",
     "partition stalled": "KarrotPartitionStopped",
-    "partition went back": "KarrotConsumerError",  # the one that explains REWIND
+    "partition went back": "KarrotConsumerError",  # this runbook explains REWIND
     "partition not listed": "KarrotConsumerError",
     "catching up": "KarrotConsumerLagGrowing",
     "too slow": "KarrotConsumerLagGrowing",
@@ -56,7 +56,7 @@ RUNBOOKS: Mapping[KnownProblem, str] = {
     "groups left out of CloudWatch": "KarrotCloudWatchOverCap",
     "values dropped": "KarrotReporterDropping",
     "cloudwatch failing": "KarrotCloudWatchRefusing",
-    "resync failing": "KarrotBurrowSilent",  # Burrow does not answer Karrot's questions
+    "resync failing": "KarrotBurrowSilent",  # Burrow does not answer Karrot's requests
     "watch failing": "KarrotWatchSilent",
     "reporter failing": "KarrotReporterBacklog",
     "Karrot not scraped": "KarrotAbsent",
@@ -76,9 +76,9 @@ def runbook_of_failing(name: str) -> str:
 
 
 class Code(NamedTuple):
-    """A stable code, which is the word in the log too. ``remedy`` says what to do.
+    """The status, title and remedy of a stable problem code. The log uses the same code.
 
-    What `/burrow` answers with is also a label: `karrot.telemetry.EVENTS_REJECTED` lists those.
+    `karrot.telemetry.EVENTS_REJECTED` lists the codes of `/burrow`, which are values of its label too.
     """
 
     status: int
@@ -90,75 +90,80 @@ CODES: dict[str, Code] = {
     "invalid_json": Code(
         400,
         "The body is not JSON",
-        "Post with the template that `karrot burrow-config` prints. Burrow itself sends such a body when a value "
-        "cannot be encoded.",
+        "Post with the template that `karrot burrow-config` prints. Burrow also sends a body that is not JSON if it "
+        "cannot encode a value.",
     ),
     "not_an_object": Code(
         400,
         "The body is JSON, but not an object",
-        'Post one event per request, as {"Event": {...}}: `karrot burrow-config` prints the template.',
+        'Post one event per request, as {"Event": {...}}. `karrot burrow-config` prints the template.',
     ),
     "unsupported_template": Code(
         400,
         "The body comes from a template that Burrow ships",
-        "Set template-open and template-close in burrow.toml to a file that holds only "
-        '{"Event": {{ jsonencoder . }}}: `karrot burrow-config` prints both.',
+        "Set template-open and template-close in burrow.toml to a file that contains only "
+        '{"Event": {{ jsonencoder . }}}. `karrot burrow-config` prints the settings and the file.',
     ),
     "invalid_field": Code(
         400,
         "A field has a wrong type or value",
-        "`path` names the field or the parameter; /openapi.json says what it may be. If Burrow sent it, a bug report "
-        "with the body is welcome.",
+        "Compare the field or parameter in `path` with /openapi.json. If Burrow sent the body, please report a bug with "
+        "the body.",
     ),
     "invalid_text": Code(
         400,
         "A text cannot be written as UTF-8",
-        "Lone surrogates are refused. Rename the consumer group, or mend the program that wrote the body.",
+        "Rename the consumer group, or correct the program that wrote the body. The body contains lone surrogates.",
     ),
     "incomplete_body": Code(
         408,
-        "The body did not arrive whole",
-        "The client left or was too slow. Nothing was stored; look at the network between.",
+        "The body did not arrive completely",
+        "Check the network between the client and Karrot. The client disconnected or was too slow. Nothing was stored.",
     ),
-    "bad_request": Code(400, "The request cannot be understood", "Compare it with /openapi.json."),
+    "bad_request": Code(400, "Karrot does not understand the request", "Compare the request with /openapi.json."),
     "unauthorized": Code(
         401,
-        "Valid credentials are needed",
-        "For /burrow: username and password in burrow.toml as in KARROT_BURROW_USERNAME and KARROT_BURROW_PASSWORD, "
-        "or a Bearer token in its headers. Elsewhere: KARROT_API_TOKEN as Bearer token or as Basic password.",
+        "The request needs valid credentials",
+        "For /burrow: set username and password in burrow.toml to KARROT_BURROW_USERNAME and KARROT_BURROW_PASSWORD, "
+        "or send KARROT_BURROW_TOKEN as a Bearer token in the headers. For other routes: send KARROT_API_TOKEN as a "
+        "Bearer token or as the password of Basic authentication.",
     ),
-    "not_found": Code(404, "There is nothing here", "The routes are listed in /openapi.json, the groups at /."),
-    "method_not_allowed": Code(405, "The method does not fit the route", "The header Allow names those that do."),
+    "not_found": Code(
+        404, "Nothing was found at this address", "See /openapi.json for the routes, and / for the groups."
+    ),
+    "method_not_allowed": Code(405, "The route does not accept this method", "Use a method from the header Allow."),
     "length_required": Code(
-        411, "Content-Length is missing", "Send the body with its length; Burrow always does, so look for a proxy."
+        411,
+        "Content-Length is missing",
+        "Send the header Content-Length. Burrow always sends it, so check the proxies between Burrow and Karrot.",
     ),
     "too_large": Code(
-        413, "The body is larger than allowed", "Raise KARROT_MAX_BODY; a bad partition takes about 400 bytes."
+        413, "The body is larger than KARROT_MAX_BODY", "Raise KARROT_MAX_BODY. A bad partition takes about 400 bytes."
     ),
     "unsupported_media_type": Code(
-        415, "Encoded bodies are not taken", "Send the body as it is, without Content-Encoding."
+        415, "Karrot does not accept encoded bodies", "Send the body without Content-Encoding."
     ),
     "internal_error": Code(
         500,
         "Karrot failed",
-        "Look for the traceback in Karrot's log and report it with the request. The body of an event is kept at "
+        "Look for the traceback in Karrot's log and report it with the request. For the body of an event, see "
         "/api/v1/rejects.",
     ),
     "overloaded": Code(
         503,
         "The request waited too long for its turn",
-        "If it lasts, use a faster disk, raise KARROT_WORKERS, or set a longer interval in burrow.toml. Nothing was "
-        "stored.",
+        "If this continues, use a faster disk, raise KARROT_WORKERS, or set a longer interval in burrow.toml. Nothing "
+        "was stored.",
     ),
     "log_unavailable": Code(
         503,
         "The event log cannot be used",
-        "Look at /readyz: it says why. Most often the disk is full. Nothing was stored.",
+        "Look at /readyz: it gives the reason, most often a full disk. Nothing was stored.",
     ),
     "unconfirmed": Code(
         503,
         "The disk did not answer in time",
-        "Look at the disk. Until it answers, it is not known whether the event is stored. If in doubt, post it again: "
-        "an event that is stored twice does no harm.",
+        "Check the disk. Karrot does not know yet whether the event is stored. If in doubt, post the event again: an "
+        "event that is stored twice does no harm.",
     ),
 }

@@ -1,4 +1,4 @@
-"""Configures logging: one line of JSON per record on a stream, readable lines on a terminal; libraries' records too."""
+"""Configures logging for Karrot and its libraries: JSON lines on a stream, or readable lines on a terminal."""
 
 import logging
 from typing import TextIO
@@ -7,7 +7,7 @@ import structlog
 from structlog.types import EventDict, Processor, WrappedLogger
 
 VALUE_LIMIT = 500
-"""Characters of one value that are logged: what a client sends can be megabytes long."""
+"""The most characters of a value that a log record has. A client may send megabytes."""
 
 _HANDLER = "karrot"
 _NOT_VALUES = {"_record", "_from_structlog", "exc_info"}
@@ -15,10 +15,11 @@ _LEADING = ("timestamp", "level", "logger", "event")
 
 
 def configure(level: str, stream: TextIO, *, console: bool | None = None) -> None:
-    """Send structlog's and the standard library's records to ``stream``, from ``level`` on.
+    """Send records of structlog and of the standard library to ``stream``, if they have at least this ``level``.
 
-    ``console`` chooses readable lines; ``None`` asks the stream whether it is a terminal. Calling it again replaces
-    what was set before. An event is a constant text; what came from outside goes in as a value, which is shortened.
+    ``console`` chooses readable lines. With ``None``, the lines are readable if the stream is a terminal. A second call
+    replaces the configuration. Write a constant text as the event, and input from outside as values: long values are
+    cut.
     """
     structlog.configure(
         processors=[
@@ -39,7 +40,7 @@ def configure(level: str, stream: TextIO, *, console: bool | None = None) -> Non
 
 
 def _shared() -> list[Processor]:
-    """What happens to every record, of Karrot and of libraries."""
+    """The processors of every record, from Karrot and from libraries."""
     return [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -57,7 +58,7 @@ def _rendering(stream: TextIO, *, console: bool) -> list[Processor]:
 
 
 def _install(level: str, stream: TextIO, formatter: logging.Formatter) -> None:
-    """Put one handler of ours on the root logger; handlers of others stay."""
+    """Put Karrot's handler on the root logger, in place of its old one. Other handlers stay."""
     root = logging.getLogger()
     for old in [each for each in root.handlers if each.name == _HANDLER]:
         root.removeHandler(old)
@@ -69,7 +70,7 @@ def _install(level: str, stream: TextIO, formatter: logging.Formatter) -> None:
 
 
 def _shortened(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Long values cut, with a word on how long they were."""
+    """Cut long values, and write their length after them."""
     return {name: value if name in _NOT_VALUES else _short(value) for name, value in event.items()}
 
 
@@ -83,7 +84,7 @@ def _short(value: object) -> object:
 
 
 def _printable(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """No control characters for a terminal: a group's name may hold an escape sequence."""
+    """Escape control characters: a group's name may hold an escape sequence for the terminal."""
     return {
         name: value.encode("unicode_escape").decode() if isinstance(value, str) and not value.isprintable() else value
         for name, value in event.items()
@@ -91,5 +92,5 @@ def _printable(_logger: WrappedLogger, _method: str, event: EventDict) -> EventD
 
 
 def _ordered(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """What every line has comes first."""
+    """Put the fields of every line first: time, level, logger and event."""
     return {name: event[name] for name in _LEADING if name in event} | dict(event)

@@ -1,10 +1,10 @@
-"""Writes counts, plurals, durations, times and names for people: a function for each format."""
+"""Formats counts, plurals, durations, times and names for people: one function for each format."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 LAST_SECOND = 253_402_300_799
-"""The last second of the year 9999: Python has no date after it."""
+"""The last second of the year 9999, which is the last one that Python's dates have."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_NAME = 256
@@ -42,7 +42,7 @@ def plain_amount(number: float) -> str:
 
 
 def rate(per_second: float) -> str:
-    """``1,234 /s``, and below ten a decimal: ``9.2 /s``."""
+    """``1,234 /s``, or ``9.2 /s`` below ten."""
     return f"{per_second:,.0f} /s" if per_second >= 10 else f"{per_second:,.1f} /s"  # noqa: PLR2004
 
 
@@ -55,7 +55,7 @@ def percent(share: float) -> str:
 
 
 def plural(number: float, one: str, several: str = "") -> str:
-    """``group`` for 1, ``groups`` for every other number. ``several`` is the plural that is not made with an s."""
+    """``group`` for 1, ``groups`` for every other number. ``several`` is the plural if it does not end in s."""
     return one if number == 1 else several or f"{one}s"
 
 
@@ -75,7 +75,7 @@ def counted_at_start(number: int, one: str) -> str:
 
 
 def some(names: Sequence[str]) -> str:
-    """``a, b, c and 2 more``: the first three names, and how many follow."""
+    """``a, b, c and 2 more``: the first three names, and the number of the others."""
     first = ", ".join(names[:_NAMED])
     return first if len(names) <= _NAMED else f"{first} and {len(names) - _NAMED} more"
 
@@ -132,12 +132,12 @@ def moment(when: datetime) -> str:
 
 
 def to_second(when: datetime) -> str:
-    """``2026-11-21 16:04:05``: where the zone is said elsewhere."""
+    """``2026-11-21 16:04:05``: for a place that names the time zone elsewhere."""
     return f"{when:%Y-%m-%d %H:%M:%S}"
 
 
 def to_minute(when: datetime) -> str:
-    """``2026-11-21 16:04``: where the zone is said elsewhere."""
+    """``2026-11-21 16:04``: for a place that names the time zone elsewhere."""
     return f"{when:%Y-%m-%d %H:%M}"
 
 
@@ -150,7 +150,7 @@ def clock(epoch_s: float) -> str:
 
 
 def visible(name: str, longest: int = _LONGEST_NAME) -> str:
-    r"""``a\u{0}b``: a name with its control characters written out, and cut after ``longest`` characters."""
+    r"""``a\u{0}b``: a name with its control characters as code points, cut after ``longest`` characters."""
     shown = name if len(name) <= longest else name[:longest] + "…"
     if not shown.strip():
         return "".join(map(_code_point, shown)) or "(empty)"

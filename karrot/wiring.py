@@ -1,7 +1,7 @@
-"""Builds and runs the service from its settings: the one module that knows all parts.
+"""Builds the service from its settings and runs it. It is the only module that knows all parts.
 
-What the default settings leave off is imported where it is switched on, so that no worker carries it in vain:
-CloudWatch, the tables of the pipeline, asking Burrow, polling Kafka.
+Parts that are off by default are imported only when they are on, to save memory in each worker: CloudWatch, the
+pipeline's tables, resync from Burrow and the watch of Kafka.
 """
 # ruff: noqa: PLC0415 (see above)
 
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 
 _THREAD_WAIT_S = 2.0
 _BOOT_FAILED = 3
-"""What tells gunicorn's parent not to try again."""
+"""A worker's exit code after which gunicorn's parent does not start another one."""
 
 _log = structlog.get_logger(__name__)
 
 
 def serve(load: Callable[[], Loaded]) -> int:
-    """Run the service until it is told to stop; return the exit code.
+    """Run the service until a signal stops it, and return the exit code.
 
     ``load`` reads the settings, now and at every SIGHUP. Raises `SettingsError`, `LogUnavailableError` if the data
     directory cannot be used, and `OSError` if the port cannot.
@@ -63,13 +63,13 @@ def serve(load: Callable[[], Loaded]) -> int:
     logs.configure(loaded.settings.log, sys.stdout)
     _tell(loaded)
     with _held_directory(loaded.settings, clock):
-        _refuse_taken_port(loaded.settings)  # only now: the orphans of a dead parent have left it
+        _refuse_taken_port(loaded.settings)  # after the lock, so that workers of a dead parent have left the port
         Server(Plan(loaded.settings, load, clock)).run()
     return 0
 
 
 def try_out(settings: Settings) -> None:
-    """Find out before anything is stopped or started whether a worker could start. Raises `SettingsError`."""
+    """Check whether a worker could start with these settings. Raises `SettingsError` if not."""
     problems = [*_wrong_certificate(settings)]
     if settings.watch_bootstrap:
         from karrot.watch.cluster_interface import NotConnected, connect
@@ -83,18 +83,18 @@ def try_out(settings: Settings) -> None:
     for name in settings.reporters:
         try:
             reporter = _open_reporter(settings, name, clock, log)
-        except Exception as error:  # noqa: BLE001 - a stranger's code; what it says is told to who starts the service
+        except Exception as error:  # noqa: BLE001 - code of other packages: show its error to the user
             problems.append(f"KARROT_REPORTERS: {name} cannot be built: {type(error).__name__}: {error}")
         else:
             if not isinstance(reporter, PullReporter):
                 reporter.close()
-    log.close()  # nothing of SQLite may be open across a fork
+    log.close()  # SQLite must not be open during a fork
     if problems:
         raise SettingsError(problems)
 
 
 def cloudwatch_bill(settings: Settings) -> tuple[str, ...]:
-    """What a month of CloudWatch costs for the groups that are now in the log, in sentences; none while it is off."""
+    """Sentences about the monthly cost of CloudWatch for the groups now in the event log. Empty if it is off."""
     if "cloudwatch" not in settings.reporters:
         return ()
     from karrot.reporters.cloudwatch.costs import bill
@@ -106,7 +106,7 @@ def cloudwatch_bill(settings: Settings) -> tuple[str, ...]:
 
 
 class Plan:
-    """The parent's side: the settings in force, and how a worker builds the service from them."""
+    """The part of the parent process: holds the current settings, and builds a worker's service from them."""
 
     def __init__(self, settings: Settings, load: Callable[[], Loaded], clock: Clock) -> None:
         self._settings = settings
@@ -114,7 +114,7 @@ class Plan:
         self._clock = clock
 
     def options(self) -> Mapping[str, Any]:
-        """What gunicorn is told."""
+        """The settings of gunicorn."""
         settings = self._settings
         return {
             "bind": str(settings.bind),
@@ -125,7 +125,7 @@ class Plan:
         }
 
     def reload(self) -> None:
-        """SIGHUP: the new settings, or the old ones where the new are wrong."""
+        """Load the settings again after SIGHUP. Keep the old ones if the new ones are wrong."""
         try:
             loaded = self._load()
             fixed = needs_restart(self._settings, loaded.settings)
@@ -144,7 +144,7 @@ class Plan:
         _tell(loaded)
 
     def build(self) -> "Service":
-        """The service of one worker. Ends the worker, and with it the start, with a sentence if that fails."""
+        """Build the service of one worker. If that fails, log the reason and end the worker, which ends the start."""
         try:
             return Service(self._settings, self._clock)
         except LogUnavailableError as error:
@@ -153,7 +153,7 @@ class Plan:
 
 
 class Service:
-    """Everything one worker runs. Built after the fork."""
+    """Everything that one worker runs. It is built after the fork."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._log = open_log(settings, clock)
@@ -176,13 +176,13 @@ class Service:
         self._delivery.start()
 
     def close(self) -> None:
-        """Stop delivering, then release the log."""
+        """Stop delivery, then close the event log."""
         self._delivery.stop()
         self._log.close()
 
 
 def _duties(settings: Settings) -> Mapping[str, Callable[[Settings, EventLog, Intake, Clock, threading.Event], None]]:
-    """What the leading worker does next to delivery, by the name of its state in the log."""
+    """The leading worker's duties next to delivery, by the names of their states in the event log."""
     duties = {}
     if settings.burrow_url:
         duties[RESYNC] = _resync
@@ -194,7 +194,7 @@ def _duties(settings: Settings) -> Mapping[str, Callable[[Settings, EventLog, In
 
 
 def _resync(settings: Settings, log: EventLog, intake: Intake, clock: Clock, stop: threading.Event) -> None:
-    """Ask Burrow for every group now and then, until told to stop."""
+    """Read all groups from Burrow at each interval, until ``stop`` is set."""
     from karrot.burrow.client import Burrow
     from karrot.resync import Resync
 
@@ -203,7 +203,7 @@ def _resync(settings: Settings, log: EventLog, intake: Intake, clock: Clock, sto
 
 
 def open_log(settings: Settings, clock: Clock) -> EventLog:
-    """The event log that the settings name. A directory has to be prepared before."""
+    """Open the event log that the settings name. Prepare its directory before."""
     bounds = {
         "stale_after_ms": settings.stale_after * 1000,
         "retention_ms": settings.retention * 1000,
@@ -216,7 +216,7 @@ def open_log(settings: Settings, clock: Clock) -> EventLog:
 
 
 def open_reporters(settings: Settings, log: EventLog, clock: Clock) -> Mapping[str, Reporter]:
-    """The reporters that are on, by name, each built by the package that registered it."""
+    """Build the reporters that are on, by name. Each is built by the package that registered it."""
     return {name: _open_reporter(settings, name, clock, log) for name in settings.reporters}
 
 
@@ -235,7 +235,7 @@ def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -
 
 
 def reporter_settings(settings: Settings, name: str) -> Mapping[str, str]:
-    """A reporter's own settings; some share more of the service's."""
+    """A reporter's own settings. Some reporters get settings of the service too."""
     shared: dict[str, str] = {}
     if name == "prometheus":
         shared = {
@@ -288,7 +288,7 @@ def _web_context(settings: Settings, log: EventLog, clock: Clock, pull: Mapping[
 
 
 def _queries(settings: Settings, cluster: str, consumer: str) -> list[MetricNameQuery]:
-    """What a group is called in Prometheus and, where it is sent there, in CloudWatch."""
+    """Queries for a group's metrics in Prometheus and, if Karrot sends them there, in CloudWatch."""
     found = promql_queries(cluster, consumer)
     if "cloudwatch" in settings.reporters:
         from karrot.render.metric_names import CloudWatchNames, cloudwatch_queries
@@ -301,7 +301,7 @@ def _queries(settings: Settings, cluster: str, consumer: str) -> list[MetricName
 
 
 def open_past(settings: Settings, clock: Clock) -> AskPast:
-    """A function that asks the pipeline's tables, where there are any. Any thread may call it."""
+    """A function that queries the pipeline's tables, if there are any. Any thread may call it."""
     tables = settings.tables_dir or settings.data_dir / "tables"
     lock = threading.Lock()
 
@@ -317,7 +317,7 @@ def open_past(settings: Settings, clock: Clock) -> AskPast:
         from karrot.history import HistoryError
 
         try:
-            with lock:  # a cache does not lock: two threads would each build a DuckDB
+            with lock:  # `cache` does not lock: two threads would each open a DuckDB
                 reader = history()
             return reader.hourly(cluster, consumer, until=datetime.fromtimestamp(clock.wall_ms() / 1000, UTC))
         except HistoryError as error:
@@ -332,7 +332,7 @@ def _revealed(secret: Secret | None) -> str | None:
 
 @contextlib.contextmanager
 def _held_directory(settings: Settings, clock: Clock) -> Iterator[None]:
-    """The data directory, held and prepared; nothing for a log in memory."""
+    """Lock and prepare the data directory. Does nothing for an event log in memory."""
     if settings.event_log == "memory":
         yield
         return
@@ -350,10 +350,10 @@ def _wrong_certificate(settings: Settings) -> Iterator[str]:
     if settings.tls_cert is None:
         return
     try:
-        # Without a password of ours OpenSSL would ask the terminal for one.
+        # Without a password here, OpenSSL would ask for one on the terminal.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key, password="")
     except (OSError, ValueError) as error:
-        yield f"KARROT_TLS_CERT and KARROT_TLS_KEY are no certificate with its key: {error}"
+        yield f"KARROT_TLS_CERT and KARROT_TLS_KEY are not a certificate and its private key: {error}"
 
 
 def _refuse_taken_port(settings: Settings) -> None:

@@ -20,7 +20,7 @@ BIN = Path(sys.executable).parent
 # Each test installs packages into an environment of its own, which may be Spark.
 pytestmark = pytest.mark.timeout(900)
 
-REMEDY = "pip uninstall karrot karrot-burrow, then pip install karrot-burrow"
+REMEDY = "run pip uninstall karrot karrot-burrow, then pip install karrot-burrow"
 
 
 class Environment(NamedTuple):

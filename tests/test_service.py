@@ -160,7 +160,7 @@ def test_a_certificate_that_is_none_is_refused_at_the_start_and_at_a_reload(tmp_
     refused.start(wait=False)
     assert refused.process is not None
     assert refused.process.wait(30) == 2
-    assert "KARROT_TLS_CERT and KARROT_TLS_KEY are no certificate with its key" in refused.said.read_text()
+    assert "KARROT_TLS_CERT and KARROT_TLS_KEY are not a certificate and its private key" in refused.said.read_text()
     with Service(tmp_path / "data", arguments=("--config", str(config))) as service:
         config.write_text(f'tls_cert = "{junk}"\ntls_key = "{junk}"\n')
         os.kill(service.pid, signal.SIGHUP)

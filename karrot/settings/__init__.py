@@ -1,1 +1,1 @@
-"""Declares every option, and loads the settings that a start or a reload runs with."""
+"""Declares every setting, and loads the settings for a start or a reload."""

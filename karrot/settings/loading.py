@@ -1,4 +1,4 @@
-"""Loads the settings that a start or a reload runs with from all their sources, and checks that they hold together."""
+"""Loads the settings from all sources, at the start and at a reload, and checks that they do not contradict."""
 
 import difflib
 import ipaddress
@@ -23,7 +23,7 @@ _COMPAT_DEFAULTS = {
     "KARROT_REPORTERS": "prometheus,cloudwatch",
     "KARROT_CLOUDWATCH_NAMESPACE": "GumGum/Kafka/Burrow/ConsumerLag",
     "KARROT_CLOUDWATCH_LAYOUT": "legacy",
-    # It had no bound: a group beyond one would lose the metric that it scales by.
+    # The first Karrot had no limit. With one, a group above it would lose the metric that its service scales by.
     "KARROT_CLOUDWATCH_MAX_GROUPS": "1000000",
 }
 _NEEDS = (
@@ -44,7 +44,7 @@ _HIGH_RESOLUTION_S = 10
 
 
 class SettingsError(Exception):
-    """Settings that Karrot cannot start with; the text has one line for each problem."""
+    """The settings are wrong, so Karrot cannot start. The text has one line for each problem."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
@@ -52,7 +52,7 @@ class SettingsError(Exception):
 
 
 class Loaded(NamedTuple):
-    """Settings that hold together, and sentences about what was ignored or looks wrong."""
+    """Valid settings, and warnings about values that are ignored or look wrong, one sentence each."""
 
     settings: Settings
     warnings: tuple[str, ...]
@@ -65,10 +65,10 @@ def load(
     overrides: Mapping[str, str] = MappingProxyType({}),
     available: Collection[str] | None = None,
 ) -> Loaded:
-    """Settings from defaults, then the file, then the environment, then ``overrides`` (by attribute name).
+    """Load settings. Each source replaces values of the one before: defaults, file, environment, ``overrides``.
 
-    ``available`` are the reporters that can be turned on: those that are installed, unless told. Raises
-    `SettingsError` that names every wrong value.
+    The keys of ``overrides`` are attribute names. ``available`` lists the reporters that can be turned on; by default
+    these are the installed ones. Raises `SettingsError`, which names every wrong value.
     """
     available = installed_reporters() if available is None else available
     try:
@@ -87,24 +87,24 @@ def load(
     ]
     ignored = list(_ignored(given, settings, available))
     if problems or (problems := list(_contradictions(settings))):
-        raise SettingsError([*problems, *ignored])  # a wrong name is often why a value is missing
+        raise SettingsError([*problems, *ignored])  # a value is often missing because its name is misspelt
     return Loaded(replace(settings, extras=extras), (*ignored, *_doubts(settings, file, config)))
 
 
 def checked(settings: Settings) -> Settings:
-    """The settings, unless they contradict each other: then `SettingsError`."""
+    """Return the settings. Raises `SettingsError` if they contradict each other."""
     if problems := list(_contradictions(settings)):
         raise SettingsError(problems)
     return settings
 
 
 def installed_reporters() -> tuple[str, ...]:
-    """The names under which installed packages, Karrot among them, offer reporters."""
+    """The names of the reporters of all installed packages, with Karrot's own."""
     return tuple(sorted({point.name for point in entry_points(group="karrot.reporters")}))
 
 
 def _parsed(given: Mapping[str, Given]) -> tuple[dict[str, Any], list[str]]:
-    """The values by attribute, and a sentence for each that is wrong."""
+    """The values by attribute, and a sentence for each wrong value."""
     parsed, problems = {}, []
     for name in given.keys() & _BY_NAME.keys():
         known, told = _BY_NAME[name], given[name]
@@ -117,7 +117,7 @@ def _parsed(given: Mapping[str, Given]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _extras(given: Mapping[str, Given], reporters: Collection[str]) -> tuple[dict[str, str], list[str]]:
-    """The settings of reporters that are on, read from their files, and a sentence for each file that is not there."""
+    """The settings of other reporters that are on, and a sentence for each file that cannot be read."""
     prefixes = tuple(map(reporter_prefix, reporters))
     extras, problems = {}, []
     for name in sorted(given.keys() - _BY_NAME.keys()):
@@ -130,7 +130,7 @@ def _extras(given: Mapping[str, Given], reporters: Collection[str]) -> tuple[dic
 
 
 def _with_defaults_of_compat(given: Mapping[str, Given]) -> dict[str, Given]:
-    """What was given, with the first Karrot's defaults below it if they were asked for."""
+    """The given values. With ``KARROT_COMPAT=2019``, the first Karrot's defaults fill in the others."""
     asked = given.get(_COMPAT)
     if asked is None or asked.text.strip() != _FIRST_KARROT:
         return dict(given)
@@ -139,33 +139,36 @@ def _with_defaults_of_compat(given: Mapping[str, Given]) -> dict[str, Given]:
 
 
 def _missing_reporters(settings: Settings, available: Collection[str]) -> Iterator[str]:
-    """Reporters that nobody provides."""
-    offer = f"available are {', '.join(sorted(available))}"
+    """A sentence if no installed package provides a reporter."""
+    offer = f"available reporters: {', '.join(sorted(available))}"
     if missing := [name for name in settings.reporters if name not in available]:
         yield f"KARROT_REPORTERS names {', '.join(missing)}, which no installed package provides; {offer}"
 
 
 def _lost_scaling_metrics(given: Mapping[str, Given], settings: Settings) -> Iterator[str]:
-    """Nobody loses the metric they scale by without being told."""
+    """An error if the cloudwatch reporter has settings but is off: a service may scale by its metric."""
     asked = sorted({given[name].label for name in given if name.startswith(CLOUDWATCH)})
     if asked and "cloudwatch" not in settings.reporters:
         yield (
             f"{', '.join(asked)}: set, but the cloudwatch reporter is off, so CloudWatch would get no metrics; "
-            f"either add cloudwatch to KARROT_REPORTERS or remove {'it' if len(asked) == 1 else 'them'}"
+            f"add cloudwatch to KARROT_REPORTERS, or remove {'this setting' if len(asked) == 1 else 'these settings'}"
         )
 
 
 def _contradictions(settings: Settings) -> Iterator[str]:
-    """Values that are right alone and wrong together."""
+    """A sentence for each group of values that are valid alone but contradict each other."""
     if settings.event_log == "memory" and settings.workers > 1:
-        yield f"KARROT_WORKERS is {settings.workers}: it must be 1 with KARROT_EVENT_LOG=memory, which no two can share"
+        yield (
+            f"KARROT_WORKERS is {settings.workers}: it must be 1 with KARROT_EVENT_LOG=memory, as workers cannot share "
+            "an event log in memory"
+        )
     for attribute, partner in _NEEDS:
         if getattr(settings, attribute) and not getattr(settings, partner):
-            yield f"{_variable(attribute)} needs {_variable(partner)}: set that too, or remove {_variable(attribute)}"
+            yield f"{_variable(attribute)} needs {_variable(partner)}: set both, or remove {_variable(attribute)}"
     if settings.burrow_url and settings.stale_after < 2 * settings.resync_interval:
         yield (
             f"KARROT_STALE_AFTER is {settings.stale_after}s, less than twice KARROT_RESYNC_INTERVAL "
-            f"({settings.resync_interval}s): a group that only the REST API tells of would come and go"
+            f"({settings.resync_interval}s): a group that only the REST API reports would expire between two resyncs"
         )
     if settings.watch_bootstrap and settings.stale_after < 2 * settings.watch_interval:
         yield (
@@ -175,7 +178,7 @@ def _contradictions(settings: Settings) -> Iterator[str]:
     if "archive" in settings.reporters:
         yield from _contradictions_about_the_archive(settings)
     if "kafka" in settings.reporters and not settings.kafka_bootstrap:
-        yield "KARROT_REPORTERS has kafka, which needs KARROT_KAFKA_BOOTSTRAP: the brokers it writes to, HOST:PORT"
+        yield "KARROT_REPORTERS has kafka, which needs KARROT_KAFKA_BOOTSTRAP: set it to the brokers, HOST:PORT"
     for attribute in ("tls_cert", "tls_key", "watch_properties", "kafka_properties"):
         file = getattr(settings, attribute)
         if file and not os.access(file, os.R_OK):
@@ -198,7 +201,10 @@ def _contradictions_about_the_archive(settings: Settings) -> Iterator[str]:
 
 
 def _ignored(given: Mapping[str, Given], settings: Settings, available: Collection[str]) -> Iterator[str]:
-    """Names without effect (their values may be secret, so are not shown), and settings of reporters that are off."""
+    """A sentence for each unknown name, and for settings of reporters that are off.
+
+    The values of unknown names are not shown, as they may be secret.
+    """
     own = tuple(prefix for prefix in map(reporter_prefix, settings.reporters) if not _is_described(prefix))
     for name in sorted(given.keys() - _BY_NAME.keys()):
         if not name.startswith(own):
@@ -206,28 +212,34 @@ def _ignored(given: Mapping[str, Given], settings: Settings, available: Collecti
     for reporter, names, loss in (("archive", ARCHIVE, "archived"), ("kafka", KAFKA, "sent to Kafka")):
         asked = sorted(given[name].label for name in given if name in _BY_NAME and name.startswith(names))
         if asked and reporter not in settings.reporters:
-            yield f"{', '.join(asked)}: set, but {reporter} is not in KARROT_REPORTERS, so nothing is {loss}"
+            yield f"{', '.join(asked)}: set, but {reporter} is not in KARROT_REPORTERS, so no event is {loss}"
 
 
 def _is_described(prefix: str) -> bool:
-    """Whether the settings of a reporter are all listed here."""
+    """Whether `karrot.settings.options` declares the settings of a reporter."""
     return any(name.startswith(prefix) for name in _BY_NAME)
 
 
 def _why_ignored(name: str, available: Collection[str]) -> str:
     for reporter in available:
         if name.startswith(reporter_prefix(reporter)) and not _is_described(reporter_prefix(reporter)):
-            return f"is of the reporter {reporter}, which is not in KARROT_REPORTERS: it has no effect"
+            return f"belongs to the reporter {reporter}, which is not in KARROT_REPORTERS: it has no effect"
     close = difflib.get_close_matches(name, _BY_NAME, n=1, cutoff=0.8)
     return "is not a setting of Karrot: it has no effect" + (f"; did you mean {close[0]}?" if close else "")
 
 
 def _doubts(settings: Settings, file: File, config: Path | None) -> Iterator[str]:
-    """What is allowed and probably not meant."""
+    """A sentence for each value that is allowed but probably a mistake."""
     if file.open_mode and _SECRETS & file.given.keys():
-        yield f"{config} holds a secret and has mode {file.open_mode}: everybody on this machine can read it"
+        yield (
+            f"{config} holds a secret and has mode {file.open_mode}: all users of this machine can read it; "
+            f"chmod 600 {config}"
+        )
     if upper := [name for name in settings.expected_clusters if name != name.lower()]:
-        yield f"KARROT_EXPECTED_CLUSTERS has {', '.join(upper)}: Burrow writes the names of clusters in lower case"
+        yield (
+            f"KARROT_EXPECTED_CLUSTERS has {', '.join(upper)}: Burrow writes cluster names in lower case, so write "
+            f"{', '.join(map(str.lower, upper))}"
+        )
     if not _is_loopback(settings.bind.host):
         yield from _open_to_all(settings)
     if "cloudwatch" in settings.reporters:
@@ -235,7 +247,7 @@ def _doubts(settings: Settings, file: File, config: Path | None) -> Iterator[str
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether only this machine reaches ``host``. No name is looked up."""
+    """Whether only this machine can reach ``host``. Does not look up names."""
     name = host.lower().removesuffix(".")
     if name in _LOCAL_NAMES or name.endswith(".localhost"):
         return True
@@ -251,7 +263,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _open_to_all(settings: Settings) -> Iterator[str]:
-    """One sentence for posting and reading together: in a container this is how most start."""
+    """One warning for posting and reading together: most containers start without any password."""
     allowed, missing = [], []
     if settings.burrow_password is None and settings.burrow_token is None:
         allowed.append("post events")
@@ -270,17 +282,17 @@ def _doubts_about_cloudwatch(settings: Settings) -> Iterator[str]:
     if settings.cloudwatch_ttl < 2 * settings.cloudwatch_interval:
         yield (
             f"KARROT_CLOUDWATCH_TTL is {settings.cloudwatch_ttl}s, less than two intervals: values would be too old "
-            f"when their turn comes, so {2 * settings.cloudwatch_interval}s are used"
+            f"before they are sent, so Karrot uses {2 * settings.cloudwatch_interval}s"
         )
     if settings.cloudwatch_interval > _MINUTE_S:
         yield (
-            f"KARROT_CLOUDWATCH_INTERVAL is {settings.cloudwatch_interval}s: alarms with a period of a minute will see "
-            "minutes without data"
+            f"KARROT_CLOUDWATCH_INTERVAL is {settings.cloudwatch_interval}s: alarms with a period of one minute will "
+            f"see minutes without data; set at most {_MINUTE_S}s"
         )
     if settings.cloudwatch_resolution == 1 and settings.cloudwatch_interval > _HIGH_RESOLUTION_S:
         yield (
             f"KARROT_CLOUDWATCH_INTERVAL is {settings.cloudwatch_interval}s with KARROT_CLOUDWATCH_RESOLUTION=1: an "
-            f"alarm with a period of {_HIGH_RESOLUTION_S}s needs a value in each"
+            f"alarm with a period of {_HIGH_RESOLUTION_S}s needs a value every {_HIGH_RESOLUTION_S}s"
         )
 
 

@@ -1,5 +1,5 @@
-"""Declares every option: name, default, kind and one sentence."""
-# ruff: noqa: RUF009  (an option is declared where its attribute is: `option` and the kinds only describe it)
+"""Declares every setting: its name, default, kind of value and one sentence."""
+# ruff: noqa: RUF009  (a setting is declared at its attribute: `option` and the kinds only describe it)
 
 import re
 from collections.abc import Collection, Mapping
@@ -14,17 +14,17 @@ from karrot.settings.types import Address, Secret, ValueKind
 T = TypeVar("T")
 
 ARCHIVE = ("KARROT_ARCHIVE_",)
-"""What the names of the ``archive`` reporter's settings begin with."""
+"""The prefixes of the ``archive`` reporter's settings."""
 
 CLOUDWATCH = ("KARROT_CLOUDWATCH_", "KARROT_IAM_ROLE")
-"""What the names of the ``cloudwatch`` reporter's settings begin with."""
+"""The prefixes of the ``cloudwatch`` reporter's settings."""
 
 KAFKA = ("KARROT_KAFKA_",)
-"""What the names of the ``kafka`` reporter's settings begin with."""
+"""The prefixes of the ``kafka`` reporter's settings."""
 
 
 class Option(NamedTuple):
-    """What is known of one setting. ``reloads`` is false where a change needs a restart."""
+    """The declaration of one setting. ``reloads`` is false if a change needs a restart."""
 
     attribute: str
     default: str
@@ -39,179 +39,196 @@ class Option(NamedTuple):
 
     @property
     def is_secret(self) -> bool:
-        """Whether its value must never be shown."""
+        """Whether the value must never be shown."""
         return self.kind is types.secret
 
 
 def option(default: str, kind: ValueKind[T], sentence: str, *, reloads: bool = True) -> T:
-    """Declare an option that always has a value."""
+    """Declare a setting that always has a value."""
     return field(default=kind.read(default), metadata={"of": (default, kind, sentence, reloads)})
 
 
 def listed(kind: ValueKind[tuple[str, ...]], sentence: str) -> tuple[str, ...]:
-    """Declare an option that is a list, empty unless told."""
+    """Declare a setting that is a list. Its default is an empty list."""
     return field(default=(), metadata={"of": ("", kind, sentence, True)})
 
 
 def optional(kind: ValueKind[T], sentence: str) -> T | None:
-    """Declare an option that may be left out."""
+    """Declare a setting without a default: ``None`` if it is not set."""
     return field(default=None, metadata={"of": ("", kind, sentence, True)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What Karrot runs with. Spans of time are seconds, sizes are bytes."""
+    """The settings that Karrot runs with. Durations are in seconds, sizes in bytes."""
 
     log: str = option(
-        "INFO", types.one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "The lowest level that is logged."
+        "INFO",
+        types.one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
+        "The lowest level of log messages that Karrot writes.",
     )
-    reporters: tuple[str, ...] = option("prometheus", types.names, "The reporters that are on.")
+    reporters: tuple[str, ...] = option("prometheus", types.names, "The reporters to turn on.")
     compat: str | None = optional(
-        types.one_of("2019"), "Turns the defaults of the first Karrot on, the cloudwatch reporter among them."
+        types.one_of("2019"), "Use the defaults of the first Karrot, which turn on the cloudwatch reporter."
     )
     external_url: str | None = optional(
-        types.url, "The address at which people reach Karrot, for links and for the configuration Burrow is given."
+        types.url, "Karrot's address for people and for Burrow: links and Burrow's configuration use it."
     )
     expected_clusters: tuple[str, ...] = listed(
-        types.texts, "Clusters whose Burrow must be heard: each is exported as never heard until it is."
+        types.texts, "Clusters that must send webhooks. /metrics shows 0 as a cluster's last event until it sends one."
     )
 
     bind: Address = option(
-        "0.0.0.0:5000", types.address, "Where to listen; [::]:5000 takes IPv6 and IPv4.", reloads=False
+        "0.0.0.0:5000", types.address, "The address to listen on; [::]:5000 accepts IPv6 and IPv4.", reloads=False
     )
-    workers: int = option("2", types.whole(1, 64), "Worker processes.")
+    workers: int = option("2", types.whole(1, 64), "The number of worker processes.")
     threads: int = option(
         "16",
         types.whole(1, 256),
-        "Threads of each worker, and a quarter as many for scrapes and pages; events need none.",
+        "Threads of each worker, plus a quarter of that number for scrapes and pages. Events use none of them.",
     )
-    max_body: int = option("8MiB", types.size(2**10, 2**25), "The largest event that is taken.")
+    max_body: int = option("8MiB", types.size(2**10, 2**25), "The largest event that Karrot accepts.")
     header_timeout: float = option("2s", types.timeout(0.1, 60), "How long a client may take to send its headers.")
     body_timeout: float = option("4s", types.timeout(0.1, 60), "How long a client may take to send its body.")
-    tls_cert: Path | None = optional(types.path, "The certificate chain (PEM); with it Karrot speaks HTTPS.")
-    tls_key: Path | None = optional(types.path, "The key of the certificate (PEM).")
+    tls_cert: Path | None = optional(types.path, "The TLS certificate chain (PEM). If it is set, Karrot uses HTTPS.")
+    tls_key: Path | None = optional(types.path, "The private key of the TLS certificate (PEM).")
 
-    data_dir: Path = option("./karrot-data", types.path, "Where the event log lives; a local disk.", reloads=False)
+    data_dir: Path = option(
+        "./karrot-data", types.path, "The directory of the event log, on a local disk.", reloads=False
+    )
     event_log: str = option(
         "sqlite",
         types.one_of("sqlite", "memory", note="postgresql:// is refused until it is built"),
-        "How events are kept; memory forgets them at the end.",
+        "Where Karrot keeps events. With memory, a restart loses them.",
         reloads=False,
     )
-    retention: int = option("24h", types.duration(1, 3650 * 86400), "How long an event is kept.")
+    retention: int = option("24h", types.duration(1, 3650 * 86400), "How long the event log keeps an event.")
     max_log_bytes: int = option(
-        "1GiB", types.size(2**20, 2**46), "How large the event log may grow; the oldest events go first."
+        "1GiB",
+        types.size(2**20, 2**46),
+        "The largest size of the event log. Above it, Karrot deletes the oldest events.",
     )
     stale_after: int = option(
-        "300s", types.duration(1, 365 * 86400), "How long after its last event a group is still shown."
+        "300s", types.duration(1, 365 * 86400), "How long Karrot shows a group after its last event."
     )
 
     max_consumers: int = option(
-        "50000", types.whole(1, 10_000_000), "How many groups are tracked; more are logged and counted."
+        "50000",
+        types.whole(1, 10_000_000),
+        "The largest number of groups to track. Karrot logs and counts groups above it.",
     )
-    partition_metrics: bool = option("false", types.flag, "Exports lag and status of each partition that Burrow lists.")
-    topic_metrics: bool = option("false", types.flag, "Exports the lag of each topic of a group.")
+    partition_metrics: bool = option(
+        "false", types.flag, "Export the lag and status of each partition that Burrow lists."
+    )
+    topic_metrics: bool = option("false", types.flag, "Export the lag of each topic of a group.")
     exclude_consumers: re.Pattern[str] | None = optional(
-        types.pattern, "Groups whose name matches anywhere are stored but not exported."
+        types.pattern, "Store but do not export groups whose name contains a match."
     )
 
-    cloudwatch_namespace: str = option("Karrot", types.namespace, "The CloudWatch namespace of the metrics.")
+    cloudwatch_namespace: str = option("Karrot", types.namespace, "The namespace of the metrics in CloudWatch.")
     cloudwatch_interval: int = option(
-        "30s", types.duration(1, 3600), "How often CloudWatch is sent what is new; at most 60s fills every minute."
+        "30s",
+        types.duration(1, 3600),
+        "How often to send new values to CloudWatch. With 60s or less, every minute has one.",
     )
     cloudwatch_metrics: tuple[str, ...] = option(
         "Lag",
         types.some_of("Lag", "ScalableLag", "MaxLag", "LagSeconds", "Status"),
-        "The metrics of each group; each is billed for each group.",
+        "The metrics to send for each group. AWS bills each metric of each group.",
     )
     cloudwatch_layout: tuple[str, ...] = option(
         "dimensions",
         types.some_of("dimensions", "legacy"),
-        "Dimensions Cluster and ConsumerGroup, or the first Karrot's layout (the group is the metric), or both.",
+        "How to name metrics: dimensions (Cluster, ConsumerGroup), legacy (as the first Karrot: the group is the name "
+        "of the metric), or both.",
     )
     cloudwatch_max_groups: int = option(
-        "1000", types.whole(1, 1_000_000), "How many groups have metrics in CloudWatch; who is in stays in."
+        "1000", types.whole(1, 1_000_000), "The largest number of groups in CloudWatch. A group that is in stays in."
     )
     cloudwatch_include: re.Pattern[str] | None = optional(
-        types.pattern, "Only groups whose name matches anywhere are sent to CloudWatch."
+        types.pattern, "Send to CloudWatch only groups whose name contains a match."
     )
     cloudwatch_exclude: re.Pattern[str] | None = optional(
-        types.pattern, "Of those, groups whose name matches anywhere are not sent."
+        types.pattern, "Do not send groups whose name contains a match to CloudWatch."
     )
     cloudwatch_ttl: int = option(
-        "180s", types.duration(1, 86400), "A value older than this helps no alarm any more and is not sent."
+        "180s", types.duration(1, 86400), "The largest age of a value. Karrot does not send older values to CloudWatch."
     )
     cloudwatch_min_complete: float = option(
-        "0", types.share, "Values of a group with a smaller share of full windows are held back."
+        "0", types.share, "The smallest complete ratio of a group. Below it, Karrot sends no values of the group."
     )
     cloudwatch_resolution: int = option(
-        "60", types.seconds_of("1", "60"), "Storage resolution in seconds; 1 allows alarms every 10 seconds."
+        "60",
+        types.seconds_of("1", "60"),
+        "The storage resolution in CloudWatch, in seconds. 1 allows alarms with a period of 10 seconds.",
     )
-    iam_role: str | None = optional(types.role, "The role (ARN) that is assumed to send metrics to CloudWatch.")
+    iam_role: str | None = optional(types.role, "The ARN of the role that Karrot assumes to use CloudWatch.")
 
     archive_dir: str | None = optional(
         types.place,
-        "Where the archive reporter writes: a folder, or s3://bucket/prefix; the folder archive of the data directory "
-        "unless told.",
+        "Where the archive reporter writes: a folder or s3://bucket/prefix. If not set: the folder archive in the data "
+        "directory.",
     )
     archive_segment_seconds: int = option(
-        "60s", types.duration(1, 3600), "How long an event waits at most until its segment is written."
+        "60s", types.duration(1, 3600), "The longest time before the archive reporter writes an event."
     )
     archive_segment_bytes: int = option(
-        "8MiB", types.size(2**12, 2**28), "How many bytes of lines a segment holds at most, before compression."
+        "8MiB", types.size(2**12, 2**28), "The largest size of a segment before compression."
     )
-    archive_retention: int = option("30d", types.duration(3600, 3650 * 86400), "How long a segment is kept.")
+    archive_retention: int = option("30d", types.duration(3600, 3650 * 86400), "How long the archive keeps a segment.")
     archive_max_bytes: int = option(
-        "4GiB", types.size(2**20, 2**50), "How large all segments may grow; the oldest go first."
+        "4GiB", types.size(2**20, 2**50), "The largest size of all segments. Above it, the oldest are deleted."
     )
     kafka_bootstrap: tuple[str, ...] = listed(
-        types.brokers, "Brokers of the Kafka cluster that the kafka reporter writes to; needs karrot-burrow[kafka]."
+        types.brokers, "Brokers of the Kafka cluster that the kafka reporter writes to. Needs karrot-burrow[kafka]."
     )
-    kafka_topic: str = option("karrot.events", types.topic, "The topic that it writes to. Karrot does not create it.")
+    kafka_topic: str = option(
+        "karrot.events", types.topic, "The topic that the kafka reporter writes to. Karrot does not create it."
+    )
     kafka_properties: Path | None = optional(
-        types.path, "A file of client properties for TLS, SASL or MSK IAM, under librdkafka's or Java's names."
+        types.path,
+        "A file with client properties of the kafka reporter (TLS, SASL, MSK IAM), with librdkafka's or Java's names.",
     )
     tables_dir: Path | None = optional(
         types.tables,
-        "The pipeline's tables, shown on the page of a group; the folder tables of the data directory unless told.",
+        "The folder with the pipeline's tables, which the page of a group shows. If not set: the folder tables in the "
+        "data directory.",
     )
 
     burrow_url: str | None = optional(
-        types.url, "Burrow's address, whose REST API fills in what webhooks lost and tells deleted groups."
+        types.url, "Burrow's address. If it is set, Karrot reads lost events and deleted groups from Burrow's REST API."
     )
-    resync_interval: int = option("120s", types.duration(10, 86400), "How often Burrow's REST API is read.")
+    resync_interval: int = option("120s", types.duration(10, 86400), "How often Karrot reads Burrow's REST API.")
 
     watch_bootstrap: tuple[str, ...] = listed(
-        types.brokers, "Brokers of a Kafka cluster to watch without Burrow; needs karrot-burrow[kafka]."
+        types.brokers, "Brokers of a Kafka cluster to watch without Burrow. Needs karrot-burrow[kafka]."
     )
-    watch_cluster: str | None = optional(types.text, "The name of that cluster in events and metrics.")
-    watch_interval: int = option("10s", types.duration(1, 3600), "How often Kafka is asked; a ring is ten of these.")
+    watch_cluster: str | None = optional(types.text, "The name of the watched cluster in events and metrics.")
+    watch_interval: int = option("10s", types.duration(1, 3600), "How often to poll Kafka. A window holds ten polls.")
     watch_properties: Path | None = optional(
-        types.path, "A file of client properties for TLS, SASL or MSK IAM, under librdkafka's or Java's names."
+        types.path, "A file with client properties of watch (TLS, SASL, MSK IAM), with librdkafka's or Java's names."
     )
-    watch_exclude: re.Pattern[str] | None = optional(
-        types.pattern, "Groups whose name matches anywhere are not watched."
-    )
+    watch_exclude: re.Pattern[str] | None = optional(types.pattern, "Do not watch groups whose name contains a match.")
 
-    burrow_username: str | None = optional(types.user, "The user of Basic authentication on /burrow.")
-    burrow_password: Secret | None = optional(types.secret, "The password of Basic authentication on /burrow.")
+    burrow_username: str | None = optional(types.user, "The user name for Basic authentication on /burrow.")
+    burrow_password: Secret | None = optional(types.secret, "The password for Basic authentication on /burrow.")
     burrow_password_previous: Secret | None = optional(
-        types.secret, "A password that is still valid while it is being changed."
+        types.secret, "The previous password, which stays valid while you change KARROT_BURROW_PASSWORD."
     )
-    burrow_token: Secret | None = optional(types.secret, "The token of Bearer authentication on /burrow.")
+    burrow_token: Secret | None = optional(types.secret, "The token for Bearer authentication on /burrow.")
     burrow_token_previous: Secret | None = optional(
-        types.secret, "A token that is still valid while it is being changed."
+        types.secret, "The previous token, which stays valid while you change KARROT_BURROW_TOKEN."
     )
     api_token: Secret | None = optional(
-        types.secret, "The token of Bearer authentication on the pages, the API and /config."
+        types.secret, "The token for Bearer authentication on the pages, the API and /config."
     )
-    metrics_auth: bool = option("false", types.flag, "Asks for the API token on /metrics too.")
+    metrics_auth: bool = option("false", types.flag, "Require the API token on /metrics too.")
 
     extras: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """``KARROT_*`` values that belong to a reporter that is on; any of them may be a secret."""
+    """The ``KARROT_*`` values of other reporters that are on. Any of them may be a secret."""
 
     def reporter_settings(self, reporter: str) -> Mapping[str, str]:
-        """The ``KARROT_<REPORTER>_*`` values as texts: prefix removed, in lower case."""
+        """The ``KARROT_<REPORTER>_*`` values as texts. The names are in lower case and have no prefix."""
         prefix = reporter_prefix(reporter)
         own = {each.name: _show(each, getattr(self, each.attribute)) for each in OPTIONS}
         told = own | dict(self.extras)
@@ -219,13 +236,13 @@ class Settings:
 
 
 OPTIONS = tuple(Option(each.name, *each.metadata["of"]) for each in fields(Settings) if "of" in each.metadata)
-"""Every option, in the order of the reference."""
+"""Every setting, in the order of the reference."""
 
 
 def settings_of_reporter(reporter: str, texts: Mapping[str, str], *, shared: Collection[str] = ()) -> Settings:
-    """The settings that a reporter's own texts stand for; an empty text, or none, leaves the default.
+    """Read the settings of a reporter from texts. An empty or missing text leaves the default.
 
-    Names are those of `Settings.reporter_settings`, and of settings that others share. Raises `ValueError` with a
+    The names are those of `Settings.reporter_settings`, and the attributes in ``shared``. Raises `ValueError` with a
     sentence that names the setting.
     """
     values = {}
@@ -238,14 +255,14 @@ def settings_of_reporter(reporter: str, texts: Mapping[str, str], *, shared: Col
 
 
 def reporter_prefix(reporter: str) -> str:
-    """What the names of a reporter's own settings begin with."""
+    """The prefix of the names of a reporter's own settings."""
     return f"{PREFIX}{re.sub(r'[^A-Za-z0-9]', '_', reporter).upper()}_"
 
 
 def effective(settings: Settings) -> dict[str, str]:
-    """Every setting as text under its ``KARROT_*`` name; secrets, and all that belongs to a reporter, as ``***``.
+    """Every setting as text under its ``KARROT_*`` name. Secrets and the settings of other reporters are ``***``.
 
-    What has no effect because the ``archive``, ``cloudwatch`` or ``kafka`` reporter is off is shown as nothing.
+    The settings of the ``archive``, ``cloudwatch`` and ``kafka`` reporters are empty texts while their reporter is off.
     """
     of_reporters = {"archive": ARCHIVE, "cloudwatch": CLOUDWATCH, "kafka": KAFKA}
     off = tuple(
@@ -259,7 +276,7 @@ def effective(settings: Settings) -> dict[str, str]:
 
 
 def needs_restart(old: Settings, new: Settings) -> tuple[str, ...]:
-    """The names of settings that differ and that a reload cannot change."""
+    """The names of the settings that differ but that a reload cannot change."""
     return tuple(
         each.name
         for each in OPTIONS

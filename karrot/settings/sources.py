@@ -12,15 +12,18 @@ PREFIX = "KARROT_"
 _FILE = "_FILE"
 _SECRET_BYTES = 64 * 1024
 _KUBERNETES = re.compile(r"KARROT_(PORT|PORT_.*|SERVICE_.*|BURROW_PORT.*|BURROW_SERVICE_.*)", re.DOTALL)
-"""What Kubernetes gives a pod for the Services ``karrot`` and ``karrot-burrow``: addresses, not settings."""
+"""Variables that Kubernetes sets in a pod for the Services ``karrot`` and ``karrot-burrow``. They are no settings."""
 
 
 class SourceError(Exception):
-    """A source, or a file that a value names, cannot be used; the message is a sentence."""
+    """A source of settings, or a file that a value names, cannot be used. The message is a sentence."""
 
 
 class Given(NamedTuple):
-    """A value as somebody wrote it. ``label`` is how they wrote its name, ``file`` that it names a file to read."""
+    """A value as the user wrote it.
+
+    ``label`` is the name as the user wrote it. ``file`` says that the value names a file to read.
+    """
 
     label: str
     text: str
@@ -28,7 +31,7 @@ class Given(NamedTuple):
 
 
 class File(NamedTuple):
-    """What a configuration file gives. ``open_mode`` is its mode, as ``0644``, if everybody can read it."""
+    """The values of a configuration file. ``open_mode`` is its mode, such as ``0644``, if all users can read it."""
 
     given: dict[str, Given]
     open_mode: str | None
@@ -41,14 +44,14 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
 
 
 def from_command_line(overrides: Mapping[str, str]) -> dict[str, Given]:
-    """What was given as ``--name value``; keys are attribute names."""
+    """The values of options ``--name value``. The keys of ``overrides`` are attribute names."""
     return {PREFIX + name.upper(): Given(f"--{name.replace('_', '-')}", text) for name, text in overrides.items()}
 
 
 def from_file(path: Path) -> File:
-    """A TOML file's flat keys or its ``[karrot]`` table: names in lower case without the prefix.
+    """Read the flat keys of a TOML file, or its ``[karrot]`` table. The names are in lower case without the prefix.
 
-    Raises `SourceError` if it cannot be read, is not TOML, or holds something that is no setting.
+    Raises `SourceError` if the file cannot be read, is not TOML, or holds a value that cannot be a setting.
     """
     try:
         with path.open("rb") as file:
@@ -63,10 +66,10 @@ def from_file(path: Path) -> File:
 
 
 def merged(layers: Iterable[Mapping[str, Given]], *, plain: Container[str], secret: Container[str]) -> dict[str, Given]:
-    """The layers as one, the last wins.
+    """Merge the layers. A later layer replaces the values of an earlier one.
 
-    ``X_FILE`` gives X from a file, unless X is ``plain``. An empty text is as good as none, except for a ``secret``:
-    whoever sets one wants one. Raises `SourceError` where one layer gives both X and X_FILE.
+    ``X_FILE`` names the file with the value of X, unless X is ``plain``. An empty text counts as not set, except for a
+    ``secret``: a user who sets one wants to have one. Raises `SourceError` if one layer has both X and X_FILE.
     """
     result: dict[str, Given] = {}
     for layer in layers:

@@ -1,4 +1,4 @@
-"""Defines the kinds of setting values: how each is parsed, shown and described."""
+"""Defines the kinds of values that settings have: how Karrot reads, shows and describes each kind."""
 
 import os
 import re
@@ -27,7 +27,7 @@ _FALSE = {"false", "no", "off", "0"}
 
 
 class Secret:
-    """A text that never shows itself; ``reveal()`` is the one way to it."""
+    """A secret text. Only ``reveal()`` returns it; ``str`` and ``repr`` do not show it."""
 
     __slots__ = ("_text",)
 
@@ -52,7 +52,7 @@ class Secret:
 
 
 class Address(NamedTuple):
-    """Where to listen. ``host`` has no brackets; port 0 lets the system choose."""
+    """An address to listen on. ``host`` has no brackets. With port 0 the system chooses a port."""
 
     host: str
     port: int
@@ -65,9 +65,9 @@ class Address(NamedTuple):
 class ValueKind(Generic[T]):
     """One kind of value.
 
-    ``read`` raises `ValueError` for a text that is not allowed; ``allowed`` completes the sentence "it must be ...".
-    ``show`` is the way back: ``read(show(value)) == value``, except for a secret. ``may_be_told`` is false where a
-    wrong value is likely to hold a secret (``user:password``).
+    ``read`` raises `ValueError` for a text that is not allowed. ``allowed`` completes the sentence "it must be ...".
+    ``show`` is the inverse of ``read``: ``read(show(value)) == value``, except for a secret. ``may_be_told`` is false
+    if a wrong value is likely to hold a secret (``user:password``), so that errors do not show it.
     """
 
     read: Callable[[str], T]
@@ -77,7 +77,7 @@ class ValueKind(Generic[T]):
 
 
 def one_of(*choices: str, note: str = "") -> ValueKind[str]:
-    """One of a few words, in any case; ``note`` says why another that one might expect is not among them."""
+    """One of a few words, in upper or lower case. ``note`` says why a word that users may expect is missing."""
     by_folded = {choice.casefold(): choice for choice in choices}
 
     def read(text: str) -> str:
@@ -90,7 +90,7 @@ def one_of(*choices: str, note: str = "") -> ValueKind[str]:
 
 
 def whole(low: int, high: int) -> ValueKind[int]:
-    """A whole number between two bounds, both allowed."""
+    """A whole number from ``low`` to ``high``, both included."""
 
     def read(text: str) -> int:
         return _within(_digits(text), low, high)
@@ -99,7 +99,7 @@ def whole(low: int, high: int) -> ValueKind[int]:
 
 
 def duration(low: int, high: int) -> ValueKind[int]:
-    """A span of time in whole seconds: ``300``, ``300s``, ``5m``, ``24h`` or ``30d``."""
+    """A duration in whole seconds: ``300``, ``300s``, ``5m``, ``24h`` or ``30d``."""
 
     def read(text: str) -> int:
         seconds = _seconds(text)
@@ -112,7 +112,7 @@ def duration(low: int, high: int) -> ValueKind[int]:
 
 
 def timeout(low: float, high: float) -> ValueKind[float]:
-    """A short span of time in seconds: ``2``, ``2.5s`` or ``500ms``."""
+    """A short duration in seconds: ``2``, ``2.5s`` or ``500ms``."""
 
     def read(text: str) -> float:
         return _within(float(_seconds(text)), low, high)
@@ -135,7 +135,7 @@ def size(low: int, high: int) -> ValueKind[int]:
 
 
 def some_of(*choices: str) -> ValueKind[tuple[str, ...]]:
-    """One or more of a few words between commas, in any case."""
+    """One or more of a few words, separated by commas, in upper or lower case."""
     one = one_of(*choices)
 
     def read(text: str) -> tuple[str, ...]:
@@ -151,19 +151,19 @@ def seconds_of(*choices: str) -> ValueKind[int]:
 
 
 def quoted(text: str) -> str:
-    """A wrong value as it may be shown: short, on one line, without the password of an address."""
+    """A wrong value for an error: cut after 80 characters, on one line, without the password of an address."""
     shown = re.sub(r"(://|//|:).*@", r"\1***@", text, flags=re.DOTALL)
     shown = re.sub(r"(password=?)\S+", r"\1***", shown, flags=re.IGNORECASE)
     return repr(shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}...")
 
 
 def checked(kind: ValueKind[T], what: str, text: str) -> T:
-    """The value that a text stands for. Raises `ValueError` with a sentence that begins with ``what`` it is."""
+    """Read a text. Raises `ValueError` with a sentence that begins with ``what``, the name of the value."""
     try:
         return kind.read(text)
     except ValueError as error:
-        told = quoted(text) if kind.may_be_told else "something else"
-        raise ValueError(f"{what} is {told}: it must be {kind.allowed}") from error
+        wrong = quoted(text) if kind.may_be_told else "wrong"
+        raise ValueError(f"{what} is {wrong}: it must be {kind.allowed}") from error
 
 
 def _read_flag(text: str) -> bool:
@@ -173,7 +173,7 @@ def _read_flag(text: str) -> bool:
 
 
 def _read_list(text: str, item: re.Pattern[str]) -> tuple[str, ...]:
-    """Items between commas; spaces, a trailing comma and repetitions are forgiven."""
+    """Read items that are separated by commas. Spaces, a comma at the end and repeated items are allowed."""
     items = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not items or not all(map(item.fullmatch, items)):
         raise ValueError(text)
@@ -195,7 +195,7 @@ def _read_brokers(text: str) -> tuple[str, ...]:
 
 
 def _read_url(text: str) -> str:
-    """Plain enough to be put into other programs' configuration: no braces, quotes, spaces or control characters."""
+    """Read a URL. Refuse braces, quotes, spaces and control characters: other programs' configuration holds the URL."""
     parts = urlsplit(text) if re.fullmatch(r"https?://[\w.~:/\[\]@!$&()*+,;=%-]+", text, re.ASCII) else urlsplit("")
     if not parts.hostname or parts.username is not None or parts.port == 0:
         raise ValueError(text)
@@ -205,23 +205,23 @@ def _read_url(text: str) -> str:
 def _read_path(text: str) -> Path:
     if "\0" in text:
         raise ValueError(text)
-    return Path(os.path.expanduser(text))  # noqa: PTH111 (Path's own raises where there is no such home)
+    return Path(os.path.expanduser(text))  # noqa: PTH111 (that of Path raises an error if there is no such home)
 
 
 def _read_tables(text: str) -> Path:
-    """A path. Any URL is refused: as a path, ``s3a://lag`` would be a folder named ``s3a:`` of this machine.
+    """Read a path. Refuse URLs: as a path, ``s3a://lag`` would be a folder named ``s3a:`` on this machine.
 
-    ``s3a:/lag`` and ``hdfs:lag`` are refused too, unless there is such a folder.
+    Refuse ``s3a:/lag`` and ``hdfs:lag`` too, unless this machine has such a folder.
     """
     path = _read_path(text)
     url = re.match(r"\s*[A-Za-z][A-Za-z0-9+.-]*:(//)?", text)
-    if url and (url[1] or not os.path.isdir(path)):  # noqa: PTH112 (Path's own raises where a name is too long)
+    if url and (url[1] or not os.path.isdir(path)):  # noqa: PTH112 (that of Path raises an error for a long name)
         raise ValueError(text)
     return path
 
 
 def _read_place(text: str) -> str:
-    """A path as it is, with ``~`` replaced; a bucket without a slash at the end."""
+    """Read a path, with ``~`` replaced, or an S3 address, without a slash at the end."""
     if "://" not in text:
         return str(_read_path(text))
     if not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[\w!.*'()=-]+)*/?", text, re.ASCII):
@@ -232,7 +232,7 @@ def _read_place(text: str) -> str:
 def _read_pattern(text: str) -> re.Pattern[str]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # what may mean something else in the next Python is not taken today
+            warnings.simplefilter("error")  # a pattern that Python warns about may change its meaning
             return re.compile(text)
     except (re.error, OverflowError, RecursionError, Warning) as error:
         raise ValueError(text) from error
@@ -254,7 +254,7 @@ def _text_if(is_allowed: Callable[[str], object]) -> Callable[[str], str]:
 
 
 def _read_secret(text: str) -> Secret:
-    text.encode()  # bytes that are no UTF-8 come from the environment as surrogates, and no header could match them
+    text.encode()  # bytes that are not UTF-8 arrive as surrogates from the environment; no header could match them
     return Secret(text)
 
 
@@ -278,19 +278,19 @@ url = ValueKind(_read_url, "an http:// or https:// address without user, query o
 path = ValueKind(_read_path, "a path")
 tables = ValueKind(
     _read_tables,
-    "a local folder, as the pages and karrot history read no URL: copy or mount the tables and name that folder here "
-    "(karrot pipeline takes a URL as --tables)",
+    "a local folder. The pages and karrot history cannot read a URL: copy or mount the tables, and name the local "
+    "folder here (--tables of karrot pipeline may be a URL)",
 )
 place = ValueKind(_read_place, "a path, or s3://bucket/prefix")
 pattern: ValueKind[re.Pattern[str]] = ValueKind(_read_pattern, "a regular expression", lambda value: value.pattern)
 share: ValueKind[float] = ValueKind(_read_share, "a number from 0 to 1", "{:.12g}".format)
-namespace = ValueKind(  # as PutMetricData takes it, and not one of AWS's own
+namespace = ValueKind(  # as PutMetricData accepts it, but not a namespace of AWS
     _text_if(re.compile(r"(?!AWS/)[0-9A-Za-z._/#-][0-9A-Za-z._/#:-]{0,254}").fullmatch),
-    "1 to 255 letters, digits or . - _ / # : and not begin with a colon or AWS/",
+    "1 to 255 letters, digits or . - _ / # : and must not begin with a colon or AWS/",
 )
 topic = ValueKind(
     _text_if(re.compile(r"(?!\.\.?\Z)[0-9A-Za-z._-]{1,249}").fullmatch),
-    "the name of a topic: 1 to 249 letters, digits or . - _",
+    "the name of a topic: 1 to 249 letters, digits or . - _ (not . or ..)",
 )
 role = ValueKind(
     _text_if(re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[\w+=,.@/-]{1,600}", re.ASCII).fullmatch),
@@ -299,7 +299,7 @@ role = ValueKind(
 user = ValueKind(
     _text_if(lambda text: ":" not in text and text.isprintable()), "a name without a colon", may_be_told=False
 )
-secret = ValueKind(_read_secret, "a text in UTF-8, or use the name with _FILE for a file that holds it")
+secret = ValueKind(_read_secret, "a text in UTF-8; to read it from a file, add _FILE to the setting's name")
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -332,7 +332,7 @@ def _within(value: _N, low: _N, high: _N) -> _N:
 
 
 def _show_duration(seconds: int) -> str:
-    """In days from two days on, else in hours from one hour on, else in seconds; always exact."""
+    """An exact text: whole days from two days on, else whole hours, else seconds."""
     for unit, factor, least in (("d", 86400, 2), ("h", 3600, 1)):
         if seconds % factor == 0 and seconds >= least * factor:
             return f"{seconds // factor}{unit}"

@@ -91,7 +91,7 @@ GROUP = {"target": "asg", "asg_name": "workers"}
             [
                 (
                     "--namespace is 'AWS/ECS': it must be 1 to 255 letters, digits or . - _ / # : "
-                    "and not begin with a colon or AWS/"
+                    "and must not begin with a colon or AWS/"
                 )
             ],
         ),

@@ -379,13 +379,13 @@ def test_names_choose_samples(log: MemoryEventLog) -> None:
     tell(log)
     chosen = ["karrot_consumer_max_lag", "karrot_event_handling_seconds_sum", "karrot_log_events", "no_such"]
     assert exposition(log, names=chosen) == (
-        "# HELP karrot_consumer_max_lag Lag of the partition that lags most, in messages.\n"
+        "# HELP karrot_consumer_max_lag Lag of the partition with the largest lag, in messages.\n"
         "# TYPE karrot_consumer_max_lag gauge\n"
         'karrot_consumer_max_lag{cluster="prod-eu",consumer="orders-svc"} 10440\n'
-        "# HELP karrot_event_handling_seconds Time from the body of an event to its durable commit.\n"
+        "# HELP karrot_event_handling_seconds Seconds from the arrival of an event's body to its durable commit.\n"
         "# TYPE karrot_event_handling_seconds histogram\n"
         "karrot_event_handling_seconds_sum 0.0\n"
-        "# HELP karrot_log_events Events in the log.\n"
+        "# HELP karrot_log_events Events in the event log.\n"
         "# TYPE karrot_log_events gauge\n"
         "karrot_log_events 1\n"
     )

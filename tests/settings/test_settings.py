@@ -196,7 +196,7 @@ def test_a_reporter_that_nobody_provides_is_refused_with_what_there_is() -> None
     assert problems({"KARROT_REPORTERS": "prometheus,promethius"}) == (
         (
             "KARROT_REPORTERS names promethius, which no installed package provides; "
-            "available are pager-duty, prometheus, stdout"
+            "available reporters: pager-duty, prometheus, stdout"
         ),
     )
 
@@ -222,8 +222,8 @@ def test_what_is_set_wins_over_the_first_karrot_s_defaults() -> None:
 def test_the_first_karrot_s_defaults_without_its_cloudwatch_reporter_stop_the_start() -> None:
     assert problems({"KARROT_COMPAT": "2019", "KARROT_REPORTERS": "prometheus"}) == (
         (
-            "KARROT_COMPAT=2019: set, but the cloudwatch reporter is off, so CloudWatch would get no metrics; either "
-            "add cloudwatch to KARROT_REPORTERS or remove it"
+            "KARROT_COMPAT=2019: set, but the cloudwatch reporter is off, so CloudWatch would get no metrics; "
+            "add cloudwatch to KARROT_REPORTERS, or remove this setting"
         ),
     )
 
@@ -235,8 +235,8 @@ def test_the_first_karrot_s_defaults_without_its_cloudwatch_reporter_stop_the_st
 def test_settings_of_cloudwatch_while_it_is_off_stop_the_start_and_name_both_ways_out(name: str, text: str) -> None:
     assert problems({name: text}) == (
         (
-            f"{name}: set, but the cloudwatch reporter is off, so CloudWatch would get no metrics; either add "
-            "cloudwatch to KARROT_REPORTERS or remove it"
+            f"{name}: set, but the cloudwatch reporter is off, so CloudWatch would get no metrics; add "
+            "cloudwatch to KARROT_REPORTERS, or remove this setting"
         ),
     )
     assert loaded({name: ""}).warnings == ()
@@ -266,8 +266,8 @@ def test_a_cloudwatch_reporter_that_is_on_gets_all_of_its_settings_as_texts() ->
 @pytest.mark.parametrize(
     ("name", "text", "allowed"),
     [
-        ("NAMESPACE", "AWS/ECS", "1 to 255 letters, digits or . - _ / # : and not begin with a colon or AWS/"),
-        ("NAMESPACE", ":mine", "1 to 255 letters, digits or . - _ / # : and not begin with a colon or AWS/"),
+        ("NAMESPACE", "AWS/ECS", "1 to 255 letters, digits or . - _ / # : and must not begin with a colon or AWS/"),
+        ("NAMESPACE", ":mine", "1 to 255 letters, digits or . - _ / # : and must not begin with a colon or AWS/"),
         ("METRICS", "Lag,Lagg", "one or more of Lag, ScalableLag, MaxLag, LagSeconds, Status, separated by commas"),
         ("LAYOUT", "old", "one or more of dimensions, legacy, separated by commas"),
         ("INTERVAL", "0", "seconds, or a number with s, m, h or d, from 1s to 1h"),
@@ -306,13 +306,16 @@ def test_an_interval_that_leaves_alarms_without_data_and_an_unknown_name_are_war
             "did you mean KARROT_CLOUDWATCH_METRICS?"
         ),
         (
-            "KARROT_CLOUDWATCH_TTL is 180s, less than two intervals: values would be too old when their turn comes, "
-            "so 240s are used"
+            "KARROT_CLOUDWATCH_TTL is 180s, less than two intervals: values would be too old before they are sent, "
+            "so Karrot uses 240s"
         ),
-        "KARROT_CLOUDWATCH_INTERVAL is 120s: alarms with a period of a minute will see minutes without data",
+        (
+            "KARROT_CLOUDWATCH_INTERVAL is 120s: alarms with a period of one minute will see minutes without data; "
+            "set at most 60s"
+        ),
         (
             "KARROT_CLOUDWATCH_INTERVAL is 120s with KARROT_CLOUDWATCH_RESOLUTION=1: an alarm with a period of 10s "
-            "needs a value in each"
+            "needs a value every 10s"
         ),
     )
 
@@ -321,10 +324,10 @@ def test_the_kafka_reporter_needs_brokers_and_its_settings_need_it() -> None:
     with pytest.raises(SettingsError) as raised:
         load({"KARROT_REPORTERS": "kafka"}, available=["kafka"])
     assert raised.value.problems == (
-        "KARROT_REPORTERS has kafka, which needs KARROT_KAFKA_BOOTSTRAP: the brokers it writes to, HOST:PORT",
+        "KARROT_REPORTERS has kafka, which needs KARROT_KAFKA_BOOTSTRAP: set it to the brokers, HOST:PORT",
     )
     (warning,) = loaded({"KARROT_KAFKA_TOPIC": "x"}).warnings
-    assert warning == "KARROT_KAFKA_TOPIC: set, but kafka is not in KARROT_REPORTERS, so nothing is sent to Kafka"
+    assert warning == "KARROT_KAFKA_TOPIC: set, but kafka is not in KARROT_REPORTERS, so no event is sent to Kafka"
     given = {"KARROT_REPORTERS": "kafka", "KARROT_KAFKA_BOOTSTRAP": "a:1, b:2"}
     told = load(given, available=["kafka"]).settings.reporter_settings("kafka")
     assert told == {"bootstrap": "a:1,b:2", "topic": "karrot.events", "properties": ""}
@@ -358,7 +361,7 @@ def test_settings_of_an_archive_that_is_off_are_warned_about() -> None:
     assert loaded({"KARROT_ARCHIVE_DIR": "s3://lag/karrot/", "KARROT_ARCHIVE_RETENTION": "90d"}).warnings == (
         (
             "KARROT_ARCHIVE_DIR, KARROT_ARCHIVE_RETENTION: set, but archive is not in KARROT_REPORTERS, "
-            "so nothing is archived"
+            "so no event is archived"
         ),
     )
 
@@ -368,7 +371,7 @@ def test_a_resynchronisation_that_is_rarer_than_groups_expire_is_refused() -> No
     assert problems(given) == (
         (
             "KARROT_STALE_AFTER is 300s, less than twice KARROT_RESYNC_INTERVAL (200s): "
-            "a group that only the REST API tells of would come and go"
+            "a group that only the REST API reports would expire between two resyncs"
         ),
     )
 
@@ -379,14 +382,14 @@ def test_an_unknown_name_is_warned_about_without_its_value_and_with_what_may_be_
     ).warnings
     assert warnings == (
         "KARROT_API_TOKN is not a setting of Karrot: it has no effect; did you mean KARROT_API_TOKEN?",
-        "KARROT_STDOUT_FORMAT is of the reporter stdout, which is not in KARROT_REPORTERS: it has no effect",
+        "KARROT_STDOUT_FORMAT belongs to the reporter stdout, which is not in KARROT_REPORTERS: it has no effect",
         "KARROT_XYZZY is not a setting of Karrot: it has no effect",
     )
 
 
 def test_an_unknown_name_is_told_with_what_is_wrong_as_it_may_be_the_reason() -> None:
     assert problems({"KARROT_METRICS_AUTH": "true", "KARROT_API_TOKN": "hunter2"}) == (
-        "KARROT_METRICS_AUTH needs KARROT_API_TOKEN: set that too, or remove KARROT_METRICS_AUTH",
+        "KARROT_METRICS_AUTH needs KARROT_API_TOKEN: set both, or remove KARROT_METRICS_AUTH",
         "KARROT_API_TOKN is not a setting of Karrot: it has no effect; did you mean KARROT_API_TOKEN?",
     )
 
@@ -469,7 +472,10 @@ def test_only_what_is_secret_may_come_from_a_file() -> None:
     [
         (
             {"KARROT_EVENT_LOG": "memory"},
-            "KARROT_WORKERS is 2: it must be 1 with KARROT_EVENT_LOG=memory, which no two can share",
+            (
+                "KARROT_WORKERS is 2: it must be 1 with KARROT_EVENT_LOG=memory, as workers cannot share an event "
+                "log in memory"
+            ),
         ),
         ({"KARROT_BURROW_USERNAME": "u"}, "KARROT_BURROW_USERNAME needs KARROT_BURROW_PASSWORD"),
         ({"KARROT_BURROW_PASSWORD": "p"}, "KARROT_BURROW_PASSWORD needs KARROT_BURROW_USERNAME"),
@@ -486,12 +492,12 @@ def test_only_what_is_secret_may_come_from_a_file() -> None:
 )
 def test_values_that_contradict_each_other_are_refused(environ: dict[str, str], problem: str) -> None:
     (sentence,) = problems(environ)
-    assert sentence.partition(": set that too, or remove ")[0] == problem
+    assert sentence.partition(": set both, or remove ")[0] == problem
 
 
 def test_clusters_that_burrow_cannot_name_are_doubted() -> None:
     assert loaded({"KARROT_EXPECTED_CLUSTERS": "prod,Test"}).warnings == (
-        "KARROT_EXPECTED_CLUSTERS has Test: Burrow writes the names of clusters in lower case",
+        "KARROT_EXPECTED_CLUSTERS has Test: Burrow writes cluster names in lower case, so write test",
     )
 
 

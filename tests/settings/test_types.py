@@ -164,7 +164,7 @@ def test_a_path_may_start_at_home() -> None:
     ],
 )
 def test_tables_at_a_url_are_no_folder_of_this_machine(text: str) -> None:
-    with pytest.raises(ValueError, match=r"^KARROT_TABLES_DIR is '.+': it must be a local folder, .+: copy or mount"):
+    with pytest.raises(ValueError, match=r"^KARROT_TABLES_DIR is '.+': it must be a local folder\. .+: copy or mount"):
         types.checked(types.tables, "KARROT_TABLES_DIR", text)
 
 

@@ -348,7 +348,7 @@ def test_incidents_are_unknown_if_derive_finished_no_day(gaps: Path) -> None:
 
 @pytest.mark.parametrize("url", ["s3a://lag/tables", "s3://lag", "hdfs://nn:8020/t", "file:///var/lib/tables"])
 def test_tables_at_a_url_are_refused_with_the_option_or_setting_that_named_them(url: str) -> None:
-    wrong = f"is {url!r}: it must be a local folder, as the pages and karrot history read no URL: copy or mount"
+    wrong = f"is {url!r}: it must be a local folder. The pages and karrot history cannot read a URL: copy or mount"
     for command in ("groups", "incidents", "stale"):
         named = CliRunner().invoke(main, ["history", command, "--tables", url])
         from_environment = CliRunner().invoke(main, ["history", command], env={"KARROT_TABLES_DIR": url})
