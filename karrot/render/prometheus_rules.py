@@ -1,4 +1,4 @@
-"""Renders ``karrot render alert-rules`` and ``recording-rules``, from the chart's files, and ``bridging-rules``."""
+"""Renders the files of alert rules, recording rules and bridging rules for Prometheus, from the chart's templates."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -26,12 +26,12 @@ Threshold = int | float | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleValues:
-    """The thresholds and the links of the rules. Raises `ValueError` with a sentence per line.
+    """The thresholds and the links of the rules. Raises `ValueError` with one sentence per line.
 
-    ``changed`` holds those thresholds that are not to have their default, as somebody typed them: a number where the
-    default is one, else a duration as Prometheus writes it. ``external_url`` is Karrot's address for people. Beneath
-    ``runbook_url`` is a page per alert, named as the alert. If it is not given, alerts link to the pages that Karrot
-    serves below ``external_url``; if that is not given either, to those of the documentation at ``docs_url``.
+    ``changed`` holds the thresholds that differ from their default, as the user typed them: a number if the default is
+    a number, else a duration as Prometheus writes it. ``external_url`` is Karrot's address for people. Below
+    ``runbook_url`` there is one page per alert, with the name of the alert. Without ``runbook_url``, alerts link to the
+    runbooks that Karrot serves below ``external_url``. Without both, they link to the runbooks below ``docs_url``.
     """
 
     changed: Mapping[str, str] = field(default_factory=dict)
@@ -44,20 +44,20 @@ class RuleValues:
 
 
 def alert_rules(asked: RuleValues) -> str:
-    """A file of alerts for ``rule_files`` of Prometheus. They do not need the recording rules."""
+    """Returns a file of alerts for ``rule_files`` of Prometheus. The alerts do not need the recording rules."""
     return _filled(_source("alerts.yaml"), asked)
 
 
 def recording_rules() -> str:
-    """A file of recording rules for ``rule_files`` of Prometheus. They compare with nothing."""
+    """Returns a file of recording rules for ``rule_files`` of Prometheus. The rules have no thresholds."""
     return _source("recordings.yaml")
 
 
 def bridging_rules(tool: str, *, as_karrot: bool = False) -> str:
-    """A file for ``rule_files`` of Prometheus: Karrot's series under the tool's names, or the tool's under Karrot's.
+    """Returns a file for ``rule_files`` of Prometheus that gives Karrot's series the tool's names, or the reverse.
 
-    Every series that a rule makes has a label ``bridge``, and no rule reads one that has it: both directions and the
-    rules of several tools can be loaded at once.
+    Every series that a rule makes has a label ``bridge``, and no rule reads a series with this label. So you can load
+    both directions, and the rules of several tools, at once.
     """
     text = _source(f"bridges/{tool}.yaml")
     head, theirs, ours = text.split(_GROUP)
@@ -65,7 +65,7 @@ def bridging_rules(tool: str, *, as_karrot: bool = False) -> str:
 
 
 def thresholds() -> dict[str, Threshold]:
-    """The thresholds by name, with their defaults."""
+    """Returns the default of each threshold by name."""
     read: dict[str, Threshold] = yaml.safe_load(_source("thresholds.yaml"))
     return read
 
@@ -75,7 +75,7 @@ def _source(name: str) -> str:
 
 
 def _filled(text: str, asked: RuleValues) -> str:
-    """The file with every name replaced; lines that would link to an address that is not known are left out."""
+    """Returns the file with every name replaced, without the lines that name an unknown address."""
     above = asked.external_url or asked.docs_url
     runbooks = asked.runbook_url or (above and f"{above.rstrip('/')}/runbooks")
     known = {**thresholds(), **asked.changed, "runbookUrl": runbooks, "externalUrl": asked.external_url}
@@ -93,7 +93,7 @@ def _problems(asked: RuleValues) -> Iterator[str]:
     defaults = thresholds()
     for name, text in asked.changed.items():
         if name not in defaults:
-            yield f"--set {types.quoted(name)} is no threshold; there are {', '.join(defaults)}"
+            yield f"--set {types.quoted(name)} is not a threshold; the thresholds are {', '.join(defaults)}"
         else:
             pattern, allowed = _DURATION if isinstance(defaults[name], str) else _NUMBER
             yield from validation.matching(f"--set {name}", text, pattern, allowed)

@@ -89,7 +89,7 @@ def test_no_name_is_left_for_prometheus_to_stumble_over() -> None:
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [
-        ({"changed": {"lagSecond": "1"}}, "--set 'lagSecond' is no threshold; there are errorFor, lagSeconds, "),
+        ({"changed": {"lagSecond": "1"}}, "--set 'lagSecond' is not a threshold; the thresholds are errorFor, "),
         ({"changed": {"lagSeconds": "5m"}}, "--set lagSeconds is '5m': it must be a number, not below 0"),
         ({"changed": {"lagSeconds": ""}}, "--set lagSeconds is '': it must be a number, not below 0"),
         ({"changed": {"errorFor": "300"}}, "--set errorFor is '300': it must be a duration such as 90s, 5m or 1h30m"),
