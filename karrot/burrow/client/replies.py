@@ -95,26 +95,6 @@ def _uint64(value: int | None, name: str) -> int | None:
     return value
 
 
-class GeneralConfig(Struct, frozen=True, rename="kebab"):
-    """``[general]``."""
-
-    pidfile: str = ""
-    stdout_logfile: str = ""
-    access_control_allow_origin: str = ""
-
-
-class LoggingConfig(Struct, frozen=True, rename="kebab"):
-    """``[logging]``."""
-
-    filename: str = ""
-    max_size: int = 0
-    max_backups: int = 0
-    max_age: int = 0
-    use_local_time: bool = False
-    use_compression: bool = False
-    level: str = ""
-
-
 class ZooKeeperConfig(Struct, frozen=True, rename="kebab"):
     """``[zookeeper]``; ``timeout`` in seconds. The notifier's lock is ``<root_path>/notifier``."""
 
@@ -123,39 +103,10 @@ class ZooKeeperConfig(Struct, frozen=True, rename="kebab"):
     root_path: str = ""
 
 
-class HttpServerConfig(Struct, frozen=True):
-    """One ``[httpserver.X]``; ``timeout`` in seconds."""
-
-    address: str = ""
-    tls: str = ""
-    timeout: int = 0
-
-
 class MainConfig(Struct, frozen=True):
-    """``/v3/config``."""
+    """The part of ``/v3/config`` that is read."""
 
-    general: GeneralConfig
-    logging: LoggingConfig
     zookeeper: ZooKeeperConfig
-    httpserver: dict[str, HttpServerConfig] | None = None
-
-
-class TlsProfile(Struct, frozen=True):
-    """One ``[tls.X]``."""
-
-    name: str = ""
-    noverify: bool = False
-    certfile: str = ""
-    keyfile: str = ""
-    cafile: str = ""
-
-
-class SaslProfile(Struct, frozen=True, rename="kebab"):
-    """One ``[sasl.X]``, without its password."""
-
-    name: str = ""
-    handshake_first: bool = False
-    username: str = ""
 
 
 class ClientProfile(Struct, frozen=True, rename="kebab"):
@@ -164,8 +115,6 @@ class ClientProfile(Struct, frozen=True, rename="kebab"):
     name: str = ""
     client_id: str = ""
     kafka_version: str = ""
-    tls: TlsProfile | None = None
-    sasl: SaslProfile | None = None
 
 
 class ClusterModule(Struct, frozen=True, rename="kebab"):
