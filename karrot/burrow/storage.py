@@ -92,7 +92,10 @@ class Storage:
             tracked.owner, tracked.client_id = owner, client_id
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic. Its groups stay, perhaps without a partition."""
+        """Forget a topic. Its groups stay, perhaps without a partition.
+
+        In this repository only tests delete topics, to compare the model with Burrow.
+        """
         self._broker.pop(topic, None)
         for group in self._groups.values():
             group.topics.pop(topic, None)
