@@ -9,6 +9,11 @@ from urllib3 import BaseHTTPResponse, PoolManager
 from urllib3.exceptions import HTTPError, NewConnectionError, ProtocolError, SSLError
 from urllib3.exceptions import TimeoutError as NoAnswerInTime
 
+WallMs = Callable[[], int]
+"""Epoch milliseconds of the wall clock."""
+
+_HEADERS = {"Accept": "application/json", "User-Agent": "karrot"}
+_CHUNK_BYTES = 64 * 1024
 _SHOWN = 200
 
 
@@ -46,13 +51,6 @@ def shown(text: str | bytes) -> str:
     plain = text.decode(errors="replace") if isinstance(text, bytes) else text
     plain = plain.strip()
     return ascii(plain if len(plain) <= _SHOWN else f"{plain[:_SHOWN]}...")
-
-
-WallMs = Callable[[], int]
-"""Epoch milliseconds of the wall clock."""
-
-_HEADERS = {"Accept": "application/json", "User-Agent": "karrot"}
-_CHUNK_BYTES = 64 * 1024
 
 
 class Answer(NamedTuple):
