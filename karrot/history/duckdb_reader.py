@@ -15,7 +15,11 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from karrot.history.held_days import day_of
 from karrot.history.results import HistoryUnavailable, NoTables, UnreadableTable
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 _DERIVE = "karrot pipeline derive"
 _STREAMED = frozenset({"commits", "ends", "events", "members", "partitions", "quarantine"})
@@ -24,6 +28,18 @@ _MAKERS = {
     "offsets_minute": f"{_DERIVE} (of what karrot pipeline offsets reads)",
     "lag_minute": _DERIVE,
 }
+
+_ATTEMPTS: Final = 20
+_CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
+    "temp_directory": "",
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "enable_external_file_cache": False,
+}
+_INTERRUPTED: Final = "Query interrupted"
+"""What DuckDB makes of a signal that comes during a query: an error without a class of its own."""
+
+Row = tuple[Any, ...]
 
 
 class StoredFile(NamedTuple):
@@ -63,13 +79,13 @@ class Table(NamedTuple):
             names = sorted(entry.name for entry in os.scandir(self.directory / self.name))
         except (FileNotFoundError, NotADirectoryError):
             return {}
-        found = ((_day(name), self.directory / self.name / name) for name in names)
+        found = ((day_of(name), self.directory / self.name / name) for name in names)
         return {day: path for day, path in found if day is not None}
 
     def day_of(self, file: str) -> date | None:
         """The day whose directory holds a file; ``None`` for a file that is not below one."""
         below = Path(file).relative_to(self.directory / self.name).parts
-        return _day(below[0]) if below else None
+        return day_of(below[0]) if below else None
 
     def files(self, wanted: Callable[[date], bool]) -> tuple[StoredFile, ...]:
         """The files of the days that are wanted, as they are now.
@@ -78,64 +94,6 @@ class Table(NamedTuple):
         not have been listed.
         """
         return tuple(file for day, path in self._directories().items() if wanted(day) for file in _files(path))
-
-
-def require_tables(directory: Path, first: str = "lag_minute") -> None:
-    """Raises `NoTables` with a sentence where none can be read. ``first`` is there if any table asked for is."""
-    table, maker = directory / first, _MAKERS[first]
-    if not directory.is_dir():
-        source = "offsets" if first == "commits" else "ingest"
-        raise NoTables(f"{directory}: no such directory; karrot pipeline {source} and derive make the tables")
-    if not table.is_dir():
-        raise NoTables(f"{directory} has no table {first}: {maker} makes it")
-    if not Table(directory, first).days():
-        has_files = next(_files(table), None) is not None
-        wrong = (
-            "has files but no day=YYYY-MM-DD directories, so this pipeline did not write it"
-            if has_files
-            else "is empty"
-        )
-        raise NoTables(f"{table} {wrong}: {maker} makes it anew")
-
-
-def _day(name: str) -> date | None:
-    try:
-        return date.fromisoformat(name.removeprefix("day=")) if name.startswith("day=") else None
-    except ValueError:
-        return None
-
-
-def _files(directory: Path) -> Iterator[StoredFile]:
-    """The data below a directory; ``.`` and ``_`` begin the names of what is none."""
-    for parent, below, names in os.walk(directory, onerror=_raised):
-        below[:] = sorted(name for name in below if name[0] not in "._")
-        for name in sorted(names):
-            if name.endswith(".parquet") and name[0] not in "._":
-                path = Path(parent, name)
-                found = path.stat()
-                yield StoredFile(str(path), found.st_ino, found.st_size, found.st_mtime_ns)
-
-
-def _raised(error: OSError) -> None:
-    """A directory that has gone, or may not be read, must not look empty."""
-    raise error
-
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
-_ATTEMPTS: Final = 20
-_CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
-    "temp_directory": "",
-    "autoinstall_known_extensions": False,
-    "autoload_known_extensions": False,
-    "enable_external_file_cache": False,
-}
-
-_INTERRUPTED: Final = "Query interrupted"
-"""What DuckDB makes of a signal that comes during a query: an error without a class of its own."""
-
-Row = tuple[Any, ...]
 
 
 class Duck:
@@ -148,8 +106,9 @@ class Duck:
         self._lock = threading.Lock()
 
     def rows(self, table: str, wanted: Callable[[date], bool], query: str, asked: Mapping[str, object]) -> list[Row]:
-        """The rows of a query over ``read_parquet({files})``; none if no wanted day is there.
+        """The rows of a query over ``{table}``; none if no wanted day is there.
 
+        ``{table_with_files}`` has the column ``filename`` too.
         Read again if a file was replaced meanwhile. Raises `HistoryUnavailable` or `UnreadableTable`; Ctrl-C raises
         KeyboardInterrupt, as anywhere else.
         """
@@ -193,14 +152,33 @@ class Duck:
 
     def _run(self, query: str, asked: Mapping[str, object], files: list[str]) -> list[Row]:
         # Days may have been written by different versions: a column that one of them lacks is NULL in its rows.
-        source = "read_parquet($files, union_by_name = true, hive_partitioning = false)"
+        source = "read_parquet($files, union_by_name = true, hive_partitioning = false"
+        words = query.replace("{table}", f"{source})").replace("{table_with_files}", f"{source}, filename = true)")
         with self.start().cursor() as cursor:
             try:
-                return cursor.execute(query.replace("{table}", source), {**asked, "files": files}).fetchall()
+                return cursor.execute(words, {**asked, "files": files}).fetchall()
             except RuntimeError as error:
                 if str(error) != _INTERRUPTED:
                     raise
                 raise KeyboardInterrupt from error
+
+
+def require_tables(directory: Path, first: str = "lag_minute") -> None:
+    """Raises `NoTables` with a sentence where none can be read. ``first`` is there if any table asked for is."""
+    table, maker = directory / first, _MAKERS[first]
+    if not directory.is_dir():
+        source = "offsets" if first == "commits" else "ingest"
+        raise NoTables(f"{directory}: no such directory; karrot pipeline {source} and derive make the tables")
+    if not table.is_dir():
+        raise NoTables(f"{directory} has no table {first}: {maker} makes it")
+    if not Table(directory, first).days():
+        has_files = next(_files(table), None) is not None
+        wrong = (
+            "has files but no day=YYYY-MM-DD directories, so this pipeline did not write it"
+            if has_files
+            else "is empty"
+        )
+        raise NoTables(f"{table} {wrong}: {maker} makes it anew")
 
 
 def named(
@@ -212,6 +190,22 @@ def named(
     for value in given.values():
         str(value).encode()  # bytes that are no UTF-8 come from a command line as surrogates: no name of a group
     return "".join(f" AND {column} = ${column}" for column in given), given
+
+
+def _files(directory: Path) -> Iterator[StoredFile]:
+    """The data below a directory; ``.`` and ``_`` begin the names of what is none."""
+    for parent, below, names in os.walk(directory, onerror=_raised):
+        below[:] = sorted(name for name in below if name[0] not in "._")
+        for name in sorted(names):
+            if name.endswith(".parquet") and name[0] not in "._":
+                path = Path(parent, name)
+                found = path.stat()
+                yield StoredFile(str(path), found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def _raised(error: OSError) -> None:
+    """A directory that has gone, or may not be read, must not look empty."""
+    raise error
 
 
 def _listed(place: Table, wanted: Callable[[date], bool]) -> tuple[StoredFile, ...] | None:

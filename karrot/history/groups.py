@@ -30,7 +30,7 @@ FROM (SELECT *, {severity("worst_status")} AS severity FROM {{table}} WHERE {IN_
 
 JUDGED = f"""
 SELECT DISTINCT filename, cluster, consumer
-FROM read_parquet($files, union_by_name = true, hive_partitioning = false, filename = true)
+FROM {{table_with_files}}
 WHERE {IN_SPAN} AND worst_status IS NOT NULL{{named}}
 """  # noqa: S608 (as above)
 """The files that have verdicts on each group."""

@@ -51,6 +51,14 @@ class Days:
     missing: tuple[DayRange, ...]
 
 
+def day_of(entry: str) -> date | None:
+    """The day that a directory of a table, ``day=2026-11-20``, is named for; ``None`` for any other name."""
+    try:
+        return date.fromisoformat(entry.removeprefix("day=")) if entry.startswith("day=") else None
+    except ValueError:
+        return None
+
+
 def asked_days(span: TimeRange, held: Collection[date]) -> Days:
     """The days of a span, by the days that the tables hold."""
     asked, kept = span.days.dates, frozenset(held)

@@ -23,7 +23,7 @@ SELECT cluster, consumer, count(*) FROM {{table}} WHERE {_OVERLAPS}{{named}} GRO
 
 _BAD = """
 SELECT filename, cluster, consumer, incident_id, epoch_ms(min(first_at)), epoch_ms(max(last_at))
-FROM read_parquet($files, union_by_name = true, hive_partitioning = false, filename = true)
+FROM {table_with_files}
 WHERE kind = 'incident'{named} GROUP BY ALL
 """
 _KNOWN = """

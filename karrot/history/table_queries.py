@@ -290,7 +290,7 @@ _NAMING = ("incidents", "lag_minute", "events", "commits", "members")
 """The tables that name each group, those first that are read fastest."""
 _FILES = """
 SELECT DISTINCT filename
-FROM read_parquet($files, union_by_name = true, hive_partitioning = false, filename = true) WHERE true{named}
+FROM {table_with_files} WHERE true{named}
 """
 _NEWEST = "SELECT max(epoch_ms(last_at)) FROM {table} WHERE true{named}"
 _KNOWN = "SELECT 1 FROM {table} WHERE true{named} LIMIT 1"

@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
-from karrot.history.held_days import NOTE, Note, note_of
+from karrot.history.held_days import NOTE, Note, day_of, note_of
 from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, columns_of, with_day
 from karrot.pipeline.store.filesystem import (
     delete,
@@ -146,14 +146,6 @@ def sound(table: DataFrame) -> DataFrame:
                 )
                 raise OSError(f"{path} is empty, which no file of a table is: {cure}")
     return table
-
-
-def day_of(entry: str) -> date | None:
-    """The day that a directory of a table, ``day=2026-11-20``, is named for; ``None`` for any other name."""
-    try:
-        return date.fromisoformat(entry.removeprefix("day=")) if entry.startswith("day=") else None
-    except ValueError:
-        return None
 
 
 def _without_dictionaries(schema: StructType) -> dict[str, str]:
