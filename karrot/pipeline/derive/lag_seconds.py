@@ -89,11 +89,20 @@ class AsOf(NamedTuple):
     asked: str
 
 
+def nearest(within: Sequence[str]) -> AsOf:
+    """The last look at or before ``at_ms``, as ``look``."""
+    return AsOf("look", tuple(within), "at_ms", "at_ms")
+
+
+def crossed(within: Sequence[str]) -> AsOf:
+    """The look after which the log of the same ``life`` grew beyond ``committed_offset``, as ``crossed``."""
+    return AsOf("crossed", (*within, "life"), "end_offset", "committed_offset")
+
+
 def with_log_end(rows: DataFrame, ends: DataFrame, by: AsOf) -> DataFrame:
     """Add to each row the last of the looks at its log whose place is not beyond the row's; of equal ones the latest.
 
-    ``ends`` are `sample_spans`. An as-of join: the union, and in it the last
-    look that is not NULL.
+    ``ends`` are `sample_spans`. An as-of join: the union, and in it the last look that is not NULL.
     """
     look, row = F.struct(*_LOOK), F.struct(*rows.columns)
     told = ends.select(*by.within, F.col(by.looked).alias("place"), F.col("at_ms").alias("tie"), look.alias("look"))
@@ -112,16 +121,12 @@ def seconds_behind() -> Column:
 
     Of rows with their ``lag`` and the look at which the log had ``crossed`` that offset.
     """
-    crossed, committed = F.col("crossed"), F.col("committed_offset")
-    since, grown = (F.try_subtract(each, crossed.end_offset) for each in (committed, crossed.next_offset))
+    look, committed = F.col("crossed"), F.col("committed_offset")
+    since, grown = (F.try_subtract(each, look.end_offset) for each in (committed, look.next_offset))
     share = F.try_divide(since, grown)
-    ended_ms = crossed.at_ms + share * (crossed.next_ms - crossed.at_ms)
+    ended_ms = look.at_ms + share * (look.next_ms - look.at_ms)
     seconds = rounded((F.col("at_ms") - ended_ms) / 1000, 3)
     return F.when(F.col("lag") == 0, 0.0).when(seconds > 0, seconds).when(seconds <= 0, 0.0)
-
-
-_NEAREST: Final = AsOf("look", _LOG_OF_DAY, "at_ms", "at_ms")
-_CROSSED: Final = AsOf("crossed", (*_LOG_OF_DAY, "life"), "end_offset", "committed_offset")
 
 
 def by_hindsight(events: DataFrame, partitions: DataFrame, ends: DataFrame, *, longest: timedelta) -> DataFrame:
@@ -153,8 +158,8 @@ def by_hindsight(events: DataFrame, partitions: DataFrame, ends: DataFrame, *, l
     told = partitions.unionByName(worst, allowMissingColumns=True)
     seen = log_end_samples(_of(logs, ends), _of(logs, told), within=_LOG_OF_DAY)
     in_time = sample_spans(seen, longest, within=_LOG_OF_DAY)
-    placed = with_log_end(asking, in_time, _NEAREST).withColumn("life", F.col("look.life"))
-    looked_up = with_log_end(placed, in_time, _CROSSED).withColumn(
+    placed = with_log_end(asking, in_time, nearest(_LOG_OF_DAY)).withColumn("life", F.col("look.life"))
+    looked_up = with_log_end(placed, in_time, crossed(_LOG_OF_DAY)).withColumn(
         "lag_seconds", F.coalesce(seconds_behind(), "lag_seconds")
     )
     return events.where(~_is_extrapolated()).unionByName(looked_up.select(*events.columns))

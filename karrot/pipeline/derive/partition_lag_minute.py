@@ -10,7 +10,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.pipeline.derive.lag_seconds import AsOf, seconds_behind, with_log_end
+from karrot.pipeline.derive.lag_seconds import crossed, nearest, seconds_behind, with_log_end
 from karrot.pipeline.schemas import PARTITION_LAG_MINUTE, columns_of
 from karrot.pipeline.store.shared_columns import LOG, PARTITION
 
@@ -20,10 +20,6 @@ FORGOTTEN: Final = timedelta(days=31)
 _MINUTE_MS: Final = 60_000
 _MS: Final = timedelta(milliseconds=1)
 _BEFORE: Final = -1
-
-
-_NEAREST: Final = AsOf("look", LOG, "at_ms", "at_ms")
-_CROSSED: Final = AsOf("crossed", (*LOG, "life"), "end_offset", "committed_offset")
 
 
 def partition_lag_minute(
@@ -39,7 +35,7 @@ def partition_lag_minute(
     committed offset. A lag that began before the first look is unknown in time. A look holds for ``longest``.
     """
     reckoned = _with_end(_minutes(commits, before, ends), ends, longest)
-    timed = with_log_end(reckoned, ends, _CROSSED)
+    timed = with_log_end(reckoned, ends, crossed(LOG))
     told = timed.withColumns({"lag_seconds": seconds_behind()}).withColumn("method", _method())
     return _with_owner(told, owners).select(*columns_of(PARTITION_LAG_MINUTE), F.to_date("minute").alias("day"))
 
@@ -100,7 +96,7 @@ def _with_end(rows: DataFrame, ends: DataFrame, longest: timedelta) -> DataFrame
     A commit beyond the next look, or beyond the last: one of the two is wrong or old. Where two numbers are so far
     apart that 64 bits cannot hold the difference, nothing is known.
     """
-    as_of = with_log_end(rows, ends, _NEAREST)
+    as_of = with_log_end(rows, ends, nearest(LOG))
     look, committed, at_ms = F.col("look"), F.col("committed_offset"), F.col("at_ms")
     share = F.try_divide(at_ms - look.at_ms, look.next_ms - look.at_ms)
     grown = F.floor(share * F.try_subtract(look.next_offset, look.end_offset) + 0.5)
