@@ -17,8 +17,8 @@ def rebalances(members: DataFrame) -> DataFrame:
     """``rebalances`` of ``members``: a row for the first record of each generation that is not that of the one before.
 
     A partition moved if it has another owner than in the record before, or one and had none, or none and had one. A
-    member is the same if its instance id is or, without one, its member id: a consumer that restarts
-    without an instance id is another member. A group that is gone has no generation, and its record is no row.
+    member is the same if its instance id is or, without one, its member id: a consumer that restarts without an
+    instance id is another member. A group that is gone has no generation, and its record is no row.
     """
     in_log = Window.partitionBy(*GROUP).orderBy(*_RECORD)
     changed = ~F.col("generation").eqNullSafe(F.lag("generation").over(in_log))

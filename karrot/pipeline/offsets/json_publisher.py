@@ -1,8 +1,9 @@
 """Publishes decoded commits as JSON to a Kafka topic, with the fields of the Kafka Streams application of 2017.
 
 A consumer of the topic commits offsets, and these are records of ``__consumer_offsets`` too. Each would become a record
-of the topic, and be committed again, without end. So commits on the topic itself are left out, and so are all commits
-of the groups that were ever seen to read it: a group that copies the topic elsewhere would make the loop in two steps.
+of the topic, and be committed again, without end. So commits on the topic itself are left out. So are all commits of
+the groups that were seen to read it since the start, up to `MOST_READERS`: a group that copies the topic elsewhere
+would make the loop in two steps.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +16,6 @@ from karrot.pipeline.stream.kafka_connection import KafkaConnection
 
 MOST_READERS: Final = 1_000
 """How many groups that read the topic are remembered."""
-
 
 _FIELDS: Final = {
     "topic": "topic",

@@ -39,7 +39,6 @@ _READ: Final = StructType(
     [StructField(name, StringType() if name in _VALUES else LINE[name].dataType) for name in _ASKED]
 ).add(CORRUPT, StringType())
 
-
 _CLOCKS_APART_MS: Final = 300_000
 """How far the clock that dates segments or records and this one may be apart."""
 

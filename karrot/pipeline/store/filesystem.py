@@ -105,8 +105,8 @@ def _local(spark: SparkSession, path: str) -> Path | None:
     """The path, unless it is a URL; or a cluster's, where Spark takes what is none for a path of HDFS or the like."""
     if urlsplit(path).scheme:
         return None
-    without_scheme = spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS", "file:///")  # noqa: SLF001
-    return Path(path) if without_scheme.startswith("file:") else None
+    default_fs = spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS", "file:///")  # noqa: SLF001
+    return Path(path) if default_fs.startswith("file:") else None
 
 
 def _path(spark: SparkSession, path: str) -> Any:

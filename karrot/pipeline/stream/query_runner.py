@@ -1,4 +1,4 @@
-"""Runs streaming queries until they end or are told to stop, and checks the batches that they write.
+"""Starts streaming queries, names their batches, and runs them until they end or are told to stop.
 
 A query is stopped between two batches where possible. A batch fails, and is repeated, if the rows that it wrote are not
 the rows that it read.
@@ -19,7 +19,6 @@ from karrot.pipeline.store.filesystem import read_text
 
 CheckpointReader = Callable[[str], str | None]
 """The text of a file below a checkpoint, by its name; ``None`` if there is no such file."""
-
 
 BATCH_BYTES: Final = 256 * 1024 * 1024
 """Bytes of files in a batch, compressed: what it holds in memory or on the local disk is a few times that."""
